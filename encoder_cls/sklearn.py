@@ -9,9 +9,8 @@ array(['track_order'], dtype='<U16')
 from __future__ import annotations
 
 import tempfile
-import threading
 import warnings
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Self
@@ -22,15 +21,13 @@ from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.utils import check_consistent_length, column_or_1d
 from sklearn.utils.validation import check_is_fitted
 
-from encoder_cls import Classifier, load_classifier
+from encoder_cls import Classifier
 from encoder_cls.errors import ConfigError, DataError
 from encoder_cls.system.display import json_text, kind
-from encoder_cls.system.installed import log
-from encoder_cls.system.work import begin_work, note_work, showing_work
+from encoder_cls.system.terminal import showing_work
 
 if TYPE_CHECKING:
     from encoder_cls.config import Config
-    from encoder_cls.data.rows import Row
     from encoder_cls.evaluation.report import Report
 
 # The arguments of the estimator as keys of a config.
@@ -41,12 +38,10 @@ NOT_SETTINGS = {
 }
 MOST_REPEATS = 4  # of a text of mean weight
 _Row = tuple[int, str, str | list[str] | None]  # its number, its text, its label or labels
-# Random numbers of training come from the one generator that torch has for a process: two fits at once would share it.
-_ONE_FIT = threading.Lock()
 
 
 class _Targets(NamedTuple):
-    """The label or labels of each text, None of unlabelled ones; all classes; and what was given: see `fit`."""
+    """The label or labels of each text, None of unlabelled ones; all classes; the form of what `fit` was given."""
 
     names: list[Any]
     classes: NDArray[Any]
@@ -103,17 +98,29 @@ class TextClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc] # sc
             ValueError: there are too few texts, or not as many as labels; or a setting, which the message names, is
                 unknown or out of range.
         """
+        from encoder_cls.tracking.run_dir import RunDir
+        from encoder_cls.training.library import train_texts
+
+        def warn(message: str) -> None:
+            if sample_weight is None or "repeat an earlier one" not in message:  # as their weights have it
+                warnings.warn(message, UserWarning, stacklevel=4)  # of the caller of `fit`
+
         listed, (names, classes, form) = _as_texts(texts), _as_targets(labels)
         check_consistent_length(listed, names, *([] if sample_weight is None else [sample_weight]))
         rows: list[_Row] = list(zip(range(len(listed)), listed, names, strict=True))
         if sample_weight is not None:
             rows = [row for row, times in zip(rows, _repeats(sample_weight), strict=True) for _ in range(times)]
         try:
-            config = self._config()
-            with showing_work() if self.verbose else nullcontext():
-                classifier, files = _train(config, rows, form, is_weighted=sample_weight is not None)
+            config, showing = self._config(), showing_work() if self.verbose else nullcontext()
+            with showing, tempfile.TemporaryDirectory(prefix="encoder-cls-") as folder:
+                run = RunDir(Path(folder))
+                classifier = train_texts(config, rows, run, warn=warn)
+                kept = [path for path in (run.metrics_file, run.validation_logits) if path.exists()]
+                files = {path.name: path.read_bytes() for path in kept}
         except (ConfigError, DataError) as error:  # what scikit-learn expects of an estimator
             raise ValueError(str(error)) from None
+        if classifier.thresholds and form == "one":
+            raise ValueError(f"{config.data.validation}: has texts with several labels, and those of fit have one")
         if form != "matrix":  # not a class whose texts are all blank
             classes = classes[[str(label) in classifier.label_names for label in classes]]
         self.classes_, self.classifier_ = classes, classifier
@@ -131,11 +138,10 @@ class TextClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc] # sc
 
     def score(self, texts: Sequence[str], labels: Sequence[Any], sample_weight: Sequence[float] | None = None) -> float:
         """The share of the texts with the right label, or with exactly the right labels."""
-        names = [_as_targets(it).names for it in (labels, self.predict(texts))]
-        is_right = [
-            set(one) == set(other) if isinstance(one, list) else one == other for one, other in zip(*names, strict=True)
-        ]
-        return float(np.average(is_right, weights=sample_weight))
+        given, answered = (_as_targets(it).names for it in (labels, self.predict(texts)))  # lists are sorted
+        return float(
+            np.average([one == other for one, other in zip(given, answered, strict=True)], weights=sample_weight)
+        )
 
     def predict_proba(self, texts: Sequence[str]) -> NDArray[np.float64]:
         """The probability of each class for each text, (texts, classes), in the order of `classes_`."""
@@ -156,7 +162,6 @@ class TextClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc] # sc
         """
         from encoder_cls.config import Config
         from encoder_cls.inference.folder import save_classifier
-        from encoder_cls.system.files import write_file
         from encoder_cls.tracking.run_dir import RunDir
 
         check_is_fitted(self, "classifier_")
@@ -173,16 +178,15 @@ class TextClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc] # sc
             files["unlabelled.jsonl"] = _lines(unlabelled)
             data["unlabelled"] = str(run.path / "unlabelled.jsonl")
         for name, content in files.items():
-            write_file(run.path / name, content)
+            (run.path / name).write_bytes(content)
         save_classifier(self.classifier_, run.model, dtypes=self.classifier_.dtypes)
         run.record_sources(config.model_copy(update={"data": config.data.model_copy(update=data)}))
-        write_file(run.model_card, f"# {config.name}\n\nSaved by `encoder_cls.sklearn.TextClassifier`.\n".encode())
+        run.model_card.write_text(f"# {config.name}\n\nSaved by `encoder_cls.sklearn.TextClassifier`.\n")
 
     def report(self) -> Report:
         """Score the texts that were held out, as `encoder-cls eval` does."""
-        from encoder_cls.data.base_run import load_all_data
-        from encoder_cls.tracking.run_dir import RunDir
-        from encoder_cls.tracking.validation_logits import classifier_to_score
+        from encoder_cls.data.load import load_all_data
+        from encoder_cls.tracking.run_dir import RunDir, classifier_to_score
         from encoder_cls.training.score import score_run
 
         check_is_fitted(self, "classifier_")
@@ -224,53 +228,6 @@ class TextClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc] # sc
         return config_of(values, source="TextClassifier")
 
 
-def _train(
-    config: Config, rows: Sequence[_Row], form: str, *, is_weighted: bool
-) -> tuple[Classifier, dict[str, bytes]]:
-    """Train in a temporary folder; what the command line would warn of becomes warnings of Python.
-
-    Also returns those files of the run that are of the training alone.
-    """
-    import torch
-
-    from encoder_cls.system.machine import resolve_device
-    from encoder_cls.tracking.run_dir import RunDir
-    from encoder_cls.training.events import Noted, StageStarted, Validated
-    from encoder_cls.training.finish import finish_model
-    from encoder_cls.training.prepare import prepare
-    from encoder_cls.training.run import train
-
-    device = resolve_device("auto")
-    # The caller's random numbers go on as if nothing had happened.
-    forked = torch.random.fork_rng(devices=[device] if device.type == "cuda" else [])
-    with _ONE_FIT, forked, tempfile.TemporaryDirectory(prefix="encoder-cls-") as folder:
-        setup, run = prepare(config, train_rows=_read(rows)), RunDir(Path(folder))
-        if setup.dataset.is_multi_label and form == "one":
-            raise DataError(f"{config.data.validation}: has texts with several labels, and those of fit have one")
-        for message in setup.warnings():
-            if not (is_weighted and "repeat an earlier one" in message):  # as their weights have it
-                _warn(message)
-        for event in train(setup, run, device=device, with_report=False):
-            if isinstance(event, Noted):
-                _warn(event.message)
-            elif isinstance(event, StageStarted):
-                begin_work(event.stage)
-            elif isinstance(event, Validated):
-                scores = ", ".join(f"{name} {value:.4f}" for name, value in event.result.scores.items())
-                best = ", the best so far" if event.is_best else ""
-                line = f"{event.stage}, epoch {event.epoch:.1f}, step {event.step}: {scores}{best}"
-                log("info", line)
-                note_work(line)
-        begin_work("finishing the model")
-        finish_model(setup, run, device=str(device))
-        kept = [path for path in (run.metrics_file, run.validation_logits) if path.exists()]
-        return load_classifier(run.model), {path.name: path.read_bytes() for path in kept}
-
-
-def _warn(message: str) -> None:
-    warnings.warn(message, UserWarning, stacklevel=4)  # of the caller of `fit`
-
-
 def _as_texts(texts: Any) -> list[str]:
     if isinstance(texts, str):
         raise TypeError("several texts are expected; put a single one in a list")
@@ -300,7 +257,7 @@ def _as_targets(labels: Any) -> _Targets:
                 raise ValueError(what)  # noqa: TRY004 - as of any faulty label
         given = [(number, label) for number, of_text in enumerate(labels) for label in of_text]
         classes = _checked(*zip(*given, strict=True)) if given else np.zeros(0)
-        return _Targets([sorted(map(str, of_text)) for of_text in labels], np.unique(classes), "lists")
+        return _Targets([sorted({*map(str, of_text)}) for of_text in labels], np.unique(classes), "lists")
     # As objects: NumPy would make strings of strings and integers together.
     listed = column_or_1d(np.asarray(labels, dtype=object), warn=True)
     labelled = [number for number, label in enumerate(listed) if not _is_missing(label)]
@@ -339,11 +296,3 @@ def _repeats(weights: Sequence[float]) -> NDArray[np.int64]:
 
 def _lines(rows: Iterable[dict[str, Any]]) -> bytes:
     return "".join(f"{json_text(row)}\n" for row in rows).encode()
-
-
-def _read(rows: Iterable[_Row]) -> Iterator[Row]:
-    """Rows as if they were read from a file."""
-    from encoder_cls.data.rows import Row, SourceLocation
-
-    for number, text, label in rows:
-        yield Row(text, label, None, SourceLocation(f"texts[{number}]"))

@@ -252,13 +252,14 @@ class FeedForward(nn.Module):
 
 
 class Layer(nn.Module):
-    """Self-attention and feed-forward; each with a residual sum and a norm before (pre) or after (post).
+    """Self-attention, in a decoder also attention to a memory, then feed-forward.
 
-    Post-norm is the original; pre-norm trains without care for warm-up (Xiong et al., "On Layer
-    Normalization in the Transformer Architecture", 2020, https://arxiv.org/abs/2002.04745).
+    Each with a residual sum and a norm before (pre) or after (post). Post-norm is the original; pre-norm trains without
+    care for warm-up (Xiong et al., "On Layer Normalization in the Transformer Architecture", 2020,
+    https://arxiv.org/abs/2002.04745).
     """
 
-    def __init__(self, config: ModelConfig) -> None:
+    def __init__(self, config: ModelConfig, *, has_memory: bool = False) -> None:
         super().__init__()
         self.pre_norm = config.norm == "pre"
         self.attention = MultiHeadAttention(config)
@@ -266,39 +267,29 @@ class Layer(nn.Module):
         self.attention_norm = nn.LayerNorm(config.d_model)
         self.feed_forward_norm = nn.LayerNorm(config.d_model)
         self.dropout = SequenceDropout(config.dropout)
+        if has_memory:
+            self.cross_attention = MultiHeadAttention(config)
+            self.cross_attention_norm = nn.LayerNorm(config.d_model)
 
-    def residual(self, x_BTD: Tensor, norm: nn.Module, sublayer: Callable[[Tensor], Tensor]) -> Tensor:
-        """Add what a sublayer computes, with a norm where the config has it."""
+    def forward(
+        self,
+        x_BTD: Tensor,
+        mask_BTS: Tensor,
+        maps: list[Tensor] | None = None,
+        memory: tuple[Tensor, Tensor] | None = None,
+    ) -> Tensor:
+        """Transform the vectors of tokens, (B, T, D); as in `MultiHeadAttention`, a memory with its mask, (B, S)."""
+        x_BTD = self._residual(x_BTD, self.attention_norm, partial(self.attention, mask_BTS=mask_BTS, maps=maps))
+        if memory:
+            look = partial(self.cross_attention, mask_BTS=memory[1][:, None], memory_BSD=memory[0])
+            x_BTD = self._residual(x_BTD, self.cross_attention_norm, look)
+        return self._residual(x_BTD, self.feed_forward_norm, self.feed_forward)
+
+    def _residual(self, x_BTD: Tensor, norm: nn.Module, sublayer: Callable[[Tensor], Tensor]) -> Tensor:
         if self.pre_norm:
             return x_BTD + self.dropout(sublayer(norm(x_BTD)))
         normed_BTD: Tensor = norm(x_BTD + self.dropout(sublayer(x_BTD)))
         return normed_BTD
-
-
-class EncoderLayer(Layer):
-    """Self-attention, then feed-forward."""
-
-    def forward(self, x_BTD: Tensor, attention_mask_BT: Tensor, maps: list[Tensor] | None = None) -> Tensor:
-        """Transform the vectors of tokens, (B, T, D); `maps` as in `MultiHeadAttention`."""
-        attention = partial(self.attention, mask_BTS=attention_mask_BT[:, None], maps=maps)
-        x_BTD = self.residual(x_BTD, self.attention_norm, attention)
-        return self.residual(x_BTD, self.feed_forward_norm, self.feed_forward)
-
-
-class DecoderLayer(Layer):
-    """Self-attention to earlier tokens, cross-attention to the memory, then feed-forward."""
-
-    def __init__(self, config: ModelConfig) -> None:
-        super().__init__(config)
-        self.cross_attention = MultiHeadAttention(config)
-        self.cross_attention_norm = nn.LayerNorm(config.d_model)
-
-    def forward(self, x_BTD: Tensor, causal_mask_BTT: Tensor, memory_BSD: Tensor, memory_mask_BS: Tensor) -> Tensor:
-        """Transform the vectors of tokens, (B, T, D)."""
-        look_at_memory = partial(self.cross_attention, mask_BTS=memory_mask_BS[:, None], memory_BSD=memory_BSD)
-        x_BTD = self.residual(x_BTD, self.attention_norm, partial(self.attention, mask_BTS=causal_mask_BTT))
-        x_BTD = self.residual(x_BTD, self.cross_attention_norm, look_at_memory)
-        return self.residual(x_BTD, self.feed_forward_norm, self.feed_forward)
 
 
 def final_norm(config: ModelConfig) -> nn.Module:
@@ -312,7 +303,7 @@ class Encoder(nn.Module):
     def __init__(self, config: ModelConfig, *, vocab_size: int) -> None:
         super().__init__()
         self.embedding = InputEmbedding(config, vocab_size=vocab_size)
-        self.layers = nn.ModuleList(EncoderLayer(config) for _ in range(config.num_layers))
+        self.layers = nn.ModuleList(Layer(config) for _ in range(config.num_layers))
         self.final_norm = final_norm(config)
         self.apply(initialize)
 
@@ -326,7 +317,7 @@ class Encoder(nn.Module):
         """Vectors of tokens, (B, T, D); those on padding mean nothing. `maps` as in `MultiHeadAttention`."""
         x_BTD = self.embedding(input_ids, char_ngrams)
         for layer in self.layers:
-            x_BTD = layer(x_BTD, attention_mask, maps)
+            x_BTD = layer(x_BTD, attention_mask[:, None], maps)
         return self.final_norm(x_BTD)
 
     def attention_maps(self, *batch: Any) -> Tensor:
@@ -341,7 +332,7 @@ class Decoder(nn.Module):
 
     def __init__(self, config: ModelConfig, *, num_layers: int) -> None:
         super().__init__()
-        self.layers = nn.ModuleList(DecoderLayer(config) for _ in range(num_layers))
+        self.layers = nn.ModuleList(Layer(config, has_memory=True) for _ in range(num_layers))
         self.final_norm = final_norm(config)
         self.apply(initialize)
 
@@ -350,7 +341,7 @@ class Decoder(nn.Module):
         position = torch.arange(x_BTD.shape[1], device=x_BTD.device)
         causal_mask_BTT = attention_mask[:, None] & (position <= position[:, None])
         for layer in self.layers:
-            x_BTD = layer(x_BTD, causal_mask_BTT, memory_BSD, memory_mask)
+            x_BTD = layer(x_BTD, causal_mask_BTT, memory=(memory_BSD, memory_mask))
         return self.final_norm(x_BTD)
 
 

@@ -12,7 +12,7 @@ import os
 import shutil
 import warnings
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack, closing
+from contextlib import ExitStack, closing, suppress
 from dataclasses import dataclass, replace
 from math import ceil
 from pathlib import Path
@@ -27,9 +27,9 @@ from optuna.trial import FrozenTrial, Trial, TrialState
 from encoder_cls.config import Config, SearchRange, config_of
 from encoder_cls.errors import ConfigError, DivergedError
 from encoder_cls.system.files import LockedError, reporting_os_errors
-from encoder_cls.system.work import begin_work, within_work
+from encoder_cls.system.terminal import begin_work, within_work
 from encoder_cls.tracking.metric_log import MetricLog
-from encoder_cls.tracking.run_dir import RunDir, read_metrics
+from encoder_cls.tracking.run_dir import RunDir, dotted_values, read_metrics
 from encoder_cls.training.encoder.batches import derive_seed
 from encoder_cls.training.events import StageStarted, Validated
 from encoder_cls.training.prepare import prepare
@@ -44,7 +44,7 @@ DEFAULT_SPACE: dict[str, Choices] = {
     "train.rdrop_weight": (0.0, 1.0, 3.0),
     "model.dropout": SearchRange(low=0.0, high=0.3),
 }
-STUDY, JOURNAL, LOCK, TRIALS = "tune", "study.journal", "study.lock", "trials"
+STUDY, JOURNAL, LOCK = "tune", "study.journal", "study.lock"
 RANDOM_TRIALS = 5  # before the sampler models what is good
 TRIALS_BEFORE_PRUNING = 4
 REPORTS = 10  # validations of a trial that pruning compares: at each tenth of its steps
@@ -71,10 +71,8 @@ class Search:
     """
 
     def __init__(self, config: Config, folder: Path, *, device: torch.device) -> None:
-        self.folder = folder
-        self._base = config.model_copy(update={"tune": {}})
-        self._space = search_space(config)
-        self._device = device
+        self.folder, self._device = folder, device
+        self._base, self._space = config.model_copy(update={"tune": {}}), search_space(config)
         self._monitor = config.train.monitor
         optuna.logging.set_verbosity(optuna.logging.WARNING)
         with reporting_os_errors(folder):
@@ -118,13 +116,12 @@ class Search:
 
     def train_again(self, number: int, values: Mapping[str, Any]) -> None:
         """Train the config of a trial again, to its report; refused while another process does."""
-        run, config = self.trained_again(number), self.config_of(number, values)
-        with run.lock():
-            run.check_trainable(config, resume=True)
-            with within_work(run.path.name):
-                for event in train(prepare(config), run, device=self._device, resume=True):
-                    if isinstance(event, StageStarted):
-                        begin_work(event.stage)
+        run = self.trained_again(number)
+        with run.lock(), within_work(run.path.name):
+            prepared = prepare(self.config_of(number, values))
+            for event in train(prepared, run, device=self._device, resume=True):
+                if isinstance(event, StageStarted):
+                    begin_work(event.stage)
 
     def trials(self, has_time: Callable[[], bool]) -> Iterator[TrialResult]:
         """Run trials while there is time; one that runs out of it is pruned, but for the first one.
@@ -169,38 +166,36 @@ class Search:
     def _train(self, trial: Trial, run: RunDir, prepared: Prepared, has_time: Callable[[], bool]) -> bool:
         """Train; whether to the end."""
         reported, training = self._trials()[trial.number].last_step or 0, prepared.plan.training
-        epochs = training.epochs if training else 1
+        epochs, may_end = training.epochs if training else 1, trial.number > 0
         events = train(prepared, run, device=self._device, resume=True, with_report=False)
         with closing(events):  # type: ignore[type-var]  # a generator
             for event in events:
-                if trial.number > 0 and not has_time():
+                if may_end and not has_time():
                     return False
                 if isinstance(event, StageStarted):
                     begin_work(event.stage)
-                if isinstance(event, Validated) and event.stage == "model":
-                    part, score = ceil(REPORTS * event.epoch / epochs), self._best_score(run)
-                    if score is not None and part > reported:
-                        trial.report(score, part)
-                        reported = part
-                        if trial.number > 0 and trial.should_prune():
-                            return False
+                if not isinstance(event, Validated) or event.stage != "model":
+                    continue
+                part, score = ceil(REPORTS * event.epoch / epochs), self._best_score(run)
+                if score is not None and part > reported:
+                    reported = part
+                    trial.report(score, part)
+                    if may_end and trial.should_prune():
+                        return False
         return True
 
     def _best_score(self, run: RunDir) -> float | None:
         """The best validation of a run's model."""
-        rows = [row for row in read_metrics(run.metrics_file) if row["split"] == "validation"]
-        scores = [float(row[self._monitor]) for row in rows if self._monitor in row]
+        rows = read_metrics(run.metrics_file)
+        scores = [float(it[self._monitor]) for it in rows if it["split"] == "validation" and self._monitor in it]
         return (min if self._monitor == "loss" else max)(scores, default=None)
 
     def _next_trial(self) -> tuple[Trial, RunDir]:
         """A trial that no process works on any more, or a new one."""
         for frozen in self._trials(TrialState.RUNNING):
             run = self._run_of(frozen.number)
-            try:
-                with run.lock():
-                    return Trial(self._study, frozen._trial_id), run
-            except LockedError:
-                continue  # another process trains it
+            with suppress(LockedError), run.lock():  # another process trains it
+                return Trial(self._study, frozen._trial_id), run
         number = len(self._trials())
         if number == 0:
             self._study.enqueue_trial({key: value_of(self._base, key) for key in self._space})
@@ -215,7 +210,7 @@ class Search:
         return self._study.get_trials(deepcopy=False, states=states or None)
 
     def _run_of(self, number: int) -> RunDir:
-        return RunDir(self.folder / TRIALS / f"{number:03}")
+        return RunDir(self.folder / "trials" / f"{number:03}")
 
 
 class _JournalLock(JournalFileSymlinkLock):
@@ -252,12 +247,10 @@ def search_space(config: Config) -> dict[str, Choices]:
 
 def value_of(config: Config, key: str) -> Any:
     """The config's own value of a dotted key, if it can be searched for."""
-    value: Any = config.model_dump(mode="json")
-    for part in key.split("."):
-        if not isinstance(value, dict) or part not in value or part in ("data", "tune"):
-            raise ConfigError(f"tune.{key}: no value that can be searched for; write it as section.key")
-        value = value[part]
-    return value
+    values = dotted_values(config)
+    if key not in values or key.startswith(("data.", "tune.")):
+        raise ConfigError(f"tune.{key}: no value that can be searched for; write it as section.key")
+    return values[key]
 
 
 def _suggested(trial: Trial, key: str, choices: Choices) -> Any:

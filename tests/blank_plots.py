@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from matplotlib.figure import Figure
 
-PLOTS = ("confusion", "reliability")  # functions of `evaluation.plots`
+PLOTS = ("confusion_figure", "reliability_figure")  # functions of `evaluation.charts`
 
 
 def blank_plot(*_: object) -> Figure:

@@ -29,28 +29,24 @@ OPTIONS = (
 
 
 class Page:
-    """A page of a browser.
-
-    Attributes:
-        complaints: what the browser has reported so far: errors, warnings, refusals.
-    """
+    """A page of a browser."""
 
     def __init__(self, asks: BinaryIO, replies: BinaryIO) -> None:
         self._asks, self._replies = asks, replies
         self._numbers, self._session = count(1), {}
-        self.complaints: list[str] = []
+        self.complaints: list[str] = []  # errors, warnings and refusals so far
         target = self.call("Target.createTarget", url="about:blank")["targetId"]
         self._session = {"sessionId": self.call("Target.attachToTarget", targetId=target, flatten=True)["sessionId"]}
         for domain in ("Runtime", "Log", "Page"):
             self.call(f"{domain}.enable")
 
     def call(self, method: str, **parameters: Any) -> dict[str, Any]:
-        """What the browser replies; what it complains of meanwhile is kept."""
+        """Return the browser's reply, and keep its complaints."""
         number = next(self._numbers)
         message = {"id": number, "method": method, "params": parameters} | self._session
         self._asks.write(json.dumps(message).encode() + b"\0")
         while True:
-            reply = json.loads(self._message())
+            reply = json.loads(b"".join(iter(self._byte, b"\0")))
             if reply.get("method") in {"Log.entryAdded", "Runtime.exceptionThrown"}:
                 self.complaints.append(json.dumps(reply["params"]))
             if reply.get("id") == number:
@@ -84,13 +80,10 @@ class Page:
             time.sleep(0.02)
         return found
 
-    def _message(self) -> bytes:
-        content = b""
-        while not content.endswith(b"\0"):
-            byte = self._replies.read(1)
-            assert byte, "the browser has ended"
-            content += byte
-        return content[:-1]
+    def _byte(self) -> bytes:
+        byte = self._replies.read(1)
+        assert byte, "the browser has ended"
+        return byte
 
 
 @contextmanager

@@ -24,7 +24,7 @@ from support.time_limit import TIME_LIMIT
 
 from encoder_cls.cli import main
 from encoder_cls.config import load_config
-from encoder_cls.evaluation import tensorboard_images as plots
+from encoder_cls.evaluation import charts
 from encoder_cls.inference.classifier import Classifier
 from encoder_cls.inference.folder import load_classifier
 from encoder_cls.system import stop
@@ -94,7 +94,7 @@ def _alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 def blank_plots(monkeypatch: pytest.MonkeyPatch) -> None:
     """Plots stay blank: to draw them takes most of the time of a tiny run, and their own tests draw them."""
     for name in PLOTS:
-        monkeypatch.setattr(plots, name, blank_plot)
+        monkeypatch.setattr(charts, name, blank_plot)
 
 
 @pytest.fixture(scope="session")

@@ -27,6 +27,7 @@ TRAINING = {"first_step": 1.5, "seconds": 3.0, "peak": 100 << 20, "own": 50 << 2
 FOUND = {
     "accuracy": ({"accuracy": 0.9, "num_test": 500, "seconds": 2.0}, "| trec6 | 500 | 1 | **90.0** |"),
     "anytime": ({"points": [[1.0, 0.8], [9.0, 0.9]], "seconds": 20.0}, "| trec6 | 2.0 s | 80.0 |"),
+    "bulk": ({"speed": 9000, "peak": 2**28}, "| encoder-cls, default, Parquet | 100,000 | 9,000 |"),
     "cluster": ({"started": 2, "rows": 20, "ids": 20, "equal": True, "speed": 7}, "| 2 | 20 | 20 | yes | 7 |"),
     "cold": ({"seconds": 0.5, "peak": 2e6, "loaded": 0.001}, "| encoder-cls, in Python | 0.500 | 2 | 1.00 |"),
     "continued": (
@@ -47,10 +48,6 @@ FOUND = {
     ),
     "serve": ({"speed": 9, "p50": 1.0, "p99": 2.0}, "| served, 8 clients | 9 | 1.0 | 2.0 |"),
     "speed": ({"speed": 1234}, "| encoder-cls, plain encoder, float32 | 1,234 |"),
-    "start": (
-        dict.fromkeys(("imports", "texts, tokenizer", "run folder, first weights", "first step", "in all"), 1.0),
-        "| trec6 | 1.00 | 1.00 | 1.00 | 1.00 | 1.00 | - |",
-    ),
     "suggestions": ({"curve": [[it, it / 2000] for it in range(100, 1050, 50)]}, "| 15.0%: 300 (1.00) |"),
 }  # fmt: skip
 

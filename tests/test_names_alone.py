@@ -88,7 +88,7 @@ def test_what_is_scored_has_labels(role):
         ({"label_separator": "|"}, DataError, r"a\.csv: no row has a label, so there is nothing to learn$"),
     ],
 )
-def test_nothing_to_learn_from_is_said(values, error, message):
+def test_nothing_to_learn_from_is_refused(values, error, message):
     with pytest.raises(error, match=message):
         load_dataset(data(train=write("a.csv", without_labels(texts(9, seed=0))), **values))
 
@@ -119,7 +119,7 @@ def pile() -> list[tuple[str, str]]:
     return texts(400, seed=0)
 
 
-def test_names_alone_make_a_classifier_and_what_is_not_known_is_said(cli, pile):
+def test_names_alone_make_a_classifier_and_no_measure_of_it(cli, pile):
     """The label column of the pile is not looked at; words that no name has are known from their company."""
     held_out = texts(100, seed=1)
     names = f"data.label_names=[{', '.join(NAMES)}]"

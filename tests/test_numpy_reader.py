@@ -24,7 +24,6 @@ TEXTS = [
 
 @pytest.fixture(scope="module")
 def probabilities():
-    """The function of the page."""
     names: dict[str, object] = {}
     exec(CODE, names)
     return names["probabilities"]
@@ -48,7 +47,7 @@ def test_the_page_gives_the_probabilities_of_the_classifier(trained_run, tmp_pat
         np.testing.assert_allclose(list(found.values()), expected, atol=1e-4)
 
 
-def test_it_is_as_short_as_the_page_says():
+def test_it_is_as_short_as_the_page_claims():
     """60 lines, blank ones and imports not counted, none longer than others of this repository."""
     lines = [line for line in CODE.splitlines() if line and not re.match(r"import|from", line)]
     assert len(lines) <= 60

@@ -83,7 +83,6 @@ def load(*names: str, forbidden: list[str] | None = None, before: str = "", afte
 
 
 def run_commands(commands: list[list[object]], **blocked) -> list[list]:
-    """Exit code, output and messages of each command, in one process that has imported nothing forbidden."""
     arguments = [[str(argument) for argument in command] for command in commands]
     done = load(after=COMMAND_LINE, standard_input=json.dumps(arguments), **blocked)
     assert done.returncode == 0, done.stderr

@@ -23,7 +23,7 @@ from sklearn.preprocessing import FunctionTransformer
 
 from encoder_cls import load_classifier
 from encoder_cls.sklearn import TextClassifier, _repeats
-from encoder_cls.system import work
+from encoder_cls.system import terminal
 from encoder_cls.tracking.run_dir import read_metrics
 from encoder_cls.training.run import train
 
@@ -58,9 +58,6 @@ def tiny(**arguments: object) -> TextClassifier:
 @pytest.fixture(scope="module")
 def fitted() -> TextClassifier:
     return tiny().fit(TEXTS, LABELS)
-
-
-# ---------------------------------------------------------------- fit and predict
 
 
 def test_it_learns_and_answers_in_the_labels_that_it_was_given(fitted):
@@ -98,7 +95,7 @@ def test_nothing_is_left_behind(tmp_path, monkeypatch):
     torch.manual_seed(5)
     tiny(epochs=1).fit(TEXTS, LABELS)
     assert torch.rand(1).item() == expected
-    monkeypatch.setattr("encoder_cls.training.finish.compact", lambda *_, **__: 1 / 0)
+    monkeypatch.setattr("encoder_cls.training.final_model.compact", lambda *_, **__: 1 / 0)
     with pytest.raises(ZeroDivisionError):
         tiny(epochs=1).fit(TEXTS, LABELS)
     assert list(tmp_path.iterdir()) == []
@@ -127,7 +124,7 @@ def test_the_seed_decides(fitted):
 def test_arguments_are_values_of_the_config(monkeypatch):
     """Each by its key, also as the numbers of NumPy that a search draws."""
     configs = []
-    monkeypatch.setattr("encoder_cls.training.prepare.prepare", lambda config, **_: configs.append(config) or 1 / 0)
+    monkeypatch.setattr("encoder_cls.training.library.prepare", lambda config, **_: configs.append(config) or 1 / 0)
     arguments = {"epochs": np.int64(3), "learning_rate": np.float64(0.5), "time_budget": 2, "seed": np.int32(7)}
     for model in (tiny(**arguments), TextClassifier()):
         with pytest.raises(ZeroDivisionError):
@@ -160,10 +157,12 @@ def test_it_is_saved_as_a_run_that_every_command_takes(tmp_path, fitted, cli):
 
 
 def test_a_pickle_holds_no_texts(tmp_path, fitted, cli):
-    """It is saved nevertheless, and scored on other texts."""
+    """It answers the same, is saved nevertheless, and scored on other texts."""
     content = pickle.dumps(fitted)
     assert not any(text.encode() in content for text in TEXTS)
     copied = pickle.loads(content)  # noqa: S301 - its own
+    assert copied.predict_proba(TEXTS).tolist() == fitted.predict_proba(TEXTS).tolist()
+    assert clone(copied).get_params() == fitted.get_params()
     with pytest.raises(ValueError, match="a pickle holds no texts"):
         copied.report()
     copied.save(tmp_path / "run")
@@ -220,18 +219,15 @@ def test_a_weight_counts_as_so_many_texts(recwarn):
         tiny().fit(TEXTS, LABELS, sample_weight=[-1.0] * len(TEXTS))
 
 
-def test_verbose_says_what_is_done(capsys, monkeypatch):
+def test_verbose_prints_the_work(capsys, monkeypatch):
     """From the first second on, with each validation; else nothing is printed."""
-    monkeypatch.setattr(work, "FIRST_LINE", 0.0)
+    monkeypatch.setattr(terminal, "FIRST_LINE", 0.0)
     tiny(epochs=1).fit(TEXTS, LABELS)
     assert capsys.readouterr().err == ""
     tiny(epochs=1, verbose=True).fit(TEXTS, LABELS)
     said = capsys.readouterr().err
     assert "fitting the linear classifier" in said
     assert "model, epoch 1.0" in said
-
-
-# ---------------------------------------------------------------- scikit-learn's tools
 
 
 def test_a_clone_has_the_same_settings_and_nothing_learned(fitted):
@@ -248,12 +244,6 @@ def test_a_clone_has_the_same_settings_and_nothing_learned(fitted):
     assert (fitted.epochs, fitted.settings["model.d_model"]) == (2, 8)
     with pytest.raises(ValueError, match="Invalid parameter 'epoch'"):
         copied.set_params(epoch=7)
-
-
-def test_a_pickle_answers_the_same(fitted):
-    copied = pickle.loads(pickle.dumps(fitted))  # noqa: S301 - its own
-    assert copied.predict_proba(TEXTS).tolist() == fitted.predict_proba(TEXTS).tolist()
-    assert clone(copied).get_params() == fitted.get_params()
 
 
 def test_it_is_the_last_step_of_a_pipeline(fitted):
@@ -277,7 +267,7 @@ def test_a_grid_search_compares_models_that_differ(monkeypatch):
         trained.append((setup.config.model.d_model, setup.config.train.learning_rate, setup.config.model.linear))
         return train(setup, *arguments, **options)
 
-    monkeypatch.setattr("encoder_cls.training.run.train", spy)
+    monkeypatch.setattr("encoder_cls.training.library.train_run", spy)
     without_linear = TINY | {"model.linear": False}
     grid = {"learning_rate": [1e-9, 0.02], "settings": [without_linear, without_linear | {"model.d_model": 4}]}
     search = GridSearchCV(tiny(epochs=6), grid, cv=2, refit=False, scoring="neg_log_loss", error_score="raise")
@@ -286,9 +276,6 @@ def test_a_grid_search_compares_models_that_differ(monkeypatch):
     assert trained == [candidate for candidate in candidates for _ in range(2)]
     assert len(set(search.cv_results_["mean_test_score"])) == 4
     assert search.best_params_["learning_rate"] == 0.02
-
-
-# ---------------------------------------------------------------- bad input
 
 
 @pytest.mark.parametrize(

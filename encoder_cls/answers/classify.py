@@ -20,7 +20,6 @@ from encoder_cls.text.tokenizer import count_tokens
 if TYPE_CHECKING:
     from encoder_cls.answers.formats import Writer
     from encoder_cls.inference.explain import Explanation
-    from encoder_cls.text.tokens import TokenizedTexts
 
 Chunk = Sequence[Input]
 TEXTS, UNFAMILIAR, UNKNOWN = "texts", "unfamiliar (unlike the training texts)", "with unknown words"
@@ -66,24 +65,32 @@ class Answerer:
     def __getstate__(self) -> dict[str, Any]:
         return self.__dict__ | {"warn": None, "workers": None}
 
-    def __call__(self, chunk: Chunk) -> list[Answer]:
-        """Answer some texts."""
-        answers = self._answers(chunk)
-        self._count(self._counts_of(answers))
-        return answers
-
     def pieces(self, chunks: Iterable[Chunk], writer: Writer) -> Iterator[Any]:
         """Answer texts, in what the writer makes of each chunk."""
         jobs = ((writer, chunk) for chunk in chunks)
         for piece, counts in self.workers.map(jobs) if self.workers else map(self.piece, jobs):
-            self._count(counts)
+            if counts[LEFT_OUT] and not self._counts[LEFT_OUT]:
+                self.warn(LEFT_OUT)
+            self._counts.update(counts)
             yield piece
 
     def piece(self, job: tuple[Writer, Chunk]) -> tuple[Any, Counter[str]]:
         """What a writer makes of the answers to a chunk, and their counts, which are not added here."""
         writer, chunk = job
         answers = self._answers(chunk)
-        return writer.encode(answers), self._counts_of(answers)
+        counts = Counter({TEXTS: len(answers)})
+        for _, prediction, label, words, labels, _ in answers:
+            counts[self._truncated] += prediction.truncated
+            counts[UNKNOWN] += prediction.unknown_words > 0
+            counts[UNFAMILIAR] += bool(prediction.unfamiliar)
+            counts[LEFT_OUT] += bool(words and words.left_out)
+            if prediction.reason is not None:
+                counts["blank"] += 1
+            elif labels is None:
+                counts[self._withheld] += label is None
+            else:
+                counts["without a label"] += not labels
+        return writer.encode(answers), counts
 
     @property
     def num_texts(self) -> int:
@@ -97,11 +104,16 @@ class Answerer:
         return f"of {counted(self.num_texts, 'text')}: {counts}" if counts else None
 
     def _answers(self, chunk: Chunk) -> list[Answer]:
-        tokenized = self.classifier.tokenize([item.text for item in chunk])
-        predictions = self.classifier.predict_tokenized(tokenized, batch_tokens=self.request.batch_tokens)
+        classifier, request, texts = self.classifier, self.request, [item.text for item in chunk]
+        tokenized = classifier.tokenize(texts)
+        predictions = classifier.predict_tokenized(tokenized, batch_tokens=request.batch_tokens)
         explanations: Sequence[Explanation | None] = [None] * len(chunk)
-        if self.request.explained or self.request.output_format == "html":
-            explanations = self._explanations(chunk, tokenized, predictions)
+        if request.explained or request.output_format == "html":
+            from encoder_cls.inference.explain import explain
+
+            numbers = {name: number for number, name in enumerate(classifier.label_names)}
+            best = [numbers[it.label] if it.label else 0 for it in predictions]
+            explanations = explain(classifier, texts, tokenized, best, batch_tokens=request.batch_tokens)
         return [*map(self._answer, chunk, predictions, explanations)]
 
     def _answer(self, item: Input, prediction: Prediction, words: Explanation | None) -> Answer:
@@ -111,37 +123,6 @@ class Answerer:
         if prediction.truncated and self.request.output_format in {None, "text"}:
             length = count_tokens(self.classifier.tokenizer, item.text)
         return Answer(item, prediction, label, words, labels, length)
-
-    def _counts_of(self, answers: Sequence[Answer]) -> Counter[str]:
-        counts = Counter({TEXTS: len(answers)})
-        for _, prediction, label, words, labels, _ in answers:
-            counts[self._truncated] += prediction.truncated
-            counts[UNKNOWN] += prediction.unknown_words > 0
-            counts[UNFAMILIAR] += bool(prediction.unfamiliar)
-            counts[LEFT_OUT] += bool(words and words.left_out)
-            if prediction.reason is not None:
-                counts["blank"] += 1
-            elif labels is None:
-                counts[self._withheld] += label is None
-            else:
-                counts["without a label"] += not labels
-        return counts
-
-    def _count(self, counts: Counter[str]) -> None:
-        if counts[LEFT_OUT] and not self._counts[LEFT_OUT]:
-            self.warn(LEFT_OUT)
-        self._counts.update(counts)
-
-    def _explanations(
-        self, chunk: Sequence[Input], tokenized: TokenizedTexts, predictions: Sequence[Prediction]
-    ) -> list[Explanation]:
-        """The effect of each word on the class that was predicted."""
-        from encoder_cls.inference.explain import explain
-
-        numbers = {name: number for number, name in enumerate(self.classifier.label_names)}
-        best = [numbers[prediction.label] if prediction.label else 0 for prediction in predictions]
-        texts = [item.text for item in chunk]
-        return explain(self.classifier, texts, tokenized, best, batch_tokens=self.request.batch_tokens)
 
 
 @contextmanager

@@ -1,4 +1,4 @@
-"""Read the texts to classify, in chunks of rows."""
+"""Read the texts to classify, in chunks of rows, and show how far that is."""
 
 from __future__ import annotations
 
@@ -6,20 +6,21 @@ import codecs
 import os
 import select
 import sys
-from collections.abc import Callable, Iterator, Sequence
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import nullcontext, suppress
-from typing import TYPE_CHECKING, Any, NamedTuple
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 from encoder_cls.answers.request import STANDARD_INPUT, Request
 from encoder_cls.errors import DataError
 from encoder_cls.system.disk_arrays import in_chunks
-from encoder_cls.system.encodings import ending_of
-from encoder_cls.system.terminal import note
+from encoder_cls.system.display import counted, duration
+from encoder_cls.system.encodings import ending_of, is_gzipped
+from encoder_cls.system.terminal import note, note_above
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
-    from encoder_cls.answers.progress import Progress
+    from encoder_cls.data.csv_files import CsvForm
     from encoder_cls.data.rows import Reading, SourceLocation
     from encoder_cls.inference.classifier import Classifier
 
@@ -29,6 +30,8 @@ READ_BYTES = 1 << 20
 TEXTUAL = {".csv", ".tsv", ".txt", ".ft"}  # endings of files whose values are all texts
 HEADED = {*TEXTUAL, ".xlsx", ".parquet"}  # of files whose first row has all columns
 SPREADSHEETS = {".csv", ".xlsx"}  # files of which CSV has all columns, unless it is asked for without
+SECONDS_BEFORE_BAR = 1.0  # what is done by then needs none
+SECONDS_BETWEEN_LINES = 30.0
 
 # The columns that outputs take over, in order, with the types of their values; of a large integer, `object`.
 Columns = dict[str, set[type]]
@@ -49,15 +52,11 @@ class Source:
     Standard input is passed on as it arrives, so that a pipe answers line by line, and bytes that are not UTF-8 are
     replaced in it; a file with such bytes is refused.
 
-    Args:
-        named: the files, or `-`; none: the texts are given.
-        text_columns: the columns whose texts, joined by a space, are the text.
-        keep_columns: whether texts come with all columns of their rows.
-        reading: how files are read, see `Reading`.
+    The texts of several columns are joined by a space; `keep_columns` brings all columns of a row with its text, and
+    `reading` is as in `Reading`.
 
     Attributes:
         columns: the columns that outputs take over, `id` alone or all; none until they are known.
-        role: the split that is read of a Hub data set that is named without one.
         progress: shows how far reading is, and each note on how a file is read, once.
     """
 
@@ -78,21 +77,18 @@ class Source:
         self.named = named
         self.keep_columns = keep_columns
         self.columns: Columns | None = None
-        self.role = "test"
         self.progress: Progress | None = None
-        self.skips_rows = reading.get("bad_rows") == "skip"
-        self._given = given
-        self._text_columns = text_columns
-        self._options = reading
-        self._noted: set[str] = set()
+        self._given, self._text_columns, self._options = given, text_columns, reading
         self._reading: Reading | None = None
 
     @classmethod
     def asked_for(cls, request: Request, classifier: Classifier) -> Source:
         """The source of a request, read as the model's training data was where nothing else is asked for."""
+        # Of the command line, also where the environment says that it could only be ASCII.
+        texts = (text.encode("utf-8", "surrogateescape").decode("utf-8", "replace") for text in request.texts)
         source = cls(
             request.source,
-            given=[Input(_as_utf8(text)) for text in request.texts],
+            given=[*map(Input, texts)],
             text_columns=request.text_columns or classifier.text_columns,
             keep_columns=bool(request.keep_columns),
             delimiter=request.delimiter or classifier.delimiter,
@@ -115,15 +111,14 @@ class Source:
         elif self.named == STANDARD_INPUT:
             yield from _as_they_come(sys.stdin.fileno())
         else:
-            from encoder_cls.data.sources import LABEL_PREFIX
+            from encoder_cls.data.text_files import LABEL_PREFIX
 
-            self._reading = self._new_reading(self._note_once)
+            self._reading = self._new_reading(self.progress.note if self.progress else note)
             for chunk in self._chunks(self._reading):
                 if chunk[0].text.startswith(LABEL_PREFIX) and chunk[0].where:
-                    self._note_once(f"warning: {chunk[0].where.file}: {LABELS_ARE_TEXT}")
+                    self._reading.note(f"warning: {chunk[0].where.file}: {LABELS_ARE_TEXT}")
                 yield chunk
-                if self.progress and (where := chunk[-1].where):
-                    self.progress.done(where, len(chunk))
+                self._count(chunk)
 
     def look_ahead(self, request: Request) -> None:
         """Read the columns ahead, and their types for Parquet, as far as the format of the answers needs them.
@@ -131,8 +126,9 @@ class Source:
         Raises:
             DataError: a file is malformed as far as it was read; where answers are printed, those before come first.
         """
-        names = {"jsonl", "csv", "tsv", "parquet"} if self.keep_columns else {"csv", "tsv", "parquet"}
-        if request.output_format not in names or not self._can_read_again():
+        formats = {"jsonl", "csv", "tsv", "parquet"} if self.keep_columns else {"csv", "tsv", "parquet"}
+        can_read_again = bool(self.files) and all(file.is_file() or file.is_dir() for file in self.files)
+        if request.output_format not in formats or not can_read_again:
             return
         self.columns = columns = {}
         reading = self._new_reading()
@@ -142,8 +138,21 @@ class Source:
                 add_columns(columns, chunk)
                 if self._are_known(columns, with_types=request.output_format == "parquet"):
                     break
-                if self.progress and (where := chunk[-1].where):
-                    self.progress.done(where, len(chunk))
+                self._count(chunk)
+
+    def skipped(self) -> Iterator[str]:
+        """A warning about the rows that were left out, if any."""
+        if self._reading:
+            yield from (f"warning: {it}" for it in self._reading.notes.warnings(str(self.named)))
+
+    def csv_form(self) -> CsvForm:
+        """The form of the first file, so that a spreadsheet opens the answers as it opens the input."""
+        from encoder_cls.data.csv_files import USUAL, CsvForm, form_of
+
+        form = CsvForm(has_mark=False)
+        if self.keep_columns and self.files and self.files[0].is_file():
+            form = form_of(self.files[0], self._text_columns, self._new_reading())
+        return form._replace(is_guarded=any(ending_of(file) not in USUAL for file in self.files))
 
     def _are_known(self, columns: Columns, *, with_types: bool) -> bool:
         """Whether further rows cannot add to columns after the first chunk of texts."""
@@ -153,56 +162,123 @@ class Source:
         is_headed = endings <= HEADED and (self.keep_columns or len(self.files) == 1)
         return is_headed or bool(columns and not self.keep_columns)
 
-    def skipped(self) -> Iterator[str]:
-        """A warning about the rows that were left out, if any."""
-        if self._reading:
-            yield from (f"warning: {it}" for it in self._reading.notes.warnings(str(self.named)))
-
-    def csv_form(self) -> tuple[str, bool]:
-        """The separator of the first file, and whether a byte order mark comes first, also where it is not UTF-8.
-
-        So a spreadsheet opens the answers as it opens the input.
-        """
-        first = next(iter(self.files), None)
-        if not (self.keep_columns and first and first.is_file()):
-            return ",", False
-        from encoder_cls.data.formats.csv import form_of
-
-        form = form_of(first, self._text_columns, self._new_reading())
-        return form.separator, form.has_mark
-
-    def _chunks(self, reading: Reading) -> Iterator[list[Input]]:
-        from encoder_cls.data.readers import read_rows, read_rows_and_columns
-
-        source, columns = str(self.named), self._text_columns
-        if self.keep_columns:
-            rows = read_rows_and_columns(source, text_columns=columns, reading=reading)
-            return in_chunks((Input(row.text, row.id, record, row.where) for row, record in rows), CHUNK)
-        texts = read_rows(source, role=self.role, text_columns=columns, label_column=None, reading=reading)
-        return in_chunks((Input(row.text, row.id, None, row.where) for row in texts), CHUNK)
-
     def _columns_of_files(self, reading: Reading) -> Columns:
         """The columns that files have whatever their rows hold, if all are kept."""
         if not self.keep_columns:
             return {}
-        from encoder_cls.data.readers import column_names
+        from encoder_cls.data.sources import column_names
 
         files = [file for file in self.files if file.is_file()]
         named = (column_names(it, text_columns=self._text_columns, reading=reading) for it in files)
         return {name: set() for names in named for name in names}
 
-    def _can_read_again(self) -> bool:
-        return bool(self.files) and all(file.is_file() or file.is_dir() for file in self.files)
+    def _chunks(self, reading: Reading) -> Iterator[list[Input]]:
+        from encoder_cls.data.sources import read_rows, read_rows_and_columns
+
+        source, columns = str(self.named), self._text_columns
+        if self.keep_columns:
+            rows = read_rows_and_columns(source, text_columns=columns, reading=reading)
+            return in_chunks((Input(row.text, row.id, record, row.where) for row, record in rows), CHUNK)
+        texts = read_rows(source, role="test", text_columns=columns, label_column=None, reading=reading)
+        return in_chunks((Input(row.text, row.id, None, row.where) for row in texts), CHUNK)
 
     def _new_reading(self, notify: Callable[[str], None] = lambda _: None) -> Reading:
         from encoder_cls.data.rows import Reading
 
         return Reading(notify=notify, **self._options)
 
-    def _note_once(self, message: str) -> None:
-        if message not in self._noted:
-            self._noted.add(message)
-            (self.progress.note if self.progress else note)(message)
+    def _count(self, chunk: Sequence[Input]) -> None:
+        if self.progress and (where := chunk[-1].where):
+            self.progress.done(where, len(chunk))
+
+
+class Progress:
+    """Shows how many texts are done, how many a second, and how long the rest takes: as a bar, or lines now and then.
+
+    The lines of the files are counted when there is first something to show. No bar where a terminal shows the results.
+    """
+
+    def __init__(self, files: Sequence[Path], *, doing: str, bar: bool = True) -> None:
+        self._files, self._doing = files, doing
+        self._on_terminal = sys.stderr.isatty()
+        self._is_shown = bar or not self._on_terminal
+        self._bar: Any = None
+        self._lines: dict[str, int] | None = None  # of each file, once they are counted
+        self._reached: dict[str, int] = {}  # the line up to which a file is done
+        self._passed_over: set[str] = set()
+        self._texts = 0
+        self._began = time.monotonic()
+        self._next = self._began + (SECONDS_BEFORE_BAR if self._on_terminal else SECONDS_BETWEEN_LINES)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._bar is not None:
+            self._bar.close()
+            self._bar = None
+
+    def done(self, where: SourceLocation, texts: int) -> None:
+        """Count texts as done, the last of them at this location."""
+        self._reached[where.file] = where.line
+        self._texts += texts
+        if self._is_shown and time.monotonic() >= self._next:
+            self._show()
+
+    def pass_over(self, file: Path) -> None:
+        """Count a file as done before."""
+        self._passed_over.add(str(file))
+
+    def note(self, message: str) -> None:
+        """Write a line to standard error, above the bar where there is one."""
+        if self._bar is not None:
+            note_above(self._bar, message)
+        else:
+            note(message)
+
+    def _show(self) -> None:
+        if self._lines is None:
+            self._lines = count_lines(self._files)
+        seconds = time.monotonic() - self._began
+        rate = f"{self._texts / seconds:,.0f} texts/s"
+        own = sum(min(line, self._lines.get(file, 0)) for file, line in self._reached.items())
+        before = sum(self._lines.get(file, 0) for file in self._passed_over - self._reached.keys())
+        total = sum(self._lines.values())
+        left = f", {duration(seconds * (total - own - before) / own)} left" if own and total else ""
+        if self._on_terminal and self._bar is None:
+            try:
+                from tqdm import tqdm
+            except ImportError:  # not needed to predict
+                self._on_terminal = False
+            else:
+                shape = self._doing + (" {percentage:3.0f}%|{bar}| {desc}" if total else " {desc}")
+                self._bar = tqdm(total=total or None, bar_format=shape, dynamic_ncols=True, file=sys.stderr)
+        if self._bar is not None:
+            self._bar.set_description_str(f"{counted(self._texts, 'text')}, {rate}{left}", refresh=False)
+            self._bar.update(own + before - self._bar.n)
+            return
+        share = f", {(own + before) / total:.0%}" if total else ""
+        note(f"{self._doing} {counted(self._texts, 'text')}{share}, {rate}{left}")
+        self._next = time.monotonic() + SECONDS_BETWEEN_LINES
+
+
+def count_lines(files: Iterable[Path]) -> dict[str, int]:
+    """The lines, or the rows, of each file; nothing where those of one cannot be counted quickly."""
+    counted: dict[str, int] = {}
+    for path in files:
+        if not path.is_file() or is_gzipped(path) or ending_of(path) in {".xlsx", ".json"}:
+            return {}
+        if ending_of(path) == ".parquet":
+            import pyarrow.parquet
+
+            counted[str(path)] = pyarrow.parquet.read_metadata(path).num_rows
+            continue
+        lines, last = 0, b"\n"
+        with path.open("rb", buffering=0) as file:
+            while block := file.read(READ_BYTES):
+                lines, last = lines + block.count(b"\n"), block[-1:]
+        counted[str(path)] = lines + (last != b"\n")
+    return counted
 
 
 def add_columns(columns: Columns, chunk: Sequence[Input]) -> None:
@@ -214,29 +290,19 @@ def add_columns(columns: Columns, chunk: Sequence[Input]) -> None:
             columns.setdefault(name, set()).add(object if is_large else type(value))
 
 
-def _as_utf8(text: str) -> str:
-    """A text of the command line, also where the environment says that it could only be ASCII."""
-    if all(character < "\udc80" or character > "\udcff" for character in text):
-        return text
-    return os.fsencode(text).decode("utf-8", "replace")
-
-
 def _as_they_come(descriptor: int) -> Iterator[list[Input]]:
     """The whole lines of a stream, as many at once as have arrived."""
-    begun: list[bytes] = []  # the parts of a line whose end has not come yet
-    is_first = True
+    held, is_first = bytearray(), True
     while block := _next_block(descriptor):
-        *lines, rest = block.split(b"\n")
-        if lines:
-            lines[0] = b"".join([*begun, lines[0]])
-            begun = []
-            if is_first:
-                lines[0], is_first = lines[0].removeprefix(codecs.BOM_UTF8), False
-        begun.append(rest)
-        yield from in_chunks((Input(_decode(line)) for line in lines), CHUNK)
-    last = b"".join(begun)
-    if last:
-        yield [Input(_decode(last.removeprefix(codecs.BOM_UTF8) if is_first else last))]
+        held += block
+        if b"\n" in block:
+            end = held.rindex(b"\n")
+            lines, held = held[:end].split(b"\n"), held[end + 1 :]
+            lines[0] = lines[0].removeprefix(codecs.BOM_UTF8) if is_first else lines[0]
+            is_first = False
+            yield from in_chunks(map(_decoded, lines), CHUNK)
+    if held:
+        yield [_decoded(held.removeprefix(codecs.BOM_UTF8) if is_first else held)]
 
 
 def _next_block(descriptor: int) -> bytes:
@@ -250,5 +316,5 @@ def _next_block(descriptor: int) -> bytes:
             raise DataError(f"standard input: cannot be read: {error.strerror or error}") from None
 
 
-def _decode(line: bytes) -> str:
-    return line.removesuffix(b"\n").removesuffix(b"\r").decode("utf-8", "replace")
+def _decoded(line: bytearray) -> Input:
+    return Input(line.removesuffix(b"\r").decode("utf-8", "replace"))

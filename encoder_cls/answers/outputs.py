@@ -15,11 +15,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from encoder_cls.answers.request import STANDARD_INPUT
-from encoder_cls.data.sources import FASTTEXT, TABLES, TEXT, every_file, texts_of
+from encoder_cls.data.sources import TABLES, every_file, texts_of
+from encoder_cls.data.text_files import FASTTEXT, TEXT
 from encoder_cls.errors import ConfigError, DataError
 from encoder_cls.evaluation import REPORT_FILES
 from encoder_cls.system.encodings import ending_of
 from encoder_cls.system.files import path_of, stream_named
+from encoder_cls.system.terminal import warn_if_output_closed
 from encoder_cls.tracking.run_dir import LOCK_FILE, RunDir, run_of
 
 if TYPE_CHECKING:
@@ -34,12 +36,14 @@ def check_outputs(
 ) -> None:
     """Refuse to write where something is read, and to write two things into one file.
 
-    With the model goes the data that its run names; `is_printing` makes standard output one of the outputs.
+    With the model goes the data that its run names; `is_printing` makes standard output one of the outputs, and warns
+    where it is the only one and closed.
 
     Raises:
         ConfigError: an output is refused.
-        DataError: a folder of texts cannot be read.
     """
+    if is_printing and not outputs:
+        warn_if_output_closed()
     targets = [_target(path) for path in outputs]
     if is_printing and (identity := _identity(1)):
         targets.append(_Target("standard output", None, identity))
@@ -47,32 +51,25 @@ def check_outputs(
         return
     run = run_of(model) if model else None
     data = run.data_sources() if run else []
-    read = {identity for source in sources for identity in _identities(source)}
-    for source in data:
-        with suppress(DataError):  # it need not be read
-            read.update(_identities(source))
+    read = {identity for source in (*sources, *data) for identity in _identities(source)}
     written: dict[Path | Identity, _Target] = {}
     for target in targets:
         if model and (part := _part_of(target, model, run)):
             raise ConfigError(f"{target.name}: is a part of {part}; write it elsewhere")
         if target.identity in read:
             raise ConfigError(f"{target.name}: is a file that is read; name another to write to")
-        for source in sources:
-            if Path(source).is_dir() and target.is_inside(Path(source)):
-                raise ConfigError(
-                    f"{target.name}: is among what is read ({source}), and would be read, too; write it elsewhere"
-                )
-        for source in data:
-            if target.path and _would_be_data(target.path, source):
-                raise ConfigError(f"{target.name}: would be read as data of the run ({source}); write it elsewhere")
-        if key := target.identity or target.path:
-            other = written.setdefault(key, target)
-            if other is not target:
-                both = other.name if other.name == target.name else f"{other.name} and {target.name}"
-                raise ConfigError(f"{both}: two outputs would be written into one file; name two files")
+        if folder := next((it for it in sources if Path(it).is_dir() and target.is_inside(Path(it))), None):
+            what = f"is among what is read ({folder}), and would be read, too"
+            raise ConfigError(f"{target.name}: {what}; write it elsewhere")
+        if source := next((it for it in data if target.path and _would_be_data(target.path, it)), None):
+            raise ConfigError(f"{target.name}: would be read as data of the run ({source}); write it elsewhere")
+        key = target.identity or target.path  # none of a pipe or a device, which takes several outputs
+        if key and (other := written.setdefault(key, target)) is not target:
+            both = other.name if other.name == target.name else f"{other.name} and {target.name}"
+            raise ConfigError(f"{both}: two outputs would be written into one file; name two files")
 
 
-def check_output_folder(folder: Path, files: Sequence[Path], *, sources: Sequence[str], model: Path) -> None:
+def check_output_folder(folder: Path, files: Sequence[Path], *, sources: Sequence[str], model: Path | None) -> None:
     """Refuse to write files, in a folder or below, where something is read; see `check_outputs`."""
     if folder.exists() and not folder.is_dir():
         raise ConfigError(f"{folder}: is not a folder; choose another path (it will be created)")
@@ -120,7 +117,7 @@ def _target(path: Path) -> _Target:
         return _Target(str(path), None, _identity(stream))
     if path.is_dir():
         raise ConfigError(f"{path}: is a folder; name a file in it")
-    if path.exists() and not path.is_file():  # a device or a pipe takes several outputs
+    if path.exists() and not path.is_file():
         return _Target(str(path), None, None)
     target = path_of(path)
     above = next(folder for folder in target.parents if folder.exists())
@@ -138,9 +135,10 @@ def _identity(file: Path | int) -> Identity | None:
 
 
 def _identities(source: str) -> Iterator[Identity]:
-    """The identities of the files that a source names."""
-    files = [sys.stdin.fileno()] if source == STANDARD_INPUT else every_file(source)
-    yield from filter(None, map(_identity, files))
+    """The identities of the files that a source names, as far as it can be read."""
+    with suppress(DataError):
+        files = [sys.stdin.fileno()] if source == STANDARD_INPUT else every_file(source)
+        yield from filter(None, map(_identity, files))
 
 
 def _part_of(target: _Target, model: Path, run: RunDir | None) -> Path | None:

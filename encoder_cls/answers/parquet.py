@@ -5,18 +5,17 @@ from __future__ import annotations
 import io
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pyarrow
 import pyarrow.parquet
 
 from encoder_cls.answers.classify import Answer
-from encoder_cls.answers.tables import Table, encodable
+from encoder_cls.answers.formats import Table, Writer, encodable
+from encoder_cls.answers.inputs import Columns
 from encoder_cls.errors import DataError
+from encoder_cls.inference.explain import Explanation
 from encoder_cls.system.display import cell
-
-if TYPE_CHECKING:
-    from encoder_cls.answers.inputs import Columns
 
 # A group of rows is written once it has so many rows or bytes: few large groups are quick to read, and all of one is in
 # memory.
@@ -28,11 +27,11 @@ WORD = pyarrow.struct([("word", TEXT), ("weight", NUMBER)])
 TYPES = {
     **{"label": TEXT, "probability": NUMBER, "labels": pyarrow.list_(TEXT), "probabilities": pyarrow.list_(NUMBER)},
     **{"truncated": pyarrow.bool_(), "unknown_words": pyarrow.int64(), "unfamiliar": pyarrow.bool_(), "reason": TEXT},
-    **{"set": pyarrow.list_(TEXT), "explanation": pyarrow.list_(WORD)},
+    **{"set": pyarrow.list_(TEXT), "answered_by": TEXT, "explanation": pyarrow.list_(WORD)},
 }
 
 
-class ParquetWriter:
+class ParquetWriter(Writer):
     """A row for each answer, behind the columns taken over; those of Parquet `files` keep their types."""
 
     def __init__(self, table: Table, columns: Columns, files: Sequence[Path]) -> None:
@@ -41,23 +40,23 @@ class ParquetWriter:
         self._files = files if is_parquet else []
         taken_over = () if is_parquet else table.taken_over
         self._kept = pyarrow.schema([(encodable(name), _arrow_type(columns[name])) for name in taken_over])
-        names = table.answer_names()  # `label_2` is a label
+        names = table.answer_names  # `label_2` is a label
         types = [TYPES[own if own in TYPES else own.rpartition("_")[0]] for own in names]
         self._of_answers = pyarrow.schema(zip(map(encodable, names.values()), types, strict=True))
 
     def encode(self, answers: Sequence[Answer]) -> Any:
-        """See `Writer`: the columns but those of `files`."""
-        columns = [] if self._files else self._taken_over(answers)
-        values = zip(*map(self._table.values_of_answer, answers), strict=True)
-        for value, field in zip(values, self._of_answers, strict=False):
-            columns.append(pyarrow.array(map(_as_stored, value), type=field.type))
-        if self._table.explained:
-            words = ([{"word": encodable(it.word), "weight": it.weight} for it in row.words or ()] for row in answers)
-            columns.append(pyarrow.array(words, type=self._of_answers[-1].type))
-        return pyarrow.table(columns, schema=pyarrow.schema([*self._kept, *self._of_answers]))
+        """All columns but those of `files`."""
+        schema, table = pyarrow.schema([*self._kept, *self._of_answers]), self._table
+        kept = ([] if self._files else table.values_taken_over(answer.item) for answer in answers)
+        rows = [[*before, *table.values_of_answer(answer)] for before, answer in zip(kept, answers, strict=True)]
+        arrays = [
+            pyarrow.array(map(_as_text if field.type == TEXT else _as_stored, values), type=field.type)
+            for field, values in zip(schema, zip(*rows, strict=True), strict=True)
+        ]
+        return pyarrow.table(arrays, schema=schema)
 
     def content(self, pieces: Iterable[Any]) -> Iterator[bytes]:
-        """See `Writer`."""
+        """The file, a group of rows after the other."""
         of_files = _ParquetColumns(self._files) if self._files else None
         schema = pyarrow.schema([*(of_files.schema if of_files else self._kept), *self._of_answers])
         file = _Buffer()
@@ -73,16 +72,6 @@ class ParquetWriter:
             if waiting:
                 writer.write_table(pyarrow.concat_tables(waiting), row_group_size=MOST_ROWS)
         yield file.drain()
-
-    def _taken_over(self, answers: Sequence[Answer]) -> list[Any]:
-        """Columns of the input as values of Python."""
-        rows = [self._table.values_taken_over(answer.item) for answer in answers]
-        arrays = []
-        for values, field in zip(zip(*rows, strict=True), self._kept, strict=True):
-            is_text = pyarrow.types.is_string(field.type)
-            texts = [None if value is None else encodable(cell(value)) for value in values] if is_text else values
-            arrays.append(pyarrow.array(texts, type=field.type))
-        return arrays
 
 
 class _Buffer(io.BytesIO):
@@ -108,31 +97,30 @@ class _ParquetColumns:
             self.schema = pyarrow.unify_schemas(schemas, promote_options="permissive")
         except pyarrow.ArrowException as error:
             raise DataError(f"{files[0].parent}: the columns of these files do not fit together: {error}") from None
-        self._batches = self._read(files)
+        self._batches = (
+            pyarrow.Table.from_batches([batch])
+            for file in files
+            for batch in pyarrow.parquet.ParquetFile(file).iter_batches(batch_size=BATCH_ROWS)
+        )
         self._waiting: pyarrow.Table = self.schema.empty_table()
 
     def take(self, rows: int) -> list[Any]:
         """The columns of so many next rows."""
         while self._waiting.num_rows < rows:
-            self._waiting = pyarrow.concat_tables([self._waiting, next(self._batches)])
+            tables = [self._waiting, next(self._batches)]
+            self._waiting = pyarrow.concat_tables(tables, promote_options="permissive")
         taken = self._waiting.slice(0, rows)
         self._waiting = self._waiting.slice(rows)
         return list(taken.columns)
 
-    def _read(self, files: Sequence[Path]) -> Iterator[Any]:
-        for path in files:
-            with pyarrow.parquet.ParquetFile(path) as file:
-                for batch in file.iter_batches(batch_size=BATCH_ROWS):
-                    arrays = [
-                        batch.column(field.name).cast(field.type)
-                        if field.name in batch.schema.names
-                        else pyarrow.nulls(batch.num_rows, field.type)
-                        for field in self.schema
-                    ]
-                    yield pyarrow.table(arrays, schema=self.schema)
+
+def _as_text(value: Any) -> str | None:
+    return None if value is None else encodable(cell(value))
 
 
 def _as_stored(value: Any) -> Any:
+    if isinstance(value, Explanation):
+        return [{"word": encodable(it.word), "weight": it.weight} for it in value]
     if isinstance(value, list):
         return [_as_stored(item) for item in value]
     return encodable(value) if isinstance(value, str) else value
@@ -145,4 +133,4 @@ def _arrow_type(seen: set[type]) -> Any:
         return pyarrow.bool_()
     if types == {int}:
         return pyarrow.int64()
-    return pyarrow.float64() if types in ({float}, {int, float}) else pyarrow.string()
+    return NUMBER if types in ({float}, {int, float}) else TEXT

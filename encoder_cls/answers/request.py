@@ -5,17 +5,21 @@ from __future__ import annotations
 import json
 import os
 import sys
+from math import isnan
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from encoder_cls.errors import ConfigError
+from encoder_cls.system.files import stream_named
+from encoder_cls.system.machine import check_installed
+from encoder_cls.system.terminal import note
 
 if TYPE_CHECKING:
     from encoder_cls.inference.classifier import Classifier
-    from encoder_cls.inference.guarantees import Guarantees
 
 STANDARD_INPUT = "-"
 FORMATS = ("text", "jsonl", "tsv", "csv", "html", "parquet")
+TABLES = {"tsv", "csv", "parquet"}
 SLASHES = tuple(filter(None, (os.sep, os.altsep)))
 TEXT_ENDINGS = ("txt", "log", "out")  # of files in which lines of text are expected
 INSTEAD = dict.fromkeys(("xlsx", "xls", "ods"), "spreadsheets open .csv") | {"json": "lines of JSON are .jsonl"}
@@ -34,7 +38,7 @@ NO_COLUMNS = "is for files: texts given here, and lines of standard input, have 
 
 
 class Request(NamedTuple):
-    """What `predict` is asked for, by the names of its options."""
+    """What `predict` is asked for; fields without a comment are described by the options of their names."""
 
     output_format: str | None = None  # none: by the ending of `output`
     texts: tuple[str, ...] = ()
@@ -60,19 +64,22 @@ class Request(NamedTuple):
     runner: str = "local"
     workers: int = 2
 
-    def checked(self) -> Request:
-        """Settle source, output and format.
+    def checked(self, runs: Path) -> Request:
+        """Settle source, output, format and model: where none is named, the newest of the runs.
 
         Raises:
             ConfigError: options that do not go together, or a value that does not exist.
         """
         if self.runner != "local":
             self._check_runner()
-            return self
+            return self._replace(model=self.model or _newest(runs))
         files = self.source not in {None, STANDARD_INPUT}
         reads_stream = not self.texts and not files
         has_two = self.threshold is not None and self.min_precision is not None
+        # A NaN is below no limit and above none, so that Typer takes it.
+        shares = {"--threshold": self.threshold, "--min-precision": self.min_precision, "--coverage": self.coverage}
         _refuse(
+            *((isnan(it or 0), f"{option}: nan is not in the range 0<=x<=1.") for option, it in shares.items()),
             (has_two, "give --threshold or --min-precision, not both: the one is found for the other"),
             (self.bad_rows not in {"error", "skip"}, f"--bad-rows: {self.bad_rows!r} is neither error nor skip"),
             (self.texts and self.source is not None, "give texts or --input, not both"),
@@ -103,16 +110,13 @@ class Request(NamedTuple):
                 f"--keep-columns: {output_format} has no columns; --format csv, tsv, jsonl or parquet has",
             ),
         )
-        from encoder_cls.system.files import stream_named
-
         # Where the output names standard output, answers are printed as they come.
         is_file = bool(output) and (into_folder or stream_named(Path(output)) != 1)
         if output_format == "parquet":
-            from encoder_cls.system.installed import check_installed
-
             _refuse((not is_file, "--format parquet: is not for printing; --output names a file for it"))
             check_installed("pyarrow", needed_by="--format parquet")
         return self._replace(
+            model=self.model or _newest(runs),
             source=self.source or (None if self.texts else STANDARD_INPUT),
             output=output if is_file else None,
             into_folder=into_folder,
@@ -136,11 +140,6 @@ class Request(NamedTuple):
             (named, f"--runner ray: {named}: not with this runner; leave it out"),
         )
 
-    def answer_options(self, classifier: Classifier) -> dict[str, Any]:
-        """What an answer depends on, for the record of a part."""
-        options = {name: getattr(self, name) for name in ANSWER_OPTIONS}
-        return options | {"text_columns": self.text_columns or classifier.text_columns, "engine": self.engine}
-
     def with_guarantees(self, classifier: Classifier) -> Request:
         """The request with the thresholds by which a classifier guarantees precision and coverage.
 
@@ -149,16 +148,20 @@ class Request(NamedTuple):
         """
         threshold, set_threshold = self.threshold, self.set_threshold
         if self.min_precision is not None:
-            guarantees = _guarantees(classifier, "--min-precision")
-            asked, highest = f"--min-precision {self.min_precision:g}", guarantees.highest_precision
-            threshold = guarantees.precision_threshold(self.min_precision)
-            suggested = _suggested(classifier) if threshold is None else ""
-            threshold = _reached(threshold, asked, highest, guarantees, suggested)
+            threshold = _guaranteed(classifier, "--min-precision", self.min_precision)
         if self.coverage is not None:
-            guarantees = _guarantees(classifier, "--coverage")
-            asked, highest = f"--coverage {self.coverage:g}", guarantees.highest_coverage
-            set_threshold = _reached(guarantees.coverage_threshold(self.coverage), asked, highest, guarantees)
+            set_threshold = _guaranteed(classifier, "--coverage", self.coverage)
         return self._replace(threshold=threshold, set_threshold=set_threshold)
+
+
+def _newest(runs: Path) -> Path:
+    """The newest run with a model, which is noted."""
+    from encoder_cls.tracking.run_dir import newest_with_model
+
+    run = newest_with_model(runs)
+    unfinished = "" if run.is_finished() else ", which is not finished"
+    note(f"model: {run.path} (the newest run{unfinished}; --model names another)")
+    return run.path
 
 
 def _refuse(*rules: tuple[object, str]) -> None:
@@ -183,18 +186,25 @@ def _format_by_ending(output: str) -> str:
     return "text"
 
 
-def _guarantees(classifier: Classifier, option: str) -> Guarantees:
+def _guaranteed(classifier: Classifier, option: str, share: float) -> float:
+    """The threshold by which a classifier guarantees a precision, or a coverage."""
     from encoder_cls.inference.task import MULTI_LABEL
 
-    model = classifier.folder or "the model"
+    model, guarantees = classifier.folder or "the model", classifier.guarantees
     if classifier.task is MULTI_LABEL:
         raise ConfigError(f"{option}: is for models with one label a text; of {model} a text may have several")
-    if classifier.guarantees is None:
-        raise ConfigError(
-            f"{option}: {model} has no results on held-out texts, which guarantees rest on; train it again with this "
-            "version, on texts with labels"
-        )
-    return classifier.guarantees
+    if guarantees is None:
+        what = f"{model} has no results on held-out texts, which guarantees rest on"
+        raise ConfigError(f"{option}: {what}; train it again with this version, on texts with labels")
+    is_coverage = option == "--coverage"
+    threshold = guarantees.coverage_threshold(share) if is_coverage else guarantees.precision_threshold(share)
+    if threshold is None:
+        highest = guarantees.highest_coverage if is_coverage else guarantees.highest_precision
+        instead = f"the highest that can be is {highest:g}" if highest else "nor can anything lower; label more texts"
+        instead += "" if is_coverage else _suggested(classifier)
+        held_out = f"its {guarantees.num_texts:,} held-out texts"
+        raise ConfigError(f"{option} {share:g}: cannot be guaranteed by {held_out}; {instead}")
+    return threshold
 
 
 def _suggested(classifier: Classifier) -> str:
@@ -207,11 +217,3 @@ def _suggested(classifier: Classifier) -> str:
     except (OSError, ValueError, KeyError, TypeError):  # no report of this version
         value = None
     return f"; its report suggests --threshold {value:.3f} for 95%, without a guarantee" if value else ""
-
-
-def _reached(threshold: float | None, asked: str, highest: float, guarantees: Guarantees, suggested: str = "") -> float:
-    if threshold is None:
-        instead = f"the highest that can be is {highest:g}" if highest else "nor can anything lower; label more texts"
-        instead += suggested
-        raise ConfigError(f"{asked}: cannot be guaranteed by its {guarantees.num_texts:,} held-out texts; {instead}")
-    return threshold

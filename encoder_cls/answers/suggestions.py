@@ -9,7 +9,7 @@ https://arxiv.org/abs/0902.2206), so unknown words count, too.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -17,16 +17,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from encoder_cls.answers.classify import expect_files
-from encoder_cls.answers.inputs import Input, Source
-from encoder_cls.answers.progress import Progress
+from encoder_cls.answers.inputs import Input, Progress, Source
 from encoder_cls.answers.request import Request
-from encoder_cls.data.formats.csv import CsvForm
+from encoder_cls.data.csv_files import CsvForm
 from encoder_cls.errors import ConfigError
 from encoder_cls.inference.classifier import Classifier, Prediction
 from encoder_cls.inference.folder import load_classifier
 from encoder_cls.inference.linear import LinearClassifier
 from encoder_cls.inference.task import MULTI_LABEL
-from encoder_cls.system.encodings import ending_of
 from encoder_cls.system.terminal import note
 from encoder_cls.text.ngrams import count_features, find
 from encoder_cls.text.tokens import TokenizedTexts
@@ -60,7 +58,6 @@ def suggest_from(request: Request, run: Path, number: int) -> tuple[list[Suggest
     if classifier.task is MULTI_LABEL:
         raise ConfigError(f"{run}: suggest is for models with one label a text; of this one a text may have several")
     source = Source.asked_for(request._replace(keep_columns=True), classifier)
-    source.role = "train"
     expect_files(classifier, source.files)
     with Progress(source.files, doing="classified") as source.progress:
         suggestions = suggest(classifier, source.read(), number)
@@ -68,9 +65,8 @@ def suggest_from(request: Request, run: Path, number: int) -> tuple[list[Suggest
         note(warning)
     if len(suggestions) < number:
         note(f"warning: {source.named}: has only {len(suggestions):,} different texts to suggest")
-    is_csv = all(ending_of(file) in {".csv", ".tsv"} for file in source.files)
-    separator, has_mark = source.csv_form()
-    return suggestions, CsvForm(separator, has_mark or not is_csv, not is_csv)
+    form = source.csv_form()
+    return suggestions, form._replace(has_mark=form.has_mark or form.is_guarded)
 
 
 def suggest(classifier: Classifier, chunks: Iterable[list[Input]], number: int) -> list[Suggestion]:
@@ -82,12 +78,30 @@ def suggest(classifier: Classifier, chunks: Iterable[list[Input]], number: int) 
     seen: set[int] = set()
     best: list[Suggestion] = []
     for chunk in chunks:
-        best += _candidates(classifier, chunk, seen, CANDIDATES * number)
+        new = []
+        for item in chunk:
+            key = hash(" ".join(item.text.casefold().split()))
+            if key not in seen:
+                seen.add(key)
+                new.append(item)
+        best += _candidates(classifier, new, CANDIDATES * number)
         best = sorted(best, key=lambda candidate: -candidate.uncertainty)[: CANDIDATES * number]
     if not best:
         return []
     uncertainty, vectors = np.array([it.uncertainty for it in best]), np.stack([it.vector for it in best])
     return [best[index] for index in choose(uncertainty, vectors, number)]
+
+
+def _candidates(classifier: Classifier, items: Sequence[Input], most: int) -> Iterator[Suggestion]:
+    """The most uncertain of some texts: their best class is hardly more probable than the next."""
+    tokenized = classifier.tokenize([item.text for item in items])
+    predictions = classifier.predict_tokenized(tokenized) if items else []
+    two_best = np.array([[probability for _, probability in it.top(2)] for it in predictions]).reshape(-1, 2)
+    uncertainty = 1 - (two_best[:, 0] - two_best[:, 1])
+    rows = [row for row in np.argsort(-uncertainty, kind="stable")[:most].tolist() if predictions[row].label]
+    vectors = ngram_vectors(tokenized.take(np.array(rows, dtype=np.int64)), classifier.linear)
+    for row, vector in zip(rows, vectors, strict=True):
+        yield Suggestion(items[row], predictions[row], float(uncertainty[row]), vector)
 
 
 def choose(uncertainty: NDArray[np.float64], vectors: Vectors, number: int) -> list[int]:
@@ -147,30 +161,3 @@ def ngram_vectors(texts: TokenizedTexts, linear: LinearClassifier | None) -> Vec
         lengths = np.linalg.norm(cells, axis=1, keepdims=True)
         pieces.append((cells / np.where(lengths > 0, lengths, 1)).astype(np.float32))
     return np.concatenate(pieces)
-
-
-def _candidates(classifier: Classifier, chunk: list[Input], seen: set[int], most: int) -> Iterator[Suggestion]:
-    """The most uncertain texts of a chunk that have not been seen before."""
-    new = [item for item in chunk if _is_new(item.text, seen)]
-    if not new:
-        return
-    tokenized = classifier.tokenize([item.text for item in new])
-    predictions = classifier.predict_tokenized(tokenized)
-    uncertainty = np.array([_uncertainty(prediction) for prediction in predictions])
-    rows = [row for row in np.argsort(-uncertainty, kind="stable")[:most].tolist() if predictions[row].label]
-    vectors = ngram_vectors(tokenized.take(np.array(rows, dtype=np.int64)), classifier.linear)
-    for row, vector in zip(rows, vectors, strict=True):
-        yield Suggestion(new[row], predictions[row], float(uncertainty[row]), vector)
-
-
-def _is_new(text: str, seen: set[int]) -> bool:
-    """Whether no equal text was seen before; adds it to those."""
-    num_seen = len(seen)
-    seen.add(hash(" ".join(text.casefold().split())))
-    return len(seen) > num_seen
-
-
-def _uncertainty(prediction: Prediction) -> float:
-    """One minus how much more probable the best class is than the next."""
-    (_, first), (_, second) = prediction.top(2)
-    return 1 - (first - second)

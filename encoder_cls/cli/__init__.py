@@ -11,15 +11,13 @@ import re
 import sys
 import traceback
 import warnings
-from collections.abc import Callable
 from typing import Annotated, Any, NoReturn
 
 import typer
 
-from encoder_cls.cli.predict import predict_command
-from encoder_cls.cli.runs import compare_command, eval_command, review_command
-from encoder_cls.cli.serve import serve_command
-from encoder_cls.cli.suggest import suggest_command
+from encoder_cls.cli.labels import review_command, suggest_command
+from encoder_cls.cli.predict import predict_command, serve_command
+from encoder_cls.cli.runs import compare_command, eval_command
 from encoder_cls.cli.train import train_command
 from encoder_cls.cli.tune import tune_command
 from encoder_cls.errors import EncoderClsError, StoppedError
@@ -52,7 +50,7 @@ def _print_version(is_wanted: bool) -> None:
     """Print the version of the installed distribution, with its name if that is not the program's."""
     if is_wanted:
         from encoder_cls import __version__
-        from encoder_cls.system.installed import installed_version
+        from encoder_cls.system.machine import installed_version
 
         distribution, version = installed_version() or (PROGRAM, __version__)
         suffix = "" if distribution == PROGRAM else f" ({distribution})"
@@ -90,7 +88,7 @@ def main() -> NoReturn:
     warnings.filterwarnings("error", message="mkldnn_.* failed, switching to")
     open_streams()
     try:
-        code = _recorded(typer.main.get_command(app).main)(prog_name=PROGRAM, standalone_mode=False) or 0
+        code = typer.main.get_command(app)(prog_name=PROGRAM, standalone_mode=False) or 0
     except (KeyboardInterrupt, typer.Abort):
         code = 130
     except SystemExit:
@@ -107,16 +105,6 @@ def main() -> NoReturn:
         note(f"error: {error}")
         code = code or 1
     sys.exit(code)
-
-
-def _recorded(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Record errors for torchrun, if it has started this process."""
-    if "TORCHELASTIC_ERROR_FILE" not in os.environ:
-        return command
-    from torch.distributed.elastic.multiprocessing.errors import record
-
-    recorded: Callable[..., Any] = record(command)
-    return recorded
 
 
 def _is_interrupted(error: BaseException | None) -> bool:

@@ -16,25 +16,20 @@ from typing import TYPE_CHECKING
 import typer
 
 from encoder_cls.system.display import counted, shown
-from encoder_cls.system.installed import check_training_installed
+from encoder_cls.system.machine import check_training_installed
 from encoder_cls.system.stop import stopping_at
-from encoder_cls.system.terminal import be_quiet, handling_signals, note, note_above, print_out
-from encoder_cls.system.work import showing_work
+from encoder_cls.system.terminal import be_quiet, handling_signals, note, note_above, print_out, showing_work
 
 if TYPE_CHECKING:
     from encoder_cls.data.dataset import Dataset
     from encoder_cls.training.encoder.processes import ProcessGroup
-    from encoder_cls.training.events import EncoderGain, Event, Finished, LinearFitted, Stepped, Validated
+    from encoder_cls.training.events import Event, Finished, LinearFitted, Stepped, Validated
     from encoder_cls.training.prepared import Prepared
 
 SECONDS_BETWEEN_LINES = 30
 SCORES = {
-    "loss": "loss",
-    "accuracy": "accuracy",
-    "micro_f1": "micro-F1",
-    "macro_f1": "macro-F1",
-    "mean_average_precision": "mean average precision",
-    "linear_weight": "linear weight",
+    **{"loss": "loss", "accuracy": "accuracy", "micro_f1": "micro-F1", "macro_f1": "macro-F1"},
+    **{"mean_average_precision": "mean average precision", "linear_weight": "linear weight"},
 }
 WITHOUT_LABELS = """no text has a label, so nothing is known of how often it is right, nor of how sure it may be:
   probabilities are uncalibrated, and there is no report, threshold or guarantee
@@ -43,11 +38,7 @@ WITHOUT_LABELS = """no text has a label, so nothing is known of how often it is 
 
 @contextmanager
 def process_group() -> Iterator[ProcessGroup]:
-    """Join the processes that torchrun has started, if any; all but the first note nothing but errors.
-
-    Raises:
-        ConfigError: a library of training is not installed.
-    """
+    """Join the processes that torchrun has started, if any; all but the first note nothing but errors."""
     check_training_installed()
 
     from encoder_cls.training.encoder.processes import LostProcessError, joined_process_group
@@ -95,7 +86,7 @@ def stop_signals(group: ProcessGroup | None = None) -> Iterator[None]:
 
 def described(prepared: Prepared) -> Iterator[str]:
     """How the data was read, and what will be trained on it, in a few lines."""
-    dataset, config, statistics = prepared.dataset, prepared.config, prepared.data_statistics
+    dataset, config, plan, statistics = prepared.dataset, prepared.config, prepared.plan, prepared.data_statistics
     yield from dataset.notes
     classes = counted(len(dataset.label_names), "class", "classes")
     unlabelled = f", {len(dataset.unlabelled.texts):,} unlabelled" if dataset.unlabelled.texts else ""
@@ -111,10 +102,8 @@ def described(prepared: Prepared) -> Iterator[str]:
     class_counts = dataset.train.class_counts(len(dataset.label_names)).tolist()
     by_size = sorted(zip(class_counts, dataset.label_names, strict=True))
     sizes = " to ".join(f"{size:,} ({shown(name, limit=30)})" for size, name in (by_size[0], by_size[-1]))
-    yield (
-        f"data: {len(dataset.train):,} training, {len(dataset.validation):,} validation{test}{unlabelled} texts, "
-        f"{classes}, of {sizes} training texts"
-    )
+    texts = f"{len(dataset.train):,} training, {len(dataset.validation):,} validation{test}{unlabelled} texts"
+    yield f"data: {texts}, {classes}, of {sizes} training texts"
     if dataset.is_multi_label:
         labels = dataset.train.labels.sum(axis=1)
         why = f"{dataset.several}: labels in a list" if dataset.several else "data.label_separator"
@@ -125,21 +114,22 @@ def described(prepared: Prepared) -> Iterator[str]:
         yield f"corrections: {changed} of {config.data.corrections} in place of those of the data"
     yield from _groups(dataset, config.data.group_column)
     tokens = f"tokens: vocabulary {prepared.vocab_size:,}, unknown in validation {statistics['unknown_fraction']:.1%}"
-    if not prepared.plan.has_encoder:
+    if not plan.has_encoder:
         why = "few labels" if config.model.encoder else "model.encoder=false"
         yield tokens
         yield f"model: a linear model alone, without steps of training ({why})"
         return
     truncated, padding = statistics["truncated_fraction"], statistics["padding_fraction"]
     yield f"{tokens}, texts longer than the encoder reads {truncated:.1%}, padding {padding:.1%}"
-    plan = prepared.plan
-    beside = ", beside it a linear model" if plan.linear else ""
-    beside += " (from a stream: there is much text)" if plan.linear_fit == "stream" else ""
-    if config.model.linear and not plan.linear:
+    beside = ""
+    if plan.linear:
+        beside = ", beside it a linear model"
+        beside += " (from a stream: there is much text)" if plan.linear_fit == "stream" else ""
+    elif config.model.linear:
         beside = ", no linear model beside it (too much text for so many classes)"
     shape = f"{counted(config.model.num_layers, 'layer')} of width {config.model.d_model}"
     yield f"model: {shape}, {prepared.num_parameters:,} parameters{beside}"
-    objective = {"masked_lm": "masked-LM", "denoising": "denoising"}[config.pretrain.objective]
+    objective = config.pretrain.objective.replace("masked_lm", "masked-LM")
     lengths = {f"{objective} pretraining": plan.pretraining, "training on labels": plan.training}
     passes = [f"{counted(it.epochs, 'epoch')} of {what}" for what, it in lengths.items() if it]
     yield f"steps: {plan.total_steps:,} in all; {', '.join(passes)}"
@@ -234,28 +224,23 @@ def _linear_line(event: LinearFitted) -> str:
 
 
 def _show_finished(event: Finished, run: Path, *, early: str) -> None:
-    """Print the summary of a run; note its time, the size of its model and what to do next."""
+    """Print the summary of a run; note its gain, its time, the size of its model and what to do next."""
     from encoder_cls.evaluation.sections import summary_text
 
     if event.report:
         print_out(f"{summary_text(event.report)}\n")
     else:
         note(WITHOUT_LABELS)
+    if gain := event.gain:
+        outcome = "; there was no time for an encoder"
+        if gain.with_encoder is not None:
+            better = " at best, not better by a standard error: the model is the linear one alone"
+            outcome = f", with the encoder {gain.with_encoder:.4f}{'' if event.best_step > 0 else better}"
+        note(f"\nvalidation {SCORES[gain.monitor]}: linear model {gain.linear:.4f}{outcome}")
     size = sum(file.stat().st_size for file in (run / "model").iterdir()) / 1e6
     best = f"; best weights from step {event.best_step}" if event.best_step else ""
-    if event.gain:
-        note(f"\n{_gain_line(event.gain, is_kept=event.best_step > 0)}")
     note(f"\ntrained in {event.seconds:.0f} s{early}{best}; {size:.{1 if size < 10 else 0}f} MB")
     note_what_is_next(run, has_report=event.report is not None)
-
-
-def _gain_line(gain: EncoderGain, *, is_kept: bool) -> str:
-    """The validation score without and with the encoder."""
-    score = f"validation {SCORES[gain.monitor]}: linear model {gain.linear:.4f}"
-    if gain.with_encoder is None:
-        return f"{score}; there was no time for an encoder"
-    both = f"{score}, with the encoder {gain.with_encoder:.4f}"
-    return both if is_kept else f"{both} at best, not better by a standard error: the model is the linear one alone"
 
 
 def note_what_is_next(run: Path, *, has_report: bool) -> None:
@@ -266,5 +251,6 @@ def note_what_is_next(run: Path, *, has_report: bool) -> None:
         note(f"      encoder-cls eval {name}    (each class; in a browser: {run / 'eval' / 'report.html'})")
         note(f"      tensorboard --logdir {shlex.quote(str(run.parent))}")
     else:
-        command = f"encoder-cls suggest {name} --input TEXTS.csv --n 50 --output next.csv"
-        note(f"      {command}    (the texts to label first)")
+        note(
+            f"      encoder-cls suggest {name} --input TEXTS.csv --n 50 --output next.csv    (the texts to label first)"
+        )

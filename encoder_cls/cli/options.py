@@ -9,7 +9,7 @@ from typing import Annotated, Any
 import typer
 
 from encoder_cls.errors import ConfigError
-from encoder_cls.system.display import json_text, seconds_named
+from encoder_cls.system.display import json_text
 from encoder_cls.system.encodings import delimiter_named, encoding_named
 from encoder_cls.system.terminal import print_out
 
@@ -31,18 +31,22 @@ TextColumns = Annotated[
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")]
 
 
-def the_config(argument: Path | None, option: Path | None) -> Path | None:
-    """The config file, named by the argument or the option; `ConfigError` if by both."""
+def the_config(argument: Path | None, option: Path | None, *, resumed: Path | None = None) -> Path | None:
+    """The config file, named by the argument or the option, else that of a run to resume.
+
+    Raises:
+        ConfigError: both are named, or there is no such run.
+    """
     if argument and option:
         raise ConfigError(f"{argument} and --config {option}: two config files; name one")
-    return argument or option
+    if argument or option or resumed is None:
+        return argument or option
+    from encoder_cls.tracking.run_dir import RunDir
 
-
-def check_file_named(name: str | None, param: typer.CallbackParam) -> str | None:
-    """Refuse the empty name of a file, with a `ConfigError`; a callback of options."""
-    if name == "":
-        raise ConfigError(f"{param.opts[0]}: names no file")
-    return name
+    run = RunDir(resumed)
+    if not run.is_run():
+        raise ConfigError(f"{run.path}: no run to go on with; name another --run-dir, or a --config to start")
+    return run.config_file
 
 
 def check_ending(output: Path | None, *endings: str) -> None:
@@ -56,24 +60,13 @@ def print_json(value: Mapping[str, Any]) -> None:
     print_out(json_text(value, indent=2) + "\n\n")
 
 
-def duration_named(text: str, *, option: str) -> float:
-    """The seconds of a time such as `90s`, `30m` or `1.5h`; `ConfigError` if it is not a time."""
-    try:
-        return seconds_named(text)
-    except ValueError as error:
-        raise ConfigError(f"{option} {text}: {error}") from None
+def _one_of(**values: Any) -> Callable[[str], Any]:
+    def named(value: str) -> Any:
+        if value not in values:
+            raise ValueError(f"{value!r} is neither {' nor '.join(values)}")
+        return values[value]
 
-
-def _bad_rows_named(value: str) -> str:
-    if value not in {"error", "skip"}:
-        raise ValueError(f"{value!r} is neither error nor skip")
-    return value
-
-
-def _truth_named(value: str) -> bool:
-    if value not in {"true", "false"}:
-        raise ValueError(f"{value!r} is neither true nor false")
-    return value == "true"
+    return named
 
 
 def _named(value: str) -> str:
@@ -90,24 +83,22 @@ def _columns_named(value: str) -> tuple[str, ...]:
 _PARSE: dict[str, Callable[[str], Any]] = {
     "delimiter": delimiter_named,
     "encoding": encoding_named,
-    "bad_rows": _bad_rows_named,
+    "bad_rows": _one_of(error="error", skip="skip"),
     "label_separator": _named,
     "label_column": _named,
     "text_column": _columns_named,
-    "fold_labels": _truth_named,
+    "fold_labels": _one_of(true=True, false=False),
 }
 
 
-def reading_settings(overrides: Sequence[str], *, known: Sequence[str], unread: str = "") -> dict[str, Any]:
+def reading_settings(overrides: Sequence[str] | None, *known: str) -> dict[str, Any]:
     """Parse how to read files, as in `--set data.encoding=windows-1252`, by the name of the value.
 
     Raises:
-        ConfigError: a value is invalid, or not one of the `known`; or there is no such file: the message is `unread`.
+        ConfigError: a value is invalid, or not one of the `known`.
     """
-    if overrides and unread:
-        raise ConfigError(unread)
     settings: dict[str, Any] = {}
-    for override in overrides:
+    for override in overrides or ():
         key, equals, value = override.partition("=")
         name = key.strip().removeprefix("data.")
         if not equals or not key.strip().startswith("data.") or name not in known:

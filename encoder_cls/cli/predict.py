@@ -1,24 +1,20 @@
-"""`encoder-cls predict`."""
+"""`encoder-cls predict` and `serve`: a model answers."""
 
 from __future__ import annotations
 
-import math
+import os
 from functools import partial
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from encoder_cls.cli.options import RUNS, Device, TextColumns, reading_settings
+from encoder_cls.cli.options import RUNS, Device, TextColumns, TrainedModel, reading_settings
+from encoder_cls.errors import ConfigError
+from encoder_cls.system.machine import WHOLE, installed_version, is_installed
+from encoder_cls.system.terminal import note
 
-
-def _number(value: float | None) -> float | None:
-    if value is not None and math.isnan(value):  # which is below no limit and above none
-        raise typer.BadParameter("nan is not in the range 0<=x<=1.")
-    return value
-
-
-_probability = partial(typer.Option, min=0, max=1, callback=_number)
+_probability = partial(typer.Option, min=0, max=1)
 
 
 def predict_command(
@@ -71,15 +67,21 @@ def predict_command(
     top_k: Annotated[int, typer.Option(min=1, help="How many classes to name.")] = 1,
     threshold: Annotated[
         float | None,
-        _probability(help="Withhold the label where its probability is lower; multi-label: one for all labels."),
+        typer.Option(
+            min=0, max=1, help="Withhold the label where its probability is lower; multi-label: one for all labels."
+        ),
     ] = None,
     min_precision: Annotated[
         float | None,
-        _probability(help="Withhold labels so that of the others so many are right, guaranteed by held-out texts."),
+        typer.Option(
+            min=0, max=1, help="Withhold labels so that of the others so many are right, guaranteed by held-out texts."
+        ),
     ] = None,
     coverage: Annotated[
         float | None,
-        _probability(help="Name a set of classes that so often has the right one, guaranteed by held-out texts."),
+        typer.Option(
+            min=0, max=1, help="Name a set of classes that so often has the right one, guaranteed by held-out texts."
+        ),
     ] = None,
     batch_tokens: Annotated[
         int | None, typer.Option(min=1, help="The most tokens in a batch. Default: what the device is fast with.")
@@ -104,32 +106,43 @@ def predict_command(
     workers: Annotated[int, typer.Option(min=1, help="How many workers --runner ray has.")] = 2,
 ) -> None:
     """Classify texts: given here, in a file, or on standard input; one result a line."""
-    reading = reading_settings(overrides or (), known=("delimiter", "encoding"))
+    options = locals()  # by the names that a request has for them
+    reading = reading_settings(options.pop("overrides"), "delimiter", "encoding")
+    options |= {"texts": tuple(texts or ()), "text_columns": tuple(text_columns or ())}
+    if texts:  # a few need no pool of threads, which NumPy would make as it is imported
+        os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
     from encoder_cls.answers.predict import predict
     from encoder_cls.answers.request import Request
 
-    request = Request(
-        texts=tuple(texts or ()),
-        source=source,
-        output=output,
-        model=model,
-        output_format=output_format,
-        text_columns=tuple(text_columns or ()),
-        keep_columns=keep_columns,
-        top_k=top_k,
-        threshold=threshold,
-        min_precision=min_precision,
-        coverage=coverage,
-        batch_tokens=batch_tokens,
-        explained=explained,
-        attention=attention,
-        bad_rows=bad_rows,
-        device=device,
-        engine=engine,
-        runner=runner,
-        workers=workers,
-        delimiter=reading.get("delimiter"),
-        encoding=reading.get("encoding"),
-    )
-    predict(request, runs=RUNS)
+    predict(Request(**options, **reading), runs=RUNS)
+
+
+def serve_command(
+    run: TrainedModel,
+    host: Annotated[
+        str, typer.Option(help="The address to listen on; 0.0.0.0 is each of this machine's.", metavar="ADDRESS")
+    ] = "127.0.0.1",
+    port: Annotated[int, typer.Option(min=0, max=65535, help="The port; 0 takes a free one.")] = 8000,
+    allowed_hosts: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--allowed-host",
+            help="A name by which clients know the server, such as that of a proxy. Repeatable. Default: localhost "
+            "and loopback addresses where it listens to one; elsewhere any.",
+            metavar="NAME",
+        ),
+    ] = None,
+) -> None:
+    """Answer over HTTP: POST /predict, GET /health and /metrics, and a page to try texts."""
+    missing = [name for name in ("starlette", "uvicorn", "prometheus_client") if not is_installed(name)]
+    if missing:
+        distribution, _ = installed_version() or (WHOLE, "")
+        raise ConfigError(f"serve needs {' and '.join(missing)}: pip install '{distribution}[serve]'")
+    # One thread computes, one reads and writes. A pool of NumPy's, whose threads wait in a busy loop, would take the
+    # other's time: on 2 busy cores requests take eight times as long.
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+
+    from encoder_cls.serving.server import serve
+
+    serve(run, host=host, port=port, allowed_hosts=allowed_hosts or (), log=note)

@@ -3,22 +3,15 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
 from contextlib import ExitStack, nullcontext
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
 from encoder_cls.cli.display import described, process_group, show_training, stop_signals
 from encoder_cls.cli.options import RUNS, ConfigFile, ConfigOption, Device, Overrides, the_config
-from encoder_cls.errors import ConfigError
-from encoder_cls.system.terminal import note, print_out
-from encoder_cls.system.work import showing_work
-
-if TYPE_CHECKING:
-    from encoder_cls.config import Config
-    from encoder_cls.tracking.run_dir import RunDir
+from encoder_cls.system.terminal import note, print_out, showing_work
 
 
 def train_command(
@@ -40,12 +33,17 @@ def train_command(
     # Each of several processes runs all of this; the first one writes and prints.
     started = time.monotonic()
     with process_group() as group, ExitStack() as held:
+        from encoder_cls.answers.outputs import check_run_folder
+        from encoder_cls.config import check_sources, load_config
+        from encoder_cls.tracking.run_dir import RunDir
         from encoder_cls.training.encoder.processes import device_of_rank, is_restarted
 
         resume = resume or is_restarted()
         with group.agreeing():
-            file = the_config(config_file, config)
-            settings, run = _settings(file, overrides or (), from_run, run_dir, resume=resume)
+            file = the_config(config_file, config, resumed=run_dir if resume else None)
+            settings = load_config(file, overrides or (), from_run=from_run)
+            run = RunDir(run_dir or RUNS / settings.name)
+            check_run_folder(run, settings.data)
             is_finished = False
             if group.leads and not dry_run:
                 run.check_trainable(settings, resume=resume)
@@ -59,7 +57,6 @@ def train_command(
         if not group.goes_on(is_for_all=not dry_run):
             return
 
-        from encoder_cls.config import check_sources
         from encoder_cls.training.encoder.checkpoint import fingerprint
         from encoder_cls.training.encoder.loop import assist
         from encoder_cls.training.prepare import prepare
@@ -90,22 +87,3 @@ def train_command(
                 show_training(events, run.path, num_processes=group.size)
             else:
                 assist(prepared, group, device=torch_device)
-
-
-def _settings(
-    config: Path | None, overrides: Sequence[str], from_run: Path | None, run_dir: Path | None, *, resume: bool
-) -> tuple[Config, RunDir]:
-    """The config, of a run to resume by default its own, and the run folder, which is not among the data."""
-    from encoder_cls.answers.outputs import check_run_folder
-    from encoder_cls.config import load_config
-    from encoder_cls.tracking.run_dir import RunDir
-
-    if resume and config is None and run_dir is not None:
-        resumed = RunDir(run_dir)
-        if not resumed.is_run():
-            raise ConfigError(f"{resumed.path}: no run to go on with; name another --run-dir, or a --config to start")
-        config = resumed.config_file
-    settings = load_config(config, overrides, from_run=from_run)
-    run = RunDir(run_dir or RUNS / settings.name)
-    check_run_folder(run, settings.data)
-    return settings, run

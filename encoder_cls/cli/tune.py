@@ -9,19 +9,11 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from encoder_cls.cli.options import (
-    RUNS,
-    ConfigFile,
-    ConfigOption,
-    Device,
-    Overrides,
-    duration_named,
-    print_json,
-    the_config,
-)
-from encoder_cls.system.installed import check_installed, check_training_installed
-from encoder_cls.system.terminal import note, print_out
-from encoder_cls.system.work import note_work, showing_work
+from encoder_cls.cli.options import RUNS, ConfigFile, ConfigOption, Device, Overrides, print_json, the_config
+from encoder_cls.errors import ConfigError
+from encoder_cls.system.display import seconds_named
+from encoder_cls.system.machine import check_installed, check_training_installed
+from encoder_cls.system.terminal import note, note_work, print_out, showing_work
 
 if TYPE_CHECKING:
     from encoder_cls.config import Config
@@ -56,7 +48,11 @@ def tune_command(
     from encoder_cls.system.machine import resolve_device
     from encoder_cls.tuning import Search
 
-    seconds, started = duration_named(budget, option="--budget"), time.monotonic()
+    started = time.monotonic()
+    try:
+        seconds = seconds_named(budget)
+    except ValueError as error:
+        raise ConfigError(f"--budget {budget}: {error}") from None
     settings = load_config(the_config(config_file, config), overrides or ())
     torch_device = resolve_device(device)
     with stop_signals(), showing_work():

@@ -53,16 +53,16 @@ _ALIASES = {
     "seed": "random_state random_seed",
 }
 USUAL_NAMES = {alias: key for key, aliases in _ALIASES.items() for alias in aliases.split()}
+FIELDS = {name: getattr(it.annotation, "model_fields", {}) for name, it in Config.model_fields.items()}  # by section
 # Letters with their marks, digits, underscores: what pydantic's pattern for a name matches, in any script.
 _NAME_CATEGORIES = {"Lu", "Ll", "Lt", "Lm", "Lo", "Mn", "Mc", "Me", "Nd", "Pc"}
 
 
 def load_config(path: Path | None = None, overrides: Iterable[str] = (), *, from_run: Path | None = None) -> Config:
-    """Read a config file and apply `section.key=value` overrides.
+    """Read a config file, or else that of the bundled example, and apply `section.key=value` overrides.
 
-    Without a file, the config is that of the bundled example; an override of `data.train` replaces all of its data.
-    Relative paths in a file start at the current folder, or else at the file's. `from_run` replaces the file's; the
-    base run's `model` and `tokenizer` fill in what is not set. A `ConfigError` names the file and each faulty field.
+    An override of `data.train` replaces all data of the example. Paths in a file start at the current folder, or else
+    at the file's. The base run's `model` and `tokenizer` fill in what is not set. A `ConfigError` names each fault.
     """
     changes = [_parsed_override(override) for override in overrides]
     data = _changed({}, changes).get("data")
@@ -83,43 +83,33 @@ def load_config(path: Path | None = None, overrides: Iterable[str] = (), *, from
 
 
 def config_of(values: Mapping[str, Any], *, source: str, base: Config | None = None) -> Config:
-    """A config with values by dotted key, such as `{"train.epochs": 5}`, on top of a base config or the defaults.
-
-    A `ConfigError` names the source of the values and each faulty field.
-    """
-    changes = []
-    for key, value in values.items():
-        keys = key.split(".") if isinstance(key, str) else [""]
-        if not all(keys):
+    """A config with values by dotted key, such as `{"train.epochs": 5}`, on top of a base config or the defaults."""
+    for key in values:
+        if not (isinstance(key, str) and all(key.split("."))):
             raise ConfigError(f"{source}: {key!r} is no key; write it as section.key, such as train.epochs")
-        changes.append((keys, value))
+    changes = [(key.split("."), value) for key, value in values.items()]
     return _validated(_changed(base.model_dump(mode="json") if base else {}, changes), source)
 
 
 def absolute_sources(config: Config) -> Config:
     """The same config with absolute paths of data, cache and base run."""
-    paths = {key: _absolute(source) for key, source in _sources(config.data)}
-    cache, run = (path and str(Path(path).absolute()) for path in (config.data.cache, config.from_run))
-    data = config.data.model_copy(update={**paths, "cache": cache})
-    return config.model_copy(update={"data": data, "from_run": run})
+    named = {key: it for key in (*SOURCES, "cache") if (it := getattr(config.data, key))}
+    paths = {key: str(Path(it).absolute()) for key, it in named.items() if not it.startswith(SCHEMES)}
+    run = config.from_run and str(Path(config.from_run).absolute())
+    return config.model_copy(update={"data": config.data.model_copy(update=paths), "from_run": run})
 
 
 def missing_sources(data: DataConfig) -> list[tuple[str, str]]:
     """Key and path of each file, folder or pattern that does not exist."""
-    return [(f"data.{key}", source) for key, source in _sources(data) if not source_exists(source)]
+    return [(f"data.{key}", it) for key in SOURCES if (it := getattr(data, key)) and not source_exists(it)]
 
 
 def check_sources(data: DataConfig, *, config_file: Path | None, of_run: Path | None) -> None:
-    """Refuse a config whose files do not exist, with a `DataError` that has where they were looked for.
-
-    `of_run` is the config of the run that is resumed, whose data may have been moved.
-    """
+    """Raise a DataError if a file does not exist; `of_run` is the config of the run that is resumed."""
     for key, source in missing_sources(data):
         if of_run:
-            raise DataError(
-                f"{of_run}: {key}: {source}: no such file or folder, where the run's data was; if it has been moved, "
-                f"add --set {key}=PATH"
-            )
+            what = f"{key}: {source}: no such file or folder, where the run's data was"
+            raise DataError(of_run, what, f"if it has been moved, add --set {key}=PATH")
         beside = f", and beside {config_file}" if config_file else ""
         places = "" if Path(source).is_absolute() else f" (looked for in the current folder, {Path.cwd()}{beside})"
         raise DataError(f"{source}: no such file or folder{places}; {key} names it")
@@ -134,41 +124,29 @@ def source_exists(source: str) -> bool:
     return False
 
 
-def _sources(data: DataConfig) -> Iterator[tuple[str, str]]:
-    return ((key, source) for key in SOURCES if (source := getattr(data, key)) is not None)
-
-
-def _absolute(source: str) -> str:
-    return source if source.startswith(SCHEMES) or not source else str(Path.cwd() / source)
-
-
 def _located(values: dict[str, Any], folder: Path) -> dict[str, Any]:
     """A config file's values, with data of the file's folder where the current one does not have it."""
     data = values.get("data")
     if not isinstance(data, dict):
         return values
-    beside = {
-        key: str(folder / it) for key in SOURCES if isinstance(it := data.get(key), str) and not source_exists(it)
-    }
-    return {**values, "data": data | {key: source for key, source in beside.items() if source_exists(source)}}
+    named = {key: it for key in SOURCES if isinstance(it := data.get(key), str) and not source_exists(it)}
+    beside = {key: place for key, it in named.items() if source_exists(place := str(folder / it))}
+    return {**values, "data": data | beside}
 
 
 def _read_values(path: Path) -> dict[str, Any]:
     """The sections of a config file."""
-    values = None
     try:
         values = parse_yaml(path.read_text(encoding="utf-8-sig"), source=str(path))
+        if isinstance(values, dict):
+            return values
         content = "nothing" if values is None else type(values).__name__
         problem = f"{path}: expected sections such as `data:` and `model:`, found {content}"
     except ConfigError as error:
         problem = str(error)
-    except UnicodeDecodeError as error:
-        problem = f"{path}: not UTF-8 text (byte {error.start})"
-    except (OSError, ValueError) as error:  # the latter: a name that no file can have
+    except (OSError, ValueError) as error:  # the latter: no UTF-8, or a name that no file can have
         reason = getattr(error, "strerror", None) or error
         problem = f"{printable(str(path))}: cannot read the config: {reason}"
-    if isinstance(values, dict):
-        return values
     with suppress(OSError, ValueError):
         if path.is_dir() or (path.is_file() and path.suffix.lower() not in CONFIG_ENDINGS):
             problem = f"{path}: this is no config; to train on its texts: --set data.train={path}"
@@ -178,8 +156,7 @@ def _read_values(path: Path) -> dict[str, Any]:
 def _with_inherited(values: dict[str, Any], source: str) -> dict[str, Any]:
     """Values in which the base run's fill in what sections shared with it leave out."""
     own = {section: values.get(section) or {} for section in INHERITED}
-    fields = dict(_sections())
-    if all(isinstance(it, dict) and fields[section].keys() <= it.keys() for section, it in own.items()):
+    if all(isinstance(it, dict) and FIELDS[section].keys() <= it.keys() for section, it in own.items()):
         return values  # as in a run folder, whose base run may be gone by now
     try:
         base = load_config(Path(values["from_run"]) / RUN_CONFIG).model_dump(mode="json", include=set(INHERITED))
@@ -235,7 +212,7 @@ def _explain(error: ValidationError, source: str) -> Iterator[str]:
         if fault["type"] == "literal_error" and isinstance(fault["input"], dict) and len(path) > 2:
             continue  # class_weights by name: the fault is in the mapping, and follows
         # Each member of a union reports its own fault under its own name; the field is what the user wrote.
-        where = ".".join(path[:2]) if path[0] in Config.model_fields else path[0]
+        where = ".".join(path[:2]) if path[0] in FIELDS else path[0]
         if where in explained:
             continue
         explained.add(where)
@@ -252,21 +229,14 @@ def _explain(error: ValidationError, source: str) -> Iterator[str]:
 
 def _hint(path: list[str]) -> str:
     """The keys that an unknown one may mean: of another section, by another library's name, or similar ones."""
-    key, sections = path[-1], dict(_sections())
-    known = list(Config.model_fields) if len(path) == 1 else list(sections[path[0]])
-    elsewhere = {name: f"{section}.{name}" for section, fields in sections.items() for name in fields}
+    key, known = path[-1], list(FIELDS if len(path) == 1 else FIELDS[path[0]])
+    elsewhere = {name: f"{section}.{name}" for section, fields in FIELDS.items() for name in fields}
     usual = USUAL_NAMES.get(key.lower().replace("-", "_"))
     meant = (
-        [f"{section}.{key}" for section, fields in sections.items() if key in fields]
+        [f"{section}.{key}" for section, fields in FIELDS.items() if key in fields]
         or ([usual] if usual else [])
         or difflib.get_close_matches(key, known, 1, 0.7)
         or [elsewhere[name] for name in difflib.get_close_matches(key, elsewhere, 1, 0.7)]
         or difflib.get_close_matches(key, known, 1, 0.5)
     )
     return f"; did you mean {' or '.join(meant)}?" if meant else f"; known: {', '.join(known)}"
-
-
-def _sections() -> Iterator[tuple[str, Mapping[str, Any]]]:
-    """Name and fields of each section."""
-    for name, field in Config.model_fields.items():
-        yield name, getattr(field.annotation, "model_fields", {})

@@ -41,15 +41,7 @@ class Section(BaseModel):
         use_attribute_docstrings=True,
         allow_inf_nan=False,
         coerce_numbers_to_str=True,
-        protected_namespaces=(),
     )
-
-    @field_validator("*", mode="before")
-    @classmethod
-    def _no_nul(cls, value: Any) -> Any:
-        if isinstance(value, str) and "\0" in value:
-            raise ValueError("holds a NUL character, which no name has")
-        return value
 
 
 class DataConfig(Section):
@@ -66,8 +58,7 @@ class DataConfig(Section):
     test: str | None = None
     """The same for the test split; null: the final report is on the validation split."""
     unlabelled: str | None = None
-    """Further texts without labels, whose language the encoder learns: a file as above, or `.txt` with a text a line;
-    null: none."""
+    """Further texts without labels, to learn the language from: as above, or `.txt`, a text a line; null: none."""
     validation_fraction: Annotated[float, Field(gt=0, le=0.5)] = 0.1
     """The part of train held out where `validation` is null, at most 50,000 texts. Texts that differ only in case,
     white space, punctuation and digits are held out together."""
@@ -86,11 +77,9 @@ class DataConfig(Section):
     validation and folds of cross-validation. A row without a value is a group by itself; null: no groups."""
     corrections: str | None = None
     """A CSV file of corrected labels, as `encoder-cls review` writes it: the columns of the data with the new label,
-    and file and line of a row of train, validation or test. A row with an `id` is also recognised elsewhere; null: no
-    corrections."""
+    and file and line of a row. A row with an `id` is also recognised elsewhere; null: no corrections."""
     label_names: tuple[str, ...] | None = None
-    """The names of the classes in order. Labels are either all names, or all numbers: 0 for the first name, and so
-    on. Spaces around a label do not count."""
+    """The classes in order. Labels are all names, or all numbers (0: the first); spaces around them do not count."""
     fold_labels: bool = False
     """Whether labels that differ only in case, in spaces or in how Unicode writes the same characters are one class. It
     is called as in `label_names`, else by the most frequent spelling in train."""
@@ -98,8 +87,7 @@ class DataConfig(Section):
     """Rows with an empty text: `auto` drops up to 1% of a split, with a warning, and refuses more; `drop` drops all of
     them, `error` refuses any."""
     bad_rows: Literal["error", "skip"] = "error"
-    """Rows that cannot be read, such as one with a field too many: `error` stops at the first, `skip` leaves them out,
-    with a warning."""
+    """Rows that cannot be read, such as with a field too many: `error` stops; `skip` leaves them out with a warning."""
     delimiter: Annotated[str, AfterValidator(delimiter_named)] | None = None
     """The field separator of CSV and TSV files: a character, or `comma`, `semicolon`, `tab` or `pipe`; null: a comma, a
     tab in .tsv, or what the header leaves no doubt of. Predictions use it too."""
@@ -211,11 +199,9 @@ class PretrainConfig(Section):
     """What is learned: `masked_lm`, to guess masked tokens; `denoising`, where tokens are deleted and a decoder, thrown
     away afterwards, writes the whole text."""
     epochs: Annotated[int, Field(ge=0, lt=2**31)] | Literal["auto"] = "auto"
-    """Passes over the texts; `auto`: none unless most texts have no label, then the fewer the more text there is; 0: no
-    pretraining."""
+    """Passes over the texts; 0: none; `auto`: none unless most texts lack a label, then the fewer the more text."""
     time_budget: Minutes | None = None
-    """The most time it may take, such as 90s or 5m, estimated from its first steps; a bare number is minutes; null: no
-    limit."""
+    """The most time, such as 90s or 5m, estimated from its first steps; a bare number is minutes; null: no limit."""
     mask_probability: Annotated[float, Field(gt=0, lt=1)] = 0.4
     """The part of the tokens that is masked or deleted."""
 
@@ -251,8 +237,7 @@ class TrainConfig(Section):
     word_dropout: Fraction = 0.25
     """The part of the words replaced by `[UNK]` in training, so that the model learns what an unknown word means."""
     rdrop_weight: NonNegativeFloat = 1.0
-    """Weight of the symmetric Kullback-Leibler divergence of two dropout passes (R-Drop) in the loss; 0: each text
-    passes once."""
+    """Weight of R-Drop, the symmetric KL divergence of two dropout passes, in the loss; 0: each text passes once."""
     class_weights: Literal["none", "balanced"] | dict[str, PositiveFloat] = "none"
     """Weights of the classes in the loss: `none`, `balanced` (the rarer the heavier), or by name: {spam: 2.0}. Recall
     of heavier classes rises; validation and probabilities are unweighted."""
@@ -268,8 +253,7 @@ class TrainConfig(Section):
     """Whether naive Bayes is added to the SVMs of each round of self-training (sst2, 50 labels: +4)."""
     pseudo_labels: bool = True
     """Whether, with at most 2,000 labelled texts, the encoder also learns the probabilities that the linear classifier
-    gives to unlabelled texts (ten trainings with 300 labels or 1,000: with the next, the encoder alone +10.6 points,
-    its sum with the linear classifier +0.6)."""
+    gives to unlabelled texts."""
     refit_on_validation: bool = True
     """Whether the final linear classifier also learns from the texts held out of train for validation, never from a
     file named in data.validation. Validation then uses its answers from before; with at most 2,000 labelled texts,

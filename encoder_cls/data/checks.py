@@ -9,10 +9,9 @@ from collections.abc import Iterator, Sequence
 from itertools import chain
 
 import numpy as np
-from numpy.typing import NDArray
 
-from encoder_cls.data.dataset import NO_GROUP, Dataset, Split, label_key, listed
-from encoder_cls.system.display import counted, shortened, shown
+from encoder_cls.data.dataset import Dataset, Split, label_key, listed
+from encoder_cls.system.display import counted, shortened
 
 FEW = 3  # names in a warning
 MOST_SEEN = 0.1  # of the texts that are scored: some short ones are usual
@@ -27,7 +26,7 @@ def data_warnings(dataset: Dataset) -> Iterator[str]:
         yield from split_warnings(name, split, dataset.label_names)
     yield from _of_texts(dataset)
     for name, split in dataset.splits.items():
-        known = shared_groups(dataset.train, split)
+        known = split.of_groups_in(dataset.train)
         if len(known) and name != "train":
             yield (
                 f"{len(known):,} of {len(split):,} {name} texts are of groups (data.group_column) that train has, too, "
@@ -56,13 +55,6 @@ def seen_warnings(name: str, split: Split, train: Split) -> Iterator[str]:
         yield f"{of_all} among the training texts: these scores say little of new texts; score others"
 
 
-def shared_groups(train: Split, split: Split) -> NDArray[np.int64]:
-    """The indices of the texts of a split whose groups occur in train."""
-    if train.groups is None or split.groups is None:
-        return np.zeros(0, dtype=np.int64)
-    return np.flatnonzero(np.isin(split.groups, np.unique(train.groups)) & (split.groups != NO_GROUP))
-
-
 def _of_labels(dataset: Dataset) -> Iterator[str]:
     every = list(dict.fromkeys(chain(dataset.label_names, *(it.unseen_names for it in dataset.splits.values()))))
     odd = [name for name in every if any(character.isspace() and character != " " for character in name)]
@@ -73,10 +65,6 @@ def _of_labels(dataset: Dataset) -> Iterator[str]:
         )
     yield from _of_numbers_beside_names(dataset)
     yield from _of_names_alike(every)
-    of_two_types = [f"{shown(label)} ({', '.join(places)})" for label, places in dataset.of_two_types.items()]
-    if of_two_types:
-        some = ", ".join(of_two_types[:FEW]) + (", …" if len(of_two_types) > FEW else "")
-        yield f"labels that are integers in some rows and texts in others count as one: {some}"
     yield from _of_rare_classes(dataset)
 
 

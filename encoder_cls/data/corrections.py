@@ -2,22 +2,20 @@
 
 `encoder-cls review` writes such a file, `evaluation/files` the like into each report: the columns of the data, then
 where a row is. Its label is that of the row there if text and `id` are still the same, else of the row with this text
-and id. Files of earlier versions have the columns `text` and `label`, whatever the data has.
+and id.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from encoder_cls.config import DataConfig
-from encoder_cls.data.dataset import label_key
-from encoder_cls.data.readers import column_names, read_again, read_rows_and_columns
-from encoder_cls.data.rows import Reading, Row, SourceLocation
-from encoder_cls.data.sources import every_file
+from encoder_cls.data.rows import Corrected, Reading, Row, SourceLocation
+from encoder_cls.data.sources import every_file, read_again, read_rows_and_columns
 from encoder_cls.errors import DataError, EncodingError
 from encoder_cls.system.display import shown, unguarded
 from encoder_cls.system.encodings import is_utf8
@@ -47,8 +45,6 @@ class Corrections:
     """The corrections of a data set; the rows of each of its sources are to be passed through `applied`."""
 
     def __init__(self, config: DataConfig) -> None:
-        self._label_names = config.label_names
-        self._key: Callable[[str], str] = label_key if config.fold_labels else str
         reading = Reading(delimiter=config.delimiter, encoding=config.encoding, is_sure=False)
         self.notes = reading.notes
         self._config = config
@@ -62,25 +58,20 @@ class Corrections:
         self._all = dict.fromkeys([*self._by_place.values(), *(it for its in self._by_id.values() for it in its)])
         self._resolved = lru_cache(_resolved)  # of the current folder
         self._left = dict(self._all)
-        self._named = {self._key(name): name for name in config.label_names or ()}
-        self._known = dict(self._named)
 
     def __len__(self) -> int:
         return len(self._all)
 
     def applied(self, rows: Iterable[Row]) -> Iterator[Row]:
-        """Rows with corrected labels, and their labels in the data as `corrected_from`."""
-        if not self._all:
-            yield from rows
-            return
+        """Rows with their corrections."""
         for row in rows:
-            if isinstance(row.label, str | int):
-                name = self._name(row.label)
-                self._known.setdefault(self._key(name), name)
-            correction = self._of(row)
+            correction = self._of(row) if self._all else None
             if correction:
                 self._left.pop(correction, None)
-            yield self._corrected(row, correction) if correction else row
+                if row.label is None or row.label == "":
+                    raise DataError(correction.where, f"{row.where} has no label to correct", "write one there")
+                row = row._replace(corrected=Corrected(correction.label, correction.where))  # noqa: PLW2901
+            yield row
 
     def _of(self, row: Row) -> Correction | None:
         """The correction of a row: that of its place, unless that has another id or text; else that of its id."""
@@ -114,41 +105,13 @@ class Corrections:
         return {it for it in self._all if it.id} - there
 
     def check_all_applied(self) -> None:
-        """Raise a DataError, once all sources are read, if a correction has no row, or a label that never occurs."""
+        """Raise a DataError, once all sources are read, if a correction has no row."""
         for correction in self._left:
             if correction.id:
                 what = f"no row of the data has the id {shown(correction.id)} and this text: have cells been changed "
                 raise DataError(correction.where, f"{what}since the review? Correct them, or remove the row")
             what = f"no row of the data is at {correction.of}: has the data been moved or changed since the review?"
             raise DataError(correction.where, f"{what} Correct the columns file and line, or remove the row")
-        for correction in self._all:
-            if not self._keys(correction.label) & self._known.keys():
-                names = ", ".join(map(shown, sorted(self._known.values())[:20]))
-                what = f"label {shown(correction.label)} occurs nowhere in the data ({names})"
-                hint = "correct the cell, or give the row its new label in the data itself"
-                raise DataError(correction.where, what, hint)
-
-    def _keys(self, label: str) -> set[str]:
-        """A label as it is and without spaces around it, in both as `data.fold_labels` compares it."""
-        return {self._key(label), self._key(label.strip())}
-
-    def _name(self, label: str | int) -> str:
-        """The name of a label that may be an index into `data.label_names`."""
-        names, written = self._label_names, str(label)
-        if names is None or written in names:
-            return written
-        return names[int(written)] if re.fullmatch(r"[0-9]{1,9}", written) and int(written) < len(names) else written
-
-    def _corrected(self, row: Row, correction: Correction) -> Row:
-        label, names = correction.label.strip(), self._label_names  # what is typed may have a blank behind it
-        if not isinstance(row.label, str | int) or self._key(self._name(row.label)) in self._keys(correction.label):
-            return row
-        # As the source writes its labels: a name, or an index into the names.
-        label = self._named.get(self._key(label), label)
-        if names and label in names and not self._keys(str(row.label)) & self._named.keys():
-            label = str(names.index(label))
-        is_integer = isinstance(row.label, int) and re.fullmatch(r"0|-?[1-9][0-9]{0,17}", label)
-        return row._replace(label=int(label) if is_integer else label, corrected_from=row.label)
 
 
 def added_name(name: str, data: DataConfig) -> str:
@@ -158,27 +121,12 @@ def added_name(name: str, data: DataConfig) -> str:
 
 def _read(source: str, config: DataConfig, reading: Reading) -> Iterator[Correction]:
     try:
-        file = Path(source)
-        names = column_names(file, text_columns=config.text_column, reading=reading) if file.is_file() else []
-        is_of_data = _has_names_of(config, names)
-        columns = config.text_column if is_of_data else ("text",)
-        for row, record in read_rows_and_columns(source, text_columns=columns, reading=reading):
-            yield _correction(source, row, record, config if is_of_data else None)
+        for row, record in read_rows_and_columns(source, text_columns=config.text_column, reading=reading):
+            yield _correction(source, row, record, config)
     except EncodingError as error:
         if is_utf8(reading.encoding):
             raise DataError(error.where, error.what, "save it as CSV UTF-8") from None
         raise
-
-
-def _named(config: DataConfig) -> set[str]:
-    return {*config.text_column, config.label_column}
-
-
-def _has_names_of(config: DataConfig, columns: Sequence[str]) -> bool:
-    """Whether text and label are in columns that are called as in the data, not as in earlier versions' files."""
-    named = _named(config)
-    is_added = named & {*ADDED} and not any(f"review_{name}" in columns for name in named)
-    return named <= {*columns} and not (is_added and {"text", "label"} <= {*columns})
 
 
 def _check_agree(one: Correction, other: Correction) -> None:
@@ -188,13 +136,8 @@ def _check_agree(one: Correction, other: Correction) -> None:
         raise DataError(other.where, what, "remove one of both")
 
 
-def _correction(source: str, row: Row, record: Mapping[str, Any], data: DataConfig | None) -> Correction:
-    """The correction of a row; `data`: whose names its columns have."""
-    names = ["file", "line", data.label_column if data else "label"]
-    if data:
-        names[:2] = [
-            added if (added := added_name(it, data)) in record or it in _named(data) else it for it in names[:2]
-        ]
+def _correction(source: str, row: Row, record: Mapping[str, Any], data: DataConfig) -> Correction:
+    names = [added_name("file", data), added_name("line", data), data.label_column]
     number = _comparable_id(row.id)
     missing = next((name for name in (names[2:] if number else names) if name not in record), None)
     if missing:

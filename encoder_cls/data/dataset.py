@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import unicodedata
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, Literal
@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from encoder_cls.data.rows import Notes
+from encoder_cls.errors import ConfigError, DataError
 from encoder_cls.system.disk_arrays import Column, ConcatenatedTexts, DiskBackedTexts, in_chunks
 from encoder_cls.system.display import shown
 
@@ -28,18 +29,15 @@ MOST_ALIKE, MOST_ALIKE_SHARE = 10, 0.01  # texts, or this share of all, that dif
 class Split:
     """Labelled examples: `texts[i]` belongs to class number `labels[i]` and was read at `where[i]`.
 
-    Attributes:
-        labels: the classes, (texts,); numbers beyond the classes of the data set are indices into `unseen_names`.
-            Multi-label: 1 where a text has a label, else 0, (texts, classes), as int8.
-        groups: the number of the group of each text, equal in all splits, where `data.group_column` names them.
-        unseen_names: labels that never occur in train.
+    Labels are (texts,); numbers beyond the classes of the data set are indices into `unseen_names`. Multi-label: 1
+    where a text has a label, else 0, (texts, classes), as int8.
     """
 
     texts: Sequence[str]
     labels: NDArray[Any]
     where: Sequence[str]
-    groups: NDArray[np.int64] | None = None
-    unseen_names: tuple[str, ...] = ()
+    groups: NDArray[np.int64] | None = None  # numbers, equal in all splits, where `data.group_column` names them
+    unseen_names: tuple[str, ...] = ()  # labels that never occur in train
 
     def __len__(self) -> int:
         return len(self.texts)
@@ -96,6 +94,12 @@ class Split:
         is_known = self.labels < num_classes
         return self if is_known.all() else replace(self.subset(np.flatnonzero(is_known)), unseen_names=())
 
+    def of_groups_in(self, other: Split) -> NDArray[np.int64]:
+        """The indices of the examples whose groups occur in another split."""
+        if other.groups is None or self.groups is None:
+            return np.zeros(0, dtype=np.int64)
+        return np.flatnonzero(np.isin(self.groups, np.unique(other.groups)) & (self.groups != NO_GROUP))
+
     @cached_property
     def together(self) -> NDArray[np.int64]:
         """A number that an example shares with those held out with it: of its group, or else of texts alike."""
@@ -141,31 +145,19 @@ NO_TEXTS = Unlabelled()
 
 @dataclass(frozen=True, kw_only=True)
 class Dataset:
-    """The splits of one classification task; class number `c`, which occurs in train, is called `label_names[c]`.
-
-    Attributes:
-        validation: the examples that judge training, also those whose labels never occur in train: see `selection`.
-        labels_are: what the labels of all its files are: `names`, or `indices` into `data.label_names`.
-        corrected: by location, the previous class of each row to which `data.corrections` gives another.
-        several: the location of the first row with several labels, or a list of them, by which data is multi-label.
-        has_names_alone: whether no text has a label: `train` has the words of the name of each class.
-        of_two_types: labels that are an integer in one row and a text in another: the first location of each.
-        sources: the name and notes of each source that was read.
-        base: the data set of the base run; its texts come first in each split.
-    """
+    """The splits of one classification task; class number `c`, which occurs in train, is called `label_names[c]`."""
 
     label_names: tuple[str, ...]
     train: Split
-    validation: Split
+    validation: Split  # judges training, also with labels that never occur in train: see `selection`
     test: Split | None
     unlabelled: Unlabelled = NO_TEXTS
-    labels_are: LabelsAre = "names"
-    corrected: Mapping[str, str] = field(default_factory=dict)
-    several: str | None = None
-    has_names_alone: bool = False
-    of_two_types: Mapping[str, tuple[str, str]] = field(default_factory=dict)
-    sources: tuple[tuple[str, Notes], ...] = ()
-    base: Dataset | None = None
+    labels_are: LabelsAre = "names"  # those of all files
+    corrected: Mapping[str, str] = field(default_factory=dict)  # by location, the class before `data.corrections`
+    several: str | None = None  # the location of the first row with several labels, by which data is multi-label
+    has_names_alone: bool = False  # whether no text has a label: `train` has the words of the name of each class
+    sources: tuple[tuple[str, Notes], ...] = ()  # the name and notes of each source that was read
+    base: Dataset | None = None  # that of the base run, whose texts come first in each split
 
     @property
     def is_multi_label(self) -> bool:
@@ -194,6 +186,97 @@ class Dataset:
         return ("test", self.test) if self.test else ("validation", self.validation)
 
 
+def joined(base: Dataset, new: Dataset, *, run: str) -> Dataset:
+    """The data of a base run, then the rows that are new in other data, whose classes begin with those of the base run.
+
+    What the base run has held out, or was tested on, is never learned from. Left out of the new train are texts like
+    those, and texts that the base run learned with the same label; of the new validation and test texts like any of
+    its own. So are texts of groups that it has in another split.
+    """
+    if base.is_multi_label != new.is_multi_label:
+        one, other = ("several labels", "one label") if base.is_multi_label else ("one label", "several labels")
+        raise ConfigError(f"{run}: a text may have {one} there, and {other} in the new data; train one run of each")
+    if base.has_names_alone or new.has_names_alone:
+        what = "a run goes on from another with labelled texts, and of one of both no text has a label"
+        raise ConfigError(f"{run}: {what}")
+    learned = {*_labelled(base.train, base.label_names)}
+    # As held-out texts are compared. All at once: which patterns are too frequent to count is a matter of all texts.
+    splits_of_both = [*base.splits.values(), *new.splits.values()]
+    ends = np.cumsum([len(split) for split in splits_of_both])[:-1]
+    alike = np.split(texts_alike(concatenated(*(split.texts for split in splits_of_both))), ends)
+    base_alike = dict(zip(base.splits, alike, strict=False))
+    new_alike = dict(zip(new.splits, alike[len(base_alike) :], strict=True))
+    notes = Notes()
+    if base.train.groups is not None and new.train.groups is None:
+        message = f"{run} keeps groups together; name their column of the new data, too, in data.group_column"
+        notes.messages.append(message)
+
+    splits: dict[str, Split] = {}
+    for role, split in new.splits.items():
+        others = base.splits.keys() - {role}
+        of_base = [base_alike[it] for it in (others if role == "train" else base_alike)]
+        is_known = np.isin(new_alike[role], np.concatenate(of_base))
+        if role == "train":
+            is_known |= np.array([it in learned for it in _labelled(split, new.label_names)])
+        is_elsewhere = np.zeros(len(split), dtype=bool)
+        for other in others:
+            is_elsewhere[split.of_groups_in(base.splits[other])] = True
+        for count, why in (
+            (is_known.sum(), f"which {run} has already, or texts like them"),
+            ((is_elsewhere & ~is_known).sum(), f"whose groups {run} has in another split"),
+        ):
+            if count:
+                notes.messages.append(f"{role}: {count:,} of {len(split):,} new texts are left out, {why}")
+        splits[role] = split.subset(np.flatnonzero(~is_known & ~is_elsewhere))
+    if not splits["train"]:
+        raise DataError(new.train.where[0], f"nothing is left to learn from: {'; '.join(notes.messages)}")
+    for role, split in base.splits.items():
+        more = [(splits[role], new.label_names)] if role in splits else []
+        splits[role] = _concatenated([(split, base.label_names), *more], new.label_names)
+    return replace(
+        new,
+        train=splits["train"],
+        validation=splits["validation"],
+        test=splits.get("test"),
+        unlabelled=base.unlabelled.joined(new.unlabelled),
+        corrected={**base.corrected, **new.corrected},
+        several=new.several or base.several,
+        sources=(*base.sources, *new.sources, (run, notes)),
+        base=base,
+    )
+
+
+def _labelled(split: Split, label_names: Sequence[str]) -> Iterator[tuple[int, str]]:
+    """For each example a number, the same for equal texts, and its label."""
+    names = (*label_names, *split.unseen_names)
+    return ((text, split.label_text(row, names)) for row, text in enumerate(equal_texts(split.texts).tolist()))
+
+
+def _concatenated(parts: Sequence[tuple[Split, Sequence[str]]], names: Sequence[str]) -> Split:
+    """Splits with their class names, one after the other, with the labels of one list of classes."""
+    splits = [split for split, _ in parts]
+    of_splits = [(*its, *split.unseen_names) for split, its in parts]
+    every = dict.fromkeys((*names, *(it for its in of_splits for it in its)))
+    numbers_of = {name: number for number, name in enumerate(every)}
+    labels: list[NDArray[Any]] = []
+    for split, its in zip(splits, of_splits, strict=True):
+        numbers = np.array([numbers_of[name] for name in its], dtype=np.int64)
+        if split.is_multi_label:
+            labels.append(np.zeros((len(split), len(numbers_of)), dtype=np.int8))
+            labels[-1][:, numbers] = split.labels
+        else:
+            labels.append(numbers[split.labels])
+    has_groups = any(split.groups is not None for split in splits)
+    groups = [np.full(len(split), NO_GROUP) if split.groups is None else split.groups for split in splits]
+    return Split(
+        texts=concatenated(*(split.texts for split in splits)),
+        labels=np.concatenate(labels),
+        where=concatenated(*(split.where for split in splits)),
+        groups=np.concatenate(groups) if has_groups else None,
+        unseen_names=tuple(numbers_of)[len(names) :],
+    )
+
+
 def group_number(group: str, *, kind: bytes = b"") -> int:
     """The number of a group, the same in all splits and at any time: 64 bits of a hash of its name and kind."""
     digest = hashlib.blake2b(group.encode("utf-8", "surrogatepass"), digest_size=8, person=kind).digest()
@@ -215,8 +298,7 @@ def equal_texts(texts: Sequence[str]) -> NDArray[np.int64]:
 def texts_alike(texts: Sequence[str]) -> NDArray[np.int64]:
     """A number for each text, as `equal_texts`, and the same for texts that differ in punctuation and digits at most.
 
-    Texts without letters, and patterns of more than `MOST_ALIKE` different texts, such as "order 1", "order 2" and so
-    on, are what the data is about: of these only equal texts have the same number.
+    Not so for texts without letters and for frequent patterns, such as "order 1", "order 2", which the data is about.
     """
     equal = equal_texts(texts)
     letters = (" ".join(text.casefold().translate(_LETTERS).split()) for text in texts)

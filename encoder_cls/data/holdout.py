@@ -54,13 +54,10 @@ def hold_out(
 def rows_to_hold_out(
     labels: NDArray[Any], groups: NDArray[np.int64], *, fraction: float, seed: int
 ) -> NDArray[np.bool_]:
-    """Choose the rows to hold out; at least one row of each class stays.
+    """Choose the rows to hold out, about this part of all; at least one row of each class stays.
 
-    Args:
-        labels: the class number of each row, each below the largest used; or 1 where a row has a label, (rows, labels).
-        groups: the number of the group of each row, from 0 on; its rows are all held out or all stay.
-        fraction: of all rows.
-        seed: of the random numbers.
+    Labels are class numbers, (rows,), or 1 where a row has a label, (rows, labels). Of a group, numbered from 0 on, all
+    rows are held out or all stay.
     """
     choice, random = _Choice(labels, groups), np.random.default_rng(seed)
     choose = _hold_out_of_classes if labels.ndim == 1 else _hold_out_of_several_labels
@@ -69,19 +66,13 @@ def rows_to_hold_out(
 
 
 class _Choice:
-    """The rows that are held out so far.
-
-    Attributes:
-        labels: as in `rows_to_hold_out`; rows without any of several labels have one of their own, the last.
-        sizes: rows of each label.
-        held: rows of each label that are held out; `num_held` of all.
-    """
+    """The rows that are held out so far."""
 
     def __init__(self, labels: NDArray[Any], groups: NDArray[np.int64]) -> None:
-        if labels.ndim == 2:
+        if labels.ndim == 2:  # rows without any of several labels have one of their own
             labels = np.hstack([labels, labels.sum(axis=1, keepdims=True) == 0])
         self.labels = labels
-        self.sizes = labels.sum(axis=0, dtype=np.int64) if labels.ndim == 2 else np.bincount(labels)
+        self.sizes = labels.sum(axis=0, dtype=np.int64) if labels.ndim == 2 else np.bincount(labels)  # of each label
         self.held: Counts = np.zeros_like(self.sizes)
         self.num_held = 0
         self.is_held_out = np.zeros(len(labels), dtype=bool)
@@ -92,8 +83,7 @@ class _Choice:
 
     def size(self, row: int) -> int:
         """How many rows the group of a row has."""
-        number = self._groups[row]
-        return int(self._starts[number + 1] - self._starts[number])
+        return len(self._rows(row))
 
     def fits(self, row: int, most: Counts) -> bool:
         """Whether a row can be held out with its group, so that no label has more than `most`."""
@@ -117,10 +107,7 @@ class _Choice:
 
     def _counts(self, rows: NDArray[np.int64]) -> Counts:
         of_rows = self.labels[rows]
-        if of_rows.ndim == 1:
-            return np.bincount(of_rows, minlength=len(self.sizes))
-        counts: Counts = of_rows.sum(axis=0, dtype=np.int64)
-        return counts
+        return np.bincount(of_rows, minlength=len(self.sizes)) if of_rows.ndim == 1 else of_rows.sum(0, dtype=np.int64)
 
 
 def _hold_out_of_classes(choice: _Choice, fraction: float, random: np.random.Generator) -> None:

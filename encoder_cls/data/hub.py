@@ -15,7 +15,7 @@ from urllib.parse import unquote
 from encoder_cls.data.rows import Columns, Record, SourceLocation, with_class_names
 from encoder_cls.errors import DataError
 from encoder_cls.system.display import shown
-from encoder_cls.system.installed import check_installed
+from encoder_cls.system.machine import check_installed
 
 HUB_TIMEOUT = 10.0  # seconds
 SECONDS_TO_LET_GO = 0.05  # of threads that have nothing to do any more but to drop what they hold

@@ -1,4 +1,4 @@
-"""Load the data set of a config from its sources, or from the cache."""
+"""Load the data set of a config from its sources, or from the cache; after that of its base run."""
 
 from __future__ import annotations
 
@@ -9,25 +9,23 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from encoder_cls.config import DataConfig
+from encoder_cls.config import Config, DataConfig, load_config, missing_sources
 from encoder_cls.data.corrections import Corrections
-from encoder_cls.data.dataset import NO_TEXTS, Dataset, LabelsAre, Split, Unlabelled, listed
+from encoder_cls.data.dataset import NO_TEXTS, Dataset, LabelsAre, Split, Unlabelled, joined, listed
 from encoder_cls.data.holdout import hold_out
 from encoder_cls.data.labels import (
     Classes,
     LabelledRows,
     check_none_empty,
     collect_labelled,
-    first_locations,
-    labels_of_two_types,
+    decide_classes,
     names_as_texts,
     read_labelled,
-    spellings,
     use_of_empty,
-    what_labels_are,
+    with_classes,
 )
-from encoder_cls.data.readers import content_hash, read_rows
 from encoder_cls.data.rows import DiskBackedLocations, LeftOut, Notes, Reading, Row, SourceLocation
+from encoder_cls.data.sources import content_hash, read_rows
 from encoder_cls.errors import ConfigError, DataError
 from encoder_cls.system.disk_arrays import cached
 from encoder_cls.system.display import counted, shown
@@ -35,23 +33,52 @@ from encoder_cls.system.display import counted, shown
 ROLES = ("train", "validation", "test")
 UNLABELLED = "the texts without labels"
 MOST_UNSEEN = 0.05  # of the rows of a split: labels that never occur in train
-UNCORRECTED = "data.corrections"  # the location of labels that no row has any more
 _FASTTEXT_LINES = (
     "labelled .txt and .ft files are fastText's, each line beginning with __label__ (or put each text in a file in a "
     "folder of its class, or save a CSV file)"
 )
 
 
+# ---------------------------------------------------------------- a run and its base run
+
+
+def load_all_data(config: Config, *, train_rows: Iterable[Row] | None = None) -> Dataset:
+    """The data set of a config, after that of its base run, and so on."""
+    if config.from_run is None:
+        return load_dataset(config.data, train_rows=train_rows)
+    base_config = config_of_base(config.from_run)
+    for key, source in missing_sources(base_config.data):
+        what = f"{key}: {source}: no such file or folder, where that run's data was"
+        raise DataError(config.from_run, what, "who goes on from it needs its data, too")
+    base = load_all_data(base_config)
+    new = load_dataset(config.data, train_rows=train_rows, known=base.label_names)
+    return joined(base, new, run=config.from_run)
+
+
+def config_of_base(run: str) -> Config:
+    """The config of a base run."""
+    path = Path(run) / "config.yaml"
+    if not path.exists():
+        raise DataError(path, "no such file, where the run was that this one goes on from", "put it back there")
+    return load_config(path)
+
+
+def names_validation(config: Config) -> bool:
+    """Whether a run, or one of its base runs, has a file of validation texts."""
+    if config.data.validation is not None or config.from_run is None:
+        return config.data.validation is not None
+    return names_validation(config_of_base(config.from_run))
+
+
+# ---------------------------------------------------------------- one data set
+
+
 def load_dataset(config: DataConfig, *, train_rows: Iterable[Row] | None = None, known: Sequence[str] = ()) -> Dataset:
-    """Read all splits that the config names, and hold out a validation split where none is named.
+    """Read all splits that the config names, once with `data.cache`, and hold out for validation where none is named.
 
     Where the classes have names, rows of train without a label are further unlabelled texts; where no row has one,
-    nothing is held out: `Dataset.has_names_alone`.
-
-    Args:
-        config: what to read, and how; with `data.cache` it is read once.
-        train_rows: rows in memory to train on, perhaps without a label; then `data.train` is a name for messages.
-        known: the first of the classes, which need not occur in train.
+    nothing is held out: `Dataset.has_names_alone`. `train_rows`, in memory, may lack labels; then `data.train` is a
+    name for messages. `known` are the first of the classes, which need not occur in train.
     """
     content = None if config.cache is None or train_rows is not None else _content(config)
     if config.cache is None or content is None:
@@ -90,67 +117,64 @@ def _read_dataset(config: DataConfig, train_rows: Iterable[Row] | None, known: S
     for role, source in sources.items():
         rows[role] = read_labelled(source, role, config, readings[role], corrections)
     several = next((it.several for it in rows.values() if it.several), None)
-    is_multi_label = config.label_separator is not None or several is not None
+    is_multi_label = _is_multi_label(config, several)
     unlabelled = _unlabelled(config, readings.get(UNLABELLED, reading_of(config)))
-    if is_multi_label and config.corrections is not None:
-        several_labels = f"several, as at {several}" if several else "several, as data.label_separator has it"
-        what = f"data.corrections is for data with one label a text, and here a text may have {several_labels}"
-        raise ConfigError(f"{config.corrections}: {what}; correct the labels in the data itself")
-    check_none_empty(rows, config, is_multi_label=is_multi_label)
+    may_lack_labels = config.label_names is not None or train_rows is not None
+    if not may_lack_labels:
+        check_none_empty(rows, config, is_multi_label=is_multi_label)
     if not is_multi_label:
         for role, of_role in rows.items():
             rows[role], others = of_role.divided()
-            if role == "train" and (config.label_names is not None or train_rows is not None):
+            if role == "train" and may_lack_labels:
                 unlabelled = unlabelled.joined(others)
             else:
                 hint = use_of_empty(rows, config) if role == "train" and others.texts else ""
                 _leave_out(others, readings[role], hint)
     corrections.check_all_applied()
-    of_two_types = labels_of_two_types(rows.values())
-    spelling = spellings(rows.values(), config, known)
-    rows = {role: it.respelled(spelling) for role, it in rows.items()}
-    locations = first_locations(rows.values())
-    classes = Classes(config.label_names, what_labels_are(locations, config.label_names))
+    classes = decide_classes(rows.values(), config, known)
+    rows, before = with_classes(rows, classes, config)
     has_labels = "train" in rows and len(rows["train"].labels) > 0
     has_names_alone = not is_multi_label and config.label_names is not None and not has_labels
     if has_names_alone:
-        rows["train"] = _names_as_rows(config, classes)
+        rows["train"] = _names_as_rows(config)
     elif not has_labels:
         hint = "" if is_multi_label else "name the classes in data.label_names to learn from their names"
         raise DataError(config.train or "data.train", "no row has a label, so there is nothing to learn", hint)
-    in_train = classes.in_order(classes.of(rows["train"].labels))
+    in_train = classes.in_order(rows["train"].labels)
     if len(in_train) < 2 and not is_multi_label and not known:
         what = f"every row has the label {shown(in_train[0])}; at least two classes are needed"
         raise DataError(f"{config.train}", what)
     label_names = tuple(dict.fromkeys((*known, *in_train)))
     splits = {role: _to_split(it, label_names, classes, is_multi_label=is_multi_label) for role, it in rows.items()}
-    train, validation = splits["train"], splits.get("validation")
-    if validation is None and has_names_alone:
-        validation = train.subset(np.zeros(0, dtype=np.int64))
-    elif validation is None:
-        train, validation = hold_out(
-            train,
-            fraction=config.validation_fraction,
-            seed=config.split_seed,
-            uncorrected=_uncorrected_labels(rows["train"], classes),
-        )
+    if "validation" not in splits and has_names_alone:
+        splits["validation"] = splits["train"].subset(np.zeros(0, dtype=np.int64))
+    elif "validation" not in splits:
+        splits |= _divided(splits["train"], rows["train"], before["train"], classes, config)
     return Dataset(
         label_names=label_names,
-        train=train,
-        validation=validation,
+        train=splits["train"],
+        validation=splits["validation"],
         test=splits.get("test"),
         unlabelled=unlabelled,
         labels_are=classes.labels_are,
-        of_two_types=of_two_types,
-        corrected={
-            it.where[row]: classes.name(label, UNCORRECTED)
-            for it in rows.values()
-            for row, label in it.corrected.items()
-        },
+        corrected={rows[role].where[row]: name for role, names in before.items() for row, name in names.items()},
         several=several,
         has_names_alone=has_names_alone,
-        sources=(*((name, reading.notes) for name, reading in readings.items()), (UNCORRECTED, corrections.notes)),
+        sources=(
+            *((name, reading.notes) for name, reading in readings.items()),
+            ("data.corrections", corrections.notes),
+        ),
     )
+
+
+def _is_multi_label(config: DataConfig, several: str | None) -> bool:
+    """Whether a text may have several labels; a ConfigError with corrections, which are of one label each."""
+    is_multi_label = config.label_separator is not None or several is not None
+    if is_multi_label and config.corrections is not None:
+        several_labels = f"several, as at {several}" if several else "several, as data.label_separator has it"
+        what = f"data.corrections is for data with one label a text, and here a text may have {several_labels}"
+        raise ConfigError(f"{config.corrections}: {what}; correct the labels in the data itself")
+    return is_multi_label
 
 
 def load_split(
@@ -162,11 +186,7 @@ def load_split(
     is_multi_label: bool = False,
     reading: Reading | None = None,
 ) -> Split:
-    """Read one labelled source whose classes are known.
-
-    `labels_are`: what labels are in the data set of these classes; None: the source alone decides. `reading`, made by
-    `reading_of`, collects the notes.
-    """
+    """Read one labelled source whose classes are known; `labels_are` as in their data set, None: the source decides."""
     reading = reading or reading_of(config)
     rows = read_labelled(source, "test", config.model_copy(update={"group_column": None}), reading)
     if not is_multi_label:
@@ -174,9 +194,8 @@ def load_split(
             raise DataError(rows.several or source, "texts may have several labels here; of this model they have one")
         rows, others = rows.divided()
         _leave_out(others, reading)
-    rows = rows.respelled(spellings([rows], config, label_names))
-    locations = first_locations([rows])
-    classes = Classes(config.label_names, labels_are or what_labels_are(locations, config.label_names))
+    classes = decide_classes([rows], config, label_names, labels_are)
+    (rows,) = with_classes({"test": rows}, classes, config)[0].values()
     return _to_split(rows, label_names, classes, is_multi_label=is_multi_label)
 
 
@@ -204,7 +223,7 @@ def _unlabelled(config: DataConfig, reading: Reading) -> Unlabelled:
     return Unlabelled(texts=collected.texts, where=collected.where)
 
 
-def _names_as_rows(config: DataConfig, classes: Classes) -> LabelledRows:
+def _names_as_rows(config: DataConfig) -> LabelledRows:
     """The words of each name as the one text of its class, where no row has a label."""
     names = config.label_names or ()
     texts = names_as_texts(names)
@@ -214,13 +233,12 @@ def _names_as_rows(config: DataConfig, classes: Classes) -> LabelledRows:
         why = "no text has a label, so the names of the classes are all there is to learn from"
         raise ConfigError(f"data.label_names: {what}; {why}")
     where = SourceLocation("data.label_names")
-    labels = names if classes.labels_are == "names" else tuple(map(str, range(len(names))))
-    rows = (Row(text, label, None, where) for text, label in zip(texts, labels, strict=True))
+    rows = (Row(text, name, None, where) for text, name in zip(texts, names, strict=True))
     return collect_labelled(rows, where, config, reading_of(config))
 
 
 def _to_split(rows: LabelledRows, label_names: tuple[str, ...], classes: Classes, *, is_multi_label: bool) -> Split:
-    names = classes.of(rows.labels)
+    names = list(rows.labels)
     unseen = classes.in_order(set(names) - set(label_names))
     numbers = {name: number for number, name in enumerate((*label_names, *unseen))}
     labels: NDArray[Any] = np.array([numbers[name] for name in names], dtype=np.int64)[rows.numbers]
@@ -238,13 +256,18 @@ def _to_split(rows: LabelledRows, label_names: tuple[str, ...], classes: Classes
     return split
 
 
-def _uncorrected_labels(rows: LabelledRows, classes: Classes) -> NDArray[np.int64] | None:
-    """The classes of rows, of one label each, before corrections, numbered from 0 on; None without corrections."""
-    if not rows.corrected:
-        return None
-    current = classes.of(rows.labels)
-    names = [current[number] for number in rows.numbers.tolist()]
-    for row, label in rows.corrected.items():
-        names[row] = classes.name(label, UNCORRECTED)
-    numbers = {name: number for number, name in enumerate(classes.in_order(names))}
-    return np.array([numbers[name] for name in names], dtype=np.int64)
+def _divided(
+    train: Split, rows: LabelledRows, before: dict[int, str], classes: Classes, config: DataConfig
+) -> dict[str, Split]:
+    """Train without what is held out, and that as validation, as the classes before corrections decide."""
+    uncorrected = None
+    if before:
+        current = list(rows.labels)
+        names = [current[number] for number in rows.numbers.tolist()]
+        for row, name in before.items():
+            names[row] = name
+        numbers = {name: number for number, name in enumerate(classes.in_order(names))}
+        uncorrected = np.array([numbers[name] for name in names], dtype=np.int64)
+    fraction, seed = config.validation_fraction, config.split_seed
+    parts = hold_out(train, fraction=fraction, seed=seed, uncorrected=uncorrected)
+    return dict(zip(("train", "validation"), parts, strict=True))

@@ -64,6 +64,13 @@ class DiskBackedLocations(Column[SourceLocation]):
 Record = tuple[SourceLocation, dict[str, Any]]  # a location, and the columns of its row
 
 
+class Corrected(NamedTuple):
+    """The label that a row of `data.corrections` gives, and where that row is."""
+
+    label: str
+    where: SourceLocation
+
+
 class Row(NamedTuple):
     """A row of a source; several labels, or none of several, are a list or a tuple."""
 
@@ -72,7 +79,7 @@ class Row(NamedTuple):
     id: str | int | None
     where: SourceLocation
     group: str | None = None
-    corrected_from: str | int | None = None
+    corrected: Corrected | None = None
 
 
 class Columns(NamedTuple):
@@ -105,11 +112,7 @@ class Columns(NamedTuple):
         raise DataError(where, f"no column {shown(missing)}; it has {', '.join(map(shown, names[:20]))} ({hint})")
 
     def checked(self, path: Path | str, header: Sequence[str], *, line: str = "") -> list[str]:
-        """Make sure that a table has these columns, each once; the names of all its columns.
-
-        Raises:
-            DataError: a column is missing or doubled.
-        """
+        """The names of all columns of a table; a DataError if it does not have each of these once."""
         self.check_present(path, header)
         wanted = header if self.every and not line else [*self.named, "id"]
         doubled = next((name for name in wanted if header.count(name) > 1), None)
@@ -197,22 +200,13 @@ class Notes:
 
 @dataclass
 class Reading:
-    """How a source is read, and the notes of what came up.
+    """How a source is read, and the notes of what came up."""
 
-    Attributes:
-        delimiter: of the fields of a table; None: what is usual for its ending.
-        encoding: of text files.
-        is_sure: whether the encoding was asked for; else a file that seems to be UTF-8 is read as that.
-        bad_rows: `error`, or `skip` to leave out and count rows that cannot be read.
-        notify: receives each message once.
-        notes: of what came up.
-    """
-
-    delimiter: str | None = None
-    encoding: str = UTF8
-    is_sure: bool = True
-    bad_rows: str = "error"
-    notify: Callable[[str], None] = lambda _: None
+    delimiter: str | None = None  # of the fields of a table; None: what is usual for its ending
+    encoding: str = UTF8  # of text files
+    is_sure: bool = True  # whether the encoding was asked for; else a file that seems to be UTF-8 is read as that
+    bad_rows: str = "error"  # or `skip`, to leave out and count rows that cannot be read
+    notify: Callable[[str], None] = lambda _: None  # receives each message once
     notes: Notes = field(default_factory=Notes)
 
     @property

@@ -1,26 +1,188 @@
-"""Find the files of a source: a file, a folder, a pattern."""
+"""Sources of rows: files, folders, patterns, the bundled example and data sets of the Hub.
+
+Reading is strict: a text is passed on exactly as it is in the file, or the row is refused with its location.
+Nothing is guessed, coerced or skipped silently: `Reading` collects what came up.
+"""
 
 from __future__ import annotations
 
 import codecs
+import hashlib
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
+from encoder_cls.data.csv_files import USUAL, csv_header, csv_records
+from encoder_cls.data.hub import hub_folder_or_commit, hub_records
+from encoder_cls.data.rows import Columns, Reading, Record, Row, SourceLocation, group_named, numbered
+from encoder_cls.data.table_files import EXCEL, excel_header, excel_records, parquet_header, parquet_records
+from encoder_cls.data.text_files import (
+    FASTTEXT,
+    JSON,
+    LABEL_PREFIX,
+    TEXT,
+    json_records,
+    jsonl_records,
+    line_records,
+    text_records,
+)
 from encoder_cls.errors import DataError
+from encoder_cls.system.display import kind, shown
 from encoder_cls.system.encodings import ending_of, opened
-from encoder_cls.system.files import fitting_paths
+from encoder_cls.system.files import fitting_paths, reporting_os_errors
 
-JSON = ".json"  # an array of objects, or an object a line
-TABLES = (".csv", ".tsv", ".jsonl", JSON, ".parquet", ".xlsx")
-FASTTEXT = ".ft"  # a label and a text a line
-TEXT = ".txt"  # a text a line; where labels are wanted, fastText's lines
-LABEL_PREFIX = "__label__"  # of the labels of fastText's lines
+EXAMPLE = Path(__file__).parent / "example"  # the bundled data
+
+FORMATS: dict[str, Callable[[Path, Columns, Reading], Iterator[Record]]] = {
+    **dict.fromkeys(USUAL, csv_records),
+    ".jsonl": jsonl_records,
+    JSON: json_records,
+    ".parquet": parquet_records,
+    EXCEL: excel_records,
+    **dict.fromkeys((FASTTEXT, TEXT), line_records),
+}
+TABLES = tuple(ending for ending in FORMATS if ending not in (FASTTEXT, TEXT))
 
 # Words of a file's name that name its split.
 _SPLIT_WORDS = {"training": "train", "valid": "validation", "val": "validation", "testing": "test"}
 _SPLITS = ("train", "validation", "dev", "eval", "test")
 _SPLIT_WORD = re.compile(rf"(?<![a-z])({'|'.join((*_SPLITS, *_SPLIT_WORDS))})(?:set|data)?(?![a-z])")
+
+
+# ---------------------------------------------------------------- rows
+
+
+def read_rows(
+    source: str,
+    *,
+    role: str,
+    text_columns: Sequence[str],
+    label_column: str | None,
+    group_column: str | None = None,
+    reading: Reading | None = None,
+) -> Iterator[Row]:
+    """Read a source, as `DataConfig.train` describes it; `role` is the split of a Hub data set named without one."""
+    columns, reading = Columns(text_columns, label_column, group_column), reading or Reading()
+    return (row for row, _ in _rows(_records(source, role, columns, reading), columns, reading))
+
+
+def read_rows_and_columns(
+    source: str, *, text_columns: Sequence[str], reading: Reading | None = None
+) -> Iterator[tuple[Row, dict[str, Any]]]:
+    """Read a source without labels row by row, each with all columns of its file."""
+    columns, reading = Columns(text_columns, every=True), reading or Reading()
+    return _rows(_records(source, "test", columns, reading), columns, reading)
+
+
+def read_again(
+    places: Iterable[str], *, text_columns: Sequence[str], label_column: str, reading: Reading
+) -> dict[str, tuple[Row, dict[str, Any]]]:
+    """Read labelled rows once more, each with all columns of its file, as far as they are still in files."""
+    lines_of: dict[str, set[int]] = {}
+    for place in places:
+        if isinstance(place, SourceLocation) and place.line >= 0 and ending_of(Path(place.file)) in FORMATS:
+            lines_of.setdefault(place.file, set()).add(place.line)
+    columns, found = Columns(text_columns, label_column, every=True), {}
+    for file, lines in lines_of.items():
+        path, last = Path(file), max(lines)
+        if not path.is_file():  # such as a pipe, which can be read but once
+            continue
+        with suppress(DataError, OSError):
+            for row, record in _rows(FORMATS[ending_of(path)](path, columns, reading), columns, reading):
+                if row.where.line in lines:
+                    found[str(SourceLocation(file, row.where.line))] = row, record
+                if row.where.line >= last:
+                    break
+    return found
+
+
+def column_names(path: Path, *, text_columns: Sequence[str], reading: Reading | None = None) -> list[str]:
+    """All columns of a file that has these, in order; none where its format has no header."""
+    suffix = ending_of(path)
+    try:
+        if suffix == ".parquet":
+            return parquet_header(path)
+        if suffix in USUAL:
+            return numbered(csv_header(path, text_columns, reading or Reading()))
+        return numbered(excel_header(path, text_columns)) if suffix == EXCEL else []
+    except OSError as error:
+        raise _unreadable(path, error) from None
+
+
+def content_hash(source: str) -> str | None:
+    """A hash of the files of a source; None if its content is unknown."""
+    files: Iterable[Path]
+    if source.startswith("hub:"):
+        folder = hub_folder_or_commit(source.removeprefix("hub:"))
+        if not isinstance(folder, Path):
+            return folder
+        files = sorted(folder.rglob("*"))
+    else:
+        files = every_file(_bundled(source) or source)
+    digest = hashlib.sha256()
+    with reporting_os_errors(Path(source), "be read"):
+        for file in filter(Path.is_file, files):
+            with file.open("rb") as content:
+                of_file = hashlib.file_digest(content, "sha256").hexdigest()
+            digest.update(f"{file}\n{of_file}\n".encode("utf-8", "replace"))
+    return digest.hexdigest()
+
+
+def _rows(records: Iterable[Record], columns: Columns, reading: Reading) -> Iterator[tuple[Row, dict[str, Any]]]:
+    for where, record in records:
+        try:
+            yield _row(where, record, columns), record
+        except DataError as error:
+            reading.bad_row(error)
+
+
+def _row(where: SourceLocation, record: dict[str, Any], columns: Columns) -> Row:
+    texts = [record[column] for column in columns.text if column in record]  # text files have only the first
+    for column, text in zip(columns.text, texts, strict=False):
+        if not isinstance(text, str):
+            raise DataError(where, f"column {shown(column)} holds {kind(text)} where a text is expected")
+    number = record.get("id")
+    return Row(
+        text=" ".join(texts),
+        label=record[columns.label] if columns.label else None,
+        id=number if isinstance(number, str | int | None) else str(number),
+        where=where,
+        group=group_named(where, record[columns.group]) if columns.group else None,
+    )
+
+
+def _records(source: str, role: str, columns: Columns, reading: Reading) -> Iterator[Record]:
+    if source.startswith("hub:"):
+        yield from hub_records(source.removeprefix("hub:"), role, columns)
+        return
+    bundled = _bundled(source)
+    if bundled:
+        source, reading = bundled, Reading()
+    location: Path | str = source
+    try:
+        folders = class_folders(Path(source), is_labelled=columns.label is not None)
+        if folders:
+            files = ((folder.name, file) for folder in folders for file in texts_of(folder))
+            yield from text_records(Path(source), files, columns, reading)
+            return
+        for location in data_files(source, is_labelled=columns.label is not None):
+            yield from FORMATS[ending_of(location)](location, columns, reading)
+    except OSError as error:
+        raise _unreadable(location, error) from None
+
+
+def _bundled(source: str) -> str | None:
+    """The file of `example:NAME`, None for any other source."""
+    return str(EXAMPLE / f"{source.removeprefix('example:')}.csv") if source.startswith("example:") else None
+
+
+def _unreadable(location: Path | str, error: OSError) -> DataError:
+    return DataError(error.filename or location, f"cannot be read: {error.strerror or error}")
+
+
+# ---------------------------------------------------------------- files
 
 
 def files_named(source: str) -> list[Path]:
@@ -34,7 +196,7 @@ def files_named(source: str) -> list[Path]:
         try:
             return _visible(path)
         except OSError as error:
-            raise DataError(source, f"cannot be read: {error.strerror or error}") from None
+            raise _unreadable(source, error) from None
     return [path] if path.exists() else sorted(map(Path, fitting_paths(source)))
 
 
@@ -47,51 +209,25 @@ def every_file(source: str) -> Iterator[Path]:
             yield from texts_of(file)
 
 
-def _visible(folder: Path) -> list[Path]:
-    return sorted(entry for entry in folder.iterdir() if not entry.name.startswith((".", "~$")))
-
-
 def data_files(source: str, *, is_labelled: bool) -> list[Path]:
     """The data files of a source; a DataError if it has none, or files of unknown formats or of several splits."""
-    known = (*TABLES, FASTTEXT, TEXT)
     files = files_named(source)
     if Path(source).is_dir():
-        files = _without_notes([file for file in files if ending_of(file) in known], JSON, b"[")
+        files = _without_notes([file for file in files if ending_of(file) in FORMATS], JSON, b"[")
         if is_labelled:
             files = _without_notes(files, TEXT, LABEL_PREFIX.encode())
         splits = {split for file in files if (split := _split_of(file))}
         if len(splits) > 1:
             raise DataError(source, f"holds files of several splits ({', '.join(sorted(splits))})", "name one of them")
         if not files:
-            raise DataError(source, f"no {', '.join(known)} file and no class folders with .txt files in it")
+            raise DataError(source, f"no {', '.join(FORMATS)} file and no class folders with .txt files in it")
     if not files:
         start = "" if Path(source).is_absolute() else f" (paths start at the current folder, {Path.cwd()})"
         raise DataError(source, f"no such file or folder{start}")
-    unknown = next((file for file in files if ending_of(file) not in known), None)
+    unknown = next((file for file in files if ending_of(file) not in FORMATS), None)
     if unknown:
-        raise DataError(unknown, "cannot tell the format from the name", f"known: {', '.join(known)}")
+        raise DataError(unknown, "cannot tell the format from the name", f"known: {', '.join(FORMATS)}")
     return files
-
-
-def _split_of(file: Path) -> str | None:
-    """The split in a file's name, as a whole word: `my_test.csv`, `TrainData2.csv`, not `values.csv`."""
-    words = re.sub(r"(?<=[a-z])(?=[A-Z])", " ", file.stem).lower()
-    match = _SPLIT_WORD.search(words)
-    return _SPLIT_WORDS.get(match[1], match[1]) if match else None
-
-
-def _without_notes(files: list[Path], ending: str, mark: bytes) -> list[Path]:
-    """Leave out files of this ending beside tables, such as a README.txt, if none of them starts like data."""
-    notes = [file for file in files if ending_of(file) == ending]
-    if len(notes) == len(files) or any(_begins_with(file, mark) for file in notes):
-        return files
-    return [file for file in files if file not in notes]
-
-
-def _begins_with(path: Path, mark: bytes) -> bool:
-    with opened(path) as file:
-        first = next((line for line in file if line.removeprefix(codecs.BOM_UTF8).strip()), b"")
-    return first.removeprefix(codecs.BOM_UTF8).lstrip(b" \t\v\f\r\n\0").startswith(mark)
 
 
 def class_folders(path: Path, *, is_labelled: bool) -> list[Path]:
@@ -103,7 +239,7 @@ def class_folders(path: Path, *, is_labelled: bool) -> list[Path]:
         return []
     entries = _visible(path)
     folders = [entry for entry in entries if entry.is_dir()]
-    data = {*TABLES, FASTTEXT, TEXT} - {JSON, *({TEXT} if is_labelled else ())}
+    data = FORMATS.keys() - {JSON, *({TEXT} if is_labelled else ())}
     beside = next((entry for entry in entries if ending_of(entry) in data and entry not in folders), None)
     if not any(map(texts_of, folders)):
         if beside is None and not any(entry.suffix.lower() == TEXT for entry in entries):
@@ -126,15 +262,37 @@ def texts_of(folder: Path) -> list[Path]:
 
 def _check_not_deeper(folders: Sequence[Path]) -> None:
     for folder in folders:
-        text = _deeper_text(folder)
+        deeper = (file for inner in _visible(folder) if inner.is_dir() for file in inner.rglob("*"))
+        texts = (file for file in deeper if file.suffix.lower() == TEXT and not file.is_dir())
+        text = next((it for it in texts if not any(map(_is_hidden, it.relative_to(folder).parts))), None)
         if text:
             raise DataError(folder, f"has texts in deeper folders ({text})", "a class folder holds them itself")
 
 
-def _deeper_text(folder: Path) -> Path | None:
-    """The first text in the folders of a folder, however deep; links are not followed further."""
-    for deeper in filter(Path.is_dir, _visible(folder)):
-        text = next(iter(texts_of(deeper)), None) or (None if deeper.is_symlink() else _deeper_text(deeper))
-        if text:
-            return text
-    return None
+def _visible(folder: Path) -> list[Path]:
+    return sorted(entry for entry in folder.iterdir() if not _is_hidden(entry.name))
+
+
+def _is_hidden(name: str) -> bool:
+    return name.startswith((".", "~$"))
+
+
+def _split_of(file: Path) -> str | None:
+    """The split in a file's name, as a whole word: `my_test.csv`, `TrainData2.csv`, not `values.csv`."""
+    words = re.sub(r"(?<=[a-z])(?=[A-Z])", " ", file.stem).lower()
+    match = _SPLIT_WORD.search(words)
+    return _SPLIT_WORDS.get(match[1], match[1]) if match else None
+
+
+def _without_notes(files: list[Path], ending: str, mark: bytes) -> list[Path]:
+    """Leave out files of this ending beside tables, such as a README.txt, if none of them starts like data."""
+    notes = [file for file in files if ending_of(file) == ending]
+    if len(notes) == len(files) or any(_begins_with(file, mark) for file in notes):
+        return files
+    return [file for file in files if file not in notes]
+
+
+def _begins_with(path: Path, mark: bytes) -> bool:
+    with opened(path) as file:
+        first = next((line for line in file if line.removeprefix(codecs.BOM_UTF8).strip()), b"")
+    return first.removeprefix(codecs.BOM_UTF8).lstrip(b" \t\v\f\r\n\0").startswith(mark)

@@ -46,16 +46,13 @@ def fit_svm(features: Any, labels: NDArray[Any], *, sample_weight: NDArray[Any] 
 
 
 def baseline_scores(dataset: Dataset, split: Split, *, seconds: float | None = None) -> dict[str, Any] | None:
-    """Train the baseline on a data set and score it on a split, by the measures of its task.
+    """Train the baseline on a data set and score it on a split; None if no text has a word, or memory or time is short.
 
     Of more text than it may read it is trained on a random sample: `texts` of `of_texts` texts; of more features than
-    it may have, on the most frequent: `features` of `of_features`. A label that never occurs in training is a mistake.
-    Where a text may have several labels, there is an SVM a label, and a text has those whose scores are above one
-    threshold, that with the best micro-F1 on validation texts. Within a number of `seconds` the sample is as large as a
-    first, small one shows it to be possible.
-
-    Returns:
-        The scores; None where no text has a word, or where memory or time does not suffice.
+    it may have, on the most frequent: `features` of `of_features`. Within a number of `seconds` the sample is as large
+    as a first, small one shows it to be possible. A label that never occurs in training is a mistake. Where a text may
+    have several labels, there is an SVM a label, and a text has those whose scores are above one threshold, that with
+    the best micro-F1 on validation texts.
     """
     train = dataset.train
     num_classes = train.labels.shape[1] if dataset.is_multi_label else int(train.labels.max()) + 1
@@ -81,12 +78,12 @@ def _affordable_characters(train: Split, split: Split, num_classes: int, seconds
     """The characters that there is time to learn from, once the split is scored; 0 where there is none."""
     if seconds < LEAST_SECONDS:
         return 0
-    began = time.monotonic()
+    start = time.monotonic()
     features = _features(train, num_classes=num_classes, most_characters=TIMED_CHARACTERS)
     fit_svm(features.matrix, features.sample.labels[:, 0] > 0 if train.is_multi_label else features.sample.labels)
     if len(features.sample) == len(train):
         return MOST_CHARACTERS
-    taken = time.monotonic() - began
+    taken = time.monotonic() - start
     per_character = taken / sum(map(len, _cut(features.sample.texts))) * (num_classes if train.is_multi_label else 1)
     scored = sum(map(len, _cut(split.texts))) * SCORING_SHARE
     most = int(SAFETY * (seconds - taken) / per_character - scored)

@@ -1,22 +1,29 @@
-"""Charts of a page as SVG, in the style of `system/html_page.css`.
+"""Charts: SVG for the page, in the style of `system/html_page.css`; figures of matplotlib for PNG and TensorBoard.
 
-Lines differ in colour and in dashes; dots and bars have their numbers at the pointer.
+In SVG lines differ in colour and in dashes; dots and bars have their numbers at the pointer.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, NamedTuple
+import io
+import warnings
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from functools import cache
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from encoder_cls.evaluation.answers import Answered
+from encoder_cls.evaluation.answered import Answered
 from encoder_cls.evaluation.metrics import CalibrationBins, ClassMetrics
 from encoder_cls.evaluation.report import answers_from
-from encoder_cls.evaluation.sections import PartRow
-from encoder_cls.system.display import shortened
+from encoder_cls.evaluation.scores import Interval
+from encoder_cls.system.display import replace_unprintable, shortened
 from encoder_cls.system.html_page import escaped
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 WIDTH, HEIGHT = 440, 270  # of a chart, in units of its own
 LEFT, RIGHT, TOP, BOTTOM = 46, 16, 24, 42  # around the plane
@@ -28,9 +35,23 @@ WIDEST_BAR = 46
 LONGEST_NAME = 26  # characters of a class name in a key
 FEWEST_POINTS_APART = 0.7  # units: a curve's points that are nearer to each other are one
 
+# Of figures.
+USUAL_FONT = "DejaVu Sans"  # comes with matplotlib
+PREFERRED_FONTS = "Noto Sans"
+NO_LETTERS = ("Last Resort", "STIXSize", "DejaVu Sans Display", "cm")  # of matplotlib: boxes, and pieces of formulas
+DPI = 100  # pixels of an inch
+POINTS = 72 / DPI  # of a pixel: the unit of sizes of letters
+LETTER = 0.64  # width of a digit, and about that of a letter, as a part of the letters' size
+SMALLEST_LETTERS = 7  # pixels in which a number can be read
+MATRIX_SIDE = 480  # pixels of a confusion matrix, where that makes good cells
+READABLE = 10  # pixels of a row in which a name can be read
+LARGEST_CELL = 100  # pixels
+ANNOTATED = 16  # pixels of a cell in which a number can be read
+SQUARE = 8  # pixels of a point's image
+
 
 class _Plane(NamedTuple):
-    """The plane of a chart, whose axes begin at 0: from values to units of the drawing."""
+    """The plane of a chart, whose axes start at 0: from values to units of the drawing."""
 
     most_x: float = 1.0
     bottom: int = BOTTOM
@@ -44,16 +65,11 @@ class _Plane(NamedTuple):
 
 def reliability(bins: CalibrationBins, *, of: str = "answer") -> str:
     """Accuracy by probability of an answer, or of a label: the fewer texts, the smaller and paler a dot."""
-    plane = _Plane(bottom=BOTTOM + 42)
-    most = max(1, *bins.texts)
+    plane, floor = _Plane(bottom=BOTTOM + 42), HEIGHT - BOTTOM
     parts = [_line("even", plane.x(0), plane.y(0), plane.x(1), plane.y(1))]
-    floor = HEIGHT - BOTTOM
-    for number, (confidence, accuracy, texts) in enumerate(
-        zip(bins.confidence, bins.accuracy, bins.texts, strict=True)
-    ):
-        if not texts:
-            continue
-        part = texts / most
+    for number in np.flatnonzero(bins.texts).tolist():
+        confidence, accuracy, texts = bins.confidence[number], bins.accuracy[number], bins.texts[number]
+        part = texts / max(bins.texts)
         title = f"says {confidence:.2f}, right {accuracy:.2f}: {texts:,} texts"
         left, right = (plane.x(edge / len(bins.texts)) for edge in (number, number + 1))
         parts += [
@@ -99,10 +115,8 @@ def precision_recall(
     num_classes = probabilities.shape[1]
     plane, drawn, key = _Plane(), [], []
     several = labels[:, :num_classes] > 0 if labels.ndim > 1 else None
-    occurring = (
-        np.intersect1d(labels, np.arange(num_classes)) if several is None else np.flatnonzero(several.any(axis=0))
-    )
-    if len(occurring) > len(chosen):
+    num_occurring = len(np.intersect1d(labels, range(num_classes))) if several is None else several.any(axis=0).sum()
+    if num_occurring > len(chosen):
         sample = np.random.default_rng(0).permutation(len(labels))[: max(1, MOST_DECISIONS // num_classes)]
         is_label = labels[sample, None] == np.arange(num_classes) if several is None else several[sample]
         if is_label.any():
@@ -166,7 +180,9 @@ def accuracy_by_length(lengths: NDArray[np.int64], correct: NDArray[np.bool_]) -
     return _chart("Accuracy by length of the text", parts)
 
 
-def parts_with_intervals(rows: Sequence[PartRow], name: str = "Accuracy of the parts") -> str:
+def parts_with_intervals(
+    rows: Sequence[tuple[str, float, Interval | None]], name: str = "Accuracy of the parts"
+) -> str:
     """Scores on one scale, each a dot on the line of its interval; the first is the classifier's."""
     ends = [value for _, score, interval in rows for value in (score, *(interval or ()))]
     for step in PART_STEPS:  # the first by which the scale has few ticks, from the one below all numbers
@@ -238,7 +254,7 @@ def _key(entries: Sequence[tuple[str, str]]) -> str:
 
 
 def _curve(style: str, plane: _Plane, x: NDArray[Any], y: NDArray[Any]) -> str:
-    """A line; of points too near to tell apart the first."""
+    """A line; of points too near to be distinguished the first."""
     kept: list[tuple[float, float]] = []
     points = [(plane.x(float(a)), plane.y(float(b))) for a, b in zip(x, y, strict=True)]
     for number, point in enumerate(points):
@@ -257,3 +273,123 @@ def _bar(style: str, left: float, top: float, width: float, height: float, title
         f'<rect class="{style}" x="{left:.1f}" y="{top:.1f}" width="{width:.1f}" height="{height:.1f}" rx="1.5">'
         f"<title>{title}</title></rect>"
     )
+
+
+def confusion_figure(matrix: Sequence[Sequence[int]], label_names: Sequence[str]) -> Figure:
+    """A confusion matrix: each row a label, each cell coloured by its part of the row's, orange where it is wrong."""
+    counts = np.array(matrix)
+    shares = counts / np.maximum(1, counts.sum(axis=1, keepdims=True))
+    cell = int(np.clip(MATRIX_SIDE / len(counts), READABLE, LARGEST_CELL))
+    name_size = min(12.0, 0.85 * cell)
+    # On one line, and no formula.
+    names = [replace_unprintable(shortened(name, limit=24)).replace("$", r"\$") for name in label_names]
+    side = cell * len(counts) / DPI
+    margin = 0.3 + max(0.6, name_size * LETTER * max(map(len, names)) / DPI)
+    figure = _figure(margin + side + 0.12, margin + side + 0.12, margin=margin)
+    axes = figure.subplots()
+    is_right = np.eye(len(counts), dtype=bool)
+    # Blue where label and answer are the same, orange elsewhere: few mistakes are pale, so these by their square roots.
+    axes.imshow(np.ma.masked_array(shares, ~is_right), cmap="Blues", vmin=0, vmax=1)
+    axes.imshow(np.ma.masked_array(np.sqrt(shares), is_right | (counts == 0)), cmap="Oranges", vmin=0, vmax=1)
+    numbers = np.arange(len(names))
+    style: dict[str, Any] = {"fontsize": POINTS * name_size, "fontfamily": fonts_for(names)}
+    axes.set_xticks(numbers, names, rotation=90, **style)
+    axes.set_yticks(numbers, names, **style)
+    axes.tick_params(length=0)
+    figure.text(0.98, 0.01, "predicted →", ha="right", va="bottom", fontsize=POINTS * 12)
+    figure.text(0.01, 1 - (side + 0.2) / (margin + side + 0.12), "↑ label", va="top", fontsize=POINTS * 12)
+    count_size = min(12.0, 0.9 * cell / (LETTER * len(str(counts.max()))))
+    if cell >= ANNOTATED and count_size >= SMALLEST_LETTERS:
+        for row, column in np.argwhere(counts > 0):
+            axes.text(
+                *(column, row, str(counts[row, column])),
+                color="white" if shares[row, column] ** (1 if row == column else 0.5) > 0.6 else "black",
+                ha="center",
+                va="center",
+                fontsize=POINTS * count_size,
+            )
+    return figure
+
+
+def reliability_figure(bins: CalibrationBins) -> Figure:
+    """Accuracy against confidence, above how many texts there are of each confidence."""
+    figure = _figure(4, 4)
+    upper, lower = figure.subplots(2, sharex=True, height_ratios=(3, 1))
+    confidence, accuracy, texts = np.array(bins.confidence), np.array(bins.accuracy), np.array(bins.texts)
+    filled = texts > 0
+    upper.plot([0, 1], [0, 1], color="0.7", linewidth=1)
+    upper.plot(confidence[filled], accuracy[filled], marker="o", markersize=4)
+    upper.set(ylabel="right", xlim=(0, 1), ylim=(0, 1.02))
+    lower.bar((np.arange(len(texts)) + 0.5) / len(texts), texts, width=0.9 / len(texts))
+    lower.set(xlabel="probability of the answer", ylabel="texts")
+    return figure
+
+
+def colour_squares(groups: NDArray[np.int64]) -> NDArray[np.float32]:
+    """Square images (groups, 3, `SQUARE`, `SQUARE`) with a white edge: equal numbers have equal colours."""
+    import matplotlib as mpl
+
+    palette = np.array(mpl.colormaps["tab20"](range(20)), dtype=np.float32)[:, :3]
+    images = np.ones((len(groups), 3, SQUARE, SQUARE), dtype=np.float32)
+    images[:, :, 1:-1, 1:-1] = palette[groups % len(palette), :, None, None]
+    return images
+
+
+def to_png(figure: Figure) -> bytes:
+    """A figure as PNG."""
+    content = io.BytesIO()
+    with _any_character():
+        figure.savefig(content, format="png")
+    return content.getvalue()
+
+
+def to_pixels(figure: Figure) -> NDArray[np.uint8]:
+    """A figure as an image (height, width, 3)."""
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+
+    canvas = FigureCanvasAgg(figure)
+    with _any_character():
+        canvas.draw()  # type: ignore[no-untyped-call]
+    return np.asarray(canvas.buffer_rgba())[:, :, :3]  # type: ignore[no-untyped-call]
+
+
+@contextmanager
+def _any_character() -> Iterator[None]:
+    """Accept characters without a font, for which a picture has boxes."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="Glyph .* missing from")
+        yield
+
+
+def _figure(width: float, height: float, *, margin: float = 0.7) -> Figure:
+    """An empty figure, in inches; to let matplotlib find the margins would double the time."""
+    from matplotlib.figure import Figure  # a third of a second
+
+    figure = Figure(figsize=(width, height), dpi=DPI)
+    figure.subplots_adjust(margin / width, margin / height, 1 - 0.12 / width, 1 - 0.12 / height)
+    return figure
+
+
+def fonts_for(texts: Iterable[str]) -> list[str]:
+    """Font families of the system for texts, each for the characters that those before it lack."""
+    from matplotlib import font_manager
+
+    wanted = {character for text in texts for character in text if not character.isspace()}
+    families, lacking = [USUAL_FONT], wanted - _characters(str(font_manager.findfont(USUAL_FONT)))
+    paths = {it.name: it.fname for it in font_manager.fontManager.ttflist if not it.name.startswith(NO_LETTERS)}
+    for name in sorted(paths, key=lambda it: (not it.startswith(PREFERRED_FONTS), it)):
+        if lacking and lacking & _characters(paths[name]):
+            families.append(name)
+            lacking -= _characters(paths[name])
+    return families
+
+
+@cache
+def _characters(path: str) -> frozenset[str]:
+    """The characters that a font has; of one that cannot be read, such as pictures alone, none."""
+    from matplotlib.ft2font import FT2Font
+
+    try:
+        return frozenset(map(chr, FT2Font(path).get_charmap()))
+    except (RuntimeError, OSError, TypeError):
+        return frozenset()

@@ -1,30 +1,33 @@
-"""Write the files of a report: page, JSON, predictions, picture and tables for spreadsheets."""
+"""The files of a report: page, JSON, predictions, picture and tables; and the model card."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable
 from datetime import date
-from itertools import chain
+from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
 
 from encoder_cls import evaluation
-from encoder_cls.config import DataConfig
-from encoder_cls.data.corrections import ADDED, added_name
-from encoder_cls.data.formats.csv import CsvForm, form_of
-from encoder_cls.data.readers import read_again
-from encoder_cls.data.rows import Reading, Row
-from encoder_cls.data.sources import files_named
-from encoder_cls.evaluation import tensorboard_images as plots
-from encoder_cls.evaluation.answers import Answered, LabelRow
-from encoder_cls.evaluation.page import render_report
+from encoder_cls.config import Config, DataConfig
+from encoder_cls.data.dataset import Dataset
+from encoder_cls.evaluation import charts, sections
+from encoder_cls.evaluation.answered import Answered, csv_table, file_and_line, label_tables
+from encoder_cls.evaluation.metrics import LARGEST_MATRIX
 from encoder_cls.evaluation.report import Report
-from encoder_cls.evaluation.scores import ChangedAnswer
-from encoder_cls.system.display import cell, csv_row, guarded, json_text
+from encoder_cls.inference.page import LEGEND, strongest_words, words_html
+from encoder_cls.system.display import json_text, markdown_code, replace_unprintable, shortened
 from encoder_cls.system.files import reporting_os_errors, to_json, write_file
+from encoder_cls.system.html_page import escaped, html_page, isolated, shade
 
-SPREADSHEET = CsvForm()
-BYTE_ORDER_MARK = "\ufeff"  # by which spreadsheets know UTF-8
+if TYPE_CHECKING:
+    from jinja2 import Environment
+
+LONGEST_COUNTED = 1_000_000  # characters of a text whose words are counted
+LONGEST_HEAD = 40  # characters of a class name at a cell of the matrix
+FULL_DATE = "{0.day} {0:%B %Y}"
 CHANGED_COLUMNS = ("file", "line", "text", "label", "before", "now")
 
 
@@ -33,24 +36,23 @@ def write_report(
 ) -> list[str]:
     """Write the files of a report, and remove those of an earlier one that it does not have; return their names.
 
-    `answered` are the answers that the report is made from, to texts that were read as `data` has it; a run is named,
-    not its folder, so that equal runs have equal reports.
-
-    Raises:
-        EncoderClsError: the disk refuses.
+    `answered` are the answers that the report is made from, to texts that were read as `data` has it. Raises an
+    `EncoderClsError` if the disk refuses.
     """
-    title = f"{run_name}: report on {report.split}"
+    title = f"{run_name}: report on {report.split}"  # not its folder: equal runs have equal reports
     page = render_report(title, report, answered, config_yaml=config_yaml, written=date.today())
     matrix, base = getattr(report.metrics, "confusion_matrix", None), report.base_answers
     doubtful, mistakes = label_tables(
         *(answered.label_rows(rows, data.label_separator) for rows in (report.doubtful_labels, answered.mistakes)),
         data=data,
     )
+    png = charts.to_png(charts.confusion_figure(matrix, report.label_names)) if matrix else None
+    changed = csv_table(CHANGED_COLUMNS, ((*file_and_line(it.where), *it[1:]) for it in base.changed)) if base else None
     contents: dict[str, bytes | Iterable[bytes] | None] = {
         evaluation.PREDICTIONS: (f"{json_text(record)}\n".encode() for record in answered.records()),
-        evaluation.CONFUSION_MATRIX: plots.to_png(plots.confusion(matrix, report.label_names)) if matrix else None,
+        evaluation.CONFUSION_MATRIX: png,
         evaluation.DOUBTFUL_LABELS: doubtful,
-        evaluation.CHANGED_ANSWERS: _changed_table(base.changed) if base else None,
+        evaluation.CHANGED_ANSWERS: changed,
         evaluation.MISTAKES: mistakes,
         evaluation.REPORT_HTML: page.encode(),
         evaluation.REPORT_JSON: to_json(report.to_dict()),
@@ -64,59 +66,154 @@ def write_report(
     return [name for name in evaluation.REPORT_FILES if contents[name] is not None]
 
 
-def label_tables(*tables: Sequence[LabelRow], data: DataConfig) -> list[Iterator[bytes]]:
-    """CSV with all columns of the data and in its form, the most doubtful rows first.
+def render_report(
+    title: str, report: Report, answered: Answered, *, config_yaml: str = "", written: date | None = None
+) -> str:
+    """Render a report with charts; `answered` are the answers that it is made from."""
+    rows, is_multi_label = sections.part_rows(report), answered.split.is_multi_label
+    head, *cards = sections.summary_sections(report)
+    name = f"{sections.SCORES[report.metrics.score_name]} of the parts"
+    body = _rendered(
+        "report.html",
+        title=title,
+        report=report,
+        metrics=report.metrics,
+        is_multi_label=is_multi_label,
+        head=head,
+        cards=cards,
+        parts=charts.parts_with_intervals(rows, f"{name[:1].upper()}{name[1:]}") if rows else "",
+        classes=sorted(report.metrics.per_class.items(), key=lambda it: (it[1].support == 0, it[1].f1 or 0)),
+        matrix=None if is_multi_label else _matrix(report, answered),
+        largest_matrix=LARGEST_MATRIX,
+        charts=_charts(report, answered),
+        num_wrong=len(answered.mistakes),
+        errors=[(it, Path(it.where).name, strongest_words(it.words)) for it in report.worst_errors],
+        legend=LEGEND,
+        config_yaml=config_yaml,
+        written=FULL_DATE.format(written) if written else "",
+    )
+    return html_page(title, body)
 
-    With its label corrected, a row is data, or one of `data.corrections`. Columns of the data with the names of
-    `ADDED` that nothing is read from are replaced: an earlier review.
+
+def _rendered(template: str, **values: Any) -> str:
+    return _templates().get_template(template).render(**values, sections=sections)
+
+
+@cache
+def _templates() -> Environment:
+    """Jinja for the templates of this package: an undefined name is an error, and HTML is escaped."""
+    from jinja2 import Environment, PackageLoader, StrictUndefined
+    from markupsafe import Markup
+
+    def without_control_characters(value: Any) -> Any:
+        is_plain = isinstance(value, str) and not isinstance(value, Markup)
+        return replace_unprintable(value, keep="\n\t") if is_plain else value
+
+    environment = Environment(
+        loader=PackageLoader("encoder_cls.evaluation"),
+        autoescape=lambda name: name is not None and name.endswith(".html"),
+        undefined=StrictUndefined,
+        finalize=without_control_characters,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.filters |= {
+        "percent": "{:.1%}".format,
+        "thousands": "{:,}".format,
+        "digits": "{:.4f}".format,
+        "score": sections.score_text,
+        "sentence": lambda words: Markup(isolated(f"{words[:1].upper()}{words[1:]}.")),
+        "isolated": lambda words: Markup(isolated(words, in_attribute=True)),
+        "interval": lambda interval: "{:.4f} to {:.4f}".format(*interval),
+        "words": lambda pieces: Markup(words_html(pieces)),
+        "breakable": lambda name: Markup(f"<bdi>{escaped(name).replace('_', '_<wbr>')}</bdi>"),
+        "code": markdown_code,
+    }
+    return environment
+
+
+def _charts(report: Report, answered: Answered) -> list[tuple[str, str, str]]:
+    """Headings, notes and charts; the note of a chart that is not drawn has the reason."""
+    is_multi_label, num_classes = answered.split.is_multi_label, answered.logits.shape[1]
+    svg = charts.reliability(report.metrics.calibration, of="label" if is_multi_label else "answer")
+    note = (
+        f"{'Of labels that are at all likely. ' if is_multi_label else ''}On the dotted line it would be. The "
+        f"paler a dot, the fewer {'labels' if is_multi_label else 'texts'} it stands for."
+    )
+    drawn = [("Right as often as it says?", note, svg)]
+    confidence, correct = answered.probabilities.max(axis=1), answered.answers == answered.labels
+    if report.threshold:
+        svg = charts.thresholds(confidence, correct, report.threshold.value)
+        drawn.append(("What a threshold does", "The higher, the fewer answers, and the more of them right.", svg))
+    chosen = charts.notable_classes(report.metrics.per_class, charts.MOST_CURVES, num_classes=num_classes)
+    if chosen:
+        svg = charts.precision_recall(answered.probabilities, answered.split.labels, chosen, report.label_names)
+        drawn.append(("Precision and recall", charts.curves_note(chosen, answered), svg))
+    if not is_multi_label:
+        num_words = np.array([len(text[:LONGEST_COUNTED].split()) for text in answered.split.texts])
+        low, high = num_words.min(), num_words.max()
+        spread = f"{low:,} to {high:,}" if low < high else f"{low:,}"
+        by_length = charts.accuracy_by_length(num_words, correct)
+        note = "" if by_length else f"No chart: the texts have {spread} words, too much alike to be distinguished."
+        drawn.append(("Length of the text", note, by_length or ""))
+    return drawn
+
+
+def _matrix(report: Report, answered: Answered) -> dict[str, Any] | None:
+    """The confusion matrix of the classes that occur as label or answer; None of more than one can read.
+
+    It has the `names` of columns, those `absent`, and `rows`: a name, and the number, style and title of each cell.
     """
-    reading = Reading(delimiter=data.delimiter, encoding=data.encoding)
-    places = (row.where for rows in tables for row in rows)
-    again = read_again(places, text_columns=data.text_column, label_column=data.label_column, reading=reading)
-    files = [file for file in files_named(data.train or "") if file.is_file()]
-    form = form_of(files[0], data.text_column, reading) if files else SPREADSHEET
-    form = form._replace(has_mark=form.has_mark or form.is_guarded)
-    return [_label_table(rows, again, data, form) for rows in tables]
+    names = report.label_names
+    occurring = np.union1d(answered.labels, answered.answers)
+    if len(occurring) > LARGEST_MATRIX:
+        return None
+    counts = np.zeros((len(occurring), len(occurring)), dtype=np.int64)
+    np.add.at(counts, tuple(np.searchsorted(occurring, it) for it in (answered.labels, answered.answers)), 1)
+    shares = counts / np.maximum(1, counts.sum(axis=1, keepdims=True))
+    heads = [shortened(names[number], limit=LONGEST_HEAD) for number in occurring]
+
+    def cell(row: int, column: int) -> tuple[int, str, str]:
+        """Blue where label and answer are the same, else orange, never too pale to be seen."""
+        count, share = int(counts[row, column]), float(shares[row, column])
+        if not count:
+            return 0, "", ""
+        if row == column:
+            return count, f"d {shade(share)}", f"{heads[row]}, right: {count:,}"
+        return count, f"o {shade(0.2 + 0.8 * share**0.5)}", f"{heads[row]}, taken for {heads[column]}: {count:,}"
+
+    numbers = range(len(occurring))
+    return {
+        "names": [names[number] for number in occurring],
+        "rows": [(names[occurring[row]], [cell(row, column) for column in numbers]) for row in numbers],
+        "absent": [name for number, name in enumerate(names) if number not in set(occurring.tolist())],
+    }
 
 
-def _label_table(
-    rows: Iterable[LabelRow], again: Mapping[str, tuple[Row, dict[str, Any]]], data: DataConfig, form: CsvForm
-) -> Iterator[bytes]:
-    added = {name: added_name(name, data) for name in ADDED}
-    records, has_numbers = [], False
-    for row in sorted(rows, key=lambda it: -it.score):
-        read, record = again.get(row.where, (None, {}))
-        file, line = _file_and_line(row.where)
-        number = ""
-        if read is None or read.text != row.text:  # it has changed, or is in no file
-            record = dict.fromkeys(data.text_column, "") | {data.text_column[0]: row.text}
-        elif read.where.row >= 0:
-            number = str(read.where.row)
-        has_numbers = has_numbers or number not in {"", line}
-        kept = {name: cell(value) for name, value in record.items() if name not in added.values()}
-        values = (row.suggested, f"{row.score:.4f}", row.split, file, line, number)
-        ours = {name: guarded(value) for name, value in zip(added.values(), values, strict=True)}
-        records.append(kept | {data.label_column: row.label} | ours)
-    kept_columns = dict.fromkeys(name for record in records for name in record if name not in added.values())
-    if not has_numbers:
-        added.pop("row")
-    columns = [*(kept_columns or (*data.text_column, data.label_column)), *added.values()]
-    return _csv_table(columns, ([record.get(name, "") for name in columns] for record in records), form)
+def model_card(
+    config: Config,
+    dataset: Dataset,
+    report: Report | None,
+    *,
+    best_step: int,
+    vocab_size: int,
+    has_encoder: bool,
+    linear_max_tokens: int | None,
+    refits_on_validation: bool = False,
+) -> str:
+    """Describe the model of a run as Markdown: data, scores, and how to use it.
 
-
-def _changed_table(answers: Iterable[ChangedAnswer]) -> Iterator[bytes]:
-    return _csv_table(CHANGED_COLUMNS, ((*_file_and_line(where), *rest) for where, *rest in answers))
-
-
-def _csv_table(columns: Sequence[str], rows: Iterable[Sequence[str]], form: CsvForm = SPREADSHEET) -> Iterator[bytes]:
-    """CSV for spreadsheets, line by line."""
-    yield BYTE_ORDER_MARK.encode() if form.has_mark else b""
-    for row in chain([columns], rows):
-        line = csv_row(row, separator=form.separator, is_guarded=form.is_guarded)
-        yield f"{line}\r\n".encode("utf-8", "backslashreplace")
-
-
-def _file_and_line(where: str) -> tuple[str, str]:
-    """A location as `data/rows` writes it; the line is empty where the file is one row."""
-    file, _, line = where.rpartition(":")
-    return (file, line) if file and line.isascii() and line.isdigit() else (where, "")
+    There is no report where no text has a label, and no `linear_max_tokens` without a linear classifier.
+    """
+    text = _rendered(
+        "model_card.md",
+        config=config,
+        dataset=dataset,
+        has_encoder=has_encoder,
+        num_refitted=len(dataset.selection) if refits_on_validation else 0,
+        report=report,
+        best_step=best_step,
+        vocab_size=vocab_size,
+        linear_max_tokens=linear_max_tokens,
+    )
+    return f"{text}\n"

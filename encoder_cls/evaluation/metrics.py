@@ -32,12 +32,7 @@ class ClassMetrics:
 
 @dataclass(frozen=True, kw_only=True)
 class LabelMetrics(ClassMetrics):
-    """Scores of one of several labels.
-
-    Attributes:
-        average_precision: the area below the curve of precision against recall; None where no text has the label.
-        threshold: the probability from which a text gets the label; None of a label that training never showed.
-    """
+    """Scores of one of several labels, and the probability from which texts get it, if training ever showed it."""
 
     average_precision: float | None
     threshold: float | None
@@ -54,11 +49,29 @@ class Confusion:
 
 @dataclass(frozen=True, kw_only=True)
 class CalibrationBins:
-    """Mean confidence, accuracy and count of each confidence bin."""
+    """Mean confidence, accuracy and count of each of `CALIBRATION_BINS` bins of equal width; zeros of an empty one."""
 
     confidence: list[float]
     accuracy: list[float]
     texts: list[int]
+
+    @classmethod
+    def of(cls, confidence: Floats, correct: NDArray[np.bool_]) -> CalibrationBins:
+        """Sort answers into bins by their confidence."""
+        bins = np.minimum((confidence * CALIBRATION_BINS).astype(int), CALIBRATION_BINS - 1)
+        count = np.bincount(bins, minlength=CALIBRATION_BINS)
+        sums = (np.bincount(bins, weights=values, minlength=CALIBRATION_BINS) for values in (confidence, correct))
+        mean_confidence, accuracy = (total / np.maximum(1, count) for total in sums)
+        return cls(confidence=mean_confidence.tolist(), accuracy=accuracy.tolist(), texts=count.tolist())
+
+    @property
+    def expected_error(self) -> float:
+        """The mean over bins of |accuracy - confidence|, weighted by the bins' sizes.
+
+        Guo et al., "On Calibration of Modern Neural Networks" (2017), https://arxiv.org/abs/1706.04599.
+        """
+        distances = np.abs(np.subtract(self.accuracy, self.confidence))
+        return float(np.average(distances, weights=self.texts)) if any(self.texts) else 0.0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -70,13 +83,12 @@ class Metrics:
         loss: the mean negative log-likelihood of a text's label, or of all its labels, in nats.
         ece: the expected calibration error.
         most_confused: the most frequent mistakes first; of several labels, a missed and a wrong one of the same text.
-        unseen_labels: labels that never occur in the training data, with their number of examples. They count as
-            mistakes, and are left out of `loss`, `ece` and `calibration`.
+        unseen_labels: the number of examples of labels that never occur in the training data. They count as mistakes,
+            and are left out of `loss`, `ece` and `calibration`.
     """
 
     scalar_names: ClassVar[tuple[str, ...]]
-    score_name: ClassVar[str]
-    """The score by which parts and models are compared."""
+    score_name: ClassVar[str]  # by which parts and models are compared
 
     num_examples: int
     macro_f1: float
@@ -98,17 +110,13 @@ class Metrics:
 
 @dataclass(frozen=True, kw_only=True)
 class SingleLabelMetrics(Metrics):
-    """Scores where each text has one label.
-
-    Attributes:
-        confusion_matrix: `[label][prediction]` counts; None of more than `LARGEST_MATRIX` classes.
-    """
+    """Scores where each text has one label."""
 
     scalar_names = ("loss", "accuracy", "macro_f1", "ece")
     score_name = "accuracy"
 
     accuracy: float
-    confusion_matrix: list[list[int]] | None
+    confusion_matrix: list[list[int]] | None  # `[label][prediction]` counts, of at most `LARGEST_MATRIX` classes
 
     def drawable(self) -> dict[str, Any]:
         """See `Metrics`."""
@@ -131,9 +139,7 @@ class MultiLabelMetrics(Metrics):
         mean_average_precision: the mean of the labels that some text has.
     """
 
-    scalar_names = (
-        *("loss", "micro_f1", "macro_f1", "samples_f1", "subset_accuracy", "mean_average_precision", "ece"),
-    )
+    scalar_names = ("loss", "micro_f1", "macro_f1", "samples_f1", "subset_accuracy", "mean_average_precision", "ece")
     score_name = "micro_f1"
 
     micro_f1: float
@@ -152,7 +158,7 @@ def compute_metrics(
     Args:
         logits: (texts, classes).
         labels: (texts,), each an index into the names; of several labels 1 where a text has a label, (texts, labels).
-        label_names: of the classes, then of the labels that have no logit, since they never occur in the training data.
+        label_names: the classes, then the labels without a logit, which never occur in the training data.
         thresholds: of the classes, where a text may have several labels.
     """
     if labels.ndim == 1:
@@ -164,6 +170,7 @@ def _single_label_metrics(logits: Logits, labels: NDArray[np.int64], label_names
     num_classes, num_labels = logits.shape[1], len(label_names)
     is_known = labels < num_classes
     predictions, probabilities = logits.argmax(axis=1), softmax(logits[is_known])
+    bins = CalibrationBins.of(probabilities.max(axis=1), predictions[is_known] == labels[is_known])
     counts = ClassCounts.of(predictions, labels, num_classes=num_labels)
     pairs, numbers = np.unique(np.stack([labels, predictions]), axis=1, return_counts=True)
     matrix = np.zeros((num_labels, num_labels), dtype=np.int64) if num_labels <= LARGEST_MATRIX else None
@@ -175,8 +182,10 @@ def _single_label_metrics(logits: Logits, labels: NDArray[np.int64], label_names
         loss=cross_entropy(probabilities, one_hot(labels[is_known], num_classes)),
         per_class={name: ClassMetrics(**counts.scores(number)) for number, name in enumerate(label_names)},
         confusion_matrix=None if matrix is None else matrix.tolist(),
-        **_calibration(probabilities.max(axis=1), predictions[is_known] == labels[is_known]),
-        **_mistakes(counts, pairs, numbers, label_names, num_classes),
+        calibration=bins,
+        ece=bins.expected_error,
+        most_confused=_most_confused(pairs, numbers, label_names),
+        unseen_labels=dict(zip(label_names[num_classes:], counts.support[num_classes:].tolist(), strict=True)),
         num_examples=len(labels),
     )
 
@@ -196,6 +205,7 @@ def _multi_label_metrics(
     precisions[num_classes:] = np.where(counts.support[num_classes:] > 0, 0.0, np.nan)  # nothing can predict them
     known = has_label[:, :num_classes]
     is_likely = probabilities >= LEAST_PROBABILITY
+    bins = CalibrationBins.of(probabilities[is_likely], known[is_likely])
     missed, wrong = (it.astype(np.float32) for it in (has_label & ~given, given & ~has_label))
     confused = (missed.T @ wrong).astype(np.int64)
     pairs = np.stack(np.nonzero(confused))
@@ -216,35 +226,22 @@ def _multi_label_metrics(
             )
             for number, name in enumerate(label_names)
         },
-        **_calibration(probabilities[is_likely], known[is_likely]),
-        **_mistakes(counts, pairs, confused[tuple(pairs)], label_names, num_classes),
+        calibration=bins,
+        ece=bins.expected_error,
+        most_confused=_most_confused(pairs, confused[tuple(pairs)], label_names),
+        unseen_labels=dict(zip(label_names[num_classes:], counts.support[num_classes:].tolist(), strict=True)),
         num_examples=len(labels),
     )
 
 
-def _calibration(confidence: Floats, correct: NDArray[np.bool_]) -> dict[str, Any]:
-    """The fields of `Metrics` on calibration."""
-    bins = calibration_bins(confidence, correct)
-    return {"calibration": bins, "ece": expected_calibration_error(bins)}
-
-
-def _mistakes(
-    counts: ClassCounts,
-    pairs: NDArray[np.int64],
-    numbers: NDArray[np.int64],
-    label_names: Sequence[str],
-    num_classes: int,
-) -> dict[str, Any]:
-    """The fields of `Metrics` on mistakes, of pairs of label and answer, (2, pairs), and their numbers, (pairs,)."""
-    names, is_wrong = list(label_names), pairs[0] != pairs[1]
+def _most_confused(pairs: NDArray[np.int64], numbers: NDArray[np.int64], names: Sequence[str]) -> list[Confusion]:
+    """The most frequent of pairs of label and answer, (2, pairs), that are mistakes, by their numbers, (pairs,)."""
+    is_wrong = pairs[0] != pairs[1]
     pairs, numbers = pairs[:, is_wrong], numbers[is_wrong]
-    return {
-        "most_confused": [
-            Confusion(label=names[pairs[0, it]], prediction=names[pairs[1, it]], count=int(numbers[it]))
-            for it in np.argsort(-numbers, kind="stable")[:MOST_CONFUSED]
-        ],
-        "unseen_labels": dict(zip(names[num_classes:], counts.support[num_classes:].tolist(), strict=True)),
-    }
+    return [
+        Confusion(label=names[pairs[0, it]], prediction=names[pairs[1, it]], count=int(numbers[it]))
+        for it in np.argsort(-numbers, kind="stable")[:MOST_CONFUSED]
+    ]
 
 
 class ClassCounts(NamedTuple):
@@ -293,9 +290,7 @@ class ClassCounts(NamedTuple):
         return {**{name: float(it) if support else None for name, it in scores.items()}, "support": support}
 
 
-def cross_entropy(
-    probabilities: NDArray[np.float64], targets: NDArray[np.float64], weights: NDArray[np.floating[Any]] | None = None
-) -> float:
+def cross_entropy(probabilities: Floats, targets: Floats, weights: NDArray[np.floating[Any]] | None = None) -> float:
     """The mean negative log-likelihood of targets, both (texts, classes), in nats, by the texts' weights."""
     return float(np.average(_losses(probabilities, targets), weights=weights))
 
@@ -318,7 +313,7 @@ def _losses(probabilities: Floats, targets: NDArray[Any]) -> Floats:
     return losses
 
 
-def one_hot(labels: NDArray[np.int64], num_classes: int) -> NDArray[np.float64]:
+def one_hot(labels: NDArray[np.int64], num_classes: int) -> Floats:
     """Labels (texts,) as targets, (texts, classes)."""
     return np.eye(num_classes)[labels]
 
@@ -331,24 +326,6 @@ def padded(values: NDArray[Any], num_labels: int) -> NDArray[Any]:
 def mean_or_zero(values: Floats) -> float:
     """The mean of the values that are not NaN; 0 without one."""
     return 0.0 if np.isnan(values).all() else float(np.nanmean(values))
-
-
-def calibration_bins(confidence: NDArray[np.float64], correct: NDArray[np.bool_]) -> CalibrationBins:
-    """Answers sorted into `CALIBRATION_BINS` bins of equal width; empty bins have zeros."""
-    bins = np.minimum((confidence * CALIBRATION_BINS).astype(int), CALIBRATION_BINS - 1)
-    count = np.bincount(bins, minlength=CALIBRATION_BINS)
-    sums = (np.bincount(bins, weights=values, minlength=CALIBRATION_BINS) for values in (confidence, correct))
-    mean_confidence, accuracy = (total / np.maximum(1, count) for total in sums)
-    return CalibrationBins(confidence=mean_confidence.tolist(), accuracy=accuracy.tolist(), texts=count.tolist())
-
-
-def expected_calibration_error(bins: CalibrationBins) -> float:
-    """The mean over bins of |accuracy - confidence|, weighted by the bins' sizes.
-
-    Guo et al., "On Calibration of Modern Neural Networks" (2017), https://arxiv.org/abs/1706.04599.
-    """
-    distances = np.abs(np.subtract(bins.accuracy, bins.confidence))
-    return float(np.average(distances, weights=bins.texts)) if any(bins.texts) else 0.0
 
 
 def best_f1_threshold(scores: Floats, targets: NDArray[Any]) -> float:

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from encoder_cls.data.dataset import Split
-from encoder_cls.evaluation.answers import ANSWERS, Answered, Mistake, doubtful_rows
+from encoder_cls.evaluation.answered import Answered, Mistake, MultiLabelAnswers, doubtful_rows
 from encoder_cls.evaluation.metrics import Metrics, compute_metrics
 from encoder_cls.evaluation.scores import (
     COMBINED,
@@ -42,17 +42,15 @@ class Report:
         split: `test`, `validation` or a file.
         label_names: the classes, then the labels that never occur in the training data.
         parts: the scores of the classifier, `combined`, and of its parts `linear` and `encoder` alone.
-        comparison: None without both parts.
         mixture_shares: see `Classifier`.
-        cascade: the `gate`, and the `skipped_fraction` of the texts that skip the encoder; None without a gate.
-        linear_reference: the scores of the TF-IDF baseline as in JSON; None where its training texts are gone.
-        threshold: suggested, where a text has one label.
-        truncated_fraction: the fraction of the texts that are longer than the encoder, else the linear part, reads.
-        unknown_fraction: the fraction of the tokens that training never showed.
+        truncated_fraction: of the texts, those that are longer than the encoder, else the linear part, reads.
+        unknown_fraction: of the tokens, those that training never showed.
         doubtful_labels: the indices of the texts whose labels seem to be wrong.
+        cascade: the `gate`, and the `skipped_fraction` of the texts that skip the encoder.
+        guarantees: not of the texts that they come from.
+        linear_reference: the scores of the TF-IDF baseline as in JSON.
         num_refitted: how many texts held out for validation the linear classifier has learned from in the end.
-        class_weights_note: that class weights would help, where they would.
-        guarantees: None of a model that gives none, and of the texts that they were measured on.
+        class_weights_note: that class weights would help.
     """
 
     split: str
@@ -62,18 +60,18 @@ class Report:
     parts: Mapping[str, PartScores]
     comparison: Comparison | None
     mixture_shares: Mapping[str, float] | None
-    linear_reference: Mapping[str, Any] | None
     worst_errors: list[Mistake]
     truncated_fraction: float
     unknown_fraction: float
     doubtful_labels: tuple[int, ...]
+    cascade: Mapping[str, float] | None = None
     threshold: Threshold | None = None
+    guarantees: MeasuredGuarantees | None = None
+    linear_reference: Mapping[str, Any] | None = None
     num_refitted: int = 0
     class_weights_note: str = ""
-    guarantees: MeasuredGuarantees | None = None
     against: PairedComparison | None = None
     base_answers: BaseAnswers | None = None
-    cascade: Mapping[str, float] | None = None
 
     @property
     def scores(self) -> PartScores:
@@ -123,21 +121,15 @@ class Report:
 
 
 def evaluate(
-    classifier: Classifier,
-    split: Split,
-    *,
-    name: str,
-    reference: Mapping[str, Any] | None,
-    batch_tokens: int | None = None,
+    classifier: Classifier, split: Split, *, name: str, batch_tokens: int | None = None
 ) -> tuple[Report, Answered]:
     """Score a classifier on a split; also returns the answers that the report is made from.
 
-    Labels are indices into the classifier's class names, then into those it has not seen. `reference` are the scores of
-    the TF-IDF baseline; `batch_tokens` None means what the device is fast with.
+    Labels are indices into the classifier's class names, then into those it has not seen.
     """
     tokenized = classifier.tokenize(split.texts)
     of_parts = classifier.part_logits(tokenized, batch_tokens=batch_tokens)
-    answered = ANSWERS[classifier.task.name](
+    answered = (MultiLabelAnswers if classifier.task is MULTI_LABEL else Answered)(
         name=name,
         split=split,
         logits=classifier.combined(of_parts),
@@ -145,12 +137,15 @@ def evaluate(
         thresholds=tuple(classifier.thresholds),
     )
     parts, comparison = score_parts(_part_answers(classifier, answered, of_parts), answered.labels)
-    guarantees = threshold = None
+    guarantees = threshold = cascade = None
     if classifier.task is SINGLE_LABEL:
         is_right = answered.answers == answered.labels
         threshold = suggest_threshold(answered.probabilities.max(axis=1), is_right)
         if classifier.guarantees and name != "validation":  # that they were measured on
             guarantees = measure_guarantees(classifier.guarantees, answered.probabilities, split.labels)
+    if classifier.gate is not None:
+        skipped = float(classifier.skip_encoder(of_parts["linear"]).mean())
+        cascade = {"gate": classifier.gate, "skipped_fraction": skipped}
     doubtful = doubtful_rows(answered.probabilities, split.labels)
     report = Report(
         split=name,
@@ -160,19 +155,13 @@ def evaluate(
         parts=parts,
         comparison=comparison,
         mixture_shares=classifier.mixture_shares,
-        linear_reference=reference,
         worst_errors=_worst_mistakes(classifier, answered, tokenized, frozenset(doubtful)),
         truncated_fraction=float(classifier.truncated(tokenized).mean()),
         unknown_fraction=tokenized.unknown_fraction,
         doubtful_labels=doubtful,
         threshold=threshold,
         guarantees=guarantees,
-        cascade=None
-        if classifier.gate is None
-        else {
-            "gate": classifier.gate,
-            "skipped_fraction": float(classifier.skip_encoder(of_parts["linear"]).mean()),
-        },
+        cascade=cascade,
     )
     return report, answered
 
@@ -198,21 +187,15 @@ def _worst_mistakes(
     for (row, number), explained in zip(worst, is_explained, strict=True):
         text = [answered.split.texts[row]] if explained else []
         words = explain(classifier, text, tokenized[row : row + 1], [number] * len(text))
-        mistake = answered.mistake(row, number)
-        mistakes.append(replace(mistake, likely_mislabelled=row in doubtful, words=words[0] if words else ()))
+        mistakes.append(answered.mistake(row, number, is_doubtful=row in doubtful, words=words[0] if words else ()))
     return mistakes
 
 
 @dataclass(frozen=True, kw_only=True)
 class Threshold:
-    """A threshold above which answers are right `WANTED_ACCURACY` of the time.
+    """A threshold above which answers are right `WANTED_ACCURACY` of the time."""
 
-    Attributes:
-        value: the lowest such probability; 0 where all answers together are; None where too few are.
-        answered_fraction: the fraction of the texts that are answered with it.
-    """
-
-    value: float | None
+    value: float | None  # the lowest such probability; 0 where all answers together are, None where too few are
     answered_fraction: float
 
 
@@ -240,20 +223,13 @@ def answers_from(
 
 @dataclass(frozen=True, kw_only=True)
 class MeasuredGuarantees:
-    """A guaranteed precision and coverage, and those of other texts.
+    """A guaranteed precision and coverage, and those of other texts."""
 
-    Attributes:
-        promised_precision: 0 where none can be guaranteed.
-        threshold: the probability from which texts are answered.
-        precision: of these answers; None without an answer.
-        promised_coverage: the fraction of the texts whose label is to be in their set of classes.
-    """
-
-    promised_precision: float
-    threshold: float | None
-    precision: float | None
+    promised_precision: float  # 0 where none can be guaranteed
+    threshold: float | None  # the probability from which texts are answered
+    precision: float | None  # of these answers
     answered_fraction: float
-    promised_coverage: float
+    promised_coverage: float  # the fraction of the texts whose label is to be in their set of classes
     coverage: float | None
     mean_set_size: float | None
 
@@ -276,10 +252,7 @@ class MeasuredGuarantees:
 def measure_guarantees(
     guarantees: Guarantees, probabilities: NDArray[np.float64], labels: NDArray[np.int64]
 ) -> MeasuredGuarantees:
-    """Measure guarantees on other texts than those that they come from.
-
-    Probabilities are (texts, classes), labels (texts,); those beyond the classes are mistakes.
-    """
+    """Measure guarantees on other texts than those that they come from; labels beyond the classes are mistakes."""
     precision = PRECISION
     threshold = guarantees.precision_threshold(precision)
     if threshold is None and guarantees.highest_precision < precision:

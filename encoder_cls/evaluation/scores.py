@@ -25,18 +25,13 @@ MOST_NAMED = 5  # classes in a sentence
 QUANTILE = 1.959964  # of the normal distribution, with 2.5% above it
 SAMPLES, FEWEST_SAMPLES = 1000, 100  # of the bootstrap
 MOST_DRAWS = 5_000_000  # samples times pairs of label and answer, a second: of more pairs there are fewer samples
-DRAWS_AT_ONCE = 1 << 21
 
 
 @dataclass(frozen=True, kw_only=True)
 class PartScores:
-    """Scores of a classifier, or of a part of it; intervals are 95%, (low, high).
+    """Scores of a classifier, or of a part of it; intervals are 95%, (low, high)."""
 
-    Attributes:
-        name: of the score: `accuracy`, or `micro_f1` where a text may have several labels.
-    """
-
-    name: str
+    name: str  # of the score: `accuracy`, or `micro_f1` where a text may have several labels
     score: float
     interval: Interval
     macro_f1: float
@@ -111,14 +106,10 @@ def parts_alone(
 
 @dataclass(frozen=True, kw_only=True)
 class PairedComparison:
-    """Another classifier beside the one of a report, on the same texts; intervals are 95%, (low, high).
+    """Another classifier, of the folder `run`, beside that of a report on the same texts; intervals are 95%.
 
-    Attributes:
-        run: the other's folder, as it was named.
-        scores: of the other; differences are these less those of the report's classifier.
-        only_this: texts that the report's classifier alone gets right.
-        only_other: texts that the other alone gets right.
-        p_value: of McNemar's exact test.
+    Differences are its `scores` less those of the report's classifier. `only_this` and `only_other` are the numbers of
+    texts that one of both alone gets right, and `p_value` is of McNemar's exact test.
     """
 
     run: str
@@ -202,11 +193,9 @@ class ChangedAnswer(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class BaseAnswers:
-    """Changes since the base run, on the texts of the split that it was tested on.
+    """Changes since the base run, which is the other one of the comparison, on the split that it was tested on.
 
-    Attributes:
-        comparison: with the base run as the other classifier.
-        lost_recall: recall before and now of the classes whose recall fell, the worst first.
+    `lost_recall` is before and now, of the classes whose recall fell, the worst first.
     """
 
     split: str
@@ -291,7 +280,7 @@ def paired_interval(only_first: int, only_second: int, total: int) -> Interval:
     """The interval of the difference of two accuracies on the same texts.
 
     Agresti and Min, "Simple Improved Confidence Intervals for Comparing Matched Proportions" (2005),
-    https://doi.org/10.1002/sim.1781: texts that both get right, or both wrong, say nothing of which is better.
+    https://doi.org/10.1002/sim.1781: texts that both get right, or both wrong, do not show which is better.
     """
     first, second, texts = only_first + 0.5, only_second + 0.5, total + 2
     center = (first - second) / texts
@@ -305,18 +294,13 @@ def macro_f1_interval(
     """The interval of macro-F1, or of how much better answers are than others, all (texts,).
 
     A percentile bootstrap: that of as many texts drawn again and again from these, each with all its answers, so what
-    both get wrong says nothing. Efron and Tibshirani, "An Introduction to the Bootstrap" (1993), chapter 13. The draws
-    are the same for the same labels and answers.
+    both get wrong does not count. Efron and Tibshirani, "An Introduction to the Bootstrap" (1993), chapter 13. Equal
+    labels and answers have equal draws.
     """
-    of_each = [answers] if others is None else [answers, others]
-    kinds, counts = np.unique(np.stack([labels, *of_each]), axis=1, return_counts=True)
-    pairs_of = []
-    for column in range(1, len(kinds)):
-        pairs, numbers = np.unique(kinds[[0, column]], axis=1, return_inverse=True)
-        pairs_of.append((pairs, sp.csr_matrix((np.ones(len(counts)), (np.arange(len(counts)), numbers.reshape(-1))))))
-    return _percentiles(
-        [[_macro_f1(pairs, drawn @ to_pairs) for pairs, to_pairs in pairs_of] for drawn in _samples(counts)]
-    )
+    columns = np.stack([labels, answers] if others is None else [labels, answers, others])
+    kinds, counts = np.unique(columns, axis=1, return_counts=True)
+    drawn = _bootstrap(counts)
+    return _percentiles([_macro_f1(drawn, kinds[0], of_kinds) for of_kinds in kinds[1:]])
 
 
 def micro_f1_interval(
@@ -330,45 +314,39 @@ def micro_f1_interval(
     columns = [has_label.sum(axis=1)]
     for given in (answers,) if others is None else (answers, others):
         columns += [given.sum(axis=1), (given & has_label).sum(axis=1)]
-    kinds, counts = np.unique(np.stack(columns, axis=1), axis=0, return_counts=True)
-    sums_of = ((drawn @ kinds).astype(np.float64) for drawn in _samples(counts))
+    kinds, counts = np.unique(np.stack(columns), axis=1, return_counts=True)
+    of_labels, *of_answers = kinds @ _bootstrap(counts).T
     return _percentiles(
         [
-            [2 * sums[:, it + 1] / np.maximum(1, sums[:, 0] + sums[:, it]) for it in range(1, kinds.shape[1], 2)]
-            for sums in sums_of
+            2 * right / np.maximum(1, of_labels + given)
+            for given, right in zip(of_answers[::2], of_answers[1::2], strict=True)
         ]
     )
 
 
-def _samples(counts: NDArray[np.int64]) -> Iterator[NDArray[np.int64]]:
-    """Bootstrap samples: how often each kind of text is drawn, in parts of (samples, kinds)."""
-    random = np.random.default_rng(0)
+def _bootstrap(counts: NDArray[np.int64]) -> NDArray[np.int64]:
+    """How often each kind of text is drawn in each sample, (samples, kinds)."""
     samples = min(SAMPLES, max(FEWEST_SAMPLES, MOST_DRAWS // len(counts)))
-    at_once = max(1, DRAWS_AT_ONCE // len(counts))
-    for start in range(0, samples, at_once):
-        yield random.multinomial(counts.sum(), counts / counts.sum(), size=min(at_once, samples - start))
+    return np.random.default_rng(0).multinomial(counts.sum(), counts / counts.sum(), size=samples)
 
 
-def _percentiles(scores: list[list[NDArray[np.float64]]]) -> Interval:
-    """The interval of scores, or of their differences from the second ones, by parts of the samples."""
-    low, high = np.quantile(np.concatenate([first - sum(others) for first, *others in scores]), [0.025, 0.975])
+def _percentiles(scores: Sequence[NDArray[np.float64]]) -> Interval:
+    """The interval of the scores of samples, or of their differences from the second ones."""
+    first, *others = scores
+    low, high = np.quantile(first - sum(others), [0.025, 0.975])
     return float(low), float(high)
 
 
-def _macro_f1(pairs: NDArray[np.int64], counts: NDArray[Any]) -> NDArray[np.float64]:
-    """The macro-F1 of each sample: the mean over the classes that occur in it as label or prediction.
-
-    Pairs of label and prediction are (2, pairs), in the order of the labels, their counts (samples, pairs).
-    """
-    classes = np.unique(pairs)
-    of_labels, of_predictions, right = (np.zeros((len(counts), len(classes))) for _ in range(3))
-    for sums, numbers in zip((of_labels, of_predictions), pairs, strict=True):
-        order = np.argsort(numbers, kind="stable")
-        found, starts = np.unique(numbers[order], return_index=True)
-        sums[:, np.searchsorted(classes, found)] = np.add.reduceat(counts[:, order], starts, axis=1)
-    is_right = pairs[0] == pairs[1]
-    right[:, np.searchsorted(classes, pairs[0, is_right])] = counts[:, is_right]
-    occurrences = of_labels + of_predictions
+def _macro_f1(drawn: NDArray[np.int64], labels: NDArray[Any], answers: NDArray[Any]) -> NDArray[np.float64]:
+    """The macro-F1 of each sample, of its draws (samples, kinds): the mean over the classes that occur in it."""
+    classes, numbers = np.unique(np.stack([labels, answers]), return_inverse=True)
+    of_labels, of_answers = (
+        sp.csr_matrix((np.ones(len(it)), (np.arange(len(it)), it)), shape=(len(it), len(classes)))
+        for it in numbers.reshape(2, -1)
+    )
+    right, occurrences = (
+        np.ascontiguousarray(drawn @ it) for it in (of_labels.multiply(of_answers).tocsr(), of_labels + of_answers)
+    )
     f1 = 2 * right / np.maximum(1, occurrences)
     scores: NDArray[np.float64] = f1.sum(axis=1) / (occurrences > 0).sum(axis=1)
     return scores

@@ -16,7 +16,7 @@ from encoder_cls.system.display import counted, printable, shortened, shown
 LONGEST_NAME = 28  # characters of a class name in a column
 LARGEST_TABLE = 12  # classes; a wider confusion matrix does not fit a terminal
 MOST_MISTAKES = 5  # in a terminal
-FEW_TEXTS = 100  # of fewer a calibration error says little: with 15 bins it is large by chance
+FEW_TEXTS = 100  # of fewer a calibration error is large by chance, with 15 bins
 WELL_CALIBRATED, FAIRLY_CALIBRATED = 0.03, 0.08
 # Of the larger share in the sum of the logits, from which that part decides nearly alone, or has most of the weight.
 NEARLY_ALL, MOSTLY = 0.97, 0.6
@@ -30,14 +30,6 @@ class Section(NamedTuple):
 
     title: str
     lines: tuple[str, ...]
-
-
-class PartRow(NamedTuple):
-    """A part, or a model beside it, with its score and the interval of that, if known."""
-
-    name: str
-    score: float
-    interval: Interval | None
 
 
 def summary_sections(report: Report) -> list[Section]:
@@ -115,11 +107,7 @@ def _part_lines(report: Report) -> Iterator[str]:
     if report.comparison:
         for part in ("linear", "encoder"):
             yield f"{PARTS[part]}: {_scores(report.parts[part].to_dict())}"
-        yield comparison_sentence(report)
-    if report.cascade:
-        yield cascade_sentence(report)
-    if advised := advice(report):
-        yield advised
+    yield from filter(None, (comparison_sentence(report), cascade_sentence(report), advice(report)))
 
 
 def _threshold_lines(report: Report) -> Iterator[str]:
@@ -209,14 +197,15 @@ def advice(report: Report) -> str:
     return ""
 
 
-def part_rows(report: Report) -> list[PartRow]:
-    """The classifier, its parts and the TF-IDF baseline; nothing without both parts."""
+def part_rows(report: Report) -> list[tuple[str, float, Interval | None]]:
+    """The score and its interval of the classifier, its parts and the TF-IDF baseline; nothing without both parts."""
+    rows: list[tuple[str, float, Interval | None]] = []
     if report.comparison is None:
-        return []
-    rows = [PartRow(name, report.parts[part].score, report.parts[part].interval) for part, name in PARTS.items()]
+        return rows
+    rows += [(name, report.parts[part].score, report.parts[part].interval) for part, name in PARTS.items()]
     if reference := report.linear_reference:
         name = report.metrics.score_name
-        rows.append(PartRow("TF-IDF baseline", reference[name], reference.get(f"{name}_interval")))
+        rows.append(("TF-IDF baseline", reference[name], reference.get(f"{name}_interval")))
     return rows
 
 
@@ -245,10 +234,8 @@ def _reservations(report: Report) -> Iterator[str]:
     if unseen := report.metrics.unseen_labels:
         count = sum(unseen.values())
         have = "1 text has a label that never occurs" if count == 1 else f"{count:,} texts have labels that never occur"
-        yield (
-            f"{have} in the training data ({listed(list(unseen))}): they count as mistakes, and are left out of the "
-            "loss and the calibration error"
-        )
+        left_out = "they count as mistakes, and are left out of the loss and the calibration error"
+        yield f"{have} in the training data ({listed(list(unseen))}): {left_out}"
 
 
 def reference_note(reference: Mapping[str, float] | None) -> str:

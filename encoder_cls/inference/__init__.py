@@ -1,1 +1,1 @@
-"""Inference: the portable classifier, its calibration, and explanations of what it says."""
+"""Inference: the portable classifier, its calibration, and explanations of its answers."""

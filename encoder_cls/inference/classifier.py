@@ -11,13 +11,13 @@ from numpy.typing import NDArray
 from tokenizers import Tokenizer
 
 from encoder_cls.errors import ConfigError
-from encoder_cls.inference.encoder.architecture import Encoder, EncoderArchitecture
+from encoder_cls.inference.encoder import Encoder, EncoderArchitecture
 from encoder_cls.inference.guarantees import Familiarity, Guarantees, text_numbers
 from encoder_cls.inference.linear import LinearClassifier
 from encoder_cls.inference.task import SINGLE_LABEL, Logits, Task, combine_logits
 from encoder_cls.system.display import counted, kind, shown
-from encoder_cls.system.encodings import UTF8
-from encoder_cls.system.installed import log
+from encoder_cls.system.encodings import UTF8, delimiter_named, encoding_named
+from encoder_cls.system.machine import log
 from encoder_cls.text.tokenizer import parse_tokenizer, tokenize
 from encoder_cls.text.tokens import KEPT_PER_TOKEN, TokenizedTexts
 
@@ -86,29 +86,21 @@ class Prediction:
     def to_json(
         self, *, top_k: int, threshold: float, set_threshold: float | None = None, words: Explanation | None = None
     ) -> dict[str, Any]:
-        """The object that `predict --format jsonl` prints and the server answers with.
+        """The object that `predict --format jsonl` prints and the server answers with; arguments as in `Request`.
 
-        Arguments are as in `Request` of `answers`; `words` where an explanation was asked for. Multi-label, no fewer
-        classes are named than the text has labels.
+        Multi-label, no fewer classes are named than the text has labels.
         """
         labels = self.labels_from(threshold)
         named = [] if self.reason else self.top(max(top_k, len(labels)))
-        answer: dict[str, Any] = {"labels": list(labels)}
+        record: dict[str, Any] = {"labels": list(labels)}
         if not self.is_multi_label:
-            answer = {"label": self.label_from(threshold), "probability": self.probability}
-        record: dict[str, Any] = {
-            **answer,
-            "top": [{"label": name, "probability": probability} for name, probability in named],
-            **({} if set_threshold is None else {"set": self.label_set(set_threshold)}),
-            "truncated": self.truncated,
-            "unknown_words": self.unknown_words,
-        }
-        if self.answered_by is not None:
-            record["answered_by"] = self.answered_by
-        if self.unfamiliar is not None:
-            record["unfamiliar"] = self.unfamiliar
-        if self.reason:
-            record["reason"] = self.reason
+            record = {"label": self.label_from(threshold), "probability": self.probability}
+        record["top"] = [{"label": name, "probability": probability} for name, probability in named]
+        if set_threshold is not None:
+            record["set"] = self.label_set(set_threshold)
+        record |= {"truncated": self.truncated, "unknown_words": self.unknown_words}
+        known = {"answered_by": self.answered_by, "unfamiliar": self.unfamiliar, "reason": self.reason}
+        record |= {name: value for name, value in known.items() if value is not None}
         if words is not None:
             record["explanation"] = [asdict(word) for word in words]
             if words.left_out:
@@ -120,12 +112,9 @@ class Prediction:
 class Classifier:
     """A trained encoder, or a linear classifier, or both, with their tokenizer and class names.
 
-    Wide and deep learning (Cheng et al., 2016, https://arxiv.org/abs/1606.07792): the meaning of a few words by
-    themselves is learned best from their counts, that of all together by an encoder; the answer is a weighted sum of
-    both logits. With a `gate` (a cascade: Viola and Jones, 2001, https://doi.org/10.1109/CVPR.2001.990517), where the
-    linear classifier is sure, it answers alone.
-
-    `batch_tokens` of its methods is that of `Encoder`.
+    Wide and deep learning (Cheng et al., 2016, https://arxiv.org/abs/1606.07792): the answer is a weighted sum of both
+    logits. With a `gate` (a cascade: Viola and Jones, 2001, https://doi.org/10.1109/CVPR.2001.990517), where the linear
+    classifier is sure, it answers alone. `batch_tokens` of its methods is that of `Encoder`.
 
     Attributes:
         label_names: the classes, in the order of the logits.
@@ -134,13 +123,11 @@ class Classifier:
         mixture_shares: how much of the answer comes from each part: its mixture weight in units of the one that it
             would have alone; they sum to 1. None if unknown.
         gate: the linear classifier's probability of its answer from which the encoder is skipped; none: it never is.
-        text_columns: the columns of the texts of training.
+        text_columns: of the files of training, whose `encoding`, and `delimiter` if it was named, are these.
         dtypes: data types of the weights of each part in the folder.
         thresholds: multi-label, the probability from which a text has each label; single-label there are none.
         encoder_architecture: the shape of an encoder that is described in the folder, even if it is not trained yet.
-        delimiter: the separator of the files of training, if that was named (`data.delimiter`); `encoding` is theirs.
-        folder: from which the classifier was loaded; else empty.
-        sha256: of the weights file in that folder; else empty.
+        folder: from which the classifier was loaded, and `sha256` of its weights file; else empty.
         before_refit: replaces the linear part's logits and evidence of texts by those from before it learned their
             labels; set where texts are scored.
     """
@@ -168,6 +155,8 @@ class Classifier:
     before_refit: Callable[[Logits, Numbers | None, TokenizedTexts], tuple[Logits, Numbers | None]] | None = None
 
     def __post_init__(self) -> None:
+        self.delimiter = self.delimiter and delimiter_named(self.delimiter)
+        self.encoding = encoding_named(self.encoding)
         self.mixture_weights = self.mixture_weights or (1.0,) * len(self.parts)
         self.dtypes = self.dtypes or dict.fromkeys(self.parts, "float32")
         if self.task is not SINGLE_LABEL:
@@ -194,11 +183,7 @@ class Classifier:
         self.__dict__.update(state | {"tokenizer": parse_tokenizer(state["tokenizer"])})
 
     def predict(self, texts: Sequence[str], *, batch_tokens: int | None = None) -> list[Prediction]:
-        """Classify any number of texts of any length, in their order.
-
-        Raises:
-            TypeError: a single text, which would be taken for many of one character each, or something else than texts.
-        """
+        """Classify texts of any length, in their order; a `TypeError` for a single one, or what is no text."""
         return self.predict_tokenized(self.tokenize(_checked(texts, "predict")), batch_tokens=batch_tokens)
 
     def predict_proba(self, texts: Sequence[str], *, batch_tokens: int | None = None) -> NDArray[np.float64]:
@@ -212,9 +197,7 @@ class Classifier:
     def embed(self, texts: Sequence[str], *, batch_tokens: int | None = None) -> NDArray[np.float32]:
         """Compute a vector for each text, (texts, d_model): the encoder's mean over tokens, which its head reads.
 
-        Raises:
-            ConfigError: the classifier has no encoder.
-            TypeError: as in `predict`.
+        Errors as in `predict`, and a `ConfigError` where the classifier has no encoder.
         """
         if not self.encoder:
             raise ConfigError("the model has no encoder, so texts have no vectors")
@@ -225,20 +208,18 @@ class Classifier:
     ) -> list[Explanation]:
         """Compute the weight of each word of each text for a class, by default the most probable one, by occlusion.
 
-        Raises:
-            ValueError: there is no such label, or not one for each text.
-            TypeError: as in `predict`.
+        Errors as in `predict`, and a `ValueError` where there is no such label, or not one for each text.
         """
         from encoder_cls.inference.explain import explain
 
         texts = list(_checked(texts, "explain"))
         tokenized = self.tokenize(texts)
-        if labels is None:
-            logits = self.logits(tokenized, batch_tokens=batch_tokens)
-            return explain(self, texts, tokenized, logits.argmax(axis=1).tolist(), batch_tokens=batch_tokens)
-        if unknown := set(labels) - set(self.label_names):
+        if unknown := set(labels or ()) - set(self.label_names):
             raise ValueError(f"no label of the classifier: {shown(min(unknown))}")
-        numbers = [self.label_names.index(label) for label in labels]
+        if labels is None:
+            numbers = self.logits(tokenized, batch_tokens=batch_tokens).argmax(axis=1).tolist()
+        else:
+            numbers = [self.label_names.index(label) for label in labels]
         return explain(self, texts, tokenized, numbers, batch_tokens=batch_tokens)
 
     def predict_tokenized(self, texts: TokenizedTexts, *, batch_tokens: int | None = None) -> list[Prediction]:

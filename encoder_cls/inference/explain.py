@@ -76,17 +76,11 @@ def explain(
     batch_tokens: int | None = None,
     most_tokens: int | None = None,
 ) -> list[Explanation]:
-    """Compute the weights of the words of each text for a class.
+    """Compute the weights of the words of each text, `tokenized` by the classifier, for the class of this number.
 
-    In scripts without spaces, neighbours that speak in the same direction are left out together, as one word.
-
-    Args:
-        classifier: the classifier.
-        texts: the texts; words beyond the classifier's limit have no weights.
-        tokenized: their tokens, by the classifier.
-        labels: for each text the number of the class that is explained.
-        batch_tokens: as in `Encoder`.
-        most_tokens: that are read for the explanation of a text, else it ends early; none: `MOST_TOKENS`.
+    In scripts without spaces, neighbours that speak in the same direction are left out together, as one word. Words
+    beyond the classifier's limit have no weights; nor have the last ones of a text for which more than `most_tokens`
+    (none: `MOST_TOKENS`) would be read.
     """
     most_tokens = most_tokens or MOST_TOKENS
 
@@ -117,11 +111,7 @@ def explain(
 
 
 def attention_maps(classifier: Classifier, text: str) -> AttentionMaps:
-    """The attention weights of all layers and heads for a text.
-
-    Raises:
-        ConfigError: the classifier has no encoder.
-    """
+    """The attention weights of all layers and heads for a text; a `ConfigError` where there is no encoder."""
     if not classifier.encoder:
         raise ConfigError("the model has no encoder, so there is no attention to be seen")
     spans = token_spans(classifier.tokenizer, text, max_seq_len=classifier.max_seq_len)

@@ -7,56 +7,45 @@
 
 Only `model.safetensors` is read, and it is replaced in one atomic rename: so the folder holds one complete classifier
 whenever a training is killed. Models of format 8, with config and tokenizer in their own files alone, are read as well.
+Every value is checked: a folder may be a stranger's.
 """
 
 from __future__ import annotations
 
 import json
-import math
-import os
-from collections.abc import Callable, Mapping
+from collections.abc import Collection, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import safetensors
 import safetensors.numpy
 from numpy.typing import NDArray
 from tokenizers import Tokenizer
 
 from encoder_cls.errors import ConfigError, EncoderClsError
-from encoder_cls.inference import metadata as description
-from encoder_cls.inference.classifier import Classifier
+from encoder_cls.inference.classifier import PARTS, Classifier
+from encoder_cls.inference.encoder import EncoderArchitecture
 from encoder_cls.inference.encoder.auto import ENGINES, new_encoder
+from encoder_cls.inference.guarantees import Familiarity, Guarantees
 from encoder_cls.inference.hub_models import SCHEME, download
-from encoder_cls.inference.linear import LINEAR, LinearClassifier
-from encoder_cls.inference.metadata import CONFIG_FILE, FORMAT, TOKENIZER_FILE, WEIGHTS_FILE
-from encoder_cls.inference.weights import Shapes, Weight, dense, pack, unpack
-from encoder_cls.system.files import (
-    opened_plainly,
-    path_of,
-    read_file,
-    read_rest,
-    reporting_os_errors,
-    sha256,
-    to_json,
-    write_file,
-)
-from encoder_cls.system.installed import log
+from encoder_cls.inference.linear import LINEAR, LinearClassifier, linear_shapes
+from encoder_cls.inference.task import SINGLE_LABEL, TASKS
+from encoder_cls.inference.weights import DTYPES, Shapes, Weight, dense, pack, unpack
+from encoder_cls.system.files import read_file, sha256, to_json, write_file
+from encoder_cls.system.machine import log
 from encoder_cls.text.tokenizer import parse_tokenizer
 
-LARGEST_CONFIG, LARGEST_TOKENIZER = 1 << 24, 1 << 28  # bytes; 100,000 classes, some million tokens
-LARGEST_HEADER = 2 * (LARGEST_CONFIG + LARGEST_TOKENIZER)  # bytes; quotes in JSON in JSON take two
-SLACK = 1 << 20  # bytes beyond the weights: little more is refused with the name of the tensor
+FORMAT, FORMAT_VERSION = "encoder-cls", 9
+READABLE_VERSIONS = (8, FORMAT_VERSION)
+CONFIG_FILE, TOKENIZER_FILE, WEIGHTS_FILE = "config.json", "tokenizer.json", "model.safetensors"
 NO_HASH = b"0" * 64  # the placeholder of the file's own hash while that is computed
+LARGEST_WEIGHT = 1e6  # of a part in the mixture: far beyond what is ever fitted
 
 
 def model_folder(path: Path) -> Path:
-    """The model folder of a path to a run or to a model.
-
-    Raises:
-        ConfigError: there is none.
-    """
+    """The model folder of a path to a run or to a model; a `ConfigError` where there is none."""
     for folder in (path / "model", path):
         if (folder / WEIGHTS_FILE).exists():
             return folder
@@ -66,7 +55,7 @@ def model_folder(path: Path) -> Path:
 
 
 def load_classifier(path: str | Path, *, device: str = "auto", engine: str = "auto") -> Classifier:
-    """Load a classifier from a run folder, a model folder or the Hugging Face Hub, checking all its hashes.
+    """Load a classifier from a run folder, a model folder or the Hugging Face Hub, checking its hash.
 
     Args:
         path: of the folder, or `hub:owner/name[?revision=...]`.
@@ -81,14 +70,13 @@ def load_classifier(path: str | Path, *, device: str = "auto", engine: str = "au
     if engine not in ENGINES:
         raise ConfigError(f"--engine {engine}: known engines are {', '.join(ENGINES)}")
     named = Path(path).as_posix()
-    if named.startswith(SCHEME):
-        folder = download(named, [CONFIG_FILE, TOKENIZER_FILE, WEIGHTS_FILE], mark=FORMAT)
-        classifier, weights = _read(folder, of_hub=named)
-    else:
-        classifier, weights = _read(model_folder(Path(path)))
+    is_of_hub, files = named.startswith(SCHEME), [CONFIG_FILE, TOKENIZER_FILE, WEIGHTS_FILE]
+    folder = download(named, files, mark=FORMAT) if is_of_hub else model_folder(Path(path))
+    with _reporting_damage(named if is_of_hub else folder):
+        classifier, weights = _read(folder)
     classifier.folder = named
     if weights:
-        # Not in `_read`, whose errors are the folder's: this is where memory may be short.
+        # Not in the block above, whose errors are the folder's: this is where memory may be short.
         architecture = classifier.encoder_architecture
         assert architecture
         classifier.encoder = new_encoder(architecture, weights, engine=engine, device=device)
@@ -96,76 +84,19 @@ def load_classifier(path: str | Path, *, device: str = "auto", engine: str = "au
     return classifier
 
 
-def read_encoder_weights(folder: Path) -> dict[str, NDArray[np.float32]]:
+def read_encoder_weights(folder: Path) -> dict[str, NDArray[Any]]:
     """The weights of the encoder and its head in a model folder, by name; errors as of `load_classifier`."""
-    return dense(_read(folder)[1])
+    with _reporting_damage(folder):
+        return dense(_read(folder)[1])
 
 
-def _read(folder: Path, *, of_hub: str = "") -> tuple[Classifier, dict[str, Weight]]:
-    """Read a classifier that has no encoder yet, and the weights of that, from a folder, which may be of the Hub."""
-    try:
-        return _read_files(folder, path_of if of_hub else Path)  # files in the cache of the Hub are links
-    except (ValueError, KeyError, TypeError, AttributeError, RuntimeError, safetensors.SafetensorError) as error:
-        reason, _, _ = str(error).partition("\n")
-        raise EncoderClsError(f"{of_hub or folder}: damaged, or not a model folder of encoder-cls: {reason}") from None
-
-
-def _read_files(folder: Path, file_of: Callable[[Path], Path]) -> tuple[Classifier, dict[str, Weight]]:
-    """Read no more than the tokenizer and the architecture allow for: these bound the size of the weights."""
-    path = file_of(folder / WEIGHTS_FILE)
-    with opened_plainly(path) as file:
-        start = file.read(8)
-        length = int.from_bytes(start, "little")
-        if length > min(LARGEST_HEADER, os.fstat(file.fileno()).st_size):
-            raise ValueError(f"{WEIGHTS_FILE} has no sensible header")
-        start += file.read(length)
-        metadata = _metadata(start)
-        if "config" in metadata:
-            values, tokenizer = metadata["config"], parse_tokenizer(metadata["tokenizer"])
-        else:
-            values, tokenizer = _read_format_8(folder, file_of, metadata)
-        config, shapes = description.read_config(values, vocab_size=tokenizer.get_vocab_size())
-        most_weights = 4 * sum(math.prod(shape) for part in shapes.values() for shape in part.values())
-        content = start + read_rest(file, path, most_bytes=len(start) + most_weights + SLACK)  # no data type takes more
-    if sha256(content.replace(metadata["sha256"].encode(), NO_HASH, 1)) != metadata["sha256"]:
-        raise ValueError(f"{WEIGHTS_FILE} has changed since it was written")
-    state = description.read_state(metadata, config, described=shapes)
-    try:
-        weights = _weights(safetensors.numpy.load(content), shapes, state["dtypes"])
-        linear = None
-        if "linear" in weights:
-            max_tokens = values["linear"]["max_tokens"]
-            linear = LinearClassifier.from_weights(weights["linear"], max_tokens=max_tokens, task=config["task"])
-    except (ValueError, KeyError) as error:
-        raise ValueError(f"{WEIGHTS_FILE} has other weights than {CONFIG_FILE} describes: {error}") from None
-    return Classifier(None, tokenizer, linear=linear, **config, **state), weights.get("encoder", {})
-
-
-def _weights(
-    tensors: Mapping[str, NDArray[Any]], shapes: Mapping[str, Shapes], dtypes: Mapping[str, str]
-) -> dict[str, dict[str, Weight]]:
-    """The weights of each part."""
-    by_part: dict[str, dict[str, NDArray[Any]]] = {}
-    for name, tensor in tensors.items():
-        by_part.setdefault("linear" if name.startswith(LINEAR) else "encoder", {})[name] = tensor
-    if not by_part.keys() <= dtypes.keys():
-        raise ValueError("there are tensors of a part that is not named")
-    return {part: unpack(by_part[part], shapes[part], dtype) for part, dtype in dtypes.items()}
-
-
-def _metadata(start: bytes) -> dict[str, Any]:
-    """The metadata in the beginning of a weights file, up to its tensors."""
-    return dict(json.loads(json.loads(start[8:])["__metadata__"][FORMAT]))
-
-
-def _read_format_8(folder: Path, file_of: Callable[[Path], Path], metadata: Mapping[str, Any]) -> tuple[Any, Tokenizer]:
-    """Config and tokenizer from their own files, whose hashes the weights file holds."""
-    config = read_file(file_of(folder / CONFIG_FILE), most_bytes=LARGEST_CONFIG)
-    tokenizer = read_file(file_of(folder / TOKENIZER_FILE), most_bytes=LARGEST_TOKENIZER)
-    values = json.loads(config)
-    if (metadata["config_sha256"], values["tokenizer_sha256"]) != (sha256(config), sha256(tokenizer)):
-        raise ValueError(f"{WEIGHTS_FILE}, {CONFIG_FILE} and {TOKENIZER_FILE} do not belong together")
-    return values, parse_tokenizer(tokenizer.decode())
+def weights_of_part(classifier: Classifier, part: str) -> dict[str, Weight]:
+    """The weights of one of the `Classifier.parts`, by name."""
+    if part == "linear":
+        assert classifier.linear
+        return classifier.linear.named_weights()
+    assert classifier.encoder
+    return dict(classifier.encoder.weights())
 
 
 def save_classifier(classifier: Classifier, folder: Path, *, dtypes: Mapping[str, str] | None = None) -> None:
@@ -178,26 +109,62 @@ def save_classifier(classifier: Classifier, folder: Path, *, dtypes: Mapping[str
     tensors: dict[str, NDArray[Any]] = {}
     for part in classifier.parts:
         tensors |= pack(weights_of_part(classifier, part), dtypes[part])
-    config, tokenizer = description.config_of(classifier), classifier.tokenizer
-    metadata = {"config": config, "tokenizer": tokenizer.to_str(), **description.state_of(classifier, dtypes)}
+    config, tokenizer = _config_of(classifier), classifier.tokenizer
+    metadata = {"config": config, "tokenizer": tokenizer.to_str(), **_state_of(classifier, dtypes)}
     _write_weights(folder, tensors, metadata)
     copies = {CONFIG_FILE: to_json(config), TOKENIZER_FILE: tokenizer.to_str(pretty=True).encode()}
     for path, content in ((folder / name, content) for name, content in copies.items()):
-        with reporting_os_errors(path):
-            is_unchanged = path.is_file() and path.read_bytes() == content
-        if not is_unchanged:
+        if not path.is_file() or read_file(path) != content:
             write_file(path, content)
 
 
 def save_measured(classifier: Classifier, folder: Path) -> None:
     """Replace gate and guarantees in a model folder; its weights stay as they are. Errors as of `save_classifier`."""
-    _read(folder)
-    with reporting_os_errors(folder / WEIGHTS_FILE):
-        content = (folder / WEIGHTS_FILE).read_bytes()
-    metadata = _metadata(content[: 8 + int.from_bytes(content[:8], "little")])
+    with _reporting_damage(folder):
+        content, metadata = _read_weights(folder)
     del metadata["sha256"]
-    metadata |= description.measured(classifier)
-    _write_weights(folder, safetensors.numpy.load(content), metadata)
+    _write_weights(folder, safetensors.numpy.load(content), metadata | _measured(classifier))
+
+
+def _config_of(classifier: Classifier) -> dict[str, Any]:
+    encoder, linear = classifier.encoder, classifier.linear
+    architecture = encoder.architecture if encoder else classifier.encoder_architecture
+    return {
+        "format": FORMAT,
+        "format_version": FORMAT_VERSION,
+        "task": classifier.task.name,
+        "text_columns": classifier.text_columns,
+        # Defaults are left out: so a run that an older version started goes on with the same bytes.
+        **({"delimiter": classifier.delimiter} if classifier.delimiter else {}),
+        **({} if classifier.encoding == Classifier.encoding else {"encoding": classifier.encoding}),
+        "id2label": dict(enumerate(classifier.label_names)),
+        "max_seq_len": classifier.max_seq_len,
+        "encoder": architecture and asdict(architecture),
+        "linear": linear and linear.description,
+    }
+
+
+def _state_of(classifier: Classifier, dtypes: Mapping[str, str]) -> dict[str, Any]:
+    """The metadata that changes with the weights."""
+    shares = classifier.mixture_shares
+    return {
+        "parts": list(classifier.parts),
+        "mixture_weights": dict(zip(classifier.parts, classifier.mixture_weights, strict=True)),
+        "mixture_shares": shares if shares and shares.keys() == set(classifier.parts) else None,
+        "dtypes": dict(dtypes),
+        "thresholds": list(classifier.thresholds) if classifier.thresholds else None,
+        **_measured(classifier),
+    }
+
+
+def _measured(classifier: Classifier) -> dict[str, Any]:
+    """The metadata that is measured on held-out texts."""
+    guarantees, familiarity = classifier.guarantees, classifier.familiarity
+    return {
+        "gate": classifier.gate,
+        "promises": guarantees and guarantees.to_json(),
+        "familiarity": familiarity and familiarity.to_json(),
+    }
 
 
 def _write_weights(folder: Path, tensors: dict[str, NDArray[Any]], metadata: Mapping[str, Any]) -> None:
@@ -207,10 +174,139 @@ def _write_weights(folder: Path, tensors: dict[str, NDArray[Any]], metadata: Map
     write_file(folder / WEIGHTS_FILE, content.replace(NO_HASH, sha256(content).encode(), 1))
 
 
-def weights_of_part(classifier: Classifier, part: str) -> dict[str, Weight]:
-    """The weights of one of the `Classifier.parts`, by name."""
-    if part == "linear":
-        assert classifier.linear
-        return classifier.linear.named_weights()
-    assert classifier.encoder
-    return dict(classifier.encoder.weights())
+@contextmanager
+def _reporting_damage(source: str | Path) -> Iterator[None]:
+    try:
+        yield
+    except (ValueError, KeyError, TypeError, AttributeError, RuntimeError, safetensors.SafetensorError) as error:
+        reason, _, _ = str(error).partition("\n")
+        raise EncoderClsError(f"{source}: damaged, or not a model folder of encoder-cls: {reason}") from None
+
+
+def _read_weights(folder: Path) -> tuple[bytes, dict[str, Any]]:
+    """The content of the weights file and its metadata; a `ValueError` where its hash is another."""
+    content = read_file(folder / WEIGHTS_FILE)
+    header = content[8 : 8 + int.from_bytes(content[:8], "little")]
+    metadata = dict(json.loads(json.loads(header)["__metadata__"][FORMAT]))
+    if sha256(content.replace(metadata["sha256"].encode(), NO_HASH, 1)) != metadata["sha256"]:
+        raise ValueError(f"{WEIGHTS_FILE} has changed since it was written")
+    return content, metadata
+
+
+def _read(folder: Path) -> tuple[Classifier, dict[str, Weight]]:
+    """A classifier that has no encoder yet, and the weights of that; errors as `_reporting_damage` catches them."""
+    content, metadata = _read_weights(folder)
+    if "config" in metadata:
+        values, tokenizer = metadata["config"], parse_tokenizer(metadata["tokenizer"])
+    else:
+        values, tokenizer = _read_format_8(folder, metadata)
+    config, shapes = _checked_config(values, vocab_size=tokenizer.get_vocab_size())
+    state = _checked_state(metadata, config, shapes)
+    try:
+        weights, linear = _weights(content, shapes, state["dtypes"]), None
+        if "linear" in weights:
+            max_tokens = values["linear"]["max_tokens"]
+            linear = LinearClassifier.from_weights(weights["linear"], max_tokens=max_tokens, task=config["task"])
+    except (ValueError, KeyError) as error:
+        raise ValueError(f"{WEIGHTS_FILE} has other weights than {CONFIG_FILE} describes: {error}") from None
+    return Classifier(None, tokenizer, linear=linear, **config, **state), weights.get("encoder", {})
+
+
+def _read_format_8(folder: Path, metadata: Mapping[str, Any]) -> tuple[Any, Tokenizer]:
+    """Config and tokenizer from their own files, whose hashes the weights file holds."""
+    config, tokenizer = read_file(folder / CONFIG_FILE), read_file(folder / TOKENIZER_FILE)
+    values = json.loads(config)
+    if (metadata["config_sha256"], values["tokenizer_sha256"]) != (sha256(config), sha256(tokenizer)):
+        raise ValueError(f"{WEIGHTS_FILE}, {CONFIG_FILE} and {TOKENIZER_FILE} do not belong together")
+    return values, parse_tokenizer(tokenizer.decode())
+
+
+def _checked_config(values: Any, *, vocab_size: int) -> tuple[dict[str, Any], dict[str, Shapes]]:
+    """Arguments of `Classifier` from `config.json`, and the shapes of the weights of each part."""
+    if not isinstance(values, dict) or values.get("format") != FORMAT:
+        raise ValueError(f"{CONFIG_FILE} is of another program")
+    if values["format_version"] not in READABLE_VERSIONS:
+        known = " and ".join(map(str, READABLE_VERSIONS))
+        raise ValueError(f"format version {values['format_version']}; this program reads {known}")
+    task = TASKS.get(values["task"])
+    if task is None:
+        raise ValueError(f"task {values['task']!r}, which only a newer version of encoder-cls knows")
+    names = tuple(values["id2label"][str(number)] for number in range(len(values["id2label"])))
+    columns, max_seq_len = tuple(values["text_columns"]), values["max_seq_len"]
+    encoder = None if values["encoder"] is None else EncoderArchitecture(**values["encoder"])
+    _check(
+        CONFIG_FILE,
+        id2label=len(set(names)) == len(names) >= task.fewest_classes and all(isinstance(it, str) for it in names),
+        text_columns=bool(columns) and all(isinstance(it, str) for it in columns),
+        max_seq_len=type(max_seq_len) is int
+        and max_seq_len >= 1
+        and (not encoder or encoder.max_seq_len == max_seq_len),
+    )
+    shapes: dict[str, Shapes] = {}
+    if encoder:
+        shapes["encoder"] = encoder.weight_shapes(vocab_size=vocab_size, num_classes=len(names))
+    if values["linear"] is not None:
+        margins = task.num_one_vs_rest(len(names))
+        shapes["linear"] = linear_shapes(values["linear"], max_seq_len=max_seq_len, margins=margins)
+    arguments = {
+        "label_names": names,
+        "text_columns": columns,
+        "max_seq_len": max_seq_len,
+        "encoder_architecture": encoder,
+        "task": task,
+        "delimiter": values.get("delimiter"),
+        "encoding": values.get("encoding", Classifier.encoding),
+    }
+    return arguments, shapes
+
+
+def _checked_state(values: Mapping[str, Any], config: Mapping[str, Any], described: Collection[str]) -> dict[str, Any]:
+    """Arguments of `Classifier` from the metadata that changes with the weights of the parts `described`."""
+    parts = [part for part in PARTS if part in values["parts"]]
+    dtypes, thresholds = values["dtypes"], values["thresholds"]
+    mixture_weights, shares, gate = values["mixture_weights"], values.get("mixture_shares"), values.get("gate")
+    if config["task"] is SINGLE_LABEL:
+        are_thresholds = thresholds is None
+    else:
+        are_thresholds = len(thresholds) == len(config["label_names"]) and all(_is_fraction(it) for it in thresholds)
+    _check(
+        WEIGHTS_FILE,
+        parts=bool(parts) and sorted(values["parts"]) == sorted(parts) and set(parts) <= set(described),
+        dtypes=sorted(dtypes) == sorted(parts) and set(dtypes.values()) <= set(DTYPES),
+        mixture_weights=sorted(mixture_weights) == sorted(parts)
+        and all(1 / LARGEST_WEIGHT < float(weight) < LARGEST_WEIGHT for weight in mixture_weights.values()),
+        mixture_shares=shares is None or (sorted(shares) == sorted(parts) and all(map(_is_fraction, shares.values()))),
+        gate=gate is None or (len(parts) > 1 and _is_fraction(gate)),
+        thresholds=are_thresholds,
+    )
+    guarantees, familiarity, has_linear = values["promises"], values.get("familiarity"), "linear" in parts
+    return {
+        "dtypes": dtypes,
+        "mixture_weights": tuple(float(mixture_weights[part]) for part in parts),
+        "mixture_shares": shares and {part: float(shares[part]) for part in parts},
+        "gate": None if gate is None else float(gate),
+        "thresholds": tuple(map(float, thresholds or ())),
+        "guarantees": None if guarantees is None else Guarantees.from_json(guarantees),
+        "familiarity": None if familiarity is None else Familiarity.from_json(familiarity, has_linear=has_linear),
+        "sha256": values["sha256"],
+    }
+
+
+def _check(where: str, **are_valid: bool) -> None:
+    for name, is_valid in are_valid.items():
+        if not is_valid:
+            raise ValueError(f"{where}: {name} is not one of a classifier that this version knows")
+
+
+def _is_fraction(value: Any) -> bool:
+    return 0 <= float(value) <= 1
+
+
+def _weights(content: bytes, shapes: Mapping[str, Shapes], dtypes: Mapping[str, str]) -> dict[str, dict[str, Weight]]:
+    """The weights of each part."""
+    by_part: dict[str, dict[str, NDArray[Any]]] = {}
+    for name, tensor in safetensors.numpy.load(content).items():
+        by_part.setdefault("linear" if name.startswith(LINEAR) else "encoder", {})[name] = tensor
+    if not by_part.keys() <= dtypes.keys():
+        raise ValueError("there are tensors of a part that is not named")
+    return {part: unpack(by_part[part], shapes[part], dtype) for part, dtype in dtypes.items()}

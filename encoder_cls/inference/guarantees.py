@@ -1,19 +1,18 @@
 """Guaranteed precision and coverage, and detection of out-of-distribution texts.
 
-A precision is guaranteed by fixed-sequence testing (Angelopoulos et al., "Learn then Test: Calibrating Predictive
-Algorithms to Achieve Risk Control", 2021, https://arxiv.org/abs/2110.01052, algorithm 1): fixed thresholds are tested
-one after the other, the highest first, until one fails the exact bound of a binomial proportion (Clopper and Pearson,
-"The Use of Confidence or Fiducial Limits", 1934). Nine of ten models keep such a guarantee.
+A precision is guaranteed by fixed-sequence testing (Angelopoulos et al., "Learn then Test", 2021,
+https://arxiv.org/abs/2110.01052, algorithm 1): fixed thresholds are tested one after the other, the highest first,
+until one fails the exact bound of a binomial proportion (Clopper and Pearson, "The Use of Confidence or Fiducial
+Limits", 1934). Nine of ten models keep such a guarantee.
 
 A coverage is guaranteed by split conformal prediction (Angelopoulos and Bates, "A Gentle Introduction to Conformal
-Prediction and Distribution-Free Uncertainty Quantification", 2021, https://arxiv.org/abs/2107.07511, section 1): the
-label of a text is in its set with that probability, over all texts and models. Both hold for texts like those held out.
+Prediction", 2021, https://arxiv.org/abs/2107.07511, section 1): the label of a text is in its set with that
+probability, over all texts and models. Both hold for texts like those held out.
 
-Probabilities alone (Hendrycks and Gimpel, "A Baseline for Detecting Misclassified and Out-of-Distribution Examples in
-Neural Networks", 2017, https://arxiv.org/abs/1610.02136) miss texts that share a few typical words with the training.
-So features count, too: their rarity in training, the share of unknown ones, and how much of a text speaks for its best
-class, which shows a new topic that has the words of others. Each number is measured in standard deviations above
-its mean on held-out texts.
+Probabilities alone (Hendrycks and Gimpel, 2017, https://arxiv.org/abs/1610.02136) miss out-of-distribution texts that
+share a few typical words with the training. So features count, too: their rarity in training, the share of unknown
+ones, and how much of a text speaks for its best class, which shows a new topic that has the words of others. Each
+number is measured in standard deviations above its mean on held-out texts.
 """
 
 from __future__ import annotations
@@ -28,9 +27,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from encoder_cls.inference.linear import EVIDENCE_NUMBERS
+from encoder_cls.text.ngrams import RARITY_NUMBERS
 
 CONFIDENCE = 0.9  # that a guaranteed precision is kept
-# The sequence begins in several places, each with its part of the error: from the highest thresholds alone, one wrong
+# The sequence starts in several places, each with its part of the error: from the highest thresholds alone, one wrong
 # label among the surest answers would end it.
 MOST_STARTS = 4
 FIRST_START = 0.25  # where a start is within its part of the answers
@@ -68,10 +68,7 @@ class Guarantees:
 
     @classmethod
     def of(cls, probabilities: NDArray[np.float64], labels: NDArray[np.int64]) -> Guarantees:
-        """Count texts that neither weights nor features were learned from, of probabilities, (texts, classes).
-
-        A label, (texts,), that is no class is never right, and in no set.
-        """
+        """Count texts that nothing was learned from: probabilities, (texts, classes), labels, (texts,), or no class."""
         confidence, is_known = probabilities.max(axis=1), labels < probabilities.shape[1]
         of_labels = probabilities[is_known, labels[is_known]]
         right = confidence[probabilities.argmax(axis=1) == labels]
@@ -85,17 +82,21 @@ class Guarantees:
 
     def precision_threshold(self, precision: float) -> float | None:
         """The lowest probability from which a precision is guaranteed, if any."""
-        is_kept = self._are_kept(precision)
-        lowest = None
-        for start in starts(self.num_texts, precision):
+        sequences = starts(self.num_texts, precision)
+        lowest = len(THRESHOLDS)
+        for start in sequences:
             for index in np.flatnonzero(self.answers >= start)[::-1]:
-                if not is_kept[index]:
+                right, answers = int(self.right[index]), int(self.answers[index])
+                if right <= answers * precision:
                     break
-                lowest = index if lowest is None else min(lowest, index)
-        return None if lowest is None else float(THRESHOLDS[lowest])
+                error = (1 - CONFIDENCE) / len(sequences)
+                if binomial_tail(right, answers, precision, self._log_factorials) > error:
+                    break
+                lowest = min(lowest, index)
+        return float(THRESHOLDS[lowest]) if lowest < len(THRESHOLDS) else None
 
     def coverage_threshold(self, coverage: float) -> float | None:
-        """The probability from which classes are in a text's set, so that its label is, so often; none where too rare.
+        """The probability from which classes are in a text's set for a coverage, if any.
 
         Of n texts held out, the label's probability is that high in (n + 1) * coverage of them, rounded up.
         """
@@ -114,17 +115,6 @@ class Guarantees:
         """The highest coverage that can be guaranteed, in thousandths."""
         return math.floor(1000 * int(self.covered[0]) / (self.num_texts + 1)) / 1000
 
-    def _are_kept(self, precision: float) -> NDArray[np.bool_]:
-        """Which thresholds pass the test of a precision, (thresholds,)."""
-        are_kept = np.zeros(len(THRESHOLDS), dtype=bool)
-        begin = starts(self.num_texts, precision)
-        if begin:
-            error = (1 - CONFIDENCE) / len(begin)
-            for index in np.flatnonzero((self.answers >= begin[0]) & (self.right > self.answers * precision)):
-                right, answers = int(self.right[index]), int(self.answers[index])
-                are_kept[index] = binomial_tail(right, answers, precision, self._log_factorials) <= error
-        return are_kept
-
     @cached_property
     def _log_factorials(self) -> NDArray[np.float64]:
         """ln(n!) of n = 0, 1, ..., (texts + 1,)."""
@@ -136,13 +126,7 @@ class Guarantees:
 
     @classmethod
     def from_json(cls, values: Mapping[str, Any]) -> Guarantees:
-        """Check the values of a model folder.
-
-        Raises:
-            ValueError: they are not of `Guarantees`.
-            KeyError: a column is missing.
-            TypeError: it is no table.
-        """
+        """Read the values of a model folder; a `ValueError` if they contradict themselves."""
         columns = [values[name] for name in COLUMNS]
         counts = np.array(columns if all(len(it) == len(THRESHOLDS) for it in columns) else None)
         if counts.dtype != np.int64:
@@ -156,7 +140,7 @@ class Guarantees:
 
 
 def starts(num_texts: int, precision: float) -> list[int]:
-    """Numbers of answers with which the tests of a precision begin: fewer would fail even without a mistake."""
+    """Numbers of answers with which the tests of a precision start: fewer would fail even without a mistake."""
     if not 0 < precision < 1:
         return []
     error = 1 - CONFIDENCE
@@ -234,14 +218,9 @@ class Familiarity:
         return {"means": self.means.tolist(), "deviations": self.deviations.tolist(), "threshold": self.threshold}
 
     @classmethod
-    def from_json(cls, values: Mapping[str, Any], *, num_numbers: int) -> Familiarity:
-        """Check the values of a model folder; those of earlier versions have no evidence.
-
-        Raises:
-            ValueError: they are not of `Familiarity`.
-            KeyError: one is missing.
-            TypeError: one is of another type.
-        """
+    def from_json(cls, values: Mapping[str, Any], *, has_linear: bool) -> Familiarity:
+        """Read the values of a model folder, a `ValueError` if they are none; earlier versions lack evidence."""
+        num_numbers = FEWEST_NUMBERS + (EVIDENCE_NUMBERS + RARITY_NUMBERS if has_linear else 0)
         means, deviations = (np.array(values[name], dtype=np.float64) for name in ("means", "deviations"))
         threshold = float(values["threshold"])
         if len(means) == len(deviations) == num_numbers - EVIDENCE_NUMBERS:

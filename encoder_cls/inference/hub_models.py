@@ -8,7 +8,7 @@ from pathlib import Path
 
 from encoder_cls.errors import ConfigError, EncoderClsError
 from encoder_cls.system.display import shown
-from encoder_cls.system.installed import is_installed, log
+from encoder_cls.system.machine import is_installed, log
 
 SCHEME = "hub:"
 HUB_TIMEOUT = 10.0  # seconds
@@ -17,8 +17,7 @@ HUB_TIMEOUT = 10.0  # seconds
 def download(source: str, files: Sequence[str], *, mark: str) -> Path:
     """Download the files of a model, or take what was downloaded before if the Hub cannot be reached.
 
-    Without the `mark`, in quotes, in the first file no other is downloaded. Returns the folder in the Hub's cache,
-    where files are links.
+    Without the `mark`, in quotes, in the first file no other is downloaded. Returns the folder in the Hub's cache.
 
     Raises:
         ConfigError: there is no such model, or it is of another program; or `huggingface_hub` is missing.
@@ -26,67 +25,57 @@ def download(source: str, files: Sequence[str], *, mark: str) -> Path:
     """
     name, question, query = source.removeprefix(SCHEME).partition("?")
     key, _, escaped = query.partition("=")
+    badly_written = ConfigError(f"{source}: write it as hub:owner/name[?revision=...]")
     if not name or (question and (key != "revision" or not escaped)):
-        raise ConfigError(f"{source}: write it as hub:owner/name[?revision=...]")
+        raise badly_written
     if not is_installed("huggingface_hub"):
         raise ConfigError(f"{source}: needs huggingface_hub: pip install huggingface_hub")
     from urllib.parse import unquote
 
     from huggingface_hub import errors
 
-    revision = unquote(escaped) or None
     try:
-        folder = _snapshot(name, revision, files, mark=mark)
+        folder, missing = _downloaded(name, unquote(escaped) or None, files, mark)
     except errors.HFValidationError:
-        raise ConfigError(f"{source}: write it as hub:owner/name[?revision=...]") from None
+        raise badly_written from None
     except errors.RevisionNotFoundError:
-        raise ConfigError(f"{source}: this model has no revision {shown(revision or '')}") from None
+        raise ConfigError(f"{source}: this model has no revision {shown(unquote(escaped))}") from None
     except errors.RepositoryNotFoundError:
         raise ConfigError(f"{source}: the Hub has no such model, or does not show it to you") from None
     except Exception as error:
-        lines = [line for line in str(error).splitlines() if line.strip()]
-        reason = lines[0] if lines else type(error).__name__
+        reason = next((line for line in str(error).splitlines() if line.strip()), type(error).__name__)
         raise EncoderClsError(
             f"{source}: cannot be downloaded: {reason} (check the network, or download the folder and name it instead)"
         ) from None
-    if folder is None:
-        raise ConfigError(f"{source}: not a model of {mark}")
-    for file in files:
-        if not (folder / file).exists():
-            raise ConfigError(f"{source}: not a model of {mark}: it has no {file}")
+    if missing:
+        raise ConfigError(f"{source}: not a model of {mark}: it has no {missing}")
     return folder
 
 
-def _snapshot(name: str, revision: str | None, files: Sequence[str], *, mark: str) -> Path | None:
-    """The folder with some files of a repository; none if the first of them lacks the mark."""
-    import huggingface_hub
-    from huggingface_hub.errors import EntryNotFoundError, HfHubHTTPError, LocalEntryNotFoundError
+def _downloaded(name: str, revision: str | None, files: Sequence[str], mark: str) -> tuple[Path, str]:
+    """The folder of the files, and what is missing in it: one of them, or the mark."""
+    from huggingface_hub import HfApi, errors, hf_hub_download
     from huggingface_hub.utils.tqdm import disable_progress_bars
 
     if not sys.stderr.isatty():
         disable_progress_bars()
-    failed: Exception | None = None
-    if not huggingface_hub.constants.HF_HUB_OFFLINE:
-        try:
-            # With a time limit: `snapshot_download` itself waits for ever where a firewall swallows its requests.
-            huggingface_hub.HfApi().model_info(name, revision=revision, timeout=HUB_TIMEOUT)
-        except (HfHubHTTPError, ValueError):
-            raise
-        except Exception as error:
-            failed = error
-    is_local = failed is not None
-    if is_local:
-        log("warning", f"{name}: the Hub cannot be reached; what was downloaded before is used ({failed})")
+    unreachable: Exception | None = None
+    try:  # with a time limit: downloads are retried, or wait for ever where a firewall swallows requests
+        HfApi().model_info(name, revision=revision, timeout=HUB_TIMEOUT)
+    except (errors.HfHubHTTPError, ValueError):
+        raise
+    except Exception as error:
+        unreachable = error
+        log("warning", f"{name}: the Hub cannot be reached; what was downloaded before is used ({error})")
+    folder, file = Path(), files[0]
     try:
-        first = huggingface_hub.hf_hub_download(name, files[0], revision=revision, local_files_only=is_local)
-        if f'"{mark}"'.encode() not in Path(first).read_bytes():
-            return None
-        return Path(
-            huggingface_hub.snapshot_download(
-                name, revision=revision, allow_patterns=list(files), local_files_only=is_local
-            )
-        )
-    except LocalEntryNotFoundError:
-        raise failed or ConnectionError("HF_HUB_OFFLINE is set, and it was not downloaded before") from None
-    except EntryNotFoundError:
-        return None
+        for file in files:
+            path = Path(hf_hub_download(name, file, revision=revision, local_files_only=unreachable is not None))
+            folder, revision = path.parent, path.parent.name  # of one commit, whatever is published meanwhile
+            if file == files[0] and f'"{mark}"'.encode() not in path.read_bytes():
+                return folder, f'"{mark}" in its {file}'
+    except errors.LocalEntryNotFoundError as error:
+        raise unreachable or error from None
+    except errors.EntryNotFoundError:
+        return folder, file
+    return folder, ""

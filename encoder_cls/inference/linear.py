@@ -1,7 +1,4 @@
-"""The linear classifier beside the encoder: weighted counts of the words and n-grams in a text.
-
-`training/linear/svm` fits it.
-"""
+"""The linear classifier beside the encoder: weighted counts of the words and n-grams in a text."""
 
 from __future__ import annotations
 
@@ -17,6 +14,7 @@ from numpy.typing import NDArray
 from encoder_cls.inference.task import SINGLE_LABEL, Logits, Task
 from encoder_cls.inference.weights import RowTable, Shapes, Weight, are_increasing, as_table
 from encoder_cls.text.ngrams import (
+    MOST_FREQUENT,
     NUM_FEATURE_IDS,
     RARITY_NUMBERS,
     TEMPLATE_IDS,
@@ -25,7 +23,7 @@ from encoder_cls.text.ngrams import (
     rarity,
     tfidf,
 )
-from encoder_cls.text.tokens import TokenizedTexts
+from encoder_cls.text.tokens import KEPT_PER_TOKEN, TokenizedTexts
 
 LINEAR = "linear."  # of the names of its weights
 EVIDENCE_NUMBERS = 2
@@ -33,8 +31,17 @@ LEAST_EVIDENCE = 0.01  # of which there is a logarithm
 WEIGHTS = ("frequent_token_ids", "feature_ids", "idf", "weights", "biases")
 
 
-def linear_shapes(*, frequent_tokens: int, features: int, margins: int) -> Shapes:
-    """The shape of each weight of a `LinearClassifier`, by name."""
+def linear_shapes(description: Mapping[str, Any], *, max_seq_len: int, margins: int) -> Shapes:
+    """The shape of each weight of a `LinearClassifier`, by name; a `ValueError` where none has this description."""
+    limits = {
+        "max_tokens": (1, KEPT_PER_TOKEN * max_seq_len),
+        "frequent_tokens": (0, MOST_FREQUENT),
+        "features": (0, NUM_FEATURE_IDS),
+    }
+    for name, (least, most) in limits.items():
+        if type(description[name]) is not int or not least <= description[name] <= most:
+            raise ValueError(f"linear: {name} is not a number from {least} to {most}")
+    frequent_tokens, features = description["frequent_tokens"], description["features"]
     shapes = ((frequent_tokens,), (features,), (features,), (features, margins), (margins,))
     return {f"{LINEAR}{name}": shape for name, shape in zip(WEIGHTS, shapes, strict=True)}
 
@@ -72,6 +79,12 @@ class LinearClassifier:
         if not are_increasing(fields["feature_ids"], NUM_FEATURE_IDS):
             raise ValueError("the feature ids of the linear classifier are not in order")
         return cls(max_tokens=max_tokens, task=task, **fields | {"weights": as_table(fields["weights"])})
+
+    @property
+    def description(self) -> dict[str, int]:
+        """The numbers that `linear_shapes` takes."""
+        frequent_tokens, features = len(self.frequent_token_ids), len(self.feature_ids)
+        return {"max_tokens": self.max_tokens, "frequent_tokens": frequent_tokens, "features": features}
 
     def named_weights(self) -> dict[str, Weight]:
         """Its weights by name."""

@@ -48,7 +48,6 @@ _EXPLANATIONS = """\
 {rows}
 </tbody>
 </table>"""
-_RUNNER_UP = '<th class="text wider">runner-up</th>'
 _ATTENTION = """\
 <h1>{title}</h1>
 <p class="note">Each row is a token that looks, each column one that is looked at; the stronger the colour, the more. \
@@ -72,11 +71,14 @@ def render_explanations(
     """
     notes = [f"Answered by {escaped(model)}."] if model else []
     notes += [f"This page holds {escaped(note)} only."] if note else []
-    shown_note = f'<p class="note">{" ".join(notes)}</p>\n' if notes else ""
     with_runner_up = any(row.get("runner_up") for row in rows)
-    shown = "\n".join(_row(row, with_runner_up=with_runner_up) for row in rows)
-    head = _RUNNER_UP if with_runner_up else ""
-    body = _EXPLANATIONS.format(title=escaped(title), note=shown_note, legend=LEGEND, runner_up=head, rows=shown)
+    body = _EXPLANATIONS.format(
+        title=escaped(title),
+        note=f'<p class="note">{" ".join(notes)}</p>\n' if notes else "",
+        legend=LEGEND,
+        runner_up='<th class="text wider">runner-up</th>' if with_runner_up else "",
+        rows="\n".join(_row(row, with_runner_up=with_runner_up) for row in rows),
+    )
     return html_page(title, body)
 
 
@@ -224,7 +226,7 @@ def _png(levels: NDArray[np.uint8]) -> bytes:
     points = np.array([list(bytes.fromhex(colour)) for colour in BLUES.split()])
     positions = np.linspace(0, len(points) - 1, LEVELS)
     palette = np.stack([np.interp(positions, np.arange(len(points)), channel) for channel in points.T], axis=1)
-    rows = np.pad(levels, ((0, 0), (1, 0)))  # each begins with a 0: its bytes are no differences
+    rows = np.pad(levels, ((0, 0), (1, 0)))  # each starts with a 0: its bytes are no differences
     parts = {
         b"IHDR": struct.pack(">2I5B", levels.shape[1], levels.shape[0], 8, 3, 0, 0, 0),  # a byte a pixel, of a palette
         b"PLTE": palette.round().astype(np.uint8).tobytes(),

@@ -136,9 +136,7 @@ def pack(weights: Mapping[str, Weight], dtype: str) -> dict[str, NDArray[Any]]:
 def unpack(tensors: Mapping[str, NDArray[Any]], shapes: Shapes, dtype: str) -> dict[str, Weight]:
     """The weights of `pack`: tables as `RowTable`, all others in float32 or int32.
 
-    Raises:
-        ValueError: the tensors do not have the shapes of the weights and the type, or are not finite.
-        KeyError: one is missing.
+    A `ValueError` if tensors have other shapes or types or are not finite, a `KeyError` if one is missing.
     """
     remaining = dict(tensors)
     weights: dict[str, Weight] = {}

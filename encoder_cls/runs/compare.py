@@ -12,37 +12,29 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from encoder_cls.answers.progress import duration
 from encoder_cls.errors import ConfigError, EncoderClsError
 from encoder_cls.evaluation import PREDICTIONS, REPORT_JSON
-from encoder_cls.system.display import json_text, printable
+from encoder_cls.system.display import duration, json_text, printable
 from encoder_cls.system.files import reporting_os_errors
 from encoder_cls.tracking.run_dir import RunDir, dotted_values, read_metrics
 
 # A time between two rows of metrics that is longer than so many seconds, and than so many usual ones, is a pause
 # between two trainings.
-LONGEST_STEP = 300.0
-LONGEST_STEPS = 20.0
-OF_REPORT = (
-    *("split", "num_examples", "accuracy", "accuracy_interval", "micro_f1", "micro_f1_interval", "macro_f1", "ece"),
-)
-NOT_COMPARED = {"name"}
+LONGEST_STEP, LONGEST_STEPS = 300.0, 20.0
+SCORES = ("accuracy", "accuracy_interval", "micro_f1", "micro_f1_interval", "macro_f1", "ece")
+NOT_SCORED: dict[str, Any] = {"texts_sha256": None, "data_sha256": None}
 NONE = "-"
 
 
 @dataclass(frozen=True, kw_only=True)
 class RunSummary:
-    """Facts of a run from its files; None for what they do not have, such as the `split` of a run without a report.
-
-    Intervals are 95%, (low, high). `texts_sha256` is of the texts that were scored, `data_sha256` of these with their
-    labels; `seconds` of training, without pauses; `parameters` of the encoder; `settings` by dotted key.
-    """
+    """Facts of a run from its files, as far as they have them; intervals are 95%, (low, high)."""
 
     run: str
     split: str | None
     num_examples: int | None
-    texts_sha256: str | None
-    data_sha256: str | None
+    texts_sha256: str | None  # of the texts that were scored
+    data_sha256: str | None  # of these with their labels
     accuracy: float | None
     accuracy_interval: tuple[float, float] | None
     micro_f1: float | None
@@ -50,9 +42,9 @@ class RunSummary:
     macro_f1: float | None
     ece: float | None
     model_bytes: int | None
-    seconds: float | None
-    parameters: int | None
-    settings: Mapping[str, Any] | None
+    seconds: float | None  # of training, without pauses
+    parameters: int | None  # of the encoder
+    settings: Mapping[str, Any] | None  # by dotted key
 
 
 def runs_of(path: Path) -> list[Path]:
@@ -62,12 +54,7 @@ def runs_of(path: Path) -> list[Path]:
 
 
 def summarize(path: Path) -> RunSummary:
-    """Read the files of a run.
-
-    Raises:
-        ConfigError: there is no run.
-        EncoderClsError: its report cannot be read.
-    """
+    """Read the files of a run; `ConfigError` if there is none, `EncoderClsError` if its report cannot be read."""
     run = RunDir(path)
     if not run.is_run():
         raise ConfigError(
@@ -77,12 +64,10 @@ def summarize(path: Path) -> RunSummary:
     settings = None
     with suppress(ConfigError, ImportError):
         settings = dotted_values(run.load_config())
-    texts_sha256, data_sha256 = _scored_data(run) if report else (None, None)
     return RunSummary(
         run=str(path),
-        texts_sha256=texts_sha256,
-        data_sha256=data_sha256,
-        **{key: report.get(key) for key in OF_REPORT},
+        **(_scored_data(run) if report else NOT_SCORED),
+        **{key: report.get(key) for key in ("split", "num_examples", *SCORES)},
         model_bytes=sum(file.stat().st_size for file in run.model.glob("*")) or None,
         seconds=_seconds(rows),
         parameters=next((row["parameters"] for row in rows if "parameters" in row), None),
@@ -111,7 +96,7 @@ def comparison_warnings(runs: Sequence[RunSummary]) -> Iterator[str]:
 def differing_settings(runs: Sequence[RunSummary]) -> list[str]:
     """The dotted keys whose values differ between the runs whose settings are known."""
     known = [run.settings for run in runs if run.settings is not None]
-    keys = dict.fromkeys(key for settings in known for key in settings if key not in NOT_COMPARED)
+    keys = dict.fromkeys(key for settings in known for key in settings if key != "name")
     return [key for key in keys if len({json_text(settings.get(key)) for settings in known}) > 1]
 
 
@@ -173,7 +158,7 @@ def _report(run: RunDir) -> dict[str, Any]:
     return report
 
 
-def _scored_data(run: RunDir) -> tuple[str | None, str | None]:
+def _scored_data(run: RunDir) -> dict[str, Any]:
     """A SHA-256 of the texts that were scored, in order, and one of these with their labels."""
     of_texts, of_data = hashlib.sha256(), hashlib.sha256()
     try:
@@ -184,8 +169,8 @@ def _scored_data(run: RunDir) -> tuple[str | None, str | None]:
                 of_texts.update(json.dumps(record["text"]).encode())
                 of_data.update(json.dumps([record["text"], labels]).encode())
     except (OSError, ValueError, KeyError, TypeError):
-        return None, None
-    return of_texts.hexdigest(), of_data.hexdigest()
+        return NOT_SCORED
+    return {"texts_sha256": of_texts.hexdigest(), "data_sha256": of_data.hexdigest()}
 
 
 def _seconds(rows: Sequence[Mapping[str, Any]]) -> float | None:

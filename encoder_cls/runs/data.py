@@ -8,10 +8,9 @@ from pathlib import Path
 from typing import Any
 
 from encoder_cls.config import Config, DataConfig, missing_sources
-from encoder_cls.data.base_run import load_all_data
 from encoder_cls.data.checks import seen_warnings, split_warnings
 from encoder_cls.data.dataset import Dataset, Split
-from encoder_cls.data.load import load_split, reading_of
+from encoder_cls.data.load import load_all_data, load_split, reading_of
 from encoder_cls.data.rows import Notes
 from encoder_cls.errors import DataError
 from encoder_cls.inference.classifier import Classifier
@@ -22,14 +21,9 @@ from encoder_cls.training.encoder.checkpoint import newest_fingerprint
 
 
 def dataset_of_run(run: RunDir, classifier: Classifier, *, needed: bool, warn: Callable[[str], None]) -> Dataset | None:
-    """Load the data that a run was trained on; None where it is gone or has changed, and is not needed.
-
-    Raises:
-        DataError: it is gone or has changed, and is needed.
-    """
+    """Load the data that a run was trained on; where it is gone or has changed None, or a `DataError` if needed."""
     config = run.load_config()
-    missing = missing_sources(config.data)
-    if missing and needed:
+    if needed and (missing := missing_sources(config.data)):
         key, source = missing[0]
         raise DataError(
             f"{run.config_file}: {key}: {source}: no such file or folder, where the run's data was; name labelled data "
@@ -46,23 +40,20 @@ def dataset_of_run(run: RunDir, classifier: Classifier, *, needed: bool, warn: C
     return dataset
 
 
-def _check_unchanged(run: RunDir, dataset: Dataset, config: DataConfig, label_names: tuple[str, ...]) -> None:
+def _check_unchanged(run: RunDir, dataset: Dataset, data: DataConfig, label_names: tuple[str, ...]) -> None:
     """Make sure that classes still have their numbers, and that no text to be scored was trained on."""
-    hint = "name labelled data with --data, or train again"
+    hint, found = "name labelled data with --data, or train again", dataset.train.fingerprint
     if dataset.label_names != label_names:
-        raise DataError(f"{config.train}: its classes have changed since the run began; {hint}")
-    if config.test is None and config.validation is None:
-        found = dataset.train.fingerprint
-        if newest_fingerprint(run.checkpoints).get("training_data", found) != found:
-            raise DataError(
-                f"{config.train}: has changed since the run began, and with it which texts are held out; {hint}"
-            )
+        raise DataError(f"{data.train}: its classes have changed since the run began; {hint}")
+    holds_out = data.test is None and data.validation is None
+    if holds_out and newest_fingerprint(run.checkpoints).get("training_data", found) != found:
+        raise DataError(f"{data.train}: has changed since the run began, and with it which texts are held out; {hint}")
 
 
 def data_read_as(
     source: str | None, classifier: Classifier, config: Config | None, reading: Mapping[str, Any]
 ) -> DataConfig:
-    """How labelled texts are read: as in training, whose config this is, but for these values; None: its own data."""
+    """How labelled texts are read: as in training, whose config this is, but for these values."""
     if source is None and config:
         return config.data
     of_model = DataConfig(
@@ -82,20 +73,16 @@ def load_labelled(
     *,
     notify: Callable[[str], None],
 ) -> Split:
-    """Load the labelled texts of a file, a folder or the Hub, by `data_read_as`; `dataset` is that of training.
-
-    Raises:
-        DataError: they cannot be read as the classifier has learned labels to be.
-    """
-    several = classifier.task is MULTI_LABEL
+    """Load the labelled texts of a file, a folder or the Hub, by `data_read_as`; `dataset` is that of training."""
+    several, names = classifier.task is MULTI_LABEL, classifier.label_names
     labels_are = dataset.labels_are if dataset else None
     try:
         how = reading_of(data_config)
-        names = classifier.label_names
         split = load_split(source, data_config, names, labels_are=labels_are, is_multi_label=several, reading=how)
     except DataError as error:
         is_table = ending_of(Path(source)) in (".csv", ".tsv", ".xlsx")
-        if not (several and is_table and data_config.label_separator is None):
+        is_of_row = error.where != source  # not a missing column
+        if not (several and is_table and is_of_row and data_config.label_separator is None):
             raise
         hint = "where a cell has several labels, or none, name what separates them: --set data.label_separator='|'"
         raise DataError(f"{error}; {hint}") from None
@@ -112,14 +99,15 @@ def report_notes(
     *,
     notify: Callable[[str], None],
 ) -> None:
-    """Tell notes and warnings of texts that are scored; with the training texts also whether they are among these."""
+    """Pass on notes and warnings of texts that are scored; given training texts, also whether they are among these."""
     warnings: list[str] = []
     for notes in of_source:
         for message in notes.messages:
             notify(message)
         warnings += notes.warnings(name)
     warnings += split_warnings(name, split, classifier.label_names)
-    for warning in [*warnings, *(seen_warnings(name, split, train) if train else ())]:
+    warnings += seen_warnings(name, split, train) if train else ()
+    for warning in warnings:
         notify(f"warning: {warning}")
 
 

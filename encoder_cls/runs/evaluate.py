@@ -9,15 +9,14 @@ from typing import Any
 
 from encoder_cls.data.dataset import listed
 from encoder_cls.errors import ConfigError, EncoderClsError
-from encoder_cls.evaluation.answers import Answered
+from encoder_cls.evaluation.answered import Answered
 from encoder_cls.evaluation.baseline import baseline_scores
 from encoder_cls.evaluation.files import write_report
 from encoder_cls.evaluation.report import Report, evaluate
 from encoder_cls.evaluation.scores import PairedComparison, compare_answers, numbered_answers
 from encoder_cls.inference.classifier import Classifier
 from encoder_cls.runs.data import data_read_as, dataset_of_run, load_labelled, report_notes, warn_of_seen
-from encoder_cls.tracking.run_dir import run_of
-from encoder_cls.tracking.validation_logits import classifier_to_score
+from encoder_cls.tracking.run_dir import classifier_to_score, run_of
 from encoder_cls.training.score import score_run
 
 
@@ -35,23 +34,21 @@ def evaluate_run(
     Args:
         path: the folder.
         data: a labelled source; None: the run's test split, else its validation split.
-        folder: where to write the report with its page, predictions and pictures; None: nowhere, except that the report
-            on a run's own data goes into its `eval` folder.
+        folder: where the files of the report go; None: into the `eval` folder of a run that is scored on its own data.
         notify: called with notes and warnings.
         reading: values of `DataConfig` by which the source is read otherwise than in training.
-        against: the folder of another classifier, which answers the same texts; the run's own report is without it.
+        against: the folder of another classifier, which answers the same texts.
 
     Raises:
         ConfigError: no classifier there, or no data to score.
-        DataError: the data is missing or malformed, or no longer what the classifier was trained on.
+        DataError: the data is missing or malformed, or has changed since the training.
         EncoderClsError: the disk refuses the folder that was named.
     """
     classifier, other = classifier_to_score(path), classifier_to_score(against) if against else None
     for folder_of, its in ((path, classifier), (against, other)):
         if other and its and its.thresholds:
-            raise ConfigError(
-                f"--against {against}: compares classifiers with one label a text; those of {folder_of} may be several"
-            )
+            several = f"compares classifiers with one label a text; those of {folder_of} may be several"
+            raise ConfigError(f"--against {against}: {several}")
     run = run_of(path)
     if run and not run.is_finished():
         notify(f"{run.path} is not finished: this is its best model so far")
@@ -60,15 +57,14 @@ def evaluate_run(
     data_config = data_read_as(data, classifier, config, reading or {})
     if data is not None:
         split = load_labelled(data, classifier, data_config, dataset, notify=notify)
-        reference = baseline_scores(dataset, split) if dataset else None
-        own, answered = evaluate(classifier, split, name=data, reference=reference)
+        own, answered = evaluate(classifier, split, name=data)
+        own = replace(own, linear_reference=baseline_scores(dataset, split) if dataset else None)
     elif run and config and dataset:
         name, split = dataset.reported
         if not len(split):
             raise ConfigError(f"{path}: no text of its data has a label to score; name labelled texts with --data")
-        report_notes(
-            name, split, [notes for source, notes in dataset.sources if source == name], classifier, notify=notify
-        )
+        notes = [it for source, it in dataset.sources if source == name]
+        report_notes(name, split, notes, classifier, notify=notify)
         own, answered = score_run(run, classifier, config, dataset)
     else:
         raise ConfigError(f"{path}: a model folder without its run has no data of its own; name some with --data")
@@ -76,11 +72,9 @@ def evaluate_run(
     where = folder or (run.eval if run and data is None else None)
     if where:
         yaml, name = (config.to_yaml(), config.name) if config else ("", path.resolve().name)
+        written_report = report if folder else own  # that in the run's folder is of the run alone
         try:
-            # The report in the run's folder is of the run alone.
-            written = write_report(
-                where, report if folder else own, answered, data=data_config, run_name=name, config_yaml=yaml
-            )
+            written = write_report(where, written_report, answered, data=data_config, run_name=name, config_yaml=yaml)
             notify(f"wrote {where}: {', '.join(written)}")
         except EncoderClsError as error:
             if folder:
@@ -93,9 +87,7 @@ def _compared(path: Path, other: Classifier, answered: Answered, *, notify: Call
     """Answer the same texts with another classifier, of this folder."""
     names, split = answered.label_names, answered.split
     if not set(other.label_names) & set(names):
-        raise ConfigError(
-            f"--against {path}: knows none of the classes that are scored ({listed(names)}), but "
-            f"{listed(other.label_names)}"
-        )
+        others = f"none of the classes that are scored ({listed(names)}), but {listed(other.label_names)}"
+        raise ConfigError(f"--against {path}: knows {others}")
     warn_of_seen(path, split, notify=notify)
     return compare_answers(split.labels, answered.answers, numbered_answers(other, split.texts, names), run=str(path))

@@ -1,7 +1,7 @@
 """Review the labels of a run.
 
-Labels of training texts are judged by a linear classifier that was trained on the others, by cross-validation; those of
-the other splits by the run's classifier, as it was before it learned any of them.
+A linear classifier of the other folds of cross-validation judges those of training texts, the run's classifier, from
+before it learned any of them, those of the other splits.
 """
 
 from __future__ import annotations
@@ -16,31 +16,26 @@ from numpy.typing import NDArray
 from encoder_cls.config import DataConfig
 from encoder_cls.data.dataset import Dataset, Split
 from encoder_cls.errors import ConfigError
-from encoder_cls.evaluation.answers import Answered, LabelRow, estimated_errors
+from encoder_cls.evaluation.answered import Answered, LabelRow, estimated_errors
 from encoder_cls.inference.classifier import Classifier
 from encoder_cls.inference.task import MULTI_LABEL
 from encoder_cls.runs.data import dataset_of_run
-from encoder_cls.tracking.run_dir import run_of
-from encoder_cls.tracking.validation_logits import classifier_to_score
+from encoder_cls.tracking.run_dir import classifier_to_score, run_of
 from encoder_cls.training.linear.features import Reading
 from encoder_cls.training.linear.svm import out_of_fold_logits
 
 
 class Review(NamedTuple):
-    """The labels of a run that seem to be wrong.
+    """The labels of a run that seem to be wrong, the most doubtful first.
 
-    Attributes:
-        rows: those whose label is not the most probable class, and those that `data.corrections` has corrected, so that
-            the new file can replace that one; the most doubtful first.
-        texts: how many were looked at.
-        estimated_errors: the estimated number of wrong labels, too many where the classifier is weak.
-        data: how they were read.
+    The `rows` are those whose label is not the most probable class, and those that `data.corrections` has corrected,
+    so that the new file can replace that one.
     """
 
     rows: list[LabelRow]
-    texts: int
-    estimated_errors: int
-    data: DataConfig
+    texts: int  # that were looked at
+    estimated_errors: int  # too many where the classifier is weak
+    data: DataConfig  # by which they were read
 
 
 def review_run(path: Path, *, notify: Callable[[str], None]) -> Review:
@@ -48,7 +43,7 @@ def review_run(path: Path, *, notify: Callable[[str], None]) -> Review:
 
     Raises:
         ConfigError: it is no run, or has no classifier yet, no labels, or several a text.
-        DataError: its data is gone, or no longer what it was trained on.
+        DataError: its data is gone, or has changed since the training.
     """
     classifier, run = classifier_to_score(path), run_of(path)
     if run is None:
@@ -79,12 +74,10 @@ def _judged(dataset: Dataset, classifier: Classifier) -> Iterator[Answered]:
     reading = Reading.like(linear, weights) if linear else Reading(classifier.max_seq_len, False, weights)
     texts = classifier.tokenize(train.texts)
     (out_of_fold,) = out_of_fold_logits(texts, train.labels, [reading], together=train.together)
-    splits = [("train", train), ("validation", dataset.validation), ("test", dataset.test)]
-    for name, split in splits:
+    yield Answered(name="train", split=train, logits=out_of_fold, label_names=classifier.label_names)
+    for name, split in (("validation", dataset.validation), ("test", dataset.test)):
         if split:
-            logits = out_of_fold
-            if name != "train":
-                logits = classifier.combined(classifier.part_logits(classifier.tokenize(split.texts)))
+            logits = classifier.combined(classifier.part_logits(classifier.tokenize(split.texts)))
             names = (*classifier.label_names, *split.unseen_names)
             yield Answered(name=name, split=split, logits=logits, label_names=names)
 

@@ -3,13 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-import base64
-import hashlib
 import json
-import re
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from importlib.resources import files
 from ipaddress import ip_address
 from typing import Any
@@ -22,38 +18,30 @@ from starlette.responses import Response
 from starlette.routing import Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from encoder_cls import serving
 from encoder_cls.inference.classifier import Classifier
 from encoder_cls.serving.batching import Answer, Batcher, PredictRequest, RefusedError
 from encoder_cls.serving.metrics import CONTENT_TYPE, Metrics
 from encoder_cls.system.display import json_text, kind, shown
 from encoder_cls.system.html_page import html_page
 
-MOST_BODY_BYTES = 1 << 20  # of a request: what proxies such as nginx accept, too; some seconds of work
-BODY_SECONDS = 20  # to its body's last byte: 50 KB a second
-MOST_HELD_BYTES = 16 << 20  # of all bodies that are read or wait: bounds the memory, and the work that waits
-MOST_TEXTS = 1000  # in a request: more is bulk work, for `encoder-cls predict`
-MOST_EXPLAINED_TEXTS = 16  # in a request: each is classified once for each of its words
-FIELDS = ("texts", "top_k", "threshold", "explain")
 HUNG_UP = 499  # what proxies log if the client has gone
 
 _BODY, _SCRIPT = (files("encoder_cls.serving").joinpath(f"page.{kind}").read_text("utf-8") for kind in ("html", "js"))
 PAGE = html_page("encoder-cls", _BODY, script=_SCRIPT, connect="'self'").encode()
-
-
-def _source_of(element: str) -> str:
-    """A source of a content security policy that allows this element of the page alone."""
-    (content,) = re.findall(rf"<{element}>(.*?)</{element}>".encode(), PAGE, re.DOTALL)
-    return f"'sha256-{base64.b64encode(hashlib.sha256(content).digest()).decode()}'"
-
-
 HEADERS = {"Cache-Control": "no-store", "X-Content-Type-Options": "nosniff"}
 PAGE_HEADERS = HEADERS | {
     "Content-Type": "text/html; charset=utf-8",
-    "Content-Security-Policy": (
-        f"default-src 'none'; script-src {_source_of('script')}; style-src {_source_of('style')}; img-src data:; "
-        "connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
-    ),
+    # Beside the policy in the page itself.
+    "Content-Security-Policy": "base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
     "Referrer-Policy": "no-referrer",
+}
+# What each field of a request is, and whether a value is that. A bool is an int for Python, and no number for JSON.
+FIELDS: dict[str, tuple[str, Callable[[Any], bool]]] = {
+    "texts": ('a list of strings: {"texts": ["..."]}', lambda it: isinstance(it, list)),
+    "top_k": ("a whole number from 1", lambda it: type(it) is int and it >= 1),
+    "threshold": ("a number from 0 to 1", lambda it: type(it) in {int, float} and 0 <= it <= 1),
+    "explain": ("true or false", lambda it: type(it) is bool),
 }
 
 
@@ -105,19 +93,38 @@ class Service:
         self.batcher.stop()
 
     async def _predict(self, request: Request) -> Response:
-        started = time.perf_counter()
+        started, body = time.perf_counter(), bytearray()
         try:
-            with self._room() as hold:
-                # Pages of other sites can send other types without asking.
-                if request.headers.get("content-type", "").partition(";")[0].strip().lower() != "application/json":
-                    raise RefusedError(415, "the body is JSON; send it with Content-Type: application/json")
-                body = await _read(request, hold)
-                answer = await self._answer(parse_predict_request(body), request)
+            # Pages of other sites can send other types without asking.
+            if request.headers.get("content-type", "").partition(";")[0].strip().lower() != "application/json":
+                raise RefusedError(415, "the body is JSON; send it with Content-Type: application/json")
+            await self._read(request, body)
+            answer = await self._answer(parse_predict_request(bytes(body)), request)
         except ClientDisconnect:
             return Response(status_code=HUNG_UP)
+        finally:
+            self._held_bytes -= len(body)
         self.metrics.count(answer)
         self.metrics.seconds.observe(time.perf_counter() - started)
         return _json({"predictions": [text.record for text in answer.texts], "model": answer.model})
+
+    async def _read(self, request: Request, body: bytearray) -> None:
+        """Read a body, refused if it is too large (413), too slow (408) or there is no room for it (429)."""
+        most, seconds = serving.MOST_BODY_BYTES, serving.BODY_SECONDS
+        too_large = RefusedError(413, f"the body is larger than {most:,} bytes; send the texts in parts")
+        if int(request.headers.get("content-length", "0")) > most:  # the server has checked that it is a number
+            raise too_large
+        try:
+            async with asyncio.timeout(seconds):
+                async for chunk in request.stream():
+                    if len(body) + len(chunk) > most:
+                        raise too_large
+                    if self._held_bytes + len(chunk) > (held := serving.MOST_HELD_BYTES):
+                        raise RefusedError(429, f"requests of {held >> 20} MiB wait already; try again in a second")
+                    self._held_bytes += len(chunk)
+                    body += chunk
+        except TimeoutError:
+            raise RefusedError(408, f"the body was not complete within {seconds} seconds") from None
 
     async def _answer(self, asked: PredictRequest, request: Request) -> Answer:
         """Wait for the answer, or until the client hangs up: then nothing more is computed for it."""
@@ -145,23 +152,6 @@ class Service:
         if error.status == 500:
             self._warn(f"warning: {error}")
         return _json({"error": str(error)}, error.status)
-
-    @contextmanager
-    def _room(self) -> Iterator[Callable[[int], None]]:
-        """A function that takes bytes of memory for a body until the block ends; it raises `RefusedError` (429)."""
-        held = 0
-
-        def hold(size: int) -> None:
-            nonlocal held
-            if self._held_bytes + size > (most := MOST_HELD_BYTES):
-                raise RefusedError(429, f"requests of {most >> 20} MiB wait already; try again in a second")
-            self._held_bytes += size
-            held += size
-
-        try:
-            yield hold
-        finally:
-            self._held_bytes -= held
 
 
 def _refusal_of_origin(request: Request, hosts: Sequence[str] | None) -> str | None:
@@ -193,34 +183,14 @@ def is_loopback(host: str) -> bool:
         return False
 
 
-async def _read(request: Request, hold: Callable[[int], None]) -> bytes:
-    """The body of a request, refused if it is too large (413), too slow (408) or there is no room for it (429)."""
-    most, seconds = MOST_BODY_BYTES, BODY_SECONDS
-    too_large = RefusedError(413, f"the body is larger than {most:,} bytes; send the texts in parts")
-    if int(request.headers.get("content-length", "0")) > most:  # the server has checked that it is a number
-        raise too_large
-    body = bytearray()
-    try:
-        async with asyncio.timeout(seconds):
-            async for chunk in request.stream():
-                if len(body) + len(chunk) > most:
-                    raise too_large
-                hold(len(chunk))
-                body += chunk
-    except TimeoutError:
-        raise RefusedError(408, f"the body was not complete within {seconds} seconds") from None
-    return bytes(body)
-
-
 async def _page(_: Request) -> Response:
     return Response(PAGE, headers=PAGE_HEADERS)
 
 
 async def _no_such_page(request: Request, error: HTTPException) -> Response:
+    message = "there are POST /predict, GET /health, GET /metrics, and / to try texts"
     if error.status_code == 405:
         message = f"{request.url.path} does not take {request.method}"
-    else:
-        message = "there are POST /predict, GET /health, GET /metrics, and / to try texts"
     return _json({"error": message}, error.status_code, error.headers)
 
 
@@ -245,32 +215,21 @@ def parse_predict_request(body: bytes) -> PredictRequest:
         raise RefusedError(400, f"the body is not JSON: {error}") from None
     if not isinstance(fields, dict):
         raise RefusedError(422, f'the body is {_name(fields)}; expected is an object such as {{"texts": ["..."]}}')
-    unknown = [name for name in fields if name not in FIELDS]
-    if unknown:
-        raise RefusedError(422, f"{shown(unknown[0])}: no such field; known are {', '.join(FIELDS)}")
-    request = PredictRequest(**{"texts": None, **fields})
-    _check_types(request)
-    most = MOST_EXPLAINED_TEXTS if request.explain else MOST_TEXTS
+    for name, value in ({"texts": None} | fields).items():
+        if name not in FIELDS:
+            raise RefusedError(422, f"{shown(name)}: no such field; known are {', '.join(FIELDS)}")
+        expected, is_valid = FIELDS[name]
+        if not is_valid(value):
+            raise RefusedError(422, f"{name}: {_name(value)}; expected is {expected}")
+    for number, text in enumerate(fields["texts"]):
+        if not isinstance(text, str):
+            raise RefusedError(422, f"texts[{number}]: {_name(text)}; expected is a string")
+    request = PredictRequest(**fields)
+    most = serving.MOST_EXPLAINED_TEXTS if request.explain else serving.MOST_TEXTS
     if len(request.texts) > most:
         work = "that can be explained at once" if request.explain else "in a request; send them in parts"
         raise RefusedError(413, f"texts: {len(request.texts):,}; {most:,} are the most {work}")
     return request
-
-
-def _check_types(request: PredictRequest) -> None:
-    # A bool is an int for Python, and no number for JSON: hence `type`.
-    if not isinstance(request.texts, list):
-        given = "a string" if isinstance(request.texts, str) else _name(request.texts)
-        raise RefusedError(422, f'texts: {given}; expected is a list of strings: {{"texts": ["..."]}}')
-    for number, text in enumerate(request.texts):
-        if not isinstance(text, str):
-            raise RefusedError(422, f"texts[{number}]: {_name(text)}; expected is a string")
-    if type(request.top_k) is not int or request.top_k < 1:
-        raise RefusedError(422, f"top_k: {_name(request.top_k)}; expected is a whole number from 1")
-    if type(request.threshold) not in {int, float} or not 0 <= request.threshold <= 1:
-        raise RefusedError(422, f"threshold: {_name(request.threshold)}; expected is a number from 0 to 1")
-    if type(request.explain) is not bool:
-        raise RefusedError(422, f"explain: {_name(request.explain)}; expected is true or false")
 
 
 def _name(value: Any) -> str:

@@ -16,12 +16,9 @@ from itertools import groupby
 from threading import Condition, Thread
 from typing import Any
 
+from encoder_cls import serving
 from encoder_cls.inference.classifier import Classifier
 from encoder_cls.inference.explain import explain
-
-MOST_WAITING = 256  # requests; short ones are answered in half a second
-BATCH_CHARACTERS = 8192  # computed at once: 2,000 tokens of English, what the engine takes as one batch
-MOST_EXPLAINED_TOKENS = 1 << 15  # read to explain a text, about a second: all words of a text of 180
 
 
 class RefusedError(Exception):
@@ -68,18 +65,17 @@ class _Job:
     answer: Answer
     future: Future[Answer] = field(default_factory=Future)
 
-    def next_piece(self, most_characters: int) -> list[str]:
-        """The next texts: at least one, and then up to so many characters."""
-        texts = self.request.texts[len(self.answer.texts) :]
-        end, left = 1, most_characters - sum(map(self.cost, texts[:1]))
-        while end < len(texts) and self.cost(texts[end]) <= left:
-            left -= self.cost(texts[end])
-            end += 1
-        return texts[:end]
-
-    def cost(self, text: str) -> int:
-        """Cost of a text in characters, `[CLS]` included; one to explain fills a batch."""
-        return BATCH_CHARACTERS if self.request.explain else len(text) + 4
+    def next_piece(self, most_characters: int) -> tuple[list[str], int]:
+        """The next texts, at least one, and then up to so many characters; and how many characters remain."""
+        piece: list[str] = []
+        for text in self.request.texts[len(self.answer.texts) :]:
+            # `[CLS]` counts; a text to explain fills a batch.
+            cost = serving.BATCH_CHARACTERS if self.request.explain else len(text) + 4
+            if piece and cost > most_characters:
+                break
+            piece.append(text)
+            most_characters -= cost
+        return piece, most_characters
 
     def end(self, error: RefusedError | None = None) -> None:
         """Send the answer, or the error, to the client, unless it has gone."""
@@ -100,7 +96,7 @@ class Batcher:
         self._on_batch = on_batch
         self._changed = Condition()
         self._jobs: deque[_Job] = deque()
-        self._computing: list[_Job] = []  # those of the batch, which are not in the queue
+        self._waiting: set[_Job] = set()  # in the queue, or being computed
         self._is_stopping = False
         self._thread = Thread(target=self._work, name="predict", daemon=True)
         self._thread.start()
@@ -108,9 +104,7 @@ class Batcher:
     @property
     def waiting(self) -> int:
         """How many requests have no answer yet."""
-        computing = self._computing
-        answered = sum(job.future.done() and not job.future.cancelled() for job in computing)
-        return len(self._jobs) + len(computing) - answered
+        return len(self._waiting)
 
     @property
     def is_alive(self) -> bool:
@@ -123,10 +117,12 @@ class Batcher:
         with self._changed:
             if self._is_stopping:
                 raise RefusedError(503, "the server is stopping")
-            if self.waiting >= MOST_WAITING:
-                raise RefusedError(429, f"{MOST_WAITING} requests wait already; try again in a second")
+            if self.waiting >= serving.MOST_WAITING:
+                raise RefusedError(429, f"{serving.MOST_WAITING} requests wait already; try again in a second")
             self._jobs.append(job)
+            self._waiting.add(job)
             self._changed.notify()
+        job.future.add_done_callback(lambda _: self._waiting.discard(job))
         return job.future
 
     def stop(self) -> None:
@@ -145,7 +141,6 @@ class Batcher:
             for _, group in groupby(batch, key=lambda item: id(item[0].classifier)):
                 _compute(list(group))
             with self._changed:
-                self._computing = []
                 self._jobs.extend(job for job, _ in batch if not job.future.done())
 
     def _next_batch(self) -> _Pieces:
@@ -154,14 +149,13 @@ class Batcher:
             while True:
                 self._changed.wait_for(lambda: self._jobs or self._is_stopping)
                 batch = self._take()
-                self._computing = [job for job, _ in batch]
                 if batch or (not self._jobs and self._is_stopping):
                     return batch
 
     def _take(self) -> _Pieces:
         batch: list[tuple[_Job, list[str]]] = []
         passed_over: list[_Job] = []
-        left, has_explained = BATCH_CHARACTERS, False
+        left, has_explained = serving.BATCH_CHARACTERS, False
         while self._jobs and left > 0:
             job = self._jobs.popleft()
             if job.future.cancelled():
@@ -169,12 +163,12 @@ class Batcher:
             if job.request.explain and has_explained:
                 passed_over.append(job)
                 continue
-            piece = job.next_piece(left)
+            piece, remaining = job.next_piece(left)
             batch.append((job, piece))
             if job.request.explain:
                 has_explained = True  # and leaves room for short requests
             else:
-                left -= sum(map(job.cost, piece))
+                left = remaining
         self._jobs.extendleft(reversed(passed_over))
         return batch
 
@@ -209,7 +203,7 @@ def _answers(pieces: _Pieces) -> deque[TextAnswer]:
         if request.explain:
             number = classifier.label_names.index(prediction.label) if prediction.label else 0
             one = tokenized[row : row + 1]
-            (words,) = explain(classifier, [text], one, [number], most_tokens=MOST_EXPLAINED_TOKENS)
+            (words,) = explain(classifier, [text], one, [number], most_tokens=serving.MOST_EXPLAINED_TOKENS)
         labels = prediction.labels
         if labels is None:
             labels = (prediction.label,) if prediction.label else ()

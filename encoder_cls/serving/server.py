@@ -17,6 +17,7 @@ from typing import Any
 import uvicorn
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
+from encoder_cls import serving
 from encoder_cls.errors import ConfigError, EncoderClsError, StoppedError
 from encoder_cls.inference.classifier import Classifier
 from encoder_cls.inference.folder import load_classifier
@@ -25,28 +26,22 @@ from encoder_cls.system.terminal import handling_signals
 
 STOPPING = tuple(signal.Signals[name] for name in ("SIGTERM", "SIGINT", "SIGBREAK") if hasattr(signal, name))
 SECONDS_BETWEEN_LOOKS = 0.05
-MOST_CONNECTIONS = 512  # half of the files that a process may have open by default
-HEADER_SECONDS = 10  # from the first byte of a request's head to its last
-SEND_SECONDS = 20  # that a client may leave an answer unread
-KEEP_ALIVE_SECONDS = 15  # between two requests of a connection
-STOPPING_SECONDS = 1  # in which new requests get 503 before connections are closed
-CLOSING_SECONDS = 30  # for clients to read the last answers; process managers kill after 30 seconds or later
 SHORT_HASH = 12  # characters of a model's SHA-256 that are shown
 
 
 class TimedProtocol(H11Protocol):
     """A connection that ends when its client is too slow; all share one thread, so it holds up nobody else."""
 
-    _head_timer: asyncio.TimerHandle | None = None
-    _send_timer: asyncio.TimerHandle | None = None
+    _timers: dict[str, asyncio.TimerHandle]
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Refuse the newest of too many connections."""
         super().connection_made(transport)
-        if len(self.connections) > MOST_CONNECTIONS:
-            self._refuse(429, "Too Many Requests", f"there are {MOST_CONNECTIONS} connections already")
+        self._timers = {}
+        if len(self.connections) > serving.MOST_CONNECTIONS:
+            self._refuse(429, "Too Many Requests", f"there are {serving.MOST_CONNECTIONS} connections already")
         else:
-            self._await_head()
+            self._limit("head", serving.HEADER_SECONDS, self._head_is_late)
 
     def data_received(self, data: bytes) -> None:
         """Limit the time from the first byte of a request to the end of its head."""
@@ -54,42 +49,41 @@ class TimedProtocol(H11Protocol):
             return
         super().data_received(data)
         if self.cycle is not None and not self.cycle.response_complete:
-            self._cancel("_head_timer")
-        elif self._head_timer is None:
-            self._await_head()
+            self._cancel("head")
+        elif "head" not in self._timers:
+            self._limit("head", serving.HEADER_SECONDS, self._head_is_late)
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Cancel the timers."""
-        self._cancel("_head_timer")
-        self._cancel("_send_timer")
+        for name in [*self._timers]:
+            self._cancel(name)
         super().connection_lost(exc)
 
     def pause_writing(self) -> None:
         """Limit the time that the client takes to read what is written."""
         super().pause_writing()
-        self._send_timer = self.loop.call_later(SEND_SECONDS, self.transport.abort)
+        self._limit("send", serving.SEND_SECONDS, self.transport.abort)
 
     def resume_writing(self) -> None:
         """Cancel the limit: the client reads on."""
         super().resume_writing()
-        self._cancel("_send_timer")
+        self._cancel("send")
 
     def send_400_response(self, msg: str) -> None:
         """Answer what is not HTTP."""
         self._refuse(400, "Bad Request", msg)
 
-    def _cancel(self, name: str) -> None:
-        if timer := getattr(self, name):
-            timer.cancel()
-            setattr(self, name, None)
+    def _limit(self, name: str, seconds: float, end: Callable[[], None]) -> None:
+        self._timers[name] = self.loop.call_later(seconds, end)
 
-    def _await_head(self) -> None:
-        self._head_timer = self.loop.call_later(HEADER_SECONDS, self._head_is_late)
+    def _cancel(self, name: str) -> None:
+        if timer := self._timers.pop(name, None):
+            timer.cancel()
 
     def _head_is_late(self) -> None:
-        self._head_timer = None
+        self._cancel("head")
         if not self.transport.is_closing():
-            self._refuse(408, "Request Timeout", f"no whole request within {HEADER_SECONDS} seconds")
+            self._refuse(408, "Request Timeout", f"no whole request within {serving.HEADER_SECONDS} seconds")
 
     def _refuse(self, status: int, reason: str, message: str) -> None:
         body = f'{{"error": "{message}"}}'
@@ -103,8 +97,8 @@ class TimedProtocol(H11Protocol):
 def serve(folder: Path, *, host: str, port: int, allowed_hosts: Sequence[str], log: Callable[[str], None]) -> None:
     """Serve the classifier of a run or model folder, read again at SIGHUP, until a signal comes.
 
-    Port 0 is a free one. `allowed_hosts` are names of the server besides `host`, `localhost` and loopback addresses; if
-    empty and `host` is not a loopback address: any. `log` gets a line for each change of state and each failure.
+    `allowed_hosts` are names of the server besides `host`, `localhost` and loopback addresses; if empty and `host` is
+    not a loopback address: any. `log` gets a line for each change of state and each failure.
     """
     with listening(host, port) as listener:  # before the model is read, which takes longer
         is_open = not (allowed_hosts or is_loopback(listener.getsockname()[0]))
@@ -122,8 +116,8 @@ def serve(folder: Path, *, host: str, port: int, allowed_hosts: Sequence[str], l
             access_log=False,
             proxy_headers=False,
             server_header=False,
-            timeout_keep_alive=KEEP_ALIVE_SECONDS,
-            timeout_graceful_shutdown=CLOSING_SECONDS,
+            timeout_keep_alive=serving.KEEP_ALIVE_SECONDS,
+            timeout_graceful_shutdown=serving.CLOSING_SECONDS,
         )
         server = _Server(config, service, folder, log)
         server.run(sockets=[listener])
@@ -141,7 +135,6 @@ class _Server(uvicorn.Server):
         self._service, self._folder, self._log = service, folder, log
         self._tasks: set[asyncio.Task[None]] = set()  # which the event loop alone would not keep
         self._reloading = asyncio.Lock()
-        self._reloads_waiting = 0
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         """Start to listen, and only then log it."""
@@ -159,7 +152,7 @@ class _Server(uvicorn.Server):
         loop = asyncio.get_running_loop()
         handled: dict[int, Callable[[int], None]] = dict.fromkeys(STOPPING, self._stop_by)
         if hasattr(signal, "SIGHUP"):
-            handled[signal.SIGHUP] = self._reload_by
+            handled[signal.SIGHUP] = lambda _: self._start(self._reload())
         with handling_signals(handled, lambda number: loop.call_soon_threadsafe(handled[number], number)):
             yield
 
@@ -182,15 +175,10 @@ class _Server(uvicorn.Server):
 
     async def _stop(self) -> None:
         """Exit when all is answered; until then connections stay open, and new requests get 503."""
-        await asyncio.sleep(STOPPING_SECONDS)
+        await asyncio.sleep(serving.STOPPING_SECONDS)
         while self._service.batcher.is_alive:  # a thread that waits for it could not be ended by a second signal
             await asyncio.sleep(SECONDS_BETWEEN_LOOKS)
         self.should_exit = True
-
-    def _reload_by(self, _: int) -> None:
-        if self._reloads_waiting < 2:  # one that runs, and one for what is written meanwhile
-            self._reloads_waiting += 1
-            self._start(self._reload())
 
     async def _reload(self) -> None:
         """Replace the classifier by the folder's current one, if that answers."""
@@ -204,8 +192,6 @@ class _Server(uvicorn.Server):
             else:
                 reloads.labels("done").inc()
                 self._log(f"reloaded: model {self._service.classifier.sha256[:SHORT_HASH]}")
-            finally:
-                self._reloads_waiting -= 1
 
 
 def _load(folder: Path) -> Classifier:

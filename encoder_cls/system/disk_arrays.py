@@ -1,14 +1,14 @@
 """Arrays and texts that may be larger than memory: in temporary files without a name, or in a cache.
 
-Little is kept in memory, more goes to a file in the folder for temporary files (`TMPDIR`), which is gone with the
-process, however that ends. A cache keeps data classes whose arrays are files:
+Little is kept in memory, more goes to a file in `TMPDIR` that is gone with the process, however that ends. A cache
+keeps data classes whose arrays are files:
 
     CACHE/rows-0f3a.../
       0, 1, ...             arrays: their numbers, one after the other
       record.json           the SHA-256 of its second line: the type and SHA-256 of each array, and the value
 
-An entry is a folder that is renamed into place as a whole. Processes that share a cache take turns in making entries;
-a damaged entry is made again. All files are read through memory maps.
+An entry is renamed into place as a whole. Processes that share a cache take turns in making entries; a damaged entry
+is made again. All files are read through memory maps.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from numpy.typing import NDArray
 
 from encoder_cls.errors import EncoderClsError
 from encoder_cls.system.files import locked, remove_leftovers, reporting_os_errors, sha256, write_folder
-from encoder_cls.system.work import note_work
+from encoder_cls.system.terminal import note_work
 
 MOST_IN_MEMORY = 1 << 20  # bytes of an array
 CHUNK = 1024  # texts, or rows, worked on at once
@@ -195,66 +195,59 @@ def in_chunks(items: Iterable[Item], size: int | None = None) -> Iterator[list[I
 def cached(folder: Path, kind: str, key: Mapping[str, Any], make: Callable[[], Value], *classes: type[Any]) -> Value:
     """The value of a key: made the first time, read from the cache after that.
 
-    Args:
-        folder: of the cache.
-        kind: the first part of the name of the entry.
-        key: JSON values, all that the value depends on besides the versions of libraries.
-        make: makes the value, of tuples, dicts, JSON values, arrays, columns and data classes.
-        classes: of the columns and data classes in it.
+    The key is all that the value depends on besides the versions of libraries, in JSON values; the value consists of
+    tuples, dicts, JSON values, arrays, columns and data classes, of these `classes`.
     """
     from importlib.metadata import version  # not needed to predict
 
     versions = [FORMAT, *map(version, ("encoder-cls", "pyarrow", "tokenizers")), unicodedata.unidata_version]
     name = sha256(json.dumps({**key, "versions": versions}, sort_keys=True).encode())[:32]
     path = folder / f"{kind}-{name}"
+    known = {it.__name__: it for it in (DiskBackedTexts, DiskBackedRaggedArray, *classes)}
     entry = _read(path)
-    if entry is not None:
-        note_work(f"data.cache: {kind} read from {path}")
     if entry is None:
         with reporting_os_errors(folder):
             folder.mkdir(parents=True, exist_ok=True)
         with locked(folder / LOCK_FILE):
             remove_leftovers(folder)
-            entry = _read(path)  # another process may have made it in between
-            if entry is None:
+            if _read(path) is None:  # nor has another process made it in between
                 _write(path, make())
-                entry = _read(path)
                 note_work(f"data.cache: {kind} written to {path}")
+            entry = _read(path)
+    else:
+        note_work(f"data.cache: {kind} read from {path}")
     if entry is None:
         raise EncoderClsError(f"{path}: is not what was written just now; is the disk sound?")
-    known: tuple[type[Any], ...] = (DiskBackedTexts, DiskBackedRaggedArray, *classes)
-    value: Value = _unpacked(*entry, {it.__name__: it for it in known})
+    value: Value = _unpacked(*entry, known)
     return value
 
 
 def _packed(value: Any, arrays: list[DiskBackedArray[Any]]) -> Any:
-    """A value as JSON, each array of it as its index in `arrays`, where each is once."""
+    """A value as JSON, each array of it as its index in `arrays`, where each is once; `_unpacked` makes it again."""
+    if value is None or isinstance(value, str | int | float):
+        return value
     if isinstance(value, DiskBackedArray):
         index = next((index for index, it in enumerate(arrays) if it is value), len(arrays))
         arrays[index:] = [*arrays[index:]] or [value]
         return {"array": index}
     if isinstance(value, np.ndarray):
-        array = _packed(DiskBackedArray(value.dtype.type, value.reshape(-1)), arrays)
-        return array | {"shape": value.shape}
+        return _packed(DiskBackedArray(value.dtype.type, value.reshape(-1)), arrays) | {"shape": value.shape}
     if isinstance(value, list | tuple):
         return {type(value).__name__: [_packed(it, arrays) for it in value]}
-    if isinstance(value, Mapping):
-        return {"dict": {name: _packed(it, arrays) for name, it in value.items()}}
-    if value is None or isinstance(value, str | int | float):
-        return value
-    members = {name: _packed(it, arrays) for name, it in vars(value).items()}
-    return {"class": type(value).__name__, "members": members}
+    is_dict = isinstance(value, Mapping)
+    members = {name: _packed(it, arrays) for name, it in (value if is_dict else vars(value)).items()}
+    return {"dict": members} if is_dict else {"class": type(value).__name__, "members": members}
 
 
 def _unpacked(value: Any, arrays: list[DiskBackedArray[Any]], classes: Mapping[str, type[Any]]) -> Any:
     if not isinstance(value, dict):
         return value
-    for make in (list, tuple):
-        if make.__name__ in value:
-            return make(_unpacked(it, arrays, classes) for it in value[make.__name__])
     if "array" in value:
         array = arrays[value["array"]]
         return array.array().reshape(value["shape"]) if "shape" in value else array
+    for make in (list, tuple):
+        if make.__name__ in value:
+            return make(_unpacked(it, arrays, classes) for it in value[make.__name__])
     packed = value["members" if "class" in value else "dict"]
     members = {name: _unpacked(it, arrays, classes) for name, it in packed.items()}
     if "class" not in value:

@@ -89,7 +89,8 @@ def text_lines(path: Path, encoding: str = UTF8, *, keep_invalid: bool = False) 
             raise DataError(f"{path}: is a gzip file; name it {path.name}.gz, or unpack it")
         if head.startswith(codecs.BOM_UTF8):
             encoding = UTF8
-        if not _has_ascii_lines(encoding):
+        every = bytes(range(128))
+        if not _is_valid(every, encoding) or every.decode(encoding) != every.decode("ascii"):  # nor are line ends
             is_wide = codecs.lookup(encoding).name[:6] in {"utf-16", "utf-32"}
             if is_wide and head and b"\0" not in head and head.isascii():
                 hint = f"the file seems to be UTF-8: {_setting(UTF8)} reads it"
@@ -166,12 +167,6 @@ def _setting(encoding: str) -> str:
 
 def _shown(encoding: str) -> str:
     return "UTF-8" if is_utf8(encoding) else encoding
-
-
-def _has_ascii_lines(encoding: str) -> bool:
-    """Whether ASCII characters, line ends among them, have the bytes of ASCII."""
-    every = bytes(range(128))
-    return _is_valid(every, encoding) and every.decode(encoding) == every.decode("ascii")
 
 
 def _wide_encoding(head: bytes) -> str | None:

@@ -1,4 +1,4 @@
-"""Durable files: atomic writes, verified reads, leftovers of killed processes, locks.
+"""Durable files: atomic writes, whole reads, leftovers of killed processes, locks.
 
 A rename within one folder is atomic on POSIX file systems: a reader, or the next start after a power
 cut, finds the old content or the new one and never a part of either.
@@ -23,11 +23,10 @@ from encoder_cls.errors import EncoderClsError
 from encoder_cls.system.display import json_text
 
 TEMPORARY_PREFIX = ".tmp-"
-FORMER_SUFFIX = ".old"
+REPLACED_SUFFIX = ".old"
 OLD = 3600.0  # seconds after which nobody is still writing a temporary file
 STREAMS = (Path("/dev/fd"), Path("/proc/self/fd"), Path("/proc/thread-self/fd"))  # folders of this process's streams
-# Windows has none of the first two, and translates line ends without the third, which no other system has.
-NO_LINK, NO_WAIT, BINARY = (getattr(os, name, 0) for name in ("O_NOFOLLOW", "O_NONBLOCK", "O_BINARY"))
+MOST_BYTES = 1 << 32  # of a file that is read whole: more would fill the memory, and no model has so many
 MOST_LINKS = 40  # to one file; the system itself follows no more
 Content = bytes | Iterable[bytes]  # of a file, whole or in parts
 
@@ -42,34 +41,15 @@ def to_json(value: Mapping[str, Any]) -> bytes:
     return (json_text(value, indent=2) + "\n").encode()
 
 
-@contextmanager
-def opened_plainly(path: Path) -> Iterator[BinaryIO]:
-    """Open a plain file to read: no link, which could lead anywhere, and no pipe, which would wait for ever."""
-    try:
-        if not (NO_LINK and NO_WAIT) and not stat.S_ISREG(path.lstat().st_mode):
+def read_file(path: Path) -> bytes:
+    """The content of a file; `EncoderClsError` if it cannot be read, is too large, or is a pipe, which may not end."""
+    with reporting_os_errors(path, "be read"):
+        status = path.stat()
+        if not stat.S_ISREG(status.st_mode):
             raise EncoderClsError(f"{path}: not a plain file")
-        descriptor = os.open(path, os.O_RDONLY | NO_LINK | NO_WAIT | BINARY)
-        with open(descriptor, "rb") as file:  # noqa: PTH123 - of a descriptor, not of a path
-            if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-                raise EncoderClsError(f"{path}: not a plain file")
-            yield file
-    except OSError as error:
-        reason = "not a plain file" if path.is_symlink() else f"cannot be read: {error.strerror or error}"
-        raise EncoderClsError(f"{path}: {reason}") from None
-
-
-def read_rest(file: BinaryIO, path: Path, *, most_bytes: int) -> bytes:
-    """Read a file from its position to its end; `EncoderClsError` if the whole file is larger than `most_bytes`."""
-    size = os.fstat(file.fileno()).st_size
-    if size > most_bytes:
-        raise EncoderClsError(f"{path}: {size:,} bytes; the limit is {most_bytes:,}")
-    return file.read()
-
-
-def read_file(path: Path, *, most_bytes: int) -> bytes:
-    """The content of a plain file; `EncoderClsError` if it is not one, unreadable or too large."""
-    with opened_plainly(path) as file:
-        return read_rest(file, path, most_bytes=most_bytes)
+        if status.st_size > MOST_BYTES:
+            raise EncoderClsError(f"{path}: {status.st_size:,} bytes; the limit is {MOST_BYTES:,}")
+        return path.read_bytes()
 
 
 def write_file(path: Path, content: Content) -> None:
@@ -91,7 +71,7 @@ def write_folder(folder: Path, files: Mapping[str, Content]) -> None:
     at any moment leaves a complete folder under one of the two names. If the disk refuses (`EncoderClsError`), nothing
     temporary stays.
     """
-    old = folder.with_name(f"{folder.name}{FORMER_SUFFIX}")
+    old = folder.with_name(f"{folder.name}{REPLACED_SUFFIX}")
     with _temporary(folder) as temporary:
         temporary.mkdir()
         for name, content in files.items():
@@ -133,9 +113,9 @@ def _remove(path: Path) -> None:
 
 
 def _remove_unfinished(path: Path) -> str:
-    """Remove what killed processes of this machine, or anybody long ago, had begun to write; returns the mark of both.
+    """Remove what killed processes of this machine, or any long ago, left of a file; returns the mark of both.
 
-    A process that still writes holds a lock. Other machines may not see it.
+    A process that still writes holds a lock, which other machines may not see.
     """
     of_file = f"{sha256(os.fsencode(path.name))[:12]}-"
     mark = f"{of_file}{sha256(platform.node().encode())[:12]}-"
@@ -149,9 +129,9 @@ def _remove_unfinished(path: Path) -> str:
 
 def _is_being_written(path: Path) -> bool:
     try:
-        with opened_plainly(path) as file:
+        with path.open("rb") as file:
             _lock(file)
-    except (OSError, EncoderClsError):  # or there are no locks on this file system
+    except OSError:  # or there are no locks on this file system
         return True
     return False
 
@@ -166,7 +146,7 @@ def _lock(file: BinaryIO) -> None:
 
 def remove_leftovers(folder: Path) -> None:
     """Remove what a killed writer left under a temporary name, and what it had replaced already."""
-    replaced = [path for path in folder.glob(f"*{FORMER_SUFFIX}") if path.with_suffix("").exists()]
+    replaced = [path for path in folder.glob(f"*{REPLACED_SUFFIX}") if path.with_suffix("").exists()]
     for leftover in [*folder.glob(f"{TEMPORARY_PREFIX}*"), *replaced]:
         _remove(leftover)
 
@@ -184,13 +164,10 @@ def flush_folder(folder: Path) -> None:
 
 def _write_and_flush(path: Path, content: Content, *, mode: int | None = None) -> None:
     """Create a file, not through a link; without a mode it gets what the umask leaves."""
-    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | NO_LINK | BINARY
-    # Until it has its mode, nobody else may read it.
-    with os.fdopen(os.open(path, flags, 0o666 if mode is None else 0o600), "wb") as file:
-        if mode is not None and hasattr(os, "fchmod"):
-            with suppress(OSError):  # some file systems have no modes
-                os.fchmod(file.fileno(), mode)
-        with suppress(OSError):  # some have no locks
+    with path.open("xb") as file:
+        with suppress(OSError):  # some file systems have no modes, and some no locks
+            if mode is not None:  # before there is anything that others could read
+                path.chmod(mode)
             _lock(file)
         file.writelines(_parts(content))
         file.flush()

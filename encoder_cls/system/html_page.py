@@ -22,13 +22,9 @@ _RIGHT_TO_LEFT = re.compile(
 
 
 def html_page(title: str, body: str, *, script: str | None = None, connect: str = "'none'") -> str:
-    """A page.
+    """A page around HTML in which every text is `escaped`.
 
-    Args:
-        title: plain text.
-        body: HTML in which every text is `escaped`.
-        script: replaces the script of all pages.
-        connect: where it may connect, as a source of a content security policy.
+    `script` replaces the script of all pages; `connect` is where it may connect, as a content security policy has it.
     """
     script = _beside("js") if script is None else script
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()

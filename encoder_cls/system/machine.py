@@ -1,4 +1,7 @@
-"""Devices, numerical precision and memory of this machine."""
+"""What this machine has: libraries, devices, numerical precision, memory; and the log.
+
+`encoder-cls-runtime` installs what predicting needs, without PyTorch; `encoder-cls` installs everything.
+"""
 
 from __future__ import annotations
 
@@ -6,19 +9,84 @@ import ctypes
 import os
 import platform
 import sys
-from functools import partial
-from importlib.metadata import version
-
-import torch
+from contextlib import suppress
+from importlib.util import find_spec
+from typing import TYPE_CHECKING, Literal
 
 from encoder_cls.errors import ConfigError
 
-if hasattr(os, "register_at_fork"):  # a forked child lacks OpenMP's other threads, and would wait for them
-    os.register_at_fork(after_in_child=partial(torch.set_num_threads, 1))
+if TYPE_CHECKING:
+    import torch
+
+WHOLE, RUNTIME = "encoder-cls", "encoder-cls-runtime"  # the distributions
+# What `train` and `eval` import, PyTorch first.
+TRAINING = ("torch", "pydantic", "yaml", "scipy", "sklearn", "pyarrow", "matplotlib", "jinja2", "tqdm", "tensorboard")
+LOGGER = "encoder_cls"
+
+
+def installed_version() -> tuple[str, str] | None:
+    """The installed distribution and its version; None of a folder of files."""
+    from importlib.metadata import PackageNotFoundError, version
+
+    for distribution in (WHOLE, RUNTIME):
+        with suppress(PackageNotFoundError):
+            return distribution, version(distribution)
+    return None
+
+
+def is_installed(library: str) -> bool:
+    """Whether a library can be imported, as far as is known without doing so."""
+    try:
+        return find_spec(library) is not None
+    except (ImportError, ValueError):  # a finder refuses it, or it has no description
+        return False
+
+
+def check_installed(library: str, *, needed_by: str, install: str | None = None) -> None:
+    """Raise a `ConfigError` if a library is missing that only `encoder-cls` requires; `install` is what pip takes."""
+    if not is_installed(library):
+        raise ConfigError(f"{needed_by}: needs {library}: pip install {install or library}")
+
+
+def needs_torch() -> str:
+    """That PyTorch is missing, and how to install it: two distributions of the same files must not be there at once."""
+    of_runtime = (installed_version() or [""])[0] == RUNTIME
+    return "needs PyTorch: " + f"pip uninstall {RUNTIME}, then " * of_runtime + f"pip install {WHOLE}"
+
+
+def check_training_installed() -> None:
+    """Raise a `ConfigError` if a library is missing that training and evaluation import."""
+    missing = [library for library in TRAINING if not is_installed(library)]
+    if missing:
+        others = "" if "torch" in missing else f" (not installed: {', '.join(missing)})"
+        raise ConfigError(f"{needs_torch()}{others}")
+
+
+def log(level: Literal["debug", "info", "warning"], message: str) -> None:
+    """Log a message, if anybody has imported `logging`; everybody else saves the time to import it."""
+    logging = sys.modules.get("logging")
+    if logging is None:
+        return
+    logger = logging.getLogger(LOGGER)
+    if not logger.handlers:  # else Python itself would print warnings to standard error
+        logger.addHandler(logging.NullHandler())
+    logger.log(getattr(logging, level.upper()), message)
+
+
+def _after_fork() -> None:
+    """Use one thread of PyTorch: a forked child lacks OpenMP's other threads, and would wait for them."""
+    if torch := sys.modules.get("torch"):
+        torch.set_num_threads(1)
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork)
 
 
 def resolve_device(name: str) -> torch.device:
     """The device named `auto`, `cpu`, `cuda` or `cuda:N`; `ConfigError` if this machine has none."""
+    import torch
+
     if name == "auto":
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
     kind, colon, index = name.partition(":")
@@ -35,6 +103,8 @@ def resolve_precision(name: str, device: torch.device) -> torch.dtype:
     `auto` is bfloat16 where the device has instructions for its products (CUDA since Ampere, CPUs with AMX or
     AVX-512 bfloat16) and float32 elsewhere: without them bfloat16 saves memory traffic but often loses time.
     """
+    import torch
+
     if name == "auto":
         fast = torch.cuda.get_device_capability(device) >= (8, 0) if device.type == "cuda" else _cpu_has_bfloat16()
         return torch.bfloat16 if fast else torch.float32
@@ -42,6 +112,8 @@ def resolve_precision(name: str, device: torch.device) -> torch.dtype:
 
 
 def _cpu_has_bfloat16() -> bool:
+    import torch
+
     # Private in torch, so absence in some version must mean no more than "not known".
     probes = [getattr(torch.cpu, name, None) for name in ("_is_amx_tile_supported", "_is_avx512_bf16_supported")]
     return any(probe() for probe in probes if probe)
@@ -49,11 +121,17 @@ def _cpu_has_bfloat16() -> bool:
 
 def autocast(precision: torch.dtype, device: torch.device) -> torch.autocast:
     """A block in which matrix products are computed in this precision."""
+    import torch
+
     return torch.autocast(device.type, precision, enabled=precision != torch.float32)
 
 
 def environment(device: torch.device, precision: torch.dtype) -> dict[str, str | int]:
     """The versions and settings that change the last bits of a result from one machine to another."""
+    from importlib.metadata import version
+
+    import torch
+
     return {
         "torch": torch.__version__,
         "scikit-learn": version("scikit-learn"),

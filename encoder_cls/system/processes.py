@@ -10,7 +10,6 @@ from contextlib import suppress
 from itertools import islice
 from pathlib import Path
 from queue import SimpleQueue
-from types import TracebackType
 from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar
 
 from encoder_cls.errors import EncoderClsError
@@ -70,7 +69,7 @@ class Workers(Generic[Item, Made]):
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+    def __exit__(self, *_: object) -> None:
         for process in self._processes:
             process.kill()
         if self._threads:
@@ -79,12 +78,7 @@ class Workers(Generic[Item, Made]):
             process.wait()
 
     def map(self, items: Iterable[Item]) -> Iterator[Made]:
-        """Apply the function to items, in order.
-
-        Raises:
-            Exception: what the function raises.
-            EncoderClsError: a process has been killed.
-        """
+        """Apply the function to items, in order; raises what it raises, `EncoderClsError` if a process was killed."""
         waiting: deque[Future[Made]] = deque()
         for item in items:
             if self._threads is None:
@@ -102,18 +96,18 @@ class Workers(Generic[Item, Made]):
 
         share = dict.fromkeys(THREADS, str(max(1, _usable_processors() // self._number)))
         environment = os.environ | share | {"PYTHONPATH": os.pathsep.join(sys.path)}
+        # What it prints is no result, and Ctrl-C, which a session shares, is not for it.
+        options: dict[str, Any] = {"stdin": subprocess.DEVNULL, "stdout": 2, "start_new_session": True}
         connections = []
         for _ in range(self._number):
             here, there = Pipe()
             with there:
                 # Not from the current folder, where -c alone would look for modules first.
                 command = [sys.executable, "-P", "-c", f"from {__name__} import work; work({there.fileno()})"]
-                # What it prints is no result, and Ctrl-C, which a session shares, is not for it.
-                options: dict[str, Any] = {"stdin": subprocess.DEVNULL, "stdout": 2, "start_new_session": True}
                 process = subprocess.Popen(command, pass_fds=[there.fileno()], env=environment, **options)
             self._processes.append(process)
             connections.append(here)
-        for connection in connections:
+        for connection in connections:  # when all are starting: each takes a while to receive it
             with suppress(OSError):  # it has ended, as is noticed with the first item
                 connection.send(self._function)
             self._free.put(connection)

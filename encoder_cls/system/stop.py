@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import CancelledError, Future, wait
 from contextlib import AbstractContextManager, contextmanager
 from contextvars import ContextVar
-from threading import Lock, Thread, local
+from threading import Event, Thread
 from typing import TypeVar
 
 from encoder_cls.errors import StoppedError
@@ -21,7 +21,6 @@ SECONDS_TO_END = 2.0  # for a thread that nobody waits for any more
 T = TypeVar("T")
 
 _checks: ContextVar[tuple[Callable[[], None], ...]] = ContextVar("checks", default=())
-_thread = local()  # has a `lock` in threads of `run_interruptibly`; who stops waiting for one keeps it
 
 
 def checking(check: Callable[[], None]) -> AbstractContextManager[None]:
@@ -61,21 +60,25 @@ def check_stop() -> None:
 
 
 def run_interruptibly(work: Callable[[], T]) -> T:
-    """Run a blocking call in a thread while polling for a stop; an abandoned thread ends at its `while_waited_for`.
+    """Run a blocking call in a thread while polling for a stop; in an abandoned thread `check_stop` ends the call.
 
     Raises:
         BaseException: what the call or `check_stop` raises.
     """
     check_stop()
     future: Future[T] = Future()
-    lock = Lock()
+    is_abandoned = Event()
+
+    def end_if_abandoned() -> None:
+        if is_abandoned.is_set():
+            raise CancelledError
 
     def run() -> None:
-        _thread.lock = lock
-        try:
-            future.set_result(work())
-        except BaseException as error:  # to be raised where it is waited for
-            future.set_exception(error)
+        with _calling((end_if_abandoned,)):
+            try:
+                future.set_result(work())
+            except BaseException as error:  # to be raised where it is waited for
+                future.set_exception(error)
 
     thread = Thread(target=run, daemon=True)
     thread.start()
@@ -83,23 +86,7 @@ def run_interruptibly(work: Callable[[], T]) -> T:
         while not wait([future], SECONDS_BETWEEN_LOOKS).done:
             check_stop()
     except BaseException:
-        lock.acquire()
+        is_abandoned.set()
         thread.join(SECONDS_TO_END)
         raise
     return future.result()
-
-
-@contextmanager
-def while_waited_for() -> Iterator[None]:
-    """Keep whoever waits for this thread waiting.
-
-    Raises:
-        CancelledError: nobody waits any more.
-    """
-    lock = getattr(_thread, "lock", None) or Lock()
-    if not lock.acquire(blocking=False):
-        raise CancelledError
-    try:
-        yield
-    finally:
-        lock.release()

@@ -1,20 +1,28 @@
-"""The standard streams and signals: results on standard output, everything else on standard error."""
+"""Standard streams, signals and work in progress: results on standard output, everything else on standard error.
+
+Code that takes long names what it starts; a program with somebody waiting shows that with its seconds.
+"""
 
 from __future__ import annotations
 
 import io
 import os
 import signal
-import stat
 import sys
+import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
+from contextvars import ContextVar
+from threading import Event, Lock, Thread
 from typing import Any, TextIO
 
 from encoder_cls.errors import EncoderClsError
 from encoder_cls.system.display import printable
 
+FIRST_LINE, SECONDS_BETWEEN_LINES = 1.0, 30.0  # of work in progress, where there is no terminal
+
 _is_quiet = False
+_show: ContextVar[Callable[[str, bool], None]] = ContextVar("show", default=lambda *_: None)
 
 
 def open_streams() -> None:
@@ -61,13 +69,8 @@ def note(message: str, *, is_error: bool = False) -> None:
         sys.stderr.write(printable(f"{message}\n", keep="\n"))
         sys.stderr.flush()
     except OSError:
-        with suppress(OSError):
-            descriptor = sys.stderr.fileno()
-            kept = os.dup(descriptor)
+        with suppress(OSError):  # else the buffer would be an error once more at exit
             _discard(sys.stderr)
-            sys.stderr.flush()  # the buffer is lost; at exit it would be an error once more
-            os.dup2(kept, descriptor)
-            os.close(kept)
 
 
 def note_above(bar: Any, message: str) -> None:
@@ -86,14 +89,6 @@ def is_output_closed() -> bool:
     return getattr(sys.stdout, "name", None) == os.devnull
 
 
-def is_output_a_file() -> bool:
-    """Whether standard output goes to a file, which may have content already."""
-    try:
-        return stat.S_ISREG(os.fstat(1).st_mode)
-    except OSError:
-        return False
-
-
 def _discard(stream: TextIO) -> None:
     """Discard all further output to a stream."""
     null = os.open(os.devnull, os.O_WRONLY)
@@ -110,3 +105,77 @@ def handling_signals(numbers: Iterable[int], handle: Callable[[int], object]) ->
     finally:
         for number, handler in previous.items():
             signal.signal(number, handler)
+
+
+def begin_work(what: str) -> None:
+    """Name the work that starts now, in place of that before; nothing: what is done shows itself."""
+    _show.get()(what, False)
+
+
+def note_work(line: str) -> None:
+    """Note what has been done, on a line that stays."""
+    _show.get()(line, True)
+
+
+@contextmanager
+def within_work(what: str) -> Iterator[None]:
+    """Put the name of a larger work before those of its parts."""
+    show = _show.get()
+    token = _show.set(lambda part, stays: show(f"{what}: {part}" if part else what, stays))
+    try:
+        begin_work("")
+        yield
+    finally:
+        _show.reset(token)
+        begin_work("")
+
+
+@contextmanager
+def showing_work(bar: Any = None) -> Iterator[None]:
+    """Show the work of the block with its seconds: as a bar's name, else on a terminal's last line or as lines.
+
+    Lines come after the first second, then now and then.
+    """
+    from tqdm import tqdm
+
+    shown = tqdm(bar_format="{desc}", leave=False) if bar is None and sys.stderr.isatty() else bar
+    lock, ended, what, since, next_line = Lock(), Event(), "", 0.0, 0.0
+
+    def update() -> None:
+        nonlocal next_line
+        seconds = time.monotonic() - since
+        text = f"{what}, {seconds:.0f} s" if seconds >= 1 else what
+        if what and shown is not None:
+            shown.set_description_str(text)
+        elif what and seconds >= next_line:
+            note(text)
+            next_line += SECONDS_BETWEEN_LINES
+
+    def show(text: str, stays: bool) -> None:
+        nonlocal what, since, next_line
+        with lock:
+            if stays:
+                note_above(shown, text) if shown is not None else note(text)
+                return
+            if shown is not None and what and not text:
+                shown.set_description_str("", refresh=False)
+                shown.clear()
+            what, since, next_line = text, time.monotonic(), FIRST_LINE
+            update()
+
+    def keep_updating() -> None:
+        while not ended.wait(1.0):
+            with lock:
+                update()
+
+    token = _show.set(show)
+    thread = Thread(target=keep_updating, daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        _show.reset(token)
+        ended.set()
+        thread.join()
+        if shown is not bar:
+            shown.close()

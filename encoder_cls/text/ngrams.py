@@ -42,17 +42,11 @@ TOKENS_AT_ONCE = 1 << 15  # counting takes many times the memory of the counts, 
 
 @dataclass(frozen=True, kw_only=True)
 class SparseRows:
-    """A sparse matrix in compressed rows, a row a text.
+    """A sparse matrix in compressed rows, a row a text."""
 
-    Attributes:
-        columns: of the values, increasing within a row.
-        values: text `i` has `values[offsets[i]:offsets[i + 1]]`.
-        offsets: `texts + 1` indices into both.
-    """
-
-    columns: NDArray[np.int32]
-    values: NDArray[np.float32]
-    offsets: NDArray[np.int64]
+    columns: NDArray[np.int32]  # of the values, increasing within a row
+    values: NDArray[np.float32]  # text `i` has `values[offsets[i]:offsets[i + 1]]`
+    offsets: NDArray[np.int64]  # `texts + 1` indices into both
 
     def __len__(self) -> int:
         return len(self.offsets) - 1
@@ -60,23 +54,18 @@ class SparseRows:
 
 @dataclass(frozen=True, kw_only=True)
 class Counts(SparseRows):
-    """How often features occur in texts; columns are indices of `ids`.
+    """How often features occur in texts; columns are indices of `ids`."""
 
-    Attributes:
-        ids: of the features of all these texts, increasing.
-        kinds: where the words, pairs, templates and character n-grams of each text begin, (texts, 4).
-    """
-
-    ids: NDArray[np.int32]
-    kinds: NDArray[np.int64]
+    ids: NDArray[np.int32]  # of the features of all these texts, increasing
+    kinds: NDArray[np.int64]  # where the words, pairs, templates and character n-grams of each text begin, (texts, 4)
 
 
-class Found(NamedTuple):
-    """Features of one kind: their hashes, which of them occur, and the token at which each of these ends."""
+class Hashed(NamedTuple):
+    """Features of one kind."""
 
     hashes: NDArray[np.int64]
-    ends: NDArray[np.int64]
-    occurrences: NDArray[np.int64] | slice = slice(None)
+    ends: NDArray[np.int64]  # the token at which each occurrence ends
+    occurrences: NDArray[np.int64] | slice = slice(None)  # of which hash each is
 
 
 def frequent_tokens(texts: TokenizedTexts, *, max_tokens: int) -> NDArray[np.int32]:
@@ -150,11 +139,11 @@ def find(ids: NDArray[np.int32], feature_ids: NDArray[np.int32]) -> NDArray[np.i
     return columns
 
 
-def keep_known(counts: SparseRows, found: NDArray[np.int32]) -> SparseRows:
+def keep_known(counts: SparseRows, columns: NDArray[np.int32]) -> SparseRows:
     """The known features alone; columns are then the indices from `find`."""
-    known = found >= 0
+    known = columns >= 0
     offsets = ends_from_zero(known)[counts.offsets]
-    return SparseRows(columns=found[known], values=counts.values[known], offsets=offsets)
+    return SparseRows(columns=columns[known], values=counts.values[known], offsets=offsets)
 
 
 def rarity(counts: Counts, idf: NDArray[np.float32], *, rarest: float) -> NDArray[np.float64]:
@@ -194,31 +183,31 @@ def _in_chunks(texts: TokenizedTexts, max_tokens: int) -> Iterator[tuple[NDArray
         yield flat_indices(texts.offsets[:-1][chunk], lengths[chunk]), ends_from_zero(lengths[chunk])
 
 
-def _words(ids: NDArray[np.int64], position: NDArray[np.int64]) -> Found:
+def _words(ids: NDArray[np.int64], position: NDArray[np.int64]) -> Hashed:
     (ends,) = np.nonzero(position)  # without [CLS], which every text has
-    return Found(ids[ends], ends)
+    return Hashed(ids[ends], ends)
 
 
-def _pairs(ids: NDArray[np.int64], position: NDArray[np.int64]) -> Iterator[Found]:
+def _pairs(ids: NDArray[np.int64], position: NDArray[np.int64]) -> Iterator[Hashed]:
     for distance in DISTANCES:
         (ends,) = np.nonzero(position >= distance)
-        yield Found(ids[ends - distance] * PAIR_MULTIPLIER + ids[ends], ends)
+        yield Hashed(ids[ends - distance] * PAIR_MULTIPLIER + ids[ends], ends)
 
 
-def _templates(ids: NDArray[np.int64], position: NDArray[np.int64], frequent_token_ids: NDArray[np.int32]) -> Found:
+def _templates(ids: NDArray[np.int64], position: NDArray[np.int64], frequent_token_ids: NDArray[np.int32]) -> Hashed:
     """Templates of all sizes; `[MASK]`, which no text has, is the wildcard."""
     slots = np.where((position == 0) | np.isin(ids, frequent_token_ids), ids, MASK_ID)
-    found, grown = [], slots
+    of_sizes, grown = [], slots
     for size in TEMPLATE_SIZES:  # each grows by the next word
         grown = (np.roll(grown, 1) * PAIR_MULTIPLIER & (HASHES - 1)) + slots
         (ends,) = np.nonzero(position >= size - 1)
-        found.append((grown[ends], ends))
-    return Found(*(np.concatenate(parts) for parts in zip(*found, strict=True)))
+        of_sizes.append((grown[ends], ends))
+    return Hashed(*(np.concatenate(parts) for parts in zip(*of_sizes, strict=True)))
 
 
-def _char_ngrams(texts: TokenizedTexts, tokens: NDArray[np.int64]) -> Found:
+def _char_ngrams(texts: TokenizedTexts, tokens: NDArray[np.int64]) -> Hashed:
     distinct, words = np.unique(texts.words[tokens], return_inverse=True)
     of_distinct = texts.char_ngrams.take(distinct)
     lengths = np.diff(of_distinct.offsets)[words]
     ends = np.repeat(np.arange(len(words)), lengths)
-    return Found(of_distinct.ngrams.astype(np.int64), ends, flat_indices(of_distinct.offsets[words], lengths))
+    return Hashed(of_distinct.ngrams.astype(np.int64), ends, flat_indices(of_distinct.offsets[words], lengths))

@@ -10,7 +10,7 @@ import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from itertools import chain
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -47,8 +47,8 @@ NORMALIZERS = {"NFD", "StripAccents", "NFC", "NFKC", "Lowercase"}
 
 def tokenize(tokenizer: Tokenizer, texts: Iterable[str], *, max_seq_len: int) -> TokenizedTexts:
     """Turn texts into token ids, `[CLS]` first, for an encoder that reads `max_seq_len` tokens of each."""
-    found, words = index_tokens(token_reader(tokenizer), texts, max_seq_len=max_seq_len)
-    return replace(found, word_ids=token_ids(words, tokenizer.token_to_id))
+    indexed, words = index_tokens(token_reader(tokenizer), texts, max_seq_len=max_seq_len)
+    return replace(indexed, word_ids=token_ids(words, tokenizer.token_to_id))
 
 
 def count_tokens(tokenizer: Tokenizer, text: str) -> tuple[int, bool]:
@@ -131,15 +131,15 @@ def token_spans(tokenizer: Tokenizer, text: str, *, max_seq_len: int) -> list[Sp
     for character in read:
         is_pair = character > "\uffff" and kept[starts[-1]] < "\ue000"
         starts.append(starts[-1] + (2 if is_pair else 1))
-    found = list(zip(encoding.offsets, encoding.word_ids, strict=True))[1:max_seq_len]
-    return [Span(starts[start], starts[end], word) for (start, end), word in found]
+    tokens = list(zip(encoding.offsets, encoding.word_ids, strict=True))[1:max_seq_len]
+    return [Span(starts[start], starts[end], word) for (start, end), word in tokens]
 
 
 def parse_tokenizer(content: str) -> Tokenizer:
     """Read a tokenizer from the text of its JSON file.
 
     Raises:
-        ValueError: it is no tokenizer of `train_tokenizer`.
+        ValueError: it is not a tokenizer as `tokenizer_trainer` makes them.
     """
     try:
         tokenizer = Tokenizer.from_str(content)
@@ -153,22 +153,13 @@ def parse_tokenizer(content: str) -> Tokenizer:
     if sorted(tokenizer.get_vocab().values()) != list(range(tokenizer.get_vocab_size())):
         raise ValueError("its token ids are not 0, 1, 2, ...")
     normalizing = {step["type"] for step in (parts["normalizer"] or {}).get("normalizers", [{"type": None}])}
-    if parts["pre_tokenizer"] not in _known_pre_tokenizers() or not normalizing <= NORMALIZERS:
+    by_code_points = pre_tokenizers.Split(Regex(f"[{UNSPACED}]"), "isolated")  # in earlier models
+    splitters = [*map(pre_tokenizer, TYPES), pre_tokenizers.Sequence([by_code_points, pre_tokenizers.Whitespace()])]
+    known = [json.loads(it.__getstate__()) for it in splitters]
+    if parts["pre_tokenizer"] not in known or not normalizing <= NORMALIZERS:
         # A regular expression could be made to take for ever.
         raise ValueError("it prepares texts in a way that no tokenizer of encoder-cls does")
     return with_cls_template(tokenizer)
-
-
-def _known_pre_tokenizers() -> list[Any]:
-    """The splitters of all `TYPES`, and the one by code points of earlier models, as in a tokenizer's file."""
-    by_code_points = pre_tokenizers.Split(Regex(f"[{UNSPACED}]"), "isolated")
-    earlier = pre_tokenizers.Sequence([by_code_points, pre_tokenizers.Whitespace()])
-    known = []
-    for splitter in (*map(pre_tokenizer, TYPES), earlier):
-        tokenizer = Tokenizer(models.WordLevel())
-        tokenizer.pre_tokenizer = splitter
-        known.append(json.loads(tokenizer.to_str())["pre_tokenizer"])
-    return known
 
 
 def pre_tokenizer(kind: str) -> pre_tokenizers.PreTokenizer:
@@ -180,7 +171,7 @@ def pre_tokenizer(kind: str) -> pre_tokenizers.PreTokenizer:
 
 
 def with_cls_template(tokenizer: Tokenizer) -> Tokenizer:
-    """The same tokenizer, set so that a text begins with `[CLS]`, and only `tokenize` truncates."""
+    """The same tokenizer, set so that `[CLS]` comes first, and only `tokenize` truncates."""
     tokenizer.post_processor = processors.TemplateProcessing(
         single="[CLS] $A", pair="[CLS] $A $B", special_tokens=[("[CLS]", CLS_ID)]
     )

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
@@ -43,30 +42,19 @@ if TYPE_CHECKING:
 
 # Sub-word models do not learn from longer words: one attachment would fill the vocabulary, in minutes.
 LONGEST_LEARNED = 500
-_LONG_PIECE = re.compile(rf"(?<!\S)\S{{{LONGEST_LEARNED + 1},}}", re.ASCII)
-WITHOUT_LIMIT = sys.maxsize // CHARACTERS_PER_TOKEN
+_LONG_PIECE = re.compile(rf"(?<!\S)\S{{{LONGEST_LEARNED + 1}}}", re.ASCII)
 # Spaces around punctuation, and lower case, are all that normalizer and pre-tokenizer do to ASCII.
 PUNCTUATION = r"([^\w\s]+)"
-
 MOST_PIECES = 1 << 16  # remembered, in some 30 MB: the words of texts that are not ASCII
-
-
-def train_tokenizer(texts: Iterable[str], config: TokenizerConfig) -> Tokenizer:
-    """Train a tokenizer; the same texts and config give the same bytes.
-
-    Raises:
-        ConfigError: max_vocab_size is less than the characters that a sub-word model begins with.
-    """
-    if config.type == "word_level":
-        return train_and_tokenize(texts, config, max_seq_len=WITHOUT_LIMIT)[0]
-    return train_subwords(texts, config, max_seq_len=WITHOUT_LIMIT)[0]
 
 
 def train_subwords(texts: Iterable[str], config: TokenizerConfig, *, max_seq_len: int) -> tuple[Tokenizer, int]:
     """Train a sub-word tokenizer on the beginnings of texts, and count the words that are too long to learn from.
 
+    The same texts and config give the same bytes.
+
     Raises:
-        ConfigError: as `train_tokenizer`.
+        ConfigError: max_vocab_size is less than the characters that a sub-word model starts with.
     """
     tokenizer, splitter, long_words = _untrained(config), _untrained(config), 0
 
@@ -74,17 +62,26 @@ def train_subwords(texts: Iterable[str], config: TokenizerConfig, *, max_seq_len
         nonlocal long_words
         long_words = 0
         for text in texts:
-            kept, left_out = _without_long_words(
-                replace_surrogates(text[: CHARACTERS_PER_TOKEN * max_seq_len]), splitter
-            )
-            long_words += left_out
+            kept = replace_surrogates(text[: CHARACTERS_PER_TOKEN * max_seq_len])
+            if _LONG_PIECE.search(kept):
+                words = split_by_tokenizer(splitter, kept)
+                short = [word for word in words if len(word) <= LONGEST_LEARNED]
+                long_words += len(words) - len(short)
+                kept = kept if len(short) == len(words) else " ".join(short)
             yield kept
 
     first_tokens = SPECIAL_TOKENS
     if config.type == "word_piece":
         first_tokens = [*SPECIAL_TOKENS, *_continuations(splitter, learned())]
+    options: dict[str, Any] = {"vocab_size": config.max_vocab_size, "special_tokens": first_tokens}
+    trainer: trainers.Trainer
+    if config.type == "unigram":  # has no counts to limit
+        trainer = trainers.UnigramTrainer(show_progress=False, unk_token=SPECIAL_TOKENS[UNK_ID], **options)
+    else:
+        kind = trainers.BpeTrainer if config.type == "bpe" else trainers.WordPieceTrainer
+        trainer = kind(show_progress=False, min_frequency=config.min_frequency, **options)
     try:
-        tokenizer.train_from_iterator(in_chunks(learned()), trainer=_trainer(config, first_tokens))
+        tokenizer.train_from_iterator(in_chunks(learned()), trainer=trainer)
     except Exception as error:
         raise ConfigError(f"tokenizer.max_vocab_size: {config.max_vocab_size}: {error}") from None
     if tokenizer.get_vocab_size() > config.max_vocab_size:
@@ -92,23 +89,7 @@ def train_subwords(texts: Iterable[str], config: TokenizerConfig, *, max_seq_len
             f"tokenizer.max_vocab_size: {config.max_vocab_size} is less than the {tokenizer.get_vocab_size()} single "
             f"characters and special tokens that {config.type} needs for these texts"
         )
-    if config.type in {"word_piece", "unigram"}:
-        tokenizer = _reproducible(tokenizer)
-    return with_cls_template(tokenizer), long_words
-
-
-def _without_long_words(text: str, splitter: Tokenizer) -> tuple[str, int]:
-    """A text without its words of more than `LONGEST_LEARNED` characters, and the number of these."""
-    left_out = 0
-
-    def shortened(piece: re.Match[str]) -> str:
-        nonlocal left_out
-        words = split_by_tokenizer(splitter, piece[0])
-        kept = [word for word in words if len(word) <= LONGEST_LEARNED]
-        left_out += len(words) - len(kept)
-        return piece[0] if len(kept) == len(words) else " ".join(kept)
-
-    return _LONG_PIECE.sub(shortened, text), left_out
+    return with_cls_template(tokenizer if config.type == "bpe" else _reproducible(tokenizer)), long_words
 
 
 def train_and_tokenize(
@@ -118,10 +99,7 @@ def train_and_tokenize(
 
     Words are then counted as far as texts are kept, and are those of `trainers.WordLevelTrainer`. The tokens of a
     `base` tokenizer of the same settings keep their ids: new words come after them. Sub-words can write any word, and
-    stay as they are.
-
-    Raises:
-        ConfigError: as `train_tokenizer`.
+    stay as they are. Errors are those of `train_subwords`.
     """
     if config.type != "word_level":
         tokenizer = base or train_subwords(texts, config, max_seq_len=max_seq_len)[0]
@@ -129,23 +107,17 @@ def train_and_tokenize(
     tokenizer = _untrained(config)
     if base:  # perhaps of an earlier version, which split texts otherwise
         tokenizer.pre_tokenizer = base.pre_tokenizer
-    found, words = index_tokens(ArrowWords(tokenizer).read, texts, max_seq_len=max_seq_len, in_processes=True)
+    indexed, words = index_tokens(ArrowWords(tokenizer).read, texts, max_seq_len=max_seq_len, in_processes=True)
     known = base.get_vocab() if base else {}
-    vocabulary = _most_frequent(words, found.word_counts().tolist(), config, known)
+    first = sorted(known, key=known.__getitem__) or SPECIAL_TOKENS
+    counted, are_known = zip(words, indexed.word_counts().tolist(), strict=True), set(first)
+    frequent = sorted((-count, word) for word, count in counted if count >= config.min_frequency)
+    further = [word for _, word in frequent if word not in are_known]
+    kept = [*first, *further][: max(config.max_vocab_size, len(first))]
+    vocabulary = {word: number for number, word in enumerate(kept)}
     tokenizer.model = models.WordLevel(vocabulary, unk_token=SPECIAL_TOKENS[UNK_ID])
     tokenizer.add_special_tokens(SPECIAL_TOKENS)
-    return with_cls_template(tokenizer), replace(found, word_ids=token_ids(words, vocabulary.get))
-
-
-def _most_frequent(
-    words: Sequence[str], counts: Sequence[int], config: TokenizerConfig, known: Mapping[str, int]
-) -> dict[str, int]:
-    """The ids of the most frequent words; known ones keep theirs."""
-    first = sorted(known, key=known.__getitem__) or SPECIAL_TOKENS
-    counted, is_known = zip(words, counts, strict=True), set(first)
-    frequent = [(-count, word) for word, count in counted if count >= config.min_frequency]
-    further = [word for _, word in sorted(frequent) if word not in is_known]
-    return {word: number for number, word in enumerate([*first, *further][: max(config.max_vocab_size, len(first))])}
+    return with_cls_template(tokenizer), replace(indexed, word_ids=token_ids(words, vocabulary.get))
 
 
 def _untrained(config: TokenizerConfig) -> Tokenizer:
@@ -164,25 +136,17 @@ def _untrained(config: TokenizerConfig) -> Tokenizer:
     return tokenizer
 
 
-def _trainer(config: TokenizerConfig, first_tokens: Sequence[str]) -> trainers.Trainer:
-    options: dict[str, Any] = {"vocab_size": config.max_vocab_size, "special_tokens": first_tokens}
-    if config.type == "unigram":  # has no counts to limit
-        return trainers.UnigramTrainer(show_progress=False, unk_token=SPECIAL_TOKENS[UNK_ID], **options)
-    kind = trainers.BpeTrainer if config.type == "bpe" else trainers.WordPieceTrainer
-    return kind(show_progress=False, min_frequency=config.min_frequency, **options)
-
-
 def _continuations(tokenizer: Tokenizer, texts: Iterable[str]) -> list[str]:
     """The characters inside words as `word_piece` writes them, sorted.
 
     Its trainer would number them in the order of a hash table, another one in each run, and merge equally frequent
     pairs in the order of these numbers.
     """
-    splitter, found = ArrowWords(tokenizer), set[str]()
+    splitter, characters = ArrowWords(tokenizer), set[str]()
     for chunk in in_chunks(texts):
         words = splitter.split(chunk).flatten().unique().to_pylist()
-        found.update(*(word[1:] for word in words if word not in SPECIAL_TOKENS))
-    return [f"##{character}" for character in sorted(found)]
+        characters.update(*(word[1:] for word in words if word not in SPECIAL_TOKENS))
+    return [f"##{character}" for character in sorted(characters)]
 
 
 def _reproducible(trained: Tokenizer) -> Tokenizer:
@@ -211,7 +175,7 @@ class ArrowWords:
         self._spaced_word = lru_cache(MOST_PIECES)(self._spaced_piece)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _made_once, (self._tokenizer.to_str(),)
+        return ArrowWords, (self._tokenizer,)  # without the words that are remembered
 
     def read(self, texts: Sequence[str], most_tokens: int) -> TokenChunk:
         """See `TokenReader`."""
@@ -226,39 +190,26 @@ class ArrowWords:
 
     def split(self, texts: Sequence[str]) -> pa.Array:
         """The tokens of each text, `[CLS]` and then its words, normalized: a list of strings a text."""
-        spaced = self._spaced(_to_arrow([replace_surrogates(text) for text in texts]), others=self._spaced_by_pieces)
-        with_cls = pc.binary_join_element_wise(*_to_arrow([SPECIAL_TOKENS[CLS_ID]]), spaced, *_to_arrow([" "]))
+        pieces = pc.ascii_split_whitespace(_to_arrow([replace_surrogates(text) for text in texts]))
+        coded = pieces.flatten().dictionary_encode()  # nothing depends on what is beyond spaces
+        spaced = type(pieces).from_arrays(pieces.offsets, self._spaced(coded.dictionary).take(coded.indices))
+        cls, space = _to_arrow([SPECIAL_TOKENS[CLS_ID], " "])
+        with_cls = pc.binary_join_element_wise(cls, pc.binary_join(spaced, space), space)
         return pc.ascii_split_whitespace(pc.ascii_rtrim_whitespace(with_cls))
 
-    def _spaced(self, texts: pa.Array, *, others: Callable[[pa.Array], pa.Array]) -> pa.Array:
-        """The words of each text, joined by spaces; `others` does that for texts that are not ASCII."""
-        is_ascii = pc.string_is_ascii(texts)
-        ascii_texts, other_texts = texts.filter(is_ascii), texts.filter(pc.invert(is_ascii))
-        if self._lowercase:
-            ascii_texts = pc.ascii_lower(ascii_texts)
-        ascii_texts = pc.replace_substring_regex(ascii_texts, pattern=PUNCTUATION, replacement=r" \1 ")
-        texts = pc.replace_with_mask(texts, is_ascii, ascii_texts)
-        return pc.replace_with_mask(texts, pc.invert(is_ascii), others(other_texts))
-
-    def _spaced_by_pieces(self, texts: pa.Array) -> pa.Array:
-        """The same of any text, piece by piece: nothing depends on what is beyond spaces."""
-        pieces = pc.ascii_split_whitespace(texts)
-        coded = pieces.flatten().dictionary_encode()
-        distinct = self._spaced(coded.dictionary, others=self._spaced_one_by_one)
-        spaced = type(pieces).from_arrays(pieces.offsets, distinct.take(coded.indices))
-        return pc.binary_join(spaced, *_to_arrow([" "]))
-
-    def _spaced_one_by_one(self, pieces: pa.Array) -> pa.Array:
-        texts = pieces.to_pylist()
-        return _to_arrow([self._spaced_word(it) if len(it) <= LONGEST_WORD else self._spaced_piece(it) for it in texts])
+    def _spaced(self, pieces: pa.Array) -> pa.Array:
+        """The words of each piece, joined by spaces."""
+        is_ascii = pc.string_is_ascii(pieces)
+        of_ascii = pieces.filter(is_ascii)
+        of_ascii = pc.ascii_lower(of_ascii) if self._lowercase else of_ascii
+        of_ascii = pc.replace_substring_regex(of_ascii, pattern=PUNCTUATION, replacement=r" \1 ")
+        others = pieces.filter(pc.invert(is_ascii)).to_pylist()
+        of_others = [self._spaced_word(it) if len(it) <= LONGEST_WORD else self._spaced_piece(it) for it in others]
+        pieces = pc.replace_with_mask(pieces, is_ascii, of_ascii)
+        return pc.replace_with_mask(pieces, pc.invert(is_ascii), _to_arrow(of_others))
 
     def _spaced_piece(self, piece: str) -> str:
         return " ".join(split_by_tokenizer(self._tokenizer, piece))
-
-
-@lru_cache(maxsize=1)
-def _made_once(tokenizer: str) -> ArrowWords:
-    return ArrowWords(Tokenizer.from_str(tokenizer))
 
 
 def _to_arrow(texts: Sequence[str]) -> pa.Array:

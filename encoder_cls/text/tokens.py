@@ -1,7 +1,7 @@
 """Token ids and hashed character n-grams of many texts in flat arrays.
 
 The id and the character n-grams of a word are kept once, however often it occurs, also if it is unknown. Every sequence
-begins with `[CLS]`, so that none is empty.
+starts with `[CLS]`, so that none is empty.
 """
 
 from __future__ import annotations
@@ -38,15 +38,10 @@ CRC32_OF_BYTE = np.array([zlib.crc32(bytes([byte])) for byte in range(256)], dty
 
 @dataclass(frozen=True, kw_only=True)
 class CharNgrams:
-    """Hashed character n-grams of many words, by which unknown words are not alike.
+    """Hashed character n-grams of many words, by which unknown words are not alike."""
 
-    Attributes:
-        ngrams: hashes; word `i` has `ngrams[offsets[i]:offsets[i + 1]]`, possibly none.
-        offsets: `words + 1` indices into `ngrams`.
-    """
-
-    ngrams: NDArray[np.uint32]
-    offsets: NDArray[np.int64]
+    ngrams: NDArray[np.uint32]  # word `i` has `ngrams[offsets[i]:offsets[i + 1]]`, possibly none
+    offsets: NDArray[np.int64]  # `words + 1` indices into `ngrams`
 
     def __len__(self) -> int:
         return len(self.offsets) - 1
@@ -60,23 +55,14 @@ class CharNgrams:
 
 @dataclass(frozen=True, kw_only=True)
 class TokenizedTexts:
-    """The tokens of many texts, one after the other.
+    """The tokens of many texts, one after the other."""
 
-    Attributes:
-        words: the index of each token in the list of words; text `i` has `words[offsets[i]:offsets[i + 1]]`.
-        word_ids: the token id of each word; several unknown words are all `[UNK]`.
-        char_ngrams: of each word; special tokens have none.
-        offsets: `len(texts) + 1` indices into `words`.
-        max_seq_len: tokens of a text that an encoder reads; `KEPT_PER_TOKEN` times as many are kept.
-        truncated: whether text `i` is longer than an encoder reads.
-    """
-
-    words: NDArray[np.int32]
-    word_ids: NDArray[np.int32]
-    char_ngrams: CharNgrams
-    offsets: NDArray[np.int64]
-    max_seq_len: int
-    truncated: NDArray[np.bool_]
+    words: NDArray[np.int32]  # indices in the list of words; text `i` has `words[offsets[i]:offsets[i + 1]]`
+    word_ids: NDArray[np.int32]  # the token id of each word; several unknown words are all `[UNK]`
+    char_ngrams: CharNgrams  # of each word; special tokens have none
+    offsets: NDArray[np.int64]  # `len(texts) + 1` indices into `words`
+    max_seq_len: int  # tokens of a text that an encoder reads; `KEPT_PER_TOKEN` times as many are kept
+    truncated: NDArray[np.bool_]  # whether each text is longer than an encoder reads
 
     def __len__(self) -> int:
         return len(self.truncated)
@@ -159,47 +145,37 @@ def flat_indices(starts: NDArray[np.int64], lengths: NDArray[np.int64]) -> NDArr
 
 
 class TokenChunk(NamedTuple):
-    """The tokens of some texts, one text after the other.
-
-    Attributes:
-        distinct: the different tokens.
-        indices: of each token in `distinct`, (tokens,).
-        lengths: tokens of each text, (texts,).
-    """
+    """The tokens of some texts, one text after the other."""
 
     distinct: list[str]
-    indices: NDArray[np.int32]
-    lengths: NDArray[np.int64]
+    indices: NDArray[np.int32]  # of each token in `distinct`, (tokens,)
+    lengths: NDArray[np.int64]  # tokens of each text, (texts,)
 
 
 TokenReader = Callable[[Sequence[str], int], TokenChunk]
-"""Finds the first tokens of texts, `[CLS]` included, so many at most of each."""
+"""Reads the first tokens of texts, `[CLS]` included, so many at most of each."""
 
 
 def index_tokens(
     read: TokenReader, texts: Iterable[str], *, max_seq_len: int, in_processes: bool = False
 ) -> tuple[TokenizedTexts, list[str]]:
-    """Find and list the words of texts; the id of each is its index in the list.
+    """Read the tokens of any number of texts, and list their words; the id of each is its index in the list.
 
-    Args:
-        read: finds the tokens of some texts.
-        texts: any number of texts.
-        max_seq_len: tokens of a text that an encoder reads.
-        in_processes: whether other processes, to which `read` is sent, help with many texts.
+    An encoder reads `max_seq_len` tokens of a text. Other processes, to which `read` is sent, may help with many texts.
     """
     words, ngrams = DiskBackedRaggedArray(np.int32), DiskBackedRaggedArray(np.uint32)
     truncated, index = DiskBackedArray(np.bool_), dict[str, int]()
     chunks = _chunks(texts, most_characters=CHARACTERS_PER_TOKEN * max_seq_len)
     read_chunk = partial(_read_chunk, read, KEPT_PER_TOKEN * max_seq_len)
     chunks_read = map_in_processes(read_chunk, chunks, alone=CHUNKS_ALONE) if in_processes else map(read_chunk, chunks)
-    for found, are_cut in chunks_read:
+    for chunk, are_cut in chunks_read:
         known = len(index)
-        rows = [index.setdefault(token, len(index)) for token in found.distinct]
-        new = [token for token, row in zip(found.distinct, rows, strict=True) if row >= known]
+        rows = [index.setdefault(token, len(index)) for token in chunk.distinct]
+        new = [token for token, row in zip(chunk.distinct, rows, strict=True) if row >= known]
         hashed = hash_char_ngrams(["" if token in SPECIAL_TOKENS else token for token in new])
         ngrams.append(hashed.ngrams, np.diff(hashed.offsets))
-        words.append(np.array(rows, dtype=np.int32)[found.indices], found.lengths)
-        truncated.append(are_cut | (found.lengths > max_seq_len))
+        words.append(np.array(rows, dtype=np.int32)[chunk.indices], chunk.lengths)
+        truncated.append(are_cut | (chunk.lengths > max_seq_len))
     words_of_texts, offsets = words.arrays()
     ngrams_of_words, ngram_offsets = ngrams.arrays()
     indexed = TokenizedTexts(
@@ -213,25 +189,22 @@ def index_tokens(
     return indexed, list(index)
 
 
-Chunk = list[tuple[str, bool]]
-"""Some texts as far as they are read, and whether each is longer."""
-
-
-def _chunks(texts: Iterable[str], *, most_characters: int) -> Iterator[Chunk]:
-    """Texts in large chunks, since words are looked up once a chunk."""
-    chunk, characters = Chunk(), 0
+def _chunks(texts: Iterable[str], *, most_characters: int) -> Iterator[list[tuple[str, bool]]]:
+    """Texts as far as they are read, and whether each is longer; in large chunks, since words are looked up in each."""
+    chunk, characters = list[tuple[str, bool]](), 0
     for text in texts:
         chunk.append((text[:most_characters], len(text) > most_characters))
         characters += len(chunk[-1][0])
         if characters >= CHUNK_CHARACTERS or len(chunk) >= CHUNK_TEXTS:
             yield chunk
-            chunk, characters = Chunk(), 0
+            chunk, characters = [], 0
     if chunk:
         yield chunk
 
 
-def _read_chunk(read: TokenReader, most_kept: int, chunk: Chunk) -> tuple[TokenChunk, NDArray[np.bool_]]:
-    """The tokens of some texts, and whether each text is cut."""
+def _read_chunk(
+    read: TokenReader, most_kept: int, chunk: list[tuple[str, bool]]
+) -> tuple[TokenChunk, NDArray[np.bool_]]:
     texts, are_cut = zip(*chunk, strict=True)
     return read(texts, most_kept), np.array(are_cut)
 

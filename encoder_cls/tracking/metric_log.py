@@ -11,6 +11,7 @@ import shutil
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from types import TracebackType
 from typing import Any, Self
 
@@ -21,9 +22,8 @@ from torch.utils.tensorboard import SummaryWriter
 from torch.utils.tensorboard.summary import hparams
 
 from encoder_cls.config import Config
-from encoder_cls.evaluation import tensorboard_images as plots
-from encoder_cls.evaluation.answers import Answered
-from encoder_cls.evaluation.charts import curves_note, notable_classes
+from encoder_cls.evaluation import charts
+from encoder_cls.evaluation.answered import Answered
 from encoder_cls.evaluation.metrics import CalibrationBins
 from encoder_cls.evaluation.report import Report
 from encoder_cls.evaluation.sections import summary_text
@@ -35,7 +35,7 @@ from encoder_cls.tracking.run_dir import EVENT_FILES, PROJECTOR_FOLDER, RunDir, 
 ACCURACY = "accuracy in validation"
 MICRO_F1 = "F1 in validation, micro"
 LOSS = "loss"
-CLASS_F1 = "f1/"  # begins the names of the F1 of classes in a row
+CLASS_F1 = "f1/"  # the prefix of the F1 of classes in a row
 # By split and name in a row: the numbers that TensorBoard shows. All others are in `metrics.jsonl` alone.
 TAGS = {
     ("validation", "micro_f1"): f"{MICRO_F1}/combined",  # of multi-label data, which has no accuracy
@@ -58,8 +58,6 @@ TAGS = {
     ("validation", "subset_accuracy"): "validation/all labels right",
     ("validation", "linear_weight"): "validation/weight of the linear classifier",
 }
-# Of these, those of data with several labels a text alone.
-OF_SEVERAL_LABELS = {"micro_f1", "encoder_micro_f1", "linear_micro_f1", "mean_average_precision", "subset_accuracy"}
 # The scores that runs are compared by, by names that come before those of settings.
 SCORES = {
     "accuracy": "accuracy",
@@ -76,18 +74,6 @@ MOST_CURVES = 12  # of precision and recall: classes
 MOST_POINTS = 2000  # texts in the projector
 MOST_CHARACTERS = 70  # of a mistake; `report.html` has all
 PROJECTOR_CONFIG = "projector_config.pbtxt"
-
-
-def scalar_tag(split: str, name: str) -> str | None:
-    """The name of a number of a row in TensorBoard; None where it does not show it."""
-    if split == "validation" and name.startswith(CLASS_F1):
-        return f"validation F1/{name.removeprefix(CLASS_F1)}"
-    return TAGS.get((split, name))
-
-
-def picture_group(split: str) -> str:
-    """The group of a split's pictures: those of a run's result are apart from those over time."""
-    return split if split == "validation" else f"result on {split.removeprefix('best_')}"
 
 
 class MetricLog:
@@ -144,20 +130,20 @@ class MetricLog:
                 self._give_up(error)
         self.show(lambda writer: writer.add_text("settings", f"```yaml\n{config.to_yaml()}```"))
         for row in kept:
-            self._show(row)
+            self.show(partial(_show_row, row, self._label_names))
 
     def log(self, step: int, split: str, values: Mapping[str, Any]) -> None:
         """Log values of a split at a step.
 
-        Numbers with a `scalar_tag` are shown as curves, those of the split `data` as a table; `confusion_matrix` and
-        `calibration` (as in `Metrics`) as images, with the row's `label_names` where it has some.
+        Numbers in `TAGS` and the F1 of classes are shown as curves, those of the split `data` as a table;
+        `confusion_matrix` and `calibration` (as in `Metrics`) as images, with the row's `label_names` if it has some.
         """
         row = {"step": step, "split": split, "time": round(time.time(), 3), **values}
         rest = memoryview(_line(row).encode())
         with reporting_os_errors(self._metrics_file):
             while rest:
                 rest = rest[self._file.write(rest) :]
-        self._show(row)
+        self.show(partial(_show_row, row, self._label_names))
 
     def show(self, add: Callable[[SummaryWriter], object]) -> None:
         """Add something to TensorBoard alone, as long as the disk takes it."""
@@ -188,9 +174,6 @@ class MetricLog:
             os.fsync(self._file.fileno())
         self.show(SummaryWriter.flush)
 
-    def _show(self, row: Mapping[str, Any]) -> None:
-        self.show(lambda writer: _show_row(writer, row, self._label_names))
-
     def _give_up(self, error: OSError) -> None:
         self._writer = None
         self._warn(
@@ -209,34 +192,34 @@ class MetricLog:
         threading.excepthook = self._earlier_hook
 
 
-def _show_row(writer: SummaryWriter, row: Mapping[str, Any], label_names: Sequence[str]) -> None:
+def _show_row(row: Mapping[str, Any], label_names: Sequence[str], writer: SummaryWriter) -> None:
     split, step, when = row["split"], row["step"], row["time"]
     if split == "data":
-        writer.add_text("data", _data_table(row), step, walltime=when)
+        table = ["| data | |", "| --- | ---: |"]
+        for name, value in row.items():
+            if name not in AXES:
+                shown = f"{value:,}" if isinstance(value, int) else f"{value:.1%}"
+                table.append(f"| {name.replace('_', ' ')} | {shown} |")
+        writer.add_text("data", "\n".join(table), step, walltime=when)
         return
     for name, value in row.items():
-        tag = scalar_tag(split, name)
-        if tag and (len(label_names) <= MOST_CLASSES or not name.startswith(CLASS_F1)):
+        tag = TAGS.get((split, name))
+        if split == "validation" and name.startswith(CLASS_F1) and len(label_names) <= MOST_CLASSES:
+            tag = f"validation F1/{name.removeprefix(CLASS_F1)}"
+        if tag:
             writer.add_scalar(tag, value, step, walltime=when)
     figures = {}
     if "confusion_matrix" in row:
         names = row.get("label_names", label_names)
-        figures["confusion matrix"] = plots.confusion(row["confusion_matrix"], names)
+        figures["confusion matrix"] = charts.confusion_figure(row["confusion_matrix"], names)
     if "calibration" in row:
-        figures["reliability"] = plots.reliability(CalibrationBins(**row["calibration"]))
+        figures["reliability"] = charts.reliability_figure(CalibrationBins(**row["calibration"]))
+    # Pictures of a run's result are apart from those over time.
+    group = split if split == "validation" else f"result on {split.removeprefix('best_')}"
     for name, figure in figures.items():
         # `SummaryWriter.add_figure` would import pyplot, and knows nothing of characters that a font lacks.
-        pixels = plots.to_pixels(figure)
-        writer.add_image(f"{picture_group(split)}/{name}", pixels, step, walltime=when, dataformats="HWC")
-
-
-def _data_table(row: Mapping[str, Any]) -> str:
-    """A Markdown table of the statistics of the data."""
-    lines = ["| data | |", "| --- | ---: |"]
-    for name, value in row.items():
-        if name not in AXES:
-            lines.append(f"| {name.replace('_', ' ')} | {f'{value:,}' if isinstance(value, int) else f'{value:.1%}'} |")
-    return "\n".join(lines)
+        pixels = charts.to_pixels(figure)
+        writer.add_image(f"{group}/{name}", pixels, step, walltime=when, dataformats="HWC")
 
 
 def _line(row: Mapping[str, Any]) -> str:
@@ -277,23 +260,21 @@ def add_embedding(
     _, groups = np.unique(labels, return_inverse=True)
     # Fields are separated by tabs, rows by line ends.
     rows = [[replace_unprintable(" ".join(it.split())) for it in row] for row in zip(labels, texts, strict=True)]
-    images = torch.from_numpy(plots.colour_squares(groups))
+    images = torch.from_numpy(charts.colour_squares(groups))
     # The files go into a folder that is named after the step: here the projector's.
     writer.add_embedding(vectors, rows, images, PROJECTOR_FOLDER, "texts", metadata_header=["label", "text"])
 
 
-def add_precision_recall(
-    writer: SummaryWriter, report: Report, answered: Answered, step: int, *, most: int = MOST_CURVES
-) -> None:
+def add_precision_recall(writer: SummaryWriter, report: Report, answered: Answered, step: int) -> None:
     """Show precision against recall of the rarest and the worst classes."""
     probabilities, labels = answered.probabilities, answered.labels
     num_classes = probabilities.shape[1]
-    chosen = notable_classes(report.metrics.per_class, most, num_classes=num_classes)
+    chosen = charts.notable_classes(report.metrics.per_class, MOST_CURVES, num_classes=num_classes)
     for number in chosen:
         is_class = labels[:, number] if labels.ndim > 1 else labels == number
         name = f"precision and recall/{report.label_names[number]}"
         writer.add_pr_curve(name, is_class, probabilities[:, number], step)
-    if note := curves_note(chosen, answered):
+    if note := charts.curves_note(chosen, answered):
         writer.add_text("precision and recall", note, step)
 
 

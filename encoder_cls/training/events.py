@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import NamedTuple
 
 from encoder_cls.evaluation.report import Report
@@ -10,23 +9,20 @@ from encoder_cls.training.encoder.validation import ValidationResult
 from encoder_cls.training.linear.few_labels import FewLabels
 
 
-@dataclass(frozen=True, kw_only=True)
-class Started:
+class Started(NamedTuple):
     """Training starts or resumes after `step` of `total_steps`."""
 
     step: int
     total_steps: int
 
 
-@dataclass(frozen=True)
-class Noted:
+class Noted(NamedTuple):
     """A warning; training goes on."""
 
     message: str
 
 
-@dataclass(frozen=True, kw_only=True)
-class StageStarted:
+class StageStarted(NamedTuple):
     """A stage starts or resumes after `step` of `total_steps` of all stages, as far as they are known."""
 
     stage: str
@@ -34,8 +30,7 @@ class StageStarted:
     total_steps: int
 
 
-@dataclass(frozen=True, kw_only=True)
-class StepsDecided:
+class StepsDecided(NamedTuple):
     """The first steps of a stage have decided how many `steps` of it there is time for, perhaps none."""
 
     stage: str
@@ -43,16 +38,14 @@ class StepsDecided:
     total_steps: int
 
 
-@dataclass(frozen=True, kw_only=True)
-class LinearFitted:
+class LinearFitted(NamedTuple):
     """A linear classifier has been fitted on few labels, before step `step`."""
 
     step: int
     result: FewLabels
 
 
-@dataclass(frozen=True, kw_only=True)
-class Stepped:
+class Stepped(NamedTuple):
     """One optimizer step is done; `values` is the logged row, at the steps that have one."""
 
     step: int
@@ -61,8 +54,7 @@ class Stepped:
     values: dict[str, float] | None
 
 
-@dataclass(frozen=True, kw_only=True)
-class Validated:
+class Validated(NamedTuple):
     """A validation is done, `epoch` epochs into a stage; the best one is better than the linear classifier alone."""
 
     stage: str
@@ -81,8 +73,7 @@ class EncoderGain(NamedTuple):
     with_encoder: float | None
 
 
-@dataclass(frozen=True, kw_only=True)
-class Finished:
+class Finished(NamedTuple):
     """The run is complete, with a report of its best weights; those of step 0 are the linear classifier alone."""
 
     report: Report | None

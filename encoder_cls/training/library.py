@@ -2,22 +2,31 @@
 
 from __future__ import annotations
 
+import threading
 import warnings
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from itertools import chain
 from pathlib import Path
 from typing import Any
 
+import torch
+
 from encoder_cls.config import Config, config_of, load_config
+from encoder_cls.data.rows import Row, SourceLocation
 from encoder_cls.inference.classifier import Classifier
 from encoder_cls.inference.folder import load_classifier
 from encoder_cls.system.machine import resolve_device
+from encoder_cls.system.terminal import begin_work, note_work
 from encoder_cls.tracking.run_dir import RunDir
-from encoder_cls.training.events import Noted
+from encoder_cls.training.events import Noted, StageStarted, Validated
+from encoder_cls.training.final_model import finish_model
 from encoder_cls.training.prepare import prepare
 from encoder_cls.training.prepared import Objective
 from encoder_cls.training.run import train as train_run
+
+# Random numbers of training come from the one generator that torch has for a process: two trainings would share it.
+_ALONE = threading.Lock()
 
 
 def train(
@@ -52,3 +61,38 @@ def train(
     for message in chain(prepared.warnings(), (event.message for event in events if isinstance(event, Noted))):
         warnings.warn(message, UserWarning, stacklevel=2)
     return load_classifier(run.path, device=device)
+
+
+def train_texts(
+    config: Config,
+    texts: Iterable[tuple[int, str, str | list[str] | None]],
+    run: RunDir,
+    *,
+    warn: Callable[[str], None],
+) -> Classifier:
+    """Train into an empty run folder, without a report, on texts with their numbers and their label or labels.
+
+    `system.work` shows what is done. Several threads train one after the other, and the caller's random numbers go on
+    as if nothing had happened.
+
+    Raises:
+        EncoderClsError: as the command, in the same words.
+    """
+    rows = (Row(text, label, None, SourceLocation(f"texts[{number}]")) for number, text, label in texts)
+    device = resolve_device("auto")
+    with _ALONE, torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
+        prepared = prepare(config, train_rows=rows)
+        for message in prepared.warnings():
+            warn(message)
+        for event in train_run(prepared, run, device=device, with_report=False):
+            if isinstance(event, Noted):
+                warn(event.message)
+            elif isinstance(event, StageStarted):
+                begin_work(event.stage)
+            elif isinstance(event, Validated):
+                scores = ", ".join(f"{name} {value:.4f}" for name, value in event.result.scores.items())
+                best = ", the best so far" if event.is_best else ""
+                note_work(f"{event.stage}, epoch {event.epoch:.1f}, step {event.step}: {scores}{best}")
+        begin_work("finishing the model")
+        finish_model(prepared, run, device=str(device))
+        return load_classifier(run.model)

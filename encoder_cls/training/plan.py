@@ -14,7 +14,8 @@ from dataclasses import dataclass
 from typing import Literal, NamedTuple, Self
 
 from encoder_cls.config import Config
-from encoder_cls.data.base_run import names_validation
+from encoder_cls.data.dataset import Dataset, listed
+from encoder_cls.data.load import names_validation
 from encoder_cls.errors import ConfigError
 from encoder_cls.text.tokens import KEPT_PER_TOKEN, TokenizedTexts
 from encoder_cls.training.encoder.batches import BatchSampler
@@ -35,6 +36,8 @@ MOST_LINEAR_TEXT = 12_000_000  # tokens from which it does, too: memory
 MOST_STREAMED_TEXT = 200_000_000  # tokens from which it reads no more of a text than the encoder: 4 GB of disk
 MOST_STREAMED_WORK = 20_000_000_000  # tokens times classes from which there is no linear classifier: minutes
 MOST_LABELLED = 2000  # texts from which labels are not few
+MONITORS = ("loss", "accuracy", "macro_f1")
+MULTI_LABEL_MONITORS = ("loss", "micro_f1", "macro_f1", "mean_average_precision")
 
 
 class TimeBudget:
@@ -69,7 +72,7 @@ class CorpusSize(NamedTuple):
     @classmethod
     def of(cls, texts: TokenizedTexts, config: Config) -> Self:
         """Count those of texts."""
-        sampler = BatchSampler.of(texts.lengths, config.train, seed=config.seed)
+        sampler = BatchSampler(texts.lengths, config.train, seed=config.seed)
         return cls(tokens=int(texts.lengths.sum()), steps=sampler.steps_per_epoch)
 
 
@@ -78,7 +81,7 @@ class Counts:
     """All of the data that a plan depends on.
 
     Where no text has a label (`names_only`), the names of classes count as labelled. `linear_tokens` are those of the
-    labelled texts, each read as far as one of `LINEAR_LENGTHS`. `has_base_encoder`: the encoder begins with the weights
+    labelled texts, each read as far as one of `LINEAR_LENGTHS`. `has_base_encoder`: the encoder starts from the weights
     of a base run.
     """
 
@@ -163,6 +166,26 @@ class Plan:
             decided.append(f"linear classifier fitted {self.linear_fit} on {self.linear.max_tokens:,} tokens{detail}")
         decided += ["refitted with the validation texts"] * self.refits_on_validation
         return ", ".join(decided + ["pseudo-labels"] * self.has_pseudo_labels)
+
+
+def check_fits(config: Config, dataset: Dataset) -> None:
+    """Check what the config asks of the data: class weights, the monitored score, a classifier that can learn."""
+    weights = config.train.class_weights
+    unknown = sorted(weights.keys() - set(dataset.label_names)) if isinstance(weights, dict) else []
+    if unknown:
+        raise ConfigError(
+            f"train.class_weights: no class is called {unknown[0]!r}; there are {listed(dataset.label_names)}"
+        )
+    monitor, known = config.train.monitor, MULTI_LABEL_MONITORS if dataset.is_multi_label else MONITORS
+    if monitor not in known:
+        what = "may have several labels" if dataset.is_multi_label else "has one label"
+        raise ConfigError(
+            f"train.monitor: {monitor} is no score of this data, in which a text {what}; there are {', '.join(known)}"
+        )
+    if dataset.has_names_alone and not config.model.linear:
+        raise ConfigError(
+            "model.linear=false: no text has a label, and only a linear classifier learns from names alone"
+        )
 
 
 def make_plan(config: Config, counts: Counts, *, model_corpus: Callable[[bool], CorpusSize]) -> Plan:

@@ -1,33 +1,22 @@
-"""Read the data, train the tokenizer and make the plan."""
+"""Read the data, train the tokenizer and make the plan; refuse what does not go together."""
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterable
-from itertools import islice
-
-import numpy as np
+from pathlib import Path
 
 from encoder_cls.config import Config
-from encoder_cls.data.base_run import load_all_data
-from encoder_cls.data.dataset import Dataset, listed
-from encoder_cls.data.load import reading_of
-from encoder_cls.data.readers import read_rows
+from encoder_cls.data.load import config_of_base, load_all_data
 from encoder_cls.data.rows import Row
-from encoder_cls.data.sources import every_file
-from encoder_cls.errors import ConfigError
-from encoder_cls.system.stop import checking
-from encoder_cls.system.work import begin_work
-from encoder_cls.training.base_run import base_classifier, check_base_data
-from encoder_cls.training.linear.features import sample_rows
-from encoder_cls.training.plan import LINEAR_LENGTHS, CorpusSize, Counts, TimeBudget, make_plan
-from encoder_cls.training.prepared import Prepared
-from encoder_cls.training.tokens import tokenized_data
-
-# Of a source of so many bytes, reading so many rows shows the least time of a run, in times of reading alone.
-LARGE, TIMED_ROWS, LEAST_WORK = 5_000_000, 5000, 9.0
-MONITORS = ("loss", "accuracy", "macro_f1")
-MULTI_LABEL_MONITORS = ("loss", "micro_f1", "macro_f1", "mean_average_precision")
+from encoder_cls.errors import ConfigError, DataError
+from encoder_cls.inference.encoder import EncoderArchitecture
+from encoder_cls.inference.folder import load_classifier
+from encoder_cls.system.terminal import begin_work
+from encoder_cls.tracking.run_dir import RunDir, read_validation_logits
+from encoder_cls.training.encoder.checkpoint import newest_fingerprint
+from encoder_cls.training.plan import LINEAR_LENGTHS, CorpusSize, Counts, TimeBudget, check_fits, make_plan
+from encoder_cls.training.prepared import Prepared, model_rows
+from encoder_cls.training.texts import check_least_fits, tokenized_data
 
 
 def prepare(config: Config, *, train_rows: Iterable[Row] | None = None, started: float | None = None) -> Prepared:
@@ -48,22 +37,28 @@ def prepare(config: Config, *, train_rows: Iterable[Row] | None = None, started:
             )
 
     begin_work(f"reading {config.data.train or config.data.unlabelled}")
-    base = base_classifier(config)
+    run = _base_run(config.from_run, config) if config.from_run else None
+    base = load_classifier(run.model, device="cpu", engine="numpy") if run else None
+    base_encoder = base.encoder if base and config.model.encoder else None  # without one a new one is trained
+    if run and base_encoder and base_encoder.architecture != EncoderArchitecture.of(config.model):
+        raise ConfigError(f"model: the encoder of {run.path} has another shape; leave the section out to keep it")
     if train_rows is None:
-        _check_least_fits(config, budget)
+        check_least_fits(config, seconds=budget.left)
     dataset = load_all_data(config, train_rows=train_rows)
-    check_base_data(config, dataset)
-    _check_fits(config, dataset)
+    if run and dataset.base:
+        known = newest_fingerprint(run.checkpoints)
+        for kind, split in (("training", dataset.base.train), ("validation", dataset.base.selection)):
+            if known.get(f"{kind}_data", split.fingerprint) != split.fingerprint:
+                source = run.load_config().data.train
+                raise DataError(f"{run.path}: its {kind} data ({source}) has changed since it was trained")
+    check_fits(config, dataset)
     begin_work(f"tokenizing {len(dataset.train):,} texts")
-    with checking(check_budget):
-        tokens = tokenized_data(dataset, config, base=base.tokenizer if base else None)
+    tokens = tokenized_data(dataset, config, base=base.tokenizer if base else None, check=check_budget)
     texts, num_labelled, max_seq_len = tokens.texts, len(dataset.train), config.model.max_seq_len
-    labelled, rows = texts[:num_labelled], np.arange(num_labelled)
+    labelled = texts[:num_labelled]
 
     def model_corpus(has_pseudo_labels: bool) -> CorpusSize:
-        nonlocal rows
-        if has_pseudo_labels:
-            rows = sample_rows(texts, num_labelled, max_seq_len)
+        rows = model_rows(texts, num_labelled, config, has_pseudo_labels=has_pseudo_labels)
         return CorpusSize.of(texts.take(rows) if has_pseudo_labels else labelled, config)
 
     counts = Counts(
@@ -77,6 +72,7 @@ def prepare(config: Config, *, train_rows: Iterable[Row] | None = None, started:
         names_only=dataset.has_names_alone,
         has_base_encoder=base is not None and base.encoder is not None,
     )
+    plan = make_plan(config, counts, model_corpus=model_corpus)
     begin_work("")
     return Prepared(
         config=config,
@@ -84,49 +80,21 @@ def prepare(config: Config, *, train_rows: Iterable[Row] | None = None, started:
         tokenizer=tokens.tokenizer,
         texts=texts,
         validation_texts=tokens.validation_texts,
-        plan=make_plan(config, counts, model_corpus=model_corpus),
-        model_rows=rows,
+        plan=plan,
+        model_rows=model_rows(texts, num_labelled, config, has_pseudo_labels=plan.has_pseudo_labels),
         budget=budget,
         base=base,
         long_words=tokens.long_words,
     )
 
 
-def _check_least_fits(config: Config, budget: TimeBudget) -> None:
-    """Read a few rows of a large source: their time shows whether a run with all of them is possible."""
-    source, seconds = config.data.train, budget.left
-    if seconds is None or source is None or ":" in source:
-        return
-    size = sum(file.stat().st_size for file in every_file(source) if file.is_file())
-    if size < LARGE:
-        return
-    columns, reading = (config.data.text_column, config.data.label_column), reading_of(config.data)
-    rows = read_rows(source, role="train", text_columns=columns[0], label_column=columns[1], reading=reading)
-    began = time.monotonic()
-    read = sum(len(row.text.encode()) for row in islice(rows, TIMED_ROWS))
-    least = LEAST_WORK * (time.monotonic() - began) * size / max(1, read)
-    if least > seconds:
-        raise ConfigError(
-            f"train.time_budget: {source} has {size / 1e6:,.0f} MB of text, which takes this machine about "
-            f"{least:.0f} s at the least; give it more time, or fewer texts"
-        )
-
-
-def _check_fits(config: Config, dataset: Dataset) -> None:
-    """Check what the config asks of the data: class weights, the monitored score, a classifier that can learn."""
-    weights = config.train.class_weights
-    unknown = sorted(weights.keys() - set(dataset.label_names)) if isinstance(weights, dict) else []
-    if unknown:
-        raise ConfigError(
-            f"train.class_weights: no class is called {unknown[0]!r}; there are {listed(dataset.label_names)}"
-        )
-    monitor, known = config.train.monitor, MULTI_LABEL_MONITORS if dataset.is_multi_label else MONITORS
-    if monitor not in known:
-        what = "may have several labels" if dataset.is_multi_label else "has one label"
-        raise ConfigError(
-            f"train.monitor: {monitor} is no score of this data, in which a text {what}; there are {', '.join(known)}"
-        )
-    if dataset.has_names_alone and not config.model.linear:
-        raise ConfigError(
-            "model.linear=false: no text has a label, and only a linear classifier learns from names alone"
-        )
+def _base_run(path: str, config: Config) -> RunDir:
+    """The folder of the base run; a `ConfigError` where it is not finished or has another tokenizer."""
+    run, base_config = RunDir(Path(path)), config_of_base(path)
+    if not run.is_finished():
+        raise ConfigError(f"{run.path}: is no finished run to go on from; let its training end (train --resume)")
+    if base_config.tokenizer != config.tokenizer:
+        raise ConfigError(f"tokenizer: {run.path} has another, whose words are to keep their numbers; leave it out")
+    if run.validation_logits.exists():
+        read_validation_logits(run.validation_logits)  # which the report needs
+    return run

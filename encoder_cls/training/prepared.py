@@ -18,11 +18,12 @@ from encoder_cls.config import Config
 from encoder_cls.data.checks import data_warnings
 from encoder_cls.data.dataset import Dataset, listed
 from encoder_cls.inference.classifier import Classifier
-from encoder_cls.inference.encoder.architecture import Encoder, EncoderArchitecture
+from encoder_cls.inference.encoder import Encoder, EncoderArchitecture
 from encoder_cls.inference.task import MULTI_LABEL, Task, task_of
 from encoder_cls.text.tokenizer_trainer import LONGEST_LEARNED
 from encoder_cls.text.tokens import TokenizedTexts
 from encoder_cls.training.encoder.batches import BatchSampler
+from encoder_cls.training.linear.features import sample_rows
 from encoder_cls.training.plan import Plan, TimeBudget
 from encoder_cls.transformer import EncoderClassifier
 
@@ -78,7 +79,7 @@ class Prepared:
     @cached_property
     def model_sampler(self) -> BatchSampler:
         """Their batches."""
-        return BatchSampler.of(self.model_texts.lengths, self.config.train, seed=self.config.seed)
+        return BatchSampler(self.model_texts.lengths, self.config.train, seed=self.config.seed)
 
     @cached_property
     def class_weights(self) -> Tensor:
@@ -174,6 +175,15 @@ class Prepared:
             "unknown_fraction": self.validation_texts.unknown_fraction,
             "padding_fraction": float(1 - lengths.sum() / padded),
         }
+
+
+def model_rows(
+    texts: TokenizedTexts, num_labelled: int, config: Config, *, has_pseudo_labels: bool
+) -> NDArray[np.int64]:
+    """The rows that the encoder learns classes from: labelled ones, then a sample of those with pseudo-labels."""
+    if has_pseudo_labels:
+        return sample_rows(texts, num_labelled, config.model.max_seq_len)
+    return np.arange(num_labelled)
 
 
 def balanced_weights(sizes: NDArray[np.int64]) -> NDArray[np.float32]:

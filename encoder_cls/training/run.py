@@ -20,22 +20,20 @@ from torch import nn
 
 from encoder_cls.errors import StoppedError
 from encoder_cls.system.stop import run_interruptibly
-from encoder_cls.system.work import begin_work
+from encoder_cls.system.terminal import begin_work
 from encoder_cls.tracking.metric_log import MetricLog
 from encoder_cls.tracking.run_dir import RunDir
 from encoder_cls.training.encoder.checkpoint import (
+    TrainingState,
     check_fingerprint,
     check_free_space,
     fingerprint,
     load_newest,
     save_checkpoint,
 )
-from encoder_cls.training.encoder.loop import begin_stage, train_stage
+from encoder_cls.training.encoder.loop import start_stage, train_stage
 from encoder_cls.training.encoder.processes import ALONE, LostProcessError, ProcessGroup
 from encoder_cls.training.encoder.replica import Replica
-from encoder_cls.training.encoder.stage import NO_ANSWERS
-from encoder_cls.training.encoder.stages import make_stages
-from encoder_cls.training.encoder.state import TrainingState
 from encoder_cls.training.events import (
     EncoderGain,
     Event,
@@ -48,8 +46,8 @@ from encoder_cls.training.events import (
     Validated,
 )
 from encoder_cls.training.finish import write_final_report
-from encoder_cls.training.linear.fit import Fitted, answers_of, fit
-from encoder_cls.training.linear.within_time import affordable_texts, streamed
+from encoder_cls.training.linear.fit import Fitted
+from encoder_cls.training.linear.in_run import affordable_texts, answers_of, fit, streamed
 from encoder_cls.training.prepared import Prepared
 
 SECONDS_BETWEEN_CHECKPOINTS = 15.0  # at the least: small models are validated more often than that
@@ -89,17 +87,9 @@ def train(
         with life.metric_log:
             yield Started(step=life.state.step, total_steps=prepared.plan.total_steps)
             try:
-                if prepared.plan.linear and life.has_work_left:  # else only the final report may be missing
-                    yield from life.fit_linear()
-                while life.replica:
-                    yield from life.train_stage(life.replica)
-                    if life.replica.is_last:
-                        break
-                    life.begin_next_stage()
-                life.save_checkpoint()
-                group.end()  # the rest is for one
-                if with_report:
-                    yield from life.noted(life.finished())
+                for event in life.events(with_report=with_report):
+                    yield from life.new_notes()
+                    yield event
             except LostProcessError:
                 life.save_checkpoint()
                 raise
@@ -110,7 +100,7 @@ def train(
                     f"stopped at step {life.state.step}; a checkpoint is written, --resume goes on from it{saved}",
                     signal_number=stop.signal_number,
                 ) from None
-        yield from life.noted()
+        yield from life.new_notes()
 
 
 class _Life:
@@ -122,14 +112,12 @@ class _Life:
         self._prepared, self._run, self._device, self._group = prepared, run, device, group
         self._started = self._checkpoint_written = time.monotonic()
         self._fitted: Fitted | None = None
-        self._answers = NO_ANSWERS
-        self._stages = make_stages(prepared, device)
         self._fingerprint = fingerprint(prepared, device=device)
         checkpoint, self._notes = load_newest(run.checkpoints)
         check_free_space(prepared, run)
         self._saved_state = checkpoint.state if checkpoint else None
         self.state = self._saved_state or TrainingState()
-        self.replica = self._new_replica(is_new=checkpoint is None) if self._stages else None
+        self.replica = self._new_replica(is_new=checkpoint is None) if prepared.plan.has_encoder else None
         if checkpoint:
             self._notes += check_fingerprint(checkpoint.fingerprint, self._fingerprint, run=run.path)
             if device.type == "cuda":  # some kernels add up in the order in which their threads end
@@ -152,20 +140,34 @@ class _Life:
 
     def _new_replica(self, *, is_new: bool) -> Replica:
         """Make the model of the current stage; a new one with its first weights."""
-        number = self.state.stage
-        replica = Replica(self._stages, number, group=self._group)
+        replica = Replica(self._prepared, self.state.stage, device=self._device, group=self._group)
         if is_new:
-            replica.load_first_weights(self._run.stage(self._stages[number - 1].name) if number else None)
+            replica.load_first_weights(self._run.stages)
         return replica
 
-    def noted(self, *events: Event) -> Iterator[Event]:
-        """The warnings since the last call, then these events."""
+    def new_notes(self) -> Iterator[Noted]:
+        """The warnings since the last call."""
         while self._notes:
             yield Noted(self._notes.pop(0))
-        yield from events
+
+    def events(self, *, with_report: bool) -> Iterator[Event]:
+        """Fit the linear classifier, train each stage, and write the report."""
+        if self._prepared.plan.linear and self._has_work_left:  # else only the final report may be missing
+            yield from self.fit_linear()
+        while self.replica:
+            yield from self._train_stage(self.replica)
+            if self.replica.is_last:
+                break
+            self.state = self.state.at_next_stage()
+            self.replica = self._new_replica(is_new=True)
+            self.save_checkpoint()
+        self.save_checkpoint()
+        self._group.end()  # the rest is for one
+        if with_report:
+            yield self._finished()
 
     @property
-    def has_work_left(self) -> bool:
+    def _has_work_left(self) -> bool:
         """Whether something is still to be learned."""
         if not self.replica:
             return self.state.score_to_beat is None
@@ -186,18 +188,17 @@ class _Life:
         else:
             data = self._prepared
         self._fitted = linear = fit(data, self._run, saves_first=is_new, saves=not has_better)
-        self._answers = answers_of(self._prepared, linear)
         begin_work("")
         if linear.few_labels:
-            yield from self.noted(LinearFitted(step=self.state.step, result=linear.few_labels))
+            yield LinearFitted(step=self.state.step, result=linear.few_labels)
         if linear.validation is None:
             return
         self.state = replace(self.state, score_to_beat=linear.validation.selection_key)
         if is_new:
             self.metric_log.log(0, "validation", linear.validation.row(epoch=0, is_drawn=True))
-            yield from self.noted(Validated(stage="model", step=0, epoch=0, result=linear.validation, is_best=True))
+            yield Validated(stage="model", step=0, epoch=0, result=linear.validation, is_best=True)
 
-    def train_stage(self, replica: Replica) -> Iterator[Event]:
+    def _train_stage(self, replica: Replica) -> Iterator[Event]:
         """Train one stage, with checkpoints at validations and wherever the config asks for one."""
         stage, config = replica.stage, self._prepared.config.train
         seconds = self._prepared.budget.seconds_for(pretraining=not replica.is_last)
@@ -205,24 +206,24 @@ class _Life:
         may_skip = bool(self._fitted) or not replica.is_last
         if seconds == 0 and self.state.step_in_stage == 0 and may_skip:
             self.state = replace(self.state, stage_steps=0)
-            yield from self.noted(self._steps_decided(replica))
+            yield self._steps_decided(replica)
             return
-        begin_stage(replica, self._answers)
-        yield from self.noted(
-            StageStarted(stage=stage.name, step=self.state.step, total_steps=self._total_steps(replica))
-        )
+        if self._fitted and replica.is_last:
+            replica.stage.answers = answers_of(self._prepared, self._fitted)
+        start_stage(replica)
+        yield StageStarted(stage=stage.name, step=self.state.step, total_steps=self._total_steps(replica))
         for state, event in train_stage(replica, self.state, seconds=seconds, may_skip=may_skip):
             is_decided, self.state = state.stage_steps != self.state.stage_steps, state
             if isinstance(event, Validated):
                 row = event.result.row(epoch=event.epoch, is_drawn=event.is_drawn)
                 self.metric_log.log(event.step, f"{stage.metric_prefix}validation", row)
-                yield from self.noted(self._judged(replica, event))
+                yield self._judged(replica, event)
             else:
                 if event.values:
                     self.metric_log.log(event.step, f"{stage.metric_prefix}train", event.values)
-                yield from self.noted(event)
+                yield event
             if is_decided:
-                yield from self.noted(self._steps_decided(replica))
+                yield self._steps_decided(replica)
             is_due = config.checkpoint_every and state.step % config.checkpoint_every == 0
             is_old = time.monotonic() - self._checkpoint_written >= SECONDS_BETWEEN_CHECKPOINTS
             if is_due or (is_old and isinstance(event, Validated)):
@@ -233,21 +234,15 @@ class _Life:
         if not event.is_best:
             return event
         if replica.is_last and not self.state.has_beaten_linear:
-            return replace(event, is_best=False)
-        folder = self._run.model if replica.is_last else self._run.stage(replica.stage.name)
+            return event._replace(is_best=False)
+        folder = self._run.model if replica.is_last else self._run.stages / replica.stage.name
         linear = self._fitted.classifier if self._fitted and replica.is_last else None
         replica.save(folder, event.result, linear=linear)
         return event
 
-    def begin_next_stage(self) -> None:
-        """Replace the model by that of the next stage."""
-        self.state = self.state.at_next_stage()
-        self.replica = self._new_replica(is_new=True)
-        self.save_checkpoint()
-
     def _total_steps(self, replica: Replica) -> int:
         """Steps of all stages, as far as they are known."""
-        still_to_come = sum(later.schedule.total_steps for later in self._stages[replica.number + 1 :])
+        still_to_come = sum(it.total_steps for it in self._prepared.plan.schedules[replica.number + 1 :])
         return self.state.stage_start + replica.stage.steps(self.state) + still_to_come
 
     def _steps_decided(self, replica: Replica) -> StepsDecided:
@@ -271,7 +266,7 @@ class _Life:
         )
         self._saved_state, self._checkpoint_written = self.state, time.monotonic()
 
-    def finished(self) -> Finished:
+    def _finished(self) -> Finished:
         """Write the final report."""
         state, monitor = self.state, self._prepared.config.train.monitor
         best_step = state.best_step if state.has_beaten_linear else 0
@@ -279,7 +274,7 @@ class _Life:
             self._prepared, self._run, self.metric_log, best_step=best_step, device=self._device
         )
         gain = None
-        if state.score_to_beat and self._stages:  # a lower loss is the better one, so a score of it has a sign
+        if state.score_to_beat and self.replica:  # a lower loss is the better one, so a score of it has a sign
             best = abs(state.best_score[1]) if state.best_score else None
             gain = EncoderGain(monitor, abs(state.score_to_beat[1]), best)
         return Finished(report=report, best_step=best_step, seconds=time.monotonic() - self._started, gain=gain)

@@ -2,23 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
 from encoder_cls.config import Config
 from encoder_cls.data.dataset import Dataset
-from encoder_cls.evaluation.answers import Answered
+from encoder_cls.evaluation.answered import Answered
 from encoder_cls.evaluation.baseline import baseline_scores
 from encoder_cls.evaluation.report import Report, evaluate
 from encoder_cls.evaluation.scores import BaseAnswers, compare_with_base
 from encoder_cls.inference.classifier import Classifier
 from encoder_cls.system.stop import run_interruptibly
-from encoder_cls.system.work import begin_work
-from encoder_cls.text.tokens import TokenizedTexts
-from encoder_cls.tracking.run_dir import RunDir
-from encoder_cls.tracking.validation_logits import classifier_to_score
+from encoder_cls.system.terminal import begin_work
+from encoder_cls.tracking.run_dir import RunDir, classifier_to_score
 from encoder_cls.training.linear.svm import class_weights_note
+from encoder_cls.training.prepared import Prepared
 
 
 def score_run(
@@ -27,22 +25,13 @@ def score_run(
     config: Config,
     dataset: Dataset,
     *,
-    train_texts: TokenizedTexts | None = None,
+    prepared: Prepared | None = None,
     device: str = "auto",
-    batch_tokens: int | None = None,
-    seconds_left: Callable[[], float | None] = lambda: None,
 ) -> tuple[Report, Answered]:
     """Score the classifier of a run, as `classifier_to_score` loads it, on its test split, else its validation split.
 
-    Args:
-        run: its folder.
-        classifier: that is scored.
-        config: of the run.
-        dataset: of the run; the split has texts.
-        train_texts: its training texts, where they are tokenized already.
-        device: of the base run's classifier.
-        batch_tokens: as in `evaluate`.
-        seconds_left: that the TF-IDF baseline may take at most; None: no limit.
+    The split has texts. At the end of training, `prepared` has its tokens, and the time that is left for the TF-IDF
+    baseline; `device` is that of the base run's classifier.
     """
     name, split = dataset.reported
 
@@ -50,12 +39,13 @@ def score_run(
         linear, is_plain = classifier.linear, config.train.class_weights == "none" and not dataset.has_names_alone
         if linear is None or dataset.is_multi_label or not is_plain:
             return ""
-        texts = classifier.tokenize(dataset.train.texts) if train_texts is None else train_texts
+        texts = prepared.train_texts if prepared else classifier.tokenize(dataset.train.texts)
         has_detail = bool(len(linear.frequent_token_ids))
         return class_weights_note(dataset.train, texts, max_tokens=linear.max_tokens, use_char_ngrams=has_detail)
 
     begin_work(f"scoring {len(split):,} texts")
-    report, answered = evaluate(classifier, split, name=name, reference=None, batch_tokens=batch_tokens)
+    batch_tokens = config.train.batch_tokens if prepared else None
+    report, answered = evaluate(classifier, split, name=name, batch_tokens=batch_tokens)
     report = replace(
         report,
         base_answers=_base_answers(classifier, config, dataset, device=device),
@@ -63,10 +53,10 @@ def score_run(
         class_weights_note=run_interruptibly(weights_note),
     )
     begin_work("fitting the TF-IDF baseline")
-    reference = run_interruptibly(lambda: baseline_scores(dataset, split, seconds=seconds_left()))  # the longest
-    report = replace(report, linear_reference=reference)
+    seconds = prepared.budget.left if prepared else None
+    reference = run_interruptibly(lambda: baseline_scores(dataset, split, seconds=seconds))  # the longest
     begin_work("")
-    return report, answered
+    return replace(report, linear_reference=reference), answered
 
 
 def _base_answers(classifier: Classifier, config: Config, dataset: Dataset, *, device: str) -> BaseAnswers | None:

@@ -33,7 +33,7 @@ TABLE = re.compile(r"(<!-- table: .* -->\n\n).*?(\n<!-- end of table -->)", re.D
 HEAD = ["| case | tries | failed | seconds | commit |", "| --- | ---: | ---: | ---: | --- |"]
 USED_BY_COMMANDS = """
 encoder_cls.cli encoder_cls.cli.train encoder_cls.runs.evaluate encoder_cls.inference.encoder.torch
-encoder_cls.serving.server encoder_cls.answers.formats encoder_cls.answers.parts encoder_cls.system.disk_arrays
+encoder_cls.serving.server encoder_cls.answers.formats encoder_cls.answers.predict encoder_cls.system.disk_arrays
 encoder_cls.tuning tqdm matplotlib.figure
 pyarrow.parquet scipy.optimize sklearn.svm sklearn.feature_extraction.text sklearn.metrics sklearn.pipeline
 """

@@ -17,7 +17,7 @@ from pydantic import BaseModel
 from samples import ENGINES, engine_of, fuzz, predict, tries, variant_of
 
 from encoder_cls.config import Config, load_config
-from encoder_cls.data.readers import read_rows
+from encoder_cls.data.sources import read_rows
 from encoder_cls.errors import ConfigError, DataError
 
 TEXTS = ["NA", "null", "None", "nan", "007", "1e5", 'a "quoted" word', "a, b", "two\nlines", "  spaces ", "😀 é ß"]

@@ -13,8 +13,7 @@ import torch
 from processes import limit_memory
 from samples import CHECKPOINT_FILES, ENGINES, newest_checkpoint
 
-from encoder_cls.inference.folder import NO_HASH, load_classifier, save_classifier
-from encoder_cls.inference.metadata import FORMAT
+from encoder_cls.inference.folder import FORMAT, NO_HASH, load_classifier, save_classifier
 
 MOST_SECONDS, MOST_BYTES = 5.0, 1_000_000_000  # for an answer about a hostile folder
 HUGE = 10**15
@@ -32,11 +31,6 @@ class Canary:
         return os.system, (f"touch {self.touched}",)
 
 
-def link(path, _canary):
-    moved = path.rename(path.with_name(f"{path.name}.moved"))
-    path.symlink_to(moved)
-
-
 def bind(path, _canary):
     path.unlink()
     with socket.socket(socket.AF_UNIX) as server:  # a socket's path may have 107 characters
@@ -46,7 +40,6 @@ def bind(path, _canary):
 ANY_FILE = {
     "is a pickle": lambda path, canary: path.write_bytes(pickle.dumps(Canary(canary))),
     "is torch's pickle": lambda path, canary: torch.save({"weights": Canary(canary)}, path),
-    "is a link": link,
     "is a link to dev zero": lambda path, _: (path.unlink(), path.symlink_to("/dev/zero")),
     "is a pipe": lambda path, _: (path.unlink(), os.mkfifo(path)),
     "is a socket": bind,

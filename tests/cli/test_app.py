@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib.metadata
-import io
 import json
 import os
 import re
@@ -11,7 +10,6 @@ import shlex
 import signal
 import subprocess
 import sys
-import time
 import warnings
 from dataclasses import replace
 from pathlib import Path
@@ -26,7 +24,7 @@ from support.time_limit import TIME_LIMIT
 from encoder_cls.cli import app
 from encoder_cls.cli import display as training_display
 from encoder_cls.config import load_config
-from encoder_cls.system import work
+from encoder_cls.system import terminal
 from encoder_cls.tracking.run_dir import RunDir
 from encoder_cls.training.encoder import validation as validation_module
 
@@ -84,53 +82,13 @@ def test_help_and_version_import_nothing_heavy(arguments):
     assert subprocess.run(module, capture_output=True, text=True, check=True).stdout == shown
 
 
-@pytest.mark.parametrize("arguments", [[], ["train"], ["predict"]])
-def test_help_has_its_short_name(cli, arguments):
-    assert cli(*arguments, "-h").out == cli(*arguments, "--help").out != ""
-
-
-def test_a_shell_completes_commands_and_options():
-    """By Typer's own script, which asks the program itself, without a large library."""
-    in_bash = ["bash", "-c", '"$@"; exit', "bash", *COMMAND, "--show-completion"]  # it looks which shell has started it
-    shown = subprocess.run(in_bash, capture_output=True, text=True, check=True).stdout
-    assert "_ENCODER_CLS_COMPLETE=complete_bash" in shown
-    for words, found in (("encoder-cls tr", "train"), ("encoder-cls train --re", "--resume")):
-        asked = {"COMP_WORDS": words, "COMP_CWORD": str(words.count(" ")), "_ENCODER_CLS_COMPLETE": "complete_bash"}
-        assert run_process(env={**os.environ, **asked}, check=True).stdout.split() == [found]
-
-
-def test_the_module_is_the_program():
-    """Its messages have the program's name, and it ends with the program's codes."""
-    module = [sys.executable, "-m", "encoder_cls", "prdeict"]
-    ended = subprocess.run(module, capture_output=True, text=True, check=False)
-    assert (ended.returncode, "(see encoder-cls --help)" in ended.stderr) == (2, True)
-    assert "__main__" not in ended.stderr
-
-
-def commands_in(text: str) -> list[list[str]]:
-    """The arguments of each `encoder-cls` in the sh blocks of a Markdown text, pipes and lists taken apart."""
-    found, words = [], []
-    blocks = re.findall(r"^```sh\n(.*?)^```", text, re.MULTILINE | re.DOTALL)
-    for line in "".join(blocks).replace("\\\n", " ").splitlines():
-        lexer = shlex.shlex(line, posix=True, punctuation_chars=True)
-        lexer.whitespace_split = True
-        for word in [*lexer, ";"]:
-            if not re.fullmatch(r"[|&;<>()]+", word):
-                words.append(word)
-                continue
-            if words[:1] == ["encoder-cls"]:
-                found.append(words[1:])
-            words = []
-    return found
-
-
 def test_every_command_of_the_readme_parses():
-    """What the README tells people to type is accepted by the parser, and the configs it names exist."""
-    commands = commands_in((REPOSITORY / "README.md").read_text(encoding="utf-8"))
+    """What the README has people type is accepted by the parser, and the configs it names exist."""
+    blocks = re.findall(r"^```sh\n(.*?)^```", (REPOSITORY / "README.md").read_text("utf-8"), re.MULTILINE | re.DOTALL)
+    commands = re.findall(r"^encoder-cls (.+?)(?: [|>&;].*)?$", "".join(blocks).replace("\\\n", " "), re.MULTILINE)
     assert commands
-    root = typer.main.get_command(app)
-    for name, *arguments in commands:
-        given = root.commands[name].make_context(name, arguments).params
+    for name, *arguments in (shlex.split(command, comments=True) for command in commands):
+        given = typer.main.get_command(app).commands[name].make_context(name, arguments).params
         config = given.get("config_file") or given.get("config")
         assert config is None or Path(config).parts[0] != "configs" or (REPOSITORY / config).is_file()
 
@@ -141,7 +99,7 @@ def test_every_command_of_the_readme_parses():
 def test_training_prints_a_summary_to_stdout_and_all_else_to_stderr(cli, tiny, monkeypatch):
     """The summary can be redirected by itself, and a log file gets plain lines and no progress bar."""
     monkeypatch.setattr(training_display, "SECONDS_BETWEEN_LINES", -1)
-    monkeypatch.setattr(work, "FIRST_LINE", 0.0)
+    monkeypatch.setattr(terminal, "FIRST_LINE", 0.0)
     outcome = cli("train", tiny, "--set", "train.epochs=2")
     assert outcome.code == 0
     assert outcome.out.startswith("test: 15 examples\n")
@@ -149,25 +107,26 @@ def test_training_prints_a_summary_to_stdout_and_all_else_to_stderr(cli, tiny, m
     assert len(outcome.out.splitlines()) <= 12
     assert all(line.startswith(("  ", "test:")) for line in outcome.out.splitlines() if line)
     for part in (
-        "reading ",
-        "tokenizing ",
-        "training in runs/tiny",
-        "fitting the TF-IDF baseline",
-        "model        epoch   1.0",
-        "step     10 of 12: loss",
-        "next: encoder-cls predict",
-        "encoder-cls eval runs/tiny",
-        "tensorboard --logdir runs",
+        *(
+            "reading ",
+            "tokenizing ",
+            "training in runs/tiny",
+            "fitting the TF-IDF baseline",
+            "model        epoch   1.0",
+        ),
+        *(
+            "step     10 of 12: loss",
+            "next: encoder-cls predict",
+            "encoder-cls eval runs/tiny",
+            "tensorboard --logdir ",
+        ),
     ):
-        assert part in outcome.err
-        assert part not in outcome.out
-    assert "\r" not in outcome.out + outcome.err
+        assert (part in outcome.err, part in outcome.out) == (True, False)
+    assert not re.search(r"\r|stopped at step", outcome.out + outcome.err)
     assert RunDir(Path("runs/tiny")).is_finished()
     answer = cli("predict", "snow and rain")
-    assert answer.out.startswith("weather ")
-    assert "model: runs/tiny" in answer.err
+    assert (answer.out[:8], "model: runs/tiny" in answer.err) == ("weather ", True)
     assert "model:" not in cli("predict", "snow and rain", "--model", "runs/tiny").err
-    assert "stopped at step" not in outcome.err
 
 
 def test_the_next_commands_are_such_as_a_shell_takes(capsys):
@@ -180,36 +139,15 @@ def test_the_next_commands_are_such_as_a_shell_takes(capsys):
     ]
 
 
-def test_a_run_among_its_own_data_is_refused(cli):
-    """Else the next reading of the data would find what the run wrote."""
-    for name in ("data/a/1.txt", "data/b/1.txt"):
-        Path(name).parent.mkdir(parents=True)
-        Path(name).write_text("rain")
-    for dry_run in ([], ["--dry-run"]):
-        outcome = cli("train", "--set", "data.train=data", "--run-dir", "data/run", *dry_run)
-        assert_failed(outcome, 2, "data/run: the files of the run would be read as data", "--run-dir")
-    assert sorted(path.name for path in Path("data").iterdir()) == ["a", "b"]
-
-
-def test_training_goes_on_where_nobody_reads_how_it_goes(cli, tiny, monkeypatch):
-    """A log that is full, or closed by its reader, is not worth a training."""
-    with Path("/dev/full").open("w", buffering=1) as full:
-        monkeypatch.setattr(sys, "stderr", full)
-        outcome = cli("train", tiny, "--set", "train.epochs=1")
-    assert outcome.code == 0
-    assert outcome.out.startswith("test: 15 examples\n")
-    assert RunDir(Path("runs/tiny")).is_finished()
-
-
-def test_training_tells_when_it_stops_early(cli, tiny):
+def test_training_notes_that_it_stops_early(cli, tiny):
     values = ["train.epochs=9", "train.patience=1", "train.learning_rate=1e-9", "train.warmup_fraction=0"]
     outcome = cli("train", tiny, *setting(*values), "--run-dir", "runs/early")
     assert outcome.code == 0
     assert re.search(r"stopped at step \d+ of 54 \(train\.patience\)", outcome.err)
 
 
-def test_training_tells_of_each_stage_and_of_each_validation(cli, tiny, monkeypatch):
-    """What is learned is told before, each stage by its name; of the validations the best so far have a star."""
+def test_training_notes_each_stage_and_each_validation(cli, tiny, monkeypatch):
+    """What is learned comes first, each stage by its name; of the validations the best so far have a star."""
     accuracies = iter([0.0, 0.125, 0.25, 0.5, 0.125, 0.75, 0.375])  # first of two linear classifiers
     real = validation_module.compute_metrics
     monkeypatch.setattr(
@@ -220,8 +158,8 @@ def test_training_tells_of_each_stage_and_of_each_validation(cli, tiny, monkeypa
     assert outcome.code == 0
     assert "parameters, beside it a linear model\n" in outcome.err
     assert "steps: 30 in all; 1 epoch of masked-LM pretraining, 4 epochs of training on labels\n" in outcome.err
-    told = re.findall(r"^model .*accuracy (\d\.\d{4}).*linear weight [01]\.\d{4}(  \*)?$", outcome.err, re.MULTILINE)
-    assert told == [("0.2500", "  *"), ("0.5000", "  *"), ("0.1250", ""), ("0.7500", "  *")]
+    noted = re.findall(r"^model .*accuracy (\d\.\d{4}).*linear weight [01]\.\d{4}(  \*)?$", outcome.err, re.MULTILINE)
+    assert noted == [("0.2500", "  *"), ("0.5000", "  *"), ("0.1250", ""), ("0.7500", "  *")]
     assert re.search(
         r"^pretraining  epoch   1\.0  step      6: validation loss \d\.\d{4}  \*$", outcome.err, re.MULTILINE
     )
@@ -230,24 +168,12 @@ def test_training_tells_of_each_stage_and_of_each_validation(cli, tiny, monkeypa
     assert re.search(r"best weights from step 30; [\d.]+ MB$", outcome.err, re.MULTILINE)
 
 
-def test_training_without_a_linear_model_says_nothing_of_one(cli, tiny):
-    outcome = cli("train", tiny, *setting("model.linear=false", "train.epochs=1"))
-    assert outcome.code == 0
-    assert "linear" not in outcome.err
-    assert re.search(r"^model .*accuracy \d\.\d{4}", outcome.err, re.MULTILINE)
-
-
-def test_a_second_training_into_the_same_folder_is_refused(cli, run_copy):
+def test_a_finished_run_is_not_changed(cli, run_copy):
+    """A second training into its folder is refused; to resume it is nothing to do."""
     before = hashes(run_copy.path)
     assert_failed(cli("train", "--config", run_copy.config_file, "--run-dir", run_copy.path), 2, "--resume")
-    assert hashes(run_copy.path) == before
-
-
-def test_resuming_a_finished_run_changes_nothing(cli, run_copy):
-    before = hashes(run_copy.path)
     outcome = cli("train", "--run-dir", run_copy.path, "--resume")
-    assert (outcome.code, outcome.out) == (0, "")
-    assert "finished" in outcome.err
+    assert (outcome.code, outcome.out, "finished" in outcome.err) == (0, "", True)
     assert hashes(run_copy.path) == before
 
 
@@ -259,100 +185,49 @@ def test_the_config_may_be_named_without_an_option(cli, tiny):
     assert_failed(cli("train", "nowhere.yaml"), 2, "nowhere.yaml: cannot read the config")
 
 
-def test_a_dry_run_ends_with_what_was_found():
-    """On a terminal the config comes before it, so that nothing has to be scrolled back to."""
-    ended = subprocess.run(
-        [*COMMAND, "train", "--dry-run"], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=True
-    )
-    lines = ended.stdout.splitlines()
-    assert re.match(r"data: 3,182 training, 330 validation, 396 test texts, 11 classes, ", lines[-5])
-    assert lines[-2].startswith("steps: ")
-    assert lines.index("name: example") < len(lines) - 5
-
-
-def test_a_dry_run_prints_the_config_and_writes_nothing(cli, tiny, tmp_path):
-    """What it prints is a config that means the same; sizes and steps are told beside it."""
-    outcome = cli("train", tiny, "--set", "train.epochs=3", "--dry-run")
-    assert outcome.code == 0
+def test_a_dry_run_prints_the_config_and_writes_nothing(tiny, tmp_path):
+    """A config that means the same; sizes and steps come last, so that on a terminal nothing has to be scrolled to."""
+    command = [*COMMAND, "train", tiny, "--set", "train.epochs=3", "--dry-run"]
+    ended = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=True)
     assert not list(tmp_path.iterdir())
-    assert "parameters" in outcome.err
-    assert "steps: 18 in all; 3 epochs of training on labels\n" in outcome.err
-    Path("again.yaml").write_text(outcome.out, encoding="utf-8")
+    config, found = re.fullmatch(r"reading .*?\n(name: tiny\n.*\n)(data: .*)", ended.stdout, re.DOTALL).groups()
+    assert "parameters" in found
+    assert found.splitlines()[3] == "steps: 18 in all; 3 epochs of training on labels"
+    Path("again.yaml").write_text(config, encoding="utf-8")
     assert load_config(Path("again.yaml")) == load_config(tiny, ["train.epochs=3"])
-    assert yaml.safe_load(outcome.out)["train"]["epochs"] == 3
+    assert yaml.safe_load(config)["train"]["epochs"] == 3
 
 
-@pytest.mark.parametrize(
-    "values", [["train.learning_rate=1e30"], ["train.learning_rate=1e38", "train.validate_every=1"]]
-)
+@pytest.mark.parametrize("values", ["train.learning_rate=1e30", "train.learning_rate=1e38 train.validate_every=1"])
 def test_a_diverging_training_names_the_step(cli, tiny, values):
     """Numbers that are not finite end the training with code 4, step and remedy, wherever they show first."""
-    outcome = cli("train", tiny, *setting(*values))
+    outcome = cli("train", tiny, *setting(*values.split()))
     assert_failed(outcome, 4, "diverged at step ", "lower train.learning_rate, and train in another --run-dir")
 
 
 def test_a_terminated_training_leaves_a_checkpoint_and_resumes(cli, tiny):
     """SIGTERM ends with code 143 after a checkpoint, and --resume brings the run to its end."""
-    values = setting("train.epochs=30", "train.patience=null", "train.validate_every=60", "train.log_every=20")
+    values = setting("train.epochs=15", "train.patience=null", "train.validate_every=60", "train.log_every=10")
     arguments = ["train", str(tiny), "--run-dir", "runs/stopped", *values]
     code = "from encoder_cls.cli import display, main; display.SECONDS_BETWEEN_LINES = -1; main()"
     command = [sys.executable, "-c", code, *arguments]
     with subprocess.Popen(command, stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
         for line in process.stderr:
-            if "step     20 of 180" in line:
+            if "step     10 of 90" in line:
                 break
-        time.sleep(0.01)  # into the midst of a step, before the first validation and its checkpoint
-        process.send_signal(signal.SIGTERM)
+        process.send_signal(signal.SIGTERM)  # before the first validation and its checkpoint
         out, err = process.communicate(timeout=TIME_LIMIT)
-    assert process.returncode == 143
-    assert out == ""
-    assert "--resume" in err
-    assert "Traceback" not in err
-    run = RunDir(Path("runs/stopped"))
-    step = int(re.search(r"stopped at step (\d+)", err)[1])
+    assert (process.returncode, out, "Traceback" in err) == (143, "", False)
+    run, step = RunDir(Path("runs/stopped")), int(re.search(r"stopped at step (\d+).*--resume", err)[1])
+    assert 10 <= step < 90
     assert (run.checkpoints / f"step-{step}").is_dir()
-    assert 20 <= step < 180
     assert "runs/stopped/model holds the best model so far" in err
     assert "model: runs/stopped (the newest run, which is not finished;" in cli("predict", "snow and rain").err
     scored = cli("eval", "runs/stopped")
     assert "runs/stopped is not finished: this is its best model so far\n" in scored.err
     assert scored.out.startswith("test: 15 examples\n")
     resumed = cli(*arguments, "--resume")
-    assert resumed.code == 0
-    assert f"going on after step {step}\n" in resumed.err
-    assert run.is_finished()
-
-
-class SignallingStream(io.RawIOBase):
-    """A stream that sends a signal to this process while it writes that the training begins; keeps what it writes."""
-
-    def __init__(self, number: int) -> None:
-        super().__init__()
-        self.number, self.content = number, b""
-
-    def writable(self):
-        return True
-
-    def write(self, content):
-        begins = b"training in" in bytes(content) and b"training in" not in self.content
-        self.content += bytes(content)
-        if begins:
-            signal.raise_signal(self.number)
-        return len(content)
-
-
-@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
-def test_each_signal_has_its_exit_code(cli, tiny, monkeypatch, number, code):
-    """Before the first step and in the middle of a line, too; the handlers of before are put back."""
-    before, stream = signal.getsignal(number), SignallingStream(number)
-    with io.TextIOWrapper(io.BufferedWriter(stream), line_buffering=True) as stderr:
-        monkeypatch.setattr(sys, "stderr", stderr)
-        outcome = cli("train", tiny)
-    assert (outcome.code, outcome.out) == (code, "")
-    last = stream.content.decode().splitlines()[-1]
-    assert last.startswith("stopped at step 0; a checkpoint is written, --resume")
-    assert signal.getsignal(number) is before
-    assert Path("runs/tiny/checkpoints/step-0").is_dir()
+    assert (resumed.code, f"going on after step {step}\n" in resumed.err, run.is_finished()) == (0, True, True)
 
 
 # ---------------------------------------------------------------- failures
@@ -361,6 +236,8 @@ DATA_FILES = {
     "ragged.csv": "text,label\nrain,a\nsnow,b,c\n",
     "one_class.csv": "text,label\nrain,a\nsnow,a\n",
     "no_label.csv": "text,kind\nrain,a\n",
+    "texts/a/1.txt": "rain",
+    "texts/b/1.txt": "soup",
     "half_surrogate.jsonl": '{"text": "rain", "label": "a"}\n{"text": "snow", "label": "\\ud800"}\n' * 2,
 }
 
@@ -370,12 +247,9 @@ DATA_FILES = {
     [
         (["--config", "missing.yaml"], 2, ["missing.yaml", "No such file"]),
         (["--run-dir", "typo", "--resume"], 2, ["typo: no run to go on with"]),
+        (["--set", "data.train=texts", "--run-dir", "texts/run"], 2, ["texts/run: the files of the run would be read"]),
         (["--set", "train.class_weights={x: 2}"], 2, ["'x'", "there are"]),
         (["--set", "train.epochz=3"], 2, ["train.epochz", "did you mean epochs?"]),
-        (["--set", "train.epochs=many"], 2, ["train.epochs", "'many'"]),
-        (["--set", "train.epochs"], 2, ["section.key=value"]),
-        (["--set", "model.num_heads=3"], 2, ["num_heads 3"]),
-        (["--device", "tpu"], 2, ["--device tpu"]),
         (["--device", "cuda:99"], 2, ["--device cuda:99"]),
         (["--set", "data.train=missing.csv"], 3, ["missing.csv", "no such file"]),
         (["--set", "data.train=ragged.csv"], 3, ["ragged.csv:3"]),
@@ -385,8 +259,9 @@ DATA_FILES = {
     ],
 )
 def test_train_refuses_in_one_or_two_lines_and_writes_nothing(cli, arguments, code, named):
-    """What the user can mend is named, with the code for config or for data, before anything is on disk."""
+    """What the user can correct is named, with the code for config or for data, before anything is on disk."""
     for name, content in DATA_FILES.items():
+        Path(name).parent.mkdir(parents=True, exist_ok=True)
         Path(name).write_text(content, encoding="utf-8")
     assert_failed(cli("train", *arguments), code, *named)
     assert not Path("runs").exists()
@@ -397,30 +272,22 @@ def test_train_refuses_in_one_or_two_lines_and_writes_nothing(cli, arguments, co
     [
         (["predict", "rain"], 2, ["no run with a model", "--model"]),
         (["predict", "rain", "--model", "nowhere"], 2, ["nowhere: no such folder"]),
-        (["predict", "rain", "--model", "."], 2, ["no model"]),
-        (["predict", "rain", "--format", "xml"], 2, ["--format xml"]),
-        (["predict", "rain", "--text-column", "body"], 2, ["--text-column"]),
         (["predict", "--input", "-", "--text-column", "body"], 2, ["--text-column"]),
-        (["predict", "--model", "RUN", "--input", "mine.csv", "--output", "./mine.csv"], 2, ["is a file that is"]),
         (["predict", "--model", "RUN", "--input", "mine.csv", "--attention", "mine.csv"], 2, ["is a file that is"]),
         (["eval", "RUN", "--data", "mine.csv", "--output", "mine.csv"], 2, ["is a file that is read"]),
         (["predict", "rain", "--input", "texts.txt"], 2, ["not both"]),
         (["predict", "rain", "--model", "RUN", "--device", "tpu"], 2, ["--device tpu"]),
         (["predict", "--model", "RUN", "--input", "missing.txt"], 3, ["missing.txt"]),
-        (["eval", "nowhere"], 2, ["nowhere"]),
         (["eval", "RUN", "--data", "missing.csv"], 3, ["missing.csv"]),
-        (["eval", "RUN", "--device", "tpu"], 2, ["--device", "eval --help"]),
         (["eval", "RUN", "--data", ""], 2, ["--data: names no file"]),
         (["eval", "RUN", "--output", "RUN/model/new.json"], 2, ["new.json: is a part of"]),
         (["predict", "x", "--model", "RUN", "--output", "RUN/model/x.csv"], 2, ["x.csv: is a part of"]),
-        (["predict", "x", "--model", "RUN", "--output", "a.html", "--attention", "./a.html"], 2, ["two files"]),
         (["predict", "--input", ""], 2, ["--input: names no file"]),
-        (["predict", "--top-k", "0", "x"], 2, ["--top-k"]),
         (["prdeict", "x"], 2, ["prdeict"]),
     ],
 )
 def test_eval_and_predict_refuse_in_one_or_two_lines(cli, trained_run, arguments, code, named):
-    """What the user can mend is named, with the code of its kind; what was there is still there."""
+    """What the user can correct is named, with the code of its kind; existing files stay."""
     Path("mine.csv").write_text("text,label\nrain,weather\n", "utf-8")
     Path("a link.csv").symlink_to("nowhere.csv")
     arguments = [argument.replace("RUN", str(trained_run.path)) for argument in arguments]
@@ -430,42 +297,10 @@ def test_eval_and_predict_refuse_in_one_or_two_lines(cli, trained_run, arguments
     assert Path("mine.csv").read_text("utf-8") == "text,label\nrain,weather\n"
 
 
-def test_a_folder_that_cannot_be_read_is_bad_data(cli, trained_run, monkeypatch):
-    """Also where it is only looked into for the file that is to be written."""
-    Path("answers.jsonl").write_text("{}")
-
-    def refuse(_):
-        raise PermissionError(13, "Permission denied")
-
-    monkeypatch.setattr(Path, "iterdir", refuse)
-    outcome = cli("predict", "--model", trained_run.path, "--input", ".", "--output", "answers.jsonl")
-    assert_failed(outcome, 3, ".: cannot be read: Permission denied")
-
-
-@pytest.mark.parametrize("command", [["eval", "runs/tiny"], ["predict", "rain"]])
-def test_a_damaged_model_is_a_failure_at_run_time(cli, run_copy, command):
-    """One flipped bit in the weights ends in code 1 and the folder's name."""
-    weights = run_copy.model / "model.safetensors"
-    content = bytearray(weights.read_bytes())
-    content[-1] ^= 1
-    weights.write_bytes(content)
-    assert_failed(cli(*command), 1, "runs/tiny/model", "damaged")
-
-
 def test_predict_without_texts_asks_for_some_on_a_terminal(cli, monkeypatch):
     """Without texts it reads a pipe, but does not wait in silence for a person to type."""
     monkeypatch.setattr(sys.stdin, "isatty", lambda: True, raising=False)
     assert_failed(cli("predict"), 2, "give texts", "--input")
-
-
-def test_the_file_of_standard_input_is_not_written_over(cli, trained_run, monkeypatch):
-    """Not replaced by the answers, and not appended to while it is read."""
-    Path("texts.txt").write_text("rain\n")
-    with Path("texts.txt").open() as stdin:
-        monkeypatch.setattr("sys.stdin", stdin)
-        outcome = cli("predict", "--model", trained_run.path, "--output", "texts.txt")
-    assert_failed(outcome, 2, "texts.txt: is a file that is read")
-    assert Path("texts.txt").read_text() == "rain\n"
 
 
 def test_a_closed_standard_input_is_no_input(cli, trained_run, monkeypatch):
@@ -483,7 +318,7 @@ def test_a_closed_standard_input_is_no_input(cli, trained_run, monkeypatch):
     ],
 )
 @pytest.mark.parametrize("command", ["predict", "eval"])
-def test_results_that_go_nowhere_are_told_of(cli, run_copy, monkeypatch, command, stream, code, expected):
+def test_results_that_go_nowhere_are_reported(cli, run_copy, monkeypatch, command, stream, code, expected):
     """A full disk is an error; where the stream was closed, the exit code says that all went well."""
     with Path(stream).open("w") as stdout:
         monkeypatch.setattr("sys.stdout", stdout)
@@ -499,9 +334,7 @@ def test_texts_are_utf_8_where_the_environment_knows_only_ascii(cli, trained_run
 
 
 def test_a_refusal_of_the_system_is_no_surprise(cli, trained_run):
-    """Such as of a name that is too long: the name and the reason, as of any error that can be mended."""
-    outcome = cli("predict", "rain", "--model", trained_run.path, "--input", "x" * 300)
-    assert outcome.code == 2
+    """Such as of a name that is too long: the name and the reason, as of any error that a user can correct."""
     outcome = cli("predict", "--model", trained_run.path, "--input", "x" * 300)
     assert_failed(outcome, 1, "x" * 300 + ": File name too long")
 
@@ -539,76 +372,51 @@ class PanicException(BaseException):
     """As PyO3 raises it for a panic in Rust."""
 
 
-def switch_to_slower_products() -> None:
-    warnings.warn("mkldnn_matmul failed, switching to baddbmm:could not create a primitive", stacklevel=2)
-
-
-def interrupt() -> None:
-    try:
-        raise KeyboardInterrupt  # noqa: TRY301 - as it would come
-    except KeyboardInterrupt as error:
-        raise RuntimeError("Error calling __set_name__") from error
-
-
-def raising(error: BaseException):
-    def fail() -> None:
-        raise error
-
-    return fail
+def interrupted() -> Exception:
+    error = RuntimeError("Error calling __set_name__")
+    error.__cause__ = KeyboardInterrupt()
+    return error
 
 
 @pytest.mark.parametrize(
-    ("fail", "code", "message"),
+    ("error", "code", "message"),
     [
-        (raising(MemoryError()), 1, r"error: out of memory: .*train\.batch_tokens.*\n"),
-        (raising(RuntimeError("[a.cpp:1] can't allocate memory: x")), 1, r"error: out of memory: .*batch_tokens.*\n"),
-        (
-            raising(torch.OutOfMemoryError("CUDA out of memory. x.\nGPU 0 has")),
-            1,
-            r"error: out of memory: CUDA out.*\n",
-        ),
+        (MemoryError(), 1, r"error: out of memory: .*train\.batch_tokens.*\n"),
+        (RuntimeError("[a.cpp:1] can't allocate memory: x"), 1, r"error: out of memory: .*batch_tokens.*\n"),
+        (torch.OutOfMemoryError("CUDA out of memory. x.\nGPU 0 has"), 1, r"error: out of memory: CUDA out.*\n"),
         # Torch only warns of it; but the last digits would depend on how much memory there was.
-        (switch_to_slower_products, 1, r"error: out of memory: mkldnn_matmul failed.*train\.batch_tokens.*\n"),
-        (raising(PanicException("out of bounds")), 1, r"error: unexpected PanicException: out of bounds .*--debug.*\n"),
-        (raising(ZeroDivisionError("by 0")), 1, r"error: unexpected ZeroDivisionError: by 0 .*--debug.*\n"),
-        (interrupt, 130, ""),
+        (
+            UserWarning("mkldnn_x failed, switching to y:could not create a primitive"),
+            1,
+            r"error: out of memory: .*\n",
+        ),
+        (PanicException("out of bounds"), 1, r"error: unexpected PanicException: out of bounds .*--debug.*\n"),
+        (interrupted(), 130, ""),
     ],
-    ids=["memory", "allocator", "cuda", "mkldnn", "panic", "fault", "interrupt"],
+    ids=["memory", "allocator", "cuda", "mkldnn", "panic", "interrupt"],
 )
-def test_any_error_is_one_line(cli, trained_run, monkeypatch, fail, code, message):
+def test_any_error_is_one_line(cli, trained_run, monkeypatch, error, code, message):
     """With its exit code; Ctrl-C is no error, even if a library has made another one of it."""
-    monkeypatch.setattr("encoder_cls.inference.classifier.Classifier.predict_tokenized", lambda *_, **__: fail())
+
+    def fail(*_, **__):
+        if isinstance(error, Warning):
+            return warnings.warn(error, stacklevel=2)
+        raise error
+
+    monkeypatch.setattr("encoder_cls.inference.classifier.Classifier.predict_tokenized", fail)
     outcome = cli("predict", "--model", trained_run.path, "rain")
     assert outcome.code == code
     assert re.fullmatch(message, outcome.err)
 
 
-HUGE_PAGES = Path("/sys/kernel/mm/transparent_hugepage/enabled")
-
-
-@pytest.mark.skipif(
-    not HUGE_PAGES.exists() or "[never]" in HUGE_PAGES.read_text(), reason="this system has no huge pages to give"
-)
-def test_large_tensors_are_in_huge_pages():
-    """Else the system spends up to a fifth of the time of long texts on clearing small pages."""
-    code = """
-from encoder_cls.cli import main
-try:
-    main()
-except SystemExit:
-    import torch
-    held = torch.ones(1 << 24)
-    print(next(line for line in open("/proc/self/smaps_rollup") if line.startswith("AnonHugePages")))
-"""
-    outcome = subprocess.run([sys.executable, "-c", code, "--help"], capture_output=True, text=True, check=True)
-    assert int(outcome.stdout.split()[-2]) >= 1 << 15, "KiB, of a tensor of 64 MiB"
-
-
-@pytest.mark.parametrize(("given", "kept"), [(None, "6000"), ("9", "9")])
-def test_threads_wait_in_a_short_loop_unless_told_otherwise(monkeypatch, given, kept):
-    """OpenMP reads this as torch is loaded; with its own default two trainings at once take each other's time."""
-    at_exit = "import atexit, os; atexit.register(lambda: print(os.environ['GOMP_SPINCOUNT']))"
-    monkeypatch.delenv("GOMP_SPINCOUNT", raising=False)
-    if given:
-        monkeypatch.setenv("GOMP_SPINCOUNT", given)
-    assert run_process("--help", before=at_exit, check=True).stdout.split()[-1] == kept
+@pytest.mark.parametrize("given", [None, "9"])
+def test_libraries_share_cores_and_have_large_pages_unless_set_otherwise(monkeypatch, given):
+    """Two trainings at once take each other's time with OpenMP's default, long texts a fifth more with small pages."""
+    at_exit = "import atexit, os; atexit.register(lambda: print(*map(os.environ.get, NAMES)))"
+    kept = {"GOMP_SPINCOUNT": "6000", "THP_MEM_ALLOC_ENABLE": "1"}
+    for name in kept:
+        monkeypatch.delenv(name, raising=False)
+        if given:
+            monkeypatch.setenv(name, given)
+    ended = run_process("--help", before=f"NAMES = {[*kept]}; {at_exit}", check=True)
+    assert ended.stdout.split()[-2:] == ([given] * 2 if given else [*kept.values()])

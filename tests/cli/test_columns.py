@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import datetime
+import hashlib
 import io
 import json
 import os
@@ -12,6 +13,7 @@ import sys
 import tracemalloc
 from pathlib import Path
 from threading import Thread
+from types import SimpleNamespace
 
 import pyarrow
 import pyarrow.parquet
@@ -21,24 +23,27 @@ from hypothesis import strategies as st
 from support.programs import assert_failed
 
 from encoder_cls.answers.classify import Answer
-from encoder_cls.answers.formats import TableWriter
-from encoder_cls.answers.inputs import Input, Source
+from encoder_cls.answers.formats import Table, TableWriter
+from encoder_cls.answers.inputs import Input
 from encoder_cls.answers.request import Request
-from encoder_cls.answers.tables import Table
-from encoder_cls.data.readers import read_rows_and_columns
+from encoder_cls.data.sources import read_rows_and_columns
 from encoder_cls.errors import DataError
 from encoder_cls.inference.classifier import Prediction
+from encoder_cls.inference.folder import load_classifier, save_classifier
+from encoder_cls.inference.task import SINGLE_LABEL
 from encoder_cls.system.display import cell, plain, record_text
+from encoder_cls.system.files import to_json
 
 ROWS = [["7", "rain and snow", "a,b"], ["8", 'soup\r\nwith "salt"\n', ""], ["", "the team", "é"]]
 LABELS = ["weather", "küche", "sport"]
-TALLY = re.compile(r"of \d+ texts?: [1-9].*")
+COUNTS = re.compile(r"of \d+ texts?: [1-9].*")
 
 
-def write_csv(path: str, rows: list[list[str]], *, mark: bool = False) -> None:
+def write_csv(path: str, rows: list[list[str]]) -> None:
     text = io.StringIO()
     csv.writer(text).writerows(rows)
-    Path(path).write_bytes(b"\xef\xbb\xbf" * mark + text.getvalue().encode())
+    Path(path).parent.mkdir(exist_ok=True)
+    Path(path).write_bytes(text.getvalue().encode())
 
 
 def read_csv(content: bytes) -> list[list[str]]:
@@ -48,7 +53,7 @@ def read_csv(content: bytes) -> list[list[str]]:
 def predict(cli, run, source: str, *more: object) -> bytes:
     """What `predict` prints, and the same as what it writes into a file."""
     printed = cli("predict", "--model", run.path, "--input", source, *more)
-    assert (printed.code, *[line for line in printed.err.splitlines() if not TALLY.fullmatch(line)]) == (0,)
+    assert (printed.code, *[line for line in printed.err.splitlines() if not COUNTS.fullmatch(line)]) == (0,)
     assert cli("predict", "--model", run.path, "--input", source, *more, "--output", "written.out").code == 0
     assert printed.out.encode() == Path("written.out").read_bytes()
     return Path("written.out").read_bytes()
@@ -78,15 +83,6 @@ def test_without_the_columns_there_is_the_id_alone(cli, trained_run):
     assert predict(cli, trained_run, "in.csv", "--format", "tsv").decode().split("\n")[0].split("\t") == header
 
 
-@pytest.mark.parametrize("mark", [True, False])
-def test_the_mark_by_which_spreadsheets_know_utf8_is_kept(cli, trained_run, mark):
-    """What Excel has saved so, it reads so; other programs do not expect it."""
-    write_csv("in.csv", [["text"], ["rain"]], mark=mark)
-    content = predict(cli, trained_run, "in.csv", "--format", "csv")
-    assert content.removeprefix(b"\xef\xbb\xbf").startswith(b"text,label,probability\n")
-    assert content.startswith(b"\xef\xbb\xbf") == mark
-
-
 def test_columns_of_equal_names_are_all_kept(cli, trained_run):
     """A spreadsheet may have columns without a name, and data may have a column called like an answer's."""
     write_csv("in.csv", [["text", "", "", "label", "label", ".1"], ["rain", "a", "b", "c", "d", "e"]])
@@ -96,16 +92,13 @@ def test_columns_of_equal_names_are_all_kept(cli, trained_run):
 
 
 def test_files_with_other_columns_have_empty_fields_in_one_table(cli, trained_run):
+    """A table without rows has columns, too."""
     write_csv("a1.csv", [["text", "x"], ["rain", "1"]])
     write_csv("a2.csv", [["y", "text"]])
     write_csv("a3.csv", [["z", "text"], ["3", "soup"]])
     table = read_csv(predict(cli, trained_run, "a*.csv", "--format", "csv"))
     assert [row[:4] for row in table] == [["text", "x", "y", "z"], ["rain", "1", "", ""], ["soup", "", "", "3"]]
-
-
-def test_a_table_without_rows_has_its_columns(cli, trained_run):
-    write_csv("in.csv", [["text", "x"]])
-    assert predict(cli, trained_run, "in.csv", "--format", "csv") == b"text,x,label,probability\n"
+    assert predict(cli, trained_run, "a2.csv", "--format", "csv") == b"y,text,label,probability\n"
 
 
 values = st.text(st.characters(exclude_categories=["Cs"]) | st.sampled_from('",\r\n\t \ufeff\0='), max_size=12)
@@ -113,7 +106,8 @@ values = st.text(st.characters(exclude_categories=["Cs"]) | st.sampled_from('",\
 
 def csv_of(rows: list[list[str]], **options) -> bytes:
     """A table of the columns `text` and `x`, each row with the label `end`."""
-    writer = TableWriter(Table(["text", "x"], Request(), keep_columns=True, num_classes=1), separator=",", **options)
+    model = SimpleNamespace(label_names=["end"], task=SINGLE_LABEL, familiarity=None, gate=None)
+    writer = TableWriter(Table(["text", "x"], Request(), model, keep_columns=True), separator=",", **options)
     prediction = Prediction(label="end", probability=1.0, probabilities={"end": 1.0}, truncated=False, unknown_words=0)
     answers = [Answer(Input(text, None, {"text": text, "x": x}), prediction, "end") for text, x in rows]
     lines = [writer.header, *(writer.line(answer) for answer in answers)]
@@ -156,12 +150,6 @@ def test_tabs_and_line_breaks_are_escaped_where_tsv_cannot_hold_them(cli, traine
     assert lines[1].startswith("rain\\nsnow\ta\\tb\tweather\t")
 
 
-def test_a_text_file_has_one_column(cli, trained_run):
-    Path("in.txt").write_text("rain\nsoup\n")
-    table = read_csv(predict(cli, trained_run, "in.txt", "--format", "csv", "--keep-columns"))
-    assert [row[:2] for row in table] == [["text", "label"], ["rain", "weather"], ["soup", "küche"]]
-
-
 def test_what_can_be_read_but_once_has_the_columns_of_its_first_rows(cli, trained_run):
     for second, code in (('{"text": "soup", "x": 2}', 0), ('{"text": "soup", "y": 2}', 3)):
         Path("pipe.jsonl").unlink(missing_ok=True)
@@ -193,14 +181,8 @@ def test_what_has_no_columns_keeps_none(cli, trained_run, arguments, named):
 def test_values_without_types():
     """What a table without types, and JSON, have for values of other formats."""
     time = datetime.datetime(2024, 1, 2)
-    assert [cell(value) for value in (None, True, 1, 1.5, [1, "é"], time)] == [
-        "",
-        "true",
-        "1",
-        "1.5",
-        '[1, "é"]',
-        str(time),
-    ]
+    values = {None: "", True: "true", 7: "7", 1.5: "1.5", time: str(time)}
+    assert [*map(cell, (*values, [1, "é"]))] == [*values.values(), '[1, "é"]']
     assert plain({"a": [float("nan"), time, (1,)]}) == {"a": [None, str(time), [1]]}
     assert json.loads(record_text({"x": float("inf"), "b": b"1"})) == {"x": None, "b": "b'1'"}
     deep: list = []
@@ -216,19 +198,16 @@ def test_values_without_types():
 
 def table_of(cli, run, *arguments: object) -> pyarrow.Table:
     outcome = cli("predict", "--model", run.path, *arguments, "--output", "out.parquet")
-    assert (outcome.code, outcome.out, TALLY.sub("", outcome.err).strip()) == (0, "", "")
+    assert (outcome.code, outcome.out, COUNTS.sub("", outcome.err).strip()) == (0, "", "")
     return pyarrow.parquet.read_table("out.parquet")
 
 
 def test_parquet_has_types(cli, trained_run):
     """Labels are texts, withheld ones null, probabilities numbers, words a list."""
     table = table_of(cli, trained_run, "rain and snow", "zzz", "--top-k", 2, "--threshold", 0.9, "--explain")
-    assert table.schema.names == [
-        *("label", "probability", "label_2", "probability_2", "truncated", "unknown_words", "unfamiliar", "reason"),
-        "explanation",
-    ]
-    assert [str(table.schema.field(name).type) for name in ("label", "probability", "truncated", "unknown_words")] == [
-        *("string", "double", "bool", "int64")
+    assert [f"{field.name} {field.type}" for field in table.schema][:-1] == [
+        *("label string", "probability double", "label_2 string", "probability_2 double"),
+        *("truncated bool", "unknown_words int64", "unfamiliar bool", "reason string"),
     ]
     rain, zzz = table.to_pylist()
     assert (zzz["label"], zzz["unknown_words"]) == (None, 1)
@@ -267,11 +246,7 @@ def test_parquet_of_json_lines_has_the_types_of_all_rows(cli, trained_run):
     assert [types[name] for name in ("i", "f", "b")] == ["int64", "double", "bool"]
     assert {types[name] for name in ("mixed", "list", "large", "none", "id", "s")} == {"string"}
     assert table["mixed"].to_pylist() == ["1", "x"]
-    assert (table["list"][0].as_py(), table["large"][0].as_py(), table["s"][0].as_py()) == (
-        "[1]",
-        str(1 << 70),
-        "\\ud800",
-    )
+    assert [table[name][0].as_py() for name in ("list", "large", "s")] == ["[1]", str(1 << 70), "\\ud800"]
 
 
 def test_parquet_without_the_columns_has_the_id(cli, trained_run):
@@ -288,10 +263,51 @@ def test_where_pyarrow_is_missing_it_is_named(cli, trained_run, monkeypatch, arg
     Path("in.parquet").touch()
     for name in ("pyarrow", "pyarrow.parquet"):
         monkeypatch.setitem(sys.modules, name, None)
-    outcome = cli("predict", "--model", trained_run.path, *arguments)
-    assert outcome.code == 2
-    assert outcome.err.endswith("pip install pyarrow\n")
-    assert len(outcome.err.splitlines()) == 1
+    assert_failed(cli("predict", "--model", trained_run.path, *arguments), 2, "pip install pyarrow\n")
+
+
+# ---------------------------------------------------------------- the part that answers
+
+
+@pytest.fixture
+def cascade(trained_run) -> None:
+    """A model folder `cascade`, whose linear part is sure of the text `soup` only."""
+    classifier = load_classifier(trained_run.path)
+    logits = classifier.linear.logits(classifier.tokenize(["soup", "zzz"]))
+    classifier.gate = float(classifier.task.probabilities(logits).max(axis=1).mean())
+    save_classifier(classifier, Path("cascade"))
+
+
+@pytest.mark.usefixtures("cascade")
+@pytest.mark.parametrize("name", ["out.csv", "out.tsv", "out.parquet"])
+@pytest.mark.parametrize("kept", [True, False])
+def test_with_a_cascade_a_table_has_the_part_that_answered(cli, trained_run, name, kept):
+    write_csv("in.csv", [["text"], ["soup"], ["zzz"]])
+    options = ("--input", "in.csv", "--keep-columns" if kept else "--no-keep-columns", "--output", name)
+    for model, expected in (("cascade", ["linear", "both"]), (trained_run.path, None)):
+        assert cli("predict", "--model", model, *options).code == 0
+        if name == "out.parquet":
+            columns = pyarrow.parquet.read_table(name).to_pydict()
+        else:
+            header, *rows = csv.reader(
+                Path(name).read_text("utf-8").splitlines(), delimiter="\t" if ".tsv" in name else ","
+            )
+            columns = dict(zip(header, map(list, zip(*rows, strict=True)), strict=True))
+        assert columns.get("answered_by") == expected
+
+
+@pytest.mark.usefixtures("cascade")
+@pytest.mark.parametrize(("ending", "again"), [("csv", 1), ("jsonl", 0)])
+def test_tables_of_a_folder_that_lack_that_part_are_answered_again(cli, ending, again):
+    """Those of an earlier version; lines of JSON had it."""
+    write_csv("in/a.csv", [["text"], ["soup"]])
+    command = ("predict", "--model", "cascade", "--input", "in", "--output", "out/", "--format", ending)
+    assert cli(*command).code == 0
+    record = json.loads(Path("out/_parts/a.json").read_text())
+    record["options"].pop("answered_by", None)
+    record["options_sha256"] = hashlib.sha256(to_json(record["options"])).hexdigest()
+    Path("out/_parts/a.json").write_bytes(to_json(record))
+    assert f"{again} of 1 file written" in cli(*command).err
 
 
 # ---------------------------------------------------------------- memory
@@ -314,10 +330,3 @@ def test_memory_does_not_grow_with_the_input(cli, trained_run, monkeypatch, endi
         tracemalloc.stop()
         assert outcome.code == 0
     assert peaks[2] - peaks[1] < 200_000, peaks  # of 1.9 MB more of notes
-
-
-def test_inputs_have_their_columns_only_where_they_are_wanted():
-    Path("in.csv").write_text("text,x\nrain,1\n")
-    for keep_columns, record in ((False, None), (True, {"text": "rain", "x": "1"})):
-        ((item,),) = Source("in.csv", keep_columns=keep_columns).read()
-        assert (item.text, item.id, item.record) == ("rain", None, record)

@@ -1,4 +1,4 @@
-"""`encoder-cls compare`: what the files of runs say, side by side."""
+"""`encoder-cls compare`: the files of runs side by side."""
 
 from __future__ import annotations
 
@@ -44,8 +44,8 @@ def test_runs_are_compared_in_a_table(cli, run_copy, other):
     ]  # fmt: skip
 
 
-def test_a_folder_stands_for_the_runs_inside(cli, run_copy, other):
-    """In the order of their names; what is no run there is passed over."""
+def test_a_folder_means_the_runs_inside(cli, run_copy, other):
+    """In the order of their names, without what is no run there."""
     Path("runs/notes").mkdir()
     assert cli("compare", "runs").out == cli("compare", "runs/other", "runs/tiny").out
     assert "runs/notes: no run" in cli("compare", "runs/notes").err
@@ -56,9 +56,7 @@ def test_programs_get_json(cli, run_copy, other):
     report = json.loads((run_copy.path / REPORT).read_text("utf-8"))
     one, two = found["runs"]
     assert found["differing_settings"] == ["model.d_model"]
-    assert {key: one[key] for key in ("accuracy", "macro_f1", "ece", "num_examples", "split")} == {
-        key: report[key] for key in ("accuracy", "macro_f1", "ece", "num_examples", "split")
-    }
+    assert all(one[key] == report[key] for key in ("accuracy", "macro_f1", "ece", "num_examples", "split"))
     assert one["data_sha256"] == two["data_sha256"] is not None
     assert (two["run"], two["accuracy_interval"], two["settings"]["model.d_model"]) == ("runs/other", [0.25, 0.75], 32)
     assert one["model_bytes"] == sum(file.stat().st_size for file in run_copy.model.iterdir())
@@ -68,31 +66,27 @@ def test_programs_get_json(cli, run_copy, other):
 @pytest.mark.parametrize("changed", ["text", "label", "number"])
 def test_other_texts_are_warned_of(cli, run_copy, other, changed):
     """Whether their number or a text differs: such scores do not compare. Labels may have been corrected."""
-    path = other.eval / "predictions.jsonl"
+    report, path = other.path / REPORT, other.eval / "predictions.jsonl"
     records = [json.loads(line) for line in path.read_text("utf-8").splitlines()]
     if changed == "number":
-        (other.path / REPORT).write_text(
-            json.dumps({**json.loads((other.path / REPORT).read_text()), "num_examples": 9})
-        )
+        report.write_text(json.dumps({**json.loads(report.read_text()), "num_examples": 9}))
     else:
         records[3][changed] += "x"
         path.write_text("".join(json.dumps(record) + "\n" for record in records), "utf-8")
-    outcome = cli("compare", "runs/tiny", "runs/other")
-    assert outcome.code == 0
-    number = 9 if changed == "number" else 15
-    if changed == "label":
-        assert outcome.err == (
-            "warning: some labels of the scored texts differ, as after corrections; encoder-cls eval runs/other "
-            "--against runs/tiny scores both by the labels of the first\n"
-        )
-        return
-    assert outcome.err == (
-        "warning: the runs were scored on different texts, so their scores do not compare "
-        f"(runs/tiny: 15 of test; runs/other: {number} of test)\n"
+    expected = (
+        "the runs were scored on different texts, so their scores do not compare (runs/tiny: 15 of test; runs/other: "
+        f"{9 if changed == 'number' else 15} of test)"
     )
+    if changed == "label":
+        expected = (
+            "some labels of the scored texts differ, as after corrections; encoder-cls eval runs/other --against "
+            "runs/tiny scores both by the labels of the first"
+        )
+    outcome = cli("compare", "runs/tiny", "runs/other")
+    assert (outcome.code, outcome.err) == (0, f"warning: {expected}\n")
 
 
-def test_a_run_without_a_report_is_shown_and_said(cli, run_copy, other):
+def test_a_run_without_a_report_is_shown_with_a_warning(cli, run_copy, other):
     """The others compare nevertheless; what is no run at all is refused, and so is a report that is none."""
     shutil.rmtree(other.eval)
     outcome = cli("compare", "runs/tiny", "runs/other")

@@ -1,4 +1,4 @@
-"""What `encoder-cls eval` writes, where, and what it says of it."""
+"""`encoder-cls eval`: what it scores, prints, writes and refuses."""
 
 from __future__ import annotations
 
@@ -6,23 +6,146 @@ import json
 import shutil
 from pathlib import Path
 
+import numpy as np
 import pytest
+import yaml
 from support.programs import assert_failed
+from support.reports import REFERENCE
 
 from encoder_cls.errors import EncoderClsError
 from encoder_cls.evaluation import CHANGED_ANSWERS, DOUBTFUL_LABELS, REPORT_FILES
-from encoder_cls.tracking.run_dir import RunDir
 
+TOP_LEVEL = {"accuracy", "macro_f1", "ece", "num_examples", "per_class", "confusion_matrix", "linear_reference"}
+TOP_LEVEL |= {"accuracy_interval", "macro_f1_interval", "parts", "comparison", "mixture_shares"}
 pytestmark = pytest.mark.usefixtures("blank_plots")
 
 
-def test_what_is_written_is_said(cli, run_copy):
-    """The run's own report is announced, and a file that was asked for."""
-    outcome = cli("eval", run_copy.path, "--output", "report.json")
+def test_eval_prints_and_writes_json_as_contracted(cli, run_copy):
+    """The keys that programs read are at the top level, of valid JSON, the same on stdout and in the file."""
+    outcome = cli("eval", run_copy.path, "--json", "--output", "out/report.json")
     assert outcome.code == 0
     written = [name for name in REPORT_FILES if (run_copy.eval / name).exists()]
     assert f"wrote {run_copy.eval}: {', '.join(written)}\n" in outcome.err
-    assert "wrote report.json" in outcome.err
+    assert "wrote out/report.json" in outcome.err
+
+    def no_constant(name):
+        raise AssertionError(f"{name} is not JSON")
+
+    report = json.loads(outcome.out, parse_constant=no_constant)
+    assert report.keys() >= TOP_LEVEL
+    assert json.loads(Path("out/report.json").read_bytes()) == report
+    assert (report["split"], report["num_examples"]) == ("test", 15)
+    assert report["per_class"].keys() == {"küche", "sport", "weather"}
+    assert all(scores.keys() == {"precision", "recall", "f1", "support"} for scores in report["per_class"].values())
+    assert np.sum(report["confusion_matrix"]) == 15
+    assert report["linear_reference"].keys() == REFERENCE.keys()
+
+
+def contents(folder: Path) -> dict[str, bytes]:
+    return {path.name: path.read_bytes() for path in folder.iterdir()}
+
+
+def test_eval_repeats_the_final_report_of_the_training(cli, run_copy, monkeypatch):
+    """The same weights on the same texts: the same files."""
+    monkeypatch.undo()  # the picture as well
+    before = contents(run_copy.eval)
+    assert set(before) == set(REPORT_FILES) - {CHANGED_ANSWERS}
+    for name in before:
+        (run_copy.eval / name).unlink()
+    outcome = cli("eval", run_copy.path)
+    assert outcome.code == 0
+    assert outcome.out.startswith("test: 15 examples\n")
+    assert b"<title>tiny: report on test</title>" in before["report.html"]
+    assert contents(run_copy.eval) == before
+
+
+def change_data(run, **values) -> None:
+    config = yaml.safe_load(run.config_file.read_text(encoding="utf-8"))
+    config["data"] |= values
+    run.config_file.write_text(yaml.safe_dump(config, allow_unicode=True), encoding="utf-8")
+
+
+def test_eval_without_a_test_split_scores_validation(cli, run_copy):
+    change_data(run_copy, test=None)
+    found = cli("eval", run_copy.path).out
+    assert found.startswith("validation: 12 examples\n")
+    assert "these texts also chose the weights" in found
+
+
+@pytest.mark.parametrize("training_texts_gone", [False, True])
+def test_eval_of_another_file_leaves_the_runs_own_report(cli, run_copy, training_texts_gone):
+    """The `eval` folder is of the run's own data; without training texts there is only no TF-IDF baseline."""
+    Path("other.csv").write_text("text,label\nrain and snow,weather\nsoup,sport\n", encoding="utf-8")
+    if training_texts_gone:
+        change_data(run_copy, train="gone.csv")
+    before = contents(run_copy.eval)
+    outcome = cli("eval", run_copy.path, "--data", "other.csv", "--json")
+    report = json.loads(outcome.out)
+    assert (report["split"], report["num_examples"], report["accuracy"]) == ("other.csv", 2, 0.5)
+    assert (report["linear_reference"] is None) == training_texts_gone
+    assert ("no TF-IDF baseline" in outcome.err) == training_texts_gone
+    assert "wrote" not in outcome.err
+    assert contents(run_copy.eval) == before
+
+
+def copied_training_texts(run, more: str) -> None:
+    """Give the run a training file of its own, with some rows more."""
+    train = Path(yaml.safe_load(run.config_file.read_text(encoding="utf-8"))["data"]["train"])
+    Path("train.csv").write_text(train.read_text(encoding="utf-8") + more, encoding="utf-8")
+    change_data(run, train="train.csv")
+
+
+def test_eval_refuses_classes_that_have_changed_since(cli, run_copy):
+    """Their numbers are others than the classifier's: neither scores nor a baseline would mean anything."""
+    copied_training_texts(run_copy, "a flute,music\n")
+    assert_failed(cli("eval", run_copy.path), 3, "classes have changed")
+    Path("other.csv").write_text("text,label\nrain and snow,weather\nball and goal,sport\n", encoding="utf-8")
+    outcome = cli("eval", run_copy.path, "--data", "other.csv", "--json")
+    found = json.loads(outcome.out)
+    assert (found["accuracy"], found["linear_reference"]) == (1, None)
+    assert "classes have changed" in outcome.err
+
+
+def test_eval_refuses_to_hold_out_of_other_texts(cli, run_copy):
+    """Of a file that has grown, others would be held out than were in training; a test file is scored all the same."""
+    change_data(run_copy, validation=None)
+    copied_training_texts(run_copy, "more rain,weather\n")
+    assert cli("eval", run_copy.path).code == 0
+    change_data(run_copy, test=None)
+    assert_failed(cli("eval", run_copy.path), 3, "has changed since the run began")
+
+
+def test_a_folder_beside_a_config_is_no_run(cli, run_copy):
+    """Only `model` belongs to the run around it, by whatever path it is named."""
+    moved = run_copy.model.rename(run_copy.path / "mine")
+    assert cli("eval", moved).code == 2
+    moved.rename(run_copy.model)
+    assert cli("eval", run_copy.model).out.startswith("test: 15 examples\n")
+
+
+@pytest.mark.parametrize("others", ["data: {train: x.csv}\nlr: 1\n", ": ["])
+def test_the_config_of_another_program_beside_a_model_is_not_its_runs(cli, run_copy, others):
+    """Any program may have a config.yaml: neither eval nor predict takes it for the run's; eval needs data then."""
+    moved = run_copy.model.rename(Path("model").absolute())
+    Path("config.yaml").write_text(others)
+    assert_failed(cli("eval", moved), 2, "--data")
+    Path("other.csv").write_text("text,label\nrain and snow,weather\n", encoding="utf-8")
+    assert cli("eval", moved, "--data", "other.csv").out.startswith("other.csv: 1 example\n")
+    assert cli("predict", "--model", moved, "--input", "other.csv").code == 0
+
+
+def test_nothing_in_a_report_steers_a_terminal(cli, run_copy):
+    """Control characters of a text are escaped in JSON, and restored when it is read."""
+    text = "rain \x85\x9b31m \u202e and snow"
+    Path("other.csv").write_text(f"text,label\n{text},sport\n", encoding="utf-8")
+    outcome = cli("eval", run_copy.path, "--data", "other.csv", "--json")
+    assert outcome.out.replace("\n", "").isprintable()
+    assert json.loads(outcome.out)["worst_errors"][0]["text"] == text
+    change_data(run_copy, test="other.csv")
+    assert cli("eval", run_copy.path).code == 0
+    (line,) = (run_copy.eval / "predictions.jsonl").read_text("utf-8").splitlines()
+    assert line.isprintable()
+    assert json.loads(line)["text"] == text
 
 
 @pytest.mark.parametrize("of", ["run", "model"])
@@ -30,7 +153,7 @@ def test_a_report_of_any_data_has_all_its_files(cli, run_copy, of):
     """Page, JSON, predictions and picture, in a folder that need not be there; the run's own report stays."""
     data = Path(run_copy.load_config().data.test)
     shutil.copytree(run_copy.model, "alone")
-    before = {path.name: path.read_bytes() for path in run_copy.eval.iterdir()}
+    before = contents(run_copy.eval)
     outcome = cli("eval", run_copy.path if of == "run" else "alone", "--data", data, "--report", "new/report", "--json")
     assert outcome.code == 0, outcome.err
     assert "wrote new/report: " in outcome.err
@@ -39,14 +162,7 @@ def test_a_report_of_any_data_has_all_its_files(cli, run_copy, of):
     )
     assert json.loads(Path("new/report/report.json").read_text("utf-8")) == json.loads(outcome.out)
     assert len(Path("new/report/predictions.jsonl").read_text("utf-8").splitlines()) == 15
-    assert {path.name: path.read_bytes() for path in run_copy.eval.iterdir()} == before
-
-
-def test_with_a_folder_of_its_own_the_runs_report_stays(cli, run_copy):
-    (run_copy.eval / "report.html").write_text("mine")
-    assert cli("eval", run_copy.path, "--report", "elsewhere").code == 0
-    assert (run_copy.eval / "report.html").read_text() == "mine"
-    assert Path("elsewhere/report.html").is_file()
+    assert contents(run_copy.eval) == before
 
 
 @pytest.mark.parametrize(
@@ -88,13 +204,9 @@ def test_to_score_the_training_texts_is_warned_of(cli, run_copy):
     """By what is in the file, not by its name; a file of other texts is scored without a word."""
     data = run_copy.load_config().data
     shutil.copy(data.train, "copy.csv")
-    for source in (data.train, "copy.csv"):
-        assert (
-            f"72 of 72 texts of {source} are among the training texts"
-            in cli("eval", run_copy.path, "--data", source).err
-        )
+    seen = "72 of 72 texts of copy.csv are among the training texts"
+    assert seen in cli("eval", run_copy.path, "--data", "copy.csv").err
     assert "among the training texts" not in cli("eval", run_copy.path, "--data", data.test).err
-    assert RunDir(run_copy.path).is_finished()
 
 
 @pytest.mark.parametrize("of", ["run", "model"])
@@ -127,9 +239,7 @@ def test_another_classifier_answers_the_same_texts(cli, run_copy):
     (folder / "train.csv").write_text("text,label\n" + "".join(f"{text},{names[it]}\n" for text, it in rows), "utf-8")
     (folder / "c.yaml").write_text(f"data: {{train: {folder / 'train.csv'}}}\nmodel: {{encoder: false}}", "utf-8")
     assert cli("train", folder / "c.yaml").code == 0
-    outcome = cli("eval", run_copy.path, "--against", "runs/c", "--json")
-    assert outcome.code == 0, outcome.err
-    report = json.loads(outcome.out)
+    report = json.loads(cli("eval", run_copy.path, "--against", "runs/c", "--json").out)
     scored = [json.loads(line) for line in (run_copy.eval / "predictions.jsonl").read_text("utf-8").splitlines()]
     answered = cli("predict", "--model", "runs/c", "--format", "jsonl", *(it["text"] for it in scored)).out
     of_other = [json.loads(line)["label"] for line in answered.splitlines()]
@@ -139,13 +249,15 @@ def test_another_classifier_answers_the_same_texts(cli, run_copy):
     assert report["against"]["accuracy"] == pytest.approx(right)
     assert report["against"]["accuracy_difference"] == pytest.approx(right - report["accuracy"])
     assert "against" not in json.loads((run_copy.eval / "report.json").read_text("utf-8"))
+    (run_copy.eval / "report.html").write_text("mine")
     outcome = cli("eval", run_copy.path, "--against", "runs/c", "--report", "new")
+    assert (run_copy.eval / "report.html").read_text() == "mine"
     assert "runs/c is worse by" in outcome.out
     assert "Runs/c is worse by" in Path("new/report.html").read_text("utf-8")
     assert json.loads(Path("new/report.json").read_text("utf-8"))["against"] == report["against"]
 
 
-def test_a_comparison_that_says_nothing_is_refused_or_warned_of(cli, run_copy):
+def test_a_meaningless_comparison_is_refused_or_warned_of(cli, run_copy):
     """No class in common: code 2; the other was trained on these texts: a warning."""
     test = Path(run_copy.load_config().data.test)
     Path("c.yaml").write_text(f"data: {{train: {test}, validation: {test}}}\nmodel: {{encoder: false}}", "utf-8")
@@ -155,8 +267,5 @@ def test_a_comparison_that_says_nothing_is_refused_or_warned_of(cli, run_copy):
     Path("d.csv").write_text("text,label\n" + "".join(f"text {i},{'xy'[i % 2]}\n" for i in range(20)))
     Path("d.yaml").write_text("data: {train: d.csv}\nmodel: {encoder: false}", "utf-8")
     assert cli("train", "d.yaml").code == 0
-    assert_failed(
-        cli("eval", run_copy.path, "--against", "runs/d"),
-        2,
-        "--against runs/d: knows none of the classes that are scored",
-    )
+    refused = cli("eval", run_copy.path, "--against", "runs/d")
+    assert_failed(refused, 2, "--against runs/d: knows none of the classes that are scored")

@@ -6,40 +6,21 @@ import fcntl
 import hashlib
 import json
 import os
-import platform
 import re
-import signal
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 from support.programs import assert_failed
-from support.time_limit import TIME_LIMIT
 
 from encoder_cls.inference.classifier import Classifier
 from encoder_cls.system.processes import Workers
 
 NAMES = ["part-01.jsonl", "part-02.csv", "part-03.tsv", "part-04.jsonl"]
 ROWS = 30
-# The name of a machine that begins with the first of four parts.
+# The name of a machine whose first part is the first of four.
 BEGINS_AT_FIRST = next(
     name for name in map(str, range(99)) if int(hashlib.sha256(name.encode()).hexdigest()[:8], 16) % 4 == 0
 )
-# A process that kills itself in place of its n-th flush to the disk: before, between and after all that is written.
-KILLED = """
-import os, signal, sys
-from encoder_cls.cli import main
-flushes, limit, real = 0, int(sys.argv.pop(1)), os.fsync
-def fsync(descriptor):
-    global flushes
-    flushes += 1
-    if flushes == limit:
-        os.kill(os.getpid(), signal.SIGKILL)
-    real(descriptor)
-os.fsync = fsync
-main()
-"""
 
 
 @pytest.fixture
@@ -84,12 +65,8 @@ def test_each_file_gets_a_file_of_answers_and_a_record(cli, trained_run, parts):
     assert sorted(path.name for path in Path("out").iterdir()) == ["_parts", *(f"part-0{n}.jsonl" for n in range(1, 5))]
     assert sorted(path.name for path in Path("out/_parts").iterdir()) == [f"part-0{n}.json" for n in range(1, 5)]
     record = json.loads(Path("out/_parts/part-02.json").read_text())
-    assert (record["input"], record["output"], record["rows"], record["engine"]) == (
-        NAMES[1],
-        "part-02.jsonl",
-        30,
-        "numpy",
-    )
+    expected = {"input": NAMES[1], "output": "part-02.jsonl", "rows": ROWS, "engine": "numpy"}
+    assert record.items() >= expected.items()
     assert all(len(record[f"{name}_sha256"]) == 64 for name in ("input", "model", "options", "output"))
 
 
@@ -120,72 +97,20 @@ def test_the_engine_is_chosen_by_all_parts_and_not_by_who_does_which(cli, traine
 
 def test_the_engine_for_one_file_is_chosen_before_its_first_text(cli, trained_run, parts, monkeypatch):
     """Else NumPy would answer many texts until so much work is done that PyTorch would have been quicker."""
-    monkeypatch.setattr(
-        "encoder_cls.inference.encoder.auto.BREAK_EVEN", 1e5
-    )  # less than the file has, more than a line
+    monkeypatch.setattr("encoder_cls.inference.encoder.auto.BREAK_EVEN", 1e5)  # less than the file, more than a line
     said = []
     monkeypatch.setattr("encoder_cls.inference.encoder.auto.log", lambda _, message: said.append(message))
     assert cli("predict", "--model", trained_run.path, "--input", f"in/{NAMES[0]}", "--output", "one.csv").code == 0
     assert [re.sub("[0-9]+", "9", message) for message in said] == ["engine: PyTorch, for about 9 tokens"]
 
 
-def test_another_model_answers_all_parts_again(cli, run_copy, parts):
-    assert cli(*arguments(run_copy)).code == 0
-    from encoder_cls.inference.folder import load_classifier, save_classifier
-
-    classifier = load_classifier(run_copy.path)
-    classifier.mixture_weights = tuple(weight / 2 for weight in classifier.mixture_weights)
-    save_classifier(classifier, run_copy.model)
-    assert "4 of 4 files written" in cli(*arguments(run_copy)).err
-
-
-def test_answers_in_another_format_take_the_place_of_the_former(cli, trained_run, parts):
+def test_answers_in_another_format_replace_the_earlier_ones(cli, trained_run, parts):
     """Else whoever reads the folder would find each row twice; a file that somebody has changed stays."""
     assert cli(*arguments(trained_run)).code == 0
     Path("out/part-04.jsonl").write_text("mine\n")
     assert cli(*arguments(trained_run, "--format", "csv")).code == 0
     names = sorted(path.name for path in Path("out").iterdir() if path.is_file())
     assert names == [*(f"part-0{n}.csv" for n in range(1, 5)), "part-04.jsonl"]
-
-
-@pytest.mark.parametrize("order", [(0, 1), (1, 0)])
-def test_the_record_of_another_part_costs_that_part_nothing(cli, trained_run, parts, order):
-    """The one whose record it is not is answered again; the answers that it names stay."""
-    assert cli(*arguments(trained_run)).code == 0
-    before = times("out")
-    one, other = (Path("out/_parts", NAMES[number]).with_suffix(".json") for number in order)
-    one.write_bytes(other.read_bytes())
-    assert "1 of 4 files written" in cli(*arguments(trained_run)).err
-    assert ids_in("out") == parts
-    assert [name for name, time in times("out").items() if before[name] != time] == [f"{one.stem}.jsonl"]
-
-
-def test_killed_at_any_moment_and_run_again_each_row_is_there_once(cli, trained_run, parts):
-    """No reader ever finds a part of a file, and nothing half written stays."""
-    for flush in (1, 2, 3, 4):
-        process = subprocess.run([sys.executable, "-c", KILLED, str(flush), *arguments(trained_run)], check=False)
-        assert process.returncode == -signal.SIGKILL
-        found = ids_in("out")
-        assert len(found) == len(set(found))
-    outcome = cli(*arguments(trained_run))
-    assert outcome.code == 0
-    assert "already there" in outcome.err
-    assert ids_in("out") == parts
-    assert not [path for path in Path("out").rglob("*") if path.name.startswith(".") or path.suffix == ".lock"]
-    assert "0 of 4 files written" in cli(*arguments(trained_run)).err
-
-
-def test_two_processes_at_once_share_the_parts(trained_run, parts):
-    """Both end well when all is there, and no part has been done by both."""
-    command = [sys.executable, "-c", KILLED, "1000000", *arguments(trained_run)]
-    both = [subprocess.Popen(command, stderr=subprocess.PIPE, text=True) for _ in range(2)]
-    told = [process.communicate(timeout=TIME_LIMIT)[1] for process in both]
-    assert [process.returncode for process in both] == [0, 0]
-    written = [
-        int(line.split(": ")[1].split(" of ")[0]) for text in told for line in text.splitlines() if "written" in line
-    ]
-    assert sum(written) == len(NAMES), told
-    assert ids_in("out") == parts
 
 
 def test_a_part_that_another_process_is_at_is_waited_for(cli, trained_run, parts, monkeypatch):
@@ -199,21 +124,11 @@ def test_a_part_that_another_process_is_at_is_waited_for(cli, trained_run, parts
         if len(pauses) == 3:
             os.close(lock)
 
-    monkeypatch.setattr("encoder_cls.answers.parts.time.sleep", pause)
+    monkeypatch.setattr("encoder_cls.answers.predict.time.sleep", pause)
     outcome = cli(*arguments(trained_run))
     assert len(pauses) == 3
     assert outcome.code == 0
     assert outcome.err.count("waiting for 1 file that other processes are writing") == 1
-    assert ids_in("out") == parts
-
-
-def test_without_locks_the_answers_are_whole_nevertheless(cli, trained_run, parts, monkeypatch):
-
-    def refuse(*_):
-        raise OSError(95, "Operation not supported")
-
-    monkeypatch.setattr(fcntl, "flock", refuse)
-    assert cli(*arguments(trained_run)).code == 0
     assert ids_in("out") == parts
 
 
@@ -234,21 +149,6 @@ def test_what_others_write_at_the_same_time_is_noticed(cli, trained_run, parts, 
     assert "out/part-01.jsonl: another process has written it with another model or other options" in outcome.err
 
 
-def test_an_input_that_changes_while_it_is_read_is_not_answered(cli, trained_run, parts, monkeypatch):
-    real = Classifier.tokenize
-
-    def change(self, texts):
-        monkeypatch.setattr(Classifier, "tokenize", real)
-        with Path("in", NAMES[0]).open("a") as file:
-            file.write('{"id": "new", "text": "wind"}\n')
-        return real(self, texts)
-
-    monkeypatch.setattr(Classifier, "tokenize", change)
-    monkeypatch.setattr("platform.node", lambda: BEGINS_AT_FIRST)
-    assert_failed(cli(*arguments(trained_run)), 3, f"{NAMES[0]}: has changed while it was read")
-    assert not list(Path("out").glob("*.jsonl"))
-
-
 def test_a_malformed_part_ends_the_work_and_what_is_done_stays(cli, trained_run, parts, monkeypatch):
     monkeypatch.setattr("platform.node", lambda: BEGINS_AT_FIRST)
     whole = Path("in", NAMES[1]).read_text()
@@ -260,7 +160,7 @@ def test_a_malformed_part_ends_the_work_and_what_is_done_stays(cli, trained_run,
     assert ids_in("out") == parts
 
 
-def test_answers_to_what_is_no_longer_there_are_told_of(cli, trained_run, parts):
+def test_answers_to_files_that_are_gone_are_warned_of(cli, trained_run, parts):
     assert cli(*arguments(trained_run)).code == 0
     Path("in", NAMES[3]).unlink()
     outcome = cli(*arguments(trained_run))
@@ -289,20 +189,6 @@ def test_what_cannot_be_is_refused_before_any_work(cli, trained_run, parts, chan
     changed = [argument.replace("MODEL", str(trained_run.model)) for argument in changed]
     assert_failed(cli(*arguments(trained_run, *changed)), code, named)
     assert not Path("out").exists()
-
-
-def test_only_what_nobody_writes_any_more_is_removed(cli, trained_run, parts):
-    """Of temporary files: what a killed process of this machine left, and of another machine's what is an hour old."""
-    of_part, here = (hashlib.sha256(name.encode()).hexdigest()[:12] for name in ("part-01.jsonl", platform.node()))
-    gone, held, there, old = (f".tmp-{of_part}-{it}" for it in (f"{here}-1", f"{here}-2", "there-1", "old-1"))
-    Path("out").mkdir()
-    for name in (gone, held, there, old, ".tmp-other"):
-        Path("out", name).touch()
-    os.utime(Path("out", old), (0, 0))
-    with Path("out", held).open("rb") as writing:
-        fcntl.flock(writing, fcntl.LOCK_EX)
-        assert cli(*arguments(trained_run)).code == 0
-    assert {path.name for path in Path("out").glob(".tmp-*")} == {held, there, ".tmp-other"}
 
 
 @pytest.mark.parametrize("source", ["in", "in/part-*"])
@@ -335,15 +221,6 @@ def test_a_resumed_command_says_how_many_files_are_done_and_a_stopped_one_that_i
     outcome = cli(*arguments(trained_run))
     assert outcome.err.startswith("out: 1 of 4 files done before\n")
     assert "3 of 4 files written" in outcome.err
-
-
-def test_what_a_killed_command_left_of_one_file_is_removed_by_the_next(cli, trained_run, parts):
-    command = ["predict", "--model", str(trained_run.path), "--input", "in", "--output", "one.csv"]
-    process = subprocess.run([sys.executable, "-c", KILLED, "1", *command], check=False)
-    assert process.returncode == -signal.SIGKILL
-    assert list(Path().glob(".tmp-*"))
-    assert cli(*command).code == 0
-    assert not list(Path().glob(".tmp-*"))
 
 
 @pytest.mark.parametrize("output", ["out.csv", "out.jsonl", "out.txt", "out.parquet", "out/"])

@@ -10,19 +10,14 @@ import os
 import re
 import select
 import subprocess
-import sys
 import time
 from pathlib import Path
-from threading import Thread, Timer
-from types import SimpleNamespace
+from threading import Timer
 
-import numpy as np
 import pyarrow
 import pyarrow.parquet
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
-from support.programs import assert_failed
+from support.programs import COMMAND, assert_failed
 from support.time_limit import TIME_LIMIT
 
 from encoder_cls.answers.classify import Answerer
@@ -53,11 +48,6 @@ def content_of(classifier, texts, request, **options) -> str:
 
 def texts_of(source: str) -> list[str]:
     return [item.text for chunk in Source(source).read() for item in chunk]
-
-
-def probabilities(classifier, texts, **options) -> np.ndarray:
-    predictions = classifier.predict(texts, **options)
-    return np.array([[prediction.probabilities[name] for name in LABELS] for prediction in predictions])
 
 
 # ---------------------------------------------------------------- formats
@@ -109,25 +99,16 @@ def test_text_names_classes_probabilities_and_what_was_not_read(classifier):
     assert lines_of(classifier, ["zzz rain"], output_format="text")[0].endswith("(1 unknown word)")
 
 
-@pytest.mark.parametrize(
-    ("output_format", "pattern"),
-    [
-        ("text", r"\? 0\.\d{3}  '.*"),
-        ("jsonl", r'\{"label": null, "probability": 0\..*'),
-        ("tsv", r"\t0\.\d{6}\t.*"),
-        ("csv", r",0\.\d{6},.*"),
-    ],
-)
-def test_a_less_probable_label_is_withheld(classifier, output_format, pattern):
-    """Below the threshold no label is given, at it the label stays, and the probability is told in both cases."""
+@EVERY_FORMAT
+def test_a_less_probable_label_is_withheld(classifier, output_format):
+    """Below the threshold no label is given, at it the label stays, and its probability is there in both cases."""
     threshold = classifier.predict(TEXTS[:1])[0].probability
     above, at = (
-        lines_of(classifier, TEXTS[:1], output_format=output_format, threshold=limit)[-1]
+        lines_of(classifier, TEXTS[:1], output_format=output_format, threshold=limit)[-1].split("top")[0]
         for limit in (threshold + 1e-9, threshold)
     )
-    assert re.fullmatch(pattern, above)
-    assert "weather" not in above.split("top")[0]
-    assert "weather" in at.split("top")[0]
+    assert above == at.replace('"weather"', "null").replace("weather", "?" if output_format == "text" else "") != at
+    assert f"{threshold:.3f}"[:-1] in above
 
 
 @EVERY_FORMAT
@@ -135,94 +116,50 @@ def test_hostile_texts_labels_and_ids_give_one_printable_line_each(classifier, o
     """Nothing from outside can move the cursor, reverse the direction or begin a line; JSON keeps it exactly."""
     names = [f"{name}{HOSTILE}" for name in LABELS]
     hostile = Classifier(classifier.encoder, classifier.tokenizer, names, max_seq_len=classifier.max_seq_len)
-    texts = [Input(text, id=HOSTILE) for text in (HOSTILE, "", "\ud800 rain", "[PAD] [CLS]")]
+    texts = [Input(text, id=HOSTILE) for text in (HOSTILE, "", "\ud800 rain", "[PAD] [CLS]", "\U000e0001 \x00")]
     lines = lines_of(hostile, texts, output_format=output_format, top_k=3)
     assert len(lines) == len(texts) + (output_format in {"tsv", "csv"})
-    for line in lines:
-        assert line.replace("\t", "").isprintable()
-        assert line.count("\t") == (10 if output_format == "tsv" else 0)
-        line.encode()
+    assert all(line.replace("\t", "").isprintable() and line.encode() for line in lines)
+    assert {line.count("\t") for line in lines} == {10 if output_format == "tsv" else 0}
     if output_format == "jsonl":
-        assert json.loads(lines[0])["id"] == HOSTILE
-        assert json.loads(lines[0])["label"] in names
+        assert (json.loads(lines[0])["id"], json.loads(lines[0])["label"] in names) == (HOSTILE, True)
         assert json.loads(lines[1])["reason"] == "blank"
-
-
-FUZZ = settings(max_examples=100, deadline=None, database=None, derandomize=True)
-
-
-@FUZZ
-@given(texts=st.lists(st.text(st.characters(exclude_categories=()), max_size=80), min_size=1, max_size=6))
-def test_any_text_gets_one_printable_line_with_sound_probabilities(classifier, texts):
-    """Whatever Unicode can hold, half surrogates too: finite probabilities that sum to 1, and no raw controls."""
-    for output_format in ("text", "tsv"):
-        lines = lines_of(classifier, texts, output_format=output_format)[output_format == "tsv" :]
-        assert len(lines) == len(texts)
-        assert all(line.replace("\t", "").isprintable() for line in lines)
-    lines = lines_of(classifier, texts, top_k=99)
-    assert len(lines) == len(texts)
-    for line in lines:
-        assert line.isprintable()
-        of_all = [entry["probability"] for entry in json.loads(line)["top"]]
-        assert all(0 <= p <= 1 for p in of_all)
-        assert math.fsum(of_all) == pytest.approx(0 if "reason" in json.loads(line) else 1, abs=1e-9)
-
-
-@pytest.mark.parametrize("batch_tokens", [1, 40, 8192])
-def test_probabilities_do_not_depend_on_batch_mates_order_or_batch_size(classifier, batch_tokens):
-    texts = [*TEXTS, "", "snow", "zzz", "rain " * 30, "the big goal of today with a medal"] * 3
-    alone = np.concatenate([probabilities(classifier, [text]) for text in texts])
-    together = probabilities(classifier, texts, batch_tokens=batch_tokens)
-    backwards = probabilities(classifier, texts[::-1], batch_tokens=batch_tokens)[::-1]
-    np.testing.assert_allclose(together, alone, rtol=0, atol=1e-5)
-    np.testing.assert_allclose(backwards, alone, rtol=0, atol=1e-5)
 
 
 # ---------------------------------------------------------------- sources
 
 
-def write_source(path: Path, texts: list[str], ids: list, column: str = "text") -> Path:
-    """The texts, and where the format has columns their ids, in the format that the name says."""
-    match path.suffix:
-        case ".txt":
-            path.write_text("".join(f"{text}\n" for text in texts), encoding="utf-8")
-        case ".csv" | ".tsv":
-            comma = {".csv": ",", ".tsv": "\t"}[path.suffix]
-            rows = [("id", column), *zip(map(str, ids), texts, strict=True)]
-            path.write_text("".join(comma.join(row) + "\n" for row in rows), encoding="utf-8")
-        case ".jsonl":
-            rows = [{"id": id_, column: text} for id_, text in zip(ids, texts, strict=True)]
-            path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
-        case ".parquet":
-            pyarrow.parquet.write_table(pyarrow.table({column: texts, "id": ids}), path)
-    return path
-
-
 @pytest.mark.parametrize(
-    ("suffix", "ids"),
+    ("name", "content", "ids"),
     [
-        (".txt", None),
-        (".csv", ["07", "8", ""]),
-        (".tsv", ["07", "8", ""]),
-        (".jsonl", [7, "08", "é"]),
-        (".parquet", [7, 8, 9]),
+        ("a.txt", "{}\n{}\n{}\n", None),
+        ("a.csv", "id,body\n07,{}\n8,{}\n,{}\n", ["07", "8", ""]),
+        ("a.tsv", "id\tbody\n07\t{}\n8\t{}\n\t{}\n", ["07", "8", ""]),
+        (
+            "a.jsonl",
+            '{{"body": "{}", "id": 7}}\n{{"id": "08", "body": "{}"}}\n{{"id": "é", "body": "{}"}}\n',
+            [7, "08", "é"],
+        ),
+        ("a.parquet", None, [7, datetime.datetime(2024, 1, 2), b"\x01"]),
     ],
 )
-def test_every_kind_of_file_is_read_and_keeps_order_and_ids(cli, trained_run, suffix, ids):
-    """Texts come from the named column, in order; an id is passed through as it stands."""
-    source = write_source(Path(f"texts{suffix}"), TEXTS, ids or [0, 0, 0], column="body")
-    column = [] if suffix == ".txt" else ["--text-column", "body"]
-    command = ["predict", "--model", trained_run.path, "--input", source, *column]
-    records = [json.loads(line) for line in cli(*command, "--format", "jsonl").out.splitlines()]
-    assert [record["label"] for record in records] == LABELS
-    assert [record.get("id") for record in records] == (ids or [None] * 3)
-    assert all((next(iter(record)) == "id") == (ids is not None) for record in records)
-    header, *rows = [line.split("\t") for line in cli(*command, "--format", "tsv").out.splitlines()]
-    assert header[0] == ("id" if ids else "label")
-    assert [row[0] for row in rows] == [str(expected) for expected in ids or LABELS]
+def test_every_kind_of_file_is_read_and_keeps_order_and_ids(cli, trained_run, name, content, ids):
+    """Texts come from the named column, in order; an id, which in Parquet may be a time or bytes, is passed on."""
+    for id_ in [None] if content else ids:
+        if content:
+            Path(name).write_text(content.format(*TEXTS), "utf-8")
+        else:
+            pyarrow.parquet.write_table(pyarrow.table({"body": TEXTS, "id": [id_] * 3}), name)
+        column = [] if name == "a.txt" else ["--text-column", "body"]
+        out = cli("predict", "--model", trained_run.path, "--input", name, *column, "--format", "jsonl").out
+        records = [json.loads(line) for line in out.splitlines()]
+        assert [record["label"] for record in records] == LABELS
+        assert all((next(iter(record)) == "id") == (ids is not None) for record in records)
+        if content and ids:
+            assert [record["id"] for record in records] == ids
 
 
-def test_texts_are_in_the_columns_of_the_training_unless_told(cli, trained_run, tmp_path):
+def test_texts_are_in_the_columns_of_the_training_unless_named(cli, trained_run, tmp_path):
     """The model knows them, wherever its folder lies; columns that are named go first."""
     trained = load_classifier(trained_run.path)
     trained.text_columns = ("title", "body")
@@ -234,35 +171,19 @@ def test_texts_are_in_the_columns_of_the_training_unless_told(cli, trained_run, 
     assert cli("predict", "--model", trained_run.path, "--input", "a.csv").out.startswith("küche")
 
 
-@pytest.mark.parametrize("name", ["A.TXT", "parts/*.txt"])
-def test_text_files_are_known_by_any_case_and_by_a_glob(cli, trained_run, name):
-    """Each line of each file gets an answer, the empty ones too, so that answers keep to their lines."""
-    for path in (Path("A.TXT"), Path("parts/1.txt"), Path("parts/2.txt")):
-        path.parent.mkdir(exist_ok=True)
-        path.write_text("rain\n\nsoup\n", "utf-8")
-    outcome = cli("predict", "--model", trained_run.path, "--input", name)
-    assert len(outcome.out.splitlines()) == (3 if name == "A.TXT" else 6)
-
-
-@pytest.mark.parametrize("source", ["parts/1.txt", "parts", "parts/*.txt"])
-def test_a_byte_that_is_no_utf8_is_refused_in_every_text_file(cli, trained_run, source):
-    Path("parts").mkdir()
-    Path("parts/1.txt").write_bytes(b"rain\ncaf\xe9\n")
-    assert_failed(cli("predict", "--model", trained_run.path, "--input", source), 3, "parts/1.txt:2: not UTF-8")
-
-
 def test_labels_are_taken_off_the_lines_of_ft_files_only():
-    """A .txt file is the user's text as it stands; both keep each line, and hidden files are none of the user's."""
+    """A .txt file is the user's text unchanged; both keep each line, and hidden files are none of the user's."""
     for name in ("parts/1.txt", "parts/2.ft", "parts/._1.txt"):
         Path(name).parent.mkdir(exist_ok=True)
         Path(name).write_text("__label__a __label__b rain\n\n__label__a\nsnow\n", "utf-8")
     assert texts_of("parts") == ["__label__a __label__b rain", "", "__label__a", "snow", "rain", "", "", "snow"]
 
 
-def test_labels_that_are_read_as_text_are_warned_of(cli, trained_run):
+def test_labels_that_are_read_as_text_are_warned_of(cli, trained_run, monkeypatch):
     """A test file of fastText would get other answers than its texts."""
+    monkeypatch.setattr("encoder_cls.answers.inputs.CHUNK", 1)
     for name, warnings in (("test.ft", 0), ("test.txt", 1)):
-        Path(name).write_text("__label__weather rain and snow\n" * 2 * CHUNK)
+        Path(name).write_text("__label__weather rain and snow\n" * 2)
         outcome = cli("predict", "--model", trained_run.path, "--input", name)
         assert outcome.code == 0
         assert outcome.err.count(f"warning: {name}: the labels of fastText's lines are read as text") == warnings
@@ -276,15 +197,6 @@ def test_a_bad_text_in_a_class_folder_is_named():
         texts_of("parts")
 
 
-@pytest.mark.parametrize("value", [datetime.datetime(2024, 1, 2), b"\x01\x02"], ids=["time", "bytes"])
-def test_an_id_of_any_parquet_type_is_passed_on(cli, trained_run, value):
-    """A table's ids may be times or bytes; each row still gets its answer."""
-    source = write_source(Path("texts.parquet"), TEXTS, [value] * 3)
-    outcome = cli("predict", "--model", trained_run.path, "--input", source, "--format", "jsonl")
-    assert outcome.code == 0
-    assert [json.loads(line)["label"] for line in outcome.out.splitlines()] == LABELS
-
-
 def test_jsonl_output_is_strict_json(cli, trained_run):
     """An id that is NaN, which Python reads but JSON does not know, is not passed on as such."""
     Path("texts.jsonl").write_text('{"text": "rain", "id": NaN}\n')
@@ -292,17 +204,11 @@ def test_jsonl_output_is_strict_json(cli, trained_run):
     json.loads(out or "{}", parse_constant=lambda name: pytest.fail(f"{name} is not JSON"))
 
 
-def test_a_missing_id_is_an_empty_field(classifier):
-    """Where the input can be read only once, any row of its first chunk may be the one with an id."""
-    rows = lines_of(classifier, [Input("rain"), Input("snow", id=7)], output_format="tsv")
-    assert (rows[1][0], rows[2][:2]) == ("\t", "7\t")
-
-
 @pytest.mark.parametrize("output_format", ["tsv", "csv"])
-@pytest.mark.parametrize("late", [2, CHUNK + 3])
-def test_no_id_is_lost_where_the_first_rows_have_none(cli, trained_run, output_format, late):
-    rows = [{"text": "rain"} | ({"id": "the id"} if i == late else {}) for i in range(late + 1)]
-    Path("texts.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+@pytest.mark.parametrize("late", [1, 3])
+def test_no_id_is_lost_where_the_first_rows_have_none(cli, trained_run, monkeypatch, output_format, late):
+    monkeypatch.setattr("encoder_cls.answers.inputs.CHUNK", 2)
+    Path("texts.jsonl").write_text('{"text": "rain"}\n' * late + '{"text": "rain", "id": "the id"}\n')
     outcome = cli("predict", "--model", trained_run.path, "--input", "texts.jsonl", "--format", output_format)
     header, *lines = outcome.out.splitlines()
     assert header.startswith("id")
@@ -311,7 +217,7 @@ def test_no_id_is_lost_where_the_first_rows_have_none(cli, trained_run, output_f
 
 
 def test_where_no_row_has_an_id_there_is_no_column_of_ids(cli, trained_run, monkeypatch):
-    """What comes after a malformed row is not answered, so that it tells nothing."""
+    """What comes after a malformed row is not answered, and adds no column."""
     monkeypatch.setattr("encoder_cls.answers.inputs.CHUNK", 1)
     Path("texts.jsonl").write_text('{"text": "rain"}\n{"text": "snow", "id": null}\nbroken\n{"text": "x", "id": 1}\n')
     outcome = cli("predict", "--model", trained_run.path, "--input", "texts.jsonl", "--format", "tsv")
@@ -322,8 +228,8 @@ def test_where_no_row_has_an_id_there_is_no_column_of_ids(cli, trained_run, monk
 def test_many_lines_keep_their_order(classifier):
     """Texts are sorted by length within chunks, results are not; chunks have no seam."""
     rows = [i % 3 for i in range(CHUNK + 50)]
-    path = write_source(Path("texts.txt"), [f"{TEXTS[row]}{' of' * (i % 7)}" for i, row in enumerate(rows)], [])
-    chunks = list(Source(str(path)).read())
+    Path("texts.txt").write_text("".join(f"{TEXTS[row]}{' of' * (i % 7)}\n" for i, row in enumerate(rows)))
+    chunks = list(Source("texts.txt").read())
     assert [len(chunk) for chunk in chunks] == [CHUNK, 50]
     labels = [json.loads(line)["label"] for chunk in chunks for line in lines_of(classifier, chunk)]
     assert labels == [LABELS[row] for row in rows]
@@ -334,10 +240,9 @@ def test_many_lines_keep_their_order(classifier):
     [
         (b"snow and rain\n\nsoup", ["weather", None, "küche"]),
         (b"snow \xff\xfe rain\nball \xed\xa0\x80 goal\n", ["weather", "sport"]),
-        (b"ball goal\r\nsoup\r\n", ["sport", "küche"]),
         (b"", []),
     ],
-    ids=["empty line", "invalid UTF-8", "DOS line ends", "empty file"],
+    ids=["empty line", "invalid UTF-8", "empty file"],
 )
 @pytest.mark.parametrize("source", ["texts.txt", "-"])
 def test_every_line_gets_one_prediction(cli, trained_run, monkeypatch, source, content, labels):
@@ -348,69 +253,38 @@ def test_every_line_gets_one_prediction(cli, trained_run, monkeypatch, source, c
         monkeypatch.setattr("sys.stdin", stdin)
         outcome = cli("predict", "--model", trained_run.path, "--input", source, "--format", "jsonl")
     if source != "-" and b"\xff" in content:
-        assert outcome.code == 3
+        assert_failed(outcome, 3, "texts.txt:1: not UTF-8")
         return
-    found = [json.loads(line) for line in outcome.out.splitlines()]
     assert outcome.code == 0
-    assert len(found) == len(labels)
-    assert [record["label"] for record in found] == labels
+    assert [json.loads(line)["label"] for line in outcome.out.splitlines()] == labels
 
 
-@pytest.mark.parametrize(
-    "content",
-    [
-        b"rain\n\n snow",
-        b"rain\r\n\r\n snow\r\n",
-        b"\xef\xbb\xbfrain\n\n snow\n",
-    ],
-)
+@pytest.mark.parametrize("content", [b"rain\n\n snow", b"rain\r\n\r\n snow\r\n", b"\xef\xbb\xbfrain\n\n snow\n"])
 def test_line_ends_and_a_byte_order_mark_are_not_part_of_a_text(monkeypatch, content):
     """What Windows programs put around texts is left out, and nothing else."""
     Path("texts.txt").write_bytes(content)
-    assert texts_of("texts.txt") == ["rain", "", " snow"]
     with Path("texts.txt").open() as stdin:
         monkeypatch.setattr("sys.stdin", stdin)
-        assert texts_of("-") == ["rain", "", " snow"]
-
-
-def test_a_malformed_row_ends_the_work_and_nothing_is_written(cli, trained_run):
-    """A file is written as a whole, or the one that was there before stays."""
-    Path("rows.csv").write_text("text\n" + "rain\n" * 2 * CHUNK + "rain,snow\n")
-    Path("answers.jsonl").write_text("old")
-    outcome = cli("predict", "--model", trained_run.path, "--input", "rows.csv", "--output", "answers.jsonl")
-    assert outcome.code == 3
-    assert f"rows.csv:{2 * CHUNK + 2}: 2 fields" in outcome.err
-    assert Path("answers.jsonl").read_text() == "old"
-    assert sorted(path.name for path in Path().iterdir()) == ["answers.jsonl", "rows.csv"]
+        assert texts_of("-") == texts_of("texts.txt") == ["rain", "", " snow"]
 
 
 @pytest.mark.parametrize("ending", ["jsonl", "csv", "parquet"])
-def test_no_text_is_read_long_before_it_is_classified(cli, trained_run, monkeypatch, ending):
-    """A killed command would read a large file once more each time before its first answer."""
-    Path("rows.csv").write_text("id,text\n" + "1,rain\n" * 4 * CHUNK)
-    read, seen, real = [], [], Source._chunks
+def test_a_malformed_row_ends_the_work_and_nothing_is_written(cli, trained_run, monkeypatch, ending):
+    """A file is written as a whole, or the one that was there before stays; no text is read long before its answer.
 
-    def chunks(self, reading):
-        for chunk in real(self, reading):
-            read.append(len(chunk))
-            yield chunk
-
-    monkeypatch.setattr(Source, "_chunks", chunks)
-    tokenize = Classifier.tokenize
+    A killed command would read a large file once more each time before its first answer.
+    """
+    monkeypatch.setattr("encoder_cls.answers.inputs.CHUNK", 4)
+    Path("rows.csv").write_text("text\n" + "rain\n" * 16 + "rain,snow\n")
+    Path(f"answers.{ending}").write_text("old")
+    read, seen, chunks, tokenize = [], [], Source._chunks, Classifier.tokenize
+    monkeypatch.setattr(Source, "_chunks", lambda *args: ((read.append(it), it)[1] for it in chunks(*args)))
     monkeypatch.setattr(Classifier, "tokenize", lambda *args: (seen.append(len(read)), tokenize(*args))[1])
-    assert cli("predict", "--model", trained_run.path, "--input", "rows.csv", "--output", f"out.{ending}").code == 0
-    assert seen[0] <= 2
-    assert len(read) <= 5
-
-
-def test_what_can_be_read_only_once_is(trained_run):
-    os.mkfifo("rows.csv")
-    writer = Thread(target=Path("rows.csv").write_text, args=["text\nrain and snow\n"], daemon=True)
-    writer.start()
-    command = [sys.executable, "-c", "from encoder_cls.cli import main; main()", "predict", "--model", trained_run.path]
-    # In a process of its own: whoever opens the pipe once more waits for ever.
-    subprocess.run([*command, "--input", "rows.csv", "--output", "answers.jsonl"], check=True, timeout=TIME_LIMIT)
-    assert json.loads(Path("answers.jsonl").read_text("utf-8"))["label"] == "weather"
+    outcome = cli("predict", "--model", trained_run.path, "--input", "rows.csv", "--output", f"answers.{ending}")
+    assert_failed(outcome, 3, "rows.csv:18: 2 fields")
+    assert Path(f"answers.{ending}").read_text() == "old"
+    assert sorted(path.name for path in Path().iterdir()) == [f"answers.{ending}", "rows.csv"]
+    assert (seen[0] <= 2, len(read) <= 5) == (True, True)
 
 
 def test_a_long_line_of_standard_input_takes_no_longer_than_many(monkeypatch):
@@ -437,34 +311,23 @@ def test_standard_input_that_does_not_wait_is_waited_for(monkeypatch):
         later.join()
 
 
-def test_a_folder_is_no_standard_input(monkeypatch):
-    descriptor = os.open(".", os.O_RDONLY)
-    monkeypatch.setattr("sys.stdin", SimpleNamespace(fileno=lambda: descriptor))
-    with pytest.raises(DataError, match="standard input: cannot be read: Is a directory"):
-        texts_of("-")
-    os.close(descriptor)
-
-
 def test_standard_input_is_answered_line_by_line(trained_run):
     """Each line's answer comes while the pipe is still open, so that another program can converse."""
-    command = [sys.executable, "-c", "from encoder_cls.cli import main; main()"]
-    arguments = ["predict", "--model", str(trained_run.path), "--format", "jsonl"]
-    with subprocess.Popen([*command, *arguments], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+    command = [*COMMAND, "predict", "--model", trained_run.path, "--format", "jsonl"]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, bufsize=1) as process:
         try:
             for text, label in zip(TEXTS, LABELS, strict=True):
                 process.stdin.write(f"{text}\n")
-                process.stdin.flush()
                 assert select.select([process.stdout], [], [], TIME_LIMIT)[0], "no answer while the pipe is open"
                 assert json.loads(process.stdout.readline())["label"] == label
-            process.stdin.write("soup")
-            assert process.communicate(timeout=TIME_LIMIT)[0].count("\n") == 1
+            assert process.communicate("soup", timeout=TIME_LIMIT)[0].count("\n") == 1
         finally:
             process.kill()
     assert process.returncode == 0
 
 
 @pytest.mark.parametrize("name", ["a.tsv", "a.JSONL", "a.html", "a.csv", "a.out", "a.txt", "a"])
-def test_the_ending_of_the_output_tells_its_format(cli, trained_run, name):
+def test_the_ending_of_the_output_is_its_format(cli, trained_run, name):
     command = ["predict", "--model", trained_run.path, *TEXTS, "--output", name]
     formats = {"a.tsv": "tsv", "a.JSONL": "jsonl", "a.html": "html", "a.csv": "csv"}
     assert cli(*command).code == 0
@@ -497,26 +360,14 @@ def test_a_page_holds_the_first_texts_and_says_so(cli, trained_run, monkeypatch)
     assert "holds" not in whole.out + whole.err
 
 
-def test_words_that_are_left_out_of_an_explanation_are_told_of(classifier, monkeypatch):
+def test_words_left_out_of_an_explanation_are_counted(classifier, monkeypatch):
     monkeypatch.setattr("encoder_cls.inference.explain.MOST_TOKENS", 15)  # of 5 tokens a time
-    told = {"text": "only the first 2 words explained", "tsv": " (2 words left out)", "csv": " (2 words left out)"}
-    told |= {"jsonl": '"explanation_left_out": 2}', "html": "(the last 2 words are not explained)"}
-    for output_format, what in told.items():
+    notes = {"text": "only the first 2 words explained", "tsv": " (2 words left out)", "csv": " (2 words left out)"}
+    notes |= {"jsonl": '"explanation_left_out": 2}', "html": "(the last 2 words are not explained)"}
+    for output_format, what in notes.items():
         warnings = []
         request = Request(output_format=output_format, explained=True)
         texts = ["the rain and snow", "soup rain and ball", "rain"]
         assert content_of(classifier, texts, request, warn=warnings.append).count(what) == 2, output_format
         assert len(warnings) == 1
         assert warnings[0].startswith("warning: of very long texts only the first words")
-
-
-def test_a_failure_leaves_the_former_output_whole(cli, trained_run):
-    Path("out.jsonl").write_text("former\n")
-    Path("texts.jsonl").write_text('{"text": "rain"}\n' * (CHUNK + 1) + "broken\n")
-    assert_failed(
-        cli("predict", "--model", trained_run.path, "--input", "texts.jsonl", "--output", "out.jsonl"),
-        3,
-        f"texts.jsonl:{CHUNK + 2}",
-    )
-    assert Path("out.jsonl").read_text() == "former\n"
-    assert sorted(path.name for path in Path().iterdir()) == ["out.jsonl", "texts.jsonl"]

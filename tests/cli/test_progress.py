@@ -1,4 +1,4 @@
-"""What a person is told while many texts are classified."""
+"""Progress while many texts are classified."""
 
 from __future__ import annotations
 
@@ -10,16 +10,17 @@ import pyarrow
 import pyarrow.parquet
 import pytest
 
-from encoder_cls.answers import progress as progress_module
-from encoder_cls.answers.progress import Progress, count_lines, duration
+from encoder_cls.answers import inputs
+from encoder_cls.answers.inputs import Progress, count_lines
 from encoder_cls.data.rows import SourceLocation
+from encoder_cls.system.display import duration
 
 
 @pytest.fixture
 def clock(monkeypatch) -> list[float]:
     """The time, which only the test moves."""
     now = [100.0]
-    monkeypatch.setattr(progress_module.time, "monotonic", lambda: now[0])
+    monkeypatch.setattr(inputs.time, "monotonic", lambda: now[0])
     return now
 
 
@@ -56,42 +57,25 @@ def test_what_was_done_before_counts_as_done_and_not_as_quick(files, clock, capf
     assert capfd.readouterr().err == "classified 50 texts, 83%, 1 texts/s, 60 s left\n"
 
 
-def test_nothing_is_told_of_what_is_done_at_once(files, clock, capfd):
-    with Progress([Path("missing")], doing="classified") as progress:
-        progress.done(SourceLocation("missing", 10), 10)
-    assert capfd.readouterr().err == ""
-
-
 @pytest.mark.parametrize("has_tqdm", [True, False])
 def test_a_terminal_has_a_bar_and_warnings_above_it(files, clock, capfd, monkeypatch, has_tqdm):
-    """Where tqdm is not installed, which only predicting does not need, plain lines."""
+    """Where tqdm is not installed, which only predicting does not need, plain lines; beside results nothing."""
     monkeypatch.setattr(sys.stderr, "isatty", lambda: True, raising=False)
     if not has_tqdm:
         monkeypatch.setitem(sys.modules, "tqdm", None)
-    with Progress(files, doing="classified") as progress:
+    with Progress(files, doing="classified") as progress, Progress(files, doing="shown", bar=False) as hidden:
         for line in (50, 100, 150):
             clock[0] += 40
             progress.done(SourceLocation("a.txt", line), 50)
+            hidden.done(SourceLocation("a.txt", line), 50)
         progress.note("warning: something")
-    told = capfd.readouterr().err
-    assert "warning: something\n" in told
-    assert ("classified  50%|" in told) == has_tqdm
-    assert (
-        re.search(r"50%.*\| 150 texts, 1 texts/s, 2 min left", told)
-        if has_tqdm
-        else "classified 150 texts, 50%" in told
-    )
+    err = capfd.readouterr().err
+    assert ("warning: something\n" in err, "shown" in err) == (True, False)
+    bar = r"classified  50%\|.*\| 150 texts, 1 texts/s, 2 min left"
+    assert re.search(bar if has_tqdm else "classified 150 texts, 50%", err)
 
 
-def test_a_terminal_that_shows_the_results_has_no_bar(files, clock, capfd, monkeypatch):
-    monkeypatch.setattr(sys.stderr, "isatty", lambda: True, raising=False)
-    with Progress(files, doing="classified", bar=False) as progress:
-        clock[0] += 60
-        progress.done(SourceLocation("a.txt", 50), 50)
-    assert capfd.readouterr().err == ""
-
-
-def test_of_what_has_no_size_the_rest_is_not_told(clock, capfd):
+def test_what_has_no_size_has_no_share(clock, capfd):
     Path("classes").mkdir()
     with Progress([Path("classes")], doing="checked") as progress:
         clock[0] += 60
@@ -100,12 +84,12 @@ def test_of_what_has_no_size_the_rest_is_not_told(clock, capfd):
     assert count_lines([Path("classes")]) == {}
 
 
-def test_predict_tells_how_far_it_is(cli, trained_run, monkeypatch):
+def test_predict_shows_its_progress(cli, trained_run, monkeypatch):
     monkeypatch.setattr("encoder_cls.answers.inputs.CHUNK", 2)
-    monkeypatch.setattr(progress_module, "SECONDS_BETWEEN_LINES", 0.0)
+    monkeypatch.setattr(inputs, "SECONDS_BETWEEN_LINES", 0.0)
     Path("in.txt").write_text("rain\n" * 4)
-    told = cli("predict", "--model", trained_run.path, "--input", "in.txt", "--output", "out.csv").err.splitlines()
-    assert [re.sub(r", [\d,]+ texts/s.*", "", line) for line in told] == [
+    lines = cli("predict", "--model", trained_run.path, "--input", "in.txt", "--output", "out.csv").err.splitlines()
+    assert [re.sub(r", [\d,]+ texts/s.*", "", line) for line in lines] == [
         *("classified 2 texts, 50%", "classified 4 texts, 100%")
     ]
 

@@ -8,7 +8,7 @@ import pyarrow.parquet as pq
 import pytest
 from support.programs import assert_failed
 
-from encoder_cls.answers.batches import Predictor, check_places
+from encoder_cls.answers.cluster import Predictor, check_places
 from encoder_cls.errors import ConfigError, DataError
 
 
@@ -38,14 +38,6 @@ def store(tmp_path):
 def test_places_that_cannot_be_are_refused(store, trained_run, source, output, error, message):
     with pytest.raises(error, match=message):
         check_places(source, output, model=trained_run.path)
-
-
-def test_the_output_is_a_new_folder(store, trained_run):
-    """What another run has answered is neither replaced nor mixed with new answers."""
-    check_places("memory://in", "memory://out", model=trained_run.path)
-    store.pipe("/out/former.parquet", b"")
-    with pytest.raises(ConfigError, match="exists already; name a new folder"):
-        check_places("memory://in", "memory://out", model=trained_run.path)
 
 
 def test_no_output_is_where_files_of_this_machine_are_read(trained_run, tmp_path):

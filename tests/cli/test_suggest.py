@@ -65,24 +65,24 @@ def test_a_table_is_printed_to_be_filled_in(cli, trained_run, pool):
     """File and line lead back to the data; the label is empty, the answer and its probability beside it."""
     outcome = cli("suggest", trained_run.path, "--input", pool, "--n", 3)
     assert (outcome.code, outcome.err) == (0, "")
-    rows = list(csv.DictReader(io.StringIO(outcome.out)))
-    assert list(rows[0]) == ["text", "label", "suggested", "probability", "file", "line"]
-    assert len(rows) == 3
+    columns, rows = (
+        ["text", "label", "suggested", "probability", "file", "line"],
+        [*csv.DictReader(io.StringIO(outcome.out))],
+    )
+    assert (list(rows[0]), len(rows)) == (columns, 3)
     lines = pool.read_text().splitlines()
     for row in rows:
         assert (row["file"], lines[int(row["line"]) - 1], row["label"]) == ("pool.csv", row["text"], "")
         assert row["text"] in UNSURE
         predicted = json.loads(cli("predict", "--model", trained_run.path, "--format", "jsonl", row["text"]).out)
-        assert row["suggested"] == predicted["label"]
-        assert float(row["probability"]) == pytest.approx(predicted["probability"], abs=1e-5)
+        assert (row["suggested"], row["probability"]) == (predicted["label"], f"{predicted['probability']:.6f}")
     again = cli("suggest", trained_run.model, "--input", pool, "--n", 3, "--output", "next.csv")
     assert (again.out, again.err.startswith("wrote next.csv: 3 texts to label")) == ("", True)
-    assert Path("next.csv").read_bytes().decode().replace("\r\n", "\n") == outcome.out
+    assert Path("next.csv").read_text() == outcome.out
     found = [json.loads(line) for line in cli("suggest", trained_run.path, "--input", pool, "--json").out.splitlines()]
     assert [it["text"] for it in found[:3]] == [row["text"] for row in rows]
     assert len({" ".join(it["text"].lower().split()) for it in found}) == len(found) <= 8
-    assert list(found[0]) == ["text", "label", "suggested", "probability", "file", "line"]
-    assert found[0]["label"] is None
+    assert (list(found[0]), found[0]["label"]) == (columns, None)
 
 
 def test_a_table_is_safe_to_show_and_to_open(cli, trained_run, monkeypatch):
@@ -107,16 +107,13 @@ def test_what_is_filled_in_is_data_like_the_input(cli, trained_run):
     with Path("pool.csv").open("w", newline="", encoding="utf-8-sig") as file:
         csv.writer(file, delimiter=";").writerows(rows)
     assert cli("suggest", trained_run.path, "--input", "pool.csv", "--n", 9, "--output", "next.csv").code == 0
-    assert (
-        Path("next.csv").read_bytes().startswith("\ufeffid;text;topic;label;suggested;probability;file;line".encode())
-    )
-    with Path("next.csv").open(newline="", encoding="utf-8-sig") as file:
-        found = list(csv.DictReader(file, delimiter=";"))
-    assert {(row["id"], row["text"], row["topic"]) for row in found} <= {(id_, text, it) for id_, _, text, it in rows}
-    with Path("next.csv").open("w", newline="", encoding="utf-8-sig") as file:
-        writer = csv.DictWriter(file, found[0].keys(), delimiter=";")
-        writer.writeheader()
-        writer.writerows(row | {"label": row["suggested"]} for row in found)
+    with Path("next.csv").open(newline="", encoding="utf-8") as file:
+        header, *found = csv.reader(file, delimiter=";")
+    assert header == ["\ufeffid", "text", "topic", "label", "suggested", "probability", "file", "line"]
+    assert {(id_, "", text, topic) for id_, text, topic, *_ in found} <= set(map(tuple, rows))
+    filled_in = [header, *([*row[:3], row[4], *row[4:]] for row in found)]
+    with Path("next.csv").open("w", newline="", encoding="utf-8") as file:
+        csv.writer(file, delimiter=";").writerows(filled_in)
     config = trained_run.path.parent / "tiny.yaml"
     outcome = cli("train", "--config", config, "--set", "data.train=next.csv", "--dry-run")
     assert f"data: {len(found)} training" in outcome.err
@@ -133,7 +130,7 @@ def test_rows_of_a_spreadsheet_are_named_beside_lines(cli, trained_run):
     assert {row["text"]: row.get("row") for row in map(json.loads, lines)} == {"soup\nball": None, "zzz": 3}
 
 
-def test_fewer_texts_than_are_wanted_are_told(cli, trained_run, pool):
+def test_fewer_texts_than_are_wanted_are_warned_of(cli, trained_run, pool):
     outcome = cli("suggest", trained_run.path, "--input", pool, "--n", 100)
     assert outcome.code == 0
     assert outcome.err.startswith("warning: pool.csv: has only ")

@@ -8,10 +8,9 @@ from dataclasses import replace
 import pytest
 from support.programs import assert_failed
 
-from encoder_cls.cli.options import duration_named
-from encoder_cls.errors import ConfigError
 from encoder_cls.evaluation import scores
-from encoder_cls.system import installed, work
+from encoder_cls.system import machine, terminal
+from encoder_cls.system.display import seconds_named
 from encoder_cls.tracking.run_dir import RunDir
 from encoder_cls.tuning import Search
 
@@ -29,7 +28,7 @@ def search(tmp_path) -> list[object]:
 
 def test_a_search_ends_with_the_report_of_the_best_and_goes_on(tmp_path, cli, search, monkeypatch):
     """It names what it does from the first trial on."""
-    monkeypatch.setattr(work, "FIRST_LINE", 0.0)
+    monkeypatch.setattr(terminal, "FIRST_LINE", 0.0)
     done = cli(*search)
     assert "trial 0: fitting the linear classifier" in done.err
     assert "trained-000: fitting the TF-IDF baseline" in done.err
@@ -56,21 +55,21 @@ def test_a_search_of_texts_with_several_labels_names_both_runs(tmp_path, cli, mo
     assert all(RunDir(tmp_path / "search" / f"trained-00{number}").is_finished() for number in (0, 1))
 
 
-@pytest.mark.parametrize(("interval", "words"), [((-0.2, -0.1), "it is better than"), ((-0.2, 0.1), "is as good")])
-def test_the_best_trial_is_compared_with_the_config_as_it_is(cli, monkeypatch, search, interval, words):
+def test_the_best_trial_is_compared_with_the_config_as_it_is(cli, monkeypatch, search):
     """By the interval of a paired test on the texts of the report."""
     compare = scores.compare_answers
     monkeypatch.setattr(Search, "best", property(lambda search: replace(search.results[0], number=1)))
-    monkeypatch.setattr(
-        "encoder_cls.runs.evaluate.compare_answers",
-        lambda *more, **run: replace(compare(*more, **run), accuracy_difference_interval=interval),
-    )
-    done = cli(*search)
-    assert done.code == 0, done.err
-    assert words in done.out
+    for interval, words in (((-0.2, -0.1), "it is better than"), ((-0.2, 0.1), "is as good")):
+        monkeypatch.setattr(
+            "encoder_cls.runs.evaluate.compare_answers",
+            lambda *more, its=interval, **run: replace(compare(*more, **run), accuracy_difference_interval=its),
+        )
+        done = cli(*search)
+        assert done.code == 0, done.err
+        assert words in done.out
 
 
-def test_without_a_label_there_is_nothing_to_search_by(tmp_path, cli):
+def test_a_search_without_labels_is_refused(tmp_path, cli):
     (tmp_path / "texts.txt").write_text("red flowers\nblue sky\n" * 20)
     nothing = "train: null, validation: null, test: null"
     data = f"data={{{nothing}, unlabelled: {tmp_path}/texts.txt, label_names: [red, blue]}}"
@@ -79,8 +78,8 @@ def test_without_a_label_there_is_nothing_to_search_by(tmp_path, cli):
     )
 
 
-def test_without_its_library_it_says_how_to_get_it(cli, monkeypatch):
-    monkeypatch.setattr(installed, "is_installed", lambda library: library != "optuna")
+def test_a_missing_library_is_named_with_its_extra(cli, monkeypatch):
+    monkeypatch.setattr(machine, "is_installed", lambda library: library != "optuna")
     assert_failed(cli("tune"), 2, "pip install 'encoder-cls[tune]'")
 
 
@@ -95,10 +94,10 @@ def test_what_cannot_be_is_refused(tmp_path, cli):
 
 @pytest.mark.parametrize(("text", "seconds"), [("90s", 90), ("30m", 1800), ("1.5h", 5400)])
 def test_times_have_a_unit(text, seconds):
-    assert duration_named(text, option="--budget") == seconds
+    assert seconds_named(text) == seconds
 
 
 @pytest.mark.parametrize("text", ["", "5", "m", "-3m", "0s", "infm", "nanm", "3 d"])
 def test_what_is_no_time_is_refused(text):
-    with pytest.raises(ConfigError, match="--budget"):
-        duration_named(text, option="--budget")
+    with pytest.raises(ValueError, match="write a time"):
+        seconds_named(text)

@@ -1,4 +1,4 @@
-"""The places of a run's data: found beside the config file, recorded as absolute, named anew where they have moved."""
+"""The places of a run's data: beside the config file, recorded as absolute, named again where they have moved."""
 
 from __future__ import annotations
 
@@ -82,30 +82,20 @@ def weights(run: RunDir) -> bytes:
 
 
 def test_a_run_goes_on_from_any_folder(cli, begun, tmp_path, blank_plots):
-    """And ends as it would have from the one in which it began; also one whose config has relative paths still."""
+    """And ends as it would have from the one in which it began."""
     uninterrupted = RunDir(tmp_path / "whole")
     for _ in train(prepare(load_config(Path("tiny.yaml"))), uninterrupted, device=CPU):
         pass
-    relative = RunDir(Path(shutil.copytree(begun.path, tmp_path / "relative")))
-    text = relative.config_file.read_text("utf-8")
-    assert text.count(f"{tmp_path}/") == 2
-    relative.config_file.write_text(text.replace(f"{tmp_path}/", ""), "utf-8")
-
     Path("elsewhere").mkdir()
     os.chdir("elsewhere")
-    refused = cli("train", "--run-dir", relative.path, "--resume")
-    assert refused.code == 3
-    assert f"{relative.config_file}: data.train: train.csv: no such file or folder" in refused.err
     assert cli("train", "--run-dir", "../runs/tiny", "--resume").code == 0
     assert cli("eval", "../runs/tiny").code == 0
     os.chdir("..")
-    assert cli("train", "--run-dir", relative.path, "--resume").code == 0
-    assert weights(begun) == weights(relative) == weights(uninterrupted)
-    assert relative.config_file.read_text("utf-8") == text  # recorded when the run went on
+    assert weights(begun) == weights(uninterrupted)
     assert load_config(begun.config_file) == absolute_sources(load_config(Path("tiny.yaml")))
 
 
-def test_moved_data_can_be_named_anew_and_must_be_the_same(cli, begun, blank_plots):
+def test_moved_data_can_be_named_and_must_be_the_same(cli, begun, blank_plots):
     """As long as it is where it was, another place is another run's; what has changed is refused as ever."""
     command = ["train", "--run-dir", begun.path, "--resume"]
     shutil.copy("train.csv", "copy.csv")
@@ -131,7 +121,7 @@ def test_moved_data_can_be_named_anew_and_must_be_the_same(cli, begun, blank_plo
     assert "--data" in refused.err
 
 
-def test_where_missing_data_was_looked_for_is_told(cli):
+def test_a_missing_file_is_named_with_the_folders_that_were_searched(cli):
     Path("conf").mkdir()
     Path("conf/run.yaml").write_text(config_of(train="a.csv"))
     outcome = cli("train", "--config", "conf/run.yaml")

@@ -34,7 +34,6 @@ SOUND = dataset_of([("a", 0), ("b", 1), ("c", 0), ("d", 1)], [("e", 0), ("f", 1)
 
 
 def test_a_sound_data_set_has_none():
-    """Texts that are each there once, and classes of different names, each of several texts."""
     assert list(data_warnings(SOUND)) == []
 
 
@@ -62,7 +61,6 @@ def test_texts_that_are_there_twice_are_counted(train, validation, test):
 
 
 def test_rows_left_out_are_counted():
-    """For each split that has some, with the first locations."""
     train = Notes(empty=LeftOut(1234, ["t:1", "t:2", "t:5"]))
     dataset = replace(SOUND, sources=(("train", train), ("test", Notes(empty=LeftOut(1, ["e:7"])))))
     assert list(data_warnings(dataset)) == [
@@ -72,7 +70,6 @@ def test_rows_left_out_are_counted():
 
 
 def test_classes_that_are_written_alike_are_named():
-    """Those, and no others; also a class and a label that only the test split has."""
     names = ("Billing", "a  b", "a b ", "billing", "other")
     of_each = [(f"v{n}", n) for n in range(5)]
     dataset = dataset_of([(f"{n}{i}", n) for n in range(5) for i in "ab"], of_each, [("e", 5)], names=names)
@@ -101,7 +98,6 @@ def test_classes_that_look_alike_are_named_so_that_they_do_not(one, other, writt
 
 
 def test_labels_that_train_does_not_have_are_named_with_what_follows():
-    """Those of validation do not choose weights, those of test count as mistakes."""
     unseen = [("u", 2), ("v", 3), ("w", 2)]
     dataset = dataset_of([("a", 0), ("b", 1), ("c", 0), ("d", 1)], [("e", 0), *unseen], [("f", 0), unseen[0]])
     dataset = replace(
@@ -117,7 +113,6 @@ def test_labels_that_train_does_not_have_are_named_with_what_follows():
 
 
 def test_classes_of_one_example_are_named():
-    """A few of them, and how many there are."""
     rows = [(text, label) for label, text in enumerate("abcdef")]
     dataset = dataset_of([*rows, ("g", 0)], [("v", 1)], names=tuple("ABCDEF"))
     assert list(data_warnings(dataset)) == [
@@ -127,7 +122,6 @@ def test_classes_of_one_example_are_named():
 
 
 def test_classes_that_a_split_lacks_are_named():
-    """Of validation and of test; where classes are many, a few of them."""
     names, rows = tuple("ABCDEF"), [(f"{text}{label}", label) for label in range(6) for text in "ab"]
     all_but_a = [(f"v{label}", label) for label in range(1, 6)]
     assert list(data_warnings(dataset_of(rows, all_but_a, [("e", 0)], names=names))) == [
@@ -137,7 +131,6 @@ def test_classes_that_a_split_lacks_are_named():
 
 
 def test_many_classes_in_two_spellings_take_a_few_lines():
-    """The first pairs, and how many more there are."""
     names = tuple(f"{sku}-{number}" for number in range(50) for sku in ("sku", "SKU"))
     *pairs, rest = [line for line in data_warnings(replace(SOUND, label_names=names)) if "differ" in line]
     assert (len(pairs), rest) == (3, "groups of classes that differ only so, beside these: 47")
@@ -154,12 +147,3 @@ def test_numbers_beside_names_are_named_with_the_first_of_each():
     (line,) = data_warnings(replace(SOUND, label_names=("0", "refund")))
     assert line.startswith("labels are numbers in some rows and names in others: 1 class ('0', the first at t:0) and")
     assert "'refund', the first at t:1" in line
-
-
-def test_labels_of_two_types_are_named():
-    """With the first place of each."""
-    places = {str(label): (f"a:{label}", f"b:{label}") for label in range(4)}
-    assert list(data_warnings(replace(SOUND, of_two_types=places))) == [
-        "labels that are integers in some rows and texts in others count as one: '0' (a:0, b:0), '1' (a:1, b:1), "
-        "'2' (a:2, b:2), …"
-    ]

@@ -18,16 +18,14 @@ import pyarrow.parquet as pq
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from sklearn.feature_extraction.text import CountVectorizer, TfidfVectorizer
-from sklearn.pipeline import make_pipeline
-from sklearn.svm import LinearSVC
+from support.data import load, refusal, write, write_labelled
 
 from encoder_cls.config import DataConfig
 from encoder_cls.data import holdout
 from encoder_cls.data.dataset import Dataset, Split
 from encoder_cls.data.holdout import hold_out
 from encoder_cls.data.load import load_dataset, load_split
-from encoder_cls.data.readers import read_rows
+from encoder_cls.data.sources import read_rows
 from encoder_cls.errors import DataError
 from encoder_cls.system import disk_arrays as columns
 
@@ -36,29 +34,11 @@ GOOD = "text,label\none,x\ntwo,y\n"
 OBJECTS = '{"text": "one", "label": "x"}\n{"text": "two", "label": "y"}\n'
 
 
-def write(name: str, content: str | bytes) -> str:
-    path = Path(name)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_bytes(content if isinstance(content, bytes) else content.encode())
-    return name
-
-
-def load(source: str, **values: object) -> Dataset:
-    """The data set whose train and validation splits are the same source, so that nothing is held out."""
-    return load_dataset(DataConfig.model_validate({"train": source, "validation": source} | values))
-
-
 def rows(source: str, **values: object) -> list[tuple[str, str]]:
     """Texts and class names in the order of the file."""
     dataset = load(source, **values)
     names = [dataset.label_names[label] for label in dataset.train.labels]
     return list(zip(dataset.train.texts, names, strict=True))
-
-
-def refusal(source: str, **values: object) -> str:
-    with pytest.raises(DataError) as caught:
-        load(source, **values)
-    return str(caught.value)
 
 
 def write_parquet(name: str, features: object = None, **columns: object) -> str:
@@ -127,14 +107,7 @@ def test_a_parquet_file_is_read_exactly(columns, features, expected):
     assert rows(write_parquet("a.parquet", features, **columns)) == expected
 
 
-@pytest.mark.parametrize("features", [[1], {"label": {"names": 5}}])
-def test_parquet_metadata_of_an_unknown_shape_is_left_aside(features):
-    """What is not the metadata of `datasets` changes nothing."""
-    assert rows(write_parquet("a.parquet", features, text=["a", "b"], label=[1, 0])) == [("a", "1"), ("b", "0")]
-
-
 def test_a_folder_or_a_glob_is_all_its_files_in_the_order_of_their_names():
-    """Files of different formats together are one split, and other files are left alone."""
     write("d/b.jsonl", '{"text": "2", "label": "y"}\n')
     write("d/a.csv", "text,label\n1,x\n")
     write("d/deep/c.TSV", "text\tlabel\n3\tx\n")
@@ -176,13 +149,11 @@ def test_texts_without_columns_have_no_second_text_column():
 
 
 def test_several_text_columns_are_joined_with_a_space():
-    """In the order of the config, not of the file."""
     source = write("a.csv", "label,body,title\nx,b1,t1\ny,,t2\n")
     assert rows(source, text_column=["title", "body"]) == [("t1 b1", "x"), ("t2 ", "y")]
 
 
 def test_rows_know_their_line_and_their_id():
-    """A row names the line on which it begins, and carries its `id`; without a label column there is no label."""
     source = write("a.csv", 'id,text\n7,"a\nb"\n8,c\n')
     found = list(read_rows(source, role="test", text_columns=["text"], label_column=None))
     assert found == [("a\nb", None, "7", "a.csv:2", None, None), ("c", None, "8", "a.csv:4", None, None)]
@@ -264,14 +235,12 @@ DAMAGED_PARQUET = damaged_parquet()
         ("a.csv", "text,label\none,x\na,b,c\n", r"a\.csv:3: 3 fields where the header has 2"),
         ("a.csv", "text,label\none\n", r"a\.csv:2: 1 fields where the header has 2"),
         ("a.csv", 'text,label\n"1\n2",x\none\n', r"a\.csv:4: 1 fields"),
-        ("a.tsv", "text\tlabel\none\tx\ty\n", r"a\.tsv:2: 3 fields"),
         ("a.csv", b"text,label\none,x\ncaf\xe9,y\n", r"a\.csv:3: not UTF-8 text \(byte 3 of the line\)"),
         ("a.csv", GOOD.encode("utf-16"), r"a\.csv:1: not UTF-8"),
         ("a.tsv", b"text\tlabel\n\xff\tx\n", r"a\.tsv:2: not UTF-8"),
         ("a.jsonl", b'{"text": "\xff", "label": 1}\n', r"a\.jsonl:1: not UTF-8"),
         ("d/x/1.txt", b"a\n\xff", r"d/x/1\.txt:2: not UTF-8"),
         ("a.csv", 'text,label\none,x\n"two,y\nthree,x\n', r"a\.csv:3: not valid CSV: .*quote"),
-        ("a.csv", 'text,label\n"one"1,x\n', r"a\.csv:2: not valid CSV"),
         ("a.csv", "text,label\rone,x\r", r"a\.csv:1: not valid CSV"),
         ("a.csv", "sentence,class\none,x\n", r"a\.csv: no column 'text'; it has 'sentence', 'class' .*text_column"),
         ("a.csv", "text,class\none,x\n", r"a\.csv: no column 'label'; it has 'text', 'class' .*label_column"),
@@ -279,7 +248,6 @@ DAMAGED_PARQUET = damaged_parquet()
         ("a.csv", "Text ,label\none,x\n", r"a\.csv: no column 'text'; it has 'Text ', .*did you mean 'Text '\?"),
         ("a.csv", "text,label,text\na,b,c\n", r"a\.csv:1: two columns are called 'text'"),
         ("a.csv", "", r"a\.csv: no rows"),
-        ("a.csv", b"\xef\xbb\xbf", r"a\.csv: no rows"),
         ("a.csv", "\ntext,label\n", r"a\.csv: the first line is empty"),
         ("a.csv", packed(GOOD.encode()), r"a\.csv: is a gzip file; name it a\.csv\.gz, or unpack it"),
         ("a.csv.gz", GOOD, r"a\.csv\.gz: not a readable gzip file: Not a gzipped file"),
@@ -289,7 +257,6 @@ DAMAGED_PARQUET = damaged_parquet()
         ("a.json", '[{"text": "a"}]', r"a\.json:1: no column 'label'"),
         ("a.json", '[{"text": "a"}', r"a\.json: not valid JSON: .* line 1"),
         ("a.json", b'[{"text": "\xff", "label": 1}]', r"a\.json:1: not UTF-8"),
-        ("a.jsonl", "", r"a\.jsonl: no rows"),
         ("a.csv", "text,label\n", r"a\.csv: no rows"),
         (
             "a.csv",
@@ -299,11 +266,8 @@ DAMAGED_PARQUET = damaged_parquet()
         ("a.csv", "text,label\none,x\ntwo, \n", r"a\.csv:3: the label is empty"),
         ("a.jsonl", '{"text": "a", "label": true}', r"a\.jsonl:1: the label is bool 'True'"),
         ("a.jsonl", '{"text": "a", "label": 1}\n{"text": "a", "label": 2.0}', r"a\.jsonl:2: the label is float '2\.0'"),
-        ("a.jsonl", '{"text": "a", "label": NaN}', r"a\.jsonl:1: the label is float"),
-        ("a.jsonl", '{"text": "a", "label": null}', r"a\.jsonl:1: the label is nothing"),
-        ("a.jsonl", '{"text": "a", "label": [["x"]]}', r"a\.jsonl:1: the label is list"),
+        ("a.jsonl", '{"text": "a", "label": null}', r"a\.jsonl:1: the label is empty"),
         ("a.jsonl", '{"text": 7, "label": "x"}', r"a\.jsonl:1: column 'text' holds int '7'"),
-        ("a.jsonl", '{"text": null, "label": "x"}', r"a\.jsonl:1: column 'text' holds nothing"),
         ("a.jsonl", '{"text": "a", "label": 1}\n{"text": "a"\n', r"a\.jsonl:2: not valid JSON"),
         ("a.jsonl", "[" * 100_000, r"a\.jsonl:1: not valid JSON"),
         ("a.jsonl", '["a", 1]\n', r"a\.jsonl:1: a JSON object is expected, not list"),
@@ -329,7 +293,6 @@ DAMAGED_PARQUET = damaged_parquet()
     ],
 )
 def test_a_bad_source_is_refused_with_its_place(name, content, message):
-    """The error begins with file and line, and says what is wrong there."""
     write(name, content)
     assert re.match(message, refusal("d" if name.startswith("d/") else name))
 
@@ -341,33 +304,18 @@ def test_a_bad_source_is_refused_with_its_place(name, content, message):
         ({"text": ["a", None], "label": ["x", "y"]}, "column 'text' holds nothing"),
         ({"text": [b"a"], "label": ["x"]}, "column 'text' holds bytes"),
         ({"text": ["a"], "label": [1.0]}, "the label is float"),
-        ({"text": ["a", "b"], "label": [1, None]}, "the label is nothing"),
+        ({"text": ["a", "b"], "label": [1, None]}, "the label is empty"),
         ({"text": pa.array([], pa.string()), "label": pa.array([], pa.int64())}, "no rows"),
         ({"text": pa.array([b"a\xff"]).view(pa.utf8()), "label": ["x"]}, ""),  # UnicodeDecodeError
         ({"text": ["a"], "label": pa.array([2**30], pa.date32())}, ""),  # OverflowError
     ],
 )
 def test_a_bad_parquet_column_is_refused(columns, message):
-    """Missing, empty and foreign values are not read as something else."""
     assert re.match(rf"a\.parquet(:\d)?: .*{message}", refusal(write_parquet("a.parquet", **columns)))
-
-
-def test_a_doubled_parquet_column_is_refused():
-    """As in CSV, it cannot be known which of two columns of one name is meant."""
-    pq.write_table(pa.table([["a", "b"], ["c", "d"], [0, 1]], names=["text", "text", "label"]), "a.parquet")
-    assert "two columns are called 'text'" in refusal("a.parquet")
-
-
-def test_an_unlabelled_parquet_split_is_refused():
-    """`datasets` writes -1 where a label is not known, and -1 is no class."""
-    features = {"label": {"names": ["neg", "pos"], "_type": "ClassLabel"}}
-    source = write_parquet("a.parquet", features, text=["a", "b"], label=[1, -1])
-    assert re.match(r"a\.parquet:2: label -1 of column 'label' has no name", refusal(source))
 
 
 @pytest.mark.parametrize("source", ["nowhere.csv", "nowhere/*.csv", "example:nowhere", "x" * 5000])
 def test_a_missing_source_is_named(source):
-    """No such file is an error about the data, which names the path."""
     assert re.match(r"(.*nowhere.*: no such file or folder)|x{5000}: ", refusal(source))
 
 
@@ -425,6 +373,8 @@ def test_few_empty_texts_are_left_out(rows, empty):
         ("b,a,B", None, ("B", "a", "b")),
         ("10,9,-1", None, ("-1", "9", "10")),
         ("10,9,x", None, ("10", "9", "x")),
+        ("01,1,001", None, ("001", "01", "1")),
+        (f"{'9' * 5000},1", None, ("1", "9" * 5000)),
         ("0,2,2", ["low", "mid", "high"], ("low", "high")),
         ("high,mid", ["low", "mid", "high"], ("mid", "high")),
         ("2,1", ["1", "2"], ("1", "2")),
@@ -434,39 +384,6 @@ def test_the_order_of_classes(labels, names, expected):
     """That of `label_names`, else of the numbers where all are integers, else of the alphabet."""
     lines = "".join(f"text,{label}\n" for label in labels.split(","))
     assert load(write("a.csv", f"text,label\n{lines}"), label_names=names).label_names == expected
-
-
-def test_the_order_of_equal_numbers_is_fixed():
-    """`1` and `01` are two classes, in the same order in each process."""
-    labels = [f"{'0' * zeros}1" for zeros in range(9)]
-    assert load(write("a.csv", "text,label\n" + "".join(f"a,{label}\n" for label in labels))).label_names == (
-        *sorted(labels),
-    )
-
-
-@pytest.mark.parametrize("names", [None, ["a", "b"]])
-def test_a_label_of_very_many_digits_is_a_name(names):
-    """What is too long for a number is a word, which `label_names` may not have."""
-    source = write("a.csv", f"text,label\na,{'9' * 5000}\nb,1\n")
-    if names:
-        assert re.match(r"a\.csv:2: label '999", refusal(source, label_names=names))
-    else:
-        assert len(load(source).label_names) == 2
-
-
-@pytest.mark.parametrize("name", ["a.csv", "a.jsonl"])
-def test_label_names_are_names_for_integers(name):
-    """The first is the name of 0, in every format; an integer that has none is refused."""
-
-    def source(*labels: int) -> str:
-        if name == "a.jsonl":
-            return write(name, "\n".join(json.dumps({"text": "a", "label": label}) for label in labels))
-        return write(name, "text,label\n" + "\n".join(f"a,{label}" for label in labels))
-
-    assert rows(source(1, 0), label_names=["neg", "pos"]) == [("a", "pos"), ("a", "neg")]
-    for unnamed in (2, -1):
-        message = refusal(source(1, unnamed), label_names=["neg", "pos"])
-        assert re.match(rf"a\.\w+:[23]: label '?{unnamed}'? (has no name|is not in data\.label_names)", message)
 
 
 # ---------------------------------------------------------------- labels that train does not have
@@ -519,22 +436,13 @@ def test_a_name_that_train_does_not_have_is_such_a_label():
 STARS = ["1", "2", "3", "4", "5"]
 
 
-def labelled(name: str, *labels: object) -> str:
-    """A file with these labels, those of JSON as they are."""
-    if name.endswith(".jsonl"):
-        return write(
-            name, "".join(json.dumps({"text": f"t{i}", "label": label}) + "\n" for i, label in enumerate(labels))
-        )
-    return write(name, "text,label\n" + "".join(f"t{i},{label}\n" for i, label in enumerate(labels)))
-
-
 @pytest.mark.parametrize("name", ["a.csv", "a.jsonl"])
 def test_names_of_digits_are_decided_on_once_for_a_data_set(name):
     """Five classes stay five: all labels are names, or all are indices, typed or of digits."""
-    by_index = load(labelled(name, 0, 1, 2, 3, 4, 4), label_names=STARS)
+    by_index = load(write_labelled(name, 0, 1, 2, 3, 4, 4), label_names=STARS)
     assert (by_index.label_names, by_index.labels_are) == (tuple(STARS), "indices")
     assert by_index.train.labels.tolist() == [0, 1, 2, 3, 4, 4]
-    by_name = load(labelled(name, 1, 2, 3, 4, 5, 5), label_names=STARS)
+    by_name = load(write_labelled(name, 1, 2, 3, 4, 5, 5), label_names=STARS)
     assert (by_name.label_names, by_name.labels_are) == (tuple(STARS), "names")
     assert by_name.train.labels.tolist() == [0, 1, 2, 3, 4, 4]
 
@@ -542,10 +450,10 @@ def test_names_of_digits_are_decided_on_once_for_a_data_set(name):
 @pytest.mark.parametrize("split", ["validation", "test"])
 def test_the_labels_of_all_splits_decide(split):
     """A label that only another split has tells what those of train are."""
-    train = labelled("a.csv", 1, 2, 1, 2)
-    by_index = load(train, label_names=STARS, **{split: labelled("b.csv", *[1, 2] * 20, 0)})
+    train = write_labelled("a.csv", 1, 2, 1, 2)
+    by_index = load(train, label_names=STARS, **{split: write_labelled("b.csv", *[1, 2] * 20, 0)})
     assert (by_index.label_names, by_index.labels_are) == (("2", "3"), "indices")
-    by_name = load(train, label_names=STARS, **{split: labelled("b.csv", *[1, 2] * 20, 5)})
+    by_name = load(train, label_names=STARS, **{split: write_labelled("b.csv", *[1, 2] * 20, 5)})
     assert (by_name.label_names, by_name.labels_are) == (("1", "2"), "names")
 
 
@@ -557,32 +465,33 @@ def test_the_labels_of_all_splits_decide(split):
         ([1, "high"], ["low", "mid", "high"], "a.csv:3: label 'high' is a name where others are numbers; labels are"),
         ([0, 7], ["a", "b", "c"], "a.csv:3: label 7 has no name; data.label_names holds 3 names"),
         ([1, 6], STARS, "a.csv:3: label '6' is not in data.label_names"),
+        ([1, -1], ["neg", "pos"], "a.csv:3: label '-1' is not in data.label_names"),
+        (["9" * 5000], ["a", "b"], "a.csv:2: label '999"),
         (["a", "q"], ["a", "b"], "a.csv:3: label 'q' is not in data.label_names"),
     ],
 )
 def test_labels_that_are_both_or_neither_are_refused_with_the_first_such_row(labels, names, message):
     """A mixture is refused, too: which row is wrong depends on the others."""
-    assert refusal(labelled("a.csv", *labels), label_names=names).startswith(message)
+    assert refusal(write_labelled("a.csv", *labels), label_names=names).startswith(message)
 
 
 def test_a_split_by_itself_is_read_as_the_training_data_was():
     """The file alone may be ambiguous; then it is refused, unless the data set has decided."""
-    source = labelled("b.csv", 1, 2)
+    source = write_labelled("b.csv", 1, 2)
     config = DataConfig(train="a.csv", label_names=("1", "2", "3"))
     with pytest.raises(DataError, match=r"^b\.csv:2: label 1 may be"):
         load_split(source, config, ("1", "2", "3"))
     assert load_split(source, config, ("1", "2", "3"), labels_are="names").labels.tolist() == [0, 1]
     assert load_split(source, config, ("1", "2", "3"), labels_are="indices").labels.tolist() == [1, 2]
     with pytest.raises(DataError, match=r"^b\.csv:3: label 3 has no name"):
-        load_split(labelled("b.csv", 1, 3), config, ("1", "2", "3"), labels_are="indices")
+        load_split(write_labelled("b.csv", 1, 3), config, ("1", "2", "3"), labels_are="indices")
 
 
-def test_labels_of_two_types_are_one_class_and_told():
-    """An integer and its digits as a text, in one file or in several of formats that tell them apart."""
-    dataset = load(labelled("a.jsonl", 1, "1", 0), test=labelled("b.jsonl", "0", "1"))
-    assert dataset.label_names == ("0", "1")
-    assert dataset.of_two_types == {"1": ("a.jsonl:1", "a.jsonl:2"), "0": ("a.jsonl:3", "b.jsonl:1")}
-    assert load("a.jsonl", test=labelled("c.csv", 0, 1)).of_two_types == {"1": ("a.jsonl:1", "a.jsonl:2")}
+def test_an_integer_and_its_digits_are_one_class():
+    assert load(write_labelled("a.jsonl", 1, "1", 0), test=write_labelled("b.jsonl", "0", "1")).label_names == (
+        "0",
+        "1",
+    )
 
 
 # ---------------------------------------------------------------- splits
@@ -620,7 +529,6 @@ def test_of_many_texts_a_limited_number_is_held_out(monkeypatch):
 
 
 def test_the_seed_decides_what_is_held_out():
-    """The same seed gives the same split, another seed another one."""
     config = DataConfig(train=write("a.csv", "text,label\n" + "".join(f"t{i},{i % 2}\n" for i in range(40))))
     dataset, same = (load_dataset(config) for _ in range(2))
     another = load_dataset(config.model_copy(update={"split_seed": 1}))
@@ -697,7 +605,6 @@ def test_rows_keep_their_class_and_their_place(monkeypatch, most_pending):
 
 @pytest.mark.parametrize("character", ["\x1b", "\x07", "\r", "\n", "\x9b", "\u202e", "\u2028", "\ud800", "\0"])
 def test_no_control_character_gets_into_a_message(character):
-    """Texts, labels and column names from outside cannot steer a terminal or break a line."""
     content = json.dumps({"text": "a", f"b{character}": "c", "label": 1})
     assert refusal(write("a.jsonl", content), text_column="body").isprintable()
     bad_label = json.dumps({"text": "a", "label": {f"{character}x": 1}})
@@ -722,26 +629,6 @@ def test_the_bundled_example_is_large_enough_and_has_no_text_twice(bundled):
     texts = Counter(plain(text) for split in splits for text in split.texts)
     assert texts.total() >= 1500
     assert [text for text, count in texts.items() if count > 1] == []
-
-
-def test_no_text_of_the_bundled_test_split_is_nearly_in_the_others(bundled):
-    """The 4-grams of a test text are never for 60% those of a training or validation text (Jaccard index)."""
-    tested, others = bundled.test.texts, [*bundled.train.texts, *bundled.validation.texts]
-    vectorizer = CountVectorizer(analyzer="char", ngram_range=(4, 4), binary=True, lowercase=False)
-    grams = vectorizer.fit_transform([plain(text) for text in [*tested, *others]])
-    a, b = grams[: len(tested)], grams[len(tested) :]
-    common = (a @ b.T).tocoo()
-    sizes_a, sizes_b = (np.asarray(part.sum(axis=1)).ravel() for part in (a, b))
-    jaccard = common.data / (sizes_a[common.row] + sizes_b[common.col] - common.data)
-    near = [(tested[common.row[i]], others[common.col[i]]) for i in np.flatnonzero(jaccard >= 0.6)]
-    assert near == []
-
-
-def test_the_bundled_example_is_neither_trivial_nor_hopeless(bundled):
-    """A linear model learns most of it and not all."""
-    model = make_pipeline(TfidfVectorizer(), LinearSVC(random_state=0))
-    model.fit(bundled.train.texts, bundled.train.labels)
-    assert 0.6 < model.score(bundled.test.texts, bundled.test.labels) < 0.95
 
 
 def plain(text: str) -> str:
@@ -787,7 +674,6 @@ def test_fasttext_files_in_a_folder_or_a_glob_are_one_split():
     ],
 )
 def test_a_line_without_one_label_and_a_text_is_refused(name, content, message):
-    """With its line; so is a file of plain lines, from which no class can be learned."""
     if name.startswith("d/"):
         write("d/x/1.txt", "one")
         write("d/b.ft", content)
@@ -816,30 +702,3 @@ def test_unlabelled_texts_are_read_without_labels_and_without_what_is_empty(name
     lines = content.splitlines()
     for text, where in zip(unlabelled.texts, unlabelled.where, strict=True):
         assert text in lines[int(str(where).rpartition(":")[2]) - 1]
-
-
-def test_several_files_of_unlabelled_texts():
-    """A glob names them; where none are named there are none."""
-    source = write("train.csv", GOOD)
-    for number in (1, 2):
-        write(f"more-{number}.txt", f"text {number}\n")
-    unlabelled = load(source, unlabelled="more-*.txt").unlabelled
-    assert list(unlabelled.texts) == ["text 1", "text 2"]
-    nothing = load(source).unlabelled
-    assert not nothing.texts
-    assert nothing.fingerprint != unlabelled.fingerprint
-
-
-@pytest.mark.parametrize(
-    ("name", "content", "message"),
-    [
-        ("empty.txt", "\n \n", r"^empty\.txt: no rows with a text$"),
-        ("latin.txt", "good\ncaf\u00e9\n".encode("latin-1"), r"^latin\.txt:2: not UTF-8"),
-        ("more.csv", "words\nyes\n", r"^more\.csv: no column 'text'"),
-        ("more.pdf", "text", r"^more\.pdf: cannot tell the format.*\.txt$"),
-    ],
-    ids=["empty", "encoding", "column", "format"],
-)
-def test_unlabelled_texts_that_cannot_be_read_are_refused(name, content, message):
-    """With the place, as with labelled ones."""
-    assert re.search(message, refusal(write("train.csv", GOOD), unlabelled=write(name, content)))

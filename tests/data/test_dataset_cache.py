@@ -112,7 +112,6 @@ def test_classes_that_are_known_come_first(folder):
 
 
 def test_what_is_refused_is_refused_each_time(folder):
-    """And nothing is kept of it."""
     for _ in range(2):
         with pytest.raises(DataError, match=r"train\.csv:63: "):
             load_dataset(config("all splits", bad_rows="error"))
@@ -135,7 +134,6 @@ def test_data_that_changes_while_it_is_read_is_not_kept(folder, monkeypatch):
 
 
 def test_a_cache_is_no_class(folder, cli):
-    """Beside class folders it would be one."""
     ended = cli("train", "--set", "data.train=classes", "--set", "data.cache=classes/cache", "--dry-run")
     assert ended.code == 2
     assert "data.cache: classes/cache: would be read as a class" in ended.err

@@ -16,8 +16,8 @@ from hypothesis import strategies as st
 from encoder_cls.config import DataConfig
 from encoder_cls.data.labels import read_labelled
 from encoder_cls.data.load import load_dataset, reading_of
-from encoder_cls.data.readers import column_names, read_rows
 from encoder_cls.data.rows import Reading
+from encoder_cls.data.sources import column_names, read_rows
 from encoder_cls.errors import DataError
 
 
@@ -51,7 +51,6 @@ def test_a_header_that_leaves_no_doubt_tells_the_separator(name, separator, mark
     ],
 )
 def test_where_there_is_doubt_the_usual_separator_stays(content, message):
-    """Nothing is guessed."""
     with pytest.raises(DataError, match=re.escape(message)):
         rows("a.csv", content)
 
@@ -69,7 +68,6 @@ def test_the_line_that_excel_writes_first_names_the_separator(name, separator, o
 
 
 def test_a_part_of_no_bytes_has_no_rows():
-    """As some programs write a part of nothing; those beside it are read."""
     Path("d").mkdir()
     Path("d/a.csv").touch()
     rows("d/b.csv", "text,label\na,x\n")
@@ -125,7 +123,6 @@ cells = st.text(st.sampled_from('ab \t"\n,é'), max_size=8)
 @settings(max_examples=60, deadline=None, database=None, derandomize=True)
 @given(written=st.lists(st.tuples(cells, cells), min_size=1, max_size=5))
 def test_what_a_spreadsheet_writes_as_tsv_is_read_back(written):
-    """Python's writer quotes as Excel does."""
     file = io.StringIO()
     csv.writer(file, "excel-tab").writerows([["text", "label"], *written])
     found, reading = rows("a.tsv", file.getvalue())
@@ -185,16 +182,7 @@ def test_bad_rows_are_left_out_where_that_is_asked_for(name):
         read_labelled(name, "train", DataConfig(train=name), Reading())
 
 
-def test_as_many_are_counted_as_are_left_out():
-    """Whatever is wrong with them."""
-    found, reading = rows("a.csv", BAD["a.csv"][0], bad_rows="skip")
-    assert [text for text, _ in found] == ["a", "c", "f", "g", "é"]
-    assert reading.notes.skipped.count == 4
-    assert reading.notes.skipped.reason.startswith("3 fields where the header has 2")
-
-
 def test_an_open_quote_costs_one_line():
-    """What comes after it is read, however far the next quote is."""
     lines = [f"t{number},x" for number in range(300)]
     lines[100] = '"t100,x'
     found, reading = rows("a.csv", "text,label\n" + "\n".join(lines), bad_rows="skip")

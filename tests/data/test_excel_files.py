@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from encoder_cls.data.readers import column_names, read_rows, read_rows_and_columns
 from encoder_cls.data.rows import Reading
+from encoder_cls.data.sources import column_names, read_rows, read_rows_and_columns
 from encoder_cls.errors import ConfigError, DataError
 
 openpyxl = pytest.importorskip("openpyxl")
@@ -60,7 +60,6 @@ def test_the_sheet_that_has_the_columns_is_read():
 
 
 def test_a_bad_row_is_named_and_can_be_left_out():
-    """A cell beyond the header, and a date where a text is expected."""
     day = datetime.datetime(2026, 1, 2)
     source = write("a.xlsx", data=[["text", "label"], ["a", "x"], ["b", "y", "z"], [day, "x"], ["c", "y"]])
     assert refusal(source) == "a.xlsx:3: a cell to the right of the header's 2 columns: 'z'"
@@ -70,7 +69,6 @@ def test_a_bad_row_is_named_and_can_be_left_out():
 
 
 def test_all_columns_are_there_where_they_are_kept():
-    """Equal and empty names get numbers."""
     source = write("a.xlsx", data=[["text", None, "n", "n"], ["a", 1, 2.5, True]])
     (found,) = read_rows_and_columns(source, text_columns=["text"])
     assert found[1] == {"text": "a", "": 1, "n": 2.5, "n.1": True}
@@ -110,22 +108,12 @@ def test_a_formula_in_another_column_is_noted_once():
     assert told == ["warning: a.xlsx: cells that hold a formula without a stored result are read as empty"]
 
 
-def test_a_row_that_unpacks_to_more_than_memory_should_hold_is_refused():
-    """Whether a cell is large or there are many, before openpyxl reads it."""
-    for content in (b"a" * (18 << 20), b"<c/>" * (5 << 20)):
-        source = edited(write("a.xlsx", data=[["text", "label"], ["word", "x"]]), b"word", content)
-        assert Path(source).stat().st_size < 1 << 20
-        assert refusal(source).endswith("xl/worksheets/sheet1.xml: more than 16 MiB in one row")
-
-
 def test_many_rows_come_in_order():
-    """More than are read at once."""
     source = write("a.xlsx", data=[["text", "label"], *([f"t{number}", "x"] for number in range(2500))])
     assert [row[0] for row in read(source)] == [f"t{number}" for number in range(2500)]
 
 
 def test_damaged_files_are_refused():
-    """Whatever the library thinks of them."""
     Path("a.xlsx").write_bytes(b"PK\x03\x04 nothing")
     with zipfile.ZipFile("b.xlsx", "w") as file:
         file.writestr("[Content_Types].xml", "<a>")
@@ -136,7 +124,6 @@ def test_damaged_files_are_refused():
 
 
 def test_where_openpyxl_is_missing_it_is_named(monkeypatch):
-    """Before anything is read, with what installs it."""
     source = write("a.xlsx", data=[["text", "label"], ["a", "x"]])
     monkeypatch.setitem(sys.modules, "openpyxl", None)
     with pytest.raises(ConfigError, match=r"^a\.xlsx: needs openpyxl: pip install 'encoder-cls\[excel\]'$"):
@@ -144,7 +131,6 @@ def test_where_openpyxl_is_missing_it_is_named(monkeypatch):
 
 
 def test_what_excel_writes_beside_an_open_file_is_no_data():
-    """Its name begins with ~$."""
     Path("d").mkdir()
     write("d/a.xlsx", data=[["text", "label"], ["a", "x"]])
     Path("d/~$a.xlsx").write_bytes(b"\5owner")

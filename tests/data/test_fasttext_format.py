@@ -12,7 +12,7 @@ import typer
 from encoder_cls.cli import app
 from encoder_cls.config import load_config
 from encoder_cls.config.yaml import parse_yaml
-from encoder_cls.data.formats.text import is_labelled, parse_line
+from encoder_cls.data.text_files import is_labelled, parse_line
 
 
 @pytest.mark.parametrize(

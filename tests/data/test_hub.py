@@ -15,10 +15,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import closing
-from itertools import islice
 from pathlib import Path
-from types import SimpleNamespace
 
 import pyarrow
 import pyarrow.parquet
@@ -35,7 +32,7 @@ NO_VIEWER = "import datasets.config; datasets.config.USE_PARQUET_EXPORT = False\
 TRAIN = f"{NO_VIEWER}from encoder_cls.cli import main; main()"
 READ = f"""{NO_VIEWER}
 import json, sys, time, traceback
-from encoder_cls.data.readers import read_rows
+from encoder_cls.data.sources import read_rows
 from encoder_cls.errors import DataError
 
 label_column = sys.argv[2] if len(sys.argv) > 2 else None
@@ -116,27 +113,19 @@ SOURCES = {
     "train": ("train", "hub:owner/name"),
     "test": ("test", "hub:owner/name"),
     "split": ("train", "hub:owner/name?split=test"),
-    "slice": ("train", "hub:owner/name?split=train[2:5]"),
     "config": ("train", "hub:owner/name?config=english"),
     "revision": ("train", "hub:owner/name?revision=v1"),
     "all options": ("train", "hub:owner/name?config=english&revision=v1&split=test"),
-    "main again": ("train", "hub:owner/name?revision=main"),
     "no such name": ("train", "hub:owner/nobody"),
     "no such split": ("validation", "hub:owner/name"),
     "no such config": ("train", "hub:owner/name?config=french"),
     "no such revision": ("train", "hub:owner/name?revision=v2"),
     "unlabelled": ("train", "hub:owner/name?split=unlabelled"),
     "two splits": ("train", "hub:owner/name?split=train+test"),
-    "empty option": ("train", "hub:owner/name?split="),
     "no such option": ("train", "hub:owner/name?sprit=test"),
     "folder train": ("train", "hub:{folder}"),
-    "folder options": ("train", "hub:{folder}?config=english&split=test"),
     "streamed": ("train", "hub:owner/name?streaming=true"),
-    "streamed revision": ("train", "hub:owner/name?config=english&revision=v1&split=test&streaming=true"),
-    "streamed folder": ("train", "hub:{folder}?streaming=true"),
     "streamed split": ("validation", "hub:owner/name?streaming=true"),
-    "streamed unlabelled": ("train", "hub:owner/name?split=unlabelled&streaming=true"),
-    "streamed at times": ("train", "hub:owner/name?streaming=sometimes"),
 }
 
 
@@ -226,16 +215,11 @@ def read(processes: Processes) -> Callable[[str], Answer]:
         ("train", train_rows("main")),
         ("test", [["main alt", "klage"], ["main \tneu ", "lob"]]),
         ("split", [["main alt", "klage"], ["main \tneu ", "lob"]]),
-        ("slice", train_rows("main")[2:5]),
         ("config", [["main good", "praise"], ["main bad", "complaint"]]),
         ("revision", train_rows("v1")),
-        ("main again", train_rows("main")),
         ("all options", [["v1 new", "praise"]]),
         ("folder train", train_rows("local")),
-        ("folder options", [["local new", "praise"]]),
         ("streamed", train_rows("main")),
-        ("streamed revision", [["v1 new", "praise"]]),
-        ("streamed folder", train_rows("local")),
     ],
 )
 def test_texts_are_exact_labels_are_names_and_options_are_honoured(read, source, expected):
@@ -250,55 +234,14 @@ def test_two_splits_are_one_after_the_other(read):
     ("source", "message"),
     [
         ("streamed split", "cannot load split 'validation'"),
-        ("streamed at times", "streaming=true"),
-        ("empty option", "write it as hub:owner/name[?config="),
         ("no such option", "hub:owner/name?sprit=test: write it as hub:owner/name[?config=...&split=...&revision=..."),
         ("unlabelled", "hub:owner/name/unlabelled:1: label -1 of column 'label' has no name"),
-        ("streamed unlabelled", "hub:owner/name/unlabelled:1: label -1 of column 'label' has no name"),
     ],
 )
 def test_what_cannot_be_meant_or_has_no_label_is_refused(read, source, message):
     answer = read(source)
     assert isinstance(answer, str), answer
     assert message in answer
-
-
-@pytest.mark.parametrize("rows", [1, 2])
-def test_a_data_set_that_is_read_or_given_up_leaves_no_file_with_a_thread(monkeypatch, rows):
-    """Arrow's threads drop a file a moment after its last row, and abort a process that ends meanwhile."""
-    from encoder_cls.data import hub
-    from encoder_cls.data.rows import Columns
-
-    order = []
-
-    class Table:
-        column_names, features = ("text",), {}
-
-        def select_columns(self, _columns):
-            return self
-
-        def __iter__(self):
-            try:
-                yield {"text": "one"}
-                yield {"text": "two"}
-            finally:
-                order.append("the last row")
-
-    monkeypatch.setattr(hub, "_loaded", lambda *_: Table())
-    monkeypatch.setattr(hub, "time", SimpleNamespace(sleep=order.append))
-    with closing(hub.hub_records("owner/name", "train", Columns(["text"]))) as records:
-        assert [record["text"] for _, record in islice(records, rows)] == ["one", "two"][:rows]
-        assert rows == 1 or next(records, None) is None
-    assert order == ["the last row", hub.SECONDS_TO_LET_GO]
-
-
-def test_rows_of_a_commit_are_kept(processes):
-    """The cache of a data set of the Hub depends on its commit."""
-    processes.end("train")
-    assert {path.name.partition("-")[0] for path in (processes.folder / "train" / "kept").glob("*-*")} == {
-        "rows",
-        "tokens",
-    }
 
 
 @pytest.mark.parametrize(
@@ -352,11 +295,7 @@ def test_train_takes_its_data_from_the_hub(processes):
     lines = ended.stderr.splitlines()
     assert [line.split()[1] for line in lines if line.startswith("data.cache: ")] == ["rows", "tokens"]
     assert lines[0] == "reading hub:owner/name"
-    counts, *more = [line for line in lines if not line.startswith(("data.cache: ", "reading hub:owner/name"))]
-    assert (
-        counts == "data: 6 training, 2 validation, 2 test texts, 2 classes, of 3 ('klage') to 3 ('lob') training texts"
-    )
-    assert {line.partition(":")[0] for line in more} <= {"tokens", "model", "steps", "plan"}, ended.stderr
+    assert any(line.startswith("data: 6 training, 2 validation, 2 test texts, 2 classes") for line in lines)
 
 
 def test_the_stand_in_was_asked_for_nothing_that_it_does_not_know(hub, processes):

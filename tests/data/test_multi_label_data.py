@@ -3,29 +3,19 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
 
 import numpy as np
 import pytest
+from support.data import load, write
 
 from encoder_cls.config import DataConfig
 from encoder_cls.data.checks import data_warnings
-from encoder_cls.data.dataset import Dataset
 from encoder_cls.data.holdout import rows_to_hold_out
 from encoder_cls.data.load import load_dataset, load_split
 from encoder_cls.errors import DataError
 
 ROWS = [("one", ["a", "b"]), ("two", ["b"]), ("three", []), ("four", ["c", "a"])]
 MATRIX = [[1, 1, 0], [0, 1, 0], [0, 0, 0], [1, 0, 1]]
-
-
-def write(name: str, content: str) -> str:
-    Path(name).write_text(content, encoding="utf-8")
-    return name
-
-
-def load(name: str, **options: object) -> Dataset:
-    return load_dataset(DataConfig.model_validate({"train": name, "validation": name, **options}))
 
 
 def as_jsonl() -> str:
@@ -98,7 +88,7 @@ def test_labels_as_numbers_have_their_names_and_none_counts_twice():
     ("label", "message"),
     [
         ([["x"]], "a.jsonl:1: the label is list"),
-        (["x", None], "a.jsonl:1: the label is nothing"),
+        (["x", None], "a.jsonl:1: the label is empty"),
         (["x", " "], "a.jsonl:1: the label is empty"),
         (["\ud800"], "a.jsonl:1: the label holds half of a surrogate pair"),
         ([], "a.jsonl: no row has a label"),
@@ -112,7 +102,6 @@ def test_labels_that_are_none_are_refused_with_their_line(label, message):
 
 
 def test_a_single_class_is_enough():
-    """It is a question with two answers; of one label a text two classes are needed."""
     dataset = load(write("a.jsonl", '{"text": "one", "label": ["x"]}\n{"text": "two", "label": []}\n'))
     assert (dataset.label_names, dataset.train.labels.tolist()) == (("x",), [[1], [0]])
 
@@ -142,7 +131,6 @@ def test_other_labels_of_an_equal_text_are_warned_of():
 
 
 def test_a_model_with_one_label_a_text_is_not_scored_on_several():
-    """The line is named; lines without a label are bad rows there."""
     several = write("a.ft", "__label__x one\n__label__x __label__y two\n")
     config = DataConfig(train=several)
     with pytest.raises(DataError, match=r"^a\.ft:2: texts may have several labels"):
@@ -171,7 +159,6 @@ def test_every_label_with_two_texts_keeps_one_and_has_about_its_part_held_out(se
 
 
 def test_nothing_is_held_out_where_a_label_would_have_no_text_left():
-    """Which is told."""
     with pytest.raises(DataError, match="none is left to validate with"):
         load_dataset(
             DataConfig(train=write("a.jsonl", '{"text": "one", "label": ["x"]}\n{"text": "b", "label": []}\n'))

@@ -8,15 +8,14 @@ import numpy as np
 import pytest
 from sklearn.feature_extraction.text import TfidfVectorizer
 from sklearn.svm import LinearSVC
+from support.reports import split_of
 
 from encoder_cls.data.dataset import Dataset, Split
 from encoder_cls.evaluation import baseline
 from encoder_cls.evaluation.baseline import baseline_scores, fit_svm
 from encoder_cls.system.disk_arrays import DiskBackedTexts
 
-
-def split_of(texts, labels) -> Split:
-    return Split(texts=texts, labels=np.array(labels), where=[""] * len(labels))
+TRAIN = split_of(["good fine", "bad poor"] * 4, [0, 1] * 4)
 
 
 def scores_of(train: Split, split: Split) -> dict | None:
@@ -25,22 +24,22 @@ def scores_of(train: Split, split: Split) -> dict | None:
 
 
 def test_the_baseline_learns_words():
-    """It is trained on the one split and scored on the other."""
-    train = split_of(["good fine", "bad poor"] * 4, [0, 1] * 4)
-    amounts = {"texts": 8, "of_texts": 8, "features": 6, "of_features": 6}
-    right, wrong = (scores_of(train, split_of(texts * 4, [0, 1] * 4)) for texts in (["fine", "poor"], ["poor", "fine"]))
+    """It is trained on the one split and scored on the other, where a label that training never showed is a mistake."""
+    right, wrong, unseen = (
+        scores_of(TRAIN, split_of(texts * 4, labels * 4))
+        for texts, labels in (
+            (["fine", "poor"], [0, 1]),
+            (["poor", "fine"], [0, 1]),
+            (["fine", "poor", "new", "new"], [0, 1, 2, 2]),
+        )
+    )
     low, high = right.pop("accuracy_interval")
     assert 0.5 < low < high == 1
     assert right.pop("macro_f1_interval") == (1, 1)
+    amounts = {"texts": 8, "of_texts": 8, "features": 6, "of_features": 6}
     assert right == {"accuracy": 1.0, "macro_f1": 1.0} | amounts
     assert wrong["accuracy_interval"][0] == 0 < wrong["accuracy_interval"][1] < 0.5
-    assert (wrong["accuracy"], wrong["macro_f1"]) == (0, 0)
-
-
-def test_a_label_that_training_never_showed_is_a_mistake():
-    """It has a number beyond the classes, which the model cannot answer."""
-    train = split_of(["good fine", "bad poor"] * 4, [0, 1] * 4)
-    assert scores_of(train, split_of(["fine", "poor", "new", "new"], [0, 1, 2, 2]))["accuracy"] == 0.5
+    assert (wrong["accuracy"], wrong["macro_f1"], unseen["accuracy"]) == (0, 0, 0.5)
 
 
 def test_the_baseline_reads_a_sample_of_much_text(monkeypatch):
@@ -64,8 +63,7 @@ def test_the_baseline_reads_a_sample_of_much_text(monkeypatch):
 @pytest.mark.parametrize("classes", [2, 30])
 def test_the_more_classes_the_less_the_baseline_reads(monkeypatch, classes):
     """Characters times classes, and features times classes, stay within what memory and a minute are enough for."""
-    texts = [f"word{i % 60} filler{i % 7}" for i in range(600)]
-    split = split_of(texts, np.arange(600) % classes)
+    split = split_of([f"word{i % 60} filler{i % 7}" for i in range(600)], np.arange(600) % classes)
     monkeypatch.setattr(baseline, "MOST_CHARACTERS_BY_CLASSES", 100_000)
     monkeypatch.setattr(baseline, "MOST_WEIGHTS", 900)
     fitted = []
@@ -88,18 +86,7 @@ def test_fits_in_threads_give_the_weights_of_one_after_the_other():
     assert all(np.array_equal(weights, alone) for weights in found)
 
 
-def test_a_reference_that_memory_does_not_suffice_for_costs_no_run(monkeypatch):
-    """It is for comparison: without it there is a report all the same."""
-
-    def fit(self, *_):
-        raise MemoryError
-
-    monkeypatch.setattr(LinearSVC, "fit", fit)
-    train = split_of(["good fine", "bad poor"] * 4, [0, 1] * 4)
-    assert scores_of(train, train) is None
-
-
-def test_of_a_very_long_text_the_baseline_reads_the_beginning(monkeypatch):
+def test_of_a_very_long_text_the_baseline_reads_the_start(monkeypatch):
     """A text is a list of words for a moment: one of a gigabyte would take dozens."""
     monkeypatch.setattr(baseline, "LONGEST_TEXT", 9)
     train = split_of(["good fine bad poor", "bad poor good fine"] * 4, [0, 1] * 4)
@@ -107,10 +94,16 @@ def test_of_a_very_long_text_the_baseline_reads_the_beginning(monkeypatch):
     assert (found["accuracy"], found["texts"], found["of_features"]) == (1.0, 8, 6)
 
 
-def test_texts_without_words_have_no_reference():
-    """There is nothing to learn from."""
-    split = split_of([" ", "  "] * 4, [0, 1] * 4)
-    assert scores_of(split, split) is None
+def test_there_is_a_report_without_a_baseline(monkeypatch):
+    """Texts without words teach nothing; too little memory costs no run."""
+    blank = split_of([" ", "  "] * 4, [0, 1] * 4)
+    assert scores_of(blank, blank) is None
+
+    def fit(self, *_):
+        raise MemoryError
+
+    monkeypatch.setattr(LinearSVC, "fit", fit)
+    assert scores_of(TRAIN, TRAIN) is None
 
 
 def spied(function, seen):

@@ -1,23 +1,35 @@
-"""Charts of the report: what is drawn is what was counted, and what is not drawn is said."""
+"""Charts: drawn from what was counted, whatever the names."""
 
 from __future__ import annotations
 
+import io
+import itertools
 import re
+from pathlib import Path
+from types import SimpleNamespace
 from xml.etree import ElementTree
 
+import matplotlib as mpl
 import numpy as np
 import pytest
+from matplotlib import font_manager
+from matplotlib.image import imread
 
 from encoder_cls.evaluation import charts
 from encoder_cls.evaluation.charts import (
+    DPI,
     accuracy_by_length,
+    confusion_figure,
+    fonts_for,
     notable_classes,
     parts_with_intervals,
     precision_recall,
     reliability,
     thresholds,
+    to_pixels,
+    to_png,
 )
-from encoder_cls.evaluation.metrics import ClassMetrics, calibration_bins
+from encoder_cls.evaluation.metrics import CalibrationBins, ClassMetrics
 
 HOSTILE = '<script>alert("x")</script>&'
 
@@ -27,40 +39,40 @@ def svg_of(drawn: str) -> ElementTree.Element:
     return ElementTree.fromstring(drawn[drawn.rindex('<svg class="chart"') :])
 
 
-def points(drawn: str, style: str) -> np.ndarray:
-    """The points of a curve as values from 0 to 1."""
+def titles(elements) -> list[str]:
+    return [element.find("title").text for element in elements]
+
+
+def ends(drawn: str, style: str) -> list[list[float]]:
+    """The first and the last point of a curve as values from 0 to 1."""
     (path,) = [path for path in svg_of(drawn).iter("path") if path.attrib["class"] == style]
     found = np.array([[float(n) for n in pair.split(",")] for pair in path.attrib["d"][1:].split()])
-    plane = charts._Plane()
-    origin, far = (plane.x(0), plane.y(0)), (plane.x(1), plane.y(1))
-    return (found - origin) / np.subtract(far, origin)
-
-
-def scores(f1: float, support: int) -> ClassMetrics:
-    return ClassMetrics(precision=f1, recall=f1, f1=f1, support=support)
+    left, right, floor, top = (
+        charts.LEFT,
+        charts.WIDTH - charts.RIGHT,
+        charts.HEIGHT - charts.BOTTOM,
+        charts.TOP,
+    )
+    return ((found - (left, floor)) / (right - left, top - floor))[[0, -1]].round(2).tolist()
 
 
 def test_a_dot_of_few_texts_is_paler():
     """A dot for each bin that holds texts, and its numbers at the pointer."""
-    confidence, correct = np.array([0.5] * 2 + [0.95] * 50), np.array([True, False] + [True] * 50)
-    dots = list(svg_of(reliability(calibration_bins(confidence, correct))).iter("circle"))
-    assert [dot.find("title").text for dot in dots] == [
-        "says 0.50, right 0.50: 2 texts",
-        "says 0.95, right 1.00: 50 texts",
-    ]
+    bins = CalibrationBins.of(np.array([0.5] * 2 + [0.95] * 50), np.array([True, False] + [True] * 50))
+    dots = list(svg_of(reliability(bins)).iter("circle"))
+    assert titles(dots) == ["says 0.50, right 0.50: 2 texts", "says 0.95, right 1.00: 50 texts"]
     few, many = (float(dot.attrib["opacity"]) for dot in dots)
     assert few < 0.5 < many == 1
+    _, line = charts.reliability_figure(bins).axes[0].lines
+    assert line.get_xydata().tolist() == [[0.5, 0.5], [pytest.approx(0.95), 1.0]]
 
 
 def test_the_threshold_chart_counts_answers():
     """At a threshold of 0 all are answered, beyond the most confident none."""
     confidence, correct = np.array([0.2, 0.4, 0.6, 0.8]), np.array([False, True, False, True])
     drawn = thresholds(confidence, correct, 0.7)
-    right, answered = points(drawn, "c1"), points(drawn, "c2")
-    assert right[0] == pytest.approx([0, 0.5], abs=0.01)
-    assert right[-1] == pytest.approx([0.8, 1], abs=0.01)
-    assert answered[0] == pytest.approx([0, 1], abs=0.01)
-    assert answered[-1] == pytest.approx([1, 0], abs=0.01)
+    assert ends(drawn, "c1") == [[0, 0.5], [0.8, 1]]
+    assert ends(drawn, "c2") == [[0, 1], [1, 0]]
     assert "suggested: 0.700" in drawn
     assert "suggested" not in thresholds(confidence, correct, None)
 
@@ -74,8 +86,11 @@ def test_the_threshold_chart_counts_answers():
     ],
 )
 def test_the_rarest_and_the_worst_classes_have_curves(found, expected):
-    """Not the first; all of few; none that does not occur, or that training never showed."""
-    per_class = {str(number): scores(*values) for number, values in enumerate([*found, (0.0, 1)])}
+    """All of few; none that does not occur, or that training never showed."""
+    per_class = {
+        str(number): ClassMetrics(precision=f1, recall=f1, f1=f1, support=support)
+        for number, (f1, support) in enumerate([*found, (0.0, 1)])
+    }
     assert notable_classes(per_class, 4, num_classes=len(found)) == expected
 
 
@@ -83,29 +98,23 @@ def test_curves_are_named_whatever_the_names():
     """In the key, as text; the curve of all classes only where others are left out."""
     probabilities, labels = np.eye(3)[[0, 1, 2, 0]], np.array([0, 1, 2, 3])  # the last has no probability
     drawn = precision_recall(probabilities, labels, [0, 2], ["_hidden", "unseen", HOSTILE])
-    assert re.findall("<bdi>(.*?)</bdi>", drawn) == [
-        "all classes together",
-        "_hidden",
-        "&lt;script&gt;alert(&quot;x&quot;)&lt;/scrip…",
-    ]
+    names = ["all classes together", "_hidden", "&lt;script&gt;alert(&quot;x&quot;)&lt;/scrip…"]
+    assert re.findall("<bdi>(.*?)</bdi>", drawn) == names
     assert "all classes" not in precision_recall(probabilities, labels, [0, 1, 2], ["a", "b", "c"])
-    assert points(drawn, "c1")[-1] == pytest.approx([0, 1], abs=0.01)
+    assert ends(drawn, "c1")[1] == [0, 1]
 
 
 def test_the_curve_of_many_classes_is_of_a_sample(monkeypatch):
-    """Texts times classes are limited; all of them give the same curve as a sample of texts that are all alike."""
-    probabilities, labels = np.full((50, 20), 0.05), np.arange(50) % 20
+    """Texts times classes are limited; texts that are all alike give the same curve."""
     monkeypatch.setattr(charts, "MOST_DECISIONS", 200)
-    drawn = precision_recall(probabilities, labels, [0], [str(number) for number in range(20)])
-    assert points(drawn, "c0")[0] == pytest.approx([1, 0.05], abs=0.01)
+    drawn = precision_recall(np.full((50, 20), 0.05), np.arange(50) % 20, [0], [str(number) for number in range(20)])
+    assert ends(drawn, "c0")[0] == [1, 0.05]
 
 
 def test_texts_of_one_length_make_no_chart():
-    """A single bar would be a slab that says what the accuracy says."""
     correct = np.array([True, False] * 10)
     assert accuracy_by_length(np.full(20, 7), correct) is None
-    drawn = accuracy_by_length(np.arange(20), correct)
-    bars = [bar.find("title").text for bar in svg_of(drawn).iter("rect")]
+    bars = titles(svg_of(accuracy_by_length(np.arange(20), correct)).iter("rect"))
     assert bars[0] == "0–2 words: 66.7% right of 3 texts"
     assert sum(int(bar.rpartition(" of ")[2].split()[0]) for bar in bars) == 20
 
@@ -114,7 +123,7 @@ def test_parts_are_dots_on_their_intervals():
     """On one scale, the first as the one that counts; where there is no interval there is no line."""
     drawn = parts_with_intervals([("both", 0.9, (0.85, 0.95)), ("linear <b>", 0.8, None)])
     groups = svg_of(drawn).findall("g")
-    assert [group.find("title").text for group in groups] == ["both: 90.0%, 85.0% to 95.0%", "linear <b>: 80.0%"]
+    assert titles(groups) == ["both: 90.0%, 85.0% to 95.0%", "linear <b>: 80.0%"]
     assert [group.find("line") is not None for group in groups] == [True, False]
     both, linear = (float(group.find("circle").attrib["cx"]) for group in groups)
     line = groups[0].find("line").attrib
@@ -130,11 +139,79 @@ def test_parts_are_dots_on_their_intervals():
         ((1.0, 1.0), ["99.9%", "100.0%"]),
     ],
 )
-def test_the_scale_of_parts_begins_where_their_numbers_do(scores, ticks):
-    """At the tick below the lowest, and each number is between the first and the last."""
+def test_the_scale_of_parts_starts_at_the_tick_below_the_lowest(scores, ticks):
     drawn = svg_of(parts_with_intervals([("both", scores[1], scores), ("linear", scores[0], None)]))
     shown = {text.text: float(text.attrib["x"]) for text in drawn.findall("text")}
     assert [*shown] == ticks
     places = [float(dot.attrib["cx"]) for dot in drawn.iter("circle")]
     assert shown[ticks[0]] <= min(places) <= shown[ticks[1]]
     assert shown[ticks[-2]] <= max(places) <= shown[ticks[-1]]
+
+
+@pytest.mark.parametrize(
+    "names",
+    [
+        ["a"],
+        ["$x^2$", "5$", "a$_{$c", "\\$ \\frac{", "_{^", ""],
+        ["küche", "Ελλάδα", "привет", "x" * 500, "a\x1b\nb"],
+        ["天気", "😀"],
+    ],
+    ids=["1", "formulas", "not ASCII", "not in the font"],
+)
+def test_a_confusion_matrix_of_any_classes_is_drawn(names):
+    """Without a warning (which pytest makes an error), the same as PNG and as pixels."""
+    figure = confusion_figure(np.eye(len(names), dtype=int).tolist(), names)
+    height, width, channels = (pixels := to_pixels(figure)).shape
+    assert channels == 3
+    assert 150 <= height == width <= 1300
+    assert np.allclose((255 * imread(io.BytesIO(to_png(figure)))[:, :, :3]).round(), pixels)
+
+
+@pytest.mark.parametrize("classes", [2, 100])
+def test_every_class_is_named_inside_the_confusion_matrix(classes):
+    """On both axes, in letters that can be read, within the image and without touching the next name."""
+    names = [f"card_payment_wrong_rate_{number}" for number in range(classes)]
+    figure = confusion_figure(np.eye(classes, dtype=int).tolist(), names)
+    figure.draw_without_rendering()
+    (axes,) = figure.axes
+    for labels, low, high in ((axes.get_xticklabels(), "x0", "x1"), (axes.get_yticklabels(), "y0", "y1")):
+        boxes = sorted((label.get_window_extent() for label in labels), key=lambda box: getattr(box, low))
+        assert len(boxes) == classes
+        assert min(min(box.x0, box.y0) for box in boxes) >= 0
+        assert all(getattr(one, high) <= getattr(other, low) + 2 for one, other in itertools.pairwise(boxes))
+        assert all(label.get_fontsize() * DPI / 72 >= 8 for label in labels)
+
+
+def test_a_row_of_the_confusion_matrix_is_a_label():
+    """Texts of the first class, all taken for the second, are a dark square at the top right, and orange: wrong."""
+    blue, orange = [8, 48, 107], [127, 39, 4]
+    pixels = to_pixels(confusion_figure([[0, 5], [0, 0]], ["a", "b"]))
+    assert not (pixels == blue).all(axis=-1).any()
+    assert (to_pixels(confusion_figure([[5, 0], [0, 0]], ["a", "b"])) == blue).all(axis=-1).any()
+    rows, columns = np.nonzero((pixels == orange).all(axis=-1))
+    assert len(rows) > 5000
+    assert rows.max() < 0.5 * len(pixels) < columns.min()
+
+
+@pytest.mark.parametrize(("count", "is_shown"), [(7, True), (12345, False), (10**12, False)])
+def test_numbers_stay_in_their_cells(count, is_shown):
+    """What does not fit is left out."""
+    figure = confusion_figure((count * np.eye(20, dtype=int)).tolist(), [""] * 20)
+    figure.draw_without_rendering()
+    (axes,) = figure.axes
+    cell = axes.get_window_extent().width / 20
+    assert len(axes.texts) == (20 if is_shown else 0)
+    for number, text in enumerate(axes.texts):
+        box = text.get_window_extent()
+        left, bottom = axes.transData.transform((number - 0.5, number + 0.5))
+        assert left <= box.x0 < box.x1 <= left + cell
+        assert bottom <= box.y0 < box.y1 <= bottom + cell
+
+
+def test_a_letter_is_written_with_a_font_that_has_it(monkeypatch):
+    """Beside the usual font only those that are needed, and can be read."""
+    stix = Path(mpl.get_data_path(), "fonts", "ttf", "STIXGeneral.ttf")
+    installed = [SimpleNamespace(name="none", fname="no such file"), SimpleNamespace(name="STIX", fname=str(stix))]
+    assert fonts_for(["küche", "привет"]) == ["DejaVu Sans"]
+    monkeypatch.setattr(font_manager.fontManager, "ttflist", installed)
+    assert fonts_for(["\N{COMBINING ENCLOSING CIRCLE}"]) == ["DejaVu Sans", "STIX"]

@@ -10,9 +10,11 @@ from support.reports import REFERENCE
 from encoder_cls.config import load_config
 from encoder_cls.data.dataset import Dataset
 from encoder_cls.data.load import load_dataset
-from encoder_cls.evaluation.page import model_card
+from encoder_cls.evaluation.files import model_card
 from encoder_cls.evaluation.report import Report, evaluate
 from encoder_cls.evaluation.sections import comparison_sentence
+
+VALUES = {"best_step": 36, "vocab_size": 1234, "has_encoder": True, "linear_max_tokens": None}
 
 
 @pytest.fixture(scope="module")
@@ -22,18 +24,17 @@ def dataset(trained_run) -> Dataset:
 
 @pytest.fixture(scope="module")
 def report(classifier, dataset) -> Report:
-    return evaluate(classifier, dataset.test, name="test", reference=None)[0]
+    return evaluate(classifier, dataset.test, name="test")[0]
 
 
-def test_the_card_of_a_run_says_what_it_is(trained_run, dataset, report):
+def test_the_card_of_a_run_has_its_data_and_scores(trained_run, dataset, report):
     """Line by line, as it is written at the end of a training."""
     config, metrics = trained_run.load_config(), report.metrics
     low, high = report.scores.interval
     f1_low, f1_high = report.scores.macro_f1_interval
-    linear, encoder, sentence = report.parts["linear"], report.parts["encoder"], comparison_sentence(report)
-    card = model_card(config, dataset, report, best_step=36, vocab_size=1234, has_encoder=True, linear_max_tokens=None)
+    linear, encoder = report.parts["linear"], report.parts["encoder"]
     assert (
-        card
+        model_card(config, dataset, report, **VALUES)
         == f"""# tiny
 
 A Transformer-encoder text classifier, trained from scratch with encoder-cls.
@@ -44,7 +45,7 @@ A Transformer-encoder text classifier, trained from scratch with encoder-cls.
 macro-F1 {metrics.macro_f1:.4f} ({f1_low:.4f} to {f1_high:.4f}), expected calibration error {metrics.ece:.4f}
 - Of its parts, the linear model alone has accuracy {linear.score:.4f} \
 ({linear.interval[0]:.4f} to {linear.interval[1]:.4f}), the encoder alone {encoder.score:.4f} \
-({encoder.interval[0]:.4f} to {encoder.interval[1]:.4f}); together they are {sentence}
+({encoder.interval[0]:.4f} to {encoder.interval[1]:.4f}); together they are {comparison_sentence(report)}
 - Reads the first 16 tokens of a text; 1,234 tokens known
 
 ```python
@@ -58,24 +59,22 @@ print(classifier.predict(["some text"])[0].label)
 
 
 def test_the_card_has_notes_where_there_is_something_to_note(dataset, report):
-    """Of the linear classifier and of the linear model, and of a split that is no test split; names are code."""
+    """Of the linear classifier and of the baseline, and of a split that is no test split; names are code."""
     dataset = replace(dataset, label_names=("a`b", "c\n<d>", "ß"))
     report = replace(report, split="validation", linear_reference=REFERENCE | {"accuracy": 0.75, "of_texts": 9000})
-    values = {"best_step": 1, "vocab_size": 9, "has_encoder": True, "linear_max_tokens": 4096}
-    card = model_card(load_config(), dataset, report, **values)
+    card = model_card(load_config(), dataset, report, **VALUES | {"linear_max_tokens": 4096})
     classes, _, scores, _, reads = [line for line in card.splitlines() if line.startswith("- ")]
     assert classes == r"- Classes: `` a`b ``, `c\n<d>`, `ß`"
     assert scores.startswith("- Validation split: 15 texts, accuracy ")
     assert "; a TF-IDF baseline, trained on 9 of 9,000 texts: 0.7500, 0.4000 to 0.8000), macro-F1 " in scores
     assert "; these texts also chose the weights and calibrated them: " in scores
-    assert reads.endswith(" tokens of a text, its linear classifier the first 4,096; 9 tokens known")
+    assert reads.endswith(" tokens of a text, its linear classifier the first 4,096; 1,234 tokens known")
 
 
-def test_the_card_of_a_linear_model_alone_says_nothing_of_an_encoder(dataset, report):
-    """Nor of steps, nor of parts."""
+def test_the_card_of_a_linear_model_alone_has_no_word_of_an_encoder(dataset, report):
     report = replace(report, comparison=None, parts={"combined": report.parts["linear"]})
-    config = load_config(None, ["model.encoder=false"])
-    card = model_card(config, dataset, report, best_step=0, vocab_size=9, has_encoder=False, linear_max_tokens=4096)
+    values = VALUES | {"has_encoder": False, "linear_max_tokens": 4096}
+    card = model_card(load_config(None, ["model.encoder=false"]), dataset, report, **values)
     assert "\nA linear text classifier, trained" in card
-    assert "\n- Reads the first 4,096 tokens of a text; 9 tokens known\n" in card
+    assert "\n- Reads the first 4,096 tokens of a text; 1,234 tokens known\n" in card
     assert not {"encoder", "step", "parts"} & set(card.replace("encoder-cls", "").replace("encoder_cls", "").split())

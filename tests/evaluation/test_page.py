@@ -1,4 +1,4 @@
-"""The page: it says what was counted, and nothing of a stranger's runs in it."""
+"""The page: it shows what was counted, and runs nothing of a text."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ import pytest
 from support.reports import REFERENCE, compared, split_of
 
 from encoder_cls.evaluation import sections
-from encoder_cls.evaluation.answers import Answered
+from encoder_cls.evaluation.answered import Answered
+from encoder_cls.evaluation.files import render_report
 from encoder_cls.evaluation.metrics import LARGEST_MATRIX, compute_metrics
-from encoder_cls.evaluation.page import render_report
 from encoder_cls.evaluation.report import evaluate
 
 HOSTILE = '<script>document.title="x"</script><img src=x onerror="alert(1)">"&\'{{ 7 * 7 }}'
@@ -24,14 +24,14 @@ def of_many_classes(classifier, labels, answers, classes):
     names = tuple(f"class {number}" for number in range(classes))
     split, logits = split_of(["x"] * len(labels), labels), np.eye(classes, dtype=np.float32)[answers] * 9
     answered = Answered(name="test", split=split, logits=logits, label_names=names)
-    report, _ = evaluate(classifier, split_of(["rain"]), name="test", reference=None)
+    report, _ = evaluate(classifier, split_of(["rain"]), name="test")
     metrics = compute_metrics(logits, split.labels, names)
     return replace(report, label_names=names, metrics=metrics, worst_errors=[]), answered
 
 
-def test_the_page_begins_with_the_summary(classifier):
+def test_the_summary_comes_first(classifier):
     """Interval, the encoder's part, each part on one scale, advice; of one part alone no such card."""
-    report, answered = evaluate(classifier, split_of(["rain and snow"]), name="test", reference=None)
+    report, answered = evaluate(classifier, split_of(["rain and snow"]), name="test")
     both = replace(report, **compared(0.015, is_sure=False))
     page, plain = (
         render_report("x", it, answered, config_yaml="seed: <0>\n", written=date(2026, 3, 9))
@@ -51,26 +51,20 @@ def test_the_page_begins_with_the_summary(classifier):
 
 def test_the_matrix_has_every_class_that_occurs_and_no_other(classifier):
     """Also of more classes than a matrix can have, where the texts are of few; the absent ones are named."""
-    page = render_report("x", *of_many_classes(classifier, [3, 3, 149], [3, 7, 149], 150))
-    matrix = page.partition('<table class="sortable matrix"')[2].partition("</table>")[0]
-    assert re.findall(r'<th scope="row" title="(.*?)"', matrix) == ["class 3", "class 7", "class 149"]
-    assert 'title="class 3, taken for class 7: 1">1</td>' in matrix
-    assert "147 classes are left out, since they occur neither as label nor as answer here" in page
-
-
-def test_names_of_the_matrix_are_isolated_from_what_is_beside_them(classifier):
-    """In its heads by elements, in the titles of its cells by characters."""
-    report, answered = of_many_classes(classifier, [3, 3], [3, 7], 9)
+    report, answered = of_many_classes(classifier, [3, 3, 149], [3, 7, 149], 150)
     names = tuple({"class 3": "سؤال!", "class 7": "a < b"}.get(name, name) for name in report.label_names)
     page = render_report("x", replace(report, label_names=names), answered)
     matrix = page.partition('<table class="sortable matrix"')[2].partition("</table>")[0]
-    assert re.findall(r"<th[^>]*><bdi>(.*?)</bdi></th>", matrix) == 2 * ["سؤال!", "a &lt; b"]
+    assert re.findall(r'<th scope="row" title="(.*?)"', matrix) == ["سؤال!", "a &lt; b", "class 149"]
+    # Names are isolated from what is beside them: in heads by elements, in titles by characters.
+    assert re.findall(r"<th[^>]*><bdi>(.*?)</bdi></th>", matrix) == 2 * ["سؤال!", "a &lt; b", "class 149"]
     assert 'title="\u2068سؤال\u2069!, taken for a &lt; b: 1">1</td>' in matrix
+    assert "147 classes are left out, since they occur neither as label nor as answer here" in page
 
 
 @pytest.mark.parametrize(("classes", "drawn"), [(LARGEST_MATRIX, True), (LARGEST_MATRIX + 1, False)])
 def test_of_many_classes_the_page_names_the_confused_pairs_instead_of_a_matrix(classifier, classes, drawn):
-    """A matrix of a thousand classes had a million cells: 65 MB that nobody could read."""
+    """A matrix of a thousand classes would have a million cells: 65 MB that nobody could read."""
     labels = np.arange(classes)
     report, answered = of_many_classes(classifier, labels, (labels + (labels % 2)) % classes, classes)
     page = render_report("many", report, answered)
@@ -83,19 +77,20 @@ def test_of_many_classes_the_page_names_the_confused_pairs_instead_of_a_matrix(c
 
 
 def test_classes_are_listed_worst_first(classifier):
-    """By F1; those without a text, whose scores say nothing, come last; bars are as long as their numbers."""
+    """By F1; those without a text, whose scores mean nothing, come last; bars are as long as their numbers."""
     weather, sport = (classifier.label_names.index(name) for name in ("weather", "sport"))
     split = split_of(["rain and snow", "ball goal team", "rain and snow"], [weather, sport, sport])
-    page = render_report("x", *evaluate(classifier, split, name="test", reference=None))
+    page = render_report("x", *evaluate(classifier, split, name="test"))
     table = page.partition('<table class="sortable full scores">')[2].partition("</table>")[0]
     assert re.findall("<tr><td><bdi>(.*?)</bdi></td>", table) == ["sport", "weather", "küche"]
     assert all(bar == number for bar, number in re.findall('class="bar" style="--v:(.*?)">(.*?)</td>', table))
 
 
-def test_the_page_says_what_was_measured(classifier):
+def test_the_page_has_what_was_measured(classifier):
     """Numbers of the metrics, each class, each mistake, and no address of anything outside the page."""
     split = split_of(["rain and snow", "ball goal team", "soup bread", HOSTILE, "\x00\ud800\x1b[31m", ""])
-    report, answered = evaluate(classifier, split, name="test", reference=REFERENCE | {"of_texts": 9000})
+    report, answered = evaluate(classifier, split, name="test")
+    report = replace(report, linear_reference=REFERENCE | {"of_texts": 9000})
     page = render_report("a report", report, answered)
     assert "TF-IDF baseline (linear SVM, trained on 9 of 9,000 texts): accuracy 1.0000 [0.400, 0.800]" in page
     assert f"{report.metrics.accuracy:.1%}" in page
@@ -111,18 +106,15 @@ def test_the_page_says_what_was_measured(classifier):
     assert render_report("a report", report, answered) == page
 
 
-def test_a_page_without_mistakes_or_of_one_text_can_be_drawn(classifier):
-    """All right, or a single text: there is a page all the same."""
+def test_a_page_of_one_text_without_mistakes_can_be_drawn(classifier):
     split = split_of(["rain and snow and wind"], classifier.label_names.index("weather"))
-    report, answered = evaluate(classifier, split, name="x", reference=None)
-    assert report.worst_errors == []
-    assert "There are none." in render_report("a report", report, answered)
+    assert "There are none." in render_report("a report", *evaluate(classifier, split, name="x"))
 
 
 def test_a_label_that_training_never_showed_is_on_the_page(classifier):
-    """It is a mistake like another, its label named, and the page says what it counts in."""
+    """It is a mistake like another, its label named, with a note on what it counts in."""
     split = split_of(["rain and snow", "ball goal team", "an opera"], [2, 1, 3], unseen_names=("music",))
-    report, answered = evaluate(classifier, split, name="test", reference=REFERENCE)
+    report, answered = evaluate(classifier, split, name="test")
     assert report.metrics.accuracy == pytest.approx(2 / 3)
     assert [error.labelled for error in report.worst_errors] == [("music",)]
     page = render_report("a report", report, answered)

@@ -15,8 +15,8 @@ from encoder_cls.inference.encoder.auto import new_encoder
 from encoder_cls.inference.explain import explain
 from encoder_cls.inference.folder import load_classifier, save_classifier
 from encoder_cls.inference.task import MULTI_LABEL, SINGLE_LABEL, sigmoid, softmax
-from encoder_cls.training import cascade as gates
-from encoder_cls.training.cascade import GATES, fit_gate
+from encoder_cls.training import final_model as gates
+from encoder_cls.training.final_model import GATES, fit_gate
 
 TEXTS = [
     "rain and snow today",
@@ -51,7 +51,7 @@ def asked_of(classifier: Classifier) -> list[int]:
 
 
 def test_a_sure_linear_part_answers_alone_and_the_encoder_is_not_asked(cascade):
-    """From the gate up; all other texts are answered as without it, and each says by whom."""
+    """From the gate up; all other texts are answered as without it, and each names its parts."""
     texts = cascade.tokenize(TEXTS)
     linear = cascade.linear.logits(texts)
     skips = softmax(linear).max(axis=1) >= cascade.gate
@@ -99,19 +99,17 @@ def test_an_explanation_is_by_the_parts_of_the_whole_text(cascade):
 
 
 def test_a_report_scores_the_cascade_and_each_part_alone(cascade):
-    """And says how many texts skip the encoder; the logits are those that users get."""
     split = Split(texts=TEXTS, labels=np.array([2, 0, 1, 0, 0, 1, 1]), where=[""] * len(TEXTS))
-    report, answered = evaluate(cascade, split, name="test", reference=None)
+    report, answered = evaluate(cascade, split, name="test")
     np.testing.assert_allclose(answered.logits, cascade.logits(cascade.tokenize(TEXTS)), rtol=1e-5)
     assert report.to_dict()["cascade"] == {"gate": cascade.gate, "skipped_fraction": 4 / 7}
     cascade.gate = None
-    other, _ = evaluate(cascade, split, name="test", reference=None)
+    other, _ = evaluate(cascade, split, name="test")
     assert (other.parts["linear"], other.parts["encoder"]) == (report.parts["linear"], report.parts["encoder"])
     assert other.to_dict()["cascade"] is None
 
 
 def test_the_gate_is_kept_with_the_model(cascade, tmp_path):
-    """A file without one has none; one that no classifier can have is refused."""
     save_classifier(cascade, tmp_path)
     loaded = load_classifier(tmp_path, engine="numpy")
     assert loaded.gate == cascade.gate
@@ -124,7 +122,6 @@ def test_the_gate_is_kept_with_the_model(cascade, tmp_path):
 
 
 def test_confidence_of_several_labels_is_that_of_the_least_sure():
-    """Of one, that of the best class."""
     logits = np.array([[3.0, -2.0], [0.1, 4.0]], dtype=np.float32)
     assert MULTI_LABEL.confidence(sigmoid(logits)) == pytest.approx([sigmoid(np.array(2.0)), sigmoid(np.array(0.1))])
     assert SINGLE_LABEL.confidence(softmax(logits)).tolist() == softmax(logits).max(axis=1).tolist()
@@ -158,14 +155,14 @@ class OfLogits:
 
 
 def test_the_gate_is_the_lowest_at_which_nothing_gets_worse():
-    """Every text may skip where the encoder says nothing; where it turns answers, these texts may not."""
+    """Every text may skip where the encoder changes nothing; where it turns answers, these texts may not."""
     assert OfLogits([0, 0, 0], [3, 1, -2]).gate_for([1, 1, 0]) == GATES[0]
     # Of probability .73, sigmoid(1), and turned by the encoder.
     assert OfLogits([0, -3, 0], [3, 1, -2]).gate_for([1, 0, 0]) == 0.75
     assert OfLogits([0, -3, 0], [3, 1, -2]).gate_for([1, 1, 0]) == 0.75  # also where it turns them wrongly
 
 
-def test_there_is_no_gate_where_the_linear_part_is_surely_wrong():
+def test_no_gate_where_the_linear_part_is_surely_wrong():
     """Nor where it is alone, nor where so few texts show nothing."""
     assert [OfLogits([0], [3], texts=(texts,)).gate_for([1]) for texts in (199, 200)] == [None, GATES[0]]
     assert OfLogits([-30, 0], [9, 9]).gate_for([0, 1]) is None
@@ -184,8 +181,7 @@ def test_no_measure_may_get_worse():
     assert OfLogits([0.054, 0], [2.143, 0.5], texts=(200, 200)).gate_for([1, 1]) == 0.9
 
 
-def test_a_run_chooses_a_gate_unless_it_is_told_not_to(cli, trained_run, blank_plots, monkeypatch):
-    """`model.cascade`; the report, the card and the answers in JSON say so."""
+def test_a_run_chooses_a_gate_on_request(cli, trained_run, blank_plots, monkeypatch):
     monkeypatch.setattr(gates, "MOST_CHANGED", 1)  # which a few texts can show
     options = ("train", trained_run.path.parent / "tiny.yaml", "--set", "train.epochs=1")
     outcome = cli(*options, "--set", "model.cascade=true", "--run-dir", "on")

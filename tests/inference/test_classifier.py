@@ -7,31 +7,26 @@ import json
 import os
 import pickle
 import random
-import re
-import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
 import safetensors.torch
 import torch
+from support.tokenizer import train_tokenizer
 
 import encoder_cls
 from encoder_cls.config import ModelConfig, TokenizerConfig
 from encoder_cls.errors import ConfigError, EncoderClsError
 from encoder_cls.inference.classifier import Classifier
-from encoder_cls.inference.encoder import torch as torch_engine
-from encoder_cls.inference.encoder.torch import TorchEncoder, compute_logits, pad, torch_encoder
+from encoder_cls.inference.encoder.torch import TorchEncoder, torch_encoder
 from encoder_cls.inference.explain import attention_maps
-from encoder_cls.inference.folder import NO_HASH, load_classifier, model_folder, save_classifier
+from encoder_cls.inference.folder import FORMAT, NO_HASH, load_classifier, model_folder, save_classifier
 from encoder_cls.inference.linear import LinearClassifier
-from encoder_cls.inference.metadata import FORMAT
 from encoder_cls.inference.task import softmax
 from encoder_cls.inference.weights import compress
 from encoder_cls.system.files import sha256
 from encoder_cls.text.ngrams import NUM_FEATURE_IDS
-from encoder_cls.text.tokenizer_trainer import train_tokenizer
 from encoder_cls.training.linear.features import Reading
 from encoder_cls.training.linear.svm import fit_linear
 from encoder_cls.transformer import EncoderClassifier
@@ -40,11 +35,10 @@ TEXTS = ["rain and snow today", "", "a big soup with zzz", "ball " * 40]
 
 
 def logits(classifier):
-    return compute_logits(torch_encoder(classifier).model, classifier.tokenize(TEXTS), batch_tokens=8192).tolist()
+    return torch_encoder(classifier).logits(classifier.tokenize(TEXTS), batch_tokens=8192).tolist()
 
 
 def contents(classifier):
-    """All that a classifier consists of, to compare."""
     weights = {name: tensor.tolist() for name, tensor in torch_encoder(classifier).model.state_dict().items()}
     linear = classifier.linear and {
         name: it.dense().tolist() if name == "weights" else np.array(it).tolist()
@@ -77,7 +71,7 @@ def new_classifier(label_names, *, seed=0, texts=("some words to know",), kind="
 
 
 def test_too_little_memory_is_not_a_damaged_folder(trained_run, monkeypatch):
-    """What torch says goes on to whoever can explain it."""
+    """Torch's error goes on to whoever can explain it."""
 
     def refuse(*args, **kwargs):
         raise RuntimeError("can't allocate memory")
@@ -85,14 +79,6 @@ def test_too_little_memory_is_not_a_damaged_folder(trained_run, monkeypatch):
     monkeypatch.setattr(EncoderClassifier, "to", refuse)
     with pytest.raises(RuntimeError, match="allocate"):
         load_classifier(trained_run.path, engine="torch")
-
-
-def test_a_saved_classifier_loads_as_it_was(classifier, tmp_path):
-    """Saved and loaded again it gives the same logits, bit for bit."""
-    save_classifier(classifier, tmp_path)
-    loaded = load_classifier(tmp_path, device="cpu")
-    assert logits(loaded) == logits(classifier)
-    assert contents(loaded) == contents(classifier)
 
 
 @pytest.mark.parametrize(
@@ -113,7 +99,6 @@ def test_a_copy_answers_the_same(duplicate, kind):
 
 
 def test_class_names_keep_their_order(tmp_path):
-    """Class number c has the name it was trained with, neither sorted as text nor as numbers."""
     names = ["zebra", "ä", "a", *(str(number) for number in range(20, 5, -1))]
     save_classifier(new_classifier(names), tmp_path)
     loaded = load_classifier(tmp_path)
@@ -122,22 +107,12 @@ def test_class_names_keep_their_order(tmp_path):
 
 
 def test_the_run_and_its_model_folder_are_the_same_classifier(trained_run):
-    """The package itself loads either, named by a string or a path, and predicts what it was trained for."""
     for path in (str(trained_run.path), trained_run.path, trained_run.model):
         predictions = encoder_cls.load_classifier(path).predict(["rain and snow", "salt", "the race"])
         assert [prediction.label for prediction in predictions] == ["weather", "küche", "sport"]
 
 
-def test_a_moved_model_folder_needs_nothing_else(trained_run, tmp_path):
-    """One folder is one classifier."""
-    moved = tmp_path / "elsewhere"
-    moved.mkdir()
-    (moved / "model.safetensors").write_bytes((trained_run.model / "model.safetensors").read_bytes())
-    assert contents(load_classifier(moved)) == contents(load_classifier(trained_run.path))
-
-
 def test_saving_again_replaces_the_weights_alone(tmp_path):
-    """While training goes on, whoever loads the folder gets one whole classifier: one rename changes it."""
     save_classifier(new_classifier(["a", "b"]), tmp_path)
     files = [path.name for path in tmp_path.iterdir()]
     before = {name: (tmp_path / name).stat().st_ino for name in files}
@@ -150,7 +125,6 @@ def test_saving_again_replaces_the_weights_alone(tmp_path):
 
 
 def test_predictions_know_their_best_classes(classifier):
-    """`top` is sorted, begins with the label, and is as long as asked or as there are classes."""
     prediction = classifier.predict(["rain and snow"])[0]
     assert prediction.top(1) == [(prediction.label, prediction.probability)]
     assert [len(prediction.top(k)) for k in (1, 2, 3, 99)] == [1, 2, 3, 3]
@@ -159,22 +133,7 @@ def test_predictions_know_their_best_classes(classifier):
     assert sum(probabilities) == pytest.approx(1)
 
 
-@pytest.mark.parametrize("scale", [0.25, 1.0, 3.0])
-def test_probabilities_are_those_of_scaled_logits(tmp_path, scale):
-    """Saved and loaded, the scale makes predictions more or less sure, and changes none of them."""
-    saved = new_classifier(["a", "b", "c"])
-    saved.mixture_weights = (scale,)
-    save_classifier(saved, tmp_path)
-    loaded = load_classifier(tmp_path)
-    expected = softmax(np.array(logits(loaded), dtype=np.float32) * np.float32(scale))
-    predictions = loaded.predict(TEXTS)
-    np.testing.assert_allclose([list(it.probabilities.values()) for it in predictions], expected, rtol=1e-6)
-    best = ["abc"[row.argmax()] if text else None for text, row in zip(TEXTS, np.array(logits(loaded)), strict=True)]
-    assert [prediction.label for prediction in predictions] == best
-
-
 def test_a_blank_text_has_no_label(classifier):
-    """Nor a probability of one, but a reason; what `predict_proba` says of it stays."""
     texts = ["", " \t\n\u00a0", "rain", "\u3000"]
     predictions = classifier.predict(texts)
     assert [it.reason for it in predictions] == ["blank", "blank", None, "blank"]
@@ -200,7 +159,6 @@ WORDS = ["rain", "soup", "ball"]
 
 @pytest.mark.parametrize("num_classes", [2, 3])
 def test_logits_are_the_encoder_s_and_the_linear_classifier_s_by_their_mixture_weights(tmp_path, num_classes):
-    """Before and after they were saved; the model's predictions are those of the sum."""
     saved = with_linear(["weather", "food", "sport"][:num_classes])
     save_classifier(saved, tmp_path)
     loaded = load_classifier(tmp_path)
@@ -256,7 +214,6 @@ def test_a_linear_classifier_that_is_none_is_refused(tmp_path, weights):
     ids=str,
 )
 def test_numbers_of_a_linear_classifier_that_are_none_are_refused(tmp_path, changed, reason):
-    """Also where the hashes fit; the memory is in proportion to the file."""
     save_classifier(with_linear(["a", "b"]), tmp_path)
     rewrite_config(tmp_path, linear=json.loads((tmp_path / "config.json").read_bytes())["linear"] | changed)
     with pytest.raises(EncoderClsError, match=rf"damaged.*{reason}"):
@@ -274,60 +231,22 @@ def test_numbers_of_a_linear_classifier_that_are_none_are_refused(tmp_path, chan
     ],
 )
 def test_what_is_not_read_is_flagged(classifier, text, truncated, unknown_words):
-    """A text of more tokens than the model reads, `[CLS]` counted, says so; and so do unknown words."""
     prediction = classifier.predict([text])[0]
     assert (prediction.truncated, prediction.unknown_words) == (truncated, unknown_words)
 
 
 @pytest.mark.parametrize("training", [True, False])
 def test_predicting_in_training_has_no_dropout_and_leaves_the_mode(training):
-    """Two predictions agree, and a model in training stays in training."""
     classifier = new_classifier(["a", "b"])
     torch_encoder(classifier).model.train(training)
     assert logits(classifier) == logits(classifier)
     assert torch_encoder(classifier).model.training is training
 
 
-@pytest.mark.parametrize("precision", [torch.bfloat16, torch.float32])
-def test_products_are_as_precise_as_the_device_is_fast_with(monkeypatch, precision):
-    """Inside the encoder; logits are float32, and near those of the other precision."""
-    classifier = new_classifier(["a", "b"])
-    torch.nn.init.normal_(torch_encoder(classifier).model.eval().head.linear.weight)
-    model = torch_encoder(classifier).model
-    exact = [model(*pad(classifier.tokenize([text]), np.array([0]))).tolist()[0] for text in TEXTS]
-    asked, seen = [], []
-    monkeypatch.setattr(torch_engine, "resolve_precision", lambda *of: asked.append(of) or precision)
-    model.encoder.layers[0].feed_forward.register_forward_hook(lambda *call: seen.append(call[-1].dtype))
-    found = np.array(logits(classifier))
-    assert asked == [("auto", torch.device("cpu"))]
-    assert set(seen) == {precision}
-    np.testing.assert_allclose(found, exact, atol=0.05 if precision == torch.bfloat16 else 1e-5)
-    assert (found != torch.tensor(found).bfloat16().double().numpy()).any()
-    assert (np.abs(found - exact).max() > 1e-5) == (precision == torch.bfloat16)
-
-
-@pytest.mark.parametrize(
-    ("precision", "chosen", "expected"),
-    [(torch.bfloat16, None, 4096), (torch.float32, None, 2048), (torch.float32, 100, 100)],
-)
-def test_batches_are_as_large_as_caches_hold_unless_chosen(monkeypatch, precision, chosen, expected):
-    """Of numbers half as large twice as many."""
-    asked = []
-    monkeypatch.setattr(torch_engine, "resolve_precision", lambda *_: precision)
-    monkeypatch.setattr(
-        torch_engine,
-        "compute_rows",
-        lambda texts, *_, width, batch_tokens, **__: asked.append(batch_tokens) or np.zeros((len(texts), width)),
-    )
-    new_classifier(["a", "b"]).predict(TEXTS, batch_tokens=chosen)
-    assert asked == [expected]
-
-
 # ---------------------------------------------------------------- damage
 
 
 def test_a_changed_byte_is_refused(run_copy):
-    """60 places: any change is refused with one clear error."""
     path, draw = run_copy.model / "model.safetensors", random.Random(0)
     content = path.read_bytes()
     header = 8 + int.from_bytes(content[:8], "little")
@@ -340,7 +259,7 @@ def test_a_changed_byte_is_refused(run_copy):
         try:
             load_classifier(run_copy.path, device="cpu")
         except EncoderClsError as error:
-            assert re.search("damaged|the limit is", str(error))
+            assert "damaged" in str(error)
             assert len(str(error).splitlines()) == 1
             refused += 1
     assert refused == 60
@@ -360,7 +279,6 @@ def reseal(folder: Path, weights=None, *, keep: bool = True, without: str = "", 
 
 
 def test_equal_classifiers_are_equal_files(tmp_path):
-    """Nothing in a file depends on when or where it was written."""
     files = []
     for name in ("a", "b"):
         save_classifier(new_classifier(["x", "y"]), tmp_path / name)
@@ -397,7 +315,6 @@ def test_metadata_that_no_classifier_has_is_refused(tmp_path, metadata):
 
 
 def test_mixture_shares_are_kept_with_the_model_and_may_be_missing(tmp_path):
-    """Those of other parts are not written; a file that does not tell them is whole."""
     classifier = new_classifier(["a", "b"])
     for given, kept in (({"encoder": 1.0}, {"encoder": 1.0}), ({"encoder": 0.5, "linear": 0.5}, None), (None, None)):
         classifier.mixture_shares = given
@@ -429,44 +346,21 @@ def test_a_linear_classifier_alone_is_a_classifier(tmp_path):
         attention_maps(loaded, "rain")
 
 
-@pytest.mark.parametrize(
-    ("weights", "reason"),
-    [
-        ({"head.linear.bias": torch.tensor([0.0, float("nan")])}, "not finite"),
-        ({"head.linear.bias": torch.zeros(3)}, "other weights"),
-        ({"head.linear.bias": torch.zeros(2, dtype=torch.float64)}, "other weights"),
-        ({"extra": torch.zeros(1)}, "other weights"),
-        ({"extra": torch.zeros(1 << 20)}, "the limit is"),
-    ],
-)
-def test_weights_that_do_not_fit_are_refused(tmp_path, weights, reason):
-    """Also where the hash fits: no shape, type or number is trusted."""
-    save_classifier(new_classifier(["a", "b"]), tmp_path)
-    reseal(tmp_path, weights)
-    with pytest.raises(EncoderClsError, match=reason):
-        load_classifier(tmp_path)
-
-
 @pytest.mark.parametrize("keep", [0, 1, 7, 9, 0.5, -1, None])
 def test_a_cut_or_extended_file_is_refused(run_copy, keep):
-    """A file that lost its end, or gained one, is no classifier's."""
     path = run_copy.model / "model.safetensors"
     content = path.read_bytes()
     end = int(len(content) * keep) if isinstance(keep, float) else keep
     path.write_bytes(content + b" " if keep is None else content[:end])
-    with pytest.raises(EncoderClsError, match=r"damaged|the limit is"):
+    with pytest.raises(EncoderClsError, match="damaged"):
         load_classifier(run_copy.path)
 
 
-@pytest.mark.parametrize("kind", ["link", "pipe"])
-def test_what_is_no_plain_file_is_refused(run_copy, tmp_path, kind):
-    """A link could lead anywhere, and a named pipe would wait for ever."""
+def test_a_pipe_is_refused(run_copy):
+    """It would be waited for without an end."""
     path = run_copy.model / "model.safetensors"
-    path.rename(tmp_path / path.name)
-    if kind == "link":
-        path.symlink_to(tmp_path / path.name)
-    else:
-        os.mkfifo(path)
+    path.unlink()
+    os.mkfifo(path)
     with pytest.raises(EncoderClsError, match=r"model\.safetensors: not a plain file"):
         load_classifier(run_copy.path)
 
@@ -490,14 +384,12 @@ def rewrite_config(folder: Path, **values) -> None:
     ],
 )
 def test_a_foreign_or_altered_config_is_refused(run_copy, values, reason):
-    """A config of another program, of a later version, or edited by hand is told apart."""
     rewrite_config(run_copy.model, **values)
     with pytest.raises(EncoderClsError, match=reason):
         load_classifier(run_copy.path)
 
 
 def test_the_tokenizer_of_another_model_is_refused(run_copy, tmp_path):
-    """Its vocabulary has another size than the embedding, even with the hash that belongs to it."""
     save_classifier(new_classifier(["a", "b"]), tmp_path / "other")
     reseal(run_copy.model, tokenizer=(tmp_path / "other" / "tokenizer.json").read_text())
     with pytest.raises(EncoderClsError, match="damaged"):
@@ -505,14 +397,6 @@ def test_the_tokenizer_of_another_model_is_refused(run_copy, tmp_path):
 
 
 @pytest.mark.parametrize(("path", "reason"), [("nowhere", "no such folder"), (".", "holds no model yet")])
-def test_a_path_without_a_model_says_so(path, reason):
-    """The user learns whether the folder or the model is missing."""
+def test_a_path_without_a_model_is_refused(path, reason):
     with pytest.raises(ConfigError, match=reason):
         model_folder(Path(path))
-
-
-def test_predicting_loads_no_compiler(run_copy):
-    """A model is checked before memory is spent on it, and that without a second's worth of modules."""
-    code = "import sys; from encoder_cls import load_classifier as load; load(sys.argv[1]).predict(['rain'])"
-    code += "; sys.exit('torch._dynamo' in sys.modules)"
-    assert subprocess.run([sys.executable, "-c", code, run_copy.path], check=False).returncode == 0

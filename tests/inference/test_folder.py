@@ -13,8 +13,14 @@ import safetensors
 
 from encoder_cls.errors import EncoderClsError
 from encoder_cls.inference import folder as folder_module
-from encoder_cls.inference.folder import load_classifier, save_classifier
-from encoder_cls.inference.metadata import CONFIG_FILE, FORMAT, TOKENIZER_FILE, WEIGHTS_FILE
+from encoder_cls.inference.folder import (
+    CONFIG_FILE,
+    FORMAT,
+    TOKENIZER_FILE,
+    WEIGHTS_FILE,
+    load_classifier,
+    save_classifier,
+)
 
 FORMAT_8 = Path(__file__).parent / "format_8"
 
@@ -40,8 +46,7 @@ def test_a_writer_that_is_killed_leaves_one_whole_model(classifier, tmp_path, mo
     assert load_classifier(tmp_path).text_columns == expected.text_columns
 
 
-def test_the_copies_say_what_the_model_says(classifier, tmp_path):
-    """Of a replaced model, too."""
+def test_the_copies_have_the_values_of_the_model(classifier, tmp_path):
     other = copy.copy(classifier)
     other.text_columns = ("another",)
     for model in (classifier, other):
@@ -53,7 +58,6 @@ def test_the_copies_say_what_the_model_says(classifier, tmp_path):
 
 
 def test_models_of_format_8_are_read():
-    """Their answers are those of the program that wrote them."""
     probabilities = load_classifier(FORMAT_8, engine="numpy").predict_proba(["rain and snow", "the ball"])
     expected = [[0.0147006296, 0.0154616988, 0.9698376716], [0.0346707417, 0.9325613589, 0.0327678994]]
     np.testing.assert_allclose(probabilities, expected, atol=1e-5)

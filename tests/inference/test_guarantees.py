@@ -18,7 +18,7 @@ from encoder_cls.inference.guarantees import (
     text_numbers,
 )
 from encoder_cls.inference.linear import EVIDENCE_NUMBERS, _evidence
-from encoder_cls.text.ngrams import CHAR_NGRAM_IDS, RARITY_NUMBERS, Counts, count_features, rarity
+from encoder_cls.text.ngrams import count_features
 
 
 def draw(random, texts: int) -> tuple[np.ndarray, np.ndarray]:
@@ -39,7 +39,7 @@ def test_the_bound_is_that_of_clopper_and_pearson():
             assert (found <= 1 - CONFIDENCE) == (lower >= precision)
 
 
-def test_a_promise_is_broken_by_one_model_in_ten_at_most():
+def test_a_guarantee_fails_for_one_model_in_ten_at_most():
     """Of 300 held-out samples; measured on very many texts. Without a bound it would be every second one."""
     random = np.random.default_rng(0)
     many = Guarantees.of(*draw(random, 200_000))
@@ -57,8 +57,8 @@ def test_a_promise_is_broken_by_one_model_in_ten_at_most():
     assert promised > 200
 
 
-def test_sets_have_the_label_as_often_as_promised():
-    """Over many samples, and hardly more often; sets of so many held-out texts cannot promise more."""
+def test_sets_have_the_label_as_often_as_guaranteed():
+    """Over many samples, and hardly more often; sets of so many held-out texts cannot guarantee more."""
     random = np.random.default_rng(1)
     many, labels = draw(random, 20_000)
     found = []
@@ -73,8 +73,7 @@ def test_sets_have_the_label_as_often_as_promised():
     assert few.highest_coverage == 0.9
 
 
-def test_few_texts_promise_little():
-    """Of ten, all right: what a bound of ten right answers gives; of one, next to nothing."""
+def test_few_texts_guarantee_little():
     sure = np.tile([0.9, 0.1], (10, 1))
     guarantees = Guarantees.of(sure, np.zeros(10, dtype=int))
     assert guarantees.precision_threshold(0.95) is None
@@ -99,7 +98,6 @@ def test_a_label_that_training_never_shows_is_not_right_and_in_no_set():
 
 
 def test_one_wrong_label_among_the_surest_answers_does_not_end_it():
-    """The sequence begins in several places."""
     confidence = np.linspace(0.999, 0.6, 2000)
     probabilities = np.stack([confidence, 1 - confidence], axis=1)
     labels = np.zeros(2000, dtype=int)
@@ -109,7 +107,7 @@ def test_one_wrong_label_among_the_surest_answers_does_not_end_it():
     assert threshold <= 0.6
 
 
-def test_what_cannot_be_meant_is_not_promised():
+def test_certainty_is_not_guaranteed():
     """Certainty; and everything is right 0 of the time without a test."""
     guarantees = Guarantees.of(*draw(np.random.default_rng(2), 400))
     assert guarantees.precision_threshold(1.0) is None
@@ -133,33 +131,13 @@ def test_what_cannot_be_meant_is_not_promised():
     ],
 )
 def test_a_table_that_contradicts_itself_is_refused(damage):
-    """What is written is read again as it was."""
     values = Guarantees.of(*draw(np.random.default_rng(3), 50)).to_json()
     assert Guarantees.from_json(values).to_json() == values
     with pytest.raises(ValueError, match="guarantees"):
         Guarantees.from_json(damage(values))
 
 
-def test_rarity_is_the_mean_idf_and_the_unknown_share_of_each_kind():
-    """Of words, pairs, templates and character n-grams; a text without features has zeros."""
-    ids = np.array([1, 2, 4, CHAR_NGRAM_IDS + 7], dtype=np.int32)
-    idf = np.array([2.0, 0, 5.0, 3.0], dtype=np.float32)
-    counts = Counts(
-        columns=np.array([0, 1, 2, 3, 0], dtype=np.int32),
-        values=np.ones(5, dtype=np.float32),
-        offsets=np.array([0, 4, 4, 5, 5]),
-        ids=ids,
-        kinds=np.array([[0, 3, 3, 3], [4, 4, 4, 4], [4, 5, 5, 5], [5, 5, 5, 5]]),
-    )
-    found = rarity(counts, idf, rarest=5.0)
-    assert found.shape == (4, RARITY_NUMBERS)
-    np.testing.assert_allclose(found[0], [(2 + 5 + 5) / 3, 0, 0, 3, 1 / 3, 0, 0, 0])
-    np.testing.assert_allclose(found[[1, 3]], 0)
-    np.testing.assert_allclose(found[2], [2, 0, 0, 0, 0, 0, 0, 0])
-
-
 def test_rarity_of_real_texts_is_what_a_loop_finds(classifier):
-    """Kind by kind and text by text."""
     texts = classifier.tokenize(["rain and snow today", "zzz rain", "", "the team"])
     linear = classifier.linear
     (counts,) = count_features(
@@ -194,32 +172,31 @@ def test_evidence_is_what_speaks_for_the_best_class():
 
 
 def test_a_hundredth_of_the_usual_texts_is_flagged_and_strange_ones_are():
-    """Also where a number is always the same; of few texts nothing is told."""
+    """Also where a number is always the same; few texts are not enough."""
     random = np.random.default_rng(0)
     numbers = np.hstack([random.normal(size=(500, 3)), np.ones((500, 1)), random.normal(size=(500, 1))])
     familiarity = Familiarity.of(numbers)
     assert familiarity.are_unfamiliar(numbers).sum() == 5
     strange = np.array([[9.0, 9, 9, 1, 0], [-9, -9, -9, 1, -9], [0, 0, 0, 5, 9]])
     assert familiarity.are_unfamiliar(strange).tolist() == [True, False, True]
-    read = Familiarity.from_json(familiarity.to_json(), num_numbers=5)
-    assert read.are_unfamiliar(numbers).sum() == 5
     assert Familiarity.of(numbers[: FEWEST_TEXTS - 1]) is None
     assert not Familiarity.of(numbers[:50]).are_unfamiliar(numbers[:50]).any()
-    with pytest.raises(ValueError, match="other numbers"):
-        Familiarity.from_json(familiarity.to_json(), num_numbers=6)
 
 
 def test_evidence_counts_on_both_sides_and_not_in_earlier_models():
-    """These have thresholds of the other numbers alone."""
     random = np.random.default_rng(0).normal(size=(500, 12))
     strange = random[:9] + 9 * (np.arange(12) > 1)
     familiarity = Familiarity.of(random)
     assert familiarity.are_unfamiliar(random[:9] + 9 * (np.arange(12) < 2)).all()
     assert familiarity.are_unfamiliar(strange).all()
     assert not familiarity.are_unfamiliar(strange - 99 * (np.arange(12) < 2)).any()
+    read = Familiarity.from_json(familiarity.to_json(), has_linear=True)
+    assert read.are_unfamiliar(random).sum() == 5
+    with pytest.raises(ValueError, match="other numbers"):
+        Familiarity.from_json(familiarity.to_json(), has_linear=False)
     earlier = {"means": [0.0] * 10, "deviations": [1.0] * 10, "threshold": 5.0}
     numbers = np.array([[99.0, 99, *[0] * 10], [0, 0, *[1] * 5, *[0] * 5], [0] * 11 + [2]])
-    assert Familiarity.from_json(earlier, num_numbers=12).are_unfamiliar(numbers).tolist() == [False, True, True]
+    assert Familiarity.from_json(earlier, has_linear=True).are_unfamiliar(numbers).tolist() == [False, True, True]
 
 
 def test_a_certain_answer_is_a_finite_number():

@@ -87,7 +87,7 @@ def load(*names: str, folder: Path, **environment: str) -> list[list[object]]:
 
 @pytest.fixture(scope="module")
 def cache(hub, tmp_path_factory) -> Path:
-    """A cache into which the model has been downloaded, beside what the tests have found in it."""
+    """A cache into which the model has been downloaded, beside what loading it gave."""
     folder = tmp_path_factory.mktemp("cache")
     (folder / "found").write_text(json.dumps(load("hub:owner/model", folder=folder, HF_ENDPOINT=hub.url)))
     return folder
@@ -118,14 +118,14 @@ def test_a_model_is_loaded_again_where_the_hub_is_out_of_reach(cache):
         )
 
 
-def test_what_cannot_be_loaded_is_told_in_a_line(hub, tmp_path):
+def test_what_cannot_be_loaded_is_reported_on_a_line(hub, tmp_path):
     """With the name that was given, whatever of it is wrong; weights of another program are not downloaded."""
     expected = {
         "hub:owner/model?revision=v1": ("NumpyEncoder", None),
         "hub:owner/model?revision=v2": (2, "this model has no revision 'v2'"),
         "hub:owner/nobody": (2, "the Hub has no such model, or does not show it to you"),
-        "hub:owner/empty": (2, "not a model of encoder-cls"),
-        "hub:owner/other": (2, "not a model of encoder-cls"),
+        "hub:owner/empty": (2, "not a model of encoder-cls: it has no config.json"),
+        "hub:owner/other": (2, 'not a model of encoder-cls: it has no "encoder-cls" in its config.json'),
         "hub:owner/partial": (2, "not a model of encoder-cls: it has no model.safetensors"),
         "hub:owner/damaged": (
             1,
@@ -145,18 +145,7 @@ def test_what_cannot_be_loaded_is_told_in_a_line(hub, tmp_path):
     assert hub.downloaded[before:].count("model.safetensors") <= 2 * 2
 
 
-def test_the_command_line_takes_a_model_of_the_hub(hub, cache):
-    """As it takes a folder; nothing but the answer is printed."""
-    ended = run(PREDICT, "predict", "rain and snow", "--model", "hub:owner/model", folder=cache, HF_ENDPOINT=hub.url)
-    assert (ended.returncode, ended.stderr) == (0, "")
-    assert ended.stdout.startswith("weather")
-    refused = run(PREDICT, "predict", "rain", "--model", "hub:owner/nobody", folder=cache, HF_ENDPOINT=hub.url)
-    assert refused.returncode == 2
-    assert refused.stderr.startswith("error: hub:owner/nobody: the Hub has no such model")
-
-
 def test_the_library_of_the_hub_is_named_where_it_is_missing(monkeypatch):
-    """Only who loads a model of the Hub needs it."""
     monkeypatch.setattr(hub_models, "is_installed", lambda _: False)
     with pytest.raises(ConfigError, match=r"^hub:owner/name: needs huggingface_hub: pip install huggingface_hub$"):
         load_classifier("hub:owner/name")

@@ -37,7 +37,6 @@ def pixels(figure: ElementTree.Element) -> np.ndarray:
 
 
 def test_what_is_marked_is_the_whole_text():
-    """Pieces put together give the text; words have their weights, what is between them none."""
     text = "  no, really  "
     words = [WordWeight(word="no", start=2, end=4, weight=1.5), WordWeight(word="really", start=6, end=12, weight=-1.0)]
     pieces = marked(text, words)
@@ -55,7 +54,7 @@ def test_words_have_the_colour_of_their_weight():
 
 
 def test_an_explanation_names_runner_up_model_and_numbers_that_print():
-    """What the pointer would tell is also there as text, the strongest first; a minus is no hyphen."""
+    """What the pointer would show is also text, the strongest first; a minus is no hyphen."""
     found = zip("abcd", (0.5, -2, 0.01, 1), strict=True)
     weights = [WordWeight(word=word, start=at, end=at + 1, weight=weight) for at, (word, weight) in enumerate(found)]
     row = {"text": "abcd", "label": "x", "probability": 0.8, "weights": weights, "runner_up": ("y", 0.15)}
@@ -72,7 +71,7 @@ def test_an_explanation_names_runner_up_model_and_numbers_that_print():
 
 
 def test_a_hostile_text_is_shown_and_not_run():
-    """It stands in the page as text; the only script is the page's own, and the policy names its hash."""
+    """It is text in the page; the only script is the page's own, and the policy names its hash."""
     rows = [{"text": HOSTILE, "label": HOSTILE, "probability": 0.5, "weights": []}]
     page = render_explanations(HOSTILE, rows, note=HOSTILE)
     assert page.count("<script") == 1
@@ -96,7 +95,7 @@ def test_hostile_tokens_are_shown_and_not_run():
 
 @pytest.mark.parametrize("tokens", [1, 5, MOST_MAP_TOKENS + 20])
 def test_each_layer_and_head_has_its_map(tokens):
-    """Its rows are those of the weights, the darker the larger, cut where there are too many tokens, and said so."""
+    """Its rows are those of the weights, the darker the larger, cut, with a note, where tokens are too many."""
     maps = maps_of([f"t{number}" for number in range(tokens)])
     page = render_attention("Attention", [("a line", maps)])
     size = min(tokens, MOST_MAP_TOKENS)
@@ -128,7 +127,6 @@ def test_all_maps_have_one_scale_and_uniform_ones_are_named():
 
 
 def test_each_text_has_its_own_names(classifier):
-    """Maps refer to the names of their text, not to those of the first one on the page."""
     texts = ["rain and snow", "", "the ball"]
     page = render_attention("Attention", [(text, attention_maps(classifier, text)) for text in texts])
     ids = [figure.find("g").attrib["id"] for figure in figures(page) if figure.find("g") is not None]

@@ -20,7 +20,6 @@ def predictor(trained_run) -> Predictor:
 
 
 def test_answers_are_beside_the_columns_of_a_table(predictor):
-    """As the classifier has them; nothing and a blank text have no label, and a reason."""
     table = pyarrow.table({"id": [4, 5, 6, 7], "text": ["soup with salt", None, "goal of the team", "snow today"]})
     found = predictor(table)
     assert found.column_names == ["id", "text", "label", "probability", "reason"]
@@ -33,7 +32,6 @@ def test_answers_are_beside_the_columns_of_a_table(predictor):
 
 
 def test_a_mapping_of_arrays_and_a_frame_are_answered_in_kind(predictor):
-    """Numbers are numbers; where there is none, it is no number."""
     batch = {"text": np.array(TEXTS, dtype=object), "label": np.array([1, 2, 3, 4])}
     found = predictor(batch)
     assert list(found) == ["text", "label", "predicted_label", "probability", "reason"]
@@ -65,7 +63,6 @@ def test_a_copy_is_made_of_the_name_of_the_model_alone(predictor):
 
 
 def test_what_is_no_text_is_named(predictor):
-    """By its column."""
     with pytest.raises(DataError, match="no column 'text', which the model reads; there are body"):
         predictor({"body": TEXTS})
     with pytest.raises(DataError, match="column 'text' has int '7', where a text"):

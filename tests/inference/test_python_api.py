@@ -26,7 +26,6 @@ METHODS = pytest.mark.parametrize("method", ["predict", "predict_proba", "embed"
 
 
 def test_probabilities_are_an_array_in_the_order_of_the_classes(classifier):
-    """Float64, a row a text, and the same numbers as in predictions."""
     found = classifier.predict_proba(TEXTS)
     assert (found.dtype, found.shape) == (np.float64, (4, 3))
     assert found.tolist() == [list(it.probabilities.values()) for it in classifier.predict(TEXTS)]
@@ -46,20 +45,6 @@ def test_words_are_explained_for_the_answer_or_for_a_label(classifier):
         classifier.explain(TEXTS[:1], labels=["spord"])
 
 
-def test_vectors_are_what_the_head_sees(trained_run):
-    """Through the head they are the encoder's logits; each engine gives the same ones, within 1e-5."""
-    by_engine = {engine: load_classifier(trained_run.path, engine=engine) for engine in ("numpy", "torch", "auto")}
-    found = {engine: it.embed(TEXTS) for engine, it in by_engine.items()}
-    for vectors in found.values():
-        assert (vectors.dtype, vectors.shape) == (np.float32, (4, 16))
-        np.testing.assert_allclose(vectors, found["numpy"], atol=1e-5)
-    assert np.ptp(found["numpy"], axis=0).max() > 0.1
-    by_numpy = by_engine["numpy"]
-    weights = by_numpy.encoder.weights()
-    logits = found["torch"] @ weights["head.linear.weight"].T + weights["head.linear.bias"]
-    np.testing.assert_allclose(logits, by_numpy.encoder.logits(by_numpy.tokenize(TEXTS)), atol=1e-4)
-
-
 def test_vectors_are_exact_where_logits_are_not(trained_run, monkeypatch):
     """Vectors are kept, and compared with those of another engine: bfloat16 is for logits alone."""
     exact = load_classifier(trained_run.path, engine="numpy")
@@ -73,7 +58,6 @@ def test_vectors_are_exact_where_logits_are_not(trained_run, monkeypatch):
 
 @METHODS
 def test_no_texts_give_nothing(classifier, method):
-    """Arrays keep their width."""
     found = getattr(classifier, method)([])
     assert len(found) == 0
     assert getattr(found, "shape", None) in {None, (0, 3), (0, 16)}
@@ -93,13 +77,11 @@ def test_no_texts_give_nothing(classifier, method):
     ids=str,
 )
 def test_what_is_no_list_of_texts_is_refused(classifier, method, texts, message):
-    """With one line that says which of them it is."""
     with pytest.raises(TypeError, match=f"^{message.format(method=method)}$"):
         getattr(classifier, method)(texts)
 
 
 def test_without_an_encoder_there_are_no_vectors(classifier):
-    """All else a linear classifier does alone."""
     alone = Classifier(None, classifier.tokenizer, classifier.label_names, max_seq_len=16, linear=classifier.linear)
     assert alone.predict_proba(TEXTS).shape == (4, 3)
     with pytest.raises(ConfigError, match="no encoder"):
@@ -124,7 +106,6 @@ def test_threads_that_predict_at_once_get_the_same_answers(trained_run, engine):
 
 
 def test_threads_make_one_engine(trained_run, monkeypatch):
-    """Where all come to the break-even point at once, PyTorch is made ready for all of them, once."""
     made = []
     real = TorchEncoder.from_weights
     monkeypatch.setattr(auto_engine, "BREAK_EVEN", 0)
@@ -143,21 +124,7 @@ def test_threads_make_one_engine(trained_run, monkeypatch):
     assert made == [1]
 
 
-def test_a_copy_of_one_by_pytorch_is_one_by_pytorch(trained_run):
-    """It answers the same, bit for bit, and what is copied are the weights alone."""
-    classifier = load_classifier(trained_run.path)
-    unused = len(pickle.dumps(classifier))
-    torch_encoder(classifier)
-    content = pickle.dumps(classifier)
-    assert len(content) < unused + 100
-    copied = pickle.loads(content)  # noqa: S301 - its own
-    assert copied.predict(TEXTS) == classifier.predict(TEXTS)
-    assert copied.encoder._torch is not None
-    assert copied.embed(TEXTS).tolist() == classifier.embed(TEXTS).tolist()
-
-
 def test_a_copy_needs_no_pytorch(trained_run, tmp_path):
-    """A pickle of a classifier that PyTorch computed is read, and answers, where PyTorch cannot be imported."""
     classifier = load_classifier(trained_run.path)
     torch_encoder(classifier)
     (tmp_path / "classifier").write_bytes(pickle.dumps(classifier))
@@ -173,21 +140,14 @@ def test_a_copy_needs_no_pytorch(trained_run, tmp_path):
     assert ended.stdout == "weather\n"
 
 
-def test_the_package_says_that_it_is_typed():
-    """So a type checker of who uses it looks into it; `tests/typed_client.py` is what mypy is run on."""
-    assert (ROOT / "encoder_cls" / "py.typed").is_file()
-
-
-def test_a_classifier_is_told_by_a_line(classifier):
-    """What it is made of, its classes, and which model it is; a prediction by its fields."""
+def test_a_classifier_is_shown_on_a_line(classifier):
     assert repr(classifier) == (
         f"<Classifier: encoder and linear, 3 classes ('küche', 'sport', 'weather'), sha256 {classifier.sha256[:12]}>"
     )
     assert repr(classifier.predict(["rain"])[0]).startswith("Prediction(label='weather', probability=0.")
 
 
-def test_who_listens_is_told_what_the_library_does(trained_run, caplog):
-    """By the logger `encoder_cls`, as Python's programs expect it."""
+def test_the_library_logs_what_it_does(trained_run, caplog):
     with caplog.at_level("INFO", logger="encoder_cls"):
         loaded = load_classifier(trained_run.path)
     assert caplog.record_tuples == [("encoder_cls", 20, f"loaded {trained_run.path}: {loaded!r}")]
@@ -196,7 +156,7 @@ def test_who_listens_is_told_what_the_library_does(trained_run, caplog):
 def test_nothing_is_printed_unasked():
     """A warning of a library without handlers would be printed by Python; and who logs nothing loads no `logging`."""
     code = (
-        "import sys\nfrom encoder_cls.system.installed import log\nlog('warning', 'unheard')\n"
+        "import sys\nfrom encoder_cls.system.machine import log\nlog('warning', 'unheard')\n"
         "assert 'logging' not in sys.modules\nimport logging\nlog('warning', 'unheard')\n"
         "logging.basicConfig(format='%(name)s %(message)s')\nlog('warning', 'heard')\n"
     )

@@ -36,7 +36,6 @@ class Running:
     warnings: list[str]
 
     def ask(self, method: str, path: str, body: Any = None, **headers: str) -> tuple[int, Any]:
-        """The status and the content of a reply; a body that is no bytes is sent as JSON."""
         sent = {"Content-Type": "application/json"} | {name.replace("_", "-"): it for name, it in headers.items()}
         content = body if body is None or isinstance(body, bytes) else json.dumps(body).encode()
         with closing(http.client.HTTPConnection("127.0.0.1", self.port, timeout=TIME_LIMIT)) as connection:
@@ -47,7 +46,6 @@ class Running:
         return reply.status, json.loads(found) if is_json else found.decode()
 
     def predict(self, *texts: str, **options: Any) -> tuple[int, Any]:
-        """Ask for predictions."""
         return self.ask("POST", "/predict", {"texts": texts, **options})
 
     def said(self, what: str) -> str:
@@ -60,7 +58,6 @@ class Running:
             patience.cancel()
 
     def stop(self) -> int:
-        """Ask the server to stop; its exit code."""
         self.process.send_signal(signal.SIGTERM)
         self.said("stopped; all accepted requests are answered")
         return self.process.wait(30)

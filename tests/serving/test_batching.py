@@ -8,11 +8,11 @@ from threading import Event
 import pytest
 from support.time_limit import TIME_LIMIT
 
+from encoder_cls import serving
 from encoder_cls.answers.classify import Answerer
 from encoder_cls.answers.formats import written
 from encoder_cls.answers.inputs import Input, Source
 from encoder_cls.answers.request import Request
-from encoder_cls.serving import batching
 from encoder_cls.serving.batching import Answer, Batcher, PredictRequest, RefusedError
 
 
@@ -74,7 +74,7 @@ def test_what_waits_is_computed_together(classifier):
 
 
 def test_a_long_request_is_cut_so_that_short_ones_come_between(classifier, monkeypatch):
-    monkeypatch.setattr(batching, "BATCH_CHARACTERS", 20)
+    monkeypatch.setattr(serving, "BATCH_CHARACTERS", 20)
     held = Held(classifier)
     long = ["rain snow", "ball goal", "soup bread", "wind frost"]
     _, answer, short = submitted(Batcher(), held, ask("rain"), ask(*long), ask("snow"))
@@ -98,7 +98,6 @@ def test_of_texts_to_be_explained_one_is_in_a_batch(classifier):
 
 
 def test_a_failure_is_that_of_one_request(classifier):
-    """The others of the batch are answered, and so is who comes later."""
     held, batcher = Held(classifier, fails_on="bad"), Batcher()
     fine, other, bad = submitted(batcher, held, ask("rain"), ask("snow"), ask("bad"))
     with pytest.raises(RefusedError, match=r"MemoryError: no more$") as refused:
@@ -123,8 +122,8 @@ def test_what_nobody_waits_for_is_not_computed(classifier):
 
 
 def test_the_queue_has_an_end(classifier, monkeypatch):
-    """Beyond it a request is told to come again; who is in it is answered, and then there is room."""
-    monkeypatch.setattr(batching, "MOST_WAITING", 2)
+    """Beyond it requests are refused; those in it are answered, which makes room."""
+    monkeypatch.setattr(serving, "MOST_WAITING", 2)
     held, batcher = Held(classifier), Batcher()
     futures = [batcher.submit(ask("rain"), held), batcher.submit(ask("snow"), held)]
     with pytest.raises(RefusedError, match="wait already") as refused:
@@ -150,7 +149,6 @@ def test_what_was_accepted_is_answered_before_the_end(classifier):
 
 
 def test_an_answer_is_that_of_one_model(classifier):
-    """Of requests for two, which wait together, each gets its own model's."""
     former, new, batcher = Held(classifier), Held(classifier), Batcher()
     new.sha256 = "new"
     new.goes_on.set()

@@ -6,7 +6,8 @@ import json
 
 import pytest
 
-from encoder_cls.serving.app import MOST_EXPLAINED_TEXTS, MOST_TEXTS, parse_predict_request
+from encoder_cls.serving import MOST_EXPLAINED_TEXTS, MOST_TEXTS
+from encoder_cls.serving.app import parse_predict_request
 from encoder_cls.serving.batching import PredictRequest, RefusedError
 
 WRONG = {
@@ -18,7 +19,7 @@ WRONG = {
     "endless digits": (b'{"texts": [], "top_k": ' + b"9" * 5000 + b"}", 400, "not JSON"),
     "a list": (b'["rain"]', 422, "a list; expected is an object"),
     "no texts": (b"{}", 422, "texts: nothing"),
-    "one text": (b'{"texts": "rain"}', 422, "texts: a string"),
+    "one text": (b'{"texts": "rain"}', 422, "texts: str 'rain'"),
     "a number among texts": (b'{"texts": ["rain", 7]}', 422, "texts[1]: int '7'"),
     "null among texts": (b'{"texts": [null]}', 422, "texts[0]: nothing"),
     "an unknown field": (b'{"texts": [], "topk": 2}', 422, "'topk': no such field"),

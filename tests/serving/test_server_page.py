@@ -13,7 +13,7 @@ FETCH = "fetch('http://127.0.0.1:9/').then(() => 'open', () => 'closed')"
 
 
 def test_a_text_is_tried(server, classifier, tmp_path):
-    """Its labels, its words in colours at their places, its HTML as characters; and what is wrong is said."""
+    """Its labels, its words in colours at their places, its HTML as characters; and errors are shown."""
     with opened(f"http://127.0.0.1:{server.port}/", tmp_path / "profile") as page:
         assert page.until("document.querySelector('#model').textContent.trim()").startswith("3 labels, model ")
         names = page.run("[...document.querySelectorAll('#labels li')].map((it) => it.textContent)")
@@ -56,7 +56,6 @@ def test_the_page_may_do_nothing_else(server, tmp_path):
 
 @needs_axe
 def test_the_page_is_accessible(server, tmp_path):
-    """With an answer, an error and coloured words, in light and in dark colours."""
     with opened(f"http://127.0.0.1:{server.port}/", tmp_path / "profile") as page:
         page.run("document.querySelector('#text').value = 'rain and the ball zebra'")
         page.run("document.querySelector('#send').click()")

@@ -28,7 +28,7 @@ def split_of(texts: Sequence[str], labels: Sequence[Any] | int = 0, **values: An
 def report_of(classifier: Classifier, **changes: Any) -> Report:
     """The report of a few texts, changed; changes of `metrics` are a dictionary."""
     split = split_of(["rain and snow", "ball goal team", "soup bread"])
-    report, _ = evaluate(classifier, split, name="test", reference=None)
+    report, _ = evaluate(classifier, split, name="test")
     metrics = replace(report.metrics, **changes.pop("metrics", {}))
     return replace(report, metrics=metrics, **changes)
 

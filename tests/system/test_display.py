@@ -1,9 +1,13 @@
-"""What a stranger's text looks like where it is shown: no character of it reaches a terminal as it is."""
+"""Any text where it is shown: no character of it steers a terminal or a page."""
 
 from __future__ import annotations
 
+import base64
+import hashlib
+import html
 import json
 import math
+import re
 
 import pytest
 from hypothesis import given, settings
@@ -20,13 +24,13 @@ from encoder_cls.system.display import (
     shortened,
     shown,
 )
+from encoder_cls.system.html_page import escaped, html_page, isolated
 
 CHARACTERS = ["\n", "\x1b", "\x85", "\x9b", "\u202e", "\u2028", "\ud800", "\0", "\U000e0041"]
 
 
 @pytest.mark.parametrize("character", CHARACTERS)
 def test_no_control_character_is_shown(character):
-    """Escaped in messages, names and JSON; what is printable stays as it is."""
     text = f"é {character}[31m"
     for safe in (shown(text), printable(text), kind([text]), json_text({text: text})):
         assert safe.isprintable()
@@ -39,7 +43,7 @@ def test_no_control_character_is_shown(character):
         st.text() | st.integers() | st.none(), lambda values: st.lists(values) | st.dictionaries(st.text(), values)
     )
 )
-def test_json_text_says_the_same(value):
+def test_json_text_keeps_the_value(value):
     """Whatever is escaped in it, a reader gets the value; with indents only the line ends are not printable."""
     assert json.loads(json_text(value)) == value
     assert json.loads(json_text(value, indent=2)) == value
@@ -53,7 +57,6 @@ def test_json_text_has_no_constant_of_other_languages(number):
 
 
 def test_a_text_is_cut_to_its_limit():
-    """With an ellipsis as its last character; a shorter one stays."""
     assert len(shown("x" * 10_000)) < 100
     assert shown("short") == "'short'"
     assert shortened("abcdef", limit=6) == "abcdef"
@@ -61,7 +64,6 @@ def test_a_text_is_cut_to_its_limit():
 
 
 def test_what_cannot_be_printed_is_replaced():
-    """One character for each, but those that are to be kept."""
     assert replace_unprintable("a\nb\x1b\ud800\u202e") == "a\ufffdb\ufffd\ufffd\ufffd"
     assert replace_unprintable("a\n\tb\x1b", keep="\n\t") == "a\n\tb\ufffd"
     assert replace_unprintable("a\r\nb\rc", keep="\n\t") == "a\nb\nc"
@@ -86,3 +88,35 @@ def test_a_text_is_code_or_plain_in_markdown():
 def test_one_is_singular():
     assert [counted(number, "text") for number in (1, 0, 2000)] == ["1 text", "0 texts", "2,000 texts"]
     assert [counted(number, "class", "classes") for number in (1, 2)] == ["1 class", "2 classes"]
+
+
+def test_the_policy_lets_the_script_of_the_page_run_and_no_other():
+    """It names the hash of exactly the text between the script's tags."""
+    page = html_page("title", "<p>body</p>")
+    (script,) = re.findall("<script>(.*?)</script>", page, re.DOTALL)
+    digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
+    assert f"default-src 'none'; style-src 'unsafe-inline'; img-src data:; script-src 'sha256-{digest}'; " in page
+    assert not re.search(r"(src|href)=.?https?:", page)
+
+
+def test_a_title_is_text_and_a_body_is_markup():
+    page = html_page("<b>{title}</b>", "<b>{body}{0}</b>")
+    assert "<title>&lt;b&gt;{title}&lt;/b&gt;</title>" in page
+    assert "<b>{body}{0}</b>" in page
+
+
+@settings(deadline=None, derandomize=True)
+@given(st.text())
+def test_any_text_is_safe_in_a_page(text):
+    """Nothing in it is markup or steers a terminal, and what can be shown is shown."""
+    found = escaped(text)
+    assert not set(found) & set("<>\"'")
+    assert not re.search("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]", found)
+    assert html.unescape(found) == replace_unprintable(text, keep="\n\t")
+    found.encode()
+
+
+def test_names_from_right_to_left_move_nothing_beside_them():
+    """Each with its spaces is isolated, so that numbers stay at its end."""
+    assert isolated("حساب بنكي (3), a & b (4)") == "<bdi>حساب بنكي</bdi> (3), a &amp; b (4)"
+    assert isolated('حساب, "b"', in_attribute=True) == "\u2068حساب\u2069, &quot;b&quot;"

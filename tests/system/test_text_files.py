@@ -1,4 +1,4 @@
-"""Text files in any encoding: their lines, and what is said of one that is written otherwise than named."""
+"""Text files in any encoding: their lines, and hints for a file in another encoding than its setting."""
 
 from __future__ import annotations
 
@@ -73,7 +73,6 @@ def test_legacy_encodings_are_read_by_their_names(encoding, text):
     ],
 )
 def test_another_encoding_is_named_as_what_it_seems_to_be(content, encoding, message):
-    """With the option that reads it, and the line as it would be."""
     assert re.match(message, refusal(content, encoding))
 
 
@@ -90,14 +89,13 @@ def test_zeros_in_ascii_are_no_utf16():
     [("é\n".encode(), True), (b"e\n", False), (b"\xe9\n", False), (codecs.BOM_UTF8 + b"e", False), (b"", False)],
 )
 def test_seems_utf8(content, expected):
-    """Letters beyond ASCII tell, not the mark, by which it is known anyway."""
+    """By letters beyond ASCII, not by the mark, which shows it anyway."""
     FILE.write_bytes(content)
     assert seems_utf8(FILE) == expected
 
 
 @pytest.mark.parametrize("name", ["rot13", "hex", "unicode_escape", "idna", "no-such", "a\0b", ""])
 def test_no_encoding(name):
-    """Codecs of Python that no text file is written in are none."""
     with pytest.raises(ValueError, match="is no encoding"):
         encoding_named(name)
 

@@ -9,24 +9,20 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 from numpy.typing import NDArray
+from support.tokenizer import train_tokenizer
 
 from encoder_cls.config import TokenizerConfig
 from encoder_cls.text import ngrams as features
 from encoder_cls.text.ngrams import (
     CHAR_NGRAM_IDS,
-    GROUP_NORMS,
     HASHES,
     NUM_FEATURE_IDS,
     TEMPLATE_IDS,
     SparseRows,
     count_features,
-    find,
     frequent_tokens,
-    keep_known,
-    tfidf,
 )
 from encoder_cls.text.tokenizer import tokenize
-from encoder_cls.text.tokenizer_trainer import train_tokenizer
 from encoder_cls.text.tokens import CLS_ID, UNK_ID, TokenizedTexts
 
 MAX_SEQ_LEN = 16
@@ -65,9 +61,6 @@ def templates(text: str, frequent: str = "what who is the of") -> dict[int, floa
     return {it: count for it, count in found(text, frequent).items() if TEMPLATE_IDS <= it < CHAR_NGRAM_IDS}
 
 
-# ---------------------------------------------------------------- frequent tokens
-
-
 def test_words_are_frequent_by_their_share(monkeypatch):
     """Of 7 words one is two 7ths, the others one: no more than so many can be frequent; special tokens never are."""
     texts = read("is is she", "the of zzz", "he who", "", "zzz zzz zzz zzz")
@@ -94,10 +87,7 @@ def test_no_text_has_frequent_words():
     assert frequent_tokens(read("", ""), max_tokens=9).tolist() == []
 
 
-# ---------------------------------------------------------------- n-gram templates
-
-
-def test_templates_do_not_tell_rare_words_apart():
+def test_templates_take_rare_words_for_the_same():
     """Two questions of one form have the same patterns, though no content word in common; with words they have not."""
     one, other = "what is the capital of france", "what is the price of bread"
     assert templates(one) == templates(other)
@@ -105,30 +95,6 @@ def test_templates_do_not_tell_rare_words_apart():
     assert found(one) != found(other)
     assert templates(one) != templates("who is the capital of france")
     assert templates(one, "what is the of capital") != templates(other, "what is the of capital")
-
-
-def test_templates_know_the_order_and_the_beginning():
-    """The same words in another order, and the same words later in a text, are other patterns."""
-    assert templates("is the") != templates("the is")
-    inside = set(templates("zzz is the"))
-    assert set(templates("is the")) - inside  # `[CLS]` is before them
-    assert set(templates("is the")) & inside  # the pair itself
-
-
-@pytest.mark.parametrize("num_words", range(8))
-def test_templates_are_two_to_six_tokens_long(num_words):
-    """Of a text of n tokens there are n-1 of two, n-2 of three, ..., here all different."""
-    words = ["what", "is", "the", "of", "who", "she", "he"][:num_words]
-    tokens = num_words + 1
-    expected = sum(max(0, tokens - size + 1) for size in range(2, 7))
-    counts = templates(" ".join(words), " ".join(words))
-    assert len(counts) == expected
-    assert set(counts.values()) <= {1.0}
-    all_open = templates(" ".join(["zzz"] * num_words))
-    assert sum(all_open.values()) == expected
-
-
-# ---------------------------------------------------------------- all features
 
 
 def test_names_of_a_kind_are_in_its_range():
@@ -148,12 +114,6 @@ def test_unknown_words_are_one_word_and_have_letters_of_their_own():
     assert CLS_ID not in one
 
 
-def test_what_lies_beyond_max_tokens_is_not_counted():
-    """`[CLS]` is the first token of those read."""
-    assert found("who is the", max_tokens=3) == found("who is")
-    assert found("who is the", max_tokens=1) == {}
-
-
 @pytest.mark.parametrize(("at_once", "sizes"), [(1, [1] * 7), (12, [1, 4, 2]), (1000, [7])])
 def test_texts_are_counted_some_at_a_time(monkeypatch, at_once, sizes):
     """The same rows, however many at a time; no feature crosses from one text into the next."""
@@ -169,8 +129,8 @@ def test_texts_are_counted_some_at_a_time(monkeypatch, at_once, sizes):
 
 def test_features_are_the_same_in_a_large_chunk(monkeypatch):
     """Of which hashes are looked up in a table, and keys of rows and columns are longer; text by text they are not."""
-    words = np.random.default_rng(0).integers(97, 123, (96_000, 10), dtype=np.uint8).view("S10").astype(str)
-    texts = read(*map(" is ".join, words.reshape(-1, 12)), "")
+    words = np.random.default_rng(0).integers(97, 123, (20_000, 10), dtype=np.uint8).view("S10").astype(str)
+    texts = read(*(f"is {word}" for word in words[:, 0]), "")
     options = {"frequent_token_ids": ids_of("is", "the"), "use_char_ngrams": True}
     monkeypatch.setattr(features, "TOKENS_AT_ONCE", 1 << 18)
     (whole,) = count_features(texts, max_tokens=MAX_SEQ_LEN, **options)
@@ -179,50 +139,3 @@ def test_features_are_the_same_in_a_large_chunk(monkeypatch):
     monkeypatch.setattr(features, "TOKENS_AT_ONCE", 300)
     whole = dense(replace(whole, columns=whole.ids[whole.columns]))
     assert (whole != sp.vstack([dense(it) for it in count(texts, **options)])).nnz == 0
-
-
-def test_of_much_text_there_are_words_and_pairs_only():
-    """Counted as with all the others."""
-    options = {"frequent_token_ids": ids_of("is")}
-    (every,) = count(read("who is she"), use_char_ngrams=True, **options)
-    (words,) = count(read("who is she"), use_char_ngrams=False, **options)
-    assert words.values.sum() == 3 + 3 + 2
-    assert words.columns.tolist() == [it for it in every.columns.tolist() if it < TEMPLATE_IDS]
-
-
-# ---------------------------------------------------------------- how much they count
-
-
-def test_the_groups_of_a_text_have_their_norms():
-    """Words and pairs, templates, character n-grams: whatever the text and however long; nothing has no length."""
-    texts = read(*TEXTS)
-    frequent = ids_of("is", "the")
-    (counts,) = count(texts, frequent_token_ids=frequent, use_char_ngrams=True)
-    ids = np.unique(counts.columns).astype(np.int32)
-    idf = np.random.default_rng(0).uniform(1, 3, len(ids)).astype(np.float32)
-    vectors = dense(tfidf(keep_known(counts, find(counts.columns, ids)), ids, idf), len(ids)).toarray()
-    for text in range(len(TEXTS) - 1):
-        squares = np.bincount(np.digitize(ids, (TEMPLATE_IDS, CHAR_NGRAM_IDS)), weights=vectors[text] ** 2)
-        np.testing.assert_allclose(np.sqrt(squares), GROUP_NORMS, rtol=1e-5)
-    assert not vectors[-1].any()
-
-
-def test_rare_features_count_more_and_often_counts_less_than_so_often():
-    """(1 + ln count) * idf, before a vector is made as long as it is to be."""
-    (counts,) = count(read("is is is she"), frequent_token_ids=ids_of("is"), use_char_ngrams=False)
-    ids = np.array([TOKENIZER.token_to_id("is"), TOKENIZER.token_to_id("she")], dtype=np.int32)
-    order = np.argsort(ids)
-    idf = np.array([1.0, 2.5], dtype=np.float32)
-    row = tfidf(keep_known(counts, find(counts.columns, ids[order])), ids[order], idf[order]).values[np.argsort(order)]
-    assert row[0] / row[1] == pytest.approx((1 + np.log(3)) / 2.5)
-
-
-def test_of_features_only_those_asked_for_are_selected():
-    """In the order of their ids; those that no text has are nothing."""
-    (counts,) = count(read("who is", "she"), frequent_token_ids=ids_of("is"), use_char_ngrams=False)
-    ids = np.array([*ids_of("is", "she", "bread"), CHAR_NGRAM_IDS], dtype=np.int32)
-    expected = [[float(word in text.split()) for word in ("is", "she", "bread")] for text in ("who is", "she")]
-    columns = np.argsort(np.argsort([TOKENIZER.token_to_id(word) for word in ("is", "she", "bread")]))
-    found = dense(keep_known(counts, find(counts.columns, ids)), len(ids)).toarray()
-    assert found[:, columns].tolist() == expected
-    assert not found[:, 3].any()

@@ -8,13 +8,13 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from support.tokenizer import train_tokenizer
 from tokenizers import Tokenizer
 
 from encoder_cls.config import TokenizerConfig
-from encoder_cls.text import tokenizer_trainer
 from encoder_cls.text.tokenizer import token_reader
-from encoder_cls.text.tokenizer_trainer import ArrowWords, train_tokenizer
-from encoder_cls.text.tokens import LONGEST_WORD, TokenChunk, TokenReader
+from encoder_cls.text.tokenizer_trainer import ArrowWords
+from encoder_cls.text.tokens import TokenChunk, TokenReader
 
 ODD_CHARACTERS = st.text(
     st.one_of(
@@ -104,6 +104,8 @@ def test_words_of_any_text_are_those_of_the_library(texts, normalization, strip_
     assert one_by_one.distinct == by_arrow.distinct
     assert one_by_one.indices.tolist() == by_arrow.indices.tolist()
     assert one_by_one.lengths.tolist() == by_arrow.lengths.tolist()
+    for found in (one_by_one, by_arrow):
+        assert (found.indices.dtype, found.lengths.dtype) == (np.int32, np.int64)
     for text, tokens in zip(texts, strings(token_reader(tokenizer)(texts, 99)), strict=True):
         normal = tokenizer.normalizer.normalize_str(without_surrogates(text))
         assert tokens == ["[CLS]", *(word for word, _ in tokenizer.pre_tokenizer.pre_tokenize_str(normal))]
@@ -122,25 +124,3 @@ def test_pieces_of_words_are_those_of_the_vocabulary(kind, texts):
     assert strings(token_reader(tokenizer)(texts, 2)) == [tokens[:2] for tokens in found]
     assert found == [[tokenizer.id_to_token(number) for number in ids] for ids in expected]
     assert all(tokens[0] == "[CLS]" and not {"[CLS]", "[PAD]", "[MASK]"} & set(tokens[1:]) for tokens in found)
-
-
-def test_pieces_are_remembered_within_limits(monkeypatch):
-    """What is not ASCII is split once; what is longer than a word, or beyond the limit, anew each time."""
-    monkeypatch.setattr(tokenizer_trainer, "MOST_PIECES", 3)
-    splitter, asked = ArrowWords(odd_tokenizer("word_level")), []
-    monkeypatch.setattr(tokenizer_trainer, "split_by_tokenizer", lambda _, piece: asked.append(piece) or [piece])
-    long = "é" * (LONGEST_WORD + 1)
-    for texts in (["é é ascii", "é è"], ["è é"], [long], [long], ["ê ë"], ["é è"]):
-        splitter.read(texts, 99)
-    assert asked == ["é", "è", long, long, "ê", "ë", "è"]
-
-
-@pytest.mark.parametrize("kind", ["word_level", "bpe"])
-def test_indices_are_small_numbers(kind):
-    """32 bits a token; of lengths 64, however the texts are read."""
-    tokenizer = odd_tokenizer(kind)
-    for read in both_readers(tokenizer) if kind == "word_level" else [token_reader(tokenizer)]:
-        for texts in (["ab a", "é"], [""], []):
-            found = read(texts, 99)
-            assert (found.indices.dtype, found.lengths.dtype) == (np.int32, np.int64)
-            assert len(found.lengths) == len(texts)

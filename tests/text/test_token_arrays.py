@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import zlib
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
@@ -22,8 +23,10 @@ from encoder_cls.text.tokens import (
     LONGEST_WORD,
     SPECIAL_TOKENS,
     UNK_ID,
+    CharNgrams,
     TokenChunk,
     TokenizedTexts,
+    flat_indices,
     hash_char_ngrams,
     index_tokens,
 )
@@ -74,9 +77,12 @@ def chunk(request, monkeypatch) -> int:
     return request.param
 
 
+WORDS = ["a", "bb", "é", "日本", "[UNK]", "c" * 50, "c" * 51]  # the last two differ beyond the letters that are read
+
+
 @settings(max_examples=150, deadline=None, derandomize=True)
 @given(
-    texts=st.lists(st.lists(st.sampled_from(["a", "bb", "é", "日本", "[UNK]", "c" * 50]), max_size=40), max_size=6),
+    texts=st.lists(st.lists(st.sampled_from(WORDS), max_size=40), max_size=6),
     max_seq_len=st.integers(1, 5),
     known=st.sets(st.sampled_from(["a", "bb", "é"])),
 )
@@ -106,17 +112,6 @@ def test_any_texts(texts, max_seq_len, known):
     )
 
 
-@pytest.mark.parametrize("texts", [[], [""], ["", "a b c", ""]], ids=["none", "empty", "several"])
-def test_the_flat_arrays_fit_together(texts, chunk):
-    """One offset more than texts, from 0 to the number of tokens, and every array of its type."""
-    found, words = find(*texts)
-    assert len(found) == len(found.lengths) == len(found.truncated) == len(found.unknown) == len(texts)
-    assert [found.offsets[0], found.offsets[-1]] == [0, len(found.words)]
-    assert len(words) == len(found.word_ids) == len(found.char_ngrams)
-    arrays = (found.word_ids, found.words, found.offsets, found.truncated, found.unknown)
-    assert [array.dtype for array in arrays] == [np.int32, np.int32, np.int64, np.bool_, np.int32]
-
-
 def test_a_word_has_one_row(chunk):
     """Also in another text and another chunk; unknown words share an id and not their rows."""
     found, words = find("my refunded", "my umbrella", "umbrella my refunded my")
@@ -127,14 +122,6 @@ def test_a_word_has_one_row(chunk):
     assert result.input_ids(np.array([1, 2])).tolist() == [4, 1]
     assert result.unknown.tolist() == [1, 1, 2]
     assert result.unknown_fraction == 0.5
-
-
-def test_words_that_differ_beyond_the_letters_read_are_two():
-    """Rows are of words, not of n-grams."""
-    long = "x" * LONGEST_WORD
-    found, words = find(f"{long}y {long}z")
-    assert words[1:] == [f"{long}y", f"{long}z"]
-    assert ngrams_at(found, 1) == ngrams_at(found, 2) == letters(long)
 
 
 @pytest.mark.parametrize("at_once", [1, 3, 1 << 22])
@@ -176,16 +163,6 @@ def test_no_more_than_one_chunk_is_read_ahead(monkeypatch):
     assert max(ahead - done for done, ahead in enumerate(found, start=1)) <= 1
 
 
-def test_an_error_while_reading_is_raised():
-    """Not lost on the way."""
-
-    def read(texts, most_tokens):
-        raise ValueError(texts[0])
-
-    with pytest.raises(ValueError, match="first"):
-        index_tokens(read, ["first", "second"], max_seq_len=8)
-
-
 def test_processes_find_the_same_words(monkeypatch):
     """In the same order; of texts that are not ASCII, too."""
     texts = [f"Text {number % 70} né, größer {number}" for number in range(300)] + ["x " * 200]
@@ -200,3 +177,48 @@ def test_processes_find_the_same_words(monkeypatch):
     assert np.array_equal(found.offsets, expected.offsets)
     assert np.array_equal(found.truncated, expected.truncated)
     assert found.truncated[-1]
+
+
+SPELT = ["cat", "", "a", "naïve", "", "🙂", "x" * 99, "日本"]
+
+
+def ngrams_of(spellings: CharNgrams, word: int = 0) -> list[int]:
+    return spellings.ngrams[spellings.offsets[word] : spellings.offsets[word + 1]].tolist()
+
+
+def crc32(*ngrams: str) -> list[int]:
+    return [zlib.crc32(ngram.encode("utf-8", "replace")) for ngram in ngrams]
+
+
+@settings(max_examples=200, deadline=None, derandomize=True)
+@given(words=st.lists(st.text(st.characters() | st.sampled_from("aé日🙂"), max_size=50), max_size=8))
+def test_n_grams_are_named_by_the_crc_32_of_their_bytes(words):
+    """In any company, whatever the characters and their bytes."""
+    spellings = hash_char_ngrams(words)
+    assert len(spellings) == len(words)
+    assert (spellings.ngrams.dtype, spellings.offsets.dtype) == (np.uint32, np.int64)
+    for place, word in enumerate(words):
+        marked = f"<{word[:LONGEST_WORD]}>" if word else ""
+        pieces = [marked[at : at + size] for size in range(2, 6) for at in range(len(marked) - size + 1)]
+        assert ngrams_of(spellings, place) == ngrams_of(hash_char_ngrams([word])) == crc32(*pieces)
+
+
+@settings(max_examples=80, deadline=None, derandomize=True)
+@given(places=st.lists(st.integers(0, len(SPELT) - 1), max_size=20), kind=st.sampled_from([np.int32, np.int64]))
+def test_taking_words_is_spelling_them(places, kind):
+    """In any order, words repeated or left out, none at all, empty ones among them."""
+    taken = hash_char_ngrams(SPELT).take(np.array(places, dtype=kind))
+    expected = hash_char_ngrams([SPELT[place] for place in places])
+    assert taken.ngrams.tolist() == expected.ngrams.tolist()
+    assert taken.offsets.tolist() == expected.offsets.tolist()
+    assert (taken.ngrams.dtype, taken.offsets.dtype) == (np.uint32, np.int64)
+
+
+@pytest.mark.parametrize(
+    ("starts", "lengths", "places"),
+    [([], [], []), ([7], [0], []), ([5, 0, 9, 5], [2, 3, 0, 1], [5, 6, 0, 1, 2, 5])],
+)
+def test_the_places_of_pieces_follow_each_other(starts, lengths, places):
+    """In any order, pieces of no length and pieces that overlap among them."""
+    found = flat_indices(np.array(starts, dtype=np.int64), np.array(lengths, dtype=np.int64))
+    assert found.tolist() == places

@@ -11,7 +11,7 @@ from torch.utils.tensorboard import SummaryWriter
 
 from encoder_cls.config import load_config
 from encoder_cls.errors import EncoderClsError
-from encoder_cls.tracking.metric_log import ACCURACY, LOSS, TAGS, MetricLog, picture_group, scalar_tag
+from encoder_cls.tracking.metric_log import ACCURACY, LOSS, TAGS, MetricLog
 from encoder_cls.tracking.run_dir import RunDir, read_metrics
 
 
@@ -71,21 +71,6 @@ def test_of_an_earlier_stage_only_what_tells_whether_it_learns_is_shown(tmp_path
     assert all(row["f1/a"] == 0.1 and row["epoch"] == 1.0 for row in read_metrics(tmp_path / "metrics.jsonl"))
 
 
-def test_rows_of_an_earlier_stage_before_the_checkpoint_stay(tmp_path):
-    """A run resumed in its last stage keeps what the one before logged, and forgets of each split what came later."""
-    splits = ["pretraining/train", "pretraining/validation", "pretraining/train", "train"]
-    with open_log(tmp_path) as metric_log:
-        for step, split in enumerate(splits, start=1):
-            metric_log.log(step, split, {"loss": float(step)})
-        metric_log.log(4, "validation", {"loss": 4.0})
-        metric_log.log(5, "pretraining/train", {"loss": 5.0})
-    with open_log(tmp_path, {"train": 4, "validation": 3}):
-        pass
-    rows = [(row["step"], row["split"]) for row in read_metrics(tmp_path / "metrics.jsonl")]
-    assert rows == list(enumerate(splits, start=1))
-    assert scalars(tmp_path, "pretraining/loss in training") == [(1, 1.0), (3, 3.0)]
-
-
 DRAWN = {"confusion_matrix": [[3, 1], [0, 2]], "calibration": {"confidence": [0.9], "accuracy": [0.8], "texts": [6]}}
 
 
@@ -120,16 +105,6 @@ def test_statistics_of_the_data_are_a_table_and_no_curve(tmp_path):
     (table,) = events.Tensors("data/text_summary")
     (text,) = table.tensor_proto.string_val
     assert b"| training texts | 1,200 |\n| unknown fraction | 25.0% |" in text
-
-
-def test_a_new_run_forgets_an_aborted_one(tmp_path):
-    """A run that ended before its first checkpoint leaves nothing in the next one's curves."""
-    with open_log(tmp_path) as metric_log:
-        metric_log.log(1, "train", {"loss": 9.0})
-    with open_log(tmp_path) as metric_log:
-        metric_log.log(1, "train", {"loss": 1.0})
-    assert scalars(tmp_path, "loss/train") == [(1, 1.0)]
-    assert len(read_metrics(tmp_path / "metrics.jsonl")) == 1
 
 
 @pytest.mark.parametrize("character", ["\u2028", "\u2029", "\x85", "\x1c", "\r"])
@@ -206,11 +181,3 @@ def test_no_card_has_a_single_dot(trained_run):
         steps = [event.step for event in events.Scalars(tag)]
         assert len(steps) > 1
         assert steps == sorted(set(steps))
-
-
-def test_what_nobody_looks_at_is_no_curve():
-    """Nor is a split's result; names of classes cannot be taken for others."""
-    assert scalar_tag("train", "padding_fraction") is None
-    assert scalar_tag("test", "accuracy") is None
-    assert scalar_tag("validation", "f1/accuracy") == "validation F1/accuracy"
-    assert picture_group("best_validation") == picture_group("test").replace("test", "validation") != "validation"

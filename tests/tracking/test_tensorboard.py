@@ -13,10 +13,11 @@ from tensorboard.plugins.hparams.plugin_data_pb2 import HParamsPluginData
 from torch.utils.tensorboard import SummaryWriter
 
 from encoder_cls.config import load_config
-from encoder_cls.evaluation.answers import Answered
+from encoder_cls.evaluation.answered import Answered
+from encoder_cls.evaluation.charts import SQUARE
 from encoder_cls.evaluation.metrics import compute_metrics
 from encoder_cls.evaluation.report import evaluate
-from encoder_cls.evaluation.tensorboard_images import SQUARE
+from encoder_cls.tracking import metric_log
 from encoder_cls.tracking.metric_log import (
     ALWAYS_COMPARED,
     add_embedding,
@@ -109,13 +110,13 @@ def test_points_are_in_the_projector_whatever_is_in_their_texts(tmp_path):
 def test_a_text_is_no_markdown(classifier):
     """Nor HTML, nor a column of the table, whatever is in it."""
     text = "| *a* <b>\n# [x](y)"
-    report, _ = evaluate(classifier, split_of([text]), name="test", reference=None)
+    report, _ = evaluate(classifier, split_of([text]), name="test")
     *_, line = mistakes_table(report).splitlines()
     assert line.count("|") == 4
     assert not set(line.replace("|", "").replace("&#", "")) & set("*<>[]()`\n")
 
 
-def test_of_many_classes_the_rarest_and_the_worst_have_curves(tmp_path):
+def test_of_many_classes_the_rarest_and_the_worst_have_curves(tmp_path, monkeypatch):
     """And a text says that the others have none."""
     labels = np.array([0] * 5 + [1] * 2 + [2] * 5)
     logits = np.eye(3, dtype=np.float32)[np.array([0, 0, 0, 0, 0, 1, 1, 2, 2, 0, 0, 0])]
@@ -124,8 +125,9 @@ def test_of_many_classes_the_rarest_and_the_worst_have_curves(tmp_path):
     answered = Answered(name="test", split=split, logits=logits, label_names=names)
     report = SimpleNamespace(metrics=compute_metrics(logits, labels, names), label_names=names)
     for most, classes in ((3, set(names)), (2, {"rare", "bad"})):
+        monkeypatch.setattr(metric_log, "MOST_CURVES", most)
         with SummaryWriter(str(tmp_path / str(most))) as writer:
-            add_precision_recall(writer, report, answered, 1, most=most)
+            add_precision_recall(writer, report, answered, 1)
         shown = set(EventAccumulator(str(tmp_path / str(most))).Reload().Tags()["tensors"])
         assert {tag for tag in shown if "text_summary" not in tag} == {f"precision and recall/{it}" for it in classes}
         assert ("precision and recall/text_summary" in shown) == (most < 3)

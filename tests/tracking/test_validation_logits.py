@@ -14,8 +14,7 @@ import torch
 from encoder_cls.config import load_config
 from encoder_cls.errors import EncoderClsError
 from encoder_cls.inference.folder import load_classifier
-from encoder_cls.tracking.run_dir import RunDir
-from encoder_cls.tracking.validation_logits import classifier_to_score, read_validation_logits
+from encoder_cls.tracking.run_dir import RunDir, classifier_to_score, read_validation_logits
 from encoder_cls.training import plan as training_plan
 from encoder_cls.training.prepare import prepare
 from encoder_cls.training.run import train

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from encoder_cls.training import finish as final_report
+from encoder_cls.training import final_model
 from encoder_cls.training import run as encoder_trainer
 
 
@@ -16,7 +16,7 @@ def _blank_plots(blank_plots):
 @pytest.fixture(autouse=True)
 def _exact_weights(monkeypatch):
     """A run ends with float32: what its weights are can be compared. Smaller types have tests of their own."""
-    monkeypatch.setattr(final_report, "compact", lambda *_arguments, **_options: {})
+    monkeypatch.setattr(final_model, "compact", lambda *_arguments, **_options: {})
 
 
 @pytest.fixture(autouse=True)

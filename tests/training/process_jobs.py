@@ -25,7 +25,7 @@ from support.time_limit import TIME_LIMIT
 import encoder_cls.training.prepare
 import encoder_cls.training.run  # noqa: F401
 from encoder_cls.cli import main
-from encoder_cls.evaluation import tensorboard_images as plots
+from encoder_cls.evaluation import charts
 
 
 def started(rank: int, job: dict[str, Any], port: int, output: Path) -> int:
@@ -96,5 +96,5 @@ def all_ended(jobs: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 if __name__ == "__main__":
     for plot in PLOTS:
-        setattr(plots, plot, blank_plot)
+        setattr(charts, plot, blank_plot)
     sys.stdout.write(json.dumps(all_ended(json.loads(Path(sys.argv[1]).read_text()))))

@@ -14,7 +14,6 @@ from encoder_cls.system.files import sha256
 from encoder_cls.system.stop import stopping_at
 from encoder_cls.tracking.run_dir import RunDir
 from encoder_cls.training.encoder.replica import Replica
-from encoder_cls.training.encoder.stages import make_stages
 from encoder_cls.training.events import Event
 from encoder_cls.training.prepare import prepare
 from encoder_cls.training.prepared import Prepared
@@ -82,7 +81,7 @@ def run_all(config: Config, folder: Path, **options: object) -> list[Event]:
 
 def make_replica(prepared: Prepared, number: int = 0) -> Replica:
     """The model of a stage with its first weights."""
-    return Replica(make_stages(prepared, CPU), number)
+    return Replica(prepared, number, device=CPU)
 
 
 def stop_after(steps: int):

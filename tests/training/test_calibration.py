@@ -1,4 +1,4 @@
-"""Scales: those that made the labels are found again, and one of a single classifier changes no prediction."""
+"""Scales, shifts and thresholds: those that made the labels are fitted; few examples move little."""
 
 from __future__ import annotations
 
@@ -12,8 +12,9 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 from sklearn.metrics import log_loss
 
-from encoder_cls.evaluation.metrics import binary_cross_entropy, cross_entropy, one_hot
+from encoder_cls.evaluation.metrics import ClassCounts, binary_cross_entropy, cross_entropy, one_hot
 from encoder_cls.inference.task import combine_logits, log_sigmoid, sigmoid, softmax
+from encoder_cls.training.linear import calibration
 from encoder_cls.training.linear.calibration import (
     MAX_SCALE,
     MAX_SHIFT,
@@ -22,6 +23,9 @@ from encoder_cls.training.linear.calibration import (
     fit_inverse_temperature,
     fit_mixture_weights,
     fit_platt,
+    fit_platt_per_label,
+    fit_thresholds,
+    folds,
     targets_of,
 )
 
@@ -48,35 +52,22 @@ def test_softmax_is_scipy_s(logits):
 
 
 def test_cross_entropy_is_scikit_learn_s():
-    """The mean of -ln p of the labels."""
+    """The mean of -ln p of the labels; one text with probability 0 cannot make all others count for nothing."""
     logits, labels = draw(1.0, texts=200)
     probabilities = softmax(logits)
     assert cross_entropy(probabilities, one_hot(labels, probabilities.shape[1])) == pytest.approx(
         log_loss(labels, probabilities)
     )
     assert cross_entropy(np.array([[0.25, 0.75]]), np.array([[0.0, 1.0]])) == pytest.approx(-np.log(0.75))
-
-
-def test_the_loss_of_the_impossible_is_large_but_finite():
-    """One text with probability 0 cannot make all others count for nothing."""
     assert 20 < cross_entropy(np.array([[1.0, 0.0]]), np.array([[0.0, 1.0]])) < 100
 
 
 @pytest.mark.parametrize("temperature", [0.25, 0.8, 1.0, 2.0, 6.0])
 @pytest.mark.parametrize("classes", [2, 7])
-def test_the_temperature_that_made_the_labels_is_found(temperature, classes):
+def test_the_temperature_that_made_the_labels_is_fitted(temperature, classes):
     """Overconfident or underconfident logits: within a tenth of the truth from twenty thousand texts."""
     logits, labels = draw(temperature, classes=classes)
     assert 1 / fit_inverse_temperature(logits, labels) == pytest.approx(temperature, rel=0.1)
-
-
-def test_no_other_scale_explains_the_labels_better():
-    """The fitted one has the least cross entropy of a grid, and less than none."""
-    logits, labels = draw(3.0, texts=500)
-    targets = one_hot(labels, logits.shape[1])
-    found = cross_entropy(softmax(logits * fit_inverse_temperature(logits, labels)), targets)
-    assert found <= min(cross_entropy(softmax(logits * s), targets) for s in np.geomspace(0.05, 20, 200)) + 1e-6
-    assert found < cross_entropy(softmax(logits), targets) - 0.01
 
 
 @settings(max_examples=60, deadline=None, derandomize=True)
@@ -92,18 +83,12 @@ def test_one_scale_is_positive_bounded_and_changes_no_prediction(logits, seed):
 
 
 def test_labels_that_are_all_right_make_as_certain_as_one_more_text_that_is_anyones_guess():
-    """60 right texts of 3 classes are 60 1/3 in 61, not certainty."""
+    """60 right texts of 3 classes are 60 1/3 in 61, not certainty; wrong ones give the least scale."""
     labels = np.arange(60) % 3
     logits = np.eye(3, dtype=np.float32)[labels]
     confidence = softmax(logits * fit_inverse_temperature(logits, labels)).max(axis=1)
     np.testing.assert_allclose(confidence, (60 + 1 / 3) / 61, rtol=1e-4)
-
-
-def test_labels_that_are_all_wrong_give_the_least_scale():
-    """Nothing to calibrate on: without a limit the probabilities would be 1 / classes."""
-    labels = np.arange(60) % 3
-    logits = -np.eye(3, dtype=np.float32)[labels]
-    assert fit_inverse_temperature(logits, labels) == pytest.approx(1 / MAX_SCALE, rel=1e-3)
+    assert fit_inverse_temperature(-logits, labels) == pytest.approx(1 / MAX_SCALE, rel=1e-3)
 
 
 def draw_by_sigmoids(scale: float, shift: float, *, texts: int = 20_000):
@@ -116,23 +101,11 @@ def draw_by_sigmoids(scale: float, shift: float, *, texts: int = 20_000):
 
 
 @pytest.mark.parametrize(("scale", "shift"), [(2.0, 1.0), (0.7, -1.0), (5.0, 3.0)])
-def test_the_sigmoids_that_made_the_labels_are_found(scale, shift):
+def test_the_sigmoids_that_made_the_labels_are_fitted(scale, shift):
     """Twenty thousand texts tell both numbers."""
     margins, labels = draw_by_sigmoids(scale, shift)
-    (found,), found_shift = fit_platt([margins], labels, 4)
+    found, found_shift = fit_platt(margins, labels, 4)
     assert (found, found_shift) == (pytest.approx(scale, rel=0.1), pytest.approx(shift, abs=0.3))
-
-
-def test_sigmoids_explain_the_labels_of_a_softmax_as_well_as_a_scale():
-    """With the least shift they are exponentials."""
-    logits, labels = draw(2.0)
-    (scale,), shift = fit_platt([logits], labels, 4)
-    assert shift < -2
-    targets = one_hot(labels, 4)
-    found = cross_entropy(softmax(log_sigmoid(logits * scale + shift)), targets)
-    assert found == pytest.approx(
-        cross_entropy(softmax(logits * fit_inverse_temperature(logits, labels)), targets), abs=1e-3
-    )
 
 
 @settings(max_examples=60, deadline=None, derandomize=True)
@@ -140,7 +113,7 @@ def test_sigmoids_explain_the_labels_of_a_softmax_as_well_as_a_scale():
 def test_sigmoids_are_bounded_and_their_logarithms_finite(margins, seed):
     """For any margins and labels, however few or foolish."""
     labels = np.random.default_rng(seed).integers(0, margins.shape[1], size=len(margins))
-    (scale,), shift = fit_platt([margins], labels, margins.shape[1])
+    scale, shift = fit_platt(margins, labels, margins.shape[1])
     assert 1 / MAX_SCALE <= scale <= MAX_SCALE * (1 + 1e-9)
     assert abs(shift) <= MAX_SHIFT
     assert np.isfinite(log_sigmoid(margins * scale + shift)).all()
@@ -169,7 +142,7 @@ def test_of_one_that_is_calibrated_few_labels_change_little():
     assert of_many == pytest.approx(fit_inverse_temperature(logits, labels), rel=0.02)
 
 
-def test_the_scales_that_made_the_labels_are_found():
+def test_the_scales_that_made_the_labels_are_fitted():
     """Of three classifiers, of which one knows nothing; many labels overcome all caution."""
     scores, labels = drawn_from_a_sum([2.0, 0.0, 0.5])
     scales, parts = fit_mixture_weights(scores, labels)
@@ -195,21 +168,6 @@ def test_few_labels_hardly_speak_against_the_last_classifier():
     assert of_many[1] < 0.05
 
 
-def test_there_is_the_penalty_of_ridge_regression():
-    """The scales have the least sum of loss and penalty of a grid."""
-    scores, labels = drawn_from_a_sum([1.0, 0.5], texts=40)
-    alone = fit_inverse_temperature(scores[0], labels)
-    targets = (one_hot(labels, 3) * 40 + 1 / 3) / 41
-
-    def cost(first: float, second: float) -> float:
-        probabilities = softmax(combine_logits(scores, (first * alone, second)))
-        return 40 * cross_entropy(probabilities, targets) + RIDGE_PENALTY * (first**2 + (second - 1) ** 2)
-
-    (first, second), _ = fit_mixture_weights(scores, labels)
-    grid = np.linspace(0.001, 2, 60)
-    assert cost(first / alone, second) <= min(cost(one, other) for one in grid for other in grid) + 1e-3
-
-
 def test_what_misleads_in_company_keeps_a_least_part():
     """A classifier that is right, and only says so louder than another: no scale is zero or below."""
     scores, labels = drawn_from_a_sum([1.0], texts=3000)
@@ -220,35 +178,12 @@ def test_what_misleads_in_company_keeps_a_least_part():
     assert parts[0] >= MIN_WEIGHT / MAX_SCALE
 
 
-def test_two_classifiers_together_explain_no_less_than_each():
-    """On the labels they are fitted to."""
-    scores, labels = drawn_from_a_sum([1.0, 0.7], texts=500)
-    targets = one_hot(labels, 3)
-    both = cross_entropy(softmax(combine_logits(scores, fit_mixture_weights(scores, labels)[0])), targets)
-    for score in scores:
-        assert both < cross_entropy(softmax(score * fit_inverse_temperature(score, labels)), targets)
-
-
 def test_scores_are_added_up_in_double_precision():
     """By hand; a sum in single precision would be a staircase to whoever looks for its lowest place."""
     scores = [np.array([[1.0, -2.0]], dtype=np.float32), np.array([[0.25, 4.0]], dtype=np.float32)]
     total = combine_logits(scores, [3.0, 0.5 + 1e-12])
     assert total.dtype == np.float64
     assert total.tolist() == [[3.125 + 0.25e-12, -4.0 + 4e-12]]
-
-
-def probabilities_by_sum(margins, numbers):
-    """The sigmoids of margins, summed by scales and a shift, normalized; one column is the second of two classes."""
-    total = combine_logits(margins, numbers[:-1]) + numbers[-1]
-    return softmax(np.hstack([-total, total]) if total.shape[1] == 1 else log_sigmoid(total))
-
-
-def drawn_by_sum(numbers, columns, *, texts):
-    """Margins of as many classifiers as there are scales, and labels drawn from their sum."""
-    random = np.random.default_rng(0)
-    margins = [random.normal(size=(texts, columns)).astype(np.float32) for _ in numbers[1:]]
-    shares = probabilities_by_sum(margins, numbers).cumsum(axis=1)
-    return margins, (random.random((texts, 1)) > shares[:, :-1]).sum(axis=1)
 
 
 def assert_lowest(loss, found, *, start):
@@ -261,14 +196,19 @@ def assert_lowest(loss, found, *, start):
 
 
 @pytest.mark.parametrize("columns", [1, 4])
-@pytest.mark.parametrize("numbers", [(3.0, -0.7), (3.0, 0.6, -0.7)], ids=["one", "two"])
-def test_scales_and_shift_of_float32_margins_have_the_lowest_loss(columns, numbers):
-    """Whatever a product of float32 and float64 is: in float32 a loss has no slope to follow."""
-    margins, labels = drawn_by_sum(numbers, columns, texts=300)
+def test_scale_and_shift_of_float32_margins_have_the_lowest_loss(columns):
+    """In float32 a loss has no slope to follow; one column is the second of two classes."""
+    random = np.random.default_rng(0)
+    margins = random.normal(size=(300, columns)).astype(np.float32)
+
+    def probabilities(numbers):
+        total = combine_logits([margins], numbers[:1]) + numbers[1]
+        return softmax(np.hstack([-total, total]) if columns == 1 else log_sigmoid(total))
+
+    labels = (random.random((300, 1)) > probabilities((3.0, -0.7)).cumsum(axis=1)[:, :-1]).sum(axis=1)
     targets = targets_of(labels, max(2, columns))
-    scales, shift = fit_platt(margins, labels, max(2, columns))
-    start = (1.0, *[0.0] * len(margins))
-    assert_lowest(lambda it: cross_entropy(probabilities_by_sum(margins, it), targets), (*scales, shift), start=start)
+    found = fit_platt(margins, labels, max(2, columns))
+    assert_lowest(lambda it: cross_entropy(probabilities(it), targets), found, start=(1.0, 0.0))
 
 
 @pytest.mark.parametrize("of_several", [False, True], ids=["one label", "several labels"])
@@ -291,17 +231,6 @@ def test_mixture_weights_of_float32_logits_have_the_lowest_loss(of_several):
     assert_lowest(loss, fit_mixture_weights(scores, labels)[0], start=alone / 2)
 
 
-@pytest.mark.parametrize("num_classes", [2, 4])
-def test_the_scales_of_a_sum_of_margins_are_found(num_classes):
-    """Of two classifiers' margins; one that tells nothing has no weight."""
-    columns = 1 if num_classes == 2 else num_classes
-    margins, labels = drawn_by_sum([2.0, 0.5, 0.0, -0.3], columns, texts=20_000)
-    scales, shift = fit_platt(margins, labels, num_classes)
-    assert scales == pytest.approx([2.0, 0.5, 0.0], abs=0.15)
-    assert min(scales) >= 0
-    assert shift == pytest.approx(-0.3, abs=0.1 if columns == 1 else 0.6)
-
-
 def test_a_student_and_its_teacher_are_expected_to_count_alike():
     """One text says little: shares stay near a half; a thousand say which of both is right."""
     random = np.random.default_rng(0)
@@ -314,3 +243,82 @@ def test_a_student_and_its_teacher_are_expected_to_count_alike():
     assert few[0] == pytest.approx(0.5, abs=0.1)
     assert alone[0] < 0.2
     assert many[0] < 0.1
+
+
+SCALES, SHIFTS = np.array([2.0, 2.0, 0.5, 2.0]), np.array([-1.0, -1.0, 0.0, -1.0])
+
+
+def drawn_labels(texts: int, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
+    """Margins, and labels that are as probable as `SCALES` and `SHIFTS` have it."""
+    random = np.random.default_rng(seed)
+    margins = random.normal(-0.5, 1, size=(texts, len(SCALES))).astype(np.float32)
+    return margins, (random.random(margins.shape) < sigmoid(margins * SCALES + SHIFTS)).astype(np.int8)
+
+
+def test_each_label_has_the_scale_and_the_shift_that_many_examples_show():
+    """Also where they differ from those of the others; few examples leave them near these."""
+    margins, labels = drawn_labels(20_000)
+    scales, shifts = fit_platt_per_label(margins, labels)
+    assert scales == pytest.approx(SCALES, rel=0.1)
+    assert shifts == pytest.approx(SHIFTS, abs=0.1)
+    few, _ = fit_platt_per_label(margins[:10], labels[:10])
+    assert np.ptp(few) < np.ptp(scales) / 2
+
+
+@pytest.mark.parametrize("value", [0, 1])
+def test_a_label_that_all_or_no_text_has_gets_a_finite_scale(value):
+    """As likely as one more text would leave it."""
+    margins, labels = drawn_labels(200)
+    labels[:, 0] = value
+    scales, shifts = fit_platt_per_label(margins, labels)
+    assert np.isfinite([*scales, *shifts]).all()
+    thresholds = fit_thresholds((margins * scales + shifts).astype(np.float32), labels, np.arange(200))
+    assert ((thresholds >= 0) & (thresholds <= 1)).all()
+
+
+def test_mixture_weights_and_temperature_are_those_of_all_labels():
+    """Logits that are twice too large are halved; of two parts the one that says nothing gets next to no weight."""
+    margins, labels = drawn_labels(20_000)
+    logits = (margins * SCALES + SHIFTS).astype(np.float32)
+    assert fit_inverse_temperature(2 * logits, labels) == pytest.approx(0.5, rel=0.05)
+    noise = np.random.default_rng(1).normal(size=logits.shape).astype(np.float32)
+    weights, shares = fit_mixture_weights([noise, logits], labels)
+    assert weights[1] == pytest.approx(1, rel=0.05)
+    assert shares[0] < 0.05
+
+
+def test_thresholds_of_rare_labels_do_not_overfit():
+    """On new texts they are better than each label's own best ones, and about as good as one for all in micro-F1."""
+    random = np.random.default_rng(0)
+    rates = np.array([0.3, 0.1, *[0.006] * 10])
+    base = np.log(rates / (1 - rates))
+
+    def texts(number: int) -> tuple[np.ndarray, np.ndarray]:
+        logits = base + 1.6 * random.normal(size=(number, len(rates)))
+        return logits.astype(np.float32), (random.random(logits.shape) < sigmoid(logits)).astype(np.int8)
+
+    logits, labels = texts(800)
+    new_logits, new_labels = texts(20_000)
+    own = [
+        max(np.unique(logits[:, it]), key=lambda t: _f1(logits[:, it], labels[:, it], t)) for it in range(len(rates))
+    ]
+    common = max(np.linspace(-3, 1, 81), key=lambda t: ClassCounts.of(logits >= t, labels).micro_f1)
+    found = ClassCounts.of(sigmoid(new_logits) >= fit_thresholds(logits, labels, np.arange(800)), new_labels)
+    assert found.micro_f1 > ClassCounts.of(new_logits >= np.array(own), new_labels).micro_f1 + 0.005
+    assert found.micro_f1 > ClassCounts.of(new_logits >= common, new_labels).micro_f1 - 0.02
+    assert found.macro_f1 > ClassCounts.of(new_logits >= common, new_labels).macro_f1 + 0.05
+
+
+def test_repeated_texts_do_not_choose_the_rule(monkeypatch):
+    """They are in one fold of the cross-validation."""
+    logits, labels = (np.repeat(it, 5, axis=0) for it in drawn_labels(40))
+    parts = []
+    monkeypatch.setattr(calibration, "folds", lambda them: parts.extend(folds(them)) or parts)
+    texts = np.repeat(np.arange(40), 5)
+    fit_thresholds(logits, labels, texts)
+    sampled = texts[np.random.default_rng(0).permutation(200)]
+    assert sum(len(set(sampled[part])) for part in parts) == 40
+
+
+def _f1(scores: np.ndarray, labels: np.ndarray, threshold: float) -> float:
+    return ClassCounts.of((scores >= threshold)[:, None], labels[:, None]).micro_f1

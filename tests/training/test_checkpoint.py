@@ -10,9 +10,8 @@ import torch
 
 from encoder_cls.config import ModelConfig, TrainConfig
 from encoder_cls.errors import DivergedError
-from encoder_cls.training.encoder.checkpoint import load_newest, save_checkpoint
+from encoder_cls.training.encoder.checkpoint import TrainingState, load_newest, save_checkpoint
 from encoder_cls.training.encoder.optimizer import make_optimizers
-from encoder_cls.training.encoder.state import TrainingState
 from encoder_cls.transformer import CharNgramBatch, EncoderClassifier
 
 STATE = TrainingState(

@@ -6,14 +6,13 @@ import re
 
 import numpy as np
 import pytest
+from support.tokenizer import train_tokenizer
 
 from encoder_cls.config import TokenizerConfig
 from encoder_cls.data.dataset import Split
 from encoder_cls.text.tokenizer import tokenize
-from encoder_cls.text.tokenizer_trainer import train_tokenizer
 from encoder_cls.training.linear import svm as class_weight_check
 from encoder_cls.training.linear.svm import class_weights_note
-from encoder_cls.training.prepared import balanced_weights
 
 
 def note(*, sizes: tuple[int, ...], overlap: float, seed: int = 0) -> str:
@@ -54,9 +53,3 @@ def test_much_text_is_sampled(monkeypatch):
     """So that it takes a second: many classes have fewer texts each, too few here to be sure of anything."""
     monkeypatch.setattr(class_weight_check, "MOST_WORK", 90)
     assert note(sizes=(800, 60, 60), overlap=0.55) == ""
-
-
-def test_balanced_weights_are_those_of_training():
-    """Each class counts as much, and all together as many as there are texts."""
-    sizes = np.array([10, 30, 60])
-    assert balanced_weights(sizes) * sizes == pytest.approx([100 / 3] * 3)

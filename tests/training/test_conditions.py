@@ -57,13 +57,3 @@ def test_what_the_disk_cannot_hold_is_not_begun(tmp_path, monkeypatch):
     present = sum(path.stat().st_size for path in (tmp_path / "other").rglob("*.safetensors"))
     monkeypatch.setattr(checkpoint.shutil, "disk_usage", lambda _: usage._replace(free=present))
     run_all(config, tmp_path / "other", resume=True)
-
-
-@pytest.mark.parametrize(("linear", "needed"), [(False, "0.2"), (True, "2,000.2")])
-def test_the_disk_has_to_hold_the_linear_classifier_twice(tmp_path, monkeypatch, linear, needed):
-    """The file in which it is, and the one that replaces it."""
-    usage = checkpoint.shutil.disk_usage(tmp_path)
-    monkeypatch.setattr(checkpoint.shutil, "disk_usage", lambda _: usage._replace(free=0))
-    monkeypatch.setattr(checkpoint, "bytes_at_most", lambda *_arguments, **_options: 10**9)
-    with pytest.raises(EncoderClsError, match=f"the run needs up to {needed} MB"):
-        run_all(make_config(tmp_path, linear=linear), tmp_path / "run")

@@ -15,13 +15,13 @@ import yaml
 from small_runs import CPU, SHAPE, model_hash, result, run_all, stop_after
 
 from encoder_cls.config import load_config
-from encoder_cls.data.base_run import load_all_data
 from encoder_cls.data.dataset import NO_TEXTS
+from encoder_cls.data.load import load_all_data
 from encoder_cls.errors import ConfigError, DataError, StoppedError
 from encoder_cls.inference.folder import load_classifier, weights_of_part
 from encoder_cls.tracking.run_dir import RunDir
-from encoder_cls.training.base_run import HEAD, WORDS, start_from
-from encoder_cls.training.encoder.stages import make_stages
+from encoder_cls.training.encoder.objectives import make_stages
+from encoder_cls.training.encoder.replica import HEAD, WORDS, start_from
 from encoder_cls.training.plan import CONTINUED_EPOCHS
 from encoder_cls.training.prepare import prepare
 from encoder_cls.training.run import train
@@ -186,7 +186,7 @@ def test_what_is_auto_is_shorter_than_from_nothing():
     assert CONTINUED_EPOCHS[1] < 8
 
 
-def test_where_the_base_run_has_no_encoder_a_new_one_begins():
+def test_where_the_base_run_has_no_encoder_a_new_one_starts():
     """With the epochs of a run from nothing; the words of the base run keep their numbers."""
     run_all(load_config(Path("old.yaml"), ["model.encoder=false"]), Path("linear"))
     Path("new.yaml").write_text("data: {train: new.csv}\n")
@@ -204,7 +204,7 @@ def files_of(folder: Path) -> dict[str, bytes]:
     return {str(path): path.read_bytes() for path in sorted(folder.rglob("*")) if path.is_file()}
 
 
-def test_a_run_goes_on_and_tells_what_has_changed(cli):
+def test_a_run_goes_on_and_reports_what_has_changed(cli):
     """By the command; the base run stays as it is, byte for byte, and `eval` says the same again."""
     before = files_of(Path("old"))
     trained = cli("train", "new.yaml", "--from", "old", "--run-dir", "new")
@@ -295,7 +295,7 @@ def test_what_cannot_be_gone_on_from_is_refused(change, error, message):
         prepare(config(*(change.split() if isinstance(change, str) else [])))
 
 
-def test_without_the_former_run_a_finished_one_is_whole(cli):
+def test_without_the_base_run_a_finished_one_is_whole(cli):
     """It answers and is scored on other data; its own data, and with it any training, is refused with exit 3."""
     run_all(config(), Path("new"))
     shutil.rmtree("old")

@@ -8,16 +8,16 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 from small_runs import NO_TECHNIQUES
+from support.tokenizer import train_tokenizer
 
 from encoder_cls.config import TokenizerConfig, TrainConfig
 from encoder_cls.data.labels import names_as_texts
 from encoder_cls.inference.linear import LinearClassifier
 from encoder_cls.text.tokenizer import tokenize
-from encoder_cls.text.tokenizer_trainer import train_tokenizer
 from encoder_cls.text.tokens import TokenizedTexts
 from encoder_cls.training.linear import features as feature_corpus
 from encoder_cls.training.linear import few_labels
-from encoder_cls.training.linear.calibration import Calibration
+from encoder_cls.training.linear.calibration import NO_TEXTS, Calibration
 from encoder_cls.training.linear.features import Reading
 from encoder_cls.training.linear.few_labels import (
     ALONE,
@@ -33,7 +33,6 @@ from encoder_cls.training.linear.few_labels import (
     shrunk_shares,
     surest,
 )
-from encoder_cls.training.linear.folds import NO_TEXTS
 from encoder_cls.training.linear.svm import fit_linear
 
 MAX_SEQ_LEN = 12

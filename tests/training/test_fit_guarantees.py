@@ -16,7 +16,7 @@ from encoder_cls.evaluation.report import measure_guarantees
 from encoder_cls.inference.folder import load_classifier, save_classifier, save_measured
 from encoder_cls.inference.task import softmax
 from encoder_cls.training import plan as training_plan
-from encoder_cls.training.shrink import fit_guarantees
+from encoder_cls.training.final_model import fit_guarantees
 
 WORDS = [["soup", "bread", "salt", "pan"], ["ball", "goal", "team", "coach"], ["rain", "snow", "cloud", "wind"]]
 STRANGE = "qzx wvj pff hgk"
@@ -44,15 +44,15 @@ def measure(classifier, folder, held_out) -> None:
 @pytest.fixture(scope="module")
 def folder(trained_run, held_out, tmp_path_factory) -> Path:
     """A model folder with guarantees."""
-    folder = tmp_path_factory.mktemp("promising") / "model"
+    folder = tmp_path_factory.mktemp("guaranteed") / "model"
     shutil.copytree(trained_run.model, folder)
     classifier = load_classifier(folder, device="cpu")
     measure(classifier, folder, held_out)
     return folder
 
 
-def test_promises_are_in_the_header_alone(folder, trained_run, held_out):
-    """Weights and answers stay; what is read is what was found out, the blank text left out."""
+def test_guarantees_are_in_the_header_alone(folder, trained_run, held_out):
+    """Weights and answers stay; what is read is what was measured, without the blank text."""
     before, after = load_classifier(trained_run.model), load_classifier(folder)
     assert before.sha256 != after.sha256
     np.testing.assert_array_equal(before.predict_proba(held_out[0]), after.predict_proba(held_out[0]))
@@ -63,7 +63,7 @@ def test_promises_are_in_the_header_alone(folder, trained_run, held_out):
     assert load_classifier(folder).sha256 == after.sha256
 
 
-def test_logits_of_another_classifier_are_what_is_promised_by(folder, held_out, tmp_path):
+def test_guarantees_go_by_the_logits_of_another_classifier(folder, held_out, tmp_path):
     """As of one that was fitted without the texts: these all say the same class."""
     shutil.copytree(folder, tmp_path / "model")
     classifier = load_classifier(folder)
@@ -92,8 +92,8 @@ def test_validation_rows_of_labels_that_training_never_shows_count(cli, held_out
     assert (outcome.code, "the highest that can be is 0.948" in outcome.err) == (2, True), outcome.err
 
 
-def test_predict_withholds_what_is_below_a_promise(cli, folder, held_out):
-    """By the threshold that is stored; in each format, beside sets and flags; a line counts them."""
+def test_predict_withholds_what_is_below_a_guarantee(cli, folder, held_out):
+    """By the stored threshold; in each format, beside sets and flags; a line counts them."""
     guarantees = load_classifier(folder).guarantees
     threshold, set_threshold = guarantees.precision_threshold(0.95), guarantees.coverage_threshold(0.9)
     Path("in").mkdir()
@@ -130,7 +130,7 @@ def test_predict_withholds_what_is_below_a_promise(cli, folder, held_out):
     assert "set: " in text
 
 
-def test_what_cannot_be_promised_is_one_line(cli, folder, run_copy):
+def test_a_guarantee_that_cannot_be_given_is_one_line(cli, folder, run_copy):
     """Exit code 2 with the highest that can be; of an older model, what to do; two thresholds are one too many."""
     highest = load_classifier(folder).guarantees.highest_precision
     for arguments, message in (
@@ -155,7 +155,7 @@ def test_what_cannot_be_promised_is_one_line(cli, folder, run_copy):
         assert "train it again" in outcome.err
 
 
-def test_a_report_says_whether_promises_are_kept(folder, held_out):
+def test_a_report_measures_guarantees(folder, held_out):
     """On other texts than those they were made on; labels that training never showed are mistakes."""
     classifier = load_classifier(folder)
     probabilities = softmax(classifier.logits(classifier.tokenize(held_out[0][:-1])))

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from encoder_cls.config import config_of
+from encoder_cls.training.linear.calibration import FOLDS, first_held_out, folds
 from encoder_cls.training.linear.fit import fit_linear_classifier
-from encoder_cls.training.linear.folds import FOLDS, first_held_out, folds
 from encoder_cls.training.prepare import prepare
 
 

@@ -35,7 +35,7 @@ def test_pairs_templates_and_features_of_a_single_text_are_left_out():
     assert columns.tolist() == [1, 4, 5]
 
 
-def test_there_are_no_more_directions_than_the_texts_have(monkeypatch):
+def test_directions_are_no_more_than_the_texts_have(monkeypatch):
     """Nor any of one text; of many texts some are enough, and the same ones each time."""
     features, ids = texts(30, 20, rank=10), np.arange(20, dtype=np.int32)
     assert find_directions(features[:4], ids, dimensions=200)[1].shape == (20, 3)

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from support.tokenizer import train_tokenizer
 
 from encoder_cls.config import Config, DataConfig, TokenizerConfig
 from encoder_cls.evaluation.metrics import cross_entropy, one_hot
 from encoder_cls.inference.task import softmax
 from encoder_cls.text.tokenizer import tokenize
-from encoder_cls.text.tokenizer_trainer import train_tokenizer
 from encoder_cls.training import plan
 from encoder_cls.training.linear import stream as linear_stream
 from encoder_cls.training.linear.features import Reading
@@ -92,7 +92,7 @@ def test_words_that_many_texts_of_a_label_have_are_counted():
     assert ((classifier.logits(tokenized) > 0) == labels).all()
 
 
-def test_heavier_classes_are_found_more_often(corpus):
+def test_heavier_classes_are_answered_more_often(corpus):
     texts, labels, others, _ = corpus
     random = np.random.default_rng(1)
     labels = np.where(random.random(len(labels)) < 0.5, random.integers(0, NUM_CLASSES, len(labels)), labels)

@@ -8,12 +8,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from small_runs import COLOURS, make_config, metric_rows, model_hash, run_all, stop_after, write_data
+from small_runs import make_config, metric_rows, model_hash, run_all, stop_after, write_data
 
 from encoder_cls.config import Config
 from encoder_cls.errors import ConfigError, StoppedError
 from encoder_cls.inference.folder import load_classifier
-from encoder_cls.sklearn import TextClassifier
 from encoder_cls.system import stop as interruptible
 from encoder_cls.tracking.run_dir import RunDir
 from encoder_cls.training import plan as recipe
@@ -66,7 +65,7 @@ def test_the_folder_of_the_run_is_whole(tmp_path):
 
 
 @pytest.mark.parametrize("answers", [0, 1])
-def test_a_run_that_was_stopped_begins_again_and_ends_the_same(tmp_path, answers):
+def test_a_run_that_was_stopped_starts_again_and_ends_the_same(tmp_path, answers):
     """Wherever it was stopped; of other data it is refused."""
     config = without_encoder(tmp_path)
     run_all(config, tmp_path / "straight")
@@ -147,14 +146,6 @@ def test_neither_of_both_is_refused(cli):
     outcome = cli("train", "--set", "model.encoder=false", "--set", "model.linear=false", "--dry-run")
     assert outcome.code == 2
     assert "model: neither encoder nor linear is left; one of both is to be true" in outcome.err
-
-
-def test_an_estimator_can_be_the_linear_classifier_alone():
-    """By a setting, as any other."""
-    texts = [f"w{i} {COLOURS[i % 3]}" for i in range(30)]
-    model = TextClassifier(settings={"model.encoder": False}).fit(texts, [COLOURS[i % 3] for i in range(30)])
-    assert model.classifier_.parts == ("linear",)
-    assert model.predict(["w90 red", "w91 blue"]).tolist() == ["red", "blue"]
 
 
 def test_a_text_is_truncated_where_the_linear_classifier_reads_no_further(tmp_path):

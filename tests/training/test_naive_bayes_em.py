@@ -40,16 +40,6 @@ def test_an_iteration_is_that_of_the_paper(monkeypatch):
     assert ratios_of(labelled, labels, [other])[:, 0] == pytest.approx(expected, rel=1e-5)
 
 
-def test_texts_without_labels_tell_of_words_that_no_label_tells_of():
-    """The last word is never in a labelled text, but beside words of the first class."""
-    labelled, labels = [[1, 0, 0, 0], [0, 1, 0, 0]], [0, 1]
-    alone = ratios_of(labelled, labels, [])
-    taught = ratios_of(labelled, labels, [[1, 0, 0, 1]] * 20 + [[0, 1, 1, 0]] * 20)
-    assert abs(alone[3, 0]) < 0.1
-    assert taught[3, 0] < -1
-    assert taught[2, 0] > 1
-
-
 def test_a_class_without_a_text_is_no_error():
     """As where its only texts are held out."""
     assert np.isfinite(ratios_of([[1, 0, 0, 0], [0, 1, 0, 0]], [0, 1], [[1, 1, 0, 0]], num_classes=3)).all()

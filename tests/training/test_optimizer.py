@@ -13,9 +13,10 @@ from encoder_cls.training.encoder.optimizer import (
     BETAS,
     AdamW,
     RowwiseAdam,
-    UntrainedRows,
     learning_rate,
     make_optimizers,
+    tables,
+    without_untrained,
 )
 from encoder_cls.transformer import EncoderClassifier
 
@@ -41,22 +42,6 @@ def test_only_matrices_of_linear_maps_decay():
         f"encoder.embedding.{name}.weight" for name in ("tokens", "char_ngrams.table", "bigrams.table")
     }
     assert sum(len(group["params"]) for group in (decayed, others, tables)) == len(names)
-
-
-def test_a_step_changes_only_the_rows_that_a_batch_touched():
-    """Of a table, rows without a gradient keep their values and moments, whatever was learned before."""
-    torch.manual_seed(0)
-    model = EncoderClassifier(SHAPE, vocab_size=9, num_classes=2)
-    _, sparse = make_optimizers(model, TrainConfig(learning_rate=0.1))
-    table = model.encoder.embedding.tokens.weight
-    before = table.detach().clone()
-    for rows in ([1, 2], [2, 5]):
-        sparse.zero_grad()
-        model.encoder.embedding.tokens(torch.tensor(rows)).sum().backward()
-        after_first = table.detach().clone()
-        sparse.step()
-    assert {int(row) for row in (table != before).any(dim=1).nonzero()} == {1, 2, 5}
-    assert {int(row) for row in (table != after_first).any(dim=1).nonzero()} == {2, 5}
 
 
 @pytest.mark.parametrize("device", ["cpu", pytest.param("cuda", marks=needs_cuda)])
@@ -173,7 +158,7 @@ def test_rows_are_zero_until_they_are_trained():
                 table[2] += 1
                 table[4, 1] += 1e-6
     before = {name: tensor.clone() for name, tensor in model.state_dict().items()}
-    zeroed = UntrainedRows(new_model()).zeroed(model)
+    zeroed = without_untrained(model, tables(new_model()))
     parameters = dict(model.named_parameters())
     for name, found in zeroed.named_parameters():
         if name.endswith(TABLES):
@@ -182,12 +167,3 @@ def test_rows_are_zero_until_they_are_trained():
         else:
             assert found is parameters[name]
     assert all(torch.equal(tensor, before[name]) for name, tensor in model.state_dict().items())
-
-
-def test_both_models_have_their_own_mode():
-    """A validation in the middle of training leaves dropout as it was."""
-    model = new_model().train()
-    zeroed = UntrainedRows(new_model()).zeroed(model)
-    zeroed.eval()
-    assert model.encoder.embedding.dropout.training
-    assert not zeroed.encoder.embedding.dropout.training

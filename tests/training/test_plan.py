@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 from dataclasses import replace
 from typing import Any
 
@@ -23,11 +22,9 @@ from encoder_cls.training.plan import (
     MOST_STREAMED_TEXT,
     MOST_STREAMED_WORK,
     PRETRAINING_EPOCHS,
-    STEPS_BETWEEN_VALIDATIONS,
     TRAINING_EPOCHS,
     CorpusSize,
     Counts,
-    LinearInput,
     Plan,
     Schedule,
     TimeBudget,
@@ -118,20 +115,6 @@ def test_few_labels_among_many_texts_train_no_encoder_unless_it_is_asked_for(cou
     assert plan(MANY, sections={"model": {"encoder": encoder}}, **counts).has_encoder == is_trained
 
 
-def test_more_text_is_never_seen_more_often():
-    """Every number falls or stays as the text grows, and each falls somewhere."""
-
-    def numbers(size: int) -> tuple[int, ...]:
-        decided = plan(size)
-        linear = decided.linear or LinearInput(0, use_char_ngrams=False)
-        return decided.training.epochs, decided.pretraining.epochs, linear.use_char_ngrams, linear.max_tokens
-
-    for less, more in itertools.pairwise([numbers(size) for size in SIZES]):
-        assert all(after <= before for before, after in zip(less, more, strict=True))
-    smallest, largest = numbers(SIZES[0]), numbers(SIZES[-1])
-    assert all(after < before for before, after in zip(smallest, largest, strict=True))
-
-
 @settings(max_examples=200, deadline=None, derandomize=True)
 @given(num_tokens=st.integers(1, 10**11), num_classes=st.integers(2, 1000), steps_per_epoch=st.integers(1, 2000))
 def test_automatic_lengths_stay_within_their_limits(num_tokens, num_classes, steps_per_epoch):
@@ -145,19 +128,6 @@ def test_automatic_lengths_stay_within_their_limits(num_tokens, num_classes, ste
         for times, rest in repeated
     )
     assert PRETRAINING_EPOCHS[0] <= by_words.epochs <= PRETRAINING_EPOCHS[1]
-
-
-@settings(max_examples=100, deadline=None, derandomize=True)
-@given(num_tokens=st.integers(1, 10**11), steps_per_epoch=st.integers(1, 2000))
-def test_validations_are_no_more_than_worthwhile(num_tokens, steps_per_epoch):
-    """One an epoch where labels may be overfitted; of words whole epochs of so many steps together, and no more."""
-    decided = plan(num_tokens, steps_per_epoch=steps_per_epoch)
-    by_labels, by_words = decided.training, decided.pretraining
-    assert by_words.validate_every >= STEPS_BETWEEN_VALIDATIONS
-    assert by_words.validate_every - steps_per_epoch < STEPS_BETWEEN_VALIDATIONS
-    assert by_labels.total_steps % by_labels.validate_every == 0
-    assert TRAINING_EPOCHS[0] <= by_labels.total_steps // by_labels.validate_every <= TRAINING_EPOCHS[1]
-    assert by_labels.validate_every == steps_per_epoch or TRAINING_EPOCHS[0] * steps_per_epoch < FEWEST_STEPS
 
 
 def test_epochs_fall_with_the_tokens():

@@ -6,13 +6,14 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from encoder_cls.config import TrainConfig
 from encoder_cls.training.encoder.batches import BatchSampler
 
 LENGTHS = np.random.default_rng(0).integers(1, 200, size=500)
 
 
 def schedule(lengths=LENGTHS, *, batch_size=64, batch_tokens=1000, seed=0) -> BatchSampler:
-    return BatchSampler(lengths, batch_size=batch_size, batch_tokens=batch_tokens, seed=seed)
+    return BatchSampler(lengths, TrainConfig(batch_size=batch_size, batch_tokens=batch_tokens), seed=seed)
 
 
 @settings(max_examples=60, deadline=None, derandomize=True)
@@ -63,7 +64,7 @@ def test_a_step_has_its_batches_and_the_last_of_an_epoch_the_rest():
     """In their order, none left out, none in two steps, and no step in two epochs."""
     one_by_one = schedule()
     batches = one_by_one.batches_per_epoch
-    sampler = BatchSampler(LENGTHS, batch_size=64, batch_tokens=1000, seed=0, accumulation_steps=4)
+    sampler = BatchSampler(LENGTHS, TrainConfig(batch_size=64, batch_tokens=1000, accumulation_steps=4), seed=0)
     assert batches % 4
     assert sampler.steps_per_epoch == batches // 4 + 1
     steps = [sampler.batches_of_step(step) for step in range(2 * sampler.steps_per_epoch)]

@@ -14,12 +14,10 @@ from encoder_cls.config import Config, TokenizerConfig
 from encoder_cls.errors import ConfigError, StoppedError
 from encoder_cls.system import stop as interruptible
 from encoder_cls.system.stop import stopping_at
-from encoder_cls.training import tokens as token_cache
-from encoder_cls.training.encoder.stages import make_stages
+from encoder_cls.training import texts as token_cache
+from encoder_cls.training.encoder.objectives import make_stages
 from encoder_cls.training.prepare import prepare
 from encoder_cls.training.prepared import Prepared
-
-MODEL = {"d_model": 8, "num_layers": 1, "num_heads": 1, "d_ff": 8, "char_ngram_buckets": 64, "bigram_buckets": 64}
 
 
 def prepared(
@@ -36,20 +34,16 @@ def prepared(
     rows = [f"{' '.join(['word', 'and'] * 5)[: 9 * n].strip()},{'ab'[n % 2]}" for n in range(1, 11)]
     (folder / "train.csv").write_text("\n".join(["text,label", *rows]) + "\n")
     (folder / "validation.csv").write_text("text,label\nword unseen,a\nand word,b\n")
+    files = {name: str(folder / f"{name}.csv") for name in ("train", "validation")}
     return prepare(
-        Config.model_validate(
-            {
-                "name": "test",
-                "seed": seed,
-                "data": {
-                    "train": str(folder / "train.csv"),
-                    "validation": str(folder / "validation.csv"),
-                    "unlabelled": unlabelled,
-                },
-                "model": MODEL | {"max_seq_len": max_seq_len, "linear": linear},
-                "pretrain": {"epochs": pretraining_epochs},
-                "train": {"epochs": 3, "batch_size": 2, **train_values},
-            }
+        make_config(
+            folder,
+            linear=linear,
+            seed=seed,
+            data=files | {"unlabelled": unlabelled},
+            model={"max_seq_len": max_seq_len},
+            pretrain={"epochs": pretraining_epochs},
+            **{"batch_size": 2} | train_values,
         )
     )
 
@@ -104,42 +98,18 @@ def test_statistics_are_measured_on_the_texts(tmp_path):
     assert statistics["padding_fraction"] == pytest.approx(1 - sum(min(length, 4) for length in words) / padded)
 
 
-def test_the_first_weights_depend_on_the_seed_alone(tmp_path):
-    """Whatever was drawn before, the model starts from the same weights."""
-    setup = prepared(tmp_path)
-    (stage,) = make_stages(setup, CPU)
-    one = setup.new_model(stage.seed).state_dict()
-    torch.randn(7)
-    other = setup.new_model(stage.seed).state_dict()
-    assert all(torch.equal(one[name], other[name]) for name in one)
-
-
 def test_pretraining_comes_first_and_the_model_starts_from_it(tmp_path):
-    """Pretraining has a seed, weights and epochs of its own; the model has the config's seed."""
-    setup = prepared(tmp_path, pretraining_epochs=2, seed=5)
+    """Pretraining reads all texts, with a seed, weights and epochs of its own; only the model has patience."""
+    (tmp_path / "more.txt").write_text("word and more\n" * 4)
+    setup = prepared(tmp_path, pretraining_epochs=2, seed=5, unlabelled=str(tmp_path / "more.txt"), patience=3)
     pretraining, model = make_stages(setup, CPU)
-    assert [stage.name for stage in make_stages(setup, CPU)] == ["pretraining", "model"]
-    assert [stage.schedule.total_steps for stage in make_stages(setup, CPU)] == [10, 15]
-    assert setup.plan.total_steps == 25
-    assert model.seed == 5
-    seeds = {
-        stage.seed for seed in (4, 6) for stage in make_stages(prepared(tmp_path, pretraining_epochs=2, seed=seed), CPU)
-    }
-    assert len(seeds | {pretraining.seed, model.seed}) == 6
-    first_weights = [setup.new_model(stage.seed).head.linear.weight for stage in make_stages(setup, CPU)]
-    assert not torch.equal(*first_weights)
-    first_batches = [stage.sampler.batches_of_step(0)[0].tolist() for stage in make_stages(setup, CPU)]
-    assert first_batches[0] != first_batches[1]
-
-
-def test_all_texts_are_for_pretraining_and_those_with_labels_for_the_model(tmp_path):
-    """Each stage is as long as it has texts."""
-    more = tmp_path / "more.txt"
-    more.write_text("word and more\n" * 4)
-    setup = prepared(tmp_path, pretraining_epochs=2, unlabelled=str(more), accumulation_steps=2)
-    pretraining, model = make_stages(setup, CPU)
-    assert (len(pretraining.rows), len(model.rows), len(setup.train_texts)) == (14, 10, 10)
-    assert (pretraining.schedule.steps_per_epoch, model.schedule.steps_per_epoch) == (4, 3)
+    assert (pretraining.name, model.name) == ("pretraining", "model")
+    assert (len(pretraining.rows), len(model.rows)) == (14, 10)
+    assert [pretraining.schedule.total_steps, model.schedule.total_steps] == [14, 15]
+    assert setup.plan.total_steps == 29
+    assert (pretraining.patience, model.patience) == (None, 3)
+    assert model.seed == 5 != pretraining.seed
+    assert not torch.equal(*(setup.new_model(stage.seed).head.linear.weight for stage in (pretraining, model)))
 
 
 def test_parameters_are_counted_without_changing_the_first_weights(tmp_path):

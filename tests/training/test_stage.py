@@ -5,10 +5,11 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from encoder_cls.config import TrainConfig
 from encoder_cls.training.encoder.batches import BatchSampler
-from encoder_cls.training.encoder.classification import ModelStage
+from encoder_cls.training.encoder.checkpoint import TrainingState
+from encoder_cls.training.encoder.objectives import ModelStage
 from encoder_cls.training.encoder.stage import PLOTTED_VALIDATIONS, Stage
-from encoder_cls.training.encoder.state import TrainingState
 from encoder_cls.training.plan import Schedule
 
 
@@ -23,18 +24,18 @@ def make_stage(
 ) -> Stage:
     """A stage that learns nothing from texts that there are not."""
     lengths = np.full(steps_per_epoch, 2)
-    return ModelStage(
+    stage = ModelStage(
         prepared=None,
         device=None,
         seed=0,
         texts=None,
         rows=None,
-        sampler=BatchSampler(lengths, batch_size=1, batch_tokens=100, seed=0),
+        sampler=BatchSampler(lengths, TrainConfig(batch_size=1, batch_tokens=100), seed=0),
         schedule=Schedule(epochs=epochs, steps_per_epoch=steps_per_epoch, validate_every=validate_every),
         patience=patience,
-        validation_cost=validation_cost,
-        report_cost=report_cost,
     )
+    stage.validation_cost, stage.report_cost = validation_cost, report_cost
+    return stage
 
 
 STATE = TrainingState(step=7, stage=1, stage_start=4, validated_step=6, best_score=(0.5, -1.0), best_step=5)
@@ -117,7 +118,7 @@ def test_a_validation_is_the_best_or_a_stale_one(score, is_best):
     assert (stale.stale_validations, after.stale_validations) == (1, 0 if is_best else 2)
 
 
-def test_the_next_stage_begins_at_the_step_of_the_former():
+def test_the_next_stage_starts_at_the_last_step_of_the_one_before():
     """With no score, no sums and no limit of steps; what is validated is behind it."""
     ended = TrainingState(step=9, stage=0, stage_steps=9, validated_step=9, best_score=(1.0, 1.0), sums={"loss": 1.0})
     new = ended.at_next_stage()

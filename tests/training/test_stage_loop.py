@@ -12,9 +12,9 @@ from small_runs import make_config, make_replica
 from encoder_cls.errors import DivergedError
 from encoder_cls.system.stop import check_stop
 from encoder_cls.training.encoder import loop as stage_loop
+from encoder_cls.training.encoder.checkpoint import TrainingState
 from encoder_cls.training.encoder.loop import TIMED_STEPS, train_stage
 from encoder_cls.training.encoder.replica import Replica
-from encoder_cls.training.encoder.state import TrainingState
 from encoder_cls.training.encoder.validation import ValidationResult
 from encoder_cls.training.events import Stepped, Validated
 from encoder_cls.training.prepare import prepare
@@ -150,7 +150,7 @@ def test_a_limit_of_time_is_decided_once_by_the_first_steps(tmp_path, monkeypatc
     assert events_of(resumed)[-1].step == 30
 
 
-def test_fewer_steps_tell_where_each_takes_long(tmp_path, monkeypatch):
+def test_fewer_steps_are_timed_where_each_takes_long(tmp_path, monkeypatch):
     """A tenth of the time is spent to find out, at most; a step that takes longer than all of it is the only one."""
     clock = iter(range(10**6))
     monkeypatch.setattr(stage_loop.time, "perf_counter", lambda: next(clock) * 0.5)

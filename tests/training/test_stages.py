@@ -7,20 +7,25 @@ import pytest
 import small_runs
 import torch
 
-from encoder_cls.config import Config
 from encoder_cls.evaluation.metrics import compute_metrics, one_hot
-from encoder_cls.inference.encoder.torch import pad
+from encoder_cls.inference.encoder.torch import TorchEncoder, pad
 from encoder_cls.inference.task import Logits, combine_logits
 from encoder_cls.system.stop import checking
 from encoder_cls.text.tokens import CLS_ID, MASK_ID, PAD_ID, UNK_ID
-from encoder_cls.training.encoder import classification, pretraining, validation
-from encoder_cls.training.encoder.classification import ModelStage, drop_tokens
-from encoder_cls.training.encoder.pretraining import DenoisingStage, PretrainingStage, delete_tokens
-from encoder_cls.training.encoder.stage import NO_ANSWERS
-from encoder_cls.training.encoder.stages import make_stages
+from encoder_cls.training.encoder import objectives, validation
+from encoder_cls.training.encoder.objectives import (
+    DenoisingStage,
+    ModelStage,
+    PretrainingStage,
+    delete_tokens,
+    drop_tokens,
+    make_stages,
+)
 from encoder_cls.training.encoder.validation import judge
 from encoder_cls.training.linear.calibration import fit_mixture_weights
-from encoder_cls.training.linear.fit import Fitted, answers_of
+from encoder_cls.training.linear.few_labels import LinearAnswers
+from encoder_cls.training.linear.fit import Fitted
+from encoder_cls.training.linear.in_run import answers_of
 from encoder_cls.training.prepare import prepare
 from encoder_cls.training.prepared import Prepared
 
@@ -51,20 +56,15 @@ def prepared(folder, pretrain: dict[str, object] | None = None, **train_values: 
     """Thirty texts of five different words each."""
     rows = [f"{' '.join(f'w{i}x{position}' for position in range(5))},{CLASSES[i % 3]}" for i in range(30)]
     (folder / "train.csv").write_text("\n".join(["text,label", *rows]) + "\n")
-    values = {
-        "name": "test",
-        "data": {"train": str(folder / "train.csv"), "validation": str(folder / "train.csv")},
-        "model": {"d_model": 8, "num_layers": 1, "num_heads": 1, "d_ff": 8},
-        "pretrain": pretrain or {"epochs": 0},
-        "train": {"epochs": 2, "batch_size": 4, "accumulation_steps": 2, **train_values},
-    }
-    return prepare(Config.model_validate(values))
+    data = dict.fromkeys(("train", "validation"), str(folder / "train.csv"))
+    values = {"epochs": 2, "batch_size": 4, "accumulation_steps": 2, "learning_rate": 0.001} | train_values
+    return prepare(small_runs.make_config(folder, data=data, pretrain=pretrain, linear=True, **values))
 
 
 def classification_objective(setup: Prepared, linear: Beside | None = None) -> ModelStage:
     fitted = Fitted(linear, linear.logits(setup.validation_texts), None, None) if linear else None
     stage = make_stages(setup, CPU)[-1]
-    stage.answers = answers_of(setup, fitted) if fitted else NO_ANSWERS
+    stage.answers = answers_of(setup, fitted) if fitted else LinearAnswers(None)
     return stage
 
 
@@ -79,36 +79,6 @@ def test_labels_are_smoothed_over_all_classes(tmp_path, smoothing):
         labels = np.eye(3)[setup.dataset.train.labels[indices]]
         np.testing.assert_allclose(batch.targets, labels * (1 - smoothing) + smoothing / 3, rtol=1e-6)
         assert torch.equal(batch.inputs.input_ids, pad(setup.train_texts, indices).input_ids)
-
-
-def test_the_part_of_the_words_that_is_asked_for_is_dropped_and_their_ngrams_stay(tmp_path):
-    """About 40% become [UNK], never [CLS]; the n-grams are those of the whole text."""
-    setup = prepared(tmp_path, word_dropout=0.4, rdrop_weight=0.0)
-    torch.manual_seed(0)
-    batches = [batch for step in range(8) for batch in classification_objective(setup).batches_at(step)]
-    ids = torch.cat([batch.inputs.input_ids for batch in batches])
-    assert (ids[:, 0] == CLS_ID).all()
-    assert (ids[:, 1:] == UNK_ID).float().mean() == pytest.approx(0.4, abs=0.08)
-    first = pad(setup.train_texts, make_stages(setup, CPU)[0].sampler.batches_of_step(0)[0])
-    assert torch.equal(batches[0].inputs.char_ngrams.words, first.char_ngrams.words)
-
-
-def test_what_is_dropped_is_a_function_of_the_step_and_new_in_each(tmp_path):
-    """Asked for again, a step gives the same, whatever was asked before; the next epoch's is another."""
-    setup = prepared(tmp_path)
-    stage = make_stages(setup, CPU)[-1]
-    objective = classification_objective(setup)
-
-    def ids(step: int) -> list[list[int]]:
-        torch.manual_seed(step)  # as training does
-        return [row.tolist() for batch in objective.batches_at(step) for row in batch.inputs.input_ids]
-
-    third = ids(3)
-    assert len({str(ids(step)) for step in range(stage.schedule.total_steps)}) == stage.schedule.total_steps
-    assert ids(3) == third
-    # All texts are equally long, so equal random numbers would show at equal positions.
-    positions = {str(np.equal(ids(step), UNK_ID).tolist()) for step in range(stage.schedule.total_steps)}
-    assert len(positions) == stage.schedule.total_steps
 
 
 def test_classes_count_by_their_weights(tmp_path):
@@ -157,7 +127,7 @@ def test_a_validation_judges_the_sum_of_all_scores(tmp_path, monkeypatch, with_l
     model = setup.new_model(make_stages(setup, CPU)[0].seed)
     labels = setup.dataset.validation.labels
     logits = often_right(setup, seed=1)
-    monkeypatch.setattr(classification, "compute_logits", lambda *_arguments, **_options: logits)
+    monkeypatch.setattr(TorchEncoder, "logits", lambda *_arguments, **_options: logits)
     linear = Beside(setup) if with_linear else None
     scores = [logits, linear.given] if linear else [logits]
     result = classification_objective(setup, linear).validate(model)
@@ -265,7 +235,7 @@ def test_a_batch_in_which_nothing_is_guessed_teaches_nothing_and_breaks_nothing(
 def test_a_validation_of_pretraining_reads_every_validation_text_once(tmp_path, monkeypatch):
     """In several batches where they are many."""
     setup, read = prepared(tmp_path, {"epochs": 1}, batch_tokens=20), []
-    monkeypatch.setattr(pretraining, "pad", lambda *of: read.append(of[1]) or pad(*of))
+    monkeypatch.setattr(objectives, "pad", lambda *of: read.append(of[1]) or pad(*of))
     masked_lm_objective(setup).validate(setup.new_model(make_stages(setup, CPU)[0].seed))
     assert len(read) > 1
     assert sorted(np.concatenate(read)) == list(range(len(setup.validation_texts)))
@@ -312,13 +282,17 @@ def test_deleted_tokens_leave_no_trace(tmp_path):
 def test_denoising_guesses_each_word_from_those_before_it_and_what_the_encoder_read(tmp_path):
     """Its loss is that of a softmax over the words of the batch; all weights but those of the classes learn."""
     setup, stage = denoising(tmp_path, 0.4)
-    model, batch = stage.new_model().eval(), stage.batches_at(0)[0]
     whole = pad(setup.train_texts, stage.sampler.batches_of_step(0)[0])
+    model = stage.new_model().eval()
+    torch.manual_seed(0)
+    batch = stage.batches_at(0)[0]
+    torch.manual_seed(0)
+    corrupted = delete_tokens(whole, fraction=0.4)
     assert torch.equal(batch.inputs.input_ids, whole.input_ids)
     assert torch.equal(batch.candidates[batch.targets], whole.input_ids[:, 1:][whole.attention_mask[:, 1:]])
     assert batch.normalizer == whole.attention_mask[:, 1:].sum()
-    embedding, memory = model.encoder.embedding, model.encoder(*batch.corrupted)
-    vectors = model.decoder(embedding(whole.input_ids, whole.char_ngrams), whole.attention_mask, memory, batch.corrupted.attention_mask)  # fmt: skip # noqa: E501
+    embedding, memory = model.encoder.embedding, model.encoder(*corrupted)
+    vectors = model.decoder(embedding(whole.input_ids, whole.char_ngrams), whole.attention_mask, memory, corrupted.attention_mask)  # fmt: skip # noqa: E501
     scores = vectors[:, :-1].flatten(0, 1) @ embedding.tokens.weight[batch.candidates].T
     expected = -scores.log_softmax(dim=1)[torch.arange(len(scores)), batch.targets].sum()
     loss = batch.loss(model)
@@ -328,15 +302,6 @@ def test_denoising_guesses_each_word_from_those_before_it_and_what_the_encoder_r
         "head.linear.weight",
         "head.linear.bias",
     }
-    with pytest.raises(TypeError, match="without a decoder"):
-        batch.loss(setup.new_model(0))
-
-
-def test_a_validation_of_denoising_deletes_the_same_tokens_each_time(tmp_path):
-    """So that its losses compare."""
-    _, stage = denoising(tmp_path, 0.4)
-    model = stage.new_model()
-    assert stage.validate(model) == stage.validate(model)
 
 
 def test_word_dropout_replaces_words_only():

@@ -8,10 +8,10 @@ import pytest
 from small_runs import LABELLED, WITH_TECHNIQUES, make_config, result, run_all, stop_after
 
 from encoder_cls.errors import StoppedError
-from encoder_cls.system import work
-from encoder_cls.system.work import showing_work
+from encoder_cls.system import terminal
+from encoder_cls.system.terminal import showing_work
 from encoder_cls.tracking.run_dir import RunDir
-from encoder_cls.training import tokens as token_cache
+from encoder_cls.training import texts as token_cache
 from encoder_cls.training.prepare import prepare
 
 
@@ -38,7 +38,7 @@ def test_weights_are_those_of_a_run_without(tmp_path, monkeypatch):
 def test_other_settings_have_an_entry_of_their_own(tmp_path, monkeypatch, setting):
     """The rows are the same; what is written and what is read is said."""
     noted: list[str] = []
-    monkeypatch.setattr(work, "note", noted.append)
+    monkeypatch.setattr(terminal, "note", noted.append)
     with showing_work():
         prepare(cached_config(tmp_path, **LABELLED))
     written = [line.partition(" /")[0] for line in noted if "data.cache" in line]

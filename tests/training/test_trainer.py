@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import math
 import time
-from dataclasses import replace
 
-import numpy as np
 import pytest
 import torch
 from small_runs import (
@@ -22,19 +20,18 @@ from small_runs import (
     weights_hash,
 )
 
-from encoder_cls.errors import ConfigError, DivergedError, EncoderClsError, StoppedError
+from encoder_cls.errors import ConfigError, DivergedError, StoppedError
 from encoder_cls.inference.encoder.torch import torch_encoder
 from encoder_cls.inference.folder import load_classifier, weights_of_part
 from encoder_cls.inference.weights import dense
 from encoder_cls.system import disk_arrays
 from encoder_cls.tracking.run_dir import RunDir
-from encoder_cls.training.encoder import classification, stages, validation
 from encoder_cls.training.encoder import loop as stage_loop
+from encoder_cls.training.encoder import objectives, stage
 from encoder_cls.training.encoder.checkpoint import load_newest
-from encoder_cls.training.encoder.pretraining import PretrainingStage
-from encoder_cls.training.encoder.stages import make_stages
+from encoder_cls.training.encoder.objectives import PretrainingStage, make_stages
 from encoder_cls.training.encoder.validation import ValidationResult
-from encoder_cls.training.events import Finished, Noted, StageStarted, Started, Stepped, Validated
+from encoder_cls.training.events import Finished, Noted, StageStarted, Started, Stepped, StepsDecided, Validated
 from encoder_cls.training.prepare import prepare
 from encoder_cls.training.run import train
 
@@ -109,22 +106,6 @@ def test_pretraining_comes_before_the_labels(tmp_path):
     assert losses[-1] < losses[0]
 
 
-@pytest.mark.parametrize("epochs", [3, 27])
-def test_plots_are_of_validations_all_along_the_way(tmp_path, epochs):
-    """Ten at most, the last among them; they say what the numbers say."""
-    config = make_config(tmp_path, texts=60, linear=True, pretrain={"epochs": 2}, epochs=epochs)
-    run_all(config, tmp_path / "run")
-    rows = [row for row in metric_rows(tmp_path / "run") if row["split"].endswith("validation")]
-    assert not any("confusion_matrix" in row for row in rows if row["split"] == "pretraining/validation")
-    drawn = [row for row in rows if row["split"] == "validation" and "confusion_matrix" in row]
-    assert drawn.pop(0)["epoch"] == 0  # the linear classifier alone
-    assert len(drawn) == min(epochs, 10)
-    assert drawn[-1]["epoch"] == epochs
-    for row in drawn:
-        assert np.trace(row["confusion_matrix"]) / np.sum(row["confusion_matrix"]) == pytest.approx(row["accuracy"])
-        assert sum(row["calibration"]["texts"]) == np.sum(row["confusion_matrix"])
-
-
 def test_watching_changes_nothing(tmp_path):
     """Other intervals for logs and checkpoints give the same weights."""
     run_all(make_config(tmp_path), tmp_path / "a")
@@ -154,56 +135,15 @@ def test_seeds_differ_and_repeat(tmp_path):
     assert hashes[0] == hashes[1] != hashes[2]
 
 
-def script_pretraining(monkeypatch, losses: list[float]) -> None:
-    """Let the validations of pretraining find out these losses."""
-    results = iter([ValidationResult({"loss": loss}, (-loss, -loss)) for loss in losses])
-    monkeypatch.setattr(PretrainingStage, "validate", lambda *_: next(results))
-
-
-def test_only_what_learns_from_labels_can_run_out_of_patience(tmp_path, monkeypatch):
-    """The model stops after `patience` worse validations; pretraining, whose words are new each time, goes on."""
-    losses, accuracies = [0.5, 0.6, 0.7, 0.6, 0.4], [0.5, 0.7, 0.6, 0.6]
-    metrics = iter(accuracies)
-    real = validation.compute_metrics
-    monkeypatch.setattr(validation, "compute_metrics", lambda *args: replace(real(*args), accuracy=next(metrics)))
-    script_pretraining(monkeypatch, losses)
-    config = make_config(tmp_path, pretrain={"epochs": 5}, epochs=9, patience=2, monitor="accuracy")
-    events = run_all(config, tmp_path / "run")
-    validations = [event for event in events if isinstance(event, Validated)]
-    assert [event.stage for event in validations] == ["pretraining"] * 5 + ["model"] * 4
-    assert [event.result.scores["loss"] for event in validations[:5]] == losses
-    assert [event.result.metrics.accuracy for event in validations[5:]] == accuracies
-    assert [event.is_best for event in validations[:5]] == [True, False, False, False, True]
-    assert [event.is_best for event in validations[5:]] == [True, True, False, False]
-    assert events[-1].best_step == validations[6].step
-
-
-@pytest.mark.parametrize(
-    ("monitor", "best"), [("accuracy", 0), ("macro_f1", 1), ("loss", 2)], ids=["accuracy", "macro_f1", "loss"]
-)
-def test_the_chosen_metric_decides_what_is_best(tmp_path, monkeypatch, monitor, best):
-    """Of three validations, each is best by another metric."""
-    scores = iter([(0.9, 0.1, 3.0), (0.1, 0.9, 2.0), (0.2, 0.2, 1.0)])
-    real = validation.compute_metrics
-
-    def scripted(*args):
-        accuracy, macro_f1, loss = next(scores)
-        return replace(real(*args), accuracy=accuracy, macro_f1=macro_f1, loss=loss)
-
-    monkeypatch.setattr(validation, "compute_metrics", scripted)
-    events = run_all(make_config(tmp_path, monitor=monitor), tmp_path / "run")
-    steps = [event.step for event in events if isinstance(event, Validated)]
-    assert events[-1].best_step == steps[best]
-
-
 def test_the_model_starts_from_what_was_best_in_pretraining(tmp_path, monkeypatch):
     """Which may not be its last weights; in pretraining there is no linear classifier yet."""
-    script_pretraining(monkeypatch, [0.5, 0.4, 0.6])
+    results = iter([ValidationResult({"loss": loss}, (-loss, -loss)) for loss in (0.5, 0.4, 0.6)])
+    monkeypatch.setattr(PretrainingStage, "validate", lambda *_: next(results))
     run = RunDir(tmp_path / "run")
     best = []
     for event in train(prepare(make_config(tmp_path, linear=True, pretrain={"epochs": 3})), run, device=CPU):
         if isinstance(event, Validated) and event.stage == "pretraining" and event.is_best:
-            best.append(load_classifier(run.stage("pretraining")))
+            best.append(load_classifier(run.stages / "pretraining"))
         if isinstance(event, StageStarted) and event.stage == "model":
             break
     first = load_newest(run.checkpoints)[0].model
@@ -237,37 +177,29 @@ def test_unlabelled_texts_are_learnt_from(tmp_path):
 
 
 def test_pretraining_keeps_to_a_limit_of_time(tmp_path, monkeypatch):
-    """Its first steps decide how many there is time for; a run that goes on keeps to that, however fast it is then."""
-    seconds = [0.5]
+    """Its own, by which its first steps decide how many there are; then comes the model."""
     monkeypatch.setattr(stage_loop, "MOST_TIMING", 1)
-    monkeypatch.setattr(stages, "PASSES_PER_STEP", math.inf)
+    monkeypatch.setattr(stage, "PASSES_PER_STEP", math.inf)
     clock = iter(range(10**9))
-    monkeypatch.setattr(time, "perf_counter", lambda: next(clock) * seconds[0])
-    config = make_config(tmp_path, pretrain={"epochs": 10, "time_budget": 0.25}, patience=1, checkpoint_every=1)
-    with pytest.raises(StoppedError):
-        run_all(config, tmp_path / "run", stop_signal=stop_after(28))
-    state = load_newest(tmp_path / "run" / "checkpoints")[0].state
-    assert (state.stage, state.stage_steps) == (0, 30)  # 15 s, at half a second a step, of 60 steps
-    seconds[0] = 0.001
-    events = run_all(config, tmp_path / "run", resume=True)
-    validated = [event.step for event in events if isinstance(event, Validated) and event.stage == "pretraining"]
-    assert validated[-1] == 30
-    started = [(event.stage, event.step, event.total_steps) for event in events if isinstance(event, StageStarted)]
-    assert started == [("pretraining", 24, 30 + 18), ("model", 30, 30 + 18)]
+    monkeypatch.setattr(time, "perf_counter", lambda: next(clock) * 0.5)
+    events = run_all(make_config(tmp_path, pretrain={"epochs": 10, "time_budget": 0.25}), tmp_path / "run")
+    decided = [(event.stage, event.steps, event.total_steps) for event in events if isinstance(event, StepsDecided)]
+    assert decided == [("pretraining", 30, 30 + 18)]  # 15 s, at half a second a step, of 60 steps
+    assert [event.step for event in events if isinstance(event, StageStarted)] == [0, 30]
     assert events[-1].report.metrics.num_examples == 12
 
 
 def test_divergence_stops_before_the_update(tmp_path, monkeypatch):
     """A loss that is no number ends the run with its step and examples; the last checkpoint stays good."""
     config = make_config(tmp_path)
-    real = classification.functional.cross_entropy
+    real = objectives.functional.cross_entropy
     calls = []
 
     def poisoned(*args, **kwargs):
         calls.append(1)
         return real(*args, **kwargs) * (math.nan if len(calls) == 9 else 1)
 
-    monkeypatch.setattr(classification.functional, "cross_entropy", poisoned)
+    monkeypatch.setattr(objectives.functional, "cross_entropy", poisoned)
     with pytest.raises(DivergedError, match=r"step 9: loss nan.*train\.csv:\d+") as diverged:
         run_all(config, tmp_path / "run")
     assert diverged.value.exit_code == 4
@@ -292,17 +224,6 @@ def test_a_folder_is_never_overwritten(tmp_path):
         run_all(config, tmp_path / "foreign", resume=True)
     with pytest.raises(ConfigError, match="is a file"):
         run_all(config, tmp_path / "foreign" / "thesis.txt")
-
-
-def test_one_trainer_a_folder(tmp_path):
-    """A second trainer is refused, with the process that holds the folder."""
-    config = make_config(tmp_path)
-    events = train(prepare(config), RunDir(tmp_path / "run"), device=CPU)
-    next(events)
-    with pytest.raises(EncoderClsError, match=r"process \d+ is training here"):
-        run_all(config, tmp_path / "run", resume=True)
-    events.close()
-    run_all(config, tmp_path / "run", resume=True)
 
 
 @pytest.mark.parametrize("precision", ["float32", "bfloat16"])

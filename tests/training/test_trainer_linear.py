@@ -10,7 +10,6 @@ import pytest
 from small_runs import (
     COLOURS,
     CPU,
-    NO_TECHNIQUES,
     make_config,
     metric_rows,
     model_hash,
@@ -20,50 +19,24 @@ from small_runs import (
 from encoder_cls.errors import StoppedError
 from encoder_cls.evaluation.metrics import cross_entropy, one_hot
 from encoder_cls.evaluation.sections import report_text
-from encoder_cls.inference.classifier import Classifier
-from encoder_cls.inference.encoder.torch import compute_logits, torch_encoder
 from encoder_cls.inference.folder import load_classifier
-from encoder_cls.inference.task import Logits, softmax
+from encoder_cls.inference.task import softmax
 from encoder_cls.runs.evaluate import evaluate_run
 from encoder_cls.system.stop import stopping_at
-from encoder_cls.text.ngrams import CHAR_NGRAM_IDS
-from encoder_cls.tracking.run_dir import RunDir
-from encoder_cls.tracking.validation_logits import read_validation_logits
+from encoder_cls.tracking.run_dir import RunDir, read_validation_logits
 from encoder_cls.training import plan as recipe
 from encoder_cls.training import plan as training_plan
 from encoder_cls.training.encoder import validation
-from encoder_cls.training.encoder.stages import make_stages
-from encoder_cls.training.events import LinearFitted, Stepped, StepsDecided, Validated
+from encoder_cls.training.encoder.objectives import make_stages
+from encoder_cls.training.events import Stepped, StepsDecided, Validated
 from encoder_cls.training.linear import fit as linear_fit
-from encoder_cls.training.linear.calibration import fit_mixture_weights
 from encoder_cls.training.linear.features import Reading
-from encoder_cls.training.linear.fit import answers_of, fit_linear_classifier
-from encoder_cls.training.linear.folds import folds
+from encoder_cls.training.linear.fit import fit_linear_classifier
+from encoder_cls.training.linear.in_run import answers_of
 from encoder_cls.training.linear.svm import fit_linear
 from encoder_cls.training.prepare import prepare
 from encoder_cls.training.prepared import Prepared
 from encoder_cls.training.run import train
-
-
-def parts_of(setup: Prepared, classifier: Classifier) -> list[Logits]:
-    """The scores of the validation texts, of each part of a classifier."""
-    texts = setup.validation_texts
-    encoder = compute_logits(torch_encoder(classifier).model, texts, batch_tokens=8192)
-    return [encoder, classifier.linear.logits(texts)] if classifier.linear else [encoder]
-
-
-@pytest.mark.parametrize("linear", [False, True])
-def test_probabilities_are_calibrated_on_the_validation_texts(tmp_path, linear):
-    """The best weights are kept with the scales under which all parts together explain the validation labels best."""
-    setup = prepare(make_config(tmp_path, linear=linear, refit_on_validation=False))
-    list(train(setup, RunDir(tmp_path / "run"), device=CPU))
-    classifier = load_classifier(tmp_path / "run")
-    labels = setup.dataset.validation.labels
-    weights, shares = fit_mixture_weights(parts_of(setup, classifier), labels, is_last_calibrated=linear)
-    assert classifier.mixture_weights == weights
-    assert classifier.mixture_shares == dict(zip(classifier.parts, shares, strict=True))
-    assert len(classifier.mixture_weights) == 1 + linear
-    assert 1 not in classifier.mixture_weights
 
 
 def test_the_linear_classifier_is_the_model_from_the_start(tmp_path):
@@ -131,7 +104,7 @@ def test_without_time_for_an_encoder_there_is_a_linear_classifier(tmp_path):
 
 
 @pytest.mark.parametrize("fit", ["fit_linear", "fit_linear_from_few_labels"])
-def test_a_model_is_there_while_the_linear_classifier_is_fitted(tmp_path, monkeypatch, fit):
+def test_a_model_exists_while_the_linear_classifier_is_fitted(tmp_path, monkeypatch, fit):
     """Calibrated, and it answers; of a run that goes on, the model that was there stays."""
     run, found = RunDir(tmp_path / "run"), []
     monkeypatch.setattr(training_plan, "MOST_LABELLED", 100 if "few" in fit else 0)
@@ -155,41 +128,10 @@ def test_a_model_is_there_while_the_linear_classifier_is_fitted(tmp_path, monkey
     assert first != before == again
 
 
-@pytest.mark.parametrize("use_char_ngrams", [True, False])
-def test_the_linear_classifier_is_that_of_the_labelled_texts(tmp_path, monkeypatch, use_char_ngrams):
-    """Of no others, with the weights of the classes, and looking at what the recipe says."""
-    (tmp_path / "more.txt").write_text("w1 red violet\n" * 20)
-    monkeypatch.setattr(recipe, "MOST_LINEAR_DETAIL", 10**6 if use_char_ngrams else 10)
-    values = {"class_weights": {"red": 3.0, "blue": 0.5}, "refit_on_validation": False}
-    data = {"unlabelled": str(tmp_path / "more.txt")}
-    setup = prepare(make_config(tmp_path, linear=True, epochs=1, data=data, **values | NO_TECHNIQUES))
-    list(train(setup, RunDir(tmp_path / "run"), device=CPU))
-    found = load_classifier(tmp_path / "run").linear
-    train_split = setup.dataset.train
-    expected, unweighted = (
-        fit_linear(
-            setup.train_texts,
-            train_split.labels,
-            Reading(
-                setup.plan.linear.max_tokens,
-                use_char_ngrams,
-                np.array([weights.get(name, 1) for name in setup.dataset.label_names], np.float32),
-            ),
-            parts=folds(train_split.together),
-        )[0]
-        for weights in ({"red": 3.0, "blue": 0.5}, {})
-    )
-    texts = setup.validation_texts
-    assert np.array_equal(found.logits(texts), expected.logits(texts))
-    assert np.array_equal(found.feature_ids, expected.feature_ids)
-    assert (found.feature_ids >= CHAR_NGRAM_IDS).any() == use_char_ngrams
-    assert not np.array_equal(found.logits(texts), unweighted.logits(texts))
-
-
 @pytest.mark.parametrize(
     ("linear", "most_text"), [(False, 10**6), (True, 10)], ids=["none is wanted", "there is too much text for it"]
 )
-def test_without_a_linear_classifier_the_encoder_is_all_there_is(tmp_path, monkeypatch, linear, most_text):
+def test_without_a_linear_classifier_the_encoder_is_the_model(tmp_path, monkeypatch, linear, most_text):
     """None is fitted, and no row has one."""
     monkeypatch.setattr(recipe, "MOST_LINEAR_TEXT", most_text)
     monkeypatch.setattr(recipe, "MOST_STREAMED_WORK", most_text)
@@ -233,27 +175,6 @@ def test_the_loss_of_the_best_validation_is_that_of_the_report(tmp_path, linear)
     (validation,) = (row for row in rows if (row["split"], row["step"]) == ("validation", best["step"]))
     for name in ("loss", "accuracy", "macro_f1", "ece"):
         assert best[name] == pytest.approx(validation[name], abs=0.01), name
-
-
-def test_with_few_labels_texts_without_labels_are_learned_from(tmp_path):
-    """By the linear classifier, as an event shows; with everything switched off there is neither."""
-    random = np.random.default_rng(0)
-    words = random.permutation([f"{a}{b}{c}" for a in "bdfgklmnpr" for b in "aeiou" for c in "xz"])
-    texts = [" ".join([*random.choice(words[30 * (i % 3) :][:30], 2), random.choice(words)]) for i in range(330)]
-    (tmp_path / "train.csv").write_text("\n".join(["text,label", *(f"{texts[i]},{COLOURS[i % 3]}" for i in range(40))]))
-    (tmp_path / "more.txt").write_text("\n".join(texts[40:]))
-    fitted = []
-    for number, values in enumerate([{}, {"naive_bayes_em": False, "lsa_dimensions": 0, "self_training": False}]):
-        values |= {"data": {"unlabelled": str(tmp_path / "more.txt")}, "label_names_as_texts": False}
-        setup = prepare(make_config(tmp_path, linear=True, epochs=1, **values))
-        events = list(train(setup, RunDir(tmp_path / str(number)), device=CPU))
-        fitted.append([(event.result, setup) for event in events if isinstance(event, LinearFitted)])
-    (((result, setup),), none) = fitted
-    assert none == []
-    assert result.kept != "labels alone"
-    both = (load_classifier(tmp_path / "0").linear, fit_linear_classifier(setup).classifier.linear)
-    answers, expected = (linear.logits(setup.texts).argmax(axis=1) for linear in both)
-    assert np.array_equal(answers, expected)
 
 
 @pytest.fixture(scope="module")
@@ -307,7 +228,7 @@ def test_texts_held_out_are_learned_from_in_the_end(tmp_path, monkeypatch):
     saved, read, texts = load_classifier(run.model).linear, setup.plan.linear, setup.validation_texts
     reading = Reading(read.max_tokens, True, np.ones(3, np.float32))
     train_split = setup.dataset.train
-    before, _ = fit_linear(setup.train_texts, train_split.labels, reading, parts=folds(train_split.together))
+    before, _ = fit_linear(setup.train_texts, train_split.labels, reading, together=train_split.together)
     kept = read_validation_logits(run.validation_logits).logits
     assert np.allclose(kept, before.logits(texts), atol=1e-4)
     labels = one_hot(setup.dataset.selection.labels, 3)
@@ -335,7 +256,7 @@ def test_texts_held_out_are_not_learned_from(tmp_path, monkeypatch, reason):
     assert np.array_equal(fitted.validation_logits, fitted.classifier.linear.logits(setup.validation_texts))
 
 
-def test_the_encoder_learns_what_a_teacher_says_of_texts_without_labels(few_and_many):
+def test_the_encoder_learns_a_teachers_answers_to_texts_without_labels(few_and_many):
     """One that has not seen the validation labels; labels stay what they are, and every text is there."""
     setup = few_and_many
     stage, fitted = make_stages(setup, CPU)[-1], fit_linear_classifier(setup)

@@ -2,37 +2,24 @@
 
 from __future__ import annotations
 
-import numpy as np
 import optuna
 import pytest
-import torch
+from small_runs import CPU, make_config
 
 from encoder_cls import tuning
-from encoder_cls.config import Config, DataConfig, ModelConfig, SearchRange, TrainConfig
+from encoder_cls.config import Config, DataConfig, SearchRange, TrainConfig
 from encoder_cls.errors import ConfigError, StoppedError
 from encoder_cls.system.stop import stopping_at
 from encoder_cls.tracking.run_dir import read_metrics
-from encoder_cls.tuning import DEFAULT_SPACE, Search, search_space, value_of
+from encoder_cls.tuning import DEFAULT_SPACE, Search, search_space
 
-CPU = torch.device("cpu")
 SPACE = {"train.learning_rate": SearchRange(low=0.001, high=0.01, log=True), "train.batch_size": (16, 32)}
 
 
 @pytest.fixture
 def config(tmp_path) -> Config:
-    random = np.random.default_rng(0)
-    rows = [f"{'red' if i % 2 else 'blue'} w{random.integers(9)} w{random.integers(9)},{i % 2}" for i in range(60)]
-    (tmp_path / "train.csv").write_text("\n".join(["text,label", *rows]) + "\n")
-    return Config(
-        name="run",
-        data=DataConfig(train=str(tmp_path / "train.csv")),
-        model=ModelConfig(
-            d_model=8, num_heads=2, d_ff=8, num_layers=1, char_ngram_buckets=16, bigram_buckets=16, linear=False
-        ),
-        pretrain={"epochs": 0},
-        train=TrainConfig(epochs=2, batch_size=32, precision="float32", patience=None),
-        tune=SPACE,
-    )
+    config = make_config(tmp_path, epochs=2, batch_size=32, precision="float32", learning_rate=0.001)
+    return config.model_copy(update={"name": "run", "tune": SPACE})
 
 
 def trials_of(search: Search, count: int) -> list[tuning.TrialResult]:
@@ -153,7 +140,3 @@ def test_a_space_that_cannot_be_searched_is_refused(space, message):
     config = Config(name="run", data=DataConfig(train="train.csv"), tune=space)
     with pytest.raises(ConfigError, match=message):
         search_space(config)
-
-
-def test_values_are_found_by_their_keys():
-    assert value_of(Config(name="run", data=DataConfig(train="train.csv")), "train.batch_size") == 64

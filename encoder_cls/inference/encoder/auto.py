@@ -12,11 +12,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from encoder_cls.errors import ConfigError
-from encoder_cls.inference.encoder.architecture import Encoder, EncoderArchitecture
+from encoder_cls.inference.encoder import Encoder, EncoderArchitecture
 from encoder_cls.inference.encoder.numpy import NumpyEncoder
 from encoder_cls.inference.task import Logits
 from encoder_cls.inference.weights import Weight
-from encoder_cls.system.installed import is_installed, log, needs_torch
+from encoder_cls.system.machine import is_installed, log, needs_torch
 from encoder_cls.text.tokens import TokenizedTexts
 
 if TYPE_CHECKING:
@@ -36,11 +36,7 @@ if hasattr(os, "register_at_fork"):  # what another thread holds at that moment 
 def new_encoder(
     architecture: EncoderArchitecture, weights: Mapping[str, Weight], *, engine: str, device: str
 ) -> Encoder:
-    """Make an encoder that one of the `ENGINES` computes.
-
-    Raises:
-        ConfigError: there is no such device, or the engine is not installed.
-    """
+    """Make an encoder that one of the `ENGINES` computes; a `ConfigError` where device or engine are missing."""
     is_cpu = device in {"auto", "cpu"}
     if engine == "numpy":
         if not is_cpu:
@@ -65,21 +61,18 @@ def is_on_gpu(encoder: Encoder | None, device: str) -> bool:
     return is_gpu(device)
 
 
-class AutoEncoder:
-    """An `Encoder` computed by the quicker library; `device` is PyTorch's."""
+class AutoEncoder(NumpyEncoder):
+    """An encoder by NumPy that hands much work to PyTorch, on a device of this."""
 
-    def __init__(
-        self, architecture: EncoderArchitecture, weights: Mapping[str, Weight], *, device: str = "auto"
-    ) -> None:
-        self.architecture = architecture
+    def __init__(self, architecture: EncoderArchitecture, weights: Mapping[str, Weight], *, device: str) -> None:
+        super().__init__(architecture, weights)
         self._device = device
-        self._numpy = NumpyEncoder(architecture, weights)
         self._torch: TorchEncoder | None = None
         self._work_done = 0.0
 
     @property
     def engine(self) -> str:
-        """The library of the last texts, or of those that are expected."""
+        """The library that computes further texts."""
         return "torch" if self._torch or self._is_much(0) else "numpy"
 
     def expect(self, num_tokens: int) -> None:
@@ -89,24 +82,20 @@ class AutoEncoder:
             log("debug", f"engine: PyTorch, for about {num_tokens:,} tokens")
             self._work_done = math.inf
 
-    def weights(self) -> dict[str, NDArray[np.float32]]:
-        """See `Encoder`."""
-        return self._numpy.weights()
-
     def logits(self, texts: TokenizedTexts, *, batch_tokens: int | None = None) -> Logits:
         """See `Encoder`."""
-        return self._quicker_for(texts).logits(texts, batch_tokens=batch_tokens)
+        if torch := self._torch_for(texts):
+            return torch.logits(texts, batch_tokens=batch_tokens)
+        return super().logits(texts, batch_tokens=batch_tokens)
 
     def embed(self, texts: TokenizedTexts, *, batch_tokens: int | None = None) -> NDArray[np.float32]:
         """See `Encoder`."""
-        return self._quicker_for(texts).embed(texts, batch_tokens=batch_tokens)
-
-    def attention_maps(self, texts: TokenizedTexts) -> NDArray[np.float32]:
-        """See `Encoder`."""
-        return self._numpy.attention_maps(texts)
+        if torch := self._torch_for(texts):
+            return torch.embed(texts, batch_tokens=batch_tokens)
+        return super().embed(texts, batch_tokens=batch_tokens)
 
     def torch(self) -> TorchEncoder:
-        """The same by PyTorch, which computes all further texts; a `ConfigError`, where the device does not exist."""
+        """The same by PyTorch, which computes all further texts; a `ConfigError` where the device does not exist."""
         from encoder_cls.inference.encoder.torch import TorchEncoder
 
         with _LOCK:  # of several threads the first one makes it
@@ -123,8 +112,8 @@ class AutoEncoder:
         """Whether PyTorch is quicker for this work, or for all before."""
         return max(work, self._work_done) > BREAK_EVEN and is_installed("torch")
 
-    def _quicker_for(self, texts: TokenizedTexts) -> NumpyEncoder | TorchEncoder:
-        """The engine for these texts, by their work and that of all before."""
+    def _torch_for(self, texts: TokenizedTexts) -> TorchEncoder | None:
+        """The encoder by PyTorch, if it is quicker for these texts, by their work and that of all before."""
         work = multiplications(self.architecture, texts.lengths)
         if self._torch is None and self._is_much(work):
             if math.isfinite(self._work_done):
@@ -132,7 +121,7 @@ class AutoEncoder:
             self.torch()
         with _LOCK:
             self._work_done += work
-        return self._torch or self._numpy
+        return self._torch
 
 
 def multiplications(architecture: EncoderArchitecture, lengths: NDArray[np.int64]) -> float:

@@ -11,8 +11,7 @@ from collections.abc import Mapping
 import numpy as np
 from numpy.typing import NDArray
 
-from encoder_cls.inference.encoder.architecture import EncoderArchitecture
-from encoder_cls.inference.encoder.batches import Batch, compute_rows, pad
+from encoder_cls.inference.encoder import Batch, EncoderArchitecture, compute_rows, pad
 from encoder_cls.inference.task import Logits
 from encoder_cls.inference.weights import Weight, as_table, dense, is_table
 from encoder_cls.text.tokens import PAD_ID, PAIR_MULTIPLIER, CharNgrams, TokenizedTexts
@@ -26,13 +25,16 @@ NORM_EPSILON = 1e-5  # that of torch.nn.LayerNorm
 class NumpyEncoder:
     """An `Encoder` with weights as in `EncoderArchitecture.weight_shapes`; of tables only touched rows are expanded."""
 
-    engine = "numpy"
-
     def __init__(self, architecture: EncoderArchitecture, weights: Mapping[str, Weight]) -> None:
         self.architecture = architecture
         self._tables = {name: as_table(weight) for name, weight in weights.items() if is_table(name)}
         self._weights: dict[str, Array] = dense({name: it for name, it in weights.items() if not is_table(name)})
         self._positions = _positions(architecture, self._weights)
+
+    @property
+    def engine(self) -> str:
+        """See `Encoder`."""
+        return "numpy"
 
     def weights(self) -> dict[str, Array]:
         """See `Encoder`."""
@@ -40,13 +42,12 @@ class NumpyEncoder:
 
     def logits(self, texts: TokenizedTexts, *, batch_tokens: int | None = None) -> Logits:
         """See `Encoder`."""
+
+        def logits(batch: Batch) -> Array:
+            return self._linear("head.linear", self._pooled(batch))
+
         width = len(self._weights["head.linear.bias"])
-        return compute_rows(
-            texts,
-            lambda batch: self._linear("head.linear", self._pooled(batch)),
-            width=width,
-            batch_tokens=batch_tokens or BATCH_TOKENS,
-        )
+        return compute_rows(texts, logits, width=width, batch_tokens=batch_tokens or BATCH_TOKENS)
 
     def embed(self, texts: TokenizedTexts, *, batch_tokens: int | None = None) -> Array:
         """See `Encoder`."""
@@ -111,9 +112,8 @@ class NumpyEncoder:
     def _attention(self, layer: str, x_BTD: Array, batch: Batch, maps: list[Array] | None) -> Array:
         """softmax(Q K^T / sqrt(K)) V of each head; padding has the weight 0 (Vaswani et al., 2017, 3.2)."""
         batch_size, tokens, _ = x_BTD.shape
-        qkv_BT3HK = self._linear(f"{layer}.attention.qkv_proj", x_BTD).reshape(
-            batch_size, tokens, 3, self.architecture.num_heads, -1
-        )
+        qkv = self._linear(f"{layer}.attention.qkv_proj", x_BTD)
+        qkv_BT3HK = qkv.reshape(batch_size, tokens, 3, self.architecture.num_heads, -1)
         q_BHTK, k_BHTK, v_BHTK = qkv_BT3HK.transpose(2, 0, 3, 1, 4)
         scores_BHTT = q_BHTK @ k_BHTK.swapaxes(-2, -1)
         scores_BHTT *= np.float32(1 / math.sqrt(q_BHTK.shape[-1]))

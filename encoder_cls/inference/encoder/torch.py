@@ -12,11 +12,10 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from encoder_cls.config import ModelConfig
+from encoder_cls.inference import encoder as arrays
 from encoder_cls.inference.classifier import Classifier
-from encoder_cls.inference.encoder import batches
-from encoder_cls.inference.encoder.architecture import EncoderArchitecture
+from encoder_cls.inference.encoder import EncoderArchitecture, Indices, compute_rows
 from encoder_cls.inference.encoder.auto import AutoEncoder
-from encoder_cls.inference.encoder.batches import Indices, compute_rows
 from encoder_cls.inference.task import Logits
 from encoder_cls.inference.weights import Weight, dense
 from encoder_cls.system.machine import autocast, resolve_device, resolve_precision
@@ -39,28 +38,22 @@ class Batch(NamedTuple):
     attention_mask: Tensor
     char_ngrams: CharNgramBatch
 
+    @classmethod
+    def of(cls, batch: arrays.Batch) -> Batch:
+        """A batch of arrays in tensors."""
+        words = (batch.words, batch.char_ngrams.ngrams.astype(np.int64), batch.char_ngrams.offsets)
+        input_ids, attention_mask = torch.from_numpy(batch.input_ids), torch.from_numpy(batch.attention_mask)
+        return cls(input_ids, attention_mask, CharNgramBatch(*map(torch.from_numpy, words)))
+
     def to(self, device: torch.device) -> Batch:
         """Move to a device."""
-        return Batch(
-            self.input_ids.to(device),
-            self.attention_mask.to(device),
-            CharNgramBatch(*(tensor.to(device) for tensor in self.char_ngrams)),
-        )
+        words = CharNgramBatch(*(tensor.to(device) for tensor in self.char_ngrams))
+        return Batch(self.input_ids.to(device), self.attention_mask.to(device), words)
 
 
 def pad(texts: TokenizedTexts, indices: Indices, length: int | None = None) -> Batch:
-    """`batches.pad` in tensors."""
-    return as_tensors(batches.pad(texts, indices, length))
-
-
-def as_tensors(batch: batches.Batch) -> Batch:
-    """A batch of arrays in tensors."""
-    arrays = (batch.words, batch.char_ngrams.ngrams.astype(np.int64), batch.char_ngrams.offsets)
-    return Batch(
-        torch.from_numpy(batch.input_ids),
-        torch.from_numpy(batch.attention_mask),
-        CharNgramBatch(*map(torch.from_numpy, arrays)),
-    )
+    """The batch of `encoder.pad` in tensors."""
+    return Batch.of(arrays.pad(texts, indices, length))
 
 
 class TorchEncoder:
@@ -91,9 +84,12 @@ class TorchEncoder:
         parts = nn.ModuleDict({"encoder": self.model.encoder, "head": self.model.head})  # without a decoder
         return {name: tensor.detach().cpu().contiguous().numpy() for name, tensor in parts.state_dict().items()}
 
-    def logits(self, texts: TokenizedTexts, *, batch_tokens: int | None = None) -> Logits:
-        """See `Encoder`."""
-        return compute_logits(self.model, texts, batch_tokens=batch_tokens, precision=self.precision)
+    def logits(
+        self, texts: TokenizedTexts, *, batch_tokens: int | None = None, share: Callable[[int], range] = range
+    ) -> Logits:
+        """See `Encoder`, and `compute_rows`."""
+        width, precision = self.model.head.linear.out_features, self.precision
+        return self._rows(texts, lambda batch: self.model(*batch), width, batch_tokens, precision, share)
 
     def embed(self, texts: TokenizedTexts, *, batch_tokens: int | None = None) -> NDArray[np.float32]:
         """See `Encoder`; float32 products, since vectors are kept and compared with those of other days."""
@@ -101,8 +97,7 @@ class TorchEncoder:
         def pooled(batch: Batch) -> Tensor:
             return self.model.head.pool(self.model.encoder(*batch), batch.attention_mask)
 
-        width = self.architecture.d_model
-        return in_batches(self.model, texts, pooled, width=width, batch_tokens=batch_tokens, precision="float32")
+        return self._rows(texts, pooled, self.architecture.d_model, batch_tokens, "float32")
 
     def attention_maps(self, texts: TokenizedTexts) -> NDArray[np.float32]:
         """See `Encoder`."""
@@ -110,6 +105,34 @@ class TorchEncoder:
         with torch.inference_mode():
             maps = self.model.encoder.attention_maps(*pad(texts, np.array([0])).to(device))
         return maps[:, 0].float().cpu().numpy()
+
+    def _rows(
+        self,
+        texts: TokenizedTexts,
+        compute: Callable[[Batch], Tensor],
+        width: int,
+        batch_tokens: int | None,
+        precision: str,
+        share: Callable[[int], range] = range,
+    ) -> NDArray[np.float32]:
+        """`compute_rows` on the model's device, without dropout; its training mode is restored.
+
+        In bfloat16, which the precision `auto` may choose, probabilities move by a thousandth.
+        """
+        device = next(self.model.parameters()).device
+        dtype = resolve_precision(precision, device)
+        batch_tokens = batch_tokens or (CPU_BATCH_BYTES // dtype.itemsize if device.type == "cpu" else GPU_BATCH_TOKENS)
+        was_training = self.model.training
+        self.model.eval()
+        try:
+            with torch.inference_mode(), autocast(dtype, device):
+
+                def on_device(batch: arrays.Batch) -> NDArray[np.float32]:
+                    return compute(Batch.of(batch).to(device)).cpu().numpy()
+
+                return compute_rows(texts, on_device, width=width, batch_tokens=batch_tokens, share=share)
+        finally:
+            self.model.train(was_training)
 
 
 def torch_encoder(classifier: Classifier) -> TorchEncoder:
@@ -119,57 +142,3 @@ def torch_encoder(classifier: Classifier) -> TorchEncoder:
     if not isinstance(classifier.encoder, TorchEncoder):
         raise TypeError("not a classifier whose encoder is computed by PyTorch")
     return classifier.encoder
-
-
-def compute_logits(
-    model: EncoderClassifier,
-    texts: TokenizedTexts,
-    *,
-    batch_tokens: int | None,
-    precision: str = "auto",
-    share: Callable[[int], range] = range,
-) -> Logits:
-    """Logits, (texts, classes); arguments as in `in_batches`."""
-    width = model.head.linear.out_features
-    return in_batches(
-        model,
-        texts,
-        lambda batch: model(*batch),
-        width=width,
-        batch_tokens=batch_tokens,
-        precision=precision,
-        share=share,
-    )
-
-
-def in_batches(
-    model: EncoderClassifier,
-    texts: TokenizedTexts,
-    compute: Callable[[Batch], Tensor],
-    *,
-    width: int,
-    batch_tokens: int | None,
-    precision: str = "auto",
-    share: Callable[[int], range] = range,
-) -> NDArray[np.float32]:
-    """`compute_rows` on the device of a model, without dropout; its training mode is restored.
-
-    `batch_tokens` is as in `Encoder`, `precision` as in `train.precision`: `auto` may be bfloat16, which moves
-    probabilities by a thousandth.
-    """
-    device = next(model.parameters()).device
-    dtype = resolve_precision(precision, device)
-    fast_tokens = CPU_BATCH_BYTES // dtype.itemsize if device.type == "cpu" else GPU_BATCH_TOKENS
-    was_training = model.training
-    model.eval()
-    try:
-        with torch.inference_mode(), autocast(dtype, device):
-            return compute_rows(
-                texts,
-                lambda batch: compute(as_tensors(batch).to(device)).cpu().numpy(),
-                width=width,
-                batch_tokens=batch_tokens or fast_tokens,
-                share=share,
-            )
-    finally:
-        model.train(was_training)

@@ -1,4 +1,4 @@
-"""Checkpoints, and the conditions under which a run writes and resumes them.
+"""The state of a training, its checkpoints, and the conditions under which a run writes and resumes them.
 
 checkpoints/step-120/
       model.safetensors       weights
@@ -18,7 +18,7 @@ import math
 import re
 import shutil
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -33,8 +33,6 @@ from encoder_cls.system.files import read_file, reporting_os_errors, sha256, to_
 from encoder_cls.system.machine import environment, resolve_precision
 from encoder_cls.tracking.run_dir import RunDir
 from encoder_cls.training.encoder.optimizer import Optimizer
-from encoder_cls.training.encoder.state import TrainingState
-from encoder_cls.training.linear.features import bytes_at_most
 from encoder_cls.training.prepared import Prepared
 
 MODEL_FILE, OPTIMIZER_FILE, STATE_FILE = "model.safetensors", "optimizer.safetensors", "state.json"
@@ -50,7 +48,69 @@ REFUSED = {
 }
 BYTES_PER_WEIGHT = 4
 STATE_FILES = (MODEL_FILE, OPTIMIZER_FILE, STATE_FILE)
-LARGEST_MANIFEST = 1 << 16  # bytes
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrainingState:
+    """The numbers that, with weights and moments, decide how training goes on.
+
+    Attributes:
+        step: optimizer steps done, in all stages.
+        stage: the current stage, counted from 0.
+        stage_start: its first step.
+        stage_steps: its steps, where a time budget has decided them.
+        validated_step: the step of the last validation.
+        best_score: the stage's best selection key so far, at `best_step`, `stale_validations` ago.
+        score_to_beat: the selection key of the linear classifier alone.
+        linear_texts: from so many texts the linear classifier learns, as a stream, where a time budget has decided it.
+        sums: of the metrics that have not been logged yet.
+    """
+
+    step: int = 0
+    stage: int = 0
+    stage_start: int = 0
+    stage_steps: int | None = None
+    validated_step: int = 0
+    best_score: tuple[float, float, float] | None = None
+    best_step: int = 0
+    stale_validations: int = 0
+    score_to_beat: tuple[float, float, float] | None = None
+    linear_texts: int | None = None
+    sums: dict[str, float] = field(default_factory=dict)
+
+    @property
+    def step_in_stage(self) -> int:
+        """Optimizer steps done in this stage."""
+        return self.step - self.stage_start
+
+    @property
+    def has_beaten_linear(self) -> bool:
+        """Whether a validation of the last stage was better than the linear classifier alone."""
+        if self.best_score is None:
+            return False
+        return self.score_to_beat is None or self.best_score > self.score_to_beat
+
+    def after_step(self, metrics: Mapping[str, float]) -> TrainingState:
+        """The state one step later, with its metrics added to the sums."""
+        new = {"steps": 1, **metrics}
+        sums = {name: self.sums.get(name, 0.0) + value for name, value in new.items()}
+        return replace(self, step=self.step + 1, sums=sums)
+
+    def is_best(self, score: tuple[float, float, float]) -> bool:
+        """Whether the score is the best of this stage."""
+        return self.best_score is None or score > self.best_score
+
+    def after_validation(self, score: tuple[float, float, float], *, is_warming_up: bool) -> TrainingState:
+        """The state after a validation; while the learning rate still rises, a worse score does not count."""
+        if self.is_best(score):
+            return replace(self, validated_step=self.step, best_score=score, best_step=self.step, stale_validations=0)
+        stale_validations = 0 if is_warming_up else self.stale_validations + 1
+        return replace(self, validated_step=self.step, stale_validations=stale_validations)
+
+    def at_next_stage(self) -> TrainingState:
+        """The next stage, before its first step."""
+        new = TrainingState(stage=self.stage + 1, score_to_beat=self.score_to_beat, linear_texts=self.linear_texts)
+        return replace(new, step=self.step, stage_start=self.step, validated_step=self.step, best_step=self.step)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -107,7 +167,7 @@ def load_newest(folder: Path) -> tuple[Checkpoint | None, list[str]]:
 
 
 def newest_fingerprint(folder: Path) -> dict[str, Any]:
-    """The fingerprint of the newest checkpoint that is whole; empty where there is none."""
+    """The fingerprint of the newest checkpoint that is whole; empty without one."""
     checkpoint, _ = load_newest(folder)
     return checkpoint.fingerprint if checkpoint else {}
 
@@ -135,17 +195,13 @@ def check_fingerprint(saved: dict[str, Any], current: dict[str, Any], *, run: Pa
 
 
 def check_free_space(prepared: Prepared, run: RunDir) -> None:
-    """Refuse a disk without room for all that a run writes with an `EncoderClsError`."""
+    """Refuse a disk without room for the encoder's weights and checkpoints with an `EncoderClsError`."""
     plan, config = prepared.plan, prepared.config.train
     every = config.checkpoint_every or math.inf
     written = sum(2 + it.total_steps // it.validate_every + it.total_steps // every for it in plan.schedules)
     kept = int(min(config.keep_checkpoints, written))
     # A checkpoint has the weights and two moments of each; one more of each kind exists while it is replaced.
     needed = BYTES_PER_WEIGHT * prepared.num_parameters * (3 * (kept + 1) + len(plan.schedules) + 1)
-    if plan.linear:
-        classes, detail = len(prepared.dataset.label_names), plan.linear.use_char_ngrams
-        texts = prepared.texts if plan.linear_fit in {"few_labels", "names"} else prepared.train_texts
-        needed += 2 * bytes_at_most(texts, num_classes=classes, use_char_ngrams=detail, task=prepared.task)
     needed -= sum(path.stat().st_size for path in run.path.rglob("*.safetensors") if path.is_file())
     with reporting_os_errors(run.path):
         free = shutil.disk_usage(run.path).free
@@ -166,12 +222,11 @@ def _by_age(folder: Path) -> list[Path]:
 def _read_verified(path: Path) -> dict[str, bytes]:
     """The files of a checkpoint, each read once and checked against the manifest."""
     try:
-        manifest = json.loads(read_file(path / MANIFEST_FILE, most_bytes=LARGEST_MANIFEST))
+        manifest = json.loads(read_file(path / MANIFEST_FILE))
         listed = {name: manifest["files"][name] for name in STATE_FILES}
-        sizes = {name: int(entry["size"]) for name, entry in listed.items()}
     except (ValueError, KeyError, TypeError, RecursionError) as error:
         raise EncoderClsError(f"{path / MANIFEST_FILE}: not a manifest: {error}") from None
-    files = {name: read_file(path / name, most_bytes=size) for name, size in sizes.items()}
+    files = {name: read_file(path / name) for name in listed}
     for name, content in files.items():
         if listed[name] != {"size": len(content), "sha256": sha256(content)}:
             raise EncoderClsError(f"{path / name}: has changed since it was written")

@@ -12,13 +12,11 @@ import torch
 from encoder_cls.errors import DivergedError
 from encoder_cls.system.machine import release_memory
 from encoder_cls.system.stop import check_stop
-from encoder_cls.training.encoder.checkpoint import STATE_FILES, from_files, to_files
+from encoder_cls.training.encoder.checkpoint import STATE_FILES, TrainingState, from_files, to_files
 from encoder_cls.training.encoder.optimizer import learning_rate, warmup_steps
 from encoder_cls.training.encoder.processes import ProcessGroup
 from encoder_cls.training.encoder.replica import Replica
-from encoder_cls.training.encoder.stage import NO_ANSWERS, Stage
-from encoder_cls.training.encoder.stages import make_stages
-from encoder_cls.training.encoder.state import TrainingState
+from encoder_cls.training.encoder.stage import Stage
 from encoder_cls.training.events import Stepped, Validated
 from encoder_cls.training.linear.few_labels import LinearAnswers
 from encoder_cls.training.prepared import Prepared
@@ -69,7 +67,15 @@ def train_stage(
             state = _limited(stage, state, seconds, timed_steps, timed_seconds, may_skip=may_skip)
         values = None
         if state.step_in_stage % config.log_every == 0:
-            values = _means(state.sums, rate, row_tokens / row_seconds, stage.epoch(state))
+            sums = state.sums  # over the steps since the last row
+            values = {
+                "loss": sums["loss"] / sums["steps"],
+                "grad_norm": sums["grad_norm"] / sums["steps"],
+                "learning_rate": rate,
+                "tokens_per_s": row_tokens / row_seconds,
+                "padding_fraction": 1 - sums["tokens"] / sums["padded_tokens"],
+                "epoch": stage.epoch(state),
+            }
             state, row_tokens, row_seconds = replace(state, sums={}), 0, 0.0
         yield state, Stepped(step=state.step, epoch=stage.epoch(state), loss=metrics.loss, values=values)
         if state.step % STEPS_BETWEEN_RELEASES == 0:
@@ -90,18 +96,6 @@ def _limited(
     return replace(state, stage_steps=min(max(steps, done), total))
 
 
-def _means(sums: dict[str, float], rate: float, tokens_per_s: float, epoch: float) -> dict[str, float]:
-    """The row that is logged: means over the steps since the last one."""
-    return {
-        "loss": sums["loss"] / sums["steps"],
-        "grad_norm": sums["grad_norm"] / sums["steps"],
-        "learning_rate": rate,
-        "tokens_per_s": tokens_per_s,
-        "padding_fraction": 1 - sums["tokens"] / sums["padded_tokens"],
-        "epoch": epoch,
-    }
-
-
 def _validated(replica: Replica, state: TrainingState) -> tuple[TrainingState, Validated]:
     stage, config = replica.stage, replica.stage.prepared.config.train
     result = replica.validate()
@@ -119,9 +113,9 @@ def _validated(replica: Replica, state: TrainingState) -> tuple[TrainingState, V
     return state.after_validation(result.selection_key, is_warming_up=is_warming_up), event
 
 
-def begin_stage(replica: Replica, answers: LinearAnswers) -> None:
+def start_stage(replica: Replica) -> None:
     """Start a stage: all processes get the replica and the pseudo-labels of the first one."""
-    group, pseudo_labels = replica.group, answers.pseudo_labels
+    group, pseudo_labels = replica.group, replica.stage.answers.pseudo_labels
     group.lead({"stage": replica.number})
     if group.size > 1:
         files = to_files(replica.model, replica.optimizers, TrainingState(), fingerprint={})
@@ -131,8 +125,8 @@ def begin_stage(replica: Replica, answers: LinearAnswers) -> None:
             from_files(files).restore(replica.model, replica.optimizers)
         if content and not group.leads:
             classes = len(replica.stage.prepared.dataset.label_names)
-            answers = LinearAnswers(None, np.frombuffer(content, dtype=np.float32).reshape(-1, classes))
-    replica.stage.answers = answers
+            pseudo_labels = np.frombuffer(content, dtype=np.float32).reshape(-1, classes)
+            replica.stage.answers = LinearAnswers(None, pseudo_labels)
 
 
 def assist(prepared: Prepared, group: ProcessGroup, *, device: torch.device) -> None:
@@ -141,12 +135,12 @@ def assist(prepared: Prepared, group: ProcessGroup, *, device: torch.device) -> 
     Raises:
         LostProcessError: another process has ended before its time.
     """
-    stages, replica = make_stages(prepared, device), None
+    replica: Replica | None = None
     while True:
         match group.follow():
             case {"stage": int(number)}:
-                replica = Replica(stages, number, group=group)
-                begin_stage(replica, NO_ANSWERS)
+                replica = Replica(prepared, number, device=device, group=group)
+                start_stage(replica)
             case {"step": int(step), "learning_rate": float(rate)} if replica:
                 replica.step(step, rate)
             case {"validate": True} if replica:

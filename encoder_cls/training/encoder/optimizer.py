@@ -163,19 +163,13 @@ def sum_by_row(gradient: Tensor) -> tuple[Tensor, Tensor]:
     return rows, functional.embedding_bag(positions, gradient._values(), counts.cumsum(0) - counts, mode="sum")
 
 
-class UntrainedRows:
-    """The rows of tables that still have the values of an initial model."""
-
-    def __init__(self, initial: EncoderClassifier) -> None:
-        self._initial = tables(initial)
-
-    def zeroed(self, model: EncoderClassifier) -> EncoderClassifier:
-        """Copy a model with these rows as zeros; all but its tables is shared."""
-        replaced: dict[int, object] = {id(tensor): tensor for tensor in (*model.parameters(), *model.buffers())}
-        for name, table in tables(model).items():
-            is_untrained = (table == self._initial[name].to(table.device)).all(dim=1, keepdim=True)
-            replaced[id(table)] = nn.Parameter(table.detach().masked_fill(is_untrained, 0))
-        return copy.deepcopy(model, replaced)
+def without_untrained(model: EncoderClassifier, initial: Mapping[str, Tensor]) -> EncoderClassifier:
+    """Copy a model with zeros in those rows of tables that have their initial values; all but its tables is shared."""
+    replaced: dict[int, object] = {id(tensor): tensor for tensor in (*model.parameters(), *model.buffers())}
+    for name, table in tables(model).items():
+        is_untrained = (table == initial[name].to(table.device)).all(dim=1, keepdim=True)
+        replaced[id(table)] = nn.Parameter(table.detach().masked_fill(is_untrained, 0))
+    return copy.deepcopy(model, replaced)
 
 
 def tables(model: nn.Module) -> dict[str, Tensor]:

@@ -1,7 +1,4 @@
-"""The processes of one training, which call the same methods in the same order; the first one, of rank 0, leads.
-
-A training of one process has a group of that process alone, in which nothing is sent.
-"""
+"""The processes of one training, which call the same methods in the same order; the first one, of rank 0, leads."""
 
 from __future__ import annotations
 
@@ -32,7 +29,7 @@ class LostProcessError(EncoderClsError):
 
 
 class ProcessGroup:
-    """The processes of a training; made without arguments, this one alone.
+    """The processes of a training; made without arguments, this one alone, which sends nothing.
 
     Methods that communicate raise a `LostProcessError` where another process has ended; all can use the store anytime.
     """
@@ -40,7 +37,7 @@ class ProcessGroup:
     def __init__(self, rank: int = 0, size: int = 1, store: Store | None = None) -> None:
         self.rank, self.size = rank, size
         self._store = store
-        self._has_ended = self._is_broken = False
+        self._is_over = False
 
     @property
     def leads(self) -> bool:
@@ -118,13 +115,13 @@ class ProcessGroup:
         try:
             return dict(json.loads(self.broadcast()))
         except ValueError as error:  # the first has ended in the middle of something else
-            self._is_broken = True
+            self._is_over = True
             raise LostProcessError from error
 
     def end(self) -> None:
         """Let the other processes end, if they wait for a command."""
-        if not (self._has_ended or self._is_broken):
-            self._has_ended = True
+        if not self._is_over:
+            self._is_over = True
             with suppress(LostProcessError):
                 self.lead({"end": True})
 
@@ -186,12 +183,11 @@ class ProcessGroup:
         try:
             yield
         except RuntimeError as error:
-            self._is_broken = True
+            self._is_over = True
             raise LostProcessError from error
 
 
 ALONE = ProcessGroup()
-"""The group of a training of one process."""
 
 
 def is_restarted() -> bool:

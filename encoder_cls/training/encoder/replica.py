@@ -3,26 +3,28 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from contextlib import nullcontext
 from pathlib import Path
 from typing import NamedTuple
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
 from encoder_cls.inference.classifier import Classifier
 from encoder_cls.inference.encoder.torch import TorchEncoder
-from encoder_cls.inference.folder import read_encoder_weights, save_classifier
+from encoder_cls.inference.folder import read_encoder_weights, save_classifier, weights_of_part
 from encoder_cls.system.machine import autocast, resolve_precision
 from encoder_cls.system.stop import deferring_stops
-from encoder_cls.training.base_run import start_from
 from encoder_cls.training.encoder.batches import Shard, derive_seed
-from encoder_cls.training.encoder.optimizer import UntrainedRows, make_optimizers, sum_by_row, tables
+from encoder_cls.training.encoder.objectives import make_stages
+from encoder_cls.training.encoder.optimizer import make_optimizers, sum_by_row, tables, without_untrained
 from encoder_cls.training.encoder.processes import ALONE, ProcessGroup
-from encoder_cls.training.encoder.stage import Stage
 from encoder_cls.training.encoder.validation import ValidationResult
+from encoder_cls.training.prepared import Prepared
 from encoder_cls.transformer import EncoderClassifier
+
+WORDS, HEAD = "encoder.embedding.tokens.weight", "head.linear."
 
 
 class StepMetrics(NamedTuple):
@@ -45,22 +47,23 @@ class Replica:
     The first process leads: its `step` and `validate` make the others call theirs.
     """
 
-    def __init__(self, stages: Sequence[Stage], number: int, *, group: ProcessGroup = ALONE) -> None:
+    def __init__(self, prepared: Prepared, number: int, *, device: torch.device, group: ProcessGroup = ALONE) -> None:
+        stages = make_stages(prepared, device)
         self.stage, self.number, self.group = stages[number], number, group
         self.is_last = number == len(stages) - 1
-        prepared, device = self.stage.prepared, self.stage.device
+        self._earlier = stages[number - 1].name if number else None
         self._config = prepared.config.train
         self.model = self.stage.new_model().to(device)
         self.optimizers = make_optimizers(self.model, self._config)
         self._precision = resolve_precision(self._config.precision, device)
         # The weights of an earlier stage are for training alone, so they stay as they are.
-        self._untrained_rows = UntrainedRows(prepared.new_model(stages[0].seed)) if self.is_last else None
+        self._initial_tables = tables(prepared.new_model(stages[0].seed)) if self.is_last else None
 
-    def load_first_weights(self, earlier: Path | None) -> None:
-        """Start from the best weights of an earlier stage, else from those of the base run."""
+    def load_first_weights(self, stages: Path) -> None:
+        """Start from the best weights of the earlier stage, in a folder of stages, else from those of the base run."""
         prepared = self.stage.prepared
-        if earlier and earlier.is_dir():  # else there was no time for it
-            weights = read_encoder_weights(earlier)
+        if self._earlier and (stages / self._earlier).is_dir():  # else there was no time for it
+            weights = read_encoder_weights(stages / self._earlier)
             self.model.load_state_dict({name: torch.from_numpy(weight) for name, weight in weights.items()})
         elif prepared.base and prepared.base.encoder:
             start_from(prepared.base, self.model, label_names=prepared.dataset.label_names)
@@ -106,8 +109,8 @@ class Replica:
 
     @property
     def _shown_model(self) -> EncoderClassifier:
-        """The model as it is validated and saved: rows of tables that were never trained are zero."""
-        return self._untrained_rows.zeroed(self.model) if self._untrained_rows else self.model
+        """The model as it is validated and saved: with zeros in rows of tables that were never trained."""
+        return without_untrained(self.model, self._initial_tables) if self._initial_tables else self.model
 
     def _add_gradients(self, step: int) -> list[float]:
         """Compute the gradients of a step, summed over all processes; return loss, tokens and padded tokens.
@@ -137,6 +140,24 @@ class Replica:
             sum_gradients(self.model, self.group)
         masks = [batch.inputs.attention_mask for batch in batches]
         return self.group.summed(total, sum(int(mask.sum()) for mask in masks), sum(mask.numel() for mask in masks))
+
+
+def start_from(base: Classifier, model: EncoderClassifier, *, label_names: tuple[str, ...]) -> None:
+    """Give a new model the weights of a base run's encoder of the same shape.
+
+    New words and classes keep their random weights. Words of the base run come first; classes are matched by name.
+    """
+    numbers = [base.label_names.index(name) for name in label_names if name in base.label_names]
+    is_known = torch.tensor([name in base.label_names for name in label_names])
+    state = model.state_dict()
+    for name, weight in weights_of_part(base, "encoder").items():
+        values = torch.from_numpy(np.asarray(weight, dtype=np.float32))
+        if name == WORDS:
+            state[name][: len(values)] = values
+        elif name.startswith(HEAD):
+            state[name][is_known] = values[numbers].to(state[name].device)
+        else:
+            state[name].copy_(values)
 
 
 def sum_gradients(model: nn.Module, group: ProcessGroup) -> None:

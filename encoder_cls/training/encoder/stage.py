@@ -8,6 +8,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import ClassVar
 
 import numpy as np
@@ -18,16 +19,17 @@ from torch import Tensor
 from encoder_cls.inference.encoder.torch import Batch
 from encoder_cls.text.tokens import TokenizedTexts
 from encoder_cls.training.encoder.batches import WHOLE, BatchSampler, Shard
+from encoder_cls.training.encoder.checkpoint import TrainingState
 from encoder_cls.training.encoder.processes import ALONE, ProcessGroup
-from encoder_cls.training.encoder.state import TrainingState
 from encoder_cls.training.encoder.validation import ValidationResult
 from encoder_cls.training.linear.few_labels import LinearAnswers
 from encoder_cls.training.plan import Schedule
 from encoder_cls.training.prepared import Prepared
 from encoder_cls.transformer import EncoderClassifier
 
-PLOTTED_VALIDATIONS = 10  # TensorBoard shows no more plots of a kind
 NO_ANSWERS = LinearAnswers(None)
+PLOTTED_VALIDATIONS = 10  # TensorBoard shows no more plots of a kind
+PASSES_PER_STEP = 3  # forward passes of validation that take as long as a step, about
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -55,7 +57,6 @@ class Stage(ABC):
         seed: of its batches, its dropout and its random weights.
         texts: the texts it learns from, `rows` of the prepared ones, in the batches of its `sampler`.
         patience: stale validations after which it ends; none: it goes on to its last step.
-        validation_cost: the time of a validation in steps, as `report_cost` is that of the report after the stage.
         answers: of the linear classifier, set when the stage starts.
     """
 
@@ -69,8 +70,6 @@ class Stage(ABC):
     sampler: BatchSampler
     schedule: Schedule
     patience: int | None = None
-    validation_cost: float = 0.0
-    report_cost: float = 0.0
     answers: LinearAnswers = NO_ANSWERS
 
     def new_model(self) -> EncoderClassifier:
@@ -88,6 +87,17 @@ class Stage(ABC):
     def loss(self, model: EncoderClassifier, batch: TargetBatch) -> Tensor:
         """The summed loss of a batch, ()."""
         return batch.loss(model)
+
+    @cached_property
+    def validation_cost(self) -> float:
+        """The time of a validation, in steps."""
+        tokens_per_step = int(self.texts.lengths.sum()) / self.schedule.steps_per_epoch
+        return int(self.prepared.validation_texts.lengths.sum()) / tokens_per_step / PASSES_PER_STEP
+
+    @cached_property
+    def report_cost(self) -> float:
+        """The time of the report after the stage, in steps."""
+        return 0.0
 
     def steps(self, state: TrainingState) -> int:
         """Its steps at most: those of all epochs, or fewer where a time budget has decided so."""

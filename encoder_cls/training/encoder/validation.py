@@ -18,7 +18,7 @@ SURE = 1.0  # standard errors by which the encoder has to lower the loss of the 
 class ValidationResult(NamedTuple):
     """The scores of a validation, and the selection key, which is the greater the better.
 
-    The key begins with 1, or with 0 where an encoder is not surely better than the linear classifier alone.
+    The key starts with 1, or with 0 where an encoder is not surely better than the linear classifier alone.
 
     Of classification also the metrics, and with what they were computed: the classifier's mixture weights, each part's
     share of the sum in the same order, and multi-label thresholds.

@@ -1,4 +1,4 @@
-"""Fit calibration, mixture weights and thresholds on labels not trained on.
+"""Hold texts out, and fit calibration, mixture weights and thresholds to their labels.
 
 Every text counts alike, also where classes have weights in training: a probability is to be right as often as it says.
 What is fitted for a single label is drawn to what fits all labels, the more the fewer examples it has: a threshold
@@ -31,10 +31,11 @@ from encoder_cls.inference.task import (
     softmax,
     task_of,
 )
-from encoder_cls.training.linear.folds import folds
 
 Floats = NDArray[np.float64]
 
+FOLDS = 5  # of cross-validation
+NO_TEXTS = np.zeros(0, dtype=np.int64)
 MAX_SCALE = 20.0  # temperatures, and scales, from 1 / MAX_SCALE to MAX_SCALE: beyond there is nothing to calibrate on
 MAX_SHIFT = 10.0  # shifts: a sigmoid is then as good as an exponential, or certain
 MIN_WEIGHT = 1e-3  # of a classifier, however misleading in company
@@ -42,6 +43,57 @@ RIDGE_PENALTY = 8.0  # nats, that labels have to gain for a mixture weight which
 CALIBRATION_PENALTY = 4.0  # nats, that a label's examples have to gain for a scale or shift 1 away from the common one
 LOG_SCALE_BOUNDS = (-float(np.log(MAX_SCALE)), float(np.log(MAX_SCALE)))
 SHIFT_BOUNDS = (-MAX_SHIFT, MAX_SHIFT)
+
+
+def folds(
+    together: NDArray[np.int64], *, first: NDArray[np.int64] = NO_TEXTS, enough: float = np.inf
+) -> list[NDArray[np.int64]]:
+    """Split texts into folds at random.
+
+    Texts of one group, by `together` as in `Split`, stay together; where all are in one group, each counts by itself.
+    Texts named `first` are the first fold, and share no group with others. Folds after `enough` texts are left out.
+    """
+    others = np.setdiff1d(np.arange(len(together)), first)
+    parts = [others[part] for part in _split(together[others])]
+    parts = [first, *parts] if len(first) else parts
+    held_out = np.cumsum([len(part) for part in parts])
+    return parts[: 1 + int(np.searchsorted(held_out, enough))]
+
+
+def _split(together: NDArray[np.int64]) -> list[NDArray[np.int64]]:
+    """Split all texts into folds, in the order in which they are held out."""
+    random, num_texts = np.random.default_rng(0), len(together)
+    groups, sizes = _groups(together)
+    if len(sizes) in (1, num_texts):
+        return np.array_split(random.permutation(num_texts), min(FOLDS, num_texts))
+    shuffled = random.permutation(len(sizes))
+    # A group belongs to the fold in which its middle lies where groups come in a row.
+    middles = np.cumsum(sizes[shuffled]) - sizes[shuffled] / 2
+    fold_of_group = np.empty(len(sizes), dtype=np.int64)
+    fold_of_group[shuffled] = np.minimum(middles * FOLDS / num_texts, FOLDS - 1).astype(np.int64)
+    if len(np.unique(fold_of_group)) == 1:  # next to a group that is nearly all
+        fold_of_group[shuffled[-1]] += 1
+    fold_of_text = fold_of_group[groups]
+    return [np.flatnonzero(fold_of_text == fold) for fold in np.unique(fold_of_text)]
+
+
+def first_held_out(order: NDArray[np.int64], together: NDArray[np.int64], count: int) -> NDArray[np.bool_]:
+    """Whether each text is held out, (texts,), if whole groups are in this order of texts, up to `count` texts.
+
+    Groups of more than `count` texts are never held out, unless all are: then each text counts by itself.
+    """
+    groups, sizes = _groups(together)
+    if sizes.min() > count:
+        groups, sizes = _groups(np.arange(len(order)))
+    chosen = np.argsort(np.unique(groups[order], return_index=True)[1])
+    chosen = chosen[sizes[chosen] <= count]
+    return np.isin(groups, chosen[np.cumsum(sizes[chosen]) <= count])
+
+
+def _groups(together: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """The group of each text, counted from 0, and the size of each group."""
+    _, groups, sizes = np.unique(together, return_inverse=True, return_counts=True)
+    return groups, sizes
 
 
 class Calibration(NamedTuple):
@@ -64,7 +116,7 @@ def calibrate(margins: NDArray[np.float32], labels: NDArray[Any], class_weights:
     if SINGLE_LABEL.num_one_vs_rest(len(class_weights)) == 1:  # a shift of opposite margins has no bias to go to
         scale, shift = fit_inverse_temperature(SINGLE_LABEL.margins_to_logits(margins), labels), 0.0
     else:
-        (scale,), shift = fit_platt([margins], labels, len(class_weights))
+        scale, shift = fit_platt(margins, labels, len(class_weights))
     logits = SINGLE_LABEL.margins_to_logits((margins * scale + shift).astype(np.float32))
     # The fit counts classes by their weights, and so does the choice of the penalty; calibration does not.
     loss = cross_entropy(softmax(logits), one_hot(labels, len(class_weights)), class_weights[labels])
@@ -80,37 +132,32 @@ def fit_inverse_temperature(logits: Logits, labels: NDArray[Any]) -> float:
 
     scores = logits.astype(np.float64)
     loss_of = _loss_on(labels, logits.shape[1])
-    found = minimize_scalar(lambda it: loss_of(scores * np.exp(it))[0], bounds=LOG_SCALE_BOUNDS, method="bounded")
-    return float(np.exp(found.x))
+    minimum = minimize_scalar(lambda it: loss_of(scores * np.exp(it))[0], bounds=LOG_SCALE_BOUNDS, method="bounded")
+    return float(np.exp(minimum.x))
 
 
-def fit_platt(
-    margins: Sequence[NDArray[np.float32]], labels: NDArray[np.int64], num_classes: int
-) -> tuple[tuple[float, ...], float]:
-    """Fit the scales of one-vs-rest margins and the shift of their sum under which labels have the lowest loss.
+def fit_platt(margins: Logits, labels: NDArray[np.int64], num_classes: int) -> tuple[float, float]:
+    """Fit the scale and the shift of one-vs-rest margins under which labels have the lowest loss.
 
     Platt scaling (1999), the same of all classes: each has the probability sigmoid(scale * margin + shift), then a
-    text's probabilities are normalized (Zadrozny and Elkan, 2002, https://doi.org/10.1145/775047.775151). The margins
-    of several classifiers are summed (stacking: Wolpert, "Stacked Generalization", 1992). The first scale is positive,
-    none negative. Of two classes margins have one column, the second's.
+    text's probabilities are normalized (Zadrozny and Elkan, 2002, https://doi.org/10.1145/775047.775151). Of two
+    classes margins have one column, the second's.
     """
-    scores = [it.astype(np.float64) for it in margins]
+    scores = margins.astype(np.float64)
     loss_of = _loss_on(labels, num_classes)
 
     def loss(numbers: Floats) -> tuple[float, Floats]:
-        total = combine_logits(scores, numbers[:-1]) + numbers[-1]
+        total = numbers[0] * scores + numbers[1]
         if total.shape[1] == 1:
             value, of_logits = loss_of(np.hstack([-total, total]))
             of_total = of_logits[:, 1:] - of_logits[:, :1]
         else:
             value, of_logits = loss_of(log_sigmoid(total))
             of_total = of_logits * sigmoid(-total)
-        return value, np.array([*((of_total * it).sum() for it in scores), of_total.sum()])
+        return value, np.array([(of_total * scores).sum(), of_total.sum()])
 
-    others = len(margins) - 1
-    bounds = [(1 / MAX_SCALE, MAX_SCALE), *[(0.0, MAX_SCALE)] * others, SHIFT_BOUNDS]
-    *scales, shift = _minimum(loss, [1.0, *[0.0] * others, 0.0], bounds)
-    return tuple(map(float, scales)), float(shift)
+    scale, shift = _minimum(loss, [1.0, 0.0], [(1 / MAX_SCALE, MAX_SCALE), SHIFT_BOUNDS])
+    return float(scale), float(shift)
 
 
 def fit_platt_per_label(margins: Logits, targets: NDArray[np.int8]) -> tuple[Floats, Floats]:
@@ -231,14 +278,8 @@ def targets_of(labels: NDArray[Any], num_classes: int) -> Floats:
 
 
 Rule = tuple[float, float]  # for thresholds, of which cross-validation chooses one: a slope and a strength
-SLOPES = (
-    0.0,
-    0.1,
-    0.2,
-    0.3,
-    0.4,
-    0.5,
-)  # by which a threshold rises with its label's log odds: rare labels have low ones
+# By which a threshold rises with its label's log odds: rare labels have low ones.
+SLOPES = (0.0, 0.1, 0.2, 0.3, 0.4, 0.5)
 STRENGTHS = (np.inf, 1000.0, 300.0)  # positive examples from which a label's own threshold outweighs the common rule
 MACRO_WEIGHT = 0.5  # of macro-F1 beside micro-F1: of few examples it is chance
 MOST_PAIRS, FEWEST_TEXTS = 1_000_000, 1000  # of text and label, on which it is done: a second or two
@@ -256,20 +297,15 @@ def fit_thresholds(logits: Logits, targets: NDArray[np.int8], together: NDArray[
     scores = np.clip(logits.astype(np.float64), LOWEST, HIGHEST)
     most_texts = max(FEWEST_TEXTS, MOST_PAIRS // scores.shape[1])
     sample = np.random.default_rng(0).permutation(len(scores))[:most_texts]
-    rule = _best_rule(scores[sample], targets[sample], together[sample])
-    return sigmoid(_thresholds(scores, targets, [rule])[rule])
-
-
-def _best_rule(scores: Floats, targets: NDArray[np.int8], together: NDArray[np.int64]) -> Rule:
-    """The rule of the best cross-validated score, the simplest of equals."""
     rules = [(slope, strength) for slope in SLOPES for strength in STRENGTHS]
     answers = {rule: np.zeros(targets.shape, dtype=bool) for rule in rules}
-    for fold in folds(together):
-        others = np.setdiff1d(np.arange(len(targets)), fold)
+    for fold in (sample[fold] for fold in folds(together[sample])):
+        others = np.setdiff1d(sample, fold)
         for rule, thresholds in _thresholds(scores[others], targets[others], rules).items():
             answers[rule][fold] = scores[fold] >= thresholds
-    f1 = {rule: ClassCounts.of(answered, targets) for rule, answered in answers.items()}
-    return max(rules, key=lambda rule: f1[rule].micro_f1 + MACRO_WEIGHT * f1[rule].macro_f1)
+    f1 = {rule: ClassCounts.of(answered[sample], targets[sample]) for rule, answered in answers.items()}
+    best = max(rules, key=lambda rule: f1[rule].micro_f1 + MACRO_WEIGHT * f1[rule].macro_f1)  # the simplest of equals
+    return sigmoid(_thresholds(scores, targets, [best])[best])
 
 
 def _thresholds(scores: Floats, targets: NDArray[np.int8], rules: Sequence[Rule]) -> dict[Rule, Floats]:

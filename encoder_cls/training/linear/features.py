@@ -6,7 +6,7 @@ no labels. A text's coordinates are its features times the directions, so a clas
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, NamedTuple
@@ -22,8 +22,8 @@ from encoder_cls.text.ngrams import (
     CHAR_NGRAM_IDS,
     DISTANCES,
     HASHES,
-    NUM_FEATURE_IDS,
     TEMPLATE_SIZES,
+    Counts,
     SparseRows,
     count_features,
     find,
@@ -35,7 +35,6 @@ from encoder_cls.text.tokens import TokenizedTexts
 
 MOST_FEATURES = 700_000  # of which the more frequent are kept: rarer ones help little, or mislead
 MOST_BYTES = 1 << 25  # of features, since each has a weight a class and a model is to be small
-FEW_VALUES = 2_000_000  # in a matrix, for which sorting takes less time than an array of all feature ids
 
 
 class Reading(NamedTuple):
@@ -51,14 +50,6 @@ class Reading(NamedTuple):
         return cls(linear.max_tokens, len(linear.frequent_token_ids) > 0, class_weights)
 
 
-def bytes_at_most(texts: TokenizedTexts, *, num_classes: int, use_char_ngrams: bool, task: Task = SINGLE_LABEL) -> int:
-    """Bound the bytes of a classifier's features, as if none occurred twice."""
-    features = len(texts.words) * (1 + len(DISTANCES))
-    if use_char_ngrams:
-        features += len(texts.words) * len(TEMPLATE_SIZES) + len(texts.char_ngrams.ngrams)
-    return min(features, most_features_of(num_classes, task)) * feature_bytes(num_classes, task)
-
-
 def most_features_of(num_classes: int, task: Task = SINGLE_LABEL) -> int:
     """How many features a classifier keeps."""
     return min(MOST_FEATURES, MOST_BYTES // feature_bytes(num_classes, task))
@@ -67,6 +58,14 @@ def most_features_of(num_classes: int, task: Task = SINGLE_LABEL) -> int:
 def feature_bytes(num_classes: int, task: Task = SINGLE_LABEL) -> int:
     """Bytes of a feature: its id, its inverse document frequency and its weights, four each."""
     return 4 * (2 + task.num_one_vs_rest(num_classes))
+
+
+def bytes_at_most(texts: TokenizedTexts, *, num_classes: int, use_char_ngrams: bool, task: Task = SINGLE_LABEL) -> int:
+    """Bound the bytes of a classifier's features, as if none occurred twice."""
+    features = len(texts.words) * (1 + len(DISTANCES))
+    if use_char_ngrams:
+        features += len(texts.words) * len(TEMPLATE_SIZES) + len(texts.char_ngrams.ngrams)
+    return min(features, most_features_of(num_classes, task)) * feature_bytes(num_classes, task)
 
 
 class Vocabulary(NamedTuple):
@@ -85,11 +84,10 @@ class Vocabulary(NamedTuple):
         frequent = frequent_tokens(texts, max_tokens=max_tokens) if char_ngrams else np.zeros(0, dtype=np.int32)
         return cls(frequent, max_tokens, char_ngrams)
 
-    def pieces(self, texts: TokenizedTexts) -> list[SparseRows]:
-        """Count all features of texts, some texts after the other; columns are feature ids."""
-        frequent, max_tokens, char_ngrams = self[:3]
-        counts = count_features(texts, max_tokens=max_tokens, frequent_token_ids=frequent, use_char_ngrams=char_ngrams)
-        return [SparseRows(columns=it.ids[it.columns], values=it.values, offsets=it.offsets) for it in counts]
+    def pieces(self, texts: TokenizedTexts) -> list[Counts]:
+        """Count all features of texts, some texts after the other."""
+        ids, max_tokens, char_ngrams = self[:3]
+        return [*count_features(texts, max_tokens=max_tokens, frequent_token_ids=ids, use_char_ngrams=char_ngrams)]
 
     def with_idf_of(self, counts: sp.csr_matrix) -> Vocabulary:
         """Take the inverse document frequencies from these texts."""
@@ -128,40 +126,19 @@ def most_frequent(occurrences: Occurrences, limit: int) -> Occurrences:
     return ids[kept], texts[kept]
 
 
-def count_occurrences(pieces: Sequence[SparseRows]) -> Occurrences:
-    """Count the texts of each feature; columns are feature ids."""
-    if _num_values(pieces) > FEW_VALUES:
-        return count_occurrences_of_many(pieces)
-    ids, texts = np.unique(np.concatenate([piece.columns for piece in pieces]), return_counts=True)
-    return ids.astype(np.int32), texts
-
-
-def count_occurrences_of_many(pieces: Iterable[SparseRows], num_ids: int = NUM_FEATURE_IDS) -> Occurrences:
-    """Count the texts of each feature below `num_ids`, reading one piece after the other."""
-    texts = np.zeros(num_ids, dtype=np.int32)
+def count_occurrences(pieces: Sequence[Counts]) -> Occurrences:
+    """Count the texts of each feature."""
+    ids = np.unique(np.concatenate([piece.ids for piece in pieces]))
+    texts = np.zeros(len(ids), dtype=np.int64)
     for piece in pieces:
-        np.add.at(texts, piece.columns, np.int32(1))  # of this type: with another it takes ten times as long
-    ids = np.flatnonzero(texts).astype(np.int32)
-    return ids, texts[ids]
+        texts[np.searchsorted(ids, piece.ids)] += np.bincount(piece.columns, minlength=len(piece.ids))
+    return ids, texts
 
 
-def feature_columns(feature_ids: NDArray[np.int32], num_ids: int = NUM_FEATURE_IDS) -> NDArray[np.int32]:
-    """The column of each feature id, (num_ids,), or -1; for many values quicker than `find`."""
-    columns = np.full(num_ids, -1, dtype=np.int32)
-    columns[feature_ids] = np.arange(len(feature_ids))
-    return columns
-
-
-def count_matrix(pieces: Sequence[SparseRows], feature_ids: NDArray[np.int32]) -> sp.csr_matrix:
-    """Select the columns of these features from pieces whose columns are feature ids."""
-    columns = feature_columns(feature_ids) if _num_values(pieces) > FEW_VALUES else None
-    found = (find(piece.columns, feature_ids) if columns is None else columns[piece.columns] for piece in pieces)
-    chosen = [keep_known(piece, known) for piece, known in zip(pieces, found, strict=True)]
+def count_matrix(pieces: Sequence[Counts], feature_ids: NDArray[np.int32]) -> sp.csr_matrix:
+    """Select the columns of these features."""
+    chosen = [keep_known(piece, find(piece.ids, feature_ids)[piece.columns]) for piece in pieces]
     return sp.vstack([as_matrix(piece, len(feature_ids)) for piece in chosen], format="csr")
-
-
-def _num_values(pieces: Sequence[SparseRows]) -> int:
-    return sum(len(piece.columns) for piece in pieces)
 
 
 def as_matrix(rows: SparseRows, num_columns: int) -> sp.csr_matrix:
@@ -298,9 +275,8 @@ def read_corpus(
     is_used = np.isin(ids, count_occurrences(labelled)[0]) | (of_texts > 1)
     feature_ids, _ = most_frequent((ids[is_used], of_texts[is_used]), most_features_of(len(reading.class_weights)))
     counts = count_matrix([*pieces, *vocabulary.pieces(names)], feature_ids)
-    idf = np.log((1 + len(texts)) / (1 + counts[: len(texts)].getnnz(axis=0))) + 1
     return FeatureCorpus(
-        vocabulary=vocabulary._replace(feature_ids=feature_ids, idf=idf.astype(np.float32)),
+        vocabulary=vocabulary._replace(feature_ids=feature_ids).with_idf_of(counts[: len(texts)]),
         counts=counts,
         labels=labels,
         class_weights=reading.class_weights,

@@ -19,13 +19,11 @@ from encoder_cls.config import TrainConfig
 from encoder_cls.evaluation.baseline import fit_svm
 from encoder_cls.inference.linear import LinearClassifier
 from encoder_cls.inference.task import SINGLE_LABEL, Logits, softmax
-from encoder_cls.system.stop import while_waited_for
+from encoder_cls.system.stop import check_stop
 from encoder_cls.text.tokens import TokenizedTexts
-from encoder_cls.training.linear.calibration import Calibration, calibrate
+from encoder_cls.training.linear.calibration import NO_TEXTS, Calibration, calibrate, folds
 from encoder_cls.training.linear.features import FeatureCorpus, Reading, read_corpus, scaled_columns
-from encoder_cls.training.linear.folds import NO_TEXTS, folds
-from encoder_cls.training.linear.machines import TOLERANCE, OneVsRest, naive_bayes_ratios
-from encoder_cls.training.linear.svm import cross_validate, fit_linear
+from encoder_cls.training.linear.svm import TOLERANCE, OneVsRest, cross_validate, fit_linear, naive_bayes_ratios
 
 PARTS = (0.1, 0.3, 0.6, 1.0)  # of the texts without labels that each round learns from, the surest first
 PSEUDO_LABEL_WEIGHT = 0.1  # of a text whose class is guessed
@@ -147,8 +145,7 @@ class SelfTraining:
         first = targets.shape[1] - SINGLE_LABEL.num_one_vs_rest(targets.shape[1])
         weights, biases = np.zeros((inputs.shape[1], targets.shape[1])), np.zeros(targets.shape[1])
         for number in range(first, targets.shape[1]):
-            with while_waited_for():
-                pass
+            check_stop()
             is_class, inside = targets[:, number] > 0, with_classes[:, number]
             if is_class.all() or not is_class.any():  # where texts are held out
                 continue

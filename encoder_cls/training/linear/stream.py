@@ -16,23 +16,20 @@ from numpy.typing import NDArray
 from encoder_cls.inference.linear import LinearClassifier
 from encoder_cls.inference.task import task_of
 from encoder_cls.system.disk_arrays import DiskBackedArray, DiskBackedRaggedArray
-from encoder_cls.system.stop import while_waited_for
+from encoder_cls.system.stop import check_stop
 from encoder_cls.text.ngrams import TEMPLATE_IDS, SparseRows, keep_known
 from encoder_cls.text.tokens import TokenizedTexts
-from encoder_cls.training.linear.calibration import calibrate
+from encoder_cls.training.linear.calibration import calibrate, first_held_out
 from encoder_cls.training.linear.features import (
     Reading,
     Vocabulary,
     as_matrix,
-    count_occurrences_of_many,
-    feature_columns,
     inverse_document_frequencies,
     most_features_of,
     most_frequent,
     scaled_columns,
 )
-from encoder_cls.training.linear.folds import first_held_out
-from encoder_cls.training.linear.machines import OneVsRest, naive_bayes_ratios, targets_of_machines
+from encoder_cls.training.linear.svm import OneVsRest, naive_bayes_ratios, targets_of_machines
 
 PENALTIES = (0.3, 1.0)  # as LinearSVC's C, of which the texts held out choose one
 MOST_HELD_OUT = 20_000  # texts, to calibrate with
@@ -57,7 +54,8 @@ def fit_linear_from_stream(
     vocabulary = Vocabulary.of(texts, reading)
     stream = _CountStream(vocabulary, texts, learned)
     limit = most_features_of(len(weights), task)
-    ids, texts_with = most_frequent(count_occurrences_of_many(stream, TEMPLATE_IDS), limit)
+    ids = np.flatnonzero(stream.texts_of_ids).astype(np.int32)
+    ids, texts_with = most_frequent((ids, stream.texts_of_ids[ids]), limit)
     vocabulary = vocabulary._replace(feature_ids=ids, idf=inverse_document_frequencies(texts_with, len(learned)))
     by_penalty = _fit(stream, vocabulary, texts_with, labels[learned], weights)
     others = _CountStream(vocabulary, texts, held_out).matrices(ids)
@@ -68,36 +66,35 @@ def fit_linear_from_stream(
 
 
 class _CountStream:
-    """The counts of features of some texts, in their order, in a file that is read as often as needed."""
+    """The counts of features of some texts, in their order, in a file that is read as often as needed.
+
+    `texts_of_ids` has the number of texts with each feature, (ids,).
+    """
 
     def __init__(self, vocabulary: Vocabulary, texts: TokenizedTexts, rows: NDArray[np.int64]) -> None:
-        self._columns = DiskBackedRaggedArray(np.int32)
-        self._counts = DiskBackedArray(np.uint16)
+        self._ids, self._counts = DiskBackedRaggedArray(np.int32), DiskBackedArray(np.uint16)
+        self.texts_of_ids = np.zeros(TEMPLATE_IDS, dtype=np.int32)
         for first in range(0, len(rows), TEXTS_AT_ONCE):
             for counts in vocabulary.pieces(texts.take(rows[first : first + TEXTS_AT_ONCE])):
-                self._columns.append(counts.columns, np.diff(counts.offsets))
+                self._ids.append(counts.ids[counts.columns], np.diff(counts.offsets))
                 self._counts.append(np.minimum(counts.values, np.iinfo(np.uint16).max))
-
-    def __iter__(self) -> Iterator[SparseRows]:
-        """The counts of `TEXTS_AT_ONCE` texts after the other; columns are feature ids."""
-        columns, offsets = self._columns.arrays()
-        counts = self._counts.array()
-        for first in range(0, len(self._columns), TEXTS_AT_ONCE):
-            ends = offsets[first : first + TEXTS_AT_ONCE + 1]
-            part = slice(ends[0], ends[-1])
-            yield SparseRows(columns=columns[part], values=counts[part].astype(np.float32), offsets=ends - ends[0])
-            self._columns.forget()
-            self._counts.forget()
+                self.texts_of_ids[counts.ids] += np.bincount(counts.columns, minlength=len(counts.ids)).astype(np.int32)
 
     def matrices(self, feature_ids: NDArray[np.int32]) -> Iterator[tuple[slice, sp.csr_matrix]]:
-        """Which texts come next, and the counts of their features, a column for each feature id."""
-        columns, first = feature_columns(feature_ids, TEMPLATE_IDS), 0
-        for counts in self:
+        """Yield which `TEXTS_AT_ONCE` texts come next, and the counts of their features, a column for each id."""
+        column_of = np.full(TEMPLATE_IDS, -1, dtype=np.int32)  # quicker than `find` for so many values
+        column_of[feature_ids] = np.arange(len(feature_ids))
+        (ids, offsets), counts = self._ids.arrays(), self._counts.array()
+        for first in range(0, len(self._ids), TEXTS_AT_ONCE):
+            ends = offsets[first : first + TEXTS_AT_ONCE + 1]
+            part = slice(ends[0], ends[-1])
+            rows = SparseRows(columns=ids[part], values=counts[part].astype(np.float32), offsets=ends - ends[0])
             yield (
-                slice(first, first + len(counts)),
-                as_matrix(keep_known(counts, columns[counts.columns]), len(feature_ids)),
+                slice(first, first + len(rows)),
+                as_matrix(keep_known(rows, column_of[rows.columns]), len(feature_ids)),
             )
-            first += len(counts)
+            self._ids.forget()
+            self._counts.forget()
 
 
 def _fit(
@@ -123,8 +120,7 @@ def _fit(
     machines = [[SGDClassifier(loss="modified_huber", alpha=it, **options) for it in alphas] for _ in ratios]
     for _ in range(epochs):
         for rows, counts in stream.matrices(vocabulary.feature_ids):
-            with while_waited_for():
-                pass
+            check_stop()
             features = vocabulary.tfidf(counts)
             targets, weights = targets_of_machines(labels[rows], class_weights)
             for column, (scales, of_class) in enumerate(zip(ratios, machines, strict=True)):

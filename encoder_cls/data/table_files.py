@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import warnings
-import zipfile
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
-from itertools import islice
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -14,13 +12,10 @@ from encoder_cls.data.rows import Columns, Reading, Record, SourceLocation, clas
 from encoder_cls.errors import DataError
 from encoder_cls.system.display import shown
 from encoder_cls.system.encodings import SKIP
+from encoder_cls.system.machine import check_installed
 
 ROWS_AT_ONCE = 4096  # of a Parquet file
 EXCEL = ".xlsx"
-EXCEL_ROWS_AT_ONCE = 1000
-CHUNK = 1 << 20  # bytes
-MOST_ROW_CHUNKS = 16  # a row with 1,000 characters in each of Excel's columns has as many
-ROW_ENDS = (b"row>", b"si>", b"r>")  # of rows, of texts that sheets share, and of rows of pivot tables
 NO_RESULT = "a formula without a stored result"
 
 
@@ -37,11 +32,9 @@ def parquet_records(path: Path, columns: Columns, reading: Reading) -> Iterator[
                 number += 1
                 where = SourceLocation(name, number)
                 try:
-                    named = with_class_names(record, names, where)
+                    yield where, with_class_names(record, names, where)
                 except DataError as error:
                     reading.bad_row(error)
-                    continue
-                yield where, named
 
 
 def parquet_header(path: Path) -> list[str]:
@@ -52,17 +45,11 @@ def parquet_header(path: Path) -> list[str]:
 
 @contextmanager
 def _open_parquet(path: Path) -> Iterator[Any]:
-    """A Parquet file; whatever Arrow raises about its content becomes a DataError."""
-    import pyarrow
+    check_installed("pyarrow", needed_by=str(path))
     import pyarrow.parquet
 
-    try:
-        with pyarrow.parquet.ParquetFile(path) as file:
-            yield file
-    except (pyarrow.ArrowException, ValueError, OverflowError, OSError) as error:
-        if isinstance(error, OSError) and error.errno:
-            raise  # the disk's; all others are about the content, the middle two about values Python cannot hold
-        raise _unreadable(path, "Parquet", error) from None
+    with _content_errors(path, "Parquet"), pyarrow.parquet.ParquetFile(path) as file:
+        yield file
 
 
 def excel_records(path: Path, columns: Columns, reading: Reading) -> Iterator[Record]:
@@ -74,7 +61,7 @@ def excel_records(path: Path, columns: Columns, reading: Reading) -> Iterator[Re
         sheet, header = _sheet_with(path, workbook, columns.named)
         names = columns.checked(path, header, line=":1")
         name = str(path)
-        for number, cells in _rows(path, sheet):
+        for number, cells in _rows(sheet):
             values = [*cells[: len(header)], *[None] * (len(header) - len(cells))]
             beyond = [cell for cell in cells[len(header) :] if cell is not None]
             if number == 1 or not (beyond or any(value is not None for value in values)):
@@ -107,7 +94,7 @@ def _as_text(value: Any) -> Any:
 
 
 def _sheet_with(path: Path, workbook: Any, columns: Sequence[str]) -> tuple[Any, list[str]]:
-    headers = [(sheet, _header(path, sheet)) for sheet in workbook.worksheets]
+    headers = [(sheet, _header(sheet)) for sheet in workbook.worksheets]
     filled = [(sheet, header) for sheet, header in headers if header]
     if not filled:
         raise DataError(path, "the file is empty")
@@ -118,25 +105,15 @@ def _sheet_with(path: Path, workbook: Any, columns: Sequence[str]) -> tuple[Any,
     return fitting[0] if fitting else filled[0]
 
 
-def _header(path: Path, sheet: Any) -> list[str]:
-    number, first = next(_rows(path, sheet), (1, []))
+def _header(sheet: Any) -> list[str]:
+    number, first = next(_rows(sheet), (1, []))
     names = ["" if cell is None else str(cell) for cell in first] if number == 1 else []
     while names and not names[-1]:
         names.pop()
     return names
 
 
-def _rows(path: Path, sheet: Any) -> Iterator[tuple[int, list[Any]]]:
-    rows = _parsed(sheet)
-    while True:
-        with _reading_errors(path):
-            some = list(islice(rows, EXCEL_ROWS_AT_ONCE))
-        yield from some
-        if len(some) < EXCEL_ROWS_AT_ONCE:
-            return
-
-
-def _parsed(sheet: Any) -> Iterator[tuple[int, list[Any]]]:
+def _rows(sheet: Any) -> Iterator[tuple[int, list[Any]]]:
     """The number and the values of each row, among them `NO_RESULT`, which openpyxl itself reads as an empty cell."""
     from openpyxl.worksheet._reader import FORMULA_TAG, WorkSheetParser
 
@@ -158,49 +135,29 @@ def _parsed(sheet: Any) -> Iterator[tuple[int, list[Any]]]:
             yield number, values
 
 
-def _check_row_sizes(file: Any) -> None:
-    """Raise a ValueError if a row would take too much memory: 2 MB can unpack to 2 GB."""
-    with zipfile.ZipFile(file) as archive:
-        for part in archive.namelist():
-            if not part.endswith((".xml", ".rels")):
-                continue
-            with archive.open(part) as content:
-                chunks = 0
-                while chunk := content.read(CHUNK):
-                    chunks = 0 if any(end in chunk for end in ROW_ENDS) else chunks + 1
-                    if chunks > MOST_ROW_CHUNKS:
-                        raise ValueError(f"{part}: more than {MOST_ROW_CHUNKS} MiB in one row")
-
-
 @contextmanager
 def _open_excel(path: Path) -> Iterator[Any]:
-    with path.open("rb") as file:
-        with _reading_errors(path):
-            from openpyxl import load_workbook
+    check_installed("openpyxl", needed_by=str(path), install="'encoder-cls[excel]'")
+    from openpyxl import load_workbook
 
-            _check_row_sizes(file)
-            workbook = load_workbook(file, read_only=True, data_only=True)
-        try:
-            yield workbook
-        finally:
-            workbook.close()
+    warnings.filterwarnings("ignore", module="openpyxl")  # about formats of cells
+    with (
+        _content_errors(path, "Excel"),
+        path.open("rb") as file,
+        closing(load_workbook(file, read_only=True, data_only=True)) as workbook,
+    ):
+        yield workbook
 
 
 @contextmanager
-def _reading_errors(path: Path) -> Iterator[None]:
-    """Turn whatever the library raises about a file into a DataError, and ignore its warnings about formats."""
+def _content_errors(path: Path, kind: str) -> Iterator[None]:
+    """Turn whatever a library raises about the content of a file into a DataError."""
     try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            yield
-    except MemoryError:
+        yield
+    except (DataError, MemoryError):
         raise
-    except Exception as error:  # the library raises of all kinds where a file is not as it expects
+    except Exception as error:  # the libraries raise of all kinds where a file is not as they expect
         if isinstance(error, OSError) and error.errno:
-            raise
-        raise _unreadable(path, "Excel", error) from None
-
-
-def _unreadable(path: Path, kind: str, error: Exception) -> DataError:
-    reason = next(iter(str(error).splitlines()), type(error).__name__)
-    return DataError(path, f"not a readable {kind} file: {shown(reason, limit=200)[1:-1]}")
+            raise  # the disk's
+        reason = next(iter(str(error).splitlines()), type(error).__name__)
+        raise DataError(path, f"not a readable {kind} file: {shown(reason, limit=200)[1:-1]}") from None

@@ -1,4 +1,4 @@
-"""CSV files in which labels are mended: each row leads back to its data, and the text is as it was read."""
+"""Mistakes, doubtful labels, and the CSV files in which labels are corrected."""
 
 from __future__ import annotations
 
@@ -7,14 +7,40 @@ import io
 import json
 
 import numpy as np
+import pytest
+from support.reports import split_of
 
 from encoder_cls.config import DataConfig
 from encoder_cls.data.dataset import Split
 from encoder_cls.evaluation import DOUBTFUL_LABELS, MISTAKES
-from encoder_cls.evaluation.answers import Answered, doubtful_rows
-from encoder_cls.evaluation.files import label_tables
+from encoder_cls.evaluation.answered import Answered, doubtful_rows, label_tables
+from encoder_cls.evaluation.report import evaluate
 
 NAMES = ("a", "b", "new")
+
+
+def test_the_worst_errors_come_first(classifier):
+    """Of 33 wrong labels, the 20 that the classifier was surest of, each with its file and line."""
+    texts = [f"{word}{' of' * i}" for i in range(11) for word in ("rain snow", "soup salt", "ball goal")]
+    wrong = np.array([0, 1, 2] * 11)  # küche, sport, weather: each is another's
+    split = split_of(texts, wrong)
+    errors = evaluate(classifier, split, name="wrong")[0].worst_errors
+    assert len(errors) == 20
+    assert [error.probability for error in errors] == sorted((error.probability for error in errors), reverse=True)
+    everything = classifier.predict(texts)
+    assert errors[0].probability == pytest.approx(max(prediction.probability for prediction in everything))
+    for error in errors:
+        index = int(error.where.removeprefix("f.csv:")) - 2
+        assert error.text == texts[index]
+        assert (error.labelled, error.answer) == ((classifier.label_names[wrong[index]],), everything[index].label)
+
+
+def test_errors_are_explained_for_the_class_that_was_answered(classifier):
+    split = split_of(["rain and snow"], classifier.label_names.index("sport"))
+    (error,) = evaluate(classifier, split, name="x")[0].worst_errors
+    assert error.answer == "weather"
+    assert [word.word for word in error.words] == ["rain", "and", "snow"]
+    assert max(error.words, key=lambda word: word.weight).word in {"rain", "snow"}
 
 
 def rows_of(content: bytes) -> list[dict[str, str]]:
@@ -47,14 +73,17 @@ def test_each_row_leads_back_to_its_data():
 
 def test_a_run_has_the_mistakes_of_its_predictions_and_its_doubtful_labels(trained_run):
     """The same texts as in `predictions.jsonl`, file and line apart, and the answer as what is suggested."""
-    lines = (trained_run.eval / "predictions.jsonl").read_text("utf-8").splitlines()
-    wrong = [row for row in map(json.loads, lines) if row["label"] != row["prediction"]]
+    answers = [json.loads(line) for line in (trained_run.eval / "predictions.jsonl").read_text("utf-8").splitlines()]
+    assert len(answers) == 15
+    assert list(answers[0]) == ["where", "text", "label", "prediction", "probability"]
+    wrong = [row for row in answers if row["label"] != row["prediction"]]
     found = rows_of((trained_run.eval / MISTAKES).read_bytes())
     assert sorted(f"{row['file']}:{row['line']}" for row in found) == sorted(row["where"] for row in wrong)
     assert {(row["text"], row["label"], row["suggested"]) for row in found} == {
         (row["text"], row["label"], row["prediction"]) for row in wrong
     }
     report = json.loads((trained_run.eval / "report.json").read_bytes())
+    assert 1 - len(wrong) / 15 == pytest.approx(report["accuracy"])
     assert len(rows_of((trained_run.eval / DOUBTFUL_LABELS).read_bytes())) == report["doubtful_labels"]
 
 

@@ -1,7 +1,8 @@
-"""`encoder-cls suggest`."""
+"""`encoder-cls review` and `suggest`: labels that seem wrong, and the texts to label next."""
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -9,17 +10,61 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from encoder_cls.cli.options import TextColumns, TrainedModel, check_ending, reading_settings
+from encoder_cls.cli.options import TextColumns, TrainedModel, check_ending, print_json, reading_settings
 from encoder_cls.errors import ConfigError
-from encoder_cls.system.display import cell, csv_row, printable, record_text
-from encoder_cls.system.terminal import note, print_out, warn_if_output_closed
+from encoder_cls.system.display import cell, csv_row, printable, record_text, shortened, shown
+from encoder_cls.system.machine import check_training_installed
+from encoder_cls.system.terminal import note, print_out
 
 if TYPE_CHECKING:
     from encoder_cls.answers.suggestions import Suggestion
-    from encoder_cls.data.formats.csv import CsvForm
+    from encoder_cls.data.csv_files import CsvForm
 
+SHOWN = 10  # doubtful labels on standard output
 ADDED = ("label", "suggested", "probability", "file", "line")  # to the columns of the input
 ROW = "row"  # of a spreadsheet, beside a line that is another
+
+
+def review_command(
+    run: Annotated[Path, typer.Argument(help="A run folder.")],
+    output: Annotated[
+        Path | None,
+        typer.Option(
+            help="Write all doubtful labels to this CSV file; corrected, it is data.corrections of a new run."
+        ),
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print all of them as JSON.")] = False,
+) -> None:
+    """List labels that seem to be wrong, the most doubtful first."""
+    check_training_installed()
+
+    from encoder_cls.answers.outputs import check_outputs
+
+    check_ending(output, ".csv")
+    check_outputs([output] if output else [], model=run, is_printing=True)
+
+    from encoder_cls.evaluation.answered import label_tables
+    from encoder_cls.runs.review import review_run
+    from encoder_cls.system.files import write_output
+
+    reviewed = review_run(run, notify=note)
+    if output:
+        write_output(output, b"".join(*label_tables(reviewed.rows, data=reviewed.data)))
+    if as_json:
+        counts = {"estimated_errors": reviewed.estimated_errors, "texts": reviewed.texts}
+        print_json({**counts, "rows": [row._asdict() for row in reviewed.rows]})
+    else:
+        here = f"{Path.cwd()}{os.sep}"  # a run records absolute paths
+        for row in reviewed.rows[:SHOWN]:
+            names = (printable(shortened(name, limit=28)) for name in (row.label, row.suggested))
+            text, where = shown(row.text, limit=70), printable(row.where.removeprefix(here))
+            print_out(f"{row.score:.3f}  {' -> '.join(names)}  {text}  {where}\n")
+    note(
+        f"{reviewed.texts:,} labels looked at: for {len(reviewed.rows):,} another is more probable, confidently for "
+        f"{reviewed.estimated_errors:,}; look at the first of them until labels are right"
+    )
+    if output:
+        note(f"wrote {output}: correct its column label, then train with --set data.corrections={output}")
 
 
 def suggest_command(
@@ -45,14 +90,12 @@ def suggest_command(
     if pool in {"", "-"}:
         raise ConfigError("--input: names no file; texts that are suggested are named by file and line")
     check_ending(output, ".csv", ".jsonl")
-    settings: dict[str, Any] = reading_settings(overrides or (), known=("delimiter", "encoding", "bad_rows"))
+    settings = reading_settings(overrides, "delimiter", "encoding", "bad_rows")
 
     from encoder_cls.answers.outputs import check_outputs
     from encoder_cls.answers.request import Request
 
     check_outputs([output] if output else [], sources=[pool], model=run, is_printing=output is None)
-    if output is None:
-        warn_if_output_closed()
 
     from encoder_cls.answers.suggestions import suggest_from
     from encoder_cls.system.files import write_output
@@ -60,18 +103,15 @@ def suggest_command(
     request = Request(source=pool, model=run, text_columns=tuple(text_columns or ()), **settings)
     suggestions, form = suggest_from(request, run, number)
     is_json = as_json or (output is not None and output.suffix.lower() == ".jsonl")
-    lines = (
-        _json_lines(suggestions)
-        if is_json
-        else _table(suggestions, form, for_terminal=output is None and sys.stdout.isatty())
-    )
+    for_terminal = output is None and sys.stdout.isatty()
+    lines = _json_lines(suggestions) if is_json else _table(suggestions, form, for_terminal=for_terminal)
     if output is None:
         print_out("".join(lines))
         return
     mark = "\ufeff" if form.has_mark and not is_json else ""  # by which spreadsheets know UTF-8
     write_output(output, (mark + "".join(lines)).encode("utf-8", "backslashreplace"))
-    done = f"wrote {output}: {len(suggestions):,} texts to label"
-    note(f"{done}; fill in the column label, and add it to the training data")
+    wrote = f"wrote {output}: {len(suggestions):,} texts to label"
+    note(f"{wrote}; fill in the column label, and add it to the training data")
 
 
 def _record(suggestion: Suggestion) -> dict[str, Any]:
@@ -88,24 +128,19 @@ def _record(suggestion: Suggestion) -> dict[str, Any]:
 
 
 def _table(suggestions: Sequence[Suggestion], form: CsvForm, *, for_terminal: bool) -> Iterator[str]:
-    records = [_record(suggestion) for suggestion in suggestions]
+    records = [record | {"probability": f"{record['probability']:.6f}"} for record in map(_record, suggestions)]
     kept = dict.fromkeys(name for record in records for name in record if name not in (*ADDED, ROW))
     has_rows = any(record[ROW] not in {None, record["line"]} for record in records)
     columns = [*kept, *ADDED, *([ROW] if has_rows else [])]
-    rows = [columns, *([_rounded(record.get(name)) for name in columns] for record in records)]
+    rows: list[list[Any]] = [columns, *([record.get(name) for name in columns] for record in records)]
     for values in rows:
         fields = [printable(cell(it)) if for_terminal else cell(it) for it in values]
         yield csv_row(fields, separator=form.separator, is_guarded=form.is_guarded or for_terminal) + "\n"
 
 
-def _rounded(value: Any) -> Any:
-    return f"{value:.6f}" if isinstance(value, float) else value
-
-
 def _json_lines(suggestions: Sequence[Suggestion]) -> Iterator[str]:
     for suggestion in suggestions:
-        record = _record(suggestion)
-        row = record.pop(ROW)
-        yield (
-            record_text({"text": suggestion.item.text} | record | ({} if row == record["line"] else {ROW: row})) + "\n"
-        )
+        record = {"text": suggestion.item.text} | _record(suggestion)
+        if record[ROW] == record["line"]:
+            del record[ROW]
+        yield record_text(record) + "\n"

@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from encoder_cls.data.rows import Columns, Reading, Record, SourceLocation
-from encoder_cls.data.sources import FASTTEXT, LABEL_PREFIX, texts_of
 from encoder_cls.errors import DataError
 from encoder_cls.system.display import kind, shown
 from encoder_cls.system.encodings import SKIP, ending_of
 
+JSON = ".json"  # an array of objects, or an object a line
+FASTTEXT = ".ft"  # a label and a text a line
+TEXT = ".txt"  # a text a line; where labels are wanted, fastText's lines
+LABEL_PREFIX = "__label__"  # of the labels of fastText's lines
 # What separates words for fastText; other blanks, such as U+00A0, are part of a word.
 _BLANKS = " \t\v\f\r\n\0"
 _LABEL = re.compile(rf"(?:^|(?<=[{_BLANKS}])){LABEL_PREFIX}([^{_BLANKS}]*)")
@@ -61,36 +64,35 @@ def line_records(path: Path, columns: Columns, reading: Reading) -> Iterator[Rec
             if labels and not is_labelled(line):
                 reading.bad_row(DataError(where, "the line has no label at its beginning, where labels are"))
             else:
-                yield where, {columns.text[0]: text, columns.label: labels[0] if len(labels) == 1 else labels}
+                distinct = list(dict.fromkeys(labels))
+                yield where, {columns.text[0]: text, columns.label: labels[0] if len(distinct) == 1 else distinct or ()}
 
 
-def folder_records(folders: Sequence[Path], columns: Columns, reading: Reading) -> Iterator[Record]:
-    """Each .txt file as a text whose label is the name of its folder."""
-    _check_no_columns(folders[0].parent, columns)
-    for folder in folders:
-        for file in texts_of(folder):
-            where = SourceLocation(str(file))
-            try:
-                text = "".join(reading.lines(file))
-            except DataError as error:
-                reading.bad_row(error)
-                continue
-            if reading.is_valid(file, where, text):
-                record = {columns.text[0]: text, "id": file.name}
-                yield where, record | ({columns.label: folder.name} if columns.label else {})
+def text_records(
+    source: Path, files: Iterable[tuple[str, Path]], columns: Columns, reading: Reading
+) -> Iterator[Record]:
+    """Each file of the class folders of a source as a text, given with its label."""
+    _check_no_columns(source, columns)
+    for label, file in files:
+        where = SourceLocation(str(file))
+        try:
+            text = "".join(reading.lines(file))
+        except DataError as error:
+            reading.bad_row(error)
+            continue
+        if reading.is_valid(file, where, text):
+            record = {columns.text[0]: text, "id": file.name}
+            yield where, record | ({columns.label: label} if columns.label else {})
 
 
 def jsonl_records(path: Path, columns: Columns, reading: Reading) -> Iterator[Record]:
     """The object of each line."""
     for where, line in _numbered_lines(path, reading):
-        if not line.strip():
-            continue
-        try:
-            item = _parsed(where, line, hint=SKIP)
-        except DataError as error:
-            reading.bad_row(error)
-        else:
-            yield from _record(where, item, columns, reading)
+        if line.strip():
+            try:
+                yield where, _object(where, _parsed(where, line, hint=SKIP), columns)
+            except DataError as error:
+                reading.bad_row(error)
 
 
 def json_records(path: Path, columns: Columns, reading: Reading) -> Iterator[Record]:
@@ -101,19 +103,18 @@ def json_records(path: Path, columns: Columns, reading: Reading) -> Iterator[Rec
         return
     strict = replace(reading, bad_rows="error")  # not to leave out the whole file
     for number, item in enumerate(_parsed(str(path), "".join(strict.lines(path))), start=1):
-        yield from _record(SourceLocation(str(path), number), item, columns, reading)
+        where = SourceLocation(str(path), number)
+        try:
+            yield where, _object(where, item, columns)
+        except DataError as error:
+            reading.bad_row(error)
 
 
-def _record(where: SourceLocation, item: Any, columns: Columns, reading: Reading) -> Iterator[Record]:
+def _object(where: SourceLocation, item: Any, columns: Columns) -> dict[str, Any]:
     if not isinstance(item, dict):
-        reading.bad_row(DataError(where, f"a JSON object is expected, not {kind(item)}"))
-        return
-    try:
-        columns.check_present(where, list(item))
-    except DataError as error:
-        reading.bad_row(error)
-    else:
-        yield where, item
+        raise DataError(where, f"a JSON object is expected, not {kind(item)}")
+    columns.check_present(where, list(item))
+    return item
 
 
 def _parsed(where: str, text: str, *, hint: str = "") -> Any:

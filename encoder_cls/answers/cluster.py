@@ -1,4 +1,4 @@
-"""The classifier as a function of batches, for Ray and Spark."""
+"""Answer on many machines: the classifier as a function of batches of rows, for Ray and Spark."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from encoder_cls.answers.formats import answer_name
 from encoder_cls.answers.outputs import check_output_folder
-from encoder_cls.answers.tables import answer_name
 from encoder_cls.errors import ConfigError, DataError, EncoderClsError
 from encoder_cls.inference.classifier import Classifier
 from encoder_cls.inference.folder import load_classifier
 from encoder_cls.inference.task import MULTI_LABEL
 from encoder_cls.system.display import kind
-from encoder_cls.system.installed import check_installed
+from encoder_cls.system.machine import check_installed
 from encoder_cls.system.terminal import note
 
 if TYPE_CHECKING:
@@ -67,15 +67,17 @@ class Predictor:
         Raises:
             DataError: it lacks a column of the model's texts, or has something else than texts there.
         """
-        names = list(batch.column_names if hasattr(batch, "column_names") else batch)
-        answers = {
-            answer_name(name, names): values for name, values in self._answers(self._texts(batch, names)).items()
-        }
+        taken = list(batch.column_names if hasattr(batch, "column_names") else batch)
+        answers = self._answers(self._texts(batch, taken))
         if hasattr(batch, "append_column"):
+            import pyarrow
+
+            from encoder_cls.answers.parquet import TYPES
+
             for name, values in answers.items():
-                batch = batch.append_column(name, _arrow(values, name=name))
+                batch = batch.append_column(answer_name(name, taken), pyarrow.array(values, type=TYPES[name]))
             return batch
-        arrays = {name: _array(values) for name, values in answers.items()}
+        arrays = {answer_name(name, taken): _array(values) for name, values in answers.items()}
         return {**batch, **arrays} if isinstance(batch, Mapping) else batch.assign(**arrays)
 
     def frames(self, batches: Iterable[Any]) -> Iterator[Any]:
@@ -117,34 +119,21 @@ def _array(values: list[Any]) -> Any:
     return array
 
 
-def _arrow(values: list[Any], *, name: str) -> Any:
-    """A column of Arrow, of the same type in each batch, whatever is in it."""
-    import pyarrow
-
-    types = {"labels": pyarrow.list_(pyarrow.string()), "probabilities": pyarrow.list_(pyarrow.float64())}
-    types |= {"probability": pyarrow.float64()}
-    return pyarrow.array(values, type=types.get(name.removeprefix("predicted_"), pyarrow.string()))
-
-
-def predict_by_ray(request: Request, model: Path) -> None:
+def predict_by_ray(request: Request) -> None:
     """Answer Parquet files by Ray, which gives the rows of a worker that dies to another one.
 
     The request's source is a Parquet file or a folder of such files, its output a new folder, in any storage that
     fsspec opens. The model, of this machine, is sent to the workers.
-
-    Raises:
-        ConfigError: Ray is not installed, or a place is refused.
-        DataError: the input has no Parquet file, or lacks a column.
-        EncoderClsError: a worker failed.
     """
+    model = request.model
+    assert model
     check_installed("ray", needed_by="predict --runner ray", install="'encoder-cls[ray]'")
     (inputs, source), (outputs, folder) = check_places(str(request.source), str(request.output), model=model)
     classifier = load_classifier(model, engine=request.engine)
     import ray
 
     logging.getLogger("ray.data").setLevel(logging.ERROR)
-    was_running = ray.is_initialized()
-    ray.init(ignore_reinit_error=True, include_dashboard=False, log_to_driver=False, logging_level="ERROR")
+    ray.init(include_dashboard=False, log_to_driver=False, logging_level="ERROR")
     ray.data.DataContext.get_current().enable_progress_bars = False
     try:
         rows = ray.data.read_parquet(source, filesystem=inputs)
@@ -156,21 +145,28 @@ def predict_by_ray(request: Request, model: Path) -> None:
     except ray.exceptions.RayError as error:
         raise EncoderClsError(f"Ray failed: {error!r}") from error
     finally:
-        if not was_running:
-            ray.shutdown()
+        ray.shutdown()
 
 
-Place = tuple["AbstractFileSystem", str]  # a file system and a path in it
-
-
-def check_places(input_uri: str, output_uri: str, *, model: Path) -> tuple[Place, Place]:
-    """Open the places of rows and answers; a `ConfigError` or `DataError` where one cannot be used.
+def check_places(input_uri: str, output_uri: str, *, model: Path) -> list[tuple[AbstractFileSystem, str]]:
+    """Open the places of rows and answers, each a path in a file system; an error where one cannot be used.
 
     The input has a Parquet file; the output is new, and not inside of what is read.
+
+    Raises:
+        ConfigError: a file system is unknown, or the output is refused.
+        DataError: the input has no Parquet file.
     """
+    import fsspec
     from fsspec.implementations.local import LocalFileSystem
 
-    (inputs, source), (outputs, folder) = _opened(input_uri), _opened(output_uri)
+    places = []
+    for uri in (input_uri, output_uri):
+        try:
+            places.append(fsspec.core.url_to_fs(uri))
+        except (ValueError, ImportError) as error:  # no such file system, or what reads it is not installed
+            raise ConfigError(f"{uri}: {error}") from None
+    (inputs, source), (outputs, folder) = places
     files = inputs.ls(source, detail=False) if inputs.isdir(source) else []
     if not inputs.isfile(source) and not any(str(path).endswith(".parquet") for path in files):
         raise DataError(f"{input_uri}: no Parquet file there")
@@ -181,14 +177,4 @@ def check_places(input_uri: str, output_uri: str, *, model: Path) -> tuple[Place
         raise ConfigError(f"--output {output_uri}: is where the input is; name another folder")
     if outputs.isfile(folder) or (outputs.isdir(folder) and outputs.ls(folder, detail=False)):
         raise ConfigError(f"--output {output_uri}: exists already; name a new folder")
-    return (inputs, source), (outputs, folder)
-
-
-def _opened(uri: str) -> Place:
-    import fsspec
-
-    try:
-        system, path = fsspec.core.url_to_fs(uri)
-    except (ValueError, ImportError) as error:  # no such file system, or what reads it is not installed
-        raise ConfigError(f"{uri}: {error}") from None
-    return system, str(path)
+    return places

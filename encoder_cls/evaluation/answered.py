@@ -1,37 +1,44 @@
-"""Answers of a classifier to the texts of a split, and all that differs where a text may have several labels.
+"""Answers to labelled texts: mistakes, doubtful labels, and the tables in which a person corrects them.
 
-Doubtful labels are found by confident learning: Northcutt, Jiang and Chuang, "Confident Learning: Estimating
-Uncertainty in Dataset Labels" (2021), https://arxiv.org/abs/1911.00068. The probabilities have to come from a
-classifier that has not seen the label.
+Doubtful labels come from confident learning: Northcutt, Jiang and Chuang, "Confident Learning: Estimating Uncertainty
+in Dataset Labels" (2021), https://arxiv.org/abs/1911.00068. The probabilities have to be of a classifier that has not
+seen the label.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import cached_property
+from itertools import chain
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from encoder_cls.config import DataConfig
+from encoder_cls.data.corrections import ADDED, added_name
+from encoder_cls.data.csv_files import CsvForm, form_of
 from encoder_cls.data.dataset import Split
+from encoder_cls.data.rows import Reading, Row
+from encoder_cls.data.sources import files_named, read_again
 from encoder_cls.evaluation.metrics import answers_of, padded
-from encoder_cls.inference.explain import WordWeight
+from encoder_cls.inference.explain import WordWeight, marked
 from encoder_cls.inference.task import MULTI_LABEL, SINGLE_LABEL, Logits, Task
+from encoder_cls.system.display import cell, csv_row, guarded
 
 WORST_MISTAKES = 20  # kept in a report
 SEPARATOR = "|"  # of several labels in a cell
+SPREADSHEET = CsvForm()
+BYTE_ORDER_MARK = "\ufeff"  # by which spreadsheets know UTF-8
 
 
 @dataclass(frozen=True, kw_only=True)
 class Mistake:
-    """A text with a wrong answer.
+    """A text, of a file and line, with a wrong answer; of several labels the one that is wrong.
 
     Attributes:
-        where: file and line.
         labelled: the labels that the text has.
-        answer: the wrong class; of several labels the one that is wrong.
         of_task: the label and the answer as JSON values.
         likely_mislabelled: whether rather the label seems to be wrong.
         words: the words' contributions to the answer; empty where explaining would have taken too long.
@@ -43,13 +50,18 @@ class Mistake:
     answer: str
     probability: float
     of_task: Mapping[str, Any]
-    likely_mislabelled: bool = False
-    words: Sequence[WordWeight] = ()
+    likely_mislabelled: bool
+    words: Sequence[WordWeight]
 
     @property
     def kind(self) -> str:
         """`missed` or `given`, of several labels."""
         return {True: "missed", False: "given", None: ""}[self.of_task.get("is_missed")]
+
+    @property
+    def pieces(self) -> list[tuple[str, float]]:
+        """The text cut into pieces, each with its weight."""
+        return marked(self.text, self.words)
 
     def to_dict(self) -> dict[str, Any]:
         """JSON values."""
@@ -64,36 +76,26 @@ class Mistake:
 
 
 class LabelRow(NamedTuple):
-    """A row whose label is doubtful or wrong, for a person to look at; several labels are joined.
-
-    File and line are as `data/rows` writes them, so that a corrected label can be brought back to its data; the text is
-    as it was read, so that a row that has changed since is noticed. The score is 1 less the probability of the label.
-    """
+    """A row whose label is doubtful or wrong, for a person to look at; several labels are joined."""
 
     split: str
-    where: str
-    text: str
+    where: str  # as `data/rows` writes it, so that a corrected label can be brought back to its data
+    text: str  # as it was read, so that a row that has changed since is noticed
     label: str
     suggested: str
-    score: float
+    score: float  # 1 less the probability of the label
 
 
 @dataclass(frozen=True, kw_only=True)
 class Answered:
-    """The answers of a classifier to the texts of a split, where each text has one label.
-
-    Attributes:
-        logits: (texts, classes).
-        label_names: of the classes, then of the labels that have no logit, since they never occur in the training data.
-        thresholds: of the classes, where a text may have several labels.
-    """
+    """The answers of a classifier to the texts of a split, where each text has one label."""
 
     task: ClassVar[Task] = SINGLE_LABEL
 
     name: str
     split: Split
-    logits: Logits
-    label_names: tuple[str, ...]
+    logits: Logits  # (texts, classes)
+    label_names: tuple[str, ...]  # as in `compute_metrics`
     thresholds: tuple[float, ...] = ()
 
     @cached_property
@@ -103,12 +105,12 @@ class Answered:
 
     @cached_property
     def probabilities(self) -> NDArray[np.float64]:
-        """(texts, classes)."""
+        """Probabilities of the classes, (texts, classes)."""
         return self.task.probabilities(self.logits)
 
     @cached_property
     def answers(self) -> NDArray[Any]:
-        """In the shape of the labels."""
+        """Answers in the shape of the labels."""
         return self.answers_of(self.logits)
 
     @cached_property
@@ -136,8 +138,8 @@ class Answered:
             for row in np.asarray(rows, dtype=np.int64).tolist()
         ]
 
-    def mistake(self, row: int, number: int) -> Mistake:
-        """One of `worst_mistakes`."""
+    def mistake(self, row: int, number: int, *, is_doubtful: bool, words: Sequence[WordWeight]) -> Mistake:
+        """One of `worst_mistakes`, with whether its label is doubtful and the words' contributions."""
         return Mistake(
             text=self.split.texts[row],
             where=self.split.where[row],
@@ -145,6 +147,8 @@ class Answered:
             answer=self.label_names[number],
             probability=float(self.probabilities[row, number]),
             of_task=self.comparison(row, number),
+            likely_mislabelled=is_doubtful,
+            words=words,
         )
 
     def answers_of(self, logits: Logits) -> NDArray[Any]:
@@ -159,7 +163,7 @@ class Answered:
     @property
     def doubt(self) -> NDArray[np.float64]:
         """The distance of each text's labels from the probabilities, 0 to 1, (texts,)."""
-        return 1 - self_confidence(self.probabilities, self.labels)
+        return 1 - _self_confidence(self.probabilities, self.labels)
 
     def worst_mistakes(self) -> list[tuple[int, int]]:
         """The most confident mistakes, the surest first: the text and the number of the wrong class."""
@@ -238,14 +242,11 @@ class MultiLabelAnswers(Answered):
         }
 
 
-ANSWERS: Mapping[str, type[Answered]] = {it.task.name: it for it in (Answered, MultiLabelAnswers)}
-
-
 def doubtful_rows(probabilities: NDArray[np.float64], labels: NDArray[Any]) -> tuple[int, ...]:
     """The indices of the texts whose label is doubtful: as many as are wrong by estimate, the least probable ones.
 
-    Probabilities are (texts, classes). Labels are (texts,), or 1 where a text has a label, (texts, labels): each label
-    is then a question with two answers. Labels beyond the classes have no probability, and are not doubted.
+    Probabilities are (texts, classes). Of several labels, (texts, labels), each is a question with two answers. Labels
+    beyond the classes have no probability, and are not doubted.
     """
     if labels.ndim == 1:
         return tuple(np.flatnonzero(_are_doubtful(probabilities, labels)).tolist())
@@ -256,7 +257,7 @@ def doubtful_rows(probabilities: NDArray[np.float64], labels: NDArray[Any]) -> t
 
 
 def _are_doubtful(probabilities: NDArray[np.float64], labels: NDArray[np.int64]) -> NDArray[np.bool_]:
-    confidence = self_confidence(probabilities, labels)
+    confidence = _self_confidence(probabilities, labels)
     could_be = np.flatnonzero((labels < probabilities.shape[1]) & (probabilities.argmax(axis=1) != labels))
     in_order = could_be[np.argsort(confidence[could_be], kind="stable")]
     is_doubtful = np.zeros(len(labels), dtype=bool)
@@ -264,7 +265,7 @@ def _are_doubtful(probabilities: NDArray[np.float64], labels: NDArray[np.int64])
     return is_doubtful
 
 
-def self_confidence(probabilities: NDArray[np.float64], labels: NDArray[np.int64]) -> NDArray[np.float64]:
+def _self_confidence(probabilities: NDArray[np.float64], labels: NDArray[np.int64]) -> NDArray[np.float64]:
     """The probability of each label, (texts,), 0 of one beyond the classes: the lower, the more doubtful.
 
     The paper's normalized margin ranks worse where a text has two probable classes (docs/experiments/accuracy.md).
@@ -276,10 +277,10 @@ def self_confidence(probabilities: NDArray[np.float64], labels: NDArray[np.int64
 
 
 def estimated_errors(probabilities: NDArray[np.float64], labels: NDArray[np.int64]) -> int:
-    """The estimated number of wrong labels: those off the diagonal of the paper's confident joint.
+    """The estimated number of wrong labels of classes: those off the diagonal of the paper's confident joint.
 
     A text is confidently of the most probable class among those that are at least as probable as they are, on average,
-    where they are the label. Labels beyond the classes are left out.
+    where they are the label.
     """
     num_classes = probabilities.shape[1]
     is_known = labels < num_classes
@@ -294,3 +295,57 @@ def estimated_errors(probabilities: NDArray[np.float64], labels: NDArray[np.int6
     wrong = np.bincount(labels[any_confident & (guesses != labels)], minlength=num_classes)
     # The paper's calibration: of each class as many as have its label, in these proportions.
     return round(float((wrong / np.maximum(1, right + wrong) * counts).sum()))
+
+
+def label_tables(*tables: Sequence[LabelRow], data: DataConfig) -> list[Iterator[bytes]]:
+    """CSV with all columns of the data and in its form, the most doubtful rows first.
+
+    With its label corrected, a row is data, or one of `data.corrections`. Columns with the names of `ADDED` that are
+    not read are of an earlier review, and replaced.
+    """
+    reading = Reading(delimiter=data.delimiter, encoding=data.encoding)
+    places = (row.where for rows in tables for row in rows)
+    again = read_again(places, text_columns=data.text_column, label_column=data.label_column, reading=reading)
+    files = [file for file in files_named(data.train or "") if file.is_file()]
+    form = form_of(files[0], data.text_column, reading) if files else SPREADSHEET
+    form = form._replace(has_mark=form.has_mark or form.is_guarded)
+    return [_label_table(rows, again, data, form) for rows in tables]
+
+
+def _label_table(
+    rows: Iterable[LabelRow], again: Mapping[str, tuple[Row, dict[str, Any]]], data: DataConfig, form: CsvForm
+) -> Iterator[bytes]:
+    added = {name: added_name(name, data) for name in ADDED}
+    records, has_numbers = [], False
+    for row in sorted(rows, key=lambda it: -it.score):
+        read, record = again.get(row.where, (None, {}))
+        file, line = file_and_line(row.where)
+        number = ""
+        if read is None or read.text != row.text:  # it has changed, or is in no file
+            record = dict.fromkeys(data.text_column, "") | {data.text_column[0]: row.text}
+        elif read.where.row >= 0:
+            number = str(read.where.row)
+        has_numbers = has_numbers or number not in {"", line}
+        kept = {name: cell(value) for name, value in record.items() if name not in added.values()}
+        values = (row.suggested, f"{row.score:.4f}", row.split, file, line, number)
+        ours = {name: guarded(value) for name, value in zip(added.values(), values, strict=True)}
+        records.append(kept | {data.label_column: row.label} | ours)
+    kept_columns = dict.fromkeys(name for record in records for name in record if name not in added.values())
+    if not has_numbers:
+        added.pop("row")
+    columns = [*(kept_columns or (*data.text_column, data.label_column)), *added.values()]
+    return csv_table(columns, ([record.get(name, "") for name in columns] for record in records), form)
+
+
+def csv_table(columns: Sequence[str], rows: Iterable[Sequence[str]], form: CsvForm = SPREADSHEET) -> Iterator[bytes]:
+    """CSV for spreadsheets, line by line."""
+    yield BYTE_ORDER_MARK.encode() if form.has_mark else b""
+    for row in chain([columns], rows):
+        line = csv_row(row, separator=form.separator, is_guarded=form.is_guarded)
+        yield f"{line}\r\n".encode("utf-8", "backslashreplace")
+
+
+def file_and_line(where: str) -> tuple[str, str]:
+    """A location as `data/rows` writes it; the line is empty where the file is one row."""
+    file, _, line = where.rpartition(":")
+    return (file, line) if file and line.isascii() and line.isdigit() else (where, "")

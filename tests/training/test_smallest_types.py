@@ -9,12 +9,11 @@ import numpy as np
 import pytest
 
 from encoder_cls.errors import StoppedError
-from encoder_cls.inference.folder import load_classifier, save_classifier
-from encoder_cls.inference.metadata import FORMAT
+from encoder_cls.inference.folder import FORMAT, load_classifier, save_classifier
 from encoder_cls.inference.task import softmax
 from encoder_cls.system.stop import checking
-from encoder_cls.training import shrink as compaction
-from encoder_cls.training.shrink import compact, is_close
+from encoder_cls.training import final_model
+from encoder_cls.training.final_model import compact, is_close
 
 TEXTS = ["rain and snow today", "soup with salt", "ball goal team", "", "zzz qqq"]
 LABELS = np.array([2, 0, 1, 0, 0])
@@ -57,7 +56,7 @@ def test_answers_stay_what_they_were(folder):
     assert {name for name in before if after[name] != before[name]} == {"model.safetensors"}
     assert len(after["model.safetensors"]) < 0.6 * len(before["model.safetensors"])
     found, expected = (softmax(it.logits(exact.tokenize(TEXTS))) for it in (load_classifier(folder), exact))
-    np.testing.assert_allclose(found, expected, atol=compaction.MOST_CHANGE)
+    np.testing.assert_allclose(found, expected, atol=final_model.MOST_CHANGE)
 
 
 @pytest.mark.parametrize(
@@ -71,9 +70,9 @@ def test_answers_stay_what_they_were(folder):
 )
 def test_a_type_that_changes_an_answer_is_not_taken(folder, monkeypatch, refused, expected):
     """The next larger ones are tried; at last everything stays as it is."""
-    real = compaction._logits
+    real = final_model._logits
     monkeypatch.setattr(
-        compaction,
+        final_model,
         "_logits",
         lambda classifier, part, dtype, texts, **options: (
             real(classifier, part, dtype, texts, **options) * (-1e4 if (part, dtype) in refused else 1)

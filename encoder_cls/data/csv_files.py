@@ -60,14 +60,9 @@ def csv_records(path: Path, columns: Columns, reading: Reading) -> Iterator[Reco
             yield where, dict(zip(names, values, strict=True))
 
 
-def header_of(path: Path, columns: Sequence[str], reading: Reading) -> list[str]:
+def csv_header(path: Path, columns: Sequence[str], reading: Reading) -> list[str]:
     """The names of the columns, as they are written."""
     return next(_rows(path, columns, reading), (1, []))[1]
-
-
-def delimiter_of(path: Path, columns: Sequence[str], reading: Reading) -> str:
-    """The separator of the fields of a file in which these columns are looked for."""
-    return _begin(path, columns, reading)[2]
 
 
 def form_of(path: Path, columns: Sequence[str], reading: Reading) -> CsvForm:
@@ -76,7 +71,7 @@ def form_of(path: Path, columns: Sequence[str], reading: Reading) -> CsvForm:
     has_mark = ending == ".xlsx" or not is_utf8(reading.encoding)
     with suppress(OSError, DataError):  # reported where it is read
         if ending == ".csv":
-            separator = delimiter_of(path, columns, reading)
+            separator = _begin(path, columns, reading)[2]
         with opened(path) as file:
             has_mark = has_mark or file.read(len(codecs.BOM_UTF8)) == codecs.BOM_UTF8
     return CsvForm(separator, has_mark, ending not in USUAL)

@@ -1,14 +1,73 @@
-"""Padded batches: the tokens of their texts, a mask, and few shapes."""
+"""The shape of an encoder and of its weights, and padded batches."""
 
 from __future__ import annotations
+
+import itertools
+from dataclasses import asdict
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from encoder_cls.inference.encoder.batches import Batch, by_length, pad
+from encoder_cls.config import ModelConfig
+from encoder_cls.inference.encoder import Batch, EncoderArchitecture, by_length, pad
 from encoder_cls.text.tokens import CLS_ID, PAD_ID, UNK_ID, TokenizedTexts, hash_char_ngrams
+from encoder_cls.transformer import EncoderClassifier
+
+SHAPE = {
+    "d_model": 8,
+    "num_layers": 2,
+    "num_heads": 2,
+    "d_ff": 12,
+    "max_seq_len": 16,
+    "norm": "pre",
+    "activation": "gelu",
+    "positions": "sinusoidal",
+    "char_ngram_buckets": 32,
+    "bigram_buckets": 16,
+}
+KNOBS = [*itertools.product(["pre", "post"], ["sinusoidal", "learned", "none"], [0, 32], [0, 16])]
+
+
+@pytest.mark.parametrize(("norm", "positions", "char_ngram_buckets", "bigram_buckets"), KNOBS)
+def test_the_weights_are_those_of_the_model(norm, positions, char_ngram_buckets, bigram_buckets):
+    chosen = {
+        "norm": norm,
+        "positions": positions,
+        "char_ngram_buckets": char_ngram_buckets,
+        "bigram_buckets": bigram_buckets,
+    }
+    config = ModelConfig(**SHAPE | chosen)
+    architecture = EncoderArchitecture.of(config)
+    assert asdict(architecture) == SHAPE | chosen
+    model = EncoderClassifier(config, vocab_size=10, num_classes=3)
+    expected = {name: tuple(weight.shape) for name, weight in model.state_dict().items()}
+    assert architecture.weight_shapes(vocab_size=10, num_classes=3) == expected
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        *(
+            {name: value}
+            for name in ("d_model", "num_layers", "max_seq_len")
+            for value in (0, -1, 1.0, True, "8", None)
+        ),
+        *({name: value} for name in ("char_ngram_buckets", "bigram_buckets") for value in (-1, 2.0, False)),
+        *({name: value} for name in ("norm", "activation", "positions") for value in ("other", None, 1)),
+        {"num_heads": 3},
+        {"d_model": 7, "num_heads": 7},
+        {"num_layers": 10**9},
+        {"max_seq_len": 10**9},
+    ],
+    ids=str,
+)
+def test_a_shape_that_no_encoder_has_is_refused(wrong):
+    """Before anything is made of it, however large it would be."""
+    with pytest.raises(ValueError, match=r"none of|no number|more than there can be|does not fit"):
+        EncoderArchitecture(**SHAPE | wrong)
+
 
 LENGTHS = np.random.default_rng(0).integers(1, 200, size=500)
 
@@ -34,7 +93,7 @@ def word_of(token: int) -> str:
 
 
 def assert_ngrams_are_those_of_its_ids(batch: Batch) -> None:
-    """Where the mask is True, the n-grams are those of the token's word; each word is there once."""
+    """Where the mask is True, the n-grams are those of the token's word; each word is kept once."""
     mask, words = batch.attention_mask, batch.words
     for token, word in zip(batch.input_ids[mask].tolist(), words[mask], strict=True):
         found = batch.char_ngrams.take(np.array([word])).ngrams
@@ -72,7 +131,7 @@ def test_a_padded_batch_has_the_ngrams_of_its_texts(lengths, data):
         assert batch.input_ids[row][batch.attention_mask[row]].tolist() == expected.tolist()
 
 
-def test_a_word_that_occurs_often_is_there_once():
+def test_a_word_that_occurs_often_is_kept_once():
     """Unknown words have one id and n-grams of their own; the same word in two texts is one word."""
     texts = TokenizedTexts(
         words=np.array([0, 2, 1, 0, 2], dtype=np.int32),
@@ -90,7 +149,6 @@ def test_a_word_that_occurs_often_is_there_once():
 
 @pytest.mark.parametrize("batch_tokens", [1, 50, 10_000])
 def test_inference_batches_hold_every_text_once_longest_first(batch_tokens):
-    """Memory peaks in the first batch."""
     pieces = by_length(LENGTHS, batch_tokens=batch_tokens)
     assert sorted(np.concatenate([piece.indices for piece in pieces]).tolist()) == list(range(len(LENGTHS)))
     assert all(piece.length >= LENGTHS[piece.indices].max() for piece in pieces)

@@ -1,4 +1,4 @@
-"""Devices and precisions by name."""
+"""Devices and precisions by name, memory, and libraries that are missing."""
 
 from __future__ import annotations
 
@@ -11,7 +11,15 @@ import pytest
 import torch
 
 from encoder_cls.errors import ConfigError
-from encoder_cls.system.machine import environment, release_memory, resolve_device, resolve_precision
+from encoder_cls.system.machine import (
+    check_installed,
+    check_training_installed,
+    is_installed,
+    needs_torch,
+    release_memory,
+    resolve_device,
+    resolve_precision,
+)
 
 CPU = torch.device("cpu")
 PROBES = ["_is_amx_tile_supported", "_is_avx512_bf16_supported"]
@@ -19,7 +27,6 @@ PROBES = ["_is_amx_tile_supported", "_is_avx512_bf16_supported"]
 
 @pytest.mark.parametrize("name", ["tpu", "cpu:1", "cuda:x", "cuda:", "cuda:99", ""])
 def test_a_device_that_is_not_here_is_refused(name, monkeypatch):
-    """Unknown names, and numbers beyond what the machine has, are usage errors."""
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
     with pytest.raises(ConfigError, match="--device"):
         resolve_device(name)
@@ -37,7 +44,7 @@ def test_devices_by_name(name, num_gpus, expected, monkeypatch):
 
 @pytest.mark.parametrize("supported", [(), PROBES[:1], PROBES[1:], None])
 def test_auto_precision_follows_the_processor(supported, monkeypatch):
-    """bfloat16 where one of the probes says yes; float32 where none does, or torch has no such probe."""
+    """bfloat16 where one of the probes is true; float32 where none does, or torch has no such probe."""
     for probe in PROBES:
         if supported is None:
             monkeypatch.delattr(torch.cpu, probe, raising=False)
@@ -50,18 +57,8 @@ def test_auto_precision_follows_the_processor(supported, monkeypatch):
 
 @pytest.mark.parametrize(("capability", "expected"), [((7, 5), torch.float32), ((9, 0), torch.bfloat16)])
 def test_auto_precision_follows_the_gpu(capability, expected, monkeypatch):
-    """GPUs have fast bfloat16 since compute capability 8.0."""
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: capability)
     assert resolve_precision("auto", torch.device("cuda")) == expected
-
-
-def test_the_environment_names_what_changes_the_last_digits():
-    """Version, processor, threads and precision are recorded."""
-    facts = environment(CPU, torch.bfloat16)
-    assert facts["torch"] == torch.__version__
-    assert facts["threads"] == torch.get_num_threads()
-    assert facts["precision"] == "bfloat16"
-    assert facts["cpu_capability"]
 
 
 @pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="only glibc is known to keep what is freed")
@@ -75,11 +72,42 @@ def test_freed_memory_goes_back_to_the_system():
     assert len(blocks) == 1_000
 
 
-def test_where_nothing_can_be_released_nothing_is(monkeypatch):
-    """Another system has no such function: that is no error."""
-    monkeypatch.setattr(sys, "platform", "darwin")
-    release_memory()
-
-
 def _resident_bytes():
     return int(Path("/proc/self/statm").read_text().split()[1]) * resource.getpagesize()
+
+
+def test_a_library_is_installed_or_not(monkeypatch):
+    assert is_installed("torch")
+    check_installed("torch", needed_by="train")
+    assert not is_installed("no_such_library")
+    monkeypatch.setitem(sys.modules, "torch", None)
+    assert not is_installed("torch")
+    with pytest.raises(ConfigError, match=r"^train: needs torch: pip install torch$"):
+        check_installed("torch", needed_by="train")
+
+    class Refusing:
+        def find_spec(self, name, path=None, target=None):
+            raise ImportError(name)
+
+    monkeypatch.setattr(sys, "meta_path", [Refusing()])
+    assert not is_installed("no_such_library")
+
+
+@pytest.mark.parametrize(
+    ("missing", "message"),
+    [
+        (["torch"], "needs PyTorch: pip install encoder-cls"),
+        (["torch", "pydantic"], "needs PyTorch: pip install encoder-cls"),
+        (["pydantic", "yaml"], "needs PyTorch: pip install encoder-cls (not installed: pydantic, yaml)"),
+    ],
+)
+def test_training_without_its_libraries_is_refused(monkeypatch, missing, message):
+    check_training_installed()
+    with monkeypatch.context() as patch:
+        patch.setattr("encoder_cls.system.machine.installed_version", lambda: ("encoder-cls-runtime", "1"))
+        assert needs_torch() == "needs PyTorch: pip uninstall encoder-cls-runtime, then pip install encoder-cls"
+    for library in missing:
+        monkeypatch.setitem(sys.modules, library, None)
+    with pytest.raises(ConfigError) as refused:
+        check_training_installed()
+    assert str(refused.value) == message

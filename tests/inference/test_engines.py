@@ -1,0 +1,189 @@
+"""The encoder by NumPy and by PyTorch: equal answers, and the quicker one for the work."""
+
+from __future__ import annotations
+
+import functools
+import logging
+import os
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from support.tokenizer import train_tokenizer
+
+from encoder_cls.config import ModelConfig, TokenizerConfig
+from encoder_cls.inference.classifier import Classifier
+from encoder_cls.inference.encoder import auto as auto_engine
+from encoder_cls.inference.encoder.auto import AutoEncoder, multiplications
+from encoder_cls.inference.encoder.numpy import NumpyEncoder
+from encoder_cls.inference.encoder.torch import TorchEncoder, torch_encoder
+from encoder_cls.system.stop import checking
+from encoder_cls.text.tokenizer import tokenize
+from encoder_cls.transformer import EncoderClassifier
+
+TEXTS = ["rain and snow today", "", "a big soup with zzz", "ball " * 40, "我爱 カナ", "🙂 [PAD] \ud800"]
+
+
+@functools.cache
+def tokenizer_of(kind: str):
+    return train_tokenizer(TEXTS[:4], TokenizerConfig(type=kind, max_vocab_size=60))
+
+
+def both(config: ModelConfig, kind: str = "word_level", seed: int = 0) -> tuple[TorchEncoder, NumpyEncoder]:
+    """An encoder with random weights, large enough that none of its parts is without effect."""
+    torch.manual_seed(seed)
+    model = EncoderClassifier(config, vocab_size=tokenizer_of(kind).get_vocab_size(), num_classes=3)
+    for parameter in model.parameters():
+        torch.nn.init.normal_(parameter, std=0.4)
+    by_torch = TorchEncoder(model.eval(), config, precision="float32")
+    return by_torch, NumpyEncoder(by_torch.architecture, by_torch.weights())
+
+
+@settings(max_examples=60, deadline=None, derandomize=True)
+@given(
+    norm=st.sampled_from(["pre", "post"]),
+    activation=st.sampled_from(["relu", "gelu"]),
+    positions=st.sampled_from(["sinusoidal", "learned", "none"]),
+    char_ngram_buckets=st.sampled_from([0, 64]),
+    bigram_buckets=st.sampled_from([0, 32]),
+    num_layers=st.integers(1, 3),
+    num_heads=st.sampled_from([1, 2, 8]),
+    kind=st.sampled_from(["word_level", "word_piece", "bpe", "unigram"]),
+    texts=st.lists(st.sampled_from(TEXTS) | st.text(max_size=30), min_size=1, max_size=5),
+    batch_tokens=st.sampled_from([None, 1, 40]),
+)
+def test_logits_vectors_and_maps_are_those_of_torch(kind, texts, batch_tokens, **knobs):
+    """Norms, activations, positions, tables on and off, heads, sub-words, scripts, empty texts, any batches."""
+    by_torch, by_numpy = both(ModelConfig(d_model=16, d_ff=24, max_seq_len=16, **knobs), kind)
+    tokenized = tokenize(tokenizer_of(kind), texts, max_seq_len=16)
+    expected = by_torch.logits(tokenized)
+    np.testing.assert_allclose(by_numpy.logits(tokenized, batch_tokens=batch_tokens), expected, atol=1e-5)
+    assert np.ptp(expected) > 0.01
+    vectors = by_torch.embed(tokenized)
+    np.testing.assert_allclose(by_numpy.embed(tokenized, batch_tokens=batch_tokens), vectors, atol=1e-5)
+    head = by_numpy.weights()
+    np.testing.assert_allclose(vectors @ head["head.linear.weight"].T + head["head.linear.bias"], expected, atol=1e-5)
+    first = tokenized[:1]
+    np.testing.assert_allclose(by_numpy.attention_maps(first), by_torch.attention_maps(first), atol=1e-5)
+
+
+@pytest.mark.parametrize("activation", ["relu", "gelu"])
+def test_activations_are_right_far_from_zero(activation):
+    """The error function is a formula: as exact at both ends as near zero."""
+    config = ModelConfig(d_model=8, num_layers=1, num_heads=1, d_ff=64, max_seq_len=8, activation=activation)
+    by_torch, _ = both(config)
+    weights = by_torch.weights()
+    weights["encoder.layers.0.feed_forward.up_proj.bias"] = np.linspace(-12, 12, 64, dtype=np.float32)
+    by_torch.model.load_state_dict({name: torch.from_numpy(weight) for name, weight in weights.items()})
+    tokenized = tokenize(tokenizer_of("word_level"), TEXTS, max_seq_len=8)
+    found = NumpyEncoder(by_torch.architecture, weights).logits(tokenized)
+    np.testing.assert_allclose(found, by_torch.logits(tokenized), rtol=1e-5, atol=1e-5)
+
+
+def test_a_stop_is_noticed_after_each_batch():
+    """So a long work can be ended, and its progress shown."""
+    _, encoder = both(ModelConfig(d_model=8, num_layers=1, num_heads=1, d_ff=8, max_seq_len=8))
+    tokenized = tokenize(tokenizer_of("word_level"), TEXTS, max_seq_len=8)
+    told = []
+    with checking(lambda: told.append(1)):
+        encoder.logits(tokenized, batch_tokens=1)
+    assert len(told) == len(TEXTS)
+    assert encoder.logits(tokenized[:0]).shape == (0, 3)
+
+
+FEW = ["rain and snow today", "", "soup with zzz"]
+
+
+FORKING = """
+import os, signal, sys, threading, torch
+from encoder_cls import load_classifier
+from encoder_cls.inference.encoder import auto as auto_engine
+torch.set_num_threads(2)
+classifier, texts, held = load_classifier(sys.argv[1]), ["rain and snow today"] * 300, threading.Event()
+classifier.encoder.torch()
+classifier.predict(texts)
+def hold():
+    with auto_engine._LOCK:
+        held.set()
+        threading.Event().wait(0.1)
+threading.Thread(target=hold).start()
+held.wait()
+child = os.fork()
+if child == 0:
+    signal.alarm(5)
+    classifier.predict(texts)
+    os._exit(0)
+print(os.waitpid(child, 0)[1], torch.get_num_threads())
+"""
+
+
+@pytest.fixture
+def encoder(classifier) -> AutoEncoder:
+    """A new one, which has done no work yet."""
+    return AutoEncoder(classifier.encoder.architecture, torch_encoder(classifier).weights(), device="cpu")
+
+
+@pytest.fixture
+def computed_by(monkeypatch) -> list[str]:
+    """The engines that have computed logits."""
+    called: list[str] = []
+    for name, kind in (("numpy", NumpyEncoder), ("torch", TorchEncoder)):
+        real = kind.logits
+        monkeypatch.setattr(
+            kind,
+            "logits",
+            lambda self, *them, _real=real, _name=name, **it: called.append(_name) or _real(self, *them, **it),
+        )
+    return called
+
+
+def test_a_few_texts_are_answered_by_numpy(classifier, encoder, computed_by):
+    encoder.logits(classifier.tokenize(FEW))
+    assert computed_by == ["numpy"]
+
+
+def test_many_texts_are_answered_by_torch(classifier, encoder, computed_by, monkeypatch, caplog):
+    tokenized = classifier.tokenize(FEW)
+    work = multiplications(encoder.architecture, tokenized.lengths)
+    monkeypatch.setattr(auto_engine, "BREAK_EVEN", 2.5 * work)
+    caplog.set_level(logging.DEBUG, logger="encoder_cls")
+    answers = [encoder.logits(tokenized) for _ in range(5)]
+    assert computed_by == ["numpy"] * 3 + ["torch"] * 2
+    assert [record.message.partition(",")[0] for record in caplog.records] == ["engine: PyTorch"]
+    np.testing.assert_allclose(answers[-1], answers[0], atol=0.05)
+    monkeypatch.setattr(auto_engine, "BREAK_EVEN", 0.5 * work)
+    computed_by.clear()
+    AutoEncoder(encoder.architecture, encoder.weights(), device="cpu").logits(tokenized)
+    assert computed_by == ["torch"]
+
+
+def test_where_torch_is_not_installed_numpy_answers_all(classifier, encoder, computed_by, monkeypatch):
+    monkeypatch.setattr(auto_engine, "BREAK_EVEN", 0)
+    monkeypatch.setattr(auto_engine, "is_installed", lambda _: False)
+    encoder.logits(classifier.tokenize(FEW))
+    assert computed_by == ["numpy"]
+
+
+def test_the_work_is_what_the_layers_multiply(classifier):
+    """By hand: four matrices of attention and two of feed-forward for each token, and two products for each pair."""
+    architecture = classifier.encoder.architecture
+    width, inner, layers = architecture.d_model, architecture.d_ff, architecture.num_layers
+    by_hand = layers * (5 * (4 * width**2 + 2 * width * inner) + (9 + 4) * 2 * width)
+    assert multiplications(architecture, np.array([3, 2])) == by_hand
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork here")
+def test_a_forked_child_answers(trained_run):
+    """After PyTorch has answered on several threads, and while another thread chooses an engine."""
+    ended = subprocess.run([sys.executable, "-c", FORKING, trained_run.path], capture_output=True, check=True)
+    assert ended.stdout == b"0 2\n"
+
+
+def test_without_an_encoder_there_is_none_of_pytorch(classifier):
+    alone = Classifier(None, classifier.tokenizer, ("a", "b"), max_seq_len=8)
+    with pytest.raises(TypeError, match="PyTorch"):
+        torch_encoder(alone)

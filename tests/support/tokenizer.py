@@ -1,0 +1,14 @@
+"""A tokenizer of texts that are read to their ends."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from tokenizers import Tokenizer
+
+from encoder_cls.config import TokenizerConfig
+from encoder_cls.text.tokenizer_trainer import train_and_tokenize
+
+
+def train_tokenizer(texts: Sequence[str], config: TokenizerConfig) -> Tokenizer:
+    return train_and_tokenize(texts, config, max_seq_len=1 << 20)[0]
