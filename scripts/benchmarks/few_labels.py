@@ -32,6 +32,7 @@ LABELS = (50, 100, 300, 1000)
 SVM, TRAINING = "SVM", "encoder-cls"
 MOST_TEXTS, MOST_TEST_TEXTS = {"imdb": 2000}, 2000  # of a data set
 DIMENSIONS, OF_EACH_CLASS = 200, 2
+FIRST_DRAW = 200  # those before it have chosen settings
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -46,9 +47,9 @@ def cases(arguments: argparse.Namespace) -> list[Case]:
     """Data sets by labels, kinds of names and systems; each class has two labels at least."""
     found = [
         {"data": data, "labels": labels, "names": names, "system": system}
-        for labels in sorted(arguments.labels or LABELS, reverse=True)
-        for data in arguments.only or DATA
         for names in (True, False)
+        for data in arguments.only or DATA
+        for labels in sorted(arguments.labels or LABELS)
         for system in (TRAINING, SVM)
         if data != "banking77" or labels >= OF_EACH_CLASS * 77
     ]
@@ -85,7 +86,8 @@ def drawn(folder: Path, case: Case) -> tuple[Texts, Texts, Texts]:
     if not case["names"]:
         numbers = {name: str(number) for number, name in enumerate(pool.classes)}
         pool, test = (Texts(it.texts, [numbers.get(name, name) for name in it.labels]) for it in (pool, test))
-    order, labels = np.random.default_rng(case["round"]).permutation(len(pool.texts)), np.array(pool.labels)
+    random, labels = np.random.default_rng(FIRST_DRAW + case["round"]), np.array(pool.labels)
+    order = random.permutation(len(pool.texts))
     first = np.concatenate([order[labels[order] == name][:OF_EACH_CLASS] for name in pool.classes])
     rows = np.concatenate([first, order[~np.isin(order, first)]])
     return pool.take(rows[: case["labels"]]), pool.take(rows[case["labels"] :]), test
@@ -117,7 +119,7 @@ def lines(rows: Sequence[Row]) -> list[str]:
         both = [of.get((data, labels, names, system), []) for system in (SVM, TRAINING)]
         accuracies = [f"{100 * mean(values(it, 'accuracy')):.1f}" if it else NOT_MEASURED for it in both]
         seconds = f"{mean(values(both[1], 'seconds')):.0f}" if both[1] else NOT_MEASURED
-        cells.append([data, "as they are" if names else "numbers", f"{labels:,}", *accuracies, seconds])
+        cells.append([data, "words" if names else "numbers", f"{labels:,}", *accuracies, seconds])
     return table(["data set", "names", "labels", SVM, TRAINING, "processor seconds"], cells, left=2)
 
 

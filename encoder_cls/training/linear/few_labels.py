@@ -7,6 +7,7 @@ rounds, or a classifier of the labels alone. Whatever answers, it is one weight 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -21,16 +22,19 @@ from encoder_cls.inference.task import SINGLE_LABEL, Logits, softmax
 from encoder_cls.system.stop import check_stop
 from encoder_cls.text.tokens import TokenizedTexts
 from encoder_cls.training.linear.calibration import NO_TEXTS, Calibration, calibrate, folds
-from encoder_cls.training.linear.features import FeatureCorpus, Reading, read_corpus
-from encoder_cls.training.linear.svm import TOLERANCE, OneVsRest, cross_validate, fit_linear
+from encoder_cls.training.linear.features import FeatureCorpus, Reading, read_corpus, scaled_columns
+from encoder_cls.training.linear.svm import TOLERANCE, OneVsRest, cross_validate, fit_linear, naive_bayes_ratios
 
 PARTS = (0.1, 0.3, 0.6, 1.0)  # of the texts without labels that each round learns from, the surest first
-PSEUDO_LABEL_WEIGHT = 0.2  # of a text whose class is guessed
+PSEUDO_LABEL_WEIGHT = 0.1  # of a text whose class is guessed
+NAIVE_BAYES_WEIGHT = np.float32(0.5)  # of its margins, where the SVM's count 1
 SMOOTHING = 0.1  # occurrences that each word has in each class besides those counted
 ALIGNMENTS, ALIGNMENT_STEP, LEAST_SHARE = 50, 0.05, 1e-4
 NEVER = -3.0  # the bias of a class without a text, in standard deviations
 MOST_SCALED = 1000  # texts, to measure standard deviations of margins
 MOST_OUT_OF_FOLD, MOST_WORK = 5000, 250_000  # texts without labels, and these times classes, that folds learn from
+STANDARD_ERRORS = 1.0  # by which more answers have to be right than those of the last round
+FEWEST_EXTRAPOLATED = 40  # labelled texts, from half of which nothing is to be learned
 
 ALONE, LAST, MEAN = "labels alone", "self-training", "self-training, mean of its rounds"
 
@@ -59,112 +63,109 @@ def aligned(margins: NDArray[np.floating], shares: NDArray[np.float64]) -> NDArr
     return shifted
 
 
-def surest(margins: NDArray[np.float64], part: float) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Choose this part of the texts answered with each class, those with the largest leads; returns texts, classes."""
-    guesses, best = margins.argmax(axis=1), np.sort(margins, axis=1)
+def surest(
+    scores: NDArray[np.floating], part: float, most: int | None = None
+) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Choose this part of the texts of each class, `most` at most, those with the largest leads: texts, classes."""
+    guesses, best = scores.argmax(axis=1), np.sort(scores, axis=1)
     by_lead = np.argsort(best[:, -2] - best[:, -1], kind="stable")
-    of_classes = (by_lead[guesses[by_lead] == c] for c in range(margins.shape[1]))
-    chosen = np.concatenate([texts[: max(1, int(part * len(texts)))] for texts in of_classes])
+    of_classes = (by_lead[guesses[by_lead] == c] for c in range(scores.shape[1]))
+    chosen = np.concatenate([texts[: max(1, int(part * len(texts)))][:most] for texts in of_classes])
     return chosen, guesses[chosen]
 
 
 class SelfTraining:
-    """Classifiers of a corpus in rounds: an SVM of n-grams and latent semantics, and naive Bayes of words, summed.
+    """Classifiers of a corpus in rounds: an NB-SVM of n-grams and latent semantics, and naive Bayes of words, summed.
 
-    Words see what many texts have in common, n-grams and templates what few texts show; both count alike.
+    Words see what many texts have in common, n-grams and templates what few texts show.
     """
 
     def __init__(self, corpus: FeatureCorpus, config: TrainConfig) -> None:
         self._corpus, self._config = corpus, config
-        self._has_coordinates = config.lsa_dimensions > 0 and len(corpus.unlabelled) > 0
         self._inputs = corpus.features
-        if self._has_coordinates:
+        if config.lsa_dimensions > 0 and len(corpus.unlabelled):
             self._inputs = sp.hstack([corpus.features, sp.csr_matrix(corpus.coordinates)], format="csr")
         self._names = corpus.names if config.label_names_as_texts else NO_TEXTS
-        self._scaled = np.random.default_rng(0).permutation(corpus.first_name)[:MOST_SCALED]
+        self._sample = corpus.features[np.random.default_rng(0).permutation(corpus.first_name)[:MOST_SCALED]]
 
-    def rounds(self, rows: NDArray[np.int64], unlabelled: NDArray[np.int64]) -> list[OneVsRest]:
-        """Learn from labelled texts alone, then in rounds from more and more of the others as well."""
+    def learn(self, rows: NDArray[np.int64], unlabelled: NDArray[np.int64]) -> dict[str, OneVsRest]:
+        """Learn from labelled texts, then in rounds from others as well: the `LAST` round, and the `MEAN` of all."""
         corpus = self._corpus
         shares = shrunk_shares(np.bincount(corpus.labels[rows], minlength=len(corpus.class_weights)))
         known = np.concatenate([rows, self._names])
         labels = np.concatenate([corpus.labels[rows], self._names - corpus.first_name])
-        machines = [self._learn(known, labels, np.ones(len(known)))]
+        rounds = [self._fit(known, labels, np.ones(len(known)))]
         for part in PARTS if self._config.self_training and len(unlabelled) else ():
-            margins = machines[-1].margins(corpus.features[unlabelled])
+            margins = rounds[-1].margins(corpus.features[unlabelled])
             margins = np.hstack([-margins, margins]) if margins.shape[1] == 1 else margins
             chosen, guesses = surest(aligned(margins, shares), part)
             weights = np.repeat([1.0, PSEUDO_LABEL_WEIGHT], [len(known), len(chosen)])
-            machines.append(
-                self._learn(np.concatenate([known, unlabelled[chosen]]), np.concatenate([labels, guesses]), weights)
-            )
-        return machines
+            texts, classes = np.concatenate([known, unlabelled[chosen]]), np.concatenate([labels, guesses])
+            rounds.append(self._fit(texts, classes, weights))
+        return {LAST: rounds[-1], MEAN: OneVsRest(*(np.mean(it, axis=0) for it in zip(*rounds, strict=True)))}
 
-    def _learn(self, rows: NDArray[np.int64], labels: NDArray[np.int64], weights: NDArray[np.float64]) -> OneVsRest:
-        check_stop()
-        weights = weights * self._corpus.class_weights[labels]
-        summed = self._scaled_machines(*self._svm(rows, labels, weights))
+    def cross_validate(self, parts: Sequence[NDArray[np.int64]]) -> dict[str, Calibration]:
+        """Calibrate each way to learn on the margins of each fold, learned from the others; the default comes first."""
+        corpus, by_fold = self._corpus, []
+        most = max(1, min(MOST_OUT_OF_FOLD, MOST_WORK // len(corpus.class_weights)))
+        unlabelled = np.sort(np.random.default_rng(0).permutation(corpus.unlabelled)[:most])
+        for fold in parts:
+            learned = self.learn(np.setdiff1d(np.arange(len(corpus.labels)), fold), unlabelled)
+            by_fold.append({way: machines.margins(corpus.features[fold]) for way, machines in learned.items()})
+        labels, class_weights = corpus.labels[np.concatenate(parts)], corpus.class_weights
+        ways = {way: calibrate(np.concatenate([it[way] for it in by_fold]), labels, class_weights) for way in learned}
+        alone = cross_validate(*corpus.labelled(), corpus.labels, class_weights, parts)
+        if not len(unlabelled):  # there is a single round, which knows no more than the names of classes
+            return {ALONE: alone, LAST: ways[LAST]}
+        return {**ways, ALONE: alone}
+
+    def _fit(self, rows: NDArray[np.int64], labels: NDArray[np.int64], weights: NDArray[np.float64]) -> OneVsRest:
+        class_weights = self._corpus.class_weights
+        targets = np.eye(len(class_weights))[labels] * (weights * class_weights[labels])[:, None]
+        machines = self._svm(rows, targets)
         if self._config.naive_bayes_em:
-            words = self._scaled_machines(*self._naive_bayes(rows, labels, weights))
-            summed = OneVsRest(summed.weights + words.weights, summed.biases)
-        absent = np.bincount(labels, minlength=len(self._corpus.class_weights))[-len(summed.biases) :] == 0
-        return OneVsRest(np.where(absent, 0, summed.weights), np.where(absent, np.float32(NEVER), summed.biases))
+            words = self._naive_bayes(rows, targets)
+            machines = OneVsRest(machines.weights + NAIVE_BAYES_WEIGHT * words.weights, machines.biases)
+        absent = targets.sum(axis=0)[-len(machines.biases) :] == 0
+        return OneVsRest(np.where(absent, 0, machines.weights), np.where(absent, np.float32(NEVER), machines.biases))
 
-    def _scaled_machines(self, weights: NDArray[np.floating], biases: NDArray[np.floating]) -> OneVsRest:
+    def _scaled(self, weights: NDArray[np.floating], biases: NDArray[np.floating]) -> OneVsRest:
         """Centre the margins of several classes, and give those of a sample of texts a standard deviation of 1."""
         if len(biases) > 1:
             weights, biases = weights - weights.mean(axis=1, keepdims=True), biases - biases.mean()
         machines = OneVsRest(weights.astype(np.float32), biases.astype(np.float32))
-        scale = 1 / max(float(machines.margins(self._corpus.features[self._scaled]).std()), 1e-9)
-        return OneVsRest(machines.weights * np.float32(scale), machines.biases * np.float32(scale))
+        scale = np.float32(1 / max(float(machines.margins(self._sample).std()), 1e-9))
+        return OneVsRest(machines.weights * scale, machines.biases * scale)
 
-    def _svm(
-        self, rows: NDArray[np.int64], labels: NDArray[np.int64], weights: NDArray[np.float64]
-    ) -> tuple[NDArray[np.floating], NDArray[np.floating]]:
-        """Weights (features, machines), those of latent semantics among them, and biases."""
-        corpus, num_classes = self._corpus, len(self._corpus.class_weights)
-        num_features, present = corpus.features.shape[1], np.unique(labels)
-        all_weights, biases = np.zeros((self._inputs.shape[1], num_classes)), np.zeros(num_classes)
-        if len(present) > 1:
-            svm = fit_svm(self._inputs[rows], labels, sample_weight=weights, tol=TOLERANCE)
-            learned, intercepts = svm.coef_.T, svm.intercept_
-            if len(present) == 2:
-                learned, intercepts = np.hstack([-learned, learned]), np.concatenate([-intercepts, intercepts])
-            all_weights[:, present], biases[present] = learned, intercepts
-        if num_classes == 2:
-            all_weights, biases = all_weights[:, 1:], biases[1:]
-        of_features = all_weights[:num_features]
-        if self._has_coordinates:
+    def _svm(self, rows: NDArray[np.int64], targets: NDArray[np.float64]) -> OneVsRest:
+        """Fit an NB-SVM, and add its weights of latent semantics to those of features."""
+        corpus, inputs = self._corpus, self._inputs[rows]
+        with_classes = (corpus.features[rows] > 0).T @ targets
+        everywhere, text_weights = with_classes.sum(axis=1), targets.sum(axis=1)
+        first = targets.shape[1] - SINGLE_LABEL.num_one_vs_rest(targets.shape[1])
+        weights, biases = np.zeros((inputs.shape[1], targets.shape[1])), np.zeros(targets.shape[1])
+        for number in range(first, targets.shape[1]):
+            check_stop()
+            is_class, inside = targets[:, number] > 0, with_classes[:, number]
+            if is_class.all() or not is_class.any():  # where texts are held out
+                continue
+            scales = np.ones(inputs.shape[1], dtype=np.float32)
+            scales[: len(inside)] = naive_bayes_ratios(inside, everywhere - inside)
+            svm = fit_svm(scaled_columns(inputs, scales), is_class, sample_weight=text_weights, tol=TOLERANCE)
+            weights[:, number], biases[number] = svm.coef_[0] * scales, svm.intercept_[0]
+        of_features, of_coordinates = np.split(weights[:, first:], [len(everywhere)])
+        if len(of_coordinates):
             columns, directions = corpus.directions
-            of_features[columns] += directions @ all_weights[num_features:]
-        return of_features, biases
+            of_features[columns] += directions @ of_coordinates
+        return self._scaled(of_features, biases[first:])
 
-    def _naive_bayes(
-        self, rows: NDArray[np.int64], labels: NDArray[np.int64], weights: NDArray[np.float64]
-    ) -> tuple[NDArray[np.floating], NDArray[np.floating]]:
+    def _naive_bayes(self, rows: NDArray[np.int64], targets: NDArray[np.float64]) -> OneVsRest:
         """The logarithm of each word's share of each class, per unit of its feature."""
-        corpus, num_classes = self._corpus, len(self._corpus.class_weights)
-        counts = corpus.words[rows].T @ _targets(labels, num_classes, weights) + SMOOTHING
+        counts = self._corpus.words[rows].T @ targets + SMOOTHING
         shares = np.log(counts / counts.sum(axis=0))
         shares -= shares.mean(axis=1, keepdims=True)
-        columns = shares[:, num_classes - SINGLE_LABEL.num_one_vs_rest(num_classes) :]
-        return corpus.spread_words(columns), np.zeros(columns.shape[1])
-
-
-def _targets(labels: NDArray[np.int64], num_classes: int, weights: NDArray[np.floating]) -> NDArray[np.float64]:
-    targets = np.zeros((len(labels), num_classes))
-    targets[np.arange(len(labels)), labels] = weights
-    return targets
-
-
-def mean_machines(machines: Sequence[OneVsRest]) -> OneVsRest:
-    """The machines whose margins are the mean of those of several."""
-    weights, biases = np.add.reduce([it.weights for it in machines]), np.add.reduce([it.biases for it in machines])
-    return OneVsRest(weights / np.float32(len(machines)), biases / np.float32(len(machines)))
-
-
-STANDARD_ERRORS = 1.0  # by which more answers have to be right than those of the last round
-FEWEST_EXTRAPOLATED = 40  # labelled texts, from half of which nothing is to be learned
+        columns = shares[:, -SINGLE_LABEL.num_one_vs_rest(targets.shape[1]) :]
+        return self._scaled(self._corpus.spread_words(columns), np.zeros(columns.shape[1]))
 
 
 class FewLabels(NamedTuple):
@@ -196,34 +197,26 @@ def fit_linear_from_few_labels(
     names. `together` is as in `folds`; the labelled texts `held_out` are one fold of the cross-validation.
     """
     corpus = read_corpus(texts, labels, names, reading, dimensions=config.lsa_dimensions)
-    parts = folds(together, first=held_out)
-    rows, all_rows = np.concatenate(parts), np.arange(len(labels))
     training = SelfTraining(corpus, config)
-    alone = cross_validate(*corpus.labelled(), labels, reading.class_weights, parts)
-    last, mean = (
-        calibrate(margins, labels[rows], reading.class_weights) for margins in _out_of_fold(training, corpus, parts)
-    )
-    ways = {LAST: last, MEAN: mean, ALONE: alone}
-    if not len(corpus.unlabelled):  # there is a single round, which knows no more than the names of classes
-        ways = {ALONE: alone, LAST: last}
+    parts, all_rows = folds(together, first=held_out), np.arange(len(labels))
+    rows = np.concatenate(parts)
+    ways = training.cross_validate(parts)
     kept = _best(ways, labels[rows])
     choice = ways[kept]
 
     def learned_from(some: NDArray[np.int64]) -> LinearClassifier:
         if kept == ALONE:
             return fit_linear(texts.take(some), labels[some], reading, choice=choice)[0]
-        machines = training.rounds(some, corpus.unlabelled)
-        machine = machines[-1] if kept == LAST else mean_machines(machines)
-        return corpus.vocabulary.classifier(*machine.calibrated(choice))
+        machines = training.learn(some, corpus.unlabelled)[kept]
+        return corpus.vocabulary.classifier(*machines.calibrated(choice))
 
-    classifier = learned_from(all_rows)
-    accuracy, before = (_accuracy(it, labels[rows]) for it in (choice, alone))
+    accuracy, before = (_accuracy(ways[name], labels[rows]) for name in (kept, ALONE))
     twice = None
-    if len(labels) >= FEWEST_EXTRAPOLATED:
-        of_half = _out_of_fold(training, corpus, parts, fraction=0.5)[kept == MEAN]
-        half = _accuracy(calibrate(of_half, labels[rows], reading.class_weights), labels[rows])
-        twice = extrapolated(accuracy, half)
-    return classifier, FewLabels(
+    if len(labels) >= FEWEST_EXTRAPOLATED and len(parts) > 2:
+        halves = [np.concatenate(parts[::2]), np.concatenate(parts[1::2])]
+        of_half = _accuracy(training.cross_validate(halves)[kept], labels[np.concatenate(halves)])
+        twice = extrapolated(accuracy, of_half, times=2 - 2 / len(parts))
+    return learned_from(all_rows), FewLabels(
         kept=kept,
         accuracy_before=before,
         accuracy=accuracy,
@@ -232,23 +225,6 @@ def fit_linear_from_few_labels(
         rows=rows,
         logits=choice.logits,
     )
-
-
-def _out_of_fold(
-    training: SelfTraining, corpus: FeatureCorpus, parts: Sequence[NDArray[np.int64]], *, fraction: float = 1.0
-) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
-    """The margins of each fold by a fraction of the other labels: of the last round, and the mean of all rounds."""
-    most = max(1, min(MOST_OUT_OF_FOLD, MOST_WORK // len(corpus.class_weights)))
-    unlabelled = np.sort(np.random.default_rng(0).permutation(corpus.unlabelled)[:most])
-    last, mean = [], []
-    for fold in parts:
-        others = np.setdiff1d(np.arange(len(corpus.labels)), fold)
-        if fraction < 1:
-            others = np.sort(np.random.default_rng(0).permutation(others)[: max(1, round(fraction * len(others)))])
-        machines = training.rounds(others, unlabelled)
-        last.append(machines[-1].margins(corpus.features[fold]))
-        mean.append(mean_machines(machines).margins(corpus.features[fold]))
-    return np.concatenate(last), np.concatenate(mean)
 
 
 def _best(ways: dict[str, Calibration], labels: NDArray[np.int64]) -> str:
@@ -266,14 +242,14 @@ def _accuracy(way: Calibration, labels: NDArray[np.int64]) -> float:
     return float((way.logits.argmax(axis=1) == labels).mean())
 
 
-def extrapolated(accuracy: float, with_half: float) -> float:
-    """Extrapolate accuracies with all labels and with half of them to twice as many; they never fall.
+def extrapolated(accuracy: float, with_fewer: float, *, times: float = 2.0) -> float:
+    """Extrapolate accuracies with labels, and with so many `times` fewer, to twice as many labels; they never fall.
 
     Errors fall as a power of the number of labels (Hestness et al., "Deep Learning Scaling is Predictable,
     Empirically", 2017, https://arxiv.org/abs/1712.00409).
     """
-    error, of_half = 1 - accuracy, max(1 - with_half, 1e-3)
-    return 1 - error * min(1.0, max(error, 1e-3) / of_half)
+    error, of_fewer = 1 - accuracy, max(1 - with_fewer, 1e-3)
+    return 1 - error * math.pow(min(1.0, max(error, 1e-3) / of_fewer), math.log(2, times))
 
 
 class LinearAnswers(NamedTuple):
@@ -300,29 +276,15 @@ def fit_linear_from_names(texts: TokenizedTexts, reading: Reading, *, dimensions
     classes = np.arange(len(reading.class_weights))
     names, dimensions = texts[: len(classes)], max(FEWEST_DIMENSIONS, dimensions)
     corpus = read_corpus(texts, classes, names, reading, dimensions=dimensions)
-    examples, of_classes = _nearest(corpus)
-    rows, labels = np.concatenate([classes, examples]), np.concatenate([classes, of_classes])
-    ratios = log_ratios(
-        corpus.words[rows],
-        labels,
-        reading.class_weights[labels],
-        corpus.words[corpus.unlabelled],
-        num_classes=len(classes),
-    )
+    coordinates = corpus.coordinates / np.maximum(np.linalg.norm(corpus.coordinates, axis=1, keepdims=True), 1e-9)
+    cosines = coordinates[corpus.unlabelled] @ coordinates[classes].T
+    most = int(min(MOST_EXAMPLES, MOST_PART * len(cosines) / len(classes)))
+    examples, of_examples = surest(cosines, 1.0, most)
+    rows, labels = np.concatenate([classes, corpus.unlabelled[examples]]), np.concatenate([classes, of_examples])
+    words, others = corpus.words[rows], corpus.words[corpus.unlabelled]
+    ratios = log_ratios(words, labels, reading.class_weights[labels], others, num_classes=len(classes))
     weights = corpus.spread_words(SCALE * np.log2(len(classes)) * ratios)
     return corpus.vocabulary.classifier(weights, np.zeros(weights.shape[1], dtype=np.float32))
-
-
-def _nearest(corpus: FeatureCorpus) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """The texts that are much nearer to one name than to any other, and the classes of these names."""
-    coordinates = corpus.coordinates
-    coordinates = coordinates / np.maximum(np.linalg.norm(coordinates, axis=1, keepdims=True), 1e-9)
-    cosines = coordinates[corpus.unlabelled] @ coordinates[: len(corpus.class_weights)].T
-    second, first = np.sort(cosines, axis=1)[:, -2:].T
-    guesses, by_lead = cosines.argmax(axis=1), np.argsort(second - first, kind="stable")
-    most = int(min(MOST_EXAMPLES, MOST_PART * len(guesses) / len(corpus.class_weights)))
-    chosen = np.concatenate([by_lead[guesses[by_lead] == c][:most] for c in range(len(corpus.class_weights))])
-    return corpus.unlabelled[chosen], guesses[chosen]
 
 
 def log_ratios(
@@ -333,15 +295,13 @@ def log_ratios(
     *,
     num_classes: int,
 ) -> NDArray[np.float32]:
-    """ln(a feature's share of the class / its share of the others), (features, classes), by naive Bayes with EM.
+    """ln(a feature's share of the class / its share of the others), (features, machines), by naive Bayes with EM.
 
-    Nigam et al., "Text Classification from Labeled and Unlabeled Documents using EM" (2000),
-    https://doi.org/10.1023/A:1007692713085: the classifier of the labelled texts guesses the classes of the unlabelled
-    ones; a classifier is learned from all, in which an unlabelled text counts less; and so on. Arguments are counts of
-    features, a row a text, and of labelled texts their classes and weights. Of two classes there is the second's
-    column.
+    The classifier of labelled texts guesses the classes of the others, a classifier learns from all, and so on (Nigam
+    et al., "Text Classification from Labeled and Unlabeled Documents using EM", 2000,
+    https://doi.org/10.1023/A:1007692713085). Texts are counts of features, (texts, features).
     """
-    targets = _targets(labels, num_classes, text_weights)
+    targets = np.eye(num_classes)[labels] * text_weights[:, None]
     known = labelled.T @ targets
     counts, class_sizes = known, targets.sum(axis=0)
     for _ in range(ITERATIONS):
@@ -353,5 +313,5 @@ def log_ratios(
     smoothed = counts + SMOOTHING
     others = smoothed.sum(axis=1, keepdims=True) - smoothed
     ratios = np.log(smoothed / smoothed.sum(axis=0)) - np.log(others / others.sum(axis=0))
-    columns: NDArray[np.float32] = ratios[:, num_classes - SINGLE_LABEL.num_one_vs_rest(num_classes) :]
-    return columns.astype(np.float32)
+    columns: NDArray[np.float32] = ratios[:, -SINGLE_LABEL.num_one_vs_rest(num_classes) :].astype(np.float32)
+    return columns
