@@ -97,17 +97,11 @@ def sinusoids(num_positions: int, d_model: int) -> Tensor:
 
 
 class CharNgramBatch(NamedTuple):
-    """The character n-grams of the words of a batch, each distinct word once.
+    """The character n-grams of the words of a batch, each distinct word once."""
 
-    Attributes:
-        words: (B, T), the index of each token's word among the distinct words; any on padding.
-        ngrams: (N,), hashes of the character n-grams of all distinct words, one word after the other.
-        offsets: (W + 1,), the beginning of each word in `ngrams`, and the end of the last.
-    """
-
-    words: Tensor
-    ngrams: Tensor
-    offsets: Tensor
+    words: Tensor  # (B, T), the index of each token's word among the distinct words; any on padding
+    ngrams: Tensor  # (N,), hashes of the character n-grams of all distinct words, one word after the other
+    offsets: Tensor  # (W + 1,), the beginning of each word in `ngrams`, and the end of the last
 
 
 class CharNgramEmbedding(nn.Module):

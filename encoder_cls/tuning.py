@@ -27,7 +27,7 @@ from optuna.trial import FrozenTrial, Trial, TrialState
 from encoder_cls.config import Config, SearchRange, config_of
 from encoder_cls.errors import ConfigError, DivergedError
 from encoder_cls.system.files import LockedError, reporting_os_errors
-from encoder_cls.system.terminal import begin_work, within_work
+from encoder_cls.system.terminal import begin_work, note_work, within_work
 from encoder_cls.tracking.metric_log import MetricLog
 from encoder_cls.tracking.run_dir import RunDir, dotted_values, read_metrics
 from encoder_cls.training.encoder.batches import derive_seed
@@ -114,14 +114,23 @@ class Search:
         """The run folder in which the config of a trial is trained again, to its report."""
         return RunDir(self.folder / f"trained-{number:03}")
 
-    def train_again(self, number: int, values: Mapping[str, Any]) -> None:
-        """Train the config of a trial again, to its report; refused while another process does."""
-        run = self.trained_again(number)
-        with run.lock(), within_work(run.path.name):
-            prepared = prepare(self.config_of(number, values))
-            for event in train(prepared, run, device=self._device, resume=True):
-                if isinstance(event, StageStarted):
-                    begin_work(event.stage)
+    def train_again(self, best: TrialResult) -> bool:
+        """Train a trial, then the config as it is, again to their reports; whether no other process does."""
+        for number in sorted({best.number, 0}, reverse=True):
+            run = self.trained_again(number)
+            if run.is_finished():
+                continue
+            note_work(f"training {run.path}, to its report")
+            try:
+                with run.lock(), within_work(run.path.name):
+                    prepared = prepare(self.config_of(number, best.values))
+                    for event in train(prepared, run, device=self._device, resume=True):
+                        if isinstance(event, StageStarted):
+                            begin_work(event.stage)
+            except LockedError:
+                note_work(f"{run.path}: another process of this search trains here, and will report")
+                return False
+        return True
 
     def trials(self, has_time: Callable[[], bool]) -> Iterator[TrialResult]:
         """Run trials while there is time; one that runs out of it is pruned, but for the first one.

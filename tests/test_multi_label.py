@@ -307,7 +307,7 @@ def test_the_loss_is_binary_cross_entropy_and_the_divergence_of_two_dropout_pass
     """As PyTorch computes them for Bernoulli distributions; a label's weight counts where a text has it."""
     from torch.distributions import Bernoulli, kl_divergence
 
-    from encoder_cls.training.encoder.objectives import MultiLabelBatch
+    from encoder_cls.training.encoder.batches import MultiLabelBatch
 
     torch.manual_seed(0)
     logits, targets = torch.randn(4, 3), torch.tensor([[1.0, 0, 0], [0, 1, 1]]).repeat(2, 1)

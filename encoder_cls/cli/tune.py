@@ -44,7 +44,6 @@ def tune_command(
     from encoder_cls.inference.folder import load_classifier
     from encoder_cls.inference.task import MULTI_LABEL
     from encoder_cls.runs.evaluate import evaluate_run
-    from encoder_cls.system.files import LockedError
     from encoder_cls.system.machine import resolve_device
     from encoder_cls.tuning import Search
 
@@ -64,15 +63,8 @@ def tune_command(
             note_work(_line(result, settings))
         best = search.best
         assert best
-        for number in sorted({best.number, 0}, reverse=True):
-            if (run := search.trained_again(number)).is_finished():
-                continue
-            note_work(f"training {run.path}, to its report")
-            try:
-                search.train_again(number, best.values)
-            except LockedError:
-                note(f"{run.path}: another process of this search trains here, and will report")
-                return
+        if not search.train_again(best):
+            return
     path = search.trained_again(best.number).path
     is_compared = best.number > 0 and load_classifier(path).task is not MULTI_LABEL
     other = search.trained_again(0).path if is_compared else None

@@ -181,6 +181,11 @@ class Dataset:
         return self.validation.known(len(self.label_names))
 
     @property
+    def texts_to_learn(self) -> Iterable[str]:
+        """The texts of train, then those without labels."""
+        return ConcatenatedTexts(self.train.texts, self.unlabelled.texts)
+
+    @property
     def reported(self) -> tuple[str, Split]:
         """Name and examples of the split of a final report: test, else validation, which may be empty."""
         return ("test", self.test) if self.test else ("validation", self.validation)

@@ -1,13 +1,14 @@
-"""Train a tokenizer."""
+"""Train a tokenizer, and tokenize the texts of a run with it."""
 
 from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -16,9 +17,12 @@ from numpy.typing import NDArray
 from tokenizers import Tokenizer, models, normalizers, trainers
 
 from encoder_cls.errors import ConfigError
-from encoder_cls.system.disk_arrays import in_chunks
+from encoder_cls.system.disk_arrays import cached, in_chunks
+from encoder_cls.system.files import sha256
+from encoder_cls.system.stop import checking, run_interruptibly
 from encoder_cls.text.tokenizer import (
     lowercases,
+    parse_tokenizer,
     pre_tokenizer,
     replace_surrogates,
     split_by_tokenizer,
@@ -29,23 +33,72 @@ from encoder_cls.text.tokenizer import (
 from encoder_cls.text.tokens import (
     CHARACTERS_PER_TOKEN,
     CLS_ID,
+    LONGEST_LEARNED,
     LONGEST_WORD,
     SPECIAL_TOKENS,
     UNK_ID,
+    CharNgrams,
     TokenChunk,
     TokenizedTexts,
     index_tokens,
 )
 
 if TYPE_CHECKING:
-    from encoder_cls.config import TokenizerConfig
+    from encoder_cls.config import Config, TokenizerConfig
 
-# Sub-word models do not learn from longer words: one attachment would fill the vocabulary, in minutes.
-LONGEST_LEARNED = 500
 _LONG_PIECE = re.compile(rf"(?<!\S)\S{{{LONGEST_LEARNED + 1}}}", re.ASCII)
 # Spaces around punctuation, and lower case, are all that normalizer and pre-tokenizer do to ASCII.
 PUNCTUATION = r"([^\w\s]+)"
 MOST_PIECES = 1 << 16  # remembered, in some 30 MB: the words of texts that are not ASCII
+
+
+class TokenizedData(NamedTuple):
+    """A tokenizer, the tokens of the texts to learn and of those that validate, and the number of words too long."""
+
+    tokenizer: Tokenizer
+    texts: TokenizedTexts
+    validation_texts: TokenizedTexts
+    long_words: int
+
+
+def tokenized_data(
+    texts: Iterable[str],
+    validation_texts: Iterable[str],
+    config: Config,
+    *,
+    fingerprints: Sequence[str],
+    base: Tokenizer | None,
+    check: Callable[[], None],
+) -> TokenizedData:
+    """Train a tokenizer, or extend that of the base run, and tokenize all texts, or read both from the cache.
+
+    The key of the cache has the `fingerprints` of the texts. Training calls `check` now and then, which may raise an
+    error; others are those of `train_subwords`, or of a disk that refuses.
+    """
+    max_seq_len = config.model.max_seq_len
+
+    def tokenized() -> tuple[str, TokenizedTexts, TokenizedTexts, int]:
+        known, long_words = base, 0
+        if base is None and config.tokenizer.type != "word_level":
+            known, long_words = run_interruptibly(
+                lambda: train_subwords(texts, config.tokenizer, max_seq_len=max_seq_len)
+            )
+        tokenizer, tokens = train_and_tokenize(texts, config.tokenizer, max_seq_len=max_seq_len, base=known)
+        validation_tokens = tokenize(tokenizer, validation_texts, max_seq_len=max_seq_len)
+        return tokenizer.to_str(), tokens, validation_tokens, long_words
+
+    with checking(check):
+        if config.data.cache is None:
+            made = tokenized()
+        else:
+            key = {
+                "tokenizer": config.tokenizer.model_dump(mode="json"),
+                "max_seq_len": max_seq_len,
+                "texts": fingerprints,
+                "former": base and sha256(base.to_str().encode()),
+            }
+            made = cached(Path(config.data.cache), "tokens", key, tokenized, TokenizedTexts, CharNgrams)
+    return TokenizedData(parse_tokenizer(made[0]), *made[1:])
 
 
 def train_subwords(texts: Iterable[str], config: TokenizerConfig, *, max_seq_len: int) -> tuple[Tokenizer, int]:

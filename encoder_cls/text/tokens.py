@@ -31,6 +31,8 @@ CHUNKS_ALONE = 48  # read before other processes are started: about as long as s
 TEXTS_AT_ONCE, TOKENS_AT_ONCE = 1024, 1 << 22  # that are counted in some 32 MB
 
 SHORTEST, LONGEST = 2, 5  # characters of an n-gram
+# Sub-word models do not learn from longer words: one attachment would fill the vocabulary, in minutes.
+LONGEST_LEARNED = 500
 LONGEST_WORD = 40  # characters: parts of a longer word, such as a link, mean nothing
 PAIR_MULTIPLIER = 1_000_003  # the hash of a pair of words is the first's number times this prime plus the second's
 CRC32_OF_BYTE = np.array([zlib.crc32(bytes([byte])) for byte in range(256)], dtype=np.uint32)

@@ -83,15 +83,8 @@ class MetricLog:
     neither gaps nor overlaps, however often and wherever a run was interrupted. Its event file is directly in the run's
     folder, since TensorBoard names a run after that.
 
-    Args:
-        run: where the rows go.
-        config: shown as text.
-        label_names: the classes in the order of confusion matrices.
-        resume_after: the step after which each split goes on, in any stage (`train` means `pretraining/train`, too);
-            later rows are removed. None: a new run.
-        warn: called when TensorBoard's files cannot be written; training goes on, and they can be made again.
-        with_tensorboard: whether anything is shown.
-
+    Rows of a split after its step in `resume_after` are removed, in any stage (`train` means `pretraining/train`, too);
+    of a new run, with None, all are. `warn` is called where TensorBoard's files cannot be written; training goes on.
     Creating it, `log` and `flush` raise an `EncoderClsError` where the disk refuses `metrics.jsonl`.
     """
 

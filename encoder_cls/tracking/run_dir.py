@@ -249,9 +249,29 @@ class ValidationLogits:
     what the classifier reads of the texts, (texts,).
     """
 
-    def __init__(self, logits: Logits, hashes: NDArray[np.uint64], evidence: Numbers | None = None) -> None:
-        self.logits, self._evidence = logits, evidence
+    def __init__(self, logits: Logits, hashes: NDArray[np.uint64], evidence: Numbers | None) -> None:
+        self.logits, self._hashes, self._evidence = logits, hashes, evidence
         self._rows = {number: row for row, number in enumerate(hashes.tolist())}
+
+    @classmethod
+    def of(cls, texts: TokenizedTexts, logits: Logits, numbers: Numbers | None) -> ValidationLogits:
+        """Keep those of texts with the evidence among their numbers; without any it does not count."""
+        evidence = np.zeros((len(texts), EVIDENCE_NUMBERS)) if numbers is None else numbers[:, :EVIDENCE_NUMBERS]
+        return cls(logits, _hashes(texts), evidence)
+
+    @classmethod
+    def read(cls, path: Path) -> ValidationLogits:
+        """Read them from a file; `EncoderClsError` if it cannot be read."""
+        try:
+            tensors = safetensors.numpy.load_file(path)
+            return cls(tensors[LOGITS], tensors[TEXTS], tensors.get(EVIDENCE))
+        except (OSError, KeyError, safetensors.SafetensorError) as error:
+            raise EncoderClsError(f"{path}: cannot be read ({error}); train again") from None
+
+    def write(self, path: Path) -> None:
+        """Write them, durably and at once."""
+        evidence = {} if self._evidence is None else {EVIDENCE: self._evidence}
+        write_file(path, safetensors.numpy.save({LOGITS: self.logits, TEXTS: self._hashes, **evidence}))
 
     def in_place_of(
         self, logits: Logits, numbers: Numbers | None, texts: TokenizedTexts
@@ -280,25 +300,11 @@ def classifier_to_score(path: Path, *, device: str = "auto") -> Classifier:
 
         classifier.encoder = torch_encoder(classifier)
     if classifier.linear and run and run.validation_logits.exists():
-        kept = read_validation_logits(run.validation_logits)
+        kept = ValidationLogits.read(run.validation_logits)
         if kept.logits.shape[1:] != (len(classifier.label_names),):
             raise EncoderClsError(f"{run.validation_logits}: is of other classes than the model; train again")
         classifier.before_refit = kept.in_place_of
     return classifier
-
-
-def write_validation_logits(path: Path, logits: Logits, evidence: Numbers, texts: TokenizedTexts) -> None:
-    """Write the logits and the evidence of texts, durably and at once."""
-    write_file(path, safetensors.numpy.save({LOGITS: logits, EVIDENCE: evidence, TEXTS: _hashes(texts)}))
-
-
-def read_validation_logits(path: Path) -> ValidationLogits:
-    """Read the logits; `EncoderClsError` if the file cannot be read."""
-    try:
-        tensors = safetensors.numpy.load_file(path)
-        return ValidationLogits(tensors[LOGITS], tensors[TEXTS], tensors.get(EVIDENCE))
-    except (OSError, KeyError, safetensors.SafetensorError) as error:
-        raise EncoderClsError(f"{path}: cannot be read ({error}); train again") from None
 
 
 def _hashes(texts: TokenizedTexts) -> NDArray[np.uint64]:

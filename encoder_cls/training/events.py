@@ -39,9 +39,8 @@ class StepsDecided(NamedTuple):
 
 
 class LinearFitted(NamedTuple):
-    """A linear classifier has been fitted on few labels, before step `step`."""
+    """A linear classifier has been fitted on few labels."""
 
-    step: int
     result: FewLabels
 
 

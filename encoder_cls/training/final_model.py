@@ -88,16 +88,14 @@ def is_close(
     """Whether probabilities, (texts, classes), are as good as others; thresholds are those of several labels."""
     if not np.isfinite(found).all() or np.abs(found - expected).max(initial=0) > MOST_CHANGE:
         return False
-    if thresholds:
-        of_labels, exact_of_labels = found >= np.array(thresholds), expected >= np.array(thresholds)
-        if len(labels) < ENOUGH_TEXTS:
-            return bool((of_labels == exact_of_labels).all())
-        micro_f1, exact_micro_f1 = (ClassCounts.of(it, labels).micro_f1 for it in (of_labels, exact_of_labels))
-        return micro_f1 >= exact_micro_f1 - MOST_ACCURACY_LOST
-    answers, exact_answers = found.argmax(axis=1), expected.argmax(axis=1)
+    several = len(thresholds) > 0
+    answers, exact = (it >= np.array(thresholds) if several else it.argmax(axis=1) for it in (found, expected))
     if len(labels) < ENOUGH_TEXTS:
-        return bool((answers == exact_answers).all())
-    return bool((answers == labels).mean() >= (exact_answers == labels).mean() - MOST_ACCURACY_LOST)
+        return bool((answers == exact).all())
+    score, exact_score = (
+        ClassCounts.of(it, labels).micro_f1 if several else (it == labels).mean() for it in (answers, exact)
+    )
+    return bool(score >= exact_score - MOST_ACCURACY_LOST)
 
 
 def _by_size(classifier: Classifier) -> list[dict[str, str]]:

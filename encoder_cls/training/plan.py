@@ -11,11 +11,13 @@ import math
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from itertools import islice
 from typing import Literal, NamedTuple, Self
 
 from encoder_cls.config import Config
 from encoder_cls.data.dataset import Dataset, listed
-from encoder_cls.data.load import names_validation
+from encoder_cls.data.load import names_validation, reading_of
+from encoder_cls.data.sources import every_file, read_rows
 from encoder_cls.errors import ConfigError
 from encoder_cls.text.tokens import KEPT_PER_TOKEN, TokenizedTexts
 from encoder_cls.training.encoder.batches import BatchSampler
@@ -36,6 +38,8 @@ MOST_LINEAR_TEXT = 12_000_000  # tokens from which it does, too: memory
 MOST_STREAMED_TEXT = 200_000_000  # tokens from which it reads no more of a text than the encoder: 4 GB of disk
 MOST_STREAMED_WORK = 20_000_000_000  # tokens times classes from which there is no linear classifier: minutes
 MOST_LABELLED = 2000  # texts from which labels are not few
+# Of a source of so many bytes, reading so many rows shows the least time of a run, in times of reading alone.
+LARGE, TIMED_ROWS, LEAST_WORK = 5_000_000, 5000, 9.0
 MONITORS = ("loss", "accuracy", "macro_f1")
 MULTI_LABEL_MONITORS = ("loss", "micro_f1", "macro_f1", "mean_average_precision")
 
@@ -61,6 +65,26 @@ class TimeBudget:
             return left
         share = None if left is None else PRETRAINING_SHARE * left
         return min((it for it in (share, self._of_pretraining) if it is not None), default=None)
+
+
+def check_least_fits(config: Config, *, seconds: float | None) -> None:
+    """Read a few rows of a large source: their time shows whether a run with all of them is possible."""
+    source = config.data.train
+    if seconds is None or source is None or ":" in source:
+        return
+    size = sum(file.stat().st_size for file in every_file(source) if file.is_file())
+    if size < LARGE:
+        return
+    columns, reading = (config.data.text_column, config.data.label_column), reading_of(config.data)
+    rows = read_rows(source, role="train", text_columns=columns[0], label_column=columns[1], reading=reading)
+    began = time.monotonic()
+    read = sum(len(row.text.encode()) for row in islice(rows, TIMED_ROWS))
+    least = LEAST_WORK * (time.monotonic() - began) * size / max(1, read)
+    if least > seconds:
+        raise ConfigError(
+            f"train.time_budget: {source} has {size / 1e6:,.0f} MB of text, which takes this machine about "
+            f"{least:.0f} s at the least; give it more time, or fewer texts"
+        )
 
 
 class CorpusSize(NamedTuple):

@@ -12,11 +12,19 @@ from encoder_cls.errors import ConfigError, DataError
 from encoder_cls.inference.encoder import EncoderArchitecture
 from encoder_cls.inference.folder import load_classifier
 from encoder_cls.system.terminal import begin_work
-from encoder_cls.tracking.run_dir import RunDir, read_validation_logits
+from encoder_cls.text.tokenizer_trainer import tokenized_data
+from encoder_cls.tracking.run_dir import RunDir, ValidationLogits
 from encoder_cls.training.encoder.checkpoint import newest_fingerprint
-from encoder_cls.training.plan import LINEAR_LENGTHS, CorpusSize, Counts, TimeBudget, check_fits, make_plan
+from encoder_cls.training.plan import (
+    LINEAR_LENGTHS,
+    CorpusSize,
+    Counts,
+    TimeBudget,
+    check_fits,
+    check_least_fits,
+    make_plan,
+)
 from encoder_cls.training.prepared import Prepared, model_rows
-from encoder_cls.training.texts import check_least_fits, tokenized_data
 
 
 def prepare(config: Config, *, train_rows: Iterable[Row] | None = None, started: float | None = None) -> Prepared:
@@ -53,7 +61,14 @@ def prepare(config: Config, *, train_rows: Iterable[Row] | None = None, started:
                 raise DataError(f"{run.path}: its {kind} data ({source}) has changed since it was trained")
     check_fits(config, dataset)
     begin_work(f"tokenizing {len(dataset.train):,} texts")
-    tokens = tokenized_data(dataset, config, base=base.tokenizer if base else None, check=check_budget)
+    tokens = tokenized_data(
+        dataset.texts_to_learn,
+        dataset.selection.texts,
+        config,
+        fingerprints=[part.fingerprint for part in (dataset.train, dataset.unlabelled, dataset.selection)],
+        base=base.tokenizer if base else None,
+        check=check_budget,
+    )
     texts, num_labelled, max_seq_len = tokens.texts, len(dataset.train), config.model.max_seq_len
     labelled = texts[:num_labelled]
 
@@ -77,14 +92,11 @@ def prepare(config: Config, *, train_rows: Iterable[Row] | None = None, started:
     return Prepared(
         config=config,
         dataset=dataset,
-        tokenizer=tokens.tokenizer,
-        texts=texts,
-        validation_texts=tokens.validation_texts,
         plan=plan,
         model_rows=model_rows(texts, num_labelled, config, has_pseudo_labels=plan.has_pseudo_labels),
         budget=budget,
         base=base,
-        long_words=tokens.long_words,
+        **tokens._asdict(),
     )
 
 
@@ -96,5 +108,5 @@ def _base_run(path: str, config: Config) -> RunDir:
     if base_config.tokenizer != config.tokenizer:
         raise ConfigError(f"tokenizer: {run.path} has another, whose words are to keep their numbers; leave it out")
     if run.validation_logits.exists():
-        read_validation_logits(run.validation_logits)  # which the report needs
+        ValidationLogits.read(run.validation_logits)  # which the report needs
     return run

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -17,11 +18,11 @@ from torch import Tensor
 from encoder_cls.config import Config
 from encoder_cls.data.checks import data_warnings
 from encoder_cls.data.dataset import Dataset, listed
+from encoder_cls.data.labels import names_as_texts
 from encoder_cls.inference.classifier import Classifier
 from encoder_cls.inference.encoder import Encoder, EncoderArchitecture
 from encoder_cls.inference.task import MULTI_LABEL, Task, task_of
-from encoder_cls.text.tokenizer_trainer import LONGEST_LEARNED
-from encoder_cls.text.tokens import TokenizedTexts
+from encoder_cls.text.tokens import LONGEST_LEARNED, TokenizedTexts
 from encoder_cls.training.encoder.batches import BatchSampler
 from encoder_cls.training.linear.features import sample_rows
 from encoder_cls.training.plan import Plan, TimeBudget
@@ -33,28 +34,19 @@ MOST_TRUNCATED = 0.05  # of the training texts, without a warning
 
 @dataclass(frozen=True, kw_only=True)
 class Prepared:
-    """Data, tokens and plan of a run.
-
-    Attributes:
-        texts: texts to learn from: labelled ones, then unlabelled ones.
-        validation_texts: the texts that choose the weights (`Dataset.selection`).
-        model_rows: which of `texts` the encoder learns classes from: labelled ones, then those with pseudo-labels.
-        base: the classifier of the base run.
-        objective: of the encoder's training on labels, in place of the usual one.
-        long_words: words that were too long for a sub-word tokenizer to learn from.
-    """
+    """Data, tokens and plan of a run."""
 
     config: Config
     dataset: Dataset
     tokenizer: Tokenizer
-    texts: TokenizedTexts
-    validation_texts: TokenizedTexts
-    model_rows: NDArray[np.int64]
+    texts: TokenizedTexts  # to learn from: labelled ones, then unlabelled ones
+    validation_texts: TokenizedTexts  # that choose the weights (`Dataset.selection`)
+    long_words: int  # that were too long for a sub-word tokenizer to learn from
+    model_rows: NDArray[np.int64]  # those of `texts` that the encoder learns classes from, by `model_rows`
     plan: Plan
     budget: TimeBudget
-    base: Classifier | None = None
-    long_words: int = 0
-    objective: Objective | None = None
+    base: Classifier | None = None  # of the base run
+    objective: Objective | None = None  # of the encoder's training on labels, in place of the usual one
 
     @property
     def task(self) -> Task:
@@ -118,6 +110,15 @@ class Prepared:
             encoding=data.encoding,
             encoder_architecture=EncoderArchitecture.of(model) if self.plan.has_encoder else None,
         )
+
+    def tokenize(self, *texts: Iterable[str]) -> TokenizedTexts:
+        """Tokenize texts one after the other, with one list of words."""
+        return self.new_classifier(None).tokenize(chain(*texts))
+
+    @property
+    def name_texts(self) -> TokenizedTexts:
+        """The names of the classes as texts."""
+        return self.tokenize(names_as_texts(self.dataset.label_names))
 
     def warnings(self) -> Iterator[str]:
         """Warnings about the data, and of texts that are cut."""

@@ -1,12 +1,6 @@
-"""The life of a run, as a generator of events.
+"""The life of a run as a generator of events; ARCHITECTURE.md describes it.
 
-First a linear classifier is fitted, in seconds, and saved as the model so far. Then come the stages of the encoder,
-each from first weights to the best; a run without an encoder is a run without stages. The encoder joins the saved model
-as soon as the validation texts show that to be better. So a run that is stopped at any moment leaves the best so far.
-
-Everything that varies from step to step is a pure function of (config, step): the batch, the learning rate, the random
-numbers of dropout. So the state of a run is its weights, the optimizer's moments and a few numbers, and a resumed run
-equals an uninterrupted one bit for bit.
+A run that is stopped at any moment leaves the best model so far; resumed, it equals an uninterrupted one bit for bit.
 """
 
 from __future__ import annotations
@@ -19,7 +13,6 @@ import torch
 from torch import nn
 
 from encoder_cls.errors import StoppedError
-from encoder_cls.system.stop import run_interruptibly
 from encoder_cls.system.terminal import begin_work
 from encoder_cls.tracking.metric_log import MetricLog
 from encoder_cls.tracking.run_dir import RunDir
@@ -46,8 +39,7 @@ from encoder_cls.training.events import (
     Validated,
 )
 from encoder_cls.training.finish import write_final_report
-from encoder_cls.training.linear.fit import Fitted
-from encoder_cls.training.linear.in_run import affordable_texts, answers_of, fit, streamed
+from encoder_cls.training.linear.fit import Fitted, affordable_texts, answers_of, fit, streamed
 from encoder_cls.training.prepared import Prepared
 
 SECONDS_BETWEEN_CHECKPOINTS = 15.0  # at the least: small models are validated more often than that
@@ -64,13 +56,9 @@ def train(
 ) -> Iterator[Event]:
     """Train into a run folder; yields an event for each step. A stop is asked for as `system.stop` has it.
 
-    Args:
-        prepared: the config with its data.
-        run: must be new, unless resumed.
-        device: of the encoder.
-        resume: go on from the newest checkpoint; a finished run ends at once, an empty folder starts a new run.
-        with_report: else there is no TensorBoard, report or model card, and the best weights stay in float32.
-        group: the processes that train together, of which this is the first; the others call `assist`.
+    `resume` goes on from the newest checkpoint: a finished run ends at once, an empty folder starts a new run. Without
+    a report there is no TensorBoard and no model card, and the best weights stay in float32. This is the first process
+    of the group; the others call `assist`.
 
     Raises:
         ConfigError: the folder holds something else, or a run with another config or other data.
@@ -179,8 +167,7 @@ class _Life:
         has_better = self.replica and self.replica.is_last and self.state.has_beaten_linear
         begin_work("fitting the linear classifier")
         if is_new and self._prepared.budget.left is not None:
-            texts = run_interruptibly(lambda: affordable_texts(self._prepared))
-            self.state = replace(self.state, linear_texts=texts)
+            self.state = replace(self.state, linear_texts=affordable_texts(self._prepared))
         if (texts := self.state.linear_texts) is not None:
             of_all, data = len(self._prepared.dataset.train), streamed(self._prepared, texts)
             begin_work(f"fitting the linear classifier to {texts:,} of {of_all:,} texts (train.time_budget)")
@@ -190,7 +177,7 @@ class _Life:
         self._fitted = linear = fit(data, self._run, saves_first=is_new, saves=not has_better)
         begin_work("")
         if linear.few_labels:
-            yield LinearFitted(step=self.state.step, result=linear.few_labels)
+            yield LinearFitted(linear.few_labels)
         if linear.validation is None:
             return
         self.state = replace(self.state, score_to_beat=linear.validation.selection_key)

@@ -280,7 +280,7 @@ FAULTS = [
     Fault("a damaged entry of the cache is used", "damage-cache", 1,
      f"{CACHE}.all", constant(lambda found: bool([*found]))),
     Fault("what a killed process left in the cache stays", "kill-cache", 1, f"{CACHE}.remove_leftovers", nothing),
-    Fault("the cache forgets whose texts come first", "kill-cache", 0.1, "encoder_cls.training.texts.cached",
+    Fault("the cache forgets whose texts come first", "kill-cache", 0.1, "encoder_cls.text.tokenizer_trainer.cached",
      lambda cached: lambda *more: backwards(cached(*more))),
 ]
 # fmt: on

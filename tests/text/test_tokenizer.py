@@ -22,11 +22,12 @@ from encoder_cls.data.load import load_dataset
 from encoder_cls.errors import ConfigError
 from encoder_cls.system import disk_arrays as columns
 from encoder_cls.text.tokenizer import UNSPACED, parse_tokenizer, split_by_tokenizer, token_spans, tokenize
-from encoder_cls.text.tokenizer_trainer import LONGEST_LEARNED, train_and_tokenize, train_subwords
+from encoder_cls.text.tokenizer_trainer import train_and_tokenize, train_subwords
 from encoder_cls.text.tokens import (
     CHARACTERS_PER_TOKEN,
     CLS_ID,
     KEPT_PER_TOKEN,
+    LONGEST_LEARNED,
     MASK_ID,
     PAD_ID,
     SPECIAL_TOKENS,

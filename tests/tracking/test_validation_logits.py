@@ -14,7 +14,7 @@ import torch
 from encoder_cls.config import load_config
 from encoder_cls.errors import EncoderClsError
 from encoder_cls.inference.folder import load_classifier
-from encoder_cls.tracking.run_dir import RunDir, classifier_to_score, read_validation_logits
+from encoder_cls.tracking.run_dir import RunDir, ValidationLogits, classifier_to_score
 from encoder_cls.training import plan as training_plan
 from encoder_cls.training.prepare import prepare
 from encoder_cls.training.run import train
@@ -49,7 +49,7 @@ def learned(monkeypatch):
 
 def test_what_scores_goes_by_the_logits_from_before(cli, learned):
     """The report, another run's comparison with it, a file of the same texts, and a review; predictions do not."""
-    validation, kept = learned.validation, read_validation_logits(RunDir(Path("a")).validation_logits).logits
+    validation, kept = learned.validation, ValidationLogits.read(RunDir(Path("a")).validation_logits).logits
     is_right = kept.argmax(axis=1) == validation.labels
     model, scored = load_classifier(Path("a")), classifier_to_score(Path("a"))
     texts = model.tokenize(validation.texts)
@@ -76,7 +76,7 @@ def test_a_run_that_goes_on_is_compared_with_what_the_base_run_answered_before(l
     write("b.csv", NEW)
     trained("b", "data.train=b.csv", from_run=Path("a"))
     base = json.loads(Path("b/eval/report.json").read_text())["former"]
-    kept = read_validation_logits(RunDir(Path("a")).validation_logits).logits
+    kept = ValidationLogits.read(RunDir(Path("a")).validation_logits).logits
     assert base["split"] == "validation"
     assert base["accuracy"] == (kept.argmax(axis=1) == learned.validation.labels).mean()
 

@@ -28,7 +28,7 @@ from encoder_cls.text.tokens import TokenizedTexts
 from encoder_cls.training.linear import features as feature_matrix
 from encoder_cls.training.linear import svm
 from encoder_cls.training.linear.calibration import calibrate, fit_inverse_temperature, fit_platt
-from encoder_cls.training.linear.features import Reading, bytes_at_most, feature_bytes
+from encoder_cls.training.linear.features import Reading, feature_bytes
 from encoder_cls.training.linear.svm import NB_RATIO_POWER, fit_linear
 
 MAX_SEQ_LEN = 12
@@ -208,7 +208,7 @@ def test_scores_are_the_logits_of_texts_never_seen(num_classes, weight):
     assert fit_inverse_temperature(scores, asked) == pytest.approx(1, abs=0.15)
     if num_classes > 2:
         margins = logit(np.exp(scores.astype(np.float64)))
-        scale, shift = fit_platt(margins, asked, num_classes)
+        scale, shift = fit_platt(margins, asked)
         of_both = [scores, log_sigmoid(margins * scale + shift)]
         found, best = (cross_entropy(softmax(it), one_hot(asked, num_classes)) for it in of_both)
         assert found < best + 0.008
@@ -249,22 +249,6 @@ def test_of_too_many_features_the_most_frequent_are_kept(monkeypatch, num_classe
 
 def bytes_of(classifier: LinearClassifier) -> int:
     return sum(array.nbytes for array in (classifier.feature_ids, classifier.idf, classifier.weights.values))
-
-
-@pytest.mark.parametrize("use_char_ngrams", [False, True])
-@pytest.mark.parametrize("num_classes", [2, 3])
-def test_the_weights_take_no_more_than_was_expected(monkeypatch, num_classes, use_char_ngrams):
-    """Nor ten times less; and never more than the limit."""
-    texts, labels = corpus(num_classes)
-    read = reader_of(texts)
-    at_most = functools.partial(bytes_at_most, read(texts), num_classes=num_classes)
-    found = bytes_of(fit(read, texts, labels, use_char_ngrams))
-    assert found <= at_most(use_char_ngrams=use_char_ngrams) < 10 * found
-    assert at_most(use_char_ngrams=True) > at_most(use_char_ngrams=False)
-    limited = 20 * feature_bytes(num_classes)
-    for limit, most, expected in (("MOST_BYTES", limited + 3, limited), ("MOST_FEATURES", 10, limited / 2)):
-        monkeypatch.setattr(feature_matrix, limit, most)
-        assert at_most(use_char_ngrams=use_char_ngrams) == expected
 
 
 def test_texts_without_words_are_of_the_most_frequent_class():

@@ -14,8 +14,8 @@ from encoder_cls.config import Config, TokenizerConfig
 from encoder_cls.errors import ConfigError, StoppedError
 from encoder_cls.system import stop as interruptible
 from encoder_cls.system.stop import stopping_at
-from encoder_cls.training import texts as token_cache
-from encoder_cls.training.encoder.objectives import make_stages
+from encoder_cls.text import tokenizer_trainer as token_cache
+from encoder_cls.training.encoder.stages import make_stages
 from encoder_cls.training.prepare import prepare
 from encoder_cls.training.prepared import Prepared
 

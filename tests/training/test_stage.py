@@ -8,8 +8,7 @@ import pytest
 from encoder_cls.config import TrainConfig
 from encoder_cls.training.encoder.batches import BatchSampler
 from encoder_cls.training.encoder.checkpoint import TrainingState
-from encoder_cls.training.encoder.objectives import ModelStage
-from encoder_cls.training.encoder.stage import PLOTTED_VALIDATIONS, Stage
+from encoder_cls.training.encoder.stages import PLOTTED_VALIDATIONS, ModelStage, Stage
 from encoder_cls.training.plan import Schedule
 
 

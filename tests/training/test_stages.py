@@ -12,20 +12,18 @@ from encoder_cls.inference.encoder.torch import TorchEncoder, pad
 from encoder_cls.inference.task import Logits, combine_logits
 from encoder_cls.system.stop import checking
 from encoder_cls.text.tokens import CLS_ID, MASK_ID, PAD_ID, UNK_ID
-from encoder_cls.training.encoder import objectives, validation
-from encoder_cls.training.encoder.objectives import (
+from encoder_cls.training.encoder import stages, validation
+from encoder_cls.training.encoder.batches import delete_tokens, drop_tokens
+from encoder_cls.training.encoder.stages import (
     DenoisingStage,
     ModelStage,
     PretrainingStage,
-    delete_tokens,
-    drop_tokens,
     make_stages,
 )
 from encoder_cls.training.encoder.validation import judge
 from encoder_cls.training.linear.calibration import fit_mixture_weights
 from encoder_cls.training.linear.few_labels import LinearAnswers
-from encoder_cls.training.linear.fit import Fitted
-from encoder_cls.training.linear.in_run import answers_of
+from encoder_cls.training.linear.fit import Fitted, answers_of
 from encoder_cls.training.prepare import prepare
 from encoder_cls.training.prepared import Prepared
 
@@ -235,7 +233,7 @@ def test_a_batch_in_which_nothing_is_guessed_teaches_nothing_and_breaks_nothing(
 def test_a_validation_of_pretraining_reads_every_validation_text_once(tmp_path, monkeypatch):
     """In several batches where they are many."""
     setup, read = prepared(tmp_path, {"epochs": 1}, batch_tokens=20), []
-    monkeypatch.setattr(objectives, "pad", lambda *of: read.append(of[1]) or pad(*of))
+    monkeypatch.setattr(stages, "pad", lambda *of: read.append(of[1]) or pad(*of))
     masked_lm_objective(setup).validate(setup.new_model(make_stages(setup, CPU)[0].seed))
     assert len(read) > 1
     assert sorted(np.concatenate(read)) == list(range(len(setup.validation_texts)))
@@ -283,7 +281,7 @@ def test_denoising_guesses_each_word_from_those_before_it_and_what_the_encoder_r
     """Its loss is that of a softmax over the words of the batch; all weights but those of the classes learn."""
     setup, stage = denoising(tmp_path, 0.4)
     whole = pad(setup.train_texts, stage.sampler.batches_of_step(0)[0])
-    model = stage.new_model().eval()
+    model = setup.new_model(stage.seed, stage.kind).eval()
     torch.manual_seed(0)
     batch = stage.batches_at(0)[0]
     torch.manual_seed(0)

@@ -10,8 +10,8 @@ from small_runs import LABELLED, WITH_TECHNIQUES, make_config, result, run_all, 
 from encoder_cls.errors import StoppedError
 from encoder_cls.system import terminal
 from encoder_cls.system.terminal import showing_work
+from encoder_cls.text import tokenizer_trainer as token_cache
 from encoder_cls.tracking.run_dir import RunDir
-from encoder_cls.training import texts as token_cache
 from encoder_cls.training.prepare import prepare
 
 

@@ -27,9 +27,9 @@ from encoder_cls.inference.weights import dense
 from encoder_cls.system import disk_arrays
 from encoder_cls.tracking.run_dir import RunDir
 from encoder_cls.training.encoder import loop as stage_loop
-from encoder_cls.training.encoder import objectives, stage
+from encoder_cls.training.encoder import stages
 from encoder_cls.training.encoder.checkpoint import load_newest
-from encoder_cls.training.encoder.objectives import PretrainingStage, make_stages
+from encoder_cls.training.encoder.stages import PretrainingStage, make_stages
 from encoder_cls.training.encoder.validation import ValidationResult
 from encoder_cls.training.events import Finished, Noted, StageStarted, Started, Stepped, StepsDecided, Validated
 from encoder_cls.training.prepare import prepare
@@ -179,7 +179,7 @@ def test_unlabelled_texts_are_learnt_from(tmp_path):
 def test_pretraining_keeps_to_a_limit_of_time(tmp_path, monkeypatch):
     """Its own, by which its first steps decide how many there are; then comes the model."""
     monkeypatch.setattr(stage_loop, "MOST_TIMING", 1)
-    monkeypatch.setattr(stage, "PASSES_PER_STEP", math.inf)
+    monkeypatch.setattr(stages, "PASSES_PER_STEP", math.inf)
     clock = iter(range(10**9))
     monkeypatch.setattr(time, "perf_counter", lambda: next(clock) * 0.5)
     events = run_all(make_config(tmp_path, pretrain={"epochs": 10, "time_budget": 0.25}), tmp_path / "run")
@@ -192,14 +192,14 @@ def test_pretraining_keeps_to_a_limit_of_time(tmp_path, monkeypatch):
 def test_divergence_stops_before_the_update(tmp_path, monkeypatch):
     """A loss that is no number ends the run with its step and examples; the last checkpoint stays good."""
     config = make_config(tmp_path)
-    real = objectives.functional.cross_entropy
+    real = stages.functional.cross_entropy
     calls = []
 
     def poisoned(*args, **kwargs):
         calls.append(1)
         return real(*args, **kwargs) * (math.nan if len(calls) == 9 else 1)
 
-    monkeypatch.setattr(objectives.functional, "cross_entropy", poisoned)
+    monkeypatch.setattr(stages.functional, "cross_entropy", poisoned)
     with pytest.raises(DivergedError, match=r"step 9: loss nan.*train\.csv:\d+") as diverged:
         run_all(config, tmp_path / "run")
     assert diverged.value.exit_code == 4

@@ -23,16 +23,15 @@ from encoder_cls.inference.folder import load_classifier
 from encoder_cls.inference.task import softmax
 from encoder_cls.runs.evaluate import evaluate_run
 from encoder_cls.system.stop import stopping_at
-from encoder_cls.tracking.run_dir import RunDir, read_validation_logits
+from encoder_cls.tracking.run_dir import RunDir, ValidationLogits
 from encoder_cls.training import plan as recipe
 from encoder_cls.training import plan as training_plan
 from encoder_cls.training.encoder import validation
-from encoder_cls.training.encoder.objectives import make_stages
+from encoder_cls.training.encoder.stages import make_stages
 from encoder_cls.training.events import Stepped, StepsDecided, Validated
 from encoder_cls.training.linear import fit as linear_fit
 from encoder_cls.training.linear.features import Reading
-from encoder_cls.training.linear.fit import fit_linear_classifier
-from encoder_cls.training.linear.in_run import answers_of
+from encoder_cls.training.linear.fit import answers_of, fit_linear_classifier
 from encoder_cls.training.linear.svm import fit_linear
 from encoder_cls.training.prepare import prepare
 from encoder_cls.training.prepared import Prepared
@@ -201,7 +200,7 @@ def test_few_labels_held_out_are_learned_from_and_judged_by_cross_validation(tmp
     teacher = fitted.few_labels.teacher.logits(setup.validation_texts)
     assert np.allclose(fitted.validation_logits, teacher, atol=1e-4)  # it has seen none of them
     assert cross_entropy(softmax(known), one_hot(labels, 3)) < cross_entropy(softmax(teacher), one_hot(labels, 3))
-    of_all = read_validation_logits(run.validation_logits).logits
+    of_all = ValidationLogits.read(run.validation_logits).logits
     assert len(of_all) == len(setup.dataset.train) + len(labels)
     kept = of_all[: len(labels)]
     assert np.array_equal(kept, fitted.validation_logits)
@@ -229,7 +228,7 @@ def test_texts_held_out_are_learned_from_in_the_end(tmp_path, monkeypatch):
     reading = Reading(read.max_tokens, True, np.ones(3, np.float32))
     train_split = setup.dataset.train
     before, _ = fit_linear(setup.train_texts, train_split.labels, reading, together=train_split.together)
-    kept = read_validation_logits(run.validation_logits).logits
+    kept = ValidationLogits.read(run.validation_logits).logits
     assert np.allclose(kept, before.logits(texts), atol=1e-4)
     labels = one_hot(setup.dataset.selection.labels, 3)
     assert cross_entropy(softmax(saved.logits(texts)), labels) < cross_entropy(softmax(kept), labels)

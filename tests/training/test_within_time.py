@@ -13,14 +13,14 @@ from encoder_cls.errors import ConfigError, StoppedError
 from encoder_cls.evaluation import baseline
 from encoder_cls.inference.folder import load_classifier
 from encoder_cls.tracking.run_dir import RunDir
+from encoder_cls.training import plan
 from encoder_cls.training import prepare as preparing
 from encoder_cls.training import run as training
-from encoder_cls.training import texts
-from encoder_cls.training.encoder import loop, stage
+from encoder_cls.training.encoder import loop, stages
 from encoder_cls.training.encoder.checkpoint import load_newest
 from encoder_cls.training.events import Stepped, StepsDecided, Validated
-from encoder_cls.training.linear import in_run
-from encoder_cls.training.linear.in_run import affordable_texts, streamed
+from encoder_cls.training.linear import fit
+from encoder_cls.training.linear.fit import affordable_texts, streamed
 from encoder_cls.training.prepare import prepare
 
 PLAIN = {"linear": True, "naive_bayes_em": False, "label_names_as_texts": False, "lsa_dimensions": 0}
@@ -29,7 +29,7 @@ PLAIN |= {"self_training": False}
 
 @pytest.fixture(autouse=True)
 def small_sample(monkeypatch):
-    monkeypatch.setattr(in_run, "SAMPLE", 12)
+    monkeypatch.setattr(fit, "SAMPLE", 12)
 
 
 @pytest.mark.parametrize(("budget", "expected"), [(None, None), ("10h", None), ("0.1s", 12)])
@@ -66,7 +66,7 @@ def test_a_run_that_goes_on_keeps_to_the_number_of_texts(tmp_path, monkeypatch):
 
 def test_a_stage_of_a_few_steps_is_skipped(tmp_path, monkeypatch):
     """Where the first steps show that there is time for too few, there is neither a further one nor a validation."""
-    monkeypatch.setattr(stage, "PASSES_PER_STEP", math.inf)
+    monkeypatch.setattr(stages, "PASSES_PER_STEP", math.inf)
     clock = iter(range(10**9))
     monkeypatch.setattr(time, "perf_counter", lambda: next(clock) * 60.0)
     events = run_all(make_config(tmp_path, **PLAIN, time_budget="10m"), tmp_path / "run")
@@ -97,9 +97,9 @@ def test_the_baseline_takes_no_more_than_its_time(tmp_path, monkeypatch):
 def test_a_limit_that_nothing_can_keep_is_refused_at_once(tmp_path, monkeypatch):
     """Before the data is read, with the time that it takes at the least; one that can be kept is not."""
     config = make_config(tmp_path, **PLAIN, time_budget="5m")
-    monkeypatch.setattr(texts, "LARGE", 1)
+    monkeypatch.setattr(plan, "LARGE", 1)
     prepare(config)
     monkeypatch.setattr(preparing, "load_all_data", lambda *_, **__: 1 / 0)
-    monkeypatch.setattr(texts, "LEAST_WORK", 1e9)
+    monkeypatch.setattr(plan, "LEAST_WORK", 1e9)
     with pytest.raises(ConfigError, match=r"train\.time_budget: .* MB of text, which takes this machine about"):
         prepare(config)

@@ -1,16 +1,27 @@
-"""The texts of each batch, a pure function of seed and step: a resumed run has nothing to replay or store."""
+"""Batches: their texts, what is hidden in them, and their loss.
+
+The texts are a pure function of seed and step, and so is what is hidden once torch's random numbers are seeded for the
+step: a resumed run has nothing to replay or store.
+"""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
+from torch import Tensor
+from torch.nn import functional
 
 from encoder_cls.config import TrainConfig
 from encoder_cls.inference.encoder import Indices, round_up_lengths
+from encoder_cls.inference.encoder.torch import Batch
+from encoder_cls.text.tokens import CLS_ID, MASK_ID, PAD_ID, UNK_ID
+from encoder_cls.transformer import EncoderClassifier
 
 
 def derive_seed(*numbers: int) -> int:
@@ -92,3 +103,115 @@ def cut(sorted_lengths: NDArray[np.int64], *, batch_size: int, batch_tokens: int
         padded = np.arange(1, len(window) + 1) * window
         cuts.append(start + max(1, int(np.searchsorted(padded, batch_tokens, side="right"))))
     return np.array(cuts)
+
+
+def mask_tokens(batch: Batch, *, fraction: float) -> tuple[Batch, Tensor]:
+    """Put `[MASK]`, a word without n-grams, in place of a random part of the words; also returns where, (B, T)."""
+    ids, char_ngrams = batch.input_ids, batch.char_ngrams
+    is_word = (ids != PAD_ID) & (ids != CLS_ID)
+    is_masked = is_word & (torch.rand(ids.shape, device=ids.device) < fraction)
+    without_ngrams = len(char_ngrams.offsets) - 1  # one more word
+    char_ngrams = char_ngrams._replace(
+        words=char_ngrams.words.masked_fill(is_masked, without_ngrams),
+        offsets=torch.cat([char_ngrams.offsets, char_ngrams.offsets[-1:]]),
+    )
+    return batch._replace(input_ids=ids.masked_fill(is_masked, MASK_ID), char_ngrams=char_ngrams), is_masked
+
+
+def delete_tokens(batch: Batch, *, fraction: float) -> Batch:
+    """Take a random part of the words out of their texts, which become shorter."""
+    ids, mask = batch.input_ids, batch.attention_mask
+    is_kept = mask & ((torch.rand(ids.shape, device=ids.device) >= fraction) | (ids == CLS_ID))
+    order = (~is_kept).sort(dim=1, stable=True).indices[:, : is_kept.sum(dim=1).max()]  # those that are kept come first
+    mask, words = is_kept.gather(1, order), batch.char_ngrams.words.gather(1, order)
+    ids = ids.gather(1, order).masked_fill(~mask, PAD_ID)
+    return Batch(ids, mask, batch.char_ngrams._replace(words=words))
+
+
+def drop_tokens(input_ids: Tensor, *, fraction: float) -> Tensor:
+    """Replace a random part of the words by `[UNK]`, of which training would otherwise see too few."""
+    if fraction == 0:
+        return input_ids
+    dropped = torch.rand(input_ids.shape, device=input_ids.device) < fraction
+    is_word = (input_ids != PAD_ID) & (input_ids != CLS_ID)
+    return input_ids.masked_fill(dropped & is_word, UNK_ID)
+
+
+@dataclass(frozen=True, kw_only=True)
+class GuessedTokens:
+    """Texts of which some tokens are to be guessed, where `is_guessed`, (B, T), from `vectors` of a model, (B, T, D).
+
+    The softmax is over the tokens of the batch, `candidates`, (V,): few of all tokens, and drawn as often as they are
+    used. Targets index the candidates, (guessed tokens,).
+    """
+
+    inputs: Batch
+    is_guessed: Tensor
+    candidates: Tensor
+    targets: Tensor
+    vectors: Callable[[EncoderClassifier], Tensor]
+
+    @property
+    def normalizer(self) -> Tensor:
+        """The number of guessed tokens, at least 1, (): the summed loss divided by it is the mean loss."""
+        return self.is_guessed.sum().clamp(min=1)
+
+    def loss(self, model: EncoderClassifier) -> Tensor:
+        """The losses of all guessed tokens, summed, ()."""
+        scores = model.encoder.embedding.token_scores(self.vectors(model)[self.is_guessed], self.candidates)
+        return functional.cross_entropy(scores.float(), self.targets, reduction="sum")
+
+
+@dataclass(frozen=True, kw_only=True)
+class ClassificationBatch:
+    """Texts with target probabilities, (B, C), and weights of classes, (C,).
+
+    R-Drop (Liang et al., "R-Drop: Regularized Dropout for Neural Networks", 2021, https://arxiv.org/abs/2106.14448):
+    the batch has all texts twice, with other dropout masks and other words dropped; the symmetric Kullback-Leibler
+    divergence of both predictions, times `rdrop_weight`, is added to the cross entropy.
+    """
+
+    inputs: Batch
+    targets: Tensor
+    weights: Tensor
+    rdrop_weight: float
+
+    @property
+    def normalizer(self) -> Tensor:
+        """The sum of the weights of all targets, (): the summed loss divided by it is the mean loss."""
+        return (self.targets @ self.weights).sum()
+
+    def loss(self, model: EncoderClassifier) -> Tensor:
+        """The losses of all texts, summed by their weights, ()."""
+        logits = model(*self.inputs)
+        loss = self._cross_entropy(logits)
+        return loss + self.rdrop_weight * self._symmetric_kl(logits) if self.rdrop_weight else loss
+
+    def _cross_entropy(self, logits: Tensor) -> Tensor:
+        return functional.cross_entropy(logits, self.targets, weight=self.weights, reduction="sum")
+
+    def _symmetric_kl(self, logits: Tensor) -> Tensor:
+        """The mean of KL(p || q) and KL(q || p) of the two dropout passes, in nats, summed by the weights, ()."""
+        first, second = functional.log_softmax(logits, dim=-1).chunk(2)
+        divergences = ((first.exp() - second.exp()) * (first - second)).sum(dim=-1) / 2
+        weights, _ = (self.targets @ self.weights).chunk(2)
+        return (weights * divergences).sum()
+
+
+class MultiLabelBatch(ClassificationBatch):
+    """The same where a text may have several labels, with weights of the labels of each text, (B, C)."""
+
+    @property
+    def normalizer(self) -> Tensor:
+        """The number of texts: each counts once, with all its labels."""
+        return torch.tensor(float(len(self.targets)), device=self.targets.device)
+
+    def _cross_entropy(self, logits: Tensor) -> Tensor:
+        """The binary cross entropies of all labels."""
+        return functional.binary_cross_entropy_with_logits(logits, self.targets, weight=self.weights, reduction="sum")
+
+    def _symmetric_kl(self, logits: Tensor) -> Tensor:
+        """The same of Bernoulli distributions: (p - q) * (logit p - logit q) / 2 of each label."""
+        first, second = logits.chunk(2)
+        weights, _ = self.weights.chunk(2)
+        return (weights * (first.sigmoid() - second.sigmoid()) * (first - second)).sum() / 2

@@ -52,31 +52,19 @@ STATE_FILES = (MODEL_FILE, OPTIMIZER_FILE, STATE_FILE)
 
 @dataclass(frozen=True, kw_only=True)
 class TrainingState:
-    """The numbers that, with weights and moments, decide how training goes on.
+    """The numbers that, with weights and moments, decide how training goes on."""
 
-    Attributes:
-        step: optimizer steps done, in all stages.
-        stage: the current stage, counted from 0.
-        stage_start: its first step.
-        stage_steps: its steps, where a time budget has decided them.
-        validated_step: the step of the last validation.
-        best_score: the stage's best selection key so far, at `best_step`, `stale_validations` ago.
-        score_to_beat: the selection key of the linear classifier alone.
-        linear_texts: from so many texts the linear classifier learns, as a stream, where a time budget has decided it.
-        sums: of the metrics that have not been logged yet.
-    """
-
-    step: int = 0
-    stage: int = 0
-    stage_start: int = 0
-    stage_steps: int | None = None
-    validated_step: int = 0
-    best_score: tuple[float, float, float] | None = None
-    best_step: int = 0
-    stale_validations: int = 0
-    score_to_beat: tuple[float, float, float] | None = None
-    linear_texts: int | None = None
-    sums: dict[str, float] = field(default_factory=dict)
+    step: int = 0  # optimizer steps done, in all stages
+    stage: int = 0  # the current one, counted from 0
+    stage_start: int = 0  # its first step
+    stage_steps: int | None = None  # of it, where a time budget has decided them
+    validated_step: int = 0  # of the last validation
+    best_score: tuple[float, float, float] | None = None  # the stage's best selection key so far,
+    best_step: int = 0  # its step,
+    stale_validations: int = 0  # and the validations since
+    score_to_beat: tuple[float, float, float] | None = None  # the selection key of the linear classifier alone
+    linear_texts: int | None = None  # that it learns from, as a stream, where a time budget has decided it
+    sums: dict[str, float] = field(default_factory=dict)  # of the metrics that have not been logged yet
 
     @property
     def step_in_stage(self) -> int:

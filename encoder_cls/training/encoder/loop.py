@@ -16,7 +16,7 @@ from encoder_cls.training.encoder.checkpoint import STATE_FILES, TrainingState, 
 from encoder_cls.training.encoder.optimizer import learning_rate, warmup_steps
 from encoder_cls.training.encoder.processes import ProcessGroup
 from encoder_cls.training.encoder.replica import Replica
-from encoder_cls.training.encoder.stage import Stage
+from encoder_cls.training.encoder.stages import Stage
 from encoder_cls.training.events import Stepped, Validated
 from encoder_cls.training.linear.few_labels import LinearAnswers
 from encoder_cls.training.prepared import Prepared

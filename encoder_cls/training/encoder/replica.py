@@ -17,9 +17,9 @@ from encoder_cls.inference.folder import read_encoder_weights, save_classifier, 
 from encoder_cls.system.machine import autocast, resolve_precision
 from encoder_cls.system.stop import deferring_stops
 from encoder_cls.training.encoder.batches import Shard, derive_seed
-from encoder_cls.training.encoder.objectives import make_stages
 from encoder_cls.training.encoder.optimizer import make_optimizers, sum_by_row, tables, without_untrained
 from encoder_cls.training.encoder.processes import ALONE, ProcessGroup
+from encoder_cls.training.encoder.stages import make_stages
 from encoder_cls.training.encoder.validation import ValidationResult
 from encoder_cls.training.prepared import Prepared
 from encoder_cls.transformer import EncoderClassifier
@@ -53,8 +53,9 @@ class Replica:
         self.is_last = number == len(stages) - 1
         self._earlier = stages[number - 1].name if number else None
         self._config = prepared.config.train
-        self.model = self.stage.new_model().to(device)
+        self.model = prepared.new_model(self.stage.seed, self.stage.kind).to(device)
         self.optimizers = make_optimizers(self.model, self._config)
+        self._objective = prepared.objective if self.is_last else None
         self._precision = resolve_precision(self._config.precision, device)
         # The weights of an earlier stage are for training alone, so they stay as they are.
         self._initial_tables = tables(prepared.new_model(stages[0].seed)) if self.is_last else None
@@ -101,7 +102,7 @@ class Replica:
         classifier = prepared.new_classifier(TorchEncoder(self._shown_model, prepared.config.model))
         if linear:
             classifier.linear = linear.linear
-        if result.mixture_weights and result.mixture_shares:
+        if result.mixture_weights:  # none of pretraining
             classifier.mixture_weights = result.mixture_weights
             classifier.mixture_shares = dict(zip(classifier.parts, result.mixture_shares, strict=True))
             classifier.thresholds = result.thresholds
@@ -133,7 +134,8 @@ class Replica:
                 torch.manual_seed(derive_seed(seed, shard, 1))  # others have drawn meanwhile
             for batch in of_shard:
                 with autocast(self._precision, self.stage.device):
-                    loss: Tensor = self.stage.loss(self.model, batch) / normalizer
+                    total_loss = self._objective(self.model, batch) if self._objective else batch.loss(self.model)
+                    loss: Tensor = total_loss / normalizer
                 loss.backward()  # type: ignore[no-untyped-call]
                 total += loss.item()
         if self.group.size > 1:

@@ -27,8 +27,8 @@ class ValidationResult(NamedTuple):
     scores: dict[str, float]
     selection_key: tuple[float, float, float]
     metrics: Metrics | None = None
-    mixture_weights: tuple[float, ...] | None = None
-    mixture_shares: tuple[float, ...] | None = None
+    mixture_weights: tuple[float, ...] = ()
+    mixture_shares: tuple[float, ...] = ()
     thresholds: tuple[float, ...] = ()
 
     def row(self, *, epoch: float, is_drawn: bool) -> dict[str, Any]:

@@ -116,7 +116,7 @@ def calibrate(margins: NDArray[np.float32], labels: NDArray[Any], class_weights:
     if SINGLE_LABEL.num_one_vs_rest(len(class_weights)) == 1:  # a shift of opposite margins has no bias to go to
         scale, shift = fit_inverse_temperature(SINGLE_LABEL.margins_to_logits(margins), labels), 0.0
     else:
-        scale, shift = fit_platt(margins, labels, len(class_weights))
+        scale, shift = fit_platt(margins, labels)
     logits = SINGLE_LABEL.margins_to_logits((margins * scale + shift).astype(np.float32))
     # The fit counts classes by their weights, and so does the choice of the penalty; calibration does not.
     loss = cross_entropy(softmax(logits), one_hot(labels, len(class_weights)), class_weights[labels])
@@ -136,24 +136,19 @@ def fit_inverse_temperature(logits: Logits, labels: NDArray[Any]) -> float:
     return float(np.exp(minimum.x))
 
 
-def fit_platt(margins: Logits, labels: NDArray[np.int64], num_classes: int) -> tuple[float, float]:
+def fit_platt(margins: Logits, labels: NDArray[np.int64]) -> tuple[float, float]:
     """Fit the scale and the shift of one-vs-rest margins under which labels have the lowest loss.
 
     Platt scaling (1999), the same of all classes: each has the probability sigmoid(scale * margin + shift), then a
-    text's probabilities are normalized (Zadrozny and Elkan, 2002, https://doi.org/10.1145/775047.775151). Of two
-    classes margins have one column, the second's.
+    text's probabilities are normalized (Zadrozny and Elkan, 2002, https://doi.org/10.1145/775047.775151).
     """
     scores = margins.astype(np.float64)
-    loss_of = _loss_on(labels, num_classes)
+    loss_of = _loss_on(labels, margins.shape[1])
 
     def loss(numbers: Floats) -> tuple[float, Floats]:
         total = numbers[0] * scores + numbers[1]
-        if total.shape[1] == 1:
-            value, of_logits = loss_of(np.hstack([-total, total]))
-            of_total = of_logits[:, 1:] - of_logits[:, :1]
-        else:
-            value, of_logits = loss_of(log_sigmoid(total))
-            of_total = of_logits * sigmoid(-total)
+        value, of_logits = loss_of(log_sigmoid(total))
+        of_total = of_logits * sigmoid(-total)
         return value, np.array([(of_total * scores).sum(), of_total.sum()])
 
     scale, shift = _minimum(loss, [1.0, 0.0], [(1 / MAX_SCALE, MAX_SCALE), SHIFT_BOUNDS])

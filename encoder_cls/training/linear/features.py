@@ -20,9 +20,7 @@ from encoder_cls.inference.task import SINGLE_LABEL, Task
 from encoder_cls.inference.weights import compress
 from encoder_cls.text.ngrams import (
     CHAR_NGRAM_IDS,
-    DISTANCES,
     HASHES,
-    TEMPLATE_SIZES,
     Counts,
     SparseRows,
     count_features,
@@ -58,14 +56,6 @@ def most_features_of(num_classes: int, task: Task = SINGLE_LABEL) -> int:
 def feature_bytes(num_classes: int, task: Task = SINGLE_LABEL) -> int:
     """Bytes of a feature: its id, its inverse document frequency and its weights, four each."""
     return 4 * (2 + task.num_one_vs_rest(num_classes))
-
-
-def bytes_at_most(texts: TokenizedTexts, *, num_classes: int, use_char_ngrams: bool, task: Task = SINGLE_LABEL) -> int:
-    """Bound the bytes of a classifier's features, as if none occurred twice."""
-    features = len(texts.words) * (1 + len(DISTANCES))
-    if use_char_ngrams:
-        features += len(texts.words) * len(TEMPLATE_SIZES) + len(texts.char_ngrams.ngrams)
-    return min(features, most_features_of(num_classes, task)) * feature_bytes(num_classes, task)
 
 
 class Vocabulary(NamedTuple):

@@ -1,25 +1,37 @@
-"""Fit and calibrate the linear classifier of a run by its plan."""
+"""Fit and calibrate the linear classifier of a run by its plan, within its time, and save it."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from itertools import chain
+import time
+from collections.abc import Callable
+from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
 
-from encoder_cls.data.labels import names_as_texts
-from encoder_cls.inference.classifier import Classifier, Numbers
-from encoder_cls.inference.linear import EVIDENCE_NUMBERS, LinearClassifier
-from encoder_cls.inference.task import Logits
-from encoder_cls.text.tokens import TokenizedTexts
+from encoder_cls.inference.classifier import Classifier
+from encoder_cls.inference.folder import save_classifier
+from encoder_cls.inference.linear import LinearClassifier
+from encoder_cls.inference.task import Logits, softmax
+from encoder_cls.system.stop import check_stop, run_interruptibly
+from encoder_cls.tracking.run_dir import RunDir, ValidationLogits
 from encoder_cls.training.encoder.validation import ValidationResult, judge
-from encoder_cls.training.linear.calibration import NO_TEXTS
 from encoder_cls.training.linear.features import Reading
-from encoder_cls.training.linear.few_labels import FewLabels, fit_linear_from_few_labels, fit_linear_from_names
+from encoder_cls.training.linear.few_labels import (
+    FewLabels,
+    LinearAnswers,
+    fit_linear_from_few_labels,
+    fit_linear_from_names,
+)
 from encoder_cls.training.linear.stream import fit_linear_from_stream
 from encoder_cls.training.linear.svm import fit_linear
 from encoder_cls.training.prepared import Prepared
+
+SAMPLE = 5000  # texts, whose time shows that of all: no fewer are learned from
+# The time of each fit, in times of the stream: `plain` with its penalties and once more with the validation texts.
+STREAM, PLAIN, DETAILED = 1.0, 3.0, 12.0
+SCORING = 0.6  # the time of a text that is scored: calibration, the smallest types, guarantees, report
+SHARE = 0.5  # of the time that is left, where an encoder is to follow
 
 
 class Fitted(NamedTuple):
@@ -28,14 +40,65 @@ class Fitted(NamedTuple):
     classifier: Classifier  # calibrated, without an encoder
     validation_logits: Logits  # of a linear classifier that has not learned from these texts
     validation: ValidationResult | None  # none without validation labels; then it is not calibrated
-    learned: tuple[TokenizedTexts, Logits, Numbers] | None = None  # texts that validate, too; logits, evidence before
+    before: ValidationLogits | None = None  # of texts that validate, from before it learned from them, too
     few_labels: FewLabels | None = None  # where labels are few
 
 
-def reading_of(prepared: Prepared) -> Reading:
-    """What the linear classifier reads of texts, by the plan."""
-    assert prepared.plan.linear
-    return Reading(*prepared.plan.linear, prepared.class_weights.numpy())
+def affordable_texts(prepared: Prepared) -> int | None:
+    """The number of texts for a stream in place of the plan's fit; None where there is time for that."""
+    plan, dataset, seconds = prepared.plan, prepared.dataset, prepared.budget.seconds_for(pretraining=False)
+    texts = len(dataset.train)
+    if seconds is None or plan.linear is None or plan.linear_fit not in ("plain", "stream") or texts <= SAMPLE:
+        return None
+    import sklearn.linear_model  # noqa: F401 - its import is none of the measured time
+
+    sample, began = streamed(prepared, SAMPLE), time.monotonic()
+    train = sample.dataset.train
+    run_interruptibly(
+        lambda: fit_linear_from_stream(sample.train_texts, train.labels, _reading(sample), together=train.together)
+    )
+    taken = time.monotonic() - began
+    scored = len(dataset.validation) + len(dataset.test or ())
+    affordable = (seconds - taken) / (taken / SAMPLE) - SCORING * scored
+    affordable *= SHARE if plan.has_encoder else 1
+    of_plan = STREAM if plan.linear_fit == "stream" else DETAILED if plan.linear.use_char_ngrams else PLAIN
+    return None if of_plan * texts <= affordable else min(texts, max(SAMPLE, int(affordable)))
+
+
+def streamed(prepared: Prepared, num_texts: int) -> Prepared:
+    """The same data and plan with a stream of so many labelled texts, drawn at random; one of each class at least."""
+    train, plan = prepared.dataset.train, prepared.plan
+    assert plan.linear
+    labels = train.labels
+    of_classes = labels.argmax(axis=0) if train.is_multi_label else np.unique(labels, return_index=True)[1]
+    drawn = np.random.default_rng(0).permutation(len(train))[:num_texts]
+    rows = np.union1d(drawn, of_classes)
+    words_only = plan.linear._replace(use_char_ngrams=False)
+    return replace(
+        prepared,
+        dataset=replace(prepared.dataset, train=train.subset(rows)),
+        texts=prepared.train_texts.take(rows),
+        plan=replace(plan, linear=words_only, linear_fit="stream", refits_on_validation=False),
+    )
+
+
+def fit(prepared: Prepared, run: RunDir, *, saves_first: bool, saves: bool) -> Fitted:
+    """Fit the linear classifier of a run.
+
+    Preliminary classifiers are saved as the model if `saves_first`, the result if `saves`. Where the classifier learns
+    from validation texts, the run keeps its logits from before.
+    """
+
+    def save(fitted: Fitted) -> None:
+        check_stop()  # later the run may be another process's
+        save_classifier(fitted.classifier, run.model)
+
+    fitted = run_interruptibly(lambda: fit_linear_classifier(prepared, on_better=save if saves_first else None))
+    if fitted.before:
+        fitted.before.write(run.validation_logits)
+    if saves:
+        save_classifier(fitted.classifier, run.model)
+    return fitted
 
 
 def fit_linear_classifier(prepared: Prepared, *, on_better: Callable[[Fitted], None] | None = None) -> Fitted:
@@ -44,7 +107,7 @@ def fit_linear_classifier(prepared: Prepared, *, on_better: Callable[[Fitted], N
     Where validation texts calibrate them, `on_better` receives preliminary ones: a quick one, then one of one penalty.
     Equal data give an equal classifier.
     """
-    plan, reading, texts = prepared.plan, reading_of(prepared), prepared.train_texts
+    plan, reading, texts = prepared.plan, _reading(prepared), prepared.train_texts
     train, validation = prepared.dataset.train, prepared.dataset.selection
     if plan.linear_fit == "names":
         dimensions = prepared.config.train.lsa_dimensions
@@ -68,53 +131,63 @@ def fit_linear_classifier(prepared: Prepared, *, on_better: Callable[[Fitted], N
     )
     if not plan.refits_on_validation:
         return _calibrated(prepared, linear)
-    before, numbers = linear.read(prepared.validation_texts)
-    assert numbers is not None
-    all_texts = _tokenized(prepared, train.texts, validation.texts)
+    logits, numbers = linear.read(prepared.validation_texts)
+    all_texts = prepared.tokenize(train.texts, validation.texts)
     refitted, _ = fit_linear(all_texts, np.concatenate([train.labels, validation.labels]), reading, choice=choice)
-    learned = (prepared.validation_texts, before, numbers[:, :EVIDENCE_NUMBERS])
-    return _calibrated(prepared, refitted, before)._replace(learned=learned)
+    before = ValidationLogits.of(prepared.validation_texts, logits, numbers)
+    return _calibrated(prepared, refitted, logits)._replace(before=before)
+
+
+def _reading(prepared: Prepared) -> Reading:
+    assert prepared.plan.linear
+    return Reading(*prepared.plan.linear, prepared.class_weights.numpy())
 
 
 def _fit_few_labels(prepared: Prepared, reading: Reading) -> Fitted:
     train, validation = prepared.dataset.train, prepared.dataset.selection
-    texts, labels, together, held_out = prepared.texts, train.labels, train.together, NO_TEXTS
+    texts, labels, together, num_held_out = prepared.texts, train.labels, train.together, 0
     if prepared.plan.refits_on_validation:
-        texts = _tokenized(prepared, train.texts, validation.texts, prepared.dataset.unlabelled.texts)
-        held_out = len(labels) + np.arange(len(prepared.validation_texts))
+        texts = prepared.tokenize(train.texts, validation.texts, prepared.dataset.unlabelled.texts)
         labels = np.concatenate([labels, validation.labels])
         together = np.concatenate([together, validation.together])
+        num_held_out = len(validation)
     linear, few_labels = fit_linear_from_few_labels(
         texts,
         labels,
-        _tokenized(prepared, names_as_texts(prepared.dataset.label_names)),
+        prepared.name_texts,
         reading,
         config=prepared.config.train,
         together=together,
-        held_out=held_out,
+        held_out=len(train) + np.arange(num_held_out),
         with_teacher=prepared.plan.has_pseudo_labels,
     )
-    if not len(held_out):
+    if not num_held_out:
         return _calibrated(prepared, linear)._replace(few_labels=few_labels)
-    fitted = _calibrated(prepared, linear, few_labels.logits[: len(held_out)])
-    unmeasured = np.zeros((len(few_labels.rows), EVIDENCE_NUMBERS))  # so that it does not count
-    return fitted._replace(learned=(texts.take(few_labels.rows), few_labels.logits, unmeasured), few_labels=few_labels)
-
-
-def _tokenized(prepared: Prepared, *texts: Iterable[str]) -> TokenizedTexts:
-    """Tokenize texts one after the other, with one list of words."""
-    return prepared.new_classifier(None).tokenize(chain(*texts))
+    before = ValidationLogits.of(texts.take(few_labels.rows), few_labels.logits, None)
+    fitted = _calibrated(prepared, linear, few_labels.logits[:num_held_out])
+    return fitted._replace(before=before, few_labels=few_labels)
 
 
 def _calibrated(prepared: Prepared, linear: LinearClassifier, logits: Logits | None = None) -> Fitted:
     """Calibrate by validation logits, by default the classifier's own."""
     logits = linear.logits(prepared.validation_texts) if logits is None else logits
     classifier = prepared.new_classifier(None)
-    classifier.linear, classifier.mixture_weights = linear, (1.0,)
-    classifier.mixture_shares = {"linear": 1.0}
+    classifier.linear, classifier.mixture_weights, classifier.mixture_shares = linear, (1.0,), {"linear": 1.0}
     if not len(prepared.validation_texts):
         return Fitted(classifier, logits, None)
     result = judge(None, logits, prepared.dataset, monitor=prepared.config.train.monitor)
-    classifier.mixture_weights = result.mixture_weights or (1.0,)
-    classifier.thresholds = result.thresholds
+    classifier.mixture_weights, classifier.thresholds = result.mixture_weights, result.thresholds
     return Fitted(classifier, logits, result)
+
+
+def answers_of(prepared: Prepared, fitted: Fitted) -> LinearAnswers:
+    """The answers that the encoder gets: validation logits, and pseudo-labels where the linear classifier teaches.
+
+    Soft labels: Hinton et al., "Distilling the Knowledge in a Neural Network", 2015, https://arxiv.org/abs/1503.02531.
+    """
+    teacher = fitted.few_labels and fitted.few_labels.teacher
+    if not teacher:
+        return LinearAnswers(fitted.validation_logits)
+    unlabelled = prepared.texts.take(prepared.model_rows[len(prepared.dataset.train) :])
+    pseudo_labels = softmax(teacher.logits(unlabelled)).astype(np.float32)
+    return LinearAnswers(fitted.validation_logits, pseudo_labels)

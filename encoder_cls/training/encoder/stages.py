@@ -1,78 +1,119 @@
-"""The stages: pretraining, by masked language modelling or denoising, and training on labels.
-
-A batch is corrupted by torch's random numbers: words are masked, deleted or dropped.
-"""
+"""The stages: pretraining, by masked language modelling or denoising, and training on labels."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import ClassVar
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn import functional
 
 from encoder_cls.inference.encoder import Indices, by_length
 from encoder_cls.inference.encoder.torch import Batch, TorchEncoder, pad
 from encoder_cls.system.stop import check_stop
-from encoder_cls.text.tokens import CLS_ID, MASK_ID, PAD_ID, UNK_ID
-from encoder_cls.training.encoder.batches import WHOLE, BatchSampler, Shard, derive_seed
+from encoder_cls.text.tokens import TokenizedTexts
+from encoder_cls.training.encoder.batches import (
+    WHOLE,
+    BatchSampler,
+    ClassificationBatch,
+    GuessedTokens,
+    MultiLabelBatch,
+    Shard,
+    delete_tokens,
+    derive_seed,
+    drop_tokens,
+    mask_tokens,
+)
+from encoder_cls.training.encoder.checkpoint import TrainingState
 from encoder_cls.training.encoder.processes import ALONE, ProcessGroup
-from encoder_cls.training.encoder.stage import Stage, TargetBatch
 from encoder_cls.training.encoder.validation import ValidationResult, judge
+from encoder_cls.training.linear.few_labels import LinearAnswers
+from encoder_cls.training.plan import Schedule
 from encoder_cls.training.prepared import Prepared
 from encoder_cls.transformer import DenoisingAutoencoder, EncoderClassifier
 
+NO_ANSWERS = LinearAnswers(None)
+PLOTTED_VALIDATIONS = 10  # TensorBoard shows no more plots of a kind
+PASSES_PER_STEP = 3  # forward passes of validation that take as long as a step, about
 REPORTED_VALIDATIONS = 3  # the report computes logits of the validation texts about so often
 
 
-def mask_tokens(batch: Batch, *, fraction: float) -> tuple[Batch, Tensor]:
-    """Put `[MASK]`, a word without n-grams, in place of a random part of the words; also returns where, (B, T)."""
-    ids, char_ngrams = batch.input_ids, batch.char_ngrams
-    is_word = (ids != PAD_ID) & (ids != CLS_ID)
-    is_masked = is_word & (torch.rand(ids.shape, device=ids.device) < fraction)
-    without_ngrams = len(char_ngrams.offsets) - 1  # one more word
-    char_ngrams = char_ngrams._replace(
-        words=char_ngrams.words.masked_fill(is_masked, without_ngrams),
-        offsets=torch.cat([char_ngrams.offsets, char_ngrams.offsets[-1:]]),
-    )
-    return batch._replace(input_ids=ids.masked_fill(is_masked, MASK_ID), char_ngrams=char_ngrams), is_masked
+@dataclass(kw_only=True)
+class Stage(ABC):
+    """A part of the training, from first weights to the best: how long it is, and what it learns."""
 
+    name: ClassVar[str]
+    metric_prefix: ClassVar[str]  # of its splits in the metrics
+    kind: ClassVar[type[EncoderClassifier]] = EncoderClassifier  # of the model that learns
+    prepared: Prepared
+    device: torch.device
+    seed: int  # of its batches, its dropout and its random weights
+    texts: TokenizedTexts  # that it learns from
+    rows: NDArray[np.int64]  # of these among the prepared ones
+    sampler: BatchSampler
+    schedule: Schedule
+    patience: int | None = None  # stale validations after which it ends; none: it goes on to its last step
+    answers: LinearAnswers = NO_ANSWERS  # of the linear classifier, set when the stage starts
 
-def delete_tokens(batch: Batch, *, fraction: float) -> Batch:
-    """Take a random part of the words out of their texts, which become shorter."""
-    ids, mask = batch.input_ids, batch.attention_mask
-    is_kept = mask & ((torch.rand(ids.shape, device=ids.device) >= fraction) | (ids == CLS_ID))
-    order = (~is_kept).sort(dim=1, stable=True).indices[:, : is_kept.sum(dim=1).max()]  # those that are kept come first
-    mask, words = is_kept.gather(1, order), batch.char_ngrams.words.gather(1, order)
-    ids = ids.gather(1, order).masked_fill(~mask, PAD_ID)
-    return Batch(ids, mask, batch.char_ngrams._replace(words=words))
+    @abstractmethod
+    def batches_at(self, step: int, shard: Shard = WHOLE) -> Sequence[GuessedTokens | ClassificationBatch]:
+        """The batches of a step of the stage, counted from 0, or a shard of each that has a text in it."""
 
+    @abstractmethod
+    def validate(self, model: EncoderClassifier, group: ProcessGroup = ALONE) -> ValidationResult | None:
+        """Validate a model, shared by all processes; none where its logits are not finite, and in all but the first."""
 
-@dataclass(frozen=True, kw_only=True)
-class GuessedTokens(TargetBatch):
-    """Texts of which some tokens are to be guessed, where `is_guessed`, (B, T), from `vectors` of a model, (B, T, D).
+    @cached_property
+    def validation_cost(self) -> float:
+        """The time of a validation, in steps."""
+        tokens_per_step = int(self.texts.lengths.sum()) / self.schedule.steps_per_epoch
+        return int(self.prepared.validation_texts.lengths.sum()) / tokens_per_step / PASSES_PER_STEP
 
-    The softmax is over the tokens of the batch, `candidates`, (V,): few of all tokens, and drawn as often as they are
-    used. Targets index the candidates, (guessed tokens,).
-    """
+    @cached_property
+    def report_cost(self) -> float:
+        """The time of the report after the stage, in steps."""
+        return 0.0
 
-    is_guessed: Tensor
-    candidates: Tensor
-    targets: Tensor
-    vectors: Callable[[EncoderClassifier], Tensor]
+    def steps(self, state: TrainingState) -> int:
+        """Its steps at most: those of all epochs, or fewer where a time budget has decided so."""
+        return self.schedule.total_steps if state.stage_steps is None else state.stage_steps
 
-    @property
-    def normalizer(self) -> Tensor:
-        """See `TargetBatch`; 1 without a token to guess."""
-        return self.is_guessed.sum().clamp(min=1)
+    def epoch(self, state: TrainingState) -> float:
+        """Epochs done."""
+        return state.step_in_stage / self.schedule.steps_per_epoch
 
-    def loss(self, model: EncoderClassifier) -> Tensor:
-        """See `TargetBatch`."""
-        scores = model.encoder.embedding.token_scores(self.vectors(model)[self.is_guessed], self.candidates)
-        return functional.cross_entropy(scores.float(), self.targets, reduction="sum")
+    def is_validation_due(self, state: TrainingState) -> bool:
+        """Whether a validation has to be done at this step."""
+        step = state.step_in_stage
+        is_due = step % self.schedule.validate_every == 0 or step == self.steps(state)
+        return is_due and state.step > state.validated_step
+
+    def is_drawn(self, state: TrainingState) -> bool:
+        """Whether the validation is drawn: the first one in each tenth of all steps."""
+        step, total = state.step_in_stage, self.steps(state)
+        earlier = (step - 1) // self.schedule.validate_every * self.schedule.validate_every
+        return step * PLOTTED_VALIDATIONS // total > earlier * PLOTTED_VALIDATIONS // total
+
+    def is_done(self, state: TrainingState) -> bool:
+        """Whether its steps are done, or its patience has run out."""
+        out_of_patience = self.patience is not None and state.stale_validations >= self.patience
+        return out_of_patience or state.step_in_stage == self.steps(state)
+
+    def has_work_left(self, state: TrainingState) -> bool:
+        """Whether a step or a validation is still to come."""
+        return self.is_validation_due(state) or not self.is_done(state)
+
+    def affordable_steps(self, seconds: float, seconds_per_step: float) -> int:
+        """The steps that fit into the time, with their validations and the report."""
+        steps = seconds / seconds_per_step - self.validation_cost - self.report_cost  # perhaps infinite
+        affordable = steps / (1 + self.validation_cost / self.schedule.validate_every)
+        return int(min(max(affordable, 0), self.schedule.total_steps))
 
 
 class PretrainingStage(Stage):
@@ -140,9 +181,7 @@ class DenoisingStage(PretrainingStage):
     https://arxiv.org/abs/2104.06979; there the decoder sees one vector of the text, here all that the encoder gives.
     """
 
-    def new_model(self) -> EncoderClassifier:
-        """See `Stage`."""
-        return self.prepared.new_model(self.seed, DenoisingAutoencoder)
+    kind = DenoisingAutoencoder
 
     def _corrupted(self, batch: Batch, candidates: Tensor) -> GuessedTokens:
         corrupted = delete_tokens(batch, fraction=self.prepared.config.pretrain.mask_probability)
@@ -164,69 +203,6 @@ class DenoisingStage(PretrainingStage):
         )
 
 
-def drop_tokens(input_ids: Tensor, *, fraction: float) -> Tensor:
-    """Replace a random part of the words by `[UNK]`, of which training would otherwise see too few."""
-    if fraction == 0:
-        return input_ids
-    dropped = torch.rand(input_ids.shape, device=input_ids.device) < fraction
-    is_word = (input_ids != PAD_ID) & (input_ids != CLS_ID)
-    return input_ids.masked_fill(dropped & is_word, UNK_ID)
-
-
-@dataclass(frozen=True, kw_only=True)
-class ClassificationBatch(TargetBatch):
-    """Texts with target probabilities, (B, C), and weights of classes, (C,).
-
-    R-Drop (Liang et al., "R-Drop: Regularized Dropout for Neural Networks", 2021, https://arxiv.org/abs/2106.14448):
-    the batch has all texts twice, with other dropout masks and other words dropped; the symmetric Kullback-Leibler
-    divergence of both predictions, times `rdrop_weight`, is added to the cross entropy.
-    """
-
-    targets: Tensor
-    weights: Tensor
-    rdrop_weight: float
-
-    @property
-    def normalizer(self) -> Tensor:
-        """See `TargetBatch`."""
-        return (self.targets @ self.weights).sum()
-
-    def loss(self, model: EncoderClassifier) -> Tensor:
-        """See `TargetBatch`."""
-        logits = model(*self.inputs)
-        loss = self._cross_entropy(logits)
-        return loss + self.rdrop_weight * self._symmetric_kl(logits) if self.rdrop_weight else loss
-
-    def _cross_entropy(self, logits: Tensor) -> Tensor:
-        return functional.cross_entropy(logits, self.targets, weight=self.weights, reduction="sum")
-
-    def _symmetric_kl(self, logits: Tensor) -> Tensor:
-        """The mean of KL(p || q) and KL(q || p) of the two dropout passes, in nats, summed by the weights, ()."""
-        first, second = functional.log_softmax(logits, dim=-1).chunk(2)
-        divergences = ((first.exp() - second.exp()) * (first - second)).sum(dim=-1) / 2
-        weights, _ = (self.targets @ self.weights).chunk(2)
-        return (weights * divergences).sum()
-
-
-class MultiLabelBatch(ClassificationBatch):
-    """The same where a text may have several labels, with weights of the labels of each text, (B, C)."""
-
-    @property
-    def normalizer(self) -> Tensor:
-        """See `TargetBatch`: each text counts once, with all its labels."""
-        return torch.tensor(float(len(self.targets)), device=self.targets.device)
-
-    def _cross_entropy(self, logits: Tensor) -> Tensor:
-        """The binary cross entropies of all labels."""
-        return functional.binary_cross_entropy_with_logits(logits, self.targets, weight=self.weights, reduction="sum")
-
-    def _symmetric_kl(self, logits: Tensor) -> Tensor:
-        """The same of Bernoulli distributions: (p - q) * (logit p - logit q) / 2 of each label."""
-        first, second = logits.chunk(2)
-        weights, _ = self.weights.chunk(2)
-        return (weights * (first.sigmoid() - second.sigmoid()) * (first - second)).sum() / 2
-
-
 class ModelStage(Stage):
     """Classification by labels, and by the pseudo-labels of a linear classifier, whose logits join in validations."""
 
@@ -237,11 +213,6 @@ class ModelStage(Stage):
         """See `Stage`."""
         tests = len(self.prepared.dataset.test or ()) / max(1, len(self.prepared.validation_texts))
         return self.validation_cost * (REPORTED_VALIDATIONS + tests)
-
-    def loss(self, model: EncoderClassifier, batch: TargetBatch) -> Tensor:
-        """See `Stage`; of the prepared objective, if any."""
-        objective = self.prepared.objective
-        return objective(model, batch) if objective else super().loss(model, batch)
 
     def batches_at(self, step: int, shard: Shard = WHOLE) -> list[ClassificationBatch]:
         """See `Stage`."""
