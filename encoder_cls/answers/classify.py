@@ -8,10 +8,11 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from encoder_cls.answers.inputs import Input
 from encoder_cls.answers.request import Request
+from encoder_cls.data.rows import Row
 from encoder_cls.inference.classifier import Classifier, Prediction
 from encoder_cls.inference.encoder.auto import AutoEncoder, is_on_gpu
+from encoder_cls.inference.explain import Explanation, explain
 from encoder_cls.system.display import counted
 from encoder_cls.system.processes import Workers, usable_processes
 from encoder_cls.system.terminal import note
@@ -19,9 +20,8 @@ from encoder_cls.text.tokenizer import count_tokens
 
 if TYPE_CHECKING:
     from encoder_cls.answers.formats import Writer
-    from encoder_cls.inference.explain import Explanation
 
-Chunk = Sequence[Input]
+Chunk = Sequence[Row]
 TEXTS, UNFAMILIAR, UNKNOWN = "texts", "unfamiliar (unlike the training texts)", "with unknown words"
 BYTES_PER_TOKEN = 6  # of English text, about
 SHARED_BYTES = 5_000_000  # of files, from which two processes are quicker than one: equal at 4 MB, 1.3 times at 10
@@ -35,7 +35,7 @@ class Answer(NamedTuple):
     truncated text is that of `count_tokens`.
     """
 
-    item: Input
+    item: Row
     prediction: Prediction
     label: str | None
     words: Explanation | None = None
@@ -109,14 +109,12 @@ class Answerer:
         predictions = classifier.predict_tokenized(tokenized, batch_tokens=request.batch_tokens)
         explanations: Sequence[Explanation | None] = [None] * len(chunk)
         if request.explained or request.output_format == "html":
-            from encoder_cls.inference.explain import explain
-
             numbers = {name: number for number, name in enumerate(classifier.label_names)}
             best = [numbers[it.label] if it.label else 0 for it in predictions]
             explanations = explain(classifier, texts, tokenized, best, batch_tokens=request.batch_tokens)
         return [*map(self._answer, chunk, predictions, explanations)]
 
-    def _answer(self, item: Input, prediction: Prediction, words: Explanation | None) -> Answer:
+    def _answer(self, item: Row, prediction: Prediction, words: Explanation | None) -> Answer:
         label, labels, length = prediction.label_from(self._threshold), None, None
         if prediction.is_multi_label:
             label, labels = None, prediction.labels_from(self._threshold)

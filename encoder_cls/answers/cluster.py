@@ -13,6 +13,7 @@ import numpy as np
 
 from encoder_cls.answers.formats import answer_name
 from encoder_cls.answers.outputs import check_output_folder
+from encoder_cls.answers.request import Request
 from encoder_cls.errors import ConfigError, DataError, EncoderClsError
 from encoder_cls.inference.classifier import Classifier
 from encoder_cls.inference.folder import load_classifier
@@ -23,8 +24,6 @@ from encoder_cls.system.terminal import note
 
 if TYPE_CHECKING:
     from fsspec import AbstractFileSystem
-
-    from encoder_cls.answers.request import Request
 
 
 class Predictor:
@@ -62,11 +61,7 @@ class Predictor:
         return load_classifier(self._model, engine=self._engine)
 
     def __call__(self, batch: Any) -> Any:
-        """The batch with its answers.
-
-        Raises:
-            DataError: it lacks a column of the model's texts, or has something else than texts there.
-        """
+        """The batch with its answers; a `DataError` where it lacks a column of the model's texts, or texts there."""
         taken = list(batch.column_names if hasattr(batch, "column_names") else batch)
         answers = self._answers(self._texts(batch, taken))
         if hasattr(batch, "append_column"):
@@ -149,13 +144,10 @@ def predict_by_ray(request: Request) -> None:
 
 
 def check_places(input_uri: str, output_uri: str, *, model: Path) -> list[tuple[AbstractFileSystem, str]]:
-    """Open the places of rows and answers, each a path in a file system; an error where one cannot be used.
+    """Open the places of rows and answers, each a path in a file system.
 
-    The input has a Parquet file; the output is new, and not inside of what is read.
-
-    Raises:
-        ConfigError: a file system is unknown, or the output is refused.
-        DataError: the input has no Parquet file.
+    The input has a Parquet file, else a `DataError`; the output is new, and not inside of what is read, both in known
+    file systems, else a `ConfigError`.
     """
     import fsspec
     from fsspec.implementations.local import LocalFileSystem

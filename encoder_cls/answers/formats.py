@@ -4,21 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Container, Iterable, Iterator, Sequence
 from itertools import chain, islice
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import typer
 
 from encoder_cls.answers.classify import Answer, Answerer
-from encoder_cls.answers.inputs import Columns, Input, Source, add_columns
+from encoder_cls.answers.inputs import Columns, Source, add_columns
 from encoder_cls.answers.request import TABLES, Request
+from encoder_cls.data.rows import Row
 from encoder_cls.errors import DataError
+from encoder_cls.inference.classifier import Classifier
 from encoder_cls.inference.explain import STRONG, Explanation, attention_maps, marked
 from encoder_cls.inference.task import MULTI_LABEL
 from encoder_cls.system.display import cell, counted, csv_row, json_text, printable, record_text, shown
 from encoder_cls.system.files import write_output
-
-if TYPE_CHECKING:
-    from encoder_cls.inference.classifier import Classifier
 
 BYTE_ORDER_MARK = "\ufeff"
 NO_LABEL = "no label"
@@ -148,7 +147,7 @@ class Table:
         names += ["explanation"] if self._explained else []
         self.answer_names = {name: answer_name(name, self.taken_over) for name in names}
 
-    def values_taken_over(self, item: Input) -> list[Any]:
+    def values_taken_over(self, item: Row) -> list[Any]:
         """The values of the input's columns; `DataError` if the row has a column that the table does not have."""
         if not self.keep_columns:
             return [item.id] * len(self.taken_over)
@@ -341,7 +340,7 @@ class PageWriter(Writer):
         }
 
 
-def _attention_page(classifier: Classifier, inputs: Sequence[Input]) -> bytes:
+def _attention_page(classifier: Classifier, inputs: Sequence[Row]) -> bytes:
     """An HTML page with the attention maps of some texts."""
     from encoder_cls.inference.page import render_attention
 

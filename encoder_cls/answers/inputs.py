@@ -10,19 +10,18 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import nullcontext, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, Self
+from typing import Any, Self
 
 from encoder_cls.answers.request import STANDARD_INPUT, Request
+from encoder_cls.data.rows import Reading, Row, SourceLocation
+from encoder_cls.data.sources import column_names, files_named, read_rows
+from encoder_cls.data.text_files import LABEL_PREFIX, USUAL, CsvForm, form_of
 from encoder_cls.errors import DataError
+from encoder_cls.inference.classifier import Classifier
 from encoder_cls.system.disk_arrays import in_chunks
 from encoder_cls.system.display import counted, duration
 from encoder_cls.system.encodings import ending_of, is_gzipped
 from encoder_cls.system.terminal import note, note_above
-
-if TYPE_CHECKING:
-    from encoder_cls.data.csv_files import CsvForm
-    from encoder_cls.data.rows import Reading, SourceLocation
-    from encoder_cls.inference.classifier import Classifier
 
 LABELS_ARE_TEXT = "the labels of fastText's lines are read as text; only in files named .ft are they taken off"
 CHUNK = 4096  # texts classified at once: the encoder's batches are of similar length, and full
@@ -37,23 +36,11 @@ SECONDS_BETWEEN_LINES = 30.0
 Columns = dict[str, set[type]]
 
 
-class Input(NamedTuple):
-    """A text with the id of its row and, if wanted, all its columns."""
-
-    text: str
-    id: str | int | None = None
-    record: dict[str, Any] | None = None
-    where: SourceLocation | None = None
-
-
 class Source:
     """The texts of files or of standard input (`-`), or texts that are given.
 
     Standard input is passed on as it arrives, so that a pipe answers line by line, and bytes that are not UTF-8 are
-    replaced in it; a file with such bytes is refused.
-
-    The texts of several columns are joined by a space; `keep_columns` brings all columns of a row with its text, and
-    `reading` is as in `Reading`.
+    replaced in it; a file with such bytes is refused. `keep_columns` brings all columns of a row with its text.
 
     Attributes:
         columns: the columns that outputs take over, `id` alone or all; none until they are known.
@@ -64,16 +51,12 @@ class Source:
         self,
         named: str | None = None,
         *,
-        given: Sequence[Input] = (),
+        given: Sequence[Row] = (),
         text_columns: Sequence[str] = ("text",),
         keep_columns: bool = False,
         **reading: Any,
     ) -> None:
-        self.files: list[Path] = []
-        if named not in {None, STANDARD_INPUT}:
-            from encoder_cls.data.sources import files_named
-
-            self.files = files_named(str(named))
+        self.files = [] if named in {None, STANDARD_INPUT} else files_named(str(named))
         self.named = named
         self.keep_columns = keep_columns
         self.columns: Columns | None = None
@@ -88,7 +71,7 @@ class Source:
         texts = (text.encode("utf-8", "surrogateescape").decode("utf-8", "replace") for text in request.texts)
         source = cls(
             request.source,
-            given=[*map(Input, texts)],
+            given=[*map(Row, texts)],
             text_columns=request.text_columns or classifier.text_columns,
             keep_columns=bool(request.keep_columns),
             delimiter=request.delimiter or classifier.delimiter,
@@ -100,19 +83,13 @@ class Source:
             source.keep_columns = all(ending_of(file) in SPREADSHEETS for file in source.files)
         return source
 
-    def read(self) -> Iterator[list[Input]]:
-        """The texts, in chunks; in the progress, one counts as done once the next is asked for.
-
-        Raises:
-            DataError: a file is missing or malformed.
-        """
+    def read(self) -> Iterator[list[Row]]:
+        """The texts in chunks, each of them done once the next is asked for; a `DataError` of a faulty file."""
         if self.named is None:
             yield list(self._given)
         elif self.named == STANDARD_INPUT:
             yield from _as_they_come(sys.stdin.fileno())
         else:
-            from encoder_cls.data.text_files import LABEL_PREFIX
-
             self._reading = self._new_reading(self.progress.note if self.progress else note)
             for chunk in self._chunks(self._reading):
                 if chunk[0].text.startswith(LABEL_PREFIX) and chunk[0].where:
@@ -123,17 +100,19 @@ class Source:
     def look_ahead(self, request: Request) -> None:
         """Read the columns ahead, and their types for Parquet, as far as the format of the answers needs them.
 
-        Raises:
-            DataError: a file is malformed as far as it was read; where answers are printed, those before come first.
+        A malformed file raises a `DataError`; where answers are printed, those before come first.
         """
         formats = {"jsonl", "csv", "tsv", "parquet"} if self.keep_columns else {"csv", "tsv", "parquet"}
         can_read_again = bool(self.files) and all(file.is_file() or file.is_dir() for file in self.files)
         if request.output_format not in formats or not can_read_again:
             return
-        self.columns = columns = {}
-        reading = self._new_reading()
+        columns: Columns = {}
+        self.columns, reading = columns, self._new_reading()
         with suppress(DataError) if request.output is None else nullcontext():
-            columns.update(self._columns_of_files(reading))
+            if self.keep_columns:  # also those of files without rows
+                for file in filter(Path.is_file, self.files):
+                    named = column_names(file, text_columns=self._text_columns, reading=reading)
+                    columns.update({name: set() for name in named})
             for chunk in self._chunks(reading):
                 add_columns(columns, chunk)
                 if self._are_known(columns, with_types=request.output_format == "parquet"):
@@ -147,8 +126,6 @@ class Source:
 
     def csv_form(self) -> CsvForm:
         """The form of the first file, so that a spreadsheet opens the answers as it opens the input."""
-        from encoder_cls.data.csv_files import USUAL, CsvForm, form_of
-
         form = CsvForm(has_mark=False)
         if self.keep_columns and self.files and self.files[0].is_file():
             form = form_of(self.files[0], self._text_columns, self._new_reading())
@@ -162,32 +139,14 @@ class Source:
         is_headed = endings <= HEADED and (self.keep_columns or len(self.files) == 1)
         return is_headed or bool(columns and not self.keep_columns)
 
-    def _columns_of_files(self, reading: Reading) -> Columns:
-        """The columns that files have whatever their rows hold, if all are kept."""
-        if not self.keep_columns:
-            return {}
-        from encoder_cls.data.sources import column_names
-
-        files = [file for file in self.files if file.is_file()]
-        named = (column_names(it, text_columns=self._text_columns, reading=reading) for it in files)
-        return {name: set() for names in named for name in names}
-
-    def _chunks(self, reading: Reading) -> Iterator[list[Input]]:
-        from encoder_cls.data.sources import read_rows, read_rows_and_columns
-
-        source, columns = str(self.named), self._text_columns
-        if self.keep_columns:
-            rows = read_rows_and_columns(source, text_columns=columns, reading=reading)
-            return in_chunks((Input(row.text, row.id, record, row.where) for row, record in rows), CHUNK)
-        texts = read_rows(source, role="test", text_columns=columns, label_column=None, reading=reading)
-        return in_chunks((Input(row.text, row.id, None, row.where) for row in texts), CHUNK)
+    def _chunks(self, reading: Reading) -> Iterator[list[Row]]:
+        options: Any = {"text_columns": self._text_columns, "every": self.keep_columns, "reading": reading}
+        return in_chunks(read_rows(str(self.named), **options), CHUNK)
 
     def _new_reading(self, notify: Callable[[str], None] = lambda _: None) -> Reading:
-        from encoder_cls.data.rows import Reading
-
         return Reading(notify=notify, **self._options)
 
-    def _count(self, chunk: Sequence[Input]) -> None:
+    def _count(self, chunk: Sequence[Row]) -> None:
         if self.progress and (where := chunk[-1].where):
             self.progress.done(where, len(chunk))
 
@@ -281,7 +240,7 @@ def count_lines(files: Iterable[Path]) -> dict[str, int]:
     return counted
 
 
-def add_columns(columns: Columns, chunk: Sequence[Input]) -> None:
+def add_columns(columns: Columns, chunk: Sequence[Row]) -> None:
     """Add the columns of some texts: all where they come with them, else `id` where one has an id."""
     for item in chunk:
         record = {} if item.id is None else {"id": item.id}
@@ -290,19 +249,18 @@ def add_columns(columns: Columns, chunk: Sequence[Input]) -> None:
             columns.setdefault(name, set()).add(object if is_large else type(value))
 
 
-def _as_they_come(descriptor: int) -> Iterator[list[Input]]:
+def _as_they_come(descriptor: int) -> Iterator[list[Row]]:
     """The whole lines of a stream, as many at once as have arrived."""
-    held, is_first = bytearray(), True
+    decoder = codecs.getincrementaldecoder("utf-8-sig")("replace")
+    held: list[str] = []  # of a line that is not whole
     while block := _next_block(descriptor):
-        held += block
-        if b"\n" in block:
-            end = held.rindex(b"\n")
-            lines, held = held[:end].split(b"\n"), held[end + 1 :]
-            lines[0] = lines[0].removeprefix(codecs.BOM_UTF8) if is_first else lines[0]
-            is_first = False
-            yield from in_chunks(map(_decoded, lines), CHUNK)
-    if held:
-        yield [_decoded(held.removeprefix(codecs.BOM_UTF8) if is_first else held)]
+        *lines, rest = decoder.decode(block).split("\n")
+        if lines:
+            lines[0], held = "".join([*held, lines[0]]), []
+            yield from in_chunks((Row(line.removesuffix("\r")) for line in lines), CHUNK)
+        held.append(rest)
+    if last := "".join([*held, decoder.decode(b"", final=True)]):
+        yield [Row(last.removesuffix("\r"))]
 
 
 def _next_block(descriptor: int) -> bytes:
@@ -314,7 +272,3 @@ def _next_block(descriptor: int) -> bytes:
             select.select([descriptor], [], [])
         except OSError as error:
             raise DataError(f"standard input: cannot be read: {error.strerror or error}") from None
-
-
-def _decoded(line: bytearray) -> Input:
-    return Input(line.removesuffix(b"\r").decode("utf-8", "replace"))

@@ -1,7 +1,6 @@
-"""Check output paths before any work.
+"""Check output paths before any work: no command writes over or into what it reads, or two things into one file.
 
-No command writes over what it reads, adds a file to a folder that it reads, or writes two things into one file. Links
-are followed: a file is known by its device and number. A new file that fits a pattern is refused once it exists.
+Links are followed: a file is known by its device and number. A new file that fits a pattern is refused once it exists.
 """
 
 from __future__ import annotations
@@ -37,10 +36,7 @@ def check_outputs(
     """Refuse to write where something is read, and to write two things into one file.
 
     With the model goes the data that its run names; `is_printing` makes standard output one of the outputs, and warns
-    where it is the only one and closed.
-
-    Raises:
-        ConfigError: an output is refused.
+    where it is the only one and closed. A `ConfigError` refuses.
     """
     if is_printing and not outputs:
         warn_if_output_closed()
@@ -82,8 +78,7 @@ def check_output_folder(folder: Path, files: Sequence[Path], *, sources: Sequenc
 def check_run_folder(run: RunDir, data: DataConfig) -> None:
     """Refuse a run folder, or a cache, that would be read as data the next time, such as one beside class folders.
 
-    Raises:
-        ConfigError: the folder is refused; also where its name is not Unicode, which TensorBoard needs.
+    A `ConfigError` refuses; also a name that is not Unicode, which TensorBoard needs.
     """
     folder = path_of(run.path)
     try:

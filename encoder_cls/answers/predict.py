@@ -5,8 +5,7 @@
     out/_parts/part-03.lock   held by the process that answers this part
 
 Answers and their record are each replaced in one step, the record last, and a part is done where its record fits what
-is asked for and the answers fit the record. So nothing depends on the lock, which only keeps processes from doing a
-part twice. On a network folder whose locks other machines do not see, work may be done twice, and answers are whole.
+is asked for and the answers fit the record. The lock only keeps processes from doing a part twice.
 """
 
 from __future__ import annotations
@@ -40,11 +39,7 @@ SECONDS_BETWEEN_TRIES = 0.5  # of parts that another process answers
 
 
 def predict(request: Request, *, runs: Path) -> None:
-    """Check a request, and answer it, by the newest of the runs where no model is named.
-
-    Raises:
-        EncoderClsError: the request cannot be met, the input is malformed, or the disk refuses.
-    """
+    """Check a request, and answer it, by the newest of the runs where no model is named, or fail: `EncoderClsError`."""
     request = request.checked(runs)
     assert request.model
     if request.runner == "ray":
@@ -131,11 +126,7 @@ def _parts_of(request: Request) -> list[_Part]:
 
 
 def _answer_parts(parts: Sequence[_Part], answerer: Answerer, progress: Progress) -> str:
-    """Answer all parts that are not done yet, also beside other processes that do the same, until all are done.
-
-    Returns:
-        A line on what this process has done.
-    """
+    """Answer all parts that are not done, beside other processes that do the same; a line on what this one has done."""
     folder = parts[0].folder
     with reporting_os_errors(folder):
         (folder / RECORDS).mkdir(parents=True, exist_ok=True)

@@ -7,15 +7,15 @@ import os
 import sys
 from math import isnan
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from encoder_cls.errors import ConfigError
+from encoder_cls.inference.classifier import Classifier
+from encoder_cls.inference.task import MULTI_LABEL
 from encoder_cls.system.files import stream_named
 from encoder_cls.system.machine import check_installed
 from encoder_cls.system.terminal import note
-
-if TYPE_CHECKING:
-    from encoder_cls.inference.classifier import Classifier
+from encoder_cls.tracking.run_dir import newest_with_model, run_of
 
 STANDARD_INPUT = "-"
 FORMATS = ("text", "jsonl", "tsv", "csv", "html", "parquet")
@@ -67,8 +67,7 @@ class Request(NamedTuple):
     def checked(self, runs: Path) -> Request:
         """Settle source, output, format and model: where none is named, the newest of the runs.
 
-        Raises:
-            ConfigError: options that do not go together, or a value that does not exist.
+        A `ConfigError` where options do not go together, or a value does not exist.
         """
         if self.runner != "local":
             self._check_runner()
@@ -141,11 +140,7 @@ class Request(NamedTuple):
         )
 
     def with_guarantees(self, classifier: Classifier) -> Request:
-        """The request with the thresholds by which a classifier guarantees precision and coverage.
-
-        Raises:
-            ConfigError: its held-out texts do not support that.
-        """
+        """The request with thresholds by which a classifier guarantees precision and coverage, or a `ConfigError`."""
         threshold, set_threshold = self.threshold, self.set_threshold
         if self.min_precision is not None:
             threshold = _guaranteed(classifier, "--min-precision", self.min_precision)
@@ -156,8 +151,6 @@ class Request(NamedTuple):
 
 def _newest(runs: Path) -> Path:
     """The newest run with a model, which is noted."""
-    from encoder_cls.tracking.run_dir import newest_with_model
-
     run = newest_with_model(runs)
     unfinished = "" if run.is_finished() else ", which is not finished"
     note(f"model: {run.path} (the newest run{unfinished}; --model names another)")
@@ -188,8 +181,6 @@ def _format_by_ending(output: str) -> str:
 
 def _guaranteed(classifier: Classifier, option: str, share: float) -> float:
     """The threshold by which a classifier guarantees a precision, or a coverage."""
-    from encoder_cls.inference.task import MULTI_LABEL
-
     model, guarantees = classifier.folder or "the model", classifier.guarantees
     if classifier.task is MULTI_LABEL:
         raise ConfigError(f"{option}: is for models with one label a text; of {model} a text may have several")
@@ -209,8 +200,6 @@ def _guaranteed(classifier: Classifier, option: str, share: float) -> float:
 
 def _suggested(classifier: Classifier) -> str:
     """The threshold that the report of the classifier's run suggests, as a part of a message; empty without one."""
-    from encoder_cls.tracking.run_dir import run_of
-
     run = run_of(Path(classifier.folder)) if classifier.folder else None
     try:
         value = json.loads((run.eval / "report.json").read_bytes())["suggested_threshold"] if run else None

@@ -17,9 +17,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from encoder_cls.answers.classify import expect_files
-from encoder_cls.answers.inputs import Input, Progress, Source
+from encoder_cls.answers.inputs import Progress, Source
 from encoder_cls.answers.request import Request
-from encoder_cls.data.csv_files import CsvForm
+from encoder_cls.data.rows import Row
 from encoder_cls.errors import ConfigError
 from encoder_cls.inference.classifier import Classifier, Prediction
 from encoder_cls.inference.folder import load_classifier
@@ -41,18 +41,16 @@ Vectors = NDArray[np.float32]
 class Suggestion(NamedTuple):
     """A text without a label, its prediction, how uncertain that is (0 to 1), and its n-grams."""
 
-    item: Input
+    item: Row
     prediction: Prediction
     uncertainty: float
     vector: Vectors
 
 
-def suggest_from(request: Request, run: Path, number: int) -> tuple[list[Suggestion], CsvForm]:
-    """The texts of a request's source to label next, with all columns, by the classifier of a run; see `suggest`.
+def suggest_from(request: Request, run: Path, number: int) -> tuple[list[Suggestion], Source]:
+    """The texts to label next, with all columns, by the classifier of a run, and the source in which they are.
 
-    Raises:
-        ConfigError: of the classifier a text may have several labels.
-        DataError: the source is missing or malformed.
+    A `ConfigError` where texts may have several labels; a `DataError` of a missing or malformed source.
     """
     classifier = load_classifier(run)
     if classifier.task is MULTI_LABEL:
@@ -65,11 +63,10 @@ def suggest_from(request: Request, run: Path, number: int) -> tuple[list[Suggest
         note(warning)
     if len(suggestions) < number:
         note(f"warning: {source.named}: has only {len(suggestions):,} different texts to suggest")
-    form = source.csv_form()
-    return suggestions, form._replace(has_mark=form.has_mark or form.is_guarded)
+    return suggestions, source
 
 
-def suggest(classifier: Classifier, chunks: Iterable[list[Input]], number: int) -> list[Suggestion]:
+def suggest(classifier: Classifier, chunks: Iterable[list[Row]], number: int) -> list[Suggestion]:
     """The texts to label next, the most useful first; fewer where there are not so many different ones.
 
     Equal texts count once, whatever their case and white space; blank ones never. `CANDIDATES` texts for each that is
@@ -92,7 +89,7 @@ def suggest(classifier: Classifier, chunks: Iterable[list[Input]], number: int) 
     return [best[index] for index in choose(uncertainty, vectors, number)]
 
 
-def _candidates(classifier: Classifier, items: Sequence[Input], most: int) -> Iterator[Suggestion]:
+def _candidates(classifier: Classifier, items: Sequence[Row], most: int) -> Iterator[Suggestion]:
     """The most uncertain of some texts: their best class is hardly more probable than the next."""
     tokenized = classifier.tokenize([item.text for item in items])
     predictions = classifier.predict_tokenized(tokenized) if items else []

@@ -1,7 +1,6 @@
-"""The command line: one command, one function call; every failure ends in a line or two and an exit code.
+"""The command line: results go to standard output, all else to standard error.
 
-Results go to standard output, all else to standard error. Nothing heavy is imported before a command needs it, so that
-`--help` answers at once.
+Nothing heavy is imported before a command needs it, so that `--help` answers at once.
 """
 
 from __future__ import annotations

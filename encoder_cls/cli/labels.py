@@ -18,7 +18,7 @@ from encoder_cls.system.terminal import note, print_out
 
 if TYPE_CHECKING:
     from encoder_cls.answers.suggestions import Suggestion
-    from encoder_cls.data.csv_files import CsvForm
+    from encoder_cls.data.text_files import CsvForm
 
 SHOWN = 10  # doubtful labels on standard output
 ADDED = ("label", "suggested", "probability", "file", "line")  # to the columns of the input
@@ -101,14 +101,15 @@ def suggest_command(
     from encoder_cls.system.files import write_output
 
     request = Request(source=pool, model=run, text_columns=tuple(text_columns or ()), **settings)
-    suggestions, form = suggest_from(request, run, number)
+    suggestions, source = suggest_from(request, run, number)
+    form = source.csv_form()
     is_json = as_json or (output is not None and output.suffix.lower() == ".jsonl")
     for_terminal = output is None and sys.stdout.isatty()
     lines = _json_lines(suggestions) if is_json else _table(suggestions, form, for_terminal=for_terminal)
     if output is None:
         print_out("".join(lines))
         return
-    mark = "\ufeff" if form.has_mark and not is_json else ""  # by which spreadsheets know UTF-8
+    mark = "" if is_json or not (form.has_mark or form.is_guarded) else "\ufeff"  # by which spreadsheets know UTF-8
     write_output(output, (mark + "".join(lines)).encode("utf-8", "backslashreplace"))
     wrote = f"wrote {output}: {len(suggestions):,} texts to label"
     note(f"{wrote}; fill in the column label, and add it to the training data")
@@ -117,21 +118,21 @@ def suggest_command(
 def _record(suggestion: Suggestion) -> dict[str, Any]:
     """All columns of the input, and those of a suggestion; the label is to be filled in; some texts have no line.
 
-    Columns of the input with other contents under these names are replaced: another file that was suggested.
+    Columns of the input with other contents under these names are replaced: another file that was suggested. There is
+    only a `row` where it is not the line.
     """
     where, prediction = suggestion.item.where, suggestion.prediction
-    assert where
-    line, row = (number if number >= 0 else None for number in (where.line, where.row))
-    values = (None, prediction.label, prediction.probability, where.file, line, row)
+    line = where.line if where.line >= 0 else None
+    values = (None, prediction.label, prediction.probability, where.file, line)
     kept = {name: value for name, value in (suggestion.item.record or {}).items() if name not in (*ADDED, ROW)}
-    return kept | dict(zip((*ADDED, ROW), values, strict=True))
+    return kept | dict(zip(ADDED, values, strict=True)) | ({} if where.row == where.line else {ROW: where.row})
 
 
 def _table(suggestions: Sequence[Suggestion], form: CsvForm, *, for_terminal: bool) -> Iterator[str]:
-    records = [record | {"probability": f"{record['probability']:.6f}"} for record in map(_record, suggestions)]
-    kept = dict.fromkeys(name for record in records for name in record if name not in (*ADDED, ROW))
-    has_rows = any(record[ROW] not in {None, record["line"]} for record in records)
-    columns = [*kept, *ADDED, *([ROW] if has_rows else [])]
+    records = [{ROW: it["line"]} | it | {"probability": f"{it['probability']:.6f}"} for it in map(_record, suggestions)]
+    has_rows = any(record[ROW] != record["line"] for record in records)
+    names = dict.fromkeys(name for record in records for name in record if name not in (*ADDED, ROW))
+    columns = [*names, *ADDED, *([ROW] if has_rows else [])]
     rows: list[list[Any]] = [columns, *([record.get(name) for name in columns] for record in records)]
     for values in rows:
         fields = [printable(cell(it)) if for_terminal else cell(it) for it in values]
@@ -139,8 +140,4 @@ def _table(suggestions: Sequence[Suggestion], form: CsvForm, *, for_terminal: bo
 
 
 def _json_lines(suggestions: Sequence[Suggestion]) -> Iterator[str]:
-    for suggestion in suggestions:
-        record = {"text": suggestion.item.text} | _record(suggestion)
-        if record[ROW] == record["line"]:
-            del record[ROW]
-        yield record_text(record) + "\n"
+    return (record_text({"text": it.item.text} | _record(it)) + "\n" for it in suggestions)

@@ -32,11 +32,7 @@ AsJson = Annotated[bool, typer.Option("--json", help="Print JSON instead of a ta
 
 
 def the_config(argument: Path | None, option: Path | None, *, resumed: Path | None = None) -> Path | None:
-    """The config file, named by the argument or the option, else that of a run to resume.
-
-    Raises:
-        ConfigError: both are named, or there is no such run.
-    """
+    """The config file, named by the argument or the option (`ConfigError`: by both), else that of a run to resume."""
     if argument and option:
         raise ConfigError(f"{argument} and --config {option}: two config files; name one")
     if argument or option or resumed is None:
@@ -92,11 +88,7 @@ _PARSE: dict[str, Callable[[str], Any]] = {
 
 
 def reading_settings(overrides: Sequence[str] | None, *known: str) -> dict[str, Any]:
-    """Parse how to read files, as in `--set data.encoding=windows-1252`, by the name of the value.
-
-    Raises:
-        ConfigError: a value is invalid, or not one of the `known`.
-    """
+    """Parse how to read files, such as `--set data.encoding=utf-16`, by name; `ConfigError` of others than `known`."""
     settings: dict[str, Any] = {}
     for override in overrides or ():
         key, equals, value = override.partition("=")

@@ -14,7 +14,7 @@ from encoder_cls.errors import ConfigError
 from encoder_cls.system.machine import WHOLE, installed_version, is_installed
 from encoder_cls.system.terminal import note
 
-_probability = partial(typer.Option, min=0, max=1)
+_share = partial(typer.Option, min=0, max=1)
 
 
 def predict_command(
@@ -67,21 +67,15 @@ def predict_command(
     top_k: Annotated[int, typer.Option(min=1, help="How many classes to name.")] = 1,
     threshold: Annotated[
         float | None,
-        typer.Option(
-            min=0, max=1, help="Withhold the label where its probability is lower; multi-label: one for all labels."
-        ),
+        _share(help="Withhold the label where its probability is lower; multi-label: one for all labels."),
     ] = None,
     min_precision: Annotated[
         float | None,
-        typer.Option(
-            min=0, max=1, help="Withhold labels so that of the others so many are right, guaranteed by held-out texts."
-        ),
+        _share(help="Withhold labels so that of the others so many are right, guaranteed by held-out texts."),
     ] = None,
     coverage: Annotated[
         float | None,
-        typer.Option(
-            min=0, max=1, help="Name a set of classes that so often has the right one, guaranteed by held-out texts."
-        ),
+        _share(help="Name a set of classes that so often has the right one, guaranteed by held-out texts."),
     ] = None,
     batch_tokens: Annotated[
         int | None, typer.Option(min=1, help="The most tokens in a batch. Default: what the device is fast with.")

@@ -1,7 +1,6 @@
 """The config of a run: frozen, validated, every field with its default and what it means.
 
-The config holds only what a person chose; what the data says (classes, vocabulary size) is passed beside it.
-`configs/example.yaml` lists every value with its default.
+It holds only what a person chose; what the data says (classes, vocabulary size) is passed beside it.
 """
 
 from __future__ import annotations

@@ -1,24 +1,27 @@
-"""Apply the labels that a person has corrected in a CSV file (`data.corrections`).
+"""Apply the labels that a person has corrected in a CSV file (`data.corrections`), as `encoder-cls review` writes it.
 
-`encoder-cls review` writes such a file, `evaluation/files` the like into each report: the columns of the data, then
-where a row is. Its label is that of the row there if text and `id` are still the same, else of the row with this text
-and id.
+A label is that of the row at file and line if text and `id` are still the same, else of the row with both.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
-from functools import cached_property, lru_cache
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from functools import lru_cache
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from encoder_cls.config import DataConfig
-from encoder_cls.data.rows import Corrected, Reading, Row, SourceLocation
-from encoder_cls.data.sources import every_file, read_again, read_rows_and_columns
+from encoder_cls.data.rows import Reading, Row, SourceLocation
+from encoder_cls.data.sources import read_rows
 from encoder_cls.errors import DataError, EncodingError
 from encoder_cls.system.display import shown, unguarded
 from encoder_cls.system.encodings import is_utf8
+
+if TYPE_CHECKING:
+    from encoder_cls.data.labels import LabelledRows
 
 ADDED = ("suggested", "score", "split", "file", "line", "row")  # to the columns of the data; `row` of a spreadsheet
 _WHOLE = re.compile(r"-?[0-9]{1,18}(?:\.0+)?")  # a line, also as a spreadsheet may have it
@@ -42,76 +45,64 @@ class Correction(NamedTuple):
 
 
 class Corrections:
-    """The corrections of a data set; the rows of each of its sources are to be passed through `applied`."""
+    """The corrections of a data set: those of each row, and, once all sources are read, which of these apply."""
 
     def __init__(self, config: DataConfig) -> None:
         reading = Reading(delimiter=config.delimiter, encoding=config.encoding, is_sure=False)
         self.notes = reading.notes
-        self._config = config
+        self._all: list[Correction] = []
         self._by_place: dict[tuple[str, int], Correction] = {}
-        self._by_id: dict[str, list[Correction]] = {}
-        for correction in _read(config.corrections, config, reading) if config.corrections else ():
-            first = self._by_place.setdefault(_place(correction.of), correction) if correction.of else correction
-            _check_agree(first, correction)
-            if correction.id and first is correction:
-                self._by_id.setdefault(correction.id, []).append(correction)
-        self._all = dict.fromkeys([*self._by_place.values(), *(it for its in self._by_id.values() for it in its)])
+        self._by_id: dict[str, list[Correction]] = defaultdict(list)
+        self._in_place: dict[Correction, SourceLocation] = {}  # where a row is still the one that was reviewed
         self._resolved = lru_cache(_resolved)  # of the current folder
-        self._left = dict(self._all)
+        for correction in _read(config.corrections, config, reading) if config.corrections else ():
+            first = correction
+            if of := correction.of:
+                first = self._by_place.setdefault((self._resolved(of.file), of.line), correction)
+            _check_agree(first, correction)
+            if first is correction:
+                self._all.append(correction)
+                self._by_id[correction.id].append(correction)
 
-    def __len__(self) -> int:
-        return len(self._all)
-
-    def applied(self, rows: Iterable[Row]) -> Iterator[Row]:
-        """Rows with their corrections."""
-        for row in rows:
-            correction = self._of(row) if self._all else None
-            if correction:
-                self._left.pop(correction, None)
-                if row.label is None or row.label == "":
-                    raise DataError(correction.where, f"{row.where} has no label to correct", "write one there")
-                row = row._replace(corrected=Corrected(correction.label, correction.where))  # noqa: PLW2901
-            yield row
-
-    def _of(self, row: Row) -> Correction | None:
-        """The correction of a row: that of its place, unless that has another id or text; else that of its id."""
-        number = _comparable_id(row.id)
+    def of(self, row: Row) -> Sequence[Correction]:
+        """The correction of a row's place, unless that has another id or text; else those of its id and text."""
+        if not self._all:
+            return ()
+        number, has_label = _comparable_id(row.id), row.label is not None and row.label != ""
         here = self._by_place.get((self._resolved(row.where.file), row.where.line))
-        if here and (not here.id or not number):
-            if here.fits(row.text):
-                return here
+        if here and here.fits(row.text) and (here.id == number or not here.id or not number):
+            if not has_label:
+                raise DataError(here.where, f"{row.where} has no label to correct", "write one there")
+            self._in_place[here] = row.where
+            return [here]
+        if here and not (here.id and number):
             what = f"the text is not that of {here.of} ({shown(row.text, limit=60)}): the data or the cell was "
             what += "changed since the review"
             raise DataError(here.where, what, "remove the row, or review again")
-        if here and here.id == number and here.fits(row.text):
-            return here
-        moved = [it for it in self._by_id.get(number, ()) if it.fits(row.text) and it in self._moved]
-        for one in moved:
-            _check_agree(moved[0], one)
-            self._left.pop(one, None)
-        return moved[0] if moved else None
+        return [it for it in self._by_id.get(number, ()) if it.fits(row.text)] if number and has_label else ()
 
-    @cached_property
-    def _moved(self) -> set[Correction]:
-        """Corrections with an id whose rows are not where they were, so that no equal row is corrected beside one."""
-        config = self._config
-        named = (source for source in (config.train, config.validation, config.test) if source)
-        files = {self._resolved(str(file)) for source in named for file in every_file(source)}
-        places = [it.of for it in self._all if it.id and it.of and self._resolved(it.of.file) in files]
-        reading = Reading(delimiter=config.delimiter, encoding=config.encoding)
-        found = read_again(places, text_columns=config.text_column, label_column=config.label_column, reading=reading)
-        rows = {it: found[it.of][0] for it in self._all if it.of in found}
-        there = {it for it, row in rows.items() if it.fits(row.text) and it.id == _comparable_id(row.id)}
-        return {it for it in self._all if it.id} - there
+    def settled(self, all_rows: Mapping[str, LabelledRows]) -> dict[str, LabelledRows]:
+        """The rows of all sources with one correction each: that of a row in its place is not that of an equal row.
 
-    def check_all_applied(self) -> None:
-        """Raise a DataError, once all sources are read, if a correction has no row."""
-        for correction in self._left:
+        A `DataError` where a correction has no row, or a row has two.
+        """
+        settled, unused = {}, dict.fromkeys(self._all)
+        for role, rows in all_rows.items():
+            corrected = {}
+            for row, its in rows.corrected.items():
+                own = [it for it in its if self._in_place.get(it, rows.where[row]) == rows.where[row]]
+                for it in own:
+                    _check_agree(own[0], it)
+                    unused.pop(it, None)
+                    corrected[row] = own[:1]
+            settled[role] = replace(rows, corrected=corrected)
+        for correction in unused:
             if correction.id:
                 what = f"no row of the data has the id {shown(correction.id)} and this text: have cells been changed "
                 raise DataError(correction.where, f"{what}since the review? Correct them, or remove the row")
             what = f"no row of the data is at {correction.of}: has the data been moved or changed since the review?"
             raise DataError(correction.where, f"{what} Correct the columns file and line, or remove the row")
+        return settled
 
 
 def added_name(name: str, data: DataConfig) -> str:
@@ -121,8 +112,8 @@ def added_name(name: str, data: DataConfig) -> str:
 
 def _read(source: str, config: DataConfig, reading: Reading) -> Iterator[Correction]:
     try:
-        for row, record in read_rows_and_columns(source, text_columns=config.text_column, reading=reading):
-            yield _correction(source, row, record, config)
+        for row in read_rows(source, text_columns=config.text_column, every=True, reading=reading):
+            yield _correction(source, row, config)
     except EncodingError as error:
         if is_utf8(reading.encoding):
             raise DataError(error.where, error.what, "save it as CSV UTF-8") from None
@@ -136,7 +127,8 @@ def _check_agree(one: Correction, other: Correction) -> None:
         raise DataError(other.where, what, "remove one of both")
 
 
-def _correction(source: str, row: Row, record: Mapping[str, Any], data: DataConfig) -> Correction:
+def _correction(source: str, row: Row, data: DataConfig) -> Correction:
+    record = row.record or {}
     names = [added_name("file", data), added_name("line", data), data.label_column]
     number = _comparable_id(row.id)
     missing = next((name for name in (names[2:] if number else names) if name not in record), None)
@@ -160,10 +152,6 @@ def _correction(source: str, row: Row, record: Mapping[str, Any], data: DataConf
 def _comparable_id(value: object) -> str:
     written = "" if value is None else unguarded(str(value).strip())
     return str(int(written.partition(".")[0])) if _WHOLE.fullmatch(written) else written
-
-
-def _place(of: SourceLocation) -> tuple[str, int]:
-    return _resolved(of.file), of.line
 
 
 def _comparable(text: str) -> str:

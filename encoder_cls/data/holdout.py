@@ -1,11 +1,4 @@
-"""Choose the rows to hold out for validation, stratified by label.
-
-Rows that belong together, such as those of equal texts, are on one side, so that no validation text was trained on.
-
-With several labels a text this is iterative stratification (Sechidis et al., "On the Stratification of Multi-label
-Data", 2011, https://doi.org/10.1007/978-3-642-23808-6_10) of groups of rows: the rarest label comes first, since the
-others bring enough of the frequent ones.
-"""
+"""Choose the rows to hold out for validation, stratified by label; rows that belong together are on one side."""
 
 from __future__ import annotations
 
@@ -158,6 +151,10 @@ def _wanted(sizes: Counts, fraction: float, random: np.random.Generator) -> Coun
 
 
 def _hold_out_of_several_labels(choice: _Choice, fraction: float, random: np.random.Generator) -> None:
+    """Stratify iteratively, the rarest label first, since the others bring enough of the frequent ones.
+
+    Sechidis et al., "On the Stratification of Multi-label Data", 2011, https://doi.org/10.1007/978-3-642-23808-6_10.
+    """
     most = np.maximum(choice.sizes - 1, 0)
     wanted = np.minimum(np.maximum(1, np.round(fraction * choice.sizes).astype(np.int64)), most)
     num_wanted = max(1, round(fraction * len(choice.labels)))

@@ -15,9 +15,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from encoder_cls.config import DataConfig
-from encoder_cls.data.corrections import Corrections
-from encoder_cls.data.dataset import NO_GROUP, NO_TEXTS, LabelsAre, Unlabelled, group_number, label_key
-from encoder_cls.data.rows import Corrected, DiskBackedLocations, LeftOut, Reading, Row, SourceLocation
+from encoder_cls.data.corrections import Correction, Corrections
+from encoder_cls.data.dataset import NO_GROUP, NO_TEXTS, LabelsAre, Unlabelled, group_number, label_key, listed
+from encoder_cls.data.rows import DiskBackedLocations, LeftOut, Reading, Row, SourceLocation
 from encoder_cls.data.sources import read_rows
 from encoder_cls.errors import ConfigError, DataError
 from encoder_cls.system.disk_arrays import DiskBackedArray, DiskBackedTexts, in_chunks
@@ -36,10 +36,10 @@ class LabelledRows:
     texts: DiskBackedTexts
     where: DiskBackedLocations
     labels: Mapping[str, SourceLocation]  # the first location of each label, an integer as its digits
-    numbers: NDArray[np.int32]  # the indices in `labels` of the labels of all rows, one row after the other
+    numbers: NDArray[np.int32]  # the indices in `labels`, later in `Classes.every`, of the labels of each row in turn
     counts: NDArray[np.int64]  # how many labels each row has
     groups: NDArray[np.int64] | None  # the number of the group of each row, where `data.group_column` names them
-    corrected: Mapping[int, Corrected]  # by row
+    corrected: Mapping[int, Sequence[Correction]]  # by row; one at most, once they are settled
     several: SourceLocation | None  # of the first row whose labels are in a list, or several in a fastText line
     empty: LeftOut  # rows of train whose cell for the label is empty
 
@@ -69,7 +69,7 @@ class LabelledRows:
 def read_labelled(
     source: str, role: str, config: DataConfig, reading: Reading, corrections: Corrections | None = None
 ) -> LabelledRows:
-    """Read a source whose rows have labels, and correct these."""
+    """Read a source whose rows have labels, with the corrections of these."""
     rows = read_rows(
         source,
         role=role,
@@ -78,27 +78,31 @@ def read_labelled(
         group_column=config.group_column,
         reading=reading,
     )
-    if corrections:
-        rows = corrections.applied(rows)
     # Without names of classes, empty labels of train are one error about all of them (`check_none_empty`).
     may_have_none = role == "train" and (config.label_names is not None or not reading.skips)
-    return collect_labelled(rows, source, config, reading, may_have_none=may_have_none)
+    return collect_labelled(rows, source, config, reading, corrections, may_have_none=may_have_none)
 
 
 def collect_labelled(
-    rows: Iterable[Row], source: str, config: DataConfig, reading: Reading, *, may_have_none: bool = False
+    rows: Iterable[Row],
+    source: str,
+    config: DataConfig,
+    reading: Reading,
+    corrections: Corrections | None = None,
+    *,
+    may_have_none: bool = False,
 ) -> LabelledRows:
     """Collect rows with a text; `may_have_none`: whether an empty cell means no label."""
     texts, where = DiskBackedTexts(), DiskBackedLocations()
     numbers, counts, groups = DiskBackedArray(np.int32), DiskBackedArray(np.int64), DiskBackedArray(np.int64)
     labels: dict[str, SourceLocation] = {}
     indices: dict[str, int] = {}
-    corrected: dict[int, Corrected] = {}
+    corrected: dict[int, Sequence[Correction]] = {}
     several, empty = None, LeftOut() if may_have_none else None
     for chunk in in_chunks(_with_text(rows, config, reading, empty)):
         for at, (row, of_row) in enumerate(chunk, len(texts)):
-            if row.corrected is not None:
-                corrected[at] = row.corrected
+            if corrections and (its := corrections.of(row)):
+                corrected[at] = its
             if several is None and isinstance(row.label, list):
                 several = row.where
             for label in of_row:
@@ -213,6 +217,7 @@ class Classes:
     names: Sequence[str] | None
     labels_are: LabelsAre
     spelling: Mapping[str, str] = field(default_factory=dict)
+    every: Sequence[str] = ()  # all classes, which numbers of rows are indices into
 
     def of(self, labels: Mapping[str, str]) -> list[str]:
         """The class of each label, given with its location."""
@@ -244,15 +249,24 @@ class Classes:
             return tuple(sorted(distinct, key=lambda name: (int(name), name)))  # `1` and `01` are two classes
         return tuple(sorted(distinct))
 
+    def present(self, numbers: NDArray[np.integer[Any]]) -> tuple[str, ...]:
+        """The classes with these indices in `every`, in order."""
+        return self.in_order(self.every[number] for number in np.unique(numbers))
+
+    def renumbered(self, numbers: NDArray[np.integer[Any]], order: Sequence[str]) -> NDArray[np.int64]:
+        """Indices in another order of classes, given those in `every`."""
+        places = {name: place for place, name in enumerate(order)}
+        in_order = np.array([places.get(name, -1) for name in self.every], dtype=np.int64)
+        return np.asarray(in_order[numbers])
+
 
 def decide_classes(
     all_rows: Iterable[LabelledRows], config: DataConfig, known: Sequence[str] = (), labels_are: LabelsAre | None = None
 ) -> Classes:
     """Decide how the labels of all rows, those of train first, become classes; `known` and `labels_are` are decided.
 
-    Raises:
-        ConfigError: two classes that have a name are one with `data.fold_labels`.
-        DataError: labels can be names as well as numbers, which would give other classes, or they are neither.
+    A `ConfigError` where `data.fold_labels` makes one of two named classes; a `DataError` where labels can be names as
+    well as numbers, which would give other classes, or neither.
     """
     every = list(all_rows)
     spelling = _spelling(every, config, known)
@@ -265,41 +279,31 @@ def decide_classes(
 
 def with_classes(
     all_rows: Mapping[str, LabelledRows], classes: Classes, config: DataConfig
-) -> tuple[dict[str, LabelledRows], dict[str, dict[int, str]]]:
-    """All rows with their classes, after corrections, in place of labels; by row, the class before a correction."""
+) -> tuple[Classes, dict[str, LabelledRows], dict[str, LabelledRows]]:
+    """Number the classes of all rows: before corrections, and after; a DataError where a label has none."""
+    found = [name for rows in all_rows.values() for name in classes.of(rows.labels)]
+    names = classes.in_order((*(config.label_names or ()), *found))
+    numbers = {name: number for number, name in enumerate(names)}
     key: Callable[[str], str] = label_key if config.fold_labels else str
-    known = [*(config.label_names or ()), *(name for rows in all_rows.values() for name in classes.of(rows.labels))]
-    by_key = {key(name): name for name in reversed(known)}
+    by_key = {key(name): name for name in reversed([*(config.label_names or ()), *found])}
 
-    def class_of(label: str, where: SourceLocation) -> str:
-        keys = (key(label), key(label.strip()))  # what is typed may have a blank behind it
-        name = next((by_key[it] for it in keys if it in by_key), None)
+    def corrected(correction: Correction) -> int:
+        label = correction.label
+        name = by_key.get(key(label)) or by_key.get(key(label.strip()))  # what is typed may have a blank behind it
         if name is None:
-            every = ", ".join(map(shown, sorted(by_key.values())[:20]))
-            what = f"label {shown(label)} occurs nowhere in the data ({every})"
-            raise DataError(where, what, "correct the cell, or give the row its new label in the data itself")
-        return name
+            what = f"label {shown(label)} occurs nowhere in the data ({listed(sorted(by_key.values()), most=20)})"
+            hint = "correct the cell, or give the row its new label in the data itself"
+            raise DataError(correction.where, what, hint)
+        return numbers[name]
 
-    before: dict[str, dict[int, str]] = {}
-    found = {}
+    before, after = {}, {}
     for role, rows in all_rows.items():
-        names = classes.of(rows.labels)
-        given = {row: class_of(*it) for row, it in rows.corrected.items()}
-        given = {row: name for row, name in given.items() if name != names[rows.numbers[row]]}
-        before[role] = {row: names[rows.numbers[row]] for row in given}
-        firsts: dict[str, SourceLocation] = {}
-        located = zip(names, rows.labels.values(), strict=True)
-        for name, where in (*located, *((name, rows.where[row]) for row, name in given.items())):
-            firsts.setdefault(name, where)
-        places = {name: place for place, name in enumerate(firsts)}
-        numbers = np.array([places[name] for name in names], dtype=np.int32)[rows.numbers]
-        if given:
-            numbers[[*given]] = [places[name] for name in given.values()]
-            present, inverse = np.unique(numbers, return_inverse=True)  # of a class all rows may be corrected
-            numbers, every = inverse.astype(np.int32), list(firsts.items())
-            firsts = dict(every[place] for place in present.tolist())
-        found[role] = replace(rows, labels=firsts, numbers=numbers)
-    return found, before
+        of_labels = np.array([numbers[name] for name in classes.of(rows.labels)], dtype=np.int32)
+        before[role] = after[role] = replace(rows, numbers=of_labels[rows.numbers])
+        if rows.corrected:
+            after[role] = replace(rows, numbers=before[role].numbers.copy())
+            after[role].numbers[[*rows.corrected]] = [corrected(it) for (it,) in rows.corrected.values()]
+    return replace(classes, every=names), before, after
 
 
 def _spelling(every: Sequence[LabelledRows], config: DataConfig, known: Sequence[str]) -> dict[str, str]:

@@ -96,12 +96,11 @@ def load_dataset(config: DataConfig, *, train_rows: Iterable[Row] | None = None,
     return cached(Path(config.cache), "rows", key, make, *classes)
 
 
-def _content(config: DataConfig) -> dict[str, str] | None:
+def _content(config: DataConfig) -> dict[str, str | None] | None:
     """A hash of the content of each source; None if one is unknown."""
     sources = {role: getattr(config, role) for role in (*ROLES, "unlabelled", "corrections")}
     hashes = {role: content_hash(source) for role, source in sources.items() if source is not None}
-    known = {role: content for role, content in hashes.items() if content is not None}
-    return known if len(known) == len(hashes) else None
+    return None if None in hashes.values() else hashes
 
 
 def _read_dataset(config: DataConfig, train_rows: Iterable[Row] | None, known: Sequence[str]) -> Dataset:
@@ -118,6 +117,7 @@ def _read_dataset(config: DataConfig, train_rows: Iterable[Row] | None, known: S
         rows[role] = read_labelled(source, role, config, readings[role], corrections)
     several = next((it.several for it in rows.values() if it.several), None)
     is_multi_label = _is_multi_label(config, several)
+    rows = corrections.settled(rows)
     unlabelled = _unlabelled(config, readings.get(UNLABELLED, reading_of(config)))
     may_lack_labels = config.label_names is not None or train_rows is not None
     if not may_lack_labels:
@@ -130,17 +130,15 @@ def _read_dataset(config: DataConfig, train_rows: Iterable[Row] | None, known: S
             else:
                 hint = use_of_empty(rows, config) if role == "train" and others.texts else ""
                 _leave_out(others, readings[role], hint)
-    corrections.check_all_applied()
-    classes = decide_classes(rows.values(), config, known)
-    rows, before = with_classes(rows, classes, config)
     has_labels = "train" in rows and len(rows["train"].labels) > 0
     has_names_alone = not is_multi_label and config.label_names is not None and not has_labels
-    if has_names_alone:
-        rows["train"] = _names_as_rows(config)
-    elif not has_labels:
+    if not has_labels and not has_names_alone:
         hint = "" if is_multi_label else "name the classes in data.label_names to learn from their names"
         raise DataError(config.train or "data.train", "no row has a label, so there is nothing to learn", hint)
-    in_train = classes.in_order(rows["train"].labels)
+    classes, before, rows = with_classes(rows, decide_classes(rows.values(), config, known), config)
+    if has_names_alone:
+        rows["train"] = _names_as_rows(config)
+    in_train = classes.present(rows["train"].numbers)
     if len(in_train) < 2 and not is_multi_label and not known:
         what = f"every row has the label {shown(in_train[0])}; at least two classes are needed"
         raise DataError(f"{config.train}", what)
@@ -149,7 +147,17 @@ def _read_dataset(config: DataConfig, train_rows: Iterable[Row] | None, known: S
     if "validation" not in splits and has_names_alone:
         splits["validation"] = splits["train"].subset(np.zeros(0, dtype=np.int64))
     elif "validation" not in splits:
-        splits |= _divided(splits["train"], rows["train"], before["train"], classes, config)
+        numbers = before["train"].numbers  # which decide, so that corrections change no row's side
+        uncorrected = classes.renumbered(numbers, classes.present(numbers)) if rows["train"].corrected else None
+        fraction, seed = config.validation_fraction, config.split_seed
+        parts = hold_out(splits["train"], fraction=fraction, seed=seed, uncorrected=uncorrected)
+        splits |= zip(("train", "validation"), parts, strict=True)
+    corrected = {
+        it.where[row]: classes.every[it.numbers[row]]
+        for role, it in before.items()
+        for row in it.corrected
+        if it.numbers[row] != rows[role].numbers[row]
+    }
     return Dataset(
         label_names=label_names,
         train=splits["train"],
@@ -157,7 +165,7 @@ def _read_dataset(config: DataConfig, train_rows: Iterable[Row] | None, known: S
         test=splits.get("test"),
         unlabelled=unlabelled,
         labels_are=classes.labels_are,
-        corrected={rows[role].where[row]: name for role, names in before.items() for row, name in names.items()},
+        corrected=corrected,
         several=several,
         has_names_alone=has_names_alone,
         sources=(
@@ -195,8 +203,8 @@ def load_split(
         rows, others = rows.divided()
         _leave_out(others, reading)
     classes = decide_classes([rows], config, label_names, labels_are)
-    (rows,) = with_classes({"test": rows}, classes, config)[0].values()
-    return _to_split(rows, label_names, classes, is_multi_label=is_multi_label)
+    classes, _, rows_of = with_classes({"test": rows}, classes, config)
+    return _to_split(rows_of["test"], label_names, classes, is_multi_label=is_multi_label)
 
 
 def reading_of(config: DataConfig) -> Reading:
@@ -238,36 +246,18 @@ def _names_as_rows(config: DataConfig) -> LabelledRows:
 
 
 def _to_split(rows: LabelledRows, label_names: tuple[str, ...], classes: Classes, *, is_multi_label: bool) -> Split:
-    names = list(rows.labels)
-    unseen = classes.in_order(set(names) - set(label_names))
-    numbers = {name: number for number, name in enumerate((*label_names, *unseen))}
-    labels: NDArray[Any] = np.array([numbers[name] for name in names], dtype=np.int64)[rows.numbers]
+    unseen = classes.in_order({*classes.present(rows.numbers)} - {*label_names})
+    labels: NDArray[Any] = classes.renumbered(rows.numbers, (*label_names, *unseen))
     if is_multi_label:
-        matrix = np.zeros((len(rows.counts), len(numbers)), dtype=np.int8)
+        matrix = np.zeros((len(rows.counts), len(label_names) + len(unseen)), dtype=np.int8)
         matrix[np.repeat(np.arange(len(rows.counts)), rows.counts), labels] = 1
         labels = matrix
     split = Split(texts=rows.texts, labels=labels, where=rows.where, groups=rows.groups, unseen_names=unseen)
-    num_unseen = int(split.has_unseen_label(len(label_names)).sum())
-    if num_unseen > MOST_UNSEEN * len(split):
-        first, location = next(it for it in zip(names, rows.labels.values(), strict=True) if it[0] in unseen)
-        what = f"label {shown(first)} never occurs in train ({listed(label_names)}); {num_unseen:,} of "
+    is_unseen = split.has_unseen_label(len(label_names))
+    if is_unseen.sum() > MOST_UNSEEN * len(split):
+        first = int(is_unseen.argmax())
+        number = labels[first, len(label_names) :].argmax() if is_multi_label else labels[first] - len(label_names)
+        what = f"label {shown(unseen[number])} never occurs in train ({listed(label_names)}); {is_unseen.sum():,} of "
         what += f"{counted(len(split), 'row')} have such labels ({listed(unseen)}): is this the right data?"
-        raise DataError(location, what)
+        raise DataError(split.where[first], what)
     return split
-
-
-def _divided(
-    train: Split, rows: LabelledRows, before: dict[int, str], classes: Classes, config: DataConfig
-) -> dict[str, Split]:
-    """Train without what is held out, and that as validation, as the classes before corrections decide."""
-    uncorrected = None
-    if before:
-        current = list(rows.labels)
-        names = [current[number] for number in rows.numbers.tolist()]
-        for row, name in before.items():
-            names[row] = name
-        numbers = {name: number for number, name in enumerate(classes.in_order(names))}
-        uncorrected = np.array([numbers[name] for name in names], dtype=np.int64)
-    fraction, seed = config.validation_fraction, config.split_seed
-    parts = hold_out(train, fraction=fraction, seed=seed, uncorrected=uncorrected)
-    return dict(zip(("train", "validation"), parts, strict=True))

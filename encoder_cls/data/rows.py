@@ -64,22 +64,18 @@ class DiskBackedLocations(Column[SourceLocation]):
 Record = tuple[SourceLocation, dict[str, Any]]  # a location, and the columns of its row
 
 
-class Corrected(NamedTuple):
-    """The label that a row of `data.corrections` gives, and where that row is."""
-
-    label: str
-    where: SourceLocation
-
-
 class Row(NamedTuple):
-    """A row of a source; several labels, or none of several, are a list or a tuple."""
+    """A text of a source, or one that is given, which has no location.
+
+    Several labels, or none of several, are a list or a tuple. The `record` has all columns, where these are wanted.
+    """
 
     text: str
-    label: str | int | Sequence[str | int] | None
-    id: str | int | None
-    where: SourceLocation
+    label: str | int | Sequence[str | int] | None = None
+    id: str | int | None = None
+    where: SourceLocation = SourceLocation("")
     group: str | None = None
-    corrected: Corrected | None = None
+    record: dict[str, Any] | None = None
 
 
 class Columns(NamedTuple):
@@ -245,14 +241,9 @@ class Reading:
         line = invalid_line(text) if self.skips else None
         if line is None:
             return True
-        what, hint = f"not {self.encoding} text", SKIP
+        reason = ""
         if not self.notes.skipped.count:  # only the reason of the first is shown
-            start = 0
-            if is_utf8(self.encoding):
-                try:
-                    line.decode(UTF8)
-                except UnicodeDecodeError as error:
-                    start = error.start
-            what, hint = undecodable(path, line, start, self.encoding)
-        self.bad_row(DataError(where, what if hint == SKIP else f"{what}; {hint}"))
+            start = len(text[: next(at for at, c in enumerate(text) if "\udc80" <= c <= "\udcff")].encode())
+            reason = "; ".join(it for it in undecodable(path, line, start, self.encoding) if it != SKIP)
+        self.notes.skipped.add(where, reason)
         return False

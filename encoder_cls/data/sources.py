@@ -1,7 +1,6 @@
 """Sources of rows: files, folders, patterns, the bundled example and data sets of the Hub.
 
-Reading is strict: a text is passed on exactly as it is in the file, or the row is refused with its location.
-Nothing is guessed, coerced or skipped silently: `Reading` collects what came up.
+A text is passed on exactly as it is in the file, or the row is refused with its location; `Reading` has what came up.
 """
 
 from __future__ import annotations
@@ -14,7 +13,6 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from encoder_cls.data.csv_files import USUAL, csv_header, csv_records
 from encoder_cls.data.hub import hub_folder_or_commit, hub_records
 from encoder_cls.data.rows import Columns, Reading, Record, Row, SourceLocation, group_named, numbered
 from encoder_cls.data.table_files import EXCEL, excel_header, excel_records, parquet_header, parquet_records
@@ -23,6 +21,9 @@ from encoder_cls.data.text_files import (
     JSON,
     LABEL_PREFIX,
     TEXT,
+    USUAL,
+    csv_header,
+    csv_records,
     json_records,
     jsonl_records,
     line_records,
@@ -57,28 +58,24 @@ _SPLIT_WORD = re.compile(rf"(?<![a-z])({'|'.join((*_SPLITS, *_SPLIT_WORDS))})(?:
 def read_rows(
     source: str,
     *,
-    role: str,
     text_columns: Sequence[str],
-    label_column: str | None,
+    label_column: str | None = None,
     group_column: str | None = None,
+    role: str = "test",
+    every: bool = False,
     reading: Reading | None = None,
 ) -> Iterator[Row]:
-    """Read a source, as `DataConfig.train` describes it; `role` is the split of a Hub data set named without one."""
-    columns, reading = Columns(text_columns, label_column, group_column), reading or Reading()
-    return (row for row, _ in _rows(_records(source, role, columns, reading), columns, reading))
+    """Read a source, as `DataConfig.train` describes it, with `every` column in the record of each row.
 
-
-def read_rows_and_columns(
-    source: str, *, text_columns: Sequence[str], reading: Reading | None = None
-) -> Iterator[tuple[Row, dict[str, Any]]]:
-    """Read a source without labels row by row, each with all columns of its file."""
-    columns, reading = Columns(text_columns, every=True), reading or Reading()
-    return _rows(_records(source, "test", columns, reading), columns, reading)
+    `role` is the split of a Hub data set named without one.
+    """
+    columns, reading = Columns(text_columns, label_column, group_column, every), reading or Reading()
+    return _rows(_records(source, role, columns, reading), columns, reading)
 
 
 def read_again(
     places: Iterable[str], *, text_columns: Sequence[str], label_column: str, reading: Reading
-) -> dict[str, tuple[Row, dict[str, Any]]]:
+) -> dict[str, Row]:
     """Read labelled rows once more, each with all columns of its file, as far as they are still in files."""
     lines_of: dict[str, set[int]] = {}
     for place in places:
@@ -90,9 +87,9 @@ def read_again(
         if not path.is_file():  # such as a pipe, which can be read but once
             continue
         with suppress(DataError, OSError):
-            for row, record in _rows(FORMATS[ending_of(path)](path, columns, reading), columns, reading):
+            for row in _rows(FORMATS[ending_of(path)](path, columns, reading), columns, reading):
                 if row.where.line in lines:
-                    found[str(SourceLocation(file, row.where.line))] = row, record
+                    found[str(row.where)] = row
                 if row.where.line >= last:
                     break
     return found
@@ -130,10 +127,10 @@ def content_hash(source: str) -> str | None:
     return digest.hexdigest()
 
 
-def _rows(records: Iterable[Record], columns: Columns, reading: Reading) -> Iterator[tuple[Row, dict[str, Any]]]:
+def _rows(records: Iterable[Record], columns: Columns, reading: Reading) -> Iterator[Row]:
     for where, record in records:
         try:
-            yield _row(where, record, columns), record
+            yield _row(where, record, columns)
         except DataError as error:
             reading.bad_row(error)
 
@@ -150,6 +147,7 @@ def _row(where: SourceLocation, record: dict[str, Any], columns: Columns) -> Row
         id=number if isinstance(number, str | int | None) else str(number),
         where=where,
         group=group_named(where, record[columns.group]) if columns.group else None,
+        record=record if columns.every else None,
     )
 
 

@@ -18,10 +18,10 @@ from numpy.typing import NDArray
 
 from encoder_cls.config import DataConfig
 from encoder_cls.data.corrections import ADDED, added_name
-from encoder_cls.data.csv_files import CsvForm, form_of
 from encoder_cls.data.dataset import Split
 from encoder_cls.data.rows import Reading, Row
 from encoder_cls.data.sources import files_named, read_again
+from encoder_cls.data.text_files import CsvForm, form_of
 from encoder_cls.evaluation.metrics import answers_of, padded
 from encoder_cls.inference.explain import WordWeight, marked
 from encoder_cls.inference.task import MULTI_LABEL, SINGLE_LABEL, Logits, Task
@@ -313,18 +313,16 @@ def label_tables(*tables: Sequence[LabelRow], data: DataConfig) -> list[Iterator
 
 
 def _label_table(
-    rows: Iterable[LabelRow], again: Mapping[str, tuple[Row, dict[str, Any]]], data: DataConfig, form: CsvForm
+    rows: Iterable[LabelRow], again: Mapping[str, Row], data: DataConfig, form: CsvForm
 ) -> Iterator[bytes]:
     added = {name: added_name(name, data) for name in ADDED}
     records, has_numbers = [], False
     for row in sorted(rows, key=lambda it: -it.score):
-        read, record = again.get(row.where, (None, {}))
+        read = again.get(row.where)
         file, line = file_and_line(row.where)
-        number = ""
-        if read is None or read.text != row.text:  # it has changed, or is in no file
-            record = dict.fromkeys(data.text_column, "") | {data.text_column[0]: row.text}
-        elif read.where.row >= 0:
-            number = str(read.where.row)
+        number, record = "", dict.fromkeys(data.text_column, "") | {data.text_column[0]: row.text}
+        if read and read.text == row.text:  # else it has changed, or is in no file
+            number, record = str(read.where.row) if read.where.row >= 0 else "", read.record or {}
         has_numbers = has_numbers or number not in {"", line}
         kept = {name: cell(value) for name, value in record.items() if name not in added.values()}
         values = (row.suggested, f"{row.score:.4f}", row.split, file, line, number)

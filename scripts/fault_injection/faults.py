@@ -208,7 +208,7 @@ FAULTS = [
      lambda math: Instead(math, isfinite=lambda _: True)),
     Fault("a full disk for the curves ends the run", "full-tensorboard", 1,
      "encoder_cls.tracking.metric_log.MetricLog.show", constant(lambda self, add: self._writer and add(self._writer))),
-    Fault("surplus fields are dropped", "csv-fuzz", 0.3, "encoder_cls.data.csv_files._rows",
+    Fault("surplus fields are dropped", "csv-fuzz", 0.3, "encoder_cls.data.text_files._rows",
      lambda rows: lambda *more: ((line, fields[:2]) for line, fields in rows(*more))),
     Fault("control characters are printed", "predict-fuzz", 0.1, "encoder_cls.system.display.json_text",
      constant(functools.partial(json.dumps, ensure_ascii=False, allow_nan=False))),

@@ -24,9 +24,9 @@ from support.programs import assert_failed
 
 from encoder_cls.answers.classify import Answer
 from encoder_cls.answers.formats import Table, TableWriter
-from encoder_cls.answers.inputs import Input
 from encoder_cls.answers.request import Request
-from encoder_cls.data.sources import read_rows_and_columns
+from encoder_cls.data.rows import Row
+from encoder_cls.data.sources import read_rows
 from encoder_cls.errors import DataError
 from encoder_cls.inference.classifier import Prediction
 from encoder_cls.inference.folder import load_classifier, save_classifier
@@ -109,7 +109,7 @@ def csv_of(rows: list[list[str]], **options) -> bytes:
     model = SimpleNamespace(label_names=["end"], task=SINGLE_LABEL, familiarity=None, gate=None)
     writer = TableWriter(Table(["text", "x"], Request(), model, keep_columns=True), separator=",", **options)
     prediction = Prediction(label="end", probability=1.0, probabilities={"end": 1.0}, truncated=False, unknown_words=0)
-    answers = [Answer(Input(text, None, {"text": text, "x": x}), prediction, "end") for text, x in rows]
+    answers = [Answer(Row(text, record={"text": text, "x": x}), prediction, "end") for text, x in rows]
     lines = [writer.header, *(writer.line(answer) for answer in answers)]
     return "".join(f"{line}\n" for line in lines).encode()
 
@@ -119,8 +119,8 @@ def csv_of(rows: list[list[str]], **options) -> bytes:
 def test_any_value_survives_csv(rows):
     Path("kept.csv").write_bytes(csv_of(rows))
     assert [row[:3] for row in read_csv(Path("kept.csv").read_bytes())[1:]] == [[*row, "end"] for row in rows]
-    found = read_rows_and_columns("kept.csv", text_columns=["text"])
-    assert [[record["text"], record["x"]] for _, record in found] == rows
+    found = read_rows("kept.csv", text_columns=["text"], every=True)
+    assert [[row.record["text"], row.record["x"]] for row in found] == rows
 
 
 def test_a_terminal_is_not_steered_by_columns():

@@ -22,8 +22,9 @@ from support.time_limit import TIME_LIMIT
 
 from encoder_cls.answers.classify import Answerer
 from encoder_cls.answers.formats import written
-from encoder_cls.answers.inputs import CHUNK, Input, Source
+from encoder_cls.answers.inputs import CHUNK, Source
 from encoder_cls.answers.request import Request
+from encoder_cls.data.rows import Row
 from encoder_cls.errors import DataError
 from encoder_cls.inference.classifier import Classifier
 from encoder_cls.inference.folder import load_classifier, save_classifier
@@ -42,7 +43,7 @@ def lines_of(classifier, texts, *, output_format="jsonl", top_k=1, threshold=0.0
 
 
 def content_of(classifier, texts, request, **options) -> str:
-    source = Source(given=[text if isinstance(text, Input) else Input(text) for text in texts])
+    source = Source(given=[text if isinstance(text, Row) else Row(text) for text in texts])
     return b"".join(written(source, Answerer(classifier, request, **options))).decode()
 
 
@@ -83,7 +84,7 @@ def test_csv_has_the_columns_of_tsv_and_reads_back(classifier):
     """Names and ids with commas and quotes are in quotes; what would end a row is escaped."""
     names = [f'{name}, "so\nto say"' for name in LABELS]
     quoting = Classifier(classifier.encoder, classifier.tokenizer, names, max_seq_len=classifier.max_seq_len)
-    texts = [Input(text, id='1,"2"') for text in TEXTS]
+    texts = [Row(text, id='1,"2"') for text in TEXTS]
     lines = lines_of(quoting, texts, output_format="csv", top_k=2)
     rows = list(csv.reader(lines, strict=True))
     assert rows == [line.split("\t") for line in lines_of(quoting, texts, output_format="tsv", top_k=2)]
@@ -116,7 +117,7 @@ def test_hostile_texts_labels_and_ids_give_one_printable_line_each(classifier, o
     """Nothing from outside can move the cursor, reverse the direction or begin a line; JSON keeps it exactly."""
     names = [f"{name}{HOSTILE}" for name in LABELS]
     hostile = Classifier(classifier.encoder, classifier.tokenizer, names, max_seq_len=classifier.max_seq_len)
-    texts = [Input(text, id=HOSTILE) for text in (HOSTILE, "", "\ud800 rain", "[PAD] [CLS]", "\U000e0001 \x00")]
+    texts = [Row(text, id=HOSTILE) for text in (HOSTILE, "", "\ud800 rain", "[PAD] [CLS]", "\U000e0001 \x00")]
     lines = lines_of(hostile, texts, output_format=output_format, top_k=3)
     assert len(lines) == len(texts) + (output_format in {"tsv", "csv"})
     assert all(line.replace("\t", "").isprintable() and line.encode() for line in lines)
@@ -307,7 +308,7 @@ def test_standard_input_that_does_not_wait_is_waited_for(monkeypatch):
         texts = Source("-").read()
         later = Timer(0.05, lambda: (os.write(writer, b"rain\n"), os.close(writer)))
         later.start()
-        assert list(texts) == [[Input("rain")]]
+        assert list(texts) == [[Row("rain")]]
         later.join()
 
 

@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 from support.programs import assert_failed
 
-from encoder_cls.answers.inputs import Input
 from encoder_cls.answers.suggestions import DIMENSIONS, choose, ngram_vectors, suggest
+from encoder_cls.data.rows import Row
 
 SURE = ["rain and snow today", "cloud and storm today", "the team and the ball", "a big soup with salt"]
 UNSURE = ["soup ball", "rain ball of the day", "the coach and the bread", "zzz"]
@@ -53,7 +53,7 @@ def test_vectors_are_of_length_one_and_alike_where_texts_are(classifier):
 
 
 def test_small_chunks_find_the_same(classifier):
-    rows = [Input(text) for text in [*SURE, *UNSURE, *SURE, ""]]
+    rows = [Row(text) for text in [*SURE, *UNSURE, *SURE, ""]]
     whole = [it.item.text for it in suggest(classifier, [rows], 3)]
     assert [it.item.text for it in suggest(classifier, [[row] for row in rows], 3)] == whole
     assert set(whole) <= set(UNSURE)

@@ -10,8 +10,7 @@ import yaml
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from encoder_cls.config import Config, DataConfig, ModelConfig, TrainConfig, config_of, load_config
-from encoder_cls.config.loading import USUAL_NAMES
+from encoder_cls.config import USUAL_NAMES, Config, DataConfig, ModelConfig, TrainConfig, config_of, load_config
 from encoder_cls.config.yaml import parse_setting, parse_yaml
 from encoder_cls.errors import ConfigError
 

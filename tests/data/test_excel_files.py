@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from encoder_cls.data.rows import Reading
-from encoder_cls.data.sources import column_names, read_rows, read_rows_and_columns
+from encoder_cls.data.sources import column_names, read_rows
 from encoder_cls.errors import ConfigError, DataError
 
 openpyxl = pytest.importorskip("openpyxl")
@@ -70,8 +70,8 @@ def test_a_bad_row_is_named_and_can_be_left_out():
 
 def test_all_columns_are_there_where_they_are_kept():
     source = write("a.xlsx", data=[["text", None, "n", "n"], ["a", 1, 2.5, True]])
-    (found,) = read_rows_and_columns(source, text_columns=["text"])
-    assert found[1] == {"text": "a", "": 1, "n": 2.5, "n.1": True}
+    (found,) = read_rows(source, text_columns=["text"], every=True)
+    assert found.record == {"text": "a", "": 1, "n": 2.5, "n.1": True}
     assert column_names(Path(source), text_columns=["text"]) == ["text", "", "n", "n.1"]
 
 
@@ -103,8 +103,8 @@ def test_a_formula_in_another_column_is_noted_once():
     """The row is read, and what is kept of the column is empty."""
     told: list[str] = []
     source = write("a.xlsx", data=[["text", "n"], ["a", "=1"], ["b", "=2"]])
-    found = list(read_rows_and_columns(source, text_columns=["text"], reading=Reading(notify=told.append)))
-    assert [columns for _, columns in found] == [{"text": "a", "n": None}, {"text": "b", "n": None}]
+    found = list(read_rows(source, text_columns=["text"], every=True, reading=Reading(notify=told.append)))
+    assert [row.record for row in found] == [{"text": "a", "n": None}, {"text": "b", "n": None}]
     assert told == ["warning: a.xlsx: cells that hold a formula without a stored result are read as empty"]
 
 

@@ -11,8 +11,9 @@ from support.time_limit import TIME_LIMIT
 from encoder_cls import serving
 from encoder_cls.answers.classify import Answerer
 from encoder_cls.answers.formats import written
-from encoder_cls.answers.inputs import Input, Source
+from encoder_cls.answers.inputs import Source
 from encoder_cls.answers.request import Request
+from encoder_cls.data.rows import Row
 from encoder_cls.serving.batching import Answer, Batcher, PredictRequest, RefusedError
 
 
@@ -63,7 +64,7 @@ def test_what_waits_is_computed_together(classifier):
     assert sizes == [1, 3]
     for request, answer in zip(asked, answers, strict=True):
         same = Request("jsonl", top_k=request.top_k, threshold=request.threshold, explained=request.explain)
-        source = Source(given=[Input(text) for text in request.texts])
+        source = Source(given=[Row(text) for text in request.texts])
         lines = b"".join(written(source, Answerer(classifier, same))).splitlines()
         for line, record in zip(lines, records(answer), strict=True):
             expected = json.loads(line)
