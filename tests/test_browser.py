@@ -23,8 +23,16 @@ from encoder_cls.data.dataset import Split
 from encoder_cls.evaluation.files import render_report
 from encoder_cls.evaluation.report import evaluate
 from encoder_cls.inference.explain import AttentionMaps, attention_maps
-from encoder_cls.inference.page import LEGEND, MOST_MAP_TOKENS, render_attention, render_explanations, words_html
-from encoder_cls.system.html_page import SHADES, html_page, shade
+from encoder_cls.inference.page import (
+    LEGEND,
+    MOST_MAP_TOKENS,
+    SHADES,
+    html_page,
+    render_attention,
+    render_explanations,
+    shade,
+    words_html,
+)
 from encoder_cls.tracking.metric_log import ACCURACY, TAGS
 from encoder_cls.tracking.run_dir import read_metrics
 

@@ -11,9 +11,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from encoder_cls.answers.request import Request
 from encoder_cls.data.rows import Row
 from encoder_cls.inference.classifier import Classifier, Prediction
-from encoder_cls.inference.encoder.auto import AutoEncoder, is_on_gpu
+from encoder_cls.inference.encoder.numpy import NumpyEncoder
 from encoder_cls.inference.explain import Explanation, explain
 from encoder_cls.system.display import counted
+from encoder_cls.system.machine import resolve_device
 from encoder_cls.system.processes import Workers, usable_processes
 from encoder_cls.system.terminal import note
 from encoder_cls.text.tokenizer import count_tokens
@@ -131,7 +132,8 @@ def answering(
     answerer = Answerer(classifier, request, warn=warn)
     size = expect_files(classifier, files)
     number = usable_processes() if size >= SHARED_BYTES and request.output_format != "html" else 1
-    if number < 2 or is_on_gpu(classifier.encoder, request.device):
+    by_torch = classifier.encoder is not None and classifier.encoder.engine == "torch"
+    if number < 2 or (by_torch and resolve_device(request.device).type != "cpu"):
         yield answerer
         return
     with Workers(answerer.piece, number) as answerer.workers:
@@ -144,6 +146,6 @@ def expect_files(classifier: Classifier, files: Sequence[Path]) -> int:
     if files and all(file.is_file() for file in files):
         with suppress(OSError):  # reading a file that is gone reports it
             size = sum(file.stat().st_size for file in files)
-    if isinstance(classifier.encoder, AutoEncoder):
+    if isinstance(classifier.encoder, NumpyEncoder):
         classifier.encoder.expect(size // BYTES_PER_TOKEN)
     return size

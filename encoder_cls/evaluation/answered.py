@@ -1,8 +1,7 @@
 """Answers to labelled texts: mistakes, doubtful labels, and the tables in which a person corrects them.
 
-Doubtful labels come from confident learning: Northcutt, Jiang and Chuang, "Confident Learning: Estimating Uncertainty
-in Dataset Labels" (2021), https://arxiv.org/abs/1911.00068. The probabilities have to be of a classifier that has not
-seen the label.
+Doubtful labels come from confident learning (Northcutt, Jiang and Chuang, 2021, https://arxiv.org/abs/1911.00068), by a
+classifier that has not seen the label.
 """
 
 from __future__ import annotations
@@ -138,19 +137,6 @@ class Answered:
             for row in np.asarray(rows, dtype=np.int64).tolist()
         ]
 
-    def mistake(self, row: int, number: int, *, is_doubtful: bool, words: Sequence[WordWeight]) -> Mistake:
-        """One of `worst_mistakes`, with whether its label is doubtful and the words' contributions."""
-        return Mistake(
-            text=self.split.texts[row],
-            where=self.split.where[row],
-            labelled=self.names(self.labels[row]),
-            answer=self.label_names[number],
-            probability=float(self.probabilities[row, number]),
-            of_task=self.comparison(row, number),
-            likely_mislabelled=is_doubtful,
-            words=words,
-        )
-
     def answers_of(self, logits: Logits) -> NDArray[Any]:
         """Answers in the shape of the labels."""
         answers: NDArray[np.int64] = logits.argmax(axis=1)
@@ -266,14 +252,11 @@ def _are_doubtful(probabilities: NDArray[np.float64], labels: NDArray[np.int64])
 
 
 def _self_confidence(probabilities: NDArray[np.float64], labels: NDArray[np.int64]) -> NDArray[np.float64]:
-    """The probability of each label, (texts,), 0 of one beyond the classes: the lower, the more doubtful.
-
-    The paper's normalized margin ranks worse where a text has two probable classes (docs/experiments/accuracy.md).
-    """
-    is_known = labels < probabilities.shape[1]
-    confidence: NDArray[np.float64] = np.zeros(len(labels))
-    confidence[is_known] = probabilities[is_known, labels[is_known]]
-    return confidence
+    """The probability of each label, (texts,), 0 of one beyond the classes: the lower, the more doubtful."""
+    # The paper's normalized margin ranks worse where a text has two probable classes (docs/experiments/accuracy.md).
+    last = probabilities.shape[1] - 1
+    of_labels: NDArray[np.float64] = probabilities[np.arange(len(labels)), np.minimum(labels, last)]
+    return np.where(labels <= last, of_labels, 0.0)
 
 
 def estimated_errors(probabilities: NDArray[np.float64], labels: NDArray[np.int64]) -> int:

@@ -1,7 +1,4 @@
-"""Charts: SVG for the page, in the style of `system/html_page.css`; figures of matplotlib for PNG and TensorBoard.
-
-In SVG lines differ in colour and in dashes; dots and bars have their numbers at the pointer.
-"""
+"""Charts: SVG for the page, in the style of `inference/page.css`; figures of matplotlib for PNG and TensorBoard."""
 
 from __future__ import annotations
 
@@ -15,12 +12,11 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from encoder_cls.evaluation.answered import Answered
-from encoder_cls.evaluation.metrics import CalibrationBins, ClassMetrics
+from encoder_cls.evaluation.metrics import CalibrationBins, ClassMetrics, LabelMetrics
 from encoder_cls.evaluation.report import answers_from
 from encoder_cls.evaluation.scores import Interval
+from encoder_cls.inference.page import escaped
 from encoder_cls.system.display import replace_unprintable, shortened
-from encoder_cls.system.html_page import escaped
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -131,29 +127,24 @@ def precision_recall(
     return _key(key) + _chart("Precision and recall", [*_frame(plane, "precision", "recall"), *drawn])
 
 
-def notable_classes(per_class: Mapping[str, ClassMetrics], most: int, *, num_classes: int) -> list[int]:
-    """The numbers of the classes to look at: of more than `most` the rarest, half at most, and those of lowest F1.
+def notable_classes(per_class: Mapping[str, ClassMetrics], most: int, *, num_classes: int) -> tuple[list[int], str]:
+    """The numbers of the classes to look at, and a note if these are not all that occur.
 
-    Classes from `num_classes` on, which training never showed, have no probability.
+    Of more than `most` they are the rarest, half at most, and those of lowest F1. Classes from `num_classes` on, which
+    training never showed, have no probability.
     """
     scores = list(per_class.values())[:num_classes]
     occurring = [number for number, score in enumerate(scores) if score.support]
     if len(occurring) <= most:
-        return occurring
+        return occurring, ""
     usual = np.median([scores[number].support for number in occurring])
     rare = [number for number in occurring if scores[number].support < usual]
     rarest = sorted(rare, key=lambda number: scores[number].support)[: most // 2]
     others = [number for number in occurring if number not in rarest]
-    return [*rarest, *sorted(others, key=lambda number: scores[number].f1 or 0)[: most - len(rarest)]]
-
-
-def curves_note(chosen: Sequence[int], answered: Answered) -> str:
-    """That there are curves of these classes alone; empty where there are of all that occur."""
-    occurring = int(np.count_nonzero(answered.split.class_counts(answered.logits.shape[1])))
-    if occurring == len(chosen):
-        return ""
-    classes = "labels" if answered.split.is_multi_label else "classes"
-    return f"Curves of {len(chosen)} of {occurring} {classes}: the rarest and those with the lowest F1."
+    worst = sorted(others, key=lambda number: scores[number].f1 or 0)[: most - len(rarest)]
+    classes = "labels" if isinstance(scores[0], LabelMetrics) else "classes"
+    note = f"Curves of {most} of {len(occurring)} {classes}: the rarest and those with the lowest F1."
+    return [*rarest, *worst], note
 
 
 def accuracy_by_length(lengths: NDArray[np.int64], correct: NDArray[np.bool_]) -> str | None:

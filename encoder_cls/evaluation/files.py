@@ -17,10 +17,9 @@ from encoder_cls.evaluation import charts, sections
 from encoder_cls.evaluation.answered import Answered, csv_table, file_and_line, label_tables
 from encoder_cls.evaluation.metrics import LARGEST_MATRIX
 from encoder_cls.evaluation.report import Report
-from encoder_cls.inference.page import LEGEND, strongest_words, words_html
+from encoder_cls.inference.page import LEGEND, escaped, html_page, isolated, shade, strongest_words, words_html
 from encoder_cls.system.display import json_text, markdown_code, replace_unprintable, shortened
 from encoder_cls.system.files import reporting_os_errors, to_json, write_file
-from encoder_cls.system.html_page import escaped, html_page, isolated, shade
 
 if TYPE_CHECKING:
     from jinja2 import Environment
@@ -145,10 +144,10 @@ def _charts(report: Report, answered: Answered) -> list[tuple[str, str, str]]:
     if report.threshold:
         svg = charts.thresholds(confidence, correct, report.threshold.value)
         drawn.append(("What a threshold does", "The higher, the fewer answers, and the more of them right.", svg))
-    chosen = charts.notable_classes(report.metrics.per_class, charts.MOST_CURVES, num_classes=num_classes)
+    chosen, note = charts.notable_classes(report.metrics.per_class, charts.MOST_CURVES, num_classes=num_classes)
     if chosen:
         svg = charts.precision_recall(answered.probabilities, answered.split.labels, chosen, report.label_names)
-        drawn.append(("Precision and recall", charts.curves_note(chosen, answered), svg))
+        drawn.append(("Precision and recall", note, svg))
     if not is_multi_label:
         num_words = np.array([len(text[:LONGEST_COUNTED].split()) for text in answered.split.texts])
         low, high = num_words.min(), num_words.max()

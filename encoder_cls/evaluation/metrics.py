@@ -153,13 +153,9 @@ class MultiLabelMetrics(Metrics):
 def compute_metrics(
     logits: Logits, labels: NDArray[Any], label_names: Sequence[str], thresholds: Sequence[float] = ()
 ) -> Metrics:
-    """Score predictions against labels.
+    """Score logits, (texts, classes), against labels: (texts,), or 1 where a text has a label, (texts, labels).
 
-    Args:
-        logits: (texts, classes).
-        labels: (texts,), each an index into the names; of several labels 1 where a text has a label, (texts, labels).
-        label_names: the classes, then the labels without a logit, which never occur in the training data.
-        thresholds: of the classes, where a text may have several labels.
+    `label_names` are the classes, then the labels without a logit, which never occur in the training data.
     """
     if labels.ndim == 1:
         return _single_label_metrics(logits, labels, label_names)

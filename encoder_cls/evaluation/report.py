@@ -81,7 +81,7 @@ class Report:
     def _repr_html_(self) -> str:
         """The report in a notebook: what the terminal has, tables of classes folded."""
         from encoder_cls.evaluation.sections import detail_sections, size_note, summary_sections
-        from encoder_cls.system.html_page import escaped
+        from encoder_cls.inference.page import escaped
 
         parts = [f"<p><b>{escaped(self.split)}</b>: {escaped(size_note(self))}</p>"]
         for title, lines in summary_sections(self):
@@ -187,7 +187,18 @@ def _worst_mistakes(
     for (row, number), explained in zip(worst, is_explained, strict=True):
         text = [answered.split.texts[row]] if explained else []
         words = explain(classifier, text, tokenized[row : row + 1], [number] * len(text))
-        mistakes.append(answered.mistake(row, number, is_doubtful=row in doubtful, words=words[0] if words else ()))
+        mistakes.append(
+            Mistake(
+                text=answered.split.texts[row],
+                where=answered.split.where[row],
+                labelled=answered.names(answered.labels[row]),
+                answer=answered.label_names[number],
+                probability=float(answered.probabilities[row, number]),
+                of_task=answered.comparison(row, number),
+                likely_mislabelled=row in doubtful,
+                words=words[0] if words else (),
+            )
+        )
     return mistakes
 
 

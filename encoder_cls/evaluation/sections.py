@@ -11,7 +11,7 @@ from encoder_cls.data.dataset import listed
 from encoder_cls.evaluation.metrics import MultiLabelMetrics, SingleLabelMetrics
 from encoder_cls.evaluation.report import FEWEST_ANSWERED, FEWEST_ANSWERS, WANTED_ACCURACY, Report
 from encoder_cls.evaluation.scores import COMBINED, Interval
-from encoder_cls.system.display import counted, printable, shortened, shown
+from encoder_cls.system.display import aligned, counted, printable, shortened, shown
 
 LONGEST_NAME = 28  # characters of a class name in a column
 LARGEST_TABLE = 12  # classes; a wider confusion matrix does not fit a terminal
@@ -253,11 +253,10 @@ def _class_table(report: Report) -> Iterator[str]:
     columns = {"precision": "precision", "recall": "recall", "f1": "F1"}
     if isinstance(report.metrics, MultiLabelMetrics):
         columns |= {"average_precision": "average precision", "threshold": "threshold"}
-    width = max(len(name) for name in [*names, "class"])
-    yield f"{'class':{width}}  {'  '.join(f'{head:>6}' for head in columns.values())}  examples"
+    rows = [["class", *columns.values(), "examples"]]
     for name, scores in zip(names, report.metrics.per_class.values(), strict=True):
-        cells = (f"{score_text(getattr(scores, key)):>{max(6, len(head))}}" for key, head in columns.items())
-        yield f"{name:{width}}  {'  '.join(cells)}  {scores.support:8d}"
+        rows.append([name, *(score_text(getattr(scores, key)) for key in columns), str(scores.support)])
+    yield from aligned(rows)
 
 
 def _confusion_lines(report: Report) -> Iterator[str]:
@@ -269,10 +268,10 @@ def _confusion_lines(report: Report) -> Iterator[str]:
     elif len(names) > LARGEST_TABLE:
         yield f"no matrix here: {len(names)} classes are more than the {LARGEST_TABLE} that fit; report.html has it"
     else:
-        width = max(map(len, names))
-        yield f"{'':{width + 3}}  " + " ".join(f"{number:>4}" for number in range(1, len(names) + 1))
+        rows = [["", *(f"{number:3}" for number in range(1, len(names) + 1))]]
         for number, (name, row) in enumerate(zip(names, report.metrics.confusion_matrix, strict=True), start=1):
-            yield f"{number:2} {name:{width}}  " + " ".join(f"{count or '.':>4}" for count in row)
+            rows.append([f"{number:2} {name}", *(str(count or ".") for count in row)])
+        yield from aligned(rows)
 
 
 def _mistake_lines(report: Report) -> Iterator[str]:

@@ -5,19 +5,19 @@
     tokenizer.json      Hugging Face tokenizers format: a copy, too
     README.md           model card, written when training has finished
 
-Only `model.safetensors` is read, and it is replaced in one atomic rename: so the folder holds one complete classifier
-whenever a training is killed. Models of format 8, with config and tokenizer in their own files alone, are read as well.
-Every value is checked: a folder may be a stranger's.
+Only `model.safetensors` is read, and it is replaced in one atomic rename. In models of format 8 config and tokenizer
+are in their own files alone. Every value is checked: a folder may be a stranger's.
 """
 
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import safetensors
 import safetensors.numpy
@@ -27,19 +27,22 @@ from tokenizers import Tokenizer
 from encoder_cls.errors import ConfigError, EncoderClsError
 from encoder_cls.inference.classifier import PARTS, Classifier
 from encoder_cls.inference.encoder import EncoderArchitecture
-from encoder_cls.inference.encoder.auto import ENGINES, new_encoder
+from encoder_cls.inference.encoder.numpy import ENGINES, new_encoder
 from encoder_cls.inference.guarantees import Familiarity, Guarantees
 from encoder_cls.inference.hub_models import SCHEME, download
 from encoder_cls.inference.linear import LINEAR, LinearClassifier, linear_shapes
 from encoder_cls.inference.task import SINGLE_LABEL, TASKS
-from encoder_cls.inference.weights import DTYPES, Shapes, Weight, dense, pack, unpack
-from encoder_cls.system.files import read_file, sha256, to_json, write_file
+from encoder_cls.inference.weights import DTYPES, Shapes, Weight, pack, unpack
+from encoder_cls.system.files import plain_file, read_file, sha256, to_json, write_file
 from encoder_cls.system.machine import log
+from encoder_cls.text.ngrams import NUM_FEATURE_IDS
 from encoder_cls.text.tokenizer import parse_tokenizer
 
 FORMAT, FORMAT_VERSION = "encoder-cls", 9
 READABLE_VERSIONS = (8, FORMAT_VERSION)
 CONFIG_FILE, TOKENIZER_FILE, WEIGHTS_FILE = "config.json", "tokenizer.json", "model.safetensors"
+LARGEST_HEAD = 100_000_000  # bytes; safetensors reads no larger one
+TABLE_OF_IDS = 4 * (NUM_FEATURE_IDS >> 16)  # bytes of packed feature ids beside the ids
 NO_HASH = b"0" * 64  # the placeholder of the file's own hash while that is computed
 LARGEST_WEIGHT = 1e6  # of a part in the mixture: far beyond what is ever fitted
 
@@ -84,12 +87,6 @@ def load_classifier(path: str | Path, *, device: str = "auto", engine: str = "au
     return classifier
 
 
-def read_encoder_weights(folder: Path) -> dict[str, NDArray[Any]]:
-    """The weights of the encoder and its head in a model folder, by name; errors as of `load_classifier`."""
-    with _reporting_damage(folder):
-        return dense(_read(folder)[1])
-
-
 def weights_of_part(classifier: Classifier, part: str) -> dict[str, Weight]:
     """The weights of one of the `Classifier.parts`, by name."""
     if part == "linear":
@@ -120,8 +117,9 @@ def save_classifier(classifier: Classifier, folder: Path, *, dtypes: Mapping[str
 
 def save_measured(classifier: Classifier, folder: Path) -> None:
     """Replace gate and guarantees in a model folder; its weights stay as they are. Errors as of `save_classifier`."""
-    with _reporting_damage(folder):
-        content, metadata = _read_weights(folder)
+    with _reporting_damage(folder), plain_file(folder / WEIGHTS_FILE) as (file, size):
+        metadata, _ = _read_head(file, size)
+        content = _read_whole(file, metadata)
     del metadata["sha256"]
     _write_weights(folder, safetensors.numpy.load(content), metadata | _measured(classifier))
 
@@ -183,25 +181,38 @@ def _reporting_damage(source: str | Path) -> Iterator[None]:
         raise EncoderClsError(f"{source}: damaged, or not a model folder of encoder-cls: {reason}") from None
 
 
-def _read_weights(folder: Path) -> tuple[bytes, dict[str, Any]]:
-    """The content of the weights file and its metadata; a `ValueError` where its hash is another."""
-    content = read_file(folder / WEIGHTS_FILE)
-    header = content[8 : 8 + int.from_bytes(content[:8], "little")]
-    metadata = dict(json.loads(json.loads(header)["__metadata__"][FORMAT]))
+def _read_head(file: BinaryIO, size: int) -> tuple[dict[str, Any], int]:
+    """The metadata of a weights file, and how many bytes follow its head."""
+    length = int.from_bytes(file.read(8), "little")
+    if length > min(LARGEST_HEAD, size):
+        raise ValueError(f"{WEIGHTS_FILE} has no head")
+    return dict(json.loads(json.loads(file.read(length))["__metadata__"][FORMAT])), size - 8 - length
+
+
+def _read_whole(file: BinaryIO, metadata: Mapping[str, Any]) -> bytes:
+    """The content of a weights file; a `ValueError` where its hash is another."""
+    file.seek(0)
+    content = file.read()
     if sha256(content.replace(metadata["sha256"].encode(), NO_HASH, 1)) != metadata["sha256"]:
         raise ValueError(f"{WEIGHTS_FILE} has changed since it was written")
-    return content, metadata
+    return content
 
 
 def _read(folder: Path) -> tuple[Classifier, dict[str, Weight]]:
     """A classifier that has no encoder yet, and the weights of that; errors as `_reporting_damage` catches them."""
-    content, metadata = _read_weights(folder)
-    if "config" in metadata:
-        values, tokenizer = metadata["config"], parse_tokenizer(metadata["tokenizer"])
-    else:
-        values, tokenizer = _read_format_8(folder, metadata)
-    config, shapes = _checked_config(values, vocab_size=tokenizer.get_vocab_size())
-    state = _checked_state(metadata, config, shapes)
+    with plain_file(folder / WEIGHTS_FILE) as (file, size):
+        metadata, num_bytes = _read_head(file, size)
+        if "config" in metadata:
+            values, tokenizer = metadata["config"], parse_tokenizer(metadata["tokenizer"])
+        else:
+            values, tokenizer = _read_format_8(folder, metadata)
+        config, shapes = _checked_config(values, vocab_size=tokenizer.get_vocab_size())
+        state = _checked_state(metadata, config, shapes)
+        # Before the whole is in memory.
+        largest = 4 * sum(math.prod(shape) for of_part in shapes.values() for shape in of_part.values())
+        if num_bytes > largest + TABLE_OF_IDS:
+            raise ValueError(f"{WEIGHTS_FILE} is larger than the weights that {CONFIG_FILE} describes")
+        content = _read_whole(file, metadata)
     try:
         weights, linear = _weights(content, shapes, state["dtypes"]), None
         if "linear" in weights:

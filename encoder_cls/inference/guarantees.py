@@ -1,18 +1,14 @@
-"""Guaranteed precision and coverage, and detection of out-of-distribution texts.
+"""Guaranteed precision and coverage, and detection of out-of-distribution texts, all from held-out texts.
 
 A precision is guaranteed by fixed-sequence testing (Angelopoulos et al., "Learn then Test", 2021,
-https://arxiv.org/abs/2110.01052, algorithm 1): fixed thresholds are tested one after the other, the highest first,
-until one fails the exact bound of a binomial proportion (Clopper and Pearson, "The Use of Confidence or Fiducial
-Limits", 1934). Nine of ten models keep such a guarantee.
-
-A coverage is guaranteed by split conformal prediction (Angelopoulos and Bates, "A Gentle Introduction to Conformal
-Prediction", 2021, https://arxiv.org/abs/2107.07511, section 1): the label of a text is in its set with that
-probability, over all texts and models. Both hold for texts like those held out.
+https://arxiv.org/abs/2110.01052, algorithm 1): thresholds are tested from the highest until one fails the exact bound
+of a binomial proportion (Clopper and Pearson, 1934); nine of ten models keep it. A coverage is guaranteed by split
+conformal prediction (Angelopoulos and Bates, 2021, https://arxiv.org/abs/2107.07511, section 1), over all texts and
+models.
 
 Probabilities alone (Hendrycks and Gimpel, 2017, https://arxiv.org/abs/1610.02136) miss out-of-distribution texts that
-share a few typical words with the training. So features count, too: their rarity in training, the share of unknown
-ones, and how much of a text speaks for its best class, which shows a new topic that has the words of others. Each
-number is measured in standard deviations above its mean on held-out texts.
+share a few typical words with the training. So features count, too: their rarity, the share of unknown ones, and how
+much of a text speaks for its best class, which shows a new topic that has the words of others.
 """
 
 from __future__ import annotations

@@ -15,13 +15,10 @@ HUB_TIMEOUT = 10.0  # seconds
 
 
 def download(source: str, files: Sequence[str], *, mark: str) -> Path:
-    """Download the files of a model, or take what was downloaded before if the Hub cannot be reached.
+    """Download the files of a model into the Hub's cache, or take what was downloaded before if it cannot be reached.
 
-    Without the `mark`, in quotes, in the first file no other is downloaded. Returns the folder in the Hub's cache.
-
-    Raises:
-        ConfigError: there is no such model, or it is of another program; or `huggingface_hub` is missing.
-        EncoderClsError: the Hub cannot be reached.
+    Without the `mark`, in quotes, in the first file no other is downloaded. A `ConfigError` where there is no such
+    model, or `huggingface_hub` is missing; an `EncoderClsError` where the Hub cannot be reached.
     """
     name, question, query = source.removeprefix(SCHEME).partition("?")
     key, _, escaped = query.partition("=")

@@ -1,16 +1,22 @@
-"""HTML pages of explanations and attention maps.
+"""HTML pages: the frame of all, and those of explanations and attention maps.
 
-Written with the standard library and NumPy, so that what only predicts needs no template engine and no plots.
+A page is one file that needs no network. A content security policy stops what would get through escaping nevertheless:
+the only script that runs has the hash that the policy names. No template engine, which predicting would need.
 """
 
 from __future__ import annotations
 
 import base64
+import hashlib
+import html
 import math
+import re
 import struct
 import unicodedata
 import zlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import cache
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -18,7 +24,11 @@ from numpy.typing import NDArray
 
 from encoder_cls.inference.explain import LEAST_WEIGHT, STRONG, AttentionMaps, WordWeight, marked
 from encoder_cls.system.display import replace_unprintable, shortened
-from encoder_cls.system.html_page import escaped, html_page, shade
+
+SHADES = 9  # in the style sheet
+_RIGHT_TO_LEFT = re.compile(
+    r"[\u0590-\u08ff\ufb1d-\ufdff\ufe70-\ufeff]+(?:[\W_]+[\u0590-\u08ff\ufb1d-\ufdff\ufe70-\ufeff]+)*"
+)
 
 MOST_MAP_TOKENS = 48  # of a text whose attention is drawn: in more cells nothing can be seen
 MOST_STRONGEST = 5  # words whose weights are below a text
@@ -57,17 +67,49 @@ was chosen: for that there is <code>--explain</code>.</p>
 {texts}"""
 
 
+def html_page(title: str, body: str, *, script: str | None = None, connect: str = "'none'") -> str:
+    """A page around HTML in which every text is `escaped`.
+
+    `script` replaces the script of all pages; `connect` is where it may connect, as a content security policy has it.
+    """
+    script = _beside("js") if script is None else script
+    digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
+    parts = {"title": escaped(title), "style": _beside("css"), "body": body, "script": script}
+    return _beside("html").format(**parts, digest=digest, connect=connect)
+
+
+def escaped(text: str) -> str:
+    """A text as HTML, also within quotes, without markup, control characters and halves of surrogate pairs."""
+    return html.escape(replace_unprintable(text, keep="\n\t"))
+
+
+def isolated(text: str, *, in_attribute: bool = False) -> str:
+    """A sentence as HTML in which words from right to left, such as the names of classes, move nothing beside them.
+
+    `in_attribute`, such as a title, has no tags: there characters of Unicode isolate them.
+    """
+    before, after = ("\u2068", "\u2069") if in_attribute else ("<bdi>", "</bdi>")
+    return _RIGHT_TO_LEFT.sub(rf"{before}\g<0>{after}", escaped(text))
+
+
+def shade(strength: float) -> str:
+    """The CSS class of a colour whose strength is a number from 0 to 1, in `SHADES` steps."""
+    return f"a{min(SHADES, max(1, round(strength * SHADES)))}"
+
+
+@cache
+def _beside(ending: str) -> str:
+    return Path(__file__).with_suffix(f".{ending}").read_text(encoding="utf-8")
+
+
 def render_explanations(
     title: str, rows: Sequence[Mapping[str, Any]], *, note: str | None = None, model: str = ""
 ) -> str:
     """Make a page of predictions with their texts, the words coloured by their weights.
 
-    Args:
-        title: of the page.
-        rows: each with `text`, `label`, `probability` (none: `reason`) and `weights` (of `WordWeight`), and perhaps
-            `left_out`, as in `Explanation`; `runner_up`, the second class and its probability; and `notes`.
-        note: the part that is shown if it is not all, such as "the first 10 texts".
-        model: its name.
+    Each row has `text`, `label`, `probability` (none: `reason`) and `weights` (of `WordWeight`), and perhaps
+    `left_out`, as in `Explanation`; `runner_up`, the second class and its probability; and `notes`. `note` names the
+    part that is shown if it is not all, such as "the first 10 texts".
     """
     notes = [f"Answered by {escaped(model)}."] if model else []
     notes += [f"This page holds {escaped(note)} only."] if note else []

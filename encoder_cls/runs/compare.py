@@ -14,7 +14,7 @@ from typing import Any
 
 from encoder_cls.errors import ConfigError, EncoderClsError
 from encoder_cls.evaluation import PREDICTIONS, REPORT_JSON
-from encoder_cls.system.display import duration, json_text, printable
+from encoder_cls.system.display import aligned, duration, json_text, printable
 from encoder_cls.system.files import reporting_os_errors
 from encoder_cls.tracking.run_dir import RunDir, dotted_values, read_metrics
 
@@ -104,11 +104,11 @@ def comparison_table(runs: Sequence[RunSummary], differing: Sequence[str]) -> It
     """The lines of a table: a row a run, then a row for each setting in which they differ."""
     score = "micro-F1" if any(run.micro_f1 is not None for run in runs) else "accuracy"
     head = ["run", score, "95% interval", "macro-F1", "calibration error", "model", "training", "parameters"]
-    yield from _aligned([head, *(_cells(run) for run in runs)])
+    yield from aligned([head, *(_cells(run) for run in runs)])
     if differing:
         yield ""
         rows = [[key, *(_setting(run, key) for run in runs)] for key in differing]
-        yield from _aligned([["settings that differ", *(printable(run.run) for run in runs)], *rows])
+        yield from aligned([["settings that differ", *(printable(run.run) for run in runs)], *rows])
     elif len(runs) > 1:
         yield ""
         yield "no setting differs"
@@ -136,14 +136,6 @@ def _setting(run: RunSummary, key: str) -> str:
         return NONE
     value = run.settings[key]
     return printable(value) if isinstance(value, str) else json_text(value)
-
-
-def _aligned(rows: Sequence[Sequence[str]]) -> Iterator[str]:
-    """Rows of cells as lines; the first column is to the left, all others to the right."""
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    for first, *others in rows:
-        cells = [f"{cell:>{width}}" for cell, width in zip(others, widths[1:], strict=True)]
-        yield "  ".join([f"{first:<{widths[0]}}", *cells])
 
 
 def _report(run: RunDir) -> dict[str, Any]:

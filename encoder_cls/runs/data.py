@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
 
-from encoder_cls.config import Config, DataConfig, missing_sources
+from encoder_cls.config import DataConfig, missing_sources
 from encoder_cls.data.checks import seen_warnings, split_warnings
 from encoder_cls.data.dataset import Dataset, Split
 from encoder_cls.data.load import load_all_data, load_split, reading_of
@@ -50,21 +49,6 @@ def _check_unchanged(run: RunDir, dataset: Dataset, data: DataConfig, label_name
         raise DataError(f"{data.train}: has changed since the run began, and with it which texts are held out; {hint}")
 
 
-def data_read_as(
-    source: str | None, classifier: Classifier, config: Config | None, reading: Mapping[str, Any]
-) -> DataConfig:
-    """How labelled texts are read: as in training, whose config this is, but for these values."""
-    if source is None and config:
-        return config.data
-    of_model = DataConfig(
-        train=str(source),
-        text_column=classifier.text_columns,
-        delimiter=classifier.delimiter,
-        encoding=classifier.encoding,
-    )
-    return (config.data if config else of_model).model_copy(update={"train": source, **reading})
-
-
 def load_labelled(
     source: str,
     classifier: Classifier,
@@ -73,7 +57,7 @@ def load_labelled(
     *,
     notify: Callable[[str], None],
 ) -> Split:
-    """Load the labelled texts of a file, a folder or the Hub, by `data_read_as`; `dataset` is that of training."""
+    """Load the labelled texts of a file, a folder or the Hub; `dataset` is that of training."""
     several, names = classifier.task is MULTI_LABEL, classifier.label_names
     labels_are = dataset.labels_are if dataset else None
     try:

@@ -7,6 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from encoder_cls.config import DataConfig
 from encoder_cls.data.dataset import listed
 from encoder_cls.errors import ConfigError, EncoderClsError
 from encoder_cls.evaluation.answered import Answered
@@ -15,7 +16,7 @@ from encoder_cls.evaluation.files import write_report
 from encoder_cls.evaluation.report import Report, evaluate
 from encoder_cls.evaluation.scores import PairedComparison, compare_answers, numbered_answers
 from encoder_cls.inference.classifier import Classifier
-from encoder_cls.runs.data import data_read_as, dataset_of_run, load_labelled, report_notes, warn_of_seen
+from encoder_cls.runs.data import dataset_of_run, load_labelled, report_notes, warn_of_seen
 from encoder_cls.tracking.run_dir import classifier_to_score, run_of
 from encoder_cls.training.score import score_run
 
@@ -29,15 +30,10 @@ def evaluate_run(
     reading: Mapping[str, Any] | None = None,
     against: Path | None = None,
 ) -> Report:
-    """Score the classifier of a run or model folder.
+    """Score the classifier of a run or model folder on a labelled source, else on the run's test or validation split.
 
-    Args:
-        path: the folder.
-        data: a labelled source; None: the run's test split, else its validation split.
-        folder: where the files of the report go; None: into the `eval` folder of a run that is scored on its own data.
-        notify: called with notes and warnings.
-        reading: values of `DataConfig` by which the source is read otherwise than in training.
-        against: the folder of another classifier, which answers the same texts.
+    The files of the report go to `folder`, else, of its own data, to the run's `eval`. The source is read as in
+    training but for the values of `DataConfig` in `reading`. The classifier `against` answers the same texts.
 
     Raises:
         ConfigError: no classifier there, or no data to score.
@@ -54,8 +50,18 @@ def evaluate_run(
         notify(f"{run.path} is not finished: this is its best model so far")
     config = run.load_config() if run else None
     dataset = dataset_of_run(run, classifier, needed=data is None, warn=notify) if run else None
-    data_config = data_read_as(data, classifier, config, reading or {})
+    data_config = (
+        config.data
+        if config
+        else DataConfig(
+            train=str(data),
+            text_column=classifier.text_columns,
+            delimiter=classifier.delimiter,
+            encoding=classifier.encoding,
+        )
+    )
     if data is not None:
+        data_config = data_config.model_copy(update={"train": data, **(reading or {})})
         split = load_labelled(data, classifier, data_config, dataset, notify=notify)
         own, answered = evaluate(classifier, split, name=data)
         own = replace(own, linear_reference=baseline_scores(dataset, split) if dataset else None)

@@ -1,7 +1,6 @@
-"""Review the labels of a run.
+"""Review the labels of a run, each by a classifier that has not seen it.
 
-A linear classifier of the other folds of cross-validation judges those of training texts, the run's classifier, from
-before it learned any of them, those of the other splits.
+Of training texts that is a linear classifier of the other folds, of all others the run's, before it learned them.
 """
 
 from __future__ import annotations
@@ -39,11 +38,10 @@ class Review(NamedTuple):
 
 
 def review_run(path: Path, *, notify: Callable[[str], None]) -> Review:
-    """Judge the labels of all splits of a run; `notify` is called with notes and warnings.
+    """Judge the labels of all splits of a run.
 
-    Raises:
-        ConfigError: it is no run, or has no classifier yet, no labels, or several a text.
-        DataError: its data is gone, or has changed since the training.
+    A `ConfigError` where it is no run, or has no classifier yet, no labels, or several a text; a `DataError` where its
+    data is gone, or has changed since the training.
     """
     classifier, run = classifier_to_score(path), run_of(path)
     if run is None:

@@ -1,8 +1,7 @@
 """One thread that answers the requests of many: what waits while it computes is its next batch.
 
-A batch is a piece of each waiting request, the oldest first, up to `BATCH_CHARACTERS`: short requests are computed
-together, and long ones piece by piece between them, so that nobody waits for another's thousand texts. A batch has one
-text to explain, since explanations take longest.
+A batch is a piece of each waiting request, the oldest first, up to `BATCH_CHARACTERS`, so that nobody waits for
+another's thousand texts; and one text to explain, since explanations take longest.
 """
 
 from __future__ import annotations

@@ -1,14 +1,8 @@
-"""Arrays and texts that may be larger than memory: in temporary files without a name, or in a cache.
+"""Arrays and texts that may be larger than memory, read through memory maps: in temporary files, or in a cache.
 
-Little is kept in memory, more goes to a file in `TMPDIR` that is gone with the process, however that ends. A cache
-keeps data classes whose arrays are files:
-
-    CACHE/rows-0f3a.../
-      0, 1, ...             arrays: their numbers, one after the other
-      record.json           the SHA-256 of its second line: the type and SHA-256 of each array, and the value
-
-An entry is renamed into place as a whole. Processes that share a cache take turns in making entries; a damaged entry
-is made again. All files are read through memory maps.
+Little is kept in memory, more goes to a file without a name in `TMPDIR`, gone with the process. An entry of a cache is
+a folder that is renamed into place as a whole: `0`, `1`, ... hold the numbers of arrays, `record.json` the SHA-256 of
+its second line, which has the type and SHA-256 of each array, and the value. A damaged entry is made again.
 """
 
 from __future__ import annotations

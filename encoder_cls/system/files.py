@@ -1,7 +1,6 @@
 """Durable files: atomic writes, whole reads, leftovers of killed processes, locks.
 
-A rename within one folder is atomic on POSIX file systems: a reader, or the next start after a power
-cut, finds the old content or the new one and never a part of either.
+A rename within a folder is atomic: after a power cut a reader finds the old content or the new one, never a part.
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ TEMPORARY_PREFIX = ".tmp-"
 REPLACED_SUFFIX = ".old"
 OLD = 3600.0  # seconds after which nobody is still writing a temporary file
 STREAMS = (Path("/dev/fd"), Path("/proc/self/fd"), Path("/proc/thread-self/fd"))  # folders of this process's streams
-MOST_BYTES = 1 << 32  # of a file that is read whole: more would fill the memory, and no model has so many
+MOST_BYTES = 1 << 28  # of a file that is read whole, where nothing says how many it has: texts of some million tokens
 MOST_LINKS = 40  # to one file; the system itself follows no more
 Content = bytes | Iterable[bytes]  # of a file, whole or in parts
 
@@ -41,15 +40,24 @@ def to_json(value: Mapping[str, Any]) -> bytes:
     return (json_text(value, indent=2) + "\n").encode()
 
 
-def read_file(path: Path) -> bytes:
-    """The content of a file; `EncoderClsError` if it cannot be read, is too large, or is a pipe, which may not end."""
+def read_file(path: Path, *, most_bytes: int | None = None) -> bytes:
+    """The content of a file; `EncoderClsError` as of `plain_file`, or if it has more bytes (none: `MOST_BYTES`)."""
+    most_bytes = MOST_BYTES if most_bytes is None else most_bytes
+    with plain_file(path) as (file, size):
+        if size > most_bytes:
+            raise EncoderClsError(f"{path}: {size:,} bytes; the limit is {most_bytes:,}")
+        return file.read()
+
+
+@contextmanager
+def plain_file(path: Path) -> Iterator[tuple[BinaryIO, int]]:
+    """Open a file, and get its size; `EncoderClsError` if it cannot be read, or is a pipe, which may not end."""
     with reporting_os_errors(path, "be read"):
         status = path.stat()
         if not stat.S_ISREG(status.st_mode):
             raise EncoderClsError(f"{path}: not a plain file")
-        if status.st_size > MOST_BYTES:
-            raise EncoderClsError(f"{path}: {status.st_size:,} bytes; the limit is {MOST_BYTES:,}")
-        return path.read_bytes()
+        with path.open("rb") as file:
+            yield file, status.st_size
 
 
 def write_file(path: Path, content: Content) -> None:
@@ -245,9 +253,7 @@ class LockedError(EncoderClsError):
 def locked(path: Path, *, wait: bool = True) -> Iterator[None]:
     """Hold a lock file, which stays; the system releases the lock however this process ends.
 
-    Raises:
-        LockedError: another process, named in the message, holds the lock, and `wait` is False.
-        EncoderClsError: the disk refuses.
+    A `LockedError` names the process that holds it, where `wait` is False; `EncoderClsError` if the disk refuses.
     """
     from filelock import FileLock, Timeout  # not needed to predict
 

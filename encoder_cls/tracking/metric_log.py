@@ -262,12 +262,12 @@ def add_precision_recall(writer: SummaryWriter, report: Report, answered: Answer
     """Show precision against recall of the rarest and the worst classes."""
     probabilities, labels = answered.probabilities, answered.labels
     num_classes = probabilities.shape[1]
-    chosen = charts.notable_classes(report.metrics.per_class, MOST_CURVES, num_classes=num_classes)
+    chosen, note = charts.notable_classes(report.metrics.per_class, MOST_CURVES, num_classes=num_classes)
     for number in chosen:
         is_class = labels[:, number] if labels.ndim > 1 else labels == number
         name = f"precision and recall/{report.label_names[number]}"
         writer.add_pr_curve(name, is_class, probabilities[:, number], step)
-    if note := charts.curves_note(chosen, answered):
+    if note:
         writer.add_text("precision and recall", note, step)
 
 

@@ -44,7 +44,7 @@ ANY_FILE = {
     "is a pipe": lambda path, _: (path.unlink(), os.mkfifo(path)),
     "is a socket": bind,
     "is a folder": lambda path, _: (path.unlink(), path.mkdir()),
-    "has 20 GB": lambda path, _: os.truncate(path, 20_000_000_000),
+    **{f"has {size} GB": lambda path, _, size=size: os.truncate(path, size * 10**9) for size in (4, 20)},
 }
 
 

@@ -89,7 +89,7 @@ def test_complete_parts_are_skipped_and_what_has_changed_is_done_again(cli, trai
 
 def test_the_engine_is_chosen_by_all_parts_and_not_by_who_does_which(cli, trained_run, parts, monkeypatch):
     """So that equal inputs have equal answers, whichever process gets to them first."""
-    monkeypatch.setattr("encoder_cls.inference.encoder.auto.BREAK_EVEN", 1e6)  # less than all have, more than each
+    monkeypatch.setattr("encoder_cls.inference.encoder.numpy.BREAK_EVEN", 1e6)  # less than all have, more than each
     assert cli(*arguments(trained_run)).code == 0
     records = [json.loads(path.read_text()) for path in Path("out/_parts").iterdir()]
     assert [record["engine"] for record in records] == ["torch"] * len(NAMES)
@@ -97,9 +97,9 @@ def test_the_engine_is_chosen_by_all_parts_and_not_by_who_does_which(cli, traine
 
 def test_the_engine_for_one_file_is_chosen_before_its_first_text(cli, trained_run, parts, monkeypatch):
     """Else NumPy would answer many texts until so much work is done that PyTorch would have been quicker."""
-    monkeypatch.setattr("encoder_cls.inference.encoder.auto.BREAK_EVEN", 1e5)  # less than the file, more than a line
+    monkeypatch.setattr("encoder_cls.inference.encoder.numpy.BREAK_EVEN", 1e5)  # less than the file, more than a line
     said = []
-    monkeypatch.setattr("encoder_cls.inference.encoder.auto.log", lambda _, message: said.append(message))
+    monkeypatch.setattr("encoder_cls.inference.encoder.numpy.log", lambda _, message: said.append(message))
     assert cli("predict", "--model", trained_run.path, "--input", f"in/{NAMES[0]}", "--output", "one.csv").code == 0
     assert [re.sub("[0-9]+", "9", message) for message in said] == ["engine: PyTorch, for about 9 tokens"]
 

@@ -11,7 +11,7 @@ from encoder_cls.data.dataset import Split
 from encoder_cls.errors import EncoderClsError
 from encoder_cls.evaluation.report import evaluate
 from encoder_cls.inference.classifier import Classifier
-from encoder_cls.inference.encoder.auto import new_encoder
+from encoder_cls.inference.encoder.numpy import new_encoder
 from encoder_cls.inference.explain import explain
 from encoder_cls.inference.folder import load_classifier, save_classifier
 from encoder_cls.inference.task import MULTI_LABEL, SINGLE_LABEL, sigmoid, softmax

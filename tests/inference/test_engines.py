@@ -17,9 +17,8 @@ from support.tokenizer import train_tokenizer
 
 from encoder_cls.config import ModelConfig, TokenizerConfig
 from encoder_cls.inference.classifier import Classifier
-from encoder_cls.inference.encoder import auto as auto_engine
-from encoder_cls.inference.encoder.auto import AutoEncoder, multiplications
-from encoder_cls.inference.encoder.numpy import NumpyEncoder
+from encoder_cls.inference.encoder import numpy as numpy_engine
+from encoder_cls.inference.encoder.numpy import NumpyEncoder, multiplications
 from encoder_cls.inference.encoder.torch import TorchEncoder, torch_encoder
 from encoder_cls.system.stop import checking
 from encoder_cls.text.tokenizer import tokenize
@@ -101,13 +100,13 @@ FEW = ["rain and snow today", "", "soup with zzz"]
 FORKING = """
 import os, signal, sys, threading, torch
 from encoder_cls import load_classifier
-from encoder_cls.inference.encoder import auto as auto_engine
+from encoder_cls.inference.encoder import numpy as numpy_engine
 torch.set_num_threads(2)
 classifier, texts, held = load_classifier(sys.argv[1]), ["rain and snow today"] * 300, threading.Event()
 classifier.encoder.torch()
 classifier.predict(texts)
 def hold():
-    with auto_engine._LOCK:
+    with numpy_engine._LOCK:
         held.set()
         threading.Event().wait(0.1)
 threading.Thread(target=hold).start()
@@ -122,20 +121,20 @@ print(os.waitpid(child, 0)[1], torch.get_num_threads())
 
 
 @pytest.fixture
-def encoder(classifier) -> AutoEncoder:
+def encoder(classifier) -> NumpyEncoder:
     """A new one, which has done no work yet."""
-    return AutoEncoder(classifier.encoder.architecture, torch_encoder(classifier).weights(), device="cpu")
+    return NumpyEncoder(classifier.encoder.architecture, torch_encoder(classifier).weights(), torch_device="cpu")
 
 
 @pytest.fixture
 def computed_by(monkeypatch) -> list[str]:
     """The engines that have computed logits."""
     called: list[str] = []
-    for name, kind in (("numpy", NumpyEncoder), ("torch", TorchEncoder)):
-        real = kind.logits
+    for name, kind, method in (("numpy", NumpyEncoder, "_pooled"), ("torch", TorchEncoder, "logits")):
+        real = getattr(kind, method)
         monkeypatch.setattr(
             kind,
-            "logits",
+            method,
             lambda self, *them, _real=real, _name=name, **it: called.append(_name) or _real(self, *them, **it),
         )
     return called
@@ -149,21 +148,21 @@ def test_a_few_texts_are_answered_by_numpy(classifier, encoder, computed_by):
 def test_many_texts_are_answered_by_torch(classifier, encoder, computed_by, monkeypatch, caplog):
     tokenized = classifier.tokenize(FEW)
     work = multiplications(encoder.architecture, tokenized.lengths)
-    monkeypatch.setattr(auto_engine, "BREAK_EVEN", 2.5 * work)
+    monkeypatch.setattr(numpy_engine, "BREAK_EVEN", 2.5 * work)
     caplog.set_level(logging.DEBUG, logger="encoder_cls")
     answers = [encoder.logits(tokenized) for _ in range(5)]
     assert computed_by == ["numpy"] * 3 + ["torch"] * 2
     assert [record.message.partition(",")[0] for record in caplog.records] == ["engine: PyTorch"]
     np.testing.assert_allclose(answers[-1], answers[0], atol=0.05)
-    monkeypatch.setattr(auto_engine, "BREAK_EVEN", 0.5 * work)
+    monkeypatch.setattr(numpy_engine, "BREAK_EVEN", 0.5 * work)
     computed_by.clear()
-    AutoEncoder(encoder.architecture, encoder.weights(), device="cpu").logits(tokenized)
+    NumpyEncoder(encoder.architecture, encoder.weights(), torch_device="cpu").logits(tokenized)
     assert computed_by == ["torch"]
 
 
 def test_where_torch_is_not_installed_numpy_answers_all(classifier, encoder, computed_by, monkeypatch):
-    monkeypatch.setattr(auto_engine, "BREAK_EVEN", 0)
-    monkeypatch.setattr(auto_engine, "is_installed", lambda _: False)
+    monkeypatch.setattr(numpy_engine, "BREAK_EVEN", 0)
+    monkeypatch.setattr(numpy_engine, "is_installed", lambda _: False)
     encoder.logits(classifier.tokenize(FEW))
     assert computed_by == ["numpy"]
 

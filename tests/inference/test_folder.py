@@ -57,6 +57,16 @@ def test_the_copies_have_the_values_of_the_model(classifier, tmp_path):
         assert json.loads(header["tokenizer"]) == json.loads((tmp_path / TOKENIZER_FILE).read_bytes())
 
 
+def test_a_file_larger_than_its_weights_is_refused_by_its_head(classifier, tmp_path, monkeypatch):
+    """A forged file of some GB would fill the memory."""
+    save_classifier(classifier, tmp_path)
+    with (tmp_path / WEIGHTS_FILE).open("ab") as file:
+        file.truncate(1 << 34)
+    monkeypatch.setattr(folder_module, "_read_whole", lambda *_: pytest.fail("read"))
+    with pytest.raises(EncoderClsError, match="is larger than the weights"):
+        load_classifier(tmp_path)
+
+
 def test_models_of_format_8_are_read():
     probabilities = load_classifier(FORMAT_8, engine="numpy").predict_proba(["rain and snow", "the ball"])
     expected = [[0.0147006296, 0.0154616988, 0.9698376716], [0.0346707417, 0.9325613589, 0.0327678994]]

@@ -15,7 +15,7 @@ from support.time_limit import TIME_LIMIT
 
 from encoder_cls.errors import ConfigError
 from encoder_cls.inference.classifier import Classifier
-from encoder_cls.inference.encoder import auto as auto_engine
+from encoder_cls.inference.encoder import numpy as numpy_engine
 from encoder_cls.inference.encoder import torch as torch_engine
 from encoder_cls.inference.encoder.torch import TorchEncoder, torch_encoder
 from encoder_cls.inference.folder import load_classifier
@@ -108,7 +108,7 @@ def test_threads_that_predict_at_once_get_the_same_answers(trained_run, engine):
 def test_threads_make_one_engine(trained_run, monkeypatch):
     made = []
     real = TorchEncoder.from_weights
-    monkeypatch.setattr(auto_engine, "BREAK_EVEN", 0)
+    monkeypatch.setattr(numpy_engine, "BREAK_EVEN", 0)
     monkeypatch.setattr(
         torch_engine.TorchEncoder, "from_weights", lambda *args, **named: made.append(1) or real(*args, **named)
     )

@@ -13,6 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from encoder_cls.inference.page import escaped, html_page, isolated
 from encoder_cls.system.display import (
     counted,
     json_text,
@@ -24,7 +25,6 @@ from encoder_cls.system.display import (
     shortened,
     shown,
 )
-from encoder_cls.system.html_page import escaped, html_page, isolated
 
 CHARACTERS = ["\n", "\x1b", "\x85", "\x9b", "\u202e", "\u2028", "\ud800", "\0", "\U000e0041"]
 

@@ -1,4 +1,4 @@
-"""The encoder in NumPy.
+"""The encoder in NumPy, which computes a few texts, and hands many to PyTorch.
 
 Suffixes of names are shapes: B batch, T tokens, D d_model, H heads, K width of a head, C classes, W distinct words.
 """
@@ -6,35 +6,67 @@ Suffixes of names are shapes: B batch, T tokens, D d_model, H heads, K width of 
 from __future__ import annotations
 
 import math
+import os
 from collections.abc import Mapping
+from threading import RLock
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from encoder_cls.inference.encoder import Batch, EncoderArchitecture, compute_rows, pad
+from encoder_cls.errors import ConfigError
+from encoder_cls.inference.encoder import Batch, Encoder, EncoderArchitecture, compute_rows, pad
 from encoder_cls.inference.task import Logits
 from encoder_cls.inference.weights import Weight, as_table, dense, is_table
+from encoder_cls.system.machine import is_installed, log, needs_torch
 from encoder_cls.text.tokens import PAD_ID, PAIR_MULTIPLIER, CharNgrams, TokenizedTexts
+
+if TYPE_CHECKING:
+    from encoder_cls.inference.encoder.torch import TorchEncoder
 
 Array = NDArray[np.float32]
 
 BATCH_TOKENS = 1024  # fit a processor's caches: with twice as many, a text takes a half longer
 NORM_EPSILON = 1e-5  # that of torch.nn.LayerNorm
+# Multiplications from which PyTorch is quicker, its import of one to two seconds included (docs/results.md). The work
+# chooses the engine, not the clock, so that equal inputs have equal results.
+BREAK_EVEN = 6e10
+
+ENGINES = ("auto", "numpy", "torch")
+
+_LOCK = RLock()
+if hasattr(os, "register_at_fork"):  # what another thread holds at that moment nobody would release in the child
+    os.register_at_fork(before=_LOCK.acquire, after_in_parent=_LOCK.release, after_in_child=_LOCK.release)
 
 
 class NumpyEncoder:
-    """An `Encoder` with weights as in `EncoderArchitecture.weight_shapes`; of tables only touched rows are expanded."""
+    """An `Encoder` with weights as in `EncoderArchitecture.weight_shapes`; of tables only touched rows are expanded.
 
-    def __init__(self, architecture: EncoderArchitecture, weights: Mapping[str, Weight]) -> None:
+    Where a device is given, it hands much work to PyTorch, on that device.
+    """
+
+    def __init__(
+        self, architecture: EncoderArchitecture, weights: Mapping[str, Weight], *, torch_device: str | None = None
+    ) -> None:
         self.architecture = architecture
+        self._torch_device = torch_device
+        self._torch: TorchEncoder | None = None
+        self._work_done = 0.0
         self._tables = {name: as_table(weight) for name, weight in weights.items() if is_table(name)}
         self._weights: dict[str, Array] = dense({name: it for name, it in weights.items() if not is_table(name)})
         self._positions = _positions(architecture, self._weights)
 
     @property
     def engine(self) -> str:
-        """See `Encoder`."""
-        return "numpy"
+        """The library that computes further texts."""
+        return "torch" if self._torch or self._is_much(0) else "numpy"
+
+    def expect(self, num_tokens: int) -> None:
+        """Choose the library ahead, for the total of texts that come in parts, so that all are computed alike."""
+        lengths = np.full(1 + num_tokens // self.architecture.max_seq_len, self.architecture.max_seq_len)
+        if self._is_much(multiplications(self.architecture, lengths)):
+            log("debug", f"engine: PyTorch, for about {num_tokens:,} tokens")
+            self._work_done = math.inf
 
     def weights(self) -> dict[str, Array]:
         """See `Encoder`."""
@@ -42,6 +74,8 @@ class NumpyEncoder:
 
     def logits(self, texts: TokenizedTexts, *, batch_tokens: int | None = None) -> Logits:
         """See `Encoder`."""
+        if torch := self._torch_for(texts):
+            return torch.logits(texts, batch_tokens=batch_tokens)
 
         def logits(batch: Batch) -> Array:
             return self._linear("head.linear", self._pooled(batch))
@@ -51,6 +85,8 @@ class NumpyEncoder:
 
     def embed(self, texts: TokenizedTexts, *, batch_tokens: int | None = None) -> Array:
         """See `Encoder`."""
+        if torch := self._torch_for(texts):
+            return torch.embed(texts, batch_tokens=batch_tokens)
         width = self.architecture.d_model
         return compute_rows(texts, self._pooled, width=width, batch_tokens=batch_tokens or BATCH_TOKENS)
 
@@ -59,6 +95,37 @@ class NumpyEncoder:
         maps: list[Array] = []
         self._encode(pad(texts, np.array([0])), maps)
         return np.concatenate(maps)
+
+    def torch(self) -> TorchEncoder:
+        """The same by PyTorch, which computes all further texts; a `ConfigError` where the device does not exist."""
+        from encoder_cls.inference.encoder.torch import TorchEncoder
+
+        device = self._torch_device or "cpu"
+        with _LOCK:  # of several threads the first one makes it
+            if self._torch is None:
+                self._torch = TorchEncoder.from_weights(self.architecture, self.weights(), device=device)
+            return self._torch
+
+    def __getstate__(self) -> dict[str, Any]:
+        # Without the PyTorch encoder: another process may lack PyTorch or the device. Infinite work chooses it again.
+        work_done = math.inf if self._torch else self._work_done
+        return self.__dict__ | {"_torch": None, "_work_done": work_done}
+
+    def _is_much(self, work: float) -> bool:
+        """Whether PyTorch is quicker for this work, or for all before."""
+        is_much = max(work, self._work_done) > BREAK_EVEN
+        return is_much and self._torch_device is not None and is_installed("torch")
+
+    def _torch_for(self, texts: TokenizedTexts) -> TorchEncoder | None:
+        """The encoder by PyTorch, if it is quicker for these texts, by their work and that of all before."""
+        work = multiplications(self.architecture, texts.lengths)
+        if self._torch is None and self._is_much(work):
+            if math.isfinite(self._work_done):
+                log("debug", f"engine: PyTorch, for {max(work, self._work_done):.0e} multiplications at once or so far")
+            self.torch()
+        with _LOCK:
+            self._work_done += work
+        return self._torch
 
     def _pooled(self, batch: Batch) -> Array:
         """The mean of the vectors on real tokens, (B, D)."""
@@ -187,3 +254,30 @@ def _gelu(x: Array) -> Array:
     result *= np.abs(x)
     result += np.float32(0.5) * x
     return result
+
+
+def new_encoder(
+    architecture: EncoderArchitecture, weights: Mapping[str, Weight], *, engine: str, device: str
+) -> Encoder:
+    """Make an encoder that one of the `ENGINES` computes; a `ConfigError` where device or engine are missing."""
+    is_cpu = device in {"auto", "cpu"}
+    if engine == "numpy":
+        if not is_cpu:
+            raise ConfigError(f"--device {device}: the engine numpy computes on the cpu")
+        return NumpyEncoder(architecture, weights)
+    if engine == "auto" and is_cpu:
+        return NumpyEncoder(architecture, weights, torch_device=device)
+    if not is_installed("torch"):
+        raise ConfigError(f"--engine {engine} --device {device}: {needs_torch()}")
+    from encoder_cls.inference.encoder.torch import TorchEncoder
+
+    precision = "float32" if engine == "torch" else "auto"
+    return TorchEncoder.from_weights(architecture, weights, device=device, precision=precision)
+
+
+def multiplications(architecture: EncoderArchitecture, lengths: NDArray[np.int64]) -> float:
+    """The number of multiplications of the layers for texts of these lengths, (texts,)."""
+    by_token = sum(map(math.prod, architecture.linear_maps().values()))
+    by_pair = 2 * architecture.d_model  # of tokens: scores, and their weighted sum
+    tokens = lengths.astype(np.float64)
+    return float(architecture.num_layers * (by_token * tokens.sum() + by_pair * (tokens**2).sum()))

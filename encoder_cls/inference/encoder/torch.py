@@ -15,7 +15,7 @@ from encoder_cls.config import ModelConfig
 from encoder_cls.inference import encoder as arrays
 from encoder_cls.inference.classifier import Classifier
 from encoder_cls.inference.encoder import EncoderArchitecture, Indices, compute_rows
-from encoder_cls.inference.encoder.auto import AutoEncoder
+from encoder_cls.inference.encoder.numpy import NumpyEncoder
 from encoder_cls.inference.task import Logits
 from encoder_cls.inference.weights import Weight, dense
 from encoder_cls.system.machine import autocast, resolve_device, resolve_precision
@@ -24,11 +24,6 @@ from encoder_cls.transformer import CharNgramBatch, EncoderClassifier
 
 # The most tokens in a batch: so many keep a GPU busy; on a CPU, so many bytes a number fit the caches.
 GPU_BATCH_TOKENS, CPU_BATCH_BYTES = 65_536, 8192
-
-
-def is_gpu(device: str) -> bool:
-    """Whether a device is not the CPU; a `ConfigError`, where it does not exist."""
-    return resolve_device(device).type != "cpu"
 
 
 class Batch(NamedTuple):
@@ -136,8 +131,8 @@ class TorchEncoder:
 
 
 def torch_encoder(classifier: Classifier) -> TorchEncoder:
-    """The encoder of a classifier, computed by PyTorch; a `TypeError`, where it has none, or another library's."""
-    if isinstance(classifier.encoder, AutoEncoder):
+    """The encoder of a classifier, computed by PyTorch from now on; a `TypeError`, where it has none."""
+    if isinstance(classifier.encoder, NumpyEncoder):
         return classifier.encoder.torch()
     if not isinstance(classifier.encoder, TorchEncoder):
         raise TypeError("not a classifier whose encoder is computed by PyTorch")

@@ -212,9 +212,10 @@ def _read_verified(path: Path) -> dict[str, bytes]:
     try:
         manifest = json.loads(read_file(path / MANIFEST_FILE))
         listed = {name: manifest["files"][name] for name in STATE_FILES}
+        sizes = {name: int(of_file["size"]) for name, of_file in listed.items()}
     except (ValueError, KeyError, TypeError, RecursionError) as error:
         raise EncoderClsError(f"{path / MANIFEST_FILE}: not a manifest: {error}") from None
-    files = {name: read_file(path / name) for name in listed}
+    files = {name: read_file(path / name, most_bytes=size) for name, size in sizes.items()}
     for name, content in files.items():
         if listed[name] != {"size": len(content), "sha256": sha256(content)}:
             raise EncoderClsError(f"{path / name}: has changed since it was written")
