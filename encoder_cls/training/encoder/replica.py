@@ -14,7 +14,6 @@ from torch import Tensor, nn
 from encoder_cls.inference.classifier import Classifier
 from encoder_cls.inference.encoder.torch import TorchEncoder
 from encoder_cls.inference.folder import load_classifier, save_classifier, weights_of_part
-from encoder_cls.inference.weights import dense
 from encoder_cls.system.machine import autocast, resolve_precision
 from encoder_cls.system.stop import deferring_stops
 from encoder_cls.training.encoder.batches import Shard, derive_seed
@@ -65,9 +64,9 @@ class Replica:
         """Start from the best weights of the earlier stage, in a folder of stages, else from those of the base run."""
         prepared = self.stage.prepared
         if self._earlier and (stages / self._earlier).is_dir():  # else there was no time for it
-            earlier = load_classifier(stages / self._earlier, engine="numpy")
-            weights = dense(weights_of_part(earlier, "encoder"))
-            self.model.load_state_dict({name: torch.from_numpy(weight) for name, weight in weights.items()})
+            earlier = load_classifier(stages / self._earlier, device="cpu", engine="torch")
+            weights = weights_of_part(earlier, "encoder")
+            self.model.load_state_dict({name: torch.from_numpy(np.asarray(it)) for name, it in weights.items()})
         elif prepared.base and prepared.base.encoder:
             start_from(prepared.base, self.model, label_names=prepared.dataset.label_names)
 
