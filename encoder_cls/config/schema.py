@@ -195,10 +195,11 @@ class PretrainConfig(Section):
     """Pretraining, before any class is learned; with the batches, learning rate and precision of `train`."""
 
     objective: Literal["masked_lm", "denoising"] = "masked_lm"
-    """What is learned: `masked_lm`, to guess masked tokens; `denoising`, where tokens are deleted and a decoder, thrown
-    away afterwards, writes the whole text."""
+    """What is learned where `epochs` is a number: `masked_lm`, to guess masked tokens; `denoising`, where tokens are
+    deleted and a decoder, thrown away afterwards, writes the whole text."""
     epochs: Annotated[int, Field(ge=0, lt=2**31)] | Literal["auto"] = "auto"
-    """Passes over the texts; 0: none; `auto`: none unless most texts lack a label, then the fewer the more text."""
+    """Passes over the texts; 0: none; `auto`: none, but where most texts lack a label, embeddings start from vectors of
+    words by their neighbours (a truncated SVD), in seconds."""
     time_budget: Minutes | None = None
     """The most time, such as 90s or 5m, estimated from its first steps; a bare number is minutes; null: no limit."""
     mask_probability: Annotated[float, Field(gt=0, lt=1)] = 0.4

@@ -1,8 +1,7 @@
 """Decide from the config and the amount of text how a run trains.
 
-Little text has to be seen often, much text cannot be. Pretraining reads about as many tokens of any corpus that is not
-small or very large. Epochs over the labels fall with the square root of the number of tokens, so their time grows with
-its square root, too. Every number can be set in the config.
+Little text has to be seen often, much text cannot be. Epochs over the labels fall with the square root of the number of
+tokens, so their time grows with its square root, too. Every number can be set in the config.
 """
 
 from __future__ import annotations
@@ -24,13 +23,10 @@ from encoder_cls.training.encoder.batches import BatchSampler
 
 RESERVED = 0.1  # of the time: for the start of Python, files, and steps that take longer than the first ones
 PRETRAINING_SHARE = 0.4  # of what is left when it starts, at most
-PRETRAINING_TOKENS = 1_250_000  # that are read, within limits of epochs:
-PRETRAINING_EPOCHS = (1, 20)
 TRAINING_FACTOR = 2_750  # over the square root of the tokens there are so many epochs, within limits:
 TRAINING_EPOCHS = (1, 8)  # on labels: more of them overfit
 CONTINUED, CONTINUED_EPOCHS = 0.5, (1, 4)  # of the training on labels, where an encoder knows most of them already
 FEWEST_STEPS = 300  # on labels: where an epoch is a few steps, more epochs make up for it
-STEPS_BETWEEN_VALIDATIONS = 300  # of pretraining, at least: one takes as long as many steps
 LINEAR_LENGTHS = (KEPT_PER_TOKEN, 4, 2, 1)  # of the linear classifier, in those of the encoder
 MOST_LINEAR_DETAIL = 3_000_000  # tokens from which the linear classifier looks at words only: memory
 MOST_LINEAR_WORK = 200_000_000  # tokens times classes from which it learns from a stream: minutes
@@ -149,7 +145,7 @@ class Plan:
     """All decisions of a run: the parts that it has, and how each is trained.
 
     The linear classifier may be refitted with the texts held out for validation; the encoder may also learn its answers
-    on texts without labels, as pseudo-labels.
+    on texts without labels, as pseudo-labels, and start from vectors of words by their neighbours.
     """
 
     pretraining: Schedule | None
@@ -158,6 +154,7 @@ class Plan:
     linear_fit: LinearFit | None
     refits_on_validation: bool
     has_pseudo_labels: bool
+    has_word_vectors: bool
 
     @property
     def has_encoder(self) -> bool:
@@ -189,7 +186,8 @@ class Plan:
             detail = " with character n-grams" * self.linear.use_char_ngrams
             decided.append(f"linear classifier fitted {self.linear_fit} on {self.linear.max_tokens:,} tokens{detail}")
         decided += ["refitted with the validation texts"] * self.refits_on_validation
-        return ", ".join(decided + ["pseudo-labels"] * self.has_pseudo_labels)
+        decided += ["pseudo-labels"] * self.has_pseudo_labels
+        return ", ".join(decided + ["word vectors"] * self.has_word_vectors)
 
 
 def check_fits(config: Config, dataset: Dataset) -> None:
@@ -224,13 +222,14 @@ def make_plan(config: Config, counts: Counts, *, model_corpus: Callable[[bool], 
             f"model.encoder=false: there is too much text for a linear classifier of {counts.classes:,} classes; train "
             "the encoder, or on a part of the texts"
         )
+    epochs = 0 if config.pretrain.epochs == "auto" else config.pretrain.epochs
     # What a run that continues another one holds out is what both are compared on.
     may_refit = not counts.is_multi_label and config.from_run is None and counts.validation > 0
     has_pseudo_labels = (
         has_encoder and linear_fit == "few_labels" and config.train.pseudo_labels and counts.unlabelled > 0
     )
     return Plan(
-        pretraining=_pretraining(config, counts) if has_encoder else None,
+        pretraining=_schedule(config, counts.corpus, epochs) if has_encoder and epochs else None,
         training=_training(config, counts, model_corpus(has_pseudo_labels)) if has_encoder else None,
         linear=linear,
         linear_fit=linear_fit,
@@ -238,6 +237,11 @@ def make_plan(config: Config, counts: Counts, *, model_corpus: Callable[[bool], 
         and not names_validation(config)
         and (linear_fit == "few_labels" or (linear_fit == "plain" and may_refit)),
         has_pseudo_labels=has_pseudo_labels,
+        # A base run has learned the language; labelled texts alone teach too little of it.
+        has_word_vectors=has_encoder
+        and config.pretrain.epochs == "auto"
+        and counts.unlabelled > counts.labelled
+        and not counts.has_base_encoder,
     )
 
 
@@ -272,17 +276,6 @@ def _fit_at_once(config: Config, counts: Counts) -> LinearFit:
     has_more = (wants_texts and counts.unlabelled > 0) or train.label_names_as_texts
     is_few = counts.labelled <= MOST_LABELLED and has_more and not counts.is_multi_label
     return "few_labels" if is_few else "plain"
-
-
-def _pretraining(config: Config, counts: Counts) -> Schedule | None:
-    """The config's epochs, or as many as are worthwhile."""
-    epochs, corpus = config.pretrain.epochs, counts.corpus
-    if epochs == "auto":
-        if counts.has_base_encoder or counts.unlabelled <= counts.labelled:
-            return None  # the base run has learned the language; labelled texts alone teach it too little
-        epochs = _within(PRETRAINING_EPOCHS, PRETRAINING_TOKENS / corpus.tokens)
-        return _schedule(config, corpus, epochs, math.ceil(STEPS_BETWEEN_VALIDATIONS / corpus.steps))
-    return _schedule(config, corpus, epochs) if epochs else None
 
 
 def _training(config: Config, counts: Counts, corpus: CorpusSize) -> Schedule:

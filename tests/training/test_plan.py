@@ -21,7 +21,6 @@ from encoder_cls.training.plan import (
     MOST_LINEAR_WORK,
     MOST_STREAMED_TEXT,
     MOST_STREAMED_WORK,
-    PRETRAINING_EPOCHS,
     TRAINING_EPOCHS,
     CorpusSize,
     Counts,
@@ -88,17 +87,25 @@ def test_the_parts_of_a_run_are_decided_once(counts, train, linear_fit, refits, 
     )
     assert decided.has_encoder == (linear_fit != "names")
     alone = plan(MOST_LINEAR_DETAIL, sections={"train": train, "model": {"encoder": False}}, **counts)
-    assert alone == replace(decided, pretraining=None, training=None, has_pseudo_labels=False)
+    assert alone == replace(decided, pretraining=None, training=None, has_pseudo_labels=False, has_word_vectors=False)
     assert str(linear_fit) in str(decided)
 
 
-@pytest.mark.parametrize(("unlabelled", "epochs", "pretrains"), [(9, "auto", False), (10, "auto", True), (9, 1, True)])
-def test_most_texts_have_to_be_without_labels_for_pretraining(unlabelled, epochs, pretrains):
-    """Unless it is asked for."""
-    decided = plan(
-        MANY, labelled=9, unlabelled=unlabelled, sections={"pretrain": {"epochs": epochs}, "model": {"encoder": True}}
-    )
-    assert (decided.pretraining is not None) == pretrains
+@pytest.mark.parametrize(
+    ("counts", "epochs", "parts"),
+    [
+        ({"unlabelled": 9}, "auto", (False, False)),
+        ({"unlabelled": 10}, "auto", (False, True)),
+        ({"unlabelled": 10, "has_base_encoder": True}, "auto", (False, False)),
+        ({"unlabelled": 10}, 0, (False, False)),
+        ({"unlabelled": 9}, 1, (True, False)),
+    ],
+)
+def test_the_encoder_starts_from_word_vectors_where_most_texts_have_no_label(counts, epochs, parts):
+    """Pretraining has to be asked for, and takes their place."""
+    decided = plan(MANY, labelled=9, sections={"pretrain": {"epochs": epochs}, "model": {"encoder": True}}, **counts)
+    assert (decided.pretraining is not None, decided.has_word_vectors) == parts
+    assert ("word vectors" in str(decided)) == decided.has_word_vectors
 
 
 @pytest.mark.parametrize(
@@ -120,46 +127,34 @@ def test_few_labels_among_many_texts_train_no_encoder_unless_it_is_asked_for(cou
 def test_automatic_lengths_stay_within_their_limits(num_tokens, num_classes, steps_per_epoch):
     """However much text there is: epochs within limits, repeated as often as the fewest steps need, never oftener."""
     decided = plan(num_tokens, classes=num_classes, steps_per_epoch=steps_per_epoch)
-    by_labels, by_words = decided.training, decided.pretraining
+    by_labels = decided.training
     assert by_labels.epochs * steps_per_epoch >= FEWEST_STEPS
     repeated = (divmod(by_labels.epochs, epochs) for epochs in range(TRAINING_EPOCHS[0], TRAINING_EPOCHS[1] + 1))
     assert any(
         rest == 0 and by_labels.epochs * (times - 1) / times * steps_per_epoch < FEWEST_STEPS
         for times, rest in repeated
     )
-    assert PRETRAINING_EPOCHS[0] <= by_words.epochs <= PRETRAINING_EPOCHS[1]
 
 
 def test_epochs_fall_with_the_tokens():
-    """Between the limits, four times the text is seen half as often with its labels, a quarter as often without."""
-    assert [plan(size).pretraining.epochs for size in (50_000, 78_125, 156_250, 312_500, 625_000)] == [
-        20,
-        16,
-        8,
-        4,
-        2,
-    ]
+    """Between the limits, four times the text is seen half as often."""
     assert [plan(size).training.epochs for size in (130_000, 200_000, 460_000, 6_000_000)] == [8, 6, 4, 1]
-    for name, limits in (("training", TRAINING_EPOCHS), ("pretraining", PRETRAINING_EPOCHS)):
-        assert tuple(getattr(plan(size), name).epochs for size in (10**9, 1)) == limits
-        assert {getattr(plan(size), name).validate_every for size in SIZES} == {MANY}
+    assert tuple(plan(size).training.epochs for size in (10**9, 1)) == TRAINING_EPOCHS
+    assert {plan(size).training.validate_every for size in SIZES} == {MANY}
 
 
 def test_short_epochs_are_repeated_between_validations():
-    """Where an epoch is a few steps, as of a hundred texts, labels are still learned for hundreds; words are not."""
-    tiny = plan(1000, steps_per_epoch=2)
-    assert tiny.training == Schedule(epochs=8 * 19, steps_per_epoch=2, validate_every=19 * 2)
-    assert tiny.pretraining == Schedule(epochs=20, steps_per_epoch=2, validate_every=300)
+    """Where an epoch is a few steps, as of a hundred texts, labels are still learned for hundreds."""
+    assert plan(1000, steps_per_epoch=2).training == Schedule(epochs=8 * 19, steps_per_epoch=2, validate_every=19 * 2)
 
 
 def test_what_is_learnt_from_labels_goes_by_the_texts_that_have_them():
     """Pretraining goes by all texts; the length of the rest and the linear classifier by the labelled ones."""
-    few, many = 100_000, 10**9
-    decided = plan(many, labelled_corpus=CorpusSize(few, 10))
-    assert decided == replace(plan(few, steps_per_epoch=10), pretraining=plan(many).pretraining)
+    few, many, once = 100_000, 10**9, {"pretrain": {"epochs": 1}}
+    decided = plan(many, labelled_corpus=CorpusSize(few, 10), sections=once)
+    assert decided == replace(plan(few, steps_per_epoch=10, sections=once), pretraining=decided.pretraining)
     assert decided.training.validate_every == 4 * 10
     assert decided.pretraining == Schedule(epochs=1, steps_per_epoch=MANY, validate_every=MANY)
-    assert decided.linear.use_char_ngrams
 
 
 WHOLE = 512 * KEPT_PER_TOKEN
@@ -215,11 +210,11 @@ def test_the_linear_classifier_reads_and_learns_as_memory_and_time_allow(most, t
 
 
 def test_what_is_not_wanted_changes_nothing_else():
-    """No linear classifier, which is not refitted either, and no pretraining, however little text there is."""
+    """No linear classifier, which is not refitted either, and no word vectors, however little text there is."""
     for num_tokens in SIZES:
         whole = plan(num_tokens)
         assert plan(num_tokens, sections={"model": {"linear": False}}) == replace(whole, linear=None, linear_fit=None)
-        assert plan(num_tokens, sections={"pretrain": {"epochs": 0}}) == replace(whole, pretraining=None)
+        assert plan(num_tokens, sections={"pretrain": {"epochs": 0}}) == replace(whole, has_word_vectors=False)
     without = plan(1000, sections={"model": {"linear": False}}, **FEW)
     assert (without.linear, without.linear_fit, without.refits_on_validation) == (None, None, False)
 
@@ -243,10 +238,10 @@ def test_what_is_set_is_what_is_done(num_tokens, steps_per_epoch, word_epochs, e
     auto, by_words, by_labels = plan(**size), {"epochs": word_epochs}, {"epochs": epochs}
     steps = {"steps_per_epoch": steps_per_epoch, "validate_every": steps_per_epoch}
     words, labels = Schedule(epochs=word_epochs, **steps), Schedule(epochs=epochs, **steps)
-    assert plan(**size, sections={"pretrain": by_words}) == replace(auto, pretraining=words)
+    assert plan(**size, sections={"pretrain": by_words}) == replace(auto, pretraining=words, has_word_vectors=False)
     assert plan(**size, sections={"train": by_labels}) == replace(auto, training=labels)
     assert plan(**size, sections={"pretrain": by_words, "train": by_labels}) == replace(
-        auto, pretraining=words, training=labels
+        auto, pretraining=words, training=labels, has_word_vectors=False
     )
 
 

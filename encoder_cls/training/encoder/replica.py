@@ -16,11 +16,13 @@ from encoder_cls.inference.encoder.torch import TorchEncoder
 from encoder_cls.inference.folder import load_classifier, save_classifier, weights_of_part
 from encoder_cls.system.machine import autocast, resolve_precision
 from encoder_cls.system.stop import deferring_stops
+from encoder_cls.system.terminal import begin_work
 from encoder_cls.training.encoder.batches import Shard, derive_seed
 from encoder_cls.training.encoder.optimizer import make_optimizers, sum_by_row, tables, without_untrained
 from encoder_cls.training.encoder.processes import ALONE, ProcessGroup
 from encoder_cls.training.encoder.stages import make_stages
 from encoder_cls.training.encoder.validation import ValidationResult
+from encoder_cls.training.encoder.word_vectors import begin_with_word_vectors
 from encoder_cls.training.prepared import Prepared
 from encoder_cls.transformer import EncoderClassifier
 
@@ -61,7 +63,7 @@ class Replica:
         self._initial_tables = tables(prepared.new_model(stages[0].seed)) if self.is_last else None
 
     def load_first_weights(self, stages: Path) -> None:
-        """Start from the best weights of the earlier stage, in a folder of stages, else from those of the base run."""
+        """Start from the best weights of the earlier stage, in a folder of stages, else as the plan has it."""
         prepared = self.stage.prepared
         if self._earlier and (stages / self._earlier).is_dir():  # else there was no time for it
             earlier = load_classifier(stages / self._earlier, device="cpu", engine="torch")
@@ -69,6 +71,10 @@ class Replica:
             self.model.load_state_dict({name: torch.from_numpy(np.asarray(it)) for name, it in weights.items()})
         elif prepared.base and prepared.base.encoder:
             start_from(prepared.base, self.model, label_names=prepared.dataset.label_names)
+        elif prepared.plan.has_word_vectors:
+            begin_work(f"computing word vectors of {len(prepared.texts):,} texts")
+            begin_with_word_vectors(self.model, prepared.texts, seed=self.stage.seed)
+            begin_work("")
 
     def step(self, step: int, learning_rate: float) -> StepMetrics:
         """Update the model once, from all batches of a step, counted from 0; a pure function of model and step.

@@ -1,0 +1,70 @@
+"""First rows of embedding tables: vectors of words by the words near them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+
+from encoder_cls.training.encoder import word_vectors
+from encoder_cls.training.encoder.replica import Replica
+from encoder_cls.training.prepare import prepare
+from encoder_cls.training.prepared import Prepared
+from encoder_cls.transformer import INITIAL_STD, InputEmbedding
+from tests.training.small_runs import make_config
+
+TEXTS = ("an apple and pear are fruit", "a plum and pear are fruit", "that car has wheels", "that truck has wheels")
+
+
+def prepared(folder: Path, *texts: str) -> Prepared:
+    """A run with these texts, most of all, without labels."""
+    (folder / "more.txt").write_text("".join(f"{text}\n" for text in texts))
+    data, model = {"unlabelled": str(folder / "more.txt")}, {"encoder": True}
+    return prepare(make_config(folder, data=data, model=model, pretrain={"epochs": "auto"}, linear=True))
+
+
+def first_tables(setup: Prepared, folder: Path) -> tuple[InputEmbedding, InputEmbedding]:
+    """The embeddings with random weights, and with those that the encoder starts from."""
+    replica = Replica(setup, 0, device=torch.device("cpu"))
+    replica.load_first_weights(folder / "stages")
+    models = setup.new_model(replica.stage.seed), replica.model.requires_grad_(False)
+    return models[0].encoder.embedding, models[1].encoder.embedding
+
+
+def test_words_of_equal_neighbours_start_alike(tmp_path):
+    """At the scale of random weights, which rows without a word keep; equal for equal texts."""
+    setup = prepared(tmp_path, *TEXTS * 30)
+    before, after = first_tables(setup, tmp_path)
+    fruit, other, car, truck = (
+        after.tokens.weight[setup.tokenizer.token_to_id(word)] for word in ("apple", "plum", "car", "truck")
+    )
+    alike = torch.nn.functional.cosine_similarity
+    assert min(alike(fruit, other, dim=0), alike(car, truck, dim=0)) > 0.7 > alike(fruit, car, dim=0) + 0.3
+    assert torch.equal(after.tokens.weight[:4], before.tokens.weight[:4])
+    known = (after.tokens.weight != before.tokens.weight).any(dim=1)
+    assert float(after.tokens.weight[known].std()) == pytest.approx(INITIAL_STD, rel=0.02)
+    assert not torch.equal(after.char_ngrams.table.weight, before.char_ngrams.table.weight)
+    assert torch.equal(after.bigrams.table.weight, before.bigrams.table.weight)
+    _, again = first_tables(setup, tmp_path)
+    assert torch.equal(again.tokens.weight, after.tokens.weight)
+
+
+def test_a_word_without_neighbours_starts_at_random(tmp_path):
+    """As do all words, where no text has two."""
+    setup = prepared(tmp_path, *["lonely"] * 70)
+    before, after = first_tables(setup, tmp_path)
+    word = setup.tokenizer.token_to_id("lonely")
+    assert torch.equal(after.tokens.weight[word], before.tokens.weight[word])
+    nothing = word_vectors.neighbour_information(setup.texts[48:], setup.vocab_size)
+    assert nothing.nnz == 0
+
+
+def test_of_much_text_a_random_part_is_counted(tmp_path, monkeypatch):
+    """As many texts as the limit has tokens of; at least one."""
+    texts = prepared(tmp_path, *TEXTS * 30).texts
+    assert len(word_vectors.sample_of(texts, seed=0)) == len(texts)
+    monkeypatch.setattr(word_vectors, "MOST_TOKENS", 100)
+    assert 90 < len(word_vectors.sample_of(texts, seed=0).words) <= 100
+    monkeypatch.setattr(word_vectors, "MOST_TOKENS", 1)
+    assert len(word_vectors.sample_of(texts, seed=0)) == 1
