@@ -5,11 +5,12 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 from encoder_cls.errors import ConfigError, DataError, EncoderClsError
+from encoder_cls.system.stop import deferring_stops
 
 if TYPE_CHECKING:
     import torch
@@ -98,6 +99,10 @@ class ProcessGroup:
             received = torch.frombuffer(bytearray(content or int(length)), dtype=torch.uint8)
             dist.broadcast(received, 0)
         return received.numpy().tobytes()
+
+    def deferring_stops(self) -> AbstractContextManager[None]:
+        """Take no stop during work of all processes, of which the others would wait for the rest."""
+        return deferring_stops() if self.size > 1 else nullcontext()
 
     def goes_on(self, *, is_for_all: bool) -> bool:
         """Whether this process goes on: the first one, and the others if it lets them."""

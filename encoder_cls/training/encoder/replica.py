@@ -3,30 +3,24 @@
 from __future__ import annotations
 
 import math
-from contextlib import nullcontext
 from pathlib import Path
 from typing import NamedTuple
 
-import numpy as np
 import torch
 from torch import Tensor, nn
 
 from encoder_cls.inference.classifier import Classifier
 from encoder_cls.inference.encoder.torch import TorchEncoder
-from encoder_cls.inference.folder import load_classifier, save_classifier, weights_of_part
+from encoder_cls.inference.folder import save_classifier
 from encoder_cls.system.machine import autocast, resolve_precision
-from encoder_cls.system.stop import deferring_stops
-from encoder_cls.system.terminal import begin_work
 from encoder_cls.training.encoder.batches import Shard, derive_seed
+from encoder_cls.training.encoder.first_weights import load_weights, start_stage
 from encoder_cls.training.encoder.optimizer import make_optimizers, sum_by_row, tables, without_untrained
 from encoder_cls.training.encoder.processes import ALONE, ProcessGroup
 from encoder_cls.training.encoder.stages import make_stages
 from encoder_cls.training.encoder.validation import ValidationResult
-from encoder_cls.training.encoder.word_vectors import begin_with_word_vectors
 from encoder_cls.training.prepared import Prepared
 from encoder_cls.transformer import EncoderClassifier
-
-WORDS, HEAD = "encoder.embedding.tokens.weight", "head.linear."
 
 
 class StepMetrics(NamedTuple):
@@ -63,18 +57,11 @@ class Replica:
         self._initial_tables = tables(prepared.new_model(stages[0].seed)) if self.is_last else None
 
     def load_first_weights(self, stages: Path) -> None:
-        """Start from the best weights of the earlier stage, in a folder of stages, else as the plan has it."""
-        prepared = self.stage.prepared
+        """Start from the best weights of the earlier stage, in a folder of stages, else as `start_from` has it."""
         if self._earlier and (stages / self._earlier).is_dir():  # else there was no time for it
-            earlier = load_classifier(stages / self._earlier, device="cpu", engine="torch")
-            weights = weights_of_part(earlier, "encoder")
-            self.model.load_state_dict({name: torch.from_numpy(np.asarray(it)) for name, it in weights.items()})
-        elif prepared.base and prepared.base.encoder:
-            start_from(prepared.base, self.model, label_names=prepared.dataset.label_names)
-        elif prepared.plan.has_word_vectors:
-            begin_work(f"computing word vectors of {len(prepared.texts):,} texts")
-            begin_with_word_vectors(self.model, prepared.texts, seed=self.stage.seed)
-            begin_work("")
+            load_weights(self.model, stages / self._earlier)
+        else:
+            start_stage(self.model, self.stage.prepared, seed=self.stage.seed)
 
     def step(self, step: int, learning_rate: float) -> StepMetrics:
         """Update the model once, from all batches of a step, counted from 0; a pure function of model and step.
@@ -100,7 +87,7 @@ class Replica:
     def validate(self) -> ValidationResult | None:
         """Validate the model; none where its logits are not finite, and in all processes but the first."""
         self.group.lead({"validate": True})
-        with deferring_stops() if self.group.size > 1 else nullcontext():  # others would wait for the rest
+        with self.group.deferring_stops():
             return self.stage.validate(self._shown_model, self.group)
 
     def save(self, folder: Path, result: ValidationResult, *, linear: Classifier | None) -> None:
@@ -149,24 +136,6 @@ class Replica:
             sum_gradients(self.model, self.group)
         masks = [batch.inputs.attention_mask for batch in batches]
         return self.group.summed(total, sum(int(mask.sum()) for mask in masks), sum(mask.numel() for mask in masks))
-
-
-def start_from(base: Classifier, model: EncoderClassifier, *, label_names: tuple[str, ...]) -> None:
-    """Give a new model the weights of a base run's encoder of the same shape.
-
-    New words and classes keep their random weights. Words of the base run come first; classes are matched by name.
-    """
-    numbers = [base.label_names.index(name) for name in label_names if name in base.label_names]
-    is_known = torch.tensor([name in base.label_names for name in label_names])
-    state = model.state_dict()
-    for name, weight in weights_of_part(base, "encoder").items():
-        values = torch.from_numpy(np.asarray(weight, dtype=np.float32))
-        if name == WORDS:
-            state[name][: len(values)] = values
-        elif name.startswith(HEAD):
-            state[name][is_known] = values[numbers].to(state[name].device)
-        else:
-            state[name].copy_(values)
 
 
 def sum_gradients(model: nn.Module, group: ProcessGroup) -> None:

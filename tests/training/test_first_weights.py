@@ -6,13 +6,13 @@ from pathlib import Path
 
 import pytest
 import torch
+from small_runs import make_config
 
-from encoder_cls.training.encoder import word_vectors
+from encoder_cls.training.encoder import first_weights
 from encoder_cls.training.encoder.replica import Replica
 from encoder_cls.training.prepare import prepare
 from encoder_cls.training.prepared import Prepared
 from encoder_cls.transformer import INITIAL_STD, InputEmbedding
-from tests.training.small_runs import make_config
 
 TEXTS = ("an apple and pear are fruit", "a plum and pear are fruit", "that car has wheels", "that truck has wheels")
 
@@ -56,15 +56,15 @@ def test_a_word_without_neighbours_starts_at_random(tmp_path):
     before, after = first_tables(setup, tmp_path)
     word = setup.tokenizer.token_to_id("lonely")
     assert torch.equal(after.tokens.weight[word], before.tokens.weight[word])
-    nothing = word_vectors.neighbour_information(setup.texts[48:], setup.vocab_size)
+    nothing = first_weights.neighbour_information(setup.texts[48:], setup.vocab_size)
     assert nothing.nnz == 0
 
 
 def test_of_much_text_a_random_part_is_counted(tmp_path, monkeypatch):
     """As many texts as the limit has tokens of; at least one."""
     texts = prepared(tmp_path, *TEXTS * 30).texts
-    assert len(word_vectors.sample_of(texts, seed=0)) == len(texts)
-    monkeypatch.setattr(word_vectors, "MOST_TOKENS", 100)
-    assert 90 < len(word_vectors.sample_of(texts, seed=0).words) <= 100
-    monkeypatch.setattr(word_vectors, "MOST_TOKENS", 1)
-    assert len(word_vectors.sample_of(texts, seed=0)) == 1
+    assert len(first_weights.sample_of(texts, seed=0)) == len(texts)
+    monkeypatch.setattr(first_weights, "MOST_TOKENS", 100)
+    assert 90 < len(first_weights.sample_of(texts, seed=0).words) <= 100
+    monkeypatch.setattr(first_weights, "MOST_TOKENS", 1)
+    assert len(first_weights.sample_of(texts, seed=0)) == 1

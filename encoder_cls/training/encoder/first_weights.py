@@ -1,23 +1,64 @@
-"""First rows of embedding tables: vectors of words by the words near them."""
+"""The weights that a stage starts from: of an earlier stage, of a base run, or vectors of words by their neighbours."""
 
 from __future__ import annotations
+
+from pathlib import Path
 
 import numpy as np
 import scipy.sparse as sp
 import torch
 from numpy.typing import NDArray
 
+from encoder_cls.inference.classifier import Classifier
+from encoder_cls.inference.folder import load_classifier, weights_of_part
+from encoder_cls.system.terminal import begin_work
 from encoder_cls.text.tokens import MASK_ID, TokenizedTexts
 from encoder_cls.training.encoder.batches import derive_seed
+from encoder_cls.training.prepared import Prepared
 from encoder_cls.transformer import INITIAL_STD, EncoderClassifier
 
+WORDS, HEAD = "encoder.embedding.tokens.weight", "head.linear."
 WINDOW = 5  # words to either side; a word at distance d counts 1 / d
 SMOOTHING = 0.75  # power of the frequencies of neighbours
 POWER_ITERATIONS = 4  # of the randomized decomposition (Halko et al., 2011)
 MOST_TOKENS = 2_000_000  # that are counted: seconds, and half a gigabyte
 
 
-def begin_with_word_vectors(model: EncoderClassifier, texts: TokenizedTexts, *, seed: int) -> None:
+def load_weights(model: EncoderClassifier, folder: Path) -> None:
+    """Give a model all weights of the classifier in a folder."""
+    weights = weights_of_part(load_classifier(folder, device="cpu", engine="torch"), "encoder")
+    model.load_state_dict({name: torch.from_numpy(np.asarray(weight)) for name, weight in weights.items()})
+
+
+def start_stage(model: EncoderClassifier, prepared: Prepared, *, seed: int) -> None:
+    """Start the first stage from the base run, if it has an encoder, or from word vectors, if the plan has them."""
+    if prepared.base and prepared.base.encoder:
+        start_from(prepared.base, model, label_names=prepared.dataset.label_names)
+    elif prepared.plan.has_word_vectors:
+        begin_work(f"computing word vectors of {len(prepared.texts):,} texts")
+        start_from_word_vectors(model, prepared.texts, seed=seed)
+        begin_work("")
+
+
+def start_from(base: Classifier, model: EncoderClassifier, *, label_names: tuple[str, ...]) -> None:
+    """Give a new model the weights of a base run's encoder of the same shape.
+
+    New words and classes keep their random weights. Words of the base run come first; classes are matched by name.
+    """
+    numbers = [base.label_names.index(name) for name in label_names if name in base.label_names]
+    is_known = torch.tensor([name in base.label_names for name in label_names])
+    state = model.state_dict()
+    for name, weight in weights_of_part(base, "encoder").items():
+        values = torch.from_numpy(np.asarray(weight, dtype=np.float32))
+        if name == WORDS:
+            state[name][: len(values)] = values
+        elif name.startswith(HEAD):
+            state[name][is_known] = values[numbers].to(state[name].device)
+        else:
+            state[name].copy_(values)
+
+
+def start_from_word_vectors(model: EncoderClassifier, texts: TokenizedTexts, *, seed: int) -> None:
     """Give words that have neighbours in texts, and the character n-grams of these words, first vectors.
 
     A truncated SVD of positive pointwise mutual information (Levy and Goldberg, "Neural Word Embedding as Implicit
