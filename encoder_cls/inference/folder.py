@@ -32,17 +32,15 @@ from encoder_cls.inference.guarantees import Familiarity, Guarantees
 from encoder_cls.inference.hub_models import SCHEME, download
 from encoder_cls.inference.linear import LINEAR, LinearClassifier, linear_shapes
 from encoder_cls.inference.task import SINGLE_LABEL, TASKS
-from encoder_cls.inference.weights import DTYPES, Shapes, Weight, pack, unpack
+from encoder_cls.inference.weights import DTYPES, TABLE_OF_IDS, Shapes, Weight, pack, unpack
 from encoder_cls.system.files import plain_file, read_file, sha256, to_json, write_file
 from encoder_cls.system.machine import log
-from encoder_cls.text.ngrams import NUM_FEATURE_IDS
 from encoder_cls.text.tokenizer import parse_tokenizer
 
 FORMAT, FORMAT_VERSION = "encoder-cls", 9
 READABLE_VERSIONS = (8, FORMAT_VERSION)
 CONFIG_FILE, TOKENIZER_FILE, WEIGHTS_FILE = "config.json", "tokenizer.json", "model.safetensors"
 LARGEST_HEAD = 100_000_000  # bytes; safetensors reads no larger one
-TABLE_OF_IDS = 4 * (NUM_FEATURE_IDS >> 16)  # bytes of packed feature ids beside the ids
 NO_HASH = b"0" * 64  # the placeholder of the file's own hash while that is computed
 LARGEST_WEIGHT = 1e6  # of a part in the mixture: far beyond what is ever fitted
 

@@ -91,6 +91,7 @@ def compress(matrix: Array, dtype: str, *, stored_rows: NDArray[np.int32] | None
 DTYPES = ("float32", "float16", "int8")
 SCALES, ROWS, HIGH = ".scales", ".rows", ".high"  # after the name of the weight that they belong to
 FEATURE_IDS, IDF = "linear.feature_ids", "linear.idf"
+TABLE_OF_IDS = 4 * (NUM_FEATURE_IDS >> 16)  # bytes of packed feature ids beside the ids
 
 Weight = NDArray[Any] | RowTable
 Shapes = dict[str, tuple[int, ...]]
