@@ -14,7 +14,6 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "scripts" / "benchmarks"))
 
-from shared import peers
 from shared.benchmark import Benchmark, cpu_name
 from shared.data import Texts, overrides, splits, write
 from shared.page import write_section
@@ -125,16 +124,6 @@ def test_other_systems_learn_from_the_splits_that_a_training_reads(tmp_path):
     curve = follow("tfidf-words", 0, 100.0, first)
     assert (curve.points[-1][1], curve.num_test, curve.chosen) == (1.0, 80, "logistic regression, C=1")
     assert follow("tfidf-words", 0, 0.0, first).points == []
-
-
-def test_spacy_learns_epoch_by_epoch(monkeypatch):
-    """Its n-grams and its network together, on the same splits."""
-    pytest.importorskip("spacy")
-    monkeypatch.setattr(peers, "SPACY_EPOCHS", (3, 1))
-    texts = Texts([f"{word} number {n}" for n in range(40) for word in ("rain", "soup")], ["a", "b"] * 40)
-    curve = follow("spacy-ensemble", 0, 100.0, dict.fromkeys(("train", "validation", "test"), texts))
-    assert curve.points[-1][1] > 0.9
-    assert re.fullmatch("[1-3] epochs", curve.chosen)
 
 
 def test_a_server_is_asked_by_several_clients(trained_run):

@@ -66,7 +66,10 @@ def declared(requirements: list[str], found: dict[str, metadata.Distribution]) -
 
 
 def test_both_hold_the_same_code(built):
-    """Every file of the package, also in a wheel that is built from the source archive."""
+    """Every file of the package, also in a wheel that is built from the source archive; both have its version."""
+    names = [file.name for file in built.iterdir() if file.is_file()]
+    assert len(names) == 4
+    assert all(re.match(rf"encoder_cls(_runtime)?-{re.escape(encoder_cls.__version__)}[-.]", name) for name in names)
     whole, runtime = (next(built.glob(f"{name}-*.whl")) for name in ("encoder_cls", "encoder_cls_runtime"))
     assert code_in(whole) == code_in(runtime)
     files = {file.relative_to(ROOT).as_posix() for file in (ROOT / "encoder_cls").rglob("*") if file.is_file()}
@@ -164,10 +167,3 @@ def test_the_runtime_serves_with_its_extra(installed, trained_run, classifier):
     assert (found["model"], answer["label"]) == (classifier.sha256, expected.label)
     assert answer["probability"] == pytest.approx(expected.probability, abs=1e-5)
     assert [word["word"] for word in answer["explanation"]] == ["rain", "and", "snow"]
-
-
-def test_the_version_has_one_place(built):
-    """Which both distributions read."""
-    names = [file.name for file in built.iterdir() if file.is_file()]
-    assert len(names) == 4
-    assert all(re.match(rf"encoder_cls(_runtime)?-{re.escape(encoder_cls.__version__)}[-.]", name) for name in names)

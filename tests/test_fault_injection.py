@@ -51,24 +51,3 @@ def test_the_page_names_every_case():
     """Each case proves a promise, and each promise has a case."""
     promises = re.findall(r"^\| \*\*.*\| (`[^|]+`) \|$", PAGE, re.MULTILINE)
     assert sorted(name for cell in promises for name in re.findall(r"`([a-z-]+)`", cell)) == sorted(CASES)
-
-
-def test_the_table_of_the_last_run_is_made_of_results():
-    """A line for each case, of one that was not run the older; skipped or in part says so."""
-    from conftest import HEAD, table_line, with_lines
-
-    result = {"tries": 2, "of": 2, "failed": 1, "seconds": 1.6, "skipped": ""}
-    lines = {
-        "signals": table_line("signals", result | {"skipped": "no strace"}, "b"),
-        "sizes": table_line("sizes", result | {"of": 1024}, "b"),
-    }
-    table = "old\n| `kept` | 1 | 0 | 1 | z |\n| `signals` | 9 |\n"
-    page = f"before\n<!-- table: any -->\n\n{table}\n<!-- end of table -->\nafter\n"
-    before, comment, _, *table, _, end, after = with_lines(page, lines).splitlines()
-    assert (before, comment, end, after) == ("before", "<!-- table: any -->", "<!-- end of table -->", "after")
-    assert table == [
-        *HEAD,
-        "| `kept` | 1 | 0 | 1 | z |",
-        "| `signals` | skipped: no strace | 1 | 2 | b |",
-        "| `sizes` | 2 of 1,024 | 1 | 2 | b |",
-    ]

@@ -15,7 +15,6 @@ from encoder_cls.training.encoder.optimizer import make_optimizers
 from encoder_cls.transformer import (
     BigramEmbedding,
     CharNgramBatch,
-    CharNgramEmbedding,
     Decoder,
     EncoderClassifier,
     SequenceDropout,
@@ -96,22 +95,6 @@ def test_every_parameter_gets_a_gradient(knobs):
     assert without == []
 
 
-# ---------------------------------------------------------------- letters and neighbours
-
-
-def test_letters_of_a_word_are_the_mean_of_its_n_grams():
-    """Each row taken at its hash modulo the buckets, repeated n-grams counted; no letters, no vector."""
-    torch.manual_seed(0)
-    embedding = CharNgramEmbedding(50, 8)
-    words = ["refund", "", "aaaa", "a"]
-    found = embedding(spelling_of(words, [[0, 1, 2], [3, 0, 0]]))
-    for row, column, word in [(0, 0, "refund"), (0, 2, "aaaa"), (1, 0, "a"), (1, 2, "refund")]:
-        rows = [int(ngram) % 50 for ngram in hash_char_ngrams([word]).ngrams]
-        expected = torch.stack([embedding.table.weight[bucket] for bucket in rows]).mean(dim=0)
-        torch.testing.assert_close(found[row, column], expected)
-    assert found[0, 1].tolist() == [0] * 8
-
-
 def test_a_batch_without_any_letters_is_read():
     """Empty texts alone: `[CLS]` has no n-grams, and the backward pass finds nothing to do."""
     model = make_model().train()
@@ -120,22 +103,6 @@ def test_a_batch_without_any_letters_is_read():
     torch.testing.assert_close(logits[0].isfinite(), torch.ones(3, dtype=torch.bool))
     logits.sum().backward()
     assert model.encoder.embedding.char_ngrams.table.weight.grad.to_dense().abs().sum() == 0
-
-
-def test_a_pair_is_a_token_and_the_one_before_it():
-    """The first token pairs with nothing; the same pair has one vector wherever it stands, its reverse another."""
-    torch.manual_seed(0)
-    embedding = BigramEmbedding(10_007, 8)
-    nn.init.normal_(embedding.table.weight)
-    found = embedding(torch.tensor([[5, 6, 5, 6], [6, 9, 5, 6], [5, 4, 4, 4]]))
-    assert found[0, 1].tolist() == found[0, 3].tolist() == found[1, 3].tolist()
-    assert found[0, 0].tolist() == found[2, 0].tolist()
-    assert found[2, 2].tolist() == found[2, 3].tolist()
-    different = [found[0, 0], found[0, 1], found[0, 2], found[1, 0], found[1, 1], found[1, 2], found[2, 1], found[2, 2]]
-    assert len({tuple(vector.tolist()) for vector in different}) == len(different)
-    alone = embedding(torch.tensor([[5]]))
-    assert alone[0, 0].tolist() == found[0, 0].tolist()
-    assert torch.equal(alone[0, 0], embedding(torch.tensor([[0, 5]]))[0, 1])  # as after padding, which is nothing
 
 
 def test_pairs_spread_evenly_over_the_buckets():
@@ -172,11 +139,8 @@ def test_a_step_changes_only_the_rows_of_a_table_that_the_batch_touched():
     torch.manual_seed(0)
     sizes = {"char_ngram_buckets": 997, "bigram_buckets": 991}
     model = EncoderClassifier(CONFIG.model_copy(update=sizes), vocab_size=30, num_classes=3)
-    input_ids, mask, spelling = (
-        torch.tensor([[2, 7, 9]]),
-        torch.ones(1, 3, dtype=torch.bool),
-        spelling_of(["", "seven", "unused", "nine"], [[0, 1, 3]]),
-    )
+    input_ids, mask = torch.tensor([[2, 7, 9]]), torch.ones(1, 3, dtype=torch.bool)
+    spelling = spelling_of(["", "seven", "unused", "nine"], [[0, 1, 3]])
     embedding = model.encoder.embedding
     tables = {"tokens": embedding.tokens, "ngrams": embedding.char_ngrams.table, "pairs": embedding.bigrams.table}
     before = {name: table.weight.detach().clone() for name, table in tables.items()}
@@ -230,9 +194,6 @@ def test_a_decoder_sees_no_later_tokens_and_no_padding_of_its_memory():
     assert (decoder(x, mask, seen, memory_mask) - vectors).abs().mean(dim=2).min() > 0.01
 
 
-# ---------------------------------------------------------------- attention and head
-
-
 def test_plain_attention_equals_the_fused_kernel(monkeypatch):
     """The two ways to attend are the same function: on a CPU the plain one is trained, the fused one used."""
     attention = make_model().encoder.layers[0].attention
@@ -270,26 +231,6 @@ def test_logits_are_float32_under_bfloat16_autocast():
         logits = make_model()(*ragged_batch())
     assert logits.dtype == torch.float32
     assert not torch.equal(logits, logits.bfloat16().float())
-
-
-@pytest.mark.parametrize("precision", [torch.bfloat16, torch.float32])
-def test_sums_between_layers_are_as_precise_as_the_products(precision):
-    """So nothing is cast on its way through the layers."""
-    model, seen = make_model(), []
-    for layer in model.encoder.layers:
-        layer.register_forward_hook(lambda _, given, made: seen.extend([given[0].dtype, made.dtype]))
-    with torch.autocast("cpu", torch.bfloat16, enabled=precision == torch.bfloat16):
-        model(*ragged_batch())
-    assert seen == [precision] * 2 * CONFIG.num_layers
-
-
-def test_scores_of_hidden_words_are_float32_under_bfloat16_autocast():
-    """Their shape is another in each batch, for which products in bfloat16 would be compiled anew."""
-    embedding = make_model().encoder.embedding
-    vectors, ids = torch.randn(5, CONFIG.d_model).bfloat16(), torch.tensor([3, 4, 9])
-    with torch.autocast("cpu", torch.bfloat16):
-        scores = embedding.token_scores(vectors, ids)
-    torch.testing.assert_close(scores, vectors.float() @ embedding.tokens.weight[ids].T)
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")

@@ -321,20 +321,6 @@ def test_the_loss_is_binary_cross_entropy_and_the_divergence_of_two_dropout_pass
     assert float(batch.normalizer) == 4
 
 
-def test_a_smaller_type_may_change_no_answer(several):
-    from encoder_cls.training.final_model import ENOUGH_TEXTS, is_close
-
-    labels = np.tile([[1, 0], [0, 0]], (ENOUGH_TEXTS, 1))
-    exact = np.where(labels, 0.9, 0.1)
-    found = exact.copy()
-    found[1, 0] = exact[1, 0] = 0.499
-    found[1, 0] = 0.501
-    thresholds = (0.5, 0.5)
-    assert is_close(found, exact, labels, thresholds)
-    assert not is_close(found[:10], exact[:10], labels[:10], thresholds)
-    assert is_close(found[:10], exact[:10], labels[:10], (0.6, 0.5))
-
-
 def test_a_run_that_was_stopped_ends_as_an_undisturbed_one(tmp_path):
     source = write(tmp_path / "train.jsonl", rows(100, seed=0))
     setup = prepare(config_of({"name": "a", "data.train": str(source), **ENCODER}, source="test"))

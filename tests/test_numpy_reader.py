@@ -45,13 +45,3 @@ def test_the_page_gives_the_probabilities_of_the_classifier(trained_run, tmp_pat
         found = probabilities(tmp_path, text)
         assert tuple(found) == saved.label_names
         np.testing.assert_allclose(list(found.values()), expected, atol=1e-4)
-
-
-def test_it_is_as_short_as_the_page_claims():
-    """60 lines, blank ones and imports not counted, none longer than others of this repository."""
-    lines = [line for line in CODE.splitlines() if line and not re.match(r"import|from", line)]
-    assert len(lines) <= 60
-    assert max(map(len, lines)) <= 120
-    assert set(re.findall(r"^(?:from|import) (\w+)", CODE, re.MULTILINE)) <= {
-        "json", "collections", "pathlib", "numpy", "safetensors", "tokenizers"
-    }  # fmt: skip

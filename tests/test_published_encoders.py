@@ -1,9 +1,7 @@
 """`Encoder` gives what each of five published encoders gives, and `Decoder` what the decoder of one of them gives.
 
-They are written out here in plain tensors.
-
-A reference (`encode_a` ...) takes weights in the form in which its authors keep them; a fold (`fold_a` ...)
-turns them into the state dict of `Encoder`. Where the five differ, and where the difference goes:
+They are written out here in plain tensors, with weights in the form in which their authors keep them; `fold` turns
+these into the state dict of `Encoder`. Where they differ, and where the difference goes:
 
     embedding times sqrt(d_model)           -> into the embedding
     a score scale other than 1 / sqrt(d_k)  -> into the query projection
@@ -18,6 +16,7 @@ Where a norm adds its epsilon is folded nowhere: it is lost in the tolerance.
 
 import math
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any, TypeVar
 
 import pytest
@@ -43,6 +42,60 @@ Module = TypeVar("Module", bound=nn.Module)
 every_seed = pytest.mark.parametrize("seed", range(5))
 
 
+def layer_norm(x: Tensor, gain_and_bias: Pair) -> Tensor:
+    """LayerNorm: the biased variance, epsilon inside the root."""
+    gain, bias = gain_and_bias  # (D,), (D,)
+    centred = x - x.mean(-1, keepdim=True)
+    variance = centred.square().mean(-1, keepdim=True)
+    return gain * centred / (variance + 1e-5).sqrt() + bias
+
+
+def std_norm(correction: int) -> Callable[[Tensor, Pair], Tensor]:
+    """The norm by a standard deviation, epsilon outside the root; gain and bias are (D,) or (1,)."""
+
+    def norm(x: Tensor, gain_and_bias: Pair) -> Tensor:
+        gain, bias = gain_and_bias
+        return gain * (x - x.mean(-1, keepdim=True)) / (x.std(-1, keepdim=True, correction=correction) + 1e-6) + bias
+
+    return norm
+
+
+@dataclass(frozen=True)
+class Published:
+    """The choices of a published encoder."""
+
+    norm: Callable[[Tensor, Pair], Tensor] = layer_norm
+    is_pre_norm: bool = False  # with a norm at the end
+    norm_size: int = D
+    gain_factor: float = 1.0  # from its standard deviation to the biased one
+    embedding_factor: float = 1.0
+    is_fused: bool = False  # q, k and v of each head side by side
+    has_bias: bool = True  # in attention
+    score_width: int = K  # scores are divided by its root
+    hidden: float = -1e9  # the score of padding
+    activation: str = "relu"
+
+    def config(self) -> ModelConfig:
+        tables = {"char_ngram_buckets": 0, "bigram_buckets": 0}  # published encoders have none
+        shape = {"d_model": D, "num_heads": H, "num_layers": L, "d_ff": F}
+        shape["max_seq_len"] = 2 * T  # longer texts are allowed than these are, as in use
+        return ModelConfig(**shape, **tables, norm="pre" if self.is_pre_norm else "post", activation=self.activation)
+
+
+A = Published(
+    norm=std_norm(1),
+    is_pre_norm=True,
+    norm_size=1,
+    gain_factor=math.sqrt((D - 1) / D),
+    embedding_factor=math.sqrt(D),
+)
+B_AND_C = Published(hidden=-math.inf)  # C has a head on the mean of B's vectors
+# D's sequence embedding brings its own token embedding, read here as that of Vaswani et al. (2017).
+FUSED_D = Published(norm=std_norm(0), embedding_factor=math.sqrt(D), is_fused=True, hidden=-math.inf)
+# As published, q and k are each divided by d_model^(1/4), and the GELU is the exact one.
+E = Published(has_bias=False, score_width=D, hidden=-math.inf, activation="gelu")
+
+
 class Draw:
     """Random tensors, the same for the same seed."""
 
@@ -52,27 +105,28 @@ class Draw:
     def tensor(self, *shape: int) -> Tensor:
         return STD * torch.randn(*shape, generator=self.generator)
 
-    def linear(self, inputs: int, outputs: int) -> Pair:
-        return self.tensor(outputs, inputs), self.tensor(outputs)
+    def linear(self, inputs: int, outputs: int, *, has_bias: bool = True) -> Pair:
+        return self.tensor(outputs, inputs), self.tensor(outputs) if has_bias else torch.zeros(outputs)
 
     def norm(self, size: int) -> Pair:
         return 1 + self.tensor(size), self.tensor(size)
 
-    def separate(self) -> Weights:
-        return {name: self.linear(D, D) for name in ("q", "k", "v", "out")}
+    def attention(self, published: Published) -> Weights:
+        sizes = {"qkv": 3 * D, "out": D} if published.is_fused else dict.fromkeys(("q", "k", "v", "out"), D)
+        weights = {name: self.linear(D, size, has_bias=published.has_bias) for name, size in sizes.items()}
+        return weights | {"attention_norm": self.norm(published.norm_size)}
 
-    def model(self, attention: Callable[[], Weights], *, norm_size: int = D) -> Weights:
-        """An embedding and layers, each with its own draw of `attention`."""
+    def model(self, published: Published) -> Weights:
         layers = [
-            attention()
+            self.attention(published)
             | {"up": self.linear(D, F), "down": self.linear(F, D)}
-            | {"attention_norm": self.norm(norm_size), "feed_forward_norm": self.norm(norm_size)}
+            | {"feed_forward_norm": self.norm(published.norm_size), "own": self.attention(published)}
             for _ in range(L)
         ]
         # Standard deviation 1, as of a new nn.Embedding. In vectors much smaller than that, where a norm adds
         # its epsilon is no longer lost in the tolerance.
         embedding = torch.randn(VOCAB_SIZE, D, generator=self.generator)
-        return {"embedding": embedding, "layers": layers}
+        return {"embedding": embedding, "layers": layers, "final_norm": self.norm(published.norm_size)}
 
     def texts(self) -> tuple[Tensor, Tensor]:
         """(B, T) ids, on padding too, and a mask: row 0 is full, the others have 1 to T - 1 real tokens."""
@@ -98,176 +152,37 @@ def linear(x: Tensor, weight_and_bias: Pair) -> Tensor:
     return x @ weight.T + bias
 
 
-def layer_norm(x: Tensor, gain_and_bias: Pair) -> Tensor:
-    """LayerNorm: the biased variance, epsilon inside the root."""
-    gain, bias = gain_and_bias  # (D,), (D,)
-    centred = x - x.mean(-1, keepdim=True)
-    variance = centred.square().mean(-1, keepdim=True)
-    return gain * centred / (variance + 1e-5).sqrt() + bias
+def attend(it: Published, layer: Weights, x: Tensor, memory: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
+    """Attention from `x` to a memory, (B, T, D), and its maps, (B, H, T, .); the mask is (B, 1, ., .)."""
+    if it.is_fused:
+        q, k, v = linear(x, layer["qkv"]).reshape(B, T, H, 3 * K).transpose(1, 2).split(K, dim=-1)
+    else:  # head h has the features from h * K on
+        given = {"q": x, "k": memory, "v": memory}
+        q, k, v = (torch.stack(linear(given[name], layer[name]).split(K, dim=-1), dim=1) for name in given)
+    maps = (q @ k.mT / math.sqrt(it.score_width)).masked_fill(mask == 0, it.hidden).softmax(-1)
+    return linear(torch.cat((maps @ v).unbind(1), dim=-1), layer["out"]), maps
 
 
-def std_norm(x: Tensor, gain_and_bias: Pair, *, unbiased: bool) -> Tensor:
-    """The norm by a standard deviation, epsilon outside the root; gain and bias are (D,) or (1,)."""
-    gain, bias = gain_and_bias
-    std = x.std(-1, keepdim=True, correction=1 if unbiased else 0)
-    return gain * (x - x.mean(-1, keepdim=True)) / (std + 1e-6) + bias
-
-
-def heads(x: Tensor) -> Tensor:
-    """(B, T, D) -> (B, H, T, K): head h has the features from h * K on."""
-    return torch.stack(x.split(K, dim=-1), dim=1)
-
-
-def mix(maps: Tensor, v: Tensor) -> Tensor:
-    """(B, H, T, T) attention weights and (B, H, T, K) values -> (B, T, D), the heads side by side."""
-    return torch.cat((maps @ v).unbind(1), dim=-1)
-
-
-def draw_a(draw: Draw) -> Weights:
-    return draw.model(draw.separate, norm_size=1) | {"final_norm": draw.norm(1)}
-
-
-def encode_a(weights: Weights, ids: Tensor, mask: Tensor) -> tuple[Tensor, list[Tensor]]:
-    """Embedding times sqrt(d_model), pre-norm and a final norm, scores on padding -1e9, ReLU."""
-    x = weights["embedding"][ids] * math.sqrt(D) + positions()  # (B, T, D)
-    all_maps = []
-    for layer in weights["layers"]:
-        normed = std_norm(x, layer["attention_norm"], unbiased=True)
-        q, k, v = (heads(linear(normed, layer[name])) for name in ("q", "k", "v"))  # (B, H, T, K)
-        scores = (q @ k.mT / math.sqrt(K)).masked_fill(mask[:, None, None, :] == 0, -1e9)
-        maps = scores.softmax(-1)  # (B, H, T, T)
-        x = x + linear(mix(maps, v), layer["out"])
-        normed = std_norm(x, layer["feed_forward_norm"], unbiased=True)
-        x = x + linear(linear(normed, layer["up"]).clamp(min=0), layer["down"])
-        all_maps.append(maps)
-    return std_norm(x, weights["final_norm"], unbiased=True), all_maps
-
-
-def fold_a(weights: Weights) -> dict[str, Tensor]:
-    def norm(gain_and_bias: Pair) -> Pair:
-        gain, bias = gain_and_bias  # (1,), (1,)
-        return math.sqrt((D - 1) / D) * gain.expand(D), bias.expand(D)
-
-    layers = [
-        side_by_side(layer) | {name: norm(layer[name]) for name in ("attention_norm", "feed_forward_norm")}
-        for layer in weights["layers"]
-    ]
-    state = state_dict(math.sqrt(D) * weights["embedding"], layers)
-    return state | named("final_norm", norm(weights["final_norm"]))
-
-
-def draw_b(draw: Draw) -> Weights:
-    return draw.model(draw.separate)
-
-
-def encode_b(weights: Weights, ids: Tensor, mask: Tensor) -> Tensor:
-    """Embedding as it is, LayerNorm after each residual sum, scores on padding -inf, ReLU."""
-    x = weights["embedding"][ids] + positions()  # (B, T, D)
-    for layer in weights["layers"]:
-        q, k, v = (heads(linear(x, layer[name])) for name in ("q", "k", "v"))  # (B, H, T, K)
-        scores = (q @ k.mT / math.sqrt(K)).masked_fill(mask[:, None, None, :] == 0, -math.inf)
-        x = layer_norm(x + linear(mix(scores.softmax(-1), v), layer["out"]), layer["attention_norm"])
-        hidden = linear(x, layer["up"]).clamp(min=0)
-        x = layer_norm(x + linear(hidden, layer["down"]), layer["feed_forward_norm"])
-    return x
-
-
-def fold_b(weights: Weights) -> dict[str, Tensor]:
-    return state_dict(weights["embedding"], [side_by_side(layer) for layer in weights["layers"]])
-
-
-def draw_c(draw: Draw) -> Weights:
-    return draw_b(draw) | {"head": draw.linear(D, NUM_CLASSES)}
-
-
-def classify_c(weights: Weights, ids: Tensor, mask: Tensor) -> Tensor:
-    """The mean over the real tokens of B's vectors, a linear map and a log-softmax, (B, C)."""
-    x = encode_b(weights, ids, mask)  # (B, T, D)
-    means = torch.stack([x[row, mask[row]].mean(0) for row in range(B)])  # (B, D)
-    logits = linear(means, weights["head"])
-    return logits - logits.exp().sum(-1, keepdim=True).log()
-
-
-def fold_c(weights: Weights) -> dict[str, Tensor]:
-    encoder = {f"encoder.{name}": tensor for name, tensor in fold_b(weights).items()}
-    return encoder | named("head.linear", weights["head"])
-
-
-def draw_d(draw: Draw) -> Weights:
-    return draw.model(lambda: {"qkv": draw.linear(D, 3 * D), "out": draw.linear(D, D)})
-
-
-def encode_d(weights: Weights, ids: Tensor, mask: Tensor) -> tuple[Tensor, list[Tensor]]:
-    """Post-norm by the biased standard deviation, a mask that is added to the scores, ReLU.
-
-    D's sequence embedding brings its own token embedding. It is read here as that of Vaswani et al. (2017),
-    which multiplies by sqrt(d_model); without that factor the same fold holds, less one multiplication.
-    """
-    x = weights["embedding"][ids] * math.sqrt(D) + positions()  # (B, T, D)
-    additive_mask = torch.zeros(B, 1, 1, T).masked_fill(~mask[:, None, None, :], -math.inf)
-    all_maps = []
-    for layer in weights["layers"]:
-        qkv = linear(x, layer["qkv"]).reshape(B, T, H, 3 * K).transpose(1, 2)  # (B, H, T, 3K)
-        q, k, v = qkv.split(K, dim=-1)  # (B, H, T, K)
-        maps = (q @ k.mT / math.sqrt(K) + additive_mask).softmax(-1)  # (B, H, T, T)
-        x = std_norm(x + linear(mix(maps, v), layer["out"]), layer["attention_norm"], unbiased=False)
-        hidden = linear(x, layer["up"]).clamp(min=0)
-        x = std_norm(x + linear(hidden, layer["down"]), layer["feed_forward_norm"], unbiased=False)
-        all_maps.append(maps)
-    return x, all_maps
-
-
-def fold_d(weights: Weights) -> dict[str, Tensor]:
-    def q_k_v_first(qkv: Tensor) -> Tensor:
-        """Rows by head, then q, k, v -> rows by q, k, v, then head."""
-        return qkv.unflatten(0, (H, 3, K)).transpose(0, 1).flatten(0, 2)
-
-    layers = [layer | {"qkv": tuple(map(q_k_v_first, layer["qkv"]))} for layer in weights["layers"]]
-    return state_dict(math.sqrt(D) * weights["embedding"], layers)
-
-
-def draw_e(draw: Draw) -> Weights:
-    return draw.model(lambda: {name: draw.tensor(D, D) for name in ("q", "k", "v", "out")})
-
-
-def encode_e(weights: Weights, ids: Tensor, mask: Tensor) -> tuple[Tensor, list[Tensor]]:
-    """Post-norm, q and k each over d_model^(1/4), no bias in attention, the exact GELU, d_ff = 4 d_model."""
-    x = weights["embedding"][ids] + positions()  # (B, T, D)
-    for layer in weights["layers"]:
-        x = block_e(layer, x, x, mask[:, None, None, :])
-    return x, []
-
-
-def block_e(layer: Weights, x: Tensor, memory: Tensor, mask: Tensor) -> Tensor:
-    """Attention from `x` to a memory, which is `x` itself in an encoder, then feed-forward."""
-    x = layer_norm(x + attend_e(layer, x, memory, mask), layer["attention_norm"])
+def feed_forward(it: Published, layer: Weights, x: Tensor) -> Tensor:
     hidden = linear(x, layer["up"])
-    hidden = hidden * (1 + torch.erf(hidden / math.sqrt(2))) / 2
-    return layer_norm(x + linear(hidden, layer["down"]), layer["feed_forward_norm"])
+    gelu = hidden * (1 + torch.erf(hidden / math.sqrt(2))) / 2
+    return linear(hidden.clamp(min=0) if it.activation == "relu" else gelu, layer["down"])
 
 
-def attend_e(layer: Weights, x: Tensor, memory: Tensor, mask: Tensor) -> Tensor:
-    q, k, v = heads(x @ layer["q"].T), heads(memory @ layer["k"].T), heads(memory @ layer["v"].T)  # (B, H, ., K)
-    scores = (q / D**0.25) @ (k / D**0.25).mT
-    return mix(scores.masked_fill(mask == 0, -math.inf).softmax(-1), v) @ layer["out"].T
-
-
-def fold_e(weights: Weights) -> dict[str, Tensor]:
-    return state_dict(weights["embedding"], [side_by_side(with_bias(layer)) for layer in weights["layers"]])
-
-
-def with_bias(layer: Weights) -> Weights:
-    # Encoder divides the scores by sqrt(d_k); this factor makes it sqrt(d_model).
-    factors = {"q": math.sqrt(K / D), "k": 1, "v": 1, "out": 1}
-    return layer | {name: (factor * layer[name], torch.zeros(D)) for name, factor in factors.items()}
-
-
-def draw_e_decoder(draw: Draw) -> Weights:
-    weights = draw_e(draw)
+def encode(it: Published, weights: Weights, ids: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
+    """The vectors, (B, T, D), and the attention maps, (L, B, H, T, T)."""
+    x, all_maps = weights["embedding"][ids] * it.embedding_factor + positions(), []
     for layer in weights["layers"]:
-        own = {name: draw.tensor(D, D) for name in ("q", "k", "v", "out")}
-        layer["own"] = own | {"attention_norm": draw.norm(D)}
-    return weights
+        given = it.norm(x, layer["attention_norm"]) if it.is_pre_norm else x
+        attended, maps = attend(it, layer, given, given, mask[:, None, None, :])
+        all_maps.append(maps)
+        if it.is_pre_norm:
+            x = x + attended
+            x = x + feed_forward(it, layer, it.norm(x, layer["feed_forward_norm"]))
+        else:
+            x = it.norm(x + attended, layer["attention_norm"])
+            x = it.norm(x + feed_forward(it, layer, x), layer["feed_forward_norm"])
+    return it.norm(x, weights["final_norm"]) if it.is_pre_norm else x, torch.stack(all_maps)
 
 
 def decode_e(weights: Weights, ids: Tensor, mask: Tensor, memory: Tensor, memory_mask: Tensor) -> Tensor:
@@ -280,31 +195,11 @@ def decode_e(weights: Weights, ids: Tensor, mask: Tensor, memory: Tensor, memory
     x = weights["embedding"][ids] + positions()  # (B, T, D)
     causal = torch.ones(T, T).tril() * mask[:, None, None, :]  # (B, 1, T, T)
     for layer in weights["layers"]:
-        x = layer_norm(x + attend_e(layer["own"], x, x, causal), layer["own"]["attention_norm"])
-        x = block_e(layer, x, memory, memory_mask[:, None, None, :])
+        own = layer["own"]
+        x = layer_norm(x + attend(E, own, x, x, causal)[0], own["attention_norm"])
+        x = layer_norm(x + attend(E, layer, x, memory, memory_mask[:, None, None, :])[0], layer["attention_norm"])
+        x = layer_norm(x + feed_forward(E, layer, x), layer["feed_forward_norm"])
     return x
-
-
-def fold_e_decoder(weights: Weights) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
-    """The state dicts of the embedding and of `Decoder`."""
-    state = {}
-    for index, layer in enumerate(weights["layers"]):
-        paths = {name: path.replace("attention", "cross_attention") for name, path in PATHS.items()}
-        state |= folded(f"layers.{index}", side_by_side(with_bias(layer)), paths)
-        own = {name: PATHS[name] for name in ("qkv", "out", "attention_norm")}
-        state |= folded(f"layers.{index}", side_by_side(with_bias(layer["own"])), own)
-    embedding = state_dict(weights["embedding"], [])
-    return {name.removeprefix("embedding."): tensor for name, tensor in embedding.items()}, state
-
-
-PATHS = {
-    "qkv": "attention.qkv_proj",
-    "out": "attention.out_proj",
-    "up": "feed_forward.up_proj",
-    "down": "feed_forward.down_proj",
-    "attention_norm": "attention_norm",
-    "feed_forward_norm": "feed_forward_norm",
-}
 
 
 def named(path: str, weight_and_bias: Pair) -> dict[str, Tensor]:
@@ -312,32 +207,39 @@ def named(path: str, weight_and_bias: Pair) -> dict[str, Tensor]:
     return {f"{path}.weight": weight, f"{path}.bias": bias}
 
 
-def side_by_side(layer: Weights) -> Weights:
-    """The same layer with q, k and v (each (D, D) and (D,)) joined to one qkv of (3D, D) and (3D,)."""
-    weights, biases = zip(layer["q"], layer["k"], layer["v"], strict=True)
-    return layer | {"qkv": (torch.cat(weights), torch.cat(biases))}
+def fold_norm(it: Published, gain_and_bias: Pair) -> Pair:
+    gain, bias = gain_and_bias  # (D,) or (1,)
+    return it.gain_factor * gain.expand(D), bias.expand(D)
 
 
-def state_dict(embedding: Tensor, layers: list[Weights]) -> dict[str, Tensor]:
-    """The state dict of `Encoder`, less the final norm."""
+def fold_attention(it: Published, layer: Weights, path: str) -> dict[str, Tensor]:
+    """`Encoder` has q, k and v joined to one map of (3D, D), and divides scores by sqrt(d_k)."""
+    if it.is_fused:  # rows by head, then q, k, v -> rows by q, k, v, then head
+        joined = tuple(part.unflatten(0, (H, 3, K)).transpose(0, 1).flatten(0, 2) for part in layer["qkv"])
+    else:
+        query = tuple(math.sqrt(K / it.score_width) * part for part in layer["q"])
+        joined = tuple(map(torch.cat, zip(query, layer["k"], layer["v"], strict=True)))
+    state = named(f"{path}.qkv_proj", joined) | named(f"{path}.out_proj", layer["out"])
+    return state | named(f"{path}_norm", fold_norm(it, layer["attention_norm"]))
+
+
+def fold_feed_forward(it: Published, layer: Weights, path: str) -> dict[str, Tensor]:
+    state = named(f"{path}.up_proj", layer["up"]) | named(f"{path}.down_proj", layer["down"])
+    return state | named(f"{path}_norm", fold_norm(it, layer["feed_forward_norm"]))
+
+
+def fold_embedding(it: Published, weights: Weights) -> dict[str, Tensor]:
     # The published sinusoids are added at full size, which is the scale 1.
-    state = {"embedding.tokens.weight": embedding, "embedding.positions.scale": torch.tensor(1.0)}
-    for index, layer in enumerate(layers):
-        state |= folded(f"layers.{index}", layer, PATHS)
-    return state
+    return {"tokens.weight": it.embedding_factor * weights["embedding"], "positions.scale": torch.tensor(1.0)}
 
 
-def folded(prefix: str, layer: Weights, paths: dict[str, str]) -> dict[str, Tensor]:
-    state = {}
-    for name, path in paths.items():
-        state |= named(f"{prefix}.{path}", layer[name])
-    return state
-
-
-def config(**choices: Any) -> ModelConfig:
-    # Longer texts are allowed than these are, as in use.
-    tables = {"char_ngram_buckets": 0, "bigram_buckets": 0}  # published encoders have none
-    return ModelConfig(d_model=D, num_heads=H, num_layers=L, d_ff=F, max_seq_len=2 * T, **tables, **choices)
+def fold(it: Published, weights: Weights) -> dict[str, Tensor]:
+    """The state dict of `Encoder`."""
+    state = {f"embedding.{name}": tensor for name, tensor in fold_embedding(it, weights).items()}
+    for number, layer in enumerate(weights["layers"]):
+        state |= fold_attention(it, layer, f"layers.{number}.attention")
+        state |= fold_feed_forward(it, layer, f"layers.{number}.feed_forward")
+    return state | (named("final_norm", fold_norm(it, weights["final_norm"])) if it.is_pre_norm else {})
 
 
 def loaded(module: Module, state: dict[str, Tensor]) -> Module:
@@ -350,37 +252,30 @@ def assert_same(ours: Tensor, reference: Tensor) -> None:
 
 
 @every_seed
-@pytest.mark.parametrize(
-    ("draw_weights", "encode", "fold", "choices"),
-    [
-        pytest.param(draw_a, encode_a, fold_a, {"norm": "pre", "activation": "relu"}, id="a"),
-        pytest.param(draw_d, encode_d, fold_d, {"norm": "post", "activation": "relu"}, id="d"),
-        pytest.param(draw_e, encode_e, fold_e, {"norm": "post", "activation": "gelu"}, id="e"),
-    ],
-)
+@pytest.mark.parametrize("published", [A, B_AND_C, FUSED_D, E], ids=["a", "b", "d", "e"])
 @torch.no_grad()
-def test_encoder_equals(seed: int, draw_weights: Any, encode: Any, fold: Any, choices: dict[str, str]) -> None:
-    """The same vectors of real tokens and, where the reference keeps them, the same attention maps."""
+def test_encoder_equals(seed: int, published: Published) -> None:
+    """The same vectors of real tokens and the same attention maps."""
     draw = Draw(seed)
-    weights, (ids, mask) = draw_weights(draw), draw.texts()
-    encoder = loaded(Encoder(config(**choices), vocab_size=VOCAB_SIZE), fold(weights))
-    vectors, maps = encode(weights, ids, mask)
+    weights, (ids, mask) = draw.model(published), draw.texts()
+    encoder = loaded(Encoder(published.config(), vocab_size=VOCAB_SIZE), fold(published, weights))
+    vectors, maps = encode(published, weights, ids, mask)
     assert_same(encoder(ids, mask)[mask], vectors[mask])
-    if maps:  # of (L, B, H, T, T) the rows of real tokens: what padding looks at means nothing
-        ours, theirs = (it.transpose(2, 3)[:, mask] for it in (encoder.attention_maps(ids, mask), torch.stack(maps)))
-        assert_same(ours, theirs)
+    # Of (L, B, H, T, T) the rows of real tokens: what padding looks at means nothing.
+    assert_same(encoder.attention_maps(ids, mask).transpose(2, 3)[:, mask], maps.transpose(2, 3)[:, mask])
 
 
 @every_seed
 @torch.no_grad()
 def test_classifier_equals_c(seed: int) -> None:
-    """C, post-norm with a head, gives the same vectors and the same log-probabilities."""
+    """The mean over the real tokens, a linear map and a log-softmax give the same log-probabilities."""
     draw = Draw(seed)
-    weights, (ids, mask) = draw_c(draw), draw.texts()
-    shape = config(norm="post", activation="relu")
-    classifier = loaded(EncoderClassifier(shape, vocab_size=VOCAB_SIZE, num_classes=NUM_CLASSES), fold_c(weights))
-    assert_same(classifier.encoder(ids, mask)[mask], encode_b(weights, ids, mask)[mask])
-    assert_same(classifier(ids, mask).log_softmax(dim=-1), classify_c(weights, ids, mask))
+    weights, head, (ids, mask) = draw.model(B_AND_C), draw.linear(D, NUM_CLASSES), draw.texts()
+    state = {f"encoder.{name}": tensor for name, tensor in fold(B_AND_C, weights).items()} | named("head.linear", head)
+    classifier = loaded(EncoderClassifier(B_AND_C.config(), vocab_size=VOCAB_SIZE, num_classes=NUM_CLASSES), state)
+    vectors, _ = encode(B_AND_C, weights, ids, mask)
+    logits = linear(torch.stack([vectors[row, mask[row]].mean(0) for row in range(B)]), head)
+    assert_same(classifier(ids, mask).log_softmax(dim=-1), logits - logits.exp().sum(-1, keepdim=True).log())
 
 
 @every_seed
@@ -388,13 +283,16 @@ def test_classifier_equals_c(seed: int) -> None:
 def test_decoder_equals_that_of_e(seed: int) -> None:
     """With an encoder's vectors of another length, the decoder of E gives the same vectors and scores of tokens."""
     draw = Draw(seed)
-    weights, (ids, mask) = draw_e_decoder(draw), draw.texts()
+    weights, (ids, mask) = draw.model(E), draw.texts()
     memory = torch.randn(B, S, D, generator=draw.generator)
     memory_mask = torch.arange(S) < torch.arange(1, B + 1)[:, None]
-    shape = config(norm="post", activation="gelu")
-    of_embedding, of_decoder = fold_e_decoder(weights)
-    embedding = loaded(InputEmbedding(shape, vocab_size=VOCAB_SIZE), of_embedding)
-    decoder = loaded(Decoder(shape, num_layers=L), of_decoder)
+    state = {}
+    for number, layer in enumerate(weights["layers"]):
+        state |= fold_attention(E, layer["own"], f"layers.{number}.attention")
+        state |= fold_attention(E, layer, f"layers.{number}.cross_attention")
+        state |= fold_feed_forward(E, layer, f"layers.{number}.feed_forward")
+    embedding = loaded(InputEmbedding(E.config(), vocab_size=VOCAB_SIZE), fold_embedding(E, weights))
+    decoder = loaded(Decoder(E.config(), num_layers=L), state)
     vectors = decoder(embedding(ids, None), mask, memory, memory_mask)[mask]
     reference = decode_e(weights, ids, mask, memory, memory_mask)[mask]
     assert_same(vectors, reference)

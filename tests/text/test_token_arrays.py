@@ -26,7 +26,6 @@ from encoder_cls.text.tokens import (
     CharNgrams,
     TokenChunk,
     TokenizedTexts,
-    flat_indices,
     hash_char_ngrams,
     index_tokens,
 )
@@ -112,26 +111,6 @@ def test_any_texts(texts, max_seq_len, known):
     )
 
 
-def test_a_word_has_one_row(chunk):
-    """Also in another text and another chunk; unknown words share an id and not their rows."""
-    found, words = find("my refunded", "my umbrella", "umbrella my refunded my")
-    assert words == ["[CLS]", "my", "refunded", "umbrella"]
-    assert found.words.tolist() == [0, 1, 2, 0, 1, 3, 0, 3, 1, 2, 1]
-    result = knowing(found, words, ["my"])
-    assert result.input_ids().tolist() == [2, 4, 1, 2, 4, 1, 2, 1, 4, 1, 4]
-    assert result.input_ids(np.array([1, 2])).tolist() == [4, 1]
-    assert result.unknown.tolist() == [1, 1, 2]
-    assert result.unknown_fraction == 0.5
-
-
-@pytest.mark.parametrize("at_once", [1, 3, 1 << 22])
-def test_words_are_counted(at_once, monkeypatch):
-    """All that are kept, in pieces of any size."""
-    monkeypatch.setattr(tokens_module, "TOKENS_AT_ONCE", at_once)
-    found, words = find("a b a", "", "c a", max_seq_len=64)
-    assert dict(zip(words, found.word_counts().tolist(), strict=True)) == {"[CLS]": 3, "a": 3, "b": 1, "c": 1}
-
-
 def test_some_of_the_texts_are_those_texts(chunk):
     """Neighbours by a slice, others in any order: with the words, lengths and flags that each has among all."""
     found, words = find("a b c", "z z", "a", "", max_seq_len=3)
@@ -148,19 +127,6 @@ def test_some_of_the_texts_are_those_texts(chunk):
             assert getattr(some, name).tolist() == getattr(found, name)[rows].tolist()
         assert len(some.word_ids) == len(words)
     assert found[:0].unknown_fraction == found[:0].truncated_fraction == 0
-
-
-def test_no_more_than_one_chunk_is_read_ahead(monkeypatch):
-    """Texts need not fit in memory."""
-    monkeypatch.setattr(tokens_module, "CHUNK_TEXTS", 1)
-    read, found = [], []
-    texts = (read.append(number) or f"text {number}" for number in range(50))
-    monkeypatch.setattr(
-        tokens_module, "hash_char_ngrams", lambda words: found.append(len(read)) or hash_char_ngrams(words)
-    )
-    index_tokens(by_spaces, texts, max_seq_len=8)
-    assert len(found) == 50
-    assert max(ahead - done for done, ahead in enumerate(found, start=1)) <= 1
 
 
 def test_processes_find_the_same_words(monkeypatch):
@@ -212,13 +178,3 @@ def test_taking_words_is_spelling_them(places, kind):
     assert taken.ngrams.tolist() == expected.ngrams.tolist()
     assert taken.offsets.tolist() == expected.offsets.tolist()
     assert (taken.ngrams.dtype, taken.offsets.dtype) == (np.uint32, np.int64)
-
-
-@pytest.mark.parametrize(
-    ("starts", "lengths", "places"),
-    [([], [], []), ([7], [0], []), ([5, 0, 9, 5], [2, 3, 0, 1], [5, 6, 0, 1, 2, 5])],
-)
-def test_the_places_of_pieces_follow_each_other(starts, lengths, places):
-    """In any order, pieces of no length and pieces that overlap among them."""
-    found = flat_indices(np.array(starts, dtype=np.int64), np.array(lengths, dtype=np.int64))
-    assert found.tolist() == places

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from types import SimpleNamespace
-
 import numpy as np
 import pytest
 from matplotlib.image import imread
@@ -13,15 +11,11 @@ from tensorboard.plugins.hparams.plugin_data_pb2 import HParamsPluginData
 from torch.utils.tensorboard import SummaryWriter
 
 from encoder_cls.config import load_config
-from encoder_cls.evaluation.answered import Answered
 from encoder_cls.evaluation.charts import SQUARE
-from encoder_cls.evaluation.metrics import compute_metrics
 from encoder_cls.evaluation.report import evaluate
-from encoder_cls.tracking import metric_log
 from encoder_cls.tracking.metric_log import (
     ALWAYS_COMPARED,
     add_embedding,
-    add_precision_recall,
     chosen_settings,
     mistakes_table,
 )
@@ -114,20 +108,3 @@ def test_a_text_is_no_markdown(classifier):
     *_, line = mistakes_table(report).splitlines()
     assert line.count("|") == 4
     assert not set(line.replace("|", "").replace("&#", "")) & set("*<>[]()`\n")
-
-
-def test_of_many_classes_the_rarest_and_the_worst_have_curves(tmp_path, monkeypatch):
-    """And a text says that the others have none."""
-    labels = np.array([0] * 5 + [1] * 2 + [2] * 5)
-    logits = np.eye(3, dtype=np.float32)[np.array([0, 0, 0, 0, 0, 1, 1, 2, 2, 0, 0, 0])]
-    names = ("fine", "rare", "bad")
-    split = split_of(["x"] * 12, labels)
-    answered = Answered(name="test", split=split, logits=logits, label_names=names)
-    report = SimpleNamespace(metrics=compute_metrics(logits, labels, names), label_names=names)
-    for most, classes in ((3, set(names)), (2, {"rare", "bad"})):
-        monkeypatch.setattr(metric_log, "MOST_CURVES", most)
-        with SummaryWriter(str(tmp_path / str(most))) as writer:
-            add_precision_recall(writer, report, answered, 1)
-        shown = set(EventAccumulator(str(tmp_path / str(most))).Reload().Tags()["tensors"])
-        assert {tag for tag in shown if "text_summary" not in tag} == {f"precision and recall/{it}" for it in classes}
-        assert ("precision and recall/text_summary" in shown) == (most < 3)

@@ -49,10 +49,13 @@ def started(rank: int, job: dict[str, Any], port: int, output: Path) -> int:
         main()
     except SystemExit as end:
         code = end.code
+        if "torch._dynamo" in sys.modules:  # to load torch's compiler takes as long as torch itself
+            code = "a training has loaded torch's compiler"
+            sys.stderr.write(code)
     finally:
         sys.stdout.flush()
         sys.stderr.flush()
-        os._exit(code)
+        os._exit(code if isinstance(code, int) else 99)
 
 
 def ended(job: dict[str, Any], folder: Path) -> dict[str, Any]:

@@ -25,11 +25,11 @@ SHAPE = {
     **{"d_model": 16, "num_layers": 1, "num_heads": 2, "d_ff": 32, "max_seq_len": 16},
     **{"char_ngram_buckets": 64, "bigram_buckets": 64},
 }
-# Values of `make_config` for runs through different code.
-LABELLED, WITH_TECHNIQUES = {}, {"linear": True}
-# To try all techniques for few labels takes longer than everything else in such a run.
+# Values of `make_config` for runs through different code. To try all techniques for few labels takes longer than
+# everything else in such a run.
 NO_TECHNIQUES = {"naive_bayes_em": False, "label_names_as_texts": False, "lsa_dimensions": 0, "self_training": False}
-WITH_LINEAR = WITH_TECHNIQUES | NO_TECHNIQUES
+LABELLED, WITH_LINEAR = {}, {"linear": True} | NO_TECHNIQUES
+FEW_LABELS = WITH_LINEAR | {"label_names_as_texts": True}
 PRETRAINED = WITH_LINEAR | {"pretrain": {"epochs": 2}}
 DENOISED = WITH_LINEAR | {"pretrain": {"epochs": 2, "objective": "denoising"}}
 

@@ -26,15 +26,6 @@ def test_folds_keep_groups_together(num_groups):
         assert all(150 <= len(fold) <= 250 for fold in found)
 
 
-def test_folds_without_groups_are_those_there_were():
-    """One group of all, or each text alone: as without groups at all, the former since nothing can be held out."""
-    expected = np.array_split(np.random.default_rng(0).permutation(100), FOLDS)
-    for together in (np.arange(100)[::-1], np.full(100, 5)):
-        assert [fold.tolist() for fold in folds(together)] == [fold.tolist() for fold in expected]
-    nearly_all = np.append(np.full(99, 5), 6)
-    assert sorted(map(len, folds(nearly_all))) == [1, 99]
-
-
 def test_what_is_held_out_once_are_whole_groups():
     """As many texts as fit; those alone in the order given; large groups are learned from."""
     random = np.random.default_rng(0)

@@ -7,10 +7,11 @@ from pathlib import Path
 
 import pytest
 import torch
-from small_runs import CPU, PRETRAINED, make_config, weights_hash, write_data
+from small_runs import CPU, make_config, weights_hash, write_data
 
 import encoder_cls
 from encoder_cls.errors import ConfigError
+from encoder_cls.training import plan
 
 PAGE = Path(__file__).parents[2] / "docs" / "library.md"
 
@@ -18,6 +19,7 @@ PAGE = Path(__file__).parents[2] / "docs" / "library.md"
 def test_the_examples_of_the_page_run(tmp_path, monkeypatch, capsys):
     """One after the other, in a folder with labelled texts; they check themselves."""
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(plan, "MOST_LABELLED", 0)  # techniques for few labels take longest
     write_data(tmp_path, texts=60)
     torch.manual_seed(0)
     namespace: dict[str, object] = {}
@@ -31,7 +33,7 @@ def test_the_examples_of_the_page_run(tmp_path, monkeypatch, capsys):
 
 def test_an_objective_is_what_the_encoder_learns(tmp_path):
     """The usual one gives the weights of a run without; another one others; pretraining keeps its own."""
-    config, seen = make_config(tmp_path, **PRETRAINED), []
+    config, seen = make_config(tmp_path, epochs=1, pretrain={"epochs": 1}), []
 
     def usual(model, batch):
         seen.append(batch)

@@ -62,6 +62,10 @@ def test_the_folder_of_the_run_is_whole(tmp_path):
     report = json.loads((run.eval / "report.json").read_bytes())
     assert (report["mixture_shares"], report["comparison"]) == ({"linear": 1.0}, None)
     assert "texts longer than the linear model reads 0.0%" in (run.eval / "report.html").read_text(encoding="utf-8")
+    classifier = load_classifier(run.path)  # which reads eight times as far as an encoder
+    assert (classifier.max_seq_len, classifier.linear.max_tokens) == (16, 128)
+    texts = [" ".join(["w1"] * words) for words in (15, 16, 126, 200)]
+    assert [prediction.truncated for prediction in classifier.predict(texts)] == [False, False, False, True]
 
 
 @pytest.mark.parametrize("answers", [0, 1])
@@ -146,12 +150,3 @@ def test_neither_of_both_is_refused(cli):
     outcome = cli("train", "--set", "model.encoder=false", "--set", "model.linear=false", "--dry-run")
     assert outcome.code == 2
     assert "model: neither encoder nor linear is left; one of both is to be true" in outcome.err
-
-
-def test_a_text_is_truncated_where_the_linear_classifier_reads_no_further(tmp_path):
-    """Not where an encoder would stop, which reads an eighth."""
-    run_all(without_encoder(tmp_path), tmp_path / "run")
-    classifier = load_classifier(tmp_path / "run")
-    assert (classifier.max_seq_len, classifier.linear.max_tokens) == (16, 128)
-    texts = [" ".join(["w1"] * words) for words in (15, 16, 126, 200)]
-    assert [prediction.truncated for prediction in classifier.predict(texts)] == [False, False, False, True]

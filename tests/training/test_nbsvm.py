@@ -5,7 +5,6 @@ from __future__ import annotations
 import functools
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -20,14 +19,13 @@ from encoder_cls.config import TokenizerConfig
 from encoder_cls.evaluation.metrics import cross_entropy, one_hot
 from encoder_cls.inference.linear import LinearClassifier
 from encoder_cls.inference.task import SINGLE_LABEL, log_sigmoid, softmax
-from encoder_cls.inference.weights import as_table
 from encoder_cls.text import ngrams as features
 from encoder_cls.text.ngrams import TEMPLATE_IDS
 from encoder_cls.text.tokenizer import tokenize
 from encoder_cls.text.tokens import TokenizedTexts
 from encoder_cls.training.linear import features as feature_matrix
 from encoder_cls.training.linear import svm
-from encoder_cls.training.linear.calibration import calibrate, fit_inverse_temperature, fit_platt
+from encoder_cls.training.linear.calibration import fit_inverse_temperature, fit_platt
 from encoder_cls.training.linear.features import Reading, feature_bytes
 from encoder_cls.training.linear.svm import NB_RATIO_POWER, fit_linear
 
@@ -155,18 +153,6 @@ def test_scores_are_those_of_a_plain_nb_svm(monkeypatch, num_classes, use_char_n
     assert num_classes > 2 or shift == pytest.approx(0, abs=1e-4 * scale)
     assert (found.argmax(axis=1) == expected.argmax(axis=1))[np.ptp(expected, axis=1) > 0.01].all()
     assert np.ptp(expected) > 1
-
-
-@pytest.mark.parametrize("num_classes", [2, 3, 5])
-def test_each_class_has_a_column_of_scores(num_classes):
-    """In the order of their numbers, each against the rest; two classes have opposite ones of a single SVM."""
-    read, classifier = trained(num_classes)
-    texts, labels = corpus(num_classes)
-    scores = classifier.logits(read(texts))
-    assert (scores.shape, scores.dtype) == ((len(texts), num_classes), np.float32)
-    assert num_classes > 2 or scores[:, 0].tolist() == (-scores[:, 1]).tolist()
-    assert (scores.argmax(axis=1) == labels).mean() > 0.9
-    assert np.array_equal(fit(read, texts, labels, True).logits(read(texts)), scores)  # the same a second time
 
 
 @pytest.mark.parametrize("use_char_ngrams", [False, True])
@@ -314,31 +300,3 @@ def test_a_quick_classifier_is_of_words_and_pairs_alone():
     assert (logits.argmax(axis=1) == their_labels).mean() > 0.6
     losses = [cross_entropy(softmax(logits * scale), one_hot(their_labels, 3)) for scale in (1, 0.5, 2)]
     assert losses[0] == min(losses)
-
-
-@pytest.mark.parametrize("num_classes", [2, 3])
-def test_classes_count_by_their_weights_in_the_choice_of_a_penalty(num_classes):
-    """But not in the calibration."""
-    random = np.random.default_rng(0)
-    labels = np.arange(60) % num_classes
-    weights = np.array([1.0, 5.0, 0.5][:num_classes], dtype=np.float32)
-    margins = random.normal(size=(60, 1 if num_classes == 2 else 3)).astype(np.float32)
-    plain, weighted = (calibrate(margins, labels, it) for it in (np.ones_like(weights), weights))
-    assert (plain.scale, plain.shift) == (weighted.scale, weighted.shift)
-    losses = -np.log(softmax(weighted.logits)[np.arange(60), labels])
-    assert weighted.loss == pytest.approx(np.average(losses, weights=weights[labels]), rel=1e-5)
-    assert plain.loss == pytest.approx(losses.mean(), rel=1e-5)
-
-
-@pytest.mark.parametrize("num_classes", [2, 3])
-def test_evidence_is_for_the_best_class_whatever_its_number(num_classes):
-    """It stays where the classes change places, and where a text is read alone."""
-    read, linear = trained(num_classes)
-    texts = read(corpus(num_classes)[0][:20])
-    weights, biases = linear.weights.dense(), linear.biases
-    others = (-weights, -biases) if num_classes == 2 else (weights[:, ::-1].copy(), biases[::-1].copy())
-    numbers = linear.read(texts)[1]
-    assert len(set(linear.logits(texts).argmax(axis=1))) == num_classes
-    swapped = replace(linear, weights=as_table(others[0]), biases=others[1])
-    assert swapped.read(texts)[1] == pytest.approx(numbers, abs=1e-6)
-    assert np.array_equal(np.concatenate([linear.read(texts[i : i + 1])[1] for i in range(20)]), numbers)

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
-
 import pytest
 import torch
 
@@ -107,41 +104,6 @@ def test_adamw_is_torch_s(device):
         assert remembered.keys() == expected.keys()
         for name in remembered:
             torch.testing.assert_close(remembered[name], expected[name], check_device=False)
-
-
-def test_a_state_replaces_what_was_remembered_and_is_of_so_many_parameters():
-    """That of an optimizer before its first step leaves nothing; that of groups of other sizes changes nothing."""
-    parameters = [torch.nn.Parameter(torch.ones(3, size)) for size in (1, 2, 4)]
-    optimizer, fresh = (AdamW([{"params": parameters, "weight_decay": 0.0}], lr=rate) for rate in (0.1, 0.2))
-    for parameter in parameters:
-        parameter.grad = torch.ones_like(parameter)
-    optimizer.step()
-    assert optimizer.state_dict()["state"].keys() == {0, 1, 2}
-    fewer = AdamW([{"params": parameters[:2]}], lr=0.7)
-    with pytest.raises(ValueError, match="other groups of parameters"):
-        optimizer.load_state_dict(fewer.state_dict())
-    assert (optimizer.param_groups[0]["lr"], len(optimizer.state)) == (0.1, 3)
-    optimizer.load_state_dict(fresh.state_dict())
-    assert (optimizer.param_groups[0]["lr"], len(optimizer.state)) == (0.2, 0)
-
-
-def test_no_optimizer_loads_torch_s_compiler():
-    """It would take as long as torch itself."""
-    program = """if True:
-        import sys, torch
-        from encoder_cls.config import ModelConfig, TrainConfig
-        from encoder_cls.transformer import EncoderClassifier
-        from encoder_cls.training.encoder.optimizer import make_optimizers
-        model = EncoderClassifier(ModelConfig(), vocab_size=9, num_classes=2)
-        optimizers = make_optimizers(model, TrainConfig())
-        for parameter in model.head.parameters():
-            parameter.grad = torch.ones_like(parameter)
-        for optimizer in optimizers:
-            optimizer.step()
-            optimizer.zero_grad()
-        sys.exit("torch._dynamo" in sys.modules)
-    """
-    subprocess.run([sys.executable, "-c", program], check=True)
 
 
 def new_model() -> EncoderClassifier:

@@ -80,11 +80,8 @@ NAMES = FEW | {"names_only": True, "validation": 0}
 def test_the_parts_of_a_run_are_decided_once(counts, train, linear_fit, refits, pseudo_labels):
     """By the config and by how much of what there is."""
     decided = plan(MOST_LINEAR_DETAIL, sections={"train": train}, **counts)
-    assert (decided.linear_fit, decided.refits_on_validation, decided.has_pseudo_labels) == (
-        linear_fit,
-        refits,
-        pseudo_labels,
-    )
+    found = (decided.linear_fit, decided.refits_on_validation, decided.has_pseudo_labels)
+    assert found == (linear_fit, refits, pseudo_labels)
     assert decided.has_encoder == (linear_fit != "names")
     alone = plan(MOST_LINEAR_DETAIL, sections={"train": train, "model": {"encoder": False}}, **counts)
     assert alone == replace(decided, pretraining=None, training=None, has_pseudo_labels=False, has_word_vectors=False)
@@ -164,14 +161,6 @@ WHOLE = 512 * KEPT_PER_TOKEN
     ("most", "tokens_of_text", "classes", "within", "beyond"),
     [
         pytest.param(MOST_LINEAR_DETAIL, 512, 2, ("plain", WHOLE, True), ("plain", WHOLE, False), id="letters"),
-        pytest.param(
-            MOST_LINEAR_DETAIL // 4,
-            2048,
-            2,
-            ("plain", WHOLE, True),
-            ("plain", WHOLE, False),
-            id="letters, long texts",
-        ),
         pytest.param(MOST_LINEAR_TEXT, 512, 2, ("plain", WHOLE, False), ("stream", WHOLE, False), id="memory"),
         *(
             pytest.param(
@@ -184,20 +173,12 @@ WHOLE = 512 * KEPT_PER_TOKEN
             )
             for part in (4, 2, 1)
         ),
-        *(
-            pytest.param(
-                MOST_LINEAR_WORK // classes, 10, classes, ("plain", WHOLE, None), ("stream", WHOLE, False), id="minutes"
-            )
-            for classes in (20, 50, 1000)
-        ),
+        pytest.param(MOST_LINEAR_WORK // 50, 10, 50, ("plain", WHOLE, None), ("stream", WHOLE, False), id="minutes"),
         pytest.param(MOST_STREAMED_TEXT, 512, 2, ("stream", WHOLE, False), ("stream", 512, False), id="disk"),
         pytest.param(
             MOST_STREAMED_TEXT // 4, 10**4, 2, ("stream", 2048, False), ("stream", 1024, False), id="disk, long texts"
         ),
-        *(
-            pytest.param(MOST_STREAMED_WORK // classes, 10, classes, ("stream", None, False), None, id="many minutes")
-            for classes in (20, 50, 1000)
-        ),
+        pytest.param(MOST_STREAMED_WORK // 50, 10, 50, ("stream", None, False), None, id="many minutes"),
     ],
 )
 def test_the_linear_classifier_reads_and_learns_as_memory_and_time_allow(most, tokens_of_text, classes, within, beyond):

@@ -17,9 +17,6 @@ from support.time_limit import TIME_LIMIT
 
 from encoder_cls.config import Config
 from encoder_cls.tracking.run_dir import read_metrics
-from encoder_cls.training.encoder.batches import Shard
-from encoder_cls.training.encoder.processes import ProcessGroup
-from encoder_cls.training.encoder.replica import sum_gradients
 from encoder_cls.training.prepare import prepare
 
 SHARDS = 3
@@ -35,7 +32,7 @@ def sharded_config(folder: Path) -> Config:
     )
     values = PRETRAINED | {"naive_bayes_em": True}  # else labels are not few, and no linear classifier teaches
     data = {"unlabelled": str(folder / "more.txt")}
-    return make_config(folder, **values, data=data, gradient_shards=SHARDS, epochs=4, checkpoint_every=5)
+    return make_config(folder, **values, data=data, gradient_shards=SHARDS, epochs=2, checkpoint_every=5)
 
 
 @dataclass
@@ -172,15 +169,6 @@ def test_a_restart_and_a_resume_of_other_numbers_of_processes_end_the_same(slow_
     assert_close(slow_jobs, "one", "two", "killed", "stopped")
 
 
-def test_shards_are_parts_of_each_batch():
-    """Each text in one of them; as many as can be in each."""
-    indices = torch.randperm(11).numpy()
-    parts = [Shard(number, 4).of(indices) for number in range(4)]
-    assert sorted(len(part) for part in parts) == [2, 3, 3, 3]
-    assert [text for part in parts for text in part] == indices.tolist()
-    assert [len(Shard(number, 4).of(indices[:2])) for number in range(4)] == [0, 1, 0, 1]
-
-
 @pytest.mark.parametrize(("stage_number", "objective"), [(0, "masked_lm"), (0, "denoising"), (1, "masked_lm")])
 def test_shards_change_no_objective(tmp_path, stage_number, objective):
     """Without dropout and masking by chance, steps in five shards go where whole ones do."""
@@ -194,32 +182,3 @@ def test_shards_change_no_objective(tmp_path, stage_number, objective):
     for whole, cut in zip(*moved, strict=True):
         assert whole.tokens == cut.tokens
         assert (whole.loss, whole.grad_norm) == pytest.approx((cut.loss, cut.grad_norm), rel=1e-3)
-
-
-class Twins(ProcessGroup):
-    """A group of two processes that have computed the same."""
-
-    def __init__(self) -> None:
-        super().__init__(size=2)
-
-    def sum(self, tensor):
-        tensor *= 2
-
-    def gather(self, mine):
-        return [mine, mine]
-
-
-def test_gradients_are_summed_over_processes(tmp_path):
-    """Twice the same is twice as much, of tables, too; a parameter without a gradient has none afterwards."""
-    replica = make_replica(prepare(make_config(tmp_path)))
-    model = replica.model.train()
-    for batch in replica.stage.batches_at(0):
-        batch.loss(model).backward()
-    model.head.linear.bias.grad = None
-    once = {name: it.grad.to_dense() for name, it in model.named_parameters() if it.grad is not None}
-    sum_gradients(model, Twins())
-    twice = {name: it.grad.to_dense() for name, it in model.named_parameters() if it.grad is not None}
-    assert twice.keys() == once.keys()
-    assert "head.linear.bias" not in twice
-    for name, gradient in twice.items():
-        torch.testing.assert_close(gradient, 2 * once[name])

@@ -7,7 +7,6 @@ from threading import Event
 
 import numpy as np
 import pytest
-import torch
 from small_runs import CPU, make_config
 
 from encoder_cls.config import Config, TokenizerConfig
@@ -20,32 +19,13 @@ from encoder_cls.training.prepare import prepare
 from encoder_cls.training.prepared import Prepared
 
 
-def prepared(
-    folder,
-    *,
-    max_seq_len: int = 64,
-    pretraining_epochs: int = 0,
-    linear: bool = False,
-    seed: int = 0,
-    unlabelled: str | None = None,
-    **train_values: object,
-) -> Prepared:
+def prepared(folder, *, max_seq_len: int = 64) -> Prepared:
     """Ten training texts of one to ten words, and two for validation with a word that training lacks."""
     rows = [f"{' '.join(['word', 'and'] * 5)[: 9 * n].strip()},{'ab'[n % 2]}" for n in range(1, 11)]
     (folder / "train.csv").write_text("\n".join(["text,label", *rows]) + "\n")
     (folder / "validation.csv").write_text("text,label\nword unseen,a\nand word,b\n")
     files = {name: str(folder / f"{name}.csv") for name in ("train", "validation")}
-    return prepare(
-        make_config(
-            folder,
-            linear=linear,
-            seed=seed,
-            data=files | {"unlabelled": unlabelled},
-            model={"max_seq_len": max_seq_len},
-            pretrain={"epochs": pretraining_epochs},
-            **{"batch_size": 2} | train_values,
-        )
-    )
+    return prepare(make_config(folder, data=files, model={"max_seq_len": max_seq_len}, batch_size=2))
 
 
 def test_the_tokenizer_knows_the_training_texts_only(tmp_path):
@@ -81,6 +61,7 @@ def test_training_a_tokenizer_keeps_neither_a_signal_nor_the_time_budget_from_be
     """The library for tokenizers answers nobody while it works, which may be for minutes."""
     done, begun = Event(), []
     monkeypatch.setattr(interruptible, "SECONDS_BETWEEN_LOOKS", 0.01)
+    monkeypatch.setattr(interruptible, "SECONDS_TO_END", 0.01)
     monkeypatch.setattr(token_cache, "train_subwords", lambda *_, **__: begun.append(1) or done.wait(60))
     with pytest.raises(error), stopping_at(lambda: signal_number if begun else None):
         prepare(with_subwords(tmp_path, **values))
@@ -96,20 +77,6 @@ def test_statistics_are_measured_on_the_texts(tmp_path):
     assert statistics["tokens"] == sum(min(length, 4) for length in words)
     padded = sum(max(texts.lengths[i] for i in sampler.indices(b)) * len(sampler.indices(b)) for b in range(5))
     assert statistics["padding_fraction"] == pytest.approx(1 - sum(min(length, 4) for length in words) / padded)
-
-
-def test_pretraining_comes_first_and_the_model_starts_from_it(tmp_path):
-    """Pretraining reads all texts, with a seed, weights and epochs of its own; only the model has patience."""
-    (tmp_path / "more.txt").write_text("word and more\n" * 4)
-    setup = prepared(tmp_path, pretraining_epochs=2, seed=5, unlabelled=str(tmp_path / "more.txt"), patience=3)
-    pretraining, model = make_stages(setup, CPU)
-    assert (pretraining.name, model.name) == ("pretraining", "model")
-    assert (len(pretraining.rows), len(model.rows)) == (14, 10)
-    assert [pretraining.schedule.total_steps, model.schedule.total_steps] == [14, 15]
-    assert setup.plan.total_steps == 29
-    assert (pretraining.patience, model.patience) == (None, 3)
-    assert model.seed == 5 != pretraining.seed
-    assert not torch.equal(*(setup.new_model(stage.seed).head.linear.weight for stage in (pretraining, model)))
 
 
 def test_parameters_are_counted_without_changing_the_first_weights(tmp_path):

@@ -1,4 +1,4 @@
-"""The loop over one stage by itself: no folder, no checkpoint, validations with scripted scores."""
+"""One stage by itself, without folder and checkpoint: what is due at each step, and its loop over scripted scores."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+import numpy as np
 import pytest
 from small_runs import make_config, make_replica
 
@@ -15,6 +16,7 @@ from encoder_cls.training.encoder import loop as stage_loop
 from encoder_cls.training.encoder.checkpoint import TrainingState
 from encoder_cls.training.encoder.loop import TIMED_STEPS, train_stage
 from encoder_cls.training.encoder.replica import Replica
+from encoder_cls.training.encoder.stages import PLOTTED_VALIDATIONS
 from encoder_cls.training.encoder.validation import ValidationResult
 from encoder_cls.training.events import Stepped, Validated
 from encoder_cls.training.prepare import prepare
@@ -72,6 +74,46 @@ def test_steps_and_validations_come_in_order(tmp_path):
         expected += [(Stepped, step, step / 6) for step in range(6 * epoch + 1, 6 * epoch + 7)]
         expected += [(Validated, 6 * epoch + 6, epoch + 1)]
     assert seen == expected
+
+
+def due(loop: Loop, moment: str) -> list[int]:
+    """The steps of a second stage, counted from its start, at which something is due."""
+    is_due, steps = getattr(loop.replica.stage, moment), loop.replica.stage.schedule.total_steps + 1
+    states = (TrainingState(step=100 + it, stage=1, stage_start=100, validated_step=100) for it in range(steps))
+    return [step for step, state in enumerate(states) if is_due(state)]
+
+
+def test_validations_are_due_at_intervals_and_at_the_end(tmp_path):
+    assert due(make_loop(tmp_path, validate_every=4), "is_validation_due") == [4, 8, 12, 16, 18]
+
+
+@pytest.mark.parametrize(("epochs", "validate_every"), [(1, 6), (10, 6), (27, 6), (100, 7), (3, 4)])
+def test_pictures_are_of_ten_validations_at_most(tmp_path, epochs, validate_every):
+    """Evenly spaced, the last among them; of each where there are no more than ten."""
+    loop = make_loop(tmp_path, epochs=epochs, validate_every=validate_every)
+    validated = due(loop, "is_validation_due")
+    drawn = [step for step in validated if step in due(loop, "is_drawn")]
+    assert drawn[-1] == loop.replica.stage.schedule.total_steps
+    assert len(drawn) == min(len(validated), PLOTTED_VALIDATIONS)
+    assert np.ptp(np.diff([0, *drawn])) <= 2 * validate_every
+
+
+@pytest.mark.parametrize(
+    ("seconds", "seconds_per_step", "costs", "steps"),
+    [
+        pytest.param(60, 0.5, (0, 0), 120, id="a limit within the stage"),
+        pytest.param(60, 0.5, (3, 0), 78, id="with validations, each as long as three steps"),
+        pytest.param(60, 0.5, (0, 50), 70, id="with a report after it"),
+        pytest.param(60, 0.01, (0, 0), 600, id="more time than there are steps for"),
+        pytest.param(60, 70.0, (0, 0), 0, id="less time than a step takes"),
+        pytest.param(1.7e308, 0.1, (0, 0), 600, id="as much time as a number can say"),
+    ],
+)
+def test_a_limit_of_time_affords_so_many_steps(tmp_path, seconds, seconds_per_step, costs, steps):
+    """By the time of a step, of a validation every six and of one at the end; never more than there are."""
+    stage = make_loop(tmp_path, epochs=100).replica.stage
+    stage.validation_cost, stage.report_cost = costs
+    assert stage.affordable_steps(seconds, seconds_per_step) == steps
 
 
 def test_it_goes_on_where_the_state_is(tmp_path):
@@ -160,14 +202,3 @@ def test_fewer_steps_are_timed_where_each_takes_long(tmp_path, monkeypatch):
         while loop.state.stage_steps is None:
             next(events)
         assert (loop.state.step, loop.state.stage_steps) == (decided_at, steps)
-
-
-def test_memory_is_released_every_few_steps(tmp_path, monkeypatch):
-    """By the count of the steps of all stages, after the event of the step, and where the stage ends."""
-    released, steps = [], 3
-    monkeypatch.setattr(stage_loop, "release_memory", lambda: released.append(steps))
-    monkeypatch.setattr(stage_loop, "STEPS_BETWEEN_RELEASES", 5)
-    loop = make_loop(tmp_path, state=TrainingState(step=3, stage=1, stage_start=3, validated_step=3))
-    for event in loop.events():
-        steps += isinstance(event, Stepped)
-    assert released == [5, 10, 15, 20, 21]

@@ -66,61 +66,32 @@ def classification_objective(setup: Prepared, linear: Beside | None = None) -> M
     return stage
 
 
-@pytest.mark.parametrize("smoothing", [0.0, 0.3])
-def test_labels_are_smoothed_over_all_classes(tmp_path, smoothing):
-    """The label gets 1 - s + s / C, the others s / C, for the texts of the step's batches."""
-    setup = prepared(tmp_path, label_smoothing=smoothing, word_dropout=0.0, rdrop_weight=0.0)
-    objective = classification_objective(setup).batches_at(1)
-    batches = make_stages(setup, CPU)[0].sampler.batches_of_step(1)
-    assert len(objective) == len(batches) == 2
-    for batch, indices in zip(objective, batches, strict=True):
-        labels = np.eye(3)[setup.dataset.train.labels[indices]]
-        np.testing.assert_allclose(batch.targets, labels * (1 - smoothing) + smoothing / 3, rtol=1e-6)
-        assert torch.equal(batch.inputs.input_ids, pad(setup.train_texts, indices).input_ids)
-
-
-def test_classes_count_by_their_weights(tmp_path):
-    """In the loss, and in what it is divided by."""
-    setup = prepared(tmp_path, class_weights={"a": 3.0, "c": 0.5}, rdrop_weight=0.0)
-    model = setup.new_model(make_stages(setup, CPU)[0].seed).eval()
-    batch = classification_objective(setup).batches_at(0)[0]
-    labels = setup.dataset.train.labels[make_stages(setup, CPU)[0].sampler.batches_of_step(0)[0]]
-    weights = np.array([3.0, 1.0, 0.5])[labels]
-    assert len(set(labels)) > 1
-    assert batch.normalizer.item() == pytest.approx(weights.sum())
-    losses = -model(*batch.inputs).log_softmax(dim=1).detach().numpy()[np.arange(len(labels)), labels]
-    assert batch.loss(model).item() == pytest.approx((weights * losses).sum(), rel=1e-5)
-
-
 def test_texts_are_read_twice_and_both_readings_are_to_agree(tmp_path):
-    """Other words are dropped in each; their losses are added up, and how far they differ, by the class weights."""
-    setup = prepared(tmp_path, class_weights={"a": 3.0, "c": 0.5}, rdrop_weight=2.0, word_dropout=0.5)
-    model = setup.new_model(make_stages(setup, CPU)[0].seed).eval()
+    """Other words are dropped in each; losses, of smoothed labels, and how far readings differ count by the classes."""
+    weighted = {"class_weights": {"a": 3.0, "c": 0.5}, "label_smoothing": 0.3}
+    setup = prepared(tmp_path, **weighted, rdrop_weight=2.0, word_dropout=0.5)
+    stage = classification_objective(setup)
+    model = setup.new_model(stage.seed).eval()
     torch.nn.init.normal_(model.head.linear.weight)  # or else all readings would be nearly the same
     torch.manual_seed(0)
-    batch = classification_objective(setup).batches_at(0)[0]
-    labels = setup.dataset.train.labels[make_stages(setup, CPU)[0].sampler.batches_of_step(0)[0]]
+    batch = stage.batches_at(0)[0]
+    labels = setup.dataset.train.labels[stage.sampler.batches_of_step(0)[0]]
     first, second = batch.inputs.input_ids.chunk(2)
     assert first.shape == second.shape == (len(labels), 6)
     assert not torch.equal(first, second)
     assert torch.equal(*batch.inputs.char_ngrams.words.chunk(2))
-    weights = torch.from_numpy(np.array([3.0, 1.0, 0.5])[labels])
+    weights = torch.tensor([3.0, 1.0, 0.5]) * (torch.eye(3)[labels] * 0.7 + 0.1)  # 1 - 0.3 + 0.3 / 3 of the label
     assert batch.normalizer.item() == pytest.approx(2 * float(weights.sum()))
     p, q = (log.double() for log in model(*batch.inputs).log_softmax(dim=1).detach().chunk(2))
-    losses = -(p + q)[torch.arange(len(labels)), torch.from_numpy(labels)]
     divergences = (p.exp() * (p - q)).sum(dim=1) + (q.exp() * (q - p)).sum(dim=1)
     assert divergences.min() > 0.001
-    expected = (weights * (losses + 2.0 * divergences / 2)).sum()
+    expected = -(weights * (p + q)).sum() + 2.0 * (weights.sum(dim=1) * divergences / 2).sum()
     assert batch.loss(model).item() == pytest.approx(float(expected), rel=1e-5)
 
 
-@pytest.mark.parametrize("monitor", ["accuracy", "macro_f1", "loss"])
-@pytest.mark.parametrize("with_linear", [False, True])
+@pytest.mark.parametrize(("monitor", "with_linear"), [("accuracy", False), ("macro_f1", True), ("loss", True)])
 def test_a_validation_judges_the_sum_of_all_scores(tmp_path, monkeypatch, with_linear, monitor):
-    """Under the scales that explain the validation labels best, whatever the weights of classes in training.
-
-    The key is what is monitored, then the loss.
-    """
+    """Under the scales that explain the validation labels best; the key is what is monitored, then the loss."""
     setup = prepared(tmp_path, monitor=monitor, class_weights={"a": 30.0})
     model = setup.new_model(make_stages(setup, CPU)[0].seed)
     labels = setup.dataset.validation.labels
@@ -146,31 +117,25 @@ def test_a_validation_judges_the_sum_of_all_scores(tmp_path, monkeypatch, with_l
     )
 
 
-def test_a_validation_leaves_the_model_as_it_was(tmp_path):
-    """In training mode; whoever waits is asked after each batch, and the linear classifier once for all validations."""
-    setup = prepared(tmp_path, batch_tokens=24)
-    model = setup.new_model(make_stages(setup, CPU)[0].seed).train()
-    linear = Beside(setup)
-    objective = classification_objective(setup, linear)
-    calls = []
-    with checking(lambda: calls.append(1)):
+@pytest.mark.parametrize("number", [0, 1], ids=["pretraining", "model"])
+def test_a_validation_repeats_and_leaves_the_model_as_it_was(tmp_path, number):
+    """The same tokens are masked each time; a stop is heard after each batch; numbers that are not finite are none."""
+    setup, linear, asked = prepared(tmp_path, {"epochs": 1, "mask_probability": 0.5}, batch_tokens=24), None, []
+    objective = masked_lm_objective(setup)
+    if number:
+        linear = Beside(setup)
+        objective = classification_objective(setup, linear)
+    model = setup.new_model(objective.seed).train()
+    with checking(lambda: asked.append(1)):
         first = objective.validate(model)
+    assert len(asked) >= 8  # thirty texts of six tokens, four in a batch
     torch.rand(3)
     assert objective.validate(model) == first
-    assert len(calls) == 8  # thirty texts of six tokens, four in a batch
     assert model.training
-    assert len(linear.asked) == 1
-    assert linear.asked[0] is setup.validation_texts
-
-
-@pytest.mark.parametrize("with_linear", [False, True])
-def test_numbers_that_are_not_finite_are_no_result(tmp_path, with_linear):
-    """However good the linear classifier is."""
-    setup = prepared(tmp_path)
-    model = setup.new_model(make_stages(setup, CPU)[0].seed)
+    assert first.selection_key[1:] == (-first.scores["loss"],) * 2
+    assert linear is None or linear.asked == [setup.validation_texts]
     with torch.no_grad():
-        model.head.linear.bias[1] = torch.inf
-    objective = classification_objective(setup, Beside(setup) if with_linear else None)
+        model.encoder.embedding.tokens.weight.fill_(torch.nan)
     assert objective.validate(model) is None
 
 
@@ -237,24 +202,6 @@ def test_a_validation_of_pretraining_reads_every_validation_text_once(tmp_path, 
     masked_lm_objective(setup).validate(setup.new_model(make_stages(setup, CPU)[0].seed))
     assert len(read) > 1
     assert sorted(np.concatenate(read)) == list(range(len(setup.validation_texts)))
-
-
-def test_a_validation_of_pretraining_masks_the_same_tokens_each_time(tmp_path):
-    """So that its losses compare; the model is left as it was, and a lower loss has a greater key."""
-    setup = prepared(tmp_path, {"epochs": 1, "mask_probability": 0.5})
-    model = setup.new_model(make_stages(setup, CPU)[0].seed).train()
-    objective = masked_lm_objective(setup)
-    calls = []
-    with checking(lambda: calls.append(1)):
-        first = objective.validate(model)
-    torch.rand(3)
-    assert objective.validate(model) == first
-    assert calls
-    assert model.training
-    assert first.selection_key[1:] == (-first.scores["loss"],) * 2
-    with torch.no_grad():
-        model.encoder.embedding.tokens.weight.fill_(torch.nan)
-    assert objective.validate(model) is None
 
 
 def denoising(folder, fraction: float) -> tuple[Prepared, DenoisingStage]:

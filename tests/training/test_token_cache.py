@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from small_runs import LABELLED, WITH_TECHNIQUES, make_config, result, run_all, stop_after
+from small_runs import LABELLED, WITH_LINEAR, make_config, result, run_all, stop_after
 
 from encoder_cls.errors import StoppedError
 from encoder_cls.system import terminal
@@ -21,16 +21,16 @@ def cached_config(folder: Path, **values: object):
 
 def test_weights_are_those_of_a_run_without(tmp_path, monkeypatch):
     """Also where the cache is there already, and where a run goes on with it, or without it."""
-    run_all(make_config(tmp_path, **WITH_TECHNIQUES), tmp_path / "plain")
+    run_all(make_config(tmp_path, **WITH_LINEAR), tmp_path / "plain")
     expected = result(tmp_path / "plain")
-    run_all(cached_config(tmp_path, **WITH_TECHNIQUES), tmp_path / "first")
+    run_all(cached_config(tmp_path, **WITH_LINEAR), tmp_path / "first")
     with monkeypatch.context() as patch:
         patch.setattr(token_cache, "train_and_tokenize", None)  # it is not called
-        run_all(cached_config(tmp_path, **WITH_TECHNIQUES), tmp_path / "second")
+        run_all(cached_config(tmp_path, **WITH_LINEAR), tmp_path / "second")
         with pytest.raises(StoppedError):
-            run_all(cached_config(tmp_path, **WITH_TECHNIQUES), tmp_path / "third", stop_signal=stop_after(5))
-    RunDir(tmp_path / "third").check_trainable(make_config(tmp_path, **WITH_TECHNIQUES), resume=True)
-    run_all(make_config(tmp_path, **WITH_TECHNIQUES), tmp_path / "third", resume=True)
+            run_all(cached_config(tmp_path, **WITH_LINEAR), tmp_path / "third", stop_signal=stop_after(5))
+    RunDir(tmp_path / "third").check_trainable(make_config(tmp_path, **WITH_LINEAR), resume=True)
+    run_all(make_config(tmp_path, **WITH_LINEAR), tmp_path / "third", resume=True)
     assert [result(tmp_path / name) for name in ("first", "second", "third")] == [expected] * 3
 
 

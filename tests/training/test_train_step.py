@@ -29,14 +29,6 @@ def stepped(setup: Prepared, *, step: int = 0, scale: float = 1.0, drawn_before:
     return before, replica.model.state_dict(), metrics
 
 
-def test_a_step_updates_every_parameter(setup):
-    """Each tensor moves, but for rows of tables that no token of the batch has."""
-    before, after, metrics = stepped(setup)
-    assert all((before[name] != after[name]).any() for name in before)
-    assert 0 < metrics.loss < 5
-    assert 0 < metrics.tokens <= metrics.padded_tokens
-
-
 def test_a_step_depends_on_its_arguments_alone(setup):
     """Not on random numbers that were drawn before; another step drops other features and words."""
     first, again, other = (stepped(setup, **how)[1:] for how in ({}, {"drawn_before": 99}, {"step": 1}))

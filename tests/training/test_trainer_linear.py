@@ -10,6 +10,7 @@ import pytest
 from small_runs import (
     COLOURS,
     CPU,
+    WITH_LINEAR,
     make_config,
     metric_rows,
     model_hash,
@@ -40,7 +41,7 @@ from encoder_cls.training.run import train
 
 def test_the_linear_classifier_is_the_model_from_the_start(tmp_path):
     """A run that is stopped before the encoder's first validation leaves it; then only its weights' file changes."""
-    config, run = make_config(tmp_path, linear=True, pretrain={"epochs": 1}), RunDir(tmp_path / "run")
+    config, run = make_config(tmp_path, **WITH_LINEAR, pretrain={"epochs": 1}), RunDir(tmp_path / "run")
     for event in train(prepare(config), run, device=CPU):
         if isinstance(event, Validated):
             break
@@ -127,48 +128,34 @@ def test_a_model_exists_while_the_linear_classifier_is_fitted(tmp_path, monkeypa
     assert first != before == again
 
 
-@pytest.mark.parametrize(
-    ("linear", "most_text"), [(False, 10**6), (True, 10)], ids=["none is wanted", "there is too much text for it"]
-)
-def test_without_a_linear_classifier_the_encoder_is_the_model(tmp_path, monkeypatch, linear, most_text):
+def test_too_much_text_for_a_linear_classifier_leaves_the_encoder_as_the_model(tmp_path, monkeypatch):
     """None is fitted, and no row has one."""
-    monkeypatch.setattr(recipe, "MOST_LINEAR_TEXT", most_text)
-    monkeypatch.setattr(recipe, "MOST_STREAMED_WORK", most_text)
-    for name in ("fit_linear", "fit_linear_from_stream", "fit_linear_from_few_labels"):
-        monkeypatch.setattr(f"encoder_cls.training.linear.fit.{name}", None)
-    run_all(make_config(tmp_path, linear=linear), tmp_path / "run")
+    for limit in ("MOST_LINEAR_TEXT", "MOST_STREAMED_WORK"):
+        monkeypatch.setattr(recipe, limit, 10)
+    run_all(make_config(tmp_path, linear=True), tmp_path / "run")
     classifier = load_classifier(tmp_path / "run")
-    assert classifier.linear is None
-    assert len(classifier.mixture_weights) == 1
-    rows = metric_rows(tmp_path / "run")
-    assert not [key for row in rows for key in row if key.startswith("linear")]
+    assert (classifier.linear, len(classifier.mixture_weights)) == (None, 1)
+    assert not [key for row in metric_rows(tmp_path / "run") for key in row if key.startswith("linear")]
 
 
-@pytest.mark.parametrize("linear", [False, True])
-def test_a_heavier_class_is_preferred_in_doubt(tmp_path, linear):
-    """By the encoder and by the linear classifier: where words decide nothing, all texts are of that class, or none."""
+def test_a_heavier_class_is_preferred_in_doubt(tmp_path):
+    """By the encoder: where words decide nothing, all texts are of that class, or none."""
     texts = [f"w{i // 3 % 20}" for i in range(180)]  # each word is as often in each class
     rows = [f"{text},{COLOURS[i % 3]}" for i, text in enumerate(texts)]
     (tmp_path / "train.csv").write_text("\n".join(["text,label", *rows]) + "\n")
     shares = []
     for weight in (0.1, 10.0):
         # One validation, at the end: which weights are best is chance here.
-        config = make_config(tmp_path, linear=linear, class_weights={"red": weight}, validate_every=1000)
-        run_all(config, tmp_path / str(weight))
-        classifier = load_classifier(tmp_path / str(weight))
-        shares.append(np.mean([prediction.label == "red" for prediction in classifier.predict(texts)]))
-        if classifier.linear:
-            answers = classifier.linear.logits(classifier.tokenize(texts)).argmax(axis=1)
-            shares.append(np.mean(answers == classifier.label_names.index("red")))
-    lighter, heavier = shares[: 1 + linear], shares[1 + linear :]
-    assert max(lighter) < 0.1, shares
-    assert min(heavier) > 0.9, shares
+        run_all(make_config(tmp_path, class_weights={"red": weight}, validate_every=1000), tmp_path / str(weight))
+        answers = load_classifier(tmp_path / str(weight)).predict(texts)
+        shares.append(np.mean([prediction.label == "red" for prediction in answers]))
+    assert shares[0] < 0.1
+    assert shares[1] > 0.9
 
 
-@pytest.mark.parametrize("linear", [False, True])
-def test_the_loss_of_the_best_validation_is_that_of_the_report(tmp_path, linear):
+def test_the_loss_of_the_best_validation_is_that_of_the_report(tmp_path):
     """Also where classes have weights in training: both rows are of the same texts, each counting once."""
-    run_all(make_config(tmp_path, linear=linear, class_weights={"red": 10.0}), tmp_path / "run")
+    run_all(make_config(tmp_path, **WITH_LINEAR, class_weights={"red": 10.0}), tmp_path / "run")
     rows = metric_rows(tmp_path / "run")
     best = next(row for row in rows if row["split"] == "best_validation")
     (validation,) = (row for row in rows if (row["split"], row["step"]) == ("validation", best["step"]))
@@ -236,21 +223,16 @@ def test_texts_held_out_are_learned_from_in_the_end(tmp_path, monkeypatch):
     assert "the linear classifier in the end also on the 12 held out for validation" in run.model_card.read_text()
 
 
-@pytest.mark.parametrize(
-    "reason", ["it is not wanted", "a file is named", "the run goes on from another", "that one names a file"]
-)
-def test_texts_held_out_are_not_learned_from(tmp_path, monkeypatch, reason):
-    """Nor in a run of several labels a text, or of more text than fits."""
-    if reason != "that one names a file":  # whose labels are left alone also where labels are few
+@pytest.mark.parametrize("names_a_file", [False, True])
+def test_texts_that_a_base_run_held_out_are_not_learned_from(tmp_path, monkeypatch, names_a_file):
+    """The plan's tests have the other reasons."""
+    if not names_a_file:  # whose labels are left alone also where labels are few
         monkeypatch.setattr(training_plan, "MOST_LABELLED", 0)
-    data = {"validation": str(tmp_path / "train.csv")} if "a file" in reason else {}
-    config = make_config(tmp_path, linear=True, data=data, refit_on_validation=reason != "it is not wanted")
-    if reason in {"the run goes on from another", "that one names a file"}:
-        run_all(config, tmp_path / "former")
-        (tmp_path / "new").mkdir()
-        new = make_config(tmp_path / "new", linear=True, texts=90)
-        config = new.model_copy(update={"from_run": str(tmp_path / "former")})
-    setup = prepare(config)
+    data = {"validation": str(tmp_path / "train.csv")} if names_a_file else {}
+    run_all(make_config(tmp_path, **WITH_LINEAR, epochs=1, data=data), tmp_path / "former")
+    (tmp_path / "new").mkdir()
+    new = make_config(tmp_path / "new", linear=True, texts=90)
+    setup = prepare(new.model_copy(update={"from_run": str(tmp_path / "former")}))
     fitted = fit_linear_classifier(setup)
     assert np.array_equal(fitted.validation_logits, fitted.classifier.linear.logits(setup.validation_texts))
 

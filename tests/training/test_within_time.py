@@ -7,7 +7,7 @@ import time
 
 import numpy as np
 import pytest
-from small_runs import make_config, run_all, stop_after
+from small_runs import WITH_LINEAR, make_config, run_all, stop_after
 
 from encoder_cls.errors import ConfigError, StoppedError
 from encoder_cls.evaluation import baseline
@@ -23,9 +23,6 @@ from encoder_cls.training.linear import fit
 from encoder_cls.training.linear.fit import affordable_texts, streamed
 from encoder_cls.training.prepare import prepare
 
-PLAIN = {"linear": True, "naive_bayes_em": False, "label_names_as_texts": False, "lsa_dimensions": 0}
-PLAIN |= {"self_training": False}
-
 
 @pytest.fixture(autouse=True)
 def small_sample(monkeypatch):
@@ -35,12 +32,12 @@ def small_sample(monkeypatch):
 @pytest.mark.parametrize(("budget", "expected"), [(None, None), ("10h", None), ("0.1s", 12)])
 def test_the_time_of_a_sample_decides_from_how_many_texts_the_linear_classifier_learns(tmp_path, budget, expected):
     """As planned where there is time for that; else from a stream, of the sample at the least."""
-    assert affordable_texts(prepare(make_config(tmp_path, **PLAIN, time_budget=budget))) == expected
+    assert affordable_texts(prepare(make_config(tmp_path, **WITH_LINEAR, time_budget=budget))) == expected
 
 
 def test_a_stream_of_few_texts_has_each_class(tmp_path):
     """Texts, tokens and labels of the same rows; nothing is refitted."""
-    prepared = prepare(make_config(tmp_path, **PLAIN))
+    prepared = prepare(make_config(tmp_path, **WITH_LINEAR))
     few = streamed(prepared, 1)
     assert np.unique(few.dataset.train.labels).tolist() == [0, 1, 2]
     assert len(few.texts) == len(few.dataset.train) <= 4
@@ -52,7 +49,7 @@ def test_a_stream_of_few_texts_has_each_class(tmp_path):
 def test_a_run_that_goes_on_keeps_to_the_number_of_texts(tmp_path, monkeypatch):
     """However much time there is then; all of its model is that of an undisturbed run."""
     monkeypatch.setattr(training, "affordable_texts", lambda _: 20)
-    config = make_config(tmp_path, **PLAIN, time_budget="10h", checkpoint_every=1)
+    config = make_config(tmp_path, **WITH_LINEAR, time_budget="10h", checkpoint_every=1)
     run_all(config, tmp_path / "straight")
     with pytest.raises(StoppedError):
         run_all(config, tmp_path / "run", stop_signal=stop_after(12))
@@ -69,20 +66,20 @@ def test_a_stage_of_a_few_steps_is_skipped(tmp_path, monkeypatch):
     monkeypatch.setattr(stages, "PASSES_PER_STEP", math.inf)
     clock = iter(range(10**9))
     monkeypatch.setattr(time, "perf_counter", lambda: next(clock) * 60.0)
-    events = run_all(make_config(tmp_path, **PLAIN, time_budget="10m"), tmp_path / "run")
+    events = run_all(make_config(tmp_path, **WITH_LINEAR, time_budget="10m"), tmp_path / "run")
     decided = [(event.stage, event.steps) for event in events if isinstance(event, StepsDecided)]
     assert decided == [("model", 0)]
     assert len([event for event in events if isinstance(event, Stepped)]) == 1
     assert [event.step for event in events if isinstance(event, Validated)] == [0]
     assert load_classifier(tmp_path / "run").parts == ("linear",)
     monkeypatch.setattr(loop, "LEAST_STEPS", 1)
-    events = run_all(make_config(tmp_path, **PLAIN, time_budget="10m"), tmp_path / "other")
+    events = run_all(make_config(tmp_path, **WITH_LINEAR, time_budget="10m"), tmp_path / "other")
     assert any(isinstance(event, Validated) and event.step for event in events)
 
 
 def test_the_baseline_takes_no_more_than_its_time(tmp_path, monkeypatch):
     """All texts, a part of them, or none; a part is counted."""
-    dataset = prepare(make_config(tmp_path, **PLAIN, texts=300)).dataset
+    dataset = prepare(make_config(tmp_path, **WITH_LINEAR, texts=300)).dataset
     whole = baseline.baseline_scores(dataset, dataset.validation)
     assert baseline.baseline_scores(dataset, dataset.validation, seconds=1000.0) == whole
     assert baseline.baseline_scores(dataset, dataset.validation, seconds=0.0) is None
@@ -96,7 +93,7 @@ def test_the_baseline_takes_no_more_than_its_time(tmp_path, monkeypatch):
 
 def test_a_limit_that_nothing_can_keep_is_refused_at_once(tmp_path, monkeypatch):
     """Before the data is read, with the time that it takes at the least; one that can be kept is not."""
-    config = make_config(tmp_path, **PLAIN, time_budget="5m")
+    config = make_config(tmp_path, **WITH_LINEAR, time_budget="5m")
     monkeypatch.setattr(plan, "LARGE", 1)
     prepare(config)
     monkeypatch.setattr(preparing, "load_all_data", lambda *_, **__: 1 / 0)
