@@ -14,6 +14,7 @@ from support.reports import REFERENCE
 
 from encoder_cls.errors import EncoderClsError
 from encoder_cls.evaluation import CHANGED_ANSWERS, DOUBTFUL_LABELS, REPORT_FILES
+from encoder_cls.inference.folder import load_classifier, save_classifier
 
 TOP_LEVEL = {"accuracy", "macro_f1", "ece", "num_examples", "per_class", "confusion_matrix", "linear_reference"}
 TOP_LEVEL |= {"accuracy_interval", "macro_f1_interval", "parts", "comparison", "mixture_shares"}
@@ -39,6 +40,9 @@ def test_eval_prints_and_writes_json_as_contracted(cli, run_copy):
     assert all(scores.keys() == {"precision", "recall", "f1", "support"} for scores in report["per_class"].values())
     assert np.sum(report["confusion_matrix"]) == 15
     assert report["linear_reference"].keys() == REFERENCE.keys()
+    assert report["comparison"].keys() == {"combined_minus_linear", "interval", "is_sure"}
+    for part in report["parts"].values():
+        assert part.keys() == {"accuracy", "accuracy_interval", "macro_f1", "macro_f1_interval"}
 
 
 def contents(folder: Path) -> dict[str, bytes]:
@@ -202,10 +206,11 @@ def test_a_folder_that_is_refused_is_an_error_where_it_was_asked_for(cli, run_co
 
 def test_to_score_the_training_texts_is_warned_of(cli, run_copy):
     """By what is in the file, not by its name; a file of other texts is scored without a word."""
-    data = run_copy.load_config().data
+    data, seen = run_copy.load_config().data, "are among the training texts"
     shutil.copy(data.train, "copy.csv")
-    seen = "72 of 72 texts of copy.csv are among the training texts"
-    assert seen in cli("eval", run_copy.path, "--data", "copy.csv").err
+    warned = cli("eval", run_copy.path, "--data", "copy.csv", "--against", run_copy.path).err
+    assert f"72 of 72 texts of copy.csv {seen}" in warned
+    assert f"72 of 72 texts of --against {run_copy.path} {seen}" in warned
     assert "among the training texts" not in cli("eval", run_copy.path, "--data", data.test).err
 
 
@@ -230,42 +235,33 @@ def test_other_columns_and_spellings_can_be_named(cli, run_copy, of):
     assert_failed(cli(*arguments, "--set", "data.fold_labels=yes"), 2, "'yes' is neither true nor false")
 
 
+def save_with_names(folder: str, *names: str) -> None:
+    """A model folder with the answers of the trained run by these names."""
+    classifier = load_classifier("runs/tiny")
+    classifier.label_names = names
+    save_classifier(classifier, Path(folder))
+
+
 def test_another_classifier_answers_the_same_texts(cli, run_copy):
     """Also one with other classes, in another order: answers are compared by name; the run's own report is as ever."""
-    folder = Path("other")
-    folder.mkdir()
-    rows = [line.split(",") for line in Path(run_copy.load_config().data.train).read_text("utf-8").splitlines()[1:]]
-    names = {"küche": "küche", "sport": "a new one", "weather": "weather"}
-    (folder / "train.csv").write_text("text,label\n" + "".join(f"{text},{names[it]}\n" for text, it in rows), "utf-8")
-    (folder / "c.yaml").write_text(f"data: {{train: {folder / 'train.csv'}}}\nmodel: {{encoder: false}}", "utf-8")
-    assert cli("train", folder / "c.yaml").code == 0
-    report = json.loads(cli("eval", run_copy.path, "--against", "runs/c", "--json").out)
+    save_with_names("other", "weather", "a new one", "küche")
+    report = json.loads(cli("eval", run_copy.path, "--against", "other", "--json").out)
     scored = [json.loads(line) for line in (run_copy.eval / "predictions.jsonl").read_text("utf-8").splitlines()]
-    answered = cli("predict", "--model", "runs/c", "--format", "jsonl", *(it["text"] for it in scored)).out
-    of_other = [json.loads(line)["label"] for line in answered.splitlines()]
-    labels = [it["label"] for it in scored]
-    right = sum(map(str.__eq__, of_other, labels)) / len(labels)
-    assert 0.3 < right < 0.8
+    answers = [it.label for it in load_classifier("other").predict([it["text"] for it in scored])]
+    right = np.mean([answer == it["label"] for answer, it in zip(answers, scored, strict=True)])
+    assert right < report["accuracy"]
     assert report["against"]["accuracy"] == pytest.approx(right)
     assert report["against"]["accuracy_difference"] == pytest.approx(right - report["accuracy"])
     assert "against" not in json.loads((run_copy.eval / "report.json").read_text("utf-8"))
     (run_copy.eval / "report.html").write_text("mine")
-    outcome = cli("eval", run_copy.path, "--against", "runs/c", "--report", "new")
+    outcome = cli("eval", run_copy.path, "--against", "other", "--report", "new")
     assert (run_copy.eval / "report.html").read_text() == "mine"
-    assert "runs/c is worse by" in outcome.out
-    assert "Runs/c is worse by" in Path("new/report.html").read_text("utf-8")
+    assert "other is worse by" in outcome.out
+    assert "Other is worse by" in Path("new/report.html").read_text("utf-8")
     assert json.loads(Path("new/report.json").read_text("utf-8"))["against"] == report["against"]
 
 
-def test_a_meaningless_comparison_is_refused_or_warned_of(cli, run_copy):
-    """No class in common: code 2; the other was trained on these texts: a warning."""
-    test = Path(run_copy.load_config().data.test)
-    Path("c.yaml").write_text(f"data: {{train: {test}, validation: {test}}}\nmodel: {{encoder: false}}", "utf-8")
-    assert cli("train", "c.yaml").code == 0
-    outcome = cli("eval", run_copy.path, "--against", "runs/c")
-    assert "warning: 15 of 15 texts of --against runs/c are among the training texts" in outcome.err
-    Path("d.csv").write_text("text,label\n" + "".join(f"text {i},{'xy'[i % 2]}\n" for i in range(20)))
-    Path("d.yaml").write_text("data: {train: d.csv}\nmodel: {encoder: false}", "utf-8")
-    assert cli("train", "d.yaml").code == 0
-    refused = cli("eval", run_copy.path, "--against", "runs/d")
-    assert_failed(refused, 2, "--against runs/d: knows none of the classes that are scored")
+def test_classifiers_without_a_class_in_common_are_not_compared(cli, run_copy):
+    save_with_names("other", "x", "y", "z")
+    refused = cli("eval", run_copy.path, "--against", "other")
+    assert_failed(refused, 2, "--against other: knows none of the classes that are scored")

@@ -158,9 +158,6 @@ def test_files_in_a_folder_are_outputs_like_others(source, file, named):
     check_output_folder(Path("new"), [Path("new/a.jsonl")], sources=[source], model=Path("run"))
 
 
-# ---------------------------------------------------------------- run folders
-
-
 @pytest.mark.parametrize("key", ["train", "validation", "test", "unlabelled"])
 @pytest.mark.usefixtures("files")
 def test_a_run_folder_whose_files_would_be_data_is_refused(key):

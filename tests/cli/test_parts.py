@@ -6,7 +6,6 @@ import fcntl
 import hashlib
 import json
 import os
-import re
 from pathlib import Path
 
 import pytest
@@ -93,15 +92,6 @@ def test_the_engine_is_chosen_by_all_parts_and_not_by_who_does_which(cli, traine
     assert cli(*arguments(trained_run)).code == 0
     records = [json.loads(path.read_text()) for path in Path("out/_parts").iterdir()]
     assert [record["engine"] for record in records] == ["torch"] * len(NAMES)
-
-
-def test_the_engine_for_one_file_is_chosen_before_its_first_text(cli, trained_run, parts, monkeypatch):
-    """Else NumPy would answer many texts until so much work is done that PyTorch would have been quicker."""
-    monkeypatch.setattr("encoder_cls.inference.encoder.numpy.BREAK_EVEN", 1e5)  # less than the file, more than a line
-    said = []
-    monkeypatch.setattr("encoder_cls.inference.encoder.numpy.log", lambda _, message: said.append(message))
-    assert cli("predict", "--model", trained_run.path, "--input", f"in/{NAMES[0]}", "--output", "one.csv").code == 0
-    assert [re.sub("[0-9]+", "9", message) for message in said] == ["engine: PyTorch, for about 9 tokens"]
 
 
 def test_answers_in_another_format_replace_the_earlier_ones(cli, trained_run, parts):
@@ -223,7 +213,7 @@ def test_a_resumed_command_says_how_many_files_are_done_and_a_stopped_one_that_i
     assert "3 of 4 files written" in outcome.err
 
 
-@pytest.mark.parametrize("output", ["out.csv", "out.jsonl", "out.txt", "out.parquet", "out/"])
+@pytest.mark.parametrize("output", ["out.csv", "out.parquet", "out/"])
 def test_the_answers_of_several_processes_are_the_same_bytes(cli, trained_run, parts, monkeypatch, output):
     """With what was counted, and the columns of the input; a small input is answered in this process."""
     with Path("in", NAMES[1]).open("a") as file:
@@ -233,8 +223,6 @@ def test_the_answers_of_several_processes_are_the_same_bytes(cli, trained_run, p
     started, real = [], Workers._start
     monkeypatch.setattr(Workers, "_start", lambda self: (started.append(self), real(self))[1])
     command = ["predict", "--model", trained_run.path, "--input", "in", "--keep-columns", "--output", output]
-    if output == "out.txt":
-        command.remove("--keep-columns")
     outcomes, written = [], []
     for shared_bytes in (10**9, 1):
         monkeypatch.setattr("encoder_cls.answers.classify.SHARED_BYTES", shared_bytes)

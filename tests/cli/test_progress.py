@@ -11,9 +11,8 @@ import pyarrow.parquet
 import pytest
 
 from encoder_cls.answers import inputs
-from encoder_cls.answers.inputs import Progress, count_lines
+from encoder_cls.answers.inputs import Progress
 from encoder_cls.data.rows import SourceLocation
-from encoder_cls.system.display import duration
 
 
 @pytest.fixture
@@ -75,15 +74,6 @@ def test_a_terminal_has_a_bar_and_warnings_above_it(files, clock, capfd, monkeyp
     assert re.search(bar if has_tqdm else "classified 150 texts, 50%", err)
 
 
-def test_what_has_no_size_has_no_share(clock, capfd):
-    Path("classes").mkdir()
-    with Progress([Path("classes")], doing="checked") as progress:
-        clock[0] += 60
-        progress.done(SourceLocation("classes/1.txt"), 120)
-    assert capfd.readouterr().err == "checked 120 texts, 2 texts/s\n"
-    assert count_lines([Path("classes")]) == {}
-
-
 def test_predict_shows_its_progress(cli, trained_run, monkeypatch):
     monkeypatch.setattr("encoder_cls.answers.inputs.CHUNK", 2)
     monkeypatch.setattr(inputs, "SECONDS_BETWEEN_LINES", 0.0)
@@ -92,7 +82,3 @@ def test_predict_shows_its_progress(cli, trained_run, monkeypatch):
     assert [re.sub(r", [\d,]+ texts/s.*", "", line) for line in lines] == [
         *("classified 2 texts, 50%", "classified 4 texts, 100%")
     ]
-
-
-def test_durations_are_as_exact_as_a_person_wants_them():
-    assert [duration(seconds) for seconds in (5.4, 100, 6000)] == ["5 s", "2 min", "1.7 h"]

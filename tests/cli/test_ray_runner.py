@@ -6,7 +6,6 @@ import fsspec
 import pyarrow
 import pyarrow.parquet as pq
 import pytest
-from support.programs import assert_failed
 
 from encoder_cls.answers.cluster import Predictor, check_places
 from encoder_cls.errors import ConfigError, DataError
@@ -72,15 +71,3 @@ def test_ray_answers_every_row(cli, trained_run):
     outcome = cli(*command, "--input", "bad", "--output", "other")
     assert outcome.code == 3
     assert "no column 'text', which the model reads" in outcome.err.splitlines()[-1]
-
-
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        (["--runner", "dask"], "known runners are local, ray"),
-        (["--runner", "ray"], "needs --input and --output"),
-        (["--runner", "ray", "--input", "i", "--output", "o", "--explain", "--device", "cpu"], "--device, --explain"),
-    ],
-)
-def test_options_that_this_runner_has_not_are_refused(cli, options, message):
-    assert_failed(cli("predict", *options), 2, message)

@@ -200,19 +200,6 @@ def test_wrong_labels_of_repeated_texts_are_listed(cli):
     assert "42" not in listed
 
 
-def test_indices_are_corrected_by_their_names(cli):
-    """Where labels are numbers into data.label_names, a cell has the name."""
-    lines = [json.dumps({"text": f"text {number}", "label": number % 2}) for number in range(20)]
-    Path("a.jsonl").write_text("\n".join(lines))
-    Path("c.yaml").write_text("data: {train: a.jsonl, label_names: [no, yes]}")
-    Path("fix.csv").write_text("file,line,text,label\na.jsonl,1,text 0,yes\na.jsonl,2,text 1,yes\n")
-    before, after = dataset(), dataset(corrections="fix.csv")
-    assert after.label_names == ("no", "yes")
-    changed = [where for where, label in labels_by_place(after).items() if labels_by_place(before)[where] != label]
-    assert changed == ["a.jsonl:1"]
-    assert after.corrected == {"a.jsonl:1": "no"}
-
-
 def test_a_spreadsheet_in_another_encoding_is_refused():
     write_data()
     Path("fix.csv").write_bytes("file,line,text,label\ntrain.csv,2,größe,food\n".encode("cp1252"))

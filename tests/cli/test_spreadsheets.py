@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import csv
-import io
 import json
 import re
 from pathlib import Path
@@ -11,6 +10,7 @@ from pathlib import Path
 import pyarrow.parquet
 import pytest
 from support.programs import assert_failed, setting
+from support.tables import read_table, write_table
 
 from encoder_cls.answers.classify import Answerer
 from encoder_cls.answers.request import Request
@@ -19,18 +19,6 @@ from encoder_cls.inference.folder import load_classifier, save_classifier
 ROWS = [["id", "text", "note"], ["1", "rain and snow", "a;b"], ["2", "big\r\nsoup with salt", 'é "x"']]
 LABELS = ["weather", "küche"]
 MARK = b"\xef\xbb\xbf"
-
-
-def write(name: str, *, separator: str = ",", encoding: str = "utf-8", rows: list[list[str]] = ROWS) -> str:
-    text = io.StringIO()
-    csv.writer(text, delimiter=separator).writerows(rows)
-    Path(name).write_bytes(text.getvalue().encode(encoding))
-    return name
-
-
-def table(name: str, separator: str) -> list[list[str]]:
-    text = io.StringIO(Path(name).read_bytes().decode("utf-8-sig"), newline="")
-    return list(csv.reader(text, delimiter=separator, strict=True))
 
 
 def answers(rows: list[list[str]]) -> list[list[str]]:
@@ -46,13 +34,13 @@ EXPECTED = [[*ROWS[0], "label"], *([*row, label] for row, label in zip(ROWS[1:],
 def test_the_separator_and_the_mark_are_kept(cli, trained_run, separator, mark, folder):
     """So that the program that saved the file opens the answers; in a folder of parts alike."""
     Path("parts").mkdir()
-    source = write("parts/in.csv", separator=separator, encoding="utf-8-sig" if mark else "utf-8")
+    source = write_table("parts/in.csv", ROWS, separator=separator, encoding="utf-8-sig" if mark else "utf-8")
     named = ["--input", "parts", "--output", "out/"] if folder else ["--input", source, "--output", "out/in.csv"]
     outcome = cli("predict", "--model", trained_run.path, *named, "--format", "csv")
     assert (outcome.code, outcome.out) == (0, "")
     note = f"{source}: read with {separator!r} between its fields, as its header has it (data.delimiter)\n"
     assert outcome.err.count(note) == (separator != ",")
-    assert answers(table("out/in.csv", separator)) == EXPECTED
+    assert answers(read_table("out/in.csv", separator)) == EXPECTED
     assert Path("out/in.csv").read_bytes().startswith(MARK) == mark
 
 
@@ -63,35 +51,35 @@ def test_the_model_remembers_how_files_were_read(cli, trained_run, tmp_path):
     save_classifier(classifier, tmp_path / "model")
     command = ["predict", "--model", "model", "--output", "out.csv", "--input"]
 
-    outcome = cli(*command, write("in.csv", separator=";", encoding="windows-1252"))
+    outcome = cli(*command, write_table("in.csv", ROWS, separator=";", encoding="windows-1252"))
     assert (outcome.code, outcome.err) == (0, "")
-    assert answers(table("out.csv", ";")) == EXPECTED
+    assert answers(read_table("out.csv", ";")) == EXPECTED
     assert Path("out.csv").read_bytes().startswith(MARK)  # no spreadsheet would take it for Windows-1252
 
-    outcome = cli(*command, write("in.csv"))
+    outcome = cli(*command, write_table("in.csv", ROWS))
     assert outcome.code == 0
     assert outcome.err.splitlines() == [
         "in.csv: read as UTF-8, which it seems to be, not as windows-1252 as in training",
         "in.csv: read with ',' between its fields, as its header has it (data.delimiter)",
     ]
-    assert answers(table("out.csv", ",")) == EXPECTED
+    assert answers(read_table("out.csv", ",")) == EXPECTED
 
     options = setting("data.encoding=utf-16", "data.delimiter=tab")
-    outcome = cli(*command, write("in.csv", separator="\t", encoding="utf-16"), *options)
+    outcome = cli(*command, write_table("in.csv", ROWS, separator="\t", encoding="utf-16"), *options)
     assert (outcome.code, outcome.err) == (0, "")
-    assert answers(table("out.csv", "\t")) == EXPECTED
+    assert answers(read_table("out.csv", "\t")) == EXPECTED
 
 
 def test_training_keeps_how_files_were_read_with_the_model(cli, trained_run, blank_plots):
     """From a file in Windows-1252 with semicolons, which is then predicted and evaluated without a word about it."""
     rows = list(csv.reader((trained_run.path.parent / "train.csv").read_text("utf-8").splitlines()))
-    write("data.csv", separator=";", encoding="windows-1252", rows=rows)
+    write_table("data.csv", rows, ";", "windows-1252")
     values = ["data.train=data.csv", "data.validation=null", "data.test=null", "data.encoding=windows-1252"]
     config = trained_run.path.parent / "tiny.yaml"
     options = setting(*values, "data.delimiter=;", "train.epochs=1")
     assert cli("train", "--config", config, *options, "--run-dir", "run").code == 0
     assert cli("predict", "--model", "run", "--input", "data.csv", "--output", "out.csv").err == ""
-    assert [row[1] for row in table("out.csv", ";")] == [row[1] for row in rows]
+    assert [row[1] for row in read_table("out.csv", ";")] == [row[1] for row in rows]
     (warning,) = cli("eval", "run", "--data", "data.csv").err.splitlines()
     assert "are among the training texts" in warning
     assert_failed(cli("eval", trained_run.path, "--data", "data.csv"), 3, "data.csv:2: not UTF-8")
@@ -107,7 +95,7 @@ def test_excel_files_are_answered_as_csv_that_excel_opens(cli, trained_run):
     outcome = cli("predict", "--model", trained_run.path, "--input", "in.xlsx", "--output", "out.csv")
     assert (outcome.code, outcome.err) == (0, "")
     expected = [["id", "text", "n", "label"], ["1", "rain", "2.5", "weather"], ["2", "soup", "", "küche"]]
-    assert answers(table("out.csv", ",")) == expected
+    assert answers(read_table("out.csv", ",")) == expected
     assert Path("out.csv").read_bytes().startswith(MARK)
 
 
@@ -124,9 +112,6 @@ def test_an_output_of_an_unknown_ending_is_refused(cli, trained_run, name):
     assert json.loads(Path(name).read_text())["label"] == "weather"
 
 
-# ---------------------------------------------------------------- bad rows
-
-
 @pytest.mark.parametrize("output", ["out.csv", "out.jsonl", "out.parquet", "out/", None])
 def test_bad_rows_can_be_left_out(cli, trained_run, output):
     """Counted once with the first places; without the option the first one ends the work."""
@@ -141,7 +126,7 @@ def test_bad_rows_can_be_left_out(cli, trained_run, output):
         "the first: 3 fields where the header has 2"
     ]
     if output == "out.csv":
-        assert [row[0] for row in table("out.csv", ",")] == ["id", "1", "4"]
+        assert [row[0] for row in read_table("out.csv", ",")] == ["id", "1", "4"]
     if output == "out/":
         assert json.loads(Path("out/_parts/in.json").read_text())["rows"] == 2
 
@@ -153,24 +138,6 @@ def test_parquet_with_bad_rows_keeps_columns_beside_their_answers(cli, trained_r
     assert cli(*command, "--keep-columns", "--bad-rows", "skip").code == 0
     found = pyarrow.parquet.read_table("out.parquet").to_pylist()
     assert [(row["text"], row["n"], row["label"]) for row in found] == [("rain", 1, "weather"), ("soup", 3, "küche")]
-
-
-@pytest.mark.parametrize(
-    ("arguments", "named"),
-    [
-        (["--input", "in.csv", "--bad-rows", "ignore"], "--bad-rows: 'ignore' is neither error nor skip"),
-        (["--input", "in.csv", "--set", "data.encoding=latin-99"], "--set data.encoding: 'latin-99' is no encoding"),
-        (["--input", "in.csv", "--set", "data.delimiter=;;"], "--set data.delimiter: ';;' separates no fields"),
-        (["--input", "in.csv", "--set", "train.epochs=3"], "can be set here is data.delimiter and data.encoding"),
-        (["rain", "--set", "data.encoding=utf-16"], "--set is for files"),
-    ],
-)
-def test_what_cannot_be_set_is_refused(cli, trained_run, arguments, named):
-    write("in.csv")
-    assert_failed(cli("predict", "--model", trained_run.path, *arguments), 2, named)
-
-
-# ---------------------------------------------------------------- blank texts, and counts
 
 
 def test_a_blank_text_gets_no_label_in_any_format(cli, trained_run):

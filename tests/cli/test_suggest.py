@@ -11,8 +11,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 from support.programs import assert_failed
+from support.tables import read_table, write_table
 
-from encoder_cls.answers.suggestions import DIMENSIONS, choose, ngram_vectors, suggest
+from encoder_cls.answers.suggestions import choose, suggest
 from encoder_cls.data.rows import Row
 
 SURE = ["rain and snow today", "cloud and storm today", "the team and the ball", "a big soup with salt"]
@@ -23,10 +24,7 @@ UNSURE = ["soup ball", "rain ball of the day", "the coach and the bread", "zzz"]
 def pool() -> Path:
     """Rows of which some are equal but for case and white space, and one is blank."""
     texts = [*SURE, *UNSURE, "Soup  BALL", "", *SURE]
-    rows = io.StringIO()
-    csv.writer(rows).writerows([["text"], *([text] for text in texts)])
-    Path("pool.csv").write_text(rows.getvalue())
-    return Path("pool.csv")
+    return Path(write_table("pool.csv", [["text"], *([text] for text in texts)]))
 
 
 def unit(*numbers: float) -> np.ndarray:
@@ -41,18 +39,10 @@ def test_the_next_text_is_uncertain_and_unlike_those_before():
     assert choose(np.array([0.01, 0.01, 0.01, 0.9]), vectors, 1) == [3]
 
 
-def test_vectors_are_of_length_one_and_alike_where_texts_are(classifier):
-    texts = classifier.tokenize(["qwert zuiop", "qwert zuiopp", "rain", ""])
-    for linear in (classifier.linear, None):
-        vectors = ngram_vectors(texts, linear)
-        assert vectors.shape == (4, DIMENSIONS)
-        np.testing.assert_allclose(np.linalg.norm(vectors, axis=1), [1, 1, 1, 0], atol=1e-5)
-        products = vectors @ vectors.T
-        assert products[0, 1] > 0.6
-        assert abs(products[0, 2]) < 0.3
-
-
-def test_small_chunks_find_the_same(classifier):
+def test_no_near_copies_are_chosen_and_small_chunks_find_the_same(classifier):
+    near = {"qwert zuiop asdfg hjkly yxcvb", "qwert zuiop asdfg hjkly yxcvbs"}
+    rows = [Row(text) for text in [*SURE, *near]]
+    assert len(near & {it.item.text for it in suggest(classifier, [rows], 4)}) == 1
     rows = [Row(text) for text in [*SURE, *UNSURE, *SURE, ""]]
     whole = [it.item.text for it in suggest(classifier, [rows], 3)]
     assert [it.item.text for it in suggest(classifier, [[row] for row in rows], 3)] == whole
@@ -65,10 +55,8 @@ def test_a_table_is_printed_to_be_filled_in(cli, trained_run, pool):
     """File and line lead back to the data; the label is empty, the answer and its probability beside it."""
     outcome = cli("suggest", trained_run.path, "--input", pool, "--n", 3)
     assert (outcome.code, outcome.err) == (0, "")
-    columns, rows = (
-        ["text", "label", "suggested", "probability", "file", "line"],
-        [*csv.DictReader(io.StringIO(outcome.out))],
-    )
+    columns = ["text", "label", "suggested", "probability", "file", "line"]
+    rows = [*csv.DictReader(io.StringIO(outcome.out))]
     assert (list(rows[0]), len(rows)) == (columns, 3)
     lines = pool.read_text().splitlines()
     for row in rows:
@@ -88,13 +76,11 @@ def test_a_table_is_printed_to_be_filled_in(cli, trained_run, pool):
 def test_a_table_is_safe_to_show_and_to_open(cli, trained_run, monkeypatch):
     """A terminal gets no control characters, a spreadsheet no formulas that it did not have; else texts stay."""
     texts = ['=HYPERLINK("a")', "rain\x1b[2J\x9b\n soup", "-1"]
-    with Path("pool.csv").open("w", newline="") as file:
-        csv.writer(file).writerows([["text"], *([text] for text in texts)])
+    write_table("pool.csv", [["text"], *([text] for text in texts)])
     Path("pool.jsonl").write_text("".join(json.dumps({"text": text}) + "\n" for text in texts))
     for source, first in (("pool.csv", texts[0]), ("pool.jsonl", f"'{texts[0]}")):
         cli("suggest", trained_run.path, "--input", source, "--output", "next.csv")
-        with Path("next.csv").open(newline="", encoding="utf-8-sig") as file:
-            assert {row["text"] for row in csv.DictReader(file)} == {first, *texts[1:]}
+        assert {text for text, *_ in read_table("next.csv")[1:]} == {first, *texts[1:]}
     monkeypatch.setattr(sys.stdout, "isatty", lambda: True, raising=False)
     shown = cli("suggest", trained_run.path, "--input", "pool.csv").out
     assert len(shown.splitlines()) == 4
@@ -104,16 +90,14 @@ def test_a_table_is_safe_to_show_and_to_open(cli, trained_run, monkeypatch):
 def test_what_is_filled_in_is_data_like_the_input(cli, trained_run):
     """Separator, mark and columns are the input's, ids and an empty label among them; so both are read together."""
     rows = [["id", "label", "text", "topic"], *([f"0{n}", "", it, "x; y"] for n, it in enumerate([*SURE, *UNSURE]))]
-    with Path("pool.csv").open("w", newline="", encoding="utf-8-sig") as file:
-        csv.writer(file, delimiter=";").writerows(rows)
+    write_table("pool.csv", rows, ";", "utf-8-sig")
     assert cli("suggest", trained_run.path, "--input", "pool.csv", "--n", 9, "--output", "next.csv").code == 0
-    with Path("next.csv").open(newline="", encoding="utf-8") as file:
-        header, *found = csv.reader(file, delimiter=";")
-    assert header == ["\ufeffid", "text", "topic", "label", "suggested", "probability", "file", "line"]
+    assert Path("next.csv").read_bytes().startswith(b"\xef\xbb\xbf")
+    header, *found = read_table("next.csv", ";")
+    assert header == ["id", "text", "topic", "label", "suggested", "probability", "file", "line"]
     assert {(id_, "", text, topic) for id_, text, topic, *_ in found} <= set(map(tuple, rows))
     filled_in = [header, *([*row[:3], row[4], *row[4:]] for row in found)]
-    with Path("next.csv").open("w", newline="", encoding="utf-8") as file:
-        csv.writer(file, delimiter=";").writerows(filled_in)
+    write_table("next.csv", filled_in, ";", "utf-8-sig")
     config = trained_run.path.parent / "tiny.yaml"
     outcome = cli("train", "--config", config, "--set", "data.train=next.csv", "--dry-run")
     assert f"data: {len(found)} training" in outcome.err
@@ -123,9 +107,9 @@ def test_rows_of_a_spreadsheet_are_named_beside_lines(cli, trained_run):
     """Only where they differ: a text before has a line feed."""
     Path("pool.csv").write_text('text\n"soup\nball"\nzzz\n')
     assert cli("suggest", trained_run.path, "--input", "pool.csv", "--output", "next.csv").code == 0
-    with Path("next.csv").open(newline="") as file:
-        found = {row["text"]: (row["line"], row["row"]) for row in csv.DictReader(file)}
-    assert found == {"soup\nball": ("2", "2"), "zzz": ("4", "3")}
+    header, *rows = read_table("next.csv")
+    assert header[-2:] == ["line", "row"]
+    assert {row[0]: row[-2:] for row in rows} == {"soup\nball": ["2", "2"], "zzz": ["4", "3"]}
     lines = cli("suggest", trained_run.path, "--input", "pool.csv", "--json").out.splitlines()
     assert {row["text"]: row.get("row") for row in map(json.loads, lines)} == {"soup\nball": None, "zzz": 3}
 

@@ -27,7 +27,7 @@ def search(tmp_path) -> list[object]:
 
 
 def test_a_search_ends_with_the_report_of_the_best_and_goes_on(tmp_path, cli, search, monkeypatch):
-    """It names what it does from the first trial on."""
+    """It names what it does; where another trial is the best, a paired test compares it with the config as it is."""
     monkeypatch.setattr(terminal, "FIRST_LINE", 0.0)
     done = cli(*search)
     assert "trial 0: fitting the linear classifier" in done.err
@@ -39,6 +39,16 @@ def test_a_search_ends_with_the_report_of_the_best_and_goes_on(tmp_path, cli, se
     assert [it["number"] for it in found["trials"]] == [0]
     assert found["best"]["number"] == 0
     assert 0 < found["report"]["accuracy"] <= 1
+    compare = scores.compare_answers
+    monkeypatch.setattr(Search, "best", property(lambda search: replace(search.results[0], number=1)))
+    for interval, words in (((-0.2, -0.1), "it is better than"), ((-0.2, 0.1), "is as good")):
+        monkeypatch.setattr(
+            "encoder_cls.runs.evaluate.compare_answers",
+            lambda *more, its=interval, **run: replace(compare(*more, **run), accuracy_difference_interval=its),
+        )
+        done = cli(*search)
+        assert done.code == 0, done.err
+        assert words in done.out
 
 
 def test_a_search_of_texts_with_several_labels_names_both_runs(tmp_path, cli, monkeypatch):
@@ -53,20 +63,6 @@ def test_a_search_of_texts_with_several_labels_names_both_runs(tmp_path, cli, mo
     assert done.code == 0, done.err
     assert f"encoder-cls compare {tmp_path}/search/trained-*" in done.out
     assert all(RunDir(tmp_path / "search" / f"trained-00{number}").is_finished() for number in (0, 1))
-
-
-def test_the_best_trial_is_compared_with_the_config_as_it_is(cli, monkeypatch, search):
-    """By the interval of a paired test on the texts of the report."""
-    compare = scores.compare_answers
-    monkeypatch.setattr(Search, "best", property(lambda search: replace(search.results[0], number=1)))
-    for interval, words in (((-0.2, -0.1), "it is better than"), ((-0.2, 0.1), "is as good")):
-        monkeypatch.setattr(
-            "encoder_cls.runs.evaluate.compare_answers",
-            lambda *more, its=interval, **run: replace(compare(*more, **run), accuracy_difference_interval=its),
-        )
-        done = cli(*search)
-        assert done.code == 0, done.err
-        assert words in done.out
 
 
 def test_a_search_without_labels_is_refused(tmp_path, cli):

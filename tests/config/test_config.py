@@ -10,7 +10,7 @@ import yaml
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from encoder_cls.config import USUAL_NAMES, Config, DataConfig, ModelConfig, TrainConfig, config_of, load_config
+from encoder_cls.config import Config, DataConfig, ModelConfig, TrainConfig, config_of, load_config
 from encoder_cls.config.yaml import parse_setting, parse_yaml
 from encoder_cls.errors import ConfigError
 
@@ -42,9 +42,6 @@ def value_of(config: Config, override: str):
     return getattr(getattr(config, section) if section else config, field)
 
 
-# ---------------------------------------------------------------- YAML
-
-
 @pytest.mark.parametrize(
     ("text", "value"),
     [
@@ -70,7 +67,7 @@ def test_yaml_means_what_a_person_reads(text, value):
         (DATA + "--- 2\n", r"run\.yaml:2: .*another document"),
         (b"name: caf\xe9\n", r"run\.yaml: cannot read the config: .*position 9"),
         ("name: a\0b", r"run\.yaml: not valid YAML"),
-        ("seed: " + "[" * 1500, r"run\.yaml: not valid YAML"),
+        ("seed: " + "[" * 600, r"run\.yaml: not valid YAML"),
         ("", r"run\.yaml: expected sections .* found nothing"),
         ("# only a comment\n", r"run\.yaml: expected sections"),
         ("- data\n", r"run\.yaml: expected sections .* found list"),
@@ -79,10 +76,17 @@ def test_yaml_means_what_a_person_reads(text, value):
         ("seed: 1\n", r"run\.yaml: data: is required"),
         ("data:\n", r"run\.yaml: data: train is missing"),
         (DATA + "1: 2\n", r"run\.yaml: 1: "),
+        ("data: good.csv\n", r"run\.yaml: data: its values belong below it"),
+        ("data: {train: x.csv, label_names: {0: a}}\n", r"run\.yaml: data\.label_names: Input should be a list"),
+        ("name: my run\ndata: {train: x.csv}\n", r"run\.yaml: name: Input should be letters, digits"),
+        (DATA + "train: {class_weights: {spam: 0}}\n", r"run\.yaml: train\.class_weights.*greater than 0"),
     ],
 )
 def test_a_file_that_is_no_config_is_refused_with_its_place(content, message):
-    assert re.match(message, refusal(content))
+    """In words of the file, not of the classes that check it."""
+    found = refusal(content)
+    assert re.match(message, found)
+    assert "Config " not in found
 
 
 def test_data_in_place_of_a_config_is_told_how_to_be_trained_on():
@@ -107,12 +111,6 @@ def test_without_a_file_other_data_leaves_nothing_of_the_bundled_example():
     assert refusal(None, "data.train=null").startswith("--set: data: train is missing")
 
 
-@pytest.mark.parametrize("name", ["nowhere.yaml", "nowhere.csv"])
-def test_a_missing_file_is_refused(name):
-    with pytest.raises(ConfigError, match=rf"{name}: cannot read the config"):
-        load_config(Path(name))
-
-
 @pytest.mark.parametrize("content", [b"\xef\xbb\xbf" + DATA.encode(), DATA + "model:\ntrain:\ntokenizer:\n"])
 def test_a_byte_order_mark_and_sections_with_nothing_under_them_change_nothing(content):
     assert load(content) == load(DATA)
@@ -122,9 +120,6 @@ def test_a_byte_order_mark_and_sections_with_nothing_under_them_change_nothing(c
 def test_an_unknown_key_of_strange_characters_is_reported_in_plain_ones(key):
     message = refusal(DATA + f"{key}: 1\n")
     assert message.replace("\n", "").isprintable()
-
-
-# ---------------------------------------------------------------- keys
 
 
 @pytest.mark.parametrize(("section", "field"), FIELDS)
@@ -173,9 +168,6 @@ def test_an_unknown_key_that_resembles_none_lists_those_known():
     ]
 
 
-# ---------------------------------------------------------------- values
-
-
 OUT_OF_RANGE = {
     "name": ["a/b", "..", "''", "x" * 101],
     "seed": ["-1", "4294967296", "1.5"],
@@ -199,40 +191,6 @@ def test_a_value_out_of_range_names_the_field(override):
     field = override.partition("=")[0]
     assert message.startswith(f"bundled example: {field}: ")
     assert "\n" not in message
-
-
-@pytest.mark.parametrize(
-    ("override", "value"),
-    [
-        ("name=" + "x" * 100, "x" * 100),
-        ("seed=4294967295", 2**32 - 1),
-        ("data.text_column=body", ("body",)),
-        ("model.dropout=0", 0.0),
-        ("train.epochs=auto", "auto"),
-        ("train.patience=null", None),
-        ("train.class_weights={0: 2, spam: 1e-3}", {"0": 2.0, "spam": 0.001}),
-    ],
-)
-def test_a_value_at_the_edge_of_its_range_is_accepted(override, value):
-    """The limits themselves are inside, and labels that are integers are names too."""
-    config = load_config(None, [override])
-    assert value_of(config, override) == value
-
-
-@pytest.mark.parametrize(
-    ("changes", "message"),
-    [
-        (["model.num_heads=3"], "d_model 128 is not divisible by num_heads 3"),
-        (["model.d_model=126"], "d_model 126 is not divisible by num_heads 4"),
-        (["model.d_model=5", "model.num_heads=5"], "sinusoidal positions need an even d_model, not 5"),
-    ],
-)
-def test_heads_divide_the_width(changes, message):
-    assert refusal(None, *changes) == f"bundled example: model: {message}"
-    assert load_config(None, ["model.d_model=5", "model.num_heads=5", "model.positions=learned"]).model.d_model == 5
-
-
-# ---------------------------------------------------------------- overrides
 
 
 def test_values_by_dotted_key_are_a_config():
@@ -264,28 +222,29 @@ def test_overrides_reach_into_sections_and_later_ones_win():
     assert config.train.class_weights == {"ham": 2.0, "spam": 3.0}
 
 
+@pytest.mark.parametrize(
+    ("overrides", "message"),
+    [
+        (["train.epoch=5"], r"train\.epoch: unknown key; did you mean epochs\?"),
+        (["trian.epochs=5"], r"trian: unknown key; did you mean train\?"),
+        (["data.train.x=5"], r"data\.train: "),
+        (["train=5"], r"train: "),
+        (["train.epochs=["], r"--set train\.epochs:1: not valid YAML"),
+        (["data.text_column=[a, #b]"], r"--set data\.text_column:1: not valid YAML"),
+        (["train={epochs: 1, epochs: 2}"], r"--set train:1: .*'epochs' twice"),
+        (["model.num_heads=3"], "model: d_model 128 is not divisible by num_heads 3$"),
+        (["model.d_model=5", "model.num_heads=5"], "model: sinusoidal positions need an even d_model, not 5$"),
+        (["data.text_column=[text, label]"], "data: label_column 'label' is in text_column, too"),
+        (["data.label_column=text"], "data: label_column 'text' is in text_column, too"),
+    ],
+)
+def test_an_override_that_cannot_be_is_refused(overrides, message):
+    assert re.match(message, refusal(DATA, *overrides).removeprefix("run.yaml: "))
+
+
 @pytest.mark.parametrize("override", ["train.epochs", "=5", ".epochs=5", "train..epochs=5", "train.=5", ""])
 def test_a_malformed_override_shows_how_to_write_it(override):
     assert refusal(DATA, override) == f"--set {override}: write it as section.key=value, such as train.epochs=5"
-
-
-@pytest.mark.parametrize(
-    ("override", "message"),
-    [
-        ("train.epoch=5", r"run\.yaml: train\.epoch: unknown key; did you mean epochs\?"),
-        ("trian.epochs=5", r"run\.yaml: trian: unknown key; did you mean train\?"),
-        ("data.train.x=5", r"run\.yaml: data\.train: "),
-        ("train=5", r"run\.yaml: train: "),
-        ("train.epochs=[", r"--set train\.epochs:1: not valid YAML"),
-        ("data.text_column=[a, #b]", r"--set data\.text_column:1: not valid YAML"),
-        ("train={epochs: 1, epochs: 2}", r"--set train:1: .*'epochs' twice"),
-    ],
-)
-def test_an_override_of_something_unknown_is_refused(override, message):
-    assert re.match(message, refusal(DATA, override))
-
-
-# ---------------------------------------------------------------- names as they are written
 
 
 @pytest.mark.parametrize("listed", ["1.50, 1e3, 01, no, true, 0x1, null", "'01', 1, -0, +1, .5, 1_000, 'true'"])
@@ -322,10 +281,18 @@ def test_class_names_stay_as_they_are_written(listed):
         ('data.train="a\\tb #c"', "a\tb #c"),
         ("data.train='a' #'", "'a' #'"),
         ("data.train=[v1]", "[v1]"),
-        ("train.class_weights={01: 2, 1e3: 3}", {"01": 2.0, "1e3": 3.0}),
+        ("data.label_names=[\"a\\Nb\", '12:30', é😀]", ("a\x85b", "12:30", "é😀")),
+        ("train.class_weights={01: 2, 1e3: 3, 0: 1e-3}", {"01": 2.0, "1e3": 3.0, "0": 0.001}),
+        ("name=" + "x" * 100, "x" * 100),
+        ("seed=4294967295", 2**32 - 1),
+        ("model.dropout=0", 0.0),
+        ("train.epochs=auto", "auto"),
+        ("train.patience=null", None),
+        ("train.learning_rate=1.2345678901234567e-300", 1.2345678901234567e-300),
     ],
 )
-def test_every_text_stays_as_it_is_written(override, value):
+def test_every_value_stays_as_it_is_written(override, value):
+    """Texts as texts, numbers at the edge of their range; the config that is written means the same."""
     config = load(DATA, override)
     assert value_of(config, override) == value
     assert load(config.to_yaml()) == config
@@ -341,14 +308,6 @@ def test_all_settings_that_are_texts_stay_as_they_are_written():
         if any(kind.get("type") == "string" and "enum" not in kind and "const" not in kind for kind in kinds):
             text = changed.get(key, "1e3")
             assert parse_setting(text, source="here", keys=key.split(".")) == text, key
-
-
-def test_a_label_column_among_the_text_columns_is_refused():
-    for override in ("data.text_column=[text, label]", "data.text_column=label", "data.label_column=text"):
-        assert re.match(r"run\.yaml: data: label_column '\w+' is in text_column, too", refusal(DATA, override))
-
-
-# ---------------------------------------------------------------- the resolved config
 
 
 @pytest.mark.parametrize(
@@ -376,28 +335,6 @@ def test_the_name_is_by_default_the_name_of_the_file():
     assert load(DATA + "name: other\n", name="ag_news.yaml").name == "other"
 
 
-@pytest.mark.parametrize(
-    "overrides",
-    [
-        [],
-        ["data.label_names=[no, '007', 'null', '12:30', '1.5', 'a: b', '- c', ' d', 'é😀', '']", "seed=4294967295"],
-        [
-            "train.learning_rate=1.2345678901234567e-300",
-            "train.class_weights={'1': 0.1, no: 3e10}",
-            "train.patience=null",
-        ],
-        ["name='1e-3'", "data.label_column='08'"],
-        ["data.label_names=['1e3', '2e3']"],
-        ['data.label_names=["a\\Nb", c]'],
-    ],
-)
-def test_the_resolved_file_gives_an_equal_config(overrides):
-    config = load_config(None, overrides)
-    again = load(config.to_yaml())
-    assert again == config
-    assert again.to_yaml() == config.to_yaml()
-
-
 @pytest.mark.parametrize("path", sorted(CONFIGS.glob("*.yaml")), ids=lambda path: path.name)
 def test_every_config_that_comes_with_the_project_loads(path):
     config = load_config(path)
@@ -413,8 +350,6 @@ def test_the_example_file_lists_every_value_with_its_default():
     assert load_config(CONFIGS / "example.yaml") == load_config()
 
 
-# ---------------------------------------------------------------- anything at all
-
 WORDS = [f"{word}: " for word in ("name", "seed", *SECTIONS, *(field for _, field in FIELDS))]
 VALUES = ["1e-3", "-1", "08", "1" + "0" * 400, "null", "true", "no", "a.csv", "balanced", "'1e5'", '"\\ud800"', ".nan"]
 MARKS = ["\n", "\n  ", "\n- ", *"{}[]'\"#\t", ", ", ": ", "&a ", "*a", "!!int ", "!!bool ", "? "]
@@ -423,7 +358,7 @@ dotted = st.sampled_from([f"{section}.{field}" for section, field in FIELDS])
 override_like = st.builds("{}={}".format, dotted | st.text(max_size=8), yaml_like) | st.text(max_size=12)
 
 
-@settings(max_examples=120, deadline=None, derandomize=True)
+@settings(max_examples=50, deadline=None, derandomize=True)
 @given(content=yaml_like | yaml_like.map(DATA.__add__), overrides=st.lists(override_like, max_size=2))
 @example(content=DATA + "seed: !!bool maybe", overrides=[])
 @example(content=DATA, overrides=["\ud800=1"])
@@ -434,24 +369,3 @@ def test_any_text_gives_a_config_or_a_config_error(content, overrides):
     except ConfigError:
         return
     assert load(config.to_yaml()) == config
-
-
-@pytest.mark.parametrize(
-    ("content", "message"),
-    [
-        ("data: good.csv\n", "data: its values belong below it"),
-        ("data: {train: x.csv, label_names: {0: a}}\n", "data.label_names: Input should be a list"),
-        ("name: my run\ndata: {train: x.csv}\n", "name: Input should be letters, digits"),
-        ("data: {train: x.csv}\ntrain: {class_weights: {spam: 0}}\n", "greater than 0"),
-    ],
-)
-def test_likely_mistakes_are_told_in_plain_words(content, message):
-    found = refusal(content)
-    assert message in found
-    assert not re.search(r"Config |\^", found)
-
-
-def test_usual_names_lead_to_what_there_is():
-    keys = {f"{section}.{field}" for section, field in FIELDS} | set(Config.model_fields)
-    assert set(USUAL_NAMES.values()) <= keys
-    assert not USUAL_NAMES.keys() & {key.rpartition(".")[2] for key in keys}

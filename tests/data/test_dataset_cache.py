@@ -104,13 +104,6 @@ def test_another_setting_is_read(folder):
         assert_equal(load_dataset(config("all splits", **value)), read(config("all splits", **value)))
 
 
-def test_classes_that_are_known_come_first(folder):
-    first = load_dataset(config("all splits"))
-    known = load_dataset(config("all splits"), known=("z", "new"))
-    assert first.label_names == ("x", "y", "z")
-    assert known.label_names == ("z", "new", "x", "y")
-
-
 def test_what_is_refused_is_refused_each_time(folder):
     for _ in range(2):
         with pytest.raises(DataError, match=r"train\.csv:63: "):

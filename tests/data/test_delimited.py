@@ -10,8 +10,6 @@ from pathlib import Path
 from threading import Thread
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from encoder_cls.config import DataConfig
 from encoder_cls.data.labels import read_labelled
@@ -117,21 +115,6 @@ def test_other_quotes_in_tsv_are_characters(content, expected):
     assert rows("a.tsv", 'text\tlabel\n"hello"\tx\n', delimiter="\t")[0] == [("hello", "x")]  # asked for
 
 
-cells = st.text(st.sampled_from('ab \t"\n,é'), max_size=8)
-
-
-@settings(max_examples=60, deadline=None, database=None, derandomize=True)
-@given(written=st.lists(st.tuples(cells, cells), min_size=1, max_size=5))
-def test_what_a_spreadsheet_writes_as_tsv_is_read_back(written):
-    file = io.StringIO()
-    csv.writer(file, "excel-tab").writerows([["text", "label"], *written])
-    found, reading = rows("a.tsv", file.getvalue())
-    if reading.notes.messages:
-        assert found == [pair for pair in written if pair != ("", "")] or any(pair == ("", "") for pair in written)
-    else:
-        assert not any(set(cell) & set('\t\n"') for pair in written for cell in pair)
-
-
 def test_what_can_be_read_but_once_is_read_once():
     """A pipe has its separator found out, too; its quotes in TSV are characters."""
     for name, content, expected in (
@@ -180,14 +163,6 @@ def test_bad_rows_are_left_out_where_that_is_asked_for(name):
     )
     with pytest.raises(DataError, match=f"^{re.escape(name)}:{first[0]}: "):
         read_labelled(name, "train", DataConfig(train=name), Reading())
-
-
-def test_an_open_quote_costs_one_line():
-    lines = [f"t{number},x" for number in range(300)]
-    lines[100] = '"t100,x'
-    found, reading = rows("a.csv", "text,label\n" + "\n".join(lines), bad_rows="skip")
-    assert len(found) == 299
-    assert reading.notes.skipped.first == ["a.csv:102"]
 
 
 def test_nothing_but_bad_rows_is_an_error():

@@ -108,11 +108,6 @@ def test_a_formula_in_another_column_is_noted_once():
     assert told == ["warning: a.xlsx: cells that hold a formula without a stored result are read as empty"]
 
 
-def test_many_rows_come_in_order():
-    source = write("a.xlsx", data=[["text", "label"], *([f"t{number}", "x"] for number in range(2500))])
-    assert [row[0] for row in read(source)] == [f"t{number}" for number in range(2500)]
-
-
 def test_damaged_files_are_refused():
     Path("a.xlsx").write_bytes(b"PK\x03\x04 nothing")
     with zipfile.ZipFile("b.xlsx", "w") as file:

@@ -1,20 +1,16 @@
 """Data sets of the Hugging Face Hub, read from a stand-in on this machine: no test here needs a network.
 
-The libraries beneath read the environment when they are imported, so everything runs in processes of its own;
-they are few, started together, and each test looks at the part that it names.
+The libraries beneath read the environment when they are imported, so everything runs in three processes of its own.
 """
 
 from __future__ import annotations
 
+import contextlib
 import io
 import json
-import os
-import re
 import socket
-import subprocess
-import sys
-from collections.abc import Callable, Iterator, Mapping
-from concurrent.futures import Future, ThreadPoolExecutor
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 
 import pyarrow
@@ -22,32 +18,33 @@ import pyarrow.parquet
 import pytest
 import yaml
 from hub_stand_in import Files, HubStandIn
-from support.time_limit import TIME_LIMIT
+from support.programs import run_beside_hub, setting
 
 PATIENCE = 15  # seconds that may be slept, in all, before a source that cannot be read is given up
 GERMAN, ENGLISH = ["lob", "klage"], ["praise", "complaint"]  # class 0 and 1, not in the order of the alphabet
 
 # The viewer of the real Hub is another host, datasets-server.<HF_ENDPOINT>, not to be looked up here.
-NO_VIEWER = "import datasets.config; datasets.config.USE_PARQUET_EXPORT = False\n"
-TRAIN = f"{NO_VIEWER}from encoder_cls.cli import main; main()"
-READ = f"""{NO_VIEWER}
-import json, sys, time, traceback
+READ = """
+import datasets.config, json, sys, time, traceback
+from encoder_cls.cli import main
 from encoder_cls.data.sources import read_rows
 from encoder_cls.errors import DataError
 
-label_column = sys.argv[2] if len(sys.argv) > 2 else None
+datasets.config.USE_PARQUET_EXPORT = False
 slept, sleep = [], time.sleep
 time.sleep = lambda seconds: slept.append(seconds) or sleep(seconds)
-for role, source in json.loads(sys.argv[1]):
+for role, source in json.loads(sys.argv.pop(1)):
     slept.clear()
     try:
-        rows = read_rows(source, role=role, text_columns=["text"], label_column=label_column)
+        rows = read_rows(source, role=role, text_columns=["text"], label_column=None if role == "input" else "label")
         answer = [[row.text, row.label] for row in rows]
     except DataError as error:
         answer = str(error)
     except Exception:
-        answer = {{"not a DataError": traceback.format_exc()}}
-    print(json.dumps([answer, sum(slept)]))
+        answer = {"not a DataError": traceback.format_exc()}
+    print(json.dumps([answer, sum(slept)]), flush=True)
+if len(sys.argv) > 1:
+    main()
 """
 
 
@@ -107,63 +104,50 @@ def train_rows(mark: str) -> list[list[str]]:
 
 Answer = list[list[str]] | str  # texts with the names of their classes, or the message of a DataError
 REPOSITORIES = {"owner/name": {"main": repository("main"), "v1": repository("v1")}}
-
-# What one process reads, with one cache, source after source.
-SOURCES = {
-    "train": ("train", "hub:owner/name"),
-    "test": ("test", "hub:owner/name"),
-    "split": ("train", "hub:owner/name?split=test"),
-    "config": ("train", "hub:owner/name?config=english"),
-    "revision": ("train", "hub:owner/name?revision=v1"),
-    "all options": ("train", "hub:owner/name?config=english&revision=v1&split=test"),
-    "no such name": ("train", "hub:owner/nobody"),
-    "no such split": ("validation", "hub:owner/name"),
-    "no such config": ("train", "hub:owner/name?config=french"),
-    "no such revision": ("train", "hub:owner/name?revision=v2"),
-    "unlabelled": ("train", "hub:owner/name?split=unlabelled"),
-    "two splits": ("train", "hub:owner/name?split=train+test"),
-    "no such option": ("train", "hub:owner/name?sprit=test"),
-    "folder train": ("train", "hub:{folder}"),
-    "streamed": ("train", "hub:owner/name?streaming=true"),
-    "streamed split": ("validation", "hub:owner/name?streaming=true"),
+OF_TEST = [["main alt", "klage"], ["main \tneu ", "lob"]]
+READ_ROWS = {
+    ("train", "hub:owner/name"): train_rows("main"),
+    ("test", "hub:owner/name"): OF_TEST,
+    ("train", "hub:owner/name?split=test"): OF_TEST,
+    ("train", "hub:owner/name?split=train+test"): train_rows("main") + OF_TEST,
+    ("train", "hub:owner/name?config=english"): [["main good", "praise"], ["main bad", "complaint"]],
+    ("train", "hub:owner/name?revision=v1"): train_rows("v1"),
+    ("train", "hub:owner/name?config=english&revision=v1&split=test"): [["v1 new", "praise"]],
+    ("train", "hub:./copy"): train_rows("local"),
+    ("train", "hub:owner/name?streaming=true"): train_rows("main"),
+    ("input", "hub:owner/name?split=unlabelled"): [["a", None], ["b", None], ["c", None]],
 }
+ADVICE = "check the name and the network"
+REFUSED = {
+    ("validation", "hub:owner/name"): ("hub:owner/name: ", "'validation'", ADVICE),
+    ("train", "hub:owner/name?config=french"): ("hub:owner/name: ", "'french'", ADVICE),
+    ("train", "hub:owner/name?revision=v2"): ("hub:owner/name: ", "v2", ADVICE),
+    ("train", "hub:owner/nobody"): ("hub:owner/nobody: ", ADVICE),
+    ("validation", "hub:owner/name?streaming=true"): ("cannot load split 'validation'",),
+    ("train", "hub:owner/name?sprit=test"): ("hub:owner/name?sprit=test: write it as hub:owner/name[?config=...",),
+    ("train", "hub:owner/name?split=unlabelled"): ("unlabelled:1: label -1 of column 'label' has no name",),
+}
+SETTINGS = ["data.train=hub:owner/name", "data.validation=null", "data.test=hub:owner/name?config=german"]
+TRAIN = ["train", "--dry-run", "--device", "cpu", *setting(*SETTINGS, "data.cache=kept")]
 
 
-class Processes:
-    """Processes that run at once, each with a cache of its own; ask for the end of one by its name."""
+@dataclass(frozen=True)
+class Ended:
+    """What a process has read of sources and slept meanwhile, and what its command printed."""
 
-    def __init__(self, pool: ThreadPoolExecutor, folder: Path) -> None:
-        self._pool, self.folder = pool, folder
-        self._ends: dict[str, Future[subprocess.CompletedProcess[str]]] = {}
+    answers: dict[tuple[str, str], tuple[Answer, float]]
+    out: str
+    err: str
 
-    def start(self, name: str, code: str, *arguments: str, environment: Mapping[str, str]) -> None:
-        """Run Python code with no proxies and with no settings of the Hub but these."""
-        folder = self.folder / name
-        folder.mkdir()
-        unwanted = re.compile(r".*_proxy|(HF|HUGGINGFACE|TRANSFORMERS)_.*", re.IGNORECASE)
-        inherited = {key: value for key, value in os.environ.items() if not unwanted.fullmatch(key)}
-        quiet = {"HF_HUB_DISABLE_TELEMETRY": "1", "HF_HUB_DISABLE_XET": "1", "OMP_NUM_THREADS": "1"}
-        self._ends[name] = self._pool.submit(
-            subprocess.run,
-            [sys.executable, "-c", code, *arguments],
-            cwd=folder,
-            env={**inherited, **quiet, "HF_HOME": str(folder / "cache"), "PYTHONUTF8": "1", **environment},
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            encoding="utf-8",
-            timeout=TIME_LIMIT,
-            check=False,
-        )
 
-    def end(self, name: str) -> subprocess.CompletedProcess[str]:
-        """How a process ended, once it has."""
-        ended = self._ends[name].result()
-        assert ended.returncode == 0, ended.stderr
-        return ended
-
-    def answers(self, name: str) -> list[tuple[Answer, float]]:
-        """What a process that ran READ says of each source, and how many seconds it slept meanwhile."""
-        return [tuple(json.loads(line)) for line in self.end(name).stdout.splitlines()]
+def run(sources: Iterable[tuple[str, str]], *command: str, cache: Path, **environment: str) -> Ended:
+    """Read sources, one after the other, then run a command."""
+    sources = list(sources)
+    ended = run_beside_hub(READ, json.dumps(sources), *command, cache=cache, **environment)
+    assert ended.returncode == 0, ended.stderr
+    lines = ended.stdout.splitlines(keepends=True)
+    answers = {source: tuple(json.loads(line)) for source, line in zip(sources, lines, strict=False)}
+    return Ended(answers, "".join(lines[len(sources) :]), ended.stderr)
 
 
 @pytest.fixture(scope="module")
@@ -174,139 +158,70 @@ def hub() -> Iterator[HubStandIn]:
 
 
 @pytest.fixture(scope="module")
-def processes(hub: HubStandIn, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Processes]:
-    """All processes of this file, started."""
+def cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """What the Hub's library keeps of what `read` has read."""
+    return tmp_path_factory.mktemp("cache")
+
+
+@pytest.fixture(scope="module")
+def read(hub: HubStandIn, cache: Path, tmp_path_factory: pytest.TempPathFactory) -> Ended:
+    """All sources, and a training on some of them at the end."""
     folder = tmp_path_factory.mktemp("hub")
     for path, content in repository("local").items():
         file = folder / "copy" / path
         file.parent.mkdir(parents=True, exist_ok=True)
         file.write_bytes(content)
-    sources = json.dumps([(role, source.format(folder=folder / "copy")) for role, source in SOURCES.values()])
-    one_source = json.dumps([("train", "hub:owner/name")])
-    settings = (
-        "data.train=hub:owner/name",
-        "data.validation=null",
-        "data.test=hub:owner/name?config=german",
-        "data.cache=kept",
-    )
-    overrides = [argument for setting in settings for argument in ("--set", setting)]
-    with socket.socket() as deaf, ThreadPoolExecutor(max_workers=4) as pool:
-        deaf.bind(("127.0.0.1", 0))  # taken, but nobody listens there: connections are refused
-        nowhere, here = {"HF_ENDPOINT": f"http://127.0.0.1:{deaf.getsockname()[1]}"}, {"HF_ENDPOINT": hub.url}
-        processes = Processes(pool, folder)
-        processes.start("no server", READ, one_source, "label", environment=nowhere)
-        processes.start("read", READ, sources, "label", environment=here)
-        processes.start("offline", READ, one_source, "label", environment={**here, "HF_HUB_OFFLINE": "1"})
-        unlabelled = json.dumps([("train", "hub:owner/name?split=unlabelled")])
-        processes.start("predict", READ, unlabelled, environment=here)
-        processes.start("train", TRAIN, "train", "--dry-run", "--device", "cpu", *overrides, environment=here)
-        yield processes
+    with contextlib.chdir(folder):
+        return run([*READ_ROWS, *REFUSED], *TRAIN, cache=cache, HF_ENDPOINT=hub.url)
 
 
-@pytest.fixture
-def read(processes: Processes) -> Callable[[str], Answer]:
-    """What a source was read as, by its name in SOURCES."""
-    return lambda name: dict(zip(SOURCES, processes.answers("read"), strict=True))[name][0]
+@pytest.mark.parametrize("source", READ_ROWS, ids=" of ".join)
+def test_texts_are_exact_labels_are_names_and_options_are_honoured(read, source):
+    assert read.answers[source][0] == READ_ROWS[source]
 
 
-@pytest.mark.parametrize(
-    ("source", "expected"),
-    [
-        ("train", train_rows("main")),
-        ("test", [["main alt", "klage"], ["main \tneu ", "lob"]]),
-        ("split", [["main alt", "klage"], ["main \tneu ", "lob"]]),
-        ("config", [["main good", "praise"], ["main bad", "complaint"]]),
-        ("revision", train_rows("v1")),
-        ("all options", [["v1 new", "praise"]]),
-        ("folder train", train_rows("local")),
-        ("streamed", train_rows("main")),
-    ],
-)
-def test_texts_are_exact_labels_are_names_and_options_are_honoured(read, source, expected):
-    assert read(source) == expected
+@pytest.mark.parametrize("source", REFUSED, ids=" of ".join)
+def test_what_cannot_be_read_is_named_with_what_to_check(read, source):
+    assert_refused(read.answers[source][0], *REFUSED[source])
 
 
-def test_two_splits_are_one_after_the_other(read):
-    assert read("two splits") == read("train") + read("test")
-
-
-@pytest.mark.parametrize(
-    ("source", "message"),
-    [
-        ("streamed split", "cannot load split 'validation'"),
-        ("no such option", "hub:owner/name?sprit=test: write it as hub:owner/name[?config=...&split=...&revision=..."),
-        ("unlabelled", "hub:owner/name/unlabelled:1: label -1 of column 'label' has no name"),
-    ],
-)
-def test_what_cannot_be_meant_or_has_no_label_is_refused(read, source, message):
-    answer = read(source)
-    assert isinstance(answer, str), answer
-    assert message in answer
-
-
-@pytest.mark.parametrize(
-    ("source", "repository", "named"),
-    [
-        ("no such split", "hub:owner/name", "'validation'"),
-        ("no such config", "hub:owner/name", "'french'"),
-        ("no such revision", "hub:owner/name", "v2"),
-        ("no such name", "hub:owner/nobody", ""),
-    ],
-)
-def test_a_repository_or_a_part_of_it_that_is_missing_is_named(read, source, repository, named):
-    message = read(source)
-    assert_is_advice(message, repository)
-    assert named in message
-
-
-def test_texts_without_labels_can_be_read_as_texts(processes):
-    [(rows, _)] = processes.answers("predict")
-    assert rows == [["a", None], ["b", None], ["c", None]]
-
-
-@pytest.mark.parametrize("process", ["no server", "offline"])
-def test_a_hub_out_of_reach_is_given_up_soon(processes, process):
-    [(message, seconds)] = processes.answers(process)
-    assert_is_advice(message, "hub:owner/name")
-    assert seconds < PATIENCE
-
-
-def test_what_was_read_before_is_read_offline_if_it_is_of_that_revision(processes):
-    sources = [("train", f"hub:owner/name?config=german{other}") for other in ("&revision=v1", "", "&revision=v2")]
-    processes.end("read")  # of the config german, v1 is what it loaded last
-    cache = {"HF_HOME": str(processes.folder / "read" / "cache"), "HF_HUB_OFFLINE": "1"}
-    processes.start("cached", READ, json.dumps(sources), "label", environment=cache)
-    (v1, _), *others = processes.answers("cached")
-    assert v1 == train_rows("v1")
-    for message, _ in others:
-        assert_is_advice(message, "hub:owner/name")
-        assert "of another revision" in message
-
-
-@pytest.mark.parametrize("process", ["read", "offline", "no server"])
-def test_nothing_is_written_on_standard_error(processes, process):
-    assert processes.end(process).stderr == ""
-
-
-def test_train_takes_its_data_from_the_hub(processes):
-    ended = processes.end("train")
-    data = yaml.safe_load(ended.stdout)["data"]
+def test_train_takes_its_data_from_the_hub(read, hub):
+    """Before its first line nothing was written on standard error, and the Hub was asked for what it knows."""
+    data = yaml.safe_load(read.out)["data"]
     assert (data["train"], data["test"]) == ("hub:owner/name", "hub:owner/name?config=german")
-    lines = ended.stderr.splitlines()
+    lines = read.err.splitlines()
     assert [line.split()[1] for line in lines if line.startswith("data.cache: ")] == ["rows", "tokens"]
     assert lines[0] == "reading hub:owner/name"
     assert any(line.startswith("data: 6 training, 2 validation, 2 test texts, 2 classes") for line in lines)
-
-
-def test_the_stand_in_was_asked_for_nothing_that_it_does_not_know(hub, processes):
-    for name in ("read", "train"):
-        processes.end(name)
     assert hub.unknown == []
 
 
-def assert_is_advice(message: Answer, source: str) -> None:
-    """The message of a DataError, one line or two: what could not be read, and what to check."""
+def test_what_was_read_before_is_read_offline_if_it_is_of_that_revision(read, cache):
+    """What never was is given up at once."""
+    known, *others = [("train", f"hub:owner/name?config=german{it}") for it in ("&revision=v1", "", "&revision=v2")]
+    never = ("train", "hub:owner/nobody")
+    ended = run([known, *others, never], cache=cache, HF_HUB_OFFLINE="1")
+    assert ended.answers[known][0] == train_rows("v1")  # of the config german it was loaded last
+    for source in others:
+        assert_refused(ended.answers[source][0], "hub:owner/name: ", "of another revision", ADVICE)
+    message, seconds = ended.answers[never]
+    assert_refused(message, "hub:owner/nobody: ", ADVICE)
+    assert seconds < PATIENCE
+
+
+def test_a_hub_out_of_reach_is_given_up_soon(tmp_path):
+    with socket.socket() as deaf:
+        deaf.bind(("127.0.0.1", 0))  # taken, but nobody listens there: connections are refused
+        source = ("train", "hub:owner/name")
+        ended = run([source], cache=tmp_path, HF_ENDPOINT=f"http://127.0.0.1:{deaf.getsockname()[1]}")
+    message, seconds = ended.answers[source]
+    assert_refused(message, "hub:owner/name: ", ADVICE)
+    assert (seconds < PATIENCE, ended.err) == (True, "")
+
+
+def assert_refused(message: Answer, *named: str) -> None:
+    """The message of a DataError, one line or two."""
     assert isinstance(message, str), message
-    assert message.startswith(f"{source}: ")
-    assert "check the name and the network" in message
     assert len(message.splitlines()) <= 2
+    for part in named:
+        assert part in message

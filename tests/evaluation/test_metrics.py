@@ -7,7 +7,6 @@ import pytest
 from sklearn import metrics as peers
 
 from encoder_cls.evaluation.metrics import (
-    CALIBRATION_BINS,
     MOST_CONFUSED,
     CalibrationBins,
     ClassCounts,
@@ -62,15 +61,6 @@ def test_metrics_agree_with_scikit_learn():
 def test_the_calibration_error_of_known_cases(confidence, correct, expected):
     """Certainty belongs to the last bin; gaps of opposite sign in different bins do not cancel."""
     assert CalibrationBins.of(np.array(confidence), np.array(correct)).expected_error == pytest.approx(expected)
-
-
-def test_bins_of_calibration_count_every_answer():
-    """By hand: the bin of each confidence, their means, their right ones."""
-    bins = CalibrationBins.of(np.array([0.01, 0.5, 0.51, 1.0]), np.array([False, True, False, True]))
-    middle = int(0.5 * CALIBRATION_BINS)
-    assert sum(bins.texts) == 4
-    assert (bins.texts[0], bins.texts[middle], bins.texts[-1]) == (1, 2, 1)
-    assert (bins.confidence[middle], bins.accuracy[middle]) == (pytest.approx(0.505), 0.5)
 
 
 def test_the_most_confused_classes_come_first():

@@ -127,9 +127,6 @@ def test_confidence_of_several_labels_is_that_of_the_least_sure():
     assert SINGLE_LABEL.confidence(softmax(logits)).tolist() == softmax(logits).max(axis=1).tolist()
 
 
-# ---------------------------------------------------------------- the gate that is chosen
-
-
 class OfLogits:
     """A classifier of two classes of given logits, of so many texts each."""
 
@@ -183,13 +180,12 @@ def test_no_measure_may_get_worse():
 
 def test_a_run_chooses_a_gate_on_request(cli, trained_run, blank_plots, monkeypatch):
     monkeypatch.setattr(gates, "MOST_CHANGED", 1)  # which a few texts can show
-    options = ("train", trained_run.path.parent / "tiny.yaml", "--set", "train.epochs=1")
-    outcome = cli(*options, "--set", "model.cascade=true", "--run-dir", "on")
+    options = ("--set", "train.epochs=1", "--set", "model.cascade=true", "--run-dir", "on")
+    outcome = cli("train", trained_run.path.parent / "tiny.yaml", *options)
     assert "the linear model alone answers" in outcome.err + outcome.out
     assert load_classifier("on").gate in GATES
-    assert cli(*options, "--run-dir", "off").code == 0
-    assert load_classifier("off").gate is None
+    assert load_classifier(trained_run.path).gate is None
     (line,) = cli("predict", "--model", "on", "--format", "jsonl", "rain and snow").out.splitlines()
     assert json.loads(line)["answered_by"] in {"linear", "both"}
-    (line,) = cli("predict", "--model", "off", "--format", "jsonl", "rain and snow").out.splitlines()
+    (line,) = cli("predict", "--model", trained_run.path, "--format", "jsonl", "rain and snow").out.splitlines()
     assert "answered_by" not in json.loads(line)

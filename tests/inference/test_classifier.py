@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 import json
-import os
 import pickle
 import random
 from pathlib import Path
@@ -67,9 +66,6 @@ def new_classifier(label_names, *, seed=0, texts=("some words to know",), kind="
     return Classifier(encoder, tokenizer, tuple(label_names), max_seq_len=config.max_seq_len, text_columns=columns)
 
 
-# ---------------------------------------------------------------- save and load
-
-
 def test_too_little_memory_is_not_a_damaged_folder(trained_run, monkeypatch):
     """Torch's error goes on to whoever can explain it."""
 
@@ -110,27 +106,6 @@ def test_the_run_and_its_model_folder_are_the_same_classifier(trained_run):
     for path in (str(trained_run.path), trained_run.path, trained_run.model):
         predictions = encoder_cls.load_classifier(path).predict(["rain and snow", "salt", "the race"])
         assert [prediction.label for prediction in predictions] == ["weather", "küche", "sport"]
-
-
-def test_saving_again_replaces_the_weights_alone(tmp_path):
-    save_classifier(new_classifier(["a", "b"]), tmp_path)
-    files = [path.name for path in tmp_path.iterdir()]
-    before = {name: (tmp_path / name).stat().st_ino for name in files}
-    save_classifier(new_classifier(["a", "b"], seed=1), tmp_path)
-    assert {name for name in files if (tmp_path / name).stat().st_ino != before[name]} == {"model.safetensors"}
-    assert logits(load_classifier(tmp_path)) == logits(new_classifier(["a", "b"], seed=1))
-
-
-# ---------------------------------------------------------------- predict
-
-
-def test_predictions_know_their_best_classes(classifier):
-    prediction = classifier.predict(["rain and snow"])[0]
-    assert prediction.top(1) == [(prediction.label, prediction.probability)]
-    assert [len(prediction.top(k)) for k in (1, 2, 3, 99)] == [1, 2, 3, 3]
-    probabilities = [probability for _, probability in prediction.top(99)]
-    assert probabilities == sorted(prediction.probabilities.values(), reverse=True)
-    assert sum(probabilities) == pytest.approx(1)
 
 
 def test_a_blank_text_has_no_label(classifier):
@@ -233,17 +208,6 @@ def test_numbers_of_a_linear_classifier_that_are_none_are_refused(tmp_path, chan
 def test_what_is_not_read_is_flagged(classifier, text, truncated, unknown_words):
     prediction = classifier.predict([text])[0]
     assert (prediction.truncated, prediction.unknown_words) == (truncated, unknown_words)
-
-
-@pytest.mark.parametrize("training", [True, False])
-def test_predicting_in_training_has_no_dropout_and_leaves_the_mode(training):
-    classifier = new_classifier(["a", "b"])
-    torch_encoder(classifier).model.train(training)
-    assert logits(classifier) == logits(classifier)
-    assert torch_encoder(classifier).model.training is training
-
-
-# ---------------------------------------------------------------- damage
 
 
 def test_a_changed_byte_is_refused(run_copy):
@@ -353,15 +317,6 @@ def test_a_cut_or_extended_file_is_refused(run_copy, keep):
     end = int(len(content) * keep) if isinstance(keep, float) else keep
     path.write_bytes(content + b" " if keep is None else content[:end])
     with pytest.raises(EncoderClsError, match="damaged"):
-        load_classifier(run_copy.path)
-
-
-def test_a_pipe_is_refused(run_copy):
-    """It would be waited for without an end."""
-    path = run_copy.model / "model.safetensors"
-    path.unlink()
-    os.mkfifo(path)
-    with pytest.raises(EncoderClsError, match=r"model\.safetensors: not a plain file"):
         load_classifier(run_copy.path)
 
 

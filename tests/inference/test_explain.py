@@ -88,38 +88,3 @@ def test_attention_maps_are_those_of_the_model(classifier):
     )
     np.testing.assert_allclose(maps.weights.sum(axis=-1), 1, atol=1e-5)
     assert attention_maps(classifier, "").weights.shape[2:] == (1, 1)
-
-
-def test_words_are_left_out_some_at_a_time(classifier, monkeypatch):
-    """What is in memory at once is limited however long a text is, and changes no weight."""
-    whole = explain(classifier, TEXTS, [1] * len(TEXTS))
-    read = []
-    real = Classifier.logits
-
-    def logits(self, texts, **options):
-        read.append(len(texts.words))
-        return real(self, texts, **options)
-
-    monkeypatch.setattr(Classifier, "logits", logits)
-    monkeypatch.setattr(explain_module, "TOKENS_AT_ONCE", 12)
-    in_parts = explain(classifier, TEXTS, [1] * len(TEXTS))
-    assert max(read) <= 12
-    for one, other in zip(whole, in_parts, strict=True):
-        assert [word.word for word in one] == [word.word for word in other]
-        assert [word.weight for word in one] == pytest.approx([word.weight for word in other], abs=1e-4)
-
-
-def test_of_a_long_text_the_first_words_are_explained(classifier, monkeypatch):
-    """As many as the time allows; the others are counted."""
-    text = "rain snow soup the ball goal"
-    (whole,) = explain(classifier, [text], [1])
-    assert whole.left_out == 0
-    monkeypatch.setattr(
-        explain_module, "MOST_TOKENS", 28
-    )  # of 7 tokens a time: the whole text, and three without a word
-    (first,) = explain(classifier, [text], [1])
-    assert [word.word for word in first] == ["rain", "snow", "soup"]
-    assert first.left_out == 3
-    assert [word.weight for word in first] == pytest.approx([word.weight for word in whole[:3]], abs=1e-4)
-    monkeypatch.setattr(explain_module, "MOST_TOKENS", 1)
-    assert [len(words) for words in explain(classifier, [text, ""], [1, 1])] == [1, 0]

@@ -4,21 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from scipy.stats import beta, binom
 
-from encoder_cls.inference.guarantees import (
-    CONFIDENCE,
-    FEWEST_TEXTS,
-    THRESHOLDS,
-    Familiarity,
-    Guarantees,
-    binomial_tail,
-    fewest_answers,
-    starts,
-    text_numbers,
-)
-from encoder_cls.inference.linear import EVIDENCE_NUMBERS, _evidence
-from encoder_cls.text.ngrams import count_features
+from encoder_cls.inference.guarantees import FEWEST_TEXTS, THRESHOLDS, Familiarity, Guarantees
 
 
 def draw(random, texts: int) -> tuple[np.ndarray, np.ndarray]:
@@ -26,17 +13,6 @@ def draw(random, texts: int) -> tuple[np.ndarray, np.ndarray]:
     probabilities = random.dirichlet([0.3, 0.3, 0.3], size=texts)
     labels = (probabilities.cumsum(axis=1) < random.random((texts, 1))).sum(axis=1)
     return probabilities, np.minimum(labels, 2)
-
-
-def test_the_bound_is_that_of_clopper_and_pearson():
-    """The tail is SciPy's; it is below 1 - c just where the lower bound at confidence c is above the precision."""
-    log_factorials = np.concatenate([[0.0], np.cumsum(np.log(np.arange(1, 400)))])
-    for right, answers in ((30, 30), (58, 60), (171, 180), (380, 399)):
-        for precision in (0.9, 0.93, 0.95):
-            found = binomial_tail(right, answers, precision, log_factorials)
-            assert found == pytest.approx(binom.sf(right - 1, answers, precision), rel=1e-9)
-            lower = beta.ppf(1 - CONFIDENCE, right, answers - right + 1)
-            assert (found <= 1 - CONFIDENCE) == (lower >= precision)
 
 
 def test_a_guarantee_fails_for_one_model_in_ten_at_most():
@@ -108,13 +84,9 @@ def test_one_wrong_label_among_the_surest_answers_does_not_end_it():
 
 
 def test_certainty_is_not_guaranteed():
-    """Certainty; and everything is right 0 of the time without a test."""
     guarantees = Guarantees.of(*draw(np.random.default_rng(2), 400))
     assert guarantees.precision_threshold(1.0) is None
     assert guarantees.coverage_threshold(1.0) is None
-    assert starts(400, 1.0) == []
-    assert starts(100_000, 0.95)[0] == 6250
-    assert fewest_answers(0.9, 0.1) == 22
 
 
 @pytest.mark.parametrize(
@@ -135,40 +107,6 @@ def test_a_table_that_contradicts_itself_is_refused(damage):
     assert Guarantees.from_json(values).to_json() == values
     with pytest.raises(ValueError, match="guarantees"):
         Guarantees.from_json(damage(values))
-
-
-def test_rarity_of_real_texts_is_what_a_loop_finds(classifier):
-    texts = classifier.tokenize(["rain and snow today", "zzz rain", "", "the team"])
-    linear = classifier.linear
-    (counts,) = count_features(
-        texts, max_tokens=linear.max_tokens, frequent_token_ids=linear.frequent_token_ids, use_char_ngrams=True
-    )
-    found = linear.read(texts)[1][:, EVIDENCE_NUMBERS:]
-    known = dict(zip(linear.feature_ids.tolist(), linear.idf.tolist(), strict=True))
-    words_of = []
-    for row, numbers in enumerate(found):
-        columns = counts.ids[counts.columns[counts.offsets[row] : counts.offsets[row + 1]]].tolist()
-        words = [column for column in columns if column < 1 << 22]
-        words_of.append(words)
-        expected = [known.get(column, max(known.values())) for column in words]
-        assert numbers[0] == pytest.approx(np.mean(expected) if words else 0, rel=1e-6)
-        assert numbers[4] == pytest.approx(np.mean([column not in known for column in words]) if words else 0)
-    np.testing.assert_array_equal(linear.read(texts)[0], linear.logits(texts))
-    # Of texts that it has learned from, the rarest features are those of a single text: as if they were unknown.
-    left_out = linear.read(texts, leave_out=True)[1][:, EVIDENCE_NUMBERS:]
-    rare = [len(columns) and np.mean([known.get(it, 9.0) == linear.idf.max() or it not in known for it in columns])
-            for columns in words_of]  # fmt: skip
-    np.testing.assert_allclose(left_out[:, 4], rare, rtol=1e-6)
-    assert (left_out[:, :4] == found[:, :4]).all()
-    assert (left_out[:, 4:] > found[:, 4:]).any()
-
-
-def test_evidence_is_what_speaks_for_the_best_class():
-    """The logarithm of the sum of the effects that do, and their share of the squares."""
-    values, effects = np.array([0.6, 0.8], dtype=np.float32), np.array([3.0, -1.6])
-    with_features, without = _evidence(np.array([0, 0]), values, effects, 2)
-    assert tuple(with_features) == (pytest.approx(-np.log(3.01)), pytest.approx(-0.36))
-    assert tuple(without) == (pytest.approx(-np.log(0.01)), 0)
 
 
 def test_a_hundredth_of_the_usual_texts_is_flagged_and_strange_ones_are():
@@ -197,9 +135,3 @@ def test_evidence_counts_on_both_sides_and_not_in_earlier_models():
     earlier = {"means": [0.0] * 10, "deviations": [1.0] * 10, "threshold": 5.0}
     numbers = np.array([[99.0, 99, *[0] * 10], [0, 0, *[1] * 5, *[0] * 5], [0] * 11 + [2]])
     assert Familiarity.from_json(earlier, has_linear=True).are_unfamiliar(numbers).tolist() == [False, True, True]
-
-
-def test_a_certain_answer_is_a_finite_number():
-    """Its log odds are limited; without a linear part there are two numbers."""
-    found = text_numbers(np.array([[1.0, 0.0], [0.5, 0.5]]), np.array([0.0, 0.25]), None)
-    np.testing.assert_allclose(found, [[0, -30], [0.25, 0]], atol=1e-9)

@@ -6,24 +6,20 @@ The library beneath reads the environment when it is imported, so everything run
 from __future__ import annotations
 
 import json
-import os
 import re
 import socket
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
 import pytest
 from hub_stand_in import HubStandIn
-from support.time_limit import TIME_LIMIT
+from support.programs import run_beside_hub
 
 from encoder_cls.errors import ConfigError
 from encoder_cls.inference import hub_models
 from encoder_cls.inference.folder import load_classifier, save_classifier
 
-ROOT = Path(__file__).parent.parent.parent
 FILES = ["config.json", "tokenizer.json", "model.safetensors"]
 LOAD = """
 import json, sys
@@ -37,7 +33,6 @@ for name in json.loads(sys.argv[1]):
         answer = [error.exit_code, str(error)]
     print(json.dumps(answer))
 """
-PREDICT = "from encoder_cls.cli import main; main()"
 
 
 @pytest.fixture(scope="module")
@@ -62,25 +57,9 @@ def hub(trained_run, tmp_path_factory) -> Iterator[HubStandIn]:
         yield stand_in
 
 
-def run(code: str, *arguments: str, folder: Path, **environment: str) -> subprocess.CompletedProcess[str]:
-    """Run Python code with no proxies, and with no settings of the Hub but these."""
-    unwanted = re.compile(r".*_proxy|(HF|HUGGINGFACE)_.*", re.IGNORECASE)
-    inherited = {key: value for key, value in os.environ.items() if not unwanted.fullmatch(key)}
-    quiet = {"HF_HUB_DISABLE_TELEMETRY": "1", "HF_HUB_DISABLE_XET": "1", "HF_HOME": str(folder), "PYTHONUTF8": "1"}
-    return subprocess.run(
-        [sys.executable, "-c", code, *arguments],
-        env={**inherited, **quiet, "PYTHONPATH": str(ROOT), **environment},
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        encoding="utf-8",
-        timeout=TIME_LIMIT,
-        check=False,
-    )
-
-
 def load(*names: str, folder: Path, **environment: str) -> list[list[object]]:
     """What comes of loading each of these: an engine and probabilities, or an exit code and a message."""
-    ended = run(LOAD, json.dumps(names), folder=folder, **environment)
+    ended = run_beside_hub(LOAD, json.dumps(names), cache=folder, **environment)
     assert (ended.returncode, ended.stderr) == (0, "")
     return [json.loads(line) for line in ended.stdout.splitlines()]
 

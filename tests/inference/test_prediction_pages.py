@@ -134,12 +134,3 @@ def test_each_text_has_its_own_names(classifier):
     used = [figure.find("use").attrib["href"] for figure in figures(page) if figure.find("use") is not None]
     heads = classifier.encoder.architecture.num_heads
     assert used == [f"#{name}" for name in ids for _ in range(heads)]  # of one layer
-
-
-def test_names_have_room_however_wide_they_are():
-    """A figure is wider where its tokens are, and wider still where their letters are."""
-
-    def width(name: str) -> int:
-        return int(figures(render_attention("x", [("", maps_of(["[CLS]", name]))]))[1].attrib["width"])
-
-    assert width("i") == width("its") < width("a" * 14) == width("a" * 500) < width("天" * 14)

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import pickle
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 from threading import Barrier
 
 import numpy as np
@@ -15,12 +13,9 @@ from support.time_limit import TIME_LIMIT
 
 from encoder_cls.errors import ConfigError
 from encoder_cls.inference.classifier import Classifier
-from encoder_cls.inference.encoder import numpy as numpy_engine
-from encoder_cls.inference.encoder import torch as torch_engine
-from encoder_cls.inference.encoder.torch import TorchEncoder, torch_encoder
+from encoder_cls.inference.encoder.torch import torch_encoder
 from encoder_cls.inference.folder import load_classifier
 
-ROOT = Path(__file__).parent.parent.parent
 TEXTS = ["rain and snow today", "", "a big soup with zzz", "ball " * 40]
 METHODS = pytest.mark.parametrize("method", ["predict", "predict_proba", "embed", "explain"])
 
@@ -103,41 +98,6 @@ def test_threads_that_predict_at_once_get_the_same_answers(trained_run, engine):
     with ThreadPoolExecutor(len(of_each)) as pool:
         for found, alone in zip(pool.map(answers, of_each), expected, strict=True):
             assert found == [alone] * 10
-
-
-def test_threads_make_one_engine(trained_run, monkeypatch):
-    made = []
-    real = TorchEncoder.from_weights
-    monkeypatch.setattr(numpy_engine, "BREAK_EVEN", 0)
-    monkeypatch.setattr(
-        torch_engine.TorchEncoder, "from_weights", lambda *args, **named: made.append(1) or real(*args, **named)
-    )
-    classifier, together = load_classifier(trained_run.path), Barrier(8)
-
-    def answer(_: int) -> list[list[float]]:
-        together.wait(TIME_LIMIT)
-        return classifier.embed(TEXTS).tolist()
-
-    with ThreadPoolExecutor(8) as pool:
-        first, *others = pool.map(answer, range(8))
-    assert all(other == first for other in others)
-    assert made == [1]
-
-
-def test_a_copy_needs_no_pytorch(trained_run, tmp_path):
-    classifier = load_classifier(trained_run.path)
-    torch_encoder(classifier)
-    (tmp_path / "classifier").write_bytes(pickle.dumps(classifier))
-    code = (
-        "import pickle, sys, importlib.util\n"
-        "sys.modules['torch'] = None\n"
-        "found = importlib.util.find_spec\n"
-        "importlib.util.find_spec = lambda name: None if name == 'torch' else found(name)\n"
-        "with open('classifier', 'rb') as file: print(pickle.load(file).predict(['rain'])[0].label)\n"
-    )
-    environment = {"PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
-    ended = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True, env=environment)
-    assert ended.stdout == "weather\n"
 
 
 def test_a_classifier_is_shown_on_a_line(classifier):

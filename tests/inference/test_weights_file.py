@@ -82,15 +82,6 @@ def test_high_halves_that_do_not_fit_are_refused(counts):
         unpack(packed | {"linear.feature_ids.high": high}, SHAPES, "int8")
 
 
-def test_rows_are_named_where_that_saves_something():
-    """Of a table that is full but for a row, all are stored."""
-    full = WEIGHTS[TABLE] + 1
-    full[3] = 0
-    assert list(pack({TABLE: full}, "int8")) == [TABLE, TABLE + ".scales"]
-
-
-# ---------------------------------------------------------------- tables
-
 NUMBERS = (RANDOM.normal(size=(40, 8)) * 10 ** RANDOM.uniform(-3, 3, (40, 1))).astype(np.float32)
 NUMBERS[[3, 17]] = 0
 
@@ -104,20 +95,3 @@ def test_rows_that_are_not_stored_are_zero(dtype, stored):
     assert len(table.values) == len(stored)
     assert np.array_equal(table.dense(), expected)
     assert np.array_equal(table.take(np.array([39, 2, 0])), expected[[39, 2, 0]])
-
-
-@pytest.mark.parametrize("columns", [1, 2, 3])
-def test_narrow_rows_have_no_scale(columns):
-    """It would take more than it saves."""
-    table = compress(NUMBERS[:, :columns], "int8")
-    assert (table.scales, table.values.dtype) == (None, np.float16)
-
-
-def test_no_value_is_beyond_the_scale():
-    """Scales are rounded up: the largest number of a row stays the largest."""
-    rows = RANDOM.uniform(-1, 1, (2000, 4)).astype(np.float32) * 10 ** RANDOM.uniform(-6, 4, (2000, 1)).astype(
-        np.float32
-    )
-    table = compress(rows, "int8")
-    assert np.abs(table.values.astype(int)).max() <= 127
-    assert (np.sign(table.dense()) * np.sign(rows) >= 0).all()

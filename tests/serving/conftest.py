@@ -23,13 +23,7 @@ BLOCKED = ["torch", "scipy", "sklearn", "pyarrow", "pydantic", "pandas", "datase
 
 @dataclass
 class Running:
-    """A server that runs.
-
-    Attributes:
-        process: its own.
-        port: where it listens.
-        warnings: what it said before.
-    """
+    """A server that runs, and what it said before."""
 
     process: subprocess.Popen[str]
     port: int

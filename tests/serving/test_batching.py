@@ -89,15 +89,6 @@ def test_a_long_request_is_cut_so_that_short_ones_come_between(classifier, monke
     assert held.batches == [["rain"], [*long[:1], "snow"], *([text] for text in long[1:])]
 
 
-def test_of_texts_to_be_explained_one_is_in_a_batch(classifier):
-    """They take longest: what is only to be classified does not wait for all of them."""
-    held = Held(classifier)
-    asked = [ask("soup"), ask("rain", "snow", explain=True), ask("ball", explain=True), ask("goal")]
-    futures = submitted(Batcher(), held, *asked)
-    assert all(future.result(TIME_LIMIT) for future in futures)
-    assert held.batches == [["soup"], ["rain", "goal"], ["ball"], ["snow"]]
-
-
 def test_a_failure_is_that_of_one_request(classifier):
     held, batcher = Held(classifier, fails_on="bad"), Batcher()
     fine, other, bad = submitted(batcher, held, ask("rain"), ask("snow"), ask("bad"))
@@ -108,18 +99,6 @@ def test_a_failure_is_that_of_one_request(classifier):
     answers = [future.result(TIME_LIMIT).texts[0].labels for future in (fine, other, later)]
     assert answers == [("weather",), ("weather",), ("sport",)]
     assert batcher.is_alive
-
-
-def test_what_nobody_waits_for_is_not_computed(classifier):
-    held, batcher = Held(classifier), Batcher()
-    first = batcher.submit(ask("rain"), held)
-    assert held.begun.wait(TIME_LIMIT)
-    gone, other = batcher.submit(ask("ball"), held), batcher.submit(ask("snow"), held)
-    assert gone.cancel()
-    held.goes_on.set()
-    assert first.result(TIME_LIMIT).texts
-    assert other.result(TIME_LIMIT).texts
-    assert held.batches == [["rain"], ["snow"]]
 
 
 def test_the_queue_has_an_end(classifier, monkeypatch):
@@ -133,20 +112,6 @@ def test_the_queue_has_an_end(classifier, monkeypatch):
     held.goes_on.set()
     assert all(future.result(TIME_LIMIT) for future in futures)
     batcher.submit(ask("ball"), held).result(TIME_LIMIT)
-
-
-def test_what_was_accepted_is_answered_before_the_end(classifier):
-    held, batcher = Held(classifier), Batcher()
-    futures = [batcher.submit(ask(text), held) for text in ("rain", "ball", "soup")]
-    batcher.stop()
-    with pytest.raises(RefusedError, match="stopping") as refused:
-        batcher.submit(ask("snow"), held)
-    assert refused.value.status == 503
-    held.goes_on.set()
-    batcher.join(TIME_LIMIT)
-    assert all(future.done() for future in futures)
-    assert not batcher.is_alive
-    assert batcher.waiting == 0
 
 
 def test_an_answer_is_that_of_one_model(classifier):

@@ -19,19 +19,24 @@ from hypothesis import strategies as st
 from encoder_cls.data.rows import DiskBackedLocations, SourceLocation
 from encoder_cls.errors import EncoderClsError
 from encoder_cls.system import disk_arrays
-from encoder_cls.system.disk_arrays import CHUNK, DiskBackedArray, DiskBackedTexts, in_chunks
+from encoder_cls.system.disk_arrays import DiskBackedArray, DiskBackedTexts
 
 TEXTS = ["", "a", "naïve 🙂", "", "two\nlines", "\0", "last"]
 
 
-@pytest.fixture(params=[1 << 20, 5], ids=["memory", "file"], autouse=True)
+IN_MEMORY_OR_NOT = pytest.mark.parametrize("most_pending", [1 << 20, 5], ids=["memory", "file"], indirect=True)
+
+
+@pytest.fixture(autouse=True)
 def most_pending(request, tmp_path, monkeypatch) -> int:
-    """With the second, nearly each part is written."""
-    monkeypatch.setattr(disk_arrays, "MOST_IN_MEMORY", request.param)
+    """Nearly each part is written, if nothing else is asked for."""
+    most = getattr(request, "param", 5)
+    monkeypatch.setattr(disk_arrays, "MOST_IN_MEMORY", most)
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
-    return request.param
+    return most
 
 
+@IN_MEMORY_OR_NOT
 @pytest.mark.parametrize("dtype", [np.uint8, np.int32, np.int64, np.bool_])
 @pytest.mark.parametrize("lengths", [[], [0], [1], [3, 0, 50, 1], [7] * 20])
 def test_parts_make_one_array(dtype, lengths):
@@ -46,6 +51,7 @@ def test_parts_make_one_array(dtype, lengths):
         column.forget()
 
 
+@IN_MEMORY_OR_NOT
 @settings(max_examples=60, deadline=None, derandomize=True)
 @given(parts=st.lists(st.lists(st.text(st.characters(exclude_categories=["Cs"]), max_size=9), max_size=5), max_size=5))
 def test_texts_are_read_back(parts):
@@ -57,6 +63,7 @@ def test_texts_are_read_back(parts):
     assert list(column) == column[:] == expected
 
 
+@IN_MEMORY_OR_NOT
 def test_texts_are_a_sequence():
     column = DiskBackedTexts(TEXTS)
     places = [0, 3, -1, np.int64(2)]
@@ -68,6 +75,7 @@ def test_texts_are_a_sequence():
             column[outside]
 
 
+@IN_MEMORY_OR_NOT
 def test_a_selection_is_a_sequence_of_its_own():
     """Rows in any order, some of them twice; also a selection of a selection."""
     column = DiskBackedTexts(TEXTS)
@@ -79,6 +87,7 @@ def test_a_selection_is_a_sequence_of_its_own():
     assert list(column) == TEXTS
 
 
+@IN_MEMORY_OR_NOT
 def test_what_is_written_has_no_name(tmp_path, most_pending):
     """The file is in the folder for temporary files, but no name is, so that nothing can be left behind."""
     column = DiskBackedTexts(TEXTS)
@@ -88,7 +97,6 @@ def test_what_is_written_has_no_name(tmp_path, most_pending):
     assert list(tmp_path.iterdir()) == []
 
 
-@pytest.mark.parametrize("most_pending", [5], indirect=True)
 def test_a_full_disk_is_named(tmp_path, monkeypatch, most_pending):
 
     class Full(io.BytesIO):
@@ -98,14 +106,6 @@ def test_a_full_disk_is_named(tmp_path, monkeypatch, most_pending):
     monkeypatch.setattr(tempfile, "TemporaryFile", lambda **_: Full())
     with pytest.raises(EncoderClsError, match=rf"{tmp_path}: cannot write .*: No space left on device .*TMPDIR"):
         DiskBackedTexts(TEXTS)
-
-
-@pytest.mark.parametrize("count", [0, 1, CHUNK, 2 * CHUNK + 1])
-def test_texts_come_in_chunks(count):
-    texts = [str(number) for number in range(count)]
-    found = [*in_chunks(iter(texts))]
-    assert [text for chunk in found for text in chunk] == texts
-    assert all(0 < len(chunk) <= CHUNK for chunk in found)
 
 
 NUMBERS = np.arange(1000, dtype=np.int32)
@@ -160,13 +160,6 @@ def flipped(content: bytes, at: int) -> bytes:
 def entry_in(folder: Path) -> Path:
     [entry] = folder.glob("kind-*")
     return entry
-
-
-def test_an_entry_is_made_once(tmp_path):
-    make = Maker()
-    for _ in range(3):
-        assert_is_whole(cached(tmp_path / "a" / "cache", "kind", {"a": 1}, make))
-    assert make.times == 1
 
 
 def test_each_key_and_kind_has_an_entry(tmp_path):

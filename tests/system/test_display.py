@@ -6,7 +6,6 @@ import base64
 import hashlib
 import html
 import json
-import math
 import re
 
 import pytest
@@ -15,7 +14,6 @@ from hypothesis import strategies as st
 
 from encoder_cls.inference.page import escaped, html_page, isolated
 from encoder_cls.system.display import (
-    counted,
     json_text,
     kind,
     markdown_code,
@@ -37,7 +35,7 @@ def test_no_control_character_is_shown(character):
         assert "é" in safe
 
 
-@settings(deadline=None, derandomize=True)
+@settings(deadline=None, derandomize=True, max_examples=30)
 @given(
     st.recursive(
         st.text() | st.integers() | st.none(), lambda values: st.lists(values) | st.dictionaries(st.text(), values)
@@ -48,12 +46,6 @@ def test_json_text_keeps_the_value(value):
     assert json.loads(json_text(value)) == value
     assert json.loads(json_text(value, indent=2)) == value
     assert json_text(value, indent=2).replace("\n", "").isprintable()
-
-
-@pytest.mark.parametrize("number", [math.nan, math.inf])
-def test_json_text_has_no_constant_of_other_languages(number):
-    with pytest.raises(ValueError, match="not JSON compliant"):
-        json_text({"a": number})
 
 
 def test_a_text_is_cut_to_its_limit():
@@ -83,11 +75,6 @@ def test_a_text_is_code_or_plain_in_markdown():
     found = markdown_text("| *a* <b>\n# [x](y) ~~z~~ \\ !")
     assert found.isprintable()
     assert not set(found.replace("&#", "")) & set("|*<>[]()`~\\!#")
-
-
-def test_one_is_singular():
-    assert [counted(number, "text") for number in (1, 0, 2000)] == ["1 text", "0 texts", "2,000 texts"]
-    assert [counted(number, "class", "classes") for number in (1, 2)] == ["1 class", "2 classes"]
 
 
 def test_the_policy_lets_the_script_of_the_page_run_and_no_other():

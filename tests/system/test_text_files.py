@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from encoder_cls.errors import DataError
-from encoder_cls.system.encodings import delimiter_named, encoding_named, seems_utf8, text_lines
+from encoder_cls.system.encodings import delimiter_named, encoding_named, text_lines
 
 TEXT = "text,label\r\nün caf\u00e9,x\ny\u2028z,y\n\nlast"
 LINES = ["text,label\r\n", "ün café,x\n", "y\u2028z,y\n", "\n", "last"]
@@ -82,16 +82,6 @@ def test_what_is_not_valid_can_be_kept_for_the_row_to_be_left_out():
 
 def test_zeros_in_ascii_are_no_utf16():
     assert lines(b"a\0bcdefgh,\0\nxyz") == ["a\0bcdefgh,\0\n", "xyz"]
-
-
-@pytest.mark.parametrize(
-    ("content", "expected"),
-    [("é\n".encode(), True), (b"e\n", False), (b"\xe9\n", False), (codecs.BOM_UTF8 + b"e", False), (b"", False)],
-)
-def test_seems_utf8(content, expected):
-    """By letters beyond ASCII, not by the mark, which shows it anyway."""
-    FILE.write_bytes(content)
-    assert seems_utf8(FILE) == expected
 
 
 @pytest.mark.parametrize("name", ["rot13", "hex", "unicode_escape", "idna", "no-such", "a\0b", ""])
