@@ -27,6 +27,7 @@ from encoder_cls.inference.folder import load_classifier, weights_of_part
 from encoder_cls.inference.weights import dense
 from encoder_cls.system import disk_arrays
 from encoder_cls.tracking.run_dir import RunDir
+from encoder_cls.training.encoder import batches
 from encoder_cls.training.encoder.checkpoint import load_newest
 from encoder_cls.training.encoder.stages import PretrainingStage, make_stages
 from encoder_cls.training.encoder.validation import ValidationResult
