@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from encoder_cls.config import ModelConfig
     from encoder_cls.inference.classifier import Classifier, Prediction
     from encoder_cls.inference.folder import load_classifier
-    from encoder_cls.training.library import train
+    from encoder_cls.training.from_python import train
     from encoder_cls.transformer import Encoder, EncoderClassifier
 
 __version__ = "0.1.0"

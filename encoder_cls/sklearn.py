@@ -99,7 +99,7 @@ class TextClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc] # sc
                 unknown or out of range.
         """
         from encoder_cls.tracking.run_dir import RunDir
-        from encoder_cls.training.library import train_texts
+        from encoder_cls.training.from_python import train_texts
 
         def warn(message: str) -> None:
             if sample_weight is None or "repeat an earlier one" not in message:  # as their weights have it

@@ -25,7 +25,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from encoder_cls.config import ModelConfig
-from encoder_cls.text.tokens import PAIR_MULTIPLIER
+from encoder_cls.text.token_arrays import PAIR_MULTIPLIER
 
 INITIAL_STD = 0.02  # of all weights, as in BERT (Devlin et al., 2019), https://arxiv.org/abs/1810.04805
 

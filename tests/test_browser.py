@@ -23,7 +23,7 @@ from encoder_cls.data.dataset import Split
 from encoder_cls.evaluation.files import render_report
 from encoder_cls.evaluation.report import evaluate
 from encoder_cls.inference.explain import AttentionMaps, attention_maps
-from encoder_cls.inference.page import (
+from encoder_cls.inference.html_pages import (
     LEGEND,
     MOST_MAP_TOKENS,
     SHADES,

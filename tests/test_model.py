@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 from encoder_cls.config import ModelConfig, TrainConfig
-from encoder_cls.text.tokens import hash_char_ngrams
+from encoder_cls.text.token_arrays import hash_char_ngrams
 from encoder_cls.training.encoder.optimizer import make_optimizers
 from encoder_cls.transformer import (
     BigramEmbedding,

@@ -124,7 +124,7 @@ def test_the_seed_decides(fitted):
 def test_arguments_are_values_of_the_config(monkeypatch):
     """Each by its key, also as the numbers of NumPy that a search draws."""
     configs = []
-    monkeypatch.setattr("encoder_cls.training.library.prepare", lambda config, **_: configs.append(config) or 1 / 0)
+    monkeypatch.setattr("encoder_cls.training.from_python.prepare", lambda config, **_: configs.append(config) or 1 / 0)
     arguments = {"epochs": np.int64(3), "learning_rate": np.float64(0.5), "time_budget": 2, "seed": np.int32(7)}
     for model in (tiny(**arguments), TextClassifier()):
         with pytest.raises(ZeroDivisionError):
@@ -260,7 +260,7 @@ def test_a_grid_search_compares_models_that_differ(monkeypatch):
         trained.append((setup.config.model.d_model, setup.config.train.learning_rate, setup.config.model.linear))
         return train(setup, *arguments, **options)
 
-    monkeypatch.setattr("encoder_cls.training.library.train_run", spy)
+    monkeypatch.setattr("encoder_cls.training.from_python.train_run", spy)
     settings = TINY | {"model.linear": False}
     grid = [
         {"learning_rate": [1e-9], "settings": [settings]},

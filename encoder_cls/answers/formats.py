@@ -315,7 +315,7 @@ class PageWriter(Writer):
 
     def content(self, pieces: Iterable[Any]) -> Iterator[bytes]:
         """The page, at the end."""
-        from encoder_cls.inference.page import render_explanations
+        from encoder_cls.inference.html_pages import render_explanations
 
         rows = [*chain.from_iterable(pieces)]
         yield (render_explanations("Predictions", rows, note=self._note, model=self._model) + "\n").encode()
@@ -342,7 +342,7 @@ class PageWriter(Writer):
 
 def _attention_page(classifier: Classifier, inputs: Sequence[Row]) -> bytes:
     """An HTML page with the attention maps of some texts."""
-    from encoder_cls.inference.page import render_attention
+    from encoder_cls.inference.html_pages import render_attention
 
     texts = [item.text for item in inputs]
     lines = [

@@ -27,7 +27,7 @@ from encoder_cls.inference.linear import LinearClassifier
 from encoder_cls.inference.task import MULTI_LABEL
 from encoder_cls.system.terminal import note
 from encoder_cls.text.ngrams import count_features, find
-from encoder_cls.text.tokens import TokenizedTexts
+from encoder_cls.text.token_arrays import TokenizedTexts
 
 CANDIDATES = 10  # for each text that is wanted, the most uncertain
 ROUNDS = 10  # of k-means

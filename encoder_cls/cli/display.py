@@ -22,7 +22,7 @@ from encoder_cls.system.terminal import be_quiet, handling_signals, note, note_a
 
 if TYPE_CHECKING:
     from encoder_cls.data.dataset import Dataset
-    from encoder_cls.training.encoder.processes import ProcessGroup
+    from encoder_cls.training.encoder.process_group import ProcessGroup
     from encoder_cls.training.events import Event, Finished, LinearFitted, Stepped, Validated
     from encoder_cls.training.prepared import Prepared
 
@@ -41,7 +41,7 @@ def process_group() -> Iterator[ProcessGroup]:
     """Join the processes that torchrun has started, if any; all but the first note nothing but errors."""
     check_training_installed()
 
-    from encoder_cls.training.encoder.processes import LostProcessError, joined_process_group
+    from encoder_cls.training.encoder.process_group import LostProcessError, joined_process_group
 
     with joined_process_group() as group:
         if not group.leads:
@@ -61,7 +61,7 @@ def stop_signals(group: ProcessGroup | None = None) -> Iterator[None]:
     Several processes pass signals on to the first one. A second one changes nothing there, since torchrun repeats what
     a terminal has sent.
     """
-    from encoder_cls.training.encoder.processes import ALONE
+    from encoder_cls.training.encoder.process_group import ALONE
 
     processes = group or ALONE
     received: list[int] = []

@@ -36,7 +36,7 @@ def train_command(
         from encoder_cls.answers.outputs import check_run_folder
         from encoder_cls.config import check_sources, load_config
         from encoder_cls.tracking.run_dir import RunDir
-        from encoder_cls.training.encoder.processes import device_of_rank, is_restarted
+        from encoder_cls.training.encoder.process_group import device_of_rank, is_restarted
 
         resume = resume or is_restarted()
         with group.agreeing():

@@ -1,4 +1,4 @@
-"""Charts: SVG for the page, in the style of `inference/page.css`; figures of matplotlib for PNG and TensorBoard."""
+"""Charts: SVG for the page, in the style of `inference/html_pages.css`; figures of matplotlib for PNG and TensorBoard."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from encoder_cls.evaluation.metrics import CalibrationBins, ClassMetrics, LabelMetrics
 from encoder_cls.evaluation.report import answers_from
 from encoder_cls.evaluation.scores import Interval
-from encoder_cls.inference.page import escaped
+from encoder_cls.inference.html_pages import escaped
 from encoder_cls.system.display import replace_unprintable, shortened
 
 if TYPE_CHECKING:

@@ -14,10 +14,10 @@ from encoder_cls import evaluation
 from encoder_cls.config import Config, DataConfig
 from encoder_cls.data.dataset import Dataset
 from encoder_cls.evaluation import charts, sections
-from encoder_cls.evaluation.answered import Answered, csv_table, file_and_line, label_tables
 from encoder_cls.evaluation.metrics import LARGEST_MATRIX
+from encoder_cls.evaluation.mistakes import Answered, csv_table, file_and_line, label_tables
 from encoder_cls.evaluation.report import Report
-from encoder_cls.inference.page import LEGEND, escaped, html_page, isolated, shade, strongest_words, words_html
+from encoder_cls.inference.html_pages import LEGEND, escaped, html_page, isolated, shade, strongest_words, words_html
 from encoder_cls.system.display import json_text, markdown_code, replace_unprintable, shortened
 from encoder_cls.system.files import reporting_os_errors, to_json, write_file
 

@@ -10,8 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from encoder_cls.data.dataset import Split
-from encoder_cls.evaluation.answered import Answered, Mistake, MultiLabelAnswers, doubtful_rows
 from encoder_cls.evaluation.metrics import Metrics, compute_metrics
+from encoder_cls.evaluation.mistakes import Answered, Mistake, MultiLabelAnswers, doubtful_rows
 from encoder_cls.evaluation.scores import (
     COMBINED,
     BaseAnswers,
@@ -25,7 +25,7 @@ from encoder_cls.inference.classifier import Classifier
 from encoder_cls.inference.explain import explain
 from encoder_cls.inference.guarantees import Guarantees
 from encoder_cls.inference.task import MULTI_LABEL, SINGLE_LABEL, Logits, Task
-from encoder_cls.text.tokens import TokenizedTexts
+from encoder_cls.text.token_arrays import TokenizedTexts
 
 WANTED_ACCURACY = 0.95  # of the answers above the suggested threshold
 FEWEST_ANSWERS, FEWEST_ANSWERED = 20, 0.05  # above it, and the fraction of all texts that these are
@@ -81,7 +81,7 @@ class Report:
     def _repr_html_(self) -> str:
         """The report in a notebook: what the terminal has, tables of classes folded."""
         from encoder_cls.evaluation.sections import detail_sections, size_note, summary_sections
-        from encoder_cls.inference.page import escaped
+        from encoder_cls.inference.html_pages import escaped
 
         parts = [f"<p><b>{escaped(self.split)}</b>: {escaped(size_note(self))}</p>"]
         for title, lines in summary_sections(self):

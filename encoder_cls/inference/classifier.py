@@ -18,8 +18,8 @@ from encoder_cls.inference.task import SINGLE_LABEL, Logits, Task, combine_logit
 from encoder_cls.system.display import counted, kind, shown
 from encoder_cls.system.encodings import UTF8, delimiter_named, encoding_named
 from encoder_cls.system.machine import log
+from encoder_cls.text.token_arrays import KEPT_PER_TOKEN, TokenizedTexts
 from encoder_cls.text.tokenizer import parse_tokenizer, tokenize
-from encoder_cls.text.tokens import KEPT_PER_TOKEN, TokenizedTexts
 
 if TYPE_CHECKING:
     from encoder_cls.inference.explain import Explanation

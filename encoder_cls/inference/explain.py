@@ -18,8 +18,8 @@ from numpy.typing import NDArray
 
 from encoder_cls.errors import ConfigError
 from encoder_cls.inference.classifier import Classifier
+from encoder_cls.text.token_arrays import TokenizedTexts
 from encoder_cls.text.tokenizer import UNSPACED_RANGES, Span, token_spans
-from encoder_cls.text.tokens import TokenizedTexts
 
 # An explanation reads the text once for each word, up to so many tokens in all: those of a text of 2,048.
 MOST_TOKENS = 1 << 22

@@ -23,7 +23,7 @@ from encoder_cls.text.ngrams import (
     rarity,
     tfidf,
 )
-from encoder_cls.text.tokens import KEPT_PER_TOKEN, TokenizedTexts
+from encoder_cls.text.token_arrays import KEPT_PER_TOKEN, TokenizedTexts
 
 LINEAR = "linear."  # of the names of its weights
 EVIDENCE_NUMBERS = 2

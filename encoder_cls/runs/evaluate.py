@@ -10,9 +10,9 @@ from typing import Any
 from encoder_cls.config import DataConfig
 from encoder_cls.data.dataset import listed
 from encoder_cls.errors import ConfigError, EncoderClsError
-from encoder_cls.evaluation.answered import Answered
 from encoder_cls.evaluation.baseline import baseline_scores
 from encoder_cls.evaluation.files import write_report
+from encoder_cls.evaluation.mistakes import Answered
 from encoder_cls.evaluation.report import Report, evaluate
 from encoder_cls.evaluation.scores import PairedComparison, compare_answers, numbered_answers
 from encoder_cls.inference.classifier import Classifier

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from encoder_cls.config import DataConfig
 from encoder_cls.data.dataset import Dataset, Split
 from encoder_cls.errors import ConfigError
-from encoder_cls.evaluation.answered import Answered, LabelRow, estimated_errors
+from encoder_cls.evaluation.mistakes import Answered, LabelRow, estimated_errors
 from encoder_cls.inference.classifier import Classifier
 from encoder_cls.inference.task import MULTI_LABEL
 from encoder_cls.runs.data import dataset_of_run

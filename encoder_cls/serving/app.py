@@ -21,9 +21,9 @@ from starlette.responses import Response
 from starlette.routing import Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from encoder_cls import serving
 from encoder_cls.inference.classifier import Classifier
-from encoder_cls.inference.page import html_page
+from encoder_cls.inference.html_pages import html_page
+from encoder_cls.serving import limits
 from encoder_cls.serving.batching import Answer, Batcher, PredictRequest, RefusedError, TextAnswer
 from encoder_cls.system.display import json_text, kind, replace_unprintable, shown
 
@@ -170,7 +170,7 @@ class Service:
 
     async def _read(self, request: Request, body: bytearray) -> None:
         """Read a body, refused if it is too large (413), too slow (408) or there is no room for it (429)."""
-        most, seconds = serving.MOST_BODY_BYTES, serving.BODY_SECONDS
+        most, seconds = limits.MOST_BODY_BYTES, limits.BODY_SECONDS
         too_large = RefusedError(413, f"the body is larger than {most:,} bytes; send the texts in parts")
         if int(request.headers.get("content-length", "0")) > most:  # the server has checked that it is a number
             raise too_large
@@ -179,7 +179,7 @@ class Service:
                 async for chunk in request.stream():
                     if len(body) + len(chunk) > most:
                         raise too_large
-                    if self._held_bytes + len(chunk) > (held := serving.MOST_HELD_BYTES):
+                    if self._held_bytes + len(chunk) > (held := limits.MOST_HELD_BYTES):
                         raise RefusedError(429, f"requests of {held >> 20} MiB wait already; try again in a second")
                     self._held_bytes += len(chunk)
                     body += chunk
@@ -285,7 +285,7 @@ def parse_predict_request(body: bytes) -> PredictRequest:
         if not isinstance(text, str):
             raise RefusedError(422, f"texts[{number}]: {_name(text)}; expected is a string")
     request = PredictRequest(**fields)
-    most = serving.MOST_EXPLAINED_TEXTS if request.explain else serving.MOST_TEXTS
+    most = limits.MOST_EXPLAINED_TEXTS if request.explain else limits.MOST_TEXTS
     if len(request.texts) > most:
         work = "that can be explained at once" if request.explain else "in a request; send them in parts"
         raise RefusedError(413, f"texts: {len(request.texts):,}; {most:,} are the most {work}")

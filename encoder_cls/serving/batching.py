@@ -15,9 +15,9 @@ from itertools import groupby
 from threading import Condition, Thread
 from typing import Any
 
-from encoder_cls import serving
 from encoder_cls.inference.classifier import Classifier
 from encoder_cls.inference.explain import explain
+from encoder_cls.serving import limits
 
 
 class RefusedError(Exception):
@@ -69,7 +69,7 @@ class _Job:
         piece: list[str] = []
         for text in self.request.texts[len(self.answer.texts) :]:
             # `[CLS]` counts; a text to explain fills a batch.
-            cost = serving.BATCH_CHARACTERS if self.request.explain else len(text) + 4
+            cost = limits.BATCH_CHARACTERS if self.request.explain else len(text) + 4
             if piece and cost > most_characters:
                 break
             piece.append(text)
@@ -116,8 +116,8 @@ class Batcher:
         with self._changed:
             if self._is_stopping:
                 raise RefusedError(503, "the server is stopping")
-            if self.waiting >= serving.MOST_WAITING:
-                raise RefusedError(429, f"{serving.MOST_WAITING} requests wait already; try again in a second")
+            if self.waiting >= limits.MOST_WAITING:
+                raise RefusedError(429, f"{limits.MOST_WAITING} requests wait already; try again in a second")
             self._jobs.append(job)
             self._waiting.add(job)
             self._changed.notify()
@@ -154,7 +154,7 @@ class Batcher:
     def _take(self) -> _Pieces:
         batch: list[tuple[_Job, list[str]]] = []
         passed_over: list[_Job] = []
-        left, has_explained = serving.BATCH_CHARACTERS, False
+        left, has_explained = limits.BATCH_CHARACTERS, False
         while self._jobs and left > 0:
             job = self._jobs.popleft()
             if job.future.cancelled():
@@ -202,7 +202,7 @@ def _answers(pieces: _Pieces) -> deque[TextAnswer]:
         if request.explain:
             number = classifier.label_names.index(prediction.label) if prediction.label else 0
             one = tokenized[row : row + 1]
-            (words,) = explain(classifier, [text], one, [number], most_tokens=serving.MOST_EXPLAINED_TOKENS)
+            (words,) = explain(classifier, [text], one, [number], most_tokens=limits.MOST_EXPLAINED_TOKENS)
         labels = prediction.labels
         if labels is None:
             labels = (prediction.label,) if prediction.label else ()

@@ -17,10 +17,10 @@ from typing import Any
 import uvicorn
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
-from encoder_cls import serving
 from encoder_cls.errors import ConfigError, EncoderClsError, StoppedError
 from encoder_cls.inference.classifier import Classifier
 from encoder_cls.inference.folder import load_classifier
+from encoder_cls.serving import limits
 from encoder_cls.serving.app import Service, host_name, is_loopback
 from encoder_cls.system.terminal import handling_signals
 
@@ -38,10 +38,10 @@ class TimedProtocol(H11Protocol):
         """Refuse the newest of too many connections."""
         super().connection_made(transport)
         self._timers = {}
-        if len(self.connections) > serving.MOST_CONNECTIONS:
-            self._refuse(429, "Too Many Requests", f"there are {serving.MOST_CONNECTIONS} connections already")
+        if len(self.connections) > limits.MOST_CONNECTIONS:
+            self._refuse(429, "Too Many Requests", f"there are {limits.MOST_CONNECTIONS} connections already")
         else:
-            self._limit("head", serving.HEADER_SECONDS, self._head_is_late)
+            self._limit("head", limits.HEADER_SECONDS, self._head_is_late)
 
     def data_received(self, data: bytes) -> None:
         """Limit the time from the first byte of a request to the end of its head."""
@@ -51,7 +51,7 @@ class TimedProtocol(H11Protocol):
         if self.cycle is not None and not self.cycle.response_complete:
             self._cancel("head")
         elif "head" not in self._timers:
-            self._limit("head", serving.HEADER_SECONDS, self._head_is_late)
+            self._limit("head", limits.HEADER_SECONDS, self._head_is_late)
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Cancel the timers."""
@@ -62,7 +62,7 @@ class TimedProtocol(H11Protocol):
     def pause_writing(self) -> None:
         """Limit the time that the client takes to read what is written."""
         super().pause_writing()
-        self._limit("send", serving.SEND_SECONDS, self.transport.abort)
+        self._limit("send", limits.SEND_SECONDS, self.transport.abort)
 
     def resume_writing(self) -> None:
         """Cancel the limit: the client reads on."""
@@ -83,7 +83,7 @@ class TimedProtocol(H11Protocol):
     def _head_is_late(self) -> None:
         self._cancel("head")
         if not self.transport.is_closing():
-            self._refuse(408, "Request Timeout", f"no whole request within {serving.HEADER_SECONDS} seconds")
+            self._refuse(408, "Request Timeout", f"no whole request within {limits.HEADER_SECONDS} seconds")
 
     def _refuse(self, status: int, reason: str, message: str) -> None:
         body = f'{{"error": "{message}"}}'
@@ -116,8 +116,8 @@ def serve(folder: Path, *, host: str, port: int, allowed_hosts: Sequence[str], l
             access_log=False,
             proxy_headers=False,
             server_header=False,
-            timeout_keep_alive=serving.KEEP_ALIVE_SECONDS,
-            timeout_graceful_shutdown=serving.CLOSING_SECONDS,
+            timeout_keep_alive=limits.KEEP_ALIVE_SECONDS,
+            timeout_graceful_shutdown=limits.CLOSING_SECONDS,
         )
         server = _Server(config, service, folder, log)
         server.run(sockets=[listener])
@@ -175,7 +175,7 @@ class _Server(uvicorn.Server):
 
     async def _stop(self) -> None:
         """Exit when all is answered; until then connections stay open, and new requests get 503."""
-        await asyncio.sleep(serving.STOPPING_SECONDS)
+        await asyncio.sleep(limits.STOPPING_SECONDS)
         while self._service.batcher.is_alive:  # a thread that waits for it could not be ended by a second signal
             await asyncio.sleep(SECONDS_BETWEEN_LOOKS)
         self.should_exit = True

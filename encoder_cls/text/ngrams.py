@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from encoder_cls.text.tokens import (
+from encoder_cls.text.token_arrays import (
     MASK_ID,
     PAIR_MULTIPLIER,
     SPECIAL_TOKENS,

@@ -20,17 +20,7 @@ from encoder_cls.errors import ConfigError
 from encoder_cls.system.disk_arrays import cached, in_chunks
 from encoder_cls.system.files import sha256
 from encoder_cls.system.stop import checking, run_interruptibly
-from encoder_cls.text.tokenizer import (
-    lowercases,
-    parse_tokenizer,
-    pre_tokenizer,
-    replace_surrogates,
-    split_by_tokenizer,
-    token_ids,
-    tokenize,
-    with_cls_template,
-)
-from encoder_cls.text.tokens import (
+from encoder_cls.text.token_arrays import (
     CHARACTERS_PER_TOKEN,
     CLS_ID,
     LONGEST_LEARNED,
@@ -41,6 +31,16 @@ from encoder_cls.text.tokens import (
     TokenChunk,
     TokenizedTexts,
     index_tokens,
+)
+from encoder_cls.text.tokenizer import (
+    lowercases,
+    parse_tokenizer,
+    pre_tokenizer,
+    replace_surrogates,
+    split_by_tokenizer,
+    token_ids,
+    tokenize,
+    with_cls_template,
 )
 
 if TYPE_CHECKING:

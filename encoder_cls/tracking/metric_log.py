@@ -23,8 +23,8 @@ from torch.utils.tensorboard.summary import hparams
 
 from encoder_cls.config import Config
 from encoder_cls.evaluation import charts
-from encoder_cls.evaluation.answered import Answered
 from encoder_cls.evaluation.metrics import CalibrationBins
+from encoder_cls.evaluation.mistakes import Answered
 from encoder_cls.evaluation.report import Report
 from encoder_cls.evaluation.sections import summary_text
 from encoder_cls.inference.classifier import Classifier

@@ -39,7 +39,7 @@ from encoder_cls.system.files import (
     to_json,
     write_file,
 )
-from encoder_cls.text.tokens import UNK_ID, TokenizedTexts
+from encoder_cls.text.token_arrays import UNK_ID, TokenizedTexts
 
 if TYPE_CHECKING:
     from encoder_cls.config import Config

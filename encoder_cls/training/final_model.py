@@ -1,11 +1,10 @@
-"""Finish the model of a run: the smallest types, the gate of a cascade, guarantees.
+"""Finish the model of a run: the smallest types, the cascade, guarantees.
 
 Labels are classes, (texts,), or all labels of each text, (texts, classes).
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from functools import cache
 from itertools import product
@@ -15,7 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from encoder_cls.evaluation.metrics import ClassCounts, compute_metrics, losses_of_texts
+from encoder_cls.evaluation.metrics import ClassCounts
 from encoder_cls.inference.classifier import Classifier
 from encoder_cls.inference.encoder.torch import TorchEncoder
 from encoder_cls.inference.folder import load_classifier, save_classifier, save_measured, weights_of_part
@@ -23,17 +22,15 @@ from encoder_cls.inference.guarantees import Familiarity, Guarantees
 from encoder_cls.inference.linear import LinearClassifier
 from encoder_cls.inference.task import Logits, combine_logits, softmax
 from encoder_cls.inference.weights import DTYPES, Weight, pack, unpack
-from encoder_cls.text.tokens import TokenizedTexts
+from encoder_cls.text.token_arrays import TokenizedTexts
 from encoder_cls.tracking.run_dir import RunDir, classifier_to_score
+from encoder_cls.training.cascade import fit_gate
 from encoder_cls.training.prepared import Prepared
 
 MOST_COMPARED = 5000  # texts whose answers the smallest types keep, where time is limited
 MOST_CHANGE = 0.005  # of any probability by the types
 MOST_ACCURACY_LOST = 0.001  # or of micro-F1; one text at least of so many:
 ENOUGH_TEXTS = 1000  # with fewer, no answer may change
-GATES = (*(percent / 100 for percent in range(40, 100, 5)), 0.97, 0.98, 0.99)  # that are tried
-MOST_CHANGED = 1 / 200  # of the answers by a gate; and its most loss, in nats
-MOST_LOSS = 0.01
 
 
 def finish_model(prepared: Prepared, run: RunDir, *, device: str) -> Classifier:
@@ -123,44 +120,6 @@ def _logits(classifier: Classifier, part: str, dtype: str, texts: TokenizedTexts
     assert classifier.encoder
     encoder = TorchEncoder.from_weights(classifier.encoder.architecture, rounded, device=device, precision="float32")
     return encoder.logits(texts)
-
-
-def fit_gate(classifier: Classifier, texts: TokenizedTexts, labels: NDArray[Any]) -> None:
-    """Set the lowest gate at which a classifier answers validation texts as well as without one, if there is one.
-
-    At most `MOST_CHANGED` of the texts get another answer, the loss rises by `MOST_LOSS` at
-    most, and no measure gets worse beyond its standard error; that of the calibration error is about the accuracy's.
-    Too few texts to show this give no gate.
-    """
-    classifier.gate = None
-    if len(classifier.parts) == 1 or len(labels) * MOST_CHANGED < 1:
-        return
-    of_parts, thresholds = classifier.part_logits(texts), np.array(classifier.thresholds)
-
-    def answered(logits: Logits) -> tuple[NDArray[Any], NDArray[np.bool_], NDArray[np.float64]]:
-        """Answers, whether they are right, and the loss of each text, (texts,)."""
-        several = len(thresholds) > 0
-        answers = classifier.task.probabilities(logits) >= thresholds if several else logits.argmax(axis=1)
-        is_right = (answers == labels).reshape(len(labels), -1).all(axis=1)
-        return answers, is_right, losses_of_texts(classifier.task, logits, labels)
-
-    def calibration_error(logits: Logits) -> float:
-        return compute_metrics(logits, labels, classifier.label_names, classifier.thresholds).ece
-
-    exact = classifier.combined(of_parts)
-    (answers, right, losses), ece = answered(exact), calibration_error(exact)
-    of_accuracy, of_loss = (float(it.std()) / math.sqrt(len(labels)) for it in (right, losses))
-    for classifier.gate in GATES:
-        logits = classifier.combined(of_parts)
-        now, now_right, now_losses = answered(logits)
-        if (
-            (now != answers).reshape(len(labels), -1).any(axis=1).mean() <= MOST_CHANGED
-            and now_losses.mean() <= losses.mean() + min(MOST_LOSS, of_loss)
-            and now_right.mean() >= right.mean() - of_accuracy
-            and calibration_error(logits) <= ece + of_accuracy
-        ):
-            return
-    classifier.gate = None
 
 
 def fit_guarantees(classifier: Classifier, texts: TokenizedTexts, labels: NDArray[Any]) -> None:

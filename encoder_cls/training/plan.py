@@ -18,7 +18,7 @@ from encoder_cls.data.dataset import Dataset, listed
 from encoder_cls.data.load import names_validation, reading_of
 from encoder_cls.data.sources import every_file, read_rows
 from encoder_cls.errors import ConfigError
-from encoder_cls.text.tokens import KEPT_PER_TOKEN, TokenizedTexts
+from encoder_cls.text.token_arrays import KEPT_PER_TOKEN, TokenizedTexts
 from encoder_cls.training.encoder.batches import BatchSampler
 
 RESERVED = 0.1  # of the time: for the start of Python, files, and steps that take longer than the first ones

@@ -22,7 +22,7 @@ from encoder_cls.data.labels import names_as_texts
 from encoder_cls.inference.classifier import Classifier
 from encoder_cls.inference.encoder import Encoder, EncoderArchitecture
 from encoder_cls.inference.task import MULTI_LABEL, Task, task_of
-from encoder_cls.text.tokens import LONGEST_LEARNED, TokenizedTexts
+from encoder_cls.text.token_arrays import LONGEST_LEARNED, TokenizedTexts
 from encoder_cls.training.encoder.batches import BatchSampler
 from encoder_cls.training.linear.features import sample_rows
 from encoder_cls.training.plan import Plan, TimeBudget

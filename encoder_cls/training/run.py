@@ -25,7 +25,7 @@ from encoder_cls.training.encoder.checkpoint import (
     save_checkpoint,
 )
 from encoder_cls.training.encoder.loop import start_stage, train_stage
-from encoder_cls.training.encoder.processes import ALONE, LostProcessError, ProcessGroup
+from encoder_cls.training.encoder.process_group import ALONE, LostProcessError, ProcessGroup
 from encoder_cls.training.encoder.replica import Replica
 from encoder_cls.training.events import (
     EncoderGain,

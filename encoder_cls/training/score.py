@@ -7,8 +7,8 @@ from pathlib import Path
 
 from encoder_cls.config import Config
 from encoder_cls.data.dataset import Dataset
-from encoder_cls.evaluation.answered import Answered
 from encoder_cls.evaluation.baseline import baseline_scores
+from encoder_cls.evaluation.mistakes import Answered
 from encoder_cls.evaluation.report import Report, evaluate
 from encoder_cls.evaluation.scores import BaseAnswers, compare_with_base
 from encoder_cls.inference.classifier import Classifier

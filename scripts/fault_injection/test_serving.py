@@ -13,8 +13,8 @@ import pytest
 from samples import damage, tries, variant_of
 from servers import MOST_SECONDS, Answers, Load, serve, wait_until
 
-from encoder_cls import serving
 from encoder_cls.inference.folder import load_classifier, save_classifier
+from encoder_cls.serving import limits
 
 AT_ONCE = 5.0  # seconds that count as at once on a busy machine
 CODES = {signal.SIGTERM: 143, signal.SIGINT: 130}
@@ -42,12 +42,12 @@ def test_serve_stop(space, draw, when, number):
         served.process.signal(kind)
         if when == "twice":  # the second while new requests still get 503
             wait_until(lambda: "stopping:" in served.process.said(), "it stops", process=served.process)
-            time.sleep(draw.uniform(0, serving.STOPPING_SECONDS / 2))
+            time.sleep(draw.uniform(0, limits.STOPPING_SECONDS / 2))
             served.process.signal(kind)
         ended = served.process.end()
         waited = time.monotonic() - asked
     assert "Traceback" not in ended.err, ended.err
-    assert waited < serving.STOPPING_SECONDS + AT_ONCE, f"ended {waited:.1f} s after the signal"
+    assert waited < limits.STOPPING_SECONDS + AT_ONCE, f"ended {waited:.1f} s after the signal"
     if when == "twice":
         assert ended.code == CODES[kind], f"exit {ended.code}: {ended.err}"
         return
@@ -60,7 +60,7 @@ def test_serve_stop(space, draw, when, number):
             assert it.ended > asked, f"503 before the stop: {it}"
         else:
             assert not it.status, it
-            is_late = it.began - asked > serving.STOPPING_SECONDS / 2
+            is_late = it.began - asked > limits.STOPPING_SECONDS / 2
             assert is_late, f"sent {it.began - asked:+.2f} s after the stop, and no answer: {it}"
 
 
@@ -253,7 +253,7 @@ ATTACKS = {  # what is sent, one of these, or a function that sends it; and whic
 def be_impatient():
     """Make this process let go of slow clients soon."""
     for limit in ("BODY", "HEADER", "SEND"):
-        mock.patch.object(serving, f"{limit}_SECONDS", SHORT_SECONDS).start()
+        mock.patch.object(limits, f"{limit}_SECONDS", SHORT_SECONDS).start()
 
 
 @pytest.mark.parametrize("name", ATTACKS)

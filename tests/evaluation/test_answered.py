@@ -13,7 +13,7 @@ from support.reports import split_of
 from encoder_cls.config import DataConfig
 from encoder_cls.data.dataset import Split
 from encoder_cls.evaluation import DOUBTFUL_LABELS, MISTAKES
-from encoder_cls.evaluation.answered import Answered, doubtful_rows, label_tables
+from encoder_cls.evaluation.mistakes import Answered, doubtful_rows, label_tables
 from encoder_cls.evaluation.report import evaluate
 
 NAMES = ("a", "b", "new")

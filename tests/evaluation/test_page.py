@@ -11,9 +11,9 @@ import pytest
 from support.reports import REFERENCE, compared, split_of
 
 from encoder_cls.evaluation import sections
-from encoder_cls.evaluation.answered import Answered
 from encoder_cls.evaluation.files import render_report
 from encoder_cls.evaluation.metrics import LARGEST_MATRIX, compute_metrics
+from encoder_cls.evaluation.mistakes import Answered
 from encoder_cls.evaluation.report import evaluate
 
 HOSTILE = '<script>document.title="x"</script><img src=x onerror="alert(1)">"&\'{{ 7 * 7 }}'

@@ -15,8 +15,8 @@ from encoder_cls.inference.encoder.numpy import new_encoder
 from encoder_cls.inference.explain import explain
 from encoder_cls.inference.folder import load_classifier, save_classifier
 from encoder_cls.inference.task import MULTI_LABEL, SINGLE_LABEL, sigmoid, softmax
-from encoder_cls.training import final_model as gates
-from encoder_cls.training.final_model import GATES, fit_gate
+from encoder_cls.training import cascade as gates
+from encoder_cls.training.cascade import GATES, fit_gate
 
 TEXTS = [
     "rain and snow today",

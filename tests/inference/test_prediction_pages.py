@@ -13,7 +13,7 @@ import pytest
 from matplotlib.image import imread
 
 from encoder_cls.inference.explain import AttentionMaps, WordWeight, attention_maps, marked
-from encoder_cls.inference.page import MOST_MAP_TOKENS, render_attention, render_explanations, words_html
+from encoder_cls.inference.html_pages import MOST_MAP_TOKENS, render_attention, render_explanations, words_html
 
 HOSTILE = '<script>document.title="x"</script><img src=x onerror="alert(1)">"&\'{{ 7 * 7 }}{title}'
 UNPRINTABLE = "\x00\ud800\x1b[31m\u202e\x9b"

@@ -8,12 +8,12 @@ from threading import Event
 import pytest
 from support.time_limit import TIME_LIMIT
 
-from encoder_cls import serving
 from encoder_cls.answers.classify import Answerer
 from encoder_cls.answers.formats import written
 from encoder_cls.answers.inputs import Source
 from encoder_cls.answers.request import Request
 from encoder_cls.data.rows import Row
+from encoder_cls.serving import limits
 from encoder_cls.serving.batching import Answer, Batcher, PredictRequest, RefusedError
 
 
@@ -75,7 +75,7 @@ def test_what_waits_is_computed_together(classifier):
 
 
 def test_a_long_request_is_cut_so_that_short_ones_come_between(classifier, monkeypatch):
-    monkeypatch.setattr(serving, "BATCH_CHARACTERS", 20)
+    monkeypatch.setattr(limits, "BATCH_CHARACTERS", 20)
     held = Held(classifier)
     long = ["rain snow", "ball goal", "soup bread", "wind frost"]
     _, answer, short = submitted(Batcher(), held, ask("rain"), ask(*long), ask("snow"))
@@ -103,7 +103,7 @@ def test_a_failure_is_that_of_one_request(classifier):
 
 def test_the_queue_has_an_end(classifier, monkeypatch):
     """Beyond it requests are refused; those in it are answered, which makes room."""
-    monkeypatch.setattr(serving, "MOST_WAITING", 2)
+    monkeypatch.setattr(limits, "MOST_WAITING", 2)
     held, batcher = Held(classifier), Batcher()
     futures = [batcher.submit(ask("rain"), held), batcher.submit(ask("snow"), held)]
     with pytest.raises(RefusedError, match="wait already") as refused:

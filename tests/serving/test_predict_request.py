@@ -6,9 +6,9 @@ import json
 
 import pytest
 
-from encoder_cls.serving import MOST_EXPLAINED_TEXTS, MOST_TEXTS
 from encoder_cls.serving.app import parse_predict_request
 from encoder_cls.serving.batching import PredictRequest, RefusedError
+from encoder_cls.serving.limits import MOST_EXPLAINED_TEXTS, MOST_TEXTS
 
 WRONG = {
     "no JSON": (b'{"texts": ["rain"]', 400, "not JSON"),

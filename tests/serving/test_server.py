@@ -15,16 +15,16 @@ import pytest
 from support.time_limit import TIME_LIMIT
 
 from encoder_cls.inference.folder import load_classifier, save_classifier
-from encoder_cls.serving import MOST_BODY_BYTES
 from encoder_cls.serving.app import PAGE
+from encoder_cls.serving.limits import MOST_BODY_BYTES
 from encoder_cls.serving.server import listening
 
 TEXTS = ["rain and snow", "ball goal team", "soup bread", "", "rain " * 200, "\ud800 <b>zebra</b>"]
 HEAD = b"POST /predict HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
 IMPATIENT = """
-from encoder_cls import serving
-serving.HEADER_SECONDS = serving.BODY_SECONDS = serving.SEND_SECONDS = 1
-serving.MOST_CONNECTIONS = 6
+from encoder_cls.serving import limits
+limits.HEADER_SECONDS = limits.BODY_SECONDS = limits.SEND_SECONDS = 1
+limits.MOST_CONNECTIONS = 6
 """
 
 SLOW = """
@@ -190,7 +190,7 @@ def test_slow_clients_are_let_go_and_hold_up_nobody(start, trained_run):
 
 def test_who_hangs_up_is_forgotten(start, trained_run):
     """The request leaves no trace in the queue, and its room is free for others."""
-    server = start(trained_run.path, "from encoder_cls import serving; serving.MOST_HELD_BYTES = 40_000")
+    server = start(trained_run.path, "from encoder_cls.serving import limits; limits.MOST_HELD_BYTES = 40_000")
     body = json.dumps({"texts": ["rain snow " * 2000]}).encode()
     for _ in range(5):
         raw(server, HEAD + b"Content-Length: %d\r\n\r\n%b" % (len(body), body)).close()

@@ -18,8 +18,8 @@ from encoder_cls.text.ngrams import (
     SparseRows,
     count_features,
 )
+from encoder_cls.text.token_arrays import TokenizedTexts
 from encoder_cls.text.tokenizer import tokenize
-from encoder_cls.text.tokens import TokenizedTexts
 
 MAX_SEQ_LEN = 16
 TEXTS = ("what is the capital of france", "what is the price of bread", "who is she", "who is he", "")

@@ -15,9 +15,8 @@ from numpy.typing import NDArray
 from encoder_cls.config import TokenizerConfig
 from encoder_cls.system import disk_arrays as columns
 from encoder_cls.system import processes
-from encoder_cls.text import tokens as tokens_module
-from encoder_cls.text.tokenizer_trainer import train_and_tokenize
-from encoder_cls.text.tokens import (
+from encoder_cls.text import token_arrays as tokens_module
+from encoder_cls.text.token_arrays import (
     CHARACTERS_PER_TOKEN,
     KEPT_PER_TOKEN,
     LONGEST_WORD,
@@ -29,6 +28,7 @@ from encoder_cls.text.tokens import (
     hash_char_ngrams,
     index_tokens,
 )
+from encoder_cls.text.tokenizer_trainer import train_and_tokenize
 
 
 def by_spaces(texts: Sequence[str], most_tokens: int) -> TokenChunk:

@@ -21,9 +21,7 @@ from encoder_cls.config import DataConfig, TokenizerConfig
 from encoder_cls.data.load import load_dataset
 from encoder_cls.errors import ConfigError
 from encoder_cls.system import disk_arrays as columns
-from encoder_cls.text.tokenizer import UNSPACED, parse_tokenizer, split_by_tokenizer, token_spans, tokenize
-from encoder_cls.text.tokenizer_trainer import train_and_tokenize, train_subwords
-from encoder_cls.text.tokens import (
+from encoder_cls.text.token_arrays import (
     CHARACTERS_PER_TOKEN,
     CLS_ID,
     KEPT_PER_TOKEN,
@@ -33,6 +31,8 @@ from encoder_cls.text.tokens import (
     SPECIAL_TOKENS,
     UNK_ID,
 )
+from encoder_cls.text.tokenizer import UNSPACED, parse_tokenizer, split_by_tokenizer, token_spans, tokenize
+from encoder_cls.text.tokenizer_trainer import train_and_tokenize, train_subwords
 
 TYPES = ["word_level", "word_piece", "bpe", "unigram"]
 ODD_TEXTS = [

@@ -13,8 +13,8 @@ from support.tokenizer import train_tokenizer
 from encoder_cls.config import TokenizerConfig, TrainConfig
 from encoder_cls.data.labels import names_as_texts
 from encoder_cls.inference.linear import LinearClassifier
+from encoder_cls.text.token_arrays import TokenizedTexts
 from encoder_cls.text.tokenizer import tokenize
-from encoder_cls.text.tokens import TokenizedTexts
 from encoder_cls.training.linear import features as feature_corpus
 from encoder_cls.training.linear import few_labels
 from encoder_cls.training.linear.calibration import NO_TEXTS, Calibration

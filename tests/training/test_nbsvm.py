@@ -21,8 +21,8 @@ from encoder_cls.inference.linear import LinearClassifier
 from encoder_cls.inference.task import SINGLE_LABEL, log_sigmoid, softmax
 from encoder_cls.text import ngrams as features
 from encoder_cls.text.ngrams import TEMPLATE_IDS
+from encoder_cls.text.token_arrays import TokenizedTexts
 from encoder_cls.text.tokenizer import tokenize
-from encoder_cls.text.tokens import TokenizedTexts
 from encoder_cls.training.linear import features as feature_matrix
 from encoder_cls.training.linear import svm
 from encoder_cls.training.linear.calibration import fit_inverse_temperature, fit_platt

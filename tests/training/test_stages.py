@@ -11,7 +11,7 @@ from encoder_cls.evaluation.metrics import compute_metrics, one_hot
 from encoder_cls.inference.encoder.torch import TorchEncoder, pad
 from encoder_cls.inference.task import Logits, combine_logits
 from encoder_cls.system.stop import checking
-from encoder_cls.text.tokens import CLS_ID, MASK_ID, PAD_ID, UNK_ID
+from encoder_cls.text.token_arrays import CLS_ID, MASK_ID, PAD_ID, UNK_ID
 from encoder_cls.training.encoder import stages, validation
 from encoder_cls.training.encoder.batches import delete_tokens, drop_tokens
 from encoder_cls.training.encoder.stages import (

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from encoder_cls.inference.task import Logits
 from encoder_cls.system.stop import check_stop
-from encoder_cls.text.tokens import PAD_ID, CharNgrams, TokenizedTexts, flat_indices
+from encoder_cls.text.token_arrays import PAD_ID, CharNgrams, TokenizedTexts, flat_indices
 
 Indices = NDArray[np.int64]
 

@@ -19,7 +19,7 @@ from encoder_cls.inference.encoder import Batch, Encoder, EncoderArchitecture, c
 from encoder_cls.inference.task import Logits
 from encoder_cls.inference.weights import Weight, as_table, dense, is_table
 from encoder_cls.system.machine import is_installed, log, needs_torch
-from encoder_cls.text.tokens import PAD_ID, PAIR_MULTIPLIER, CharNgrams, TokenizedTexts
+from encoder_cls.text.token_arrays import PAD_ID, PAIR_MULTIPLIER, CharNgrams, TokenizedTexts
 
 if TYPE_CHECKING:
     from encoder_cls.inference.encoder.torch import TorchEncoder

@@ -19,7 +19,7 @@ from encoder_cls.inference.encoder.numpy import NumpyEncoder
 from encoder_cls.inference.task import Logits
 from encoder_cls.inference.weights import Weight, dense
 from encoder_cls.system.machine import autocast, resolve_device, resolve_precision
-from encoder_cls.text.tokens import TokenizedTexts
+from encoder_cls.text.token_arrays import TokenizedTexts
 from encoder_cls.transformer import CharNgramBatch, EncoderClassifier
 
 # The most tokens in a batch: so many keep a GPU busy; on a CPU, so many bytes a number fit the caches.

@@ -20,7 +20,7 @@ from torch.nn import functional
 from encoder_cls.config import TrainConfig
 from encoder_cls.inference.encoder import Indices, round_up_lengths
 from encoder_cls.inference.encoder.torch import Batch
-from encoder_cls.text.tokens import CLS_ID, MASK_ID, PAD_ID, UNK_ID
+from encoder_cls.text.token_arrays import CLS_ID, MASK_ID, PAD_ID, UNK_ID
 from encoder_cls.transformer import EncoderClassifier
 
 

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from encoder_cls.inference.classifier import Classifier
 from encoder_cls.inference.folder import load_classifier, weights_of_part
 from encoder_cls.system.terminal import begin_work
-from encoder_cls.text.tokens import MASK_ID, TokenizedTexts
+from encoder_cls.text.token_arrays import MASK_ID, TokenizedTexts
 from encoder_cls.training.encoder.batches import derive_seed
 from encoder_cls.training.prepared import Prepared
 from encoder_cls.transformer import INITIAL_STD, EncoderClassifier

@@ -14,7 +14,7 @@ from encoder_cls.system.machine import release_memory
 from encoder_cls.system.stop import check_stop
 from encoder_cls.training.encoder.checkpoint import STATE_FILES, TrainingState, from_files, to_files
 from encoder_cls.training.encoder.optimizer import learning_rate, warmup_steps
-from encoder_cls.training.encoder.processes import ProcessGroup
+from encoder_cls.training.encoder.process_group import ProcessGroup
 from encoder_cls.training.encoder.replica import Replica
 from encoder_cls.training.encoder.stages import Stage
 from encoder_cls.training.events import Stepped, Validated

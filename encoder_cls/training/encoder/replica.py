@@ -16,7 +16,7 @@ from encoder_cls.system.machine import autocast, resolve_precision
 from encoder_cls.training.encoder.batches import Shard, derive_seed
 from encoder_cls.training.encoder.first_weights import load_weights, start_stage
 from encoder_cls.training.encoder.optimizer import make_optimizers, sum_by_row, tables, without_untrained
-from encoder_cls.training.encoder.processes import ALONE, ProcessGroup
+from encoder_cls.training.encoder.process_group import ALONE, ProcessGroup
 from encoder_cls.training.encoder.stages import make_stages
 from encoder_cls.training.encoder.validation import ValidationResult
 from encoder_cls.training.prepared import Prepared

@@ -17,7 +17,7 @@ from torch.nn import functional
 from encoder_cls.inference.encoder import Indices, by_length
 from encoder_cls.inference.encoder.torch import Batch, TorchEncoder, pad
 from encoder_cls.system.stop import check_stop
-from encoder_cls.text.tokens import TokenizedTexts
+from encoder_cls.text.token_arrays import TokenizedTexts
 from encoder_cls.training.encoder.batches import (
     WHOLE,
     BatchSampler,
@@ -31,7 +31,7 @@ from encoder_cls.training.encoder.batches import (
     mask_tokens,
 )
 from encoder_cls.training.encoder.checkpoint import TrainingState
-from encoder_cls.training.encoder.processes import ALONE, ProcessGroup
+from encoder_cls.training.encoder.process_group import ALONE, ProcessGroup
 from encoder_cls.training.encoder.validation import ValidationResult, judge
 from encoder_cls.training.linear.few_labels import LinearAnswers
 from encoder_cls.training.plan import Schedule

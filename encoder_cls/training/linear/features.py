@@ -29,7 +29,7 @@ from encoder_cls.text.ngrams import (
     keep_known,
     tfidf,
 )
-from encoder_cls.text.tokens import TokenizedTexts
+from encoder_cls.text.token_arrays import TokenizedTexts
 
 MOST_FEATURES = 700_000  # of which the more frequent are kept: rarer ones help little, or mislead
 MOST_BYTES = 1 << 25  # of features, since each has a weight a class and a model is to be small

@@ -20,7 +20,7 @@ from encoder_cls.evaluation.baseline import fit_svm
 from encoder_cls.inference.linear import LinearClassifier
 from encoder_cls.inference.task import SINGLE_LABEL, Logits, softmax
 from encoder_cls.system.stop import check_stop
-from encoder_cls.text.tokens import TokenizedTexts
+from encoder_cls.text.token_arrays import TokenizedTexts
 from encoder_cls.training.linear.calibration import NO_TEXTS, Calibration, calibrate, folds
 from encoder_cls.training.linear.features import FeatureCorpus, Reading, read_corpus, scaled_columns
 from encoder_cls.training.linear.svm import TOLERANCE, OneVsRest, cross_validate, fit_linear, naive_bayes_ratios

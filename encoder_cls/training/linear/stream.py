@@ -18,7 +18,7 @@ from encoder_cls.inference.task import task_of
 from encoder_cls.system.disk_arrays import DiskBackedArray, DiskBackedRaggedArray
 from encoder_cls.system.stop import check_stop
 from encoder_cls.text.ngrams import TEMPLATE_IDS, SparseRows, keep_known
-from encoder_cls.text.tokens import TokenizedTexts
+from encoder_cls.text.token_arrays import TokenizedTexts
 from encoder_cls.training.linear.calibration import calibrate, first_held_out
 from encoder_cls.training.linear.features import (
     Reading,

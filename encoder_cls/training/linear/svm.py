@@ -21,7 +21,7 @@ from encoder_cls.evaluation.scores import macro_f1_interval, score_answers
 from encoder_cls.inference.linear import LinearClassifier
 from encoder_cls.inference.task import MULTI_LABEL, SINGLE_LABEL, Logits, task_of
 from encoder_cls.system.stop import check_stop
-from encoder_cls.text.tokens import TokenizedTexts
+from encoder_cls.text.token_arrays import TokenizedTexts
 from encoder_cls.training.linear.calibration import Calibration, calibrate, folds
 from encoder_cls.training.linear.features import (
     Reading,
