@@ -1,4 +1,4 @@
-"""Charts: SVG for the page, in the style of `inference/html_pages.css`; figures of matplotlib for PNG and TensorBoard."""
+"""Charts: SVG for pages, in the style of `inference/html_pages.css`; figures of matplotlib for PNG and TensorBoard."""
 
 from __future__ import annotations
 
