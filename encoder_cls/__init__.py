@@ -42,7 +42,7 @@ _HOMES = {
     "Prediction": "inference.classifier",
     "Predictor": "answers.cluster",
     "load_classifier": "inference.folder",
-    "train": "training.library",
+    "train": "training.from_python",
 }
 
 
