@@ -45,6 +45,8 @@ def kind(value: Any) -> str:
 
 def printable(text: str, *, keep: str = "") -> str:
     """A text with control, formatting and half surrogate characters escaped, except joiners and some others."""
+    if text.isprintable():  # a table asks for each field
+        return text
     keep += JOINERS
     return "".join(c if c.isprintable() or c in keep else c.encode("unicode_escape").decode() for c in text)
 
@@ -105,7 +107,9 @@ def cell(value: Any) -> str:
         return ""
     if isinstance(value, str):
         return value
-    return record_text(value) if isinstance(value, dict | list | bool) else str(value)
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    return record_text(value) if isinstance(value, dict | list) else str(value)
 
 
 def record_text(record: Any) -> str:

@@ -69,7 +69,7 @@ def input_file(folder: Path, number: int, form: str) -> Path:
     sentences = [text for split in ("train", "test") for text in read(path_of(folder, DATA, split)).texts]
     texts, path = list(islice(cycle(sentences), number)), work_folder() / f"{number}.{form}"
     if form == "parquet":
-        pyarrow.parquet.write_table(pyarrow.table({"text": texts}), path)
+        pyarrow.parquet.write_table(pyarrow.table({"text": texts}), path, use_dictionary=False)
     else:
         write_column(path, "text", texts)
     return path
