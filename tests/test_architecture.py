@@ -16,12 +16,12 @@ ROOT = Path(__file__).parent.parent
 MODULES = sorted((ROOT / "encoder_cls").rglob("*.py"))
 # Lower them when something goes; where a change needs more, take something out first.
 LIMITS = {
-    "package: lines": 23_000,
-    "package: lines of code": 13_900,
-    "package: modules": 145,
-    "package: modules of the largest folder": 15,
-    "package: own modules that a file imports": 19,
-    "tests: lines": 23_250,
+    "package: lines": 21_150,
+    "package: lines of code": 13_150,
+    "package: modules": 116,
+    "package: modules of the largest folder": 13,
+    "package: own modules that a file imports": 12,
+    "tests: lines": 18_550,
     "scripts: lines": 6_300,
     "documents: words": 25_000,
 }

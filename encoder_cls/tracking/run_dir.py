@@ -135,16 +135,10 @@ class RunDir:
             write_file(self.config_file, located.to_yaml().encode())  # the last: a folder with it is a run
 
     def data_sources(self) -> list[str]:
-        """The places of the run's data, as far as they can be read: even without the libraries of training."""
-        try:
-            data = self.load_config().data.model_dump()
-            return [data[key] for key in SOURCES if data[key]]
-        except ConfigError:
-            return []
-        except ImportError:
-            with suppress(OSError, ValueError, KeyError, TypeError):
-                return [str(source) for source in json.loads(self.sources_file.read_bytes())["data"]]
-            return []
+        """The places of the run's data, as far as they can be read."""
+        with suppress(OSError, ValueError, KeyError, TypeError):
+            return [str(source) for source in json.loads(self.sources_file.read_bytes())["data"]]
+        return []
 
     @contextmanager
     def lock(self) -> Iterator[None]:

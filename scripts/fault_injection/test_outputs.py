@@ -116,10 +116,11 @@ def new_folder(space):
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
         (folder / name).write_text("\n".join(TEXTS) + "\n")
     shutil.copytree(space.reference("default"), folder / "run")
-    config = (folder / "run" / "config.yaml").read_text()
-    for split, path in space.data.items():
-        config = config.replace(path, shutil.copy(path, folder / f"{split}.csv").as_posix())
-    (folder / "run" / "config.yaml").write_text(config)
+    for name in ("config.yaml", "sources.json"):
+        content = (folder / "run" / name).read_text()
+        for split, path in space.data.items():
+            content = content.replace(path, shutil.copy(path, folder / f"{split}.csv").as_posix())
+        (folder / "run" / name).write_text(content)
     shutil.copy(folder / "test.csv", folder / "other.csv")
     return folder
 
