@@ -30,9 +30,8 @@ def files() -> None:
     ):
         Path(name).parent.mkdir(parents=True, exist_ok=True)
         Path(name).write_text("text\nrain\n")
-    Path("run/config.yaml").write_text(
-        "data: {train: train, validation: validation.csv, test: 'tests-*.csv', unlabelled: reviews}\n"
-    )
+    Path("run/config.yaml").touch()
+    Path("run/sources.json").write_text('{"data": ["train", "validation.csv", "tests-*.csv", "reviews"]}')
     Path("a link").symlink_to("one.csv")
     Path("to parts").symlink_to("parts")
     Path("to the model").symlink_to("run/model")
