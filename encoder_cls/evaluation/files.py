@@ -137,7 +137,7 @@ def _charts(report: Report, answered: Answered) -> list[tuple[str, str, str]]:
     svg = charts.reliability(report.metrics.calibration, of="label" if is_multi_label else "answer")
     note = (
         f"{'Of labels that are at all likely. ' if is_multi_label else ''}On the dotted line it would be. The "
-        f"paler a dot, the fewer {'labels' if is_multi_label else 'texts'} it stands for."
+        f"paler a dot, the fewer {'labels' if is_multi_label else 'texts'} it represents."
     )
     drawn = [("Right as often as it says?", note, svg)]
     confidence, correct = answered.probabilities.max(axis=1), answered.answers == answered.labels

@@ -26,7 +26,7 @@ MOST_TOKENS = 2_000_000  # that are counted: seconds, and half a gigabyte
 
 def load_weights(model: EncoderClassifier, folder: Path) -> None:
     """Give a model all weights of the classifier in a folder."""
-    weights = weights_of_part(load_classifier(folder, device="cpu", engine="torch"), "encoder")
+    weights = weights_of_part(load_classifier(folder, engine="numpy"), "encoder")  # arrays: no second model is made
     model.load_state_dict({name: torch.from_numpy(np.asarray(weight)) for name, weight in weights.items()})
 
 
