@@ -217,11 +217,11 @@ def test_mixed_precision_trains(tmp_path):
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
 def test_a_gpu_trains(tmp_path):
     """The same loop learns the same task on a GPU; going on there warns that bits may differ."""
-    config = make_config(tmp_path, epochs=25)
+    config = make_config(tmp_path, texts=300, epochs=6)
     run, device = RunDir(tmp_path / "run"), torch.device("cuda")
     events = list(train(prepare(config), run, device=device))
-    assert events[-1].report.metrics.accuracy == 1
+    assert events[-1].report.metrics.accuracy > 0.9
     run.model_card.unlink()
     events = list(train(prepare(config), run, device=device, resume=True))
     assert any(isinstance(event, Noted) and "on a GPU" in event.message for event in events)
-    assert events[-1].report.metrics.accuracy == 1
+    assert events[-1].report.metrics.accuracy > 0.9
