@@ -22,7 +22,7 @@ from support.time_limit import TIME_LIMIT
 from encoder_cls.data.dataset import Split
 from encoder_cls.evaluation.files import render_report
 from encoder_cls.evaluation.report import evaluate
-from encoder_cls.inference.explain import AttentionMaps, attention_maps
+from encoder_cls.inference.explain import AttentionMaps, Explanation, attention_maps
 from encoder_cls.inference.html_pages import (
     LEGEND,
     MOST_MAP_TOKENS,
@@ -46,7 +46,7 @@ def rendered(classifier) -> list[str]:
     texts = ["rain and snow", "ball goal team", HOSTILE, "\x00\ud800\x1b[31m"]
     split = Split(texts=texts, labels=np.zeros(4, dtype=np.int64), where=[HOSTILE] * 4)
     report, answered = evaluate(classifier, split, name=HOSTILE)
-    rows = [{"text": text, "label": HOSTILE, "probability": 0.5, "weights": []} for text in texts]
+    rows = [{"text": text, "label": HOSTILE, "probability": 0.5, "words": Explanation()} for text in texts]
     return [
         render_report("a report", report, answered),
         render_explanations(HOSTILE, rows),

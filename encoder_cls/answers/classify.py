@@ -117,7 +117,7 @@ class Answerer:
 
     def _answer(self, item: Row, prediction: Prediction, words: Explanation | None) -> Answer:
         label, labels, length = prediction.label_from(self._threshold), None, None
-        if prediction.is_multi_label:
+        if prediction.labels is not None:
             label, labels = None, prediction.labels_from(self._threshold)
         if prediction.truncated and self.request.output_format in {None, "text"}:
             length = count_tokens(self.classifier.tokenizer, item.text)

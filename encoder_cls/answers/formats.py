@@ -133,7 +133,7 @@ class Table:
         self._set_threshold, self._explained = request.set_threshold, request.explained
         self._top_k = min(request.top_k, len(classifier.label_names))
         self._is_multi_label = classifier.task is MULTI_LABEL
-        by_part = ["answered_by"] if names_part(classifier) else []
+        by_part = [] if classifier.gate is None else ["answered_by"]
         self._about = ["truncated", "unknown_words", *by_part, "unfamiliar", "reason"]
         if keep_columns:
             self._about = [*by_part, *(["unfamiliar"] if classifier.familiarity else [])]
@@ -173,11 +173,6 @@ class Table:
         values += [] if self._set_threshold is None else [prediction.label_set(self._set_threshold)]
         values += [getattr(prediction, name) for name in self._about]
         return [*values, answer.words or Explanation()] if self._explained else values
-
-
-def names_part(classifier: Classifier) -> bool:
-    """Whether a table has the part that answered each text: some skip the encoder."""
-    return classifier.gate is not None and len(classifier.parts) > 1
 
 
 def answer_name(name: str, taken: Container[str]) -> str:
@@ -333,8 +328,7 @@ class PageWriter(Writer):
             "label": label or "?" if labels is None else ", ".join(labels) or NO_LABEL,
             "probability": prediction.probability,
             "reason": prediction.reason,
-            "weights": words,
-            "left_out": words.left_out,
+            "words": words,
             "runner_up": runner_up,
             "notes": notes,
         }

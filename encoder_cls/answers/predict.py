@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from encoder_cls.answers.classify import Answerer, answering
-from encoder_cls.answers.formats import names_part, written
+from encoder_cls.answers.formats import written
 from encoder_cls.answers.inputs import Progress, Source
 from encoder_cls.answers.outputs import check_output_folder, check_outputs
 from encoder_cls.answers.request import ANSWER_OPTIONS, TABLES, Request
@@ -165,7 +165,7 @@ class _Work:
         text_columns = request.text_columns or classifier.text_columns
         self._options = {name: getattr(request, name) for name in ANSWER_OPTIONS}
         self._options |= {"text_columns": text_columns, "engine": request.engine}
-        if request.output_format in TABLES and names_part(classifier):
+        if request.output_format in TABLES and classifier.gate is not None:
             self._options["answered_by"] = True  # tables of earlier versions lack the column: they are answered again
         self._asked_for = {
             "version": RECORD_VERSION,

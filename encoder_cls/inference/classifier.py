@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import KW_ONLY, asdict, dataclass, field
-from typing import TYPE_CHECKING, Any, NamedTuple
+from dataclasses import KW_ONLY, asdict, dataclass, field, replace
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -34,15 +34,15 @@ class Prediction:
     """The answer for one text.
 
     Attributes:
-        label: the most probable class; none for a text without words. Multi-label, whether or not it is in `labels`.
+        label: the most probable class; None for a text without words. Multi-label, it need not be among `labels`.
         probability: of the label.
-        probabilities: of all classes, by name; of a text without words, too.
-        truncated: the text is longer than the encoder reads, or the linear classifier where it is alone.
-        unknown_words: tokens that are not in the vocabulary.
-        reason: why it has no label: `blank`, the text has no words.
-        unfamiliar: whether the text is out of distribution; none where the model does not measure that.
-        labels: multi-label, the labels that reach their thresholds, the most probable first; single-label none.
-        answered_by: the parts of the answer: `linear`, `encoder` or `both`; none where each text is answered by both.
+        probabilities: of all classes, by name; also for a text without words.
+        truncated: whether the text is longer than the encoder reads, or the linear classifier if that is alone.
+        unknown_words: the number of tokens that are not in the vocabulary.
+        reason: `blank` if the text has no words and so no label.
+        unfamiliar: whether the text is out of distribution; None if the model does not measure it.
+        labels: multi-label, the labels that reach their thresholds, most probable first; single-label None.
+        answered_by: the parts of the answer, `linear`, `encoder` or `both`; None if both answer every text.
     """
 
     label: str | None
@@ -55,45 +55,37 @@ class Prediction:
     labels: tuple[str, ...] | None = None
     answered_by: str | None = None
 
-    @property
-    def is_multi_label(self) -> bool:
-        """Whether `labels` is the answer, not `label`."""
-        return self.labels is not None
-
     def labels_from(self, threshold: float) -> tuple[str, ...]:
-        """Multi-label, the labels of at least this probability; 0: the `labels`."""
+        """Multi-label, the labels of at least this probability; for 0, `labels`."""
         if self.reason or not threshold:
             return self.labels or ()
-        return tuple(name for name, probability in self._ranked() if probability >= threshold)
+        return tuple(name for name, probability in self.top() if probability >= threshold)
 
     def label_from(self, threshold: float) -> str | None:
         """The label, unless its probability is lower."""
         return self.label if self.probability is not None and self.probability >= threshold else None
 
-    def top(self, k: int) -> list[tuple[str, float]]:
-        """The `k` most probable classes with their probabilities, best first."""
-        return self._ranked()[:k]
+    def top(self, k: int | None = None) -> list[tuple[str, float]]:
+        """The `k` most probable classes, by default all, with their probabilities, best first."""
+        return sorted(self.probabilities.items(), key=lambda item: -item[1])[:k]
 
     def label_set(self, threshold: float) -> list[str]:
-        """The best class and all others of at least this probability, best first; nothing if there is no label."""
+        """The best class and all others of at least this probability, best first; empty without a label."""
         if self.label is None:
             return []
-        return [name for rank, (name, it) in enumerate(self._ranked()) if rank == 0 or it >= threshold]
-
-    def _ranked(self) -> list[tuple[str, float]]:
-        return sorted(self.probabilities.items(), key=lambda item: -item[1])
+        return [name for rank, (name, it) in enumerate(self.top()) if rank == 0 or it >= threshold]
 
     def to_json(
         self, *, top_k: int, threshold: float, set_threshold: float | None = None, words: Explanation | None = None
     ) -> dict[str, Any]:
         """The object that `predict --format jsonl` prints and the server answers with; arguments as in `Request`.
 
-        Multi-label, no fewer classes are named than the text has labels.
+        Multi-label, `top` has at least as many classes as the text has labels.
         """
         labels = self.labels_from(threshold)
         named = [] if self.reason else self.top(max(top_k, len(labels)))
         record: dict[str, Any] = {"labels": list(labels)}
-        if not self.is_multi_label:
+        if self.labels is None:
             record = {"label": self.label_from(threshold), "probability": self.probability}
         record["top"] = [{"label": name, "probability": probability} for name, probability in named]
         if set_threshold is not None:
@@ -119,17 +111,17 @@ class Classifier:
     Attributes:
         label_names: the classes, in the order of the logits.
         max_seq_len: tokens of a text that the encoder reads; the linear classifier may read more.
-        mixture_weights: factors of the logits of the parts, the encoder's first, by which they are calibrated.
-        mixture_shares: how much of the answer comes from each part: its mixture weight in units of the one that it
-            would have alone; they sum to 1. None if unknown.
-        gate: the linear classifier's probability of its answer from which the encoder is skipped; none: it never is.
-        text_columns: of the files of training, whose `encoding`, and `delimiter` if it was named, are these.
+        mixture_weights: factors of the logits of the parts, the encoder's first, which calibrate their sum.
+        mixture_shares: the share of each part in the answer: its mixture weight divided by the one that it would have
+            alone; they sum to 1. None if unknown.
+        gate: the linear classifier's confidence from which the encoder is skipped; None: never, or with one part.
+        text_columns: of the training files, which have this `encoding` and, if one was named, this `delimiter`.
         dtypes: data types of the weights of each part in the folder.
-        thresholds: multi-label, the probability from which a text has each label; single-label there are none.
-        encoder_architecture: the shape of an encoder that is described in the folder, even if it is not trained yet.
-        folder: from which the classifier was loaded, and `sha256` of its weights file; else empty.
+        thresholds: multi-label, the probability from which a text has each label; single-label empty.
+        encoder_architecture: the shape of the encoder, even if it is not trained yet.
+        folder: where the classifier was loaded from, with the `sha256` of its weights file; else empty.
         before_refit: replaces the linear part's logits and evidence of texts by those from before it learned their
-            labels; set where texts are scored.
+            labels; set to score texts.
     """
 
     encoder: Encoder | None
@@ -183,13 +175,13 @@ class Classifier:
         self.__dict__.update(state | {"tokenizer": parse_tokenizer(state["tokenizer"])})
 
     def predict(self, texts: Sequence[str], *, batch_tokens: int | None = None) -> list[Prediction]:
-        """Classify texts of any length, in their order; a `TypeError` for a single one, or what is no text."""
+        """Classify texts of any length, in order; a `TypeError` for a single string, or an item that is no string."""
         return self.predict_tokenized(self.tokenize(_checked(texts, "predict")), batch_tokens=batch_tokens)
 
     def predict_proba(self, texts: Sequence[str], *, batch_tokens: int | None = None) -> NDArray[np.float64]:
         """Compute the probabilities of all classes, (texts, classes), in the order of `label_names`.
 
-        Multi-label, each is that of a label by itself. Errors as in `predict`.
+        Multi-label, the probabilities are independent of each other. Errors as in `predict`.
         """
         tokenized = self.tokenize(_checked(texts, "predict_proba"))
         return self.task.probabilities(self.logits(tokenized, batch_tokens=batch_tokens))
@@ -197,7 +189,7 @@ class Classifier:
     def embed(self, texts: Sequence[str], *, batch_tokens: int | None = None) -> NDArray[np.float32]:
         """Compute a vector for each text, (texts, d_model): the encoder's mean over tokens, which its head reads.
 
-        Errors as in `predict`, and a `ConfigError` where the classifier has no encoder.
+        Errors as in `predict`, and a `ConfigError` if the classifier has no encoder.
         """
         if not self.encoder:
             raise ConfigError("the model has no encoder, so texts have no vectors")
@@ -208,7 +200,7 @@ class Classifier:
     ) -> list[Explanation]:
         """Compute the weight of each word of each text for a class, by default the most probable one, by occlusion.
 
-        Errors as in `predict`, and a `ValueError` where there is no such label, or not one for each text.
+        Errors as in `predict`, and a `ValueError` for an unknown label, or if there is not one for each text.
         """
         from encoder_cls.inference.explain import explain
 
@@ -224,15 +216,15 @@ class Classifier:
 
     def predict_tokenized(self, texts: TokenizedTexts, *, batch_tokens: int | None = None) -> list[Prediction]:
         """Classify texts that `tokenize` has read."""
-        answers = self._answer(texts, batch_tokens=batch_tokens, with_numbers=self.familiarity is not None)
-        probabilities = self.task.probabilities(answers.logits)
+        of_parts, numbers = self._ask(texts, batch_tokens=batch_tokens, with_numbers=self.familiarity is not None)
+        probabilities = self.task.probabilities(self.combined(of_parts))
         unfamiliar: list[bool | None] = [None] * len(texts)
         if self.familiarity:
-            numbers = text_numbers(probabilities, texts.unknown_share, answers.numbers)
+            numbers = text_numbers(probabilities, texts, numbers)
             unfamiliar = self.familiarity.are_unfamiliar(numbers).tolist()
         are_blank = texts.lengths < 2  # nothing but [CLS]
-        best = probabilities.argmax(axis=1)
-        columns = (self.truncated(texts), texts.unknown, are_blank, answers.skip_encoder, best)
+        skip = self.skip_encoder(of_parts[self.parts[-1]])
+        columns = (self.truncated(texts), texts.unknown, are_blank, skip, probabilities.argmax(axis=1))
         of_texts = zip(probabilities, unfamiliar, *(it.tolist() for it in columns), strict=True)
         by_rest = self.parts[0] if len(self.parts) == 1 else None if self.gate is None else "both"
         return [
@@ -251,7 +243,7 @@ class Classifier:
         ]
 
     def _labels(self, probabilities: NDArray[np.float64], *, is_blank: bool) -> tuple[str, ...] | None:
-        """Multi-label, the labels that reach their thresholds, the most probable first; of a blank text none."""
+        """Multi-label, the labels that reach their thresholds, most probable first; none of a blank text."""
         if not self.thresholds:
             return None
         order = () if is_blank else np.argsort(-probabilities, kind="stable")
@@ -262,51 +254,53 @@ class Classifier:
         return tokenize(self.tokenizer, texts, max_seq_len=self.max_seq_len)
 
     def truncated(self, texts: TokenizedTexts) -> NDArray[np.bool_]:
-        """Which texts are longer than the encoder reads, or the linear classifier where it is alone, (texts,)."""
+        """Whether each text is longer than the encoder reads, or the linear classifier if that is alone, (texts,)."""
         if self.encoder or not self.linear:
             return texts.truncated
-        # Of as many tokens as are kept of a text nobody knows whether there were more.
+        # A text of as many tokens as are kept may have had more.
         most_tokens = min(self.linear.max_tokens, KEPT_PER_TOKEN * self.max_seq_len - 1)
         are_longer: NDArray[np.bool_] = np.diff(texts.offsets) > most_tokens
         return are_longer
 
-    def logits(
-        self, texts: TokenizedTexts, *, batch_tokens: int | None = None, skip_encoder: bool | None = None
-    ) -> Logits:
-        """Calibrated logits, (texts, classes); `skip_encoder`, where given, decides for all texts."""
-        return self._answer(texts, batch_tokens=batch_tokens, skip_encoder=skip_encoder).logits
+    def logits(self, texts: TokenizedTexts, *, batch_tokens: int | None = None) -> Logits:
+        """Calibrated logits, (texts, classes)."""
+        return self.combined(self._ask(texts, batch_tokens=batch_tokens)[0])
 
     def part_logits(self, texts: TokenizedTexts, *, batch_tokens: int | None = None) -> dict[str, Logits]:
         """The logits by which each of the `parts` is scored, (texts, classes); the linear part's by `before_refit`."""
-        return self._answer(texts, batch_tokens=batch_tokens, to_score=True, skip_encoder=False).of_parts
+        return replace(self, gate=None)._ask(texts, batch_tokens=batch_tokens, to_score=True)[0]
 
     def familiarity_numbers(
         self, texts: TokenizedTexts, *, batch_tokens: int | None = None
     ) -> tuple[Logits, NDArray[np.float64]]:
         """Calibrated logits and `text_numbers` of held-out texts, as if `linear` had not been refitted with them."""
-        answers = self._answer(texts, batch_tokens=batch_tokens, with_numbers=True, to_score=True)
-        probabilities = self.task.probabilities(answers.logits)
-        return answers.logits, text_numbers(probabilities, texts.unknown_share, answers.numbers)
+        of_parts, numbers = self._ask(texts, batch_tokens=batch_tokens, with_numbers=True, to_score=True)
+        logits = self.combined(of_parts)
+        return logits, text_numbers(self.task.probabilities(logits), texts, numbers)
 
     def skip_encoder(self, linear: Logits) -> NDArray[np.bool_]:
-        """Which texts the linear part answers alone, (texts,), by its logits, which NumPy computes for every engine."""
-        if self.gate is None or len(self.parts) == 1:
+        """Whether the linear part answers each text alone, (texts,), by its logits, equal with every engine."""
+        if self.gate is None:
             return np.zeros(len(linear), dtype=bool)
         is_sure: NDArray[np.bool_] = self.task.confidence(self.task.probabilities(linear)) >= self.gate
         return is_sure
 
-    def _answer(
+    def with_parts_of(self, text: TokenizedTexts) -> Classifier:
+        """A copy that answers every text by the parts that answer this one."""
+        skips = self.linear and self.skip_encoder(self.linear.logits(text))[0]
+        return replace(self, gate=0.0 if skips else None)
+
+    def _ask(
         self,
         texts: TokenizedTexts,
         *,
         batch_tokens: int | None = None,
         with_numbers: bool = False,
         to_score: bool = False,
-        skip_encoder: bool | None = None,
-    ) -> _Answers:
-        """Ask the parts: the one place that decides which of them reads a text, and how their logits are combined.
+    ) -> tuple[dict[str, Logits], Numbers | None]:
+        """The logits of the `parts`, the encoder's 0 for texts that skip it, and on request the linear part's numbers.
 
-        `with_numbers` takes a linear part; `to_score` gives its logits by `before_refit`.
+        `to_score` takes the linear part's by `before_refit`.
         """
         of_parts: dict[str, Logits] = {}
         skip, numbers = np.zeros(len(texts), dtype=bool), None
@@ -315,35 +309,21 @@ class Classifier:
             linear, numbers = self.linear.read(texts, with_numbers=with_numbers, leave_out=before_refit is not None)
             if before_refit:
                 linear, numbers = before_refit(linear, numbers, texts)
-            of_parts["linear"] = linear
-            skip = self.skip_encoder(of_parts["linear"]) if skip_encoder is None else np.full(len(texts), skip_encoder)
-        if self.encoder and not skip.any():
-            of_parts["encoder"] = self.encoder.logits(texts, batch_tokens=batch_tokens)
-        elif self.encoder:
-            (asked,) = np.nonzero(~skip)
-            log("debug", f"the linear model answers {skip.sum():,} of {counted(len(texts), 'text')} alone")
-            of_parts["encoder"] = np.zeros_like(of_parts["linear"])
-            if len(asked):
-                of_parts["encoder"][asked] = self.encoder.logits(texts.take(asked), batch_tokens=batch_tokens)
-        of_parts = {part: of_parts[part] for part in self.parts}
-        return _Answers(self._combined(of_parts, skip), of_parts, skip, numbers)
+            of_parts["linear"], skip = linear, self.skip_encoder(linear)
+        if self.encoder:
+            asked = texts
+            if skip.any():
+                log("debug", f"the linear model answers {skip.sum():,} of {counted(len(texts), 'text')} alone")
+                asked = texts.take(np.flatnonzero(~skip))
+            of_parts["encoder"] = np.zeros((len(texts), len(self.label_names)), dtype=np.float32)
+            of_parts["encoder"][~skip] = self.encoder.logits(asked, batch_tokens=batch_tokens)
+        return {part: of_parts[part] for part in self.parts}, numbers
 
     def combined(self, part_logits: Mapping[str, Logits]) -> Logits:
-        """Calibrated logits from those of the parts, in their order: the linear part is the last."""
-        return self._combined(part_logits, self.skip_encoder(list(part_logits.values())[-1]))
-
-    def _combined(self, part_logits: Mapping[str, Logits], skip: NDArray[np.bool_]) -> Logits:
-        logits = combine_logits(list(part_logits.values()), self.mixture_weights).astype(np.float32)
-        return np.where(skip[:, None], part_logits["linear"], logits) if skip.any() else logits
-
-
-class _Answers(NamedTuple):
-    """Calibrated logits of texts, those of each part, whether the linear part's are the answer; numbers on request."""
-
-    logits: Logits
-    of_parts: dict[str, Logits]
-    skip_encoder: NDArray[np.bool_]
-    numbers: Numbers | None
+        """Calibrated logits from those of the `parts`, in their order."""
+        *_, last = part_logits.values()  # of the linear part, if there are both
+        logits = combine_logits([*part_logits.values()], self.mixture_weights).astype(np.float32)
+        return np.where(self.skip_encoder(last)[:, None], last, logits)
 
 
 def _checked(texts: Iterable[object], method: str) -> Iterator[str]:

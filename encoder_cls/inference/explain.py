@@ -1,6 +1,6 @@
-"""Explain an answer by the weights of its words, and by attention maps.
+"""Explain answers by the weights of words, and by attention maps.
 
-The text is classified again without each word, whose weight is the difference of the log odds (occlusion; Zeiler and
+A text is classified again without each word, whose weight is the difference of the log odds (occlusion; Zeiler and
 Fergus, "Visualizing and Understanding Convolutional Networks", 2014, https://arxiv.org/abs/1311.2901, and for words Li
 et al., "Understanding Neural Networks through Representation Erasure", 2016, https://arxiv.org/abs/1612.08220).
 """
@@ -18,14 +18,15 @@ from numpy.typing import NDArray
 
 from encoder_cls.errors import ConfigError
 from encoder_cls.inference.classifier import Classifier
+from encoder_cls.system.disk_arrays import in_chunks
 from encoder_cls.text.token_arrays import TokenizedTexts
 from encoder_cls.text.tokenizer import UNSPACED_RANGES, Span, token_spans
 
-# An explanation reads the text once for each word, up to so many tokens in all: those of a text of 2,048.
+# An explanation reads the text once for each word, up to so many tokens in all: enough for a text of 2,048.
 MOST_TOKENS = 1 << 22
-TOKENS_AT_ONCE = 1 << 22  # of such variants of a text, in some 100 MB
+TOKENS_AT_ONCE = 1 << 22  # of variants of a text, in some 100 MB
 STRONG = 2.0  # log odds from which a word has its full colour
-LEAST_WEIGHT = 0.1  # of a word that is named or coloured
+LEAST_WEIGHT = 0.1  # of a word that is listed or coloured
 _UNSPACED = re.compile(f"[{UNSPACED_RANGES}]")
 
 
@@ -33,7 +34,7 @@ _UNSPACED = re.compile(f"[{UNSPACED_RANGES}]")
 class WordWeight:
     """A word of a text, `text[start:end]`, and its weight for a class.
 
-    The weight is the log odds ln(p / (1 - p)) of the class, minus those without the word; above 0 it speaks for it.
+    The weight is the log odds ln(p / (1 - p)) of the class, minus those without the word: above 0, evidence for it.
     """
 
     word: str
@@ -43,7 +44,7 @@ class WordWeight:
 
 
 class Explanation(list[WordWeight]):
-    """The words of a text with their weights, in order; `left_out` is the number of those that would take too long."""
+    """The words of a text with their weights, in order; `left_out` is the number of those not explained, for time."""
 
     def __init__(self, words: Iterable[WordWeight] = (), *, left_out: int = 0) -> None:
         super().__init__(words)
@@ -51,7 +52,7 @@ class Explanation(list[WordWeight]):
 
 
 def marked(text: str, weights: Sequence[WordWeight]) -> list[tuple[str, float]]:
-    """A text cut into pieces, each with its weight; what is between words has none."""
+    """Split a text into pieces, each with its weight, which is 0 between words."""
     pieces, end = [], 0
     for word in weights:
         pieces += [(text[end : word.start], 0.0), (text[word.start : word.end], word.weight)]
@@ -59,8 +60,7 @@ def marked(text: str, weights: Sequence[WordWeight]) -> list[tuple[str, float]]:
     return [(piece, weight) for piece, weight in [*pieces, (text[end:], 0.0)] if piece]
 
 
-@dataclass(frozen=True, kw_only=True)
-class AttentionMaps:
+class AttentionMaps(NamedTuple):
     """The tokens of a text, `[CLS]` first, and their attention weights as in `Encoder.attention_maps`."""
 
     tokens: list[str]
@@ -76,23 +76,21 @@ def explain(
     batch_tokens: int | None = None,
     most_tokens: int | None = None,
 ) -> list[Explanation]:
-    """Compute the weights of the words of each text, `tokenized` by the classifier, for the class of this number.
+    """Compute the weights of the words of each text, `tokenized` by the classifier, for the class with this index.
 
-    In scripts without spaces, neighbours that speak in the same direction are left out together, as one word. Words
-    beyond the classifier's limit have no weights; nor have the last ones of a text for which more than `most_tokens`
-    (none: `MOST_TOKENS`) would be read.
+    In scripts without spaces, neighbours whose weights have the same sign are left out together, as one word. Words
+    beyond the classifier's limit have no weights, nor have the last words of a text for which more than `most_tokens`
+    (by default `MOST_TOKENS`) would be read.
     """
-    most_tokens = most_tokens or MOST_TOKENS
 
     def weights_of(words: Sequence[_Word], tokens: TokenizedTexts, label: int) -> list[float]:
-        # Each by the parts of the whole text: no weight is to be that of the other parts.
-        skips = bool(classifier.linear and classifier.skip_encoder(classifier.linear.logits(tokens))[0])
-        variants = _variants(tokens, words)
-        logits = [classifier.logits(some, batch_tokens=batch_tokens, skip_encoder=skips) for some in variants]
+        same = classifier.with_parts_of(tokens)  # so that no weight is the difference between two parts
+        logits = [same.logits(some, batch_tokens=batch_tokens) for some in _variants(tokens, words)]
         whole, *without = classifier.task.log_odds(np.concatenate(logits).astype(np.float64), label)
         return [float(whole - odds) for odds in without]
 
     explanations = []
+    most_tokens = most_tokens or MOST_TOKENS
     for row, (text, label) in enumerate(zip(texts, labels, strict=True)):
         tokens = tokenized[row : row + 1]
         words = _words(token_spans(classifier.tokenizer, text, max_seq_len=classifier.max_seq_len), text)
@@ -102,39 +100,35 @@ def explain(
         joined = _joined(explained, weights, text)
         if len(joined) < len(explained):
             explained, weights = joined, weights_of(joined, tokens, label)
-        found = [
-            WordWeight(word=text[word.start : word.end], start=word.start, end=word.end, weight=weight)
-            for word, weight in zip(explained, weights, strict=True)
-        ]
-        explanations.append(Explanation(found, left_out=left_out))
+        weighted = (
+            WordWeight(word=text[start:end], start=start, end=end, weight=weight)
+            for (start, end, _, _), weight in zip(explained, weights, strict=True)
+        )
+        explanations.append(Explanation(weighted, left_out=left_out))
     return explanations
 
 
 def attention_maps(classifier: Classifier, text: str) -> AttentionMaps:
-    """The attention weights of all layers and heads for a text; a `ConfigError` where there is no encoder."""
+    """The attention weights of all layers and heads for a text; a `ConfigError` if there is no encoder."""
     if not classifier.encoder:
-        raise ConfigError("the model has no encoder, so there is no attention to be seen")
+        raise ConfigError("the model has no encoder, so it has no attention")
     spans = token_spans(classifier.tokenizer, text, max_seq_len=classifier.max_seq_len)
     tokens = ["[CLS]", *(text[span.start : span.end] for span in spans)]
     return AttentionMaps(tokens=tokens, weights=classifier.encoder.attention_maps(classifier.tokenize([text])))
 
 
 def _variants(tokenized: TokenizedTexts, words: Sequence[_Word]) -> Iterator[TokenizedTexts]:
-    """The whole text, then without each of its words; in batches that fit in memory."""
-    num_tokens = len(tokenized.words)
-    at_once = max(1, TOKENS_AT_ONCE // num_tokens)
-    left_out = [slice(0), *(slice(1 + word.first, 1 + word.last + 1) for word in words)]  # [CLS] is token 0
-    for first in range(0, len(left_out), at_once):
-        some = left_out[first : first + at_once]
-        kept = np.ones((len(some), num_tokens), dtype=bool)
-        for row, tokens in enumerate(some):
-            kept[row, tokens] = False
-        rows, places = np.nonzero(kept)
+    """The whole text, then the text without each of the words, in batches that fit in memory."""
+    places = np.arange(len(tokenized.words))
+    left_out = np.array([(0, 0), *((1 + word.first, 2 + word.last) for word in words)])  # [CLS] is token 0
+    for some in in_chunks(left_out, max(1, TOKENS_AT_ONCE // len(places))):
+        starts, ends = np.transpose(some)[:, :, None]
+        rows, kept = np.nonzero((places < starts) | (places >= ends))
         yield replace(
             tokenized,
-            words=tokenized.words[places],
-            offsets=np.searchsorted(rows, np.arange(len(kept) + 1)),
-            truncated=tokenized.truncated.repeat(len(kept)),
+            words=tokenized.words[kept],
+            offsets=np.searchsorted(rows, np.arange(len(some) + 1)),
+            truncated=tokenized.truncated.repeat(len(some)),
         )
 
 
@@ -146,7 +140,7 @@ class _Word(NamedTuple):
 
 
 def _words(spans: Sequence[Span], text: str) -> list[_Word]:
-    """Whole words: a person reads no sub-words. A token of no word, or of a script without spaces, is one by itself."""
+    """Group tokens into whole words; a token of no word, or of a script without spaces, is a word of its own."""
 
     def word_of(numbered: tuple[int, Span]) -> int:
         number, span = numbered
@@ -157,7 +151,7 @@ def _words(spans: Sequence[Span], text: str) -> list[_Word]:
 
 
 def _joined(words: Sequence[_Word], weights: Sequence[float], text: str) -> list[_Word]:
-    """The words, neighbours of a script without spaces in one where the weights of both have the same sign."""
+    """Join neighbours in a script without spaces whose weights have the same sign."""
     joined: list[_Word] = []
     signs = [(weight >= LEAST_WEIGHT) - (weight <= -LEAST_WEIGHT) for weight in weights]
     for word, sign, before in zip(words, signs, [0, *signs], strict=False):

@@ -1,19 +1,20 @@
-"""Save and load the model folder.
+"""Save and load the model folder, also from the Hugging Face Hub.
 
     model.safetensors   weights of the parts; the metadata holds everything else, and a hash of the whole file
     config.json         task, columns, class names, shapes of the parts: a copy for people and other tools
     tokenizer.json      Hugging Face tokenizers format: a copy, too
     README.md           model card, written when training has finished
 
-Only `model.safetensors` is read, and it is replaced in one atomic rename. In models of format 8 config and tokenizer
-are in their own files alone. Every value is checked: a folder may be a stranger's.
+Only `model.safetensors` is read, and it is replaced in one atomic rename. In format 8, config and tokenizer are only in
+their own files. Every value is checked, since a folder may come from a stranger.
 """
 
 from __future__ import annotations
 
 import json
 import math
-from collections.abc import Collection, Iterator, Mapping
+import sys
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
@@ -29,24 +30,26 @@ from encoder_cls.inference.classifier import PARTS, Classifier
 from encoder_cls.inference.encoder import EncoderArchitecture
 from encoder_cls.inference.encoder.numpy import ENGINES, new_encoder
 from encoder_cls.inference.guarantees import Familiarity, Guarantees
-from encoder_cls.inference.hub_models import SCHEME, download
 from encoder_cls.inference.linear import LINEAR, LinearClassifier, linear_shapes
 from encoder_cls.inference.task import SINGLE_LABEL, TASKS
 from encoder_cls.inference.weights import DTYPES, TABLE_OF_IDS, Shapes, Weight, pack, unpack
+from encoder_cls.system.display import shown
 from encoder_cls.system.files import plain_file, read_file, sha256, to_json, write_file
-from encoder_cls.system.machine import log
+from encoder_cls.system.machine import check_installed, log
 from encoder_cls.text.tokenizer import parse_tokenizer
 
 FORMAT, FORMAT_VERSION = "encoder-cls", 9
 READABLE_VERSIONS = (8, FORMAT_VERSION)
 CONFIG_FILE, TOKENIZER_FILE, WEIGHTS_FILE = "config.json", "tokenizer.json", "model.safetensors"
 LARGEST_HEAD = 100_000_000  # bytes; safetensors reads no larger one
-NO_HASH = b"0" * 64  # the placeholder of the file's own hash while that is computed
-LARGEST_WEIGHT = 1e6  # of a part in the mixture: far beyond what is ever fitted
+NO_HASH = b"0" * 64  # in place of the file's own hash while that is computed
+HUB = "hub:"
+HUB_TIMEOUT = 10.0  # seconds
+LARGEST_WEIGHT = 1e6  # of a part in the mixture: far more than is ever fitted
 
 
 def model_folder(path: Path) -> Path:
-    """The model folder of a path to a run or to a model; a `ConfigError` where there is none."""
+    """The model folder of a run, or of a model's own path; a `ConfigError` if there is none."""
     for folder in (path / "model", path):
         if (folder / WEIGHTS_FILE).exists():
             return folder
@@ -60,9 +63,9 @@ def load_classifier(path: str | Path, *, device: str = "auto", engine: str = "au
 
     Args:
         path: of the folder, or `hub:owner/name[?revision=...]`.
-        device: where the encoder is computed: `auto`, `cpu`, `cuda` or `cuda:N`.
-        engine: by which it is computed: `numpy`, `torch` in float32, or `auto`: NumPy for a few texts, PyTorch for
-            many where it is installed, in bfloat16 where the device is fast at it.
+        device: that computes the encoder: `auto`, `cpu`, `cuda` or `cuda:N`.
+        engine: that computes the encoder: `numpy`, `torch` in float32, or `auto`: NumPy for a few texts, PyTorch (if
+            installed) for many, in bfloat16 if the device is fast at it.
 
     Raises:
         ConfigError: there is no classifier at this path, or no such device or engine.
@@ -71,13 +74,13 @@ def load_classifier(path: str | Path, *, device: str = "auto", engine: str = "au
     if engine not in ENGINES:
         raise ConfigError(f"--engine {engine}: known engines are {', '.join(ENGINES)}")
     named = Path(path).as_posix()
-    is_of_hub, files = named.startswith(SCHEME), [CONFIG_FILE, TOKENIZER_FILE, WEIGHTS_FILE]
-    folder = download(named, files, mark=FORMAT) if is_of_hub else model_folder(Path(path))
+    is_of_hub = named.startswith(HUB)
+    folder = _download(named) if is_of_hub else model_folder(Path(path))
     with _reporting_damage(named if is_of_hub else folder):
         classifier, weights = _read(folder)
     classifier.folder = named
     if weights:
-        # Not in the block above, whose errors are the folder's: this is where memory may be short.
+        # Outside the block above: here a `RuntimeError` means too little memory, not a damaged folder.
         architecture = classifier.encoder_architecture
         assert architecture
         classifier.encoder = new_encoder(architecture, weights, engine=engine, device=device)
@@ -85,17 +88,76 @@ def load_classifier(path: str | Path, *, device: str = "auto", engine: str = "au
     return classifier
 
 
-def weights_of_part(classifier: Classifier, part: str) -> dict[str, Weight]:
+def _download(source: str) -> Path:
+    """Download a model into the Hub's cache; if the Hub cannot be reached, an earlier download is used.
+
+    Weights of another program are not downloaded. Errors as of `load_classifier`.
+    """
+    name, question, query = source.removeprefix(HUB).partition("?")
+    key, _, escaped = query.partition("=")
+    badly_written = ConfigError(f"{source}: write it as hub:owner/name[?revision=...]")
+    if not name or (question and (key != "revision" or not escaped)):
+        raise badly_written
+    check_installed("huggingface_hub", needed_by=source)
+    from urllib.parse import unquote
+
+    from huggingface_hub import errors
+
+    try:
+        folder, missing = _downloaded(name, unquote(escaped) or None)
+    except errors.HFValidationError:
+        raise badly_written from None
+    except errors.RevisionNotFoundError:
+        raise ConfigError(f"{source}: this model has no revision {shown(unquote(escaped))}") from None
+    except errors.RepositoryNotFoundError:
+        raise ConfigError(f"{source}: the Hub has no such model, or does not show it to you") from None
+    except Exception as error:
+        reason = next((line for line in str(error).splitlines() if line.strip()), type(error).__name__)
+        raise EncoderClsError(
+            f"{source}: cannot be downloaded: {reason} (check the network, or download the folder and name it instead)"
+        ) from None
+    if missing:
+        raise ConfigError(f"{source}: not a model of {FORMAT}: it has no {missing}")
+    return folder
+
+
+def _downloaded(name: str, revision: str | None) -> tuple[Path, str]:
+    """The folder of a model's files, and what is missing in it, if anything."""
+    from huggingface_hub import HfApi, errors, hf_hub_download
+    from huggingface_hub.utils.tqdm import disable_progress_bars
+
+    if not sys.stderr.isatty():
+        disable_progress_bars()
+    unreachable: Exception | None = None
+    try:  # first, since this has a time limit: behind some firewalls downloads would be retried, or wait for ever
+        HfApi().model_info(name, revision=revision, timeout=HUB_TIMEOUT)
+    except (errors.HfHubHTTPError, ValueError):
+        raise
+    except Exception as error:
+        unreachable = error
+        log("warning", f"{name}: the Hub cannot be reached; what was downloaded before is used ({error})")
+    folder, file = Path(), CONFIG_FILE
+    try:
+        for file in (CONFIG_FILE, TOKENIZER_FILE, WEIGHTS_FILE):
+            path = Path(hf_hub_download(name, file, revision=revision, local_files_only=unreachable is not None))
+            folder, revision = path.parent, path.parent.name  # all of one commit, whatever is published meanwhile
+            if file == CONFIG_FILE and f'"{FORMAT}"'.encode() not in path.read_bytes():
+                return folder, f'"{FORMAT}" in its {file}'
+    except errors.LocalEntryNotFoundError as error:
+        raise unreachable or error from None
+    except errors.EntryNotFoundError:
+        return folder, file
+    return folder, ""
+
+
+def weights_of_part(classifier: Classifier, part: str) -> Mapping[str, Weight]:
     """The weights of one of the `Classifier.parts`, by name."""
-    if part == "linear":
-        assert classifier.linear
-        return classifier.linear.named_weights()
-    assert classifier.encoder
-    return dict(classifier.encoder.weights())
+    weights: Mapping[str, Weight] = getattr(classifier, part).named_weights()
+    return weights
 
 
 def save_classifier(classifier: Classifier, folder: Path, *, dtypes: Mapping[str, str] | None = None) -> None:
-    """Write the folder, or replace the classifier in it; `dtypes` are of the weights of each part, see `weights`.
+    """Write the folder, or replace the classifier in it; `dtypes` are those of the weights of each part.
 
     Raises:
         EncoderClsError: the disk refused; the folder still holds the whole classifier that it had, if any.
@@ -104,9 +166,17 @@ def save_classifier(classifier: Classifier, folder: Path, *, dtypes: Mapping[str
     tensors: dict[str, NDArray[Any]] = {}
     for part in classifier.parts:
         tensors |= pack(weights_of_part(classifier, part), dtypes[part])
-    config, tokenizer = _config_of(classifier), classifier.tokenizer
-    metadata = {"config": config, "tokenizer": tokenizer.to_str(), **_state_of(classifier, dtypes)}
-    _write_weights(folder, tensors, metadata)
+    config, tokenizer, shares = _config_of(classifier), classifier.tokenizer, classifier.mixture_shares
+    metadata = {
+        "config": config,
+        "tokenizer": tokenizer.to_str(),
+        "parts": classifier.parts,
+        "mixture_weights": dict(zip(classifier.parts, classifier.mixture_weights, strict=True)),
+        "mixture_shares": shares if shares and shares.keys() == set(classifier.parts) else None,
+        "dtypes": dtypes,
+        "thresholds": classifier.thresholds or None,
+    }
+    _write_weights(folder, tensors, metadata | _measured(classifier))
     copies = {CONFIG_FILE: to_json(config), TOKENIZER_FILE: tokenizer.to_str(pretty=True).encode()}
     for path, content in ((folder / name, content) for name, content in copies.items()):
         if not path.is_file() or read_file(path) != content:
@@ -114,7 +184,7 @@ def save_classifier(classifier: Classifier, folder: Path, *, dtypes: Mapping[str
 
 
 def save_measured(classifier: Classifier, folder: Path) -> None:
-    """Replace gate and guarantees in a model folder; its weights stay as they are. Errors as of `save_classifier`."""
+    """Replace gate and guarantees in a model folder, and keep its weights. Errors as of `save_classifier`."""
     with _reporting_damage(folder), plain_file(folder / WEIGHTS_FILE) as (file, size):
         metadata, _ = _read_head(file, size)
         content = _read_whole(file, metadata)
@@ -130,26 +200,13 @@ def _config_of(classifier: Classifier) -> dict[str, Any]:
         "format_version": FORMAT_VERSION,
         "task": classifier.task.name,
         "text_columns": classifier.text_columns,
-        # Defaults are left out: so a run that an older version started goes on with the same bytes.
+        # Without defaults, so that resuming a run of an older version writes the same bytes.
         **({"delimiter": classifier.delimiter} if classifier.delimiter else {}),
         **({} if classifier.encoding == Classifier.encoding else {"encoding": classifier.encoding}),
         "id2label": dict(enumerate(classifier.label_names)),
         "max_seq_len": classifier.max_seq_len,
         "encoder": architecture and asdict(architecture),
         "linear": linear and linear.description,
-    }
-
-
-def _state_of(classifier: Classifier, dtypes: Mapping[str, str]) -> dict[str, Any]:
-    """The metadata that changes with the weights."""
-    shares = classifier.mixture_shares
-    return {
-        "parts": list(classifier.parts),
-        "mixture_weights": dict(zip(classifier.parts, classifier.mixture_weights, strict=True)),
-        "mixture_shares": shares if shares and shares.keys() == set(classifier.parts) else None,
-        "dtypes": dict(dtypes),
-        "thresholds": list(classifier.thresholds) if classifier.thresholds else None,
-        **_measured(classifier),
     }
 
 
@@ -164,7 +221,7 @@ def _measured(classifier: Classifier) -> dict[str, Any]:
 
 
 def _write_weights(folder: Path, tensors: dict[str, NDArray[Any]], metadata: Mapping[str, Any]) -> None:
-    # One entry: safetensors writes several in another order each time, and equal runs should give equal files.
+    # One entry, so that equal runs give equal files: safetensors writes several in random order.
     values = json.dumps({"sha256": NO_HASH.decode(), **metadata}, ensure_ascii=False)
     content = safetensors.numpy.save(tensors, {FORMAT: values})
     write_file(folder / WEIGHTS_FILE, content.replace(NO_HASH, sha256(content).encode(), 1))
@@ -180,7 +237,7 @@ def _reporting_damage(source: str | Path) -> Iterator[None]:
 
 
 def _read_head(file: BinaryIO, size: int) -> tuple[dict[str, Any], int]:
-    """The metadata of a weights file, and how many bytes follow its head."""
+    """The metadata of a weights file, and the number of bytes after its head."""
     length = int.from_bytes(file.read(8), "little")
     if length > min(LARGEST_HEAD, size):
         raise ValueError(f"{WEIGHTS_FILE} has no head")
@@ -188,7 +245,7 @@ def _read_head(file: BinaryIO, size: int) -> tuple[dict[str, Any], int]:
 
 
 def _read_whole(file: BinaryIO, metadata: Mapping[str, Any]) -> bytes:
-    """The content of a weights file; a `ValueError` where its hash is another."""
+    """The content of a weights file; a `ValueError` if it does not have its hash."""
     file.seek(0)
     content = file.read()
     if sha256(content.replace(metadata["sha256"].encode(), NO_HASH, 1)) != metadata["sha256"]:
@@ -197,32 +254,31 @@ def _read_whole(file: BinaryIO, metadata: Mapping[str, Any]) -> bytes:
 
 
 def _read(folder: Path) -> tuple[Classifier, dict[str, Weight]]:
-    """A classifier that has no encoder yet, and the weights of that; errors as `_reporting_damage` catches them."""
+    """A classifier without its encoder, and the weights of that; errors as `_reporting_damage` catches them."""
     with plain_file(folder / WEIGHTS_FILE) as (file, size):
         metadata, num_bytes = _read_head(file, size)
         if "config" in metadata:
-            values, tokenizer = metadata["config"], parse_tokenizer(metadata["tokenizer"])
+            config, tokenizer = metadata["config"], parse_tokenizer(metadata["tokenizer"])
         else:
-            values, tokenizer = _read_format_8(folder, metadata)
-        config, shapes = _checked_config(values, vocab_size=tokenizer.get_vocab_size())
-        state = _checked_state(metadata, config, shapes)
-        # Before the whole is in memory.
+            config, tokenizer = _read_format_8(folder, metadata)
+        arguments, shapes = _checked(config, metadata, vocab_size=tokenizer.get_vocab_size())
+        # Checked before the whole file is in memory.
         largest = 4 * sum(math.prod(shape) for of_part in shapes.values() for shape in of_part.values())
         if num_bytes > largest + TABLE_OF_IDS:
             raise ValueError(f"{WEIGHTS_FILE} is larger than the weights that {CONFIG_FILE} describes")
         content = _read_whole(file, metadata)
     try:
-        weights, linear = _weights(content, shapes, state["dtypes"]), None
+        weights, linear = _weights(content, shapes, arguments["dtypes"]), None
         if "linear" in weights:
-            max_tokens = values["linear"]["max_tokens"]
-            linear = LinearClassifier.from_weights(weights["linear"], max_tokens=max_tokens, task=config["task"])
+            max_tokens = config["linear"]["max_tokens"]
+            linear = LinearClassifier.from_weights(weights["linear"], max_tokens=max_tokens, task=arguments["task"])
     except (ValueError, KeyError) as error:
         raise ValueError(f"{WEIGHTS_FILE} has other weights than {CONFIG_FILE} describes: {error}") from None
-    return Classifier(None, tokenizer, linear=linear, **config, **state), weights.get("encoder", {})
+    return Classifier(None, tokenizer, linear=linear, **arguments), weights.get("encoder", {})
 
 
 def _read_format_8(folder: Path, metadata: Mapping[str, Any]) -> tuple[Any, Tokenizer]:
-    """Config and tokenizer from their own files, whose hashes the weights file holds."""
+    """Config and tokenizer from their own files, whose hashes are in the weights file."""
     config, tokenizer = read_file(folder / CONFIG_FILE), read_file(folder / TOKENIZER_FILE)
     values = json.loads(config)
     if (metadata["config_sha256"], values["tokenizer_sha256"]) != (sha256(config), sha256(tokenizer)):
@@ -230,66 +286,58 @@ def _read_format_8(folder: Path, metadata: Mapping[str, Any]) -> tuple[Any, Toke
     return values, parse_tokenizer(tokenizer.decode())
 
 
-def _checked_config(values: Any, *, vocab_size: int) -> tuple[dict[str, Any], dict[str, Shapes]]:
-    """Arguments of `Classifier` from `config.json`, and the shapes of the weights of each part."""
-    if not isinstance(values, dict) or values.get("format") != FORMAT:
+def _checked(config: Any, metadata: Mapping[str, Any], *, vocab_size: int) -> tuple[dict[str, Any], dict[str, Shapes]]:
+    """Arguments of `Classifier`, without its parts, and the shapes of the weights of each part."""
+    if not isinstance(config, dict) or config.get("format") != FORMAT:
         raise ValueError(f"{CONFIG_FILE} is of another program")
-    if values["format_version"] not in READABLE_VERSIONS:
+    if config["format_version"] not in READABLE_VERSIONS:
         known = " and ".join(map(str, READABLE_VERSIONS))
-        raise ValueError(f"format version {values['format_version']}; this program reads {known}")
-    task = TASKS.get(values["task"])
+        raise ValueError(f"format version {config['format_version']}; this program reads {known}")
+    task = TASKS.get(config["task"])
     if task is None:
-        raise ValueError(f"task {values['task']!r}, which only a newer version of encoder-cls knows")
-    names = tuple(values["id2label"][str(number)] for number in range(len(values["id2label"])))
-    columns, max_seq_len = tuple(values["text_columns"]), values["max_seq_len"]
-    encoder = None if values["encoder"] is None else EncoderArchitecture(**values["encoder"])
-    _check(
-        CONFIG_FILE,
-        id2label=len(set(names)) == len(names) >= task.fewest_classes and all(isinstance(it, str) for it in names),
-        text_columns=bool(columns) and all(isinstance(it, str) for it in columns),
-        max_seq_len=type(max_seq_len) is int
-        and max_seq_len >= 1
-        and (not encoder or encoder.max_seq_len == max_seq_len),
-    )
+        raise ValueError(f"task {config['task']!r}, which only a newer version of encoder-cls knows")
+    names = tuple(config["id2label"][str(number)] for number in range(len(config["id2label"])))
+    columns, max_seq_len = tuple(config["text_columns"]), config["max_seq_len"]
     shapes: dict[str, Shapes] = {}
+    encoder = None if config["encoder"] is None else EncoderArchitecture(**config["encoder"])
     if encoder:
         shapes["encoder"] = encoder.weight_shapes(vocab_size=vocab_size, num_classes=len(names))
-    if values["linear"] is not None:
+    if config["linear"] is not None:
         margins = task.num_one_vs_rest(len(names))
-        shapes["linear"] = linear_shapes(values["linear"], max_seq_len=max_seq_len, margins=margins)
+        shapes["linear"] = linear_shapes(config["linear"], max_seq_len=max_seq_len, margins=margins)
+    parts = [part for part in PARTS if part in metadata["parts"]]
+    dtypes, mixture_weights, thresholds = (metadata[key] for key in ("dtypes", "mixture_weights", "thresholds"))
+    shares, gate = metadata.get("mixture_shares"), metadata.get("gate")
+    if task is SINGLE_LABEL:
+        are_thresholds = thresholds is None
+    else:
+        are_thresholds = len(thresholds) == len(names) and all(map(_is_fraction, thresholds))
+    are_valid = {
+        "id2label": len(set(names)) == len(names) >= task.fewest_classes and all(isinstance(it, str) for it in names),
+        "text_columns": bool(columns) and all(isinstance(it, str) for it in columns),
+        "max_seq_len": type(max_seq_len) is int and max_seq_len >= 1,
+        "encoder": not encoder or encoder.max_seq_len == max_seq_len,
+        "parts": bool(parts) and sorted(metadata["parts"]) == sorted(parts) and set(parts) <= shapes.keys(),
+        "dtypes": sorted(dtypes) == sorted(parts) and set(dtypes.values()) <= set(DTYPES),
+        "mixture_weights": sorted(mixture_weights) == sorted(parts)
+        and all(1 / LARGEST_WEIGHT < float(weight) < LARGEST_WEIGHT for weight in mixture_weights.values()),
+        "mixture_shares": shares is None
+        or (sorted(shares) == sorted(parts) and all(map(_is_fraction, shares.values()))),
+        "gate": gate is None or (len(parts) > 1 and _is_fraction(gate)),
+        "thresholds": are_thresholds,
+    }
+    for name, is_valid in are_valid.items():
+        if not is_valid:
+            raise ValueError(f"{name} is not one of a classifier that this version knows")
+    guarantees, familiarity, has_linear = metadata["promises"], metadata.get("familiarity"), "linear" in parts
     arguments = {
         "label_names": names,
         "text_columns": columns,
         "max_seq_len": max_seq_len,
         "encoder_architecture": encoder,
         "task": task,
-        "delimiter": values.get("delimiter"),
-        "encoding": values.get("encoding", Classifier.encoding),
-    }
-    return arguments, shapes
-
-
-def _checked_state(values: Mapping[str, Any], config: Mapping[str, Any], described: Collection[str]) -> dict[str, Any]:
-    """Arguments of `Classifier` from the metadata that changes with the weights of the parts `described`."""
-    parts = [part for part in PARTS if part in values["parts"]]
-    dtypes, thresholds = values["dtypes"], values["thresholds"]
-    mixture_weights, shares, gate = values["mixture_weights"], values.get("mixture_shares"), values.get("gate")
-    if config["task"] is SINGLE_LABEL:
-        are_thresholds = thresholds is None
-    else:
-        are_thresholds = len(thresholds) == len(config["label_names"]) and all(_is_fraction(it) for it in thresholds)
-    _check(
-        WEIGHTS_FILE,
-        parts=bool(parts) and sorted(values["parts"]) == sorted(parts) and set(parts) <= set(described),
-        dtypes=sorted(dtypes) == sorted(parts) and set(dtypes.values()) <= set(DTYPES),
-        mixture_weights=sorted(mixture_weights) == sorted(parts)
-        and all(1 / LARGEST_WEIGHT < float(weight) < LARGEST_WEIGHT for weight in mixture_weights.values()),
-        mixture_shares=shares is None or (sorted(shares) == sorted(parts) and all(map(_is_fraction, shares.values()))),
-        gate=gate is None or (len(parts) > 1 and _is_fraction(gate)),
-        thresholds=are_thresholds,
-    )
-    guarantees, familiarity, has_linear = values["promises"], values.get("familiarity"), "linear" in parts
-    return {
+        "delimiter": config.get("delimiter"),
+        "encoding": config.get("encoding", Classifier.encoding),
         "dtypes": dtypes,
         "mixture_weights": tuple(float(mixture_weights[part]) for part in parts),
         "mixture_shares": shares and {part: float(shares[part]) for part in parts},
@@ -297,14 +345,9 @@ def _checked_state(values: Mapping[str, Any], config: Mapping[str, Any], describ
         "thresholds": tuple(map(float, thresholds or ())),
         "guarantees": None if guarantees is None else Guarantees.from_json(guarantees),
         "familiarity": None if familiarity is None else Familiarity.from_json(familiarity, has_linear=has_linear),
-        "sha256": values["sha256"],
+        "sha256": metadata["sha256"],
     }
-
-
-def _check(where: str, **are_valid: bool) -> None:
-    for name, is_valid in are_valid.items():
-        if not is_valid:
-            raise ValueError(f"{where}: {name} is not one of a classifier that this version knows")
+    return arguments, shapes
 
 
 def _is_fraction(value: Any) -> bool:
@@ -317,5 +360,5 @@ def _weights(content: bytes, shapes: Mapping[str, Shapes], dtypes: Mapping[str, 
     for name, tensor in safetensors.numpy.load(content).items():
         by_part.setdefault("linear" if name.startswith(LINEAR) else "encoder", {})[name] = tensor
     if not by_part.keys() <= dtypes.keys():
-        raise ValueError("there are tensors of a part that is not named")
+        raise ValueError("tensors of a part that the metadata does not name")
     return {part: unpack(by_part[part], shapes[part], dtype) for part, dtype in dtypes.items()}

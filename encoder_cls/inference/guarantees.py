@@ -1,14 +1,14 @@
-"""Guaranteed precision and coverage, and detection of out-of-distribution texts, all from held-out texts.
+"""Guaranteed precision and coverage, and detection of out-of-distribution texts, all measured on held-out texts.
 
 A precision is guaranteed by fixed-sequence testing (Angelopoulos et al., "Learn then Test", 2021,
 https://arxiv.org/abs/2110.01052, algorithm 1): thresholds are tested from the highest until one fails the exact bound
-of a binomial proportion (Clopper and Pearson, 1934); nine of ten models keep it. A coverage is guaranteed by split
+of a binomial proportion (Clopper and Pearson, 1934). Nine of ten models keep it. A coverage is guaranteed by split
 conformal prediction (Angelopoulos and Bates, 2021, https://arxiv.org/abs/2107.07511, section 1), over all texts and
 models.
 
 Probabilities alone (Hendrycks and Gimpel, 2017, https://arxiv.org/abs/1610.02136) miss out-of-distribution texts that
-share a few typical words with the training. So features count, too: their rarity, the share of unknown ones, and how
-much of a text speaks for its best class, which shows a new topic that has the words of others.
+share a few typical words with the training texts. So features count, too: their rarity, the share of unknown ones, and
+the evidence for the best class, which is low for a new topic with familiar words.
 """
 
 from __future__ import annotations
@@ -24,24 +24,25 @@ from numpy.typing import NDArray
 
 from encoder_cls.inference.linear import EVIDENCE_NUMBERS
 from encoder_cls.text.ngrams import RARITY_NUMBERS
+from encoder_cls.text.token_arrays import TokenizedTexts
 
 CONFIDENCE = 0.9  # that a guaranteed precision is kept
-# The sequence starts in several places, each with its part of the error: from the highest thresholds alone, one wrong
-# label among the surest answers would end it.
+# The sequence has several starts, which share the error: from the highest threshold alone, one wrong label among the
+# surest answers would end it.
 MOST_STARTS = 4
-FIRST_START = 0.25  # where a start is within its part of the answers
-# Thresholds are probabilities, 0 and then equal steps of the log odds, fixed whatever the data.
+FIRST_START = 0.25  # the place of a start within its part of the answers
+# Thresholds are probabilities, 0 and then equal steps of the log odds, independent of the data.
 LOWEST, HIGHEST, STEP = -12.0, 9.0, 0.1
 THRESHOLDS = np.concatenate([[0.0], 1 / (1 + np.exp(-np.arange(LOWEST, HIGHEST + STEP / 2, STEP)))])
 COLUMNS = ("answers", "right", "covered")
 
 CONFIDENCE_WEIGHT = 3.0  # of the log odds of the best class, beside one for each number of rarity
 EVIDENCE_WEIGHTS = (6.0, 4.0)  # of the linear part's evidence, which also counts below its mean
-FAR, FAR_WEIGHT = 4.0, 2.0  # rarity of so many deviations counts more beyond: noise has some evidence, by chance
-LARGEST_ODDS = 30.0  # log odds: a probability of which all digits are 9
+FAR, FAR_WEIGHT = 4.0, 2.0  # rarity counts more beyond so many deviations, since noise has some evidence by chance
+LARGEST_ODDS = 30.0  # log odds: all digits of such a probability are 9
 FLAGGED = 0.01  # of the held-out texts
-LEAST_DEVIATION = 1e-3  # of a number that is the same in nearly all texts
-FEWEST_TEXTS = 20  # held out, for deviations to be known
+LEAST_DEVIATION = 1e-3  # below it, a number counts as constant
+FEWEST_TEXTS = 20  # held out, to estimate deviations
 FEWEST_NUMBERS = 2  # of a text: those of a model without a linear part
 
 Array = NDArray[np.float64]
@@ -53,9 +54,9 @@ class Guarantees:
     """Counts of held-out texts at each of the `THRESHOLDS`; each array is (thresholds,), and none increases.
 
     Attributes:
-        answers: texts whose most probable class is at least so probable.
-        right: those of them with this label.
-        covered: texts whose label is at least so probable, even if another class is more so.
+        answers: texts whose most probable class has at least this probability.
+        right: those of them whose label it is.
+        covered: texts whose label has at least this probability, even if another class has more.
     """
 
     answers: Counts
@@ -64,12 +65,12 @@ class Guarantees:
 
     @classmethod
     def of(cls, probabilities: NDArray[np.float64], labels: NDArray[np.int64]) -> Guarantees:
-        """Count texts that nothing was learned from: probabilities, (texts, classes), labels, (texts,), or no class."""
+        """Count held-out texts by probabilities, (texts, classes), and labels, (texts,), perhaps beyond the classes."""
         confidence, is_known = probabilities.max(axis=1), labels < probabilities.shape[1]
         of_labels = probabilities[is_known, labels[is_known]]
-        right = confidence[probabilities.argmax(axis=1) == labels]
-        answers, are_right, covered = (_at_least(values) for values in (confidence, right, of_labels))
-        return cls(answers=answers, right=are_right, covered=covered)
+        values = (confidence, confidence[probabilities.argmax(axis=1) == labels], of_labels)
+        answers, right, covered = (len(it) - np.searchsorted(np.sort(it), THRESHOLDS) for it in values)
+        return cls(answers=answers, right=right, covered=covered)
 
     @property
     def num_texts(self) -> int:
@@ -92,9 +93,9 @@ class Guarantees:
         return float(THRESHOLDS[lowest]) if lowest < len(THRESHOLDS) else None
 
     def coverage_threshold(self, coverage: float) -> float | None:
-        """The probability from which classes are in a text's set for a coverage, if any.
+        """The probability from which a class is in a text's set, for a coverage, if any.
 
-        Of n texts held out, the label's probability is that high in (n + 1) * coverage of them, rounded up.
+        Of n held-out texts, the labels of (n + 1) * coverage, rounded up, have at least this probability.
         """
         wanted = math.ceil(round((self.num_texts + 1) * coverage, 9))  # 0.9 * 10 is 9, whatever its last digits
         fitting = np.flatnonzero(self.covered >= wanted)
@@ -122,21 +123,17 @@ class Guarantees:
 
     @classmethod
     def from_json(cls, values: Mapping[str, Any]) -> Guarantees:
-        """Read the values of a model folder; a `ValueError` if they contradict themselves."""
-        columns = [values[name] for name in COLUMNS]
-        counts = np.array(columns if all(len(it) == len(THRESHOLDS) for it in columns) else None)
-        if counts.dtype != np.int64:
-            raise ValueError("the guarantees are none that this version knows")
-        answers, right, covered = counts
-        are_counts = (np.diff(counts) <= 0).all() and counts.min() >= 0 and answers[0] >= 1
-        is_possible = covered[0] <= answers[0] and (right <= np.minimum(answers, covered)).all()
-        if not are_counts or not is_possible or len(values) != len(COLUMNS):
-            raise ValueError("the guarantees contradict themselves")
+        """Read the values of a model folder; a `ValueError` if they are impossible."""
+        answers, right, covered = counts = np.array([values[name] for name in COLUMNS])
+        is_table = len(values) == len(COLUMNS) and counts.shape[1:] == THRESHOLDS.shape and counts.dtype == np.int64
+        are_counts = is_table and (np.diff(counts) <= 0).all() and counts.min() >= 0 and answers[0] >= 1
+        if not are_counts or covered[0] > answers[0] or (right > np.minimum(answers, covered)).any():
+            raise ValueError("the guarantees are impossible")
         return cls(answers=answers, right=right, covered=covered)
 
 
 def starts(num_texts: int, precision: float) -> list[int]:
-    """Numbers of answers with which the tests of a precision start: fewer would fail even without a mistake."""
+    """The numbers of answers at which the tests of a precision start: fewer would fail even without a mistake."""
     if not 0 < precision < 1:
         return []
     error = 1 - CONFIDENCE
@@ -146,24 +143,19 @@ def starts(num_texts: int, precision: float) -> list[int]:
 
 
 def fewest_answers(precision: float, error: float) -> int:
-    """The least number of answers that show a precision if all are right."""
+    """The smallest number of answers that show a precision if all are right."""
     return math.ceil(round(math.log(error) / math.log(precision), 9))
 
 
 def binomial_tail(right: int, answers: int, precision: float, log_factorials: NDArray[np.float64]) -> float:
-    """The probability of so many right answers or more, if each is right with the probability `precision`.
+    """The probability of at least so many right answers, if each is right with the probability `precision`.
 
-    At most 1 - c where the lower bound of Clopper and Pearson at confidence c is at least the precision.
-    `log_factorials` are ln(n!) of n = 0, 1, ... up to the answers at least.
+    It is at most 1 - c if Clopper and Pearson's lower bound at confidence c is at least the precision.
+    `log_factorials` are ln(n!) of n = 0, 1, ..., at least up to the number of answers.
     """
     k = np.arange(right, answers + 1)
     log_ways = log_factorials[answers] - log_factorials[k] - log_factorials[answers - k]
     return float(np.exp(log_ways + k * math.log(precision) + (answers - k) * math.log1p(-precision)).sum())
-
-
-def _at_least(values: NDArray[np.float64]) -> Counts:
-    """The number of values at or above each threshold."""
-    return len(values) - np.searchsorted(np.sort(values), THRESHOLDS)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -182,19 +174,19 @@ class Familiarity:
 
     @classmethod
     def of(cls, numbers: Array) -> Familiarity | None:
-        """Fit held-out texts, (texts, numbers), so that `FLAGGED` of them are unfamiliar; none if they are too few."""
+        """Fit held-out texts, (texts, numbers), so that `FLAGGED` of them are unfamiliar; None if there are too few."""
         if len(numbers) < FEWEST_TEXTS:
             return None
         deviations = numbers.std(axis=0)
         deviations[deviations < LEAST_DEVIATION] = 0
         usual = cls(means=numbers.mean(axis=0), deviations=deviations, threshold=np.inf)
         in_order = np.sort(usual.scores(numbers))
-        # Just above the highest of the others: of few texts none is flagged.
+        # Just above the highest of the others, so none of few texts is flagged.
         highest = in_order[len(in_order) - 1 - int(FLAGGED * len(in_order))]
         return replace(usual, threshold=float(np.nextafter(highest, np.inf)))
 
     def scores(self, numbers: Array) -> Array:
-        """The unfamiliarity of texts, (texts,): the sum of deviations above the means, weighted."""
+        """The unfamiliarity of texts, (texts,): a weighted sum of deviations above the means."""
         varies = self.deviations > 0
         deviations = (numbers - self.means) * np.where(varies, 1 / np.where(varies, self.deviations, 1), 0)
         num_evidence = EVIDENCE_NUMBERS if len(self.means) > FEWEST_NUMBERS else 0
@@ -215,7 +207,7 @@ class Familiarity:
 
     @classmethod
     def from_json(cls, values: Mapping[str, Any], *, has_linear: bool) -> Familiarity:
-        """Read the values of a model folder, a `ValueError` if they are none; earlier versions lack evidence."""
+        """Read the values of a model folder, without evidence if it is old; a `ValueError` if they do not fit."""
         num_numbers = FEWEST_NUMBERS + (EVIDENCE_NUMBERS + RARITY_NUMBERS if has_linear else 0)
         means, deviations = (np.array(values[name], dtype=np.float64) for name in ("means", "deviations"))
         threshold = float(values["threshold"])
@@ -227,12 +219,13 @@ class Familiarity:
         return cls(means=means, deviations=deviations, threshold=threshold)
 
 
-def text_numbers(probabilities: Array, unknown_share: Array, of_linear: Array | None) -> Array:
-    """Numbers of texts, (texts, numbers), each larger for less usual texts; the log odds of the best class come last.
+def text_numbers(probabilities: Array, texts: TokenizedTexts, of_linear: Array | None) -> Array:
+    """Measure how unusual texts are, (texts, numbers), from their probabilities, (texts, classes).
 
-    Of probabilities, (texts, classes), `TokenizedTexts.unknown_share`, and the numbers of a linear part, if any.
+    The numbers of a linear part, if any, the share of unknown tokens, and the negative log odds of the best class.
     """
     best = probabilities.max(axis=1)
+    unknown_share = texts.unknown / np.maximum(1, texts.lengths - 1)
     odds = np.minimum(np.log(best / np.maximum(1 - best, np.exp(-LARGEST_ODDS))), LARGEST_ODDS)
     columns = [unknown_share[:, None], -odds[:, None]]
     return np.hstack(columns if of_linear is None else [of_linear, *columns])

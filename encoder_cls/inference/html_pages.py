@@ -1,7 +1,7 @@
-"""HTML pages: the frame of all, and those of explanations and attention maps.
+"""HTML pages: the frame of all pages, and the pages of explanations and attention maps.
 
-A page is one file that needs no network. A content security policy stops what would get through escaping nevertheless:
-the only script that runs has the hash that the policy names. No template engine, which predicting would need.
+A page is one file that needs no network. If anything got through escaping, a content security policy would stop it: the
+only script that runs has the hash in the policy. Without a template engine, which predicting would need.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from encoder_cls.inference.explain import LEAST_WEIGHT, STRONG, AttentionMaps, WordWeight, marked
+from encoder_cls.inference.explain import LEAST_WEIGHT, STRONG, AttentionMaps, Explanation, WordWeight, marked
 from encoder_cls.system.display import replace_unprintable, shortened
 
 SHADES = 9  # in the style sheet
@@ -30,17 +30,17 @@ _RIGHT_TO_LEFT = re.compile(
     r"[\u0590-\u08ff\ufb1d-\ufdff\ufe70-\ufeff]+(?:[\W_]+[\u0590-\u08ff\ufb1d-\ufdff\ufe70-\ufeff]+)*"
 )
 
-MOST_MAP_TOKENS = 48  # of a text whose attention is drawn: in more cells nothing can be seen
+MOST_MAP_TOKENS = 48  # drawn of a text: more cells could not be distinguished
 MOST_STRONGEST = 5  # words whose weights are below a text
-LARGEST_WEIGHT = 9.9  # that is named: more is a matter of digits after 0.9999
+LARGEST_WEIGHT = 9.9  # that is shown: beyond, probabilities differ after 0.9999
 LONGEST_NAME = 14  # characters of a token beside a map
 CELL, LETTERS = 16, 12  # pixels of a cell of a map, and of the letters beside it
 TITLE = 22  # pixels above a map
-NARROWEST_MAP = 215  # pixels: what its title takes
-LEAST_SCALE = 0.6  # of maps side by side: smaller letters cannot be read
+NARROWEST_MAP = 215  # pixels: the width of its title
+LEAST_SCALE = 0.6  # of maps side by side: smaller letters are illegible
 LEVELS = 256  # of attention
-NEARLY_UNIFORM = 0.98  # of the largest entropy that there could be
-# ColorBrewer's Blues, from nothing to the most (https://colorbrewer2.org).
+NEARLY_UNIFORM = 0.98  # of the largest possible entropy
+# ColorBrewer's Blues, from 0 to the most (https://colorbrewer2.org).
 BLUES = "f7fbff deebf7 c6dbef 9ecae1 6baed6 4292c6 2171b5 08519c 08306b"
 
 LEGEND = f"""\
@@ -48,16 +48,6 @@ LEGEND = f"""\
 the class, <span class="for a4">speaks for it</span> <span class="for a9">blue</span>: by how much the log odds of the \
 class fall when the word is left out. 0.7 doubles the odds; {STRONG:g}, in full colour, makes them \
 {math.exp(STRONG):.0f} times as high; beyond {LARGEST_WEIGHT} weights are not distinguished.</p>"""
-_EXPLANATIONS = """\
-<h1>{title}</h1>
-{note}{legend}
-<table class="sortable stacked full">
-<thead><tr><th class="middling">class</th><th class="narrow">probability</th>{runner_up}<th class="text">text</th></tr>\
-</thead>
-<tbody>
-{rows}
-</tbody>
-</table>"""
 _ATTENTION = """\
 <h1>{title}</h1>
 <p class="note">Each row is a token that looks, each column one that is looked at; the stronger the colour, the more. \
@@ -68,9 +58,9 @@ was chosen: for that there is <code>--explain</code>.</p>
 
 
 def html_page(title: str, body: str, *, script: str | None = None, connect: str = "'none'") -> str:
-    """A page around HTML in which every text is `escaped`.
+    """Wrap a page around HTML in which every text is `escaped`.
 
-    `script` replaces the script of all pages; `connect` is where it may connect, as a content security policy has it.
+    `script` replaces the common script; `connect` is where it may connect to, in the words of the security policy.
     """
     script = _beside("js") if script is None else script
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
@@ -79,21 +69,21 @@ def html_page(title: str, body: str, *, script: str | None = None, connect: str 
 
 
 def escaped(text: str) -> str:
-    """A text as HTML, also within quotes, without markup, control characters and halves of surrogate pairs."""
+    """Escape a text for HTML, also within quotes, and replace control characters and half surrogate pairs."""
     return html.escape(replace_unprintable(text, keep="\n\t"))
 
 
 def isolated(text: str, *, in_attribute: bool = False) -> str:
-    """A sentence as HTML in which words from right to left, such as the names of classes, move nothing beside them.
+    """Escape a sentence, and isolate words from right to left, such as names of classes, so that they move no others.
 
-    `in_attribute`, such as a title, has no tags: there characters of Unicode isolate them.
+    In an attribute, such as a title, Unicode characters isolate them in place of tags.
     """
     before, after = ("\u2068", "\u2069") if in_attribute else ("<bdi>", "</bdi>")
     return _RIGHT_TO_LEFT.sub(rf"{before}\g<0>{after}", escaped(text))
 
 
 def shade(strength: float) -> str:
-    """The CSS class of a colour whose strength is a number from 0 to 1, in `SHADES` steps."""
+    """The CSS class of a colour of this strength, from 0 to 1, in `SHADES` steps."""
     return f"a{min(SHADES, max(1, round(strength * SHADES)))}"
 
 
@@ -107,34 +97,31 @@ def render_explanations(
 ) -> str:
     """Make a page of predictions with their texts, the words coloured by their weights.
 
-    Each row has `text`, `label`, `probability` (none: `reason`) and `weights` (of `WordWeight`), and perhaps
-    `left_out`, as in `Explanation`; `runner_up`, the second class and its probability; and `notes`. `note` names the
-    part that is shown if it is not all, such as "the first 10 texts".
+    Each row has `text`, `label`, `probability` (None: `reason`) and `words`, and perhaps `runner_up`, the second class
+    and its probability, and `notes`. `note` says which texts the page has if not all, such as "the first 10 texts".
     """
     notes = [f"Answered by {escaped(model)}."] if model else []
     notes += [f"This page holds {escaped(note)} only."] if note else []
     with_runner_up = any(row.get("runner_up") for row in rows)
-    body = _EXPLANATIONS.format(
-        title=escaped(title),
-        note=f'<p class="note">{" ".join(notes)}</p>\n' if notes else "",
-        legend=LEGEND,
-        runner_up='<th class="text wider">runner-up</th>' if with_runner_up else "",
-        rows="\n".join(_row(row, with_runner_up=with_runner_up) for row in rows),
-    )
-    return html_page(title, body)
+    runner_up = '<th class="text wider">runner-up</th>' if with_runner_up else ""
+    heads = f'<th class="middling">class</th><th class="narrow">probability</th>{runner_up}<th class="text">text</th>'
+    lines = [f"<h1>{escaped(title)}</h1>", *([f'<p class="note">{" ".join(notes)}</p>'] if notes else []), LEGEND]
+    lines += ['<table class="sortable stacked full">', f"<thead><tr>{heads}</tr></thead>", "<tbody>"]
+    lines += [*(_row(row, with_runner_up=with_runner_up) for row in rows), "</tbody>", "</table>"]
+    return html_page(title, "\n".join(lines))
 
 
 def render_attention(title: str, texts: Iterable[tuple[str, AttentionMaps]]) -> str:
     """Make a page of attention maps, one for each layer and head, all on one scale from 0 to 1.
 
-    Texts come with a line about each, and are read one at a time, since the maps of a long text are large.
+    Each text has a line above its maps. Texts are read one at a time, since the maps of a long text are large.
     """
     shown = [part for number, (line, maps) in enumerate(texts) for part in _maps_of_a_text(number, line, maps)]
     return html_page(title, _ATTENTION.format(title=escaped(title), scale=_scale(), texts="\n".join(shown)))
 
 
 def words_html(pieces: Iterable[tuple[str, float]]) -> str:
-    """The pieces of a text (see `marked`) as HTML, coloured by their weights."""
+    """Render the pieces of a text (see `marked`), coloured by their weights."""
     shown = (
         f'<span class="{"for" if weight > 0 else "against"} {shade(abs(weight) / STRONG)}" '
         f'title="{weight_text(weight, digits=2)}">{escaped(piece)}</span>'
@@ -146,7 +133,7 @@ def words_html(pieces: Iterable[tuple[str, float]]) -> str:
 
 
 def strongest_words(weights: Sequence[WordWeight]) -> str:
-    """The words of the largest weights, with these, as HTML: a print has no pointer to show them."""
+    """Render the words with the largest weights, and these: on paper no pointer shows them."""
     strongest = sorted((word for word in weights if abs(word.weight) >= LEAST_WEIGHT), key=lambda it: -abs(it.weight))
     named = (
         f"<bdi>{escaped(shortened(word.word, limit=LONGEST_NAME))}</bdi> "
@@ -157,32 +144,31 @@ def strongest_words(weights: Sequence[WordWeight]) -> str:
 
 
 def weight_text(weight: float, *, digits: int = 1) -> str:
-    """A weight with its sign, up to the `LARGEST_WEIGHT`."""
+    """Format a weight with its sign, up to the `LARGEST_WEIGHT`."""
     if abs(weight) > LARGEST_WEIGHT:
         return f"{'+' if weight > 0 else '-'}{LARGEST_WEIGHT} or more"
     return f"{weight:+.{digits}f}"
 
 
 def _row(row: Mapping[str, Any], *, with_runner_up: bool) -> str:
-    left_out = row.get("left_out")
-    words = words_html(marked(row["text"], row["weights"]))
-    notes = [strongest] if (strongest := strongest_words(row["weights"])) else []
+    words: Explanation = row["words"]
+    notes = [strongest] if (strongest := strongest_words(words)) else []
     notes += [escaped(f"({note})") for note in row.get("notes", ())]
-    notes += [f"(the last {left_out} words are not explained)"] if left_out else []
+    notes += [f"(the last {words.left_out} words are not explained)"] if words.left_out else []
     below = f'<br><span class="note">{" ".join(notes)}</span>' if notes else ""
     runner_up = '<td class="text" data-value="0"></td>' if with_runner_up else ""
-    if found := row.get("runner_up"):
-        second = f'<bdi>{escaped(found[0])}</bdi> <span class="note">{found[1]:.3f}</span>'
-        runner_up = f'<td class="text" data-head="runner-up" data-value="{found[1]:.6f}">{second}</td>'
+    if second := row.get("runner_up"):
+        name, probability = f"<bdi>{escaped(second[0])}</bdi>", f'<span class="note">{second[1]:.3f}</span>'
+        runner_up = f'<td class="text" data-head="runner-up" data-value="{second[1]:.6f}">{name} {probability}</td>'
     probability = f"{row['probability']:.3f}" if row["probability"] is not None else escaped(row["reason"])
     return (
         f"<tr><td><bdi>{escaped(row['label'])}</bdi></td><td>{probability}</td>{runner_up}"
-        f'<td class="text">{words}{below}</td></tr>'
+        f'<td class="text">{words_html(marked(row["text"], words))}{below}</td></tr>'
     )
 
 
 def _maps_of_a_text(number: int, line: str, maps: AttentionMaps) -> Iterator[str]:
-    """The line about a text, then a row of maps for each layer; `number` is the text's on the page."""
+    """The line about a text, then a row of maps for each layer; `number` is the index of the text on the page."""
     yield f'<h2 class="words" dir="auto">{escaped(line)}</h2>'
     size = maps.weights.shape[-1]
     notes = [f"A token that looked at all {size} alike would give each {1 / size:.3f}."]
@@ -200,7 +186,7 @@ def _maps_of_a_text(number: int, line: str, maps: AttentionMaps) -> Iterator[str
 
 
 def is_nearly_uniform(weights: NDArray[np.float32]) -> bool:
-    """Whether each token looks at all about alike, by the mean entropy of the rows of a map, (tokens, tokens)."""
+    """Whether each token looks at all tokens nearly alike, by the mean entropy of a map's rows, (tokens, tokens)."""
     if len(weights) < 2:
         return False
     entropy = -(weights * np.log(np.maximum(weights, 1e-12))).sum(axis=-1).mean()
@@ -208,7 +194,7 @@ def is_nearly_uniform(weights: NDArray[np.float32]) -> bool:
 
 
 def _names_of_tokens(number: int, names: Sequence[str], margin: int) -> str:
-    """The names beside and below all maps of a text, which refer to them: repeated, they would be most of the page."""
+    """The names beside and below the maps of a text, which refer to them: repeated, they would fill the page."""
     below, rows, columns = TITLE + CELL * len(names) + 4, "", ""
     for index, name in enumerate(map(escaped, names)):
         middle = (index + 0.5) * CELL + LETTERS / 3
@@ -222,12 +208,14 @@ def _names_of_tokens(number: int, names: Sequence[str], margin: int) -> str:
 
 
 def _map(number: int, title: str, weights: NDArray[np.float32], margin: int) -> str:
-    """One map as SVG: the cells are an image, which takes a hundredth of as many rectangles.
+    """One map as SVG, with the cells as an image, a hundredth of the size of as many rectangles.
 
-    For the pointer the levels are in an attribute, a byte for each cell.
+    Levels are the square roots of weights, since each of many tokens gets little. For the pointer, an attribute has
+    them, a byte for each cell.
     """
     uniform = " (nearly uniform)" if is_nearly_uniform(weights) else ""
-    levels = _levels(weights[:MOST_MAP_TOKENS, :MOST_MAP_TOKENS])
+    shown = np.clip(weights[:MOST_MAP_TOKENS, :MOST_MAP_TOKENS], 0, 1)
+    levels = (np.sqrt(shown) * (LEVELS - 1)).round().astype(np.uint8)
     side = CELL * len(levels)
     content = (
         f'<text class="strong" x="{margin}" y="{TITLE - 7}" font-size="{LETTERS + 1}">{title}{uniform}</text>'
@@ -238,7 +226,7 @@ def _map(number: int, title: str, weights: NDArray[np.float32], margin: int) -> 
 
 
 def _scale() -> str:
-    """The scale of all maps, with the weights at some of its places."""
+    """The scale of all maps, with weights at some places."""
     image = _image(np.arange(LEVELS, dtype=np.uint8)[None], 10, 4, 300, 14)
     ticks = "".join(
         f'<text x="{10 + 300 * weight**0.5:.0f}" y="34" text-anchor="middle">{weight:g}</text>'
@@ -258,17 +246,12 @@ def _image(levels: NDArray[np.uint8], x: int, y: int, width: int, height: int) -
     return f'<image x="{x}" y="{y}" {size} href="{source}"/>'
 
 
-def _levels(weights: NDArray[np.float32]) -> NDArray[np.uint8]:
-    """Weights from 0 to 1 as levels, by their square roots: of many tokens each gets little."""
-    return np.asarray((np.sqrt(np.clip(weights, 0, 1)) * (LEVELS - 1)).round(), dtype=np.uint8)
-
-
 def _png(levels: NDArray[np.uint8]) -> bytes:
-    """Levels as an image in PNG (RFC 2083), a pixel each, from light to dark blue."""
+    """Levels as an image in PNG (RFC 2083), one pixel each, from light to dark blue."""
     points = np.array([list(bytes.fromhex(colour)) for colour in BLUES.split()])
     positions = np.linspace(0, len(points) - 1, LEVELS)
     palette = np.stack([np.interp(positions, np.arange(len(points)), channel) for channel in points.T], axis=1)
-    rows = np.pad(levels, ((0, 0), (1, 0)))  # each starts with a 0: its bytes are no differences
+    rows = np.pad(levels, ((0, 0), (1, 0)))  # the 0 before each row: no filter
     parts = {
         b"IHDR": struct.pack(">2I5B", levels.shape[1], levels.shape[0], 8, 3, 0, 0, 0),  # a byte a pixel, of a palette
         b"PLTE": palette.round().astype(np.uint8).tobytes(),
@@ -283,5 +266,5 @@ def _png(levels: NDArray[np.uint8]) -> bytes:
 
 
 def _width(name: str) -> int:
-    """The width of a name, in pixels, about: East Asian letters and pictures are as wide as they are high."""
+    """The approximate width of a name in pixels: East Asian letters and pictures are as wide as they are high."""
     return round(LETTERS * sum(1.0 if unicodedata.east_asian_width(c) in "WF" else 0.6 for c in name))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import cached_property
 from itertools import pairwise
 from typing import Any
 
@@ -27,12 +26,12 @@ from encoder_cls.text.token_arrays import KEPT_PER_TOKEN, TokenizedTexts
 
 LINEAR = "linear."  # of the names of its weights
 EVIDENCE_NUMBERS = 2
-LEAST_EVIDENCE = 0.01  # of which there is a logarithm
+LEAST_EVIDENCE = 0.01  # added before the logarithm
 WEIGHTS = ("frequent_token_ids", "feature_ids", "idf", "weights", "biases")
 
 
 def linear_shapes(description: Mapping[str, Any], *, max_seq_len: int, margins: int) -> Shapes:
-    """The shape of each weight of a `LinearClassifier`, by name; a `ValueError` where none has this description."""
+    """The shape of each weight of a `LinearClassifier`, by name; a `ValueError` if the description is impossible."""
     limits = {
         "max_tokens": (1, KEPT_PER_TOKEN * max_seq_len),
         "frequent_tokens": (0, MOST_FREQUENT),
@@ -48,17 +47,17 @@ def linear_shapes(description: Mapping[str, Any], *, max_seq_len: int, margins: 
 
 @dataclass(frozen=True, kw_only=True)
 class LinearClassifier:
-    """One-vs-rest classifiers of n-gram features, one for each class; of two classes, the second against the first.
+    """One-vs-rest classifiers of n-gram features, one for each class; for two classes, the second against the first.
 
-    Multi-label, there is one for each label, also of two.
+    Multi-label, there is always one for each label.
 
     Attributes:
-        max_tokens: read of a text, `[CLS]` counted.
-        frequent_token_ids: tokens that are not a wildcard in n-gram templates, increasing.
+        max_tokens: that are read of a text, `[CLS]` included.
+        frequent_token_ids: tokens that are not wildcards in n-gram templates, increasing.
         feature_ids: the known features, increasing, (features,).
         idf: inverse document frequencies, (features,).
-        weights: (features, classes), or (features, 1) of two classes.
-        biases: (classes,), or (1,) of two classes.
+        weights: (features, classes), or (features, 1) for two classes.
+        biases: (classes,), or (1,) for two classes.
         task: single-label or multi-label.
     """
 
@@ -74,7 +73,7 @@ class LinearClassifier:
     def from_weights(
         cls, weights: Mapping[str, Weight], *, max_tokens: int, task: Task = SINGLE_LABEL
     ) -> LinearClassifier:
-        """Make one of `named_weights`; a `ValueError`, where feature ids are not increasing, or out of range."""
+        """Make a classifier from its `named_weights`; a `ValueError` if feature ids are out of order or range."""
         fields: dict[str, Any] = {name: weights[f"{LINEAR}{name}"] for name in WEIGHTS}
         if not are_increasing(fields["feature_ids"], NUM_FEATURE_IDS):
             raise ValueError("the feature ids of the linear classifier are not in order")
@@ -87,7 +86,7 @@ class LinearClassifier:
         return {"max_tokens": self.max_tokens, "frequent_tokens": frequent_tokens, "features": features}
 
     def named_weights(self) -> dict[str, Weight]:
-        """Its weights by name."""
+        """The weights by name."""
         return {f"{LINEAR}{name}": getattr(self, name) for name in WEIGHTS}
 
     def logits(self, texts: TokenizedTexts) -> Logits:
@@ -99,11 +98,12 @@ class LinearClassifier:
     ) -> tuple[Logits, NDArray[np.float64] | None]:
         """Logits, (texts, classes), and on request evidence and `rarity`, (texts, `EVIDENCE_NUMBERS + RARITY_NUMBERS`).
 
-        The evidence is what speaks for the best class: minus the logarithm of its sum, and minus the share of the
-        features, by their squares, that do.
+        The evidence for the best class is minus the logarithm of the sum of positive effects, and minus the share of
+        the features, by their squares, that have them. With `leave_out`, which is for texts that the classifier has
+        learned from, the rarest features count as unknown.
         """
         margins = np.tile(self.biases, (len(texts), 1))
-        evidence, rarities = np.zeros((len(texts), EVIDENCE_NUMBERS)), [np.zeros((0, RARITY_NUMBERS))]
+        numbers = [np.zeros((0, EVIDENCE_NUMBERS + RARITY_NUMBERS))]
         row = 0
         for counts in count_features(
             texts,
@@ -111,7 +111,7 @@ class LinearClassifier:
             frequent_token_ids=self.frequent_token_ids,
             use_char_ngrams=bool((self.feature_ids[-1:] >= TEMPLATE_IDS).any()),
         ):
-            # Looked up once for all these texts; unknown features weigh nothing.
+            # Unknown features have no weight.
             found = find(counts.ids, self.feature_ids)
             idf, weights = np.where(found < 0, 0, self.idf[found]), self.weights.take(found)
             values = tfidf(counts, counts.ids, idf).values
@@ -125,24 +125,19 @@ class LinearClassifier:
             if with_numbers:
                 effects = values * weights[counts.columns, some.argmax(axis=1)[rows]]
                 if weights.shape[1] == 1:
-                    effects *= np.where(some[rows, 0] < 0, -1, 1)  # of two classes the first one
-                evidence[row : row + len(counts)] = _evidence(rows, values, effects, len(counts))
-                idf[idf == self._rarest if leave_out else False] = 0
-                rarities.append(rarity(counts, idf, rarest=self._rarest))
+                    effects *= np.where(some[rows, 0] < 0, -1, 1)  # for the first of two classes
+                rarest = float(self.idf.max(initial=0))
+                idf[idf == rarest if leave_out else False] = 0
+                evidence = _evidence(rows, values, effects, len(counts))
+                numbers.append(np.hstack([evidence, rarity(counts, idf, rarest=rarest)]))
             row += len(counts)
-        numbers = np.hstack([evidence, np.concatenate(rarities)]) if with_numbers else None
-        return self.task.margins_to_logits(margins), numbers
-
-    @cached_property
-    def _rarest(self) -> float:
-        """The inverse document frequency of the rarest features."""
-        return float(self.idf.max(initial=0))
+        return self.task.margins_to_logits(margins), np.concatenate(numbers) if with_numbers else None
 
 
 def _evidence(
     rows: NDArray[np.int64], values: NDArray[np.float32], effects: NDArray[np.floating[Any]], num_texts: int
 ) -> NDArray[np.float64]:
-    """The evidence in each text, (texts, `EVIDENCE_NUMBERS`), of features in these rows: their effects on its class."""
+    """The evidence in each text, (texts, `EVIDENCE_NUMBERS`), by the effects of features on its best class."""
     is_for, squares = effects > 0, values.astype(np.float64) ** 2
     sums = [np.bincount(rows, it, num_texts) for it in (is_for * effects, is_for * squares, squares)]
     return -np.stack([np.log(LEAST_EVIDENCE + sums[0]), sums[1] / np.maximum(sums[2], 1e-9)], axis=1)

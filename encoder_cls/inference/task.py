@@ -1,7 +1,7 @@
-"""Single-label and multi-label tasks: logits to probabilities and labels.
+"""Single-label and multi-label tasks: logits to probabilities.
 
-Single-label: a text belongs to one of the classes, whose probabilities sum to 1. Multi-label: each label is a question
-of its own, answered yes or no, so a text may have several labels, or none.
+Single-label: a text has one of the classes, whose probabilities sum to 1. Multi-label: each label is an independent
+yes-or-no question, so a text may have several labels, or none.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def combine_logits(
     """The weighted sum of the logits of several classifiers, (texts, classes).
 
     A logarithmic opinion pool (Genest and Zidek, "Combining Probability Distributions: A Critique and an Annotated
-    Bibliography", 1986): unlike a mean of probabilities, it is surer than each where all agree.
+    Bibliography", 1986): unlike a mean of probabilities, it is surer than each of them if all agree.
     """
     total: NDArray[np.float64] = np.zeros(())
     for weight, part in zip(weights, logits, strict=True):
@@ -52,14 +52,14 @@ class Task:
     fewest_classes = 2  # that a classifier can have
 
     def num_one_vs_rest(self, num_classes: int) -> int:
-        """The number of one-vs-rest classifiers: one for each class; of two classes the second's gives both."""
+        """The number of one-vs-rest classifiers: one for each class, but a single one for two classes."""
         return num_classes if num_classes > 2 else 1
 
     def margins_to_logits(self, margins: Logits) -> Logits:
-        """The logits of margins of one-vs-rest classifiers, (texts, classes).
+        """Convert margins of one-vs-rest classifiers to logits, (texts, classes).
 
-        Two classes have the second's margin, and the first's is its opposite. Each of more classes has a probability by
-        itself: a softmax of their margins would be too sure of many texts, and too unsure of those of no class.
+        Of two classes, the second has the margin, and the first its opposite. More classes have independent margins: a
+        softmax of these would be too sure of many texts, and too unsure of texts of no class.
         """
         return np.hstack([-margins, margins]) if margins.shape[1] == 1 else log_sigmoid(margins).astype(np.float32)
 

@@ -2,9 +2,9 @@
 
     float32   every weight as it is
     float16   tables, matrices and inverse document frequencies in 16 bits
-    int8      tables and the linear classifier's weights in 8 bits with a scale a row, the rest as in float16
+    int8      tables and the linear classifier's weights in 8 bits with a scale for each row, the rest as in float16
 
-Of the small types only the rows of a table that are not zero are stored. Biases, norms and scales stay float32.
+In the small types, rows of a table that are zero are not stored. Biases, norms and scales stay float32.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from encoder_cls.text.ngrams import NUM_FEATURE_IDS
 Array = NDArray[np.float32]
 
 LARGEST_INT8 = 127
-FEWEST_INT8_COLUMNS = 4  # below, a scale a row takes more than 8 bits save
+FEWEST_INT8_COLUMNS = 4  # with fewer, the scale of a row takes more than 8 bits save
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -32,7 +32,7 @@ class RowTable:
     Attributes:
         values: of the stored rows, (stored, columns): float32, float16, or int8 with scales.
         num_rows: of the whole matrix.
-        stored_rows: the indices of the stored rows, increasing; none: all are stored.
+        stored_rows: the indices of the stored rows, increasing; None: all are stored.
         scales: factors of the rows of `values`, (stored,).
     """
 
@@ -43,7 +43,7 @@ class RowTable:
 
     @property
     def shape(self) -> tuple[int, int]:
-        """Of the whole matrix."""
+        """The shape of the whole matrix."""
         return self.num_rows, self.values.shape[1]
 
     def take(self, rows: NDArray[np.integer[Any]]) -> Array:
@@ -64,23 +64,23 @@ class RowTable:
 
     @cached_property
     def _stored_index(self) -> NDArray[np.int32]:
-        """The index of each row among the stored ones; -1: not stored."""
+        """The index of each row among the stored ones; -1 if it is not stored."""
         index = np.full(self.num_rows, -1, dtype=np.int32)
         index[self.stored_rows] = np.arange(len(self.values), dtype=np.int32)
         return index
 
 
 def compress(matrix: Array, dtype: str, *, stored_rows: NDArray[np.int32] | None = None) -> RowTable:
-    """Store a matrix in a type of `DTYPES`.
+    """Store a matrix in one of the `DTYPES`.
 
-    int8 is each row in multiples of a 127th of its largest number; narrow rows, whose scale would outweigh what that
-    saves, are float16. `stored_rows` are those that are not zero, increasing.
+    In int8, a row has multiples of a 127th of its largest number; rows of fewer than `FEWEST_INT8_COLUMNS` are float16.
+    `stored_rows` are those that are not zero, increasing.
     """
     values: NDArray[Any] = matrix if stored_rows is None else matrix[stored_rows]
     scales = None
     if dtype == "int8" and matrix.shape[1] >= FEWEST_INT8_COLUMNS:
         largest = np.abs(values).max(axis=1, initial=0)
-        # Rounded up, so that no value is beyond 127.
+        # Rounded up, so that no value exceeds 127.
         scales = np.nextafter((largest / LARGEST_INT8).astype(np.float16), np.float16(np.inf))
         values = np.rint(values / scales.astype(np.float32)[:, None]).astype(np.int8)
     elif dtype != "float32":
@@ -103,22 +103,22 @@ def is_table(name: str) -> bool:
 
 
 def are_increasing(indices: NDArray[np.int32], limit: int) -> bool:
-    """Whether numbers from 0 to below the limit increase."""
+    """Whether indices increase, from 0 at least to below the limit."""
     return bool((np.diff(indices, prepend=-1, append=limit) > 0).all())
 
 
 def as_table(weight: Weight) -> RowTable:
-    """A weight that is read by rows."""
+    """Convert a weight that is read by rows."""
     return weight if isinstance(weight, RowTable) else compress(weight, "float32")
 
 
 def dense(weights: Mapping[str, Weight]) -> dict[str, NDArray[Any]]:
-    """Every weight as an array."""
+    """Convert all weights to arrays."""
     return {name: it.dense() if isinstance(it, RowTable) else it for name, it in weights.items()}
 
 
 def pack(weights: Mapping[str, Weight], dtype: str) -> dict[str, NDArray[Any]]:
-    """The tensors of a file for weights in one of the `DTYPES`."""
+    """Convert weights to the tensors of a file, in one of the `DTYPES`."""
     tensors = dense(weights)
     if dtype == "float32":
         return tensors
@@ -126,7 +126,7 @@ def pack(weights: Mapping[str, Weight], dtype: str) -> dict[str, NDArray[Any]]:
         if is_table(name):
             tensors |= _packed_table(name, array, dtype)
         elif name == FEATURE_IDS:
-            # Increasing numbers: the low halves, and the count of each high half.
+            # Since ids increase: their low halves, and the count of each high half.
             tensors[name] = (array & 0xFFFF).astype(np.uint16)
             tensors[name + HIGH] = np.bincount(array >> 16, minlength=NUM_FEATURE_IDS >> 16).astype(np.int32)
         else:
@@ -135,7 +135,7 @@ def pack(weights: Mapping[str, Weight], dtype: str) -> dict[str, NDArray[Any]]:
 
 
 def unpack(tensors: Mapping[str, NDArray[Any]], shapes: Shapes, dtype: str) -> dict[str, Weight]:
-    """The weights of `pack`: tables as `RowTable`, all others in float32 or int32.
+    """Convert the tensors of `pack` to weights: tables as `RowTable`, all others in float32 or int32.
 
     A `ValueError` if tensors have other shapes or types or are not finite, a `KeyError` if one is missing.
     """
@@ -150,7 +150,7 @@ def unpack(tensors: Mapping[str, NDArray[Any]], shapes: Shapes, dtype: str) -> d
             array = _tensor(name, remaining, shape, _stored_type(name, shape, dtype))
             weights[name] = array.astype(_stored_type(name, shape, "float32"), copy=False)
     if remaining:
-        raise ValueError(f"a tensor that is no weight: {min(remaining)}")
+        raise ValueError(f"unknown tensor: {min(remaining)}")
     return weights
 
 
@@ -195,7 +195,7 @@ def _feature_ids(name: str, tensors: dict[str, NDArray[Any]], shape: tuple[int, 
 
 
 def _tensor(name: str, tensors: dict[str, NDArray[Any]], shape: tuple[int, ...], dtype: type) -> NDArray[Any]:
-    """Remove a tensor and check it."""
+    """Take a tensor from the others and check it."""
     tensor = tensors.pop(name)
     if tensor.shape != shape or tensor.dtype != np.dtype(dtype):
         raise ValueError(f"{name} is {tensor.dtype} of {tensor.shape}, where {np.dtype(dtype)} of {shape} is expected")

@@ -1,9 +1,9 @@
 """Hashed n-gram features of words and tokens.
 
 - words, and pairs of words with and without a word between them;
-- n-gram templates: two to six words side by side, with a wildcard for infrequent words, as in "what is _ of"; the
-  beginning of a text counts as a word. They show the manner of speaking whatever the subject (Davidov et al., "Enhanced
-  Sentiment Learning Using Twitter Hashtags and Smileys", 2010, https://aclanthology.org/C10-2028/);
+- n-gram templates: two to six adjacent words, with a wildcard for infrequent ones, as in "what is _ of"; the start of a
+  text counts as a word. They show the style, independent of the subject (Davidov et al., "Enhanced Sentiment Learning
+  Using Twitter Hashtags and Smileys", 2010, https://aclanthology.org/C10-2028/);
 - character n-grams inside words.
 
 A feature's id is the first id of its kind plus a hash, which needs no vocabulary.
@@ -29,20 +29,20 @@ from encoder_cls.text.token_arrays import (
 
 DISTANCES = (1, 2)  # of the words of a pair
 TEMPLATE_SIZES = range(2, 7)  # words
-MOST_FREQUENT = 300  # a frequent token is one in so many or more
+MOST_FREQUENT = 300  # a token is frequent if it is at least one in so many, so there are at most so many of them
 HASHES = 1 << 22  # of a kind of feature: few of a million different n-grams collide
 TEMPLATE_IDS = HASHES * (1 + len(DISTANCES))  # ids of words and pairs come first, then those of templates,
 CHAR_NGRAM_IDS = TEMPLATE_IDS + HASHES  # then those of character n-grams
 NUM_FEATURE_IDS = CHAR_NGRAM_IDS + HASHES
 GROUP_NORMS = (1.0, 0.4, 1.0)  # of the vectors of a text's words and pairs, of its templates, of its character n-grams
-KINDS_BEGIN = (0, HASHES, TEMPLATE_IDS, CHAR_NGRAM_IDS)  # of words, pairs, templates, character n-grams
-RARITY_NUMBERS = 2 * len(KINDS_BEGIN)
-TOKENS_AT_ONCE = 1 << 15  # counting takes many times the memory of the counts, and sorting more is slower
+KIND_STARTS = (0, HASHES, TEMPLATE_IDS, CHAR_NGRAM_IDS)  # of words, pairs, templates, character n-grams
+RARITY_NUMBERS = 2 * len(KIND_STARTS)
+TOKENS_AT_ONCE = 1 << 15  # counting takes many times the memory of the counts, and sorting more at once is slower
 
 
 @dataclass(frozen=True, kw_only=True)
 class SparseRows:
-    """A sparse matrix in compressed rows, a row a text."""
+    """A sparse matrix in compressed rows, one for each text."""
 
     columns: NDArray[np.int32]  # of the values, increasing within a row
     values: NDArray[np.float32]  # text `i` has `values[offsets[i]:offsets[i + 1]]`
@@ -54,18 +54,18 @@ class SparseRows:
 
 @dataclass(frozen=True, kw_only=True)
 class Counts(SparseRows):
-    """How often features occur in texts; columns are indices of `ids`."""
+    """The counts of features in texts; columns are indices of `ids`."""
 
     ids: NDArray[np.int32]  # of the features of all these texts, increasing
-    kinds: NDArray[np.int64]  # where the words, pairs, templates and character n-grams of each text begin, (texts, 4)
+    kinds: NDArray[np.int64]  # starts of the words, pairs, templates and character n-grams of each text, (texts, 4)
 
 
 class Hashed(NamedTuple):
     """Features of one kind."""
 
     hashes: NDArray[np.int64]
-    ends: NDArray[np.int64]  # the token at which each occurrence ends
-    occurrences: NDArray[np.int64] | slice = slice(None)  # of which hash each is
+    ends: NDArray[np.int64]  # the last token of each occurrence
+    occurrences: NDArray[np.int64] | slice = slice(None)  # the index of the hash of each occurrence
 
 
 def frequent_tokens(texts: TokenizedTexts, *, max_tokens: int) -> NDArray[np.int32]:
@@ -82,8 +82,8 @@ def count_features(
 ) -> Iterator[Counts]:
     """Count the features of texts, some texts at a time.
 
-    In templates all tokens but `frequent_token_ids` are wildcards. `use_char_ngrams` counts templates and character
-    n-grams, too, with twenty times the memory.
+    In templates, all tokens except `frequent_token_ids` are wildcards. `use_char_ngrams` also counts templates and
+    character n-grams, with twenty times the memory.
     """
     for tokens, offsets in _in_chunks(texts, max_tokens):
         ids, lengths = texts.input_ids(tokens).astype(np.int64), np.diff(offsets)
@@ -94,7 +94,7 @@ def count_features(
         distinct, columns = zip(*(_distinct(it.hashes & (HASHES - 1)) for it in kinds), strict=True)
         begins = ends_from_zero(np.array([*map(len, distinct)]))  # of the columns of each kind
         num_columns = int(begins[-1])
-        # A key is a row and a column. Small ones are sorted in half the time.
+        # A key is a row and a column. Sorting small ones takes half the time.
         key: Any = np.uint32 if len(lengths) * num_columns < 1 << 32 else np.uint64
         rows = (np.arange(len(lengths)) * num_columns).astype(key)
         row_of = np.repeat(rows, lengths)
@@ -108,8 +108,8 @@ def count_features(
         firsts = np.flatnonzero(np.concatenate([keys[:1] >= 0, keys[1:] != keys[:-1]]))
         num_keys, keys = len(keys), keys[firsts]
         feature_ids = np.concatenate([it + HASHES * kind for kind, it in enumerate(distinct)]).astype(np.int32)
-        kinds_begin = np.searchsorted(feature_ids, KINDS_BEGIN).astype(key)
-        of_kinds = np.searchsorted(keys, rows[:, None] + kinds_begin)
+        kind_starts = np.searchsorted(feature_ids, KIND_STARTS).astype(key)
+        of_kinds = np.searchsorted(keys, rows[:, None] + kind_starts)
         yield Counts(
             columns=(keys - np.repeat(rows, np.diff(of_kinds[:, 0], append=len(keys)))).astype(np.int32),
             values=np.diff(firsts, append=num_keys).astype(np.float32),
@@ -120,19 +120,19 @@ def count_features(
 
 
 def _distinct(hashes: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.integer[Any]]]:
-    """The different hashes, increasing, and the index of each hash among them."""
+    """The distinct hashes, increasing, and the index of each hash among them."""
     if len(hashes) < HASHES >> 8:
         return np.unique(hashes, return_inverse=True)
-    is_there = np.zeros(HASHES, dtype=bool)  # many are looked up in tables in less time than sorted
-    is_there[hashes] = True
-    distinct = np.flatnonzero(is_there)
+    occurs = np.zeros(HASHES, dtype=bool)  # for many hashes, tables are faster than sorting
+    occurs[hashes] = True
+    distinct = np.flatnonzero(occurs)
     index = np.empty(HASHES, dtype=np.int32)
     index[distinct] = np.arange(len(distinct))
     return distinct, index[hashes]
 
 
 def find(ids: NDArray[np.int32], feature_ids: NDArray[np.int32]) -> NDArray[np.int32]:
-    """The index of each id among increasing feature ids, (ids,); -1: none of them."""
+    """The index of each id among increasing feature ids, (ids,); -1 if it is not one of them."""
     columns = np.searchsorted(feature_ids, ids).astype(np.int32)
     columns[columns == len(feature_ids)] = -1
     columns[feature_ids[columns] != ids] = -1
@@ -140,7 +140,7 @@ def find(ids: NDArray[np.int32], feature_ids: NDArray[np.int32]) -> NDArray[np.i
 
 
 def keep_known(counts: SparseRows, columns: NDArray[np.int32]) -> SparseRows:
-    """The known features alone; columns are then the indices from `find`."""
+    """Drop unknown features; columns become the indices from `find`."""
     known = columns >= 0
     offsets = ends_from_zero(known)[counts.offsets]
     return SparseRows(columns=columns[known], values=counts.values[known], offsets=offsets)
@@ -149,9 +149,9 @@ def keep_known(counts: SparseRows, columns: NDArray[np.int32]) -> SparseRows:
 def rarity(counts: Counts, idf: NDArray[np.float32], *, rarest: float) -> NDArray[np.float64]:
     """Measure the rarity of the features of texts, (texts, `RARITY_NUMBERS`).
 
-    The mean inverse document frequency of the words, pairs, templates and character n-grams of a text, where the
-    unknown count as the rarest; then the unknown share of each of the four. Both are 0 for a kind that a text lacks.
-    `idf` is of the features of the counts, 0 of unknown ones; `rarest` is that of the rarest known one.
+    The mean inverse document frequencies of the words, pairs, templates and character n-grams of a text, with unknown
+    ones as the rarest; then the unknown share of each kind. Both are 0 for a kind that a text lacks. `idf` is that of
+    the features of the counts, 0 for unknown ones; `rarest` is that of the rarest known feature.
     """
     numbers = np.diff(counts.kinds, axis=1, append=counts.offsets[1:, None])
     of_features, are_unknown = (it[counts.columns] for it in (np.where(idf > 0, idf, np.float32(rarest)), idf == 0))
@@ -161,7 +161,7 @@ def rarity(counts: Counts, idf: NDArray[np.float32], *, rarest: float) -> NDArra
 
 
 def tfidf(counts: SparseRows, feature_ids: NDArray[np.int32], idf: NDArray[np.float32]) -> SparseRows:
-    """(1 + ln count) * idf of each feature of a text; the vectors of its three groups have the `GROUP_NORMS`.
+    """Compute (1 + ln count) * idf of each feature, scaled so that a text's three groups have the `GROUP_NORMS`.
 
     Columns are indices of the feature ids.
     """
@@ -175,7 +175,7 @@ def tfidf(counts: SparseRows, feature_ids: NDArray[np.int32], idf: NDArray[np.fl
 
 
 def _in_chunks(texts: TokenizedTexts, max_tokens: int) -> Iterator[tuple[NDArray[np.int64], NDArray[np.int64]]]:
-    """The indices of the tokens of some texts, and `texts + 1` offsets into them."""
+    """The indices of the tokens of some texts at a time, and `texts + 1` offsets into them."""
     lengths = texts.lengths_within(max_tokens)
     chunk_of = (np.cumsum(lengths) - 1) // TOKENS_AT_ONCE
     bounds = np.flatnonzero(np.diff(chunk_of, prepend=-1, append=-1))
@@ -195,10 +195,10 @@ def _pairs(ids: NDArray[np.int64], position: NDArray[np.int64]) -> Iterator[Hash
 
 
 def _templates(ids: NDArray[np.int64], position: NDArray[np.int64], frequent_token_ids: NDArray[np.int32]) -> Hashed:
-    """Templates of all sizes; `[MASK]`, which no text has, is the wildcard."""
+    """Templates of all sizes, with `[MASK]`, which no text has, as the wildcard."""
     slots = np.where((position == 0) | np.isin(ids, frequent_token_ids), ids, MASK_ID)
     of_sizes, grown = [], slots
-    for size in TEMPLATE_SIZES:  # each grows by the next word
+    for size in TEMPLATE_SIZES:  # each extends the one before by a word
         grown = (np.roll(grown, 1) * PAIR_MULTIPLIER & (HASHES - 1)) + slots
         (ends,) = np.nonzero(position >= size - 1)
         of_sizes.append((grown[ends], ends))

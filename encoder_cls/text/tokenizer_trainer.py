@@ -1,4 +1,4 @@
-"""Train a tokenizer, and tokenize the texts of a run with it."""
+"""Train a tokenizer, and tokenize the texts of a run."""
 
 from __future__ import annotations
 
@@ -47,13 +47,13 @@ if TYPE_CHECKING:
     from encoder_cls.config import Config, TokenizerConfig
 
 _LONG_PIECE = re.compile(rf"(?<!\S)\S{{{LONGEST_LEARNED + 1}}}", re.ASCII)
-# Spaces around punctuation, and lower case, are all that normalizer and pre-tokenizer do to ASCII.
+# In ASCII texts, normalizer and pre-tokenizer only separate punctuation and convert to lower case.
 PUNCTUATION = r"([^\w\s]+)"
-MOST_PIECES = 1 << 16  # remembered, in some 30 MB: the words of texts that are not ASCII
+MOST_PIECES = 1 << 16  # kept, in some 30 MB: the words of texts that are not ASCII
 
 
 class TokenizedData(NamedTuple):
-    """A tokenizer, the tokens of the texts to learn and of those that validate, and the number of words too long."""
+    """A tokenizer, the tokens of training and validation texts, and the number of words too long to learn from."""
 
     tokenizer: Tokenizer
     texts: TokenizedTexts
@@ -73,19 +73,13 @@ def tokenized_data(
     """Train a tokenizer, or extend that of the base run, and tokenize all texts, or read both from the cache.
 
     The key of the cache has the `fingerprints` of the texts. Training calls `check` now and then, which may raise an
-    error; others are those of `train_subwords`, or of a disk that refuses.
+    error; others are those of `train_subwords` and of the disk.
     """
     max_seq_len = config.model.max_seq_len
 
     def tokenized() -> tuple[str, TokenizedTexts, TokenizedTexts, int]:
-        known, long_words = base, 0
-        if base is None and config.tokenizer.type != "word_level":
-            known, long_words = run_interruptibly(
-                lambda: train_subwords(texts, config.tokenizer, max_seq_len=max_seq_len)
-            )
-        tokenizer, tokens = train_and_tokenize(texts, config.tokenizer, max_seq_len=max_seq_len, base=known)
-        validation_tokens = tokenize(tokenizer, validation_texts, max_seq_len=max_seq_len)
-        return tokenizer.to_str(), tokens, validation_tokens, long_words
+        tokenizer, tokens, long_words = train_and_tokenize(texts, config.tokenizer, max_seq_len=max_seq_len, base=base)
+        return tokenizer.to_str(), tokens, tokenize(tokenizer, validation_texts, max_seq_len=max_seq_len), long_words
 
     with checking(check):
         if config.data.cache is None:
@@ -95,7 +89,7 @@ def tokenized_data(
                 "tokenizer": config.tokenizer.model_dump(mode="json"),
                 "max_seq_len": max_seq_len,
                 "texts": fingerprints,
-                "former": base and sha256(base.to_str().encode()),
+                "base": base and sha256(base.to_str().encode()),
             }
             made = cached(Path(config.data.cache), "tokens", key, tokenized, TokenizedTexts, CharNgrams)
     return TokenizedData(parse_tokenizer(made[0]), *made[1:])
@@ -104,10 +98,8 @@ def tokenized_data(
 def train_subwords(texts: Iterable[str], config: TokenizerConfig, *, max_seq_len: int) -> tuple[Tokenizer, int]:
     """Train a sub-word tokenizer on the beginnings of texts, and count the words that are too long to learn from.
 
-    The same texts and config give the same bytes.
-
-    Raises:
-        ConfigError: max_vocab_size is less than the characters that a sub-word model starts with.
+    The same texts and config give the same bytes. A `ConfigError` if max_vocab_size is less than the number of single
+    characters, with which a sub-word model starts.
     """
     tokenizer, splitter, long_words = _untrained(config), _untrained(config), 0
 
@@ -128,7 +120,7 @@ def train_subwords(texts: Iterable[str], config: TokenizerConfig, *, max_seq_len
         first_tokens = [*SPECIAL_TOKENS, *_continuations(splitter, learned())]
     options: dict[str, Any] = {"vocab_size": config.max_vocab_size, "special_tokens": first_tokens}
     trainer: trainers.Trainer
-    if config.type == "unigram":  # has no counts to limit
+    if config.type == "unigram":  # which has no minimum frequency
         trainer = trainers.UnigramTrainer(show_progress=False, unk_token=SPECIAL_TOKENS[UNK_ID], **options)
     else:
         kind = trainers.BpeTrainer if config.type == "bpe" else trainers.WordPieceTrainer
@@ -147,18 +139,20 @@ def train_subwords(texts: Iterable[str], config: TokenizerConfig, *, max_seq_len
 
 def train_and_tokenize(
     texts: Iterable[str], config: TokenizerConfig, *, max_seq_len: int, base: Tokenizer | None = None
-) -> tuple[Tokenizer, TokenizedTexts]:
-    """Train a tokenizer, and `tokenize` the same texts; where tokens are words, these are looked for only once.
+) -> tuple[Tokenizer, TokenizedTexts, int]:
+    """Train a tokenizer, `tokenize` the same texts, and count the words that are too long to learn from.
 
-    Words are then counted as far as texts are kept, and are those of `trainers.WordLevelTrainer`. The tokens of a
-    `base` tokenizer of the same settings keep their ids: new words come after them. Sub-words can write any word, and
-    stay as they are. Errors are those of `train_subwords`.
+    Word-level texts are split only once; the vocabulary is that of `trainers.WordLevelTrainer`, as far as texts are
+    kept. The tokens of a `base` tokenizer of the same settings keep their ids, and new words come after them; a
+    sub-word tokenizer, which can write any word, stays as it is. Errors are those of `train_subwords`.
     """
     if config.type != "word_level":
-        tokenizer = base or train_subwords(texts, config, max_seq_len=max_seq_len)[0]
-        return tokenizer, tokenize(tokenizer, texts, max_seq_len=max_seq_len)
+        tokenizer, long_words = base, 0
+        if tokenizer is None:
+            tokenizer, long_words = run_interruptibly(lambda: train_subwords(texts, config, max_seq_len=max_seq_len))
+        return tokenizer, tokenize(tokenizer, texts, max_seq_len=max_seq_len), long_words
     tokenizer = _untrained(config)
-    if base:  # perhaps of an earlier version, which split texts otherwise
+    if base:  # which may be of an earlier version that split texts otherwise
         tokenizer.pre_tokenizer = base.pre_tokenizer
     indexed, words = index_tokens(ArrowWords(tokenizer).read, texts, max_seq_len=max_seq_len, in_processes=True)
     known = base.get_vocab() if base else {}
@@ -170,7 +164,7 @@ def train_and_tokenize(
     vocabulary = {word: number for number, word in enumerate(kept)}
     tokenizer.model = models.WordLevel(vocabulary, unk_token=SPECIAL_TOKENS[UNK_ID])
     tokenizer.add_special_tokens(SPECIAL_TOKENS)
-    return with_cls_template(tokenizer), replace(indexed, word_ids=token_ids(words, vocabulary.get))
+    return with_cls_template(tokenizer), replace(indexed, word_ids=token_ids(words, vocabulary.get)), 0
 
 
 def _untrained(config: TokenizerConfig) -> Tokenizer:
@@ -192,8 +186,8 @@ def _untrained(config: TokenizerConfig) -> Tokenizer:
 def _continuations(tokenizer: Tokenizer, texts: Iterable[str]) -> list[str]:
     """The characters inside words as `word_piece` writes them, sorted.
 
-    Its trainer would number them in the order of a hash table, another one in each run, and merge equally frequent
-    pairs in the order of these numbers.
+    Its trainer would number them in the order of a hash table, which differs from run to run, and merge equally
+    frequent pairs in the order of these numbers.
     """
     splitter, characters = ArrowWords(tokenizer), set[str]()
     for chunk in in_chunks(texts):
@@ -203,11 +197,11 @@ def _continuations(tokenizer: Tokenizer, texts: Iterable[str]) -> list[str]:
 
 
 def _reproducible(trained: Tokenizer) -> Tokenizer:
-    """The same tokenizer without traces of the order of a hash table."""
+    """Remove the traces of the order of a hash table."""
     vocabulary = json.loads(trained.to_str())["model"]["vocab"]
-    if isinstance(vocabulary, dict):  # word_piece: start again, so that `first_tokens` are no special tokens
+    if isinstance(vocabulary, dict):  # word_piece: a new tokenizer, in which the continuations are ordinary tokens
         tokenizer = Tokenizer(models.WordPiece(vocab=vocabulary, unk_token=SPECIAL_TOKENS[UNK_ID]))
-    else:  # unigram adds up scores in the order of a hash table: the last bits differ, and the order of equals
+    else:  # unigram sums scores in the order of a hash table: the last bits differ, and so the order of equal ones
         special, learned = vocabulary[: len(SPECIAL_TOKENS)], vocabulary[len(SPECIAL_TOKENS) :]
         rounded = sorted(((piece, round(score or 0, 6)) for piece, score in learned), key=lambda it: (-it[1], it[0]))
         tokenizer = Tokenizer(models.Unigram(vocab=[*map(tuple, special), *rounded], unk_id=UNK_ID))
@@ -217,9 +211,9 @@ def _reproducible(trained: Tokenizer) -> Tokenizer:
 
 
 class ArrowWords:
-    """Splits many texts into the words of a tokenizer, ten times as fast, by Arrow's kernels.
+    """Splits many texts into the words of a tokenizer, ten times as fast as `token_reader`, by Arrow's kernels.
 
-    Python sees each distinct word once. Few texts have `token_reader`: importing Arrow takes longer.
+    Python sees each distinct word once. For few texts, importing Arrow would take longer.
     """
 
     def __init__(self, tokenizer: Tokenizer) -> None:
@@ -228,7 +222,7 @@ class ArrowWords:
         self._spaced_word = lru_cache(MOST_PIECES)(self._spaced_piece)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return ArrowWords, (self._tokenizer,)  # without the words that are remembered
+        return ArrowWords, (self._tokenizer,)  # without the cache
 
     def read(self, texts: Sequence[str], most_tokens: int) -> TokenChunk:
         """See `TokenReader`."""
@@ -237,14 +231,13 @@ class ArrowWords:
         if (lengths > most_tokens).any():
             words, lengths = pc.list_slice(words, 0, most_tokens), np.minimum(lengths, most_tokens)
         coded = words.flatten().dictionary_encode()
-        return TokenChunk(
-            coded.dictionary.to_pylist(), np.asarray(np.from_dlpack(coded.indices), dtype=np.int32), lengths
-        )
+        indices = np.asarray(np.from_dlpack(coded.indices), dtype=np.int32)
+        return TokenChunk(coded.dictionary.to_pylist(), indices, lengths)
 
     def split(self, texts: Sequence[str]) -> pa.Array:
         """The tokens of each text, `[CLS]` and then its words, normalized: a list of strings a text."""
         pieces = pc.ascii_split_whitespace(_to_arrow([replace_surrogates(text) for text in texts]))
-        coded = pieces.flatten().dictionary_encode()  # nothing depends on what is beyond spaces
+        coded = pieces.flatten().dictionary_encode()  # the words of a piece do not depend on its neighbours
         spaced = type(pieces).from_arrays(pieces.offsets, self._spaced(coded.dictionary).take(coded.indices))
         cls, space = _to_arrow([SPECIAL_TOKENS[CLS_ID], " "])
         with_cls = pc.binary_join_element_wise(cls, pc.binary_join(spaced, space), space)
@@ -266,7 +259,7 @@ class ArrowWords:
 
 
 def _to_arrow(texts: Sequence[str]) -> pa.Array:
-    # `pa.array` would first load pandas, in more time than many a data set takes.
+    # `pa.array` would first load pandas, which takes longer than many a data set.
     contents = [text.encode() for text in texts]
     offsets = np.cumsum([0, *map(len, contents)], dtype=np.int64)
     return pa.LargeStringArray.from_buffers(len(texts), pa.py_buffer(offsets), pa.py_buffer(b"".join(contents)))

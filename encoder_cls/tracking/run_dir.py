@@ -27,6 +27,7 @@ from numpy.typing import NDArray
 
 from encoder_cls.errors import ConfigError, EncoderClsError
 from encoder_cls.inference.classifier import Classifier, Numbers
+from encoder_cls.inference.encoder.numpy import NumpyEncoder
 from encoder_cls.inference.folder import load_classifier
 from encoder_cls.inference.linear import EVIDENCE_NUMBERS
 from encoder_cls.inference.task import Logits
@@ -289,10 +290,8 @@ def classifier_to_score(path: Path, *, device: str = "auto") -> Classifier:
         EncoderClsError: the folder is damaged, or has no such logits of these classes.
     """
     classifier, run = load_classifier(path, device=device), run_of(path)
-    if classifier.encoder:
-        from encoder_cls.inference.encoder.torch import torch_encoder  # which only predicting does without
-
-        classifier.encoder = torch_encoder(classifier)
+    if isinstance(classifier.encoder, NumpyEncoder):
+        classifier.encoder = classifier.encoder.torch()
     if classifier.linear and run and run.validation_logits.exists():
         kept = ValidationLogits.read(run.validation_logits)
         if kept.logits.shape[1:] != (len(classifier.label_names),):

@@ -172,7 +172,7 @@ class Prepared:
             "classes": len(self.dataset.label_names),
             "vocabulary": self.vocab_size,
             **({"parameters": self.num_parameters} if self.plan.has_encoder else {}),
-            "truncated_fraction": self.model_texts.truncated_fraction,
+            "truncated_fraction": float(self.model_texts.truncated.mean()),
             "unknown_fraction": self.validation_texts.unknown_fraction,
             "padding_fraction": float(1 - lengths.sum() / padded),
         }

@@ -18,7 +18,7 @@ import encoder_cls
 from encoder_cls.config import ModelConfig, TokenizerConfig
 from encoder_cls.errors import ConfigError, EncoderClsError
 from encoder_cls.inference.classifier import Classifier
-from encoder_cls.inference.encoder.torch import TorchEncoder, torch_encoder
+from encoder_cls.inference.encoder.torch import TorchEncoder
 from encoder_cls.inference.explain import attention_maps
 from encoder_cls.inference.folder import FORMAT, NO_HASH, load_classifier, model_folder, save_classifier
 from encoder_cls.inference.linear import LinearClassifier
@@ -33,12 +33,8 @@ from encoder_cls.transformer import EncoderClassifier
 TEXTS = ["rain and snow today", "", "a big soup with zzz", "ball " * 40]
 
 
-def logits(classifier):
-    return torch_encoder(classifier).logits(classifier.tokenize(TEXTS), batch_tokens=8192).tolist()
-
-
 def contents(classifier):
-    weights = {name: tensor.tolist() for name, tensor in torch_encoder(classifier).model.state_dict().items()}
+    weights = {name: weight.tolist() for name, weight in classifier.encoder.named_weights().items()}
     linear = classifier.linear and {
         name: it.dense().tolist() if name == "weights" else np.array(it).tolist()
         for name, it in vars(classifier.linear).items()
@@ -139,7 +135,7 @@ def test_logits_are_the_encoder_s_and_the_linear_classifier_s_by_their_mixture_w
     loaded = load_classifier(tmp_path)
     assert contents(loaded) == contents(saved)
     texts = loaded.tokenize(TEXTS)
-    expected = 0.5 * np.array(logits(loaded)) + 3 * loaded.linear.logits(texts)
+    expected = 0.5 * loaded.encoder.logits(texts) + 3 * loaded.linear.logits(texts)
     np.testing.assert_allclose(loaded.logits(texts, batch_tokens=None), expected, rtol=1e-5)
     words = WORDS[:num_classes]
     assert [it.label for it in loaded.predict(words)] == ["weather", "food", "sport"][:num_classes]
@@ -306,8 +302,9 @@ def test_a_linear_classifier_alone_is_a_classifier(tmp_path):
     header = {"parts": ["linear"], "mixture_weights": {"linear": 3.0}, "dtypes": {"linear": "float32"}}
     reseal(tmp_path / "both", kept, keep=False, **header)
     assert load_classifier(tmp_path / "both").predict(WORDS) == alone.predict(WORDS)
-    with pytest.raises(ConfigError, match="no encoder"):
-        attention_maps(loaded, "rain")
+    for of_encoder in (loaded.embed, lambda texts: attention_maps(loaded, *texts)):
+        with pytest.raises(ConfigError, match="no encoder"):
+            of_encoder(["rain"])
 
 
 @pytest.mark.parametrize("keep", [0, 1, 7, 9, 0.5, -1, None])
@@ -333,7 +330,7 @@ def rewrite_config(folder: Path, **values) -> None:
         ({"task": "regression"}, "only a newer version"),
         ({"text_columns": []}, "text_columns"),
         ({"text_columns": [1]}, "text_columns"),
-        ({"max_seq_len": 15}, "max_seq_len"),
+        ({"max_seq_len": 17}, "encoder is not one of"),
         ({"encoder": {}}, "missing 10 required"),
         ({"encoder": {"d_model": 16}}, "missing 9 required"),
     ],

@@ -24,17 +24,13 @@ SHAPE = {
     "char_ngram_buckets": 32,
     "bigram_buckets": 16,
 }
-KNOBS = [*itertools.product(["pre", "post"], ["sinusoidal", "learned", "none"], [0, 32], [0, 16])]
+KNOBS = ("norm", "positions", "char_ngram_buckets", "bigram_buckets")
+VALUES = [*itertools.product(["pre", "post"], ["sinusoidal", "learned", "none"], [0, 32], [0, 16])]
 
 
-@pytest.mark.parametrize(("norm", "positions", "char_ngram_buckets", "bigram_buckets"), KNOBS)
-def test_the_weights_are_those_of_the_model(norm, positions, char_ngram_buckets, bigram_buckets):
-    chosen = {
-        "norm": norm,
-        "positions": positions,
-        "char_ngram_buckets": char_ngram_buckets,
-        "bigram_buckets": bigram_buckets,
-    }
+@pytest.mark.parametrize("values", VALUES, ids=str)
+def test_the_weights_are_those_of_the_model(values):
+    chosen = dict(zip(KNOBS, values, strict=True))
     config = ModelConfig(**SHAPE | chosen)
     architecture = EncoderArchitecture.of(config)
     assert asdict(architecture) == SHAPE | chosen
@@ -46,13 +42,9 @@ def test_the_weights_are_those_of_the_model(norm, positions, char_ngram_buckets,
 @pytest.mark.parametrize(
     "wrong",
     [
-        *(
-            {name: value}
-            for name in ("d_model", "num_layers", "max_seq_len")
-            for value in (0, -1, 1.0, True, "8", None)
-        ),
-        *({name: value} for name in ("char_ngram_buckets", "bigram_buckets") for value in (-1, 2.0, False)),
-        *({name: value} for name in ("norm", "activation", "positions") for value in ("other", None, 1)),
+        *({name: it} for name in ("d_model", "num_layers", "max_seq_len") for it in (0, -1, 1.0, True, "8", None)),
+        *({name: it} for name in ("char_ngram_buckets", "bigram_buckets") for it in (-1, 2.0, False)),
+        *({name: it} for name in ("norm", "activation", "positions") for it in ("other", None, 1)),
         {"num_heads": 3},
         {"d_model": 7, "num_heads": 7},
         {"num_layers": 10**9},
@@ -62,7 +54,7 @@ def test_the_weights_are_those_of_the_model(norm, positions, char_ngram_buckets,
 )
 def test_a_shape_that_no_encoder_has_is_refused(wrong):
     """Before anything is made of it, however large it would be."""
-    with pytest.raises(ValueError, match=r"none of|no number|more than there can be|does not fit"):
+    with pytest.raises(ValueError, match=r"not one of|not a whole number|beyond the limits|does not fit"):
         EncoderArchitecture(**SHAPE | wrong)
 
 

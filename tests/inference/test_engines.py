@@ -18,7 +18,7 @@ from support.tokenizer import train_tokenizer
 from encoder_cls.config import ModelConfig, TokenizerConfig
 from encoder_cls.inference.encoder import numpy as numpy_engine
 from encoder_cls.inference.encoder.numpy import NumpyEncoder, multiplications
-from encoder_cls.inference.encoder.torch import TorchEncoder, torch_encoder
+from encoder_cls.inference.encoder.torch import TorchEncoder
 from encoder_cls.system.stop import checking
 from encoder_cls.text.tokenizer import tokenize
 from encoder_cls.transformer import EncoderClassifier
@@ -38,7 +38,7 @@ def both(config: ModelConfig, kind: str = "word_level", seed: int = 0) -> tuple[
     for parameter in model.parameters():
         torch.nn.init.normal_(parameter, std=0.4)
     by_torch = TorchEncoder(model.eval(), config, precision="float32")
-    return by_torch, NumpyEncoder(by_torch.architecture, by_torch.weights())
+    return by_torch, NumpyEncoder(by_torch.architecture, by_torch.named_weights())
 
 
 @settings(max_examples=40, deadline=None, derandomize=True)
@@ -63,7 +63,7 @@ def test_logits_vectors_and_maps_are_those_of_torch(kind, texts, batch_tokens, *
     assert np.ptp(expected) > 0.01
     vectors = by_torch.embed(tokenized)
     np.testing.assert_allclose(by_numpy.embed(tokenized, batch_tokens=batch_tokens), vectors, atol=1e-5)
-    head = by_numpy.weights()
+    head = by_numpy.named_weights()
     np.testing.assert_allclose(vectors @ head["head.linear.weight"].T + head["head.linear.bias"], expected, atol=1e-5)
     first = tokenized[:1]
     np.testing.assert_allclose(by_numpy.attention_maps(first), by_torch.attention_maps(first), atol=1e-5)
@@ -74,7 +74,7 @@ def test_activations_are_right_far_from_zero(activation):
     """The error function is a formula: as exact at both ends as near zero."""
     config = ModelConfig(d_model=8, num_layers=1, num_heads=1, d_ff=64, max_seq_len=8, activation=activation)
     by_torch, _ = both(config)
-    weights = by_torch.weights()
+    weights = by_torch.named_weights()
     weights["encoder.layers.0.feed_forward.up_proj.bias"] = np.linspace(-12, 12, 64, dtype=np.float32)
     by_torch.model.load_state_dict({name: torch.from_numpy(weight) for name, weight in weights.items()})
     tokenized = tokenize(tokenizer_of("word_level"), TEXTS, max_seq_len=8)
@@ -93,23 +93,13 @@ def test_a_stop_is_noticed_after_each_batch():
     assert encoder.logits(tokenized[:0]).shape == (0, 3)
 
 
-FEW = ["rain and snow today", "", "soup with zzz"]
-
-
 FORKING = """
-import os, signal, sys, threading, torch
+import os, signal, sys, torch
 from encoder_cls import load_classifier
-from encoder_cls.inference.encoder import numpy as numpy_engine
 torch.set_num_threads(2)
-classifier, texts, held = load_classifier(sys.argv[1]), ["rain and snow today"] * 300, threading.Event()
+classifier, texts = load_classifier(sys.argv[1]), ["rain and snow today"] * 300
 classifier.encoder.torch()
 classifier.predict(texts)
-def hold():
-    with numpy_engine._LOCK:
-        held.set()
-        threading.Event().wait(0.1)
-threading.Thread(target=hold).start()
-held.wait()
 child = os.fork()
 if child == 0:
     signal.alarm(5)
@@ -122,30 +112,21 @@ print(os.waitpid(child, 0)[1], torch.get_num_threads())
 @pytest.fixture
 def encoder(classifier) -> NumpyEncoder:
     """A new one, which has done no work yet."""
-    return NumpyEncoder(classifier.encoder.architecture, torch_encoder(classifier).weights(), torch_device="cpu")
+    return NumpyEncoder(classifier.encoder.architecture, classifier.encoder.named_weights(), torch_device="cpu")
 
 
 @pytest.fixture
 def computed_by(monkeypatch) -> list[str]:
     """The engines that have computed logits."""
     called: list[str] = []
-    for name, kind, method in (("numpy", NumpyEncoder, "_pooled"), ("torch", TorchEncoder, "logits")):
-        real = getattr(kind, method)
-        monkeypatch.setattr(
-            kind,
-            method,
-            lambda self, *them, _real=real, _name=name, **it: called.append(_name) or _real(self, *them, **it),
-        )
+    by_numpy, by_torch = NumpyEncoder._pooled, TorchEncoder.logits
+    monkeypatch.setattr(NumpyEncoder, "_pooled", lambda *it: called.append("numpy") or by_numpy(*it))
+    monkeypatch.setattr(TorchEncoder, "logits", lambda *it, **more: called.append("torch") or by_torch(*it, **more))
     return called
 
 
-def test_a_few_texts_are_answered_by_numpy(classifier, encoder, computed_by):
-    encoder.logits(classifier.tokenize(FEW))
-    assert computed_by == ["numpy"]
-
-
-def test_many_texts_are_answered_by_torch(classifier, encoder, computed_by, monkeypatch, caplog):
-    tokenized = classifier.tokenize(FEW)
+def test_few_texts_are_answered_by_numpy_and_many_by_torch(classifier, encoder, computed_by, monkeypatch, caplog):
+    tokenized = classifier.tokenize(["rain and snow today", "", "soup with zzz"])
     work = multiplications(encoder.architecture, tokenized.lengths)
     monkeypatch.setattr(numpy_engine, "BREAK_EVEN", 2.5 * work)
     caplog.set_level(logging.DEBUG, logger="encoder_cls")
@@ -155,12 +136,12 @@ def test_many_texts_are_answered_by_torch(classifier, encoder, computed_by, monk
     np.testing.assert_allclose(answers[-1], answers[0], atol=0.05)
     monkeypatch.setattr(numpy_engine, "BREAK_EVEN", 0.5 * work)
     computed_by.clear()
-    NumpyEncoder(encoder.architecture, encoder.weights(), torch_device="cpu").logits(tokenized)
+    NumpyEncoder(encoder.architecture, encoder.named_weights(), torch_device="cpu").logits(tokenized)
     assert computed_by == ["torch"]
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork here")
 def test_a_forked_child_answers(trained_run):
-    """After PyTorch has answered on several threads, and while another thread chooses an engine."""
+    """After PyTorch has answered on several threads."""
     ended = subprocess.run([sys.executable, "-c", FORKING, trained_run.path], capture_output=True, check=True)
     assert ended.stdout == b"0 2\n"

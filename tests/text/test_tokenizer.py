@@ -77,7 +77,7 @@ from encoder_cls.data.load import load_dataset
 from encoder_cls.text.tokenizer_trainer import train_and_tokenize
 texts = load_dataset(DataConfig(train="example:train")).train.texts
 for kind in sys.argv[1:]:
-    tokenizer, _ = train_and_tokenize(texts, TokenizerConfig(type=kind, max_vocab_size=600), max_seq_len=1 << 20)
+    tokenizer, *_ = train_and_tokenize(texts, TokenizerConfig(type=kind, max_vocab_size=600), max_seq_len=1 << 20)
     print(hashlib.sha256(tokenizer.to_str().encode()).hexdigest())
 """
 
@@ -214,7 +214,7 @@ def test_texts_tokenized_in_training_are_as_tokenized_afterwards(kind, chunk, mo
     expected_bytes = train_tokenizer(texts, config).to_str()
     monkeypatch.setattr(columns, "CHUNK", chunk)
     given = iter(texts) if kind == "word_level" else texts
-    trained, found = train_and_tokenize(given, config, max_seq_len=8)
+    trained, found, _ = train_and_tokenize(given, config, max_seq_len=8)
     assert trained.to_str() == expected_bytes
     expected = tokenize(trained, texts, max_seq_len=8)
     for name in ("words", "word_ids", "offsets", "truncated", "unknown"):
@@ -228,7 +228,7 @@ def test_words_are_counted_as_far_as_texts_are_kept():
     """What is cut off is not known, however often it is there."""
     most = KEPT_PER_TOKEN * 3
     texts = ["a " * (most - 2) + "last beyond beyond"]
-    trained, found = train_and_tokenize(texts, TokenizerConfig(), max_seq_len=3)
+    trained, found, _ = train_and_tokenize(texts, TokenizerConfig(), max_seq_len=3)
     assert set(trained.get_vocab()) == {*SPECIAL_TOKENS, "a", "last"}
     assert found.input_ids().tolist() == ids_of(trained, texts[0], max_seq_len=3)
 
@@ -287,7 +287,7 @@ def test_a_tokenizer_that_splits_by_code_points_is_read(kind):
     read = parse_tokenizer(json.dumps(tokenizer))
     assert split_by_tokenizer(read, "ที่ 🙂🙂") == ["ท", "\u0e35", "\u0e48", "🙂🙂"]
     config = TokenizerConfig(type=kind)
-    continued, _ = train_and_tokenize(["ที่"], config, max_seq_len=8, base=read)
+    continued, *_ = train_and_tokenize(["ที่"], config, max_seq_len=8, base=read)
     assert split_by_tokenizer(continued, "ที่") == ["ท", "\u0e35", "\u0e48"]
 
 
@@ -311,18 +311,8 @@ def test_a_foreign_tokenizer_cannot_change_what_a_sequence_is(change):
     assert [ids_of(changed, text) for text in ("a b c", "")] == [ids_of(tokenizer, text) for text in ("a b c", "")]
 
 
-@pytest.mark.parametrize(
-    ("text", "words"),
-    [
-        ("\ud83d\ude00 rain", ["\ud83d\ude00", "rain"]),
-        ("rain\ud83d\ude00\ud83d\ude00snow \ud83d x", ["rain", "\ud83d\ude00", "\ud83d\ude00", "snow", "\ud83d", "x"]),
-        ("\U0001f600 rain\ude00\ud83d snow", ["\U0001f600", "rain", "\ude00\ud83d", "snow"]),
-        ("\ud83d\ude00\U0001f600 snow", ["\ud83d\ude00", "\U0001f600", "snow"]),
-        ("rain snow \ud83d", ["rain", "snow", "\ud83d"]),
-    ],
-)
-def test_spans_are_the_places_of_tokens_in_the_text_as_given(text, words):
-    """Also after the two halves of a surrogate pair, which are read as one character but given as two."""
-    tokenizer = train_tokenizer(["rain and snow"], TokenizerConfig())
-    spans = token_spans(tokenizer, text, max_seq_len=16)
-    assert [text[span.start : span.end] for span in spans] == words
+def test_spans_are_the_places_of_tokens_in_the_text_as_given():
+    """Also after surrogates and characters beyond the basic plane."""
+    text = "\U0001f600 rain\ud83d\ude00 snow \ud83d"
+    spans = token_spans(trained("word_level"), text, max_seq_len=16)
+    assert [text[span.start : span.end] for span in spans] == ["\U0001f600", "rain", "\ud83d\ude00", "snow", "\ud83d"]

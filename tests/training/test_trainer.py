@@ -22,7 +22,6 @@ from small_runs import (
 )
 
 from encoder_cls.errors import ConfigError, DivergedError, StoppedError
-from encoder_cls.inference.encoder.torch import torch_encoder
 from encoder_cls.inference.folder import load_classifier, weights_of_part
 from encoder_cls.inference.weights import dense
 from encoder_cls.system import disk_arrays
@@ -144,7 +143,7 @@ def test_the_model_starts_from_what_was_best_in_pretraining(tmp_path, monkeypatc
     for classifier, is_first in zip(best, (False, True), strict=True):
         assert classifier.linear is None
         assert (
-            all(torch.equal(first[name], it) for name, it in torch_encoder(classifier).model.state_dict().items())
+            all(torch.equal(first[name], it) for name, it in classifier.encoder.torch().model.state_dict().items())
             == is_first
         )
 
@@ -210,7 +209,7 @@ def test_mixed_precision_trains(tmp_path):
     """It keeps float32 weights and learns as well."""
     run_all(make_config(tmp_path, texts=300, precision="bfloat16", epochs=6), tmp_path / "run")
     classifier = load_classifier(tmp_path / "run")
-    assert {tensor.dtype for tensor in torch_encoder(classifier).model.state_dict().values()} == {torch.float32}
+    assert {tensor.dtype for tensor in classifier.encoder.torch().model.state_dict().values()} == {torch.float32}
     assert classifier.predict(["red end", "w1 green", "blue"])[1].label == "green"
 
 

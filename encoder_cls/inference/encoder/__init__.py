@@ -1,4 +1,4 @@
-"""The encoder, whatever library computes it: the shape of its weights, its interface, and padded batches of texts."""
+"""The encoder, independent of the library that computes it: shapes of weights, interface, padded batches of texts."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ from encoder_cls.text.token_arrays import PAD_ID, CharNgrams, TokenizedTexts, fl
 
 Indices = NDArray[np.int64]
 
-MOST_LAYERS, LONGEST_SEQUENCE = 256, 65_536  # limits of a file
+MOST_LAYERS, LONGEST_SEQUENCE = 256, 65_536  # of a model folder
 CHOICES = {"norm": ("pre", "post"), "activation": ("relu", "gelu"), "positions": ("sinusoidal", "learned", "none")}
 COUNTS = ("char_ngram_buckets", "bigram_buckets")  # that may be 0
-# Lengths so near each other count as equal: neighbours are shuffled in each epoch, and padding stays a few percent.
+# Lengths this near count as equal, so that texts are shuffled in each epoch, and padding stays a few percent.
 LENGTH_TOLERANCE = 1 / 16
 
 
 @dataclass(frozen=True, kw_only=True)
 class EncoderArchitecture:
-    """The settings of `config.ModelConfig` that prediction needs; a `ValueError` where no encoder has this shape."""
+    """The settings of `config.ModelConfig` that prediction needs; a `ValueError` if they are impossible."""
 
     d_model: int
     num_layers: int
@@ -42,17 +42,17 @@ class EncoderArchitecture:
             value = getattr(self, field.name)
             if field.name in CHOICES:
                 if value not in CHOICES[field.name]:
-                    raise ValueError(f"{field.name} {value!r} is none of {', '.join(CHOICES[field.name])}")
+                    raise ValueError(f"{field.name} {value!r} is not one of {', '.join(CHOICES[field.name])}")
             elif type(value) is not int or value < (0 if field.name in COUNTS else 1):
-                raise ValueError(f"{field.name} {value!r} is no number of that kind")
+                raise ValueError(f"{field.name} {value!r} is not a whole number in range")
         if self.num_layers > MOST_LAYERS or self.max_seq_len > LONGEST_SEQUENCE:
-            raise ValueError(f"{self.num_layers:,} layers, {self.max_seq_len:,} tokens: more than there can be")
+            raise ValueError(f"{self.num_layers:,} layers, {self.max_seq_len:,} tokens: beyond the limits")
         if self.d_model % self.num_heads or (self.positions == "sinusoidal" and self.d_model % 2):
             raise ValueError(f"d_model {self.d_model} does not fit {self.num_heads} heads, or the positions")
 
     @classmethod
     def of(cls, config: Any) -> EncoderArchitecture:
-        """That of a `ModelConfig`."""
+        """Take the settings of a `ModelConfig`."""
         return cls(**{field.name: getattr(config, field.name) for field in fields(cls)})
 
     def weight_shapes(self, *, vocab_size: int, num_classes: int) -> dict[str, tuple[int, ...]]:
@@ -90,7 +90,7 @@ class EncoderArchitecture:
 class Encoder(Protocol):
     """An encoder with its head.
 
-    `batch_tokens` is the most tokens in a batch, padding counted; none: a number that is fast on the device.
+    `batch_tokens` is the most tokens in a batch, padding included; by default a number that is fast on the device.
     """
 
     architecture: EncoderArchitecture
@@ -99,8 +99,8 @@ class Encoder(Protocol):
     def engine(self) -> str:
         """The library that computes it: `numpy` or `torch`."""
 
-    def weights(self) -> dict[str, NDArray[np.float32]]:
-        """Its weights by name."""
+    def named_weights(self) -> dict[str, NDArray[np.float32]]:
+        """The weights by name."""
 
     def logits(self, texts: TokenizedTexts, *, batch_tokens: int | None = None) -> Logits:
         """Logits, (texts, classes)."""
@@ -149,9 +149,9 @@ def compute_rows(
     batch_tokens: int,
     share: Callable[[int], range] = range,
 ) -> NDArray[np.float32]:
-    """Compute rows for all texts, (texts, width), from a batch to its rows, (B, width).
+    """Compute rows for all texts, (texts, width); `compute` takes a batch and returns its rows, (B, width).
 
-    `share` chooses among so many batches; the rows of the others are 0.
+    `share` chooses among the batches, by their number; rows of the others are 0.
     """
     rows = np.zeros((len(texts), width), dtype=np.float32)
     pieces = by_length(texts.lengths, batch_tokens=batch_tokens)
@@ -169,10 +169,10 @@ class Piece(NamedTuple):
 
 
 def by_length(lengths: NDArray[np.int64], *, batch_tokens: int) -> list[Piece]:
-    """Plan batches of texts of similar length, the longest first: memory is at its peak at the start.
+    """Plan batches of texts of similar length, the longest first, so that memory is at its peak at the start.
 
-    Each length comes with one number of texts, and lengths are rounded up, since for each shape a CPU compiles kernels,
-    which takes as long as using them once.
+    Lengths are rounded up, and batches of one length have one number of texts, since a CPU compiles kernels for each
+    shape, which takes as long as using them once.
     """
     in_order = np.argsort(-lengths, kind="stable")
     rounded = np.minimum(round_up_lengths(lengths[in_order]), lengths.max(initial=0))
@@ -187,7 +187,7 @@ def by_length(lengths: NDArray[np.int64], *, batch_tokens: int) -> list[Piece]:
 
 
 def round_up_lengths(lengths: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Lengths rounded up to the next of 1, 2, ..., 15, 16, 17, 18, ..., 32, 34, ..., each 1/16 apart."""
+    """Round lengths up to 1, 2, ..., 15, 16, 17, 18, ..., 32, 34, ..., at most 1/16 apart."""
     step = np.maximum(1, 2 ** np.floor(np.log2(np.maximum(lengths * LENGTH_TOLERANCE, 1))).astype(np.int64))
     rounded: NDArray[np.int64] = -(-lengths // step) * step
     return rounded

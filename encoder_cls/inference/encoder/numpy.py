@@ -1,4 +1,4 @@
-"""The encoder in NumPy, which computes a few texts, and hands many to PyTorch.
+"""The encoder in NumPy, which computes a few texts itself and leaves many to PyTorch.
 
 Suffixes of names are shapes: B batch, T tokens, D d_model, H heads, K width of a head, C classes, W distinct words.
 """
@@ -6,9 +6,7 @@ Suffixes of names are shapes: B batch, T tokens, D d_model, H heads, K width of 
 from __future__ import annotations
 
 import math
-import os
 from collections.abc import Mapping
-from threading import RLock
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -31,18 +29,13 @@ NORM_EPSILON = 1e-5  # that of torch.nn.LayerNorm
 # Multiplications from which PyTorch is quicker, its import of one to two seconds included (docs/results.md). The work
 # chooses the engine, not the clock, so that equal inputs have equal results.
 BREAK_EVEN = 6e10
-
 ENGINES = ("auto", "numpy", "torch")
-
-_LOCK = RLock()
-if hasattr(os, "register_at_fork"):  # what another thread holds at that moment nobody would release in the child
-    os.register_at_fork(before=_LOCK.acquire, after_in_parent=_LOCK.release, after_in_child=_LOCK.release)
 
 
 class NumpyEncoder:
-    """An `Encoder` with weights as in `EncoderArchitecture.weight_shapes`; of tables only touched rows are expanded.
+    """An `Encoder` with weights as in `EncoderArchitecture.weight_shapes`; of tables, only rows in use are expanded.
 
-    Where a device is given, it hands much work to PyTorch, on that device.
+    With a `torch_device`, PyTorch takes over much work on that device.
     """
 
     def __init__(
@@ -62,13 +55,12 @@ class NumpyEncoder:
         return "torch" if self._torch or self._is_much(0) else "numpy"
 
     def expect(self, num_tokens: int) -> None:
-        """Choose the library ahead, for the total of texts that come in parts, so that all are computed alike."""
+        """Choose the library ahead for texts that come in parts, about so many tokens, to compute all of them alike."""
         lengths = np.full(1 + num_tokens // self.architecture.max_seq_len, self.architecture.max_seq_len)
-        if self._is_much(multiplications(self.architecture, lengths)):
-            log("debug", f"engine: PyTorch, for about {num_tokens:,} tokens")
-            self._work_done = math.inf
+        if self._is_much(work := multiplications(self.architecture, lengths)):
+            self._work_done += work
 
-    def weights(self) -> dict[str, Array]:
+    def named_weights(self) -> dict[str, Array]:
         """See `Encoder`."""
         return dense(self._tables) | self._weights
 
@@ -97,34 +89,30 @@ class NumpyEncoder:
         return np.concatenate(maps)
 
     def torch(self) -> TorchEncoder:
-        """The same by PyTorch, which computes all further texts; a `ConfigError` where the device does not exist."""
+        """This encoder in PyTorch, which computes all further texts; a `ConfigError` if the device does not exist."""
         from encoder_cls.inference.encoder.torch import TorchEncoder
 
-        device = self._torch_device or "cpu"
-        with _LOCK:  # of several threads the first one makes it
-            if self._torch is None:
-                self._torch = TorchEncoder.from_weights(self.architecture, self.weights(), device=device)
-            return self._torch
+        if self._torch is None:  # without a lock: two threads may each make one, of equal answers
+            device = self._torch_device or "cpu"
+            self._torch = TorchEncoder.from_weights(self.architecture, self.named_weights(), device=device)
+            self._work_done = math.inf
+        return self._torch
 
     def __getstate__(self) -> dict[str, Any]:
-        # Without the PyTorch encoder: another process may lack PyTorch or the device. Infinite work chooses it again.
-        work_done = math.inf if self._torch else self._work_done
-        return self.__dict__ | {"_torch": None, "_work_done": work_done}
+        return self.__dict__ | {"_torch": None}  # which is made again by the infinite work, if the process has PyTorch
 
     def _is_much(self, work: float) -> bool:
-        """Whether PyTorch is quicker for this work, or for all before."""
+        """Whether PyTorch is quicker for this work, or for all work so far."""
         is_much = max(work, self._work_done) > BREAK_EVEN
         return is_much and self._torch_device is not None and is_installed("torch")
 
     def _torch_for(self, texts: TokenizedTexts) -> TorchEncoder | None:
-        """The encoder by PyTorch, if it is quicker for these texts, by their work and that of all before."""
+        """The encoder in PyTorch, if that is quicker for these texts or for all so far."""
         work = multiplications(self.architecture, texts.lengths)
         if self._torch is None and self._is_much(work):
-            if math.isfinite(self._work_done):
-                log("debug", f"engine: PyTorch, for {max(work, self._work_done):.0e} multiplications at once or so far")
+            log("debug", f"engine: PyTorch, for {max(work, self._work_done):.0e} multiplications")
             self.torch()
-        with _LOCK:
-            self._work_done += work
+        self._work_done += work
         return self._torch
 
     def _pooled(self, batch: Batch) -> Array:
@@ -177,7 +165,7 @@ class NumpyEncoder:
         return means_WD
 
     def _attention(self, layer: str, x_BTD: Array, batch: Batch, maps: list[Array] | None) -> Array:
-        """softmax(Q K^T / sqrt(K)) V of each head; padding has the weight 0 (Vaswani et al., 2017, 3.2)."""
+        """Compute softmax(Q K^T / sqrt(K)) V of each head; padding has the weight 0 (Vaswani et al., 2017, 3.2)."""
         batch_size, tokens, _ = x_BTD.shape
         qkv = self._linear(f"{layer}.attention.qkv_proj", x_BTD)
         qkv_BT3HK = qkv.reshape(batch_size, tokens, 3, self.architecture.num_heads, -1)
@@ -186,7 +174,9 @@ class NumpyEncoder:
         scores_BHTT *= np.float32(1 / math.sqrt(q_BHTK.shape[-1]))
         if not batch.attention_mask.all():
             scores_BHTT += np.where(batch.attention_mask, np.float32(0), np.float32(-np.inf))[:, None, None, :]
-        weights_BHTT = _softmax(scores_BHTT)
+        scores_BHTT -= scores_BHTT.max(axis=-1, keepdims=True)
+        weights_BHTT = np.exp(scores_BHTT, out=scores_BHTT)
+        weights_BHTT /= weights_BHTT.sum(axis=-1, keepdims=True)
         if maps is not None:
             maps.append(weights_BHTT)
         mixed_BTHK = (weights_BHTT @ v_BHTK).swapaxes(1, 2)
@@ -224,19 +214,11 @@ def _positions(architecture: EncoderArchitecture, weights: Mapping[str, Array]) 
     return np.asarray(table_TD * weights["encoder.embedding.positions.scale"], dtype=np.float32)
 
 
-def _softmax(scores: Array) -> Array:
-    """Along the last axis, in place."""
-    scores -= scores.max(axis=-1, keepdims=True)
-    np.exp(scores, out=scores)
-    scores /= scores.sum(axis=-1, keepdims=True)
-    return scores
-
-
 def _gelu(x: Array) -> Array:
-    """X times the probability that a normal variable is below it (Hendrycks and Gimpel, 2016).
+    """X times the probability that a normal variable is below it (Hendrycks and Gimpel, 2016, arXiv 1606.08415).
 
-    https://arxiv.org/abs/1606.08415; the error function by formula 7.1.26 of Abramowitz and Stegun, "Handbook of
-    Mathematical Functions" (1964), whose error is 1.5e-7 at most.
+    The error function is formula 7.1.26 of Abramowitz and Stegun, "Handbook of Mathematical Functions" (1964), whose
+    error is 1.5e-7 at most.
     """
     z = np.abs(x)
     z *= np.float32(1 / math.sqrt(2))
@@ -259,7 +241,7 @@ def _gelu(x: Array) -> Array:
 def new_encoder(
     architecture: EncoderArchitecture, weights: Mapping[str, Weight], *, engine: str, device: str
 ) -> Encoder:
-    """Make an encoder that one of the `ENGINES` computes; a `ConfigError` where device or engine are missing."""
+    """Make an encoder for one of the `ENGINES`; a `ConfigError` if the device or the library is missing."""
     is_cpu = device in {"auto", "cpu"}
     if engine == "numpy":
         if not is_cpu:

@@ -13,16 +13,14 @@ from torch import Tensor, nn
 
 from encoder_cls.config import ModelConfig
 from encoder_cls.inference import encoder as arrays
-from encoder_cls.inference.classifier import Classifier
 from encoder_cls.inference.encoder import EncoderArchitecture, Indices, compute_rows
-from encoder_cls.inference.encoder.numpy import NumpyEncoder
 from encoder_cls.inference.task import Logits
 from encoder_cls.inference.weights import Weight, dense
 from encoder_cls.system.machine import autocast, resolve_device, resolve_precision
 from encoder_cls.text.token_arrays import TokenizedTexts
 from encoder_cls.transformer import CharNgramBatch, EncoderClassifier
 
-# The most tokens in a batch: so many keep a GPU busy; on a CPU, so many bytes a number fit the caches.
+# So many tokens in a batch keep a GPU busy; on a CPU, so many bytes of one number for each token fit the caches.
 GPU_BATCH_TOKENS, CPU_BATCH_BYTES = 65_536, 8192
 
 
@@ -52,7 +50,7 @@ def pad(texts: TokenizedTexts, indices: Indices, length: int | None = None) -> B
 
 
 class TorchEncoder:
-    """An `Encoder` around a model on any device and in any mode; `precision` is as in `train.precision`."""
+    """An `Encoder` around a model on any device and in any mode; `precision` as in `train.precision`."""
 
     engine = "torch"
 
@@ -65,7 +63,7 @@ class TorchEncoder:
     def from_weights(
         cls, architecture: EncoderArchitecture, weights: Mapping[str, Weight], *, device: str, precision: str = "auto"
     ) -> TorchEncoder:
-        """Make one of weights by name; a `ConfigError`, where the device does not exist."""
+        """Make an encoder from its weights by name; a `ConfigError` if the device does not exist."""
         torch_device = resolve_device(device)
         config = ModelConfig(**asdict(architecture))
         shapes = {name: weight.shape for name, weight in weights.items()}
@@ -74,7 +72,7 @@ class TorchEncoder:
         model.load_state_dict({name: torch.from_numpy(weight) for name, weight in dense(weights).items()})
         return cls(model.to(torch_device).eval(), config, precision=precision)
 
-    def weights(self) -> dict[str, NDArray[np.float32]]:
+    def named_weights(self) -> dict[str, NDArray[np.float32]]:
         """See `Encoder`."""
         parts = nn.ModuleDict({"encoder": self.model.encoder, "head": self.model.head})  # without a decoder
         return {name: tensor.detach().cpu().contiguous().numpy() for name, tensor in parts.state_dict().items()}
@@ -87,7 +85,7 @@ class TorchEncoder:
         return self._rows(texts, lambda batch: self.model(*batch), width, batch_tokens, precision, share)
 
     def embed(self, texts: TokenizedTexts, *, batch_tokens: int | None = None) -> NDArray[np.float32]:
-        """See `Encoder`; float32 products, since vectors are kept and compared with those of other days."""
+        """See `Encoder`; in float32, since vectors are kept and compared with earlier ones."""
 
         def pooled(batch: Batch) -> Tensor:
             return self.model.head.pool(self.model.encoder(*batch), batch.attention_mask)
@@ -110,9 +108,9 @@ class TorchEncoder:
         precision: str,
         share: Callable[[int], range] = range,
     ) -> NDArray[np.float32]:
-        """`compute_rows` on the model's device, without dropout; its training mode is restored.
+        """Run `compute_rows` on the model's device, without dropout, and restore its training mode.
 
-        In bfloat16, which the precision `auto` may choose, probabilities move by a thousandth.
+        The precision `auto` may choose bfloat16, which moves probabilities by a thousandth.
         """
         device = next(self.model.parameters()).device
         dtype = resolve_precision(precision, device)
@@ -128,12 +126,3 @@ class TorchEncoder:
                 return compute_rows(texts, on_device, width=width, batch_tokens=batch_tokens, share=share)
         finally:
             self.model.train(was_training)
-
-
-def torch_encoder(classifier: Classifier) -> TorchEncoder:
-    """The encoder of a classifier, computed by PyTorch from now on; a `TypeError`, where it has none."""
-    if isinstance(classifier.encoder, NumpyEncoder):
-        return classifier.encoder.torch()
-    if not isinstance(classifier.encoder, TorchEncoder):
-        raise TypeError("not a classifier whose encoder is computed by PyTorch")
-    return classifier.encoder
