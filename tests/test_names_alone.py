@@ -83,7 +83,7 @@ def test_what_is_scored_has_labels(role):
     "values, error, message",
     [
         ({"label_names": None}, DataError, r"a\.csv:2: the label is empty"),
-        ({"label_names": ["0", "1"]}, ConfigError, "data.label_names: '0' says nothing; no text has a label"),
+        ({"label_names": ["0", "1"]}, ConfigError, "data.label_names: '0' has no words; no text has a label"),
         ({"label_names": ["sport"]}, ConfigError, "data.label_names: two classes are needed at least; no text"),
         ({"label_separator": "|"}, DataError, r"a\.csv: no row has a label, so there is nothing to learn$"),
     ],
@@ -97,7 +97,7 @@ def test_nothing_to_learn_from_is_refused(values, error, message):
 def test_train_may_be_missing_where_the_rest_is_there(missing):
     values = {"unlabelled": write("a.csv", texts(9, seed=0)), "label_names": NAMES}
     assert load_dataset(data(**values)).has_names_alone
-    with pytest.raises(ConfigError, match="data: train is missing; without a labelled text"):
+    with pytest.raises(ConfigError, match="data: train is missing; to learn from names"):
         config_of({"name": "a"} | {f"data.{key}": value for key, value in values.items() if key != missing}, source="a")
 
 

@@ -1,10 +1,10 @@
-"""The config of a run: a YAML file and `--set` overrides to a frozen, validated `Config`; where its data is."""
+"""The config of a run: load a YAML file and `--set` overrides as a frozen `Config`; locate its data."""
 
 from __future__ import annotations
 
 import difflib
 import unicodedata
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -23,7 +23,6 @@ EXAMPLE = {"data": {split: f"example:{split}" for split in ("train", "validation
 SOURCES = ("train", "validation", "test", "unlabelled", "corrections")
 SCHEMES = ("hub:", "example:")
 INHERITED = ("model", "tokenizer")  # sections that a run takes over from its base run
-RUN_CONFIG = "config.yaml"  # in a run folder
 CONFIG_ENDINGS = (".yaml", ".yml", "")
 # In place of messages of pydantic that name its own classes, or a pattern.
 PLAIN_MESSAGES = {
@@ -56,8 +55,6 @@ _ALIASES = {
 }
 USUAL_NAMES = {alias: key for key, aliases in _ALIASES.items() for alias in aliases.split()}
 FIELDS = {name: getattr(it.annotation, "model_fields", {}) for name, it in Config.model_fields.items()}  # by section
-# Letters with their marks, digits, underscores: what pydantic's pattern for a name matches, in any script.
-_NAME_CATEGORIES = {"Lu", "Ll", "Lt", "Lm", "Lo", "Mn", "Mc", "Me", "Nd", "Pc"}
 
 
 def load_config(path: Path | None = None, overrides: Iterable[str] = (), *, from_run: Path | None = None) -> Config:
@@ -94,7 +91,7 @@ def config_of(values: Mapping[str, Any], *, source: str, base: Config | None = N
 
 
 def absolute_sources(config: Config) -> Config:
-    """The same config with absolute paths of data, cache and base run."""
+    """Make the paths of data, cache and base run absolute."""
     named = {key: it for key in (*SOURCES, "cache") if (it := getattr(config.data, key))}
     paths = {key: str(Path(it).absolute()) for key, it in named.items() if not it.startswith(SCHEMES)}
     run = config.from_run and str(Path(config.from_run).absolute())
@@ -102,16 +99,22 @@ def absolute_sources(config: Config) -> Config:
 
 
 def missing_sources(data: DataConfig) -> list[tuple[str, str]]:
-    """Key and path of each file, folder or pattern that does not exist."""
+    """List the key and path of each source that does not exist."""
     return [(f"data.{key}", it) for key in SOURCES if (it := getattr(data, key)) and not source_exists(it)]
 
 
-def check_sources(data: DataConfig, *, config_file: Path | None, of_run: Path | None) -> None:
-    """Raise a DataError if a file does not exist; `of_run` is the config of the run that is resumed."""
+def check_sources_of_run(data: DataConfig, run: Path | str, hint: str) -> None:
+    """Raise a `DataError` if data of a run is gone; `KEY` in the hint is replaced by its key."""
     for key, source in missing_sources(data):
-        if of_run:
-            what = f"{key}: {source}: no such file or folder, where the run's data was"
-            raise DataError(of_run, what, f"if it has been moved, add --set {key}=PATH")
+        what = f"{key}: {source}: no such file or folder, where the run's data was"
+        raise DataError(run, what, hint.replace("KEY", key))
+
+
+def check_sources(data: DataConfig, *, config_file: Path | None, of_run: Path | None) -> None:
+    """Raise a `DataError` if a file does not exist; `of_run` is the config of the run that is resumed."""
+    if of_run:
+        check_sources_of_run(data, of_run, "if it has been moved, add --set KEY=PATH")
+    for key, source in missing_sources(data):
         beside = f", and beside {config_file}" if config_file else ""
         places = "" if Path(source).is_absolute() else f" (looked for in the current folder, {Path.cwd()}{beside})"
         raise DataError(f"{source}: no such file or folder{places}; {key} names it")
@@ -127,7 +130,7 @@ def source_exists(source: str) -> bool:
 
 
 def _located(values: dict[str, Any], folder: Path) -> dict[str, Any]:
-    """A config file's values, with data of the file's folder where the current one does not have it."""
+    """Locate data beside the config file where the current folder does not have it."""
     data = values.get("data")
     if not isinstance(data, dict):
         return values
@@ -137,7 +140,7 @@ def _located(values: dict[str, Any], folder: Path) -> dict[str, Any]:
 
 
 def _read_values(path: Path) -> dict[str, Any]:
-    """The sections of a config file."""
+    """Read the sections of a config file."""
     try:
         values = parse_yaml(path.read_text(encoding="utf-8-sig"), source=str(path))
         if isinstance(values, dict):
@@ -156,26 +159,26 @@ def _read_values(path: Path) -> dict[str, Any]:
 
 
 def _with_inherited(values: dict[str, Any], source: str) -> dict[str, Any]:
-    """Values in which the base run's fill in what sections shared with it leave out."""
+    """Fill in what the shared sections leave out with the values of the base run."""
     own = {section: values.get(section) or {} for section in INHERITED}
     if all(isinstance(it, dict) and FIELDS[section].keys() <= it.keys() for section, it in own.items()):
         return values  # as in a run folder, whose base run may be gone by now
     try:
-        base = load_config(Path(values["from_run"]) / RUN_CONFIG).model_dump(mode="json", include=set(INHERITED))
+        base = load_config(Path(values["from_run"]) / "config.yaml").model_dump(mode="json", include=set(INHERITED))
     except ConfigError as error:
         raise ConfigError(f"{source}: from_run: {error}") from None
-    # Where a section is no mapping, validation says so.
+    # Validation refuses a section that is not a mapping.
     return values | {section: _with_value(base[section], (), it) for section, it in own.items() if isinstance(it, dict)}
 
 
 def _run_name(stem: str) -> str:
-    """A valid run name, made of a file's; characters that no name may have become dashes."""
-    allowed = (c if c in "-." or unicodedata.category(c) in _NAME_CATEGORIES else " " for c in stem)
+    """Make a valid run name of a file's, with dashes for all but letters with their marks, digits, `_`, `-` and `.`."""
+    allowed = (c if c in "_-." or c.isdecimal() or unicodedata.category(c)[0] in "LM" else " " for c in stem)
     return "-".join("".join(allowed).split()).strip("-.")[:100] or "run"
 
 
 def _parsed_override(override: str) -> tuple[list[str], Any]:
-    """Keys and value of `section.key=value`."""
+    """Split `section.key=value` into keys and value."""
     dotted, equals, text = override.partition("=")
     keys = dotted.strip().split(".")
     if not equals or not all(keys):
@@ -200,37 +203,34 @@ def _with_value(values: Any, keys: Sequence[str], value: Any) -> Any:
 
 
 def _validated(values: dict[str, Any], source: str) -> Config:
+    """The config with these values; a `ConfigError` has a line for each faulty field."""
     try:
         return Config.model_validate(values)
     except ValidationError as error:
-        raise ConfigError("\n".join(_explain(error, source))) from None
+        messages: dict[str, str] = {}
+        for fault in error.errors():
+            path = [str(part) for part in fault["loc"]] or ["a key"]  # one that is not Unicode is not named
+            if fault["type"] == "literal_error" and isinstance(fault["input"], dict) and len(path) > 2:
+                continue  # class_weights by name: the fault is in the mapping, and follows
+            # Each member of a union reports its own fault under its own name; the field is what the user wrote.
+            where = ".".join(path[:2]) if path[0] in FIELDS else path[0]
+            messages.setdefault(where, _message(fault, path))
+        lines = (f"{source}: {it if it.isprintable() else repr(it)}: {message}" for it, message in messages.items())
+        raise ConfigError("\n".join(lines)) from None
 
 
-def _explain(error: ValidationError, source: str) -> Iterator[str]:
-    """One line for each faulty field, naming the nearest right key where one was misspelt."""
-    explained: set[str] = set()
-    for fault in error.errors():
-        path = [str(part) for part in fault["loc"]] or ["a key"]  # one that is not Unicode is not named
-        if fault["type"] == "literal_error" and isinstance(fault["input"], dict) and len(path) > 2:
-            continue  # class_weights by name: the fault is in the mapping, and follows
-        # Each member of a union reports its own fault under its own name; the field is what the user wrote.
-        where = ".".join(path[:2]) if path[0] in FIELDS else path[0]
-        if where in explained:
-            continue
-        explained.add(where)
-        if fault["type"] == "extra_forbidden":
-            message = f"unknown key{_hint(path)}"
-        elif fault["type"] == "missing":
-            message = "is required"
-        else:
-            message = PLAIN_MESSAGES.get(fault["type"]) or fault["msg"].removeprefix("Value error, ")
-            if not isinstance(fault["input"], dict):
-                message += f" (found {str(fault['input'])[:60]!r})"
-        yield f"{source}: {where if where.isprintable() else repr(where)}: {message}"
+def _message(fault: Any, path: Sequence[str]) -> str:
+    """Explain a fault that pydantic reports in the words of the config file."""
+    if fault["type"] == "extra_forbidden":
+        return f"unknown key{_hint(path)}"
+    if fault["type"] == "missing":
+        return "is required"
+    message: str = PLAIN_MESSAGES.get(fault["type"]) or fault["msg"].removeprefix("Value error, ")
+    return message if isinstance(fault["input"], dict) else f"{message} (found {str(fault['input'])[:60]!r})"
 
 
-def _hint(path: list[str]) -> str:
-    """The keys that an unknown one may mean: of another section, by another library's name, or similar ones."""
+def _hint(path: Sequence[str]) -> str:
+    """Suggest keys for an unknown one: of another section, by another library's name, or similar ones."""
     key, known = path[-1], list(FIELDS if len(path) == 1 else FIELDS[path[0]])
     elsewhere = {name: f"{section}.{name}" for section, fields in FIELDS.items() for name in fields}
     usual = USUAL_NAMES.get(key.lower().replace("-", "_"))

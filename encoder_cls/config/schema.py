@@ -1,6 +1,6 @@
-"""The config of a run: frozen, validated, every field with its default and what it means.
+"""The schema of a config: frozen, validated, every field with its default and meaning.
 
-It holds only what a person chose; what the data says (classes, vocabulary size) is passed beside it.
+It holds only what a person chose; facts of the data (classes, vocabulary size) are passed beside it.
 """
 
 from __future__ import annotations
@@ -62,14 +62,14 @@ class DataConfig(Section):
     """The part of train held out where `validation` is null, at most 50,000 texts. Texts that differ only in case,
     white space, punctuation and digits are held out together."""
     split_seed: Annotated[int, Field(ge=0, lt=2**32)] = 0
-    """Seed of what is held out, separate from `seed`: runs with another `seed` are validated on the same texts."""
+    """Seed of the choice of held-out texts: runs with another `seed` are validated on the same texts."""
     text_column: Names = ("text",)
     """The column with the text; the texts of several columns are joined with a space."""
     label_column: str = "label"
     """The column with the class: a name or an integer. Lists of these, or several labels on a fastText line, make the
     data multi-label: each text may have several labels, or none."""
     label_separator: Annotated[str, Field(min_length=1)] | None = None
-    """What separates the labels of a text in one cell, such as `|` in `late|refund`; makes the data multi-label. An
+    """The separator of several labels in one cell, such as `|` in `late|refund`; makes the data multi-label. An
     empty cell has no labels; null: a cell is one label."""
     group_column: str | None = None
     """The column with the group of a row, such as its customer or thread: groups are never split between training,
@@ -83,13 +83,12 @@ class DataConfig(Section):
     """Whether labels that differ only in case, in spaces or in how Unicode writes the same characters are one class. It
     is called as in `label_names`, else by the most frequent spelling in train."""
     empty_texts: Literal["auto", "drop", "error"] = "auto"
-    """Rows with an empty text: `auto` drops up to 1% of a split, with a warning, and refuses more; `drop` drops all of
-    them, `error` refuses any."""
+    """Rows with an empty text: `auto` drops (and warns of) up to 1% of a split, `drop` all; `error` refuses any."""
     bad_rows: Literal["error", "skip"] = "error"
     """Rows that cannot be read, such as with a field too many: `error` stops; `skip` leaves them out with a warning."""
     delimiter: Annotated[str, AfterValidator(delimiter_named)] | None = None
     """The field separator of CSV and TSV files: a character, or `comma`, `semicolon`, `tab` or `pipe`; null: a comma, a
-    tab in .tsv, or what the header leaves no doubt of. Predictions use it too."""
+    tab in .tsv, or the only one that fits the header. Predictions use it too."""
     encoding: Annotated[str, AfterValidator(encoding_named)] = "utf-8"
     """The encoding of text files, such as `windows-1252` or `utf-16`. Predictions use it too."""
     cache: Annotated[str, Field(min_length=1)] | None = None
@@ -107,20 +106,11 @@ class DataConfig(Section):
     @model_validator(mode="after")
     def _check_columns(self) -> DataConfig:
         if self.train is None and (self.unlabelled is None or self.label_names is None):
-            raise ValueError(
-                "train is missing; without a labelled text, a classifier can be learned from the texts of unlabelled "
-                "and the names of the classes in label_names"
-            )
+            raise ValueError("train is missing; to learn from names of classes alone, set unlabelled and label_names")
         if self.label_column == self.group_column:
-            raise ValueError(
-                f"group_column is label_column, {self.label_column!r}, so no class could be in two splits; "
-                "name another column, or null"
-            )
+            raise ValueError(f"group_column is label_column, {self.label_column!r}; name another column, or null")
         if self.label_column in self.text_column:
-            raise ValueError(
-                f"label_column {self.label_column!r} is in text_column, too, so the text would give the label away; "
-                "leave it out of one"
-            )
+            raise ValueError(f"label_column {self.label_column!r} is in text_column, too; leave it out of one")
         return self
 
 
@@ -128,8 +118,7 @@ class TokenizerConfig(Section):
     """How a text becomes tokens; learned from the training texts and those without labels."""
 
     type: Literal["word_level", "word_piece", "bpe", "unigram"] = "word_level"
-    """`word_level`: whole words; or a sub-word model, `word_piece`, `bpe` or `unigram`, which does not learn from words
-    of more than 500 characters."""
+    """Whole words (`word_level`), or sub-words: `word_piece`, `bpe` or `unigram`, of words up to 500 characters."""
     lowercase: bool = True
     """Fold upper case to lower case."""
     normalization: Literal["none", "nfc", "nfkc"] = "nfkc"
@@ -195,7 +184,7 @@ class PretrainConfig(Section):
     """Pretraining, before any class is learned; with the batches, learning rate and precision of `train`."""
 
     objective: Literal["masked_lm", "denoising"] = "masked_lm"
-    """What is learned where `epochs` is a number: `masked_lm`, to guess masked tokens; `denoising`, where tokens are
+    """The task where `epochs` is a number: `masked_lm`, to guess masked tokens; `denoising`, where tokens are
     deleted and a decoder, thrown away afterwards, writes the whole text."""
     epochs: Annotated[int, Field(ge=0, lt=2**31)] | Literal["auto"] = "auto"
     """Passes over the texts; 0: none; `auto`: none, but where most texts lack a label, embeddings start from vectors of
@@ -300,7 +289,7 @@ class Config(Section):
     name: Annotated[str, Field(pattern=r"^[\w][\w.\-]*$", max_length=100)]
     """The run's name, and by default its folder under `runs/`; default: made of the config file's name."""
     seed: Annotated[int, Field(ge=0, lt=2**32)] = 0
-    """Seed of everything random except what is held out (data.split_seed)."""
+    """Seed of everything random except the choice of held-out texts (data.split_seed)."""
     from_run: str | None = None
     """The base run: the folder of a finished run (`--from`) whose data and encoder this one continues with. Its
     sections `model` and `tokenizer` hold here, too; null: start from nothing."""
@@ -310,8 +299,8 @@ class Config(Section):
     pretrain: PretrainConfig = PretrainConfig()
     train: TrainConfig = TrainConfig()
     tune: dict[str, SearchRange | Annotated[tuple[Any, ...], Field(min_length=1)]] = {}
-    """What `encoder-cls tune` searches, by dotted key: a range {low: 0.0003, high: 0.003, log: true}, or a list of
-    values. {}: learning rate, batch size, both kinds of dropout and R-Drop."""
+    """The search space of `encoder-cls tune`, by dotted key: a range {low: 0.0003, high: 0.003, log: true}, or a list
+    of values. {}: learning rate, batch size, both kinds of dropout and R-Drop."""
 
     @field_validator("data", "tokenizer", "model", "pretrain", "train", "tune", mode="before")
     @classmethod

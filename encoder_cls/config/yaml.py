@@ -52,7 +52,7 @@ def parse_setting(text: str, *, source: str, keys: Sequence[str]) -> Any:
 
 
 def to_yaml(values: dict[str, Any]) -> str:
-    """Nested values as YAML text that `parse_yaml` reads back as they were."""
+    """Write nested values as YAML text that `parse_yaml` reads back unchanged."""
     return yaml.dump(values, Dumper=_PlainDumper, sort_keys=False, allow_unicode=True, width=100)
 
 
@@ -70,7 +70,7 @@ def _keep_as_written(node: Any, keys: tuple[str, ...]) -> None:
 
 
 class _PlainLoader(yaml.SafeLoader):
-    """PyYAML's safe loader with the YAML 1.2 core schema in place of YAML 1.1's surprises."""
+    """PyYAML's safe loader with the YAML 1.2 core schema instead of that of YAML 1.1."""
 
     yaml_implicit_resolvers: dict[str, list[tuple[str, re.Pattern[str]]]] = {}  # noqa: RUF012 - PyYAML's own name
 

@@ -13,12 +13,12 @@ import numpy as np
 from encoder_cls.data.dataset import Dataset, Split, label_key, listed
 from encoder_cls.system.display import counted, shortened
 
-FEW = 3  # names in a warning
-MOST_SEEN = 0.1  # of the texts that are scored: some short ones are usual
+FEW = 3  # names that a warning lists
+MOST_SEEN = 0.1  # of the scored texts: a few short ones are usual
 
 
 def data_warnings(dataset: Dataset) -> Iterator[str]:
-    """Warnings, a sentence each: of labels, of rows that were left out, of texts that occur twice."""
+    """Warn of doubtful labels, of rows that were left out and of texts that occur twice, in a sentence each."""
     yield from _of_labels(dataset)
     for name, notes in dataset.sources:
         yield from notes.warnings(name)
@@ -26,7 +26,7 @@ def data_warnings(dataset: Dataset) -> Iterator[str]:
         yield from split_warnings(name, split, dataset.label_names)
     yield from _of_texts(dataset)
     for name, split in dataset.splits.items():
-        known = split.of_groups_in(dataset.train)
+        known = np.flatnonzero(split.is_of_group_in(dataset.train))
         if len(known) and name != "train":
             yield (
                 f"{len(known):,} of {len(split):,} {name} texts are of groups (data.group_column) that train has, too, "
@@ -35,7 +35,7 @@ def data_warnings(dataset: Dataset) -> Iterator[str]:
 
 
 def split_warnings(name: str, split: Split, label_names: Sequence[str]) -> Iterator[str]:
-    """A warning of labels of a split that never occur in train; `name` is of the split or its file."""
+    """Warn of labels of a split, or of a file with this name, that never occur in train."""
     unseen = np.flatnonzero(split.has_unseen_label(len(label_names)))
     if len(unseen):
         follows = "left out of what chooses the weights" if name == "validation" else "counted as mistakes"
@@ -46,19 +46,18 @@ def split_warnings(name: str, split: Split, label_names: Sequence[str]) -> Itera
 
 
 def seen_warnings(name: str, split: Split, train: Split) -> Iterator[str]:
-    """A warning where many texts of a split are training texts; compares texts, since files may be copies."""
-    texts = set(split.texts)
-    seen = texts.intersection(train.texts)
+    """Warn where many texts of a split are training texts; compares texts, since files may be copies."""
+    seen = set(split.texts).intersection(train.texts)
     count = sum(text in seen for text in split.texts)
     if count > MOST_SEEN * len(split):
         of_all = f"{count:,} of {counted(len(split), 'text')} of {name} {'is' if len(split) == 1 else 'are'}"
-        yield f"{of_all} among the training texts: these scores say little of new texts; score others"
+        yield f"{of_all} among the training texts: these scores say little about new texts; score others"
 
 
 def _of_labels(dataset: Dataset) -> Iterator[str]:
     every = list(dict.fromkeys(chain(dataset.label_names, *(it.unseen_names for it in dataset.splits.values()))))
-    odd = [name for name in every if any(character.isspace() and character != " " for character in name)]
-    if odd:  # which a person takes for the end of a label, as in fastText files
+    odd = [name for name in every if re.search(r"[^\S ]", name)]
+    if odd:  # which looks like the end of a label, as in fastText files
         yield (
             f"labels with an unusual space, such as U+00A0, in them: {len(odd):,} ({listed(odd, most=FEW)}); after "
             "__label__NAME only an ordinary space or a tab ends a label; write ordinary spaces"
@@ -100,22 +99,19 @@ def _of_names_alike(names: Sequence[str]) -> Iterator[str]:
 
 
 def _of_rare_classes(dataset: Dataset) -> Iterator[str]:
-    counts = {name: it.class_counts(len(dataset.label_names)).tolist() for name, it in dataset.splits.items()}
-    # Of names alone each class has the one text that its name is.
-    of_each = [] if dataset.has_names_alone else zip(counts["train"], counts["validation"], strict=True)
-    single = [name for name, of_name in zip(dataset.label_names, of_each, strict=False) if of_name == (1, 0)]
-    if single:
-        some = f"{len(single):,} ({listed(single, most=FEW)})"
+    names = np.array(dataset.label_names, dtype=object)
+    counts = {name: it.class_counts(len(names)) for name, it in dataset.splits.items()}
+    # Learned from names alone, each class has one text, its name.
+    is_single = (counts.pop("train") == 1) & (counts["validation"] == 0) & (not dataset.has_names_alone)
+    if is_single.any():
+        some = f"{is_single.sum():,} ({listed(names[is_single].tolist(), most=FEW)})"
         yield f"classes with one training example and none to validate with: {some}; add examples"
-    counts.pop("train")
     for split_name, of_split in counts.items():
-        named = single if split_name == "validation" else ()
-        of_classes = zip(dataset.label_names, of_split, strict=True)
-        missing = [name for name, count in of_classes if not count and name not in named]
-        if missing and any(of_split):
+        is_missing = (of_split == 0) & ~(is_single & (split_name == "validation"))
+        if is_missing.any() and of_split.any():
             yield (
                 f"classes without a text in {split_name}, so that nothing shows how well they are recognized: "
-                f"{len(missing):,} of {len(dataset.label_names):,} ({listed(missing, most=FEW)})"
+                f"{is_missing.sum():,} of {len(names):,} ({listed(names[is_missing].tolist(), most=FEW)})"
             )
 
 
@@ -125,8 +121,9 @@ def _of_texts(dataset: Dataset) -> Iterator[str]:
     in_order = np.sort(train)
     repeated = np.flatnonzero(np.isin(train, in_order[1:][in_order[1:] == in_order[:-1]]))
     groups = np.unique(train[repeated], return_inverse=True)[1]
-    pairs = np.stack([groups, dataset.train.label_sets()[repeated]], axis=1)
-    distinct, firsts = np.unique(pairs, axis=0, return_index=True)
+    labels = dataset.train.labels[repeated]
+    rows = np.column_stack([groups, np.packbits(labels > 0, axis=1) if dataset.is_multi_label else labels])
+    distinct, firsts = np.unique(rows, axis=0, return_index=True)
     is_contradicted = np.bincount(distinct[:, 0], minlength=1)[groups] > 1
     for indices, what in (
         (repeated[is_contradicted], "occur with other labels, too"),

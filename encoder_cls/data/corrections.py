@@ -1,42 +1,41 @@
 """Apply the labels that a person has corrected in a CSV file (`data.corrections`), as `encoder-cls review` writes it.
 
-A label is that of the row at file and line if text and `id` are still the same, else of the row with both.
+A label belongs to the row at its file and line if text and `id` are still the same, else to the row with both.
 """
 
 from __future__ import annotations
 
 import re
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping
 from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from encoder_cls.config import DataConfig
-from encoder_cls.data.rows import Reading, Row, SourceLocation
+from encoder_cls.data.dataset import label_key, listed
+from encoder_cls.data.labels import Classes, LabelledRows
+from encoder_cls.data.rows import Notes, Reading, Row, SourceLocation
 from encoder_cls.data.sources import read_rows
 from encoder_cls.errors import DataError, EncodingError
 from encoder_cls.system.display import shown, unguarded
 from encoder_cls.system.encodings import is_utf8
-
-if TYPE_CHECKING:
-    from encoder_cls.data.labels import LabelledRows
 
 ADDED = ("suggested", "score", "split", "file", "line", "row")  # to the columns of the data; `row` of a spreadsheet
 _WHOLE = re.compile(r"-?[0-9]{1,18}(?:\.0+)?")  # a line, also as a spreadsheet may have it
 
 
 class Correction(NamedTuple):
-    """A row of the file, read at `where`: the row of the data at `of`, or with this id, gets a label if the text fits.
+    """A row of the file, read at `where`: the label of the row at `of`, or with this id, if its text fits.
 
-    Of ids, numbers are without leading zeros, since spreadsheets leave them out.
+    Numbers among ids have no leading zeros, since spreadsheets drop them.
     """
 
     where: SourceLocation
     of: SourceLocation | None
     id: str
-    text: str  # with line feeds for all line ends, since spreadsheets change these
+    text: str  # line ends are line feeds, since spreadsheets change them
     label: str
 
     def fits(self, text: str) -> bool:
@@ -44,80 +43,88 @@ class Correction(NamedTuple):
         return _comparable(text) in {self.text, unguarded(self.text)}
 
 
-class Corrections:
-    """The corrections of a data set: those of each row, and, once all sources are read, which of these apply."""
-
-    def __init__(self, config: DataConfig) -> None:
-        reading = Reading(delimiter=config.delimiter, encoding=config.encoding, is_sure=False)
-        self.notes = reading.notes
-        self._all: list[Correction] = []
-        self._by_place: dict[tuple[str, int], Correction] = {}
-        self._by_id: dict[str, list[Correction]] = defaultdict(list)
-        self._in_place: dict[Correction, SourceLocation] = {}  # where a row is still the one that was reviewed
-        self._resolved = lru_cache(_resolved)  # of the current folder
-        for correction in _read(config.corrections, config, reading) if config.corrections else ():
-            first = correction
-            if of := correction.of:
-                first = self._by_place.setdefault((self._resolved(of.file), of.line), correction)
-            _check_agree(first, correction)
-            if first is correction:
-                self._all.append(correction)
-                self._by_id[correction.id].append(correction)
-
-    def of(self, row: Row) -> Sequence[Correction]:
-        """The correction of a row's place, unless that has another id or text; else those of its id and text."""
-        if not self._all:
-            return ()
-        number, has_label = _comparable_id(row.id), row.label is not None and row.label != ""
-        here = self._by_place.get((self._resolved(row.where.file), row.where.line))
-        if here and here.fits(row.text) and (here.id == number or not here.id or not number):
-            if not has_label:
-                raise DataError(here.where, f"{row.where} has no label to correct", "write one there")
-            self._in_place[here] = row.where
-            return [here]
-        if here and not (here.id and number):
-            what = f"the text is not that of {here.of} ({shown(row.text, limit=60)}): the data or the cell was "
-            what += "changed since the review"
-            raise DataError(here.where, what, "remove the row, or review again")
-        return [it for it in self._by_id.get(number, ()) if it.fits(row.text)] if number and has_label else ()
-
-    def settled(self, all_rows: Mapping[str, LabelledRows]) -> dict[str, LabelledRows]:
-        """The rows of all sources with one correction each: that of a row in its place is not that of an equal row.
-
-        A `DataError` where a correction has no row, or a row has two.
-        """
-        settled, unused = {}, dict.fromkeys(self._all)
-        for role, rows in all_rows.items():
-            corrected = {}
-            for row, its in rows.corrected.items():
-                own = [it for it in its if self._in_place.get(it, rows.where[row]) == rows.where[row]]
-                for it in own:
-                    _check_agree(own[0], it)
-                    unused.pop(it, None)
-                    corrected[row] = own[:1]
-            settled[role] = replace(rows, corrected=corrected)
-        for correction in unused:
-            if correction.id:
-                what = f"no row of the data has the id {shown(correction.id)} and this text: have cells been changed "
-                raise DataError(correction.where, f"{what}since the review? Correct them, or remove the row")
-            what = f"no row of the data is at {correction.of}: has the data been moved or changed since the review?"
-            raise DataError(correction.where, f"{what} Correct the columns file and line, or remove the row")
-        return settled
+Corrections = Mapping[Hashable, Correction]  # by file and line of its row; one without these by itself
 
 
-def added_name(name: str, data: DataConfig) -> str:
-    """The name of one of `ADDED`: another one where the config names a column of the data so."""
-    return f"review_{name}" if name in {*data.text_column, data.label_column, data.group_column} else name
-
-
-def _read(source: str, config: DataConfig, reading: Reading) -> Iterator[Correction]:
+def read_corrections(config: DataConfig) -> tuple[Corrections, Notes]:
+    """Read the file of corrections, if one is named; a `DataError` where two give one row different labels."""
+    corrections: dict[Hashable, Correction] = {}
+    reading = Reading(delimiter=config.delimiter, encoding=config.encoding, is_sure=False)
+    source, names = config.corrections, config.text_column
     try:
-        for row in read_rows(source, text_columns=config.text_column, every=True, reading=reading):
-            yield _correction(source, row, config)
+        for row in read_rows(source, text_columns=names, every=True, reading=reading) if source else ():
+            correction = _correction(row, config)
+            place = correction.of and (_resolved(correction.of.file), correction.of.line)
+            _check_agree(corrections.setdefault(place or correction, correction), correction)
     except EncodingError as error:
         if is_utf8(reading.encoding):
             raise DataError(error.where, error.what, "save it as CSV UTF-8") from None
         raise
+    return corrections, reading.notes
+
+
+def with_corrections(
+    all_rows: Mapping[str, LabelledRows], corrections: Corrections, classes: Classes, config: DataConfig
+) -> dict[str, LabelledRows]:
+    """Replace corrected labels in rows of one label each, numbered by class.
+
+    A `DataError` where a correction has no row or no class, or a row has two labels.
+    """
+    key: Callable[[str], str] = label_key if config.fold_labels else str
+    numbers = {key(name): number for number, name in enumerate(classes.every)}
+    corrected = dict(all_rows)
+    for role, of_role in _matched(all_rows, corrections).items():
+        corrected[role] = replace(all_rows[role], numbers=all_rows[role].numbers.copy())
+        for row, correction in of_role.items():
+            label = correction.label
+            number = numbers.get(key(label), numbers.get(key(label.strip())))  # with a space after it
+            if number is None:
+                what = f"label {shown(label)} occurs nowhere in the data ({listed(classes.every, most=20)})"
+                hint = "correct the cell, or give the row its new label in the data itself"
+                raise DataError(correction.where, what, hint)
+            corrected[role].numbers[row] = number
+    return corrected
+
+
+def _matched(all_rows: Mapping[str, LabelledRows], corrections: Corrections) -> dict[str, dict[int, Correction]]:
+    """Match rows with corrections: the correction of each corrected row, by split and row.
+
+    Of several rows with the id and text, the one at the correction's place is corrected, or all if none is there.
+    """
+    by_id: dict[str, list[Correction]] = defaultdict(list)
+    for correction in corrections.values():
+        by_id[correction.id].append(correction)
+    in_place: set[Correction] = set()
+    matches: list[tuple[str, int, Correction, bool]] = []
+    resolved = lru_cache(_resolved)  # in the current folder
+    for role, rows in all_rows.items() if corrections else ():
+        for row, (where, text, written) in enumerate(zip(rows.where, rows.texts, rows.ids, strict=True)):
+            number = _comparable_id(written)
+            here = corrections.get((resolved(where.file), where.line))
+            if here and here.fits(text) and (here.id == number or not here.id or not number):
+                in_place.add(here)
+                matches.append((role, row, here, True))
+            elif here and not (here.id and number):
+                what = f"the text is not that of {here.of} ({shown(text, limit=60)}): the data or the cell was changed "
+                raise DataError(here.where, f"{what}since the review", "remove the row, or review again")
+            elif number:
+                matches += ((role, row, it, False) for it in by_id.get(number, ()) if it.fits(text))
+    matched: dict[str, dict[int, Correction]] = defaultdict(dict)
+    unused = dict.fromkeys(corrections.values())
+    for role, row, correction, is_in_place in matches:
+        if is_in_place or correction not in in_place:
+            _check_agree(matched[role].setdefault(row, correction), correction)
+            unused.pop(correction, None)
+    for correction in unused:
+        which = f"has the id {shown(correction.id)} and this text" if correction.id else f"is at {correction.of}"
+        what = f"no row of the data {which}, or it has no label: has the data been moved or changed since the review?"
+        raise DataError(correction.where, what, "correct the cells of this row, or remove it")
+    return matched
+
+
+def added_name(name: str, data: DataConfig) -> str:
+    """The name of one of `ADDED`, with a prefix where a column of the data is called so in the config."""
+    return f"review_{name}" if name in {*data.text_column, data.label_column, data.group_column} else name
 
 
 def _check_agree(one: Correction, other: Correction) -> None:
@@ -127,14 +134,14 @@ def _check_agree(one: Correction, other: Correction) -> None:
         raise DataError(other.where, what, "remove one of both")
 
 
-def _correction(source: str, row: Row, data: DataConfig) -> Correction:
+def _correction(row: Row, data: DataConfig) -> Correction:
     record = row.record or {}
     names = [added_name("file", data), added_name("line", data), data.label_column]
     number = _comparable_id(row.id)
     missing = next((name for name in (names[2:] if number else names) if name not in record), None)
     if missing:
         hint = "data.corrections names a file with the columns of the data, file and line, as encoder-cls review has it"
-        raise DataError(source, f"no column {shown(missing)}", hint)
+        raise DataError(f"{data.corrections}", f"no column {shown(missing)}", hint)
     file, line, label = (record.get(name) for name in names)
     written = "" if line is None else str(line).strip()
     if written and not _WHOLE.fullmatch(written):

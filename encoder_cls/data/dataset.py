@@ -8,6 +8,7 @@ import unicodedata
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from itertools import chain
 from typing import Any, Literal
 
 import numpy as np
@@ -15,7 +16,7 @@ from numpy.typing import NDArray
 
 from encoder_cls.data.rows import Notes
 from encoder_cls.errors import ConfigError, DataError
-from encoder_cls.system.disk_arrays import Column, ConcatenatedTexts, DiskBackedTexts, in_chunks
+from encoder_cls.system.disk_arrays import Column, ConcatenatedTexts, in_chunks
 from encoder_cls.system.display import shown
 
 LabelsAre = Literal["names", "indices"]  # into data.label_names
@@ -59,13 +60,6 @@ class Split:
             return np.asarray(self.labels[:, num_classes:].any(axis=1))
         return self.labels >= num_classes
 
-    def label_sets(self) -> NDArray[np.int64]:
-        """A number for each example, the same for equal labels, (texts,)."""
-        if not self.is_multi_label:
-            return self.labels
-        _, numbers = np.unique(np.packbits(self.labels > 0, axis=1), axis=0, return_inverse=True)
-        return numbers.reshape(-1)
-
     def label_text(self, index: int, label_names: Sequence[str]) -> str:
         """The label of an example, or its labels, for a person; empty without labels."""
         numbers = np.flatnonzero(self.labels[index]).tolist() if self.is_multi_label else [int(self.labels[index])]
@@ -80,29 +74,19 @@ class Split:
             where=_selected(self.where, indices),
             groups=None if self.groups is None else self.groups[indices],
         )
-        if "together" in vars(self):  # not computed twice: of millions of texts it takes seconds
+        if "together" in vars(self):  # which takes seconds for millions of texts
             vars(chosen)["together"] = self.together[indices]
         return chosen
 
-    def known(self, num_classes: int) -> Split:
-        """The examples whose labels occur in train, which has so many classes; the split itself if all do.
-
-        Multi-label: all examples, without the labels that do not.
-        """
-        if self.is_multi_label:
-            return replace(self, labels=self.labels[:, :num_classes], unseen_names=()) if self.unseen_names else self
-        is_known = self.labels < num_classes
-        return self if is_known.all() else replace(self.subset(np.flatnonzero(is_known)), unseen_names=())
-
-    def of_groups_in(self, other: Split) -> NDArray[np.int64]:
-        """The indices of the examples whose groups occur in another split."""
+    def is_of_group_in(self, other: Split) -> NDArray[np.bool_]:
+        """Which examples have a group that occurs in another split, (texts,)."""
         if other.groups is None or self.groups is None:
-            return np.zeros(0, dtype=np.int64)
-        return np.flatnonzero(np.isin(self.groups, np.unique(other.groups)) & (self.groups != NO_GROUP))
+            return np.zeros(len(self), dtype=bool)
+        return np.asarray(np.isin(self.groups, np.unique(other.groups)) & (self.groups != NO_GROUP))
 
     @cached_property
     def together(self) -> NDArray[np.int64]:
-        """A number that an example shares with those held out with it: of its group, or else of texts alike."""
+        """A number that examples held out together share: of their group, or else of texts that are alike."""
         of_texts = texts_alike(self.texts)
         if not self.is_multi_label and len(self):  # a class that is one group could not be held out
             first = np.full(self.labels.max() + 1, of_texts.max())
@@ -110,7 +94,7 @@ class Split:
             np.minimum.at(first, self.labels, of_texts)
             np.maximum.at(last, self.labels, of_texts)
             of_texts = np.where(np.isin(of_texts, first[first == last]), equal_texts(self.texts), of_texts)
-        # Not texts alike as well: a phrase that is in all groups would make one of them.
+        # Not of texts that are alike as well: a phrase in all groups would join them into one.
         return of_texts if self.groups is None else np.where(self.groups == NO_GROUP, of_texts, self.groups)
 
     @cached_property
@@ -149,15 +133,15 @@ class Dataset:
 
     label_names: tuple[str, ...]
     train: Split
-    validation: Split  # judges training, also with labels that never occur in train: see `selection`
+    validation: Split  # may have labels that never occur in train: see `selection`
     test: Split | None
     unlabelled: Unlabelled = NO_TEXTS
     labels_are: LabelsAre = "names"  # those of all files
     corrected: Mapping[str, str] = field(default_factory=dict)  # by location, the class before `data.corrections`
-    several: str | None = None  # the location of the first row with several labels, by which data is multi-label
-    has_names_alone: bool = False  # whether no text has a label: `train` has the words of the name of each class
+    several: str | None = None  # the location of the first row with several labels, which make it multi-label
+    has_names_alone: bool = False  # whether no text has a label: the texts of `train` are the names of classes
     sources: tuple[tuple[str, Notes], ...] = ()  # the name and notes of each source that was read
-    base: Dataset | None = None  # that of the base run, whose texts come first in each split
+    base: Dataset | None = None  # of the base run; its texts come first in each split
 
     @property
     def is_multi_label(self) -> bool:
@@ -177,8 +161,13 @@ class Dataset:
 
     @cached_property
     def selection(self) -> Split:
-        """The validation rows that choose the weights: those whose labels occur in train."""
-        return self.validation.known(len(self.label_names))
+        """The validation rows that choose the weights: those with labels of train, multi-label only with these."""
+        split, num_classes = self.validation, len(self.label_names)
+        if not split.unseen_names:
+            return split
+        if split.is_multi_label:
+            return replace(split, labels=split.labels[:, :num_classes], unseen_names=())
+        return replace(split.subset(np.flatnonzero(split.labels < num_classes)), unseen_names=())
 
     @property
     def texts_to_learn(self) -> Iterable[str]:
@@ -192,23 +181,23 @@ class Dataset:
 
 
 def joined(base: Dataset, new: Dataset, *, run: str) -> Dataset:
-    """The data of a base run, then the rows that are new in other data, whose classes begin with those of the base run.
+    """Join the data of a base run and the new rows of other data, whose first classes are those of the base run.
 
-    What the base run has held out, or was tested on, is never learned from. Left out of the new train are texts like
-    those, and texts that the base run learned with the same label; of the new validation and test texts like any of
-    its own. So are texts of groups that it has in another split.
+    Texts that the base run held out or was tested on are never learned from. Left out of the new train are texts like
+    those, and texts that the base run learned with the same label; of the new validation and test, texts like any of
+    its own; of all, texts of groups that it has in another split.
     """
     if base.is_multi_label != new.is_multi_label:
         one, other = ("several labels", "one label") if base.is_multi_label else ("one label", "several labels")
         raise ConfigError(f"{run}: a text may have {one} there, and {other} in the new data; train one run of each")
     if base.has_names_alone or new.has_names_alone:
-        what = "a run goes on from another with labelled texts, and of one of both no text has a label"
+        what = "going on from a run needs labelled texts in both runs, and one of them has none"
         raise ConfigError(f"{run}: {what}")
     learned = {*_labelled(base.train, base.label_names)}
-    # As held-out texts are compared. All at once: which patterns are too frequent to count is a matter of all texts.
-    splits_of_both = [*base.splits.values(), *new.splits.values()]
-    ends = np.cumsum([len(split) for split in splits_of_both])[:-1]
-    alike = np.split(texts_alike(concatenated(*(split.texts for split in splits_of_both))), ends)
+    # All at once, since which patterns are too frequent to count depends on all texts.
+    of_both = [*base.splits.values(), *new.splits.values()]
+    ends = np.cumsum([len(split) for split in of_both])[:-1]
+    alike = np.split(texts_alike(concatenated(*(split.texts for split in of_both))), ends)
     base_alike = dict(zip(base.splits, alike, strict=False))
     new_alike = dict(zip(new.splits, alike[len(base_alike) :], strict=True))
     notes = Notes()
@@ -223,9 +212,7 @@ def joined(base: Dataset, new: Dataset, *, run: str) -> Dataset:
         is_known = np.isin(new_alike[role], np.concatenate(of_base))
         if role == "train":
             is_known |= np.array([it in learned for it in _labelled(split, new.label_names)])
-        is_elsewhere = np.zeros(len(split), dtype=bool)
-        for other in others:
-            is_elsewhere[split.of_groups_in(base.splits[other])] = True
+        is_elsewhere = np.any([split.is_of_group_in(base.splits[other]) for other in others], axis=0)
         for count, why in (
             (is_known.sum(), f"which {run} has already, or texts like them"),
             ((is_elsewhere & ~is_known).sum(), f"whose groups {run} has in another split"),
@@ -261,8 +248,7 @@ def _concatenated(parts: Sequence[tuple[Split, Sequence[str]]], names: Sequence[
     """Splits with their class names, one after the other, with the labels of one list of classes."""
     splits = [split for split, _ in parts]
     of_splits = [(*its, *split.unseen_names) for split, its in parts]
-    every = dict.fromkeys((*names, *(it for its in of_splits for it in its)))
-    numbers_of = {name: number for number, name in enumerate(every)}
+    numbers_of = {name: number for number, name in enumerate(dict.fromkeys(chain(names, *of_splits)))}
     labels: list[NDArray[Any]] = []
     for split, its in zip(splits, of_splits, strict=True):
         numbers = np.array([numbers_of[name] for name in its], dtype=np.int64)
@@ -289,7 +275,7 @@ def group_number(group: str, *, kind: bytes = b"") -> int:
 
 
 def label_key(label: str) -> str:
-    """What a person sees of a label: no case, doubled spaces, or characters that only format (zero-width)."""
+    """Reduce a label to its visible letters: without case, doubled spaces and zero-width characters."""
     visible = "".join(c for c in unicodedata.normalize("NFKC", label) if unicodedata.category(c) != "Cf")
     return " ".join(unicodedata.normalize("NFKC", visible.casefold()).split())
 
@@ -316,7 +302,7 @@ def texts_alike(texts: Sequence[str]) -> NDArray[np.int64]:
 
 
 class _Letters(dict[int, int | str]):
-    """For `str.translate`: letters of any script with their marks stay, all else is a space."""
+    """A table for `str.translate` that keeps letters of any script with their marks, and makes all else a space."""
 
     def __missing__(self, code: int) -> int | str:
         self[code] = code if unicodedata.category(chr(code))[0] in "LM" else " "
@@ -327,14 +313,14 @@ _LETTERS = _Letters()
 
 
 def concatenated(*columns: Sequence[str]) -> Sequence[str]:
-    """The items of several columns of one kind, one after the other."""
-    make: Any = next((type(it) for it in columns if isinstance(it, Column)), DiskBackedTexts)
-    joined: Sequence[str] = make(ConcatenatedTexts(*columns))
-    return joined
+    """The items of several columns of one type, one after the other."""
+    make: Any = type(columns[0])
+    all_items: Sequence[str] = make(chain.from_iterable(columns))
+    return all_items
 
 
 def listed(names: Sequence[str], *, most: int = SHOWN_NAMES) -> str:
-    """Some of several names, for a message."""
+    """The first names of a list, for a message."""
     return ", ".join(map(shown, names[:most])) + (", …" if len(names) > most else "")
 
 
@@ -342,7 +328,7 @@ def _hash_of(texts: Iterable[str], before: bytes = b"") -> str:
     digest = hashlib.sha256(before)
     for chunk in in_chunks(texts):
         contents = [text.encode() for text in chunk]
-        # Each after its length, since a text may hold any separator.
+        # The length comes first, since a text may hold any separator.
         digest.update(b"".join(part for it in contents for part in (len(it).to_bytes(8, "little"), it)))
     return digest.hexdigest()
 

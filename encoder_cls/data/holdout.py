@@ -1,4 +1,4 @@
-"""Choose the rows to hold out for validation, stratified by label; rows that belong together are on one side."""
+"""Choose the rows to hold out for validation, stratified by label; groups of rows are not divided."""
 
 from __future__ import annotations
 
@@ -10,13 +10,12 @@ from numpy.typing import NDArray
 
 from encoder_cls.data.dataset import Split
 from encoder_cls.errors import DataError
-from encoder_cls.system.display import counted
 
 Counts = NDArray[np.int64]
 
-MOST_HELD_OUT = 50_000  # texts: more cost time in each validation, where the standard error of accuracy is 0.2% already
+MOST_HELD_OUT = 50_000  # texts: more make each validation longer, and the standard error of accuracy is 0.2%
 TOLERANCE = 0.1  # of the rows to hold out
-FEW_ROWS = 10  # beyond them, for one of each class: of little data, where they are a quarter of it at most
+FEW_ROWS = 10  # more, so that each class has one, as long as all are a quarter of the data at most
 
 
 def hold_out(
@@ -24,9 +23,9 @@ def hold_out(
 ) -> tuple[Split, Split]:
     """Divide a split in two: the second part has about `fraction` of all examples and of each class.
 
-    It has `MOST_HELD_OUT` examples at most. Rows of a group are on one side, and so are, of rows without a group, texts
-    that differ in case, white space, punctuation and digits at most. `uncorrected`, the classes before corrections,
-    numbered from 0 on, decide, so that corrections change no row's side, unless a class would have no example left.
+    It has `MOST_HELD_OUT` examples at most. Groups are not divided, nor, of rows without a group, texts that differ
+    only in case, white space, punctuation and digits. `uncorrected`, the classes before corrections, numbered from 0
+    on, decide, so that corrections do not change the parts, unless a class would have no example left.
     """
     groups = np.unique(split.together, return_inverse=True)[1]
     choose = partial(rows_to_hold_out, groups=groups, fraction=min(fraction, MOST_HELD_OUT / len(split)), seed=seed)
@@ -34,12 +33,9 @@ def hold_out(
     if uncorrected is not None and np.setdiff1d(split.labels, split.labels[~is_held_out]).size:
         is_held_out = choose(split.labels)
     if not is_held_out.any():
-        what = "each class has only one text, so none is left to validate with"
+        what, number = ("text", len(split)) if split.groups is None else ("group", groups.max() + 1)
+        what = f"no {what} can be held out to validate with, since a class would have none left ({number:,} in all)"
         hint = "add examples, or name a file in data.validation"
-        if split.groups is not None:
-            number = counted(len(np.unique(groups)), "group")
-            what = f"no group can be held out to validate with, since a class would have no text left ({number} in all)"
-            hint = "name a file in data.validation, or other groups in data.group_column"
         raise DataError(split.where[0], what, hint)
     return split.subset(np.flatnonzero(~is_held_out)), split.subset(np.flatnonzero(is_held_out))
 
@@ -47,10 +43,10 @@ def hold_out(
 def rows_to_hold_out(
     labels: NDArray[Any], groups: NDArray[np.int64], *, fraction: float, seed: int
 ) -> NDArray[np.bool_]:
-    """Choose the rows to hold out, about this part of all; at least one row of each class stays.
+    """Choose the rows to hold out, about this fraction of all; at least one row of each class stays.
 
-    Labels are class numbers, (rows,), or 1 where a row has a label, (rows, labels). Of a group, numbered from 0 on, all
-    rows are held out or all stay.
+    Labels are class numbers, (rows,), or 1 where a row has a label, (rows, labels). All rows of a group, numbered from
+    0 on, are held out, or none.
     """
     choice, random = _Choice(labels, groups), np.random.default_rng(seed)
     choose = _hold_out_of_classes if labels.ndim == 1 else _hold_out_of_several_labels
@@ -62,10 +58,10 @@ class _Choice:
     """The rows that are held out so far."""
 
     def __init__(self, labels: NDArray[Any], groups: NDArray[np.int64]) -> None:
-        if labels.ndim == 2:  # rows without any of several labels have one of their own
+        if labels.ndim == 2:  # rows without a label have one more
             labels = np.hstack([labels, labels.sum(axis=1, keepdims=True) == 0])
         self.labels = labels
-        self.sizes = labels.sum(axis=0, dtype=np.int64) if labels.ndim == 2 else np.bincount(labels)  # of each label
+        self.sizes = labels.sum(axis=0, dtype=np.int64) if labels.ndim == 2 else np.bincount(labels)  # by label
         self.held: Counts = np.zeros_like(self.sizes)
         self.num_held = 0
         self.is_held_out = np.zeros(len(labels), dtype=bool)
@@ -75,7 +71,7 @@ class _Choice:
         self.is_ungrouped = bool((np.diff(self._starts) < 2).all())
 
     def size(self, row: int) -> int:
-        """How many rows the group of a row has."""
+        """Count the rows of a row's group."""
         return len(self._rows(row))
 
     def fits(self, row: int, most: Counts) -> bool:
@@ -91,7 +87,7 @@ class _Choice:
         self.held += self._counts(rows)
 
     def smallest(self, rows: NDArray[np.int64]) -> int | None:
-        """A row of the smallest group of these rows that leaves one of each class."""
+        """A row of the smallest group that leaves one row of each class, out of the groups of these rows."""
         return min((row for row in rows.tolist() if self.fits(row, self.sizes - 1)), key=self.size, default=None)
 
     def _rows(self, row: int) -> NDArray[np.int64]:
@@ -111,7 +107,7 @@ def _hold_out_of_classes(choice: _Choice, fraction: float, random: np.random.Gen
         for rows, count in zip(members, wanted, strict=True):
             choice.is_held_out[rows[:count]] = True
         return
-    # Groups that fit, in random order; then smallest ones where that brings the number of all nearer.
+    # Groups that fit, in random order; then the smallest ones, if they bring the total closer to what is wanted.
     for number, rows in enumerate(members):
         for row in rows.tolist():
             if choice.held[number] == wanted[number]:
@@ -129,10 +125,10 @@ def _hold_out_of_classes(choice: _Choice, fraction: float, random: np.random.Gen
 
 
 def _wanted(sizes: Counts, fraction: float, random: np.random.Generator) -> Counts:
-    """How many rows of each class are to be held out.
+    """Decide how many rows of each class to hold out.
 
-    Where it about adds up, the rounded part of each class, and one row at least. Of many small classes that would be
-    far more than the fraction: then rows go to the largest remainders (Hamilton's method), and among equal ones by lot.
+    Usually the rounded share of each class, at least one. With many small classes these would be far more than the
+    fraction: then rows go to the largest remainders (Hamilton's method), among equal ones by lot.
     """
     of_each: Counts = np.minimum(np.maximum(1, np.round(fraction * sizes).astype(np.int64)), sizes - 1)
     wanted = fraction * sizes.sum()
@@ -169,10 +165,10 @@ def _hold_out_of_several_labels(choice: _Choice, fraction: float, random: np.ran
         for row in rows:
             if choice.held[label] < wanted[label]:
                 try_to_hold_out(row, wanted)
-        for row in rows:  # each has a rarer label, too
+        for row in rows:  # which have rarer labels, too
             if not choice.held[label]:
                 try_to_hold_out(row, most)
-    # Where labels that go together left none that fits, more of the frequent ones are held out than their part.
+    # If no row fits because labels occur together, more of the frequent ones are held out than their share.
     order = random.permutation(len(choice.labels)).tolist()
     for limit in (wanted, most):
         for row in order:

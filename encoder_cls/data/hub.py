@@ -1,4 +1,4 @@
-"""Read data sets of the Hugging Face Hub, of the revision that is asked for."""
+"""Read data sets of the Hugging Face Hub, at the revision that is asked for."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ import sys
 import time
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
-from itertools import count
 from pathlib import Path
 from typing import Any, NamedTuple
 from urllib.parse import unquote
@@ -18,11 +17,11 @@ from encoder_cls.system.display import shown
 from encoder_cls.system.machine import check_installed
 
 HUB_TIMEOUT = 10.0  # seconds
-SECONDS_TO_LET_GO = 0.05  # of threads that have nothing to do any more but to drop what they hold
+SECONDS_TO_LET_GO = 0.05  # for threads that are done to release their files
 
 
 class _HubSource(NamedTuple):
-    """What follows `hub:`: the name of a data set, or of a local folder laid out like one, and options."""
+    """The name after `hub:`, of a data set or of a local folder laid out like one, and its options."""
 
     name: str
     config: str | None = None
@@ -31,70 +30,65 @@ class _HubSource(NamedTuple):
     streaming: bool = False
 
 
-def hub_records(rest: str, role: str, columns: Columns) -> Iterator[Record]:
-    """The rows of a data set, or of a local folder laid out like one; `role` is the split if none is named."""
-    check_installed("datasets", needed_by=f"hub:{rest}")
-    source = _parsed(rest)
+def hub_records(source: str, role: str, columns: Columns) -> Iterator[Record]:
+    """Read a data set, or a local folder laid out like one; `role` is the split if none is named."""
+    check_installed("datasets", needed_by=source)
+    import datasets
+
+    hub = _parsed(source)
+    split = hub.split or role
+    if not sys.stderr.isatty():
+        datasets.disable_progress_bars()
     try:
-        yield from _records(source, role, columns)
+        with _naming(hub, split):
+            table = _loaded(hub, split)
+            columns.check_present(f"hub:{hub.name}", table.column_names)
+            if not columns.every:  # a test split whose labels are all -1 can still be predicted
+                table = table.select_columns(list(dict.fromkeys([*columns.named, *({"id"} & set(table.column_names))])))
+            # The feature of a list has that of its items inside, or is a list of it.
+            of_items = ((name, getattr(it, "feature", it)) for name, it in table.features.items())
+            of_items = ((name, it[0] if isinstance(it, list) else it) for name, it in of_items)
+            names = {name: it.names for name, it in of_items if isinstance(it, datasets.ClassLabel)}
+            with closing(iter(table)) as records:
+                for number, record in enumerate(records):
+                    where = SourceLocation(f"hub:{hub.name}/{split}", number)
+                    yield where, with_class_names(record, names, where)
     finally:
-        # A process that ends while a thread of Arrow is about to drop a file of Python's is aborted:
-        # https://github.com/apache/arrow/issues/45214. No event shows when it has.
+        # Python aborts at its end if a thread of Arrow has yet to release one of its files; no event shows that:
+        # https://github.com/apache/arrow/issues/45214.
         gc.collect()
         time.sleep(SECONDS_TO_LET_GO)
 
 
-def _records(source: _HubSource, role: str, columns: Columns) -> Iterator[Record]:
-    import datasets
-
-    if not sys.stderr.isatty():
-        datasets.disable_progress_bars()
-    split = source.split or role
-    with _naming(source, split):
-        table = _loaded(source, split)
-    columns.check_present(f"hub:{source.name}", table.column_names)
-    # Only what is asked for: a test split whose labels are all -1 can still be predicted.
-    if not columns.every:
-        table = table.select_columns(list(dict.fromkeys([*columns.named, *({"id"} & set(table.column_names))])))
-    of_items = {column: _of_items(feature) for column, feature in table.features.items()}
-    names = {column: it.names for column, it in of_items.items() if isinstance(it, datasets.ClassLabel)}
-    with closing(iter(table)) as records:
-        for number in count():
-            with _naming(source, split):
-                record = next(records, None)
-            if record is None:
-                return
-            where = SourceLocation(f"hub:{source.name}/{split}", number)
-            yield where, with_class_names(record, names, where)
+def hub_folder_or_commit(source: str) -> Path | str | None:
+    """Identify the content: by a local folder, or by the commit of a data set of the Hub, None if it is unknown."""
+    hub = _parsed(source)
+    if Path(hub.name).is_dir():
+        return Path(hub.name)
+    check_installed("datasets", needed_by=source)
+    with _naming(hub, hub.split):
+        return _hub_commit(hub.name, hub.revision)
 
 
-def hub_folder_or_commit(rest: str) -> Path | str | None:
-    """What identifies the content: a local folder, or the commit of a data set of the Hub, None if it is unknown."""
-    source = _parsed(rest)
-    if Path(source.name).is_dir():
-        return Path(source.name)
-    check_installed("datasets", needed_by=f"hub:{rest}")
-    with _naming(source, source.split):
-        return _hub_commit(source.name, source.revision)
-
-
-def _parsed(rest: str) -> _HubSource:
-    name, _, query = rest.partition("?")
+def _parsed(source: str) -> _HubSource:
+    name, _, query = source.removeprefix("hub:").partition("?")
     # Not parse_qs, which would change a plus sign (split=train+test) and drop empty options (split=).
     pairs = (option.partition("=") for option in query.split("&") if option)
     options = {key: unquote(value) for key, _, value in pairs}
     streaming = options.pop("streaming", "false")
     known = {"config", "split", "revision"}
     if not name or options.keys() - known or not all(options.values()) or streaming not in {"true", "false"}:
-        raise DataError(f"hub:{rest}", "write it as hub:owner/name[?config=...&split=...&revision=...&streaming=true]")
+        raise DataError(source, "write it as hub:owner/name[?config=...&split=...&revision=...&streaming=true]")
     return _HubSource(name, **options, streaming=streaming == "true")
 
 
 @contextmanager
 def _naming(source: _HubSource, split: str | None) -> Iterator[None]:
-    """Turn any failure inside into one DataError that names the data set."""
+    """Turn any failure of `datasets` into one DataError that names the data set."""
     try:
         yield
+    except DataError:
+        raise
     except Exception as error:
         what = f"cannot load {f'split {shown(split)}' if split else 'it'}: {_reason(error)} "
         what += "(check the name and the network, or download the files and name them instead)"
@@ -102,30 +96,25 @@ def _naming(source: _HubSource, split: str | None) -> Iterator[None]:
 
 
 def _loaded(source: _HubSource, split: str) -> Any:
-    """The table of a split; a streamed one is downloaded while it is read, and not kept."""
+    """Load the table of a split; a streamed one is downloaded while it is read, and not kept."""
     import datasets
 
     commit = None if Path(source.name).is_dir() else _hub_commit(source.name, source.revision)
     if source.streaming:
         revision = commit or source.revision
         table = datasets.load_dataset(source.name, source.config, split=split, revision=revision, streaming=True)
-        # Without features on its card, the first rows show them.
+        # If its card has no features, the first rows show them.
         return table if table.features else table._resolve_features()
     table = datasets.load_dataset(source.name, source.config, split=split, revision=source.revision)
     files = [Path(file["filename"]) for file in table.cache_files]
-    # Where it cannot reach the repository, `datasets` takes the last cached copy of any revision.
+    # If the Hub cannot be reached, `datasets` loads the last cached copy, of any revision.
     if commit and not all(commit in file.parts for file in files):
-        raise DataError("the Hub cannot be reached, and the copy that was loaded last is of another revision")
+        raise ConnectionError("the Hub cannot be reached, and the copy that was loaded last is of another revision")
     return table
 
 
-def _of_items(feature: Any) -> Any:
-    """The feature of the items, where a feature is that of a list, however `datasets` writes it."""
-    return feature[0] if isinstance(feature, list) else getattr(feature, "feature", feature)
-
-
 def _hub_commit(name: str, revision: str | None) -> str | None:
-    """The commit of a revision; offline, of its last download, or None if unknown.
+    """Look up the commit of a revision; offline, that of its last download, or None if unknown.
 
     Asks once and with a time limit: `datasets` itself tries for minutes where a firewall swallows its requests.
     """

@@ -1,4 +1,4 @@
-"""Load the data set of a config from its sources, or from the cache; after that of its base run."""
+"""Load the data set of a config from its sources or the cache, joined to that of its base run."""
 
 from __future__ import annotations
 
@@ -9,20 +9,19 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from encoder_cls.config import Config, DataConfig, load_config, missing_sources
-from encoder_cls.data.corrections import Corrections
+from encoder_cls.config import SOURCES, Config, DataConfig, check_sources_of_run, load_config
+from encoder_cls.data.corrections import read_corrections, with_corrections
 from encoder_cls.data.dataset import NO_TEXTS, Dataset, LabelsAre, Split, Unlabelled, joined, listed
 from encoder_cls.data.holdout import hold_out
 from encoder_cls.data.labels import (
     Classes,
     LabelledRows,
-    check_none_empty,
     collect_labelled,
     decide_classes,
+    in_order,
     names_as_texts,
     read_labelled,
     use_of_empty,
-    with_classes,
 )
 from encoder_cls.data.rows import DiskBackedLocations, LeftOut, Notes, Reading, Row, SourceLocation
 from encoder_cls.data.sources import content_hash, read_rows
@@ -43,28 +42,26 @@ _FASTTEXT_LINES = (
 
 
 def load_all_data(config: Config, *, train_rows: Iterable[Row] | None = None) -> Dataset:
-    """The data set of a config, after that of its base run, and so on."""
+    """Load the data set of a config, joined to those of its base runs."""
     if config.from_run is None:
         return load_dataset(config.data, train_rows=train_rows)
     base_config = config_of_base(config.from_run)
-    for key, source in missing_sources(base_config.data):
-        what = f"{key}: {source}: no such file or folder, where that run's data was"
-        raise DataError(config.from_run, what, "who goes on from it needs its data, too")
+    check_sources_of_run(base_config.data, config.from_run, "going on from it needs its data, too")
     base = load_all_data(base_config)
     new = load_dataset(config.data, train_rows=train_rows, known=base.label_names)
     return joined(base, new, run=config.from_run)
 
 
 def config_of_base(run: str) -> Config:
-    """The config of a base run."""
+    """Load the config of a base run."""
     path = Path(run) / "config.yaml"
     if not path.exists():
-        raise DataError(path, "no such file, where the run was that this one goes on from", "put it back there")
+        raise DataError(path, "no such file, where the base run was", "put it back there")
     return load_config(path)
 
 
 def names_validation(config: Config) -> bool:
-    """Whether a run, or one of its base runs, has a file of validation texts."""
+    """Whether a run, or one of its base runs, names a file of validation texts."""
     if config.data.validation is not None or config.from_run is None:
         return config.data.validation is not None
     return names_validation(config_of_base(config.from_run))
@@ -76,9 +73,9 @@ def names_validation(config: Config) -> bool:
 def load_dataset(config: DataConfig, *, train_rows: Iterable[Row] | None = None, known: Sequence[str] = ()) -> Dataset:
     """Read all splits that the config names, once with `data.cache`, and hold out for validation where none is named.
 
-    Where the classes have names, rows of train without a label are further unlabelled texts; where no row has one,
-    nothing is held out: `Dataset.has_names_alone`. `train_rows`, in memory, may lack labels; then `data.train` is a
-    name for messages. `known` are the first of the classes, which need not occur in train.
+    With `data.label_names`, rows of train without a label are unlabelled texts; if no row has one, nothing is held out
+    (`Dataset.has_names_alone`). `train_rows`, in memory, may lack labels; `data.train` is then a name for messages.
+    `known` classes come first, and need not occur in train.
     """
     content = None if config.cache is None or train_rows is not None else _content(config)
     if config.cache is None or content is None:
@@ -88,7 +85,7 @@ def load_dataset(config: DataConfig, *, train_rows: Iterable[Row] | None = None,
     def make() -> Dataset:
         dataset = _read_dataset(config, None, known)
         if _content(config) != content:
-            hint = "start again once nobody writes the data"
+            hint = "start again once nothing writes to it"
             raise DataError(f"{config.train}", "has changed while it was read", hint)
         return dataset
 
@@ -98,30 +95,28 @@ def load_dataset(config: DataConfig, *, train_rows: Iterable[Row] | None = None,
 
 def _content(config: DataConfig) -> dict[str, str | None] | None:
     """A hash of the content of each source; None if one is unknown."""
-    sources = {role: getattr(config, role) for role in (*ROLES, "unlabelled", "corrections")}
-    hashes = {role: content_hash(source) for role, source in sources.items() if source is not None}
+    hashes = {key: content_hash(source) for key in SOURCES if (source := getattr(config, key)) is not None}
     return None if None in hashes.values() else hashes
 
 
 def _read_dataset(config: DataConfig, train_rows: Iterable[Row] | None, known: Sequence[str]) -> Dataset:
-    corrections = Corrections(config)
-    sources = {role: source for role in ROLES if (source := getattr(config, role)) is not None}
-    readings = {name: reading_of(config) for name in (*sources, *([UNLABELLED] if config.unlabelled else ()))}
-    rows: dict[str, LabelledRows] = {}
-    if train_rows is not None:
-        plain = config.model_copy(update={"group_column": None})
-        readings["train"] = Reading()
-        name = f"{sources.pop('train', None)}"
-        rows["train"] = collect_labelled(train_rows, name, plain, readings["train"], may_have_none=True)
-    for role, source in sources.items():
-        rows[role] = read_labelled(source, role, config, readings[role], corrections)
+    corrections, of_corrections = read_corrections(config)
+    rows, readings = _read_labelled_sources(config, train_rows)
     several = next((it.several for it in rows.values() if it.several), None)
-    is_multi_label = _is_multi_label(config, several)
-    rows = corrections.settled(rows)
-    unlabelled = _unlabelled(config, readings.get(UNLABELLED, reading_of(config)))
+    is_multi_label = config.label_separator is not None or several is not None
+    if is_multi_label and config.corrections is not None:
+        why = f"as at {several}" if several else "as data.label_separator has it"
+        what = f"data.corrections is for data with one label a text, and here a text may have several, {why}"
+        raise ConfigError(f"{config.corrections}: {what}; correct the labels in the data itself")
+    unlabelled = NO_TEXTS
+    if config.unlabelled is not None:
+        readings[UNLABELLED] = reading_of(config)
+        unlabelled = _read_unlabelled(config.unlabelled, config, readings[UNLABELLED])
     may_lack_labels = config.label_names is not None or train_rows is not None
-    if not may_lack_labels:
-        check_none_empty(rows, config, is_multi_label=is_multi_label)
+    if not may_lack_labels and (empty := rows["train"].empty).count:
+        of_all = f", as in {empty.count:,} of {len(rows['train'].texts):,} rows" if empty.count > 1 else ""
+        hint = use_of_empty(rows, config, is_multi_label=is_multi_label)
+        raise DataError(empty.first[0], f"the label is empty{of_all}", hint)
     if not is_multi_label:
         for role, of_role in rows.items():
             rows[role], others = of_role.divided()
@@ -135,7 +130,14 @@ def _read_dataset(config: DataConfig, train_rows: Iterable[Row] | None, known: S
     if not has_labels and not has_names_alone:
         hint = "" if is_multi_label else "name the classes in data.label_names to learn from their names"
         raise DataError(config.train or "data.train", "no row has a label, so there is nothing to learn", hint)
-    classes, before, rows = with_classes(rows, decide_classes(rows.values(), config, known), config)
+    classes = decide_classes(rows.values(), config, known)
+    before = {role: it.numbered(classes) for role, it in rows.items()}
+    rows = with_corrections(before, corrections, classes, config)
+    corrected = {
+        it.where[row]: classes.every[it.numbers[row]]
+        for role, it in before.items()
+        for row in np.flatnonzero(it.numbers != rows[role].numbers)
+    }
     if has_names_alone:
         rows["train"] = _names_as_rows(config)
     in_train = classes.present(rows["train"].numbers)
@@ -147,17 +149,12 @@ def _read_dataset(config: DataConfig, train_rows: Iterable[Row] | None, known: S
     if "validation" not in splits and has_names_alone:
         splits["validation"] = splits["train"].subset(np.zeros(0, dtype=np.int64))
     elif "validation" not in splits:
-        numbers = before["train"].numbers  # which decide, so that corrections change no row's side
-        uncorrected = classes.renumbered(numbers, classes.present(numbers)) if rows["train"].corrected else None
+        numbers = before["train"].numbers  # which decide, so that corrections do not change what is held out
+        is_corrected = rows["train"] is not before["train"]
+        uncorrected = classes.renumbered(numbers, classes.present(numbers)) if is_corrected else None
         fraction, seed = config.validation_fraction, config.split_seed
         parts = hold_out(splits["train"], fraction=fraction, seed=seed, uncorrected=uncorrected)
         splits |= zip(("train", "validation"), parts, strict=True)
-    corrected = {
-        it.where[row]: classes.every[it.numbers[row]]
-        for role, it in before.items()
-        for row in it.corrected
-        if it.numbers[row] != rows[role].numbers[row]
-    }
     return Dataset(
         label_names=label_names,
         train=splits["train"],
@@ -168,21 +165,24 @@ def _read_dataset(config: DataConfig, train_rows: Iterable[Row] | None, known: S
         corrected=corrected,
         several=several,
         has_names_alone=has_names_alone,
-        sources=(
-            *((name, reading.notes) for name, reading in readings.items()),
-            ("data.corrections", corrections.notes),
-        ),
+        sources=(*((name, it.notes) for name, it in readings.items()), ("data.corrections", of_corrections)),
     )
 
 
-def _is_multi_label(config: DataConfig, several: str | None) -> bool:
-    """Whether a text may have several labels; a ConfigError with corrections, which are of one label each."""
-    is_multi_label = config.label_separator is not None or several is not None
-    if is_multi_label and config.corrections is not None:
-        several_labels = f"several, as at {several}" if several else "several, as data.label_separator has it"
-        what = f"data.corrections is for data with one label a text, and here a text may have {several_labels}"
-        raise ConfigError(f"{config.corrections}: {what}; correct the labels in the data itself")
-    return is_multi_label
+def _read_labelled_sources(
+    config: DataConfig, train_rows: Iterable[Row] | None
+) -> tuple[dict[str, LabelledRows], dict[str, Reading]]:
+    rows, readings = {}, {}
+    for role in ROLES:
+        source = getattr(config, role)
+        if role == "train" and train_rows is not None:
+            readings[role] = Reading()
+            plain = config.model_copy(update={"group_column": None})
+            rows[role] = collect_labelled(train_rows, f"{source}", plain, readings[role], may_have_none=True)
+        elif source is not None:
+            readings[role] = reading_of(config)
+            rows[role] = read_labelled(source, role, config, readings[role])
+    return rows, readings
 
 
 def load_split(
@@ -203,12 +203,11 @@ def load_split(
         rows, others = rows.divided()
         _leave_out(others, reading)
     classes = decide_classes([rows], config, label_names, labels_are)
-    classes, _, rows_of = with_classes({"test": rows}, classes, config)
-    return _to_split(rows_of["test"], label_names, classes, is_multi_label=is_multi_label)
+    return _to_split(rows.numbered(classes), label_names, classes, is_multi_label=is_multi_label)
 
 
 def reading_of(config: DataConfig) -> Reading:
-    """How the config has files read."""
+    """Make a `Reading` with the options of a config."""
     return Reading(delimiter=config.delimiter, encoding=config.encoding, bad_rows=config.bad_rows)
 
 
@@ -219,26 +218,22 @@ def _leave_out(unlabelled: Unlabelled, reading: Reading, hint: str = "") -> None
         reading.bad_row(DataError(where, f"the line has no label{several}; {_FASTTEXT_LINES}", hint))
 
 
-def _unlabelled(config: DataConfig, reading: Reading) -> Unlabelled:
-    if config.unlabelled is None:
-        return NO_TEXTS
+def _read_unlabelled(source: str, config: DataConfig, reading: Reading) -> Unlabelled:
     plain = config.model_copy(update={"group_column": None, "empty_texts": "drop"})
-    rows = read_rows(
-        config.unlabelled, role="train", text_columns=config.text_column, label_column=None, reading=reading
-    )
-    collected = collect_labelled(rows, config.unlabelled, plain, reading, may_have_none=True)
+    rows = read_rows(source, role="train", text_columns=config.text_column, reading=reading)
+    unlabelled = collect_labelled(rows, source, plain, reading, may_have_none=True).divided()[1]
     reading.notes.empty = LeftOut()  # blank lines are usual here
-    return Unlabelled(texts=collected.texts, where=collected.where)
+    return unlabelled
 
 
 def _names_as_rows(config: DataConfig) -> LabelledRows:
-    """The words of each name as the one text of its class, where no row has a label."""
+    """Make the words of each class name the one text of its class, where no row has a label."""
     names = config.label_names or ()
     texts = names_as_texts(names)
     silent = [name for name, text in zip(names, texts, strict=True) if not text]
     if silent or len(names) < 2:
-        what = f"{shown(silent[0])} says nothing" if silent else "two classes are needed at least"
-        why = "no text has a label, so the names of the classes are all there is to learn from"
+        what = f"{shown(silent[0])} has no words" if silent else "two classes are needed at least"
+        why = "no text has a label, so all learning is from the names of the classes"
         raise ConfigError(f"data.label_names: {what}; {why}")
     where = SourceLocation("data.label_names")
     rows = (Row(text, name, None, where) for text, name in zip(texts, names, strict=True))
@@ -246,7 +241,7 @@ def _names_as_rows(config: DataConfig) -> LabelledRows:
 
 
 def _to_split(rows: LabelledRows, label_names: tuple[str, ...], classes: Classes, *, is_multi_label: bool) -> Split:
-    unseen = classes.in_order({*classes.present(rows.numbers)} - {*label_names})
+    unseen = in_order({*classes.present(rows.numbers)} - {*label_names}, classes.names)
     labels: NDArray[Any] = classes.renumbered(rows.numbers, (*label_names, *unseen))
     if is_multi_label:
         matrix = np.zeros((len(rows.counts), len(label_names) + len(unseen)), dtype=np.int8)

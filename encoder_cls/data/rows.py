@@ -1,4 +1,4 @@
-"""Rows with their locations, and how they are read."""
+"""Rows with their locations; options and notes of reading."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class SourceLocation(str):
 
 
 class DiskBackedLocations(Column[SourceLocation]):
-    """Where rows were read: a number for the file of each, and its line."""
+    """The locations of rows: a number for the file of each, and its line."""
 
     def __init__(self, locations: Iterable[SourceLocation] = ()) -> None:
         self._files: dict[str, int] = {}
@@ -65,7 +65,7 @@ Record = tuple[SourceLocation, dict[str, Any]]  # a location, and the columns of
 
 
 class Row(NamedTuple):
-    """A text of a source, or one that is given, which has no location.
+    """A text with its columns; one that is not from a source has no location.
 
     Several labels, or none of several, are a list or a tuple. The `record` has all columns, where these are wanted.
     """
@@ -79,7 +79,7 @@ class Row(NamedTuple):
 
 
 class Columns(NamedTuple):
-    """The names of the columns to read: of the text, the label (None: rows without labels) and the group; or all."""
+    """The columns to read: of the text, the label (None: rows without labels) and the group; or every column."""
 
     text: Sequence[str]
     label: str | None = None
@@ -92,7 +92,7 @@ class Columns(NamedTuple):
         return list(dict.fromkeys(name for name in (*self.text, self.label, self.group) if name))
 
     def check_present(self, where: Path | str, names: Sequence[str]) -> None:
-        """Raise a DataError that names the columns there are if one of these is missing."""
+        """Raise a DataError that lists these names if a column is missing from them."""
         missing = next((column for column in self.named if column not in names), None)
         if missing is None:
             return
@@ -108,7 +108,7 @@ class Columns(NamedTuple):
         raise DataError(where, f"no column {shown(missing)}; it has {', '.join(map(shown, names[:20]))} ({hint})")
 
     def checked(self, path: Path | str, header: Sequence[str], *, line: str = "") -> list[str]:
-        """The names of all columns of a table; a DataError if it does not have each of these once."""
+        """The names of all columns of a table; a DataError if one of these columns is missing or occurs twice."""
         self.check_present(path, header)
         wanted = header if self.every and not line else [*self.named, "id"]
         doubled = next((name for name in wanted if header.count(name) > 1), None)
@@ -127,7 +127,7 @@ def numbered(header: Sequence[str]) -> list[str]:
 
 
 def group_named(where: SourceLocation, value: Any) -> str | None:
-    """A group as text, whatever type its format has for it; None for an empty cell."""
+    """A group as text, of whatever type its value is; None for an empty cell."""
     if isinstance(value, dict | list):
         raise DataError(where, f"the group is {kind(value)}; a name or a number is expected (data.group_column)")
     if isinstance(value, float):  # as tables have whole numbers where cells are empty
@@ -179,14 +179,14 @@ class LeftOut:
 
 @dataclass
 class Notes:
-    """What came up while a source was read: messages, rows that cannot be read, and rows without a text."""
+    """Notes on a source: messages, rows that cannot be read, and rows without a text."""
 
     messages: list[str] = field(default_factory=list)
     skipped: LeftOut = field(default_factory=LeftOut)
     empty: LeftOut = field(default_factory=LeftOut)
 
     def warnings(self, of: str) -> Iterator[str]:
-        """A sentence about each kind of rows that were left out."""
+        """Warn of each kind of rows that were left out."""
         if self.skipped.count:
             first = self.skipped.reason
             yield f"rows of {of} that cannot be read, which are left out: {self.skipped}; the first: {first}"
@@ -196,11 +196,11 @@ class Notes:
 
 @dataclass
 class Reading:
-    """How a source is read, and the notes of what came up."""
+    """Options for reading a source, and the notes made meanwhile."""
 
-    delimiter: str | None = None  # of the fields of a table; None: what is usual for its ending
+    delimiter: str | None = None  # of the fields of a table; None: the usual one for its ending
     encoding: str = UTF8  # of text files
-    is_sure: bool = True  # whether the encoding was asked for; else a file that seems to be UTF-8 is read as that
+    is_sure: bool = True  # if not, a file that seems to be UTF-8 is read as UTF-8
     bad_rows: str = "error"  # or `skip`, to leave out and count rows that cannot be read
     notify: Callable[[str], None] = lambda _: None  # receives each message once
     notes: Notes = field(default_factory=Notes)
@@ -237,7 +237,7 @@ class Reading:
         yield from text_lines(path, encoding, keep_invalid=self.skips)
 
     def is_valid(self, path: Path, where: SourceLocation, text: str) -> bool:
-        """Whether a row has no kept bytes that are invalid; else it is a bad row."""
+        """Whether a row has no invalid bytes; else count it as a bad row."""
         line = invalid_line(text) if self.skips else None
         if line is None:
             return True

@@ -1,6 +1,6 @@
 """Sources of rows: files, folders, patterns, the bundled example and data sets of the Hub.
 
-A text is passed on exactly as it is in the file, or the row is refused with its location; `Reading` has what came up.
+A text is passed on exactly as it is in the file, or the row is refused with its location; `Reading` takes notes.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ import codecs
 import hashlib
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -32,7 +32,7 @@ from encoder_cls.data.text_files import (
 from encoder_cls.errors import DataError
 from encoder_cls.system.display import kind, shown
 from encoder_cls.system.encodings import ending_of, opened
-from encoder_cls.system.files import fitting_paths, reporting_os_errors
+from encoder_cls.system.files import fitting_paths
 
 EXAMPLE = Path(__file__).parent / "example"  # the bundled data
 
@@ -65,7 +65,7 @@ def read_rows(
     every: bool = False,
     reading: Reading | None = None,
 ) -> Iterator[Row]:
-    """Read a source, as `DataConfig.train` describes it, with `every` column in the record of each row.
+    """Read a source, as `DataConfig.train` describes it, with a record of `every` column if asked for.
 
     `role` is the split of a Hub data set named without one.
     """
@@ -76,50 +76,44 @@ def read_rows(
 def read_again(
     places: Iterable[str], *, text_columns: Sequence[str], label_column: str, reading: Reading
 ) -> dict[str, Row]:
-    """Read labelled rows once more, each with all columns of its file, as far as they are still in files."""
+    """Read labelled rows once more with all columns, by location, as far as their files still exist."""
     lines_of: dict[str, set[int]] = {}
     for place in places:
         if isinstance(place, SourceLocation) and place.line >= 0 and ending_of(Path(place.file)) in FORMATS:
             lines_of.setdefault(place.file, set()).add(place.line)
-    columns, found = Columns(text_columns, label_column, every=True), {}
+    columns, rows = Columns(text_columns, label_column, every=True), {}
     for file, lines in lines_of.items():
         path, last = Path(file), max(lines)
-        if not path.is_file():  # such as a pipe, which can be read but once
+        if not path.is_file():  # such as a pipe, which can be read only once
             continue
         with suppress(DataError, OSError):
             for row in _rows(FORMATS[ending_of(path)](path, columns, reading), columns, reading):
                 if row.where.line in lines:
-                    found[str(row.where)] = row
+                    rows[str(row.where)] = row
                 if row.where.line >= last:
                     break
-    return found
+    return rows
 
 
 def column_names(path: Path, *, text_columns: Sequence[str], reading: Reading | None = None) -> list[str]:
-    """All columns of a file that has these, in order; none where its format has no header."""
-    suffix = ending_of(path)
-    try:
-        if suffix == ".parquet":
+    """The names of all columns of a file, in order; none if its format has no header."""
+    ending = ending_of(path)
+    with _data_errors(path):
+        if ending == ".parquet":
             return parquet_header(path)
-        if suffix in USUAL:
+        if ending in USUAL:
             return numbered(csv_header(path, text_columns, reading or Reading()))
-        return numbered(excel_header(path, text_columns)) if suffix == EXCEL else []
-    except OSError as error:
-        raise _unreadable(path, error) from None
+        return numbered(excel_header(path, text_columns)) if ending == EXCEL else []
 
 
 def content_hash(source: str) -> str | None:
     """A hash of the files of a source; None if its content is unknown."""
-    files: Iterable[Path]
-    if source.startswith("hub:"):
-        folder = hub_folder_or_commit(source.removeprefix("hub:"))
-        if not isinstance(folder, Path):
-            return folder
-        files = sorted(folder.rglob("*"))
-    else:
-        files = every_file(_bundled(source) or source)
+    folder = hub_folder_or_commit(source) if source.startswith("hub:") else source
+    if source.startswith("hub:") and not isinstance(folder, Path):
+        return folder
     digest = hashlib.sha256()
-    with reporting_os_errors(Path(source), "be read"):
+    with _data_errors(source):
+        files = sorted(folder.rglob("*")) if isinstance(folder, Path) else every_file(_bundled(source) or source)
         for file in filter(Path.is_file, files):
             with file.open("rb") as content:
                 of_file = hashlib.file_digest(content, "sha256").hexdigest()
@@ -153,22 +147,20 @@ def _row(where: SourceLocation, record: dict[str, Any], columns: Columns) -> Row
 
 def _records(source: str, role: str, columns: Columns, reading: Reading) -> Iterator[Record]:
     if source.startswith("hub:"):
-        yield from hub_records(source.removeprefix("hub:"), role, columns)
+        yield from hub_records(source, role, columns)
         return
     bundled = _bundled(source)
     if bundled:
         source, reading = bundled, Reading()
-    location: Path | str = source
-    try:
-        folders = class_folders(Path(source), is_labelled=columns.label is not None)
-        if folders:
+    is_labelled = columns.label is not None
+    with _data_errors(source):
+        if folders := class_folders(Path(source), is_labelled=is_labelled):
             files = ((folder.name, file) for folder in folders for file in texts_of(folder))
             yield from text_records(Path(source), files, columns, reading)
             return
-        for location in data_files(source, is_labelled=columns.label is not None):
-            yield from FORMATS[ending_of(location)](location, columns, reading)
-    except OSError as error:
-        raise _unreadable(location, error) from None
+    for file in data_files(source, is_labelled=is_labelled):
+        with _data_errors(file):
+            yield from FORMATS[ending_of(file)](file, columns, reading)
 
 
 def _bundled(source: str) -> str | None:
@@ -176,30 +168,33 @@ def _bundled(source: str) -> str | None:
     return str(EXAMPLE / f"{source.removeprefix('example:')}.csv") if source.startswith("example:") else None
 
 
-def _unreadable(location: Path | str, error: OSError) -> DataError:
-    return DataError(error.filename or location, f"cannot be read: {error.strerror or error}")
+@contextmanager
+def _data_errors(source: Path | str) -> Iterator[None]:
+    """Turn an `OSError` inside the block into a `DataError` that names the file."""
+    try:
+        yield
+    except OSError as error:
+        raise DataError(error.filename or source, f"cannot be read: {error.strerror or error}") from None
 
 
 # ---------------------------------------------------------------- files
 
 
 def files_named(source: str) -> list[Path]:
-    """The files of a source: itself, those of a folder, those that fit a pattern; perhaps none.
+    """List the files of a source: itself, those of a folder, or those that fit a pattern, perhaps none.
 
-    Left out are hidden names, unless the pattern names them: other programs' notes; and, of a folder, names with the
-    prefix `~$`, which Excel writes beside an open file.
+    Left out are hidden names, unless a pattern names them, and in folders names with the prefix `~$`, which Excel
+    writes beside an open file.
     """
     path = Path(source)
     if path.is_dir():
-        try:
+        with _data_errors(source):
             return _visible(path)
-        except OSError as error:
-            raise _unreadable(source, error) from None
     return [path] if path.exists() else sorted(map(Path, fitting_paths(source)))
 
 
 def every_file(source: str) -> Iterator[Path]:
-    """The files of a source, and those of its class folders."""
+    """List the files of a source, and those of its class folders."""
     is_folder = Path(source).is_dir()
     for file in files_named(source):
         yield file
@@ -208,7 +203,7 @@ def every_file(source: str) -> Iterator[Path]:
 
 
 def data_files(source: str, *, is_labelled: bool) -> list[Path]:
-    """The data files of a source; a DataError if it has none, or files of unknown formats or of several splits."""
+    """List the data files of a source; a DataError if it has none, or files of unknown formats or several splits."""
     files = files_named(source)
     if Path(source).is_dir():
         files = _without_notes([file for file in files if ending_of(file) in FORMATS], JSON, b"[")
@@ -224,12 +219,12 @@ def data_files(source: str, *, is_labelled: bool) -> list[Path]:
         raise DataError(source, f"no such file or folder{start}")
     unknown = next((file for file in files if ending_of(file) not in FORMATS), None)
     if unknown:
-        raise DataError(unknown, "cannot tell the format from the name", f"known: {', '.join(FORMATS)}")
+        raise DataError(unknown, "unknown format", f"known: {', '.join(FORMATS)}")
     return files
 
 
 def class_folders(path: Path, *, is_labelled: bool) -> list[Path]:
-    """The subfolders, if they hold .txt files: each is a class and each file one text.
+    """List the subfolders, if they hold .txt files: each is a class and each file one text.
 
     A DataError if other data is beside them, or files would be left out: in deeper folders, or of another format.
     """
@@ -248,7 +243,7 @@ def class_folders(path: Path, *, is_labelled: bool) -> list[Path]:
     _check_not_deeper(folders)
     without = next((folder for folder in folders if not texts_of(folder)), None)
     if without:
-        hint = "move it, or let its name begin with a dot"
+        hint = "move it, or start its name with a dot"
         raise DataError(without, "a folder without .txt files beside class folders", hint)
     return folders
 
@@ -283,7 +278,7 @@ def _split_of(file: Path) -> str | None:
 
 
 def _without_notes(files: list[Path], ending: str, mark: bytes) -> list[Path]:
-    """Leave out files of this ending beside tables, such as a README.txt, if none of them starts like data."""
+    """Leave out files with this ending beside tables, such as a README.txt, unless one of them starts like data."""
     notes = [file for file in files if ending_of(file) == ending]
     if len(notes) == len(files) or any(_begins_with(file, mark) for file in notes):
         return files

@@ -1,10 +1,11 @@
-"""Read tables that are no text files: Parquet files with pyarrow, Excel files with openpyxl."""
+"""Read tables in binary formats: Parquet files with pyarrow, Excel files with openpyxl."""
 
 from __future__ import annotations
 
 import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -20,21 +21,19 @@ NO_RESULT = "a formula without a stored result"
 
 
 def parquet_records(path: Path, columns: Columns, reading: Reading) -> Iterator[Record]:
-    """The rows, with their numbers; integer labels become the class names of the `datasets` library."""
+    """Read the rows of a file; integer labels become the class names of the `datasets` library."""
     with _open_parquet(path) as file:
         schema = file.schema_arrow
         columns.checked(path, schema.names)
         wanted = [*columns.named, *({"id"} & set(schema.names) - set(columns.named))]
         names = class_names_in(schema.metadata)
-        number, name = 0, str(path)
-        for batch in file.iter_batches(batch_size=ROWS_AT_ONCE, columns=None if columns.every else wanted):
-            for record in batch.to_pylist():
-                number += 1
-                where = SourceLocation(name, number)
-                try:
-                    yield where, with_class_names(record, names, where)
-                except DataError as error:
-                    reading.bad_row(error)
+        batches = file.iter_batches(batch_size=ROWS_AT_ONCE, columns=None if columns.every else wanted)
+        for number, record in enumerate(chain.from_iterable(batch.to_pylist() for batch in batches), start=1):
+            where = SourceLocation(str(path), number)
+            try:
+                yield where, with_class_names(record, names, where)
+            except DataError as error:
+                reading.bad_row(error)
 
 
 def parquet_header(path: Path) -> list[str]:
@@ -53,20 +52,19 @@ def _open_parquet(path: Path) -> Iterator[Any]:
 
 
 def excel_records(path: Path, columns: Columns, reading: Reading) -> Iterator[Record]:
-    """The rows of the one sheet that has these columns, with their numbers; its first row is the header.
+    """Read the rows of the one sheet that has these columns; its first row is the header.
 
     In columns of texts a number is its digits, and an empty cell an empty text; other values are as they are.
     """
     with _open_excel(path) as workbook:
         sheet, header = _sheet_with(path, workbook, columns.named)
         names = columns.checked(path, header, line=":1")
-        name = str(path)
         for number, cells in _rows(sheet):
+            if number == 1 or all(cell is None for cell in cells):
+                continue
             values = [*cells[: len(header)], *[None] * (len(header) - len(cells))]
             beyond = [cell for cell in cells[len(header) :] if cell is not None]
-            if number == 1 or not (beyond or any(value is not None for value in values)):
-                continue
-            where, record = SourceLocation(name, number), dict(zip(names, values, strict=True))
+            where, record = SourceLocation(str(path), number), dict(zip(names, values, strict=True))
             without = [name for name, value in record.items() if value is NO_RESULT]
             missing = next((name for name in without if name in columns.named), None)
             if beyond:
@@ -89,7 +87,7 @@ def excel_header(path: Path, columns: Sequence[str]) -> list[str]:
 
 
 def _as_text(value: Any) -> Any:
-    """A cell of a column of texts: a spreadsheet makes a number of what looks like one."""
+    """Turn a cell into a text, also one that a spreadsheet has made a number."""
     return "" if value is None else str(value) if type(value) in {int, float} else value
 
 
@@ -114,13 +112,13 @@ def _header(sheet: Any) -> list[str]:
 
 
 def _rows(sheet: Any) -> Iterator[tuple[int, list[Any]]]:
-    """The number and the values of each row, among them `NO_RESULT`, which openpyxl itself reads as an empty cell."""
+    """The number and the values of each row, with `NO_RESULT` where openpyxl itself reads an empty cell."""
     from openpyxl.worksheet._reader import FORMULA_TAG, WorkSheetParser
 
     class Parser(WorkSheetParser):  # type: ignore[misc]
         def parse_cell(self, element: Any) -> dict[str, Any]:
             cell: dict[str, Any] = super().parse_cell(element)
-            # An empty text is a result, too.
+            # An empty text is also a result.
             if cell["value"] is None and element.get("t") != "str" and element.find(FORMULA_TAG) is not None:
                 cell["value"] = NO_RESULT
             return cell
@@ -156,8 +154,8 @@ def _content_errors(path: Path, kind: str) -> Iterator[None]:
         yield
     except (DataError, MemoryError):
         raise
-    except Exception as error:  # the libraries raise of all kinds where a file is not as they expect
+    except Exception as error:  # the libraries raise many types on unexpected content
         if isinstance(error, OSError) and error.errno:
-            raise  # the disk's
+            raise  # of the disk
         reason = next(iter(str(error).splitlines()), type(error).__name__)
         raise DataError(path, f"not a readable {kind} file: {shown(reason, limit=200)[1:-1]}") from None

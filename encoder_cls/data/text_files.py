@@ -36,53 +36,41 @@ MOST_LINES = 10_000  # of a field in quotes
 # ---------------------------------------------------------------- lines, JSON
 
 
-def is_labelled(line: str) -> bool:
-    """Whether the first word of a line is a label."""
-    return line.lstrip(_BLANKS).startswith(LABEL_PREFIX)
-
-
-def parse_line(line: str) -> tuple[list[str], str]:
-    """Split a line into its labels and its text, which stays as it is but for its line end and labels in it.
-
-    As for fastText, each word with the prefix `__label__` is a label, wherever it is in the line.
-    """
-    text = line.removesuffix("\n").removesuffix("\r")
-    return _LABEL.findall(text), _LATER_LABEL.sub("", _LEADING_LABELS.sub("", text))
-
-
 def _check_no_columns(where: Path | str, columns: Columns) -> None:
     """Raise a DataError if columns are named, since text files have none."""
     if columns.label and len(columns.text) > 1:
         raise DataError(where, "text files have no columns; name a single one in data.text_column")
     if columns.group:
-        what = f"text files have no columns, so none is called {shown(columns.group)}; save the data as a table, or "
-        raise DataError(where, f"{what}leave groups out with data.group_column=null")
+        what = f"text files have no columns, so none is called {shown(columns.group)}"
+        raise DataError(where, what, "save the data as a table, or set data.group_column=null")
 
 
 def line_records(path: Path, columns: Columns, reading: Reading) -> Iterator[Record]:
-    """Each line as a text; with labels, fastText's lines.
+    """Read each line as a text, unchanged but for the labels of fastText's lines.
 
-    Without labels blank lines are texts, too, so that answers keep to their lines; of a `.ft` file labels are removed.
+    As for fastText, each word with the prefix `__label__` is a label, wherever it is in the line. Without labels blank
+    lines are texts, too, so that answers keep to their lines.
     """
     if columns.label:
         _check_no_columns(path, columns)
+    is_fasttext = columns.label is not None or ending_of(path) == FASTTEXT
     for where, line in _numbered_lines(path, reading):
+        text = line.removesuffix("\n").removesuffix("\r")
+        labels = list(dict.fromkeys(_LABEL.findall(text))) if is_fasttext else []
+        if is_fasttext:
+            text = _LATER_LABEL.sub("", _LEADING_LABELS.sub("", text))
         if columns.label is None:
-            text = parse_line(line)[1] if ending_of(path) == FASTTEXT else line.removesuffix("\n").removesuffix("\r")
             yield where, {columns.text[0]: text}
+        elif labels and not line.lstrip(_BLANKS).startswith(LABEL_PREFIX):
+            reading.bad_row(DataError(where, "the line has no label at its beginning, where labels are"))
         elif line.strip():
-            labels, text = parse_line(line)
-            if labels and not is_labelled(line):
-                reading.bad_row(DataError(where, "the line has no label at its beginning, where labels are"))
-            else:
-                distinct = list(dict.fromkeys(labels))
-                yield where, {columns.text[0]: text, columns.label: labels[0] if len(distinct) == 1 else distinct or ()}
+            yield where, {columns.text[0]: text, columns.label: labels[0] if len(labels) == 1 else labels or ()}
 
 
 def text_records(
     source: Path, files: Iterable[tuple[str, Path]], columns: Columns, reading: Reading
 ) -> Iterator[Record]:
-    """Each file of the class folders of a source as a text, given with its label."""
+    """Read each file of the class folders of a source, given with its label, as a text."""
     _check_no_columns(source, columns)
     for label, file in files:
         where = SourceLocation(str(file))
@@ -97,7 +85,7 @@ def text_records(
 
 
 def jsonl_records(path: Path, columns: Columns, reading: Reading) -> Iterator[Record]:
-    """The object of each line."""
+    """Read the object of each line."""
     for where, line in _numbered_lines(path, reading):
         if line.strip():
             try:
@@ -107,7 +95,7 @@ def jsonl_records(path: Path, columns: Columns, reading: Reading) -> Iterator[Re
 
 
 def json_records(path: Path, columns: Columns, reading: Reading) -> Iterator[Record]:
-    """The objects of an array, with their numbers; of a file of another form, of its lines."""
+    """Read the objects of an array, or else the object of each line."""
     first = next((line for line in reading.lines(path) if line.strip()), "")
     if not first.lstrip().startswith("["):
         yield from jsonl_records(path, columns, reading)
@@ -143,9 +131,8 @@ def _without_doubles(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def _numbered_lines(path: Path, reading: Reading) -> Iterator[tuple[SourceLocation, str]]:
-    name = str(path)
     for number, line in enumerate(reading.lines(path), start=1):
-        where = SourceLocation(name, number)
+        where = SourceLocation(str(path), number)
         if reading.is_valid(path, where, line):
             yield where, line
 
@@ -156,7 +143,7 @@ _SEPARATOR_LINE = re.compile(r'"?sep=([^"\r\n\w])"?\r?\n?', re.IGNORECASE)
 
 
 class CsvForm(NamedTuple):
-    """How CSV is written that a spreadsheet opens like the input; guarded against formulas where that was no CSV."""
+    """The form of CSV that a spreadsheet opens like the input; guarded against formulas unless the input was CSV."""
 
     separator: str = ","
     has_mark: bool = True
@@ -172,7 +159,7 @@ _NEEDS_QUOTES = re.compile(r'(?:^|\t)"[^"]*(?:""|[\t\r\n])(?:[^"]|"")*"(?=[\t\r\
 
 
 def csv_records(path: Path, columns: Columns, reading: Reading) -> Iterator[Record]:
-    """The rows after the header; each must have as many fields."""
+    """Read the rows after the header; each must have as many fields."""
     rows = _rows(path, columns.named, reading)
     first_line, header = next(rows, (1, None))
     if header is None:
@@ -180,11 +167,10 @@ def csv_records(path: Path, columns: Columns, reading: Reading) -> Iterator[Reco
     if not header:
         raise DataError(path, "the first line is empty; it is to name the columns")
     names = columns.checked(path, header, line=f":{first_line}")
-    name = str(path)
     for row, (line, fields) in enumerate(rows, start=2):
         if not fields and len(header) > 1:
             continue  # an empty line
-        values, where = fields or [""], SourceLocation(name, line, row)
+        values, where = fields or [""], SourceLocation(str(path), line, row)
         if len(values) != len(header):
             what = f"{len(values)} fields where the header has {len(header)}"
             reading.bad_row(DataError(where, what, SKIP))
@@ -198,7 +184,7 @@ def csv_header(path: Path, columns: Sequence[str], reading: Reading) -> list[str
 
 
 def form_of(path: Path, columns: Sequence[str], reading: Reading) -> CsvForm:
-    """The form of a file; a byte order mark comes first, too, where its encoding is not UTF-8."""
+    """The form of a file; with a byte order mark also if its encoding is not UTF-8."""
     separator, ending = ",", ending_of(path)
     has_mark = ending == ".xlsx" or not is_utf8(reading.encoding)
     with suppress(OSError, DataError):  # reported where it is read
@@ -212,7 +198,7 @@ def form_of(path: Path, columns: Sequence[str], reading: Reading) -> CsvForm:
 def _rows(path: Path, columns: Sequence[str], reading: Reading) -> Rows:
     lines, number, delimiter = _begin(path, columns, reading)
     if ending_of(path) == ".tsv" and delimiter == "\t" and reading.delimiter != "\t":
-        if not path.is_file() or not _is_quoted(path, reading.encoding):  # what can be read only once is not looked at
+        if not path.is_file() or not _is_quoted(path, reading.encoding):  # a pipe can be read only once
             stripped = (line.removesuffix("\n").removesuffix("\r") for line in lines)
             return ((at, line.split("\t") if line else []) for at, line in enumerate(stripped, number))
         reading.note(f"{path}: fields in quotes are read as a spreadsheet writes them")
@@ -220,7 +206,7 @@ def _rows(path: Path, columns: Sequence[str], reading: Reading) -> Rows:
 
 
 def _begin(path: Path, columns: Sequence[str], reading: Reading) -> tuple[Iterator[str], int, str]:
-    """The lines from the header on, the number of the first, and the separator, which Excel's `sep=;` names."""
+    """The lines from the header on, the number of the first, and the separator, which Excel may name (`sep=;`)."""
     lines = reading.lines(path)
     first, number = next(lines, ""), 1
     named = _SEPARATOR_LINE.fullmatch(first)
@@ -231,7 +217,7 @@ def _begin(path: Path, columns: Sequence[str], reading: Reading) -> tuple[Iterat
 
 
 def _delimiter(path: Path, first: str, columns: Sequence[str], reading: Reading) -> str:
-    """The named or usual separator, unless only one other gives the header these columns, or divides it into some."""
+    """The named or usual separator, unless the header has these columns, or some of them, with only one other."""
     usual = reading.delimiter or USUAL[ending_of(path)]
     found = {it: set(columns) & set(_fields(first, it)) for it in (usual, *SEPARATORS)}
     fewest = 1 if len(_fields(first, usual)) == 1 else len(set(columns))
@@ -250,7 +236,7 @@ def _fields(line: str, delimiter: str) -> list[str]:
 
 
 def _quoted_rows(path: Path, lines: Iterator[str], number: int, delimiter: str, reading: Reading) -> Rows:
-    """Rows with quotes as RFC 4180 has them; after one that is malformed, reading goes on at its second line."""
+    """Rows with quotes as in RFC 4180; after a malformed one, reading goes on at its second line."""
     csv.field_size_limit(LONGEST_FIELD)
     of_row: list[str] = []
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable
 from contextlib import suppress
 from pathlib import Path
 
-from encoder_cls.config import DataConfig, missing_sources
+from encoder_cls.config import DataConfig, check_sources_of_run
 from encoder_cls.data.checks import seen_warnings, split_warnings
 from encoder_cls.data.dataset import Dataset, Split
 from encoder_cls.data.load import load_all_data, load_split, reading_of
@@ -22,12 +22,9 @@ from encoder_cls.training.encoder.checkpoint import newest_fingerprint
 def dataset_of_run(run: RunDir, classifier: Classifier, *, needed: bool, warn: Callable[[str], None]) -> Dataset | None:
     """Load the data that a run was trained on; where it is gone or has changed None, or a `DataError` if needed."""
     config = run.load_config()
-    if needed and (missing := missing_sources(config.data)):
-        key, source = missing[0]
-        raise DataError(
-            f"{run.config_file}: {key}: {source}: no such file or folder, where the run's data was; name labelled data "
-            "with --data, or the new place in that file"
-        )
+    if needed:
+        hint = "name labelled data with --data, or the new place in that file"
+        check_sources_of_run(config.data, run.config_file, hint)
     try:
         dataset = load_all_data(config)
         _check_unchanged(run, dataset, config.data, classifier.label_names)

@@ -1,4 +1,4 @@
-"""The config: YAML as a person reads it, every mistake named with its place, every value in the resolved file."""
+"""The config: YAML as a person reads it, every mistake named with its place, every value in the written file."""
 
 from __future__ import annotations
 
@@ -89,8 +89,8 @@ def test_a_file_that_is_no_config_is_refused_with_its_place(content, message):
     assert "Config " not in found
 
 
-def test_data_in_place_of_a_config_is_told_how_to_be_trained_on():
-    """A file of texts by its ending, or a folder; what ends as a config does is told what is wrong with it."""
+def test_data_in_place_of_a_config_is_an_error_with_the_setting_to_train_on_it():
+    """A file of texts by its ending, or a folder; a file with the ending of a config has an error of its content."""
     message = "spam.csv: this is no config; to train on its texts: --set data.train=spam.csv"
     assert refusal("text,label\nwin,spam\n", name="spam.csv") == message
     assert refusal(b"PAR1\xff", name="spam.parquet") == message.replace("csv", "parquet")
@@ -313,6 +313,7 @@ def test_all_settings_that_are_texts_stay_as_they_are_written():
 @pytest.mark.parametrize(
     ("stem", "name"),
     [
+        ("ag_news", "ag_news"),
         ("my spam", "my-spam"),
         ("-.draft", "draft"),
         (".hidden", "hidden"),
@@ -327,12 +328,6 @@ def test_all_settings_that_are_texts_stay_as_they_are_written():
 def test_any_file_name_makes_a_name_for_the_run(stem, name, monkeypatch):
     monkeypatch.setattr(Path, "read_text", lambda *_, **__: DATA)
     assert load_config(Path(f"{stem}.yaml")).name == name
-
-
-def test_the_name_is_by_default_the_name_of_the_file():
-    """`configs/x.yaml` is the config of the run `x`; a name in the file goes before."""
-    assert load(DATA, name="ag_news.yaml").name == "ag_news"
-    assert load(DATA + "name: other\n", name="ag_news.yaml").name == "other"
 
 
 @pytest.mark.parametrize("path", sorted(CONFIGS.glob("*.yaml")), ids=lambda path: path.name)

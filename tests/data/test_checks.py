@@ -1,4 +1,4 @@
-"""Doubts: what is said of a data set is true, and nothing is said of a sound one."""
+"""Warnings about a data set are true, and a sound one has none."""
 
 from __future__ import annotations
 

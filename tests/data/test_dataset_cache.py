@@ -8,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from support.data import write, write_labelled
 
 from encoder_cls.config import DataConfig
 from encoder_cls.data import load
@@ -18,26 +19,19 @@ from encoder_cls.errors import DataError
 ROWS = [(f"text {number % 17} né {number}", "xyz"[number % 3], number // 3) for number in range(60)]
 
 
-@pytest.fixture
-def folder(tmp_path, monkeypatch) -> Path:
-    """Files of all kinds, in the current folder."""
-    monkeypatch.chdir(tmp_path)
-    lines = [f"{text},{label},{group}" for text, label, group in ROWS]
-    Path("train.csv").write_text("\n".join(["text,label,group", *lines, ",x,1", "bad"]), encoding="utf-8")
-    Path("test.csv").write_text("text,label,group\na,x,1\nb,never,2\n" + "c,y,3\n" * 30)
-    Path("more.txt").write_text("one\ntwo\n\nthree\n")
-    Path("several.jsonl").write_text(
-        "".join(json.dumps({"text": text, "label": list(label * (group % 3))}) + "\n" for text, label, group in ROWS)
-    )
-    Path("mixed.jsonl").write_text(
-        "".join(json.dumps({"text": str(n), "label": (1, "1", "b")[n % 3]}) + "\n" for n in range(30))
-    )
+@pytest.fixture(autouse=True)
+def files() -> None:
+    """Files of all kinds in the current folder."""
+    write("train.csv", "\n".join(["text,label,group", *(",".join(map(str, row)) for row in ROWS), ",x,1", "bad"]))
+    write("test.csv", "text,label,group\na,x,1\nb,never,2\n" + "c,y,3\n" * 30)
+    write("more.txt", "one\ntwo\n\nthree\n")
+    several = ({"text": text, "label": list(label * (group % 3))} for text, label, group in ROWS)
+    write("several.jsonl", "".join(json.dumps(row) + "\n" for row in several))
+    write_labelled("mixed.jsonl", *[1, "1", "b"] * 10)
     for name in ("spam", "ham"):
-        (tmp_path / "classes" / name).mkdir(parents=True)
         for number in range(12):
-            (tmp_path / "classes" / name / f"{number}.txt").write_text(f"{name} {number}")
-    Path("corrections.csv").write_text("file,line,text,label\ntrain.csv,2,text 0 né 0,y\n")
-    return tmp_path
+            write(f"classes/{name}/{number}.txt", f"{name} {number}")
+    write("corrections.csv", "file,line,text,label\ntrain.csv,2,text 0 né 0,y\n")
 
 
 SOURCES = {
@@ -62,7 +56,7 @@ def read(config: DataConfig) -> Dataset:
 
 
 def assert_equal(found: object, expected: object) -> None:
-    """Equal in all that there is, whatever columns it is kept in."""
+    """Equal in all fields, in columns of any type."""
     if isinstance(expected, Dataset | Split | Unlabelled):
         for field in fields(expected):
             assert_equal(getattr(found, field.name), getattr(expected, field.name))
@@ -77,7 +71,7 @@ def assert_equal(found: object, expected: object) -> None:
 
 
 @pytest.mark.parametrize("name", SOURCES)
-def test_a_mapped_data_set_is_that_which_is_read(folder, name, monkeypatch):
+def test_a_mapped_data_set_is_that_which_is_read(name, monkeypatch):
     expected = read(config(name))
     first = load_dataset(config(name))
     monkeypatch.setattr(load, "read_rows", None)
@@ -91,20 +85,20 @@ def test_a_mapped_data_set_is_that_which_is_read(folder, name, monkeypatch):
 
 
 @pytest.mark.parametrize("file", ["train.csv", "test.csv", "more.txt"])
-def test_another_byte_is_read(folder, file):
+def test_another_byte_is_read(file):
     load_dataset(config("all splits"))
     path = Path(file)
     path.write_text(path.read_text().replace("t", "T", 1) if file == "more.txt" else path.read_text() + "\nnew,x,1\n")
     assert_equal(load_dataset(config("all splits")), read(config("all splits")))
 
 
-def test_another_setting_is_read(folder):
+def test_another_setting_is_read():
     load_dataset(config("all splits"))
     for value in ({"split_seed": 1}, {"validation_fraction": 0.3}, {"text_column": ("text", "group")}):
         assert_equal(load_dataset(config("all splits", **value)), read(config("all splits", **value)))
 
 
-def test_what_is_refused_is_refused_each_time(folder):
+def test_what_is_refused_is_refused_each_time():
     for _ in range(2):
         with pytest.raises(DataError, match=r"train\.csv:63: "):
             load_dataset(config("all splits", bad_rows="error"))
@@ -113,7 +107,7 @@ def test_what_is_refused_is_refused_each_time(folder):
     assert not list(Path("cache").glob("rows-*"))
 
 
-def test_data_that_changes_while_it_is_read_is_not_kept(folder, monkeypatch):
+def test_data_that_changes_while_it_is_read_is_not_kept(monkeypatch):
     real = load.read_labelled
 
     def changing(*args):
@@ -126,7 +120,7 @@ def test_data_that_changes_while_it_is_read_is_not_kept(folder, monkeypatch):
     assert not list(Path("cache").glob("rows-*"))
 
 
-def test_a_cache_is_no_class(folder, cli):
+def test_a_cache_is_no_class(cli):
     ended = cli("train", "--set", "data.train=classes", "--set", "data.cache=classes/cache", "--dry-run")
     assert ended.code == 2
     assert "data.cache: classes/cache: would be read as a class" in ended.err

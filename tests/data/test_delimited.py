@@ -10,10 +10,11 @@ from pathlib import Path
 from threading import Thread
 
 import pytest
+from support.data import refusal, write
 
 from encoder_cls.config import DataConfig
 from encoder_cls.data.labels import read_labelled
-from encoder_cls.data.load import load_dataset, reading_of
+from encoder_cls.data.load import reading_of
 from encoder_cls.data.rows import Reading
 from encoder_cls.data.sources import column_names, read_rows
 from encoder_cls.errors import DataError
@@ -21,16 +22,15 @@ from encoder_cls.errors import DataError
 
 def rows(name: str, content: str | bytes, **options) -> tuple[list[tuple[str, object]], Reading]:
     """What is read of a file, and how."""
-    Path(name).write_bytes(content if isinstance(content, bytes) else content.encode())
     reading = Reading(**options)
-    found = read_rows(name, role="train", text_columns=["text"], label_column="label", reading=reading)
+    found = read_rows(write(name, content), text_columns=["text"], label_column="label", reading=reading)
     return [(row.text, row.label) for row in found], reading
 
 
 @pytest.mark.parametrize(("name", "separator"), [("a.csv", ";"), ("a.csv", "\t"), ("a.csv", "|"), ("a.tsv", ";")])
 @pytest.mark.parametrize("mark", ["", "\ufeff"])
-def test_a_header_that_leaves_no_doubt_tells_the_separator(name, separator, mark):
-    """And it is said; fields may hold commas, quotes and line breaks."""
+def test_a_header_that_leaves_no_doubt_shows_the_separator(name, separator, mark):
+    """With a note; fields may hold commas, quotes and line breaks."""
     table = io.StringIO()
     csv.writer(table, delimiter=separator).writerows([["text", "label"], ['a, "b"\nc', "x"], [f"d{separator}e", "y"]])
     found, reading = rows(name, mark + table.getvalue())
@@ -66,10 +66,9 @@ def test_the_line_that_excel_writes_first_names_the_separator(name, separator, o
 
 
 def test_a_part_of_no_bytes_has_no_rows():
-    Path("d").mkdir()
-    Path("d/a.csv").touch()
-    rows("d/b.csv", "text,label\na,x\n")
-    found = read_rows("d", role="train", text_columns=["text"], label_column="label")
+    write("d/a.csv", "")
+    write("d/b.csv", "text,label\na,x\n")
+    found = read_rows("d", text_columns=["text"], label_column="label")
     assert [row.text for row in found] == ["a"]
     assert column_names(Path("d/a.csv"), text_columns=["text"]) == []
 
@@ -109,14 +108,14 @@ def test_quotes_of_a_spreadsheet_in_tsv(content, expected):
     ],
 )
 def test_other_quotes_in_tsv_are_characters(content, expected):
-    """One row that no spreadsheet would write says that none has written the file."""
+    """One row that no spreadsheet would write shows that none has written the file."""
     found, reading = rows("a.tsv", content)
     assert (found, reading.notes.messages) == (expected, [])
     assert rows("a.tsv", 'text\tlabel\n"hello"\tx\n', delimiter="\t")[0] == [("hello", "x")]  # asked for
 
 
-def test_what_can_be_read_but_once_is_read_once():
-    """A pipe has its separator found out, too; its quotes in TSV are characters."""
+def test_what_can_be_read_only_once_is_read_once():
+    """The separator of a pipe is detected, too; its quotes in TSV are characters."""
     for name, content, expected in (
         ("p.csv", "text;label\na;x\n", ("a", "x")),
         ("p.tsv", 'text\tlabel\n"a ""b"""\tx\n', ('"a ""b"""', "x")),
@@ -148,25 +147,21 @@ BAD = {
 
 @pytest.mark.parametrize("name", BAD)
 def test_bad_rows_are_left_out_where_that_is_asked_for(name):
-    """All others are there, each as it is; where the first are is kept, and what is wrong with the first."""
+    """All others are read unchanged; the first locations are kept, with the fault of the first."""
     content, texts, first = BAD[name]
-    Path(name).write_bytes(content)
-    config = DataConfig(train=name, bad_rows="skip")
+    config = DataConfig(train=write(name, content), bad_rows="skip")
     reading = reading_of(config)
     found = read_labelled(name, "train", config, reading)
     assert "".join(found.texts) == texts
     skipped = reading.notes.skipped
     assert skipped.first == [f"{name}:{line}" for line in first][:3]
-    warning = next(reading.notes.warnings("train"))
-    assert warning.startswith(
-        f"rows of train that cannot be read, which are left out: {skipped.count} ({name}:{first[0]}, "
-    )
+    what = "rows of train that cannot be read, which are left out"
+    assert next(reading.notes.warnings("train")).startswith(f"{what}: {skipped.count} ({name}:{first[0]}, ")
     with pytest.raises(DataError, match=f"^{re.escape(name)}:{first[0]}: "):
         read_labelled(name, "train", DataConfig(train=name), Reading())
 
 
 def test_nothing_but_bad_rows_is_an_error():
     """A file in another encoding than named is not left out row by row without a word."""
-    Path("a.csv").write_text("text,label\na\nb\n")
-    with pytest.raises(DataError, match=r"^a\.csv: no rows with a text \(2 are left out; a\.csv:2: 1 fields where"):
-        load_dataset(DataConfig(train="a.csv", bad_rows="skip"))
+    message = refusal(write("a.csv", "text,label\na\nb\n"), bad_rows="skip")
+    assert message.startswith("a.csv: no rows with a text (2 are left out; a.csv:2: 1 fields where")

@@ -1,4 +1,4 @@
-"""Excel files: the rows of the sheet that is meant, or one line that says what is in the way."""
+"""Excel files: the rows of the sheet that is meant, or an error of one line."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def test_rows_have_their_numbers_and_values():
 
 
 def test_the_sheet_that_has_the_columns_is_read():
-    """Not one of notes before it; where two have them, nobody knows which is meant."""
+    """Not one of notes before it; where two have them, neither is read."""
     table = [["text", "label"], ["a", "x"]]
     assert read(write("a.xlsx", notes=[["read", "me"]], empty=[], data=table)) == [("a", "x", None, "a.xlsx:2")]
     assert refusal(write("b.xlsx", one=table, two=table)) == (
@@ -75,15 +75,15 @@ def test_all_columns_are_there_where_they_are_kept():
     assert column_names(Path(source), text_columns=["text"]) == ["text", "", "n", "n.1"]
 
 
-def edited(name: str, former: bytes, new: bytes) -> str:
-    """A file in whose sheet something else stands."""
+def edited(name: str, old: bytes, new: bytes) -> str:
+    """A file with a change in its sheet."""
     with zipfile.ZipFile(name) as file:
         parts = {part: file.read(part) for part in file.namelist()}
     sheet = "xl/worksheets/sheet1.xml"
-    assert former in parts[sheet]
+    assert old in parts[sheet]
     with zipfile.ZipFile(name, "w", zipfile.ZIP_DEFLATED) as file:
         for part, content in parts.items():
-            file.writestr(part, content.replace(former, new) if part == sheet else content)
+            file.writestr(part, content.replace(old, new) if part == sheet else content)
     return name
 
 
@@ -101,11 +101,11 @@ def test_a_formula_without_a_stored_result_makes_a_bad_row():
 
 def test_a_formula_in_another_column_is_noted_once():
     """The row is read, and what is kept of the column is empty."""
-    told: list[str] = []
+    notes: list[str] = []
     source = write("a.xlsx", data=[["text", "n"], ["a", "=1"], ["b", "=2"]])
-    found = list(read_rows(source, text_columns=["text"], every=True, reading=Reading(notify=told.append)))
+    found = list(read_rows(source, text_columns=["text"], every=True, reading=Reading(notify=notes.append)))
     assert [row.record for row in found] == [{"text": "a", "n": None}, {"text": "b", "n": None}]
-    assert told == ["warning: a.xlsx: cells that hold a formula without a stored result are read as empty"]
+    assert notes == ["warning: a.xlsx: cells that hold a formula without a stored result are read as empty"]
 
 
 def test_damaged_files_are_refused():
@@ -123,10 +123,3 @@ def test_where_openpyxl_is_missing_it_is_named(monkeypatch):
     monkeypatch.setitem(sys.modules, "openpyxl", None)
     with pytest.raises(ConfigError, match=r"^a\.xlsx: needs openpyxl: pip install 'encoder-cls\[excel\]'$"):
         read(source)
-
-
-def test_what_excel_writes_beside_an_open_file_is_no_data():
-    Path("d").mkdir()
-    write("d/a.xlsx", data=[["text", "label"], ["a", "x"]])
-    Path("d/~$a.xlsx").write_bytes(b"\5owner")
-    assert len(read("d")) == 1

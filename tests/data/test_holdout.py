@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -12,11 +13,13 @@ import pyarrow.parquet as pq
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from support.data import load, refusal, write
 
 from encoder_cls.config import DataConfig, load_config
+from encoder_cls.data import holdout
 from encoder_cls.data.checks import data_warnings
 from encoder_cls.data.dataset import NO_GROUP, Dataset, Split, texts_alike
-from encoder_cls.data.holdout import rows_to_hold_out
+from encoder_cls.data.holdout import hold_out, rows_to_hold_out
 from encoder_cls.data.load import load_dataset, load_split
 from encoder_cls.errors import ConfigError, DataError
 
@@ -99,12 +102,12 @@ def table(name: str, groups: list[object]) -> str:
 
 
 def load_grouped(source: str, **values: object) -> Dataset:
-    return load_dataset(DataConfig.model_validate({"train": source, "group_column": "customer"} | values))
+    return load(source, **{"validation": None, "group_column": "customer"} | values)
 
 
 @pytest.mark.parametrize("seed", range(5))
 def test_a_group_is_on_one_side(seed):
-    """Of about the part that is wanted; what many groups say, such as "thank you", does not make one group of them."""
+    """Of about the wanted part; a text that many groups have, such as "thank you", does not make one group of them."""
     draws = np.random.default_rng(seed).integers(0, 40, size=400)
     dataset = load_grouped(table("a.csv", draws.tolist()), split_seed=seed)
     sides = [set(split.groups.tolist()) for split in (dataset.train, dataset.validation)]
@@ -117,24 +120,18 @@ def test_a_group_is_on_one_side(seed):
 def test_rows_without_a_group_stand_alone():
     """They are no group of their own, which would be on one side; but equal texts among them are."""
     dataset = load_grouped(table("a.csv", [""] * 40 + [number // 4 for number in range(160)]), validation_fraction=0.5)
-    alone = [split.groups == NO_GROUP for split in (dataset.train, dataset.validation)]
-    texts = [
-        {split.texts[row] for row in np.flatnonzero(it)}
-        for split, it in zip((dataset.train, dataset.validation), alone, strict=True)
-    ]
-    assert texts[0]
-    assert texts[1]
-    assert not texts[0] & texts[1]
+    alone = [it.subset(np.flatnonzero(it.groups == NO_GROUP)) for it in (dataset.train, dataset.validation)]
+    texts, held_out = ({*split.texts} for split in alone)
+    assert texts and held_out
+    assert not texts & held_out
 
 
 def test_formats_have_groups_of_their_types():
     """Integers, texts, and the numbers with a point that tables make of whole ones beside empty cells."""
-    rows = [("a", "x", 7), ("b", "y", 12), ("c", "x", None), ("d", "y", 7)]
-    Path("a.csv").write_text("text,label,customer\na,x,7\nb,y,12\nc,x,\nd,y,7\n")
-    Path("a.jsonl").write_text(
-        "".join(json.dumps(dict(zip(("text", "label", "customer"), row, strict=True))) + "\n" for row in rows)
-    )
-    columns = dict(zip(("text", "label", "customer"), zip(*rows, strict=True), strict=True))
+    write("a.csv", "text,label,customer\na,x,7\nb,y,12\nc,x,\nd,y,7\n")
+    columns = {"text": list("abcd"), "label": list("xyxy"), "customer": [7, 12, None, 7]}
+    rows = (dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True))
+    write("a.jsonl", "".join(json.dumps(row) + "\n" for row in rows))
     pq.write_table(pa.table(columns | {"customer": [7.0, 12.0, None, 7.0]}), "a.parquet")
     found = [load_grouped(f"a.{ending}", validation=f"a.{ending}").train for ending in ("csv", "jsonl", "parquet")]
     assert [split.groups.tolist() for split in found[1:]] == [found[0].groups.tolist()] * 2
@@ -142,14 +139,9 @@ def test_formats_have_groups_of_their_types():
     assert first == again != second
     assert none == NO_GROUP
     assert len({split.fingerprint for split in found}) == 1
-
-
-def test_a_changed_group_changes_the_fingerprint():
-    """Which folds there are depends on it, so a run cannot go on."""
-    one, other = (
-        load_grouped(table("a.csv", groups), validation="a.csv").train for groups in ([1, 2, 3, 4], [1, 2, 3, 3])
-    )
-    assert one.fingerprint != other.fingerprint
+    write("a.csv", "text,label,customer\na,x,7\nb,y,12\nc,x,\nd,y,8\n")
+    changed = load_grouped("a.csv", validation="a.csv").train
+    assert changed.fingerprint != found[0].fingerprint  # so that a run does not go on with other folds
 
 
 def test_without_the_column_nothing_is_different():
@@ -174,7 +166,7 @@ def test_groups_of_several_files_that_are_in_two_splits_are_warned_of():
     ("content", "named"),
     [
         ("text,label,Customer\na,x,1\nb,y,2\n", "no column 'customer'.*did you mean 'Customer'"),
-        ("text,label,customer\na,x,1\nb,y,1\n", "no group can be held out.*1 group in all.*data.validation"),
+        ("text,label,customer\na,x,1\nb,y,1\n", "no group can be held out.*1 in all.*data.validation"),
     ],
 )
 def test_groups_that_cannot_be_kept_are_one_error(content, named):
@@ -191,3 +183,63 @@ def test_files_without_columns_have_no_groups():
     Path("a.yaml").write_text("data: {train: a.csv, group_column: label}")
     with pytest.raises(ConfigError, match="group_column is label_column"):
         load_config(Path("a.yaml"))
+
+
+def numbered(counts: Sequence[int]) -> Split:
+    """So many examples of each class, mixed."""
+    labels = mixed(counts)
+    texts = [f"{label} {i}" for i, label in enumerate(labels)]
+    return Split(texts=texts, labels=labels, where=[f"a.csv:{i + 2}" for i in range(len(texts))])
+
+
+@pytest.mark.parametrize("fraction", [0.1, 0.5])
+def test_the_held_out_part_is_stratified(fraction):
+    """Every class is on both sides, in its proportion, and each text on one of them, in the order of the file."""
+    split, counts = numbered([2, 3, 10, 200]), np.array([2, 3, 10, 200])
+    train, validation = hold_out(split, fraction=fraction, seed=0)
+    held_out = np.bincount(validation.labels, minlength=4)
+    assert np.all(held_out >= 1)
+    assert np.all(counts - held_out >= 1)
+    assert np.all(np.abs(held_out - fraction * counts) <= 1)
+    assert sorted([*train.texts, *validation.texts]) == sorted(split.texts)
+    for part in (train, validation):
+        assert [split.where[split.texts.index(text)] for text in part.texts] == part.where
+        assert [int(text.split()[0]) for text in part.texts] == part.labels.tolist()
+        assert part.where == sorted(part.where, key=split.where.index)
+
+
+def test_of_many_texts_a_limited_number_is_held_out(monkeypatch):
+    """Of each class its part of that number."""
+    monkeypatch.setattr(holdout, "MOST_HELD_OUT", 20)
+    train, validation = hold_out(numbered([100, 300]), fraction=0.2, seed=0)
+    assert len(train) == 380
+    assert np.bincount(validation.labels).tolist() == [5, 15]
+
+
+def test_the_seed_decides_what_is_held_out():
+    config = DataConfig(train=write("a.csv", "text,label\n" + "".join(f"t{i},{i % 2}\n" for i in range(40))))
+    dataset, same = (load_dataset(config) for _ in range(2))
+    another = load_dataset(config.model_copy(update={"split_seed": 1}))
+    assert (len(dataset.train), len(dataset.validation)) == (36, 4)
+    assert list(dataset.validation.texts) == list(same.validation.texts) != list(another.validation.texts)
+    assert dataset.test is None
+
+
+def test_equal_texts_are_on_one_side():
+    """Also where they differ in case, spaces and marks, and in their labels: no validated text was trained on."""
+    words = [f"{one}{other}" for one in "abcdef" for other in "abcdefghij"]
+    lines = [f"Text  {word},{i % 2}\ntext {word} !! 4,{1 - i % 2}\n" for i, word in enumerate(words)]
+    for seed in range(3):
+        dataset = load(write("a.csv", "text,label\n" + "".join(lines)), validation=None, split_seed=seed)
+        sides = [{text.casefold().split()[1] for text in split.texts} for split in (dataset.train, dataset.validation)]
+        assert not sides[0] & sides[1]
+        assert len(dataset.validation) == 2 * len(sides[1]) == 12
+
+
+def test_a_class_of_one_example_stays_in_train():
+    """It can be learned, if not validated; where no class has two, the error has a hint."""
+    dataset = load(write("a.csv", "text,label\n1,x\n2,rare\n3,x\n"), validation=None)
+    assert sorted(dataset.train.labels) == [0, 1]
+    assert dataset.validation.labels.tolist() == [1]
+    message = refusal(write("a.csv", "text,label\n1,x\n2,y\n"), validation=None)
+    assert re.match(r"a\.csv:2: no text can be held out .* data\.validation", message)

@@ -1,4 +1,4 @@
-"""Data sets of the Hugging Face Hub, read from a stand-in on this machine: no test here needs a network.
+"""Data sets of the Hugging Face Hub, read from a local stand-in: no test here needs a network.
 
 The libraries beneath read the environment when they are imported, so everything runs in three processes of its own.
 """
@@ -50,32 +50,17 @@ if len(sys.argv) > 1:
 
 def readme(**configs: list[str]) -> bytes:
     """The card of a repository, with the class names of each config; the first config is the default one."""
-    default, splits = next(iter(configs)), ("train", "test", "unlabelled")
-    card = {
-        "configs": [
-            {
-                "config_name": name,
-                "default": name == default,
-                "data_files": [{"split": split, "path": f"{name}/{split}-*"} for split in splits],
-            }
-            for name in configs
-        ],
-        "dataset_info": [
-            {
-                "config_name": name,
-                "features": [
-                    {"name": "text", "dtype": "string"},
-                    {"name": "label", "dtype": {"class_label": {"names": dict(enumerate(class_names))}}},
-                ],
-            }
-            for name, class_names in configs.items()
-        ],
-    }
-    return f"---\n{yaml.safe_dump(card)}---\n# Made up\n".encode()
+    files, infos = [], []
+    for name, class_names in configs.items():
+        splits = [{"split": split, "path": f"{name}/{split}-*"} for split in ("train", "test", "unlabelled")]
+        files.append({"config_name": name, "default": not files, "data_files": splits})
+        label = {"name": "label", "dtype": {"class_label": {"names": dict(enumerate(class_names))}}}
+        infos.append({"config_name": name, "features": [{"name": "text", "dtype": "string"}, label]})
+    return f"---\n{yaml.safe_dump({'configs': files, 'dataset_info': infos})}---\n# Made up\n".encode()
 
 
 def parquet(*rows: tuple[str, int]) -> bytes:
-    """A Parquet file of texts and class numbers; what these are called stands in the card alone."""
+    """A Parquet file of texts and class numbers, whose names are in the card alone."""
     texts, labels = zip(*rows, strict=True)
     buffer = io.BytesIO()
     pyarrow.parquet.write_table(pyarrow.table({"text": texts, "label": labels}), buffer)
@@ -97,7 +82,7 @@ def repository(mark: str) -> Files:
 
 
 def train_rows(mark: str) -> list[list[str]]:
-    """What the train split of the config `german` must be read as."""
+    """The rows of the train split of the config `german`."""
     good, bad = GERMAN
     return [[f"{mark} gut {i}", good] for i in range(4)] + [[f"{mark} böse {i}", bad] for i in range(4)]
 
@@ -186,7 +171,7 @@ def test_what_cannot_be_read_is_named_with_what_to_check(read, source):
 
 
 def test_train_takes_its_data_from_the_hub(read, hub):
-    """Before its first line nothing was written on standard error, and the Hub was asked for what it knows."""
+    """Its first line is the first on standard error, and the Hub had an answer to each request."""
     data = yaml.safe_load(read.out)["data"]
     assert (data["train"], data["test"]) == ("hub:owner/name", "hub:owner/name?config=german")
     lines = read.err.splitlines()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shlex
 
 import pytest
@@ -31,10 +32,11 @@ from encoder_cls.errors import ConfigError, DataError
     ],
 )
 def test_a_name_is_split_into_its_words(name, text):
-    """At what is no letter or digit, and where small letters end; a number says nothing."""
+    """At characters other than letters and digits, and after small letters; a number has no words."""
     assert names_as_texts([name]) == [text]
 
 
+GOOD = "text,label\none,x\ntwo,y\n"
 FOLD = "data.fold_labels=true"
 SPELLINGS = ["Late", "late ", "refund", "re\u200bfund", "late", "REFUND", "LATE", "refund"]
 
@@ -79,8 +81,9 @@ def test_corrections_give_classes_of_any_split_and_may_leave_one_without_a_row()
     assert dataset.label_names == ("w", "x", "y")
     assert dataset.train.labels.tolist() == [1, 2, 2, 0]
     write_labelled("a.csv", *"xy", "", "y")
-    with pytest.raises(DataError, match=r"^fix\.csv:2: a\.csv:4 has no label to correct"):
-        load("a.csv", label_names=["x", "y"], corrections=write("fix.csv", "file,line,text,label\na.csv,4,a ccc,x\n"))
+    write("fix.csv", "file,line,text,label\na.csv,4,a ccc,x\n")
+    with pytest.raises(DataError, match=r"^fix\.csv:2: no row of the data is at a\.csv:4, or it has no label"):
+        load("a.csv", validation=write_labelled("v.csv", "x"), label_names=["x", "y"], corrections=fix)
 
 
 def test_one_of_two_names_that_folded_labels_have_is_refused():
@@ -105,7 +108,7 @@ def test_several_labels_of_a_text_are_folded_too():
 
 
 def test_empty_labels_are_counted_and_their_use_can_be_pasted():
-    """Names are those of all splits, once where only spaces around them differ, whatever is in them."""
+    """Names are those of all splits, once where only spaces around them differ, with any characters."""
     source = write_labelled("a.jsonl", "late", "", "late ", None, 'it\'s "lost"', "late", " ")
     validation = write_labelled("v.jsonl", *["late"] * 24, "paid")
     message = refusal(source, validation=validation)
@@ -119,7 +122,120 @@ def test_empty_labels_are_counted_and_their_use_can_be_pasted():
 
 
 def test_of_several_labels_an_empty_one_is_written_as_an_empty_list():
-    """With `data.label_names` it would say that the text has none of them."""
+    """With `data.label_names` it would mean that the text has none of them."""
     source = write_labelled("a.jsonl", None, ["x", "y"], ["x"])
     message = refusal(source, validation=write_labelled("v.jsonl", ["x"]))
     assert message.startswith("a.jsonl:1: the label is empty; write [] where")
+
+
+@pytest.mark.parametrize(
+    ("labels", "names", "expected"),
+    [
+        ("01,02", ["01", "02", "03"], ("01", "02")),
+        ("00,01", ["no", "yes"], ("no", "yes")),
+        ("b,a,B", None, ("B", "a", "b")),
+        ("10,9,-1", None, ("-1", "9", "10")),
+        ("10,9,x", None, ("10", "9", "x")),
+        ("01,1,001", None, ("001", "01", "1")),
+        (f"{'9' * 5000},1", None, ("1", "9" * 5000)),
+        ("0,2,2", ["low", "mid", "high"], ("low", "high")),
+        ("high,mid", ["low", "mid", "high"], ("mid", "high")),
+        ("2,1", ["1", "2"], ("1", "2")),
+    ],
+)
+def test_the_order_of_classes(labels, names, expected):
+    """That of `label_names`, else of the numbers where all are integers, else of the alphabet."""
+    lines = "".join(f"text,{label}\n" for label in labels.split(","))
+    assert load(write("a.csv", f"text,label\n{lines}"), label_names=names).label_names == expected
+
+
+def others(unseen: str, *, of: int = 100) -> str:
+    """A file of so many rows, the last of which have these labels, which train does not have."""
+    seen = "".join(f"t{i},{'xy'[i % 2]}\n" for i in range(of - len(unseen)))
+    return write("b.csv", "text,label\n" + seen + "".join(f"u{i},{label}\n" for i, label in enumerate(unseen)))
+
+
+def test_few_labels_that_train_does_not_have_are_numbered_behind_the_classes():
+    """Each split by itself, in the order of classes; only the known rows of validation choose the weights."""
+    dataset = load(write("a.csv", GOOD), validation=others("zawza"), test=write("c.csv", GOOD))
+    validation = dataset.validation
+    assert (dataset.label_names, validation.unseen_names) == (("x", "y"), ("a", "w", "z"))
+    assert validation.labels[-5:].tolist() == [4, 2, 3, 4, 2]
+    assert (len(validation), len(dataset.selection), dataset.selection.unseen_names) == (100, 95, ())
+    assert list(dataset.selection.texts) == validation.texts[:95]
+    assert load_split("b.csv", DataConfig(train="a.csv"), ("x", "y")).fingerprint == validation.fingerprint
+    assert load("a.csv", validation=others("zbwzb")).validation.fingerprint != validation.fingerprint
+
+
+@pytest.mark.parametrize("split", ["validation", "test"])
+def test_many_labels_that_train_does_not_have_are_refused(split):
+    """More than 5% of the rows: another data set was meant; the error names them, the first line, and what is known."""
+    message = r"b\.csv:96: label 'z' never occurs in train \('x', 'y'\); 6 of 100 rows .* \('a', 'w', 'z'\)"
+    assert re.match(message, refusal(write("a.csv", GOOD), **{split: others("zawzaa")}))
+    with pytest.raises(DataError, match=message):
+        load_split("b.csv", DataConfig(train="a.csv"), ("x", "y"))
+    assert re.match(r"b\.csv:4: label 'z'", refusal("a.csv", **{split: write("b.csv", GOOD + "three,z\n")}))
+
+
+def test_a_name_that_train_does_not_have_is_such_a_label():
+    """One in `data.label_names`, in their order; one that is not in them is refused."""
+    names = ["x", "w", "y", "a"]
+    dataset = load(write("a.csv", GOOD), test=others("aw"), label_names=names)
+    assert (dataset.label_names, dataset.test.unseen_names) == (("x", "y"), ("w", "a"))
+    assert dataset.test.labels[-2:].tolist() == [3, 2]
+    assert "b.csv:101: label 'q' is not in data.label_names" in refusal("a.csv", test=others("q"), label_names=names)
+
+
+STARS = ["1", "2", "3", "4", "5"]
+
+
+@pytest.mark.parametrize(("train", "split"), [("a.csv", "validation"), ("a.jsonl", "test")])
+@pytest.mark.parametrize(
+    ("labels", "of_other", "names", "are"),
+    [
+        ([0, 1, 2, 3, 4, 4], [1], STARS, "indices"),
+        ([1, 2, 3, 4, 5, 5], [1], STARS, "names"),
+        ([1, 2, 1, 2], [*[1, 2] * 20, 0], STARS[1:3], "indices"),
+        ([1, 2, 1, 2], [*[1, 2] * 20, 5], STARS[:2], "names"),
+    ],
+)
+def test_names_of_digits_are_decided_on_once_for_a_data_set(train, split, labels, of_other, names, are):
+    """All labels of all splits are names, or all are indices, typed or of digits; so five classes stay five."""
+    other = {split: write_labelled("b.csv", *of_other)}
+    dataset = load(write_labelled(train, *labels), label_names=STARS, **other)
+    assert (dataset.label_names, dataset.labels_are) == (tuple(names), are)
+    assert dataset.train.labels.tolist() == [label - min(labels) for label in labels]
+
+
+@pytest.mark.parametrize(
+    ("labels", "names", "message"),
+    [
+        ([1, 2], STARS, "a.csv:2: label 1 may be the name '1' or the number of '2' in data.label_names; if names"),
+        (["high", 1], ["low", "mid", "high"], "a.csv:3: label '1' is not in data.label_names; labels are either all"),
+        ([1, "high"], ["low", "mid", "high"], "a.csv:3: label 'high' is a name where others are numbers; labels are"),
+        ([0, 7], ["a", "b", "c"], "a.csv:3: label 7 has no name; data.label_names holds 3 names"),
+        ([1, 6], STARS, "a.csv:3: label '6' is not in data.label_names"),
+        ([1, -1], ["neg", "pos"], "a.csv:3: label '-1' is not in data.label_names"),
+        (["9" * 5000], ["a", "b"], "a.csv:2: label '999"),
+        (["a", "q"], ["a", "b"], "a.csv:3: label 'q' is not in data.label_names"),
+    ],
+)
+def test_labels_that_are_both_or_neither_are_refused_with_the_first_such_row(labels, names, message):
+    """A mixture is refused, too: which row is wrong depends on the others."""
+    assert refusal(write_labelled("a.csv", *labels), label_names=names).startswith(message)
+
+
+def test_a_split_by_itself_is_read_as_the_training_data_was():
+    """The file alone may be ambiguous; then it is refused, unless the data set has decided."""
+    source = write_labelled("b.csv", 1, 2)
+    config = DataConfig(train="a.csv", label_names=("1", "2", "3"))
+    with pytest.raises(DataError, match=r"^b\.csv:2: label 1 may be"):
+        load_split(source, config, ("1", "2", "3"))
+    assert load_split(source, config, ("1", "2", "3"), labels_are="names").labels.tolist() == [0, 1]
+    assert load_split(source, config, ("1", "2", "3"), labels_are="indices").labels.tolist() == [1, 2]
+    with pytest.raises(DataError, match=r"^b\.csv:3: label 3 has no name"):
+        load_split(write_labelled("b.csv", 1, 3), config, ("1", "2", "3"), labels_are="indices")
+
+
+def test_an_integer_and_its_digits_are_one_class():
+    assert load(write_labelled("a.jsonl", 1, "1", 0)).label_names == ("0", "1")

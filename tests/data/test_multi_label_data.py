@@ -2,59 +2,55 @@
 
 from __future__ import annotations
 
+import io
 import json
+from collections.abc import Iterable, Sequence
 
 import numpy as np
+import pyarrow
+import pyarrow.parquet
 import pytest
 from support.data import load, write
 
 from encoder_cls.config import DataConfig
 from encoder_cls.data.checks import data_warnings
 from encoder_cls.data.holdout import rows_to_hold_out
-from encoder_cls.data.load import load_dataset, load_split
+from encoder_cls.data.load import load_split
 from encoder_cls.errors import DataError
 
 ROWS = [("one", ["a", "b"]), ("two", ["b"]), ("three", []), ("four", ["c", "a"])]
 MATRIX = [[1, 1, 0], [0, 1, 0], [0, 0, 0], [1, 0, 1]]
 
 
-def as_jsonl() -> str:
-    return write("a.jsonl", "".join(json.dumps({"text": text, "label": labels}) + "\n" for text, labels in ROWS))
+def jsonl(rows: Iterable[tuple[str, object]]) -> str:
+    return "".join(json.dumps({"text": text, "label": label}) + "\n" for text, label in rows)
 
 
-def as_parquet() -> str:
-    import pyarrow
-    import pyarrow.parquet
-
-    texts, labels = zip(*ROWS, strict=True)
-    pyarrow.parquet.write_table(pyarrow.table({"text": texts, "label": labels}), "a.parquet")
-    return "a.parquet"
-
-
-def as_fasttext() -> str:
-    lines = (" ".join([*(f"__label__{label}" for label in labels), text]) for text, labels in ROWS)
-    return write("a.txt", "\n".join(lines) + "\n")
+def parquet(labels: Sequence[object], features: object = None) -> bytes:
+    """A file with the texts of `ROWS` and the metadata of the `datasets` library."""
+    metadata = {"huggingface": json.dumps({"info": {"features": features}})} if features else None
+    table = pyarrow.table({"text": [text for text, _ in ROWS][: len(labels)], "label": labels})
+    buffer = io.BytesIO()
+    pyarrow.parquet.write_table(table.replace_schema_metadata(metadata), buffer)
+    return buffer.getvalue()
 
 
-def as_csv() -> str:
-    return write("a.csv", "text,label\n" + "".join(f"{text},{' | '.join(labels)}\n" for text, labels in ROWS))
+FORMATS = {
+    "a.jsonl": jsonl(ROWS),
+    "a.parquet": parquet([labels for _, labels in ROWS]),
+    "a.txt": "".join(" ".join([*(f"__label__{label}" for label in labels), text]) + "\n" for text, labels in ROWS),
+    "a.csv": "text,label\n" + "".join(f"{text},{' | '.join(labels)}\n" for text, labels in ROWS),
+}
 
 
-@pytest.mark.parametrize(
-    ("make", "options", "several"),
-    [
-        (as_jsonl, {}, "a.jsonl:1"),
-        (as_parquet, {}, "a.parquet:1"),
-        (as_fasttext, {}, "a.txt:1"),
-        (as_csv, {"label_separator": "|"}, None),
-    ],
-)
-def test_several_labels_are_read_in_every_format(make, options, several):
+@pytest.mark.parametrize("name", FORMATS)
+def test_several_labels_are_read_in_every_format(name):
     """Lists, several `__label__` a line, and cells with a separator are the same labels; a text may have none."""
-    dataset = load(make(), **options)
+    is_csv = name == "a.csv"
+    dataset = load(write(name, FORMATS[name]), label_separator="|" if is_csv else None)
     assert dataset.is_multi_label
     assert dataset.label_names == ("a", "b", "c")
-    assert dataset.several == several
+    assert dataset.several == (None if is_csv else f"{name}:1")
     for split in (dataset.train, dataset.validation):
         assert list(split.texts) == [text for text, _ in ROWS]
         assert split.labels.tolist() == MATRIX
@@ -71,14 +67,13 @@ def test_one_label_a_line_or_a_cell_is_no_multi_label_data():
     assert dataset.test is not None
     assert dataset.test.labels.tolist() == [[1, 1], [0, 1], [1, 0]]
     assert load(single, label_separator=";").is_multi_label
-    lists = write("c.jsonl", '{"text": "one", "label": ["x"]}\n{"text": "two", "label": "y"}\n')
+    lists = write("c.jsonl", jsonl([("one", ["x"]), ("two", "y")]))
     assert load(lists).train.labels.tolist() == [[1, 0], [0, 1]]
 
 
 def test_labels_as_numbers_have_their_names_and_none_counts_twice():
     """As with one label a text; equal labels of a text are one."""
-    path = write("a.jsonl", '{"text": "one", "label": [0, 1, 0]}\n{"text": "two", "label": []}\n')
-    dataset = load(path, label_names=["no", "yes"])
+    dataset = load(write("a.jsonl", jsonl([("one", [0, 1, 0]), ("two", [])])), label_names=["no", "yes"])
     assert (dataset.label_names, dataset.train.labels.tolist()) == (("no", "yes"), [[1, 1], [0, 0]])
     cell = write("a.csv", "text,label\none,x;;x; y ;\n")
     assert load(cell, label_separator=";").train.labels.tolist() == [[1, 1]]
@@ -95,37 +90,34 @@ def test_labels_as_numbers_have_their_names_and_none_counts_twice():
     ],
 )
 def test_labels_that_are_none_are_refused_with_their_line(label, message):
-    """What is wrong in a list is told as of a single label; where no row has a label there is nothing to learn."""
+    """A label in a list has the errors of a single label; if no row has a label, nothing can be learned."""
     with pytest.raises(DataError) as refused:
-        load(write("a.jsonl", json.dumps({"text": "one", "label": label}) + "\n"))
+        load(write("a.jsonl", jsonl([("one", label)])))
     assert str(refused.value).startswith(message)
 
 
 def test_a_single_class_is_enough():
-    dataset = load(write("a.jsonl", '{"text": "one", "label": ["x"]}\n{"text": "two", "label": []}\n'))
+    dataset = load(write("a.jsonl", jsonl([("one", ["x"]), ("two", [])])))
     assert (dataset.label_names, dataset.train.labels.tolist()) == (("x",), [[1], [0]])
 
 
 def test_labels_that_train_never_shows_count_and_choose_nothing():
     """They come after the classes; without them their texts still choose the weights."""
-    train = write("a.jsonl", '{"text": "one", "label": ["a", "b"]}\n{"text": "two", "label": ["b"]}\n' * 20)
-    new = '{"text": "new", "label": ["a", "z"]}\n'
-    test = write("b.jsonl", '{"text": "one", "label": ["a"]}\n' * 30 + new)
-    dataset = load_dataset(DataConfig(train=train, validation=test))
+    train, new = write("a.jsonl", jsonl([("one", ["a", "b"]), ("two", ["b"])] * 20)), ("new", ["a", "z"])
+    dataset = load(train, validation=write("b.jsonl", jsonl([*[("one", ["a"])] * 30, new])))
     assert dataset.validation.unseen_names == ("z",)
     assert dataset.validation.labels[-1].tolist() == [1, 0, 1]
     assert dataset.selection.labels[-1].tolist() == [1, 0]
     assert len(dataset.selection) == 31
     assert any("never occur in train: 'z'; their 1 of 31 rows" in warning for warning in data_warnings(dataset))
     with pytest.raises(DataError, match="is this the right data"):
-        load_dataset(DataConfig(train=train, validation=write("c.jsonl", new)))
+        load(train, validation=write("c.jsonl", jsonl([new])))
 
 
 def test_other_labels_of_an_equal_text_are_warned_of():
     """Labels are compared as sets: in another order they are the same."""
     lines = [("one", ["a", "b"]), ("one", ["b", "a"]), ("two", ["a"]), ("two", [])]
-    path = write("a.jsonl", "".join(json.dumps({"text": text, "label": it}) + "\n" for text, it in lines))
-    warnings = "\n".join(data_warnings(load(path)))
+    warnings = "\n".join(data_warnings(load(write("a.jsonl", jsonl(lines)))))
     assert "2 training texts occur with other labels, too, the first at a.jsonl:3" in warnings
     assert "1 training texts repeat an earlier one with the same label, the first at a.jsonl:2" in warnings
 
@@ -159,26 +151,15 @@ def test_every_label_with_two_texts_keeps_one_and_has_about_its_part_held_out(se
 
 
 def test_nothing_is_held_out_where_a_label_would_have_no_text_left():
-    with pytest.raises(DataError, match="none is left to validate with"):
-        load_dataset(
-            DataConfig(train=write("a.jsonl", '{"text": "one", "label": ["x"]}\n{"text": "b", "label": []}\n'))
-        )
+    with pytest.raises(DataError, match="no text can be held out to validate with"):
+        load(write("a.jsonl", jsonl([("one", ["x"]), ("b", [])])), validation=None)
 
 
 @pytest.mark.parametrize("kind", ["Sequence", "List"])
 def test_a_list_of_class_labels_gives_numbers_their_names(kind):
     """As the `datasets` library keeps them in a Parquet file; a number without a name is refused."""
-    import pyarrow
-    import pyarrow.parquet
-
     names = {"feature": {"names": ["late", "refund"], "_type": "ClassLabel"}, "_type": kind}
-    metadata = {"huggingface": json.dumps({"info": {"features": {"label": names}}})}
-    for labels in ([[0, 1], [], [1]], [[2], [], [1]]):
-        table = pyarrow.table({"text": ["one", "two", "three"], "label": labels}).replace_schema_metadata(metadata)
-        pyarrow.parquet.write_table(table, "a.parquet")
-        if labels[0] == [2]:
-            with pytest.raises(DataError, match="label 2 of column 'label' has no name"):
-                load("a.parquet")
-        else:
-            dataset = load("a.parquet")
-            assert (dataset.label_names, dataset.train.labels[0].tolist()) == (("late", "refund"), [1, 1])
+    dataset = load(write("a.parquet", parquet([[0, 1], [], [1]], {"label": names})))
+    assert (dataset.label_names, dataset.train.labels[0].tolist()) == (("late", "refund"), [1, 1])
+    with pytest.raises(DataError, match="label 2 of column 'label' has no name"):
+        load(write("a.parquet", parquet([[2], [], [1]], {"label": names})))

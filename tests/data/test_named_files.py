@@ -22,9 +22,11 @@ def names(files: list[Path]) -> list[str]:
 
 
 def test_names_that_begin_with_a_dot_are_left_out():
-    """Of a folder and of a pattern; a file that is named itself is meant."""
+    """Of a folder and of a pattern, unless they are named; of a folder also what Excel writes beside an open file."""
     make("d/a.csv", "d/._a.csv", "d/.hidden/b.csv")
-    assert names(files_named("d")) == names(files_named("d/*")) == names(files_named("d/**/*.csv")) == ["d/a.csv"]
+    assert names(files_named("d/*")) == names(files_named("d/**/*.csv")) == ["d/a.csv"]
+    make("d/~$a.xlsx")
+    assert names(files_named("d")) == ["d/a.csv"]
     assert names(data_files("d", is_labelled=True)) == ["d/a.csv"]
     assert names(files_named("d/._a.csv")) == ["d/._a.csv"]
 
