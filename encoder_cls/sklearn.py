@@ -30,18 +30,16 @@ if TYPE_CHECKING:
     from encoder_cls.config import Config
     from encoder_cls.evaluation.report import Report
 
-# The arguments of the estimator as keys of a config.
-KEYS = {key.rpartition(".")[2]: key for key in ("train.epochs", "train.learning_rate", "train.time_budget", "seed")}
-# Given to `fit`, without effect there, or changing the names of the labels.
-NOT_SETTINGS = {
-    *("data.train", "data.test", "data.label_names", "data.label_separator", "data.group_column", "data.corrections")
-}
+# The keys of a config that are arguments of the estimator.
+ARGUMENTS = {"seed": "seed", **{f"train.{it}": it for it in ("epochs", "learning_rate", "time_budget")}}
+# Keys of `data` that `fit` replaces by its arguments.
+NOT_SETTINGS = ("train", "test", "label_names", "label_separator", "group_column", "corrections")
 MOST_REPEATS = 4  # of a text of mean weight
 _Row = tuple[int, str, str | list[str] | None]  # its number, its text, its label or labels
 
 
 class _Targets(NamedTuple):
-    """The label or labels of each text, None of unlabelled ones; all classes; the form of what `fit` was given."""
+    """The label or labels of each text, None without any; all classes; the form of the labels given to `fit`."""
 
     names: list[Any]
     classes: NDArray[Any]
@@ -52,11 +50,11 @@ class TextClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc] # sc
     """A Transformer encoder and a linear classifier, trained from scratch.
 
     Args:
-        epochs: the most passes over the texts; `auto`: the fewer the more text there is.
+        epochs: the most passes over the texts; `auto`: fewer for more text.
         learning_rate: the peak learning rate.
         time_budget: the most minutes that fitting may take; None: no limit.
         seed: of everything random except what is held out (`data.split_seed`); equal seeds give equal models.
-        verbose: whether to print what is done to standard error, with its seconds.
+        verbose: whether to print progress to standard error.
         settings: further values of a config by dotted key, as `--set` takes them: `{"model.d_model": 64}`;
             `configs/example.yaml` explains all of them.
 
@@ -78,7 +76,7 @@ class TextClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc] # sc
         verbose: bool = False,
         settings: Mapping[str, Any] | None = None,
     ) -> None:
-        # As they are, unchecked: `clone` compares, and `set_params` changes them.
+        # Unchecked and unchanged, for `clone` and `set_params`.
         self.epochs = epochs
         self.learning_rate = learning_rate
         self.time_budget = time_budget
@@ -87,22 +85,20 @@ class TextClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc] # sc
         self.settings = settings
 
     def fit(self, texts: Sequence[str], labels: Sequence[Any], sample_weight: Sequence[float] | None = None) -> Self:
-        """Train on texts and their labels, which are all strings or all integers; of None or NaN: unlabelled texts.
+        """Train on texts and their labels, all strings or all integers; None or NaN marks unlabelled texts.
 
-        Where texts may have several labels, labels are lists, or an indicator matrix, (texts, classes). A text of
-        weight 2 counts as two texts. A part of the texts is held out to choose the best weights by, unless `settings`
-        names a file in `data.validation`.
+        Multi-label, they are lists, or an indicator matrix, (texts, classes). A text of weight 2 counts as two texts.
+        Some of the texts are held out to choose the best weights, unless `settings` names a file in `data.validation`.
 
         Raises:
             TypeError: a text is not a string.
-            ValueError: there are too few texts, or not as many as labels; or a setting, which the message names, is
-                unknown or out of range.
+            ValueError: too few texts, or not as many as labels; or an unknown or invalid setting, which is named.
         """
         from encoder_cls.tracking.run_dir import RunDir
         from encoder_cls.training.from_python import train_texts
 
         def warn(message: str) -> None:
-            if sample_weight is None or "repeat an earlier one" not in message:  # as their weights have it
+            if sample_weight is None or "repeat an earlier one" not in message:  # which weights make them do
                 warnings.warn(message, UserWarning, stacklevel=4)  # of the caller of `fit`
 
         listed, (names, classes, form) = _as_texts(texts), _as_targets(labels)
@@ -128,7 +124,7 @@ class TextClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc] # sc
         return self
 
     def predict(self, texts: Sequence[str]) -> Any:
-        """The most probable label of each text, (texts,); of several labels what `fit` got: lists or a matrix."""
+        """The most probable label of each text, (texts,); multi-label, lists or a matrix, as given to `fit`."""
         probabilities = self.predict_proba(texts)
         if self._form == "one":
             return self.classes_[probabilities.argmax(axis=1)]
@@ -137,28 +133,27 @@ class TextClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc] # sc
         return has_label.astype(int) if self._form == "matrix" else [self.classes_[it].tolist() for it in has_label]
 
     def score(self, texts: Sequence[str], labels: Sequence[Any], sample_weight: Sequence[float] | None = None) -> float:
-        """The share of the texts with the right label, or with exactly the right labels."""
+        """The fraction of texts with the right label, or with exactly the right labels."""
         given, answered = (_as_targets(it).names for it in (labels, self.predict(texts)))  # lists are sorted
-        return float(
-            np.average([one == other for one, other in zip(given, answered, strict=True)], weights=sample_weight)
-        )
+        is_right = [one == other for one, other in zip(given, answered, strict=True)]
+        return float(np.average(is_right, weights=sample_weight))
 
     def predict_proba(self, texts: Sequence[str]) -> NDArray[np.float64]:
         """The probability of each class for each text, (texts, classes), in the order of `classes_`."""
         check_is_fitted(self, "classifier_")
         probabilities = self.classifier_.predict_proba(_as_texts(texts))
-        # The classifier has its classes in the order of their numbers or of the alphabet, scikit-learn as NumPy sorts.
+        # `classes_` are in the order of NumPy, and may include labels without a text, with a probability of 0.
         columns = {name: column for column, name in enumerate(self.classifier_.label_names)}
-        padded = np.pad(probabilities, ((0, 0), (0, 1)))  # the column of a matrix that no text has
+        padded = np.pad(probabilities, ((0, 0), (0, 1)))
         return padded[:, [columns.get(str(label), -1) for label in self.classes_]]
 
     def save(self, path: str | Path) -> None:
-        """Write a run folder, which all commands take: the model, the config, and the texts that it learned from.
+        """Write a run folder for the commands: the model, the config, and the training texts.
 
-        One that was pickled has no texts any more: then `eval` is for other texts (`--data`).
+        An estimator that was pickled has no texts: then `eval` needs other texts (`--data`).
 
         Raises:
-            FileExistsError: something is there.
+            FileExistsError: the folder is not empty.
         """
         from encoder_cls.config import Config
         from encoder_cls.inference.folder import save_classifier
@@ -215,16 +210,16 @@ class TextClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc] # sc
         settings = {} if self.settings is None else self.settings
         if not isinstance(settings, Mapping):
             raise ConfigError(f"settings: expected is a mapping such as {{'model.d_model': 64}}, not {kind(settings)}")
-        arguments = {key: argument for argument, key in KEYS.items()}
         for key in settings:
-            if key in arguments:
-                raise ConfigError(f"settings: {key!r}: give it as TextClassifier({arguments[key]}=...)")
-            if key in NOT_SETTINGS:
+            if key in ARGUMENTS:
+                raise ConfigError(f"settings: {key!r}: give it as TextClassifier({ARGUMENTS[key]}=...)")
+            section, dot, name = str(key).partition(".")
+            if section == "data" and name in NOT_SETTINGS:
                 raise ConfigError(f"settings: {key!r}: the texts and labels of fit take its place")
-            if not isinstance(key, str) or "." not in key:
+            if not isinstance(key, str) or not dot:
                 raise ConfigError(f"settings: {key!r}: not a key; write it as section.key, such as model.d_model")
         values = {"name": type(self).__name__, "data.train": "texts", **settings}
-        values |= {key: getattr(self, argument) for argument, key in KEYS.items()}
+        values |= {key: getattr(self, argument) for key, argument in ARGUMENTS.items()}
         return config_of(values, source="TextClassifier")
 
 
@@ -267,25 +262,25 @@ def _as_targets(labels: Any) -> _Targets:
 
 
 def _is_missing(label: Any) -> bool:
-    """Whether it is None or one of the values that tables have for nothing."""
+    """Whether a label is None or a missing value of NumPy or pandas."""
     is_nan = isinstance(label, float | np.floating) and bool(np.isnan(label))
     return label is None or is_nan or type(label).__name__ in ("NAType", "NaTType")
 
 
 def _checked(numbers: Iterable[int], labels: Any) -> NDArray[Any]:
-    """Labels of texts with these numbers as NumPy has them, (labels,), if they are all texts or all integers."""
+    """Labels of texts with these numbers as an array, (labels,), if they are all texts or all integers."""
     listed = list(np.asarray(labels, dtype=object).reshape(-1))
     for number, label in zip(numbers, listed, strict=True):
         is_number = isinstance(label, int | np.integer | np.bool_) or (isinstance(label, float) and label.is_integer())
         if not (isinstance(label, str) if isinstance(listed[0], str) else is_number):
             raise ValueError(f"labels[{number}] is {kind(label)}; labels are all texts, or all integers")
         if isinstance(label, str) and not label.strip():
-            raise ValueError(f"labels[{number}] is empty; None stands for no label")
+            raise ValueError(f"labels[{number}] is empty; None means no label")
     return np.asarray(listed)
 
 
 def _repeats(weights: Sequence[float]) -> NDArray[np.int64]:
-    """How often each text is learned from: its weight where all are whole, else in proportion, to a quarter."""
+    """The repetitions of each text: its weight if all are whole numbers, else in proportion, to a quarter."""
     given = np.asarray(weights, dtype=np.float64)
     if given.ndim != 1 or not np.isfinite(given).all() or (given < 0).any() or not given.any():
         raise ValueError("sample_weight: expected are numbers from 0 on, one a text, not all of them 0")

@@ -1,7 +1,7 @@
 """Hyperparameter search with Optuna.
 
-Trials are judged by validation alone. The study is kept in a journal in the search's folder, which several processes
-may share; a trial whose process was killed is resumed by the next process that looks for a trial.
+Trials are compared by validation alone. Several processes may share a search through a journal in its folder; the next
+one to need a trial resumes that of a killed process.
 
 Akiba et al., "Optuna: A Next-generation Hyperparameter Optimization Framework", 2019, https://arxiv.org/abs/1907.10902.
 """
@@ -58,9 +58,9 @@ class TrialResult:
 
     number: int
     values: Mapping[str, Any]  # by config key
-    score: float | None  # the best validation, by `train.monitor`; None of a trial that is not complete
+    score: float | None  # the best validation, by `train.monitor`; None unless the trial is complete
     state: str  # `complete`, `pruned`, or `fail` where it diverged
-    seconds: float  # from its start to its end, with the pause of one that was resumed
+    seconds: float  # from start to end, pauses included
     is_best: bool = False  # of the complete trials so far
 
 
@@ -77,7 +77,7 @@ class Search:
         optuna.logging.set_verbosity(optuna.logging.WARNING)
         with reporting_os_errors(folder):
             folder.mkdir(parents=True, exist_ok=True)
-            self._alone = FileLock(folder / LOCK)  # of a process that looks for a trial
+            self._alone = FileLock(folder / LOCK)  # held while a process chooses a trial
         with reporting_os_errors(folder / LOCK), self._alone, warnings.catch_warnings():
             warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
             journal = JournalFileBackend(str(folder / JOURNAL), lock_obj=_JournalLock(folder / JOURNAL))
@@ -111,11 +111,11 @@ class Search:
         return config_of(values if number else {}, source=f"{self.folder}", base=self._base)
 
     def trained_again(self, number: int) -> RunDir:
-        """The run folder in which the config of a trial is trained again, to its report."""
+        """The run folder in which a trial is trained again, with a report."""
         return RunDir(self.folder / f"trained-{number:03}")
 
     def train_again(self, best: TrialResult) -> bool:
-        """Train a trial, then the config as it is, again to their reports; whether no other process does."""
+        """Train a trial, then the config as it is, again with reports; False if another process does."""
         for number in sorted({best.number, 0}, reverse=True):
             run = self.trained_again(number)
             if run.is_finished():
@@ -133,11 +133,11 @@ class Search:
         return True
 
     def trials(self, has_time: Callable[[], bool]) -> Iterator[TrialResult]:
-        """Run trials while there is time; one that runs out of it is pruned, but for the first one.
+        """Run trials while there is time; one that runs out of it is pruned, except the first.
 
         Raises:
             StoppedError: a signal asked to stop; the next search resumes the trial.
-            ConfigError: there is nothing to validate on.
+            ConfigError: no validation text has a label.
         """
         while not self._trials(TrialState.COMPLETE) or has_time():
             with ExitStack() as held:
@@ -145,10 +145,10 @@ class Search:
                     trial, run = self._next_trial()
                     held.enter_context(run.lock())
                 with within_work(f"trial {trial.number}"):
-                    result = self._finished(trial, run, has_time)
+                    result = self._run_trial(trial, run, has_time)
                 yield result
 
-    def _finished(self, trial: Trial, run: RunDir, has_time: Callable[[], bool]) -> TrialResult:
+    def _run_trial(self, trial: Trial, run: RunDir, has_time: Callable[[], bool]) -> TrialResult:
         """Train a trial to its end, or until it is pruned, and record it in the study."""
         values = {key: _suggested(trial, key, choices) for key, choices in self._space.items()}
         prepared = prepare(self.config_of(trial.number, values))
@@ -160,20 +160,19 @@ class Search:
             state = TrialState.FAIL
         score = self._best_score(run)
         if state is TrialState.COMPLETE and score is None:
-            raise ConfigError("nothing tells which values are best: no validation text has a label")
-        all_rows = dict.fromkeys(("data", "train", "validation"), ALL_STEPS)
-        names = prepared.dataset.label_names
+            raise ConfigError("trials cannot be compared: no validation text has a label")
+        all_rows, names = dict.fromkeys(("data", "train", "validation"), ALL_STEPS), prepared.dataset.label_names
         with MetricLog(run, prepared.config, names, resume_after=all_rows, warn=lambda _: None) as log:
-            # TensorBoard shows the first columns by name: the score is to be one of these.
+            # TensorBoard shows the first columns by name, which is to include the score.
             log.hparams({**({} if score is None else {f"best validation {self._monitor}": score}), **values})
         self._study.tell(trial, score if state is TrialState.COMPLETE else None, state=state)
-        for folder in (run.checkpoints, run.stages):  # which only a trial that is not recorded yet would need
+        for folder in (run.checkpoints, run.stages):  # needed to resume a trial until it is recorded
             shutil.rmtree(folder, ignore_errors=True)
         best, stored = self.best, self._trials()[trial.number]
         return replace(_result(stored), score=score, is_best=best is not None and best.number == trial.number)
 
     def _train(self, trial: Trial, run: RunDir, prepared: Prepared, has_time: Callable[[], bool]) -> bool:
-        """Train; whether to the end."""
+        """Train; False if the trial is pruned."""
         reported, training = self._trials()[trial.number].last_step or 0, prepared.plan.training
         epochs, may_end = training.epochs if training else 1, trial.number > 0
         events = train(prepared, run, device=self._device, resume=True, with_report=False)
@@ -183,14 +182,13 @@ class Search:
                     return False
                 if isinstance(event, StageStarted):
                     begin_work(event.stage)
-                if not isinstance(event, Validated) or event.stage != "model":
-                    continue
-                part, score = ceil(REPORTS * event.epoch / epochs), self._best_score(run)
-                if score is not None and part > reported:
-                    reported = part
-                    trial.report(score, part)
-                    if may_end and trial.should_prune():
-                        return False
+                elif isinstance(event, Validated) and event.stage == "model":
+                    part, score = ceil(REPORTS * event.epoch / epochs), self._best_score(run)
+                    if score is not None and part > reported:
+                        reported = part
+                        trial.report(score, part)
+                        if may_end and trial.should_prune():
+                            return False
         return True
 
     def _best_score(self, run: RunDir) -> float | None:
@@ -207,7 +205,8 @@ class Search:
                 return Trial(self._study, frozen._trial_id), run
         number = len(self._trials())
         if number == 0:
-            self._study.enqueue_trial({key: value_of(self._base, key) for key in self._space})
+            own_values = dotted_values(self._base)
+            self._study.enqueue_trial({key: own_values[key] for key in self._space})
         self._study.sampler = optuna.samplers.TPESampler(
             n_startup_trials=RANDOM_TRIALS, seed=derive_seed(self._base.seed, number)
         )
@@ -223,7 +222,7 @@ class Search:
 
 
 class _JournalLock(JournalFileSymlinkLock):
-    """Optuna's lock of a journal to append to, which cuts off a line that a power cut or a full disk has torn."""
+    """Cuts off a line that a power cut or a full disk has torn, before others are appended."""
 
     def __init__(self, journal: Path) -> None:
         super().__init__(str(journal))
@@ -238,10 +237,13 @@ class _JournalLock(JournalFileSymlinkLock):
 
 
 def search_space(config: Config) -> dict[str, Choices]:
-    """The values to search, if they fit the config; its own are among them, where the search starts."""
+    """The values to search, which include the config's own; a `ConfigError` if they do not fit the config."""
     space: dict[str, Choices] = {}
+    own_values = dotted_values(config)
     for key, choices in (config.tune or DEFAULT_SPACE).items():
-        own = value_of(config, key)
+        if key not in own_values or key.startswith(("data.", "tune.")):
+            raise ConfigError(f"tune.{key}: no value that can be searched for; write it as section.key")
+        own = own_values[key]
         if not isinstance(choices, SearchRange):
             space[key] = values = choices if own in choices else (own, *choices)
         elif isinstance(own, int | float):
@@ -254,16 +256,7 @@ def search_space(config: Config) -> dict[str, Choices]:
     return space
 
 
-def value_of(config: Config, key: str) -> Any:
-    """The config's own value of a dotted key, if it can be searched for."""
-    values = dotted_values(config)
-    if key not in values or key.startswith(("data.", "tune.")):
-        raise ConfigError(f"tune.{key}: no value that can be searched for; write it as section.key")
-    return values[key]
-
-
 def _suggested(trial: Trial, key: str, choices: Choices) -> Any:
-    """Let the sampler choose a value."""
     if not isinstance(choices, SearchRange):
         return trial.suggest_categorical(key, choices)
     if isinstance(choices.low, int) and isinstance(choices.high, int):

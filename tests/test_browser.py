@@ -20,8 +20,8 @@ from browser import Page, needs_axe, needs_browser, opened, violations
 from support.time_limit import TIME_LIMIT
 
 from encoder_cls.data.dataset import Split
-from encoder_cls.evaluation.files import render_report
 from encoder_cls.evaluation.report import evaluate
+from encoder_cls.evaluation.report_files import render_report
 from encoder_cls.inference.explain import AttentionMaps, Explanation, attention_maps
 from encoder_cls.inference.html_pages import (
     LEGEND,

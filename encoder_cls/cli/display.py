@@ -225,7 +225,7 @@ def _linear_line(event: LinearFitted) -> str:
 
 def _show_finished(event: Finished, run: Path, *, early: str) -> None:
     """Print the summary of a run; note its gain, its time, the size of its model and what to do next."""
-    from encoder_cls.evaluation.sections import summary_text
+    from encoder_cls.evaluation.report_text import summary_text
 
     if event.report:
         print_out(f"{summary_text(event.report)}\n")

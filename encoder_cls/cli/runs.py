@@ -58,7 +58,7 @@ def eval_command(
     if against:
         check_outputs(outputs, model=against)
 
-    from encoder_cls.evaluation.sections import report_text
+    from encoder_cls.evaluation.report_text import full_text
     from encoder_cls.runs.evaluate import evaluate_run
     from encoder_cls.system.files import to_json, write_output
 
@@ -70,15 +70,13 @@ def eval_command(
     if as_json:
         print_json(scored.to_dict())
     else:
-        print_out(f"{report_text(scored)}\n")
+        print_out(f"{full_text(scored)}\n")
 
 
 def compare_command(
     runs: Annotated[list[Path], typer.Argument(help="Run folders, or folders of runs.")], as_json: AsJson = False
 ) -> None:
     """Compare runs: scores, size, training time, and the settings in which they differ."""
-    from dataclasses import asdict
-
     from encoder_cls.runs.compare import comparison_table, comparison_warnings, differing_settings, runs_of, summarize
 
     summaries = [summarize(run) for path in runs for run in runs_of(path)]
@@ -86,6 +84,6 @@ def compare_command(
         note(f"warning: {warning}")
     differing = differing_settings(summaries)
     if as_json:
-        print_json({"runs": [asdict(it) for it in summaries], "differing_settings": differing})
+        print_json({"runs": summaries, "differing_settings": differing})
     else:
         print_out("\n".join(comparison_table(summaries, differing)) + "\n")

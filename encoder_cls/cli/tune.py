@@ -40,7 +40,7 @@ def tune_command(
 
     from encoder_cls.cli.display import stop_signals
     from encoder_cls.config import load_config
-    from encoder_cls.evaluation.sections import summary_text
+    from encoder_cls.evaluation.report_text import summary_text
     from encoder_cls.inference.folder import load_classifier
     from encoder_cls.inference.task import MULTI_LABEL
     from encoder_cls.runs.evaluate import evaluate_run

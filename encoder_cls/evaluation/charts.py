@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import io
 import warnings
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterable, Mapping, Sequence
 from functools import cache
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -14,7 +13,7 @@ from numpy.typing import NDArray
 
 from encoder_cls.evaluation.metrics import CalibrationBins, ClassMetrics, LabelMetrics
 from encoder_cls.evaluation.report import answers_from
-from encoder_cls.evaluation.scores import Interval
+from encoder_cls.evaluation.significance import Interval
 from encoder_cls.inference.html_pages import escaped
 from encoder_cls.system.display import replace_unprintable, shortened
 
@@ -26,10 +25,8 @@ LEFT, RIGHT, TOP, BOTTOM = 46, 16, 24, 42  # around the plane
 MOST_CURVES = 6  # of single classes: more cannot be distinguished
 MOST_DECISIONS = 5_000_000  # texts times classes behind the curve of all classes: a second
 LENGTH_BINS = 6
-PART_STEPS, MOST_PART_STEPS = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.25), 4
 WIDEST_BAR = 46
 LONGEST_NAME = 26  # characters of a class name in a key
-FEWEST_POINTS_APART = 0.7  # units: a curve's points that are nearer to each other are one
 
 # Of figures.
 USUAL_FONT = "DejaVu Sans"  # comes with matplotlib
@@ -37,7 +34,7 @@ PREFERRED_FONTS = "Noto Sans"
 NO_LETTERS = ("Last Resort", "STIXSize", "DejaVu Sans Display", "cm")  # of matplotlib: boxes, and pieces of formulas
 DPI = 100  # pixels of an inch
 POINTS = 72 / DPI  # of a pixel: the unit of sizes of letters
-LETTER = 0.64  # width of a digit, and about that of a letter, as a part of the letters' size
+LETTER = 0.64  # the width of a digit, and about that of a letter, relative to the size
 SMALLEST_LETTERS = 7  # pixels in which a number can be read
 MATRIX_SIDE = 480  # pixels of a confusion matrix, where that makes good cells
 READABLE = 10  # pixels of a row in which a name can be read
@@ -47,15 +44,15 @@ SQUARE = 8  # pixels of a point's image
 
 
 class _Plane(NamedTuple):
-    """The plane of a chart, whose axes start at 0: from values to units of the drawing."""
+    """The plane of a chart, whose axes start at 0; maps values, or arrays of them, to units of the drawing."""
 
     most_x: float = 1.0
     bottom: int = BOTTOM
 
-    def x(self, value: float) -> float:
+    def x(self, value: Any) -> Any:
         return LEFT + value / self.most_x * (WIDTH - LEFT - RIGHT)
 
-    def y(self, value: float) -> float:
+    def y(self, value: Any) -> Any:
         return HEIGHT - self.bottom - value * (HEIGHT - self.bottom - TOP)
 
 
@@ -87,14 +84,16 @@ def thresholds(confidence: NDArray[np.float64], correct: NDArray[np.bool_], sugg
     plane = _Plane()
     parts = _frame(plane, "part of the texts, of the answers", "threshold")
     if suggested:
-        middle, title = plane.x(suggested), f"suggested: {suggested:.3f}"
+        middle, (anchor, shift) = plane.x(suggested), ("end", -5) if suggested > 0.5 else ("start", 5)
         parts += [
             _line("even", middle, plane.y(0), middle, plane.y(1)),
-            f'<text class="strong" x="{middle - 5 if suggested > 0.5 else middle + 5:.1f}" y="{plane.y(0.03):.1f}" '
-            f'text-anchor="{"end" if suggested > 0.5 else "start"}">{title}</text>',
+            f'<text class="strong" x="{middle + shift:.1f}" y="{plane.y(0.03):.1f}" text-anchor="{anchor}">'
+            f"suggested: {suggested:.3f}</text>",
         ]
-    parts.append(_curve("c1", plane, steps[has_answers], right))
-    parts.append(_curve("c2", plane, steps, num_answered / len(confidence)))
+    parts += [
+        _curve("c1", plane, steps[has_answers], right),
+        _curve("c2", plane, steps, num_answered / len(confidence)),
+    ]
     key = _key([("c1", "right, of the answers"), ("c2", "texts that get an answer")])
     return key + _chart("What a threshold does", parts)
 
@@ -102,7 +101,7 @@ def thresholds(confidence: NDArray[np.float64], correct: NDArray[np.bool_], sugg
 def precision_recall(
     probabilities: NDArray[np.float64], labels: NDArray[Any], chosen: Sequence[int], names: Sequence[str]
 ) -> str:
-    """Precision against recall of chosen classes, and of all answers together where these are not all classes.
+    """Precision against recall of chosen classes, and of all answers together if more classes occur.
 
     Probabilities are (texts, classes), labels (texts,) or (texts, labels).
     """
@@ -128,10 +127,10 @@ def precision_recall(
 
 
 def notable_classes(per_class: Mapping[str, ClassMetrics], most: int, *, num_classes: int) -> tuple[list[int], str]:
-    """The numbers of the classes to look at, and a note if these are not all that occur.
+    """The numbers of at most `most` classes, with a note if more occur.
 
-    Of more than `most` they are the rarest, half at most, and those of lowest F1. Classes from `num_classes` on, which
-    training never showed, have no probability.
+    Half of them are the rarest, and the others those with the lowest F1. Classes from `num_classes` on, which never
+    occur in training, have no probability.
     """
     scores = list(per_class.values())[:num_classes]
     occurring = [number for number, score in enumerate(scores) if score.support]
@@ -148,16 +147,16 @@ def notable_classes(per_class: Mapping[str, ClassMetrics], most: int, *, num_cla
 
 
 def accuracy_by_length(lengths: NDArray[np.int64], correct: NDArray[np.bool_]) -> str | None:
-    """Accuracy by length of text in words, in bins of about equally many texts; None where all are in one."""
+    """Accuracy by length of text in words, in bins of about as many texts each; None if all are in one bin."""
     edges = np.unique(np.quantile(lengths, np.linspace(0, 1, LENGTH_BINS + 1)).round().astype(int))
     bins = np.clip(np.searchsorted(edges, lengths, side="right") - 1, 0, max(0, len(edges) - 2))
-    found = np.unique(bins)
-    if len(found) < 2:
+    filled = np.unique(bins)
+    if len(filled) < 2:
         return None
-    plane = _Plane(most_x=len(found))
+    plane = _Plane(most_x=len(filled))
     parts = _frame(plane, "right", "words of the text", x_ticks=())
-    width = min(WIDEST_BAR, 0.7 * (WIDTH - LEFT - RIGHT) / len(found))
-    for place, number in enumerate(found):
+    width = min(WIDEST_BAR, 0.7 * (WIDTH - LEFT - RIGHT) / len(filled))
+    for place, number in enumerate(filled):
         members = bins == number
         low, high, score = lengths[members].min(), lengths[members].max(), float(correct[members].mean())
         name = f"{low}" if low == high else f"{low}–{high}"
@@ -175,25 +174,23 @@ def parts_with_intervals(
     rows: Sequence[tuple[str, float, Interval | None]], name: str = "Accuracy of the parts"
 ) -> str:
     """Scores on one scale, each a dot on the line of its interval; the first is the classifier's."""
+    from matplotlib.ticker import MaxNLocator
+
     ends = [value for _, score, interval in rows for value in (score, *(interval or ()))]
-    for step in PART_STEPS:  # the first by which the scale has few ticks, from the one below all numbers
-        first, last = np.floor(round(min(ends) / step, 6)), np.ceil(round(max(ends) / step, 6))
-        if last - first <= MOST_PART_STEPS:
-            break
-    first -= first == last
-    low, high = step * first, step * last
+    # Ticks are shown in tenths of a percent at most.
+    ticks = MaxNLocator(4, steps=[1, 2, 5, 10]).tick_values(min(*ends, max(ends) - 0.004), max(ends))
+    low, high = ticks[0], ticks[-1]
     row_height, left, right, top = 26, 186, 412, 6
     floor = top + row_height * len(rows)
 
     def x(value: float) -> float:
         return float(left + (value - low) / (high - low) * (right - left))
 
-    drawn, other, digits = [], ' class="other"', int(step < 0.01)
-    for tick in np.arange(first, last + 1):
-        value = step * tick
+    drawn, other, digits = [], ' class="other"', int(ticks[1] - low < 0.0099)
+    for tick in ticks:
         drawn += [
-            _line("grid", x(value), top, x(value), floor),
-            f'<text x="{x(value):.1f}" y="{floor + 15}" text-anchor="middle">{value:.{digits}%}</text>',
+            _line("grid", x(tick), top, x(tick), floor),
+            f'<text x="{x(tick):.1f}" y="{floor + 15}" text-anchor="middle">{tick:.{digits}%}</text>',
         ]
     for number, (part, score, interval) in enumerate(rows):
         middle = top + row_height * (number + 0.5)
@@ -209,33 +206,25 @@ def parts_with_intervals(
 
 
 def _frame(plane: _Plane, y_name: str, x_name: str, *, x_ticks: Sequence[float] = (0, 0.25, 0.5, 0.75, 1)) -> list[str]:
-    """The grid, its numbers, and the names of the axes: that of y above it, to be read without turning."""
-    floor, end = HEIGHT - BOTTOM, WIDTH - RIGHT
-    drawn = []
-    for value in (0, 0.25, 0.5, 0.75, 1):
-        y = plane.y(value)
-        drawn += [
-            _line("axis" if value == 0 else "grid", LEFT, y, end, y),
-            f'<text x="{LEFT - 6}" y="{y + 4:.1f}" text-anchor="end">{value:.0%}</text>',
-        ]
-    drawn += [f'<text x="{plane.x(v):.1f}" y="{floor + 16}" text-anchor="middle">{v:g}</text>' for v in x_ticks]
-    drawn += [
+    """The grid, its numbers, and the names of the axes, both horizontal."""
+    end, values = WIDTH - RIGHT, (0, 0.25, 0.5, 0.75, 1)
+    floor = HEIGHT - BOTTOM + 16
+    return [
+        *(_line("grid" if it else "axis", LEFT, plane.y(it), end, plane.y(it)) for it in values),
+        *(f'<text x="{LEFT - 6}" y="{plane.y(it) + 4:.1f}" text-anchor="end">{it:.0%}</text>' for it in values),
+        *(f'<text x="{plane.x(it):.1f}" y="{floor}" text-anchor="middle">{it:g}</text>' for it in x_ticks),
         f'<text class="strong" x="0" y="12">{y_name}</text>',
         f'<text class="strong" x="{end}" y="{HEIGHT - 6}" text-anchor="end">{x_name}</text>',
     ]
-    return drawn
 
 
 def _chart(name: str, parts: Iterable[str], *, height: int = HEIGHT) -> str:
-    return (
-        f'<svg class="chart" viewBox="0 0 {WIDTH} {height}" role="img" aria-label="{name}">\n'
-        + "\n".join(parts)
-        + "\n</svg>"
-    )
+    head = f'<svg class="chart" viewBox="0 0 {WIDTH} {height}" role="img" aria-label="{name}">'
+    return "\n".join([head, *parts, "</svg>"])
 
 
 def _key(entries: Sequence[tuple[str, str]]) -> str:
-    """The key of the lines as a list of HTML: names wrap, and are letters of any script."""
+    """The key of the lines, as HTML so that names wrap."""
     items = "".join(
         f'<li><svg viewBox="0 0 26 10" aria-hidden="true"><path class="{style}" d="M0 5H26"/></svg>'
         f"<bdi>{escaped(shortened(name, limit=LONGEST_NAME))}</bdi></li>"
@@ -245,14 +234,10 @@ def _key(entries: Sequence[tuple[str, str]]) -> str:
 
 
 def _curve(style: str, plane: _Plane, x: NDArray[Any], y: NDArray[Any]) -> str:
-    """A line; of points too near to be distinguished the first."""
-    kept: list[tuple[float, float]] = []
-    points = [(plane.x(float(a)), plane.y(float(b))) for a, b in zip(x, y, strict=True)]
-    for number, point in enumerate(points):
-        is_last = number == len(points) - 1
-        if is_last or not kept or max(abs(point[0] - kept[-1][0]), abs(point[1] - kept[-1][1])) > FEWEST_POINTS_APART:
-            kept.append(point)
-    return f'<path class="{style}" d="M{" ".join(f"{a:.1f},{b:.1f}" for a, b in kept)}"/>'
+    """A line through points, the last of each unit of the drawing."""
+    points = np.column_stack([plane.x(x), plane.y(y)])
+    points = points[np.diff(points.round(), axis=0, append=np.nan).any(axis=1)]
+    return f'<path class="{style}" d="M{" ".join(f"{a:.1f},{b:.1f}" for a, b in points)}"/>'
 
 
 def _line(style: str, x1: float, y1: float, x2: float, y2: float) -> str:
@@ -267,7 +252,7 @@ def _bar(style: str, left: float, top: float, width: float, height: float, title
 
 
 def confusion_figure(matrix: Sequence[Sequence[int]], label_names: Sequence[str]) -> Figure:
-    """A confusion matrix: each row a label, each cell coloured by its part of the row's, orange where it is wrong."""
+    """A confusion matrix: rows are labels, cells are coloured by their share of the row, mistakes in orange."""
     counts = np.array(matrix)
     shares = counts / np.maximum(1, counts.sum(axis=1, keepdims=True))
     cell = int(np.clip(MATRIX_SIDE / len(counts), READABLE, LARGEST_CELL))
@@ -279,7 +264,7 @@ def confusion_figure(matrix: Sequence[Sequence[int]], label_names: Sequence[str]
     figure = _figure(margin + side + 0.12, margin + side + 0.12, margin=margin)
     axes = figure.subplots()
     is_right = np.eye(len(counts), dtype=bool)
-    # Blue where label and answer are the same, orange elsewhere: few mistakes are pale, so these by their square roots.
+    # Blue where label and answer are equal, orange elsewhere, by the square root: few mistakes would be too pale.
     axes.imshow(np.ma.masked_array(shares, ~is_right), cmap="Blues", vmin=0, vmax=1)
     axes.imshow(np.ma.masked_array(np.sqrt(shares), is_right | (counts == 0)), cmap="Oranges", vmin=0, vmax=1)
     numbers = np.arange(len(names))
@@ -303,7 +288,7 @@ def confusion_figure(matrix: Sequence[Sequence[int]], label_names: Sequence[str]
 
 
 def reliability_figure(bins: CalibrationBins) -> Figure:
-    """Accuracy against confidence, above how many texts there are of each confidence."""
+    """Accuracy by confidence, above the number of texts of each confidence."""
     figure = _figure(4, 4)
     upper, lower = figure.subplots(2, sharex=True, height_ratios=(3, 1))
     confidence, accuracy, texts = np.array(bins.confidence), np.array(bins.accuracy), np.array(bins.texts)
@@ -317,7 +302,7 @@ def reliability_figure(bins: CalibrationBins) -> Figure:
 
 
 def colour_squares(groups: NDArray[np.int64]) -> NDArray[np.float32]:
-    """Square images (groups, 3, `SQUARE`, `SQUARE`) with a white edge: equal numbers have equal colours."""
+    """Square images, (groups, 3, `SQUARE`, `SQUARE`), with a white edge and one colour per group."""
     import matplotlib as mpl
 
     palette = np.array(mpl.colormaps["tab20"](range(20)), dtype=np.float32)[:, :3]
@@ -328,32 +313,26 @@ def colour_squares(groups: NDArray[np.int64]) -> NDArray[np.float32]:
 
 def to_png(figure: Figure) -> bytes:
     """A figure as PNG."""
+    from matplotlib.image import imsave
+
     content = io.BytesIO()
-    with _any_character():
-        figure.savefig(content, format="png")
+    imsave(content, to_pixels(figure), format="png")
     return content.getvalue()
 
 
 def to_pixels(figure: Figure) -> NDArray[np.uint8]:
-    """A figure as an image (height, width, 3)."""
+    """A figure as an image (height, width, 3), with boxes for characters that no font has."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
 
-    canvas = FigureCanvasAgg(figure)
-    with _any_character():
-        canvas.draw()  # type: ignore[no-untyped-call]
-    return np.asarray(canvas.buffer_rgba())[:, :, :3]  # type: ignore[no-untyped-call]
-
-
-@contextmanager
-def _any_character() -> Iterator[None]:
-    """Accept characters without a font, for which a picture has boxes."""
+    canvas: Any = FigureCanvasAgg(figure)
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="Glyph .* missing from")
-        yield
+        canvas.draw()
+    return np.asarray(canvas.buffer_rgba())[:, :, :3]
 
 
 def _figure(width: float, height: float, *, margin: float = 0.7) -> Figure:
-    """An empty figure, in inches; to let matplotlib find the margins would double the time."""
+    """An empty figure, in inches, with fixed margins: those of matplotlib take as long as drawing."""
     from matplotlib.figure import Figure  # a third of a second
 
     figure = Figure(figsize=(width, height), dpi=DPI)
@@ -362,7 +341,7 @@ def _figure(width: float, height: float, *, margin: float = 0.7) -> Figure:
 
 
 def fonts_for(texts: Iterable[str]) -> list[str]:
-    """Font families of the system for texts, each for the characters that those before it lack."""
+    """Font families for texts, each for the characters that those before it lack."""
     from matplotlib import font_manager
 
     wanted = {character for text in texts for character in text if not character.isspace()}
@@ -377,7 +356,7 @@ def fonts_for(texts: Iterable[str]) -> list[str]:
 
 @cache
 def _characters(path: str) -> frozenset[str]:
-    """The characters that a font has; of one that cannot be read, such as pictures alone, none."""
+    """The characters of a font; none if it cannot be read, such as one of pictures alone."""
     from matplotlib.ft2font import FT2Font
 
     try:

@@ -1,4 +1,4 @@
-"""Metrics of logits and labels, for texts of one label or of several."""
+"""Metrics of logits and labels, single-label and multi-label."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ from numpy.typing import NDArray
 from encoder_cls.inference.task import MULTI_LABEL, Logits, Task, sigmoid, softmax
 
 CALIBRATION_BINS = 15  # as in Guo et al. (2017)
-LARGEST_MATRIX = 100  # classes; a wider confusion matrix would outweigh all else, and nobody could read it
+LARGEST_MATRIX = 100  # classes of a confusion matrix that can be read
 MOST_CONFUSED = 100  # pairs of classes that are named
-MIN_PROBABILITY = 1e-12  # probabilities below count as this: one impossible label must not outweigh all others
-LEAST_PROBABILITY = 0.1  # of a label that counts for calibration, where a text may have several
+MIN_PROBABILITY = 1e-12  # lower ones count as this: one impossible label must not outweigh all others
+LEAST_PROBABILITY = 0.1  # of a label that counts for calibration, multi-label
 
 Floats = NDArray[np.float64]
 
 
 @dataclass(frozen=True, kw_only=True)
 class ClassMetrics:
-    """Scores of one class, from 0 to 1, None without examples, and the number of its examples."""
+    """Scores of one class, from 0 to 1, or None without examples; `support` is the number of examples."""
 
     precision: float | None
     recall: float | None
@@ -32,7 +32,7 @@ class ClassMetrics:
 
 @dataclass(frozen=True, kw_only=True)
 class LabelMetrics(ClassMetrics):
-    """Scores of one of several labels, and the probability from which texts get it, if training ever showed it."""
+    """Scores of one label, and the probability from which texts get it, None if it never occurs in training."""
 
     average_precision: float | None
     threshold: float | None
@@ -40,7 +40,7 @@ class LabelMetrics(ClassMetrics):
 
 @dataclass(frozen=True, kw_only=True)
 class Confusion:
-    """How many examples of a class were predicted to be another."""
+    """The number of examples of one class that were predicted to be another."""
 
     label: str
     prediction: str
@@ -49,7 +49,7 @@ class Confusion:
 
 @dataclass(frozen=True, kw_only=True)
 class CalibrationBins:
-    """Mean confidence, accuracy and count of each of `CALIBRATION_BINS` bins of equal width; zeros of an empty one."""
+    """Mean confidence, accuracy and count of each of `CALIBRATION_BINS` bins of equal width, 0 in empty bins."""
 
     confidence: list[float]
     accuracy: list[float]
@@ -79,10 +79,10 @@ class Metrics:
     """Scores of predictions, of either task.
 
     Attributes:
-        macro_f1: the mean F1 of the classes that occur as label or prediction; of several labels, as label.
+        macro_f1: the mean F1 of the classes that occur as label or prediction; multi-label, as label.
         loss: the mean negative log-likelihood of a text's label, or of all its labels, in nats.
         ece: the expected calibration error.
-        most_confused: the most frequent mistakes first; of several labels, a missed and a wrong one of the same text.
+        most_confused: the most frequent mistakes first; multi-label, a missed and a wrong label of the same text.
         unseen_labels: the number of examples of labels that never occur in the training data. They count as mistakes,
             and are left out of `loss`, `ece` and `calibration`.
     """
@@ -110,7 +110,7 @@ class Metrics:
 
 @dataclass(frozen=True, kw_only=True)
 class SingleLabelMetrics(Metrics):
-    """Scores where each text has one label."""
+    """Single-label scores."""
 
     scalar_names = ("loss", "accuracy", "macro_f1", "ece")
     score_name = "accuracy"
@@ -127,16 +127,16 @@ class SingleLabelMetrics(Metrics):
 
 @dataclass(frozen=True, kw_only=True)
 class MultiLabelMetrics(Metrics):
-    """Scores where a text may have any number of labels.
+    """Multi-label scores.
 
-    `ece` is of labels with a probability of `LEAST_PROBABILITY` or more: most labels are out of the question for most
-    texts, which would hide how the others are.
+    `ece` counts labels with a probability of `LEAST_PROBABILITY` or more: the many labels that are out of the question
+    would hide the calibration of the others.
 
     Attributes:
         micro_f1: F1 of all pairs of a text and a label.
         samples_f1: the mean F1 of texts; 1 where a text has no label and gets none.
-        subset_accuracy: the fraction of texts whose labels are all right, and none missing.
-        mean_average_precision: the mean of the labels that some text has.
+        subset_accuracy: the fraction of texts that get exactly their labels.
+        mean_average_precision: the mean over the labels that some text has.
     """
 
     scalar_names = ("loss", "micro_f1", "macro_f1", "samples_f1", "subset_accuracy", "mean_average_precision", "ece")
@@ -191,15 +191,13 @@ def _multi_label_metrics(
 ) -> MultiLabelMetrics:
     num_classes, num_labels = logits.shape[1], len(label_names)
     labels = padded(labels, num_labels)
-    has_label = labels > 0
-    probabilities = sigmoid(logits)
-    given = answers_of(logits, thresholds, num_labels=num_labels)
+    has_label, known = labels > 0, labels[:, :num_classes] > 0
+    probabilities, given = sigmoid(logits), answers_of(logits, thresholds, num_labels=num_labels)
     counts = ClassCounts.of(given, labels)
     sizes = has_label.sum(axis=1) + given.sum(axis=1)
     of_texts = np.where(sizes == 0, 1.0, 2 * (given & has_label).sum(axis=1) / np.maximum(1, sizes))
     precisions = average_precisions(padded(probabilities, num_labels), labels)
     precisions[num_classes:] = np.where(counts.support[num_classes:] > 0, 0.0, np.nan)  # nothing can predict them
-    known = has_label[:, :num_classes]
     is_likely = probabilities >= LEAST_PROBABILITY
     bins = CalibrationBins.of(probabilities[is_likely], known[is_likely])
     missed, wrong = (it.astype(np.float32) for it in (has_label & ~given, given & ~has_label))
@@ -231,7 +229,7 @@ def _multi_label_metrics(
 
 
 def _most_confused(pairs: NDArray[np.int64], numbers: NDArray[np.int64], names: Sequence[str]) -> list[Confusion]:
-    """The most frequent of pairs of label and answer, (2, pairs), that are mistakes, by their numbers, (pairs,)."""
+    """The most frequent mistakes among pairs of label and answer, (2, pairs), by their numbers, (pairs,)."""
     is_wrong = pairs[0] != pairs[1]
     pairs, numbers = pairs[:, is_wrong], numbers[is_wrong]
     return [
@@ -241,7 +239,7 @@ def _most_confused(pairs: NDArray[np.int64], numbers: NDArray[np.int64], names: 
 
 
 class ClassCounts(NamedTuple):
-    """Texts that a class is right for, the label of, and the answer to; whether macro-F1 counts it; all (classes,)."""
+    """Texts answered right, labelled and answered by class, and whether macro-F1 counts it; all (classes,)."""
 
     right: NDArray[np.int64]
     support: NDArray[np.int64]
@@ -250,7 +248,7 @@ class ClassCounts(NamedTuple):
 
     @classmethod
     def of(cls, answers: NDArray[Any], labels: NDArray[Any], *, num_classes: int = 0) -> ClassCounts:
-        """Count classes, both (texts,), those that occur, at least so many; or labels, both (texts, labels)."""
+        """Count answers and labels, (texts,), of at least `num_classes` classes; multi-label, (texts, labels)."""
         if labels.ndim > 1:
             has_label = labels > 0
             right, support, answered = (it.sum(axis=0) for it in (answers & has_label, has_label, answers))
@@ -272,18 +270,16 @@ class ClassCounts(NamedTuple):
 
     @property
     def macro_f1(self) -> float:
-        """The mean F1 of the classes that occur as label or answer; of several labels, as label."""
+        """The mean F1 of the classes that occur as label or answer; multi-label, as label."""
         return float(self.f1[self.is_averaged].mean()) if self.is_averaged.any() else 0.0
 
     def scores(self, number: int) -> dict[str, Any]:
         """The fields of `ClassMetrics`."""
-        support = int(self.support[number])
-        scores = {
-            "precision": self.right[number] / max(1, self.answered[number]),
-            "recall": self.right[number] / max(1, support),
-            "f1": self.f1[number],
-        }
-        return {**{name: float(it) if support else None for name, it in scores.items()}, "support": support}
+        if not (support := int(self.support[number])):
+            return {"precision": None, "recall": None, "f1": None, "support": 0}
+        right, answered = int(self.right[number]), int(self.answered[number])
+        f1 = 2 * right / (support + answered)
+        return {"precision": right / max(1, answered), "recall": right / support, "f1": f1, "support": support}
 
 
 def cross_entropy(probabilities: Floats, targets: Floats, weights: NDArray[np.floating[Any]] | None = None) -> float:
@@ -325,10 +321,7 @@ def mean_or_zero(values: Floats) -> float:
 
 
 def best_f1_threshold(scores: Floats, targets: NDArray[Any]) -> float:
-    """The score from which answering yes has the best F1: halfway between two scores; 0 without positives.
-
-    Targets are 1 where yes is right, else 0; both are (pairs,).
-    """
+    """The threshold of scores with the best F1, halfway between two scores; 0 without positive targets; (pairs,)."""
     positives = int(targets.sum())
     if not positives:
         return 0.0
@@ -342,12 +335,11 @@ def best_f1_threshold(scores: Floats, targets: NDArray[Any]) -> float:
 
 
 def average_precisions(scores: Floats, labels: NDArray[Any]) -> Floats:
-    """The average precision of each label, (labels,), NaN of one that no text has; arguments are (texts, labels).
+    """The average precision of each label, (labels,), NaN if no text has it; arguments are (texts, labels).
 
-    As in scikit-learn: the sum of the precisions at each score, each times the recall that it adds; texts of equal
-    scores come at once.
+    As in scikit-learn, the sum over distinct scores of the precision times the gain of recall.
     """
-    found = np.full(scores.shape[1], np.nan)
+    precisions = np.full(scores.shape[1], np.nan)
     ranks = np.arange(1, len(scores) + 1)
     for label in np.flatnonzero((labels > 0).any(axis=0)).tolist():
         order = np.argsort(-scores[:, label], kind="stable")
@@ -355,13 +347,26 @@ def average_precisions(scores: Floats, labels: NDArray[Any]) -> Floats:
         right = np.cumsum(labels[order, label] > 0)
         ends = np.flatnonzero(np.append(ordered[:-1] > ordered[1:], True))
         gains = np.diff(right[ends], prepend=0) / right[-1]
-        found[label] = float((gains * right[ends] / ranks[ends]).sum())
-    return found
+        precisions[label] = (gains * right[ends] / ranks[ends]).sum()
+    return precisions
 
 
 def answers_of(logits: Logits, thresholds: Sequence[float], *, num_labels: int) -> NDArray[np.bool_]:
-    """Whether texts get each label, (texts, labels), by the probability from which they do, (classes,).
+    """Whether texts get each label, (texts, labels), by thresholds of probabilities, (classes,).
 
     No text gets the last labels, which have no logit.
     """
     return padded(sigmoid(logits) >= np.asarray(thresholds, dtype=np.float64), num_labels)
+
+
+def parts_alone(
+    part_logits: Mapping[str, Logits], mixture_weights: Sequence[float], shares: Sequence[float]
+) -> dict[str, Logits]:
+    """The logits of each part without the others, from its mixture weight and share; all in the same order.
+
+    A mixture weight divided by its share of the sum is the factor of the part alone.
+    """
+    return {
+        name: (logits * (weight / max(share, 1e-6))).astype(np.float32)
+        for (name, logits), weight, share in zip(part_logits.items(), mixture_weights, shares, strict=True)
+    }

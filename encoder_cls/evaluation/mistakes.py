@@ -6,11 +6,12 @@ classifier that has not seen the label.
 
 from __future__ import annotations
 
+from codecs import BOM_UTF8
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import cached_property
 from itertools import chain
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,24 +23,24 @@ from encoder_cls.data.rows import Reading, Row
 from encoder_cls.data.sources import files_named, read_again
 from encoder_cls.data.text_files import CsvForm, form_of
 from encoder_cls.evaluation.metrics import answers_of, padded
-from encoder_cls.inference.explain import WordWeight, marked
-from encoder_cls.inference.task import MULTI_LABEL, SINGLE_LABEL, Logits, Task
+from encoder_cls.inference.explain import WordWeight
+from encoder_cls.inference.task import Logits, task_of
 from encoder_cls.system.display import cell, csv_row, guarded
 
 WORST_MISTAKES = 20  # kept in a report
 SEPARATOR = "|"  # of several labels in a cell
 SPREADSHEET = CsvForm()
-BYTE_ORDER_MARK = "\ufeff"  # by which spreadsheets know UTF-8
 
 
 @dataclass(frozen=True, kw_only=True)
 class Mistake:
-    """A text, of a file and line, with a wrong answer; of several labels the one that is wrong.
+    """A wrong answer to a text; multi-label, one wrong or missing label.
 
     Attributes:
-        labelled: the labels that the text has.
+        where: the file and line.
+        labelled: the labels of the text.
         of_task: the label and the answer as JSON values.
-        likely_mislabelled: whether rather the label seems to be wrong.
+        likely_mislabelled: whether the label, rather than the answer, seems to be wrong.
         words: the words' contributions to the answer; empty where explaining would have taken too long.
     """
 
@@ -54,13 +55,8 @@ class Mistake:
 
     @property
     def kind(self) -> str:
-        """`missed` or `given`, of several labels."""
+        """Multi-label, `missed` or `given`."""
         return {True: "missed", False: "given", None: ""}[self.of_task.get("is_missed")]
-
-    @property
-    def pieces(self) -> list[tuple[str, float]]:
-        """The text cut into pieces, each with its weight."""
-        return marked(self.text, self.words)
 
     def to_dict(self) -> dict[str, Any]:
         """JSON values."""
@@ -75,10 +71,10 @@ class Mistake:
 
 
 class LabelRow(NamedTuple):
-    """A row whose label is doubtful or wrong, for a person to look at; several labels are joined."""
+    """A row for a person to look at, because its label is doubtful or wrong; several labels are joined."""
 
     split: str
-    where: str  # as `data/rows` writes it, so that a corrected label can be brought back to its data
+    where: str  # as `data/rows` writes it, so that a corrected label reaches its row
     text: str  # as it was read, so that a row that has changed since is noticed
     label: str
     suggested: str
@@ -87,29 +83,28 @@ class LabelRow(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class Answered:
-    """The answers of a classifier to the texts of a split, where each text has one label."""
-
-    task: ClassVar[Task] = SINGLE_LABEL
+    """The answers of a classifier to the texts of a split."""
 
     name: str
     split: Split
     logits: Logits  # (texts, classes)
     label_names: tuple[str, ...]  # as in `compute_metrics`
-    thresholds: tuple[float, ...] = ()
+    thresholds: tuple[float, ...] = ()  # multi-label
 
     @cached_property
     def labels(self) -> NDArray[Any]:
-        """Class numbers, (texts,), or whether a text has a label, (texts, labels)."""
-        return self.split.labels
+        """Class numbers, (texts,); multi-label, whether a text has a label, (texts, labels)."""
+        labels = self.split.labels
+        return padded(labels, len(self.label_names)) > 0 if self.split.is_multi_label else labels
 
     @cached_property
     def probabilities(self) -> NDArray[np.float64]:
         """Probabilities of the classes, (texts, classes)."""
-        return self.task.probabilities(self.logits)
+        return task_of(self.split.labels).probabilities(self.logits)
 
     @cached_property
     def answers(self) -> NDArray[Any]:
-        """Answers in the shape of the labels."""
+        """Answers in the shape of `labels`."""
         return self.answers_of(self.logits)
 
     @cached_property
@@ -118,13 +113,24 @@ class Answered:
         return np.flatnonzero((self.answers != self.labels).reshape(len(self.labels), -1).any(axis=1))
 
     def records(self) -> Iterator[dict[str, Any]]:
-        """All texts as JSON values, in order."""
+        """The texts in order, with their labels and answers, as JSON values; multi-label, by probability."""
         for row, (text, where) in enumerate(zip(self.split.texts, self.split.where, strict=True)):
-            yield {"where": where, "text": text, **self.record(row)}
+            probabilities, answer = self.probabilities[row], self.answers[row]
+            if self.split.is_multi_label:
+                given = np.flatnonzero(answer)
+                given = given[np.argsort(-probabilities[given], kind="stable")]
+                record = {
+                    "labels": self.names(self.labels[row]),
+                    "predictions": [self.label_names[number] for number in given],
+                    "probabilities": probabilities[given].tolist(),
+                }
+            else:
+                record = {**self.comparison(row, answer), "probability": float(probabilities[answer])}
+            yield {"where": where, "text": text, **record}
 
     def label_rows(self, rows: Sequence[int] | NDArray[np.int64], separator: str | None = None) -> list[LabelRow]:
         """The texts with these indices, in their order."""
-        doubt, separator = self.doubt, separator or SEPARATOR
+        doubt, separator = self._doubt(), separator or SEPARATOR
         return [
             LabelRow(
                 split=self.name,
@@ -138,67 +144,35 @@ class Answered:
         ]
 
     def answers_of(self, logits: Logits) -> NDArray[Any]:
-        """Answers in the shape of the labels."""
+        """Answers by other logits."""
+        if self.split.is_multi_label:
+            return answers_of(logits, self.thresholds, num_labels=len(self.label_names))
         answers: NDArray[np.int64] = logits.argmax(axis=1)
         return answers
 
     def names(self, labels: Any) -> tuple[str, ...]:
         """The labels of one text, or its answers, by name."""
-        return (self.label_names[labels],)
+        numbers = np.flatnonzero(labels) if self.split.is_multi_label else [labels]
+        return tuple(self.label_names[number] for number in numbers)
 
-    @property
-    def doubt(self) -> NDArray[np.float64]:
-        """The distance of each text's labels from the probabilities, 0 to 1, (texts,)."""
-        return 1 - _self_confidence(self.probabilities, self.labels)
-
-    def worst_mistakes(self) -> list[tuple[int, int]]:
-        """The most confident mistakes, the surest first: the text and the number of the wrong class."""
-        confidence = self.probabilities[self.mistakes, self.answers[self.mistakes]]
-        worst = self.mistakes[np.argsort(-confidence, kind="stable")][:WORST_MISTAKES]
-        return list(zip(worst.tolist(), self.answers[worst].tolist(), strict=True))
-
-    def comparison(self, row: int, number: int) -> dict[str, Any]:
-        """The label of a text and a wrong answer as JSON values."""
-        return {"label": self.label_names[self.labels[row]], "prediction": self.label_names[number]}
-
-    def record(self, row: int) -> dict[str, Any]:
-        """The label and the answer of a text as JSON values."""
-        number = self.answers[row]
-        return {**self.comparison(row, number), "probability": float(self.probabilities[row, number])}
-
-
-@dataclass(frozen=True, kw_only=True)
-class MultiLabelAnswers(Answered):
-    """Answers where a text may have any number of labels."""
-
-    task = MULTI_LABEL
-
-    @cached_property
-    def labels(self) -> NDArray[Any]:
-        """See `Answered`."""
-        return padded(self.split.labels, len(self.label_names)) > 0
-
-    def answers_of(self, logits: Logits) -> NDArray[Any]:
-        """See `Answered`."""
-        return answers_of(logits, self.thresholds, num_labels=len(self.label_names))
-
-    def names(self, labels: Any) -> tuple[str, ...]:
-        """See `Answered`."""
-        return tuple(self.label_names[number] for number in np.flatnonzero(labels))
-
-    @property
-    def doubt(self) -> NDArray[np.float64]:
-        """See `Answered`; that of the label which differs most from the answer."""
+    def _doubt(self) -> NDArray[np.float64]:
+        """The distance of each text's label from its probability, 0 to 1, (texts,); multi-label, the largest one."""
+        if not self.split.is_multi_label:
+            return 1 - _self_confidence(self.probabilities, self.labels)
         distances = np.abs(self.labels - padded(self.probabilities, len(self.label_names)))
         doubt: NDArray[np.float64] = np.where(self.answers == self.labels, 0.0, distances).max(axis=1)
         return doubt
 
     def worst_mistakes(self) -> list[tuple[int, int]]:
-        """See `Answered`.
+        """The most confident mistakes, the surest first: the text and the number of the wrong class.
 
-        Half of them are missed labels, as long as there are so many of both: a classifier is nearly sure that a text
-        does not have most labels, and these would fill the list.
+        Multi-label, half of them are missed labels, if both kinds are many enough: a classifier is nearly sure that
+        a text lacks most labels, and these would fill the list.
         """
+        if not self.split.is_multi_label:
+            confidence = self.probabilities[self.mistakes, self.answers[self.mistakes]]
+            worst = self.mistakes[np.argsort(-confidence, kind="stable")][:WORST_MISTAKES]
+            return list(zip(worst.tolist(), self.answers[worst].tolist(), strict=True))
         num_classes = self.logits.shape[1]
         is_missed = self.labels[:, :num_classes]
         is_wrong = self.answers[:, :num_classes] != is_missed
@@ -210,29 +184,19 @@ class MultiLabelAnswers(Answered):
         return list(zip(*(it.tolist() for it in np.unravel_index(chosen, is_wrong.shape)), strict=True))
 
     def comparison(self, row: int, number: int) -> dict[str, Any]:
-        """See `Answered`."""
+        """The label of a text and a wrong answer as JSON values."""
+        name = self.label_names[number]
+        if not self.split.is_multi_label:
+            return {"label": self.label_names[self.labels[row]], "prediction": name}
         labels, answers = self.names(self.labels[row]), self.names(self.answers[row])
-        is_missed = bool(self.labels[row, number])
-        return {
-            "labels": labels, "predictions": answers, "label": self.label_names[number], "is_missed": is_missed,
-        }  # fmt: skip
-
-    def record(self, row: int) -> dict[str, Any]:
-        """See `Answered`; the most probable answer first."""
-        given = np.flatnonzero(self.answers[row]).tolist()
-        given.sort(key=lambda number: -self.probabilities[row, number])
-        return {
-            "labels": self.names(self.labels[row]),
-            "predictions": [self.label_names[number] for number in given],
-            "probabilities": [float(self.probabilities[row, number]) for number in given],
-        }
+        return {"labels": labels, "predictions": answers, "label": name, "is_missed": bool(self.labels[row, number])}
 
 
 def doubtful_rows(probabilities: NDArray[np.float64], labels: NDArray[Any]) -> tuple[int, ...]:
-    """The indices of the texts whose label is doubtful: as many as are wrong by estimate, the least probable ones.
+    """The indices of the texts with the least probable labels, as many as are wrong by estimate.
 
-    Probabilities are (texts, classes). Of several labels, (texts, labels), each is a question with two answers. Labels
-    beyond the classes have no probability, and are not doubted.
+    Probabilities are (texts, classes). Multi-label, (texts, labels), each label is a binary task. Labels beyond the
+    classes have no probability, and are not doubted.
     """
     if labels.ndim == 1:
         return tuple(np.flatnonzero(_are_doubtful(probabilities, labels)).tolist())
@@ -260,10 +224,10 @@ def _self_confidence(probabilities: NDArray[np.float64], labels: NDArray[np.int6
 
 
 def estimated_errors(probabilities: NDArray[np.float64], labels: NDArray[np.int64]) -> int:
-    """The estimated number of wrong labels of classes: those off the diagonal of the paper's confident joint.
+    """The estimated number of wrong labels: those off the diagonal of the paper's confident joint.
 
-    A text is confidently of the most probable class among those that are at least as probable as they are, on average,
-    where they are the label.
+    A text is confidently of the most probable class among those whose probability is at least their mean over the
+    texts with this label.
     """
     num_classes = probabilities.shape[1]
     is_known = labels < num_classes
@@ -283,8 +247,8 @@ def estimated_errors(probabilities: NDArray[np.float64], labels: NDArray[np.int6
 def label_tables(*tables: Sequence[LabelRow], data: DataConfig) -> list[Iterator[bytes]]:
     """CSV with all columns of the data and in its form, the most doubtful rows first.
 
-    With its label corrected, a row is data, or one of `data.corrections`. Columns with the names of `ADDED` that are
-    not read are of an earlier review, and replaced.
+    With its label corrected, a row is data, or one of `data.corrections`. Columns of an earlier review, which have the
+    names of `ADDED` and are not read, are replaced.
     """
     reading = Reading(delimiter=data.delimiter, encoding=data.encoding)
     places = (row.where for rows in tables for row in rows)
@@ -299,7 +263,7 @@ def _label_table(
     rows: Iterable[LabelRow], again: Mapping[str, Row], data: DataConfig, form: CsvForm
 ) -> Iterator[bytes]:
     added = {name: added_name(name, data) for name in ADDED}
-    records, has_numbers = [], False
+    records, columns, has_numbers = [], dict[str, None](), False
     for row in sorted(rows, key=lambda it: -it.score):
         read = again.get(row.where)
         file, line = file_and_line(row.where)
@@ -307,26 +271,26 @@ def _label_table(
         if read and read.text == row.text:  # else it has changed, or is in no file
             number, record = str(read.where.row) if read.where.row >= 0 else "", read.record or {}
         has_numbers = has_numbers or number not in {"", line}
-        kept = {name: cell(value) for name, value in record.items() if name not in added.values()}
+        kept = {name: cell(it) for name, it in record.items() if name not in added.values()}
+        kept[data.label_column] = row.label
+        columns |= dict.fromkeys(kept)
         values = (row.suggested, f"{row.score:.4f}", row.split, file, line, number)
-        ours = {name: guarded(value) for name, value in zip(added.values(), values, strict=True)}
-        records.append(kept | {data.label_column: row.label} | ours)
-    kept_columns = dict.fromkeys(name for record in records for name in record if name not in added.values())
+        records.append(kept | dict(zip(added.values(), map(guarded, values), strict=True)))
     if not has_numbers:
         added.pop("row")
-    columns = [*(kept_columns or (*data.text_column, data.label_column)), *added.values()]
-    return csv_table(columns, ([record.get(name, "") for name in columns] for record in records), form)
+    names = [*(columns or (*data.text_column, data.label_column)), *added.values()]
+    return csv_table(names, ([record.get(name, "") for name in names] for record in records), form)
 
 
 def csv_table(columns: Sequence[str], rows: Iterable[Sequence[str]], form: CsvForm = SPREADSHEET) -> Iterator[bytes]:
     """CSV for spreadsheets, line by line."""
-    yield BYTE_ORDER_MARK.encode() if form.has_mark else b""
+    yield BOM_UTF8 if form.has_mark else b""  # by which spreadsheets know UTF-8
     for row in chain([columns], rows):
         line = csv_row(row, separator=form.separator, is_guarded=form.is_guarded)
         yield f"{line}\r\n".encode("utf-8", "backslashreplace")
 
 
 def file_and_line(where: str) -> tuple[str, str]:
-    """A location as `data/rows` writes it; the line is empty where the file is one row."""
+    """Split a location as `data/rows` writes it; the line is empty where the file is one row."""
     file, _, line = where.rpartition(":")
     return (file, line) if file and line.isascii() and line.isdigit() else (where, "")

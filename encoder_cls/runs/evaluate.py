@@ -11,12 +11,12 @@ from encoder_cls.config import DataConfig
 from encoder_cls.data.dataset import listed
 from encoder_cls.errors import ConfigError, EncoderClsError
 from encoder_cls.evaluation.baseline import baseline_scores
-from encoder_cls.evaluation.files import write_report
 from encoder_cls.evaluation.mistakes import Answered
 from encoder_cls.evaluation.report import Report, evaluate
-from encoder_cls.evaluation.scores import PairedComparison, compare_answers, numbered_answers
+from encoder_cls.evaluation.report_files import write_report
+from encoder_cls.evaluation.significance import PairedComparison, compare_answers, numbered_answers
 from encoder_cls.inference.classifier import Classifier
-from encoder_cls.runs.data import dataset_of_run, load_labelled, report_notes, warn_of_seen
+from encoder_cls.runs.scored_texts import dataset_of_run, load_labelled, report_notes, warn_of_seen
 from encoder_cls.tracking.run_dir import classifier_to_score, run_of
 from encoder_cls.training.score import score_run
 
@@ -32,34 +32,30 @@ def evaluate_run(
 ) -> Report:
     """Score the classifier of a run or model folder on a labelled source, else on the run's test or validation split.
 
-    The files of the report go to `folder`, else, of its own data, to the run's `eval`. The source is read as in
-    training but for the values of `DataConfig` in `reading`. The classifier `against` answers the same texts.
+    The files of the report go to `folder`, else, for the run's own data, to its `eval`. The source is read as in
+    training, except for the values of `DataConfig` in `reading`. The classifier `against` answers the same texts.
 
     Raises:
-        ConfigError: no classifier there, or no data to score.
+        ConfigError: no classifier, or no data to score.
         DataError: the data is missing or malformed, or has changed since the training.
-        EncoderClsError: the disk refuses the folder that was named.
+        EncoderClsError: the disk refuses `folder`.
     """
     classifier, other = classifier_to_score(path), classifier_to_score(against) if against else None
-    for folder_of, its in ((path, classifier), (against, other)):
+    for named, its in ((path, classifier), (against, other)):
         if other and its and its.thresholds:
-            several = f"compares classifiers with one label a text; those of {folder_of} may be several"
+            several = f"compares classifiers with one label a text; those of {named} may be several"
             raise ConfigError(f"--against {against}: {several}")
     run = run_of(path)
     if run and not run.is_finished():
         notify(f"{run.path} is not finished: this is its best model so far")
     config = run.load_config() if run else None
     dataset = dataset_of_run(run, classifier, needed=data is None, warn=notify) if run else None
-    data_config = (
-        config.data
-        if config
-        else DataConfig(
-            train=str(data),
-            text_column=classifier.text_columns,
-            delimiter=classifier.delimiter,
-            encoding=classifier.encoding,
-        )
-    )
+    data_config = config.data if config else DataConfig(
+        train=str(data),
+        text_column=classifier.text_columns,
+        delimiter=classifier.delimiter,
+        encoding=classifier.encoding,
+    )  # fmt: skip
     if data is not None:
         data_config = data_config.model_copy(update={"train": data, **(reading or {})})
         split = load_labelled(data, classifier, data_config, dataset, notify=notify)
@@ -78,9 +74,9 @@ def evaluate_run(
     where = folder or (run.eval if run and data is None else None)
     if where:
         yaml, name = (config.to_yaml(), config.name) if config else ("", path.resolve().name)
-        written_report = report if folder else own  # that in the run's folder is of the run alone
+        to_write = report if folder else own  # the run's folder has the report of the run alone
         try:
-            written = write_report(where, written_report, answered, data=data_config, run_name=name, config_yaml=yaml)
+            written = write_report(where, to_write, answered, data=data_config, run_name=name, config_yaml=yaml)
             notify(f"wrote {where}: {', '.join(written)}")
         except EncoderClsError as error:
             if folder:
@@ -90,7 +86,7 @@ def evaluate_run(
 
 
 def _compared(path: Path, other: Classifier, answered: Answered, *, notify: Callable[[str], None]) -> PairedComparison:
-    """Answer the same texts with another classifier, of this folder."""
+    """Answer the same texts with the classifier of another folder."""
     names, split = answered.label_names, answered.split
     if not set(other.label_names) & set(names):
         others = f"none of the classes that are scored ({listed(names)}), but {listed(other.label_names)}"

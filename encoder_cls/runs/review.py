@@ -1,6 +1,6 @@
 """Review the labels of a run, each by a classifier that has not seen it.
 
-Of training texts that is a linear classifier of the other folds, of all others the run's, before it learned them.
+For training texts, a linear classifier of the other folds; for all others, that of the run, before it learned them.
 """
 
 from __future__ import annotations
@@ -10,15 +10,14 @@ from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from encoder_cls.config import DataConfig
-from encoder_cls.data.dataset import Dataset, Split
+from encoder_cls.data.dataset import Dataset
 from encoder_cls.errors import ConfigError
 from encoder_cls.evaluation.mistakes import Answered, LabelRow, estimated_errors
 from encoder_cls.inference.classifier import Classifier
 from encoder_cls.inference.task import MULTI_LABEL
-from encoder_cls.runs.data import dataset_of_run
+from encoder_cls.runs.scored_texts import dataset_of_run
 from encoder_cls.tracking.run_dir import classifier_to_score, run_of
 from encoder_cls.training.linear.features import Reading
 from encoder_cls.training.linear.svm import out_of_fold_logits
@@ -27,21 +26,22 @@ from encoder_cls.training.linear.svm import out_of_fold_logits
 class Review(NamedTuple):
     """The labels of a run that seem to be wrong, the most doubtful first.
 
-    The `rows` are those whose label is not the most probable class, and those that `data.corrections` has corrected,
-    so that the new file can replace that one.
+    `rows` are those whose label is not the most probable class, and those that `data.corrections` has corrected, so
+    that the new file can replace that one.
     """
 
     rows: list[LabelRow]
-    texts: int  # that were looked at
+    texts: int  # that were reviewed
     estimated_errors: int  # too many where the classifier is weak
-    data: DataConfig  # by which they were read
+    data: DataConfig
 
 
 def review_run(path: Path, *, notify: Callable[[str], None]) -> Review:
     """Judge the labels of all splits of a run.
 
-    A `ConfigError` where it is no run, or has no classifier yet, no labels, or several a text; a `DataError` where its
-    data is gone, or has changed since the training.
+    Raises:
+        ConfigError: not a run, or one without a classifier yet, without labels, or multi-label.
+        DataError: the data is missing, or has changed since the training.
     """
     classifier, run = classifier_to_score(path), run_of(path)
     if run is None:
@@ -56,7 +56,10 @@ def review_run(path: Path, *, notify: Callable[[str], None]) -> Review:
     texts, errors = 0, 0
     for answered in _judged(dataset, classifier):
         split, probabilities = answered.split, answered.probabilities
-        is_judged = _has_others(split) if answered.name == "train" else np.ones(len(split), dtype=bool)
+        is_judged = np.ones(len(split), dtype=bool)
+        if answered.name == "train":  # by texts of the same class that are not held out with it
+            pairs = np.unique([split.labels, split.together], axis=1)
+            is_judged = np.bincount(pairs[0])[split.labels] > 1
         texts += int(is_judged.sum())
         errors += estimated_errors(probabilities[is_judged], split.labels[is_judged])
         is_corrected = np.array([where in dataset.corrected for where in split.where]) if dataset.corrected else False
@@ -78,10 +81,3 @@ def _judged(dataset: Dataset, classifier: Classifier) -> Iterator[Answered]:
             logits = classifier.combined(classifier.part_logits(classifier.tokenize(split.texts)))
             names = (*classifier.label_names, *split.unseen_names)
             yield Answered(name=name, split=split, logits=logits, label_names=names)
-
-
-def _has_others(split: Split) -> NDArray[np.bool_]:
-    """Whether texts share their class with texts that are not held out with them, (texts,)."""
-    pairs = np.unique([split.labels, split.together], axis=1)
-    several: NDArray[np.bool_] = np.bincount(pairs[0])[split.labels] > 1
-    return several

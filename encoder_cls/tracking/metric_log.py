@@ -26,7 +26,7 @@ from encoder_cls.evaluation import charts
 from encoder_cls.evaluation.metrics import CalibrationBins
 from encoder_cls.evaluation.mistakes import Answered
 from encoder_cls.evaluation.report import Report
-from encoder_cls.evaluation.sections import summary_text
+from encoder_cls.evaluation.report_text import summary_text
 from encoder_cls.inference.classifier import Classifier
 from encoder_cls.system.display import json_text, markdown_text, replace_unprintable, shortened
 from encoder_cls.system.files import reporting_os_errors, write_file

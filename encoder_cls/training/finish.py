@@ -6,8 +6,8 @@ import shutil
 
 import torch
 
-from encoder_cls.evaluation.files import model_card, write_report
 from encoder_cls.evaluation.report import Report
+from encoder_cls.evaluation.report_files import model_card, write_report
 from encoder_cls.system.files import write_file
 from encoder_cls.system.terminal import begin_work
 from encoder_cls.tracking.metric_log import MetricLog, log_final_report
@@ -45,7 +45,6 @@ def write_final_report(
         vocab_size=prepared.vocab_size,
         has_encoder=prepared.plan.has_encoder,
         linear_max_tokens=linear and linear.max_tokens,
-        refits_on_validation=prepared.plan.refits_on_validation,
     )
     write_file(run.model_card, card.encode())
     return report

@@ -10,7 +10,7 @@ from encoder_cls.data.dataset import Dataset
 from encoder_cls.evaluation.baseline import baseline_scores
 from encoder_cls.evaluation.mistakes import Answered
 from encoder_cls.evaluation.report import Report, evaluate
-from encoder_cls.evaluation.scores import BaseAnswers, compare_with_base
+from encoder_cls.evaluation.significance import BaseAnswers, compare_with_base
 from encoder_cls.inference.classifier import Classifier
 from encoder_cls.system.stop import run_interruptibly
 from encoder_cls.system.terminal import begin_work

@@ -106,4 +106,4 @@ def test_pauses_are_no_training_time(run_copy):
     for number, row in enumerate(rows):
         row["time"] = 1000.0 + 2 * number + (36_000 if number > 4 else 0)
     run_copy.metrics_file.write_text("".join(json.dumps(row) + "\n" for row in rows) + '{"half', "utf-8")
-    assert summarize(run_copy.path).seconds == pytest.approx(2 * (len(rows) - 2))
+    assert summarize(run_copy.path)["seconds"] == pytest.approx(2 * (len(rows) - 2))

@@ -71,9 +71,7 @@ def change_data(run, **values) -> None:
 
 def test_eval_without_a_test_split_scores_validation(cli, run_copy):
     change_data(run_copy, test=None)
-    found = cli("eval", run_copy.path).out
-    assert found.startswith("validation: 12 examples\n")
-    assert "these texts also chose the weights" in found
+    assert cli("eval", run_copy.path).out.startswith("validation: 12 examples\n")
 
 
 @pytest.mark.parametrize("training_texts_gone", [False, True])

@@ -16,18 +16,6 @@ from matplotlib import font_manager
 from matplotlib.image import imread
 
 from encoder_cls.evaluation import charts
-from encoder_cls.evaluation.charts import (
-    DPI,
-    accuracy_by_length,
-    confusion_figure,
-    fonts_for,
-    parts_with_intervals,
-    precision_recall,
-    reliability,
-    thresholds,
-    to_pixels,
-    to_png,
-)
 from encoder_cls.evaluation.metrics import CalibrationBins
 
 HOSTILE = '<script>alert("x")</script>&'
@@ -53,7 +41,7 @@ def ends(drawn: str, style: str) -> list[list[float]]:
 def test_a_dot_of_few_texts_is_paler():
     """A dot for each bin that holds texts, and its numbers at the pointer."""
     bins = CalibrationBins.of(np.array([0.5] * 2 + [0.95] * 50), np.array([True, False] + [True] * 50))
-    dots = list(svg_of(reliability(bins)).iter("circle"))
+    dots = list(svg_of(charts.reliability(bins)).iter("circle"))
     assert titles(dots) == ["says 0.50, right 0.50: 2 texts", "says 0.95, right 1.00: 50 texts"]
     few, many = (float(dot.attrib["opacity"]) for dot in dots)
     assert few < 0.5 < many == 1
@@ -64,34 +52,34 @@ def test_a_dot_of_few_texts_is_paler():
 def test_the_threshold_chart_counts_answers():
     """At a threshold of 0 all are answered, beyond the most confident none."""
     confidence, correct = np.array([0.2, 0.4, 0.6, 0.8]), np.array([False, True, False, True])
-    drawn = thresholds(confidence, correct, 0.7)
+    drawn = charts.thresholds(confidence, correct, 0.7)
     assert ends(drawn, "c1") == [[0, 0.5], [0.8, 1]]
     assert ends(drawn, "c2") == [[0, 1], [1, 0]]
     assert "suggested: 0.700" in drawn
-    assert "suggested" not in thresholds(confidence, correct, None)
+    assert "suggested" not in charts.thresholds(confidence, correct, None)
 
 
 def test_curves_are_named_whatever_the_names():
     """In the key, as text; the curve of all classes only where others are left out."""
     probabilities, labels = np.eye(3)[[0, 1, 2, 0]], np.array([0, 1, 2, 3])  # the last has no probability
-    drawn = precision_recall(probabilities, labels, [0, 2], ["_hidden", "unseen", HOSTILE])
+    drawn = charts.precision_recall(probabilities, labels, [0, 2], ["_hidden", "unseen", HOSTILE])
     names = ["all classes together", "_hidden", "&lt;script&gt;alert(&quot;x&quot;)&lt;/scrip…"]
     assert re.findall("<bdi>(.*?)</bdi>", drawn) == names
-    assert "all classes" not in precision_recall(probabilities, labels, [0, 1, 2], ["a", "b", "c"])
+    assert "all classes" not in charts.precision_recall(probabilities, labels, [0, 1, 2], ["a", "b", "c"])
     assert ends(drawn, "c1")[1] == [0, 1]
 
 
 def test_texts_of_one_length_make_no_chart():
     correct = np.array([True, False] * 10)
-    assert accuracy_by_length(np.full(20, 7), correct) is None
-    bars = titles(svg_of(accuracy_by_length(np.arange(20), correct)).iter("rect"))
+    assert charts.accuracy_by_length(np.full(20, 7), correct) is None
+    bars = titles(svg_of(charts.accuracy_by_length(np.arange(20), correct)).iter("rect"))
     assert bars[0] == "0–2 words: 66.7% right of 3 texts"
     assert sum(int(bar.rpartition(" of ")[2].split()[0]) for bar in bars) == 20
 
 
 def test_parts_are_dots_on_their_intervals():
     """On one scale, the first as the one that counts; where there is no interval there is no line."""
-    drawn = parts_with_intervals([("both", 0.9, (0.85, 0.95)), ("linear <b>", 0.8, None)])
+    drawn = charts.parts_with_intervals([("both", 0.9, (0.85, 0.95)), ("linear <b>", 0.8, None)])
     groups = svg_of(drawn).findall("g")
     assert titles(groups) == ["both: 90.0%, 85.0% to 95.0%", "linear <b>: 80.0%"]
     assert [group.find("line") is not None for group in groups] == [True, False]
@@ -112,18 +100,18 @@ def test_parts_are_dots_on_their_intervals():
 )
 def test_a_confusion_matrix_of_any_classes_is_drawn(names):
     """Without a warning (which pytest makes an error), the same as PNG and as pixels."""
-    figure = confusion_figure(np.eye(len(names), dtype=int).tolist(), names)
-    height, width, channels = (pixels := to_pixels(figure)).shape
+    figure = charts.confusion_figure(np.eye(len(names), dtype=int).tolist(), names)
+    height, width, channels = (pixels := charts.to_pixels(figure)).shape
     assert channels == 3
     assert 150 <= height == width <= 1300
-    assert np.allclose((255 * imread(io.BytesIO(to_png(figure)))[:, :, :3]).round(), pixels)
+    assert np.allclose((255 * imread(io.BytesIO(charts.to_png(figure)))[:, :, :3]).round(), pixels)
 
 
 @pytest.mark.parametrize("classes", [2, 100])
 def test_every_class_is_named_inside_the_confusion_matrix(classes):
     """On both axes, in letters that can be read, within the image and without touching the next name."""
     names = [f"card_payment_wrong_rate_{number}" for number in range(classes)]
-    figure = confusion_figure(np.eye(classes, dtype=int).tolist(), names)
+    figure = charts.confusion_figure(np.eye(classes, dtype=int).tolist(), names)
     figure.draw_without_rendering()
     (axes,) = figure.axes
     for labels, low, high in ((axes.get_xticklabels(), "x0", "x1"), (axes.get_yticklabels(), "y0", "y1")):
@@ -131,15 +119,15 @@ def test_every_class_is_named_inside_the_confusion_matrix(classes):
         assert len(boxes) == classes
         assert min(min(box.x0, box.y0) for box in boxes) >= 0
         assert all(getattr(one, high) <= getattr(other, low) + 2 for one, other in itertools.pairwise(boxes))
-        assert all(label.get_fontsize() * DPI / 72 >= 8 for label in labels)
+        assert all(label.get_fontsize() * charts.DPI / 72 >= 8 for label in labels)
 
 
 def test_a_row_of_the_confusion_matrix_is_a_label():
     """Texts of the first class, all taken for the second, are a dark square at the top right, and orange: wrong."""
     blue, orange = [8, 48, 107], [127, 39, 4]
-    pixels = to_pixels(confusion_figure([[0, 5], [0, 0]], ["a", "b"]))
+    pixels = charts.to_pixels(charts.confusion_figure([[0, 5], [0, 0]], ["a", "b"]))
     assert not (pixels == blue).all(axis=-1).any()
-    assert (to_pixels(confusion_figure([[5, 0], [0, 0]], ["a", "b"])) == blue).all(axis=-1).any()
+    assert (charts.to_pixels(charts.confusion_figure([[5, 0], [0, 0]], ["a", "b"])) == blue).all(axis=-1).any()
     rows, columns = np.nonzero((pixels == orange).all(axis=-1))
     assert len(rows) > 5000
     assert rows.max() < 0.5 * len(pixels) < columns.min()
@@ -148,7 +136,7 @@ def test_a_row_of_the_confusion_matrix_is_a_label():
 @pytest.mark.parametrize(("count", "is_shown"), [(7, True), (12345, False)])
 def test_numbers_stay_in_their_cells(count, is_shown):
     """What does not fit is left out."""
-    figure = confusion_figure((count * np.eye(20, dtype=int)).tolist(), [""] * 20)
+    figure = charts.confusion_figure((count * np.eye(20, dtype=int)).tolist(), [""] * 20)
     figure.draw_without_rendering()
     (axes,) = figure.axes
     cell = axes.get_window_extent().width / 20
@@ -164,6 +152,6 @@ def test_a_letter_is_written_with_a_font_that_has_it(monkeypatch):
     """Beside the usual font only those that are needed, and can be read."""
     stix = Path(mpl.get_data_path(), "fonts", "ttf", "STIXGeneral.ttf")
     installed = [SimpleNamespace(name="none", fname="no such file"), SimpleNamespace(name="STIX", fname=str(stix))]
-    assert fonts_for(["küche", "привет"]) == ["DejaVu Sans"]
+    assert charts.fonts_for(["küche", "привет"]) == ["DejaVu Sans"]
     monkeypatch.setattr(font_manager.fontManager, "ttflist", installed)
-    assert fonts_for(["\N{COMBINING ENCLOSING CIRCLE}"]) == ["DejaVu Sans", "STIX"]
+    assert charts.fonts_for(["\N{COMBINING ENCLOSING CIRCLE}"]) == ["DejaVu Sans", "STIX"]

@@ -100,7 +100,7 @@ def test_the_suggested_threshold_is_the_lowest_that_is_accurate_enough():
         correct = random.random(texts) < 0.8 + 0.2 * confidence
         answered = [(step / 1000, correct[confidence >= step / 1000]) for step in range(1000)]
         keeping = [step for step, right in answered if len(right) >= FEWEST_ANSWERS and right.mean() >= WANTED_ACCURACY]
-        found.append(suggest_threshold(confidence, correct).value)
+        found.append(suggest_threshold(confidence, correct)[0])
         assert found[-1] == (keeping[0] if keeping else None)
     assert found[0] is None
     assert any(found)

@@ -10,9 +10,9 @@ from support.reports import REFERENCE
 from encoder_cls.config import load_config
 from encoder_cls.data.dataset import Dataset
 from encoder_cls.data.load import load_dataset
-from encoder_cls.evaluation.files import model_card
 from encoder_cls.evaluation.report import Report, evaluate
-from encoder_cls.evaluation.sections import comparison_sentence
+from encoder_cls.evaluation.report_files import model_card
+from encoder_cls.evaluation.report_text import comparison_sentence
 
 VALUES = {"best_step": 36, "vocab_size": 1234, "has_encoder": True, "linear_max_tokens": None}
 
@@ -30,9 +30,10 @@ def report(classifier, dataset) -> Report:
 def test_the_card_of_a_run_has_its_data_and_scores(trained_run, dataset, report):
     """Line by line, as it is written at the end of a training."""
     config, metrics = trained_run.load_config(), report.metrics
-    low, high = report.scores.interval
-    f1_low, f1_high = report.scores.macro_f1_interval
-    linear, encoder = report.parts["linear"], report.parts["encoder"]
+    low, high = report.scores["accuracy_interval"]
+    f1_low, f1_high = report.scores["macro_f1_interval"]
+    parts = "alone has accuracy {accuracy:.4f} ({accuracy_interval[0]:.4f} to {accuracy_interval[1]:.4f})"
+    linear, encoder = (parts.format(**report.parts[part]) for part in ("linear", "encoder"))
     assert (
         model_card(config, dataset, report, **VALUES)
         == f"""# tiny
@@ -43,9 +44,8 @@ A Transformer-encoder text classifier, trained from scratch with encoder-cls.
 - Trained on 72 texts of `{config.data.train}`; validation was best at step 36
 - Test split: 15 texts, accuracy {metrics.accuracy:.4f} (95% interval {low:.4f} to {high:.4f}), \
 macro-F1 {metrics.macro_f1:.4f} ({f1_low:.4f} to {f1_high:.4f}), expected calibration error {metrics.ece:.4f}
-- Of its parts, the linear model alone has accuracy {linear.score:.4f} \
-({linear.interval[0]:.4f} to {linear.interval[1]:.4f}), the encoder alone {encoder.score:.4f} \
-({encoder.interval[0]:.4f} to {encoder.interval[1]:.4f}); together they are {comparison_sentence(report)}
+- Of its parts, the linear model {linear}, \
+the encoder {encoder.replace("has accuracy ", "")}; together they are {comparison_sentence(report)}
 - Reads the first 16 tokens of a text; 1,234 tokens known
 
 ```python

@@ -10,11 +10,11 @@ import numpy as np
 import pytest
 from support.reports import REFERENCE, compared, split_of
 
-from encoder_cls.evaluation import sections
-from encoder_cls.evaluation.files import render_report
+from encoder_cls.evaluation import report_text
 from encoder_cls.evaluation.metrics import LARGEST_MATRIX, compute_metrics
 from encoder_cls.evaluation.mistakes import Answered
 from encoder_cls.evaluation.report import evaluate
+from encoder_cls.evaluation.report_files import render_report
 
 HOSTILE = '<script>document.title="x"</script><img src=x onerror="alert(1)">"&\'{{ 7 * 7 }}'
 
@@ -37,8 +37,8 @@ def test_the_summary_comes_first(classifier):
         render_report("x", it, answered, config_yaml="seed: <0>\n", written=date(2026, 3, 9))
         for it in (both, replace(report, comparison=None))
     )
-    low, high = report.scores.interval
-    for words in (sections.comparison_sentence(both), "the encoder has most of the weight (70%)", "both together: "):
+    low, high = report.scores["accuracy_interval"]
+    for words in (report_text.comparison_sentence(both), "the encoder has most of the weight (70%)", "both together: "):
         assert words in page
         assert words not in plain
     assert "Is the encoder worth it?" not in plain
@@ -106,17 +106,11 @@ def test_the_page_has_what_was_measured(classifier):
     assert render_report("a report", report, answered) == page
 
 
-def test_a_page_of_one_text_without_mistakes_can_be_drawn(classifier):
-    split = split_of(["rain and snow and wind"], classifier.label_names.index("weather"))
-    assert "There are none." in render_report("a report", *evaluate(classifier, split, name="x"))
-
-
-def test_a_label_that_training_never_showed_is_on_the_page(classifier):
-    """It is a mistake like another, its label named, with a note on what it counts in."""
-    split = split_of(["rain and snow", "ball goal team", "an opera"], [2, 1, 3], unseen_names=("music",))
-    report, answered = evaluate(classifier, split, name="test")
-    assert report.metrics.accuracy == pytest.approx(2 / 3)
+def test_mistakes_are_on_the_page_with_their_labels(classifier):
+    """Also a label that never occurs in training; without mistakes the page says so."""
+    texts, labels = ["rain and snow", "ball goal team", "an opera"], [2, 1, 3]
+    report, answered = evaluate(classifier, split_of(texts, labels, unseen_names=("music",)), name="test")
     assert [error.labelled for error in report.worst_errors] == [("music",)]
-    page = render_report("a report", report, answered)
-    assert "<td><bdi>music</bdi></td>" in page
-    assert "1 text has a label that never occurs in the training data" in page
+    assert "<td><bdi>music</bdi></td>" in render_report("a report", report, answered)
+    right = evaluate(classifier, split_of(texts[:1], labels[:1]), name="x")
+    assert "There are none." in render_report("a report", *right)

@@ -10,7 +10,7 @@ import numpy as np
 
 from encoder_cls.data.dataset import Split
 from encoder_cls.evaluation.report import Report, evaluate
-from encoder_cls.evaluation.scores import Comparison
+from encoder_cls.evaluation.significance import Comparison
 from encoder_cls.inference.classifier import Classifier
 
 REFERENCE: dict[str, Any] = {

@@ -249,7 +249,7 @@ def test_recall_that_fell_is_named():
     """A class that is answered less often is named, the worst first."""
     setup = prepare(config())
     former = load_classifier(Path("old"))
-    from encoder_cls.evaluation.scores import compare_with_base
+    from encoder_cls.evaluation.significance import compare_with_base
 
     worse = load_classifier(Path("old"))
     worse.label_names = tuple(reversed(worse.label_names))  # all that was right is wrong

@@ -19,7 +19,7 @@ from small_runs import (
 
 from encoder_cls.errors import StoppedError
 from encoder_cls.evaluation.metrics import cross_entropy, one_hot
-from encoder_cls.evaluation.sections import report_text
+from encoder_cls.evaluation.report_text import full_text
 from encoder_cls.inference.folder import load_classifier
 from encoder_cls.inference.task import softmax
 from encoder_cls.runs.evaluate import evaluate_run
@@ -197,11 +197,11 @@ def test_few_labels_held_out_are_learned_from_and_judged_by_cross_validation(tmp
     report = json.loads((run.eval / "report.json").read_bytes())
     assert report["parts"]["linear"]["accuracy"] == accuracy
     again = evaluate_run(run.path, data=None, folder=None, notify=lambda _: None)
-    assert again.parts["linear"].score == accuracy
+    assert again.parts["linear"]["accuracy"] == accuracy
     assert again.metrics.accuracy == report["accuracy"]
     assert report["num_refitted"] == again.num_refitted == len(labels) > 1
     line = f"has in the end also learned from the {len(labels)} texts held out for validation; scores here are by its"
-    assert line in report_text(again)
+    assert line in full_text(again)
     assert line in (run.eval / "report.html").read_text(encoding="utf-8")
 
 

@@ -86,23 +86,15 @@ def test_a_trial_that_another_process_trains_is_left_to_it(tmp_path, config):
     assert there._next_trial()[0].number == trial.number
 
 
-def test_trials_end_when_time_does(tmp_path, config):
-    """The first is trained to its end all the same; another that time is up for is pruned."""
-    search = Search(config, tmp_path / "search", device=CPU)
-    left = iter([True, False])
-    first, second = search.trials(lambda: next(left, False))
-    assert (first.state, second.state) == ("complete", "pruned")
+@pytest.mark.parametrize("is_time_up", [True, False])
+def test_a_trial_is_pruned_without_time_or_a_chance(tmp_path, config, monkeypatch, is_time_up):
+    """But the first, which is trained to its end."""
+    search, left = Search(config, tmp_path / "search", device=CPU), iter([True, False] if is_time_up else [True] * 20)
+    monkeypatch.setattr(optuna.trial.Trial, "should_prune", lambda _: not is_time_up)
+    trials = search.trials(lambda: next(left))
+    assert (next(trials).state, next(trials).state) == ("complete", "pruned")
     assert search.best.number == 0
     assert search.results[1].score is None
-
-
-def test_a_trial_worse_than_most_is_pruned(tmp_path, config, monkeypatch):
-    search = Search(config, tmp_path / "search", device=CPU)
-    trials_of(search, 1)
-    monkeypatch.setattr(optuna.trial.Trial, "should_prune", lambda trial: trial.number == 1)
-    (second,) = trials_of(search, 1)
-    assert second.state == "pruned"
-    assert search.best.number == 0
 
 
 def test_a_trial_that_diverges_fails_and_the_search_goes_on(tmp_path, config):
@@ -121,8 +113,7 @@ def test_a_folder_with_another_search_is_refused(tmp_path, config):
 def test_the_space_holds_the_configs_own_values():
     config = Config(name="run", data=DataConfig(train="train.csv"))
     assert search_space(config) == DEFAULT_SPACE
-    fast = config.model_copy(update={"train": TrainConfig(learning_rate=0.02, batch_size=8)})
-    space = search_space(fast)
+    space = search_space(config.model_copy(update={"train": TrainConfig(learning_rate=0.02, batch_size=8)}))
     assert space["train.learning_rate"].high == 0.02
     assert space["train.batch_size"] == (8, 32, 64, 128)
 

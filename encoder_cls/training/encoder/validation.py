@@ -7,8 +7,14 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from encoder_cls.data.dataset import Dataset
-from encoder_cls.evaluation.metrics import ClassCounts, Metrics, answers_of, compute_metrics, losses_of_texts
-from encoder_cls.evaluation.scores import parts_alone
+from encoder_cls.evaluation.metrics import (
+    ClassCounts,
+    Metrics,
+    answers_of,
+    compute_metrics,
+    losses_of_texts,
+    parts_alone,
+)
 from encoder_cls.inference.task import Logits, combine_logits, task_of
 from encoder_cls.training.linear.calibration import fit_mixture_weights, fit_thresholds
 

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from encoder_cls.data.dataset import Split
 from encoder_cls.evaluation.baseline import fit_svm
-from encoder_cls.evaluation.scores import macro_f1_interval, score_answers
+from encoder_cls.evaluation.significance import macro_f1_interval, score_answers
 from encoder_cls.inference.linear import LinearClassifier
 from encoder_cls.inference.task import MULTI_LABEL, SINGLE_LABEL, Logits, task_of
 from encoder_cls.system.stop import check_stop
@@ -247,6 +247,6 @@ def class_weights_note(train: Split, texts: TokenizedTexts, *, max_tokens: int, 
     before, after = (score_answers(answers, train.labels) for answers in (plain, balanced))
     return (
         f"classes are skewed ({sizes.min():,} to {sizes.max():,} texts), and --set train.class_weights=balanced may "
-        f"help the rare ones: macro-F1 {before.macro_f1:.1%} -> {after.macro_f1:.1%}, accuracy {before.score:.1%} "
-        f"-> {after.score:.1%} (linear model, cross-validation)"
+        f"help the rare ones: macro-F1 {before['macro_f1']:.1%} -> {after['macro_f1']:.1%}, accuracy "
+        f"{before['accuracy']:.1%} -> {after['accuracy']:.1%} (linear model, cross-validation)"
     )

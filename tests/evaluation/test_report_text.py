@@ -10,11 +10,11 @@ import numpy as np
 import pytest
 from support.reports import REFERENCE, compared, report_of, split_of
 
-from encoder_cls.evaluation import sections
-from encoder_cls.evaluation.files import render_report
+from encoder_cls.evaluation import report_text
 from encoder_cls.evaluation.metrics import CalibrationBins, ClassMetrics
-from encoder_cls.evaluation.report import FEWEST_ANSWERS, Threshold, evaluate
-from encoder_cls.evaluation.sections import report_text
+from encoder_cls.evaluation.report import FEWEST_ANSWERS, evaluate
+from encoder_cls.evaluation.report_files import render_report
+from encoder_cls.evaluation.report_text import full_text
 
 
 def test_a_notebook_shows_what_the_terminal_does(classifier):
@@ -22,7 +22,7 @@ def test_a_notebook_shows_what_the_terminal_does(classifier):
     report, _ = evaluate(classifier, split_of(["rain and snow"] * 3), name="<test>")
     shown = report._repr_html_()
     assert "<test>" not in shown
-    text, (_, *lines) = html.unescape(re.sub("<[^>]*>", "\n", shown)), report_text(report).splitlines()
+    text, (_, *lines) = html.unescape(re.sub("<[^>]*>", "\n", shown)), full_text(report).splitlines()
     assert {line.strip() for line in lines} <= {line.strip() for line in text.splitlines()}
 
 
@@ -39,7 +39,7 @@ def test_calibration_is_put_in_words(classifier, values, gist, words):
     """How well, in which direction, and only where there are texts enough."""
     bins = {"confidence": [0.5, 0.9], "accuracy": [0.5, 0.9], "texts": [100, 100]} | values
     ece = bins.pop("ece")
-    found = sections.calibration(report_of(classifier, metrics={"ece": ece, "calibration": CalibrationBins(**bins)}))
+    found = report_text.calibration(report_of(classifier, metrics={"ece": ece, "calibration": CalibrationBins(**bins)}))
     assert found[0] == gist
     assert words in found[1]
 
@@ -55,30 +55,16 @@ def test_calibration_is_put_in_words(classifier, values, gist, words):
 def test_a_threshold_that_is_not_suggested_has_a_reason(classifier, number, threshold, words):
     """On the page and in the terminal."""
     report, answered = evaluate(classifier, split_of(["rain and snow"] * number), name="test")
-    report = replace(report, threshold=Threshold(value=threshold, answered_fraction=1.0))
-    assert words in report_text(report)
+    report = replace(report, suggested_threshold=threshold)
+    assert words in full_text(report)
     assert words in render_report("x", report, answered)
 
 
 @pytest.mark.parametrize(
     ("difference", "is_sure", "linear", "gain", "interval", "weights"),
     [
-        (
-            0.015,
-            True,
-            0.01,
-            "+1.5 points over",
-            "+0.5 to +3.5",
-            "the encoder decides nearly alone (99.0% of the weight)",
-        ),
-        (
-            0.0,
-            False,
-            0.45,
-            "+0.0 points over",
-            "-1.0 to +2.0",
-            "both weigh about the same (the encoder 55%, the linear ",
-        ),
+        (0.015, True, 0.01, "+1.5 points over", "+0.5 to +3.5", "the encoder decides nearly alone (99.0% of"),
+        (0.0, False, 0.45, "+0.0 points over", "-1.0 to +2.0", "both weigh about the same (the encoder 55%, "),
         (-0.004, False, 0.999, "0.4 points below", "-1.4 to +1.6", "the linear model decides nearly alone (99.9% of"),
         (-0.0001, False, 0.7, "+0.0 points over", "-1.0 to +2.0", "the linear model has most of the weight (70%)"),
     ],
@@ -87,34 +73,34 @@ def test_the_gain_of_the_encoder_is_a_sentence(classifier, difference, is_sure, 
     """Points of accuracy, whether that is sure, and which part decides, if that is known."""
     report = report_of(classifier, **compared(difference, is_sure=is_sure, linear=linear))
     gain = f"{gain} the linear model alone ({'sure' if is_sure else 'not sure'}; 95% interval {interval})"
-    assert sections.comparison_sentence(report).startswith(f"{gain}; {weights}")
-    assert sections.comparison_sentence(replace(report, mixture_shares=None)) == gain
+    assert report_text.comparison_sentence(report).startswith(f"{gain}; {weights}")
+    assert report_text.comparison_sentence(replace(report, mixture_shares=None)) == gain
 
 
 def test_advice_can_be_followed(classifier):
     """A linear model alone where the encoder is not sure to help; nothing where it is and nothing is better."""
     sure = report_of(classifier, **compared(0.1, is_sure=True), metrics={"accuracy": 0.9})
-    assert sections.advice(sure) == ""
+    assert report_text.advice(sure) == ""
     for difference, is_sure in ((0.1, False), (-0.1, True)):
-        assert "--set model.encoder=false" in sections.advice(replace(sure, **compared(difference, is_sure=is_sure)))
+        assert "--set model.encoder=false" in report_text.advice(replace(sure, **compared(difference, is_sure=is_sure)))
     better = replace(sure, linear_reference=REFERENCE)
-    assert "more labelled texts" in sections.advice(better)
+    assert "more labelled texts" in report_text.advice(better)
     alone = replace(better, comparison=None, parts={"combined": sure.parts["encoder"], "encoder": None})
-    assert "a linear model alone: --set model.encoder=false" in sections.advice(alone)
+    assert "a linear model alone: --set model.encoder=false" in report_text.advice(alone)
 
 
 def test_the_terminal_shows_each_part(classifier):
     """Each with its interval, then the sentence and the advice."""
     report = report_of(classifier)
-    text = report_text(report)
-    assert sections.part_rows(report)[0] == ("both together", report.scores.score, report.scores.interval)
+    text = full_text(report)
+    both = report.scores
+    assert report_text.part_rows(report)[0] == ("both together", both["accuracy"], both["accuracy_interval"])
+    line = "\n    {} alone: accuracy {accuracy:.4f} [{accuracy_interval[0]:.3f}, {accuracy_interval[1]:.3f}], macro-F1 "
     for name in ("linear", "encoder"):
-        scores = report.parts[name]
-        low, high = scores.interval
-        assert f"\n    {name} alone: accuracy {scores.score:.4f} [{low:.3f}, {high:.3f}], macro-F1 " in text
-    assert f"\n    {sections.comparison_sentence(report)}\n" in text
-    assert f"\n    {sections.advice(report)}\n" in text
-    assert "alone" not in report_text(replace(report, comparison=None))
+        assert line.format(name, **report.parts[name]) in text
+    assert f"\n    {report_text.comparison_sentence(report)}\n" in text
+    assert f"\n    {report_text.advice(report)}\n" in text
+    assert "alone" not in full_text(replace(report, comparison=None))
 
 
 @pytest.mark.parametrize(
@@ -125,7 +111,7 @@ def test_the_terminal_shows_each_part(classifier):
         ({"linear_reference": REFERENCE | {"of_texts": 3000}}, "(linear SVM, trained on 9 of 3,000 texts)"),
         ({"linear_reference": REFERENCE | {"of_texts": 10, "of_features": 8}}, "9 of 10 texts and 7 of 8 features)"),
         (
-            {"threshold": Threshold(value=0.9961, answered_fraction=0.66)},
+            {"suggested_threshold": 0.9961, "answered_fraction": 0.66},
             "up (--threshold), 66% of all, are right 95% of the time, on topics that training has seen",
         ),
         ({"split": "validation"}, "these texts also chose the weights"),
@@ -138,8 +124,8 @@ def test_the_terminal_shows_each_part(classifier):
     ],
 )
 def test_the_report_has_notes_where_they_apply(classifier, changes, words):
-    assert words in report_text(report_of(classifier, **changes))
-    assert words == "TF-IDF baseline: none" or words not in report_text(report_of(classifier))
+    assert words in full_text(report_of(classifier, **changes))
+    assert words == "TF-IDF baseline: none" or words not in full_text(report_of(classifier))
 
 
 @pytest.mark.parametrize(("classes", "table"), [(3, True), (100, False)])
@@ -148,7 +134,7 @@ def test_the_report_fits_a_terminal(classifier, classes, table):
     names = [f"{number}\x1b[2J\u202e" for number in range(classes)]
     per_class = dict.fromkeys(names, ClassMetrics(precision=0.5, recall=0.5, f1=0.5, support=1))
     metrics = {"per_class": per_class, "confusion_matrix": np.ones((classes, classes), dtype=int).tolist()}
-    text = report_text(report_of(classifier, label_names=tuple(names), metrics=metrics))
+    text = full_text(report_of(classifier, label_names=tuple(names), metrics=metrics))
     assert ("   1    1    1" in text) == table
     assert ("no matrix here: 100 classes are more than" in text) != table
     assert sum(line.endswith("       1") for line in text.splitlines()) >= classes

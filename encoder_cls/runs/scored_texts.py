@@ -1,4 +1,4 @@
-"""The labelled texts on which a run is scored: its own, or those of a file."""
+"""The labelled texts that a run is scored on: its own, or those of a file."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from encoder_cls.training.encoder.checkpoint import newest_fingerprint
 
 
 def dataset_of_run(run: RunDir, classifier: Classifier, *, needed: bool, warn: Callable[[str], None]) -> Dataset | None:
-    """Load the data that a run was trained on; where it is gone or has changed None, or a `DataError` if needed."""
+    """Load the data of a run; if it is missing or has changed, a `DataError` where it is needed, else None."""
     config = run.load_config()
     if needed:
         hint = "name labelled data with --data, or the new place in that file"
@@ -37,12 +37,12 @@ def dataset_of_run(run: RunDir, classifier: Classifier, *, needed: bool, warn: C
 
 
 def _check_unchanged(run: RunDir, dataset: Dataset, data: DataConfig, label_names: tuple[str, ...]) -> None:
-    """Make sure that classes still have their numbers, and that no text to be scored was trained on."""
-    hint, found = "name labelled data with --data, or train again", dataset.train.fingerprint
+    """Raise a `DataError` if classes have other numbers, or other texts are held out, than in training."""
+    hint, now = "name labelled data with --data, or train again", dataset.train.fingerprint
     if dataset.label_names != label_names:
         raise DataError(f"{data.train}: its classes have changed since the run began; {hint}")
     holds_out = data.test is None and data.validation is None
-    if holds_out and newest_fingerprint(run.checkpoints).get("training_data", found) != found:
+    if holds_out and newest_fingerprint(run.checkpoints).get("training_data", now) != now:
         raise DataError(f"{data.train}: has changed since the run began, and with it which texts are held out; {hint}")
 
 
@@ -56,9 +56,8 @@ def load_labelled(
 ) -> Split:
     """Load the labelled texts of a file, a folder or the Hub; `dataset` is that of training."""
     several, names = classifier.task is MULTI_LABEL, classifier.label_names
-    labels_are = dataset.labels_are if dataset else None
+    labels_are, how = dataset.labels_are if dataset else None, reading_of(data_config)
     try:
-        how = reading_of(data_config)
         split = load_split(source, data_config, names, labels_are=labels_are, is_multi_label=several, reading=how)
     except DataError as error:
         is_table = ending_of(Path(source)) in (".csv", ".tsv", ".xlsx")
@@ -80,7 +79,7 @@ def report_notes(
     *,
     notify: Callable[[str], None],
 ) -> None:
-    """Pass on notes and warnings of texts that are scored; given training texts, also whether they are among these."""
+    """Pass on notes and warnings of scored texts; given the training texts, also a warning if they are among them."""
     warnings: list[str] = []
     for notes in of_source:
         for message in notes.messages:
@@ -93,8 +92,8 @@ def report_notes(
 
 
 def warn_of_seen(path: Path, split: Split, *, notify: Callable[[str], None]) -> None:
-    """Warn where another run, of this folder, was trained on the texts that are scored."""
+    """Warn if the run of this folder was trained on the texts that are scored."""
     run = run_of(path)
-    with suppress(DataError):  # its data is gone, so nobody can know
+    with suppress(DataError):  # its data is missing, so nobody can know
         for warning in seen_warnings(f"--against {path}", split, load_all_data(run.load_config()).train) if run else ():
             notify(f"warning: {warning}")

@@ -12,7 +12,7 @@ from support.reports import split_of
 
 from encoder_cls.config import DataConfig
 from encoder_cls.data.dataset import Split
-from encoder_cls.evaluation import DOUBTFUL_LABELS, MISTAKES
+from encoder_cls.evaluation import DOUBTFUL_LABELS, MISTAKES, report
 from encoder_cls.evaluation.mistakes import Answered, doubtful_rows, label_tables
 from encoder_cls.evaluation.report import evaluate
 
@@ -35,12 +35,15 @@ def test_the_worst_errors_come_first(classifier):
         assert (error.labelled, error.answer) == ((classifier.label_names[wrong[index]],), everything[index].label)
 
 
-def test_errors_are_explained_for_the_class_that_was_answered(classifier):
-    split = split_of(["rain and snow"], classifier.label_names.index("sport"))
-    (error,) = evaluate(classifier, split, name="x")[0].worst_errors
+def test_errors_are_explained_for_the_class_that_was_answered(classifier, monkeypatch):
+    """As many as there is time for."""
+    split = split_of(["rain and snow"] * 2, classifier.label_names.index("sport"))
+    monkeypatch.setattr(report, "MOST_EXPLAINED_TOKENS", 17)  # of a text with its 4 tokens it reads 16
+    error, other = evaluate(classifier, split, name="x")[0].worst_errors
     assert error.answer == "weather"
     assert [word.word for word in error.words] == ["rain", "and", "snow"]
     assert max(error.words, key=lambda word: word.weight).word in {"rain", "snow"}
+    assert other.words == ()
 
 
 def rows_of(content: bytes) -> list[dict[str, str]]:
@@ -82,9 +85,9 @@ def test_a_run_has_the_mistakes_of_its_predictions_and_its_doubtful_labels(train
     assert {(row["text"], row["label"], row["suggested"]) for row in found} == {
         (row["text"], row["label"], row["prediction"]) for row in wrong
     }
-    report = json.loads((trained_run.eval / "report.json").read_bytes())
-    assert 1 - len(wrong) / 15 == pytest.approx(report["accuracy"])
-    assert len(rows_of((trained_run.eval / DOUBTFUL_LABELS).read_bytes())) == report["doubtful_labels"]
+    scores = json.loads((trained_run.eval / "report.json").read_bytes())
+    assert 1 - len(wrong) / 15 == pytest.approx(scores["accuracy"])
+    assert len(rows_of((trained_run.eval / DOUBTFUL_LABELS).read_bytes())) == scores["doubtful_labels"]
 
 
 def test_doubtful_labels_are_those_with_a_surer_answer():

@@ -10,7 +10,7 @@ from support.reports import split_of
 
 from encoder_cls.evaluation.metrics import ClassCounts
 from encoder_cls.evaluation.report import evaluate
-from encoder_cls.evaluation.scores import (
+from encoder_cls.evaluation.significance import (
     Comparison,
     compare_answers,
     macro_f1_interval,
@@ -72,7 +72,7 @@ def test_the_interval_of_micro_f1_is_that_of_texts_drawn_again():
     parts, comparison = score_parts({"combined": answers, "linear": ~answers, "encoder": answers}, labels)
     assert comparison.is_sure
     assert score_parts({"combined": ~answers, "linear": answers, "encoder": answers}, labels)[1].is_sure
-    assert comparison.combined_minus_linear == parts["combined"].score - parts["linear"].score > 0.3
+    assert comparison.combined_minus_linear == parts["combined"]["micro_f1"] - parts["linear"]["micro_f1"] > 0.3
 
 
 def test_each_part_is_scored_by_its_own_answers():
@@ -81,11 +81,11 @@ def test_each_part_is_scored_by_its_own_answers():
     combined, linear, encoder = [0, 1, 2, 0, 1, 2, 1, 0], [0, 1, 2, 1, 0, 0, 0, 0], [0, 1, 2, 0, 1, 0, 1, 0]
     answers_of = {"combined": np.array(combined), "linear": np.array(linear), "encoder": np.array(encoder)}
     scores, comparison = score_parts(answers_of, labels)
-    assert {name: 8 * score.score for name, score in scores.items()} == {"combined": 6, "linear": 4, "encoder": 5}
+    assert {name: 8 * score["accuracy"] for name, score in scores.items()} == {"combined": 6, "linear": 4, "encoder": 5}
     for name, answers in answers_of.items():
-        assert scores[name].interval == wilson_interval(round(8 * scores[name].score), 8)
-        assert scores[name].macro_f1 == pytest.approx(f1_score(labels, answers, average="macro"))
-        assert scores[name].macro_f1_interval == macro_f1_interval(labels, answers)
+        assert scores[name]["accuracy_interval"] == wilson_interval(round(8 * scores[name]["accuracy"]), 8)
+        assert scores[name]["macro_f1"] == pytest.approx(f1_score(labels, answers, average="macro"))
+        assert scores[name]["macro_f1_interval"] == macro_f1_interval(labels, answers)
     assert comparison == Comparison(combined_minus_linear=2 / 8, interval=paired_interval(3, 1, 8), is_sure=False)
     del answers_of["encoder"]
     assert score_parts(answers_of, labels)[1] is None
@@ -105,8 +105,8 @@ def test_parts_of_a_classifier_answer_as_each_would_alone(classifier):
             linear=classifier.linear if name == "linear" else None,
         )
         answers = [classifier.label_names.index(it.label) for it in alone.predict(TEXTS)]
-        assert report.parts[name].score == np.mean(np.array(answers) == labels)
-    assert (report.scores.score, report.scores.macro_f1) == (report.metrics.accuracy, report.metrics.macro_f1)
+        assert report.parts[name]["accuracy"] == np.mean(np.array(answers) == labels)
+    assert (report.scores["accuracy"], report.scores["macro_f1"]) == (report.metrics.accuracy, report.metrics.macro_f1)
     assert sum(report.mixture_shares.values()) == pytest.approx(1)
 
 
@@ -123,7 +123,7 @@ def test_the_numbers_are_those_of_the_texts_on_which_one_is_right():
     found = compare_answers(LABELS, this, other, run="b")
     assert (found.only_this, found.only_other) == (5, 20)
     assert found.accuracy_difference == pytest.approx(15 / 200)
-    assert found.scores.score == pytest.approx(115 / 200)
+    assert found.scores["accuracy"] == pytest.approx(115 / 200)
     assert found.p_value == pytest.approx(2 * 68406 / 2**25)  # sum of C(25, k), k up to 5
     low, high = found.accuracy_difference_interval
     assert 0 < low < 15 / 200 < high

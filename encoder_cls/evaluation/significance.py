@@ -1,10 +1,10 @@
-"""Scores with confidence intervals, and comparisons of classifiers on the same texts."""
+"""Confidence intervals of scores, and paired comparisons of classifiers on the same texts."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -14,57 +14,40 @@ from numpy.typing import NDArray
 from encoder_cls.data.dataset import Dataset
 from encoder_cls.evaluation.metrics import ClassCounts
 from encoder_cls.inference.classifier import Classifier
-from encoder_cls.inference.task import Logits
 from encoder_cls.system.display import counted, printable, shortened
 
 Interval = tuple[float, float]
 """The lowest and the highest value."""
+Scores = dict[str, Any]
+"""JSON values: `accuracy` (multi-label `micro_f1`) and `macro_f1`, each with its 95% interval under `..._interval`."""
 
 COMBINED = "combined"  # the classifier as it answers
 MOST_NAMED = 5  # classes in a sentence
 QUANTILE = 1.959964  # of the normal distribution, with 2.5% above it
 SAMPLES, FEWEST_SAMPLES = 1000, 100  # of the bootstrap
-MOST_DRAWS = 5_000_000  # samples times pairs of label and answer, a second: of more pairs there are fewer samples
+MOST_DRAWS = 5_000_000  # samples times pairs of label and answer, a second: more pairs have fewer samples
 
 
-@dataclass(frozen=True, kw_only=True)
-class PartScores:
-    """Scores of a classifier, or of a part of it; intervals are 95%, (low, high)."""
-
-    name: str  # of the score: `accuracy`, or `micro_f1` where a text may have several labels
-    score: float
-    interval: Interval
-    macro_f1: float
-    macro_f1_interval: Interval | None = None
-
-    def to_dict(self) -> dict[str, Any]:
-        """JSON values."""
-        of_macro_f1 = {"macro_f1_interval": self.macro_f1_interval} if self.macro_f1_interval else {}
-        scores = {self.name: self.score, f"{self.name}_interval": self.interval, "macro_f1": self.macro_f1}
-        return {**scores, **of_macro_f1}
-
-
-def score_answers(answers: NDArray[Any], labels: NDArray[Any]) -> PartScores:
-    """Score classes (texts,) against labels (texts,), or labels that texts get, (texts, labels), against theirs."""
+def score_answers(answers: NDArray[Any], labels: NDArray[Any]) -> Scores:
+    """Score answers against labels, both (texts,), or multi-label (texts, labels)."""
     counts = ClassCounts.of(answers, labels)
     if labels.ndim > 1:
         interval = micro_f1_interval(labels, answers)
-        return PartScores(name="micro_f1", score=counts.micro_f1, interval=interval, macro_f1=counts.macro_f1)
+        return {"micro_f1": counts.micro_f1, "micro_f1_interval": interval, "macro_f1": counts.macro_f1}
     right = int((answers == labels).sum())
-    return PartScores(
-        name="accuracy",
-        score=right / len(labels),
-        interval=wilson_interval(right, len(labels)),
-        macro_f1=counts.macro_f1,
-        macro_f1_interval=macro_f1_interval(labels, answers),
-    )
+    return {
+        "accuracy": right / len(labels),
+        "accuracy_interval": wilson_interval(right, len(labels)),
+        "macro_f1": counts.macro_f1,
+        "macro_f1_interval": macro_f1_interval(labels, answers),
+    }
 
 
 @dataclass(frozen=True, kw_only=True)
 class Comparison:
-    """The encoder's contribution: the difference of accuracy, or of micro-F1, from the linear classifier alone.
+    """The encoder's contribution: accuracy, or micro-F1, minus that of the linear classifier alone.
 
-    Its 95% interval is from the texts on which one of both is right; the difference is sure where 0 is outside of it.
+    The 95% interval is from the texts on which one of both is right; the difference is sure where 0 is outside.
     """
 
     combined_minus_linear: float
@@ -74,46 +57,31 @@ class Comparison:
 
 def score_parts(
     answers: Mapping[str, NDArray[Any]], labels: NDArray[Any]
-) -> tuple[dict[str, PartScores], Comparison | None]:
-    """Score the answers of `combined` and of the parts `linear` and `encoder`; compare them where there are both."""
+) -> tuple[dict[str, Scores], Comparison | None]:
+    """Score the answers of `combined` and of the parts `linear` and `encoder`; compare them if both exist."""
     scores = {part: score_answers(of_part, labels) for part, of_part in answers.items()}
     if not {"linear", "encoder"} <= set(answers):
         return scores, None
     combined, linear = answers[COMBINED], answers["linear"]
     if labels.ndim > 1:
-        difference = scores[COMBINED].score - scores["linear"].score
+        difference = scores[COMBINED]["micro_f1"] - scores["linear"]["micro_f1"]
         interval = micro_f1_interval(labels, combined, linear)
     else:
-        only_combined, only_linear = _only_right(combined, linear, labels)
-        difference = (only_combined - only_linear) / len(labels)
-        interval = paired_interval(only_combined, only_linear, len(labels))
+        _, _, difference, interval = _paired(combined, linear, labels)
     is_sure = interval[0] > 0 or interval[1] < 0
     return scores, Comparison(combined_minus_linear=difference, interval=interval, is_sure=is_sure)
-
-
-def parts_alone(
-    part_logits: Mapping[str, Logits], mixture_weights: Sequence[float], shares: Sequence[float]
-) -> dict[str, Logits]:
-    """The logits of each part as they would be without the others.
-
-    A mixture weight divided by its share of the sum is the factor of the part alone; all are in the same order.
-    """
-    return {
-        name: (logits * (weight / max(share, 1e-6))).astype(np.float32)
-        for (name, logits), weight, share in zip(part_logits.items(), mixture_weights, shares, strict=True)
-    }
 
 
 @dataclass(frozen=True, kw_only=True)
 class PairedComparison:
     """Another classifier, of the folder `run`, beside that of a report on the same texts; intervals are 95%.
 
-    Differences are its `scores` less those of the report's classifier. `only_this` and `only_other` are the numbers of
-    texts that one of both alone gets right, and `p_value` is of McNemar's exact test.
+    Differences are its `scores` minus those of the report's classifier. `only_this` and `only_other` count the texts
+    that one of both alone gets right; `p_value` is that of McNemar's exact test.
     """
 
     run: str
-    scores: PartScores
+    scores: Scores
     accuracy_difference: float
     accuracy_difference_interval: Interval
     macro_f1_difference: float
@@ -124,9 +92,8 @@ class PairedComparison:
 
     def to_dict(self) -> dict[str, Any]:
         """JSON values; the other's scores are at the top level."""
-        values = asdict(self)
-        del values["scores"]
-        return {"run": values.pop("run"), **self.scores.to_dict(), **values}
+        values = {key: value for key, value in vars(self).items() if key not in {"run", "scores"}}
+        return {"run": self.run, **self.scores, **values}
 
     def sentences(self) -> tuple[str, str]:
         """The better classifier by accuracy, and by macro-F1."""
@@ -157,14 +124,14 @@ def compare_answers(
     """
     from scipy.stats import binomtest
 
-    only_this, only_other = _only_right(this, other, labels)
+    only_other, only_this, difference, interval = _paired(other, this, labels)
     scores = score_answers(other, labels)
     return PairedComparison(
         run=run,
         scores=scores,
-        accuracy_difference=(only_other - only_this) / len(labels),
-        accuracy_difference_interval=paired_interval(only_other, only_this, len(labels)),
-        macro_f1_difference=scores.macro_f1 - score_answers(this, labels).macro_f1,
+        accuracy_difference=difference,
+        accuracy_difference_interval=interval,
+        macro_f1_difference=scores["macro_f1"] - ClassCounts.of(this, labels).macro_f1,
         macro_f1_difference_interval=macro_f1_interval(labels, other, this),
         only_this=only_this,
         only_other=only_other,
@@ -173,16 +140,15 @@ def compare_answers(
 
 
 def numbered_answers(classifier: Classifier, texts: Sequence[str], names: Sequence[str]) -> NDArray[np.int64]:
-    """The answer to each text as a number among class names, (texts,); classes without a name there follow them."""
-    numbers = {name: number for number, name in enumerate(dict.fromkeys((*names, *classifier.label_names)))}
+    """Answer each text by the index of the class in `names`, (texts,); further classes follow them."""
+    every = list(dict.fromkeys((*names, *classifier.label_names)))
     logits = classifier.combined(classifier.part_logits(classifier.tokenize(texts)))
-    of_classes = np.array([numbers[name] for name in classifier.label_names], dtype=np.int64)
-    answers: NDArray[np.int64] = of_classes[logits.argmax(axis=1)]
-    return answers
+    numbers = np.array([every.index(name) for name in classifier.label_names])
+    return np.asarray(numbers[logits.argmax(axis=1)], dtype=np.int64)
 
 
 class ChangedAnswer(NamedTuple):
-    """A text of the base run's test (else validation) split with another answer now."""
+    """A text of the base run's test, else validation, split whose answer has changed."""
 
     where: str
     text: str
@@ -193,19 +159,19 @@ class ChangedAnswer(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class BaseAnswers:
-    """Changes since the base run, which is the other one of the comparison, on the split that it was tested on.
+    """Changes since the base run, the other classifier of `comparison`, on the split that it was tested on.
 
-    `lost_recall` is before and now, of the classes whose recall fell, the worst first.
+    `lost_recall` has the recall before and now of each class where it fell, the worst first.
     """
 
     split: str
     num_texts: int
     comparison: PairedComparison
-    changed: tuple[ChangedAnswer, ...]
+    changed: list[ChangedAnswer]
     lost_recall: dict[str, tuple[float, float]]
 
     def to_dict(self) -> dict[str, Any]:
-        """JSON values; the changed answers themselves have a file of their own."""
+        """JSON values, without the changed answers themselves."""
         return {
             "split": self.split,
             "texts": self.num_texts,
@@ -223,7 +189,7 @@ class BaseAnswers:
             f"{len(self.changed):,} are answered otherwise: {right:,} are right now, {wrong:,} are wrong now, "
             f"{len(self.changed) - right - wrong:,} are wrong as before"
         )
-        # Not macro-F1: an answer that the base run could not give makes one more class of it.
+        # Macro-F1 would count a class more where the base run could not give an answer.
         yield self.comparison.sentences()[0]
         if self.lost_recall:
             worst = [
@@ -234,33 +200,34 @@ class BaseAnswers:
 
 
 def compare_with_base(classifier: Classifier, base: Classifier, dataset: Dataset, *, run: str) -> BaseAnswers:
-    """Answer the texts that the base run was tested on with both classifiers; `dataset` is that run's."""
+    """Answer the texts that the base run was tested on with both classifiers; `dataset` is the base run's."""
     split_name, split = dataset.reported
     names = tuple(dict.fromkeys((*classifier.label_names, *split.unseen_names)))
     labels = np.array([names.index(name) for name in (*dataset.label_names, *split.unseen_names)])[split.labels]
     now, before = (numbered_answers(it, split.texts, names) for it in (classifier, base))
-    changed = tuple(
-        ChangedAnswer(split.where[row], split.texts[row], *(names[it[row]] for it in (labels, before, now)))
-        for row in np.flatnonzero(before != now).tolist()
-    )
     recalls = {}
     for number in np.unique(labels).tolist():
         is_class = labels == number
         recalls[names[number]] = float((before[is_class] == number).mean()), float((now[is_class] == number).mean())
-    lost = sorted((now - before, name) for name, (before, now) in recalls.items() if now < before)
+    lost = sorted((after - earlier, name) for name, (earlier, after) in recalls.items() if after < earlier)
     return BaseAnswers(
         split=split_name,
         num_texts=len(split),
         comparison=compare_answers(labels, now, before, run=run),
-        changed=changed,
+        changed=[
+            ChangedAnswer(split.where[row], split.texts[row], *(names[it[row]] for it in (labels, before, now)))
+            for row in np.flatnonzero(before != now).tolist()
+        ],
         lost_recall={name: recalls[name] for _, name in lost},
     )
 
 
-def _only_right(first: NDArray[Any], second: NDArray[Any], labels: NDArray[Any]) -> tuple[int, int]:
-    """The number of texts that the first answers alone get right, and the second alone; all (texts,)."""
+def _paired(first: NDArray[Any], second: NDArray[Any], labels: NDArray[Any]) -> tuple[int, int, float, Interval]:
+    """Count the texts that each answers alone get right, and compute the difference of accuracy with its interval."""
     is_right, is_second_right = first == labels, second == labels
-    return int((is_right & ~is_second_right).sum()), int((is_second_right & ~is_right).sum())
+    only_first, only_second = int((is_right & ~is_second_right).sum()), int((is_second_right & ~is_right).sum())
+    interval = paired_interval(only_first, only_second, len(labels))
+    return only_first, only_second, (only_first - only_second) / len(labels), interval
 
 
 def wilson_interval(right: int, total: int) -> Interval:
@@ -272,7 +239,7 @@ def wilson_interval(right: int, total: int) -> Interval:
     fraction, square = right / total, QUANTILE**2
     center = (fraction + square / (2 * total)) / (1 + square / total)
     spread = math.sqrt(fraction * (1 - fraction) / total + square / (4 * total**2)) * QUANTILE / (1 + square / total)
-    # The fraction itself is within: at 0 and at 1 the last digit would deny that.
+    # Rounding must not exclude the fraction itself, at 0 and at 1.
     return min(max(0.0, center - spread), fraction), max(min(1.0, center + spread), fraction)
 
 
@@ -293,9 +260,8 @@ def macro_f1_interval(
 ) -> Interval:
     """The interval of macro-F1, or of how much better answers are than others, all (texts,).
 
-    A percentile bootstrap: that of as many texts drawn again and again from these, each with all its answers, so what
-    both get wrong does not count. Efron and Tibshirani, "An Introduction to the Bootstrap" (1993), chapter 13. Equal
-    labels and answers have equal draws.
+    A percentile bootstrap over texts, each with all its answers, so that mistakes of both do not count: Efron and
+    Tibshirani, "An Introduction to the Bootstrap" (1993), chapter 13. Equal labels and answers have equal draws.
     """
     columns = np.stack([labels, answers] if others is None else [labels, answers, others])
     kinds, counts = np.unique(columns, axis=1, return_counts=True)
@@ -308,7 +274,7 @@ def micro_f1_interval(
 ) -> Interval:
     """The interval of micro-F1, or of how much better answers are than others, all (texts, labels).
 
-    As `macro_f1_interval`; texts that are alike in how many labels they have, get and get right are drawn together.
+    As `macro_f1_interval`; texts with equal numbers of labels, answers and right answers are drawn together.
     """
     has_label = labels > 0
     columns = [has_label.sum(axis=1)]
@@ -316,12 +282,8 @@ def micro_f1_interval(
         columns += [given.sum(axis=1), (given & has_label).sum(axis=1)]
     kinds, counts = np.unique(np.stack(columns), axis=1, return_counts=True)
     of_labels, *of_answers = kinds @ _bootstrap(counts).T
-    return _percentiles(
-        [
-            2 * right / np.maximum(1, of_labels + given)
-            for given, right in zip(of_answers[::2], of_answers[1::2], strict=True)
-        ]
-    )
+    pairs = zip(of_answers[::2], of_answers[1::2], strict=True)
+    return _percentiles([2 * right / np.maximum(1, of_labels + given) for given, right in pairs])
 
 
 def _bootstrap(counts: NDArray[np.int64]) -> NDArray[np.int64]:
@@ -331,7 +293,7 @@ def _bootstrap(counts: NDArray[np.int64]) -> NDArray[np.int64]:
 
 
 def _percentiles(scores: Sequence[NDArray[np.float64]]) -> Interval:
-    """The interval of the scores of samples, or of their differences from the second ones."""
+    """The interval of the scores of samples, or of their differences from further scores."""
     first, *others = scores
     low, high = np.quantile(first - sum(others), [0.025, 0.975])
     return float(low), float(high)

@@ -1,8 +1,8 @@
-"""A report in sentences, by section: the text of a terminal, and the cards of the page."""
+"""The sentences of a report, for a terminal and for the page."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -10,7 +10,7 @@ import numpy as np
 from encoder_cls.data.dataset import listed
 from encoder_cls.evaluation.metrics import MultiLabelMetrics, SingleLabelMetrics
 from encoder_cls.evaluation.report import FEWEST_ANSWERED, FEWEST_ANSWERS, WANTED_ACCURACY, Report
-from encoder_cls.evaluation.scores import COMBINED, Interval
+from encoder_cls.evaluation.significance import COMBINED, Interval
 from encoder_cls.system.display import aligned, counted, printable, shortened, shown
 
 LONGEST_NAME = 28  # characters of a class name in a column
@@ -18,9 +18,10 @@ LARGEST_TABLE = 12  # classes; a wider confusion matrix does not fit a terminal
 MOST_MISTAKES = 5  # in a terminal
 FEW_TEXTS = 100  # of fewer a calibration error is large by chance, with 15 bins
 WELL_CALIBRATED, FAIRLY_CALIBRATED = 0.03, 0.08
-# Of the larger share in the sum of the logits, from which that part decides nearly alone, or has most of the weight.
+# Shares of the sum of the logits from which a part decides nearly alone, or has most of the weight.
 NEARLY_ALL, MOSTLY = 0.97, 0.6
-LINEAR_ALONE = "model.encoder=false"  # which trains the linear part alone, in seconds
+LINEAR_ALONE = "--set model.encoder=false"
+VALIDATION_NOTE = "these texts also chose the weights and calibrated them: expect somewhat less of new ones (data.test)"
 SCORES = {"accuracy": "accuracy", "micro_f1": "micro-F1"}
 PARTS = {COMBINED: "both together", "linear": "linear alone", "encoder": "encoder alone"}
 
@@ -33,39 +34,42 @@ class Section(NamedTuple):
 
 
 def summary_sections(report: Report) -> list[Section]:
-    """The sections that one looks at when a training is over."""
-    name = SCORES[report.metrics.score_name]
-    sections = [
-        Section(f"{name[:1].upper()}{name[1:]} on {report.split}", tuple(_score_lines(report))),
-        Section("Is the encoder worth it?", tuple(_part_lines(report))),
-        Section("Can the probabilities be trusted?", calibration(report)),
-        Section("Threshold", tuple(_threshold_lines(report))),
-        Section("Mind", tuple(_reservations(report))),
-    ]
-    return [section for section in sections if section.lines]
+    """The sections that summarize a training."""
+    return _sections(
+        (f"{capitalized(SCORES[report.metrics.score_name])} on {report.split}", _score_lines(report)),
+        ("Is the encoder worth it?", _part_lines(report)),
+        ("Can the probabilities be trusted?", calibration(report)),
+        ("Threshold", _threshold_lines(report)),
+        ("Mind", _reservations(report)),
+    )
 
 
 def detail_sections(report: Report) -> list[Section]:
-    """The sections that follow in a terminal; the page has tables and charts in their place."""
-    return [
-        Section("Texts", (length_note(report), f"labels that seem to be wrong: {len(report.doubtful_labels):,}")),
-        Section("Classes", tuple(_class_table(report))),
-        Section("Confusion (rows: label, columns: prediction)", tuple(_confusion_lines(report))),
-        Section("Most confident mistakes", tuple(_mistake_lines(report))),
-    ]
+    """The further sections of a terminal; the page has tables and charts instead."""
+    return _sections(
+        ("Texts", [length_note(report), f"labels that seem to be wrong: {len(report.doubtful_labels):,}"]),
+        ("Classes", _class_table(report)),
+        ("Confusion (rows: label, columns: prediction)", _confusion_lines(report)),
+        ("Most confident mistakes", _mistake_lines(report)),
+    )
+
+
+def _sections(*sections: tuple[str, Iterable[str]]) -> list[Section]:
+    """The sections that have lines."""
+    return [Section(title, lines) for title, its in sections if (lines := tuple(its))]
 
 
 def summary_text(report: Report) -> str:
-    """The first lines of the report, for a terminal, without titles."""
-    lines = (f"  {line}" for section in summary_sections(report) for line in section.lines)
-    return "\n".join([f"{report.split}: {size_note(report)}", *lines])
+    """The summary for a terminal, without titles."""
+    lines = (f"\n  {line}" for section in summary_sections(report) for line in section.lines)
+    return f"{report.split}: {size_note(report)}{''.join(lines)}"
 
 
-def report_text(report: Report) -> str:
+def full_text(report: Report, *, with_tables: bool = True) -> str:
     """The report for a terminal."""
     lines = [f"{report.split}: {size_note(report)}"]
-    for title, of_section in [*summary_sections(report), *detail_sections(report)]:
-        lines += [f"  {title}", *(f"    {line}" for line in of_section)] if of_section else []
+    for title, of_section in [*summary_sections(report), *(detail_sections(report) if with_tables else ())]:
+        lines += [f"  {title}", *(f"    {line}" for line in of_section)]
     return "\n".join(lines)
 
 
@@ -79,7 +83,7 @@ def size_note(report: Report) -> str:
 
 def _score_lines(report: Report) -> Iterator[str]:
     metrics = report.metrics
-    yield f"{_scores(report.scores.to_dict())}, calibration error {metrics.ece:.4f} (95% intervals in brackets)"
+    yield f"{_scores(report.scores)}, calibration error {metrics.ece:.4f} (95% intervals in brackets)"
     if isinstance(metrics, MultiLabelMetrics):
         yield (
             f"mean average precision {metrics.mean_average_precision:.4f}, all labels right "
@@ -89,7 +93,7 @@ def _score_lines(report: Report) -> Iterator[str]:
     scores = f" (linear SVM{reference_note(reference)}): {_scores(reference)}" if reference else ": none"
     yield f"TF-IDF baseline{scores}"
     if report.against:
-        yield f"{printable(report.against.run)}: {_scores(report.against.scores.to_dict())}"
+        yield f"{printable(report.against.run)}: {_scores(report.against.scores)}"
         yield from report.against.sentences()
     if report.base_answers:
         yield from report.base_answers.sentences()
@@ -106,7 +110,7 @@ def _score_lines(report: Report) -> Iterator[str]:
 def _part_lines(report: Report) -> Iterator[str]:
     if report.comparison:
         for part in ("linear", "encoder"):
-            yield f"{PARTS[part]}: {_scores(report.parts[part].to_dict())}"
+            yield f"{PARTS[part]}: {_scores(report.parts[part])}"
     yield from filter(None, (comparison_sentence(report), cascade_sentence(report), advice(report)))
 
 
@@ -116,29 +120,27 @@ def _threshold_lines(report: Report) -> Iterator[str]:
             "a text gets the labels that are as probable as their thresholds, which validation texts have chosen: "
             f"{report.metrics.predicted_per_text:.2f} labels a text; --threshold puts one in the place of all"
         )
-    elif report.threshold:
-        value, wanted = report.threshold.value, f"{WANTED_ACCURACY:.0%}"
-        if value:
-            answered = f"{report.threshold.answered_fraction:.0%} of all"
-            yield (
-                f"answers from probability {value:.3f} up (--threshold), {answered}, are right {wanted} of the time, "
-                "on topics that training has seen"
-            )
-        elif value == 0:
-            yield f"no threshold is needed: {wanted} of all answers or more are right"
-        elif report.metrics.num_examples < FEWEST_ANSWERS:
-            yield f"no threshold is suggested: that takes {FEWEST_ANSWERS} answers"
-        else:
-            yield (
-                f"no threshold reaches {wanted} precision while answering at least {FEWEST_ANSWERED:.0%} of the "
-                f"texts, {FEWEST_ANSWERS} at least"
-            )
+    elif report.suggested_threshold:
+        yield (
+            f"answers from probability {report.suggested_threshold:.3f} up (--threshold), "
+            f"{report.answered_fraction:.0%} of all, are right {WANTED_ACCURACY:.0%} of the time, on topics that "
+            "training has seen"
+        )
+    elif report.suggested_threshold == 0:
+        yield f"no threshold is needed: {WANTED_ACCURACY:.0%} of all answers or more are right"
+    elif report.metrics.num_examples < FEWEST_ANSWERS:
+        yield f"no threshold is suggested: that takes {FEWEST_ANSWERS} answers"
+    else:
+        yield (
+            f"no threshold reaches {WANTED_ACCURACY:.0%} precision while answering at least {FEWEST_ANSWERED:.0%} of "
+            f"the texts, {FEWEST_ANSWERS} at least"
+        )
     if report.guarantees:
         yield from report.guarantees.sentences()
 
 
 def calibration(report: Report) -> tuple[str, ...]:
-    """Calibration in words: the gist, and what follows from it."""
+    """Calibration in words: the gist, then how to read a probability."""
     ece, bins = report.metrics.ece, report.metrics.calibration
     number = sum(bins.texts)
     error = f"(calibration error {ece:.3f})"
@@ -159,7 +161,7 @@ def comparison_sentence(report: Report) -> str:
     if report.comparison is None:
         return ""
     points, (low, high) = 100 * report.comparison.combined_minus_linear, report.comparison.interval
-    # As it is shown: no sign before a zero.
+    # No sign before a rounded zero.
     by = f"{abs(points):.1f} points below" if points <= -0.05 else f"{max(points, 0):+.1f} points over"
     sure = "sure" if report.comparison.is_sure else "not sure"
     gain = f"{by} the linear model alone ({sure}; 95% interval {100 * low:+.1f} to {100 * high:+.1f})"
@@ -167,7 +169,7 @@ def comparison_sentence(report: Report) -> str:
 
 
 def cascade_sentence(report: Report) -> str:
-    """How many texts skip the encoder; empty where none does."""
+    """The fraction of texts that skip the encoder; empty without a cascade."""
     if not report.cascade:
         return ""
     skipped, gate = report.cascade["skipped_fraction"], report.cascade["gate"]
@@ -186,34 +188,25 @@ def _weights(mixture_shares: Mapping[str, float]) -> str:
 
 
 def advice(report: Report) -> str:
-    """A next step, by the scores; empty where the classifier is the best there is."""
+    """A next step, by the scores; empty where the classifier is the best one."""
     comparison, reference = report.comparison, report.linear_reference
     if comparison and not (comparison.is_sure and comparison.combined_minus_linear > 0):
-        return f"the linear model alone may do as well, and trains in seconds: --set {LINEAR_ALONE}"
-    if reference and reference[report.metrics.score_name] > report.scores.score:
+        return f"the linear model alone may do as well, and trains in seconds: {LINEAR_ALONE}"
+    if reference and reference[report.metrics.score_name] > report.scores[report.metrics.score_name]:
         if "linear" not in report.parts:
-            return f"the TF-IDF baseline is more accurate here; a linear model alone: --set {LINEAR_ALONE}"
+            return f"the TF-IDF baseline is more accurate here; a linear model alone: {LINEAR_ALONE}"
         return "the TF-IDF baseline is more accurate here; more labelled texts would help most"
     return ""
 
 
 def part_rows(report: Report) -> list[tuple[str, float, Interval | None]]:
     """The score and its interval of the classifier, its parts and the TF-IDF baseline; nothing without both parts."""
-    rows: list[tuple[str, float, Interval | None]] = []
     if report.comparison is None:
-        return rows
-    rows += [(name, report.parts[part].score, report.parts[part].interval) for part, name in PARTS.items()]
-    if reference := report.linear_reference:
-        name = report.metrics.score_name
-        rows.append(("TF-IDF baseline", reference[name], reference.get(f"{name}_interval")))
-    return rows
-
-
-def split_note(report: Report) -> str:
-    """That validation texts are not new to the classifier."""
-    if report.split != "validation":
-        return ""
-    return "these texts also chose the weights and calibrated them: expect somewhat less of new ones (data.test)"
+        return []
+    key, scores = report.metrics.score_name, {name: report.parts[part] for part, name in PARTS.items()}
+    if report.linear_reference:
+        scores["TF-IDF baseline"] = dict(report.linear_reference)
+    return [(name, it[key], it.get(f"{key}_interval")) for name, it in scores.items()]
 
 
 def length_note(report: Report) -> str:
@@ -224,9 +217,8 @@ def length_note(report: Report) -> str:
 
 
 def _reservations(report: Report) -> Iterator[str]:
-    """Reservations about the texts that were scored."""
-    if note := split_note(report):
-        yield note
+    if report.split == "validation":
+        yield VALIDATION_NOTE
     if report.num_refitted:
         texts = "the text" if report.num_refitted == 1 else f"the {report.num_refitted:,} texts"
         before = "; scores here are by its answers from before" if report.split == "validation" else ""
@@ -238,40 +230,39 @@ def _reservations(report: Report) -> Iterator[str]:
         yield f"{have} in the training data ({listed(list(unseen))}): {left_out}"
 
 
-def reference_note(reference: Mapping[str, float] | None) -> str:
-    """The numbers of training texts and features that the TF-IDF baseline was trained on, where not on all."""
+def reference_note(reference: Mapping[str, float]) -> str:
+    """The numbers of texts and features that the TF-IDF baseline was trained on, where not on all."""
     parts = [
         f"{reference[what]:,} of {reference[f'of_{what}']:,} {what}"
         for what in ("texts", "features")
-        if reference and reference[what] < reference[f"of_{what}"]
+        if reference[what] < reference[f"of_{what}"]
     ]
     return f", trained on {' and '.join(parts)}" if parts else ""
 
 
 def _class_table(report: Report) -> Iterator[str]:
-    names = [name_text(name, limit=LONGEST_NAME) for name in report.label_names]
     columns = {"precision": "precision", "recall": "recall", "f1": "F1"}
     if isinstance(report.metrics, MultiLabelMetrics):
         columns |= {"average_precision": "average precision", "threshold": "threshold"}
     rows = [["class", *columns.values(), "examples"]]
-    for name, scores in zip(names, report.metrics.per_class.values(), strict=True):
-        rows.append([name, *(score_text(getattr(scores, key)) for key in columns), str(scores.support)])
+    for name, scores in report.metrics.per_class.items():
+        values = [score_text(getattr(scores, key)) for key in columns]
+        rows.append([name_text(name, limit=LONGEST_NAME), *values, str(scores.support)])
     yield from aligned(rows)
 
 
 def _confusion_lines(report: Report) -> Iterator[str]:
-    names = [name_text(name, limit=LONGEST_NAME) for name in report.label_names]
     if not isinstance(report.metrics, SingleLabelMetrics):
         return
-    if not report.metrics.confusion_matrix:
-        yield f"no matrix: {len(names)} classes are too many; report.html names the pairs most often confused"
-    elif len(names) > LARGEST_TABLE:
-        yield f"no matrix here: {len(names)} classes are more than the {LARGEST_TABLE} that fit; report.html has it"
-    else:
-        rows = [["", *(f"{number:3}" for number in range(1, len(names) + 1))]]
-        for number, (name, row) in enumerate(zip(names, report.metrics.confusion_matrix, strict=True), start=1):
-            rows.append([f"{number:2} {name}", *(str(count or ".") for count in row)])
-        yield from aligned(rows)
+    matrix, num_classes = report.metrics.confusion_matrix, len(report.label_names)
+    if num_classes > LARGEST_TABLE or not matrix:
+        has = "it" if matrix else "the pairs most often confused"
+        yield f"no matrix here: {num_classes} classes are more than the {LARGEST_TABLE} that fit; report.html has {has}"
+        return
+    rows = [["", *(f"{number:3}" for number in range(1, num_classes + 1))]]
+    for number, (name, row) in enumerate(zip(report.label_names, matrix, strict=True), start=1):
+        rows.append([f"{number:2} {name_text(name, limit=LONGEST_NAME)}", *(str(count or ".") for count in row)])
+    yield from aligned(rows)
 
 
 def _mistake_lines(report: Report) -> Iterator[str]:
@@ -284,12 +275,17 @@ def _mistake_lines(report: Report) -> Iterator[str]:
 def _scores(scores: Mapping[str, Any]) -> str:
     """Scores as in JSON, with their intervals in brackets."""
     names = {**SCORES, "macro_f1": "macro-F1", "mean_average_precision": "mean average precision"}
-    found = []
-    for key, name in names.items():
-        if key in scores:
-            interval = scores.get(f"{key}_interval")
-            found.append(f"{name} {scores[key]:.4f}" + (" [{:.3f}, {:.3f}]".format(*interval) if interval else ""))
-    return ", ".join(found)
+    intervals = {key: scores.get(f"{key}_interval") for key in names}
+    return ", ".join(
+        f"{names[key]} {scores[key]:.4f}" + (" [{:.3f}, {:.3f}]".format(*interval) if interval else "")
+        for key, interval in intervals.items()
+        if key in scores
+    )
+
+
+def capitalized(words: str) -> str:
+    """The words with the first letter in upper case."""
+    return f"{words[:1].upper()}{words[1:]}"
 
 
 def score_text(score: float | None) -> str:

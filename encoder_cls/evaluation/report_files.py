@@ -13,19 +13,19 @@ import numpy as np
 from encoder_cls import evaluation
 from encoder_cls.config import Config, DataConfig
 from encoder_cls.data.dataset import Dataset
-from encoder_cls.evaluation import charts, sections
+from encoder_cls.evaluation import charts, report_text
 from encoder_cls.evaluation.metrics import LARGEST_MATRIX
 from encoder_cls.evaluation.mistakes import Answered, csv_table, file_and_line, label_tables
 from encoder_cls.evaluation.report import Report
+from encoder_cls.inference.explain import marked
 from encoder_cls.inference.html_pages import LEGEND, escaped, html_page, isolated, shade, strongest_words, words_html
-from encoder_cls.system.display import json_text, markdown_code, replace_unprintable, shortened
+from encoder_cls.system.display import json_text, markdown_code, replace_unprintable
 from encoder_cls.system.files import reporting_os_errors, to_json, write_file
 
 if TYPE_CHECKING:
     from jinja2 import Environment
 
 LONGEST_COUNTED = 1_000_000  # characters of a text whose words are counted
-LONGEST_HEAD = 40  # characters of a class name at a cell of the matrix
 FULL_DATE = "{0.day} {0:%B %Y}"
 CHANGED_COLUMNS = ("file", "line", "text", "label", "before", "now")
 
@@ -69,9 +69,9 @@ def render_report(
     title: str, report: Report, answered: Answered, *, config_yaml: str = "", written: date | None = None
 ) -> str:
     """Render a report with charts; `answered` are the answers that it is made from."""
-    rows, is_multi_label = sections.part_rows(report), answered.split.is_multi_label
-    head, *cards = sections.summary_sections(report)
-    name = f"{sections.SCORES[report.metrics.score_name]} of the parts"
+    rows, is_multi_label = report_text.part_rows(report), answered.split.is_multi_label
+    head, *cards = report_text.summary_sections(report)
+    name = report_text.capitalized(f"{report_text.SCORES[report.metrics.score_name]} of the parts")
     body = _rendered(
         "report.html",
         title=title,
@@ -80,13 +80,16 @@ def render_report(
         is_multi_label=is_multi_label,
         head=head,
         cards=cards,
-        parts=charts.parts_with_intervals(rows, f"{name[:1].upper()}{name[1:]}") if rows else "",
+        parts=charts.parts_with_intervals(rows, name) if rows else "",
         classes=sorted(report.metrics.per_class.items(), key=lambda it: (it[1].support == 0, it[1].f1 or 0)),
         matrix=None if is_multi_label else _matrix(report, answered),
         largest_matrix=LARGEST_MATRIX,
         charts=_charts(report, answered),
         num_wrong=len(answered.mistakes),
-        errors=[(it, Path(it.where).name, strongest_words(it.words)) for it in report.worst_errors],
+        errors=[
+            (it, Path(it.where).name, words_html(marked(it.text, it.words)), strongest_words(it.words))
+            for it in report.worst_errors
+        ],
         legend=LEGEND,
         config_yaml=config_yaml,
         written=FULL_DATE.format(written) if written else "",
@@ -95,7 +98,7 @@ def render_report(
 
 
 def _rendered(template: str, **values: Any) -> str:
-    return _templates().get_template(template).render(**values, sections=sections)
+    return _templates().get_template(template).render(**values, report_text=report_text)
 
 
 @cache
@@ -120,72 +123,53 @@ def _templates() -> Environment:
         "percent": "{:.1%}".format,
         "thousands": "{:,}".format,
         "digits": "{:.4f}".format,
-        "score": sections.score_text,
-        "sentence": lambda words: Markup(isolated(f"{words[:1].upper()}{words[1:]}.")),
+        "score": report_text.score_text,
+        "sentence": lambda words: Markup(isolated(f"{report_text.capitalized(words)}.")),
         "isolated": lambda words: Markup(isolated(words, in_attribute=True)),
+        "shade": shade,
         "interval": lambda interval: "{:.4f} to {:.4f}".format(*interval),
-        "words": lambda pieces: Markup(words_html(pieces)),
         "breakable": lambda name: Markup(f"<bdi>{escaped(name).replace('_', '_<wbr>')}</bdi>"),
         "code": markdown_code,
     }
     return environment
 
 
-def _charts(report: Report, answered: Answered) -> list[tuple[str, str, str]]:
-    """Headings, notes and charts; the note of a chart that is not drawn has the reason."""
+def _charts(report: Report, answered: Answered) -> dict[str, Any]:
+    """The charts on how far to trust answers, by name, each None where it is not drawn, and what their notes need."""
     is_multi_label, num_classes = answered.split.is_multi_label, answered.logits.shape[1]
-    svg = charts.reliability(report.metrics.calibration, of="label" if is_multi_label else "answer")
-    note = (
-        f"{'Of labels that are at all likely. ' if is_multi_label else ''}On the dotted line it would be. The "
-        f"paler a dot, the fewer {'labels' if is_multi_label else 'texts'} it represents."
-    )
-    drawn = [("Right as often as it says?", note, svg)]
     confidence, correct = answered.probabilities.max(axis=1), answered.answers == answered.labels
-    if report.threshold:
-        svg = charts.thresholds(confidence, correct, report.threshold.value)
-        drawn.append(("What a threshold does", "The higher, the fewer answers, and the more of them right.", svg))
+    words = np.array([] if is_multi_label else [len(it[:LONGEST_COUNTED].split()) for it in answered.split.texts])
     chosen, note = charts.notable_classes(report.metrics.per_class, charts.MOST_CURVES, num_classes=num_classes)
-    if chosen:
-        svg = charts.precision_recall(answered.probabilities, answered.split.labels, chosen, report.label_names)
-        drawn.append(("Precision and recall", note, svg))
-    if not is_multi_label:
-        num_words = np.array([len(text[:LONGEST_COUNTED].split()) for text in answered.split.texts])
-        low, high = num_words.min(), num_words.max()
-        spread = f"{low:,} to {high:,}" if low < high else f"{low:,}"
-        by_length = charts.accuracy_by_length(num_words, correct)
-        note = "" if by_length else f"No chart: the texts have {spread} words, too much alike to be distinguished."
-        drawn.append(("Length of the text", note, by_length or ""))
-    return drawn
+    names, labels = report.label_names, answered.split.labels
+    return {
+        "reliability": charts.reliability(report.metrics.calibration, of="label" if is_multi_label else "answer"),
+        "thresholds": None if is_multi_label else charts.thresholds(confidence, correct, report.suggested_threshold),
+        "curves": charts.precision_recall(answered.probabilities, labels, chosen, names) if chosen else None,
+        "curves_note": note,
+        "lengths": None if is_multi_label else charts.accuracy_by_length(words, correct),
+        "words": sorted({words.min(), words.max()}) if len(words) else [],
+    }
 
 
 def _matrix(report: Report, answered: Answered) -> dict[str, Any] | None:
-    """The confusion matrix of the classes that occur as label or answer; None of more than one can read.
+    """The confusion matrix of the classes that occur as label or answer; None if it is too large to read.
 
-    It has the `names` of columns, those `absent`, and `rows`: a name, and the number, style and title of each cell.
+    It has the `names` of columns, those `absent`, and `rows`: a name, then the count of each cell and its share of the
+    row.
     """
-    names = report.label_names
-    occurring = np.union1d(answered.labels, answered.answers)
+    names, occurring = report.label_names, np.union1d(answered.labels, answered.answers)
     if len(occurring) > LARGEST_MATRIX:
         return None
     counts = np.zeros((len(occurring), len(occurring)), dtype=np.int64)
     np.add.at(counts, tuple(np.searchsorted(occurring, it) for it in (answered.labels, answered.answers)), 1)
     shares = counts / np.maximum(1, counts.sum(axis=1, keepdims=True))
-    heads = [shortened(names[number], limit=LONGEST_HEAD) for number in occurring]
-
-    def cell(row: int, column: int) -> tuple[int, str, str]:
-        """Blue where label and answer are the same, else orange, never too pale to be seen."""
-        count, share = int(counts[row, column]), float(shares[row, column])
-        if not count:
-            return 0, "", ""
-        if row == column:
-            return count, f"d {shade(share)}", f"{heads[row]}, right: {count:,}"
-        return count, f"o {shade(0.2 + 0.8 * share**0.5)}", f"{heads[row]}, taken for {heads[column]}: {count:,}"
-
-    numbers = range(len(occurring))
+    columns = [names[number] for number in occurring]
+    cells = [list(zip(*row, strict=True)) for row in zip(counts.tolist(), shares.tolist(), strict=True)]
+    absent = np.setdiff1d(range(len(names)), occurring)
     return {
-        "names": [names[number] for number in occurring],
-        "rows": [(names[occurring[row]], [cell(row, column) for column in numbers]) for row in numbers],
-        "absent": [name for number, name in enumerate(names) if number not in set(occurring.tolist())],
+        "names": columns,
+        "rows": list(zip(columns, cells, strict=True)),
+        "absent": [names[number] for number in absent],
     }
 
 
@@ -198,18 +182,16 @@ def model_card(
     vocab_size: int,
     has_encoder: bool,
     linear_max_tokens: int | None,
-    refits_on_validation: bool = False,
 ) -> str:
-    """Describe the model of a run as Markdown: data, scores, and how to use it.
+    """Describe the model of a run as Markdown: data, scores, usage.
 
-    There is no report where no text has a label, and no `linear_max_tokens` without a linear classifier.
+    `report` is None where no text has a label, `linear_max_tokens` without a linear classifier.
     """
     text = _rendered(
         "model_card.md",
         config=config,
         dataset=dataset,
         has_encoder=has_encoder,
-        num_refitted=len(dataset.selection) if refits_on_validation else 0,
         report=report,
         best_step=best_step,
         vocab_size=vocab_size,
