@@ -1,16 +1,14 @@
-"""Tries the versions that pyproject.toml declares: the suite and the README's command, with the lowest and the newest.
+"""Run the suite and the README's command with the lowest and the newest versions that pyproject.toml declares.
 
-    python scripts/check_versions.py [--lowest PYTHON] [--newest PYTHON ...] [--jobs N] [--keep FOLDER] [TESTS ...]
+    python scripts/check_versions.py
 
 The lowest version of each direct dependency is tried on the oldest Python of the classifiers, the newest versions on
-the newest Python that is installed; a Python is a version or the path of one. uv (`pip install uv`) makes both
-environments, which are removed at the end unless `--keep` names a folder. What it downloads, some 3 GB for each version
-of PyTorch, stays in its cache. At the end a table is printed; the exit code is 1 where a test or the command failed.
+the newest Python that is installed, in environments that uv (`pip install uv`) makes for it. What uv downloads, some
+3 GB for each version of PyTorch, stays in its cache. Prints a table; the exit code is 1 if a test or the command fails.
 """
 
 from __future__ import annotations
 
-import argparse
 import json
 import os
 import re
@@ -32,7 +30,7 @@ UNWANTED = {"PYTHONPATH", "VIRTUAL_ENV"}
 
 
 def run(*command: object, folder: Path = ROOT) -> subprocess.CompletedProcess[str]:
-    """Run a command without the settings of this environment; what it prints is kept."""
+    """Run a command without the settings of this environment, and capture its output."""
     inherited = {name: value for name, value in os.environ.items() if name not in UNWANTED}
     return subprocess.run([*map(str, command)], check=False, capture_output=True, text=True, cwd=folder, env=inherited)
 
@@ -41,7 +39,7 @@ def uv(*arguments: object) -> subprocess.CompletedProcess[str]:
     """Run uv; a failure ends the script.
 
     Raises:
-        SystemExit: with the last lines of what it says.
+        SystemExit: with the last lines of its output.
     """
     done = run("uv", *arguments)
     if done.returncode:
@@ -50,7 +48,7 @@ def uv(*arguments: object) -> subprocess.CompletedProcess[str]:
 
 
 def last_lines(done: subprocess.CompletedProcess[str], number: int = 30) -> str:
-    """The end of what a command printed."""
+    """The end of the output of a command."""
     return "\n".join((done.stdout + done.stderr).strip().splitlines()[-number:])
 
 
@@ -60,15 +58,15 @@ def newest_installed() -> str:
     return next(found, PYTHONS[0])
 
 
-def tried(name: str, python: str, work: Path, *, options: list[str]) -> tuple[list[str], bool]:
-    """Make an environment and try the suite and the command in it: a row of the table, and whether all was well."""
-    folder = work / "-".join([name, *Path(python).parts]).replace("/", "")
+def tried(name: str, python: str, work: Path) -> tuple[list[str], bool]:
+    """Run the suite and the command in a new environment: a row of the table, and whether both succeeded."""
+    folder = work / name
     uv("venv", "--quiet", "--python", python, folder)
     inside = folder / "bin" / "python"
     resolution = {"lowest": "lowest-direct", "newest": "highest"}[name]
     uv("pip", "install", "--quiet", "--python", inside, "--resolution", resolution, "--editable", f"{ROOT}[dev]")
     versions = json.loads(run(inside, "-c", VERSIONS, *SHOWN).stdout)
-    suite = run(inside, "-m", "pytest", "-p", "no:cacheprovider", *options)
+    suite = run(inside, "-m", "pytest", "-p", "no:cacheprovider", "-n", os.cpu_count())
     example = run(folder / "bin" / "encoder-cls", *EXAMPLE, folder=folder)
     for done in (suite, example):
         if done.returncode:
@@ -83,27 +81,15 @@ def tried(name: str, python: str, work: Path, *, options: list[str]) -> tuple[li
 
 
 def main() -> None:
-    """Try each environment, one after the other."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--lowest", metavar="PYTHON", default=PYTHONS[0], help=f"default: {PYTHONS[0]}")
-    parser.add_argument("--newest", metavar="PYTHON", action="append", help="repeatable; default: the newest installed")
-    parser.add_argument("--jobs", metavar="N", type=int, default=os.cpu_count(), help="processes of the suite")
-    parser.add_argument("--keep", metavar="FOLDER", type=Path, help="a new folder in which the environments are kept")
-    parser.add_argument("tests", metavar="TESTS", nargs="*", help="files of the suite; default: all")
-    arguments = parser.parse_args()
-    options = ["-n", str(arguments.jobs), *arguments.tests]
-    if arguments.keep:
-        arguments.keep.mkdir(parents=True)
-    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as temporary:
-        work = (arguments.keep or Path(temporary)).resolve()
-        pairs = [("lowest", arguments.lowest)]
-        pairs += [("newest", python) for python in arguments.newest or [newest_installed()]]
-        results = [tried(name, python, work, options=options) for name, python in pairs]
+    """Try both, one after the other."""
+    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
+        pythons = {"lowest": PYTHONS[0], "newest": newest_installed()}
+        results = [tried(name, python, Path(folder).resolve()) for name, python in pythons.items()]
     table = [["versions", "Python", *SHOWN, "tests", "the example"], *(row for row, _ in results)]
     table.insert(1, ["---"] * len(table[0]))
     for cells in table:
         print(f"| {' | '.join(cells)} |")
-    sys.exit(not all(is_well for _, is_well in results))
+    sys.exit(not all(succeeded for _, succeeded in results))
 
 
 if __name__ == "__main__":

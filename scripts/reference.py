@@ -31,7 +31,7 @@ def config_page() -> str:
 
 
 def _section(field: FieldInfo) -> type[BaseModel] | None:
-    """The section of the config that a field holds, if it holds one."""
+    """The section of the config that a field is, if it is one."""
     kind = field.annotation
     return kind if isinstance(kind, type) and issubclass(kind, BaseModel) else None
 
@@ -44,7 +44,7 @@ def _keys(prefix: str, fields: dict[str, FieldInfo]) -> Iterator[str]:
 
 
 def _default(field: FieldInfo) -> str:
-    """The default of a key as YAML has it."""
+    """The default of a key in YAML."""
     if field.is_required():
         return "required"
     value = field.get_default(call_default_factory=True)

@@ -35,20 +35,6 @@ def test_each_fault_fits_the_code_and_names_a_case():
     assert len({fault.name for fault in FAULTS}) == len(FAULTS)
 
 
-def test_a_fault_is_put_wherever_a_function_was_imported_to(monkeypatch):
-    from faults import Fault, constant, put
-
-    from encoder_cls.system import files
-    from encoder_cls.training.encoder import checkpoint
-
-    # Afterwards each module has it back.
-    for module in [it for name, it in sys.modules.items() if name.startswith("encoder_cls")]:
-        if "write_folder" in vars(module):
-            monkeypatch.setattr(module, "write_folder", module.write_folder)
-    put(Fault("any", "any", 1, "encoder_cls.system.files.write_folder", constant(3)))
-    assert (files.write_folder, checkpoint.write_folder) == (3, 3)
-
-
 def test_the_page_names_every_case():
     """Each case proves a promise, and each promise has a case."""
     promises = re.findall(r"^\| \*\*.*\| (`[^|]+`) \|$", PAGE, re.MULTILINE)

@@ -195,7 +195,7 @@ def test_answers_beside_their_rows_have_lists_or_cells_with_several_labels(cli, 
 def test_a_server_answers_as_predict_does(several):
     batcher = Batcher()
     request = PredictRequest(texts=["soup salt goal team", "the of"], explain=True)
-    first, second = batcher.submit(request, several).result(30).texts
+    first, second = batcher.submit(request, several).result(30)
     batcher.stop()
     assert sorted(first.record["labels"]) == sorted(first.labels) == ["food", "sport"]
     assert list(second.record["labels"]) == list(second.labels) == []

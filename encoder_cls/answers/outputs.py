@@ -20,7 +20,6 @@ from encoder_cls.errors import ConfigError, DataError
 from encoder_cls.evaluation import REPORT_FILES
 from encoder_cls.system.encodings import ending_of
 from encoder_cls.system.files import path_of, stream_named
-from encoder_cls.system.terminal import warn_if_output_closed
 from encoder_cls.tracking.run_dir import LOCK_FILE, RunDir, run_of
 
 if TYPE_CHECKING:
@@ -35,11 +34,9 @@ def check_outputs(
 ) -> None:
     """Refuse to write where something is read, and to write two things into one file.
 
-    With the model goes the data that its run names; `is_printing` makes standard output one of the outputs, and warns
-    where it is the only one and closed. A `ConfigError` refuses.
+    With the model goes the data that its run names; `is_printing` makes standard output one of the outputs. A
+    `ConfigError` refuses.
     """
-    if is_printing and not outputs:
-        warn_if_output_closed()
     targets = [_target(path) for path in outputs]
     if is_printing and (identity := _identity(1)):
         targets.append(_Target("standard output", None, identity))

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from encoder_cls.errors import DataError
 from encoder_cls.system.disk_arrays import Column, DiskBackedArray, in_chunks
 from encoder_cls.system.display import kind, shown
-from encoder_cls.system.encodings import SKIP, UTF8, invalid_line, is_utf8, seems_utf8, text_lines, undecodable
+from encoder_cls.system.encodings import INVALID, SKIP, UTF8, is_utf8, seems_utf8, text_lines, undecodable
 
 SHOWN_ROWS = 3
 
@@ -238,12 +238,12 @@ class Reading:
 
     def is_valid(self, path: Path, where: SourceLocation, text: str) -> bool:
         """Whether a row has no invalid bytes; else count it as a bad row."""
-        line = invalid_line(text) if self.skips else None
-        if line is None:
+        invalid = INVALID.search(text) if self.skips else None
+        if invalid is None:
             return True
         reason = ""
         if not self.notes.skipped.count:  # only the reason of the first is shown
-            start = len(text[: next(at for at, c in enumerate(text) if "\udc80" <= c <= "\udcff")].encode())
+            line, start = text.encode("utf-8", "surrogateescape"), len(text[: invalid.start()].encode())
             reason = "; ".join(it for it in undecodable(path, line, start, self.encoding) if it != SKIP)
         self.notes.skipped.add(where, reason)
         return False

@@ -8,6 +8,7 @@ import time
 from collections import Counter as Counts
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future
 from importlib.resources import files
 from ipaddress import ip_address
 from typing import Any
@@ -24,7 +25,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from encoder_cls.inference.classifier import Classifier
 from encoder_cls.inference.html_pages import html_page
 from encoder_cls.serving import limits
-from encoder_cls.serving.batching import Answer, Batcher, PredictRequest, RefusedError, TextAnswer
+from encoder_cls.serving.batching import Batcher, PredictRequest, RefusedError, TextAnswer
 from encoder_cls.system.display import json_text, kind, replace_unprintable, shown
 
 HUNG_UP = 499  # what proxies log if the client has gone
@@ -42,7 +43,7 @@ PAGE_HEADERS = HEADERS | {
     "Content-Security-Policy": "base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
     "Referrer-Policy": "no-referrer",
 }
-# What each field of a request is, and whether a value is that. A bool is an int for Python, and no number for JSON.
+# The values of each field of a request, in words and as a test. For Python a bool is an int; in JSON it is no number.
 FIELDS: dict[str, tuple[str, Callable[[Any], bool]]] = {
     "texts": ('a list of strings: {"texts": ["..."]}', lambda it: isinstance(it, list)),
     "top_k": ("a whole number from 1", lambda it: type(it) is int and it >= 1),
@@ -52,58 +53,50 @@ FIELDS: dict[str, tuple[str, Callable[[Any], bool]]] = {
 
 
 class Metrics:
-    """Counts, and on each `text` the number of `waiting` requests, the `model`'s SHA-256 and the recent rates."""
+    """Counts of all requests, and rates of the last texts."""
 
-    def __init__(self, *, waiting: Callable[[], int], model: Callable[[], str]) -> None:
-        self._model = model
+    def __init__(self) -> None:
         self._recent: deque[TextAnswer] = deque(maxlen=RECENT_TEXTS)
         self._registry = CollectorRegistry()
         ProcessCollector(registry=self._registry)
-        self.requests = self._counter("requests", "Requests by path and status.", "path", "status")
-        self.seconds = self._histogram("predict_seconds", "From a request's head to its predictions.", SECONDS)
-        self.batch_requests = self._histogram("batch_requests", "Requests computed together.", REQUESTS)
-        self.reloads = self._counter("reloads", "Reloads of the model.", "outcome")
-        self._texts = self._counter("texts", "Texts answered.")
-        self._truncated = self._counter("truncated_texts", "Texts longer than the encoder reads.")
-        self._words = self._counter("words", "Words read by the encoder.")
-        self._unknown = self._counter("unknown_words", "Words that training never saw.")
-        self._labels = self._counter("labels", "Texts by their most probable label, or their labels.", "label")
-        self._gauge("waiting_requests", "Requests without an answer.").set_function(waiting)
-        self._info = Info("encoder_cls_model", "The model that answers.", registry=self._registry)
+        of: dict[str, Any] = {"namespace": "encoder_cls", "registry": self._registry}
+        self.requests = Counter("requests", "Requests by path and status.", ["path", "status"], **of)
+        self.seconds = Histogram("predict_seconds", "From a request's head to its predictions.", buckets=SECONDS, **of)
+        self.batch_requests = Histogram("batch_requests", "Requests computed together.", buckets=REQUESTS, **of)
+        self.reloads = Counter("reloads", "Reloads of the model.", ["outcome"], **of)
+        self._texts = Counter("texts", "Texts answered.", **of)
+        self._truncated = Counter("truncated_texts", "Texts longer than the encoder reads.", **of)
+        self._words = Counter("words", "Words read by the encoder.", **of)
+        self._unknown = Counter("unknown_words", "Words that training never saw.", **of)
+        self._labels = Counter("labels", "Texts by their most probable label, or their labels.", ["label"], **of)
+        self._waiting = Gauge("waiting_requests", "Requests without an answer.", **of)
+        self._info = Info("model", "The model that answers.", **of)
         of_last = f"of the last {RECENT_TEXTS} texts"
-        self._unknown_rate = self._gauge("unknown_word_rate", f"Unknown words among the words {of_last}.")
-        self._label_rate = self._gauge("label_rate", f"The part {of_last} with a label.", "label")
+        self._unknown_rate = Gauge("unknown_word_rate", f"Unknown words among the words {of_last}.", **of)
+        self._label_rate = Gauge("label_rate", f"The part {of_last} with a label.", ["label"], **of)
 
-    def count(self, answer: Answer) -> None:
+    def count(self, answers: Sequence[TextAnswer]) -> None:
         """Count the answers to a request."""
-        self._texts.inc(len(answer.texts))
-        for text in answer.texts:
+        self._texts.inc(len(answers))
+        for text in answers:
             for label in text.labels:
                 self._labels.labels(replace_unprintable(label)).inc()
             self._words.inc(text.words)
             self._unknown.inc(text.record["unknown_words"])
             self._truncated.inc(text.record["truncated"])
-        self._recent += answer.texts
+        self._recent += answers
 
-    def text(self) -> bytes:
-        """All counts as Prometheus reads them."""
+    def text(self, *, waiting: int, model: str) -> bytes:
+        """All counts in the text format, with the number of waiting requests and the model's SHA-256."""
         recent = list(self._recent)
         unknown, words = sum(it.record["unknown_words"] for it in recent), sum(it.words for it in recent)
         self._unknown_rate.set(unknown / max(1, words))
         self._label_rate.clear()
         for label, number in Counts(replace_unprintable(label) for it in recent for label in it.labels).items():
             self._label_rate.labels(label).set(number / len(recent))
-        self._info.info({"sha256": self._model()})
+        self._waiting.set(waiting)
+        self._info.info({"sha256": model})
         return generate_latest(self._registry)
-
-    def _counter(self, name: str, help_text: str, *labels: str) -> Counter:
-        return Counter(f"encoder_cls_{name}", help_text, labels, registry=self._registry)
-
-    def _gauge(self, name: str, help_text: str, *labels: str) -> Gauge:
-        return Gauge(f"encoder_cls_{name}", help_text, labels, registry=self._registry)
-
-    def _histogram(self, name: str, help_text: str, buckets: tuple[float, ...]) -> Histogram:
-        return Histogram(f"encoder_cls_{name}", help_text, buckets=buckets, registry=self._registry)
 
 
 class Service:
@@ -112,12 +105,9 @@ class Service:
     `warn` gets failures that concern the server's owner; `hosts` are allowed besides `localhost`, None: any.
     """
 
-    def __init__(
-        self, classifier: Classifier, warn: Callable[[str], None], *, hosts: Sequence[str] | None = ()
-    ) -> None:
+    def __init__(self, classifier: Classifier, warn: Callable[[str], None], hosts: Sequence[str] | None) -> None:
         self.classifier = classifier
-        self.is_stopping = False
-        self.metrics = Metrics(waiting=lambda: self.batcher.waiting, model=lambda: self.classifier.sha256)
+        self.metrics = Metrics()
         self.batcher = Batcher(self.metrics.batch_requests.observe)
         self._hosts, self._warn, self._held_bytes = hosts, warn, 0
 
@@ -127,9 +117,9 @@ class Service:
             Route("/predict", self._predict, methods=["POST"]),
             Route("/health", self._health),
             Route("/metrics", self._metrics),
-            Route("/", _page),
+            Route("/", Response(PAGE, headers=PAGE_HEADERS), methods=["GET"]),
         ]
-        handlers: Mapping[Any, Any] = {RefusedError: self._refused, HTTPException: _no_such_page}
+        handlers: Mapping[Any, Any] = {RefusedError: self._refused, HTTPException: _no_such_request}
         app = Starlette(routes=routes, exception_handlers=handlers)
         app.router.redirect_slashes = False  # to whatever host the client names
         paths = {route.path for route in routes}
@@ -147,11 +137,6 @@ class Service:
 
         return counted_app
 
-    def stop(self) -> None:
-        """Accept no more, and answer every accepted request."""
-        self.is_stopping = True
-        self.batcher.stop()
-
     async def _predict(self, request: Request) -> Response:
         started, body = time.perf_counter(), bytearray()
         try:
@@ -159,17 +144,18 @@ class Service:
             if request.headers.get("content-type", "").partition(";")[0].strip().lower() != "application/json":
                 raise RefusedError(415, "the body is JSON; send it with Content-Type: application/json")
             await self._read(request, body)
-            answer = await self._answer(parse_predict_request(bytes(body)), request)
+            asked, classifier = parse_predict_request(bytes(body)), self.classifier
+            answers = await self._answered(self.batcher.submit(asked, classifier), request)
         except ClientDisconnect:
             return Response(status_code=HUNG_UP)
         finally:
             self._held_bytes -= len(body)
-        self.metrics.count(answer)
+        self.metrics.count(answers)
         self.metrics.seconds.observe(time.perf_counter() - started)
-        return _json({"predictions": [text.record for text in answer.texts], "model": answer.model})
+        return _json({"predictions": [it.record for it in answers], "model": classifier.sha256})
 
     async def _read(self, request: Request, body: bytearray) -> None:
-        """Read a body, refused if it is too large (413), too slow (408) or there is no room for it (429)."""
+        """Read a body; refuse it if it is too large (413), too slow (408) or exceeds the memory for bodies (429)."""
         most, seconds = limits.MOST_BODY_BYTES, limits.BODY_SECONDS
         too_large = RefusedError(413, f"the body is larger than {most:,} bytes; send the texts in parts")
         if int(request.headers.get("content-length", "0")) > most:  # the server has checked that it is a number
@@ -186,9 +172,9 @@ class Service:
         except TimeoutError:
             raise RefusedError(408, f"the body was not complete within {seconds} seconds") from None
 
-    async def _answer(self, asked: PredictRequest, request: Request) -> Answer:
-        """Wait for the answer, or until the client hangs up: then nothing more is computed for it."""
-        answer: asyncio.Future[Answer] = asyncio.wrap_future(self.batcher.submit(asked, self.classifier))
+    async def _answered(self, answers: Future[list[TextAnswer]], request: Request) -> list[TextAnswer]:
+        """Wait for the answers, or until the client hangs up: then nothing more is computed for it."""
+        answer = asyncio.wrap_future(answers)
         # After the body, the only message that a request can send is that its client has gone.
         gone: asyncio.Future[Any] = asyncio.ensure_future(request.receive())
         try:
@@ -201,12 +187,14 @@ class Service:
             answer.cancel()
 
     async def _health(self, _: Request) -> Response:
-        if self.is_stopping or not self.batcher.is_alive:
-            raise RefusedError(503, "the server is stopping" if self.is_stopping else "the computing thread has ended")
+        if self.batcher.is_stopping or not self.batcher.is_alive:
+            reason = "the server is stopping" if self.batcher.is_stopping else "the computing thread has ended"
+            raise RefusedError(503, reason)
         return _json({"status": "ok", "model": self.classifier.sha256, "labels": self.classifier.label_names})
 
     async def _metrics(self, _: Request) -> Response:
-        return Response(self.metrics.text(), headers=HEADERS | {"Content-Type": CONTENT_TYPE})
+        text = self.metrics.text(waiting=self.batcher.waiting, model=self.classifier.sha256)
+        return Response(text, headers=HEADERS | {"Content-Type": CONTENT_TYPE})
 
     async def _refused(self, _: Request, error: RefusedError) -> Response:
         if error.status == 500:
@@ -228,7 +216,7 @@ def _refusal_of_origin(request: Request, hosts: Sequence[str] | None) -> str | N
 
 
 def host_name(address: str) -> str:
-    """The name or IP address in an origin or the header `Host`; empty if there is none."""
+    """The name or IP address in an origin or the header `Host`; empty if it has none."""
     try:
         return (urlsplit(address if "://" in address else f"//{address}").hostname or "").rstrip(".")
     except ValueError:
@@ -236,21 +224,16 @@ def host_name(address: str) -> str:
 
 
 def is_loopback(host: str) -> bool:
-    """Whether a name or an IP address is one of a machine for itself."""
+    """Whether a name or an IP address is a loopback address."""
     try:
         return host == "localhost" or ip_address(host.partition("%")[0]).is_loopback
     except ValueError:
         return False
 
 
-async def _page(_: Request) -> Response:
-    return Response(PAGE, headers=PAGE_HEADERS)
-
-
-async def _no_such_page(request: Request, error: HTTPException) -> Response:
-    message = "there are POST /predict, GET /health, GET /metrics, and / to try texts"
-    if error.status_code == 405:
-        message = f"{request.url.path} does not take {request.method}"
+async def _no_such_request(request: Request, error: HTTPException) -> Response:
+    known = "POST /predict, GET /health, GET /metrics, and GET / to try texts"
+    message = f"{request.method} {shown(request.url.path)}: no such request; known are {known}"
     return _json({"error": message}, error.status_code, error.headers)
 
 
@@ -264,39 +247,28 @@ def _json(value: Mapping[str, Any], status: int = 200, headers: Mapping[str, str
 
 
 def parse_predict_request(body: bytes) -> PredictRequest:
-    """Read a request's body; refuse what is not JSON (400), has a wrong field (422) or too many texts (413)."""
+    """Parse a request's body; refuse it if it is not JSON (400), has a wrong field (422) or too many texts (413)."""
     try:
         fields = json.loads(body.decode("utf-8-sig"), parse_constant=_refuse_constant)
-    except UnicodeDecodeError as error:
-        raise RefusedError(400, f"the body is not UTF-8: byte {error.start} is invalid") from None
-    except RecursionError:
-        raise RefusedError(400, "the body is not the JSON expected here: it is nested too deeply") from None
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise RefusedError(400, f"the body is not JSON: {error}") from None
     if not isinstance(fields, dict):
-        raise RefusedError(422, f'the body is {_name(fields)}; expected is an object such as {{"texts": ["..."]}}')
+        raise RefusedError(422, f'body: {kind(fields)}; expected is an object such as {{"texts": ["..."]}}')
     for name, value in ({"texts": None} | fields).items():
         if name not in FIELDS:
             raise RefusedError(422, f"{shown(name)}: no such field; known are {', '.join(FIELDS)}")
         expected, is_valid = FIELDS[name]
         if not is_valid(value):
-            raise RefusedError(422, f"{name}: {_name(value)}; expected is {expected}")
+            raise RefusedError(422, f"{name}: {kind(value)}; expected is {expected}")
     for number, text in enumerate(fields["texts"]):
         if not isinstance(text, str):
-            raise RefusedError(422, f"texts[{number}]: {_name(text)}; expected is a string")
+            raise RefusedError(422, f"texts[{number}]: {kind(text)}; expected is a string")
     request = PredictRequest(**fields)
     most = limits.MOST_EXPLAINED_TEXTS if request.explain else limits.MOST_TEXTS
     if len(request.texts) > most:
         work = "that can be explained at once" if request.explain else "in a request; send them in parts"
         raise RefusedError(413, f"texts: {len(request.texts):,}; {most:,} are the most {work}")
     return request
-
-
-def _name(value: Any) -> str:
-    """The type of a value, and short ones with the value, in words of JSON."""
-    if isinstance(value, dict | list):
-        return "an object" if isinstance(value, dict) else "a list"
-    return str(value).lower() if isinstance(value, bool) else kind(value)
 
 
 def _refuse_constant(name: str) -> None:

@@ -1,17 +1,17 @@
-"""One thread that answers the requests of many: what waits while it computes is its next batch.
+"""One thread that answers all requests: those that wait while it computes are its next batch.
 
-A batch is a piece of each waiting request, the oldest first, up to `BATCH_CHARACTERS`, so that nobody waits for
-another's thousand texts; and one text to explain, since explanations take longest.
+A batch has a piece of each waiting request for one classifier, the oldest first, up to `BATCH_CHARACTERS`, so that
+nobody waits for another's thousand texts; and one text to explain, since explanations take longest.
 """
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, InvalidStateError
 from contextlib import suppress
 from dataclasses import dataclass, field
-from itertools import groupby
+from itertools import islice
 from threading import Condition, Thread
 from typing import Any
 
@@ -21,7 +21,7 @@ from encoder_cls.serving import limits
 
 
 class RefusedError(Exception):
-    """A request that gets no predictions: a status of HTTP, and what is wrong."""
+    """A request that gets no predictions: an HTTP status and a message."""
 
     def __init__(self, status: int, message: str) -> None:
         super().__init__(message)
@@ -42,17 +42,9 @@ class PredictRequest:
 class TextAnswer:
     """The answer to a text."""
 
-    record: dict[str, Any]  # as `predict --format jsonl` has it
+    record: dict[str, Any]  # as in `predict --format jsonl`
     labels: tuple[str, ...]  # the most probable one, withheld or not; none of a blank text; multi-label, its labels
     words: int  # that the encoder reads, unknown ones included
-
-
-@dataclass
-class Answer:
-    """The answers to a request, all by the model with this SHA-256, even if it was replaced meanwhile."""
-
-    model: str
-    texts: list[TextAnswer] = field(default_factory=list)
 
 
 @dataclass(eq=False)
@@ -61,28 +53,16 @@ class _Job:
 
     request: PredictRequest
     classifier: Classifier
-    answer: Answer
-    future: Future[Answer] = field(default_factory=Future)
-
-    def next_piece(self, most_characters: int) -> tuple[list[str], int]:
-        """The next texts, at least one, and then up to so many characters; and how many characters remain."""
-        piece: list[str] = []
-        for text in self.request.texts[len(self.answer.texts) :]:
-            # `[CLS]` counts; a text to explain fills a batch.
-            cost = limits.BATCH_CHARACTERS if self.request.explain else len(text) + 4
-            if piece and cost > most_characters:
-                break
-            piece.append(text)
-            most_characters -= cost
-        return piece, most_characters
+    answers: list[TextAnswer] = field(default_factory=list)
+    future: Future[list[TextAnswer]] = field(default_factory=Future)
 
     def end(self, error: RefusedError | None = None) -> None:
-        """Send the answer, or the error, to the client, unless it has gone."""
+        """Send the answers, or the error, to the client, unless it has gone."""
         with suppress(InvalidStateError):
             if error:
                 self.future.set_exception(error)
             else:
-                self.future.set_result(self.answer)
+                self.future.set_result(self.answers)
 
 
 _Pieces = Sequence[tuple[_Job, list[str]]]
@@ -96,7 +76,7 @@ class Batcher:
         self._changed = Condition()
         self._jobs: deque[_Job] = deque()
         self._waiting: set[_Job] = set()  # in the queue, or being computed
-        self._is_stopping = False
+        self.is_stopping = False
         self._thread = Thread(target=self._work, name="predict", daemon=True)
         self._thread.start()
 
@@ -110,11 +90,11 @@ class Batcher:
         """Whether the thread runs."""
         return self._thread.is_alive()
 
-    def submit(self, request: PredictRequest, classifier: Classifier) -> Future[Answer]:
+    def submit(self, request: PredictRequest, classifier: Classifier) -> Future[list[TextAnswer]]:
         """Accept a request, or refuse it if too many wait (429) or after `stop` (503); cancel the future to drop it."""
-        job = _Job(request, classifier, Answer(model=classifier.sha256))
+        job = _Job(request, classifier)
         with self._changed:
-            if self._is_stopping:
+            if self.is_stopping:
                 raise RefusedError(503, "the server is stopping")
             if self.waiting >= limits.MOST_WAITING:
                 raise RefusedError(429, f"{limits.MOST_WAITING} requests wait already; try again in a second")
@@ -127,29 +107,21 @@ class Batcher:
     def stop(self) -> None:
         """Accept no more; the thread ends after answering every accepted request."""
         with self._changed:
-            self._is_stopping = True
+            self.is_stopping = True
             self._changed.notify()
 
-    def join(self, timeout: float | None = None) -> None:
-        """Wait for the end, after `stop`."""
-        self._thread.join(timeout)
-
     def _work(self) -> None:
-        while batch := self._next_batch():
-            self._on_batch(len(batch))
-            for _, group in groupby(batch, key=lambda item: id(item[0].classifier)):
-                _compute(list(group))
+        while True:
+            with self._changed:
+                self._changed.wait_for(lambda: self._jobs or self.is_stopping)
+                if not self._jobs:
+                    return
+                batch = self._take()
+            if batch:  # else all have hung up
+                self._on_batch(len(batch))
+                _compute(batch)
             with self._changed:
                 self._jobs.extend(job for job, _ in batch if not job.future.done())
-
-    def _next_batch(self) -> _Pieces:
-        """Wait for a batch; empty after `stop`, when all is answered."""
-        with self._changed:
-            while True:
-                self._changed.wait_for(lambda: self._jobs or self._is_stopping)
-                batch = self._take()
-                if batch or (not self._jobs and self._is_stopping):
-                    return batch
 
     def _take(self) -> _Pieces:
         batch: list[tuple[_Job, list[str]]] = []
@@ -159,21 +131,25 @@ class Batcher:
             job = self._jobs.popleft()
             if job.future.cancelled():
                 continue
-            if job.request.explain and has_explained:
+            is_explained = job.request.explain
+            if (is_explained and has_explained) or (batch and job.classifier is not batch[0][0].classifier):
                 passed_over.append(job)
                 continue
-            piece, remaining = job.next_piece(left)
+            piece: list[str] = []
+            for text in job.request.texts[len(job.answers) :]:
+                cost = 0 if is_explained else len(text) + 4  # `[CLS]` counts
+                if piece and (is_explained or cost > left):
+                    break
+                piece.append(text)
+                left -= cost
+            has_explained |= is_explained  # and leaves room for short requests
             batch.append((job, piece))
-            if job.request.explain:
-                has_explained = True  # and leaves room for short requests
-            else:
-                left = remaining
         self._jobs.extendleft(reversed(passed_over))
         return batch
 
 
 def _compute(pieces: _Pieces) -> None:
-    """Answer the pieces, all for one classifier; after a failure each by itself, so that only the guilty one fails."""
+    """Answer the pieces; after a failure each by itself, so that only the request that causes it fails."""
     try:
         answers = _answers(pieces)
     except BaseException as error:  # a panic in Rust is no Exception; the thread goes on answering the others
@@ -185,20 +161,18 @@ def _compute(pieces: _Pieces) -> None:
             pieces[0][0].end(RefusedError(500, f"the prediction failed: {reason}"))
         return
     for job, texts in pieces:
-        job.answer.texts += [answers.popleft() for _ in texts]
-        if len(job.answer.texts) == len(job.request.texts):
+        job.answers += islice(answers, len(texts))
+        if len(job.answers) == len(job.request.texts):
             job.end()
 
 
-def _answers(pieces: _Pieces) -> deque[TextAnswer]:
+def _answers(pieces: _Pieces) -> Iterator[TextAnswer]:
     classifier = pieces[0][0].classifier
-    tokenized = classifier.tokenize([text for _, texts in pieces for text in texts])
     asked = [(job.request, text) for job, texts in pieces for text in texts]
-    answers: deque[TextAnswer] = deque()
-    for row, (prediction, (request, text)) in enumerate(
-        zip(classifier.predict_tokenized(tokenized), asked, strict=True)
-    ):
-        words = None
+    tokenized = classifier.tokenize([text for _, text in asked])
+    answers = []
+    for row, prediction in enumerate(classifier.predict_tokenized(tokenized)):
+        (request, text), words = asked[row], None
         if request.explain:
             number = classifier.label_names.index(prediction.label) if prediction.label else 0
             one = tokenized[row : row + 1]
@@ -208,4 +182,4 @@ def _answers(pieces: _Pieces) -> deque[TextAnswer]:
             labels = (prediction.label,) if prediction.label else ()
         record = prediction.to_json(top_k=request.top_k, threshold=request.threshold, words=words)
         answers.append(TextAnswer(record, labels, int(tokenized.lengths[row]) - 1))
-    return answers
+    return iter(answers)

@@ -30,7 +30,7 @@ SHORT_HASH = 12  # characters of a model's SHA-256 that are shown
 
 
 class TimedProtocol(H11Protocol):
-    """A connection that ends when its client is too slow; all share one thread, so it holds up nobody else."""
+    """A connection that ends when its client is too slow; all connections share one thread."""
 
     _timers: dict[str, asyncio.TimerHandle]
 
@@ -60,7 +60,7 @@ class TimedProtocol(H11Protocol):
         super().connection_lost(exc)
 
     def pause_writing(self) -> None:
-        """Limit the time that the client takes to read what is written."""
+        """Limit the time in which the client reads an answer."""
         super().pause_writing()
         self._limit("send", limits.SEND_SECONDS, self.transport.abort)
 
@@ -70,7 +70,7 @@ class TimedProtocol(H11Protocol):
         self._cancel("send")
 
     def send_400_response(self, msg: str) -> None:
-        """Answer what is not HTTP."""
+        """Answer bytes that are not HTTP."""
         self._refuse(400, "Bad Request", msg)
 
     def _limit(self, name: str, seconds: float, end: Callable[[], None]) -> None:
@@ -81,7 +81,6 @@ class TimedProtocol(H11Protocol):
             timer.cancel()
 
     def _head_is_late(self) -> None:
-        self._cancel("head")
         if not self.transport.is_closing():
             self._refuse(408, "Request Timeout", f"no whole request within {limits.HEADER_SECONDS} seconds")
 
@@ -104,7 +103,7 @@ def serve(folder: Path, *, host: str, port: int, allowed_hosts: Sequence[str], l
         is_open = not (allowed_hosts or is_loopback(listener.getsockname()[0]))
         names = [host_name(name) for name in (host, *allowed_hosts)]
         hosts = None if is_open else [name for name in names if name and not is_loopback(name)]
-        service = Service(_load(folder), log, hosts=hosts)
+        service = Service(_load(folder), log, hosts)
         config = uvicorn.Config(
             service.app(),
             http=TimedProtocol,
@@ -112,7 +111,7 @@ def serve(folder: Path, *, host: str, port: int, allowed_hosts: Sequence[str], l
             loop="asyncio",
             lifespan="off",
             log_config=None,
-            log_level="critical",  # the client gets what is wrong with a request
+            log_level="critical",  # the client gets the error of a request
             access_log=False,
             proxy_headers=False,
             server_header=False,
@@ -162,15 +161,16 @@ class _Server(uvicorn.Server):
         task.add_done_callback(self._tasks.discard)
 
     def _stop_by(self, number: int) -> None:
-        if self._service.is_stopping:
-            reason = f"stopped at once; requests without an answer: {self._service.batcher.waiting}"
+        batcher = self._service.batcher
+        if batcher.is_stopping:
+            reason = f"stopped at once; requests without an answer: {batcher.waiting}"
             self.stopped = self.stopped or StoppedError(reason, signal_number=number)
             self.force_exit = self.should_exit = True
             for connection in list(self.server_state.connections):  # Python 3.12 and later wait for each to close
                 connection.transport.abort()
             return
-        self._service.stop()
-        self._log(f"stopping: {self._service.batcher.waiting} requests wait; once more ends at once")
+        batcher.stop()
+        self._log(f"stopping: {batcher.waiting} requests wait; once more ends at once")
         self._start(self._stop())
 
     async def _stop(self) -> None:
@@ -210,14 +210,14 @@ def listening(host: str, port: int) -> Iterator[socket.socket]:
     try:
         addresses = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
         family, kind, protocol, _, address = addresses[0]
-        # Only where the protocol says TCP does asyncio send without delay; else an answer waits 40 ms for the client's
-        # acknowledgement of its head.
+        # asyncio sends without delay only on a socket whose protocol is TCP; otherwise an answer waits 40 ms for the
+        # client's acknowledgement of its head.
         listener = socket.socket(family, kind, protocol)
     except (OSError, UnicodeError) as error:
         raise ConfigError(f"--host {host}: {getattr(error, 'strerror', None) or error}") from None
     with listener:
         try:
-            if os.name == "posix":  # elsewhere it would share the port with whoever has it
+            if os.name == "posix":  # elsewhere it would share the port with another program
                 listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             listener.bind(address)
         except OSError as error:

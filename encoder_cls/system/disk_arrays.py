@@ -1,6 +1,6 @@
 """Arrays and texts that may be larger than memory, read through memory maps: in temporary files, or in a cache.
 
-Little is kept in memory, more goes to a file without a name in `TMPDIR`, gone with the process. An entry of a cache is
+Small arrays stay in memory; larger ones go to an unnamed file in `TMPDIR` that ends with the process. A cache entry is
 a folder that is renamed into place as a whole: `0`, `1`, ... hold the numbers of arrays, `record.json` the SHA-256 of
 its second line, which has the type and SHA-256 of each array, and the value. A damaged entry is made again.
 """
@@ -8,7 +8,6 @@ its second line, which has the type and SHA-256 of each array, and the value. A 
 from __future__ import annotations
 
 import copy
-import hashlib
 import json
 import mmap
 import tempfile
@@ -29,9 +28,8 @@ from encoder_cls.system.terminal import note_work
 
 MOST_IN_MEMORY = 1 << 20  # bytes of an array
 CHUNK = 1024  # texts, or rows, worked on at once
-FORMAT = 3  # raised with any change of what an entry of a cache holds
+FORMAT = 4  # raised with any change of the content of an entry
 RECORD_FILE, LOCK_FILE = "record.json", ".lock"
-BLOCK = 1 << 24  # bytes of an array that are written or hashed at once
 
 Number = TypeVar("Number", bound=np.generic)
 Item = TypeVar("Item")
@@ -51,11 +49,10 @@ class DiskBackedArray(Generic[Number]):
     @classmethod
     def of_file(cls, path: Path, dtype: type[Number]) -> Self:
         """Map the numbers of a file into memory; changes there are not written (`OSError`, `ValueError`)."""
-        array = cls(dtype)
-        with path.open("rb") as file:
-            if path.stat().st_size:  # an empty file cannot be mapped
-                array._map = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_COPY)
-        array._array = np.frombuffer(array._map or bytearray(), dtype)
+        with path.open("rb") as file:  # an empty file cannot be mapped
+            mapped = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_COPY) if path.stat().st_size else None
+        array = cls(dtype, np.frombuffer(mapped or bytearray(), dtype))
+        array._map = mapped
         return array
 
     def append(self, numbers: Sequence[Any] | NDArray[Any]) -> None:
@@ -70,7 +67,7 @@ class DiskBackedArray(Generic[Number]):
             ) from error
 
     def array(self) -> NDArray[Number]:
-        """All numbers, not to be changed; after this, none can be appended."""
+        """All numbers as a read-only array; after this call none can be appended."""
         if self._array is None:
             if self._file.tell() > MOST_IN_MEMORY:
                 self._map = mmap.mmap(self._file.fileno(), 0, access=mmap.ACCESS_READ)
@@ -79,8 +76,14 @@ class DiskBackedArray(Generic[Number]):
             self._file.close()  # the map holds it
         return self._array
 
+    def sha256(self) -> str:
+        """The SHA-256 of all numbers."""
+        digest = sha256(self.array().data)
+        self.forget()
+        return digest
+
     def forget(self) -> None:
-        """Release the memory that reading has filled; what is read again comes from the file."""
+        """Release the memory that reading has filled; later reads load it again from the file."""
         if self._map is not None and hasattr(mmap, "MADV_DONTNEED"):  # not on Windows
             self._map.madvise(mmap.MADV_DONTNEED)
 
@@ -115,7 +118,7 @@ class DiskBackedRaggedArray(Generic[Number]):
 
 
 class Column(Sequence[Item], ABC):
-    """Items that are made when they are asked for: those of all rows, or of selected ones."""
+    """Items that are made on access: those of all rows, or of selected ones."""
 
     _rows: NDArray[np.int64] | None = None  # the selected ones; None: all
 
@@ -170,7 +173,7 @@ class DiskBackedTexts(Column[str]):
 
 
 class ConcatenatedTexts(Iterable[str]):
-    """The texts of several sequences, one after the other, as often as they are wanted."""
+    """The texts of several sequences, one after the other; can be iterated any number of times."""
 
     def __init__(self, *parts: Sequence[str]) -> None:
         self._parts = parts
@@ -217,36 +220,37 @@ def cached(folder: Path, kind: str, key: Mapping[str, Any], make: Callable[[], V
 
 
 def _packed(value: Any, arrays: list[DiskBackedArray[Any]]) -> Any:
-    """A value as JSON, each array of it as its index in `arrays`, where each is once; `_unpacked` makes it again."""
+    """A value as JSON with the kind of each part; an array is its index in `arrays`. `_unpacked` is the inverse."""
     if value is None or isinstance(value, str | int | float):
         return value
     if isinstance(value, DiskBackedArray):
-        index = next((index for index, it in enumerate(arrays) if it is value), len(arrays))
-        arrays[index:] = [*arrays[index:]] or [value]
-        return {"array": index}
+        if value not in arrays:
+            arrays.append(value)
+        return ["array", arrays.index(value)]
     if isinstance(value, np.ndarray):
-        return _packed(DiskBackedArray(value.dtype.type, value.reshape(-1)), arrays) | {"shape": value.shape}
+        return ["shaped", _packed(DiskBackedArray(value.dtype.type, value.reshape(-1)), arrays), value.shape]
     if isinstance(value, list | tuple):
-        return {type(value).__name__: [_packed(it, arrays) for it in value]}
+        return [type(value).__name__, *(_packed(it, arrays) for it in value)]
     is_dict = isinstance(value, Mapping)
     members = {name: _packed(it, arrays) for name, it in (value if is_dict else vars(value)).items()}
-    return {"dict": members} if is_dict else {"class": type(value).__name__, "members": members}
+    return ["dict" if is_dict else type(value).__name__, members]
 
 
 def _unpacked(value: Any, arrays: list[DiskBackedArray[Any]], classes: Mapping[str, type[Any]]) -> Any:
-    if not isinstance(value, dict):
+    if not isinstance(value, list):
         return value
-    if "array" in value:
-        array = arrays[value["array"]]
-        return array.array().reshape(value["shape"]) if "shape" in value else array
-    for make in (list, tuple):
-        if make.__name__ in value:
-            return make(_unpacked(it, arrays, classes) for it in value[make.__name__])
-    packed = value["members" if "class" in value else "dict"]
-    members = {name: _unpacked(it, arrays, classes) for name, it in packed.items()}
-    if "class" not in value:
+    kind, *content = value
+    if kind == "array":
+        return arrays[content[0]]
+    if kind == "shaped":
+        return _unpacked(content[0], arrays, classes).array().reshape(content[1])
+    if kind in {"list", "tuple"}:
+        items = [_unpacked(it, arrays, classes) for it in content]
+        return items if kind == "list" else tuple(items)
+    members = {name: _unpacked(it, arrays, classes) for name, it in content[0].items()}
+    if kind == "dict":
         return members
-    made = object.__new__(classes[value["class"]])
+    made = object.__new__(classes[kind])
     vars(made).update(members)
     return made
 
@@ -254,10 +258,10 @@ def _unpacked(value: Any, arrays: list[DiskBackedArray[Any]], classes: Mapping[s
 def _write(path: Path, value: Any) -> None:
     arrays: list[DiskBackedArray[Any]] = []
     packed = _packed(value, arrays)
-    listed = [{"dtype": it.array().dtype.str, "sha256": _hash(it)} for it in arrays]
+    listed = [{"dtype": it.array().dtype.str, "sha256": it.sha256()} for it in arrays]
     record = json.dumps({"arrays": listed, "value": packed}).encode()
-    lines = [sha256(record).encode(), b"\n", record]
-    write_folder(path, {str(number): _blocks(it) for number, it in enumerate(arrays)} | {RECORD_FILE: lines})
+    files = {str(number): [it.array().data] for number, it in enumerate(arrays)}
+    write_folder(path, {**files, RECORD_FILE: [sha256(record).encode(), b"\n", record]})
 
 
 def _read(path: Path) -> tuple[Any, list[DiskBackedArray[Any]]] | None:
@@ -270,25 +274,9 @@ def _read(path: Path) -> tuple[Any, list[DiskBackedArray[Any]]] | None:
         listed = record["arrays"]
         types = [np.dtype(it["dtype"]).type for it in listed]
         arrays = [DiskBackedArray.of_file(path / str(number), dtype) for number, dtype in enumerate(types)]
-        is_whole = all(_hash(array) == it["sha256"] for array, it in zip(arrays, listed, strict=True))
+        is_whole = all(array.sha256() == it["sha256"] for array, it in zip(arrays, listed, strict=True))
     except (FileNotFoundError, NotADirectoryError, ValueError):  # ValueError: half a number at the end of an array
         return None
     except OSError as error:
         raise EncoderClsError(f"{path}: cannot be read: {error.strerror or error}") from error
     return (record["value"], arrays) if is_whole else None
-
-
-def _blocks(array: DiskBackedArray[Any]) -> Iterator[bytes]:
-    """The bytes of an array in parts, so that not all of it is in memory."""
-    numbers = array.array()
-    step = max(1, BLOCK // numbers.itemsize)
-    for start in range(0, len(numbers), step):
-        yield numbers[start : start + step].tobytes()
-        array.forget()
-
-
-def _hash(array: DiskBackedArray[Any]) -> str:
-    digest = hashlib.sha256()
-    for block in _blocks(array):
-        digest.update(block)
-    return digest.hexdigest()

@@ -9,6 +9,7 @@ import math
 import re
 import unicodedata
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from typing import Any
 
 from encoder_cls.errors import DataError
@@ -44,7 +45,7 @@ def kind(value: Any) -> str:
 
 
 def printable(text: str, *, keep: str = "") -> str:
-    """A text with control, formatting and half surrogate characters escaped, except joiners and some others."""
+    """A text with control, formatting and half surrogate characters escaped, except joiners and those in `keep`."""
     if text.isprintable():  # a table asks for each field
         return text
     keep += JOINERS
@@ -75,7 +76,7 @@ def markdown_text(text: str) -> str:
 
 
 def guarded(cell: str) -> str:
-    """A cell with an apostrophe before what a spreadsheet could take for a formula."""
+    """A cell, with an apostrophe before it if a spreadsheet could take it for a formula."""
     return f"'{cell}" if cell.startswith(_FORMULA) and not _NEGATIVE.fullmatch(cell) else cell
 
 
@@ -107,18 +108,13 @@ def cell(value: Any) -> str:
         return ""
     if isinstance(value, str):
         return value
-    if isinstance(value, bool):
-        return "true" if value else "false"
-    return record_text(value) if isinstance(value, dict | list) else str(value)
+    return record_text(value) if isinstance(value, bool | dict | list) else str(value)
 
 
 def record_text(record: Any) -> str:
     """A value as a line of JSON, also where JSON has no type for it (times); `DataError` if it is nested too deeply."""
     try:
-        try:
-            return json_text(record)
-        except (TypeError, ValueError):
-            return json_text(plain(record))
+        return json_text(plain(record))
     except RecursionError:
         raise DataError("a row has lists or objects that are nested too deeply to be kept") from None
 
@@ -151,15 +147,11 @@ def duration(seconds: float) -> str:
     return f"{seconds / 3600:.1f} h"
 
 
-SECONDS = {"s": 1, "m": 60, "h": 3600}
-
-
 def seconds_named(text: str) -> float:
     """The seconds of a time such as `90s`, `30m` or `1.5h`; `ValueError` if it is not a time."""
-    try:
-        seconds = float(text[:-1]) * SECONDS[text[-1:]]
-    except (KeyError, ValueError):
-        seconds = 0.0
+    seconds = 0.0
+    with suppress(KeyError, ValueError):
+        seconds = float(text[:-1]) * {"s": 1, "m": 60, "h": 3600}[text[-1:]]
     if not 0 < seconds < math.inf:
         raise ValueError("write a time with its unit, such as 90s, 30m or 2h")
     return seconds

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import codecs
 import io
+import re
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from itertools import takewhile
 from pathlib import Path
 from typing import IO, Any
@@ -25,6 +26,7 @@ SKIP = "data.bad_rows=skip (predict: --bad-rows skip) leaves such rows out"
 JUDGED_BYTES = 1 << 24  # of a file with an invalid line
 GZIPPED = (".csv", ".tsv", ".jsonl", ".json")  # text files that may be packed, with .gz at the end of their names
 GZIP_MARK = b"\x1f\x8b"
+INVALID = re.compile("[\udc80-\udcff]")  # a byte that `text_lines` has kept
 
 
 def is_gzipped(path: Path) -> bool:
@@ -56,10 +58,9 @@ def opened(path: Path) -> Iterator[Any]:
 
 def encoding_named(name: str) -> str:
     """Check the name of an encoding of texts; `ValueError` if it is unknown."""
-    try:
+    codec = None
+    with suppress(LookupError, ValueError):
         codec = codecs.lookup(name)
-    except (LookupError, ValueError):
-        codec = None
     if codec is None or not codec._is_text_encoding or codec.name.replace("-", "_") in _NO_ENCODINGS:
         raise ValueError(f"{name!r} is no encoding; there are utf-8, utf-16, windows-1252, shift_jis and more")
     return name
@@ -90,7 +91,7 @@ def text_lines(path: Path, encoding: str = UTF8, *, keep_invalid: bool = False) 
         if head.startswith(codecs.BOM_UTF8):
             encoding = UTF8
         every = bytes(range(128))
-        if not _is_valid(every, encoding) or every.decode(encoding) != every.decode("ascii"):  # nor are line ends
+        if every.decode(encoding, "replace") != every.decode("ascii"):  # nor are line ends
             is_wide = codecs.lookup(encoding).name[:6] in {"utf-16", "utf-32"}
             if is_wide and head and b"\0" not in head and head.isascii():
                 hint = f"the file seems to be UTF-8: {_setting(UTF8)} reads it"
@@ -120,13 +121,6 @@ def _decoded_lines(path: Path, file: IO[bytes], encoding: str) -> Iterator[str]:
         number += 1 + error.object[: error.start].decode(encoding, "replace").count("\n")
         hint = "data.encoding names the encoding of the file"
         raise EncodingError(f"{path}:{number}", f"not {encoding} text", hint) from None
-
-
-def invalid_line(text: str) -> bytes | None:
-    """The bytes of a line that `text_lines` has read as UTF-8, if some are invalid."""
-    if text.isascii() or not any("\udc80" <= character <= "\udcff" for character in text):
-        return None
-    return text.encode("utf-8", "surrogateescape")
 
 
 def undecodable(path: Path, line: bytes, start: int, encoding: str) -> tuple[str, str]:

@@ -23,14 +23,14 @@ from encoder_cls.system.display import json_text
 
 TEMPORARY_PREFIX = ".tmp-"
 REPLACED_SUFFIX = ".old"
-OLD = 3600.0  # seconds after which nobody is still writing a temporary file
+OLD = 3600.0  # seconds after which a temporary file counts as abandoned
 STREAMS = (Path("/dev/fd"), Path("/proc/self/fd"), Path("/proc/thread-self/fd"))  # folders of this process's streams
-MOST_BYTES = 1 << 28  # of a file that is read whole, where nothing says how many it has: texts of some million tokens
+MOST_BYTES = 1 << 28  # of a file of unknown size that is read whole: texts of some million tokens
 MOST_LINKS = 40  # to one file; the system itself follows no more
-Content = bytes | Iterable[bytes]  # of a file, whole or in parts
+Content = bytes | Iterable[bytes | memoryview]  # of a file, whole or in parts
 
 
-def sha256(content: bytes) -> str:
+def sha256(content: bytes | memoryview) -> str:
     """The SHA-256 of some bytes, in hexadecimal."""
     return hashlib.sha256(content).hexdigest()
 
@@ -63,8 +63,8 @@ def plain_file(path: Path) -> Iterator[tuple[BinaryIO, int]]:
 def write_file(path: Path, content: Content) -> None:
     """Replace a file's content durably and atomically; its mode stays.
 
-    If the disk refuses (`EncoderClsError`), the file keeps its old content, and nothing temporary stays. What a killed
-    process has left of the same file is removed.
+    If the disk refuses (`EncoderClsError`), the file keeps its old content, and nothing temporary stays. Leftovers of
+    killed processes for the same file are removed.
     """
     with _temporary(path, _remove_unfinished(path)) as temporary:
         mode = stat.S_IMODE(path.stat().st_mode) & 0o777 if path.is_file() else None
@@ -96,21 +96,21 @@ def write_folder(folder: Path, files: Mapping[str, Content]) -> None:
 def _temporary(path: Path, mark: str = "") -> Iterator[Path]:
     """A new name beside a path, to be renamed to it in the block; after a failure nothing of it stays.
 
-    Nobody can know it beforehand and put something there. It has no part of the path's own name, which may be as long
-    as a name can be, and whose ending would make readers of this folder read it, too.
+    It is random, so that no other program can plant a file there. It leaves out the path's own name, which may have the
+    maximum length, and whose ending would make readers of this folder read it, too.
     """
     temporary = path.with_name(f"{TEMPORARY_PREFIX}{mark}{secrets.token_hex(8)}")
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        yield temporary
-        flush_folder(path.parent)
-    except BaseException as error:
-        if not isinstance(error, FileExistsError):  # somebody else's
+    with reporting_os_errors(path):
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            yield temporary
+            flush_folder(path.parent)
+        except FileExistsError:  # it is somebody else's
+            raise
+        except BaseException:
             with suppress(OSError):
                 _remove(temporary)
-        if isinstance(error, OSError):
-            raise _refused(path, error) from error
-        raise
+            raise
 
 
 def _remove(path: Path) -> None:
@@ -139,9 +139,9 @@ def _is_being_written(path: Path) -> bool:
     try:
         with path.open("rb") as file:
             _lock(file)
-    except OSError:  # or there are no locks on this file system
+            return False
+    except OSError:  # or this file system has no locks
         return True
-    return False
 
 
 def _lock(file: BinaryIO) -> None:
@@ -153,7 +153,7 @@ def _lock(file: BinaryIO) -> None:
 
 
 def remove_leftovers(folder: Path) -> None:
-    """Remove what a killed writer left under a temporary name, and what it had replaced already."""
+    """Remove the temporary files of killed writers, and folders that they had replaced already."""
     replaced = [path for path in folder.glob(f"*{REPLACED_SUFFIX}") if path.with_suffix("").exists()]
     for leftover in [*folder.glob(f"{TEMPORARY_PREFIX}*"), *replaced]:
         _remove(leftover)
@@ -174,20 +174,16 @@ def _write_and_flush(path: Path, content: Content, *, mode: int | None = None) -
     """Create a file, not through a link; without a mode it gets what the umask leaves."""
     with path.open("xb") as file:
         with suppress(OSError):  # some file systems have no modes, and some no locks
-            if mode is not None:  # before there is anything that others could read
+            if mode is not None:  # before others could read any content
                 path.chmod(mode)
             _lock(file)
-        file.writelines(_parts(content))
+        file.writelines([content] if isinstance(content, bytes) else content)
         file.flush()
         os.fsync(file.fileno())
 
 
-def _parts(content: Content) -> Iterable[bytes]:
-    return [content] if isinstance(content, bytes) else content
-
-
 def write_output(path: Path, content: Content) -> None:
-    """Write where a user asked for it: replace a file, through links to it, or write into a pipe, a device or a stream.
+    """Write an output of a user: replace a file, through links to it, or write into a pipe, a device or a stream.
 
     An open stream of this process, such as `/dev/stdout`, is written to at its current position.
     """
@@ -195,17 +191,14 @@ def write_output(path: Path, content: Content) -> None:
     if descriptor is None and path.is_dir():
         raise EncoderClsError(f"{path}: is a folder; name a file in it")
     if descriptor is None and (not path.exists() or path.is_file()):
-        target = path_of(path)
-        if target.is_symlink():
-            raise EncoderClsError(f"{path}: cannot write: its links lead in a circle")
-        write_file(target, content)
+        write_file(path_of(path), content)
         return
     with reporting_os_errors(path), open(path if descriptor is None else os.dup(descriptor), "wb") as file:  # noqa: PTH123
-        file.writelines(_parts(content))
+        file.writelines([content] if isinstance(content, bytes) else content)
 
 
 def path_of(path: Path) -> Path:
-    """The absolute path without links, except links that lead in a circle."""
+    """The absolute path without links; a link that leads in a circle stays."""
     return Path(os.path.realpath(path))  # Path.resolve raises a RuntimeError there
 
 
@@ -231,11 +224,7 @@ def reporting_os_errors(path: Path, doing: str = "write") -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        raise _refused(path, error, doing) from error
-
-
-def _refused(path: Path, error: OSError, doing: str = "write") -> EncoderClsError:
-    return EncoderClsError(f"{path}: cannot {doing}: {error.strerror or error}")
+        raise EncoderClsError(f"{path}: cannot {doing}: {error.strerror or error}") from error
 
 
 def fitting_paths(source: str) -> Iterator[str]:

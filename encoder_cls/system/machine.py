@@ -64,13 +64,11 @@ def check_training_installed() -> None:
 
 def log(level: Literal["debug", "info", "warning"], message: str) -> None:
     """Log a message, if anybody has imported `logging`; everybody else saves the time to import it."""
-    logging = sys.modules.get("logging")
-    if logging is None:
-        return
-    logger = logging.getLogger(LOGGER)
-    if not logger.handlers:  # else Python itself would print warnings to standard error
-        logger.addHandler(logging.NullHandler())
-    logger.log(getattr(logging, level.upper()), message)
+    if logging := sys.modules.get("logging"):
+        logger = logging.getLogger(LOGGER)
+        if not logger.handlers:  # else Python itself would print warnings to standard error
+            logger.addHandler(logging.NullHandler())
+        logger.log(getattr(logging, level.upper()), message)
 
 
 def _after_fork() -> None:
@@ -105,10 +103,10 @@ def resolve_precision(name: str, device: torch.device) -> torch.dtype:
     """
     import torch
 
-    if name == "auto":
-        fast = torch.cuda.get_device_capability(device) >= (8, 0) if device.type == "cuda" else _cpu_has_bfloat16()
-        return torch.bfloat16 if fast else torch.float32
-    return torch.bfloat16 if name == "bfloat16" else torch.float32
+    if name != "auto":
+        return torch.bfloat16 if name == "bfloat16" else torch.float32
+    fast = torch.cuda.get_device_capability(device) >= (8, 0) if device.type == "cuda" else _cpu_has_bfloat16()
+    return torch.bfloat16 if fast else torch.float32
 
 
 def _cpu_has_bfloat16() -> bool:

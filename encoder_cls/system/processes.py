@@ -96,7 +96,7 @@ class Workers(Generic[Item, Made]):
 
         share = dict.fromkeys(THREADS, str(max(1, _usable_processors() // self._number)))
         environment = os.environ | share | {"PYTHONPATH": os.pathsep.join(sys.path)}
-        # What it prints is no result, and Ctrl-C, which a session shares, is not for it.
+        # Its prints are no results, and a session of its own keeps Ctrl-C away from it.
         options: dict[str, Any] = {"stdin": subprocess.DEVNULL, "stdout": 2, "start_new_session": True}
         connections = []
         for _ in range(self._number):

@@ -1,7 +1,7 @@
 """Requests to stop, noticed wherever work takes long.
 
-Whoever starts the work names by `checking` what may end it. Loops call `check_stop` between two pieces of work; what
-cannot be cut into pieces runs in a thread of `run_interruptibly`.
+`checking` adds a function that may end the work. Loops call `check_stop` between two pieces of work; a call that cannot
+be cut into pieces runs in a thread of `run_interruptibly`.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import TypeVar
 from encoder_cls.errors import StoppedError
 
 SECONDS_BETWEEN_LOOKS = 0.05
-SECONDS_TO_END = 2.0  # for a thread that nobody waits for any more
+SECONDS_TO_END = 2.0  # for an abandoned thread
 
 T = TypeVar("T")
 
@@ -46,8 +46,7 @@ def stopping_at(asked: Callable[[], int | None]) -> AbstractContextManager[None]
     """Let `check_stop` raise a `StoppedError` as soon as a function returns the number of a signal."""
 
     def check() -> None:
-        signal_number = asked()
-        if signal_number is not None:
+        if (signal_number := asked()) is not None:
             raise StoppedError("stopped before the training began", signal_number=signal_number)
 
     return checking(check)

@@ -1,6 +1,6 @@
 """Standard streams, signals and work in progress: results on standard output, everything else on standard error.
 
-Code that takes long names what it starts; a program with somebody waiting shows that with its seconds.
+Code that takes long names its work; programs at a terminal show that name with the seconds.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from typing import Any, TextIO
 from encoder_cls.errors import EncoderClsError
 from encoder_cls.system.display import printable
 
-FIRST_LINE, SECONDS_BETWEEN_LINES = 1.0, 30.0  # of work in progress, where there is no terminal
+FIRST_LINE, SECONDS_BETWEEN_LINES = 1.0, 30.0  # of work in progress, without a terminal
 
 _is_quiet = False
 _show: ContextVar[Callable[[str, bool], None]] = ContextVar("show", default=lambda *_: None)
@@ -28,7 +28,7 @@ _show: ContextVar[Callable[[str, bool], None]] = ContextVar("show", default=lamb
 def open_streams() -> None:
     """Open closed standard streams, and make standard output UTF-8, as files are, in any environment.
 
-    Else the next file to be opened would take the number of a closed stream, and the output would be written into it.
+    Otherwise the next file that is opened would get the number of a closed stream, and the output with it.
     A closed standard input stays None for Python.
     """
     for number, name in enumerate(("stdin", "stdout", "stderr")):
@@ -78,22 +78,10 @@ def note_above(bar: Any, message: str) -> None:
     bar.write(printable(message, keep="\n"), file=sys.stderr)
 
 
-def warn_if_output_closed() -> None:
-    """Note that results go nowhere, if there was no standard output from the start."""
-    if is_output_closed():
-        note("warning: standard output is closed, results go nowhere; --output names a file for them")
-
-
-def is_output_closed() -> bool:
-    """Whether there was no standard output from the start."""
-    return getattr(sys.stdout, "name", None) == os.devnull
-
-
 def _discard(stream: TextIO) -> None:
     """Discard all further output to a stream."""
-    null = os.open(os.devnull, os.O_WRONLY)
-    os.dup2(null, stream.fileno())
-    os.close(null)
+    with open(os.devnull, "wb") as null:  # noqa: PTH123
+        os.dup2(null.fileno(), stream.fileno())
 
 
 @contextmanager
@@ -108,12 +96,12 @@ def handling_signals(numbers: Iterable[int], handle: Callable[[int], object]) ->
 
 
 def begin_work(what: str) -> None:
-    """Name the work that starts now, in place of that before; nothing: what is done shows itself."""
+    """Name the work that starts now, in place of the name before; an empty name shows nothing."""
     _show.get()(what, False)
 
 
 def note_work(line: str) -> None:
-    """Note what has been done, on a line that stays."""
+    """Note finished work on a line that stays."""
     _show.get()(line, True)
 
 

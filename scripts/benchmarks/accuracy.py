@@ -1,12 +1,11 @@
 """Compare the test accuracy of encoder-cls with that of other methods, over several seeds.
 
     python scripts/benchmarks/accuracy.py FOLDER [--only DATASET]... [--method METHOD]... [--rounds N]
-        [--texts N]... [--output docs/results.md]
+        [--output docs/results.md]
 
 FOLDER has a subfolder for each data set (trec6, sst2, ...) with train.parquet, test.parquet and perhaps
-validation.parquet, of the columns `text` and `label`; `example` is the bundled data. A round's number is its seed. With
---texts so many labelled texts, a tenth of them for validation, take the place of all. fastText and spaCy (its
-TextCatEnsemble) come with `pip install -e '.[bench]'`.
+validation.parquet, of the columns `text` and `label`; `example` is the bundled data. A round's number is its seed.
+fastText and spaCy (its TextCatEnsemble) come with `pip install -e '.[bench]'`.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ from pathlib import Path
 
 from shared.benchmark import Benchmark, Case, Found, Row, grouped, mean_and_spread, median, values
 from shared.commands import report, run, train
-from shared.data import DATA, add_data_arguments, overrides, splits, stratified_order, write
+from shared.data import DATA, add_data_arguments, overrides, splits, write
 from shared.page import NOT_MEASURED, table
 from shared.peers import installed
 
@@ -46,19 +45,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add what to measure."""
     add_data_arguments(parser)
     parser.add_argument("--method", choices=METHODS, action="append", help="repeatable; default: all")
-    parser.add_argument("--texts", type=int, action="append", help="labelled texts; repeatable; default: all")
 
 
 def cases(arguments: argparse.Namespace) -> list[Case]:
     """Data sets by methods."""
     there = installed(list(PEERS.values()))
     methods = [it for it in arguments.method or METHODS if it in OURS or PEERS[it] in there]
-    return [
-        {"data": data, "texts": number, "method": method}
-        for number in arguments.texts or [None]
-        for data in arguments.only or DATA
-        for method in methods
-    ]
+    return [{"data": data, "method": method} for data in arguments.only or DATA for method in methods]
 
 
 def measure(arguments: argparse.Namespace, case: Case) -> Found:
@@ -66,17 +59,8 @@ def measure(arguments: argparse.Namespace, case: Case) -> Found:
     folder, data, method, seed = arguments.folder, case["data"], case["method"], case["round"]
     with tempfile.TemporaryDirectory() as temporary:
         work = Path(temporary)
-        of_peer, settings = splits(folder, data, seed), overrides(folder, data, seed)
-        if case["texts"]:
-            train_texts = of_peer["train"]
-            chosen = stratified_order(train_texts.labels, seed)[: case["texts"]]
-            few = train_texts.take(chosen)
-            order = stratified_order(few.labels, seed)
-            held_out = max(len(few.classes), len(order) // 10)
-            of_peer |= {"train": few.take(order[held_out:]), "validation": few.take(order[:held_out])}
-            settings += [f"data.train={write(work / 'few.parquet', few)}", "data.validation=null"]
         if method in OURS:
-            ended = train([*settings, *OURS[method]], work / "run")
+            ended = train([*overrides(folder, data, seed), *OURS[method]], work / "run")
             found = report(work / "run")
             return {
                 "accuracy": found["accuracy"],
@@ -85,7 +69,7 @@ def measure(arguments: argparse.Namespace, case: Case) -> Found:
                 "seconds": ended.seconds,
                 "peak_bytes": ended.peak_bytes,
             }
-        for name, texts in of_peer.items():
+        for name, texts in splits(folder, data, seed).items():
             write(work / f"{name}.parquet", texts)
         curve = json.loads(search(PEERS[method], seed, FOREVER, work))
     return {
@@ -99,8 +83,8 @@ def measure(arguments: argparse.Namespace, case: Case) -> Found:
 
 def search(system: str, seed: int, seconds: float, folder: Path) -> str:
     """The curve of another system, as JSON; it has a process of its own."""
-    code = f"import sys; sys.path.insert(0, {str(Path(__file__).parent)!r}); from shared import peers; peers.main"
-    call = f"{code}({system!r}, {str(seed)!r}, {str(seconds)!r}, {str(folder)!r})"
+    code = f"import sys; sys.path.insert(0, {str(Path(__file__).parent)!r}); from shared.peers import main; main"
+    call = f"{code}{(system, str(seed), str(seconds), str(folder))!r}"
     return run([sys.executable, "-c", call]).output.splitlines()[-1]
 
 
@@ -108,11 +92,11 @@ def lines(rows: Sequence[Row]) -> list[str]:
     """Accuracy; then calibration and time."""
     methods = [it for it in METHODS if any(row.case["method"] == it for row in rows)]
     scores, costs, chance = [], [], []
-    for (data, texts), of_data in grouped(rows, "data", "texts").items():
-        name, cells = data if texts is None else f"{data}, {texts:,} labels", grouped(of_data, "method")
+    for (data,), of_data in grouped(rows, "data").items():
+        cells = grouped(of_data, "method")
         means = {it: statistics.mean(values(cells[it,], "accuracy")) for it in methods if (it,) in cells}
         best, seeds = max(means.values()), max(map(len, cells.values()))
-        row = [name, str(of_data[0].found["num_test"]), str(seeds)]
+        row = [data, str(of_data[0].found["num_test"]), str(seeds)]
         for method in methods:
             numbers = values(cells.get((method,), []), "accuracy")
             cell = mean_and_spread(numbers) if numbers else NOT_MEASURED
@@ -121,10 +105,10 @@ def lines(rows: Sequence[Row]) -> list[str]:
         scores.append(row)
         errors = values(cells.get((DEFAULT,), []), "calibration")
         calibration = f"{statistics.mean(errors):.3f}" if errors else NOT_MEASURED
-        costs.append([name, calibration, *(_seconds(cells.get((it,), [])) for it in methods)])
+        costs.append([data, calibration, *(_seconds(cells.get((it,), [])) for it in methods)])
         middle = statistics.median(values(of_data, "accuracy"))
         error = 200 * math.sqrt(2 * middle * (1 - middle) / of_data[0].found["num_test"])
-        chance.append(f"{name} {error:.1f}")
+        chance.append(f"{data} {error:.1f}")
     return [
         *table(["data set", "test texts", "seeds", *methods], scores),
         "",

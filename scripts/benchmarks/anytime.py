@@ -23,7 +23,7 @@ from accuracy import search
 from shared.benchmark import Benchmark, Case, Found, Row, grouped
 from shared.commands import train_command, watch
 from shared.data import DATA, add_data_arguments, overrides, read, splits, write
-from shared.page import NOT_MEASURED, Panels, table
+from shared.page import NOT_MEASURED, table
 from shared.peers import accuracy, installed
 
 OURS, YARDSTICK = "encoder-cls", "tfidf-svm"
@@ -67,7 +67,7 @@ def measure(arguments: argparse.Namespace, case: Case) -> Found:
 
 
 def ours(settings: Sequence[str], work: Path, limit: float) -> Found:
-    """Look at `encoder-cls train` from outside: each model in the run's folder is copied, and scored later."""
+    """Watch `encoder-cls train` from outside: copy each model in the run's folder, and score it later."""
     from encoder_cls import load_classifier
 
     weights, copies = work / "run" / "model" / "model.safetensors", list[tuple[float, Path]]()
@@ -121,16 +121,24 @@ def _mean(numbers: Sequence[float]) -> str:
 
 def draw(rows: Sequence[Row], path: Path) -> None:
     """A panel for each data set, a line for each system: the mean over seeds."""
-    cells, names = grouped(rows, "data", "system"), list(dict.fromkeys(row.case["data"] for row in rows))
-    with Panels(names, path, x="seconds after start-up, one thread", y="test accuracy, %") as panels:
-        for (data, system), them in cells.items():
-            moments = sorted(
-                {moment for row in them for moment, _ in row.found["points"]} | {row.found["seconds"] for row in them}
-            )
-            points = [(it, 100 * statistics.mean(found)) for it in moments if (found := accuracies(them, it))]
-            seconds, means = zip(*points, strict=True) if points else ((), ())
-            panels[data].step(seconds, means, where="post", label=system, color=f"C{list(SYSTEMS).index(system)}")
-            panels[data].set(xscale="log")
+    from matplotlib.figure import Figure
+
+    names = list(dict.fromkeys(row.case["data"] for row in rows))
+    height = -(-len(names) // 2)
+    figure = Figure(figsize=(9, 3.2 * height), layout="constrained", dpi=110)
+    panels = dict(zip(names, figure.subplots(height, 2, squeeze=False).flat, strict=False))
+    for (data, system), them in grouped(rows, "data", "system").items():
+        moments = sorted({row.found["seconds"] for row in them} | {it for row in them for it, _ in row.found["points"]})
+        points = [(it, 100 * statistics.mean(found)) for it in moments if (found := accuracies(them, it))]
+        seconds, means = zip(*points, strict=True) if points else ((), ())
+        panels[data].step(seconds, means, where="post", label=system, color=f"C{list(SYSTEMS).index(system)}")
+    for name, panel in panels.items():
+        panel.set(title=name, xscale="log", xlabel="seconds after start-up, one thread", ylabel="test accuracy, %")
+        panel.grid(visible=True, alpha=0.3)
+    for panel in figure.axes[len(names) :]:
+        panel.remove()
+    figure.legend(*panels[names[0]].get_legend_handles_labels(), loc="outside lower center", ncols=len(SYSTEMS))
+    figure.savefig(path, metadata={"Software": None})
 
 
 BENCHMARK = Benchmark("anytime", __doc__, add_arguments, cases, measure, lines, draw=draw)

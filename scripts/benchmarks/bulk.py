@@ -1,8 +1,8 @@
 """Answers in bulk, from a CSV file to a CSV file, beside scikit-learn, fastText and Hugging Face.
 
-    python scripts/benchmarks/bulk.py FOLDER [--texts 100000] [--threads 2] [--output docs/results.md]
+    python scripts/benchmarks/bulk.py FOLDER [--threads 2] [--output docs/results.md]
 
-FOLDER is as that of `accuracy.py`; the models learn from SST-2, and answer its sentences, repeated up to the number of
+FOLDER is as that of `accuracy.py`; the models learn from SST-2, and answer its sentences, repeated to 100,000
 texts. `encoder-cls predict` runs as a user runs it, its start included. The others are loaded already: they read the
 texts, answer all of them in one call and write the labels; Hugging Face's pipeline answers a twentieth of them. Others
 come with `pip install -e '.[bench]'`.
@@ -17,7 +17,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Sequence
-from functools import cache
+from functools import cache, partial
 from itertools import cycle, islice
 from pathlib import Path
 
@@ -28,25 +28,19 @@ from shared.data import Texts, add_data_arguments, overrides, path_of, read
 from shared.page import table
 from shared.peers import FASTTEXT, LIBRARIES, Predict, fasttext_file, fasttext_model, installed, tfidf
 
-DATA = "sst2"
+DATA, TEXTS = "sst2", 100_000
 OURS = {"encoder-cls, default": [], "encoder-cls, model.encoder=false": ["model.encoder=false"]}
 SLOW = "HF pipeline, batched"
 BASE = "TF-IDF, linear SVM"  # to which ratios are
 OTHERS = {BASE: "tfidf-words", "fastText": "fasttext", SLOW: "hf-trainer"}
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the data and the number of texts."""
-    add_data_arguments(parser, [DATA])
-    parser.add_argument("--texts", type=int, default=100_000)
-
-
-def cases(arguments: argparse.Namespace) -> list[Case]:
+def cases(_arguments: argparse.Namespace) -> list[Case]:
     """Systems; of encoder-cls by the format of the files."""
     ours = [{"system": name, "format": form} for name in OURS for form in ("csv", "parquet")]
     peers = installed(list(LIBRARIES))
     others = [{"system": name, "format": "csv"} for name, peer in OTHERS.items() if peer in peers]
-    return [{**case, "texts": arguments.texts // (20 if case["system"] == SLOW else 1)} for case in ours + others]
+    return [{**case, "texts": TEXTS // (20 if case["system"] == SLOW else 1)} for case in ours + others]
 
 
 def measure(arguments: argparse.Namespace, case: Case) -> Found:
@@ -125,7 +119,7 @@ def lines(rows: Sequence[Row]) -> list[str]:
     return table(["", "texts", "texts a second", "times TF-IDF's", "memory, MiB"], cells)
 
 
-BENCHMARK = Benchmark("bulk", __doc__, add_arguments, cases, measure, lines)
+BENCHMARK = Benchmark("bulk", __doc__, partial(add_data_arguments, names=[DATA]), cases, measure, lines)
 
 if __name__ == "__main__":
     os.environ.setdefault("HF_HUB_OFFLINE", "1")

@@ -2,9 +2,9 @@
 
     python scripts/benchmarks/cold.py RUN [--rounds N] [--output docs/results.md]
 
-RUN is a finished run of the bundled example. fastText, a scikit-learn pipeline, a model2vec pipeline and Hugging Face's
-`pipeline` do the same, each with a model of the same texts; weights of the last two are random, since time does not
-depend on them and nothing is downloaded. Others come with `pip install -e '.[bench]' model2vec`.
+RUN is a finished run of the bundled example. fastText, a scikit-learn pipeline and Hugging Face's `pipeline` do the
+same, each with a model of the same texts; the weights of the last one are random: time does not depend on them, and
+nothing is downloaded. Others come with `pip install -e '.[bench]'`.
 """
 
 from __future__ import annotations
@@ -17,14 +17,17 @@ from collections.abc import Sequence
 from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
 
+import joblib
 from shared.benchmark import Benchmark, Case, Found, Row, grouped, median
 from shared.commands import run, work_folder
-from shared.data import EXAMPLE, Texts, path_of, read
+from shared.data import EXAMPLE, path_of, read
 from shared.hugging_face import Size
 from shared.page import NOT_MEASURED, table
 from shared.peers import fasttext_file
+from sklearn.feature_extraction.text import TfidfVectorizer
+from sklearn.pipeline import make_pipeline
+from sklearn.svm import LinearSVC
 
 TEXT = (
     "where on earth is my parcel? i ordered it two weeks ago and the page still says that it is in your depot, "
@@ -45,11 +48,6 @@ SYSTEMS = {
     "encoder-cls": ("encoder_cls", "import encoder_cls\nanswer = encoder_cls.load_classifier({run!r}).predict"),
     "fastText": ("fasttext", "import fasttext\nanswer = fasttext.load_model({folder!r} + '/fasttext.bin').predict"),
     "scikit-learn": ("sklearn", "import joblib\nanswer = joblib.load({folder!r} + '/sklearn.joblib').predict"),
-    "model2vec": (
-        "model2vec",
-        "from model2vec.inference import StaticModelPipeline\n"
-        "answer = StaticModelPipeline.from_pretrained({folder!r} + '/model2vec').predict",
-    ),
     "Hugging Face pipeline": (
         "transformers",
         "from transformers import pipeline\n"
@@ -103,48 +101,18 @@ def peers() -> Path:
         path = fasttext_file(folder / "train.txt", texts)
         model = fasttext.train_supervised(str(path), epoch=5, wordNgrams=2, verbose=0, thread=1)
         model.save_model(str(folder / "fasttext.bin"))
-    _make_sklearn(texts, folder)
-    if find_spec("model2vec"):
-        _make_model2vec(texts, folder)
+    model = make_pipeline(TfidfVectorizer(ngram_range=(1, 2), sublinear_tf=True), LinearSVC())
+    joblib.dump(model.fit(texts.texts, texts.labels), folder / "sklearn.joblib")
     if find_spec("transformers"):
         from shared.hugging_face import Bert
+        from tokenizers import BertWordPieceTokenizer
 
-        bert = Bert(_tokenizer(texts), texts.classes, max_length=512, size=Size(128, 2))
+        wordpiece = BertWordPieceTokenizer()
+        wordpiece.train_from_iterator(texts.texts, vocab_size=8000, show_progress=False)
+        bert = Bert(wordpiece._tokenizer, texts.classes, max_length=512, size=Size(128, 2))
         bert.model.save_pretrained(folder / "bert")
         bert.tokenizer.save_pretrained(folder / "bert")
     return folder
-
-
-def _make_sklearn(texts: Texts, folder: Path) -> None:
-    import joblib
-    from sklearn.feature_extraction.text import TfidfVectorizer
-    from sklearn.pipeline import make_pipeline
-    from sklearn.svm import LinearSVC
-
-    model = make_pipeline(TfidfVectorizer(ngram_range=(1, 2), sublinear_tf=True), LinearSVC())
-    joblib.dump(model.fit(texts.texts, texts.labels), folder / "sklearn.joblib")
-
-
-def _make_model2vec(texts: Texts, folder: Path) -> None:
-    """A pipeline of the size of its small models: vectors of width 256, one linear map."""
-    import numpy as np
-    from model2vec import StaticModel
-    from model2vec.inference import StaticModelPipeline
-    from model2vec.inference.mlp import Activation, Layer, MLPHead
-
-    random, tokenizer, names = np.random.default_rng(0), _tokenizer(texts), texts.classes
-    vectors = random.normal(size=(tokenizer.get_vocab_size(), 256)).astype(np.float32)
-    layer = Layer(random.normal(size=(len(names), 256)).astype(np.float32), np.zeros(len(names), dtype=np.float32))
-    head = MLPHead([layer], Activation.SOFTMAX, np.array(names))
-    StaticModelPipeline(StaticModel(vectors, tokenizer), head).save_pretrained(str(folder / "model2vec"))
-
-
-def _tokenizer(texts: Texts) -> Any:
-    from tokenizers import BertWordPieceTokenizer
-
-    wordpiece = BertWordPieceTokenizer()
-    wordpiece.train_from_iterator(texts.texts, vocab_size=8000, show_progress=False)
-    return wordpiece._tokenizer
 
 
 def lines(rows: Sequence[Row]) -> list[str]:

@@ -1,10 +1,9 @@
 """Tokens a second of several processes that train together, beside one.
 
-    python scripts/benchmarks/distributed.py CONFIG [--shards 2] [--rounds 3] [--set KEY=VALUE]...
-        [--output docs/deploy.md]
+    python scripts/benchmarks/distributed.py CONFIG [--rounds 3] [--output docs/deploy.md]
 
-Trains by the command line, one epoch on labels: by one process; by one process whose batches are cut into shards; and
-by as many processes as shards, on this machine, each with one thread. The speed is the median of what a training logs.
+Trains by the command line, one epoch on labels: by one process; by one process whose batches are cut into two shards;
+and by two processes on this machine, each with one thread. The speed is the median of what a training logs.
 Three shapes are measured: 2 layers of width 128, 4 layers of width 256, and the same with batches of 512 texts.
 """
 
@@ -26,30 +25,27 @@ SHAPES = {
     "width 256": LARGE,
     "width 256, batches of 512": (*LARGE, "train.batch_size=512"),
 }
+WAYS = {"one process": (1, 1), "one process, 2 shards": (1, 2), "2 processes, 2 shards": (2, 2)}
 FIXED = ("pretrain.epochs=0", "train.epochs=1", "train.log_every=1", "model.linear=false")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add what to train."""
     parser.add_argument("config", type=Path)
-    parser.add_argument("--shards", type=int, default=2)
-    parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="a config value, repeatable")
 
 
-def cases(arguments: argparse.Namespace) -> list[Case]:
+def cases(_arguments: argparse.Namespace) -> list[Case]:
     """Shapes by ways to train."""
-    shards = arguments.shards
-    ways = [
-        {"way": "one process", "processes": 1, "shards": 1},
-        {"way": f"one process, {shards} shards", "processes": 1, "shards": shards},
-        {"way": f"{shards} processes, {shards} shards", "processes": shards, "shards": shards},
+    return [
+        {"shape": shape, "way": way, "processes": processes, "shards": shards}
+        for shape in SHAPES
+        for way, (processes, shards) in WAYS.items()
     ]
-    return [{"shape": shape, **way} for shape in SHAPES for way in ways]
 
 
 def measure(arguments: argparse.Namespace, case: Case) -> Found:
     """Tokens a second of one training."""
-    values = [*FIXED, f"train.gradient_shards={case['shards']}", *SHAPES[case["shape"]], *arguments.set]
+    values = [*FIXED, f"train.gradient_shards={case['shards']}", *SHAPES[case["shape"]]]
     with tempfile.TemporaryDirectory() as folder:
         command = [sys.executable, "-m", "torch.distributed.run", "--standalone"]
         command += [f"--nproc-per-node={case['processes']}", "-m", "encoder_cls", "train"]

@@ -1,7 +1,7 @@
-"""What the encoder adds to the linear classifier, and what it costs, on many small data sets.
+"""Accuracy that the encoder adds to the linear classifier, and its cost, on many small data sets.
 
-    python scripts/benchmarks/encoder_gain.py FOLDER [--only DATASET]... [--size N]... [--set KEY=VALUE]...
-        [--rounds N] [--output docs/results.md]
+    python scripts/benchmarks/encoder_gain.py FOLDER [--only DATASET]... [--size N]... [--rounds N]
+        [--output docs/results.md]
 
 FOLDER is as that of `accuracy.py`. Each round draws so many texts of train; test is at most 3,000 texts. Where the
 encoder is not kept, the answer is the linear classifier's. The command fails where the combination is more than 0.3
@@ -31,20 +31,15 @@ MOST_LOST = 0.3  # points
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Which data sets, how much of them, and settings to try."""
+    """Add the data sets and how much of them."""
     add_data_arguments(parser, names=DATA)
     parser.add_argument("--size", type=int, action="append", help=f"training texts; default: {SIZES}")
-    parser.add_argument("--set", action="append", default=[], dest="settings", metavar="KEY=VALUE", help="a setting")
 
 
 def cases(arguments: argparse.Namespace) -> list[Case]:
     """Data sets and sizes."""
     sizes = arguments.size or SIZES
-    return [
-        {"data": data, "size": size, "settings": arguments.settings}
-        for data in arguments.only or DATA
-        for size in sizes
-    ]
+    return [{"data": data, "size": size} for data in arguments.only or DATA for size in sizes]
 
 
 def measure(arguments: argparse.Namespace, case: Case) -> Found:
@@ -54,7 +49,7 @@ def measure(arguments: argparse.Namespace, case: Case) -> Found:
         texts = sample(read(path_of(arguments.folder, case["data"], "train")), case["size"], seed=1000 + draw)
         data = [f"data.train={write(Path(name, 'train.parquet'), texts)}", "data.validation=null", "data.test=null"]
         seeds = [f"seed={draw}", f"data.split_seed={draw}"]
-        ended = train([*data, *seeds, *case["settings"]], Path(name, "run"))
+        ended = train([*data, *seeds], Path(name, "run"))
         classifier = load_classifier(Path(name, "run"))
     tokens = classifier.tokenize(test.texts)
     logits = {**classifier.part_logits(tokens), "both": classifier.logits(tokens)}

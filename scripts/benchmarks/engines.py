@@ -1,11 +1,9 @@
 """NumPy beside PyTorch: whether both give the same answers, on real data.
 
-    python scripts/benchmarks/engines.py FOLDER [--only DATASET]... [--set section.key=value]...
-        [--output docs/results.md]
+    python scripts/benchmarks/engines.py FOLDER [--only DATASET]... [--output docs/results.md]
 
-FOLDER is as that of `accuracy.py`. A classifier is trained on each data set, shortly unless --set says otherwise, and
-both engines classify the test texts (5,000 at most). The command fails where a label differs, or a probability by more
-than 0.00001.
+FOLDER is as that of `accuracy.py`. A classifier is trained for a short time on each data set, and both engines classify
+the test texts (5,000 at most). The command fails where a label differs, or a probability by more than 0.00001.
 """
 
 from __future__ import annotations
@@ -13,6 +11,7 @@ from __future__ import annotations
 import argparse
 import tempfile
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -23,20 +22,15 @@ from shared.page import table
 
 from encoder_cls import load_classifier
 
-SHORT = ("pretrain.epochs=1", "train.epochs=2")
+DATA_SETS = (*DATA, "sst2_glue")
+SHORT = ["pretrain.epochs=1", "train.epochs=2"]
 TOLERANCE = 1e-5
 MOST_TEXTS = 5000
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add what to measure."""
-    add_data_arguments(parser, (*DATA, "sst2_glue"))
-    parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="a config value, repeatable")
-
-
 def cases(arguments: argparse.Namespace) -> list[Case]:
     """Data sets."""
-    return [{"data": data, "settings": [*SHORT, *arguments.set]} for data in arguments.only or (*DATA, "sst2_glue")]
+    return [{"data": data, "settings": SHORT} for data in arguments.only or DATA_SETS]
 
 
 def measure(arguments: argparse.Namespace, case: Case) -> Found:
@@ -71,7 +65,8 @@ def failures(rows: Sequence[Row]) -> list[str]:
     return [f"{row.case['data']}: NumPy and PyTorch differ" for row in found]
 
 
-BENCHMARK = Benchmark("engines", __doc__, add_arguments, cases, measure, lines, failures=failures, rounds=1)
+ADD_ARGUMENTS = partial(add_data_arguments, names=DATA_SETS)
+BENCHMARK = Benchmark("engines", __doc__, ADD_ARGUMENTS, cases, measure, lines, failures=failures, rounds=1)
 
 if __name__ == "__main__":
     BENCHMARK.main()

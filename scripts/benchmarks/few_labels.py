@@ -1,9 +1,9 @@
 """Few labels beside many texts without: the linear classifier of a training, and an SVM of the labels alone.
 
-    python scripts/benchmarks/few_labels.py FOLDER [--only DATASET]... [--labels N]... [--rounds N] [--jobs N]
+    python scripts/benchmarks/few_labels.py FOLDER [--only DATASET]... [--labels N]... [--rounds N]
 
 FOLDER is as that of `accuracy.py`. A round is a draw: two texts a class, the others at random; up to 10,000 texts of
-train are without labels. Names of classes are as they are, and numbers, which say nothing. The SVM is of n-grams of
+train are without labels. Names of classes are as they are, or numbers, which have no meaning. The SVM is of n-grams of
 words and characters and a truncated SVD of all texts, with names as further texts. `PYTHONPATH` with another checkout
 measures that one.
 """
@@ -12,8 +12,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import subprocess
-import sys
 import tempfile
 import time
 from collections.abc import Sequence
@@ -36,16 +34,14 @@ FIRST_DRAW = 200  # those before it have chosen settings
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the data sets, the numbers of labels, and how many processes measure."""
+    """Add the data sets and the numbers of labels."""
     add_data_arguments(parser, DATA)
     parser.add_argument("--labels", type=int, action="append", help="repeatable; default: 50, 100, 300, 1000")
-    parser.add_argument("--jobs", type=int, default=1, help="processes; default: 1")
-    parser.add_argument("--part", help=argparse.SUPPRESS)  # K/N: the cases of one of N processes
 
 
 def cases(arguments: argparse.Namespace) -> list[Case]:
     """Data sets by labels, kinds of names and systems; each class has two labels at least."""
-    found = [
+    return [
         {"data": data, "labels": labels, "names": names, "system": system}
         for names in (True, False)
         for data in arguments.only or DATA
@@ -53,8 +49,6 @@ def cases(arguments: argparse.Namespace) -> list[Case]:
         for system in (TRAINING, SVM)
         if data != "banking77" or labels >= OF_EACH_CLASS * 77
     ]
-    part, parts = map(int, (arguments.part or "0/1").split("/"))
-    return found[part::parts]
 
 
 def measure(arguments: argparse.Namespace, case: Case) -> Found:
@@ -123,21 +117,7 @@ def lines(rows: Sequence[Row]) -> list[str]:
     return table(["data set", "names", "labels", SVM, TRAINING, "processor seconds"], cells, left=2)
 
 
-BENCHMARK = Benchmark(
-    name="few_labels",
-    doc=__doc__,
-    add_arguments=add_arguments,
-    cases=cases,
-    measure=measure,
-    lines=lines,
-    rounds=5,
-)
+BENCHMARK = Benchmark("few_labels", __doc__, add_arguments, cases, measure, lines, rounds=5)
 
 if __name__ == "__main__":
-    jobs = BENCHMARK._parser().parse_args().jobs
-    if jobs > 1:
-        command = [sys.executable, *sys.argv, "--jobs", "1", "--part"]
-        processes = [subprocess.Popen([*command, f"{part}/{jobs}"], stdout=subprocess.DEVNULL) for part in range(jobs)]
-        for process in processes:
-            process.wait()
     BENCHMARK.main()

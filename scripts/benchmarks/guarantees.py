@@ -14,12 +14,10 @@ from __future__ import annotations
 
 import argparse
 import json
-import math
 import tempfile
 from collections.abc import Sequence
 from functools import cache, partial
 from pathlib import Path
-from typing import NamedTuple
 
 import numpy as np
 import pyarrow.parquet
@@ -27,7 +25,7 @@ from numpy.typing import NDArray
 from shared.benchmark import Benchmark, Case, Found, Row
 from shared.commands import train
 from shared.data import EXAMPLE, add_data_arguments, overrides, path_of, read, sample, splits, write
-from shared.page import NOT_MEASURED, table
+from shared.page import table
 from sklearn.metrics import roc_auc_score
 
 from encoder_cls import Classifier, load_classifier
@@ -38,32 +36,14 @@ NOT_TRAINED_ON = ("go_emotions",)  # has several labels a text
 SAME_KIND = {"sst2", "sst2_glue"}  # sentences of the same film reviews: each is in the distribution of the other
 PRECISIONS, COVERAGE = (0.9, 0.95, 0.98), 0.9
 HALVINGS = 1000
-MOST_BROKEN = 1 - CONFIDENCE + 3 * (CONFIDENCE * (1 - CONFIDENCE) / HALVINGS) ** 0.5
-MOST_TEXTS = 800  # of each data set, which are to be told apart
+MOST_BROKEN = (1 - CONFIDENCE) * HALVINGS + 3 * (CONFIDENCE * (1 - CONFIDENCE) * HALVINGS) ** 0.5
+MOST_TEXTS = 800  # of each data set that are distinguished
 GROUPS = {"trec6": 6, "banking77": 5, EXAMPLE: 4, "ag_news": 4}  # of classes, each left out once
 MOST_OF_SPLIT = {"train": 10_000, "validation": 2000, "test": 4000}  # texts, where classes are left out
 WANTED_GAIN = 0.03
 
 Probabilities = NDArray[np.float64]
 Labels = NDArray[np.int64]
-
-
-class Tested(NamedTuple):
-    """A guarantee in all halvings, as fractions.
-
-    Attributes:
-        given: of the halvings in which there could be a guarantee.
-        broken: of all, in which the other half was below it.
-        broken_overall: of all, in which both halves together were.
-        got: the mean of what the other half had, where there was a guarantee.
-        answered: the mean part that was answered, or the mean number of classes in a set.
-    """
-
-    given: float
-    broken: float
-    broken_overall: float
-    got: float
-    answered: float
 
 
 def cases(arguments: argparse.Namespace) -> list[Case]:
@@ -85,15 +65,14 @@ def measure(arguments: argparse.Namespace, case: Case) -> Found:
         test = read(path_of(folder, name, "test"))
         numbers = {label: number for number, label in enumerate(classifier.label_names)}
         labels = np.array([numbers[label] for label in test.labels])
-        probabilities = classifier.predict_proba(test.texts)
-        tested = [halve(probabilities, labels, precision=it) for it in PRECISIONS]
-        tested.append(halve(probabilities, labels, coverage=COVERAGE))
-        pairs = distant(classifier, name, folder)
-    return {"texts": len(labels), "tested": tested, "pairs": pairs}
+        others = [it for it in (*DATA, *NOT_TRAINED_ON) if it != name and not {it, name} <= SAME_KIND]
+        own, *of_others = (_some_texts(path_of(folder, it, "test")) for it in (name, *others))
+        pairs = [(it, *separation(classifier, own, texts)) for it, texts in zip(others, of_others, strict=True)]
+    return {"texts": len(labels), **halve(classifier.predict_proba(test.texts), labels), "pairs": pairs}
 
 
 def new_topics(name: str, folder: Path, group: int) -> tuple[str, float, float, float, float]:
-    """Train without a group of classes, and tell its test texts from the others, as `distant` does."""
+    """Train without a group of classes, and distinguish its test texts from the others."""
     texts = {split: sample(it, MOST_OF_SPLIT[split]) for split, it in splits(folder, name, 0).items()}
     classes = texts["train"].classes
     left_out = [classes[number] for number in np.random.default_rng(0).permutation(len(classes))[group :: GROUPS[name]]]
@@ -105,73 +84,49 @@ def new_topics(name: str, folder: Path, group: int) -> tuple[str, float, float, 
             settings.append(f"data.{split}={json.dumps(str(path))}")
         train(settings, Path(temporary) / "run")
         classifier = load_classifier(Path(temporary) / "run", device="cpu", engine="numpy")
-    familiarity, is_new = classifier.familiarity, np.isin(texts["test"].labels, left_out)
-    assert familiarity
-    logits, numbers = classifier.familiarity_numbers(classifier.tokenize(texts["test"].texts))
-    unsure = 1 - classifier.task.probabilities(logits).max(axis=1)
-    ours, theirs = (auroc(it[~is_new], it[is_new]) for it in (familiarity.scores(numbers), unsure))
-    flagged = familiarity.are_unfamiliar(numbers)
-    what = f"{len(left_out)} of {len(classes)} classes"
-    return what, ours, theirs, float(flagged[is_new].mean()), float(flagged[~is_new].mean())
+    is_new = np.isin(texts["test"].labels, left_out)
+    own, new = (texts["test"].take(np.flatnonzero(it)).texts for it in (~is_new, is_new))
+    return f"{len(left_out)} of {len(classes)} classes", *separation(classifier, own, new)
 
 
-def halve(
-    probabilities: Probabilities, labels: Labels, *, precision: float | None = None, coverage: float = COVERAGE
-) -> Tested:
-    """Test a guarantee of precision, or else of coverage, in random halvings."""
-    random = np.random.default_rng(0)
-    whole = Guarantees.of(probabilities, labels)
-    sizes = len(labels) * probabilities.shape[1] - np.searchsorted(np.sort(probabilities.ravel()), THRESHOLDS)
-    found = []
+def halve(probabilities: Probabilities, labels: Labels) -> Found:
+    """Test guarantees from one half of the texts on the other one.
+
+    Returns:
+        In how many halvings each precision could be guaranteed, and was not reached; and the mean coverage.
+    """
+    random, whole = np.random.default_rng(0), Guarantees.of(probabilities, labels)
+    given, broken, covered = dict.fromkeys(PRECISIONS, 0), dict.fromkeys(PRECISIONS, 0), []
     for _ in range(HALVINGS):
         half = random.permutation(len(labels))[: len(labels) // 2]
         one = Guarantees.of(probabilities[half], labels[half])
-        threshold = one.precision_threshold(precision) if precision else one.coverage_threshold(coverage)
-        if threshold is None:
-            continue
-        index = int(np.flatnonzero(threshold == THRESHOLDS)[0])
-        rest = whole.num_texts - one.num_texts
-        if precision:
-            total, part = int(whole.answers[index]), int(whole.right[index])
-            answers, right = total - int(one.answers[index]), part - int(one.right[index])
-            found.append((right / max(1, answers), part / total, answers / rest))
-        else:
-            covered = int(whole.covered[index] - one.covered[index])
-            # The most probable class, which is in each set, is left out here: what the quantile alone gives.
-            found.append((covered / rest, whole.covered[index] / whole.num_texts, sizes[index] / len(labels)))
-    if not found:
-        return Tested(0.0, 0.0, 0.0, math.nan, 0.0)
-    got, overall, answered = np.array(found).T
-    wanted = precision or coverage
-    return Tested(
-        given=len(found) / HALVINGS,
-        broken=float((got < wanted).sum()) / HALVINGS,
-        broken_overall=float((overall < wanted).sum()) / HALVINGS,
-        got=float(got.mean()),
-        answered=float(answered.sum()) / HALVINGS,
-    )
+        for precision in PRECISIONS:
+            if (threshold := one.precision_threshold(precision)) is not None:
+                index = np.searchsorted(THRESHOLDS, threshold)
+                answers, right = (getattr(whole, it)[index] - getattr(one, it)[index] for it in ("answers", "right"))
+                given[precision] += 1
+                broken[precision] += int(right / max(1, answers) < precision)
+        if (threshold := one.coverage_threshold(COVERAGE)) is not None:
+            index = np.searchsorted(THRESHOLDS, threshold)
+            covered.append(float(whole.covered[index] - one.covered[index]) / (whole.num_texts - one.num_texts))
+    return {"given": [*given.values()], "broken": [*broken.values()], "coverage": float(np.mean(covered))}
 
 
-def distant(classifier: Classifier, name: str, folder: Path) -> list[tuple[str, float, float, float, float]]:
-    """Tell the texts of each other data set from a classifier's own.
+def separation(classifier: Classifier, own: list[str], others: list[str]) -> tuple[float, float, float, float]:
+    """Distinguish texts from a classifier's own.
 
     Returns:
-        The data set, the AUROC of the score by which texts are flagged, that of the maximum probability, the part of
-        the data set's texts that is flagged, and the part of the classifier's own.
+        The AUROC of the score by which texts are flagged, that of the maximum probability, the part of the other texts
+        that is flagged, and the part of its own.
     """
-    scores, flagged, unsure = {}, {}, {}
     assert classifier.familiarity
-    for data in (*DATA, *NOT_TRAINED_ON):
-        texts = _some_texts(path_of(folder, data, "test"))
-        numbers = classifier.familiarity_numbers(classifier.tokenize(texts))[1]
-        scores[data] = classifier.familiarity.scores(numbers)
-        flagged[data] = float(classifier.familiarity.are_unfamiliar(numbers).mean())
-        unsure[data] = 1 - classifier.predict_proba(texts).max(axis=1)
-    others = [data for data in scores if data != name and not {data, name} <= SAME_KIND]
-    return [
-        (other, auroc(scores[name], scores[other]), auroc(unsure[name], unsure[other]), flagged[other], flagged[name])
-        for other in others
-    ]
+    found = []
+    for texts in (own, others):
+        logits, numbers = classifier.familiarity_numbers(classifier.tokenize(texts))
+        unsure = 1 - classifier.task.probabilities(logits).max(axis=1)
+        found.append((classifier.familiarity.scores(numbers), unsure, classifier.familiarity.are_unfamiliar(numbers)))
+    scores, unsure, flagged = zip(*found, strict=True)
+    return auroc(*scores), auroc(*unsure), float(flagged[1].mean()), float(flagged[0].mean())
 
 
 @cache
@@ -189,20 +144,17 @@ def lines(rows: Sequence[Row]) -> list[str]:
     """Guarantees of each data set; then out-of-distribution texts."""
     tested, found = [], []
     for row in rows:
-        name, texts = row.case["data"], f"{row.found.get('texts', 0) // 2:,}"
-        for wanted, it in zip((*PRECISIONS, None), (Tested(*it) for it in row.found.get("tested", ()))):  # noqa: B905
-            what = f"precision {wanted:g}" if wanted else f"coverage {COVERAGE:g}"
-            shares = [f"{100 * share:.1f}%" for share in (it.given, it.broken, it.broken_overall)]
-            answered = f"{100 * it.answered:.0f}%" if wanted else f"{it.answered:.2f} classes"
-            tested.append([name, texts, what, *shares, f"{it.got:.3f}" if it.given else NOT_MEASURED, answered])
+        name, it = row.case["data"], row.found
+        if "group" not in row.case:
+            counts = [f"{one:,} of {of:,}" for one, of in zip(it["broken"], it["given"], strict=True)]
+            tested.append([name, f"{it['texts'] // 2:,}", *counts, f"{it['coverage']:.3f}"])
         found += [
             [name, other, f"{ours:.3f}", f"{theirs:.3f}", f"{100 * flagged:.0f}%", f"{100 * own:.1f}%"]
-            for other, ours, theirs, flagged, own in row.found["pairs"]
+            for other, ours, theirs, flagged, own in it["pairs"]
         ]
-    columns = ["data set", "texts in a half", "guarantee", "could be given", "broken", "broken, both halves", "got",
-               "answers / set size"]  # fmt: skip
+    broken = [f"precision {it:g}, broken" for it in PRECISIONS]
     return [
-        *(table(columns, tested) if tested else []),
+        *(table(["data set", "texts in a half", *broken, f"coverage {COVERAGE:g}"], tested) if tested else []),
         "",
         *(
             f"{what}: the mean AUROC is **{ours:.3f}**, of the maximum probability **{theirs:.3f}**."
@@ -229,12 +181,12 @@ def failures(rows: Sequence[Row]) -> list[str]:
     """The guarantees that are broken too often."""
     found = []
     for row in (row for row in rows if "group" not in row.case):
-        *precisions, coverage = (Tested(*it) for it in row.found["tested"])
-        for wanted, it in zip(PRECISIONS, precisions, strict=True):
-            if it.broken > MOST_BROKEN:
-                found.append(f"{row.case['data']}: precision {wanted:g} is broken in {it.broken:.1%}")
-        if 1 - coverage.got > 1 - COVERAGE + 3 * (COVERAGE * (1 - COVERAGE) / row.found["texts"]) ** 0.5:
-            found.append(f"{row.case['data']}: sets lack the label of {1 - coverage.got:.1%} of the texts")
+        for precision, broken in zip(PRECISIONS, row.found["broken"], strict=True):
+            if broken > MOST_BROKEN:
+                found.append(f"{row.case['data']}: precision {precision:g} is broken in {broken:,} halvings")
+        error = 3 * (COVERAGE * (1 - COVERAGE) / row.found["texts"]) ** 0.5
+        if row.found["coverage"] < COVERAGE - error:
+            found.append(f"{row.case['data']}: a coverage of {row.found['coverage']:.3f}")
     for what, (ours, theirs) in _means(rows).items():
         if ours < theirs + WANTED_GAIN:
             found.append(f"{what}: AUROC {ours:.3f}, by the maximum probability {theirs:.3f}")

@@ -1,14 +1,13 @@
 """The memory and time of a training as the number of texts grows.
 
     python scripts/benchmarks/memory.py [--texts 1000000]... [--linear] [--default-recipe] [--cache]
-        [--set section.key=value]... [--budget 2m] [--output docs/results.md]
+        [--set section.key=value]... [--output docs/results.md]
 
 Makes files of random texts of about 12 words by Zipf's law, and trains on each for one epoch, to the end of the final
 report: a tiny model, with --linear beside a linear classifier; with --default-recipe what `encoder-cls train` trains by
 default. Peak is the most memory that was resident; files that are mapped into memory count as long as the system has
 room for them, and own is the most without these. Seconds are of the processor. With --cache each size has a second row:
-the same once more, from what the first has kept. With --budget, the time of the whole process is to be at most a tenth
-above `train.time_budget`; run nothing else meanwhile. `TMPDIR` names the folder for all files.
+the same once more, from what the first has kept. `TMPDIR` names the folder for all files.
 """
 
 from __future__ import annotations
@@ -25,12 +24,9 @@ from shared.benchmark import Benchmark, Case, Found, Row, grouped, median, value
 from shared.commands import memory_of, metrics, train_command, watch
 from shared.page import table
 
-from encoder_cls.system.display import seconds_named
-
 VOCABULARY, MEAN_WORDS, CLASSES = 200_000, 12, 4
 CHUNK = 50_000  # texts made at once
 SECONDS_BETWEEN_LOOKS = 0.02
-BUDGET = "train.time_budget"
 TINY = (
     "model.d_model=16", "model.num_layers=1", "model.num_heads=2", "model.d_ff=32", "model.char_ngram_buckets=1024",
     "model.bigram_buckets=1024", "pretrain.epochs=0", "train.epochs=1", "train.batch_size=2048",
@@ -44,16 +40,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--linear", action="store_true", help="a linear classifier beside the tiny encoder")
     parser.add_argument("--default-recipe", action="store_true", help="in place of a tiny model")
     parser.add_argument("--cache", action="store_true", help="each size once more, from a cache")
-    parser.add_argument("--budget", help="the time limit of each training")
     parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="a config value, repeatable")
 
 
 def cases(arguments: argparse.Namespace) -> list[Case]:
     """Numbers of texts."""
     tiny = () if arguments.default_recipe else (*TINY, f"model.linear={str(arguments.linear).lower()}")
-    settings, times = [*tiny, *arguments.set], 2 if arguments.cache else 1
-    settings += [f"{BUDGET}={arguments.budget}"] * bool(arguments.budget)
-    return [{"texts": number, "times": times, "settings": settings} for number in arguments.texts or (10**5, 10**6)]
+    case = {"times": 2 if arguments.cache else 1, "settings": [*tiny, *arguments.set]}
+    return [{"texts": number, **case} for number in arguments.texts or (10**5, 10**6)]
 
 
 def measure(_arguments: argparse.Namespace, case: Case) -> Found:
@@ -66,9 +60,9 @@ def measure(_arguments: argparse.Namespace, case: Case) -> Found:
         return {"trainings": [watched([*data, *case["settings"]], folder / str(it)) for it in range(case["times"])]}
 
 
-def write_texts(path: Path, texts: int, *, vocabulary: int = VOCABULARY, seed: int = 0) -> None:
+def write_texts(path: Path, texts: int, *, vocabulary: int = VOCABULARY) -> None:
     """Write a CSV file of random texts, each of a class that its first word decides."""
-    random = np.random.default_rng(seed)
+    random = np.random.default_rng(0)
     letters = np.array(list("abcdefghijklmnopqrstuvwxyz"))
     words = ["".join(letters[random.integers(0, 26, length)]) for length in random.integers(2, 12, vocabulary)]
     with path.open("w") as file:
@@ -114,18 +108,7 @@ def lines(rows: Sequence[Row]) -> list[str]:
     return table(["texts", "to first step, s", "in all, s", "peak, MiB", "own, MiB", "tokens/s"], cells)
 
 
-def failures(rows: Sequence[Row]) -> list[str]:
-    """Trainings that took more than their time."""
-    budgets = [(row, it.partition("=")[2]) for row in rows for it in row.case["settings"] if it.startswith(BUDGET)]
-    return [
-        f"{row.case['texts']:,} texts in {budget}: {training['wall']:.0f} s"
-        for row, budget in budgets
-        for training in row.found["trainings"]
-        if training["wall"] > 1.1 * seconds_named(budget)
-    ]
-
-
-BENCHMARK = Benchmark("memory", __doc__, add_arguments, cases, measure, lines, failures, rounds=1)
+BENCHMARK = Benchmark("memory", __doc__, add_arguments, cases, measure, lines, rounds=1)
 
 if __name__ == "__main__":
     BENCHMARK.main()

@@ -1,8 +1,8 @@
 """How fast `encoder-cls serve` answers over loopback, beside the same model in one process.
 
-    python scripts/benchmarks/serve.py RUN [--seconds 10] [--output docs/results.md]
+    python scripts/benchmarks/serve.py RUN [--output docs/results.md]
 
-Asks a server of RUN for the bundled example's test texts, one in a request, by 1, 8 and 64 clients for some seconds
+Asks a server of RUN for the bundled example's test texts, one in a request, by 1, 8 and 64 clients for ten seconds
 each; and the same model in this process, one text after the other. Client and server share the machine's cores. Bad
 clients, reloads and stops are tried by `pytest scripts/fault_injection -k serve`.
 """
@@ -26,16 +26,15 @@ from shared.commands import PROGRAM
 from shared.data import EXAMPLE, path_of, read
 from shared.page import table
 
-CLIENTS = (1, 8, 64)
+CLIENTS, SECONDS = (1, 8, 64), 10.0
 HEAD = "POST /predict HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: {}\r\n\r\n"
 
 Ask = Callable[[str], Awaitable[None]]
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the run, and how long to ask."""
+    """Add the run."""
     parser.add_argument("run", type=Path)
-    parser.add_argument("--seconds", type=float, default=10, help="for each number of clients")
 
 
 def cases(_arguments: argparse.Namespace) -> list[Case]:
@@ -48,9 +47,9 @@ def measure(arguments: argparse.Namespace, case: Case) -> Found:
     texts = read(path_of(Path(), EXAMPLE, "test")).texts
     if case["clients"]:
         with server(arguments.run) as port:
-            seconds, elapsed = asyncio.run(answer_times(port, texts, arguments.seconds, clients=case["clients"]))
+            seconds, elapsed = asyncio.run(answer_times(port, texts, SECONDS, clients=case["clients"]))
     else:
-        seconds, elapsed = asyncio.run(in_process(arguments.run, texts, arguments.seconds))
+        seconds, elapsed = asyncio.run(in_process(arguments.run, texts, SECONDS))
     percentiles = statistics.quantiles(seconds, n=100)
     return {"speed": len(seconds) / elapsed, "p50": 1000 * percentiles[49], "p99": 1000 * percentiles[98]}
 

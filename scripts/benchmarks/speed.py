@@ -1,11 +1,10 @@
 """The speed of training beside Hugging Face; that of prediction is measured by `bulk.py` and `cold.py`.
 
-    python scripts/benchmarks/speed.py FOLDER [--only DATASET]... [--size 128/2]... [--rounds N]
-        [--output docs/results.md]
+    python scripts/benchmarks/speed.py FOLDER [--only DATASET]... [--rounds N] [--output docs/results.md]
 
-FOLDER is as that of `accuracy.py`. A case is one system in a process of its own, on 2,048 texts at most: tokens a
-second of `encoder-cls train` are the median of its own log, those of the Trainer are counted in the same way, without
-padding. The Trainer comes with `pip install -e '.[bench]'`.
+FOLDER is as that of `accuracy.py`. Each system trains in a process of its own, on 2,048 texts of at most 128 tokens.
+Tokens a second exclude padding: of `encoder-cls train` they are the median of its log, of the Trainer the mean after
+the first step. The Trainer comes with `pip install -e '.[bench]'`.
 """
 
 from __future__ import annotations
@@ -17,6 +16,7 @@ import sys
 import tempfile
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -26,9 +26,9 @@ from shared.data import add_data_arguments, path_of, read, sample, write
 from shared.hugging_face import Size
 from shared.peers import installed
 
-DATA = ("sst2", "ag_news", "imdb", "example")
-SIZES = {str(it): it for it in (Size(128, 2), Size(256, 4), Size(512, 6))}
-MOST_TEXTS = 2048
+DATA = ("sst2", "ag_news")
+SIZES = {str(it): it for it in (Size(128, 2), Size(256, 4))}
+MOST_TEXTS, MOST_TOKENS = 2048, 128
 LABELS_ALONE = ("pretrain.epochs=0", "model.linear=false", "train.rdrop_weight=0", "train.epochs=1")
 PLAIN = ("model.char_ngram_buckets=0", "model.bigram_buckets=0")  # an encoder as the others have it
 OURS = {"encoder-cls, plain encoder": PLAIN, "encoder-cls, default tables": ()}
@@ -38,13 +38,6 @@ TRAINING = [
     *(f"{system}, {precision}" for precision in PRECISIONS for system in (*OURS, HF_BEST)),
     f"{HF_DEFAULT}, float32",
 ]
-LENGTHS = {"imdb": 512}  # tokens beyond which texts are cut; else 128
-
-
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add what to measure."""
-    add_data_arguments(parser, DATA)
-    parser.add_argument("--size", choices=SIZES, action="append", help="repeatable; default: 128/2 and 256/4")
 
 
 def cases(arguments: argparse.Namespace) -> list[Case]:
@@ -52,8 +45,8 @@ def cases(arguments: argparse.Namespace) -> list[Case]:
     has_trainer = "hf-trainer" in installed(["hf-trainer"])
     return [
         {"data": data, "size": size, "system": system}
-        for size in arguments.size or ("128/2", "256/4")
-        for data in arguments.only or ("sst2", "ag_news")
+        for size in SIZES
+        for data in arguments.only or DATA
         for system in TRAINING
         if has_trainer or not system.startswith("HF")
     ]
@@ -62,43 +55,43 @@ def cases(arguments: argparse.Namespace) -> list[Case]:
 def measure(arguments: argparse.Namespace, case: Case) -> Found:
     """Tokens a second of one system."""
     os.environ.setdefault("HF_HUB_OFFLINE", "1")
-    size, length, system = SIZES[case["size"]], LENGTHS.get(case["data"], 128), case["system"]
+    size, system = SIZES[case["size"]], case["system"]
     work = work_folder() / case["data"]
     if not work.exists():
         work.mkdir()
         write(work / "train.parquet", sample(read(path_of(arguments.folder, case["data"], "train")), MOST_TEXTS))
     if not system.startswith("HF"):
         ours, _, precision = system.rpartition(", ")
-        return {"speed": train_ours(work, size, length, [*OURS[ours], f"train.precision={precision}"])}
-    words = [system, case["size"], str(length), str(work / "train.parquet"), str(model_of(work, size, length))]
+        return {"speed": train_ours(work, size, [*OURS[ours], f"train.precision={precision}"])}
+    words = [system, case["size"], str(work / "train.parquet"), str(model_of(work, size))]
     return {"speed": float(run([sys.executable, __file__, "--child", *words]).output.split()[-1])}
 
 
-def train_ours(work: Path, size: Size, length: int, overrides: Sequence[str]) -> float:
+def train_ours(work: Path, size: Size, overrides: Sequence[str]) -> float:
     """Tokens a second of a training on labels, the median over its steps but for the first ones."""
     with tempfile.TemporaryDirectory() as folder:
-        train([*settings(work, size, length), *LABELS_ALONE, "train.log_every=1", *overrides], Path(folder, "run"))
+        train([*settings(work, size), *LABELS_ALONE, "train.log_every=1", *overrides], Path(folder, "run"))
         rows = metrics(Path(folder, "run"))
     speeds = [float(row["tokens_per_s"]) for row in rows if "tokens_per_s" in row]
     return statistics.median(speeds[2:] or speeds)
 
 
-def settings(work: Path, size: Size, length: int) -> list[str]:
+def settings(work: Path, size: Size) -> list[str]:
     """The config values of the data and of the shape."""
     data = [f"data.train={work / 'train.parquet'}", "data.validation=null", "data.test=null"]
-    return [*data, *size.overrides, f"model.max_seq_len={length}"]
+    return [*data, *size.overrides, f"model.max_seq_len={MOST_TOKENS}"]
 
 
-def model_of(work: Path, size: Size, length: int) -> Path:
+def model_of(work: Path, size: Size) -> Path:
     """The model folder of a short training, whose tokenizer the Trainer takes."""
     run_dir = work / f"plain-{size.d_model}"
     if not run_dir.exists():
         note("a tokenizer for the Trainer")
-        train([*settings(work, size, length), *LABELS_ALONE, *PLAIN], run_dir)
+        train([*settings(work, size), *LABELS_ALONE, *PLAIN], run_dir)
     return run_dir / "model"
 
 
-def child(system: str, size: str, length: str, data: str, model: str) -> None:
+def child(system: str, size: str, data: str, model: str) -> None:
     """Train by Hugging Face's Trainer in this process, and print tokens a second.
 
     By default it pads all texts to the same length; at its best to the longest of a batch, and texts of similar
@@ -106,15 +99,15 @@ def child(system: str, size: str, length: str, data: str, model: str) -> None:
     """
     from shared.hugging_face import fit, load
 
-    texts, is_short = read(Path(data)), int(length) == 128
-    bert = load(f"{model}/tokenizer.json", texts.classes, max_length=int(length), size=SIZES[size])
-    options: dict[str, Any] = {"per_device_train_batch_size": 64 if is_short else 8, "num_train_epochs": 1}
+    texts = read(Path(data))
+    bert = load(f"{model}/tokenizer.json", texts.classes, max_length=MOST_TOKENS, size=SIZES[size])
+    options: dict[str, Any] = {"per_device_train_batch_size": 64, "num_train_epochs": 1}
     options["bf16"] = system.endswith("bfloat16")
     if system.startswith(HF_BEST):
-        speed = fit(bert, texts, train_sampling_strategy="group_by_length", **options)
+        options["train_sampling_strategy"] = "group_by_length"
     else:
-        speed = fit(bert, texts, padding=True, max_steps=8, **options)
-    print(speed.tokens / speed.seconds)
+        options["max_steps"] = 8
+    print(fit(bert, texts, padding=not system.startswith(HF_BEST), **options))
 
 
 def lines(rows: Sequence[Row]) -> list[str]:
@@ -123,7 +116,7 @@ def lines(rows: Sequence[Row]) -> list[str]:
     return pivot(columns, "system", "column", lambda them: f"{median(them, 'speed'):,.0f}")
 
 
-BENCHMARK = Benchmark("speed", __doc__, add_arguments, cases, measure, lines)
+BENCHMARK = Benchmark("speed", __doc__, partial(add_data_arguments, names=DATA), cases, measure, lines)
 
 if __name__ == "__main__":
     if sys.argv[1:2] == ["--child"]:

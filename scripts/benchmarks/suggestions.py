@@ -3,9 +3,7 @@
     python scripts/benchmarks/suggestions.py FOLDER [--only DATASET]... [--rounds N] [--output PAGE]
 
 FOLDER is as that of `accuracy.py`. A linear classifier is trained on 100 labels drawn at random, 50 texts of the others
-get their label, it is trained again, and so on; both ways begin with the same 100. The picture beside the page has the
-curves. The command fails where suggestions need more than two thirds of the labels of random order at its end, on fewer
-than three data sets.
+get their label, it is trained again, and so on; both ways start with the same 100.
 """
 
 from __future__ import annotations
@@ -22,7 +20,7 @@ from numpy.typing import NDArray
 from shared.benchmark import Benchmark, Case, Found, Row, grouped
 from shared.commands import PROGRAM, report, run, train
 from shared.data import Texts, add_data_arguments, path_of, read, sample, write
-from shared.page import Panels, table
+from shared.page import table
 
 DATA = ("trec6", "ag_news", "sst2", "banking77")
 FIRST, BATCH = 100, 50  # labels
@@ -30,7 +28,6 @@ RANDOM, SUGGESTED = "random order", "suggest"
 MOST = {RANDOM: 1000, SUGGESTED: 700}  # labels
 COMPARED = (300, 500, 700, 1000)  # labels in random order, whose accuracy is to be reached
 MOST_TEXTS, MOST_TEST_TEXTS = 6000, 2000  # of a data set
-WANTED, WANTED_ON = 2 / 3, 3  # part of the labels, on so many data sets
 
 
 def cases(arguments: argparse.Namespace) -> list[Case]:
@@ -101,32 +98,8 @@ def lines(rows: Sequence[Row]) -> list[str]:
     return table(["data set", *(f"{size:,} in random order" for size in COMPARED)], cells)
 
 
-def failures(rows: Sequence[Row]) -> list[str]:
-    """Say so where suggestions save too little on too many data sets."""
-    of, most = grouped(rows, "data", "way"), MOST[RANDOM]
-    names = list(dict.fromkeys(data for data, _ in of))
-    shares = [needed(of[it, RANDOM], of[it, SUGGESTED], most) for it in names if (it, SUGGESTED) in of]
-    reached = sum(share is not None and share <= WANTED * most for share in shares)
-    is_enough = reached >= min(WANTED_ON, len(names))
-    return [] if is_enough else [f"two thirds of the labels are enough on {reached} data sets only"]
-
-
-def draw(rows: Sequence[Row], path: Path) -> None:
-    """A panel for each data set."""
-    names = list(dict.fromkeys(row.case["data"] for row in rows))
-    with Panels(names, path, x="labelled texts", y="accuracy, %") as panels:
-        for (data, way), them in grouped(rows, "data", "way").items():
-            accuracies = 100 * np.array([[it for _, it in row.found["curve"]] for row in them])
-            sizes, color = means(them)[0], "C0" if way == RANDOM else "C1"
-            panels[data].plot(sizes, accuracies.mean(axis=0), label=way, color=color)
-            low, high = accuracies.min(axis=0), accuracies.max(axis=0)
-            panels[data].fill_between(sizes, low, high, color=color, alpha=0.2, linewidth=0)
-
-
 ADD_ARGUMENTS = partial(add_data_arguments, names=DATA)
-BENCHMARK = Benchmark(
-    "suggestions", __doc__, ADD_ARGUMENTS, cases, measure, lines, failures=failures, draw=draw, rounds=2
-)
+BENCHMARK = Benchmark("suggestions", __doc__, ADD_ARGUMENTS, cases, measure, lines, rounds=2)
 
 if __name__ == "__main__":
     BENCHMARK.main()

@@ -26,7 +26,9 @@ from pathlib import Path
 
 import faults
 import pytest
-import samples
+
+pytest.register_assert_rewrite("samples")
+import samples  # noqa: E402
 
 PAGE = Path(__file__).parents[2] / "docs/reliability.md"
 TABLE = re.compile(r"(<!-- table: .* -->\n\n).*?(\n<!-- end of table -->)", re.DOTALL)
@@ -52,7 +54,7 @@ def pytest_configure(config):
 
 
 def case_of(nodeid):
-    """The name of a case, as the page has it."""
+    """The name of a case, as in the page."""
     return re.search(r"::test_(\w+)", nodeid)[1].replace("_", "-")
 
 
@@ -126,7 +128,7 @@ def session_space():
 
 @pytest.fixture
 def space(session_space):
-    """The workspace; what a try has made in it goes with the try."""
+    """The workspace; files that a try makes in it are removed after the try."""
     yield session_space
     shutil.rmtree(session_space.scratch, ignore_errors=True)
     session_space.scratch.mkdir(exist_ok=True)

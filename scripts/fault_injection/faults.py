@@ -1,28 +1,27 @@
 """Faults that are put into a running process (mutation testing), and the command line with one of them.
 
-A fault replaces what a dotted name leads to, by what a function makes of it; `case`, drawn at `fraction`, notices it.
+A fault replaces the object of a dotted name by a changed one; `case`, drawn at `fraction`, notices it.
 """
 
 import builtins
 import contextlib
 import copy
-import dataclasses
 import fcntl
 import functools
-import importlib
 import json
 import os
+import pkgutil
 import shutil
 import socket
 import stat
 import sys
 from pathlib import Path
-from types import ModuleType
+from types import ModuleType, SimpleNamespace
 from typing import NamedTuple
 
 
 class Fault(NamedTuple):
-    """What is wrong, who notices it, where it is put, and what makes the faulty thing of the right one."""
+    """A fault: its name, the case that notices it, the dotted name, and the function that makes the faulty object."""
 
     name: str
     case: str
@@ -31,23 +30,10 @@ class Fault(NamedTuple):
     make: object
 
 
-class Instead:
-    """A thing of which some attributes are others."""
-
-    def __init__(self, thing, **others):
-        self.__dict__ |= others | {"_thing": thing}
-
-    def __getattr__(self, name):
-        return getattr(self._thing, name)
-
-
 def changed(thing, **values):
     """A copy with other attributes."""
-    if dataclasses.is_dataclass(thing):
-        return dataclasses.replace(thing, **values)
     thing = copy.copy(thing)
-    for name, value in values.items():
-        setattr(thing, name, value)
+    vars(thing).update(values)
     return thing
 
 
@@ -60,7 +46,7 @@ def constant(value):
 
 
 def found_checkpoint(change):
-    """Change what is loaded of a checkpoint."""
+    """Change a checkpoint that is loaded."""
 
     def make(load):
         def load_changed(folder):
@@ -98,12 +84,7 @@ def rejoined(read):
 
 def always_first(submit):
     first = []
-
-    def submit_as_first(self, request, classifier):
-        first.append(classifier.sha256)
-        return submit(self, request, changed(classifier, sha256=first[0]))
-
-    return submit_as_first
+    return lambda self, request, classifier: (first.append(classifier), submit(self, request, first[0]))[1]
 
 
 def recorded_hash(hash_of):
@@ -192,7 +173,7 @@ FAULTS = [
      constant(lambda *_: True)),
     Fault("random numbers depend on what was drawn before", "kill-forked", 0.05,
      "encoder_cls.training.encoder.replica.torch",
-     lambda torch: Instead(torch, manual_seed=lambda _: None)),
+     lambda torch: SimpleNamespace(**vars(torch) | {"manual_seed": lambda _: None})),
     Fault("metrics are not cut on resume", "kill-forked", 0.1, "encoder_cls.tracking.metric_log.MetricLog.__init__",
      lambda init: lambda self, *more, resume_after, **options: init(
          self, *more, resume_after=resume_after and dict.fromkeys(resume_after, 10**9), **options)),
@@ -205,7 +186,7 @@ FAULTS = [
      lambda run: lambda self, *more, **options: (
          run(self, *more, **options), [it.data.mul_(0.999) for it in self.model.parameters()])[0]),
     Fault("what is no number is trained on", "divergence", 1, "encoder_cls.training.encoder.replica.math",
-     lambda math: Instead(math, isfinite=lambda _: True)),
+     lambda math: SimpleNamespace(**vars(math) | {"isfinite": lambda _: True})),
     Fault("a full disk for the curves ends the run", "full-tensorboard", 1,
      "encoder_cls.tracking.metric_log.MetricLog.show", constant(lambda self, add: self._writer and add(self._writer))),
     Fault("surplus fields are dropped", "csv-fuzz", 0.3, "encoder_cls.data.text_files._rows",
@@ -236,9 +217,9 @@ FAULTS = [
     Fault("a stop leaves accepted requests without an answer", "serve-stop", 0.2, f"{SERVER}._stop_by",
      lambda stop: lambda self, number: self.__dict__.update(force_exit=True, should_exit=True) or stop(self, number)),
     Fault("a second signal is not heard", "serve-stop[0-twice]", 1, f"{SERVER}._stop_by",
-     lambda stop: lambda self, number: None if self._service.is_stopping else stop(self, number)),
+     lambda stop: lambda self, number: None if self._service.batcher.is_stopping else stop(self, number)),
     Fault("a second signal ends with another code", "serve-stop[0-twice]", 1, f"{SERVER}._stop_by",
-     lambda stop: lambda self, number: stop(self, -1 if self._service.is_stopping else number)),
+     lambda stop: lambda self, number: stop(self, -1 if self._service.batcher.is_stopping else number)),
     Fault("the port of a killed server is kept", "serve-kill", 0.2, "socket.socket.setsockopt",
      lambda set_to: lambda self, level, name, *value: (
          None if name == socket.SO_REUSEADDR else set_to(self, level, name, *value))),
@@ -299,15 +280,10 @@ def put(fault):
 
 
 def place_of(target):
-    """What has the attribute that a dotted name leads to, the attribute's name, and what it is."""
-    path = target.split(".")
-    for length in range(len(path) - 1, 0, -1):
-        with contextlib.suppress(ModuleNotFoundError):
-            owner = importlib.import_module(".".join(path[:length]))
-            break
-    for name in path[length:-1]:
-        owner = getattr(owner, name)
-    return owner, path[-1], getattr(owner, path[-1]) if hasattr(owner, path[-1]) else getattr(builtins, path[-1])
+    """The owner of the attribute that a dotted name leads to, the attribute's name and its value."""
+    path, _, name = target.rpartition(".")
+    owner = pkgutil.resolve_name(path)
+    return owner, name, getattr(owner, name, None) or getattr(builtins, name)
 
 
 def put_named():

@@ -1,4 +1,4 @@
-"""Commands as processes: real ones, and forks of this one, which start in no time; each with what it left behind."""
+"""Commands as processes: real ones, and forks of this one, which start in no time; with output and resources."""
 
 import ctypes
 import gc
@@ -26,7 +26,7 @@ CLONE_NEWNS, CLONE_NEWUSER = 0x20000, 0x10000000
 
 @dataclass(frozen=True, kw_only=True)
 class Ended:
-    """What became of a process: its exit code (of a signal, minus its number), its output, what it used."""
+    """A process that has ended: its exit code (of a signal, minus its number), its output, its resources."""
 
     code: int
     out: bytes
@@ -62,7 +62,7 @@ class Process:
             os.kill(self.pid, number)
 
     def said(self):
-        """What it has written to standard error so far."""
+        """Its standard error so far."""
         return self.ended.err if self.ended else self._err.read_text(errors="replace")
 
     def runs_after(self, seconds):
@@ -189,14 +189,14 @@ def kill_at_file_event(number, folder):
 
 
 def limit_memory(num_bytes):
-    """Refuse this process more memory than so many bytes beside what it has."""
+    """Refuse this process more than so many additional bytes of memory."""
     pages = int(Path("/proc/self/statm").read_text().split()[0])
     limit = pages * resource.getpagesize() + num_bytes
     resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
 
 
 def with_mounts(mounts, function):
-    """Call a function in a process with mounts of its own (arguments of `mount`); what it asserts is asserted here."""
+    """Call a function in a process with mounts of its own (arguments of `mount`); its assertions are raised here."""
 
     def call():
         libc = ctypes.CDLL(None, use_errno=True)

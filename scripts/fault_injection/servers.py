@@ -1,4 +1,4 @@
-"""A server that is tried, clients that ask it honestly, and whether each of them got what was promised."""
+"""A server, clients that ask it honestly, and checks of their answers."""
 
 import ctypes
 import http.client
@@ -40,7 +40,7 @@ class Served:
     port: int
 
     def get(self, path):
-        """What a path answers."""
+        """The status and body of a path."""
         with closing(http.client.HTTPConnection("127.0.0.1", self.port, timeout=MOST_SECONDS)) as connection:
             connection.request("GET", path)
             reply = connection.getresponse()
@@ -72,7 +72,7 @@ def serve(space, run, *, port=0, prepare=lambda: None):
 
 
 class Answers:
-    """What models answer to some texts, as `predict` has it, by the SHA-256 of the model."""
+    """The answers of models to some texts, as of `predict`, by the SHA-256 of the model."""
 
     def __init__(self, draw):
         self.texts = [" ".join(draw.choices(WORDS + FILLERS, k=draw.choice([0, 1, 3, 9, 40]))) for _ in range(20)]
@@ -88,7 +88,7 @@ class Answers:
         return classifier.sha256
 
     def check(self, chosen, reply):
-        """Fail unless a reply is what one model answers to some of the texts."""
+        """Fail unless a reply has the answers of one model to these texts."""
         assert reply.keys() == {"predictions", "model"}, reply
         assert reply["model"] in self._known, f"no model that was there has the hash {reply['model']}"
         for number, found in zip(chosen, reply["predictions"], strict=True):
@@ -102,7 +102,7 @@ class Answers:
 
 
 class Outcome(NamedTuple):
-    """When an honest request was sent, when its outcome was known, its status (0: no answer), and what is wrong."""
+    """When an honest request was sent, when its outcome was known, its status (0: no answer) and its error."""
 
     began: float
     ended: float
@@ -159,4 +159,4 @@ class Load:
                     connection.close()
                 self.outcomes.append(Outcome(began, time.monotonic(), status, what))
                 if what and not status:
-                    time.sleep(SECONDS_BETWEEN_LOOKS)  # nobody listens any more
+                    time.sleep(SECONDS_BETWEEN_LOOKS)  # the server has ended

@@ -66,7 +66,7 @@ def kill_and_finish(space, draw, variant):
 
 @tries(100)
 def test_kill_and_read(space, draw, number):
-    """Whatever a killed training left, predict answers from a complete model or says that there is none yet."""
+    """Whatever a killed training left, predict answers from a complete model or reports that none exists yet."""
     variant, run, engine = variant_of(number), space.new_path("abandoned"), engine_of(number, kinds=len(VARIANTS))
     event = draw.randint(1, FILE_EVENTS_OF_A_RUN)
     space.fork(space.train(variant, run), prepare=partial(kill_at_file_event, event, run)).end()
@@ -79,7 +79,7 @@ def test_kill_and_read(space, draw, number):
 
 @tries(20)
 def test_kill_rank(space, draw, number):
-    """Any process of two to four is killed at any moment; as torchrun would, all are started anew."""
+    """Any process of two to four is killed at any moment; as by torchrun, all are restarted."""
     variant, run = space.sharded(variant_of(number)), space.new_path("rank-killed")
     ranks = started(space, variant, run, draw.randint(2, SHARDS))
     victim = draw.randrange(len(ranks))
@@ -186,6 +186,6 @@ def test_damage_cache(space, draw, number):
 
 
 def check_whole(cache):
-    """Fail unless there is an entry of rows and one of tokens, and nothing beside them."""
+    """Fail unless the cache has an entry of rows, one of tokens, and nothing else."""
     found = sorted(path.name.partition("-")[0] for path in cache.iterdir() if path.name != ".lock")
     assert found == ["rows", "tokens"], found

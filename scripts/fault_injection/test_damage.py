@@ -44,7 +44,7 @@ def test_bit_flips_checkpoint(space, draw, name, number):
 
 @tries(60)
 def test_bit_flips_commands(space, draw, number):
-    """The same through the commands: predict refuses; resume says what it passes over, and the run is exact."""
+    """The same through commands: predict refuses; resume names the checkpoint that it passes over; the run is exact."""
     run, engine = space.copy("labels", is_begun=True), engine_of(number)
     with damaged(run / "model" / "model.safetensors", draw):
         space.predict(run, engine, "rain").check_error(1, str(run))

@@ -31,7 +31,7 @@ def every(counts):
 
 @every(NUM_CALLS)
 def test_kill_every_call(space, group, number):
-    """SIGKILL as a system call of a training begins: the old files are there, or the new ones, whole."""
+    """SIGKILL at a system call of a training: the old files or the new ones are whole."""
     run = space.new_path("killed")
     lines, _ = disturb(space, run, traced(space), NUM_CALLS, group, number, "signal=KILL")
     if (run / "model" / "model.safetensors").exists():
@@ -80,7 +80,7 @@ def test_flush_order(space, name):
 
 @tries(30)
 def test_full_disk(space, number):
-    """A run on a disk of 20 to 1,000 kB: it ends well, or in one line that names a path, and what is there loads."""
+    """A run on a disk of 20 to 1,000 kB succeeds, or fails in one line that names a path; its files can be loaded."""
     reference, run = space.reference("default"), space.new_path("full")
     run.mkdir()
 
@@ -101,7 +101,7 @@ def test_full_disk(space, number):
 
 @tries(8)
 def test_full_tensorboard(space, draw, number):
-    """No room for TensorBoard's files alone: one warning, and the run is what it would have been."""
+    """No room for TensorBoard's files alone: one warning, and the run is the same otherwise."""
     reference, run, small = space.reference("default"), space.new_path("no-curves"), space.new_path("small-disk")
     small.mkdir()
 

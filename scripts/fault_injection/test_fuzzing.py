@@ -1,4 +1,4 @@
-"""Data, configs and texts that nobody foresaw: read as an independent strict parser reads them, or refused."""
+"""Unforeseen data, configs and texts: read as an independent strict parser reads them, or refused."""
 
 import io
 import json
@@ -22,7 +22,7 @@ from encoder_cls.errors import ConfigError, DataError
 
 TEXTS = ["NA", "null", "None", "nan", "007", "1e5", 'a "quoted" word', "a, b", "two\nlines", "  spaces ", "😀 é ß"]
 ROWS = st.lists(st.tuples(st.sampled_from([*TEXTS, "x" * 50]), st.sampled_from(["a", "b", "007", "NA"])), min_size=1)
-MARK, LONG = b"\x7f", b"\x7f" * 50_000_000  # the first stands for the second until a file is written
+MARK, LONG = b"\x7f", b"\x7f" * 50_000_000  # the first is replaced by the second in the file
 PIECES = [b"\xe9", b"\xff\xfe", b"\0", b'"', b'""', b",", b",,", b"\n", b"\r", b"\r\n\r\n", b"\xef\xbb\xbf", b"\t"]
 PIECES += [b"{", b"}", b"\\", b"\\ud800", b"null", b"NaN", b"1e999", b"NA", "\u2028\u202e\x85\x1b[31m".encode(), MARK]
 # Where something is changed, and how: bytes that come in, how many are removed, or which bit is another.
@@ -90,7 +90,7 @@ def changed(content, changes):
 
 
 def check_file(space, suffix, content, parse):
-    """Compare what is read of a file with what another parser reads."""
+    """Compare the rows of a file with those of another parser."""
     path = space.scratch / f"fuzz{suffix}"
     is_long = suffix != ".parquet" and MARK in content
     path.write_bytes(content.replace(MARK, LONG) if is_long else content)
@@ -109,7 +109,7 @@ def check_file(space, suffix, content, parse):
 
 
 def print_rows(path):
-    """Print the rows of a source as JSON, or what is wrong with it on standard error, and end with its code."""
+    """Print the rows of a source as JSON, or its error on standard error, and exit with the error's code."""
     try:
         rows = read_rows(str(path), role="train", text_columns=["text"], label_column="label")
         print(json.dumps([(row.text, row.label) for row in rows], ensure_ascii=True))
@@ -249,7 +249,7 @@ YAML_CHANGES = st.lists(st.tuples(st.integers(0, 10**6), YAML_PIECE | st.integer
 
 @fuzz(2000, st.sampled_from([*fields(Config)]), VALUE, NONE | YAML_CHANGES, st.integers(0, 24))
 def test_config_fuzz(space, field, value, changes, number):
-    """A config with one value or some pieces of text changed: it is read as it stands, or refused by field."""
+    """A config with one value or some pieces of text changed: it is read unchanged, or refused by field."""
     path, again = space.scratch / "config.yaml", space.scratch / "again.yaml"
     if changes:
         path.write_bytes(changed(space.config(variant_of(number)).read_bytes(), changes))
@@ -279,7 +279,7 @@ MARKS = st.sampled_from(["", *"[{@!%&*|>?#-'\""])
 
 @fuzz(1000, MARKS, st.sampled_from(["a", " a"]), st.sampled_from(["", " #", ": ", ", "]), st.text(), MARKS)
 def test_set_fuzz(begin, start, middle, more, end):
-    """A path given by `--set` is read as it stands, whatever it would be in YAML; quotes may be taken off."""
+    """A path given by `--set` is read unchanged, whatever it would be in YAML; quotes may be taken off."""
     text = f"{begin}{start}{middle}{more}{end}".strip()
     try:
         found = load_config(None, [f"data.train={text}"]).data.train

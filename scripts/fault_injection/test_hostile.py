@@ -49,7 +49,7 @@ ANY_FILE = {
 
 
 def forge(model, *, weights=lambda _: None, header=(), config=lambda _: None, tokenizer=lambda _: None):
-    """Change what is in a model, and give it the hash that belongs to that, as a forger would; its header."""
+    """Change the content of a model, and give it the hash of the new content, as a forger would."""
     with safetensors.safe_open(model / WEIGHTS_FILE, "pt") as file:
         found = json.loads(file.metadata()[FORMAT])
         tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118

@@ -1,4 +1,4 @@
-"""What a user names as output: nothing that a command reads is ever written over."""
+"""Outputs that a user names: no file that a command reads is ever overwritten."""
 
 import os
 import platform
@@ -11,7 +11,7 @@ import pytest
 from samples import SPLITS, engine_of, predict, sha256_of, tries
 
 TEXTS = ["rain and snow", "a ball, a goal", "bread and soup"]
-KNOWN_HEX = "0123456789abcdef"  # what a temporary name ends with, where it is to be guessed
+KNOWN_HEX = "0123456789abcdef"  # the end of a temporary name that can be guessed
 MARK = "-".join(sha256(name.encode()).hexdigest()[:12] for name in ("answers.txt", platform.node()))
 LINKS = (f".tmp-{KNOWN_HEX}-answers.txt", f".tmp-{os.getpid()}-answers.txt", f".tmp-{MARK}-{KNOWN_HEX}")
 RUN_FILES = ["model/config.json", "model/model.safetensors", "model/tokenizer.json", "model/new.json", "config.yaml"]
@@ -24,7 +24,7 @@ FORMATS = ["text", "jsonl", "tsv", "csv", "html"]
 
 
 class Asked(NamedTuple):
-    """A command in a folder of texts of all kinds, what it is to write, and the exit code that must come."""
+    """A command in a folder of texts of all kinds, its output, and the expected exit code."""
 
     words: tuple
     output: str
@@ -110,7 +110,7 @@ def prepare(folder, case):
 
 
 def new_folder(space):
-    """A new folder with texts of all kinds, and a run whose data is there alone, where it may be harmed."""
+    """A new folder with texts of all kinds, and a run with a copy of its data, which may be harmed."""
     folder = space.new_path("named")
     for name in ("texts.txt", "parts/part-0.txt", "parts/part-1.txt", "reviews/good/1.txt", "reviews/bad/1.txt", "log"):
         (folder / name).parent.mkdir(parents=True, exist_ok=True)

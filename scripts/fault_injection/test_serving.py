@@ -19,7 +19,7 @@ from encoder_cls.serving import limits
 AT_ONCE = 5.0  # seconds that count as at once on a busy machine
 CODES = {signal.SIGTERM: 143, signal.SIGINT: 130}
 ALL_ANSWERED = "stopped; all accepted requests are answered"
-MOST_GROWTH = 24 << 20  # bytes of a server's own memory, beside what it had when it was warm
+MOST_GROWTH = 24 << 20  # bytes of a server's own memory beyond that of the warm server
 RELOADS, WAVES = 6, 4  # in a try
 SHORT_SECONDS = 0.4  # that a server is patient with slow clients, where these are tried
 MEGABYTE = 1 << 20
@@ -53,7 +53,7 @@ def test_serve_stop(space, draw, when, number):
         return
     assert ended.code == 0, f"exit {ended.code}: {ended.err}"
     assert ALL_ANSWERED in ended.err, ended.err
-    for it in load.outcomes:  # each was answered, or refused after the stop, or came when nobody promised to listen
+    for it in load.outcomes:  # each was answered, or refused after the stop, or came too late
         if it.status == 200:
             assert not it.what, it
         elif it.status == 503:
@@ -79,7 +79,7 @@ def stop_before_it_listens(space, draw, run, kind):
 
 @tries(20)
 def test_serve_kill(space, draw, number):
-    """SIGKILL under load: whoever waited hears at once that it is gone; the next server has the same port."""
+    """SIGKILL under load: clients that wait notice at once; the next server gets the same port."""
     run, answers = space.reference(variant_of(number // 7)), Answers(draw)
     answers.learn(run)
     before = {path: path.read_bytes() for path in (run / "model").iterdir()}
@@ -128,7 +128,7 @@ def test_serve_reload(space, draw, number):
 
 
 def change_model(run, served, answers, draw, change):
-    """Put another model, a damaged one or none into the folder, ask for a reload, and await what comes of it."""
+    """Put another model, a damaged one or none into the folder, ask for a reload, and await its result."""
     weights, aside = run / "model" / "model.safetensors", run.with_name(f"{run.name}-aside")
     line = "reloaded: model" if change == "another" else "warning: not reloaded"
     count, content = served.process.said().count(line), weights.read_bytes()
@@ -165,7 +165,7 @@ def check_flat(sizes):
 
 def send(served, content):
     connection = socket.create_connection(("127.0.0.1", served.port), timeout=MOST_SECONDS)
-    with suppress(ConnectionError):  # it need not read all of what it refuses
+    with suppress(ConnectionError):  # it may refuse before it has read all
         connection.sendall(content)
     return connection
 

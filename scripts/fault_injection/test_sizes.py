@@ -12,12 +12,12 @@ from samples import SHAPE, TABLES, engine_of, tries
 
 MEGABYTE = 1_000_000
 GROWTH = 4  # the larger of two inputs, in units of the smaller
-SLACK_SECONDS = 2.0  # what a machine may be busy with in between
+SLACK_SECONDS = 2.0  # for other work of the machine
 LARGEST_REPORT = 3 * MEGABYTE  # of 1,000 classes
-MOST_BYTES_A_BYTE = 16  # memory for each byte of a line: its blocks, the line, its text, what is kept of that
+MOST_BYTES_A_BYTE = 16  # memory for each byte of a line: its blocks, the line, its text, the kept part
 ROOM = 400 * MEGABYTE  # memory besides that
 CLASSES = 1000
-HUGE = 1000 * MEGABYTE  # a line of standard input, at the first try: what nobody would type
+HUGE = 1000 * MEGABYTE  # a line of standard input, at the first try
 JSONL = ("--format", "jsonl")
 
 
@@ -69,7 +69,7 @@ def explained_text(space, draw, size, engine):
 
 
 def page_of_many_texts(space, draw, size, engine):
-    """A page that a browser can open, and a warning of what is not on it."""
+    """A page that a browser can open, and a warning of the texts that it lacks."""
     output, text = space.new_path("page").with_suffix(".html"), "rain and snow " * draw.randint(1, 3)
     ended = answer(space, engine, "--output", output, lines=[text] * (size // 4000))
     assert output.stat().st_size < LARGEST_REPORT, f"{output.stat().st_size:,} bytes"
@@ -85,7 +85,7 @@ def text_of_training(space, draw, size, _engine):
 
 
 def many_classes(space, draw, size, _engine):
-    """A report that can be opened, of as many classes as there are; here the size is that of the training data."""
+    """A report of many classes that can be opened; here the size is that of the training data."""
     classes, run = CLASSES if size > 16 * MEGABYTE else CLASSES // GROWTH, space.new_path("run")
     words = [f"w{draw.randrange(10**6)}" for _ in range(5000)]
     texts = [" ".join([words[number % 5000], *draw.choices(words, k=4)]) for number in range(4 * classes)]
@@ -125,6 +125,6 @@ def test_sizes(space, draw, kind, number):
 
 
 def check_memory(ended, size):
-    """Fail where it took more than is fair beside what each fork begins with."""
+    """Fail if it took more than its share beyond the memory of every fork."""
     own = int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
     assert ended.peak_bytes < own + MOST_BYTES_A_BYTE * size + ROOM, f"{size:,} bytes: {ended.peak_bytes / 1e9:.2f} GB"

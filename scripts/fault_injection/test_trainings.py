@@ -27,7 +27,7 @@ def test_signals(space, draw, number):
         ended = process.end()
         waited = time.monotonic() - asked
         assert waited < SLOW_MACHINE, f"ended {waited:.1f} s after the signal"
-        # Before there is anything to save, SIGTERM ends a process by itself.
+        # Before the first state to save, SIGTERM ends the process at once.
         assert ended.code in {0, 128 + kind, -kind if kind == signal.SIGTERM else 130}, (ended.code, ended.err)
         assert "Traceback" not in ended.err, ended.err
         # One validation may just have been at its end.
@@ -70,7 +70,7 @@ def test_two_trainers(space, number):
 
 @tries(8)
 def test_predict_while_saving(space, draw, number):
-    """Eight readers at once while training replaces the model: each reads a whole one, of which the hash is right."""
+    """Eight readers at once while training replaces the model: each reads a whole one with the right hash."""
     run, often = space.new_path("busy"), ["train.validate_every=1", "train.patience=null", "train.epochs=6"]
     trainer = space.fork(space.train("labels", run, *(f"--set={it}" for it in often)))
     wait_until((run / "model" / "model.safetensors").exists, "it saves a model", process=trainer)
@@ -127,7 +127,7 @@ def test_memory(space, draw, number):
 
 @tries(3)
 def test_saved_model(space, number):
-    """What is saved and read again is as good as what training has validated."""
+    """A model that is saved and loaded is as accurate as at its validation."""
     run = space.reference(variant_of(number))
     ended = space.fork(["eval", run, "--data", space.data["validation"], "--json"]).end().check()
     best = min(row["loss"] for row in metric_rows(run) if row["split"] == "validation")
@@ -136,7 +136,7 @@ def test_saved_model(space, number):
 
 @tries(6)
 def test_resume_finished(space, number):
-    """Resuming a finished run changes nothing and says so."""
+    """Resuming a finished run changes nothing, and reports that."""
     run = space.reference(variant_of(number))
     before = {path: (path.stat().st_mtime_ns, path.stat().st_size) for path in run.rglob("*")}
     ended = space.fork(space.train(variant_of(number), run)).end().check()

@@ -2,19 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from threading import Event
 
 import pytest
 from support.time_limit import TIME_LIMIT
 
-from encoder_cls.answers.classify import Answerer
-from encoder_cls.answers.formats import written
-from encoder_cls.answers.inputs import Source
-from encoder_cls.answers.request import Request
-from encoder_cls.data.rows import Row
 from encoder_cls.serving import limits
-from encoder_cls.serving.batching import Answer, Batcher, PredictRequest, RefusedError
+from encoder_cls.serving.batching import Batcher, PredictRequest, RefusedError, TextAnswer
 
 
 class Held:
@@ -41,8 +35,8 @@ def ask(*texts: str, **options) -> PredictRequest:
     return PredictRequest(texts=list(texts), **options)
 
 
-def records(answer: Answer) -> list[dict]:
-    return [text.record for text in answer.texts]
+def records(answers: list[TextAnswer]) -> list[dict]:
+    return [text.record for text in answers]
 
 
 def submitted(batcher: Batcher, held: Held, *requests: PredictRequest) -> list:
@@ -55,7 +49,7 @@ def submitted(batcher: Batcher, held: Held, *requests: PredictRequest) -> list:
 
 
 def test_what_waits_is_computed_together(classifier):
-    """Each gets its own answers, those that `predict` prints, in order, whatever it asked for besides."""
+    """Each gets its own answers, in order, with its own options."""
     held, sizes = Held(classifier), []
     asked = [ask("rain"), ask("ball goal", "soup", top_k=2), ask("", threshold=1), ask("snow and rain", explain=True)]
     batcher = Batcher(sizes.append)
@@ -63,15 +57,13 @@ def test_what_waits_is_computed_together(classifier):
     assert held.batches == [["rain"], ["ball goal", "soup", "", "snow and rain"]]
     assert sizes == [1, 3]
     for request, answer in zip(asked, answers, strict=True):
-        same = Request("jsonl", top_k=request.top_k, threshold=request.threshold, explained=request.explain)
-        source = Source(given=[Row(text) for text in request.texts])
-        lines = b"".join(written(source, Answerer(classifier, same))).splitlines()
-        for line, record in zip(lines, records(answer), strict=True):
-            expected = json.loads(line)
-            assert record.keys() == expected.keys()
-            assert record["label"] == expected["label"]
+        for prediction, record in zip(classifier.predict(request.texts), records(answer), strict=True):
+            expected = prediction.to_json(top_k=request.top_k, threshold=request.threshold, words=None)
+            assert record.keys() - {"explanation"} == expected.keys()
+            assert (record["label"], len(record["top"])) == (expected["label"], len(expected["top"]))
             assert record["probability"] == pytest.approx(expected["probability"], abs=1e-5)
-    assert [text.words for text in answers[1].texts] == [2, 1]
+    assert answers[3][0].record["explanation"]
+    assert [text.words for text in answers[1]] == [2, 1]
 
 
 def test_a_long_request_is_cut_so_that_short_ones_come_between(classifier, monkeypatch):
@@ -96,7 +88,7 @@ def test_a_failure_is_that_of_one_request(classifier):
         bad.result(TIME_LIMIT)
     assert refused.value.status == 500
     later = batcher.submit(ask("ball"), held)
-    answers = [future.result(TIME_LIMIT).texts[0].labels for future in (fine, other, later)]
+    answers = [future.result(TIME_LIMIT)[0].labels for future in (fine, other, later)]
     assert answers == [("weather",), ("weather",), ("sport",)]
     assert batcher.is_alive
 
@@ -115,12 +107,12 @@ def test_the_queue_has_an_end(classifier, monkeypatch):
 
 
 def test_an_answer_is_that_of_one_model(classifier):
-    former, new, batcher = Held(classifier), Held(classifier), Batcher()
-    new.sha256 = "new"
+    """A request that comes after the model was replaced is computed apart."""
+    old, new, batcher = Held(classifier), Held(classifier), Batcher()
     new.goes_on.set()
-    batcher.submit(ask("soup"), former)
-    assert former.begun.wait(TIME_LIMIT)
-    first, second = batcher.submit(ask("rain", "snow"), former), batcher.submit(ask("ball", "goal"), new)
-    former.goes_on.set()
-    assert (first.result(TIME_LIMIT).model, second.result(TIME_LIMIT).model) == ("hash", "new")
-    assert (former.batches, new.batches) == ([["soup"], ["rain", "snow"]], [["ball", "goal"]])
+    futures = [batcher.submit(ask("soup"), old)]
+    assert old.begun.wait(TIME_LIMIT)
+    futures += [batcher.submit(ask("rain", "snow"), old), batcher.submit(ask("ball", "goal"), new)]
+    old.goes_on.set()
+    assert all(future.result(TIME_LIMIT) for future in futures)
+    assert (old.batches, new.batches) == ([["soup"], ["rain", "snow"]], [["ball", "goal"]])

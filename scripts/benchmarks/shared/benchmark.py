@@ -29,7 +29,7 @@ from shared.page import table, write_section
 
 ROOT = Path(__file__).parents[3]
 LIBRARIES = (
-    "torch", "tokenizers", "scikit-learn", "numpy", "fasttext-numpy2-wheel", "transformers", "model2vec", "spacy"
+    "torch", "tokenizers", "scikit-learn", "numpy", "fasttext-numpy2-wheel", "transformers", "spacy"
 )  # fmt: skip
 INTERRUPTED = 130  # the exit code
 WIDTH = 120
@@ -54,32 +54,20 @@ class Row:
 
 @dataclass(frozen=True)
 class Benchmark:
-    """A script.
+    """A script: the help of its command, its own arguments, its cases and its tables."""
 
-    Attributes:
-        name: of the script and of the section.
-        doc: the help of the command.
-        add_arguments: adds the script's own arguments.
-        cases: the cases that the arguments ask for, each of values that JSON has.
-        measure: measures one case; an error leaves the case out, and the others go on.
-        lines: the Markdown of measured cases, in the order of `cases`.
-        failures: the targets that measured cases miss.
-        draw: draws a picture beside the page.
-        rounds: how often each case is measured.
-    """
-
-    name: str
+    name: str  # of the script and of the section
     doc: str | None
     add_arguments: Callable[[argparse.ArgumentParser], None]
-    cases: Callable[[argparse.Namespace], Iterable[Case]]
-    measure: Callable[[argparse.Namespace, Case], Found]
-    lines: Callable[[Sequence[Row]], list[str]]
-    failures: Callable[[Sequence[Row]], list[str]] = lambda _: []
-    draw: Callable[[Sequence[Row], Path], None] | None = None
-    rounds: int = 3
+    cases: Callable[[argparse.Namespace], Iterable[Case]]  # of values that JSON has
+    measure: Callable[[argparse.Namespace, Case], Found]  # an error leaves the case out, and the others go on
+    lines: Callable[[Sequence[Row]], list[str]]  # the Markdown of measured cases, in the order of `cases`
+    failures: Callable[[Sequence[Row]], list[str]] = lambda _: []  # the targets that measured cases miss
+    draw: Callable[[Sequence[Row], Path], None] | None = None  # draws a picture beside the page
+    rounds: int = 3  # how often each case is measured
 
     def main(self, words: Sequence[str] | None = None) -> None:
-        """Measure what is missing; print the section, or write it to a page.
+        """Measure the missing cases; print the section, or write it to a page.
 
         Raises:
             SystemExit: a case failed, or a target is missed.
@@ -167,7 +155,8 @@ def read(path: Path, cases: Sequence[Case]) -> list[Row]:
 
 
 def _key(case: Case) -> str:
-    return json.dumps(case, sort_keys=True)
+    """A case as text; values that are empty count as absent, so that older files of results still fit."""
+    return json.dumps({name: value for name, value in case.items() if value not in (None, [])}, sort_keys=True)
 
 
 def grouped(rows: Sequence[Row], *keys: str) -> dict[tuple[Any, ...], list[Row]]:
@@ -195,7 +184,7 @@ def mean_and_spread(numbers: Sequence[float]) -> str:
 
 
 def pivot(rows: Sequence[Row], row_key: str, column_key: str, cell: Callable[[list[Row]], str]) -> list[str]:
-    """A table of cells by the values of two keys; a dash where there is no row."""
+    """A table of cells by the values of two keys; a dash marks a missing row."""
     cells = grouped(rows, row_key, column_key)
     heads, columns = dict.fromkeys(row for row, _ in cells), list(dict.fromkeys(column for _, column in cells))
     lines = [[str(head), *(cell(cells[head, it]) if (head, it) in cells else "-" for it in columns)] for head in heads]
@@ -228,7 +217,7 @@ def versions() -> str:
 
 @cache
 def commit() -> str:
-    """The last commit that changed the package or the benchmarks, and whether there are changes since."""
+    """The last commit that changed the package or the benchmarks, and whether files have changed since."""
     paths = ["--", "encoder_cls", "scripts/benchmarks"]
     last, changes = (
         subprocess.run(["git", *command, *paths], cwd=ROOT, capture_output=True, text=True, check=False).stdout.strip()

@@ -1,4 +1,4 @@
-"""Commands in processes of their own: seconds, memory and what a run leaves behind."""
+"""Commands in processes of their own: seconds, memory and the files of a run."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from functools import cache
 from pathlib import Path
 from typing import IO, Any
 
-# A child's peak of memory begins with what its parent had, so a small process starts it.
+# A child's peak of memory includes that of its parent at the fork, so a small process starts it.
 LAUNCH = """
 import os, subprocess, sys, time
 start = time.perf_counter()
@@ -29,7 +29,7 @@ PROGRAM = [sys.executable, "-m", "encoder_cls"]
 
 @dataclass(frozen=True)
 class Ended:
-    """A command that has ended: wall and processor seconds, peak of resident memory, what it printed."""
+    """A command that has ended: wall and processor seconds, peak of resident memory, output."""
 
     seconds: float
     peak_bytes: float
@@ -56,7 +56,7 @@ def run(command: Sequence[str]) -> Ended:
 def watch(command: Sequence[str], *, every: float) -> Generator[tuple[int, float, str], None, None]:
     """Run a command, and look at it every so many seconds: its process, its seconds and its messages until then.
 
-    Whoever stops looking stops it.
+    The command ends when the caller stops iterating.
 
     Raises:
         RuntimeError: it failed; the message is the end of its standard error.

@@ -46,7 +46,7 @@ def add_data_arguments(parser: argparse.ArgumentParser, names: Sequence[str] = D
 
 
 def path_of(folder: Path, name: str, split: str) -> Path:
-    """The file of a split; of some data sets there is no validation file."""
+    """The file of a split; some data sets have no validation file."""
     if name == EXAMPLE:
         return next((ROOT / "encoder_cls").rglob(f"{EXAMPLE}/{split}.csv"))
     return folder / name / f"{split}.parquet"
@@ -73,7 +73,7 @@ def splits(folder: Path, name: str, seed: int) -> dict[str, Texts]:
 
 
 def stratified_order(labels: Sequence[str], seed: int) -> NDArray[np.int64]:
-    """An order of rows of which every beginning has about the same part of each class."""
+    """An order of rows in which the first rows, however many, have about the same part of each class."""
     random = np.random.default_rng(seed)
     _, classes = np.unique(np.array(labels), return_inverse=True)
     order = random.permutation(len(labels))
@@ -85,7 +85,7 @@ def stratified_order(labels: Sequence[str], seed: int) -> NDArray[np.int64]:
 
 
 def overrides(folder: Path, name: str, seed: int = 0) -> list[str]:
-    """The config values with which encoder-cls reads a data set; what it holds out is drawn anew with each seed."""
+    """The config values with which encoder-cls reads a data set; the held-out texts differ with each seed."""
     files = {split: path_of(folder, name, split) for split in ("train", "validation", "test")}
     named = {split: json.dumps(str(path.resolve())) for split, path in files.items()}
     if not files["validation"].exists():

@@ -40,14 +40,7 @@ SMALL = Size()
 
 
 class Bert:
-    """`BertForSequenceClassification` of a size, with a tokenizer.
-
-    Args:
-        tokenizer: its vocabulary has the special tokens.
-        classes: names of the labels.
-        max_length: tokens beyond which texts are cut.
-        size: of the encoder.
-    """
+    """`BertForSequenceClassification` of a size; the vocabulary of its tokenizer has the special tokens."""
 
     def __init__(self, tokenizer: Tokenizer, classes: Sequence[str], *, max_length: int, size: Size = SMALL) -> None:
         from transformers import BertConfig, BertForSequenceClassification, PreTrainedTokenizerFast
@@ -80,34 +73,20 @@ class Bert:
 
     def predict(self, texts: Sequence[str]) -> Sequence[str]:
         """The labels of texts, by Hugging Face's pipeline in batches."""
-        answers = self.pipeline()(list(texts), truncation=True, batch_size=64)
-        return [self.classes[int(answer["label"].removeprefix("LABEL_"))] for answer in answers]
-
-    def pipeline(self) -> Any:
-        """Its pipeline as users make it."""
         from transformers import pipeline
 
-        return pipeline("text-classification", model=self.model.eval(), tokenizer=self.tokenizer, device="cpu")
-
-
-class Speed(NamedTuple):
-    """Seconds and real tokens, never padding, of the steps after the first."""
-
-    seconds: float
-    tokens: int
+        answer = pipeline("text-classification", model=self.model.eval(), tokenizer=self.tokenizer, device="cpu")
+        answers = answer(list(texts), truncation=True, batch_size=64)
+        return [self.classes[int(it["label"].removeprefix("LABEL_"))] for it in answers]
 
 
 def fit(
     bert: Bert, texts: Texts, *, padding: bool = False, after_epoch: Callable[[], bool] = lambda: True, **options: Any
-) -> Speed:
-    """Train by `Trainer.train`.
+) -> float:
+    """Train by `Trainer.train` with these options, until `after_epoch` returns False after an epoch.
 
-    Args:
-        bert: the model.
-        texts: the training texts.
-        padding: all to the same length, as the text-classification example does; else to the longest of a batch.
-        after_epoch: whether to go on after an epoch.
-        options: of `TrainingArguments`.
+    With `padding` all texts have `max_length`, as in the text-classification example; else that of the longest text of
+    a batch. Returns the tokens a second, padding excluded, of the steps after the first.
     """
     from transformers import DataCollatorWithPadding, PrinterCallback, Trainer, TrainerCallback, TrainingArguments
 
@@ -138,7 +117,7 @@ def fit(
         trainer.remove_callback(PrinterCallback)
         trainer.train()
     hook.remove()
-    return Speed(moments[-1] - moments[0], sum(tokens[1:]))
+    return sum(tokens[1:]) / (moments[-1] - moments[0])
 
 
 def load(path: str, classes: Sequence[str], *, max_length: int, size: Size) -> Bert:

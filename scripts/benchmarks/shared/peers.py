@@ -2,9 +2,9 @@
 
     python -m shared.peers SYSTEM SEED SECONDS FOLDER    # a search: prints its `Curve` as JSON
 
-FOLDER has train.parquet, validation.parquet and test.parquet. A search ends after so many seconds, and says when its
-best model on the validation texts changed, and how accurate that was on the test texts. fastText, spaCy and Hugging
-Face's libraries are loaded only where they are used.
+FOLDER has train.parquet, validation.parquet and test.parquet. A search ends after so many seconds. Its curve has the
+moments at which a model was the best on the validation texts, with its accuracy on the test texts. fastText, spaCy and
+Hugging Face's libraries are loaded only where they are used.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ Predict = Callable[[Sequence[str]], Sequence[str]]
 
 
 class Trial(NamedTuple):
-    """A trained model: its setting, the seconds that it took alone, and what it answers."""
+    """A trained model: its setting, the seconds that it took alone, and its answers."""
 
     setting: str
     seconds: float
@@ -58,23 +58,14 @@ Search = Callable[[Texts, Texts, int], Iterator[Trial]]
 
 @dataclass
 class Curve:
-    """How a search went.
+    """How a search went: seconds and test accuracy of each model that was better than all before."""
 
-    Attributes:
-        points: seconds and test accuracy of the model that was best until then; scoring takes no time.
-        start_up: seconds of imports, before the first text is read; not part of `points`.
-        seconds: of the whole search.
-        chosen: the setting that was best on the validation texts.
-        chosen_seconds: to train with it.
-        num_test: the number of test texts.
-    """
-
-    points: list[tuple[float, float]] = field(default_factory=list)
-    start_up: float = 0.0
-    seconds: float = 0.0
-    chosen: str = ""
-    chosen_seconds: float = 0.0
-    num_test: int = 0
+    points: list[tuple[float, float]] = field(default_factory=list)  # scoring takes no time
+    start_up: float = 0.0  # seconds of imports, which are not part of `points`
+    seconds: float = 0.0  # of the whole search
+    chosen: str = ""  # the setting that was best on the validation texts
+    chosen_seconds: float = 0.0  # to train with it
+    num_test: int = 0  # test texts
 
 
 def accuracy(predict: Predict, texts: Texts) -> float:
@@ -82,47 +73,34 @@ def accuracy(predict: Predict, texts: Texts) -> float:
     return float(np.mean([a == b for a, b in zip(predict(texts.texts), texts.labels, strict=True)]))
 
 
-class Follower:
-    """Keeps the model of a search that is best on the validation texts, of equals the first.
-
-    Args:
-        splits: validation and test.
-        seconds: after which the search is to end.
-    """
-
-    def __init__(self, splits: dict[str, Texts], seconds: float) -> None:
-        self.curve = Curve(num_test=len(splits["test"].texts))
-        self._splits, self._limit, self._best = splits, seconds, -1.0
-        self._began = time.perf_counter()
-
-    def take(self, trial: Trial) -> bool:
-        """Score a model, on the test texts only where it is the best so far; whether there is time for more."""
-        score = accuracy(trial.predict, self._splits["validation"])
-        self.curve.seconds = time.perf_counter() - self._began
-        is_in_time = self.curve.seconds <= self._limit
-        if is_in_time and score > self._best:
-            self._best, self.curve.chosen, self.curve.chosen_seconds = score, trial.setting, trial.seconds
-            started = time.perf_counter()
-            self.curve.points.append((self.curve.seconds, accuracy(trial.predict, self._splits["test"])))
-            self._began += time.perf_counter() - started
-        return is_in_time
-
-
-def follow(system: str, seed: int, seconds: float, splits: dict[str, Texts]) -> Curve:
-    """Run a search."""
-    began = time.perf_counter()
+def search(system: str, seed: int, limit: float, splits: dict[str, Texts]) -> Curve:
+    """Search for so many seconds for the model that is best on the validation texts, of equals the first."""
+    loading = time.perf_counter()
     for name in LIBRARIES[system]:
         importlib.import_module(name)
-    start_up = time.perf_counter() - began
-    follower = Follower(splits, seconds)
-    follower.curve.start_up = start_up
+    began, best = time.perf_counter(), -1.0
+    curve = Curve(start_up=began - loading, num_test=len(splits["test"].texts))
+
+    def take(trial: Trial) -> bool:
+        """Score a model, on the test texts only if it is the best so far; whether time remains."""
+        nonlocal began, best
+        score = accuracy(trial.predict, splits["validation"])
+        now = time.perf_counter()
+        curve.seconds = now - began
+        is_in_time = curve.seconds <= limit
+        if is_in_time and score > best:
+            best, curve.chosen, curve.chosen_seconds = score, trial.setting, trial.seconds
+            curve.points.append((curve.seconds, accuracy(trial.predict, splits["test"])))
+            began += time.perf_counter() - now
+        return is_in_time
+
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of optimizers that stop at their last step: validation judges the result
         if system == HF_TRAINER:
-            hf_trainer(splits["train"], seed, follower.take)
+            hf_trainer(splits["train"], seed, take)
         else:
-            all(map(follower.take, SEARCHES[system](splits["train"], splits["validation"], seed)))
-    return follower.curve
+            all(map(take, SEARCHES[system](splits["train"], splits["validation"], seed)))
+    return curve
 
 
 def tfidf(
@@ -191,7 +169,7 @@ def fasttext_autotune(train: Texts, validation: Texts, seed: int) -> Iterator[Tr
             options = {**common, "autotuneDuration": duration}
             try:
                 yield Trial("", duration, fasttext_model(paths[0], train.classes, options))
-            except RuntimeError as error:  # what it has chosen diverges, and there is no model
+            except RuntimeError as error:  # the chosen setting diverges, and gives no model
                 note(f"fastText's autotune of {duration} s: {error}")
 
 
@@ -291,7 +269,7 @@ def main(system: str, seed: str, seconds: str, folder: str) -> None:
     """Run a search, and print its curve as JSON."""
     os.environ.setdefault("HF_HUB_OFFLINE", "1")
     splits = {name: read(Path(folder, f"{name}.parquet")) for name in ("train", "validation", "test")}
-    print(json.dumps(asdict(follow(system, int(seed), float(seconds), splits))))
+    print(json.dumps(asdict(search(system, int(seed), float(seconds), splits))))
 
 
 if __name__ == "__main__":
