@@ -12,7 +12,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from encoder_cls.answers.cluster import Predictor
+    from encoder_cls.answers.ray_spark import Predictor
     from encoder_cls.config import ModelConfig
     from encoder_cls.inference.classifier import Classifier, Prediction
     from encoder_cls.inference.folder import load_classifier
@@ -40,7 +40,7 @@ _HOMES = {
     "EncoderClassifier": "transformer",
     "ModelConfig": "config",
     "Prediction": "inference.classifier",
-    "Predictor": "answers.cluster",
+    "Predictor": "answers.ray_spark",
     "load_classifier": "inference.folder",
     "train": "training.from_python",
 }

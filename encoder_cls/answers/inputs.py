@@ -1,4 +1,4 @@
-"""Read the texts to classify, in chunks of rows, and show how far that is."""
+"""Read the texts to classify in chunks of rows, and show the progress."""
 
 from __future__ import annotations
 
@@ -7,8 +7,9 @@ import os
 import select
 import sys
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import nullcontext, suppress
+from functools import partial
 from pathlib import Path
 from typing import Any, Self
 
@@ -18,6 +19,7 @@ from encoder_cls.data.sources import column_names, files_named, read_rows
 from encoder_cls.data.text_files import LABEL_PREFIX, USUAL, CsvForm, form_of
 from encoder_cls.errors import DataError
 from encoder_cls.inference.classifier import Classifier
+from encoder_cls.inference.encoder.numpy import NumpyEncoder
 from encoder_cls.system.disk_arrays import in_chunks
 from encoder_cls.system.display import counted, duration
 from encoder_cls.system.encodings import ending_of, is_gzipped
@@ -26,103 +28,90 @@ from encoder_cls.system.terminal import note, note_above
 LABELS_ARE_TEXT = "the labels of fastText's lines are read as text; only in files named .ft are they taken off"
 CHUNK = 4096  # texts classified at once: the encoder's batches are of similar length, and full
 READ_BYTES = 1 << 20
+BYTES_PER_TOKEN = 6  # of English text, about
 TEXTUAL = {".csv", ".tsv", ".txt", ".ft"}  # endings of files whose values are all texts
-HEADED = {*TEXTUAL, ".xlsx", ".parquet"}  # of files whose first row has all columns
-SPREADSHEETS = {".csv", ".xlsx"}  # files of which CSV has all columns, unless it is asked for without
-SECONDS_BEFORE_BAR = 1.0  # what is done by then needs none
+HEADED = {*TEXTUAL, ".xlsx", ".parquet"}  # of files in which all rows have the columns of the first
+SPREADSHEETS = {".csv", ".xlsx"}  # files whose columns answers in CSV keep by default
+SECONDS_BEFORE_BAR = 1.0
 SECONDS_BETWEEN_LINES = 30.0
 
-# The columns that outputs take over, in order, with the types of their values; of a large integer, `object`.
+# The columns of the input that outputs keep, in order, with the types of their values; of a large integer, `object`.
 Columns = dict[str, set[type]]
 
 
 class Source:
-    """The texts of files or of standard input (`-`), or texts that are given.
+    """The texts of a request: of files, of standard input, or given, read as in training by default.
 
-    Standard input is passed on as it arrives, so that a pipe answers line by line, and bytes that are not UTF-8 are
-    replaced in it; a file with such bytes is refused. `keep_columns` brings all columns of a row with its text.
+    Standard input is passed on as it arrives, and bytes that are not UTF-8 are replaced in it; in a file they are an
+    error.
 
     Attributes:
-        columns: the columns that outputs take over, `id` alone or all; none until they are known.
-        progress: shows how far reading is, and each note on how a file is read, once.
+        files: the files to read; empty for standard input and given texts.
+        given: the given texts, for a request without a source.
+        keep_columns: whether rows come with all their columns.
+        columns: the columns that outputs keep, `id` alone or all; None until they are known.
+        progress: shows how far reading is, and notes on how files are read.
     """
 
-    def __init__(
-        self,
-        named: str | None = None,
-        *,
-        given: Sequence[Row] = (),
-        text_columns: Sequence[str] = ("text",),
-        keep_columns: bool = False,
-        **reading: Any,
-    ) -> None:
-        self.files = [] if named in {None, STANDARD_INPUT} else files_named(str(named))
-        self.named = named
-        self.keep_columns = keep_columns
+    def __init__(self, request: Request, classifier: Classifier) -> None:
+        self._request = request
+        self.files = [] if request.source in {None, STANDARD_INPUT} else files_named(str(request.source))
+        # A locale of ASCII alone leaves bytes of the command line as surrogates.
+        texts = (text.encode("utf-8", "surrogateescape").decode("utf-8", "replace") for text in request.texts)
+        self.given = [*map(Row, texts)]
+        self.keep_columns = bool(request.keep_columns)
+        if request.keep_columns is None and request.output_format == "csv" and self.files:
+            self.keep_columns = all(ending_of(file) in SPREADSHEETS for file in self.files)
         self.columns: Columns | None = None
         self.progress: Progress | None = None
-        self._given, self._text_columns, self._options = given, text_columns, reading
-        self._reading: Reading | None = None
-
-    @classmethod
-    def asked_for(cls, request: Request, classifier: Classifier) -> Source:
-        """The source of a request, read as the model's training data was where nothing else is asked for."""
-        # Of the command line, also where the environment says that it could only be ASCII.
-        texts = (text.encode("utf-8", "surrogateescape").decode("utf-8", "replace") for text in request.texts)
-        source = cls(
-            request.source,
-            given=[*map(Row, texts)],
-            text_columns=request.text_columns or classifier.text_columns,
-            keep_columns=bool(request.keep_columns),
+        self._text_columns = request.text_columns or classifier.text_columns
+        self._new_reading = partial(
+            Reading,
             delimiter=request.delimiter or classifier.delimiter,
             encoding=request.encoding or classifier.encoding,
             is_sure=request.encoding is not None,
             bad_rows=request.bad_rows,
         )
-        if request.keep_columns is None and request.output_format == "csv" and source.files:
-            source.keep_columns = all(ending_of(file) in SPREADSHEETS for file in source.files)
-        return source
+        self._reading = self._new_reading()
 
     def read(self) -> Iterator[list[Row]]:
-        """The texts in chunks, each of them done once the next is asked for; a `DataError` of a faulty file."""
-        if self.named is None:
-            yield list(self._given)
-        elif self.named == STANDARD_INPUT:
+        """The texts in chunks, each done once the next is asked for; a `DataError` if a file is malformed."""
+        if self._request.source is None:
+            yield self.given
+        elif self._request.source == STANDARD_INPUT:
             yield from _as_they_come(sys.stdin.fileno())
         else:
-            self._reading = self._new_reading(self.progress.note if self.progress else note)
+            self._reading = self._new_reading(notify=self.progress.note if self.progress else note)
             for chunk in self._chunks(self._reading):
-                if chunk[0].text.startswith(LABEL_PREFIX) and chunk[0].where:
+                if chunk[0].text.startswith(LABEL_PREFIX):
                     self._reading.note(f"warning: {chunk[0].where.file}: {LABELS_ARE_TEXT}")
                 yield chunk
                 self._count(chunk)
 
-    def look_ahead(self, request: Request) -> None:
+    def look_ahead(self) -> None:
         """Read the columns ahead, and their types for Parquet, as far as the format of the answers needs them.
 
-        A malformed file raises a `DataError`; where answers are printed, those before come first.
+        A malformed file raises a `DataError`, unless answers are printed: then those before it come first.
         """
-        formats = {"jsonl", "csv", "tsv", "parquet"} if self.keep_columns else {"csv", "tsv", "parquet"}
-        can_read_again = bool(self.files) and all(file.is_file() or file.is_dir() for file in self.files)
-        if request.output_format not in formats or not can_read_again:
+        output_format, columns = self._request.output_format, Columns()
+        needs_columns = output_format in {"csv", "tsv", "parquet"} or (output_format == "jsonl" and self.keep_columns)
+        if not needs_columns or not self.files or not all(file.is_file() or file.is_dir() for file in self.files):
             return
-        columns: Columns = {}
         self.columns, reading = columns, self._new_reading()
-        with suppress(DataError) if request.output is None else nullcontext():
+        with suppress(DataError) if self._request.output is None else nullcontext():
             if self.keep_columns:  # also those of files without rows
                 for file in filter(Path.is_file, self.files):
-                    named = column_names(file, text_columns=self._text_columns, reading=reading)
-                    columns.update({name: set() for name in named})
+                    names = column_names(file, text_columns=self._text_columns, reading=reading)
+                    columns.update({name: set() for name in names})
             for chunk in self._chunks(reading):
                 add_columns(columns, chunk)
-                if self._are_known(columns, with_types=request.output_format == "parquet"):
+                if self._are_known(columns, with_types=output_format == "parquet"):
                     break
                 self._count(chunk)
 
     def skipped(self) -> Iterator[str]:
         """A warning about the rows that were left out, if any."""
-        if self._reading:
-            yield from (f"warning: {it}" for it in self._reading.notes.warnings(str(self.named)))
+        return (f"warning: {it}" for it in self._reading.notes.warnings(str(self._request.source)))
 
     def csv_form(self) -> CsvForm:
         """The form of the first file, so that a spreadsheet opens the answers as it opens the input."""
@@ -132,7 +121,7 @@ class Source:
         return form._replace(is_guarded=any(ending_of(file) not in USUAL for file in self.files))
 
     def _are_known(self, columns: Columns, *, with_types: bool) -> bool:
-        """Whether further rows cannot add to columns after the first chunk of texts."""
+        """Whether rows after the first chunk cannot add to the columns."""
         endings = set(map(ending_of, self.files))
         if with_types and not endings <= TEXTUAL:
             return endings == {".parquet"} and all(seen != {type(None)} and seen for seen in columns.values())
@@ -140,21 +129,26 @@ class Source:
         return is_headed or bool(columns and not self.keep_columns)
 
     def _chunks(self, reading: Reading) -> Iterator[list[Row]]:
-        options: Any = {"text_columns": self._text_columns, "every": self.keep_columns, "reading": reading}
-        return in_chunks(read_rows(str(self.named), **options), CHUNK)
-
-    def _new_reading(self, notify: Callable[[str], None] = lambda _: None) -> Reading:
-        return Reading(notify=notify, **self._options)
+        source, columns = str(self._request.source), self._text_columns
+        return in_chunks(read_rows(source, text_columns=columns, every=self.keep_columns, reading=reading), CHUNK)
 
     def _count(self, chunk: Sequence[Row]) -> None:
-        if self.progress and (where := chunk[-1].where):
-            self.progress.done(where, len(chunk))
+        if self.progress:
+            self.progress.done(chunk[-1].where, len(chunk))
+
+
+def expect_files(classifier: Classifier, files: Sequence[Path]) -> int:
+    """Let the classifier choose its engine by the size of all files in bytes, which is returned; 0 if it is unknown."""
+    size = sum(file.stat().st_size for file in files) if all(file.is_file() for file in files) else 0
+    if isinstance(classifier.encoder, NumpyEncoder):
+        classifier.encoder.expect(size // BYTES_PER_TOKEN)
+    return size
 
 
 class Progress:
-    """Shows how many texts are done, how many a second, and how long the rest takes: as a bar, or lines now and then.
+    """Shows how many texts are done, the rate and the time left: as a bar on a terminal, else as a line now and then.
 
-    The lines of the files are counted when there is first something to show. No bar where a terminal shows the results.
+    With `bar=False` a terminal shows nothing, because the results appear there.
     """
 
     def __init__(self, files: Sequence[Path], *, doing: str, bar: bool = True) -> None:
@@ -162,12 +156,12 @@ class Progress:
         self._on_terminal = sys.stderr.isatty()
         self._is_shown = bar or not self._on_terminal
         self._bar: Any = None
-        self._lines: dict[str, int] | None = None  # of each file, once they are counted
+        self._lines: dict[str, int] | None = None  # of each file, counted when there is first something to show
         self._reached: dict[str, int] = {}  # the line up to which a file is done
         self._passed_over: set[str] = set()
         self._texts = 0
-        self._began = time.monotonic()
-        self._next = self._began + (SECONDS_BEFORE_BAR if self._on_terminal else SECONDS_BETWEEN_LINES)
+        self._start = time.monotonic()
+        self._next = self._start + (SECONDS_BEFORE_BAR if self._on_terminal else SECONDS_BETWEEN_LINES)
 
     def __enter__(self) -> Self:
         return self
@@ -185,11 +179,11 @@ class Progress:
             self._show()
 
     def pass_over(self, file: Path) -> None:
-        """Count a file as done before."""
+        """Count a file as done earlier, which does not count for the rate."""
         self._passed_over.add(str(file))
 
     def note(self, message: str) -> None:
-        """Write a line to standard error, above the bar where there is one."""
+        """Write a line to standard error, above the bar if there is one."""
         if self._bar is not None:
             note_above(self._bar, message)
         else:
@@ -198,31 +192,32 @@ class Progress:
     def _show(self) -> None:
         if self._lines is None:
             self._lines = count_lines(self._files)
-        seconds = time.monotonic() - self._began
-        rate = f"{self._texts / seconds:,.0f} texts/s"
-        own = sum(min(line, self._lines.get(file, 0)) for file, line in self._reached.items())
-        before = sum(self._lines.get(file, 0) for file in self._passed_over - self._reached.keys())
-        total = sum(self._lines.values())
-        left = f", {duration(seconds * (total - own - before) / own)} left" if own and total else ""
+        lines, seconds = self._lines, time.monotonic() - self._start
+        done_here = sum(min(line, lines.get(file, 0)) for file, line in self._reached.items())
+        done = done_here + sum(lines.get(file, 0) for file in self._passed_over)
+        total = sum(lines.values())
+        left = f", {duration(seconds * (total - done) / done_here)} left" if done_here and total else ""
+        state = f"{self._texts / seconds:,.0f} texts/s{left}"
+        texts = counted(self._texts, "text")
         if self._on_terminal and self._bar is None:
             try:
                 from tqdm import tqdm
-            except ImportError:  # not needed to predict
+            except ImportError:  # the runtime does not require it
                 self._on_terminal = False
             else:
                 shape = self._doing + (" {percentage:3.0f}%|{bar}| {desc}" if total else " {desc}")
                 self._bar = tqdm(total=total or None, bar_format=shape, dynamic_ncols=True, file=sys.stderr)
         if self._bar is not None:
-            self._bar.set_description_str(f"{counted(self._texts, 'text')}, {rate}{left}", refresh=False)
-            self._bar.update(own + before - self._bar.n)
+            self._bar.set_description_str(f"{texts}, {state}", refresh=False)
+            self._bar.update(done - self._bar.n)
             return
-        share = f", {(own + before) / total:.0%}" if total else ""
-        note(f"{self._doing} {counted(self._texts, 'text')}{share}, {rate}{left}")
+        share = f", {done / total:.0%}" if total else ""
+        note(f"{self._doing} {texts}{share}, {state}")
         self._next = time.monotonic() + SECONDS_BETWEEN_LINES
 
 
 def count_lines(files: Iterable[Path]) -> dict[str, int]:
-    """The lines, or the rows, of each file; nothing where those of one cannot be counted quickly."""
+    """The lines, or the rows, of each file; empty if those of one cannot be counted quickly."""
     counted: dict[str, int] = {}
     for path in files:
         if not path.is_file() or is_gzipped(path) or ending_of(path) in {".xlsx", ".json"}:
@@ -241,7 +236,7 @@ def count_lines(files: Iterable[Path]) -> dict[str, int]:
 
 
 def add_columns(columns: Columns, chunk: Sequence[Row]) -> None:
-    """Add the columns of some texts: all where they come with them, else `id` where one has an id."""
+    """Add the columns of some texts: all if rows come with them, else `id` if one has an id."""
     for item in chunk:
         record = {} if item.id is None else {"id": item.id}
         for name, value in (record if item.record is None else item.record).items():
@@ -250,9 +245,9 @@ def add_columns(columns: Columns, chunk: Sequence[Row]) -> None:
 
 
 def _as_they_come(descriptor: int) -> Iterator[list[Row]]:
-    """The whole lines of a stream, as many at once as have arrived."""
+    """The complete lines of a stream, as many at once as have arrived."""
     decoder = codecs.getincrementaldecoder("utf-8-sig")("replace")
-    held: list[str] = []  # of a line that is not whole
+    held: list[str] = []  # parts of an incomplete line
     while block := _next_block(descriptor):
         *lines, rest = decoder.decode(block).split("\n")
         if lines:
@@ -264,11 +259,11 @@ def _as_they_come(descriptor: int) -> Iterator[list[Row]]:
 
 
 def _next_block(descriptor: int) -> bytes:
-    """The bytes that have arrived, once there are some; none at the end."""
+    """Wait for bytes and return them; empty at the end."""
     while True:
         try:
             return os.read(descriptor, READ_BYTES)
-        except BlockingIOError:  # another program that shares the stream has asked not to wait
+        except BlockingIOError:  # another program has made the shared stream non-blocking
             select.select([descriptor], [], [])
         except OSError as error:
             raise DataError(f"standard input: cannot be read: {error.strerror or error}") from None

@@ -10,15 +10,15 @@ from typing import Any
 import pyarrow
 import pyarrow.parquet
 
-from encoder_cls.answers.classify import Answer
-from encoder_cls.answers.formats import Table, Writer, encodable
-from encoder_cls.answers.inputs import Columns
+from encoder_cls.answers.formats import Answer, Table, encodable
+from encoder_cls.answers.inputs import Columns, Source
+from encoder_cls.answers.request import Request
 from encoder_cls.errors import DataError
+from encoder_cls.inference.classifier import Classifier
 from encoder_cls.inference.explain import Explanation
 from encoder_cls.system.display import cell
 
-# A group of rows is written once it has so many rows or bytes: few large groups are quick to read, and all of one is in
-# memory.
+# A row group is written once it has so many rows or bytes: few large groups are quick to read, but held in memory.
 MOST_ROWS, MOST_BYTES = 1 << 16, 1 << 25
 BATCH_ROWS = 2048  # read at once of a file whose columns are kept
 
@@ -31,24 +31,25 @@ TYPES = {
 }
 
 
-class ParquetWriter(Writer):
-    """A row for each answer, behind the columns taken over; those of Parquet `files` keep their types."""
+class ParquetWriter(Table):
+    """A row for each answer, after the kept columns; those of Parquet files keep their types."""
 
-    def __init__(self, table: Table, columns: Columns, files: Sequence[Path]) -> None:
-        self._table = table
-        is_parquet = table.keep_columns and files and all(file.suffix.lower() == ".parquet" for file in files)
-        self._files = files if is_parquet else []
-        taken_over = () if is_parquet else table.taken_over
-        self._kept = pyarrow.schema([(encodable(name), _arrow_type(columns[name])) for name in taken_over])
-        names = table.answer_names  # `label_2` is a label
-        types = [TYPES[own if own in TYPES else own.rpartition("_")[0]] for own in names]
-        self._of_answers = pyarrow.schema(zip(map(encodable, names.values()), types, strict=True))
+    def __init__(self, request: Request, classifier: Classifier, source: Source, columns: Columns) -> None:
+        super().__init__(request, classifier, source, columns)
+        are_parquet = all(it.is_file() and it.suffix.lower() == ".parquet" for it in source.files)
+        can_read_again = are_parquet and request.bad_rows != "skip"  # row by row beside the answers
+        self._files = source.files if self.keep_columns and can_read_again else []
+        kept = {} if self._files else columns
+        self._schema_kept = pyarrow.schema([(encodable(name), _arrow_type(seen)) for name, seen in kept.items()])
+        # `label_2` has the type of `label`.
+        types = [TYPES[own if own in TYPES else own.rpartition("_")[0]] for own in self.answer_names]
+        self._schema_of_answers = pyarrow.schema(zip(map(encodable, self.answer_names.values()), types, strict=True))
 
     def encode(self, answers: Sequence[Answer]) -> Any:
-        """All columns but those of `files`."""
-        schema, table = pyarrow.schema([*self._kept, *self._of_answers]), self._table
-        kept = ([] if self._files else table.values_taken_over(answer.item) for answer in answers)
-        rows = [[*before, *table.values_of_answer(answer)] for before, answer in zip(kept, answers, strict=True)]
+        """All columns except those of `files`."""
+        schema = pyarrow.schema([*self._schema_kept, *self._schema_of_answers])
+        kept = ([] if self._files else self.kept_values(answer.item) for answer in answers)
+        rows = [[*before, *self.answer_values(answer)] for before, answer in zip(kept, answers, strict=True)]
         arrays = [
             pyarrow.array(map(_as_text if field.type == TEXT else _as_stored, values), type=field.type)
             for field, values in zip(schema, zip(*rows, strict=True), strict=True)
@@ -56,18 +57,17 @@ class ParquetWriter(Writer):
         return pyarrow.table(arrays, schema=schema)
 
     def content(self, pieces: Iterable[Any]) -> Iterator[bytes]:
-        """The file, a group of rows after the other."""
+        """The file, one group of rows after the other."""
         of_files = _ParquetColumns(self._files) if self._files else None
-        schema = pyarrow.schema([*(of_files.schema if of_files else self._kept), *self._of_answers])
-        file = _Buffer()
+        schema = pyarrow.schema([*(of_files.schema if of_files else self._schema_kept), *self._schema_of_answers])
+        file, waiting = _Buffer(), list[Any]()
         with pyarrow.parquet.ParquetWriter(pyarrow.PythonFile(file, mode="w"), schema, compression="zstd") as writer:
-            waiting: list[Any] = []
             for piece in pieces:
                 kept = of_files.take(piece.num_rows) if of_files else []
                 waiting.append(pyarrow.table([*kept, *piece.columns], schema=schema))
                 if sum(it.num_rows for it in waiting) >= MOST_ROWS or sum(it.nbytes for it in waiting) >= MOST_BYTES:
                     writer.write_table(pyarrow.concat_tables(waiting), row_group_size=MOST_ROWS)
-                    waiting = []
+                    waiting.clear()
                 yield file.drain()
             if waiting:
                 writer.write_table(pyarrow.concat_tables(waiting), row_group_size=MOST_ROWS)
@@ -75,7 +75,7 @@ class ParquetWriter(Writer):
 
 
 class _Buffer(io.BytesIO):
-    """A file of the bytes that are still to be passed on; pyarrow counts the positions itself."""
+    """A file of bytes to pass on; pyarrow counts the positions itself."""
 
     def close(self) -> None:
         """Keep the end of the file, which pyarrow writes as it closes."""
@@ -89,7 +89,7 @@ class _Buffer(io.BytesIO):
 
 
 class _ParquetColumns:
-    """All columns of Parquet files as they are, read once more beside the texts; a column that one lacks is null."""
+    """All columns of Parquet files, unchanged, read a second time beside the texts; null in files that lack one."""
 
     def __init__(self, files: Sequence[Path]) -> None:
         schemas = [pyarrow.parquet.read_schema(file).remove_metadata() for file in files]
@@ -105,10 +105,9 @@ class _ParquetColumns:
         self._waiting: pyarrow.Table = self.schema.empty_table()
 
     def take(self, rows: int) -> list[Any]:
-        """The columns of so many next rows."""
+        """The columns of the next rows."""
         while self._waiting.num_rows < rows:
-            tables = [self._waiting, next(self._batches)]
-            self._waiting = pyarrow.concat_tables(tables, promote_options="permissive")
+            self._waiting = pyarrow.concat_tables([self._waiting, next(self._batches)], promote_options="permissive")
         taken = self._waiting.slice(0, rows)
         self._waiting = self._waiting.slice(rows)
         return list(taken.columns)
@@ -127,7 +126,7 @@ def _as_stored(value: Any) -> Any:
 
 
 def _arrow_type(seen: set[type]) -> Any:
-    """The type of a column with values of these types; of several types, text."""
+    """The Arrow type for values of these types; text if they have several."""
     types = seen - {type(None)}
     if types == {bool}:
         return pyarrow.bool_()

@@ -1,11 +1,11 @@
-"""Answer a request on standard output, in a file, or in a folder with a file for each file of the input, resumable.
+"""Answer a request on standard output, in a file, or in a resumable folder with a file for each file of the input.
 
     out/part-03.jsonl         the answers to part-03.csv, written as a whole
     out/_parts/part-03.json   their record: hashes of the input, the model, the options and the answers
     out/_parts/part-03.lock   held by the process that answers this part
 
-Answers and their record are each replaced in one step, the record last, and a part is done where its record fits what
-is asked for and the answers fit the record. The lock only keeps processes from doing a part twice.
+Answers and their record are each replaced in one step, the record last. A part is done if its record matches the
+request and its answers match the record; the lock only keeps two processes from doing the same work.
 """
 
 from __future__ import annotations
@@ -20,11 +20,10 @@ from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from encoder_cls.answers.classify import Answerer, answering
-from encoder_cls.answers.formats import written
+from encoder_cls.answers.classify_chunks import Answerer, answering
 from encoder_cls.answers.inputs import Progress, Source
-from encoder_cls.answers.outputs import check_output_folder, check_outputs
-from encoder_cls.answers.request import ANSWER_OPTIONS, TABLES, Request
+from encoder_cls.answers.output_checks import check_outputs
+from encoder_cls.answers.request import Request
 from encoder_cls.data.sources import class_folders, data_files
 from encoder_cls.errors import ConfigError, DataError, EncoderClsError
 from encoder_cls.inference.folder import load_classifier
@@ -34,32 +33,36 @@ from encoder_cls.system.terminal import note, print_out
 
 RECORDS = "_parts"  # other programs take no data from names that start so
 RECORD_VERSION = 1
-GOES_ON = "the same command goes on with the rest"
+# What answers depend on, besides texts and model.
+ANSWER_OPTIONS = (
+    *("output_format", "text_columns", "keep_columns", "top_k", "threshold", "explained", "delimiter", "encoding"),
+    *("bad_rows", "min_precision", "set_threshold", "engine"),
+)
 SECONDS_BETWEEN_TRIES = 0.5  # of parts that another process answers
 
 
 def predict(request: Request, *, runs: Path) -> None:
-    """Check a request, and answer it, by the newest of the runs where no model is named, or fail: `EncoderClsError`."""
+    """Check a request and answer it, by default with the newest of the runs; failures are `EncoderClsError`s."""
     request = request.checked(runs)
     assert request.model
     if request.runner == "ray":
-        from encoder_cls.answers.cluster import predict_by_ray
+        from encoder_cls.answers.ray_spark import predict_by_ray
 
         predict_by_ray(request)
         return
     parts = _parts_of(request) if request.into_folder else []
-    if not parts:
-        outputs = [Path(path) for path in (request.output, request.attention) if path]
-        sources = [request.source] if request.source else []
-        check_outputs(outputs, sources=sources, model=request.model, is_printing=request.output is None)
+    outputs = [Path(path) for path in (request.output, request.attention) if path and not parts]
+    outputs += [path for part in parts for path in (part.output, part.record)]
+    sources = [request.source] if request.source else []
+    check_outputs(outputs, sources=sources, model=request.model, is_printing=request.output is None)
     classifier = load_classifier(request.model, device=request.device, engine=request.engine)
     request = request.with_guarantees(classifier)
-    source = Source() if parts else Source.asked_for(request, classifier)
-    # Of all files, so that the engine does not depend on who does which.
-    files = [part.source for part in parts] or source.files
+    source = Source(request, classifier)
+    files = [part.source for part in parts] or source.files  # all, so that each process chooses the same engine
     on_terminal = request.output is None and sys.stdout.isatty()
-    with Progress(files, doing="looked through", bar=not on_terminal) as source.progress:
-        source.look_ahead(request)
+    if not parts:
+        with Progress(files, doing="looked through", bar=not on_terminal) as source.progress:
+            source.look_ahead()
 
     last_line = ""
     with (
@@ -68,28 +71,24 @@ def predict(request: Request, *, runs: Path) -> None:
     ):
         source.progress = progress
         if parts:
-            last_line = _answer_parts(parts, answerer, progress)
+            last_line = _Folder(parts, answerer, progress).answer()
         elif request.output:
-            write_output(Path(request.output), written(source, answerer))
+            write_output(Path(request.output), answerer.content(source))
         else:
-            content = written(source, answerer, on_terminal=on_terminal)
+            content = answerer.content(source, on_terminal=on_terminal)
             if not all(print_out(piece.decode()) for piece in content):  # its reader has seen enough
                 return
-    summary = answerer.summary() if len(request.texts) != 1 else ""  # the answer to a single text says it all
+    summary = answerer.summary() if len(request.texts) != 1 else ""  # a single text's answer shows it
     for line in filter(None, (summary, last_line)):
         note(line)
 
 
 class _Part(NamedTuple):
-    """A file of the input, and the folder of its file of answers."""
+    """A file of the input, with the file of its answers."""
 
     source: Path
     folder: Path
-    ending: str
-
-    @property
-    def output(self) -> Path:
-        return self.folder / f"{self.source.stem}.{self.ending}"
+    output: Path
 
     @property
     def record(self) -> Path:
@@ -101,105 +100,84 @@ class _Part(NamedTuple):
 
 
 def _parts_of(request: Request) -> list[_Part]:
-    """The parts of an input, once it is sure that all of them can be written."""
+    """The parts of an input, each a file with answers of its own."""
     source, folder = str(request.source), Path(str(request.output))
     if class_folders(Path(source), is_labelled=False):
-        raise ConfigError(
-            f"--output {folder}/: {source} has a file for each text; name one file for all, such as answers.csv"
-        )
-    parts = [_Part(file, folder, str(request.output_format)) for file in data_files(source, is_labelled=False)]
-    by_name: dict[str, _Part] = {}
-    for part in parts:
-        if not part.source.is_file():
-            raise DataError(
-                f"{part.source}: is no plain file, as --output {folder}/ needs; name one file for all answers"
-            )
-        other = by_name.setdefault(part.source.stem.casefold(), part)  # some file systems know no capital letters
+        what = f"{source} has a file for each text; name one file for all, such as answers.csv"
+        raise ConfigError(f"--output {folder}/: {what}")
+    parts: dict[str, _Part] = {}
+    for file in data_files(source, is_labelled=False):
+        part = _Part(file, folder, folder / f"{file.stem}.{request.output_format}")
+        other = parts.setdefault(file.stem.casefold(), part)  # some file systems know no capital letters
         if other is not part:
-            raise ConfigError(
-                f"{other.source} and {part.source}: the answers to both would be written to {part.output}; "
-                "rename one of them"
-            )
-    outputs = [path for part in parts for path in (part.output, part.record)]
-    check_output_folder(folder, outputs, sources=[source], model=request.model)
-    return parts
+            what = f"the answers to both would be written to {part.output}; rename one of them"
+            raise ConfigError(f"{other.source} and {file}: {what}")
+    return [*parts.values()]
 
 
-def _answer_parts(parts: Sequence[_Part], answerer: Answerer, progress: Progress) -> str:
-    """Answer all parts that are not done, beside other processes that do the same; a line on what this one has done."""
-    folder = parts[0].folder
-    with reporting_os_errors(folder):
-        (folder / RECORDS).mkdir(parents=True, exist_ok=True)
-    # Each machine starts with another part, so that they share the work even without locks of each other.
-    first = int(sha256(platform.node().encode())[:8], 16) % len(parts)
-    work = _Work(answerer, progress)
-    try:
-        work.do_all([*parts[first:], *parts[:first]])
-    except KeyboardInterrupt:
-        progress.note(f"stopped; {folder}: {work.num_done:,} of {counted(len(parts), 'file')} done; {GOES_ON}")
-        raise
-    if other := next((part for part in parts if not work.is_asked_for(_read_record(part.record))), None):
-        raise EncoderClsError(
-            f"{other.output}: another process has written it with another model or other options; "
-            "let one end before the other begins, or give each a folder"
-        )
-    known = {part.record.name for part in parts}
-    others = sorted(path.name for path in (folder / RECORDS).glob("*.json") if path.name not in known)
-    if others:
-        first_name = shown(others[0].removesuffix(".json"), limit=40)
-        progress.note(
-            f"warning: {folder}: has answers to {counted(len(others), 'file')} not in the input, such as {first_name}; "
-            f"remove what is not wanted, with its record in {RECORDS}/"
-        )
-    written_here = f"{work.num_written:,} of {counted(len(parts), 'file')} written by this process"
-    num_texts, num_others = counted(answerer.num_texts, "text"), len(parts) - work.num_written
-    return f"{folder}: {written_here} ({num_texts}), {num_others:,} already there"
+class _Folder:
+    """A folder of answers, one file for each part, that several processes may fill together."""
 
-
-class _Work:
-    """Answers parts, each as a whole, and knows which are done as it is asked for."""
-
-    def __init__(self, answerer: Answerer, progress: Progress) -> None:
-        self._answerer, self._progress = answerer, progress
+    def __init__(self, parts: Sequence[_Part], answerer: Answerer, progress: Progress) -> None:
+        self._parts, self._folder, self._answerer, self._progress = parts, parts[0].folder, answerer, progress
         self._classifier, self._request = classifier, request = answerer.classifier, answerer.request
-        text_columns = request.text_columns or classifier.text_columns
         self._options = {name: getattr(request, name) for name in ANSWER_OPTIONS}
-        self._options |= {"text_columns": text_columns, "engine": request.engine}
-        if request.output_format in TABLES and classifier.gate is not None:
-            self._options["answered_by"] = True  # tables of earlier versions lack the column: they are answered again
-        self._asked_for = {
+        self._options["text_columns"] = request.text_columns or classifier.text_columns
+        self._expected = {
             "version": RECORD_VERSION,
             "model_sha256": classifier.sha256,
             "options_sha256": sha256(to_json(self._options)),
         }
-        self.num_written = self.num_done = 0
+        self._num_written = self._num_done = 0
 
-    def do_all(self, parts: Sequence[_Part]) -> None:
-        """Answer all parts that are not done, and wait for those that other processes answer."""
+    def answer(self) -> str:
+        """Answer all parts that are not done, and return a line about the work of this process."""
+        parts, folder = self._parts, self._folder
+        with reporting_os_errors(folder):
+            (folder / RECORDS).mkdir(parents=True, exist_ok=True)
+        # Each machine starts with another part, so that they share the work even without locks of each other.
+        first = int(sha256(platform.node().encode())[:8], 16) % len(parts)
+        try:
+            self._do_all([*parts[first:], *parts[:first]])
+        except KeyboardInterrupt:
+            done = f"{self._num_done:,} of {counted(len(parts), 'file')} done"
+            self._progress.note(f"stopped; {folder}: {done}; the same command goes on with the rest")
+            raise
+        if other := next((part for part in parts if not self._is_expected(_read_record(part.record))), None):
+            by_whom = "another process has written it with another model or other options"
+            raise EncoderClsError(f"{other.output}: {by_whom}; let one end before the other, or give each a folder")
+        others = sorted({path.name for path in (folder / RECORDS).glob("*.json")} - {it.record.name for it in parts})
+        if others:
+            such_as = shown(others[0].removesuffix(".json"), limit=40)
+            what = f"has answers to {counted(len(others), 'file')} not in the input, such as {such_as}"
+            remedy = f"remove what is not wanted, with its record in {RECORDS}/"
+            self._progress.note(f"warning: {folder}: {what}; {remedy}")
+        written_here = f"{self._num_written:,} of {counted(len(parts), 'file')} written by this process"
+        num_texts, num_others = counted(self._answerer.num_texts, "text"), len(parts) - self._num_written
+        return f"{folder}: {written_here} ({num_texts}), {num_others:,} already there"
+
+    def _do_all(self, parts: Sequence[_Part]) -> None:
+        """Answer the parts that are not done, and wait for those that other processes answer."""
         done = [part for part in parts if self._is_done(part)]
         for part in done:
             self._progress.pass_over(part.source)
-        self.num_done = len(done)
+        self._num_done = len(done)
         if 0 < len(done) < len(parts):
-            self._progress.note(f"{done[0].folder}: {len(done):,} of {counted(len(parts), 'file')} done before")
+            self._progress.note(f"{self._folder}: {len(done):,} of {counted(len(parts), 'file')} done before")
         # The lock of a part that is done was left by a process that was killed.
-        parts = [part for part in parts if part not in done or part.lock.exists()]
+        left = [part for part in parts if part not in done or part.lock.exists()]
         is_waiting = False
-        while parts:
-            held = [part for part in parts if not self._do(part)]
-            if held and len(held) == len(parts):
+        while left:
+            held = [part for part in left if not self._do(part)]
+            if len(held) == len(left):
                 if not is_waiting:
                     self._progress.note(f"waiting for {counted(len(held), 'file')} that other processes are writing")
                 is_waiting = True
                 time.sleep(SECONDS_BETWEEN_TRIES)
-            parts = held
-
-    def is_asked_for(self, record: dict[str, Any]) -> bool:
-        """Whether a record is of this model and these options."""
-        return all(record.get(name) == value for name, value in self._asked_for.items())
+            left = held
 
     def _do(self, part: _Part) -> bool:
-        """Answer a part if it is not done; False where another process is doing it."""
+        """Answer a part if it is not done; False if another process is doing it."""
         with ExitStack() as held:
             try:
                 held.enter_context(locked(part.lock, wait=False))
@@ -216,22 +194,26 @@ class _Work:
         record = _read_record(part.record)
         return (
             (record.get("input"), record.get("output")) == (part.source.name, part.output.name)
-            and self.is_asked_for(record)
+            and self._is_expected(record)
             and part.output.is_file()
             and record.get("input_sha256") == _hash_of(part.source)
             and record.get("output_sha256") == _hash_of(part.output)
         )
 
+    def _is_expected(self, record: dict[str, Any]) -> bool:
+        """Whether a record has this model and these options."""
+        return record.items() >= self._expected.items()
+
     def _write(self, part: _Part) -> None:
         old_record, texts_before = _read_record(part.record), self._answerer.num_texts
         state, input_sha256 = _state_of(part.source), _hash_of(part.source)
-        source = Source.asked_for(self._request._replace(source=str(part.source)), self._classifier)
-        source.look_ahead(self._request)
+        source = Source(self._request._replace(source=str(part.source)), self._classifier)
+        source.look_ahead()
         source.progress = self._progress
         output_hash = hashlib.sha256()
 
         def content() -> Iterator[bytes]:
-            for piece in written(source, self._answerer):
+            for piece in self._answerer.content(source):
                 output_hash.update(piece)
                 yield piece
             if _state_of(part.source) != state:  # then nothing is written
@@ -242,7 +224,7 @@ class _Work:
         record = {
             "input": part.source.name,
             "input_sha256": input_sha256,
-            **self._asked_for,
+            **self._expected,
             "options": self._options,
             "engine": self._classifier.encoder.engine if self._classifier.encoder else "numpy",
             "rows": self._answerer.num_texts - texts_before,
@@ -250,8 +232,8 @@ class _Work:
             "output_sha256": output_hash.hexdigest(),
         }
         write_file(part.record, to_json(record))
-        self.num_written += 1
-        self.num_done += 1
+        self._num_written += 1
+        self._num_done += 1
 
 
 def _remove_old_format(part: _Part, old_record: dict[str, Any]) -> None:
@@ -265,7 +247,7 @@ def _remove_old_format(part: _Part, old_record: dict[str, Any]) -> None:
 
 
 def _read_record(path: Path) -> dict[str, Any]:
-    """The content of a record; nothing where there is none that can be read."""
+    """The content of a record; empty if it is missing or damaged."""
     with suppress(OSError, ValueError, RecursionError):
         record = json.loads(path.read_bytes())
         return record if isinstance(record, dict) else {}
@@ -278,7 +260,7 @@ def _hash_of(path: Path) -> str:
 
 
 def _state_of(path: Path) -> tuple[int, ...]:
-    """Numbers that change when a file does, without reading it."""
+    """Device, inode, size and time of a file: numbers that change when it does."""
     with reporting_os_errors(path, "read"):
         status = path.stat()
     return status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns

@@ -1,4 +1,4 @@
-"""The request of `predict`: every option, and which of them go together."""
+"""The options of `predict`, and which of them go together."""
 
 from __future__ import annotations
 
@@ -19,40 +19,28 @@ from encoder_cls.tracking.run_dir import newest_with_model, run_of
 
 STANDARD_INPUT = "-"
 FORMATS = ("text", "jsonl", "tsv", "csv", "html", "parquet")
-TABLES = {"tsv", "csv", "parquet"}
-SLASHES = tuple(filter(None, (os.sep, os.altsep)))
-TEXT_ENDINGS = ("txt", "log", "out")  # of files in which lines of text are expected
+TEXT_ENDINGS = ("txt", "log", "out")  # of files of plain text
 INSTEAD = dict.fromkeys(("xlsx", "xls", "ods"), "spreadsheets open .csv") | {"json": "lines of JSON are .jsonl"}
-# What an answer depends on, besides the text, the model and the engine.
-ANSWER_OPTIONS = (
-    *("output_format", "text_columns", "keep_columns", "top_k", "threshold", "explained", "delimiter", "encoding"),
-    *("bad_rows", "min_precision", "set_threshold"),
-)
 OPTIONS_OF_RAY = {"runner", "source", "output", "model", "engine", "workers"}
-# The options by their names here, where these differ.
-OPTIONS = {
-    **{"texts": "TEXTS", "text_columns": "--text-column", "delimiter": "--set", "encoding": "--set"},
-    **{"output_format": "--format", "explained": "--explain"},
-}
 NO_COLUMNS = "is for files: texts given here, and lines of standard input, have no columns"
 
 
 class Request(NamedTuple):
     """What `predict` is asked for; fields without a comment are described by the options of their names."""
 
-    output_format: str | None = None  # none: by the ending of `output`
+    output_format: str | None = None  # None: by the ending of `output`
     texts: tuple[str, ...] = ()
-    source: str | None = None  # what `--input` names; none: `texts`, or standard input
+    source: str | None = None  # of `--input`; None: `texts`, or standard input
     output: str | None = None
     into_folder: bool = False  # `output` gets a file for each file of the input; set by `checked`
     model: Path | None = None
-    text_columns: tuple[str, ...] = ()  # none: as in training; so are `delimiter` and `encoding`
-    keep_columns: bool | None = None  # answers beside all columns of their rows; none: in CSV of CSV and Excel files
+    text_columns: tuple[str, ...] = ()  # empty: as in training, like `delimiter` and `encoding` if None
+    keep_columns: bool | None = None  # None: in CSV of CSV and Excel files
     top_k: int = 1
-    threshold: float | None = None  # withholds less probable labels; multi-label, 0 means the thresholds of the model
+    threshold: float | None = None  # multi-label, 0 means the thresholds of the model
     min_precision: float | None = None
     coverage: float | None = None
-    set_threshold: float | None = None  # from which classes are in the set of a text; set by `with_guarantees`
+    set_threshold: float | None = None  # least probability of a text's set of classes; set by `with_guarantees`
     batch_tokens: int | None = None
     explained: bool = False
     attention: Path | None = None
@@ -65,21 +53,17 @@ class Request(NamedTuple):
     workers: int = 2
 
     def checked(self, runs: Path) -> Request:
-        """Settle source, output, format and model: where none is named, the newest of the runs.
-
-        A `ConfigError` where options do not go together, or a value does not exist.
-        """
+        """Check that the options go together (`ConfigError`), and decide source, output, format and model."""
         if self.runner != "local":
             self._check_runner()
             return self._replace(model=self.model or _newest(runs))
         files = self.source not in {None, STANDARD_INPUT}
         reads_stream = not self.texts and not files
         has_two = self.threshold is not None and self.min_precision is not None
-        # A NaN is below no limit and above none, so that Typer takes it.
-        shares = {"--threshold": self.threshold, "--min-precision": self.min_precision, "--coverage": self.coverage}
+        has_nan = any(isnan(it or 0) for it in (self.threshold, self.min_precision, self.coverage))
         _refuse(
-            *((isnan(it or 0), f"{option}: nan is not in the range 0<=x<=1.") for option, it in shares.items()),
-            (has_two, "give --threshold or --min-precision, not both: the one is found for the other"),
+            (has_nan, "--threshold, --min-precision, --coverage: nan is not in the range 0<=x<=1"),  # Typer takes it
+            (has_two, "give --threshold or --min-precision, not both: the one follows from the other"),
             (self.bad_rows not in {"error", "skip"}, f"--bad-rows: {self.bad_rows!r} is neither error nor skip"),
             (self.texts and self.source is not None, "give texts or --input, not both"),
             (self.source == "", "--input: names no file"),
@@ -89,13 +73,11 @@ class Request(NamedTuple):
                 reads_stream and self.source is None and sys.stdin and sys.stdin.isatty(),
                 'give texts, such as: encoder-cls predict "some text", or --input FILE',
             ),
-            ((self.delimiter or self.encoding) and not files, "--set is for files: it says how they are read"),
+            ((self.delimiter or self.encoding) and not files, "--set is for files: it sets how they are read"),
             (self.output == "", "--output: names no file"),
         )
         output = self.output or ""
-        into_folder = output.endswith(SLASHES) or (
-            files and bool(output) and (Path(output).is_dir() or self._names_folder(Path(output)))
-        )
+        into_folder = output.endswith(("/", os.sep)) or (files and bool(output) and self._names_folder(Path(output)))
         output_format = self.output_format or ("jsonl" if into_folder else _format_by_ending(output))
         where = f"--output {output}"
         _refuse(
@@ -109,7 +91,7 @@ class Request(NamedTuple):
                 f"--keep-columns: {output_format} has no columns; --format csv, tsv, jsonl or parquet has",
             ),
         )
-        # Where the output names standard output, answers are printed as they come.
+        # Into a name of standard output, answers are printed as they come.
         is_file = bool(output) and (into_folder or stream_named(Path(output)) != 1)
         if output_format == "parquet":
             _refuse((not is_file, "--format parquet: is not for printing; --output names a file for it"))
@@ -124,33 +106,30 @@ class Request(NamedTuple):
         )
 
     def _names_folder(self, output: Path) -> bool:
-        """Whether a new name without an ending is for the answers to several files."""
+        """Whether an output is a folder, or a new name without an ending for the answers to several files."""
         source = Path(str(self.source))
-        return not output.suffix and not output.exists() and (source.is_dir() or not source.exists())
+        has_several = source.is_dir() or not source.exists()
+        return output.is_dir() or (has_several and not output.suffix and not output.exists())
 
     def _check_runner(self) -> None:
-        given = (name for name, value in self._asdict().items() if value != self._field_defaults[name])
-        others = {OPTIONS.get(name, f"--{name.replace('_', '-')}") for name in given if name not in OPTIONS_OF_RAY}
-        named = ", ".join(sorted(others))
+        given = {name for name, value in self._asdict().items() if value != self._field_defaults[name]}
         needed = "needs --input and --output, each a path or URI of a folder of Parquet files"
         _refuse(
             (self.runner != "ray", f"--runner {self.runner}: known runners are local, ray"),
             (not self.source or not self.output, f"--runner ray: {needed}"),
-            (named, f"--runner ray: {named}: not with this runner; leave it out"),
+            (given - OPTIONS_OF_RAY, "--runner ray: takes only --input, --output, --model, --engine and --workers"),
         )
 
     def with_guarantees(self, classifier: Classifier) -> Request:
-        """The request with thresholds by which a classifier guarantees precision and coverage, or a `ConfigError`."""
-        threshold, set_threshold = self.threshold, self.set_threshold
-        if self.min_precision is not None:
-            threshold = _guaranteed(classifier, "--min-precision", self.min_precision)
-        if self.coverage is not None:
-            set_threshold = _guaranteed(classifier, "--coverage", self.coverage)
-        return self._replace(threshold=threshold, set_threshold=set_threshold)
+        """The request with the thresholds that guarantee precision and coverage; `ConfigError` if there are none."""
+        shares = {"--min-precision": self.min_precision, "--coverage": self.coverage}
+        found = {option: _guaranteed(classifier, option, it) for option, it in shares.items() if it is not None}
+        threshold = found.get("--min-precision", self.threshold)
+        return self._replace(threshold=threshold, set_threshold=found.get("--coverage"))
 
 
 def _newest(runs: Path) -> Path:
-    """The newest run with a model, which is noted."""
+    """The newest run with a model; notes which one it is."""
     run = newest_with_model(runs)
     unfinished = "" if run.is_finished() else ", which is not finished"
     note(f"model: {run.path} (the newest run{unfinished}; --model names another)")
@@ -158,7 +137,7 @@ def _newest(runs: Path) -> Path:
 
 
 def _refuse(*rules: tuple[object, str]) -> None:
-    """Raise the message of the first rule that is broken."""
+    """Raise a `ConfigError` with the message of the first broken rule."""
     for is_broken, message in rules:
         if is_broken:
             raise ConfigError(message)
@@ -180,7 +159,7 @@ def _format_by_ending(output: str) -> str:
 
 
 def _guaranteed(classifier: Classifier, option: str, share: float) -> float:
-    """The threshold by which a classifier guarantees a precision, or a coverage."""
+    """The threshold that guarantees a precision, or a coverage."""
     model, guarantees = classifier.folder or "the model", classifier.guarantees
     if classifier.task is MULTI_LABEL:
         raise ConfigError(f"{option}: is for models with one label a text; of {model} a text may have several")
@@ -191,7 +170,7 @@ def _guaranteed(classifier: Classifier, option: str, share: float) -> float:
     threshold = guarantees.coverage_threshold(share) if is_coverage else guarantees.precision_threshold(share)
     if threshold is None:
         highest = guarantees.highest_coverage if is_coverage else guarantees.highest_precision
-        instead = f"the highest that can be is {highest:g}" if highest else "nor can anything lower; label more texts"
+        instead = f"the highest that can be is {highest:g}" if highest else "nor can any lower share; label more texts"
         instead += "" if is_coverage else _suggested(classifier)
         held_out = f"its {guarantees.num_texts:,} held-out texts"
         raise ConfigError(f"{option} {share:g}: cannot be guaranteed by {held_out}; {instead}")
@@ -199,7 +178,7 @@ def _guaranteed(classifier: Classifier, option: str, share: float) -> float:
 
 
 def _suggested(classifier: Classifier) -> str:
-    """The threshold that the report of the classifier's run suggests, as a part of a message; empty without one."""
+    """The end of a message with the threshold that the report of the run suggests; empty without one."""
     run = run_of(Path(classifier.folder)) if classifier.folder else None
     try:
         value = json.loads((run.eval / "report.json").read_bytes())["suggested_threshold"] if run else None

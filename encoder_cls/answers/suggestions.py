@@ -16,8 +16,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from encoder_cls.answers.classify import expect_files
-from encoder_cls.answers.inputs import Progress, Source
+from encoder_cls.answers.inputs import Progress, Source, expect_files
 from encoder_cls.answers.request import Request
 from encoder_cls.data.rows import Row
 from encoder_cls.errors import ConfigError
@@ -29,17 +28,17 @@ from encoder_cls.system.terminal import note
 from encoder_cls.text.ngrams import count_features, find
 from encoder_cls.text.token_arrays import TokenizedTexts
 
-CANDIDATES = 10  # for each text that is wanted, the most uncertain
+CANDIDATES = 10  # the most uncertain texts, for each one to choose
 ROUNDS = 10  # of k-means
-NEAR_COPY = 0.1  # distance, one minus the cosine, below which a text is a copy and not chosen
+NEAR_COPY = 0.1  # cosine distance below which a text is a copy
 DIMENSIONS = 1024
-HASH_MULTIPLIER = 2654435761  # Knuth's, which spreads ids that are side by side
+HASH_MULTIPLIER = 2654435761  # Knuth's, which spreads neighbouring ids
 
 Vectors = NDArray[np.float32]
 
 
 class Suggestion(NamedTuple):
-    """A text without a label, its prediction, how uncertain that is (0 to 1), and its n-grams."""
+    """An unlabelled text, its prediction, the uncertainty of that from 0 to 1, and its vector of n-grams."""
 
     item: Row
     prediction: Prediction
@@ -48,29 +47,29 @@ class Suggestion(NamedTuple):
 
 
 def suggest_from(request: Request, run: Path, number: int) -> tuple[list[Suggestion], Source]:
-    """The texts to label next, with all columns, by the classifier of a run, and the source in which they are.
+    """Choose texts to label next, with all columns, by the classifier of a run; also returns their source.
 
-    A `ConfigError` where texts may have several labels; a `DataError` of a missing or malformed source.
+    A `ConfigError` if the classifier is multi-label; a `DataError` if the source is missing or malformed.
     """
     classifier = load_classifier(run)
     if classifier.task is MULTI_LABEL:
         raise ConfigError(f"{run}: suggest is for models with one label a text; of this one a text may have several")
-    source = Source.asked_for(request._replace(keep_columns=True), classifier)
+    source = Source(request._replace(keep_columns=True), classifier)
     expect_files(classifier, source.files)
     with Progress(source.files, doing="classified") as source.progress:
         suggestions = suggest(classifier, source.read(), number)
     for warning in source.skipped():
         note(warning)
     if len(suggestions) < number:
-        note(f"warning: {source.named}: has only {len(suggestions):,} different texts to suggest")
+        note(f"warning: {request.source}: has only {len(suggestions):,} different texts to suggest")
     return suggestions, source
 
 
 def suggest(classifier: Classifier, chunks: Iterable[list[Row]], number: int) -> list[Suggestion]:
-    """The texts to label next, the most useful first; fewer where there are not so many different ones.
+    """Choose texts to label next, the most useful first; fewer if there are too few different ones.
 
-    Equal texts count once, whatever their case and white space; blank ones never. `CANDIDATES` texts for each that is
-    wanted, and a hash of each text, are in memory.
+    Blank texts, and those that differ from another in case and white space only, are left out. Memory holds a hash of
+    each text, and `CANDIDATES` texts for each one to choose.
     """
     seen: set[int] = set()
     best: list[Suggestion] = []
@@ -90,7 +89,7 @@ def suggest(classifier: Classifier, chunks: Iterable[list[Row]], number: int) ->
 
 
 def _candidates(classifier: Classifier, items: Sequence[Row], most: int) -> Iterator[Suggestion]:
-    """The most uncertain of some texts: their best class is hardly more probable than the next."""
+    """The most uncertain of some texts, whose best class is hardly more probable than the next."""
     tokenized = classifier.tokenize([item.text for item in items])
     predictions = classifier.predict_tokenized(tokenized) if items else []
     two_best = np.array([[probability for _, probability in it.top(2)] for it in predictions]).reshape(-1, 2)
@@ -102,9 +101,9 @@ def _candidates(classifier: Classifier, items: Sequence[Row], most: int) -> Iter
 
 
 def choose(uncertainty: NDArray[np.float64], vectors: Vectors, number: int) -> list[int]:
-    """The indices of texts that represent many uncertain ones and are unlike each other, in the order of the choice.
+    """Choose texts that represent many uncertain ones and are unlike each other: their indices.
 
-    Uncertainty is (texts,), from 0 to 1, and vectors, (texts, dimensions), are of length 1.
+    Uncertainty is (texts,), from 0 to 1; vectors are (texts, dimensions), of length 1.
     """
     centres = vectors[_spread_out(uncertainty, vectors, [], number)]
     for _ in range(ROUNDS):
@@ -123,7 +122,7 @@ def choose(uncertainty: NDArray[np.float64], vectors: Vectors, number: int) -> l
 
 
 def _spread_out(uncertainty: NDArray[np.float64], vectors: Vectors, chosen: list[int], number: int) -> list[int]:
-    """Some texts, and further ones that are uncertain and far from those before; no near copies."""
+    """Add uncertain texts that are far from the chosen ones before, up to a number in all, without near copies."""
     chosen = list(chosen)
     distances = np.min([np.ones(len(uncertainty)), *(1 - vectors @ vectors[index] for index in chosen)], axis=0)
     while len(chosen) < min(number, len(uncertainty)):

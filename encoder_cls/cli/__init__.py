@@ -22,7 +22,7 @@ from encoder_cls.cli.tune import tune_command
 from encoder_cls.errors import EncoderClsError, StoppedError
 from encoder_cls.system.terminal import note, open_streams, print_out
 
-PROGRAM = "encoder-cls"  # its name, however it is started, and that of the distribution with everything
+PROGRAM = "encoder-cls"  # however it is started; also the distribution with everything
 OUT_OF_MEMORY = re.compile("OutOfMemoryError|can't allocate memory|could not create a primitive")  # torch, oneDNN
 app = typer.Typer(
     name=PROGRAM,
@@ -46,7 +46,7 @@ _debug = False
 
 
 def _print_version(is_wanted: bool) -> None:
-    """Print the version of the installed distribution, with its name if that is not the program's."""
+    """Print the version of the installed distribution, with its name if it differs from the program's."""
     if is_wanted:
         from encoder_cls import __version__
         from encoder_cls.system.machine import installed_version
@@ -59,9 +59,9 @@ def _print_version(is_wanted: bool) -> None:
 
 @app.callback()
 def _root(
-    debug: Annotated[bool, typer.Option("--debug", help="Show the traceback of an error, and what is chosen.")] = False,
+    debug: Annotated[bool, typer.Option("--debug", help="Show the traceback of an error, and log decisions.")] = False,
     version: Annotated[  # noqa: ARG001 - its callback has printed it
-        bool, typer.Option("--version", help="Show the version and end.", callback=_print_version, is_eager=True)
+        bool, typer.Option("--version", help="Show the version and exit.", callback=_print_version, is_eager=True)
     ] = False,
 ) -> None:
     global _debug  # noqa: PLW0603 - one switch of the process, read where it ends
@@ -74,16 +74,14 @@ def _root(
 
 
 def main() -> NoReturn:
-    """Run the command line; every failure ends in one or two lines and its exit code."""
-    # OpenMP's threads wait for each other in a busy loop, and fall asleep after so many turns of it. While another
-    # program wants the core, the loop wastes most of the time of both; while none does, waking up takes longer than
-    # most waits. Hence fewer turns than the default, 300,000, but not too few: docs/experiments/speed.md.
+    """Run the command line; every failure ends with one or two lines and an exit code."""
+    # OpenMP's threads spin before they sleep. Spinning wastes the core if another program wants it; waking up takes
+    # longer than most waits if none does. Hence fewer turns than the default of 300,000: docs/experiments/speed.md.
     os.environ.setdefault("GOMP_SPINCOUNT", "6000")
-    # Linux clears each page of memory, 4 KiB, when it is first touched, and large tensors come and go in every step.
-    # With pages of 2 MiB a step on long texts takes up to a fifth less time. Torch reads this with its first tensor.
+    # Linux clears memory page by page on first use, and large tensors come and go in every step. With pages of 2 MiB
+    # in place of 4 KiB, a step on long texts takes up to a fifth less time. Torch reads this with its first tensor.
     os.environ.setdefault("THP_MEM_ALLOC_ENABLE", "1")
-    # Short of memory, torch would warn and compute in another way, whose last digits differ. Better to end, and to run
-    # again with enough memory.
+    # Short of memory, torch would compute in another way with other last digits; the program ends instead.
     warnings.filterwarnings("error", message="mkldnn_.* failed, switching to")
     open_streams()
     try:
@@ -107,7 +105,7 @@ def main() -> NoReturn:
 
 
 def _is_interrupted(error: BaseException | None) -> bool:
-    """Whether Ctrl-C is the cause of an error: some libraries raise another one."""
+    """Whether Ctrl-C caused an error, since some libraries raise another one."""
     return error is not None and (
         isinstance(error, KeyboardInterrupt) or _is_interrupted(error.__cause__ or error.__context__)
     )
@@ -118,7 +116,7 @@ def _explained(error: BaseException) -> tuple[str, int]:
     if isinstance(error, EncoderClsError):
         return str(error), error.exit_code
     usage: Any = error
-    if hasattr(usage, "format_message"):  # Typer's own errors have no class that all its versions share
+    if hasattr(usage, "format_message"):  # Typer's versions share no class of its errors
         message = usage.format_message()
         path = usage.ctx.command_path if getattr(usage, "ctx", None) else PROGRAM
         return message and f"{message} (see {path} --help)", usage.exit_code

@@ -1,4 +1,4 @@
-"""A training, for people: what it will be, its progress, its end, and how they stop it."""
+"""Show a training to people: its data and plan, its progress, its results; let them stop it."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ WITHOUT_LABELS = """no text has a label, so nothing is known of how often it is 
 
 @contextmanager
 def process_group() -> Iterator[ProcessGroup]:
-    """Join the processes that torchrun has started, if any; all but the first note nothing but errors."""
+    """Join the processes that torchrun has started, if any; only the first one notes more than errors."""
     check_training_installed()
 
     from encoder_cls.training.encoder.process_group import LostProcessError, joined_process_group
@@ -56,10 +56,10 @@ def process_group() -> Iterator[ProcessGroup]:
 
 @contextmanager
 def stop_signals(group: ProcessGroup | None = None) -> Iterator[None]:
-    """Turn the first SIGINT or SIGTERM into a request to stop; a second one ends at once.
+    """Turn the first SIGINT or SIGTERM into a request to stop; a second one ends the process at once.
 
-    Several processes pass signals on to the first one. A second one changes nothing there, since torchrun repeats what
-    a terminal has sent.
+    Several processes pass signals on to the first one, and ignore a second signal, since torchrun repeats those of the
+    terminal.
     """
     from encoder_cls.training.encoder.process_group import ALONE
 
@@ -85,25 +85,22 @@ def stop_signals(group: ProcessGroup | None = None) -> Iterator[None]:
 
 
 def described(prepared: Prepared) -> Iterator[str]:
-    """How the data was read, and what will be trained on it, in a few lines."""
+    """Describe the data and the training on it in a few lines."""
     dataset, config, plan, statistics = prepared.dataset, prepared.config, prepared.plan, prepared.data_statistics
     yield from dataset.notes
     classes = counted(len(dataset.label_names), "class", "classes")
-    unlabelled = f", {len(dataset.unlabelled.texts):,} unlabelled" if dataset.unlabelled.texts else ""
+    counts = {"training": 0 if dataset.has_names_alone else len(dataset.train), "validation": len(dataset.validation)}
+    counts |= {"test": len(dataset.test or ()), "unlabelled": len(dataset.unlabelled.texts)}
+    texts = ", ".join(f"{count:,} {name}" for name, count in counts.items() if count)
     if dataset.has_names_alone:
-        held_out = {"validation": len(dataset.validation), "test": len(dataset.test or ())}
-        others = "".join(f", {count:,} {name}" for name, count in held_out.items() if count)
-        by_names = f"{classes} by their names (data.label_names)"
-        yield f"data: no labelled text to learn from{others}{unlabelled} texts, {by_names}"
+        yield f"data: no labelled text to learn from, {texts} texts, {classes} by their names (data.label_names)"
         yield f"tokens: vocabulary {prepared.vocab_size:,}"
-        yield "model: a linear model alone, learned from what the names of the classes say"
+        yield "model: a linear model alone, learned from the names of the classes"
         return
-    test = f", {len(dataset.test):,} test" if dataset.test else ""
     class_counts = dataset.train.class_counts(len(dataset.label_names)).tolist()
     by_size = sorted(zip(class_counts, dataset.label_names, strict=True))
     sizes = " to ".join(f"{size:,} ({shown(name, limit=30)})" for size, name in (by_size[0], by_size[-1]))
-    texts = f"{len(dataset.train):,} training, {len(dataset.validation):,} validation{test}{unlabelled} texts"
-    yield f"data: {texts}, {classes}, of {sizes} training texts"
+    yield f"data: {texts} texts, {classes}, of {sizes} training texts"
     if dataset.is_multi_label:
         labels = dataset.train.labels.sum(axis=1)
         why = f"{dataset.several}: labels in a list" if dataset.several else "data.label_separator"
@@ -121,12 +118,10 @@ def described(prepared: Prepared) -> Iterator[str]:
         return
     truncated, padding = statistics["truncated_fraction"], statistics["padding_fraction"]
     yield f"{tokens}, texts longer than the encoder reads {truncated:.1%}, padding {padding:.1%}"
-    beside = ""
+    beside = ", no linear model beside it (too much text for so many classes)" if config.model.linear else ""
     if plan.linear:
-        beside = ", beside it a linear model"
-        beside += " (from a stream: there is much text)" if plan.linear_fit == "stream" else ""
-    elif config.model.linear:
-        beside = ", no linear model beside it (too much text for so many classes)"
+        from_stream = " (from a stream: there is much text)" if plan.linear_fit == "stream" else ""
+        beside = f", beside it a linear model{from_stream}"
     shape = f"{counted(config.model.num_layers, 'layer')} of width {config.model.d_model}"
     yield f"model: {shape}, {prepared.num_parameters:,} parameters{beside}"
     objective = config.pretrain.objective.replace("masked_lm", "masked-LM")
@@ -136,22 +131,20 @@ def described(prepared: Prepared) -> Iterator[str]:
 
 
 def _groups(dataset: Dataset, column: str | None) -> Iterator[str]:
-    """How many groups each split has."""
-    import numpy as np
-
+    """The number of groups in each split."""
     from encoder_cls.data.dataset import NO_GROUP
 
     splits = {"training": dataset.train, "validation": dataset.validation, "test": dataset.test}
-    groups = {name: split.groups for name, split in splits.items() if split is not None and split.groups is not None}
+    groups = {name: split.groups.tolist() for name, split in splits.items() if split and split.groups is not None}
     if groups:
-        counts = ", ".join(f"{len(np.unique(it[it != NO_GROUP])):,} {name}" for name, it in groups.items())
-        alone = sum(int((it == NO_GROUP).sum()) for it in groups.values())
+        counts = ", ".join(f"{len({*it} - {NO_GROUP}):,} {name}" for name, it in groups.items())
+        alone = sum(it.count(NO_GROUP) for it in groups.values())
         without = f"; {counted(alone, 'text')} without one (each alone)" if alone else ""
         yield f"groups by {shown(column or '')}: {counts}{without}"
 
 
 def show_training(events: Iterator[Event], run: Path, *, num_processes: int = 1) -> None:
-    """Follow a training: with a progress bar on a terminal, with a plain line now and then elsewhere."""
+    """Follow a training with a progress bar on a terminal, or with plain lines elsewhere."""
     from tqdm import tqdm
 
     from encoder_cls.training import events as kinds
@@ -208,14 +201,14 @@ def _step_and_epoch(stage: str, event: Stepped | Validated) -> str:
 
 
 def _validation_line(stage: str, event: Validated) -> str:
-    """A validation in one line, with a star if it is the best of the stage so far."""
+    """A validation in one line, with a star if it is the best so far of its stage."""
     when = _step_and_epoch(stage, event) if event.step else "linear model"
     scores = [f"{SCORES[name]} {value:.4f}" for name, value in event.result.scores.items() if name in SCORES]
     return f"{when}: validation {'  '.join(scores)}{'  *' * event.is_best}"
 
 
 def _linear_line(event: LinearFitted) -> str:
-    """What the linear classifier learned few labels from, and the accuracy that this brings."""
+    """How the linear classifier learned from few labels, with its accuracy."""
     result = event.result
     gain = f"{result.accuracy_before:.1%} -> " if result.accuracy != result.accuracy_before else ""
     twice = result.accuracy_with_twice
@@ -224,7 +217,7 @@ def _linear_line(event: LinearFitted) -> str:
 
 
 def _show_finished(event: Finished, run: Path, *, early: str) -> None:
-    """Print the summary of a run; note its gain, its time, the size of its model and what to do next."""
+    """Print the summary of a run; note the encoder's gain, the time, the model's size and the next commands."""
     from encoder_cls.evaluation.report_text import summary_text
 
     if event.report:
@@ -244,13 +237,12 @@ def _show_finished(event: Finished, run: Path, *, early: str) -> None:
 
 
 def note_what_is_next(run: Path, *, has_report: bool) -> None:
-    """Note what to do with a run, as commands of a shell."""
+    """Note what to do with a run, as shell commands."""
     name = shlex.quote(str(run))
     note(f'next: encoder-cls predict --model {name} --explain "some text"')
     if has_report:
         note(f"      encoder-cls eval {name}    (each class; in a browser: {run / 'eval' / 'report.html'})")
         note(f"      tensorboard --logdir {shlex.quote(str(run.parent))}")
     else:
-        note(
-            f"      encoder-cls suggest {name} --input TEXTS.csv --n 50 --output next.csv    (the texts to label first)"
-        )
+        to_label = "--input TEXTS.csv --n 50 --output next.csv    (the texts to label first)"
+        note(f"      encoder-cls suggest {name} {to_label}")

@@ -1,4 +1,4 @@
-"""`encoder-cls review` and `suggest`: labels that seem wrong, and the texts to label next."""
+"""`encoder-cls review` and `suggest`: labels that are probably wrong, and texts to label next."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from encoder_cls.cli.options import TextColumns, TrainedModel, check_ending, print_json, reading_settings
+from encoder_cls.cli.options import AsJson, TextColumns, TrainedModel, check_ending, print_json, reading_settings
 from encoder_cls.errors import ConfigError
 from encoder_cls.system.display import cell, csv_row, printable, record_text, shortened, shown
 from encoder_cls.system.machine import check_training_installed
@@ -22,23 +22,21 @@ if TYPE_CHECKING:
 
 SHOWN = 10  # doubtful labels on standard output
 ADDED = ("label", "suggested", "probability", "file", "line")  # to the columns of the input
-ROW = "row"  # of a spreadsheet, beside a line that is another
+ROW = "row"  # of a spreadsheet, if it is not the line
 
 
 def review_command(
     run: Annotated[Path, typer.Argument(help="A run folder.")],
     output: Annotated[
         Path | None,
-        typer.Option(
-            help="Write all doubtful labels to this CSV file; corrected, it is data.corrections of a new run."
-        ),
+        typer.Option(help="Write all to this CSV file; correct it, and train with --set data.corrections=FILE."),
     ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print all of them as JSON.")] = False,
+    as_json: AsJson = False,
 ) -> None:
-    """List labels that seem to be wrong, the most doubtful first."""
+    """List the labels that are probably wrong, the most doubtful first: ten of them, or all with --json."""
     check_training_installed()
 
-    from encoder_cls.answers.outputs import check_outputs
+    from encoder_cls.answers.output_checks import check_outputs
 
     check_ending(output, ".csv")
     check_outputs([output] if output else [], model=run, is_printing=True)
@@ -69,30 +67,23 @@ def review_command(
 
 def suggest_command(
     run: TrainedModel,
-    pool: Annotated[
-        str, typer.Option("--input", help="Texts without labels: a file, folder or pattern, as for predict.")
-    ],
-    number: Annotated[int, typer.Option("--n", min=1, help="How many texts to suggest.")] = 50,
-    output: Annotated[
-        Path | None, typer.Option(help="Write to this file: .jsonl, or a table for spreadsheets (.csv).")
-    ] = None,
+    pool: Annotated[str, typer.Option("--input", help="Unlabelled texts: a file, folder or pattern, as for predict.")],
+    number: Annotated[int, typer.Option("--n", min=1, help="The number of texts to suggest.")] = 50,
+    output: Annotated[Path | None, typer.Option(help="Write to this file, .csv or .jsonl.")] = None,
     text_columns: TextColumns = None,
     overrides: Annotated[
         list[str] | None,
-        typer.Option(
-            "--set",
-            help="data.delimiter, data.encoding or data.bad_rows=... of --input. Repeatable. Default: as in training.",
-        ),
+        typer.Option("--set", help="data.delimiter, encoding or bad_rows=... of --input. Default: as in training."),
     ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print lines of JSON instead of a table.")] = False,
+    as_json: AsJson = False,
 ) -> None:
-    """Name the texts whose labels would teach the model most: uncertain ones, unlike each other."""
+    """Suggest the texts to label next: those that the model is unsure of, unlike each other."""
     if pool in {"", "-"}:
         raise ConfigError("--input: names no file; texts that are suggested are named by file and line")
     check_ending(output, ".csv", ".jsonl")
     settings = reading_settings(overrides, "delimiter", "encoding", "bad_rows")
 
-    from encoder_cls.answers.outputs import check_outputs
+    from encoder_cls.answers.output_checks import check_outputs
     from encoder_cls.answers.request import Request
 
     check_outputs([output] if output else [], sources=[pool], model=run, is_printing=output is None)
@@ -105,7 +96,9 @@ def suggest_command(
     form = source.csv_form()
     is_json = as_json or (output is not None and output.suffix.lower() == ".jsonl")
     for_terminal = output is None and sys.stdout.isatty()
-    lines = _json_lines(suggestions) if is_json else _table(suggestions, form, for_terminal=for_terminal)
+    lines = _table(suggestions, form, for_terminal=for_terminal)
+    if is_json:
+        lines = (record_text({"text": it.item.text} | _record(it)) + "\n" for it in suggestions)
     if output is None:
         print_out("".join(lines))
         return
@@ -116,11 +109,7 @@ def suggest_command(
 
 
 def _record(suggestion: Suggestion) -> dict[str, Any]:
-    """All columns of the input, and those of a suggestion; the label is to be filled in; some texts have no line.
-
-    Columns of the input with other contents under these names are replaced: another file that was suggested. There is
-    only a `row` where it is not the line.
-    """
+    """The columns of the input, less those of earlier suggestions, and of this one, with an empty label to fill in."""
     where, prediction = suggestion.item.where, suggestion.prediction
     line = where.line if where.line >= 0 else None
     values = (None, prediction.label, prediction.probability, where.file, line)
@@ -129,15 +118,10 @@ def _record(suggestion: Suggestion) -> dict[str, Any]:
 
 
 def _table(suggestions: Sequence[Suggestion], form: CsvForm, *, for_terminal: bool) -> Iterator[str]:
-    records = [{ROW: it["line"]} | it | {"probability": f"{it['probability']:.6f}"} for it in map(_record, suggestions)]
-    has_rows = any(record[ROW] != record["line"] for record in records)
+    records = [it | {"probability": f"{it['probability']:.6f}"} for it in map(_record, suggestions)]
     names = dict.fromkeys(name for record in records for name in record if name not in (*ADDED, ROW))
-    columns = [*names, *ADDED, *([ROW] if has_rows else [])]
-    rows: list[list[Any]] = [columns, *([record.get(name) for name in columns] for record in records)]
-    for values in rows:
-        fields = [printable(cell(it)) if for_terminal else cell(it) for it in values]
+    columns = [*names, *ADDED, *([ROW] if any(ROW in it for it in records) else [])]
+    for record in ({name: name for name in columns}, *({ROW: it["line"]} | it for it in records)):
+        fields = [cell(record.get(name)) for name in columns]
+        fields = [*map(printable, fields)] if for_terminal else fields
         yield csv_row(fields, separator=form.separator, is_guarded=form.is_guarded or for_terminal) + "\n"
-
-
-def _json_lines(suggestions: Sequence[Suggestion]) -> Iterator[str]:
-    return (record_text({"text": it.item.text} | _record(it)) + "\n" for it in suggestions)

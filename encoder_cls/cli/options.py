@@ -1,8 +1,8 @@
-"""Options, and JSON on standard output, that several commands share."""
+"""What several commands share: options and their checks, and JSON on standard output."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -21,18 +21,18 @@ ConfigFile = Annotated[
 ConfigOption = Annotated[Path | None, typer.Option("--config", help="The same, as an option.")]
 Overrides = Annotated[
     list[str] | None,
-    typer.Option("--set", help="Override one value: section.key=value, a text taken literally. Repeatable."),
+    typer.Option("--set", help="Override a config value: section.key=value; text needs no YAML quotes. Repeatable."),
 ]
 TrainedModel = Annotated[Path, typer.Argument(help="A run or model folder.")]
 TextColumns = Annotated[
     list[str] | None,
-    typer.Option("--text-column", help="The column with the texts. Repeatable. Default: as in training."),
+    typer.Option("--text-column", help="A column of the text. Repeatable: joined in order. Default: as in training."),
 ]
-AsJson = Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")]
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 
 def the_config(argument: Path | None, option: Path | None, *, resumed: Path | None = None) -> Path | None:
-    """The config file, named by the argument or the option (`ConfigError`: by both), else that of a run to resume."""
+    """The config file named by argument or option, or else that of a run to resume; `ConfigError` if there are two."""
     if argument and option:
         raise ConfigError(f"{argument} and --config {option}: two config files; name one")
     if argument or option or resumed is None:
@@ -56,48 +56,26 @@ def print_json(value: Mapping[str, Any]) -> None:
     print_out(json_text(value, indent=2) + "\n\n")
 
 
-def _one_of(**values: Any) -> Callable[[str], Any]:
-    def named(value: str) -> Any:
-        if value not in values:
-            raise ValueError(f"{value!r} is neither {' nor '.join(values)}")
-        return values[value]
-
-    return named
-
-
-def _named(value: str) -> str:
-    if not value:
-        raise ValueError("names nothing")
+def _bad_rows_named(value: str) -> str:
+    if value not in {"error", "skip"}:
+        raise ValueError(f"{value!r} is neither error nor skip")
     return value
 
 
-def _columns_named(value: str) -> tuple[str, ...]:
-    is_list = value.startswith("[") and value.endswith("]")
-    return tuple(_named(name.strip()) for name in (value[1:-1].split(",") if is_list else [value]))
-
-
-_PARSE: dict[str, Callable[[str], Any]] = {
-    "delimiter": delimiter_named,
-    "encoding": encoding_named,
-    "bad_rows": _one_of(error="error", skip="skip"),
-    "label_separator": _named,
-    "label_column": _named,
-    "text_column": _columns_named,
-    "fold_labels": _one_of(true=True, false=False),
-}
+_PARSE = {"delimiter": delimiter_named, "encoding": encoding_named, "bad_rows": _bad_rows_named}
 
 
 def reading_settings(overrides: Sequence[str] | None, *known: str) -> dict[str, Any]:
-    """Parse how to read files, such as `--set data.encoding=utf-16`, by name; `ConfigError` of others than `known`."""
-    settings: dict[str, Any] = {}
+    """The values of `--set data.NAME=VALUE` by name, those of `_PARSE` parsed; `ConfigError` for names not `known`."""
+    settings = {}
     for override in overrides or ():
         key, equals, value = override.partition("=")
         name = key.strip().removeprefix("data.")
         if not equals or not key.strip().startswith("data.") or name not in known:
-            *keys, last = [f"data.{name}" for name in known]
-            raise ConfigError(f"--set {override}: what can be set here is {', '.join(keys)} and {last}")
+            *names, last = [f"data.{name}" for name in known]
+            raise ConfigError(f"--set {override}: what can be set here is {', '.join(names)} and {last}")
         try:
-            settings[name] = _PARSE[name](value)
+            settings[name] = _PARSE[name](value) if name in _PARSE else value
         except ValueError as error:
             raise ConfigError(f"--set data.{name}: {error}") from None
     return settings

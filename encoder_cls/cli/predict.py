@@ -1,4 +1,4 @@
-"""`encoder-cls predict` and `serve`: a model answers."""
+"""`encoder-cls predict` and `serve`: classify texts with a trained model."""
 
 from __future__ import annotations
 
@@ -21,39 +21,28 @@ def predict_command(
     texts: Annotated[list[str] | None, typer.Argument(help="Texts to classify.")] = None,
     model: Annotated[
         Path | None,
-        typer.Option(help="A run or model folder, or hub:owner/name. Default: the newest run with a model."),
+        typer.Option(help="A run or model folder, or hub:owner/name. Default: the newest run."),
     ] = None,
     source: Annotated[
-        str | None,
-        typer.Option(
-            "--input",
-            help="Texts: a file (.txt, .ft one a line; .csv, .tsv, .xlsx, .json, .jsonl, .parquet: by column), - for "
-            "standard input.",
-        ),
+        str | None, typer.Option("--input", help="A file, a folder or a pattern of files; - is standard input.")
     ] = None,
     output: Annotated[
         str | None,
-        typer.Option(
-            help="Write to this file, or into a FOLDER/ one file for each file of --input (several: also without /); "
-            "run again, it goes on.",
-            metavar="FILE",
-        ),
+        typer.Option(help="Write to this file, or into FOLDER/ one file per input file.", metavar="FILE"),
     ] = None,
     text_columns: TextColumns = None,
     overrides: Annotated[
         list[str] | None,
-        typer.Option(
-            "--set", help="data.delimiter=... or data.encoding=... of --input. Repeatable. Default: as in training."
-        ),
+        typer.Option("--set", help="data.delimiter=... or data.encoding=... of --input. Default: as in training."),
     ] = None,
     bad_rows: Annotated[
-        str, typer.Option(help="error or skip: what is done with rows that cannot be read.", metavar="WHAT")
+        str, typer.Option(help="What to do with unreadable rows: error or skip.", metavar="WHAT")
     ] = "error",
     output_format: Annotated[
         str | None,
         typer.Option(
             "--format",
-            help="text, jsonl, tsv, csv, html, parquet. Default: by the ending of --output, else text; FOLDER/: jsonl.",
+            help="text, jsonl, tsv, csv, html or parquet. Default: by --output, or text.",
             metavar="FORMAT",
         ),
     ] = None,
@@ -61,49 +50,48 @@ def predict_command(
         bool | None,
         typer.Option(
             "--keep-columns/--no-keep-columns",
-            help="Put the answer beside the columns of the input. Default: in CSV of CSV files.",
+            help="Write answers beside all columns of the input. Default: only in CSV of CSV or Excel files.",
         ),
     ] = None,
-    top_k: Annotated[int, typer.Option(min=1, help="How many classes to name.")] = 1,
+    top_k: Annotated[int, typer.Option(min=1, help="The number of classes to show.")] = 1,
     threshold: Annotated[
-        float | None,
-        _share(help="Withhold the label where its probability is lower; multi-label: one for all labels."),
+        float | None, _share(help="Withhold less probable labels; multi-label: replaces the thresholds of all labels.")
     ] = None,
     min_precision: Annotated[
         float | None,
-        _share(help="Withhold labels so that of the others so many are right, guaranteed by held-out texts."),
+        _share(help="Withhold labels so that this share of the rest is right, guaranteed by held-out texts."),
     ] = None,
     coverage: Annotated[
         float | None,
-        _share(help="Name a set of classes that so often has the right one, guaranteed by held-out texts."),
+        _share(help="Give each text a set of classes; this share of sets has the right one, guaranteed."),
     ] = None,
     batch_tokens: Annotated[
         int | None, typer.Option(min=1, help="The most tokens in a batch. Default: what the device is fast with.")
     ] = None,
-    explained: Annotated[
-        bool, typer.Option("--explain", help="Show which words spoke for the class, and which against it.")
-    ] = False,
+    explained: Annotated[bool, typer.Option("--explain", help="Show words that speak for or against a class.")] = False,
     attention: Annotated[
-        Path | None, typer.Option(help="Write a page of the first texts' attention maps to this file.")
+        Path | None, typer.Option(help="Write the attention maps of the first texts to this HTML file.")
     ] = None,
     device: Device = "auto",
     engine: Annotated[
-        str, typer.Option(help="auto, numpy or torch: by what the encoder is computed.", metavar="ENGINE")
+        str, typer.Option(help="What computes the encoder: auto, numpy or torch.", metavar="ENGINE")
     ] = "auto",
     runner: Annotated[
         str,
-        typer.Option(
-            help="local, or ray: the workers of a Ray answer the Parquet files of --input, a path or URI.",
-            metavar="RUNNER",
-        ),
+        typer.Option(help="local, or ray: Ray's workers answer the Parquet files of a path or URI.", metavar="RUNNER"),
     ] = "local",
-    workers: Annotated[int, typer.Option(min=1, help="How many workers --runner ray has.")] = 2,
+    workers: Annotated[int, typer.Option(min=1, help="The number of workers of --runner ray.")] = 2,
 ) -> None:
-    """Classify texts: given here, in a file, or on standard input; one result a line."""
-    options = locals()  # by the names that a request has for them
+    """Classify texts given here, in files, or on standard input, with one result per line.
+
+    Files have one text per line (.txt, .ft), or texts in a column (.csv, .tsv, .xlsx, .json, .jsonl, .parquet).
+
+    An --output folder gets one file per input file, JSON lines by default; run again, the same command continues it.
+    """
+    options = locals()  # by the names of the fields of a request
     reading = reading_settings(options.pop("overrides"), "delimiter", "encoding")
     options |= {"texts": tuple(texts or ()), "text_columns": tuple(text_columns or ())}
-    if texts:  # a few need no pool of threads, which NumPy would make as it is imported
+    if texts:  # a few need no pool of threads, which NumPy creates on import
         os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
     from encoder_cls.answers.predict import predict
@@ -115,15 +103,15 @@ def predict_command(
 def serve_command(
     run: TrainedModel,
     host: Annotated[
-        str, typer.Option(help="The address to listen on; 0.0.0.0 is each of this machine's.", metavar="ADDRESS")
+        str, typer.Option(help="The address to listen on; 0.0.0.0: all of this machine.", metavar="ADDRESS")
     ] = "127.0.0.1",
-    port: Annotated[int, typer.Option(min=0, max=65535, help="The port; 0 takes a free one.")] = 8000,
+    port: Annotated[int, typer.Option(min=0, max=65535, help="The port; 0: any free one.")] = 8000,
     allowed_hosts: Annotated[
         list[str] | None,
         typer.Option(
             "--allowed-host",
-            help="A name by which clients know the server, such as that of a proxy. Repeatable. Default: localhost "
-            "and loopback addresses where it listens to one; elsewhere any.",
+            help="A host name that clients may use, such as a proxy's. Repeatable. Default: localhost and loopback "
+            "addresses if the server listens on one, else any.",
             metavar="NAME",
         ),
     ] = None,

@@ -1,4 +1,4 @@
-"""`encoder-cls eval` and `compare`: how good finished runs are."""
+"""`encoder-cls eval` and `compare`: scores of finished runs."""
 
 from __future__ import annotations
 
@@ -12,12 +12,14 @@ from encoder_cls.errors import ConfigError
 from encoder_cls.system.machine import check_training_installed
 from encoder_cls.system.terminal import note, print_out, showing_work
 
+READING = ("text_column", "label_column", "delimiter", "encoding", "bad_rows", "label_separator", "fold_labels")
+
 
 def eval_command(
     run: TrainedModel,
     data: Annotated[
         str | None,
-        typer.Option(help="Labelled file to score. Default: the run's test split, else its validation split."),
+        typer.Option(help="Labelled data to score. Default: the run's test split, else its validation."),
     ] = None,
     against: Annotated[
         Path | None, typer.Option(help="Another run or model folder, compared on the same texts by a paired test.")
@@ -25,35 +27,32 @@ def eval_command(
     overrides: Annotated[
         list[str] | None,
         typer.Option(
-            "--set",
-            help="data.text_column, label_column, delimiter, encoding, bad_rows, label_separator or fold_labels=... of "
-            "--data. Repeatable. Default: as in training.",
+            "--set", help=f"data.KEY=VALUE for --data: {', '.join(READING)}. Repeatable. Default: as in training."
         ),
     ] = None,
     output: Annotated[Path | None, typer.Option(help="Write the report as JSON to this file.")] = None,
     report: Annotated[
         Path | None,
-        typer.Option(
-            help="Write the report with its page, predictions and pictures into this folder. Default without --data: "
-            "the run's eval folder."
-        ),
+        typer.Option(help="Write page, JSON, predictions and pictures to this folder. Default for own data: RUN/eval."),
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Score a trained classifier, per class and against a linear model."""
+    """Score a trained classifier, per class and against a linear baseline."""
     check_training_installed()
     if data == "":
         raise ConfigError("--data: names no file")
 
-    from encoder_cls.answers.outputs import check_outputs
+    from encoder_cls.answers.output_checks import check_outputs
+    from encoder_cls.config import load_config
     from encoder_cls.evaluation import REPORT_FILES
 
-    if overrides and not data:
-        raise ConfigError("--set says how --data is read; the run's own data is read as in training")
-    known = ("text_column", "label_column", "delimiter", "encoding", "bad_rows", "label_separator", "fold_labels")
-    settings = reading_settings(overrides, *known)
-    files = [report / name for name in REPORT_FILES] if report else []
-    outputs = [output, *files] if output else files
+    settings = {}
+    if overrides:
+        if not data:
+            raise ConfigError("--set is for --data; the run's own data is read as in training")
+        names = {*reading_settings(overrides, *READING)}
+        settings = load_config(None, [f"data.train={data}", *overrides]).data.model_dump(include=names)
+    outputs = [*([output] if output else []), *(report / name for name in REPORT_FILES if report)]
     check_outputs(outputs, sources=[data] if data else [], model=run, is_printing=True)
     if against:
         check_outputs(outputs, model=against)
@@ -76,7 +75,7 @@ def eval_command(
 def compare_command(
     runs: Annotated[list[Path], typer.Argument(help="Run folders, or folders of runs.")], as_json: AsJson = False
 ) -> None:
-    """Compare runs: scores, size, training time, and the settings in which they differ."""
+    """Compare runs by scores, size, training time, and the settings in which they differ."""
     from encoder_cls.runs.compare import comparison_table, comparison_warnings, differing_settings, runs_of, summarize
 
     summaries = [summarize(run) for path in runs for run in runs_of(path)]

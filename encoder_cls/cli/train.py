@@ -20,20 +20,17 @@ def train_command(
     overrides: Overrides = None,
     from_run: Annotated[
         Path | None,
-        typer.Option("--from", help="A finished run to go on from, with its data and new data, also of new labels."),
+        typer.Option("--from", help="Continue from a finished run, with its data and new data, also of new labels."),
     ] = None,
     run_dir: Annotated[Path | None, typer.Option(help="The run folder. Default: runs/<config name>.")] = None,
-    resume: Annotated[bool, typer.Option("--resume", help="Go on from the newest checkpoint.")] = False,
+    resume: Annotated[bool, typer.Option("--resume", help="Continue from the newest checkpoint.")] = False,
     device: Device = "auto",
-    dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Check config and data, show what would be trained, train nothing.")
-    ] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Check config and data, and show the plan only.")] = False,
 ) -> None:
     """Train a classifier, then report on its test split."""
     # Each of several processes runs all of this; the first one writes and prints.
     started = time.monotonic()
     with process_group() as group, ExitStack() as held:
-        from encoder_cls.answers.outputs import check_run_folder
         from encoder_cls.config import check_sources, load_config
         from encoder_cls.tracking.run_dir import RunDir
         from encoder_cls.training.encoder.process_group import device_of_rank, is_restarted
@@ -43,7 +40,6 @@ def train_command(
             file = the_config(config_file, config, resumed=run_dir if resume else None)
             settings = load_config(file, overrides or (), from_run=from_run)
             run = RunDir(run_dir or RUNS / settings.name)
-            check_run_folder(run, settings.data)
             is_finished = False
             if group.leads and not dry_run:
                 run.check_trainable(settings, resume=resume)
@@ -70,12 +66,9 @@ def train_command(
                 prepared = prepare(settings, started=started)
         if dry_run:  # the long part first, so that a terminal ends with the summary
             print_out(settings.to_yaml())
-        for line in described(prepared):
+        plan = [f"plan: {prepared.plan}"] if dry_run else []
+        for line in (*described(prepared), *plan, *(f"warning: {it}" for it in prepared.warnings())):
             note(line)
-        if dry_run:
-            note(f"plan: {prepared.plan}")
-        for line in prepared.warnings():
-            note(f"warning: {line}")
         if dry_run:
             return
         with group.agreeing():

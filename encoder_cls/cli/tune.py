@@ -1,4 +1,4 @@
-"""`encoder-cls tune`: search hyperparameters within a time budget, then train the best again."""
+"""`encoder-cls tune`: search hyperparameters within a time budget."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from encoder_cls.cli.options import RUNS, ConfigFile, ConfigOption, Device, Overrides, print_json, the_config
+from encoder_cls.cli.options import RUNS, AsJson, ConfigFile, ConfigOption, Device, Overrides, print_json, the_config
 from encoder_cls.errors import ConfigError
 from encoder_cls.system.display import seconds_named
 from encoder_cls.system.machine import check_installed, check_training_installed
@@ -26,14 +26,14 @@ def tune_command(
     config_file: ConfigFile = None,
     config: ConfigOption = None,
     overrides: Overrides = None,
-    budget: Annotated[str, typer.Option(help="Time for all, such as 90s, 30m or 2h.", metavar="TIME")] = "30m",
-    run_dir: Annotated[Path | None, typer.Option(help="The search's folder. Default: runs/<config name>-tune.")] = None,
+    budget: Annotated[str, typer.Option(help="Total time, such as 90s, 30m or 2h.", metavar="TIME")] = "30m",
+    run_dir: Annotated[Path | None, typer.Option(help="The search folder. Default: runs/<config name>-tune.")] = None,
     device: Device = "auto",
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of text.")] = False,
+    as_json: AsJson = False,
 ) -> None:
-    """Search hyperparameters by validation, then train the best again, beside the config as it is.
+    """Search hyperparameters by validation score, then train the best and the unchanged config to compare them.
 
-    The same command goes on with a search, and several processes may share one.
+    Run again, the same command continues the search; several processes may share one.
     """
     check_training_installed()
     check_installed("optuna", needed_by="tune", install="'encoder-cls[tune]'")
@@ -80,13 +80,13 @@ def tune_command(
 
 
 def _seconds_at_end(search: Search) -> float:
-    """The time to train again: the best trial, and the config as it is."""
+    """The time to train the best trial and the unchanged config again."""
     again = {0, search.best.number} if search.best else set()
     return sum(it.seconds for it in search.results if it.number in again)
 
 
 def _line(result: TrialResult, config: Config) -> str:
-    """A trial in one line, with a star where it is the best so far."""
+    """A trial in one line, with a star if it is the best so far."""
     score = "" if result.score is None else f"  {config.train.monitor} {result.score:.4f}"
     which = ", ".join(_settings(result)) if result.number else "the config as it is"
     state = "" if result.state == "complete" else f"  {result.state}"
@@ -98,7 +98,7 @@ def _settings(result: TrialResult) -> list[str]:
 
 
 def _conclusion(search: Search, best: TrialResult, config: Config, *, is_better: bool | None) -> str:
-    """Which trial is the best, and whether it surely is better than the config as it is; None: not compared."""
+    """The best trial, and whether it is significantly better than the unchanged config (None: not compared)."""
     judged = f"of {len(search.results)} trials, judged by the validation {config.train.monitor}"
     if best.number == 0:
         return f"{judged}, none was better than the config as it is: keep it"

@@ -130,7 +130,7 @@ def backwards(tokenized):
 SAVE = "encoder_cls.training.encoder.checkpoint"
 RUN = "encoder_cls.training.run"
 FILES = "encoder_cls.system.files"
-OUTPUTS = "encoder_cls.answers.outputs"
+OUTPUTS = "encoder_cls.answers.output_checks"
 PARTS = "encoder_cls.answers.predict"
 SERVER = "encoder_cls.serving.server._Server"
 CACHE = "encoder_cls.system.disk_arrays"
@@ -207,7 +207,7 @@ FAULTS = [
     Fault("a confusion matrix of any size is written", "sizes[0-many_classes]", 1,
      "encoder_cls.evaluation.metrics.LARGEST_MATRIX", constant(10**9)),
     Fault("all texts are on one page", "sizes[0-page_of_many_texts]", 1,
-     "encoder_cls.answers.formats.MOST_PAGE_TEXTS", constant(10**9)),
+     "encoder_cls.answers.classify_chunks.MOST_PAGE_TEXTS", constant(10**9)),
     Fault("endings of texts are in small letters", "folder-fuzz", 0.2, "encoder_cls.data.sources.texts_of",
      lambda texts: lambda folder: [path for path in texts(folder) if path.suffix == ".txt"]),
     Fault("hidden folders are classes", "folder-fuzz", 0.2, "encoder_cls.data.sources._visible",
@@ -237,9 +237,9 @@ FAULTS = [
      constant(lambda *_, **__: contextlib.nullcontext())),
     Fault("answers need not fit their record", "parts-changed[0-damaged-answers]", 1,
      f"{PARTS}._hash_of", recorded_hash),
-    Fault("another model's answers count as done", "parts-changed[0-another-model]", 1, f"{PARTS}._Work.__init__",
+    Fault("another model's answers count as done", "parts-changed[0-another-model]", 1, f"{PARTS}._Folder.__init__",
      lambda init: lambda self, *more, **options: (
-         init(self, *more, **options), self._asked_for.update(model_sha256=""))[0]),
+         init(self, *more, **options), self._expected.update(model_sha256=""))[0]),
     Fault("a record has the answers of another part removed", "parts-changed[0-the-record-of-another-part]", 1,
      f"{PARTS}._remove_old_format",
      constant(lambda part, record: record.get("output", part.output.name) != part.output.name

@@ -194,7 +194,7 @@ DATA_FILES = {
     [
         (["--config", "missing.yaml"], 2, ["missing.yaml", "No such file"]),
         (["--run-dir", "typo", "--resume"], 2, ["typo: no run to go on with"]),
-        (["--set", "data.train=texts", "--run-dir", "texts/run"], 2, ["texts/run: the files of the run would be read"]),
+        (["--set", "data.train=texts", "--run-dir", "texts/run"], 3, ["texts/run: a folder without .txt files"]),
         (["--set", "train.class_weights={x: 2}"], 2, ["'x'", "there are"]),
         (["--set", "train.epochz=3"], 2, ["train.epochz", "did you mean epochs?"]),
         (["--device", "cuda:99"], 2, ["--device cuda:99"]),
@@ -221,7 +221,7 @@ PREDICT = ["predict", "--model", "RUN", "--input", "mine.csv"]
         (["predict", "rain", "--set", "data.encoding=utf-16"], 2, ["--set is for files"]),
         (["predict", "--runner", "dask"], 2, ["known runners are local, ray"]),
         (["predict", "--runner", "ray"], 2, ["needs --input and --output"]),
-        ([*PREDICT, "--output", "o", "--runner", "ray", "--explain", "--device", "cpu"], 2, ["--device, --explain"]),
+        ([*PREDICT, "--output", "o", "--runner", "ray", "--explain"], 2, ["--runner ray: takes only --input"]),
         ([*PREDICT, "--keep-columns"], 2, ["text has no columns; --format csv, tsv, jsonl or parquet has"]),
         ([*PREDICT, "--format", "parquet"], 2, ["is not for printing; --output names a file"]),
         ([*PREDICT, "--output", "/dev/stdout", "--format", "parquet"], 2, ["is not for printing"]),

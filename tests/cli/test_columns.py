@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
 import re
@@ -18,7 +17,6 @@ from support.programs import assert_failed
 from support.tables import read_table, write_table
 
 from encoder_cls.inference.folder import load_classifier, save_classifier
-from encoder_cls.system.files import to_json
 
 ROWS = [["7", "rain and snow", "a,b"], ["8", 'soup\r\nwith "salt"\n', ""], ["", "the team", "é"]]
 LABELS = ["weather", "küche", "sport"]
@@ -208,20 +206,6 @@ def test_with_a_cascade_a_table_has_the_part_that_answered(cli, trained_run, nam
             header, *rows = read_table(name, "\t" if name == "out.tsv" else ",")
             columns = dict(zip(header, map(list, zip(*rows, strict=True)), strict=True))
         assert columns.get("answered_by") == expected
-
-
-@pytest.mark.usefixtures("cascade")
-@pytest.mark.parametrize(("ending", "again"), [("csv", 1), ("jsonl", 0)])
-def test_tables_of_a_folder_that_lack_that_part_are_answered_again(cli, ending, again):
-    """Those of an earlier version; lines of JSON had it."""
-    write_table("in/a.csv", [["text"], ["soup"]])
-    command = ("predict", "--model", "cascade", "--input", "in", "--output", "out/", "--format", ending)
-    assert cli(*command).code == 0
-    record = json.loads(Path("out/_parts/a.json").read_text())
-    record["options"].pop("answered_by", None)
-    record["options_sha256"] = hashlib.sha256(to_json(record["options"])).hexdigest()
-    Path("out/_parts/a.json").write_bytes(to_json(record))
-    assert f"{again} of 1 file written" in cli(*command).err
 
 
 @pytest.mark.parametrize("ending", ["csv", "parquet"])

@@ -7,16 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from encoder_cls.answers.outputs import check_output_folder, check_outputs, check_run_folder
-from encoder_cls.config import DataConfig
-from encoder_cls.data.sources import read_rows
+from encoder_cls.answers.output_checks import check_outputs
 from encoder_cls.errors import ConfigError
-from encoder_cls.tracking.run_dir import RunDir
-
-RUN_FILES = (
-    *("config.yaml", "metrics.jsonl", "model/model.safetensors", "eval/report.json", "tensorboard/texts/metadata.tsv"),
-    *("checkpoints/step-1/state.json", "stages/pretraining/config.json"),
-)
 
 
 @pytest.fixture
@@ -132,57 +124,7 @@ def test_standard_output_is_an_output_like_others():
 
 
 @pytest.mark.usefixtures("files")
-def test_a_file_is_no_folder_of_outputs():
+def test_an_output_is_a_file_in_a_folder():
     for output in ("one.csv/a.jsonl", "one.csv/new/a.jsonl", "a link/a.jsonl"):
         assert refusal([output]).endswith("one.csv is not a folder; write it elsewhere")
-
-
-@pytest.mark.parametrize(
-    ("source", "file", "named"),
-    [
-        ("*/*.csv", "new/twin.csv", "is a file that is read"),
-        ("to parts", "parts/a.jsonl", "is among what is read"),
-        ("one.csv", "train/b.csv", "would be read as data of the run"),
-        ("one.csv", "parts/deep", "is a folder where a file is to be written"),
-        ("one.csv", "one.csv/a.csv", "one.csv: is not a folder"),
-    ],
-)
-@pytest.mark.usefixtures("files")
-def test_files_in_a_folder_are_outputs_like_others(source, file, named):
-    Path("new").mkdir()
-    os.link("one.csv", "new/twin.csv")
-    Path("new/a.jsonl").touch()
-    with pytest.raises(ConfigError, match=named):
-        check_output_folder(Path(file).parent, [Path("new/a.jsonl"), Path(file)], sources=[source], model=Path("run"))
-    check_output_folder(Path("new"), [Path("new/a.jsonl")], sources=[source], model=Path("run"))
-
-
-@pytest.mark.parametrize("key", ["train", "validation", "test", "unlabelled"])
-@pytest.mark.usefixtures("files")
-def test_a_run_folder_whose_files_would_be_data_is_refused(key):
-    """Else the next training, or the report, would read what this one wrote; TensorBoard takes no name but Unicode."""
-    for run, source in (
-        *(("parts/run", "hub:parts"), ("parts/run", "hub:to parts?split=train")),
-        *(("reviews/run", "reviews"), ("reviews/runs/a", "./reviews")),
-    ):
-        with pytest.raises(ConfigError, match="would be read as data the next time"):
-            check_run_folder(RunDir(Path(run)), DataConfig(**{"train": "one.csv", key: source}))
-    with pytest.raises(ConfigError, match=r"'runs/\\udcff': not UTF-8"):
-        check_run_folder(RunDir(Path("runs/\udcff")), DataConfig(train="one.csv"))
-
-
-@pytest.mark.parametrize(
-    ("folder", "source"),
-    [("parts", "parts"), ("reviews/good", "reviews"), ("reviews/.runs", "reviews"), ("parts", "parts/*.csv")],
-)
-@pytest.mark.usefixtures("files")
-def test_a_run_folder_that_adds_no_data_is_not(folder, source):
-    """A folder of data is read without its subfolders, and so is a class folder; a name with a dot is no class."""
-    options = {"role": "test", "text_columns": ["text"], "label_column": None}
-    before = list(read_rows(source, **options))
-    run = RunDir(Path(folder) / "run")
-    check_run_folder(run, DataConfig(train=source))
-    for name in RUN_FILES:
-        (run.path / name).parent.mkdir(parents=True, exist_ok=True)
-        (run.path / name).touch()
-    assert list(read_rows(source, **options)) == before
+    assert refusal(["new.csv", "parts/deep"]) == "parts/deep: is a folder; name a file in it"

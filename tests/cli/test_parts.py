@@ -166,7 +166,7 @@ def test_answers_to_files_that_are_gone_are_warned_of(cli, trained_run, parts):
         (["--input", "-"], 2, "a folder takes the answers to files"),
         (["--format", "html"], 2, "a page holds the first texts only"),
         (["--attention", "a.html"], 2, "--attention: is of a few texts"),
-        (["--output", "a file/"], 2, "a file: is not a folder"),
+        (["--output", "a file/"], 2, "a file is not a folder"),
         (["--output", "MODEL/"], 2, "is a part of"),
         (["--input", "twins"], 2, "twins/a.csv and twins/a.jsonl: the answers to both would be written to out/a.jsonl"),
         (["--input", "classes"], 2, "has a file for each text"),
@@ -219,13 +219,13 @@ def test_the_answers_of_several_processes_are_the_same_bytes(cli, trained_run, p
     with Path("in", NAMES[1]).open("a") as file:
         file.write("".join(f"{row},{'zzz ' * (row % 40)}\n" for row in range(80)))
     monkeypatch.setattr("encoder_cls.answers.inputs.CHUNK", 8)
-    monkeypatch.setattr("encoder_cls.answers.classify.usable_processes", lambda: 2)
+    monkeypatch.setattr("encoder_cls.answers.classify_chunks.usable_processes", lambda: 2)
     started, real = [], Workers._start
     monkeypatch.setattr(Workers, "_start", lambda self: (started.append(self), real(self))[1])
     command = ["predict", "--model", trained_run.path, "--input", "in", "--keep-columns", "--output", output]
     outcomes, written = [], []
     for shared_bytes in (10**9, 1):
-        monkeypatch.setattr("encoder_cls.answers.classify.SHARED_BYTES", shared_bytes)
+        monkeypatch.setattr("encoder_cls.answers.classify_chunks.SHARED_BYTES", shared_bytes)
         outcomes.append(cli(*command))
         files = [Path(output)] if Path(output).is_file() else sorted(Path("out").glob("*.jsonl"))
         written.append([file.read_bytes() for file in files])

@@ -19,8 +19,7 @@ import pytest
 from support.programs import COMMAND, assert_failed
 from support.time_limit import TIME_LIMIT
 
-from encoder_cls.answers.classify import Answerer
-from encoder_cls.answers.formats import written
+from encoder_cls.answers.classify_chunks import Answerer
 from encoder_cls.answers.inputs import Source
 from encoder_cls.answers.request import Request
 from encoder_cls.data.rows import Row
@@ -41,12 +40,13 @@ def lines_of(classifier, texts, *, output_format="jsonl", top_k=1, threshold=0.0
 
 
 def content_of(classifier, texts, request, **options) -> str:
-    source = Source(given=[text if isinstance(text, Row) else Row(text) for text in texts])
-    return b"".join(written(source, Answerer(classifier, request, **options))).decode()
+    source = Source(request, classifier)
+    source.given = [text if isinstance(text, Row) else Row(text) for text in texts]
+    return b"".join(Answerer(classifier, request, **options).content(source)).decode()
 
 
-def texts_of(source: str) -> list[str]:
-    return [item.text for chunk in Source(source).read() for item in chunk]
+def texts_of(classifier, source: str) -> list[str]:
+    return [item.text for chunk in Source(Request(source=source), classifier).read() for item in chunk]
 
 
 def test_jsonl_has_the_keys_of_the_contract_in_order(classifier):
@@ -164,12 +164,13 @@ def test_texts_are_in_the_columns_of_the_training_unless_named(cli, trained_run,
     assert cli("predict", "--model", trained_run.path, "--input", "a.csv").out.startswith("küche")
 
 
-def test_labels_are_taken_off_the_lines_of_ft_files_only():
+def test_labels_are_taken_off_the_lines_of_ft_files_only(classifier):
     """A .txt file is the user's text unchanged; both keep each line, and hidden files are none of the user's."""
     for name in ("parts/1.txt", "parts/2.ft", "parts/._1.txt"):
         Path(name).parent.mkdir(exist_ok=True)
         Path(name).write_text("__label__a __label__b rain\n\n__label__a\nsnow\n", "utf-8")
-    assert texts_of("parts") == ["__label__a __label__b rain", "", "__label__a", "snow", "rain", "", "", "snow"]
+    of_txt, of_ft = ["__label__a __label__b rain", "", "__label__a", "snow"], ["rain", "", "", "snow"]
+    assert texts_of(classifier, "parts") == of_txt + of_ft
 
 
 def test_labels_that_are_read_as_text_are_warned_of(cli, trained_run, monkeypatch):
@@ -215,7 +216,7 @@ def test_many_lines_keep_their_order(classifier, monkeypatch):
     monkeypatch.setattr("encoder_cls.answers.inputs.CHUNK", 100)
     rows = [i % 3 for i in range(150)]
     Path("texts.txt").write_text("".join(f"{TEXTS[row]}{' of' * (i % 7)}\n" for i, row in enumerate(rows)))
-    chunks = list(Source("texts.txt").read())
+    chunks = list(Source(Request(source="texts.txt"), classifier).read())
     assert [len(chunk) for chunk in chunks] == [100, 50]
     labels = [json.loads(line)["label"] for chunk in chunks for line in lines_of(classifier, chunk)]
     assert labels == [LABELS[row] for row in rows]
@@ -246,12 +247,12 @@ def test_every_line_gets_one_prediction(cli, trained_run, monkeypatch, source, c
 
 
 @pytest.mark.parametrize("content", [b"rain\n\n snow", b"rain\r\n\r\n snow\r\n", b"\xef\xbb\xbfrain\n\n snow\n"])
-def test_line_ends_and_a_byte_order_mark_are_not_part_of_a_text(monkeypatch, content):
+def test_line_ends_and_a_byte_order_mark_are_not_part_of_a_text(classifier, monkeypatch, content):
     """What Windows programs put around texts is left out, and nothing else."""
     Path("texts.txt").write_bytes(content)
     with Path("texts.txt").open() as stdin:
         monkeypatch.setattr("sys.stdin", stdin)
-        assert texts_of("-") == texts_of("texts.txt") == ["rain", "", " snow"]
+        assert texts_of(classifier, "-") == texts_of(classifier, "texts.txt") == ["rain", "", " snow"]
 
 
 @pytest.mark.parametrize("ending", ["jsonl", "csv", "parquet"])
@@ -266,12 +267,12 @@ def test_a_malformed_row_ends_the_work_and_nothing_is_written(cli, trained_run, 
     assert sorted(path.name for path in Path().iterdir()) == [f"answers.{ending}", "rows.csv"]
 
 
-def test_standard_input_that_does_not_wait_is_waited_for(monkeypatch):
+def test_standard_input_that_does_not_wait_is_waited_for(classifier, monkeypatch):
     reader, writer = os.pipe()
     os.set_blocking(reader, False)
     with os.fdopen(reader) as stdin:
         monkeypatch.setattr("sys.stdin", stdin)
-        texts = Source("-").read()
+        texts = Source(Request(source="-"), classifier).read()
         later = Timer(0.05, lambda: (os.write(writer, b"rain\n"), os.close(writer)))
         later.start()
         assert list(texts) == [[Row("rain")]]
@@ -313,7 +314,7 @@ def test_no_texts_give_what_programs_can_read(classifier, output_format, lines):
 
 def test_a_page_holds_the_first_texts_and_says_so(cli, trained_run, monkeypatch):
     """Of more than a browser can show; no more are classified, and the reading ends."""
-    monkeypatch.setattr("encoder_cls.answers.formats.MOST_PAGE_TEXTS", 2)
+    monkeypatch.setattr("encoder_cls.answers.classify_chunks.MOST_PAGE_TEXTS", 2)
     asked = []
     real = Classifier.tokenize
     monkeypatch.setattr(Classifier, "tokenize", lambda self, texts: (asked.extend(texts), real(self, texts))[1])

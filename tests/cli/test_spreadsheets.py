@@ -12,7 +12,7 @@ import pytest
 from support.programs import assert_failed, setting
 from support.tables import read_table, write_table
 
-from encoder_cls.answers.classify import Answerer
+from encoder_cls.answers.classify_chunks import Answerer
 from encoder_cls.answers.request import Request
 from encoder_cls.inference.folder import load_classifier, save_classifier
 

@@ -1,18 +1,17 @@
-"""Answer on many machines: the classifier as a function of batches of rows, for Ray and Spark."""
+"""Answer on many machines: the classifier as a function of batches, for Ray and Spark."""
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
-from pathlib import Path, PurePosixPath
-from posixpath import normpath
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from encoder_cls.answers.formats import answer_name
-from encoder_cls.answers.outputs import check_output_folder
+from encoder_cls.answers.output_checks import check_outputs
 from encoder_cls.answers.request import Request
 from encoder_cls.errors import ConfigError, DataError, EncoderClsError
 from encoder_cls.inference.classifier import Classifier
@@ -27,11 +26,11 @@ if TYPE_CHECKING:
 
 
 class Predictor:
-    """Adds the answers of a classifier to batches of rows, whose columns all stay.
+    """Adds a classifier's answers to batches of rows as further columns.
 
-    A batch is a mapping of column names to arrays, a `pandas.DataFrame` or a `pyarrow.Table`, and so is the result. Its
-    new columns are `label`, `probability` and `reason` (`blank`, or nothing), named `predicted_label` and so on where
-    the input has such a column; multi-label, the lists `labels` and `probabilities` replace the first two.
+    A batch is a mapping of column names to arrays, a `pandas.DataFrame` or a `pyarrow.Table`, and so is the result. The
+    new columns are `label`, `probability` and `reason` (`blank` or None), or `predicted_label` and so on if the input
+    has such a column; multi-label, the lists `labels` and `probabilities` replace the first two.
 
     With Ray, the class is the worker, and each loads the model once:
 
@@ -42,7 +41,7 @@ class Predictor:
         frame.mapInPandas(Predictor("runs/spam/model").frames, schema="id long, text string, label string, ...")
 
     Args:
-        model: a run, a model folder or `hub:owner/name`, which every worker has to find; or a classifier.
+        model: a run, a model folder or `hub:owner/name`, which every worker can read; or a classifier.
         engine: as `--engine`: `numpy` needs no PyTorch.
     """
 
@@ -50,18 +49,17 @@ class Predictor:
         self._model, self._engine = model, engine
 
     def __getstate__(self) -> dict[str, Any]:
-        """All but the loaded classifier: a copy loads its own."""
+        """All but the loaded classifier, since a copy loads its own."""
         return {name: value for name, value in self.__dict__.items() if name != "classifier"}
 
     @cached_property
     def classifier(self) -> Classifier:
-        """The classifier, loaded when it is first needed."""
-        if isinstance(self._model, Classifier):
-            return self._model
-        return load_classifier(self._model, engine=self._engine)
+        """The classifier, loaded on first use."""
+        model = self._model
+        return model if isinstance(model, Classifier) else load_classifier(model, engine=self._engine)
 
     def __call__(self, batch: Any) -> Any:
-        """The batch with its answers; a `DataError` where it lacks a column of the model's texts, or texts there."""
+        """Add the answers to a batch; a `DataError` if it lacks a column of the model's texts, or texts in it."""
         taken = list(batch.column_names if hasattr(batch, "column_names") else batch)
         answers = self._answers(self._texts(batch, taken))
         if hasattr(batch, "append_column"):
@@ -76,11 +74,11 @@ class Predictor:
         return {**batch, **arrays} if isinstance(batch, Mapping) else batch.assign(**arrays)
 
     def frames(self, batches: Iterable[Any]) -> Iterator[Any]:
-        """One batch after the other, as Spark's `mapInPandas` and `mapInArrow` hand them out."""
+        """Add the answers to each batch, for Spark's `mapInPandas` and `mapInArrow`."""
         yield from map(self, batches)
 
     def _texts(self, batch: Any, names: Sequence[str]) -> list[str]:
-        """The texts of a batch; a null is a blank one."""
+        """The texts of a batch, with blank ones for nulls."""
         columns = []
         for name in self.classifier.text_columns:
             if name not in names:
@@ -106,19 +104,16 @@ class Predictor:
 
 
 def _array(values: list[Any]) -> Any:
-    """A column of NumPy: numbers as numbers (none is NaN), all else as objects."""
-    if any(isinstance(value, float) for value in values):
-        return np.array(values, dtype=np.float64)
-    array = np.empty(len(values), dtype=object)
-    array[:] = values
-    return array
+    """A column as a NumPy array: of numbers, with NaN for None, or else of objects."""
+    are_numbers = any(isinstance(value, float) for value in values)
+    return np.array(values, np.float64) if are_numbers else np.fromiter(values, object, len(values))
 
 
 def predict_by_ray(request: Request) -> None:
-    """Answer Parquet files by Ray, which gives the rows of a worker that dies to another one.
+    """Answer Parquet files with Ray, which gives the rows of a worker that dies to another one.
 
-    The request's source is a Parquet file or a folder of such files, its output a new folder, in any storage that
-    fsspec opens. The model, of this machine, is sent to the workers.
+    The source is a Parquet file or a folder of them, the output a new folder, in any storage that fsspec opens. The
+    model is sent to the workers.
     """
     model = request.model
     assert model
@@ -146,27 +141,23 @@ def predict_by_ray(request: Request) -> None:
 def check_places(input_uri: str, output_uri: str, *, model: Path) -> list[tuple[AbstractFileSystem, str]]:
     """Open the places of rows and answers, each a path in a file system.
 
-    The input has a Parquet file, else a `DataError`; the output is new, and not inside of what is read, both in known
-    file systems, else a `ConfigError`.
+    A `DataError` if the input has no Parquet file; a `ConfigError` if a file system is unknown, or the output exists
+    or is inside of what is read.
     """
     import fsspec
     from fsspec.implementations.local import LocalFileSystem
 
-    places = []
-    for uri in (input_uri, output_uri):
-        try:
-            places.append(fsspec.core.url_to_fs(uri))
-        except (ValueError, ImportError) as error:  # no such file system, or what reads it is not installed
-            raise ConfigError(f"{uri}: {error}") from None
+    try:
+        places = [fsspec.core.url_to_fs(uri) for uri in (input_uri, output_uri)]
+    except (ValueError, ImportError) as error:  # no such file system, or its library is not installed
+        raise ConfigError(f"--input {input_uri} --output {output_uri}: {error}") from None
     (inputs, source), (outputs, folder) = places
     files = inputs.ls(source, detail=False) if inputs.isdir(source) else []
     if not inputs.isfile(source) and not any(str(path).endswith(".parquet") for path in files):
         raise DataError(f"{input_uri}: no Parquet file there")
     if isinstance(outputs, LocalFileSystem):
         sources = [source] if isinstance(inputs, LocalFileSystem) else []
-        check_output_folder(Path(folder), [Path(folder, "part.parquet")], sources=sources, model=model)
-    elif inputs == outputs and PurePosixPath(normpath(folder)).is_relative_to(normpath(source)):
-        raise ConfigError(f"--output {output_uri}: is where the input is; name another folder")
+        check_outputs([Path(folder, "part.parquet")], sources=sources, model=model)
     if outputs.isfile(folder) or (outputs.isdir(folder) and outputs.ls(folder, detail=False)):
         raise ConfigError(f"--output {output_uri}: exists already; name a new folder")
     return places
