@@ -1,14 +1,14 @@
-"""The Transformer encoder classifier in PyTorch: logits of tokens and their mask; and a decoder for pretraining.
+"""A Transformer encoder with a classifier head, in PyTorch, and a decoder for pretraining.
 
-Encoder and decoder of Vaswani et al., "Attention Is All You Need" (2017), https://arxiv.org/abs/1706.03762,
-with three choices: where the norms are, which activation, which positions. Not in that paper: vectors of a word's
-character n-grams and of its neighbour (`CharNgramEmbedding`, `BigramEmbedding`, both optional), a learned scale of the
-sinusoids, dropout of whole features, and the head, on the mean of the tokens.
+Encoder and decoder of Vaswani et al., "Attention Is All You Need" (2017), https://arxiv.org/abs/1706.03762. The config
+chooses the place of the norms, the activation and the positions. Additions to the paper: embeddings of character
+n-grams and of pairs of neighbouring tokens (`CharNgramEmbedding`, `BigramEmbedding`, both optional), a learned scale of
+the sinusoids, dropout of whole features, and the head, on the mean of the tokens' vectors.
 
-Shapes are suffixes of names:
+Shapes are suffixes of names: `x_BTD` is (B, T, D).
     B batch, T tokens, D d_model, H heads, K width of a head (D / H), C classes,
     W distinct words of a batch, N their character n-grams, M guessed tokens, V tokens to choose from,
-    S tokens that a decoder looks at (its memory).
+    S tokens that are attended to: in self-attention the T tokens, else those of a memory.
 `input_ids` and `attention_mask` are (B, T). Masks are True on real tokens, everywhere.
 No sequence is empty: the tokenizer puts `[CLS]` first.
 """
@@ -43,7 +43,7 @@ class SequenceDropout(nn.Module):
         self.p = p
 
     def forward(self, x_BTD: Tensor) -> Tensor:
-        """Drop features in training, and scale the others so that the mean stays."""
+        """In training, drop features, and scale the others so that the expected value stays."""
         if not self.training or self.p == 0:
             return x_BTD
         keep = 1 - self.p
@@ -52,11 +52,11 @@ class SequenceDropout(nn.Module):
 
 
 class PositionalEncoding(nn.Module):
-    """A vector for each position, added to the token's vector.
+    """A vector for each position, learned or of sinusoids, added to the token's vector.
 
     Sinusoids have a learned scale (Li et al., "Neural Speech Synthesis with Transformer Network", 2019,
-    https://arxiv.org/abs/1809.08895) that starts small: at the published scale of 1 they would drown the tokens' own
-    vectors, which start at `INITIAL_STD`.
+    https://arxiv.org/abs/1809.08895) that starts small: at the scale of 1, as published, they would drown the tokens'
+    own vectors, which start at `INITIAL_STD`.
     """
 
     table: Tensor
@@ -99,16 +99,16 @@ def sinusoids(num_positions: int, d_model: int) -> Tensor:
 class CharNgramBatch(NamedTuple):
     """The character n-grams of the words of a batch, each distinct word once."""
 
-    words: Tensor  # (B, T), the index of each token's word among the distinct words; any on padding
+    words: Tensor  # (B, T), the index of each token's word among the distinct words; arbitrary on padding
     ngrams: Tensor  # (N,), hashes of the character n-grams of all distinct words, one word after the other
-    offsets: Tensor  # (W + 1,), the beginning of each word in `ngrams`, and the end of the last
+    offsets: Tensor  # (W + 1,), where each word starts in `ngrams`, then where the last one ends
 
 
 class CharNgramEmbedding(nn.Module):
-    """The mean of the vectors of a word's character n-grams, which share the rows of a table by their hash.
+    """The mean of the vectors of a word's character n-grams, each in the row of a table that its hash selects.
 
-    So an unknown word has a vector, too: "refunded" is near "refund" (Bojanowski et al., 2017,
-    https://arxiv.org/abs/1607.04606).
+    So an unknown word has a vector, too: that of "refunded" is near that of "refund" (Bojanowski et al., "Enriching
+    Word Vectors with Subword Information", 2017, https://arxiv.org/abs/1607.04606).
     """
 
     def __init__(self, buckets: int, d_model: int) -> None:
@@ -122,10 +122,10 @@ class CharNgramEmbedding(nn.Module):
 
 
 class BigramEmbedding(nn.Module):
-    """A vector for each pair of a token and the one before it (of the first: `[PAD]`).
+    """A vector for each pair of a token and the one before it; before the first is `[PAD]`.
 
-    Pairs share the rows of a table by a hash, as in fastText (Joulin et al., "Bag of Tricks for Efficient Text
-    Classification", 2017, https://arxiv.org/abs/1607.01759). They start at zero: an unknown pair adds nothing.
+    A hash selects the pair's row in a table, as in fastText (Joulin et al., "Bag of Tricks for Efficient Text
+    Classification", 2017, https://arxiv.org/abs/1607.01759). Rows start at zero: an unknown pair adds nothing.
     """
 
     def __init__(self, buckets: int, d_model: int) -> None:
@@ -139,11 +139,11 @@ class BigramEmbedding(nn.Module):
 
 
 class InputEmbedding(nn.Module):
-    """The sum of the vectors of a token, its character n-grams, its neighbour and its position."""
+    """The sum of the vectors of a token, its character n-grams, its pair with the one before, and its position."""
 
     def __init__(self, config: ModelConfig, *, vocab_size: int) -> None:
         super().__init__()
-        # Gradients of tables are sparse: a batch touches few of their rows.
+        # The gradients of tables are sparse: a batch touches few of their rows.
         self.tokens = nn.Embedding(vocab_size, config.d_model, sparse=True)
         self.char_ngrams = (
             CharNgramEmbedding(config.char_ngram_buckets, config.d_model) if config.char_ngram_buckets else None
@@ -161,12 +161,12 @@ class InputEmbedding(nn.Module):
             x_BTD = x_BTD + self.bigrams(input_ids_BT)
         x_BTD = self.dropout(self.positions(x_BTD))
         if torch.is_autocast_enabled(x_BTD.device.type):
-            # The sums between layers in the precision of the products, too: half the memory to move, and no casts.
+            # Residual sums have the precision of the products, too: half the memory to move, and no casts.
             x_BTD = x_BTD.to(torch.get_autocast_dtype(x_BTD.device.type))
         return x_BTD
 
     def token_scores(self, x_MD: Tensor, token_ids_V: Tensor) -> Tensor:
-        """Scores of tokens for vectors of a last layer, (M, V): products with the tokens' own vectors.
+        """Scores of tokens, (M, V): products of the last layer's vectors with the tokens' own input vectors.
 
         Press and Wolf, "Using the Output Embedding to Improve Language Models" (2017), https://arxiv.org/abs/1608.05859.
         """
@@ -176,7 +176,7 @@ class InputEmbedding(nn.Module):
 
 
 def initialize(module: nn.Module) -> None:
-    """Small normal weights and zero biases; pairs of neighbours start at zero."""
+    """Set weights to small normal numbers, biases to zero, and vectors of pairs to zero."""
     if isinstance(module, nn.Linear | nn.Embedding | nn.EmbeddingBag):
         nn.init.normal_(module.weight, std=INITIAL_STD)
     if isinstance(module, nn.Linear):
@@ -186,9 +186,9 @@ def initialize(module: nn.Module) -> None:
 
 
 class MultiHeadAttention(nn.Module):
-    """Attention(Q, K, V) = softmax(Q K^T / sqrt(K)) V of each head (Vaswani et al., 2017, section 3.2).
+    """Attention(Q, K, V) = softmax(Q K^T / sqrt(d_k)) V in each head, of width d_k (Vaswani et al., 2017, section 3.2).
 
-    Padding has the score -inf and so the weight 0.
+    Padding has the score -inf, hence the weight 0.
     """
 
     def __init__(self, config: ModelConfig) -> None:
@@ -200,10 +200,10 @@ class MultiHeadAttention(nn.Module):
     def forward(
         self, x_BTD: Tensor, mask_BTS: Tensor, maps: list[Tensor] | None = None, memory_BSD: Tensor | None = None
     ) -> Tensor:
-        """Mix the vectors of tokens or, if it is given, of the memory, (B, T, D).
+        """Let each token attend to the tokens or, if it is given, to the memory; returns vectors, (B, T, D).
 
-        The mask, (B, T, S) or (B, 1, S), is True where a token may look; of self-attention, S is T. Attention weights,
-        (B, H, T, S), are appended to `maps`, if given.
+        The mask, (B, T, S) or (B, 1, S), is True where a token may attend. Attention weights, (B, H, T, S), are
+        appended to `maps`, if given.
         """
         if memory_BSD is None:
             q_BTD, k_BSD, v_BSD = self.qkv_proj(x_BTD).chunk(3, dim=2)
@@ -216,14 +216,14 @@ class MultiHeadAttention(nn.Module):
             it.view(*it.shape[:2], self.num_heads, -1).transpose(1, 2) for it in (q_BTD, k_BSD, v_BSD)
         )
         mask_B1TS = mask_BTS[:, None]
-        # On a CPU the plain products train faster than the fused kernel, whose backward pass is slow there.
+        # On a CPU plain products train faster than the fused kernel, whose backward pass is slow there.
         use_fused_kernel = maps is None and (x_BTD.is_cuda or not torch.is_grad_enabled())
         if use_fused_kernel:
             mixed_BHTK = functional.scaled_dot_product_attention(q_BHTK, k_BHSK, v_BHSK, attn_mask=mask_B1TS)
         else:
             hidden_B1TS = torch.where(mask_B1TS, 0.0, -torch.inf).to(q_BHTK.dtype)
             scores_BHTS = q_BHTK @ k_BHSK.transpose(-2, -1)
-            # One pass over the scores scales and masks them: with two, attention takes a tenth to a half longer.
+            # Scale and mask the scores in one pass: with two, attention takes a tenth to a half longer.
             weights_BHTS = hidden_B1TS.add(scores_BHTS, alpha=1 / math.sqrt(q_BHTK.shape[-1])).softmax(dim=-1)
             mixed_BHTK = weights_BHTS.to(v_BHSK.dtype) @ v_BHSK
             if maps is not None:
@@ -232,7 +232,7 @@ class MultiHeadAttention(nn.Module):
 
 
 class FeedForward(nn.Module):
-    """Two linear maps of each token with a non-linearity between them."""
+    """Two linear maps of each token with an activation between them (Vaswani et al., 2017, section 3.3)."""
 
     def __init__(self, config: ModelConfig) -> None:
         super().__init__()
@@ -246,11 +246,11 @@ class FeedForward(nn.Module):
 
 
 class Layer(nn.Module):
-    """Self-attention, in a decoder also attention to a memory, then feed-forward.
+    """Self-attention, then in a decoder attention to a memory, then the feed-forward network.
 
-    Each with a residual sum and a norm before (pre) or after (post). Post-norm is the original; pre-norm trains without
-    care for warm-up (Xiong et al., "On Layer Normalization in the Transformer Architecture", 2020,
-    https://arxiv.org/abs/2002.04745).
+    Each has a residual connection, and a norm before it (pre-norm) or after the sum (post-norm). Post-norm is the
+    original; pre-norm trains without a careful warm-up (Xiong et al., "On Layer Normalization in the Transformer
+    Architecture", 2020, https://arxiv.org/abs/2002.04745).
     """
 
     def __init__(self, config: ModelConfig, *, has_memory: bool = False) -> None:
@@ -272,11 +272,12 @@ class Layer(nn.Module):
         maps: list[Tensor] | None = None,
         memory: tuple[Tensor, Tensor] | None = None,
     ) -> Tensor:
-        """Transform the vectors of tokens, (B, T, D); as in `MultiHeadAttention`, a memory with its mask, (B, S)."""
+        """Transform the vectors of tokens, (B, T, D); `memory` is vectors, (B, S, D), with their mask, (B, S)."""
         x_BTD = self._residual(x_BTD, self.attention_norm, partial(self.attention, mask_BTS=mask_BTS, maps=maps))
         if memory:
-            look = partial(self.cross_attention, mask_BTS=memory[1][:, None], memory_BSD=memory[0])
-            x_BTD = self._residual(x_BTD, self.cross_attention_norm, look)
+            memory_BSD, memory_mask = memory
+            attend = partial(self.cross_attention, mask_BTS=memory_mask[:, None], memory_BSD=memory_BSD)
+            x_BTD = self._residual(x_BTD, self.cross_attention_norm, attend)
         return self._residual(x_BTD, self.feed_forward_norm, self.feed_forward)
 
     def _residual(self, x_BTD: Tensor, norm: nn.Module, sublayer: Callable[[Tensor], Tensor]) -> Tensor:
@@ -287,7 +288,7 @@ class Layer(nn.Module):
 
 
 def final_norm(config: ModelConfig) -> nn.Module:
-    """What follows the last layer: with pre-norm the residual sum itself has never been normalized."""
+    """The norm after the last layer: with pre-norm nothing has normalized the residual sum."""
     return nn.LayerNorm(config.d_model) if config.norm == "pre" else nn.Identity()
 
 
@@ -308,21 +309,21 @@ class Encoder(nn.Module):
         char_ngrams: CharNgramBatch | None = None,
         maps: list[Tensor] | None = None,
     ) -> Tensor:
-        """Vectors of tokens, (B, T, D); those on padding mean nothing. `maps` as in `MultiHeadAttention`."""
+        """Vectors of tokens, (B, T, D), without meaning on padding; `maps` as in `MultiHeadAttention`."""
         x_BTD = self.embedding(input_ids, char_ngrams)
         for layer in self.layers:
             x_BTD = layer(x_BTD, attention_mask[:, None], maps)
         return self.final_norm(x_BTD)
 
     def attention_maps(self, *batch: Any) -> Tensor:
-        """Attention weights, (layers, B, H, T, T): [layer, text, head, looking, looked at]; arguments of `forward`."""
+        """Attention weights, (layers, B, H, T, T): [layer, text, head, from, to]; arguments as of `forward`."""
         maps: list[Tensor] = []
         self(*batch, maps=maps)
         return torch.stack(maps)
 
 
 class Decoder(nn.Module):
-    """The decoder: a vector for each token in the context of earlier ones and of a memory, to guess the next."""
+    """The decoder: a vector for each token in the context of earlier ones and of a memory, to guess the next token."""
 
     def __init__(self, config: ModelConfig, *, num_layers: int) -> None:
         super().__init__()
@@ -331,7 +332,7 @@ class Decoder(nn.Module):
         self.apply(initialize)
 
     def forward(self, x_BTD: Tensor, attention_mask: Tensor, memory_BSD: Tensor, memory_mask: Tensor) -> Tensor:
-        """Vectors of tokens, (B, T, D), from embedded ones and from vectors of an encoder; both with their masks."""
+        """Vectors of tokens, (B, T, D), from their embeddings and the vectors of an encoder, each with a mask."""
         position = torch.arange(x_BTD.shape[1], device=x_BTD.device)
         causal_mask_BTT = attention_mask[:, None] & (position <= position[:, None])
         for layer in self.layers:
@@ -350,7 +351,7 @@ class ClassifierHead(nn.Module):
 
     def forward(self, x_BTD: Tensor, attention_mask: Tensor) -> Tensor:
         """Logits, (B, C), always float32."""
-        with torch.autocast(x_BTD.device.type, enabled=False):  # one vector a text costs nothing, and its digits count
+        with torch.autocast(x_BTD.device.type, enabled=False):  # for one vector a text, full precision is cheap
             return self.linear(self.dropout(self.pool(x_BTD, attention_mask)))
 
     @staticmethod
@@ -362,7 +363,7 @@ class ClassifierHead(nn.Module):
 
 
 class EncoderClassifier(nn.Module):
-    """An encoder with a classifier head; `vocab_size` and `num_classes` come from the data."""
+    """The encoder with its classifier head; `vocab_size` and `num_classes` come from the data."""
 
     def __init__(self, config: ModelConfig, *, vocab_size: int, num_classes: int) -> None:
         super().__init__()
@@ -375,8 +376,8 @@ class EncoderClassifier(nn.Module):
 
 
 class DenoisingAutoencoder(EncoderClassifier):
-    """The same with a decoder for pretraining, which reads the encoder's input embeddings."""
+    """The same with a decoder for pretraining, whose input is embedded by the encoder's `InputEmbedding`."""
 
     def __init__(self, config: ModelConfig, *, vocab_size: int, num_classes: int) -> None:
         super().__init__(config, vocab_size=vocab_size, num_classes=num_classes)
-        self.decoder = Decoder(config, num_layers=1)  # so weak that it needs the encoder
+        self.decoder = Decoder(config, num_layers=1)  # too weak to do without the encoder

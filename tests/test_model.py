@@ -164,11 +164,8 @@ def test_a_step_changes_only_the_rows_of_a_table_that_the_batch_touched():
 
 @pytest.mark.parametrize("off", [["char_ngram_buckets"], ["bigram_buckets"], list(TABLES)], ids="-".join)
 def test_tables_can_be_left_out(off):
-    """Zero buckets: no parameters, and logits, gradients and a step all the same."""
+    """Zero buckets: logits, gradients and a step all the same."""
     model = make_model(**dict.fromkeys(off, 0)).train()
-    left = {name.split(".")[2] for name, _ in model.named_parameters() if name.startswith("encoder.embedding")}
-    wanted = {"char_ngrams": "char_ngram_buckets", "bigrams": "bigram_buckets"}
-    assert left & set(wanted) == {name for name, key in wanted.items() if key not in off}
     input_ids, mask = ragged_batch()
     logits = model(input_ids, mask, random_spelling(input_ids))
     assert logits.shape == (3, 3)

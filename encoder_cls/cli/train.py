@@ -47,10 +47,10 @@ def train_command(
                 if not is_finished:  # before everything slow: a second training in the same folder ends at once
                     held.enter_context(run.lock())
             group.check_size(settings.train.gradient_shards)
-        if is_finished:
+        if group.broadcast(b"finished" * is_finished):
             note(f"{run.path}: this run is finished; nothing to do")
             return
-        if not group.goes_on(is_for_all=not dry_run):
+        if dry_run and not group.leads:
             return
 
         from encoder_cls.training.encoder.checkpoint import fingerprint

@@ -1,7 +1,7 @@
 """Log metrics to metrics.jsonl and TensorBoard.
 
-TensorBoard opens with all cards in the order of their names, grouped by what is before the first slash. So names are
-chosen for that order: scores that show whether a run learns come first, the F1 of each class last.
+TensorBoard sorts its cards by name, and groups them by the part before the first slash. The names here put scores that
+show whether a run learns first, and the F1 of each class last.
 """
 
 from __future__ import annotations
@@ -12,7 +12,6 @@ import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from types import TracebackType
 from typing import Any, Self
 
 import numpy as np
@@ -35,8 +34,8 @@ from encoder_cls.tracking.run_dir import EVENT_FILES, PROJECTOR_FOLDER, RunDir, 
 ACCURACY = "accuracy in validation"
 MICRO_F1 = "F1 in validation, micro"
 LOSS = "loss"
-CLASS_F1 = "f1/"  # the prefix of the F1 of classes in a row
-# By split and name in a row: the numbers that TensorBoard shows. All others are in `metrics.jsonl` alone.
+CLASS_F1 = "f1/"  # the prefix of the F1 of each class in a row
+# The numbers of rows that TensorBoard shows, by split and name; `metrics.jsonl` has all.
 TAGS = {
     ("validation", "micro_f1"): f"{MICRO_F1}/combined",  # of multi-label data, which has no accuracy
     ("validation", "encoder_micro_f1"): f"{MICRO_F1}/encoder",
@@ -48,7 +47,6 @@ TAGS = {
     ("validation", "loss"): f"{LOSS}/validation",
     ("pretraining/train", "loss"): "pretraining/loss in training",
     ("pretraining/validation", "loss"): "pretraining/loss in validation",
-    ("pretraining/validation", "accuracy"): "pretraining/masked tokens guessed right",
     ("train", "grad_norm"): "training/gradient norm",
     ("train", "learning_rate"): "training/learning rate",
     ("train", "tokens_per_s"): "training/tokens per second",
@@ -58,7 +56,7 @@ TAGS = {
     ("validation", "subset_accuracy"): "validation/all labels right",
     ("validation", "linear_weight"): "validation/weight of the linear classifier",
 }
-# The scores that runs are compared by, by names that come before those of settings.
+# The scores by which TensorBoard compares runs; they sort before settings, which have a dot in their names.
 SCORES = {
     "accuracy": "accuracy",
     "ece": "calibration error",
@@ -67,25 +65,24 @@ SCORES = {
     "mean_average_precision": "mean average precision",
     "micro_f1": "micro F1",
 }
-ALWAYS_COMPARED = {"model.d_model", "model.num_layers", "train.learning_rate"}  # by settings, changed or not
-AXES = {"step", "split", "time"}  # no statistics of the data
-MOST_CLASSES = 100  # whose F1 in validation has a curve
-MOST_CURVES = 12  # of precision and recall: classes
+ALWAYS_COMPARED = {"model.d_model", "model.num_layers", "train.learning_rate"}  # settings, beside the changed ones
+AXES = {"step", "split", "time"}  # the values of a row that are not measured
+MOST_CLASSES = 100  # with a curve of their F1 in validation
+MOST_CURVES = 12  # of precision and recall
 MOST_POINTS = 2000  # texts in the projector
-MOST_CHARACTERS = 70  # of a mistake; `report.html` has all
+MOST_CHARACTERS = 70  # of a mistake's text; `report.html` has all
 PROJECTOR_CONFIG = "projector_config.pbtxt"
 
 
 class MetricLog:
     """Appends rows to `metrics.jsonl` and shows them in TensorBoard.
 
-    TensorBoard's files are rebuilt from `metrics.jsonl` whenever training goes on, so that its curves and images have
-    neither gaps nor overlaps, however often and wherever a run was interrupted. Its event file is directly in the run's
-    folder, since TensorBoard names a run after that.
+    TensorBoard's files are rebuilt from `metrics.jsonl` whenever training is resumed: so its curves and images have
+    neither gaps nor overlaps. Its event file is directly in the run's folder, after which TensorBoard names the run.
 
-    Rows of a split after its step in `resume_after` are removed, in any stage (`train` means `pretraining/train`, too);
-    of a new run, with None, all are. `warn` is called where TensorBoard's files cannot be written; training goes on.
-    Creating it, `log` and `flush` raise an `EncoderClsError` where the disk refuses `metrics.jsonl`.
+    Rows of a split after its step in `resume_after` are removed (`train` includes `pretraining/train`), and all rows of
+    other splits. `warn` is called once if TensorBoard's files cannot be written; training goes on. The constructor,
+    `log` and `flush` raise an `EncoderClsError` if `metrics.jsonl` cannot be written.
     """
 
     def __init__(
@@ -94,30 +91,23 @@ class MetricLog:
         config: Config,
         label_names: Sequence[str],
         *,
-        resume_after: Mapping[str, int] | None,
+        resume_after: Mapping[str, int],
         warn: Callable[[str], None],
         with_tensorboard: bool = True,
     ) -> None:
         self._metrics_file, self._label_names, self._warn = run.metrics_file, label_names, warn
-        last_steps = resume_after or {}
-        kept = [
-            row
-            for row in read_metrics(run.metrics_file)
-            if row["step"] <= last_steps.get(row["split"].rpartition("/")[2], -1)
-        ]
+        rows = read_metrics(run.metrics_file)
+        kept = [row for row in rows if row["step"] <= resume_after.get(row["split"].rpartition("/")[2], -1)]
         write_file(run.metrics_file, "".join(_line(row) for row in kept).encode())
-        with reporting_os_errors(run.metrics_file):
-            # Not buffered: what the disk refused must not be tried again when the file is closed.
-            self._file = run.metrics_file.open("ab", buffering=0)
         self._writer: SummaryWriter | None = None
-        # Its thread dies of an error, with a traceback for the user, and the next call here raises the same.
+        # An error ends the writer's thread with a traceback for the user; the next call here raises the same error.
         self._earlier_hook, threading.excepthook = threading.excepthook, lambda _: None
         if with_tensorboard:
             shutil.rmtree(run.tensorboard, ignore_errors=True)
             try:
                 for old in (*run.path.glob(EVENT_FILES), run.path / PROJECTOR_CONFIG):
                     old.unlink(missing_ok=True)
-                # purge_step makes a TensorBoard that is already looking forget what it saw of the old files.
+                # purge_step makes a running TensorBoard forget the contents of the old files.
                 self._writer = SummaryWriter(str(run.path), purge_step=0)
             except OSError as error:
                 self._give_up(error)
@@ -128,18 +118,16 @@ class MetricLog:
     def log(self, step: int, split: str, values: Mapping[str, Any]) -> None:
         """Log values of a split at a step.
 
-        Numbers in `TAGS` and the F1 of classes are shown as curves, those of the split `data` as a table;
-        `confusion_matrix` and `calibration` (as in `Metrics`) as images, with the row's `label_names` if it has some.
+        TensorBoard shows numbers in `TAGS` and the F1 of classes as curves, the split `data` as a table, and
+        `confusion_matrix` and `calibration`, as in `Metrics`, as images, with the row's own `label_names` if given.
         """
         row = {"step": step, "split": split, "time": round(time.time(), 3), **values}
-        rest = memoryview(_line(row).encode())
-        with reporting_os_errors(self._metrics_file):
-            while rest:
-                rest = rest[self._file.write(rest) :]
+        with reporting_os_errors(self._metrics_file), self._metrics_file.open("ab") as file:
+            file.write(_line(row).encode())
         self.show(partial(_show_row, row, self._label_names))
 
     def show(self, add: Callable[[SummaryWriter], object]) -> None:
-        """Add something to TensorBoard alone, as long as the disk takes it."""
+        """Add something to TensorBoard only, until its files cannot be written."""
         if self._writer:
             try:
                 add(self._writer)
@@ -147,24 +135,23 @@ class MetricLog:
                 self._give_up(error)
 
     def hparams(self, values: Mapping[str, bool | float | str]) -> None:
-        """Show settings and scores in one table of all runs.
+        """Show settings and scores in TensorBoard's table of all runs.
 
-        Scores are no metrics in the sense of TensorBoard: a metric has to be a curve, here of a single point. No run
-        describes the columns of the table: TensorBoard would take those of the first one, a trial's beside runs.
+        The scores are no metrics for TensorBoard, which would draw each as a curve of one point. No run describes the
+        columns of the table: TensorBoard would take those of the first run for all.
         """
 
         def add(writer: SummaryWriter) -> None:
             file_writer = writer._get_file_writer()  # type: ignore[no-untyped-call]
-            _, *of_run = hparams(dict(values), {})  # type: ignore[no-untyped-call]
-            for summary in of_run:
-                file_writer.add_summary(summary)  # `add_hparams` would make a run of its own
+            for summary in hparams(dict(values), {})[1:]:  # type: ignore[no-untyped-call]
+                file_writer.add_summary(summary)  # `SummaryWriter.add_hparams` would start another run
 
         self.show(add)
 
     def flush(self) -> None:
         """Make all rows so far durable."""
-        with reporting_os_errors(self._metrics_file):
-            os.fsync(self._file.fileno())
+        with reporting_os_errors(self._metrics_file), self._metrics_file.open("ab") as file:
+            os.fsync(file.fileno())
         self.show(SummaryWriter.flush)
 
     def _give_up(self, error: OSError) -> None:
@@ -177,10 +164,7 @@ class MetricLog:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._file.close()
+    def __exit__(self, *_: object) -> None:
         self.show(SummaryWriter.close)
         threading.excepthook = self._earlier_hook
 
@@ -207,10 +191,10 @@ def _show_row(row: Mapping[str, Any], label_names: Sequence[str], writer: Summar
         figures["confusion matrix"] = charts.confusion_figure(row["confusion_matrix"], names)
     if "calibration" in row:
         figures["reliability"] = charts.reliability_figure(CalibrationBins(**row["calibration"]))
-    # Pictures of a run's result are apart from those over time.
+    # Images of a run's result are in another group than those over time.
     group = split if split == "validation" else f"result on {split.removeprefix('best_')}"
     for name, figure in figures.items():
-        # `SummaryWriter.add_figure` would import pyplot, and knows nothing of characters that a font lacks.
+        # `SummaryWriter.add_figure` would import pyplot, and warn of characters that a font lacks.
         pixels = charts.to_pixels(figure)
         writer.add_image(f"{group}/{name}", pixels, step, walltime=when, dataformats="HWC")
 
@@ -222,11 +206,11 @@ def _line(row: Mapping[str, Any]) -> str:
 def log_final_report(
     metric_log: MetricLog, classifier: Classifier, config: Config, report: Report, answered: Answered, *, step: int
 ) -> None:
-    """Show a report, and the classifier behind it, at the step at which it was the best."""
+    """Show a report and its classifier at the step at which the classifier was the best."""
     scalars = report.metrics.scalars()
     scores = {name: scalars[key] for key, name in SCORES.items() if key in scalars}
     metric_log.hparams({**scores, **chosen_settings(config)})
-    summary = "\n".join(f"    {line}" for line in summary_text(report).splitlines())  # as it is, in Markdown
+    summary = "\n".join(f"    {line}" for line in summary_text(report).splitlines())  # preformatted, in Markdown
 
     def show(writer: SummaryWriter) -> None:
         writer.add_text("result", summary, step)
@@ -245,21 +229,21 @@ def log_final_report(
 def add_embedding(
     writer: SummaryWriter, vectors: NDArray[np.float32], labels: Sequence[str], texts: Sequence[str]
 ) -> None:
-    """Show vectors (points, d_model) in space, each with its label and its text.
+    """Show vectors (points, d_model) in the projector, each with its label and its text.
 
-    Points have one colour until someone chooses another, but their images keep theirs: so the image of each point is a
-    square in the colour of its label.
+    The projector gives all points one colour unless a person chooses, but does not colour images: so the image of each
+    point is a square in the colour of its label.
     """
     _, groups = np.unique(labels, return_inverse=True)
     # Fields are separated by tabs, rows by line ends.
     rows = [[replace_unprintable(" ".join(it.split())) for it in row] for row in zip(labels, texts, strict=True)]
     images = torch.from_numpy(charts.colour_squares(groups))
-    # The files go into a folder that is named after the step: here the projector's.
+    # The files go into a folder with the name that is given as the step.
     writer.add_embedding(vectors, rows, images, PROJECTOR_FOLDER, "texts", metadata_header=["label", "text"])
 
 
 def add_precision_recall(writer: SummaryWriter, report: Report, answered: Answered, step: int) -> None:
-    """Show precision against recall of the rarest and the worst classes."""
+    """Show precision-recall curves of the rarest and the worst classes."""
     probabilities, labels = answered.probabilities, answered.labels
     num_classes = probabilities.shape[1]
     chosen, note = charts.notable_classes(report.metrics.per_class, MOST_CURVES, num_classes=num_classes)
@@ -272,7 +256,7 @@ def add_precision_recall(writer: SummaryWriter, report: Report, answered: Answer
 
 
 def chosen_settings(config: Config) -> dict[str, bool | float | str]:
-    """Settings by dotted name, without the data: those that are always compared, and those that are not the default."""
+    """Settings by dotted key, without the data: `ALWAYS_COMPARED`, and those that are not the default."""
     chosen: dict[str, bool | float | str] = {"seed": config.seed}
     for name in ("tokenizer", "model", "pretrain", "train"):
         section = getattr(config, name)
@@ -284,10 +268,10 @@ def chosen_settings(config: Config) -> dict[str, bool | float | str]:
 
 
 def mistakes_table(report: Report) -> str:
-    """A Markdown table; nothing in a text is markup."""
+    """The most confident mistakes as a Markdown table, with all markup in their texts escaped."""
     rows = ["| answer | label | text |", "| --- | --- | --- |"]
     for error in report.worst_errors:
-        # A longer text would squeeze the other columns until names are broken at any letter.
+        # A longer text would make the other columns so narrow that names break at any letter.
         text = shortened(error.text, limit=MOST_CHARACTERS)
         cells = (f"{error.kind} {error.answer} {error.probability:.2f}".strip(), ", ".join(error.labelled), text)
         rows.append("| " + " | ".join(markdown_text(cell) for cell in cells) + " |")

@@ -1,13 +1,13 @@
-"""The run folder, and how a classifier is scored beside what its linear part answered before it learned the answers.
+"""The run folder, and the logits from before a linear classifier learned from the validation texts.
 
 config.yaml     the resolved config, with absolute paths of the data
 model/          the portable classifier with the best validation score
 checkpoints/    training state to resume from
-validation_logits.safetensors   the linear classifier's, from before it learned from these texts
+validation_logits.safetensors   see `ValidationLogits`
 metrics.jsonl   every logged number
 eval/           report, predictions, mistakes, plot of the confusion matrix
-sources.json    the places of its data and its base run, for programs without a reader of YAML
-events.out.tfevents.*, projector_config.pbtxt, tensorboard/   what TensorBoard shows
+sources.json    the paths of the data and of the base run, for programs without a YAML parser
+events.out.tfevents.*, projector_config.pbtxt, tensorboard/   files of TensorBoard
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from contextlib import ExitStack, contextmanager, suppress
 from hashlib import blake2b
 from pathlib import Path
 from shlex import quote
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import safetensors
@@ -49,11 +49,10 @@ SOURCES = ("train", "validation", "test", "unlabelled", "corrections")
 LOCK_FILE = ".lock"
 SOURCES_FILE = "sources.json"
 DATA_KEYS = ("data.train", "data.validation", "data.test", "data.unlabelled")
-CACHE_KEY = "data.cache"  # where it is changes nothing
+CACHE_KEY = "data.cache"  # its place changes nothing
 EVENT_FILES = "events.out.tfevents.*"
 PROJECTOR_FOLDER = "tensorboard"
-# The tensors of validation logits: (texts, classes), (texts, `EVIDENCE_NUMBERS`), and the hash of each text.
-LOGITS, EVIDENCE, TEXTS = "linear", "evidence", "texts"
+LOGITS, EVIDENCE, TEXTS = "linear", "evidence", "texts"  # the tensors of validation logits in their file
 
 
 class RunDir:
@@ -64,9 +63,9 @@ class RunDir:
         self.config_file = path / "config.yaml"  # a folder with it is a run
         self.sources_file = path / SOURCES_FILE
         self.model = path / "model"
-        self.weights = self.model / "model.safetensors"  # the last file of the classifier that is written
-        self.model_card = self.model / "README.md"  # the last file that training writes: the run is complete
-        self.stages = path / "stages"  # a classifier for each stage before the last, while they are needed
+        self.weights = self.model / "model.safetensors"  # written last of the classifier
+        self.model_card = self.model / "README.md"  # written last of all: the run is complete
+        self.stages = path / "stages"  # the best classifier of each stage but the last, until the run ends
         self.checkpoints = path / "checkpoints"
         self.validation_logits = path / "validation_logits.safetensors"
         self.metrics_file = path / "metrics.jsonl"
@@ -76,7 +75,7 @@ class RunDir:
 
     @property
     def event_files(self) -> list[Path]:
-        """The files that TensorBoard reads: it calls a run as their folder is called."""
+        """The files that TensorBoard reads; it names the run after their folder."""
         return sorted(self.path.glob(EVENT_FILES))
 
     def is_run(self) -> bool:
@@ -84,24 +83,23 @@ class RunDir:
         return self.config_file.is_file()
 
     def is_finished(self) -> bool:
-        """Whether the run has come to its end."""
+        """Whether the run is complete."""
         return self.model_card.is_file()
 
     def load_config(self) -> Config:
-        """The config that the run was started with; `ConfigError` if it cannot be read."""
+        """Load the config that the run was started with; `ConfigError` if it cannot be read."""
         from encoder_cls.config import load_config
 
         return load_config(self.config_file)
 
     def check_trainable(self, config: Config, *, resume: bool) -> None:
-        """Raise a `ConfigError` where training here would overwrite something."""
+        """Raise a `ConfigError` if training here would overwrite something."""
         if self.is_run():
             if not resume:
                 raise ConfigError(
                     f"{self.path}: already holds a run; add --resume to go on with it, or choose another --run-dir"
                 )
-            changed = self._changed(config)
-            if changed:
+            if changed := self._changed(config):
                 again = f"train --run-dir {quote(str(self.path))} --resume"
                 raise ConfigError(
                     f"{self.config_file}: the run was started with another {', '.join(changed)}; without --config and "
@@ -111,11 +109,11 @@ class RunDir:
             raise ConfigError(f"{self.path}: is a file; choose another --run-dir")
         elif self.path.is_dir():
             names = {path.name for path in self.path.iterdir()} - {LOCK_FILE, SOURCES_FILE}
-            if not all(name.startswith(TEMPORARY_PREFIX) for name in names):  # which a killed process may have left
+            if not all(name.startswith(TEMPORARY_PREFIX) for name in names):  # left by a killed process
                 raise ConfigError(f"{self.path}: holds other files; choose another --run-dir")
 
     def _changed(self, config: Config) -> list[str]:
-        """The values in which a config differs from the run's; data that is no longer there may be elsewhere now."""
+        """The keys whose values differ from those of the run; data that has gone may have another path now."""
         from encoder_cls.config import absolute_sources, source_exists
 
         started = absolute_sources(self.load_config())
@@ -125,7 +123,7 @@ class RunDir:
         return [name for name in changed if name != CACHE_KEY and not (name in DATA_KEYS and name in moved)]
 
     def record_sources(self, config: Config) -> None:
-        """Write the places of the data, once it has proved to be that of the run."""
+        """Write the config and the paths of the data, which the caller has compared with the data of the run."""
         from encoder_cls.config import absolute_sources
 
         located = absolute_sources(config)
@@ -136,16 +134,16 @@ class RunDir:
             write_file(self.config_file, located.to_yaml().encode())  # the last: a folder with it is a run
 
     def data_sources(self) -> list[str]:
-        """The places of the run's data, as far as they can be read."""
+        """The paths of the run's data; none if they cannot be read."""
         with suppress(OSError, ValueError, KeyError, TypeError):
             return [str(source) for source in json.loads(self.sources_file.read_bytes())["data"]]
         return []
 
     @contextmanager
     def lock(self) -> Iterator[None]:
-        """Hold the folder for this process; the kernel lets go of it however the process ends.
+        """Lock the folder for this process; the system releases the lock however the process ends.
 
-        May be entered again within itself. A folder that was made for this and is still empty at the end is removed.
+        May be nested. Folders that were made for the lock are removed if nothing else has been written into them.
 
         Raises:
             LockedError: another process trains here.
@@ -175,13 +173,13 @@ class RunDir:
 
     @contextmanager
     def open_for_training(self, config: Config, *, resume: bool) -> Iterator[None]:
-        """Hold the folder, write the config into it, and remove what killed processes left half written.
+        """Lock the folder, write the config into it, and remove files that a killed process left unfinished.
 
-        Errors are those of `check_trainable` and `lock`.
+        Raises the errors of `check_trainable` and `lock`.
         """
         self.check_trainable(config, resume=resume)
         with self.lock():
-            self.check_trainable(config, resume=resume)  # another process may have been here in between
+            self.check_trainable(config, resume=resume)  # since another process may have trained here meanwhile
             for folder in (self.path, self.model, self.checkpoints, self.eval, *self.stages.glob("*")):
                 remove_leftovers(folder)
             if not self.is_run():
@@ -190,9 +188,9 @@ class RunDir:
 
 
 def run_of(path: Path) -> RunDir | None:
-    """The run of a run or model folder; None of a model folder by itself.
+    """The run of a run folder or of its model folder; None for other model folders.
 
-    Any program may have a config.yaml beside a model: a run has metrics as well.
+    A run has metrics, too: other programs may have a config.yaml beside a model.
     """
     run, parent = RunDir(path), RunDir(path.resolve().parent)
     if run.is_run() and run.metrics_file.is_file():
@@ -202,7 +200,7 @@ def run_of(path: Path) -> RunDir | None:
 
 
 def newest_with_model(runs: Path) -> RunDir:
-    """The run under a folder of runs whose model was written last, finished or not; `ConfigError` without one."""
+    """The run in a folder of runs whose model is the newest, finished or not; `ConfigError` if there is no model."""
     with_model = [run for path in runs.glob("*") if (run := RunDir(path)).weights.is_file()]
     if not with_model:
         raise ConfigError(f"no run with a model in {runs.resolve()}; train one, or name a model with --model")
@@ -210,84 +208,80 @@ def newest_with_model(runs: Path) -> RunDir:
 
 
 def read_metrics(metrics_file: Path) -> list[dict[str, Any]]:
-    """The rows of `metrics.jsonl`; anything else, such as a last line that a crash cut short, is left out."""
+    """Read the rows of `metrics.jsonl`, except lines that are not rows, such as a last one that a crash has cut."""
     with reporting_os_errors(metrics_file, "read"):
         content = metrics_file.read_text(encoding="utf-8") if metrics_file.exists() else ""
     rows = []
     for line in content.split("\n"):  # `splitlines` would cut at characters that a class name may hold, too
-        try:
-            row = json.loads(line)
-        except ValueError:
-            continue
-        if isinstance(row, dict):
-            rows.append(row)
-    return rows
+        with suppress(ValueError):
+            rows.append(json.loads(line))
+    return [row for row in rows if isinstance(row, dict)]
 
 
 def dotted_values(config: Config) -> dict[str, Any]:
     """All values of a config by dotted key."""
 
-    def of(values: dict[str, Any], prefix: str) -> Iterator[tuple[str, Any]]:
+    def dotted(values: dict[str, Any], prefix: str) -> dict[str, Any]:
+        flat: dict[str, Any] = {}
         for key, value in values.items():
-            if isinstance(value, dict):
-                yield from of(value, f"{prefix}{key}.")
-            else:
-                yield prefix + key, value
+            flat |= dotted(value, f"{prefix}{key}.") if isinstance(value, dict) else {prefix + key: value}
+        return flat
 
-    return dict(of(config.model_dump(mode="json"), ""))
+    return dotted(config.model_dump(mode="json"), "")
 
 
-class ValidationLogits:
-    """The logits of texts, (texts, classes), from before the linear classifier learned from them.
+class ValidationLogits(NamedTuple):
+    """The linear classifier's logits of validation texts, from before it learned from these texts.
 
-    Its answers to them are no measure of new texts any more, so these are kept in the run's folder, by the hashes of
-    what the classifier reads of the texts, (texts,).
+    After that its answers to them show nothing about new texts, so a run keeps these. A text is known by the hash of
+    what the classifier reads of it.
     """
 
-    def __init__(self, logits: Logits, hashes: NDArray[np.uint64], evidence: Numbers | None) -> None:
-        self.logits, self._hashes, self._evidence = logits, hashes, evidence
-        self._rows = {number: row for row, number in enumerate(hashes.tolist())}
+    logits: Logits  # (texts, classes)
+    hashes: NDArray[np.uint64]  # (texts,)
+    evidence: Numbers  # (texts, `EVIDENCE_NUMBERS`)
 
     @classmethod
     def of(cls, texts: TokenizedTexts, logits: Logits, numbers: Numbers | None) -> ValidationLogits:
-        """Keep those of texts with the evidence among their numbers; without any it does not count."""
+        """Keep the logits of texts, and the evidence among their numbers: zeros, which do not count, without any."""
         evidence = np.zeros((len(texts), EVIDENCE_NUMBERS)) if numbers is None else numbers[:, :EVIDENCE_NUMBERS]
         return cls(logits, _hashes(texts), evidence)
 
     @classmethod
     def read(cls, path: Path) -> ValidationLogits:
-        """Read them from a file; `EncoderClsError` if it cannot be read."""
+        """Read a file; `EncoderClsError` if it cannot be read."""
         try:
             tensors = safetensors.numpy.load_file(path)
-            return cls(tensors[LOGITS], tensors[TEXTS], tensors.get(EVIDENCE))
+            without = np.zeros((len(tensors[LOGITS]), EVIDENCE_NUMBERS))  # an older file has no evidence
+            return cls(tensors[LOGITS], tensors[TEXTS], tensors.get(EVIDENCE, without))
         except (OSError, KeyError, safetensors.SafetensorError) as error:
             raise EncoderClsError(f"{path}: cannot be read ({error}); train again") from None
 
     def write(self, path: Path) -> None:
-        """Write them, durably and at once."""
-        evidence = {} if self._evidence is None else {EVIDENCE: self._evidence}
-        write_file(path, safetensors.numpy.save({LOGITS: self.logits, TEXTS: self._hashes, **evidence}))
+        """Write a file durably and atomically."""
+        write_file(path, safetensors.numpy.save({LOGITS: self.logits, TEXTS: self.hashes, EVIDENCE: self.evidence}))
 
     def in_place_of(
         self, logits: Logits, numbers: Numbers | None, texts: TokenizedTexts
     ) -> tuple[Logits, Numbers | None]:
-        """Replace the logits and the evidence of those texts that the linear classifier has learned from."""
-        rows = np.array([self._rows.get(number, -1) for number in _hashes(texts).tolist()], dtype=np.int64)
+        """Replace the logits and the evidence of those texts from which the linear classifier has learned."""
+        known = {number: row for row, number in enumerate(self.hashes.tolist())}
+        rows = np.array([known.get(number, -1) for number in _hashes(texts).tolist()], dtype=np.int64)
         is_kept = (rows >= 0)[:, None]
-        if numbers is not None and self._evidence is not None:
-            evidence = np.where(is_kept, self._evidence[rows], numbers[:, :EVIDENCE_NUMBERS])
+        if numbers is not None:
+            evidence = np.where(is_kept, self.evidence[rows], numbers[:, :EVIDENCE_NUMBERS])
             numbers = np.hstack([evidence, numbers[:, EVIDENCE_NUMBERS:]])
         return np.where(is_kept, self.logits[rows], logits), numbers
 
 
 def classifier_to_score(path: Path, *, device: str = "auto") -> Classifier:
-    """Load a run's (or model folder's) classifier to score, compare or judge labels, with the engine for many texts.
+    """Load the classifier of a run or model folder for scoring, with the engine that is fast for many texts.
 
     Its `part_logits` of validation texts are from before it learned their labels.
 
     Raises:
-        ConfigError: there is no classifier.
-        EncoderClsError: the folder is damaged, or has no such logits of these classes.
+        ConfigError: the folder has no classifier.
+        EncoderClsError: the folder is damaged, or its validation logits are of other classes.
     """
     classifier, run = load_classifier(path, device=device), run_of(path)
     if isinstance(classifier.encoder, NumpyEncoder):
@@ -301,7 +295,7 @@ def classifier_to_score(path: Path, *, device: str = "auto") -> Classifier:
 
 
 def _hashes(texts: TokenizedTexts) -> NDArray[np.uint64]:
-    """Hash what is read of each text: the ids of its tokens, and of unknown ones the character n-grams."""
+    """Hash each text as the classifier reads it: the ids of known tokens, the character n-grams of unknown ones."""
     numbers, ngrams = texts.word_ids.astype(np.int64), texts.char_ngrams
     for word in np.flatnonzero(texts.word_ids == UNK_ID):
         of_word = ngrams.ngrams[ngrams.offsets[word] : ngrams.offsets[word + 1]]

@@ -88,16 +88,11 @@ def ended(job: dict[str, Any], folder: Path) -> dict[str, Any]:
     return {"codes": in_order, "outputs": [output.read_text() for output in outputs]}
 
 
-def all_ended(jobs: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Run jobs one after the other."""
-    answers = []
-    for job in jobs:
-        with tempfile.TemporaryDirectory() as folder:
-            answers.append(ended(job, Path(folder)))
-    return answers
-
-
 if __name__ == "__main__":
     for plot in PLOTS:
         setattr(charts, plot, blank_plot)
-    sys.stdout.write(json.dumps(all_ended(json.loads(Path(sys.argv[1]).read_text()))))
+    answers = []
+    for job in json.loads(Path(sys.argv[1]).read_text()):
+        with tempfile.TemporaryDirectory() as folder:
+            answers.append(ended(job, Path(folder)))
+    sys.stdout.write(json.dumps(answers))

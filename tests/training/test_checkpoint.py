@@ -113,11 +113,6 @@ def test_the_newest_few_are_kept(tmp_path):
     assert sorted(path.name for path in tmp_path.iterdir()) == ["step-10", "step-11"]
 
 
-def test_without_checkpoints_there_is_none(tmp_path):
-    """A folder that does not exist is no error."""
-    assert load_newest(tmp_path / "missing") == (None, [])
-
-
 def test_weights_that_are_no_numbers_are_not_kept(tmp_path):
     """Training has diverged: the checkpoint before stays the newest."""
     save(tmp_path, step=3)

@@ -22,7 +22,7 @@ from encoder_cls.errors import ConfigError, DataError, StoppedError
 from encoder_cls.evaluation import charts
 from encoder_cls.inference.folder import load_classifier, weights_of_part
 from encoder_cls.tracking.run_dir import RunDir
-from encoder_cls.training.encoder.first_weights import HEAD, WORDS, start_from
+from encoder_cls.training.encoder.replica import HEAD, WORDS, start_from
 from encoder_cls.training.encoder.stages import make_stages
 from encoder_cls.training.plan import CONTINUED_EPOCHS
 from encoder_cls.training.prepare import prepare

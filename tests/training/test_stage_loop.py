@@ -57,10 +57,6 @@ def make_loop(
     return Loop(replica, state or TrainingState(), seconds)
 
 
-def events_of(loop: Loop) -> list[Stepped | Validated]:
-    return list(loop.events())
-
-
 def test_steps_and_validations_come_in_order(tmp_path):
     """A validation after each epoch, and the state is that after the event."""
     loop = make_loop(tmp_path)
@@ -116,14 +112,6 @@ def test_a_limit_of_time_affords_so_many_steps(tmp_path, seconds, seconds_per_st
     assert stage.affordable_steps(seconds, seconds_per_step) == steps
 
 
-def test_it_goes_on_where_the_state_is(tmp_path):
-    """A validation that is still to come is the first thing; a stage that is done has no events."""
-    loop = make_loop(tmp_path, state=TrainingState(step=12, validated_step=6))
-    assert [type(event) for event in events_of(loop)] == [Validated, *[Stepped] * 6, Validated]
-    done = make_loop(tmp_path, state=TrainingState(step=18, validated_step=18))
-    assert events_of(done) == []
-
-
 @pytest.mark.parametrize(
     ("losses", "patience", "is_best"),
     [
@@ -135,27 +123,27 @@ def test_it_goes_on_where_the_state_is(tmp_path):
 def test_patience_ends_the_stage(tmp_path, losses, patience, is_best):
     """After so many validations in a row without a better score; without patience it goes on."""
     loop = make_loop(tmp_path, losses, epochs=9, patience=patience, warmup_fraction=0.0)
-    assert [event.is_best for event in events_of(loop) if isinstance(event, Validated)] == is_best
+    assert [event.is_best for event in loop.events() if isinstance(event, Validated)] == is_best
 
 
 @pytest.mark.parametrize(("warmup", "validations"), [(0.0, 2), (0.5, 5)])
 def test_patience_waits_for_the_learning_rate_to_rise(tmp_path, warmup, validations):
     """Worse validations on the way up say nothing; those after it count as ever."""
     loop = make_loop(tmp_path, [0.5, *[0.6] * 8], epochs=8, patience=1, warmup_fraction=warmup)
-    assert sum(isinstance(event, Validated) for event in events_of(loop)) == validations
+    assert sum(isinstance(event, Validated) for event in loop.events()) == validations
 
 
 def test_a_validation_without_finite_numbers_ends_it(tmp_path):
     """The state is that before it."""
     loop = make_loop(tmp_path, [0.5])
     with pytest.raises(DivergedError, match="step 12: a validation text"):
-        events_of(loop)
+        list(loop.events())
     assert (loop.state.step, loop.state.validated_step) == (12, 6)
 
 
 def test_rows_are_means_over_the_steps_since_the_last_row(tmp_path):
     """Of steps of a process before this one, too, where they are in the state."""
-    steps = [event for event in events_of(make_loop(tmp_path, log_every=4)) if isinstance(event, Stepped)]
+    steps = [event for event in make_loop(tmp_path, log_every=4).events() if isinstance(event, Stepped)]
     assert [step.step for step in steps if step.values] == [4, 8, 12, 16]
     for last in (4, 8, 12, 16):
         mean = sum(step.loss for step in steps[last - 4 : last]) / 4
@@ -189,7 +177,7 @@ def test_a_limit_of_time_is_decided_once_by_the_first_steps(tmp_path, monkeypatc
     assert loop.state.stage_steps == 30  # 15 s, at half a second a step, of 60 steps
     seconds[0] = 0.001
     resumed = make_loop(tmp_path, epochs=10, seconds=15, state=loop.state)
-    assert events_of(resumed)[-1].step == 30
+    assert list(resumed.events())[-1].step == 30
 
 
 def test_fewer_steps_are_timed_where_each_takes_long(tmp_path, monkeypatch):

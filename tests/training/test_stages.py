@@ -12,14 +12,10 @@ from encoder_cls.inference.encoder.torch import TorchEncoder, pad
 from encoder_cls.inference.task import Logits, combine_logits
 from encoder_cls.system.stop import checking
 from encoder_cls.text.token_arrays import CLS_ID, MASK_ID, PAD_ID, UNK_ID
-from encoder_cls.training.encoder import stages, validation
-from encoder_cls.training.encoder.batches import delete_tokens, drop_tokens
-from encoder_cls.training.encoder.stages import (
-    DenoisingStage,
-    ModelStage,
-    PretrainingStage,
-    make_stages,
-)
+from encoder_cls.training.encoder import pretraining, validation
+from encoder_cls.training.encoder.batches import drop_tokens
+from encoder_cls.training.encoder.pretraining import delete_tokens
+from encoder_cls.training.encoder.stages import ModelStage, make_stages
 from encoder_cls.training.encoder.validation import judge
 from encoder_cls.training.linear.calibration import fit_mixture_weights
 from encoder_cls.training.linear.few_labels import LinearAnswers
@@ -93,7 +89,7 @@ def test_texts_are_read_twice_and_both_readings_are_to_agree(tmp_path):
 def test_a_validation_judges_the_sum_of_all_scores(tmp_path, monkeypatch, with_linear, monitor):
     """Under the scales that explain the validation labels best; the key is what is monitored, then the loss."""
     setup = prepared(tmp_path, monitor=monitor, class_weights={"a": 30.0})
-    model = setup.new_model(make_stages(setup, CPU)[0].seed)
+    model = setup.new_model(0)
     labels = setup.dataset.validation.labels
     logits = often_right(setup, seed=1)
     monkeypatch.setattr(TorchEncoder, "logits", lambda *_arguments, **_options: logits)
@@ -121,7 +117,7 @@ def test_a_validation_judges_the_sum_of_all_scores(tmp_path, monkeypatch, with_l
 def test_a_validation_repeats_and_leaves_the_model_as_it_was(tmp_path, number):
     """The same tokens are masked each time; a stop is heard after each batch; numbers that are not finite are none."""
     setup, linear, asked = prepared(tmp_path, {"epochs": 1, "mask_probability": 0.5}, batch_tokens=24), None, []
-    objective = masked_lm_objective(setup)
+    objective = make_stages(setup, CPU)[0]
     if number:
         linear = Beside(setup)
         objective = classification_objective(setup, linear)
@@ -139,26 +135,19 @@ def test_a_validation_repeats_and_leaves_the_model_as_it_was(tmp_path, number):
     assert objective.validate(model) is None
 
 
-def masked_lm_objective(setup: Prepared) -> PretrainingStage:
-    return make_stages(setup, CPU)[0]
-
-
 def test_masked_tokens_are_to_be_found_among_those_of_the_batch(tmp_path):
     """A third of the words, never [CLS], is `[MASK]` without letters; the answers are what stood there."""
     setup = prepared(tmp_path, {"epochs": 2, "mask_probability": 0.3})
-    assert [stage.name for stage in make_stages(setup, CPU)] == ["pretraining", "model"]
+    stage, model_stage = make_stages(setup, CPU)
+    assert (stage.name, model_stage.name) == ("pretraining", "model")
     torch.manual_seed(0)
     masked = words = 0
     for step in range(8):
-        for batch, indices in zip(
-            masked_lm_objective(setup).batches_at(step),
-            make_stages(setup, CPU)[0].sampler.batches_of_step(step),
-            strict=True,
-        ):
+        for batch, indices in zip(stage.batches_at(step), stage.sampler.batches_of_step(step), strict=True):
             whole = pad(setup.train_texts, indices)
             assert torch.equal(batch.inputs.input_ids == MASK_ID, batch.is_guessed)
             assert torch.equal(batch.inputs.input_ids[~batch.is_guessed], whole.input_ids[~batch.is_guessed])
-            assert torch.equal(batch.candidates[batch.targets], whole.input_ids[batch.is_guessed])
+            assert torch.equal(batch.guessed, whole.input_ids[batch.is_guessed])
             assert set(batch.candidates.tolist()) == set(whole.input_ids.flatten().tolist())
             assert not batch.is_guessed[:, 0].any()
             assert batch.normalizer == batch.is_guessed.sum()
@@ -173,11 +162,11 @@ def test_masked_tokens_are_to_be_found_among_those_of_the_batch(tmp_path):
 def test_the_loss_of_masked_tokens_is_that_of_a_softmax_with_the_tokens_own_vectors(tmp_path):
     """Over the words of the batch; its gradients stay sparse, so that a step costs what the batch touches."""
     setup = prepared(tmp_path, {"epochs": 1, "mask_probability": 0.5})
-    model = setup.new_model(make_stages(setup, CPU)[0].seed).eval()
-    batch = masked_lm_objective(setup).batches_at(0)[0]
+    stage = make_stages(setup, CPU)[0]
+    model, batch = setup.new_model(stage.seed).eval(), stage.batches_at(0)[0]
     vectors = model.encoder(*batch.inputs)[batch.is_guessed]
     scores = vectors @ model.encoder.embedding.tokens.weight[batch.candidates].T
-    expected = -scores.log_softmax(dim=1)[torch.arange(len(scores)), batch.targets].sum()
+    expected = -scores.log_softmax(dim=1)[batch.candidates == batch.guessed[:, None]].sum()
     loss = batch.loss(model)
     torch.testing.assert_close(loss, expected)
     loss.backward()
@@ -187,8 +176,8 @@ def test_the_loss_of_masked_tokens_is_that_of_a_softmax_with_the_tokens_own_vect
 def test_a_batch_in_which_nothing_is_guessed_teaches_nothing_and_breaks_nothing(tmp_path):
     """By chance no token is masked: the loss is 0, not 0 / 0."""
     setup = prepared(tmp_path, {"epochs": 1, "mask_probability": 1e-9})
-    model = setup.new_model(make_stages(setup, CPU)[0].seed)
-    batch = masked_lm_objective(setup).batches_at(0)[0]
+    stage = make_stages(setup, CPU)[0]
+    model, batch = setup.new_model(stage.seed), stage.batches_at(0)[0]
     assert not batch.is_guessed.any()
     loss = batch.loss(model) / batch.normalizer
     loss.backward()
@@ -198,21 +187,15 @@ def test_a_batch_in_which_nothing_is_guessed_teaches_nothing_and_breaks_nothing(
 def test_a_validation_of_pretraining_reads_every_validation_text_once(tmp_path, monkeypatch):
     """In several batches where they are many."""
     setup, read = prepared(tmp_path, {"epochs": 1}, batch_tokens=20), []
-    monkeypatch.setattr(stages, "pad", lambda *of: read.append(of[1]) or pad(*of))
-    masked_lm_objective(setup).validate(setup.new_model(make_stages(setup, CPU)[0].seed))
+    monkeypatch.setattr(pretraining, "pad", lambda *of: read.append(of[1]) or pad(*of))
+    make_stages(setup, CPU)[0].validate(setup.new_model(0))
     assert len(read) > 1
     assert sorted(np.concatenate(read)) == list(range(len(setup.validation_texts)))
 
 
-def denoising(folder, fraction: float) -> tuple[Prepared, DenoisingStage]:
-    setup = prepared(folder, {"epochs": 2, "objective": "denoising", "mask_probability": fraction})
-    return setup, make_stages(setup, CPU)[0]
-
-
 def test_deleted_tokens_leave_no_trace(tmp_path):
     """A third of the words, never [CLS]; what is left is in order, with its letters, as if there were no others."""
-    setup, _ = denoising(tmp_path, 0.3)
-    whole = pad(setup.train_texts, np.arange(30))
+    whole = pad(prepared(tmp_path).train_texts, np.arange(30))
     torch.manual_seed(0)
     left = delete_tokens(whole, fraction=0.3)
     is_kept = torch.isin(whole.input_ids, left.input_ids)  # each word is in one text
@@ -226,7 +209,8 @@ def test_deleted_tokens_leave_no_trace(tmp_path):
 
 def test_denoising_guesses_each_word_from_those_before_it_and_what_the_encoder_read(tmp_path):
     """Its loss is that of a softmax over the words of the batch; all weights but those of the classes learn."""
-    setup, stage = denoising(tmp_path, 0.4)
+    setup = prepared(tmp_path, {"epochs": 2, "objective": "denoising", "mask_probability": 0.4})
+    stage = make_stages(setup, CPU)[0]
     whole = pad(setup.train_texts, stage.sampler.batches_of_step(0)[0])
     model = setup.new_model(stage.seed, stage.kind).eval()
     torch.manual_seed(0)
@@ -234,19 +218,17 @@ def test_denoising_guesses_each_word_from_those_before_it_and_what_the_encoder_r
     torch.manual_seed(0)
     corrupted = delete_tokens(whole, fraction=0.4)
     assert torch.equal(batch.inputs.input_ids, whole.input_ids)
-    assert torch.equal(batch.candidates[batch.targets], whole.input_ids[:, 1:][whole.attention_mask[:, 1:]])
+    assert torch.equal(batch.guessed, whole.input_ids[:, 1:][whole.attention_mask[:, 1:]])
     assert batch.normalizer == whole.attention_mask[:, 1:].sum()
     embedding, memory = model.encoder.embedding, model.encoder(*corrupted)
     vectors = model.decoder(embedding(whole.input_ids, whole.char_ngrams), whole.attention_mask, memory, corrupted.attention_mask)  # fmt: skip # noqa: E501
     scores = vectors[:, :-1].flatten(0, 1) @ embedding.tokens.weight[batch.candidates].T
-    expected = -scores.log_softmax(dim=1)[torch.arange(len(scores)), batch.targets].sum()
+    expected = -scores.log_softmax(dim=1)[batch.candidates == batch.guessed[:, None]].sum()
     loss = batch.loss(model)
     torch.testing.assert_close(loss, expected)
     loss.backward()
-    assert {name for name, it in model.named_parameters() if it.grad is None} == {
-        "head.linear.weight",
-        "head.linear.bias",
-    }
+    without = [name for name, it in model.named_parameters() if it.grad is None]
+    assert without == ["head.linear.weight", "head.linear.bias"]
 
 
 def test_word_dropout_replaces_words_only():

@@ -1,4 +1,4 @@
-"""The state of a training, its checkpoints, and the conditions under which a run writes and resumes them.
+"""The state of a training, its checkpoints, and the fingerprint without which a run is not resumed.
 
 checkpoints/step-120/
       model.safetensors       weights
@@ -7,14 +7,13 @@ checkpoints/step-120/
                               environment
       manifest.json           size and SHA-256 of the other three
 
-The newest good checkpoint is chosen by reading all of them, never by a pointer that could be wrong.
-SHA-256 proves that a file is what was written, not who wrote it.
+The newest checkpoint is the first one whose files fit its manifest, never one that a pointer names. SHA-256 proves that
+a file is what was written, not who wrote it.
 """
 
 from __future__ import annotations
 
 import json
-import math
 import re
 import shutil
 from collections.abc import Mapping, Sequence
@@ -29,16 +28,15 @@ from safetensors import SafetensorError
 from torch import Tensor, nn
 
 from encoder_cls.errors import ConfigError, DivergedError, EncoderClsError
-from encoder_cls.system.files import read_file, reporting_os_errors, sha256, to_json, write_folder
+from encoder_cls.system.files import read_file, sha256, to_json, write_folder
 from encoder_cls.system.machine import environment, resolve_precision
-from encoder_cls.tracking.run_dir import RunDir
 from encoder_cls.training.encoder.optimizer import Optimizer
 from encoder_cls.training.prepared import Prepared
 
 MODEL_FILE, OPTIMIZER_FILE, STATE_FILE = "model.safetensors", "optimizer.safetensors", "state.json"
 MANIFEST_FILE = "manifest.json"
 
-# What a run cannot be resumed with where it has changed; anything else changes the last digits at most.
+# What may not change before a run is resumed; a change of anything else affects the last digits at most.
 REFUSED = {
     "training_data": "training data has",
     "unlabelled_data": "unlabelled texts have",
@@ -46,25 +44,24 @@ REFUSED = {
     "classes": "names of the classes have",
     "tokenizer": "tokenizer's library has",
 }
-BYTES_PER_WEIGHT = 4
 STATE_FILES = (MODEL_FILE, OPTIMIZER_FILE, STATE_FILE)
 
 
 @dataclass(frozen=True, kw_only=True)
 class TrainingState:
-    """The numbers that, with weights and moments, decide how training goes on."""
+    """The numbers that decide, together with weights and moments, how training goes on."""
 
     step: int = 0  # optimizer steps done, in all stages
     stage: int = 0  # the current one, counted from 0
     stage_start: int = 0  # its first step
-    stage_steps: int | None = None  # of it, where a time budget has decided them
+    stage_steps: int | None = None  # its number of steps, once a time budget has decided it
     validated_step: int = 0  # of the last validation
-    best_score: tuple[float, float, float] | None = None  # the stage's best selection key so far,
+    best_score: tuple[float, float, float] | None = None  # the best selection key of the stage so far,
     best_step: int = 0  # its step,
-    stale_validations: int = 0  # and the validations since
+    stale_validations: int = 0  # and the later validations that count against patience
     score_to_beat: tuple[float, float, float] | None = None  # the selection key of the linear classifier alone
-    linear_texts: int | None = None  # that it learns from, as a stream, where a time budget has decided it
-    sums: dict[str, float] = field(default_factory=dict)  # of the metrics that have not been logged yet
+    linear_texts: int | None = None  # texts that it learns from, as a stream, once a time budget has decided this
+    sums: dict[str, float] = field(default_factory=dict)  # of the metrics of steps that are not logged yet
 
     @property
     def step_in_stage(self) -> int:
@@ -84,17 +81,6 @@ class TrainingState:
         sums = {name: self.sums.get(name, 0.0) + value for name, value in new.items()}
         return replace(self, step=self.step + 1, sums=sums)
 
-    def is_best(self, score: tuple[float, float, float]) -> bool:
-        """Whether the score is the best of this stage."""
-        return self.best_score is None or score > self.best_score
-
-    def after_validation(self, score: tuple[float, float, float], *, is_warming_up: bool) -> TrainingState:
-        """The state after a validation; while the learning rate still rises, a worse score does not count."""
-        if self.is_best(score):
-            return replace(self, validated_step=self.step, best_score=score, best_step=self.step, stale_validations=0)
-        stale_validations = 0 if is_warming_up else self.stale_validations + 1
-        return replace(self, validated_step=self.step, stale_validations=stale_validations)
-
     def at_next_stage(self) -> TrainingState:
         """The next stage, before its first step."""
         new = TrainingState(stage=self.stage + 1, score_to_beat=self.score_to_beat, linear_texts=self.linear_texts)
@@ -111,7 +97,7 @@ class Checkpoint:
     optimizers: list[dict[str, Any]]
 
     def restore(self, model: nn.Module, optimizers: Sequence[Optimizer]) -> None:
-        """Put weights and moments into a model and its optimizers of the same shapes."""
+        """Load weights and moments into a model and its optimizers, of the same shapes."""
         model.load_state_dict(self.model)
         for optimizer, state_dict in zip(optimizers, self.optimizers, strict=True):
             optimizer.load_state_dict(state_dict)
@@ -126,13 +112,13 @@ def save_checkpoint(
     fingerprint: dict[str, Any],
     keep: int,
 ) -> None:
-    """Write `step-N` under `folder`, verify it, and then remove all but the `keep` newest.
+    """Write `step-N` into `folder`, verify it, and remove all but the `keep` newest checkpoints.
 
-    Earlier checkpoints stay where a weight is not finite (`DivergedError`) or the disk refuses (`EncoderClsError`).
+    All earlier ones stay where a weight is not finite (`DivergedError`) or the disk refuses (`EncoderClsError`).
     """
-    wild = next((name for name, tensor in model.state_dict().items() if not tensor.isfinite().all()), None)
-    if wild:
-        raise DivergedError(state.step, f"{wild} holds numbers that are not finite")
+    for name, tensor in model.state_dict().items():
+        if not tensor.isfinite().all():
+            raise DivergedError(state.step, f"{name} holds numbers that are not finite")
     files = to_files(model, optimizers, state, fingerprint=fingerprint)
     manifest = {name: {"size": len(content), "sha256": sha256(content)} for name, content in files.items()}
     newest = folder / f"step-{state.step}"
@@ -143,7 +129,7 @@ def save_checkpoint(
 
 
 def load_newest(folder: Path) -> tuple[Checkpoint | None, list[str]]:
-    """Load the newest checkpoint that is whole; returns a warning for each damaged one that was passed over."""
+    """Load the newest undamaged checkpoint; also returns a warning for each damaged one that is newer."""
     warnings: list[str] = []
     for path in _by_age(folder):
         try:
@@ -155,13 +141,13 @@ def load_newest(folder: Path) -> tuple[Checkpoint | None, list[str]]:
 
 
 def newest_fingerprint(folder: Path) -> dict[str, Any]:
-    """The fingerprint of the newest checkpoint that is whole; empty without one."""
+    """The fingerprint in the newest undamaged checkpoint; empty without one."""
     checkpoint, _ = load_newest(folder)
     return checkpoint.fingerprint if checkpoint else {}
 
 
 def fingerprint(prepared: Prepared, *, device: torch.device) -> dict[str, Any]:
-    """The hashes of the data, the names of the classes, and the environment, as values of JSON."""
+    """The hashes of data and tokenizer, the names of the classes, and the environment, as JSON values."""
     dataset = prepared.dataset
     return environment(device, resolve_precision(prepared.config.train.precision, device)) | {
         "tokenizer": sha256(prepared.tokenizer.to_str().encode()),
@@ -173,7 +159,7 @@ def fingerprint(prepared: Prepared, *, device: torch.device) -> dict[str, Any]:
 
 
 def check_fingerprint(saved: dict[str, Any], current: dict[str, Any], *, run: Path) -> list[str]:
-    """Compare the fingerprints of a run and of its resumption; returns warnings, or raises a `ConfigError`."""
+    """Compare the fingerprints of a run before and now: refuse it with a `ConfigError`, or return warnings."""
     changed = [name for name in saved if saved[name] != current.get(name)]
     for name, meaning in REFUSED.items():
         if name in changed:
@@ -182,40 +168,20 @@ def check_fingerprint(saved: dict[str, Any], current: dict[str, Any], *, run: Pa
     return [f"{names} changed since the run began: the result may differ in the last digits"] if changed else []
 
 
-def check_free_space(prepared: Prepared, run: RunDir) -> None:
-    """Refuse a disk without room for the encoder's weights and checkpoints with an `EncoderClsError`."""
-    plan, config = prepared.plan, prepared.config.train
-    every = config.checkpoint_every or math.inf
-    written = sum(2 + it.total_steps // it.validate_every + it.total_steps // every for it in plan.schedules)
-    kept = int(min(config.keep_checkpoints, written))
-    # A checkpoint has the weights and two moments of each; one more of each kind exists while it is replaced.
-    needed = BYTES_PER_WEIGHT * prepared.num_parameters * (3 * (kept + 1) + len(plan.schedules) + 1)
-    needed -= sum(path.stat().st_size for path in run.path.rglob("*.safetensors") if path.is_file())
-    with reporting_os_errors(run.path):
-        free = shutil.disk_usage(run.path).free
-    if free < needed:
-        raise EncoderClsError(
-            f"{run.path}: {free / 1e6:,.1f} MB are free, the run needs up to {needed / 1e6:,.1f} MB: make room, or "
-            "choose another --run-dir"
-        )
-
-
 def _by_age(folder: Path) -> list[Path]:
-    """Checkpoint folders, the newest first; one that was being replaced comes after its successor."""
-    found = [(path, re.fullmatch(r"step-(\d+)(\.old)?", path.name)) for path in folder.glob("step-*")]
-    named = [(int(match[1]), match[2] is None, path) for path, match in found if match and path.is_dir()]
-    return [path for _, _, path in sorted(named, reverse=True)]
+    """Checkpoint folders, the newest first; `.old`, one that was being replaced, after its successor."""
+    matches = {path: re.fullmatch(r"step-(\d+)(\.old)?", path.name) for path in folder.glob("step-*")}
+    ages = {path: (int(match[1]), match[2] is None) for path, match in matches.items() if match and path.is_dir()}
+    return sorted(ages, key=ages.__getitem__, reverse=True)
 
 
 def _read_verified(path: Path) -> dict[str, bytes]:
-    """The files of a checkpoint, each read once and checked against the manifest."""
+    """Read the files of a checkpoint, and check them against its manifest."""
     try:
-        manifest = json.loads(read_file(path / MANIFEST_FILE))
-        listed = {name: manifest["files"][name] for name in STATE_FILES}
-        sizes = {name: int(of_file["size"]) for name, of_file in listed.items()}
+        listed = json.loads(read_file(path / MANIFEST_FILE))["files"]
+        files = {name: read_file(path / name, most_bytes=int(listed[name]["size"])) for name in STATE_FILES}
     except (ValueError, KeyError, TypeError, RecursionError) as error:
         raise EncoderClsError(f"{path / MANIFEST_FILE}: not a manifest: {error}") from None
-    files = {name: read_file(path / name, most_bytes=size) for name, size in sizes.items()}
     for name, content in files.items():
         if listed[name] != {"size": len(content), "sha256": sha256(content)}:
             raise EncoderClsError(f"{path / name}: has changed since it was written")
@@ -225,7 +191,7 @@ def _read_verified(path: Path) -> dict[str, bytes]:
 def to_files(
     model: nn.Module, optimizers: Sequence[Optimizer], state: TrainingState, *, fingerprint: dict[str, Any]
 ) -> dict[str, bytes]:
-    """The files of a checkpoint but its manifest, by name; moments are named "optimizer.parameter.name"."""
+    """The files of a checkpoint without its manifest, by name; moments are called "optimizer.parameter.name"."""
     state_dicts = [optimizer.state_dict() for optimizer in optimizers]
     moments = {
         f"{number}.{index}.{name}": torch.as_tensor(value)
@@ -233,21 +199,20 @@ def to_files(
         for index, values in state_dict["state"].items()
         for name, value in values.items()
     }
-    rest = {
-        "state": asdict(state),
-        "fingerprint": fingerprint,
-        "param_groups": [state_dict["param_groups"] for state_dict in state_dicts],
+    groups = [state_dict["param_groups"] for state_dict in state_dicts]
+    return {
+        MODEL_FILE: _saved(model.state_dict()),
+        OPTIMIZER_FILE: _saved(moments),
+        STATE_FILE: to_json({"state": asdict(state), "fingerprint": fingerprint, "param_groups": groups}),
     }
-    tensors = {MODEL_FILE: model.state_dict(), OPTIMIZER_FILE: moments}
-    saved = {
-        file: safetensors.torch.save({name: it.detach().cpu().contiguous() for name, it in named.items()})
-        for file, named in tensors.items()
-    }
-    return saved | {STATE_FILE: to_json(rest)}
+
+
+def _saved(tensors: Mapping[str, Tensor]) -> bytes:
+    return safetensors.torch.save({name: it.detach().cpu().contiguous() for name, it in tensors.items()})
 
 
 def from_files(files: Mapping[str, bytes]) -> Checkpoint:
-    """The inverse; a `ValueError` or `SafetensorError` where these are no files of a checkpoint."""
+    """The inverse of `to_files`; a `ValueError`, `LookupError` or `SafetensorError` where these are other files."""
     content = json.loads(files[STATE_FILE])
     if content["state"].keys() != asdict(TrainingState()).keys():
         raise ValueError(f"{STATE_FILE} is of another version")

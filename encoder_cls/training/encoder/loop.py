@@ -1,4 +1,4 @@
-"""The loop over a stage, in the first process and in those that assist it."""
+"""The loop over the steps and validations of a stage, in the first process and in those that assist it."""
 
 from __future__ import annotations
 
@@ -17,30 +17,31 @@ from encoder_cls.training.encoder.optimizer import learning_rate, warmup_steps
 from encoder_cls.training.encoder.process_group import ProcessGroup
 from encoder_cls.training.encoder.replica import Replica
 from encoder_cls.training.encoder.stages import Stage
+from encoder_cls.training.encoder.validation import after_validation
 from encoder_cls.training.events import Stepped, Validated
 from encoder_cls.training.linear.few_labels import LinearAnswers
 from encoder_cls.training.prepared import Prepared
 
-TIMED_STEPS = 20  # from which the time of the others is judged,
-LEAST_STEPS = 20  # for which there is time: with fewer there is no stage
-MOST_TIMING = 0.1  # of the time of the stage, or fewer that have taken this much of it
-STEPS_BETWEEN_RELEASES = 50  # of memory, which is then allocated again: at every ten steps a twentieth of the time
+TIMED_STEPS = 20  # at most, by whose time the number of steps is decided,
+MOST_TIMING = 0.1  # or as many as have taken this part of the time
+LEAST_STEPS = 20  # a stage with time for fewer is skipped
+STEPS_BETWEEN_RELEASES = 50  # of memory, which is then allocated again: at every ten steps it takes a twentieth
 
 
 def train_stage(
     replica: Replica, state: TrainingState, *, seconds: float | None = None, may_skip: bool = False
 ) -> Iterator[tuple[TrainingState, Stepped | Validated]]:
-    """Train within a time limit until the last step, or until patience runs out; yields each state with its event.
+    """Train until the last step, or until patience or time runs out; yields the state after each event, and the event.
 
-    Where there is time for too few steps, and the stage may be skipped, it ends without a validation.
+    A stage that may be skipped ends without a validation where there is time for a few steps only.
 
     Raises:
-        StoppedError: a signal asked to stop before a step or during a validation.
-        DivergedError: a step has no finite loss or gradient, or a validation no finite logits; nothing was updated.
+        StoppedError: a signal asked to stop, before a step or during a validation.
+        DivergedError: loss, gradient or validation logits are not finite; the step has updated nothing.
         LostProcessError: another process has ended.
     """
     stage, config = replica.stage, replica.stage.prepared.config.train
-    # Of this process alone: the speed of a run before it was resumed is not known.
+    # Since the run was started or resumed: its speed before that is unknown.
     timed_steps, timed_seconds = 0, 0.0
     row_tokens, row_seconds = 0, 0.0
     while True:
@@ -51,7 +52,7 @@ def train_stage(
             release_memory()
             return
         check_stop()
-        began = time.perf_counter()
+        started = time.perf_counter()
         rate = learning_rate(state.step_in_stage, total_steps=stage.steps(state), config=config)
         metrics = replica.step(state.step_in_stage, rate)
         if not metrics.is_finite:
@@ -60,7 +61,7 @@ def train_stage(
             numbers = f"loss {metrics.loss}, gradient norm {metrics.grad_norm}, learning rate {rate:.3g}"
             raise DivergedError(state.step + 1, f"{numbers}, batch of {examples}, …")
         state = state.after_step(metrics._asdict())
-        taken = time.perf_counter() - began
+        taken = time.perf_counter() - started
         timed_steps, timed_seconds = timed_steps + 1, timed_seconds + taken
         row_tokens, row_seconds = row_tokens + metrics.tokens, row_seconds + taken
         if seconds is not None and state.stage_steps is None:
@@ -85,7 +86,7 @@ def train_stage(
 def _limited(
     stage: Stage, state: TrainingState, seconds: float, timed_steps: int, taken: float, *, may_skip: bool
 ) -> TrainingState:
-    """Decide by the first steps how many fit into the time; as part of the state, so that a resumed run keeps to it."""
+    """Decide by the time of the first steps how many there will be; in the state, so that a resumed run has as many."""
     if timed_steps < TIMED_STEPS and taken < MOST_TIMING * seconds:
         return state
     done = state.step_in_stage
@@ -102,38 +103,34 @@ def _validated(replica: Replica, state: TrainingState) -> tuple[TrainingState, V
     if result is None:
         raise DivergedError(state.step, "a validation text gets numbers that are not finite")
     is_warming_up = state.step_in_stage <= warmup_steps(stage.steps(state), config)
-    event = Validated(
-        stage=stage.name,
-        step=state.step,
-        epoch=stage.epoch(state),
-        result=result,
-        is_best=state.is_best(result.selection_key),
-        is_drawn=stage.is_drawn(state),
-    )
-    return state.after_validation(result.selection_key, is_warming_up=is_warming_up), event
+    state = after_validation(state, result.selection_key, is_warming_up=is_warming_up)
+    is_best = state.best_step == state.step
+    return state, Validated(stage.name, state.step, stage.epoch(state), result, is_best, stage.is_drawn(state))
 
 
 def start_stage(replica: Replica) -> None:
-    """Start a stage: all processes get the replica and the pseudo-labels of the first one."""
-    group, pseudo_labels = replica.group, replica.stage.answers.pseudo_labels
+    """Start a stage: all processes get the weights, moments and pseudo-labels of the first one."""
+    group, answers = replica.group, replica.stage.answers
     group.lead({"stage": replica.number})
-    if group.size > 1:
-        files = to_files(replica.model, replica.optimizers, TrainingState(), fingerprint={})
-        files = {name: group.broadcast(files[name] if group.leads else b"") for name in STATE_FILES}
-        content = group.broadcast(pseudo_labels.tobytes() if pseudo_labels is not None else b"")
-        if not group.leads:
-            from_files(files).restore(replica.model, replica.optimizers)
-        if content and not group.leads:
-            classes = len(replica.stage.prepared.dataset.label_names)
-            pseudo_labels = np.frombuffer(content, dtype=np.float32).reshape(-1, classes)
-            replica.stage.answers = LinearAnswers(None, pseudo_labels)
+    if group.size == 1:
+        return
+    files = to_files(replica.model, replica.optimizers, TrainingState(), fingerprint={})
+    files = {name: group.broadcast(files[name]) for name in STATE_FILES}
+    labels = group.broadcast(b"" if answers.pseudo_labels is None else answers.pseudo_labels.tobytes())
+    if group.leads:
+        return
+    from_files(files).restore(replica.model, replica.optimizers)
+    if labels:
+        classes = len(replica.stage.prepared.dataset.label_names)
+        pseudo_labels = np.frombuffer(labels, dtype=np.float32).reshape(-1, classes)
+        replica.stage.answers = LinearAnswers(None, pseudo_labels)
 
 
 def assist(prepared: Prepared, group: ProcessGroup, *, device: torch.device) -> None:
-    """Take the steps of the first process, which has equal data, until it ends the training; write and print nothing.
+    """Take part in the steps and validations of the first process until it ends the training; write and print nothing.
 
     Raises:
-        LostProcessError: another process has ended before its time.
+        LostProcessError: another process has ended before the training did.
     """
     replica: Replica | None = None
     while True:

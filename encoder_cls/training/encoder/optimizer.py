@@ -38,9 +38,9 @@ def learning_rate(step: int, *, total_steps: int, config: TrainConfig) -> float:
 def make_optimizers(model: nn.Module, config: TrainConfig) -> list[Optimizer]:
     """AdamW (Loshchilov and Hutter, 2019, https://arxiv.org/abs/1711.05101) and, for embeddings, Adam by rows.
 
-    A batch touches few rows of a table, and only these are updated: the time of a step does not grow with
-    the vocabulary. Weight decay pulls only the matrices of linear maps towards zero: biases and norms have to
-    be where they are, and a rare word's embedding would vanish between its occurrences.
+    A batch touches few rows of a table, and only these are updated: so the time of a step does not grow with the
+    vocabulary. Only the matrices of linear maps decay: biases and norms are not meant to be small, and the embedding of
+    a rare word would vanish between its occurrences.
     """
     sparse = list(tables(model).values())
     matrices = [module.weight for module in model.modules() if isinstance(module, nn.Linear)]
@@ -51,9 +51,9 @@ def make_optimizers(model: nn.Module, config: TrainConfig) -> list[Optimizer]:
 
 
 class Optimizer(ABC):
-    """A small `torch.optim.Optimizer`, with its attributes, and with a state of the same layout.
+    """A small `torch.optim.Optimizer`, with the same attributes and the same layout of its state.
 
-    It is no subclass of that: the first one made loads torch's compiler, which doubles the time to start.
+    It is not a subclass: the first instance of one loads torch's compiler, which doubles the time to start.
     """
 
     def __init__(self, groups: Sequence[dict[str, Any]], *, lr: float) -> None:
@@ -62,7 +62,7 @@ class Optimizer(ABC):
         self._parameters: list[Tensor] = [it for group in groups for it in group["params"]]
 
     def zero_grad(self) -> None:
-        """Forget all gradients."""
+        """Remove all gradients."""
         for parameter in self._parameters:
             parameter.grad = None
 
@@ -79,11 +79,8 @@ class Optimizer(ABC):
         return {"state": {indices[it]: dict(values) for it, values in self.state.items()}, "param_groups": groups}
 
     def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
-        """Load such a state onto the devices of the parameters; a `ValueError` of groups of other sizes."""
-        groups = state_dict["param_groups"]
-        if [len(group["params"]) for group in groups] != [len(group["params"]) for group in self.param_groups]:
-            raise ValueError("the state of an optimizer with other groups of parameters")
-        for group, saved in zip(self.param_groups, groups, strict=True):
+        """Load the state of an optimizer of the same parameters onto their devices."""
+        for group, saved in zip(self.param_groups, state_dict["param_groups"], strict=True):
             group.update(saved | {"params": group["params"]})
         self.state.clear()
         for index, values in state_dict["state"].items():
@@ -96,7 +93,7 @@ class Optimizer(ABC):
 
 
 class AdamW(Optimizer):
-    """AdamW by torch's own fused function; groups have a `weight_decay`."""
+    """AdamW, computed by torch's fused function; each group has a `weight_decay`."""
 
     def _update(self, parameters: list[Tensor], group: dict[str, Any]) -> None:
         states = [self.state[parameter] for parameter in parameters]
@@ -104,30 +101,18 @@ class AdamW(Optimizer):
             if not state:
                 state |= {"step": torch.zeros((), device=parameter.device)}
                 state |= {name: torch.zeros_like(parameter) for name in ("exp_avg", "exp_avg_sq")}
-        beta1, beta2 = group["betas"]
-        adamw(
-            parameters,
-            [parameter.grad for parameter in parameters if parameter.grad is not None],
-            [state["exp_avg"] for state in states],
-            [state["exp_avg_sq"] for state in states],
-            [],
-            [state["step"] for state in states],
-            fused=True,
-            amsgrad=False,
-            beta1=beta1,
-            beta2=beta2,
-            lr=group["lr"],
-            weight_decay=group["weight_decay"],
-            eps=group["eps"],
-            maximize=False,
-        )
+        gradients = [parameter.grad for parameter in parameters if parameter.grad is not None]
+        means, squares, steps = ([state[name] for state in states] for name in ("exp_avg", "exp_avg_sq", "step"))
+        settings = {name: group[name] for name in ("lr", "weight_decay", "eps")}
+        settings["beta1"], settings["beta2"] = group["betas"]
+        adamw(parameters, gradients, means, squares, [], steps, fused=True, amsgrad=False, maximize=False, **settings)
 
 
 class RowwiseAdam(Optimizer):
-    """Adam (Kingma and Ba, 2015, https://arxiv.org/abs/1412.6980) on the rows of tables (rows, D) that have a gradient.
+    """Adam (Kingma and Ba, 2015, https://arxiv.org/abs/1412.6980) on those rows of tables that have a gradient.
 
-    The other rows keep their values and moments. The same, to rounding, as `torch.optim.SparseAdam`, which makes sparse
-    tensors of all that lies between and takes a third to twice longer for it.
+    The other rows keep their values and moments. The same, to rounding, as `torch.optim.SparseAdam`, which takes a
+    third to twice longer, since its intermediate results are sparse tensors.
     """
 
     def _update(self, parameters: list[Tensor], group: dict[str, Any]) -> None:
@@ -148,15 +133,15 @@ class RowwiseAdam(Optimizer):
 
 
 def _placed(value: Any, device: torch.device) -> Any:
-    """A moment on a device; a count of steps in whole numbers as a number, also where it was saved as a tensor."""
+    """Move a moment to a device; an integer count of steps, saved as a tensor, becomes a number again."""
     tensor = torch.as_tensor(value)
     return tensor.to(device) if tensor.is_floating_point() else int(tensor)
 
 
 def sum_by_row(gradient: Tensor) -> tuple[Tensor, Tensor]:
-    """Sum the values of each row of a sparse gradient; returns the rows, each once, and their sums.
+    """Sum the values of each row of a sparse gradient; returns the numbers of the rows, and their sums.
 
-    What `coalesce` does, which takes one thread and twice as long: a row's parts are a bag of embeddings.
+    Equal to `coalesce`, which uses one thread and takes twice as long: here a row's values are a bag of embeddings.
     """
     sorted_rows, positions = gradient._indices()[0].sort(stable=True)
     rows, counts = torch.unique_consecutive(sorted_rows, return_counts=True)
@@ -164,7 +149,7 @@ def sum_by_row(gradient: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def without_untrained(model: EncoderClassifier, initial: Mapping[str, Tensor]) -> EncoderClassifier:
-    """Copy a model with zeros in those rows of tables that have their initial values; all but its tables is shared."""
+    """Copy a model with zeros in the rows of tables that still have their initial values; only tables are copied."""
     replaced: dict[int, object] = {id(tensor): tensor for tensor in (*model.parameters(), *model.buffers())}
     for name, table in tables(model).items():
         is_untrained = (table == initial[name].to(table.device)).all(dim=1, keepdim=True)
@@ -173,7 +158,7 @@ def without_untrained(model: EncoderClassifier, initial: Mapping[str, Tensor]) -
 
 
 def tables(model: nn.Module) -> dict[str, Tensor]:
-    """The weights, by name, whose gradients are sparse: a batch touches few of their rows."""
+    """The embedding tables of a model, by name: a batch touches few of their rows, so their gradients are sparse."""
     return {
         f"{name}.weight": module.weight
         for name, module in model.named_modules()

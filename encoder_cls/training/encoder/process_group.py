@@ -1,4 +1,4 @@
-"""The processes of one training, which call the same methods in the same order; the first one, of rank 0, leads."""
+"""The processes of one training; all call the same methods in the same order, and the first one, of rank 0, leads."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from torch import Tensor
     from torch._C._distributed_c10d import Store
 
-# Others wait that long for the first, which may fit a linear classifier meanwhile; one that dies is noticed at once.
+# The others wait so long for the first, which may be fitting a linear classifier; a dead process is noticed at once.
 LONGEST_WAIT = timedelta(days=7)
 STOP_KEY = "stop"
 
@@ -30,9 +30,9 @@ class LostProcessError(EncoderClsError):
 
 
 class ProcessGroup:
-    """The processes of a training; made without arguments, this one alone, which sends nothing.
+    """The processes of a training; without arguments this one alone, which sends nothing.
 
-    Methods that communicate raise a `LostProcessError` where another process has ended; all can use the store anytime.
+    Methods that communicate raise a `LostProcessError` where another process has ended. The store works at any time.
     """
 
     def __init__(self, rank: int = 0, size: int = 1, store: Store | None = None) -> None:
@@ -50,68 +50,54 @@ class ProcessGroup:
         return range(self.rank * count // self.size, (self.rank + 1) * count // self.size)
 
     def sum(self, tensor: Tensor) -> None:
-        """Put the sum over all processes in place of a tensor."""
-        if self.size == 1:
+        """Replace a tensor, which has the same shape in all processes, by the sum over them."""
+        if self.size == 1 or not tensor.numel():
             return
         import torch.distributed as dist
 
-        with self._noticing_loss():
+        try:
             dist.all_reduce(tensor)
+        except RuntimeError as error:  # torch's, of a broken connection
+            self._is_over = True
+            raise LostProcessError from error
 
     def summed(self, *numbers: float) -> list[float]:
         """The sums of numbers over all processes."""
-        if self.size == 1:
-            return list(numbers)
         import torch
 
         sums = torch.tensor(numbers, dtype=torch.float64)
         self.sum(sums)
         return list(map(float, sums))
 
-    def gather(self, mine: Tensor) -> list[Tensor]:
-        """The tensors of all processes; their first dimensions may differ."""
+    def gather(self, mine: Tensor) -> tuple[Tensor, ...]:
+        """The tensors of all processes, in order of rank; their first dimensions may differ."""
+        lengths = [int(it) for it in self.summed(*(len(mine) * (rank == self.rank) for rank in range(self.size)))]
+        joined = mine.new_zeros((sum(lengths), *mine.shape[1:]))
+        parts: tuple[Tensor, ...] = joined.split(lengths)  # type: ignore[no-untyped-call]
+        parts[self.rank].copy_(mine)
+        self.sum(joined)
+        return parts
+
+    def gather_bytes(self, mine: bytes) -> list[bytes]:
+        """The contents of all processes, in order of rank."""
         if self.size == 1:
             return [mine]
+        import numpy as np
         import torch
-        import torch.distributed as dist
 
-        lengths = [torch.zeros(1, dtype=torch.int64) for _ in range(self.size)]
-        with self._noticing_loss():
-            dist.all_gather(lengths, torch.tensor([len(mine)]))
-            padded = mine.new_zeros((max(1, *map(int, lengths)), *mine.shape[1:]))
-            padded[: len(mine)] = mine
-            received = [torch.empty_like(padded) for _ in range(self.size)]
-            dist.all_gather(received, padded)
-        return [rows[: int(length)] for rows, length in zip(received, lengths, strict=True)]
+        parts = self.gather(torch.from_numpy(np.frombuffer(mine, dtype=np.uint8).copy()))
+        return [part.numpy().tobytes() for part in parts]
 
     def broadcast(self, content: bytes = b"") -> bytes:
         """Give all processes the content that the first one has."""
-        if self.size == 1:
-            return content
-        import torch
-        import torch.distributed as dist
-
-        length = torch.tensor([len(content)])
-        with self._noticing_loss():
-            dist.broadcast(length, 0)
-            if not length:
-                return b""
-            received = torch.frombuffer(bytearray(content or int(length)), dtype=torch.uint8)
-            dist.broadcast(received, 0)
-        return received.numpy().tobytes()
+        return self.gather_bytes(content if self.leads else b"")[0]
 
     def deferring_stops(self) -> AbstractContextManager[None]:
-        """Take no stop during work of all processes, of which the others would wait for the rest."""
+        """Defer stops to the end of work that all processes share: the others would wait for one that stops."""
         return deferring_stops() if self.size > 1 else nullcontext()
 
-    def goes_on(self, *, is_for_all: bool) -> bool:
-        """Whether this process goes on: the first one, and the others if it lets them."""
-        if is_for_all:
-            self.lead({"begin": True})
-        return self.leads or "begin" in self.follow()
-
     def lead(self, command: dict[str, Any]) -> None:
-        """Let the other processes do what this one, the first, does now; does nothing in them."""
+        """Send the other processes the command that this one, the first, obeys now; in them, do nothing."""
         if self.leads and self.size > 1:
             self.broadcast(json.dumps(command).encode())
 
@@ -119,7 +105,7 @@ class ProcessGroup:
         """Wait for the next command of the first process."""
         try:
             return dict(json.loads(self.broadcast()))
-        except ValueError as error:  # the first has ended in the middle of something else
+        except ValueError as error:  # the first has ended where it was to communicate something else
             self._is_over = True
             raise LostProcessError from error
 
@@ -132,10 +118,7 @@ class ProcessGroup:
 
     @contextmanager
     def agreeing(self) -> Iterator[None]:
-        """Let a block fail in all processes where it fails in one: the first raises the error, the others end."""
-        if self.size == 1:
-            yield
-            return
+        """Let a block that fails in one process fail in all: the first raises the error, the others exit."""
         mine: EncoderClsError | None = None
         try:
             yield
@@ -176,20 +159,8 @@ class ProcessGroup:
         return int(self._store.get(STOP_KEY))
 
     def _outcomes(self, mine: Mapping[str, Any]) -> list[dict[str, Any]]:
-        """A message of each process."""
-        import torch
-
-        content = torch.frombuffer(bytearray(json.dumps(mine).encode()), dtype=torch.uint8)
-        return [json.loads(it.numpy().tobytes()) for it in self.gather(content)]
-
-    @contextmanager
-    def _noticing_loss(self) -> Iterator[None]:
-        """Turn torch's error of a broken connection into one for the user."""
-        try:
-            yield
-        except RuntimeError as error:
-            self._is_over = True
-            raise LostProcessError from error
+        """Exchange JSON values with all processes."""
+        return [json.loads(content) for content in self.gather_bytes(json.dumps(mine).encode())]
 
 
 ALONE = ProcessGroup()
@@ -202,7 +173,7 @@ def is_restarted() -> bool:
 
 @contextmanager
 def joined_process_group() -> Iterator[ProcessGroup]:
-    """The group of the processes that torchrun, or what does as it does, has started; else this one alone.
+    """The group of the processes that torchrun, or a program like it, has started; else this process alone.
 
     Raises:
         LostProcessError: the others cannot be reached.
@@ -215,7 +186,7 @@ def joined_process_group() -> Iterator[ProcessGroup]:
     from torch._C._distributed_c10d import PrefixStore
     from torch.distributed.rendezvous import rendezvous
 
-    attempt = os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")  # what an earlier one has stored is not for this one
+    attempt = os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")  # each has keys of its own in the store
     try:
         store, rank, size = next(iter(rendezvous("env://")))
         store = PrefixStore(f"encoder-cls-{attempt}", store)
@@ -232,10 +203,10 @@ def joined_process_group() -> Iterator[ProcessGroup]:
 
 
 def device_of_rank(name: str) -> torch.device:
-    """The device of this process: of GPUs, where `cuda` means any, each process of a machine has its own.
+    """The device of this process: where several processes of a machine use GPUs (`cuda`, without a number), one each.
 
     Raises:
-        ConfigError: there are not so many.
+        ConfigError: this machine has too few GPUs.
     """
     import torch
 

@@ -1,4 +1,4 @@
-"""A model in training, of which each process has an equal one."""
+"""A model in training: its first weights, its steps and validations. Each process has an equal one."""
 
 from __future__ import annotations
 
@@ -6,21 +6,24 @@ import math
 from pathlib import Path
 from typing import NamedTuple
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
 from encoder_cls.inference.classifier import Classifier
 from encoder_cls.inference.encoder.torch import TorchEncoder
-from encoder_cls.inference.folder import save_classifier
+from encoder_cls.inference.folder import load_classifier, save_classifier, weights_of_part
 from encoder_cls.system.machine import autocast, resolve_precision
-from encoder_cls.training.encoder.batches import Shard, derive_seed
-from encoder_cls.training.encoder.first_weights import load_weights, start_stage
+from encoder_cls.training.encoder.batches import derive_seed
 from encoder_cls.training.encoder.optimizer import make_optimizers, sum_by_row, tables, without_untrained
+from encoder_cls.training.encoder.pretraining import start_from_word_vectors
 from encoder_cls.training.encoder.process_group import ALONE, ProcessGroup
 from encoder_cls.training.encoder.stages import make_stages
 from encoder_cls.training.encoder.validation import ValidationResult
 from encoder_cls.training.prepared import Prepared
 from encoder_cls.transformer import EncoderClassifier
+
+WORDS, HEAD = "encoder.embedding.tokens.weight", "head.linear."
 
 
 class StepMetrics(NamedTuple):
@@ -33,15 +36,12 @@ class StepMetrics(NamedTuple):
 
     @property
     def is_finite(self) -> bool:
-        """Whether the loss and the norm are finite; else the model is as it was before the step."""
+        """Whether the loss and the norm are finite; else the step has updated nothing."""
         return math.isfinite(self.loss) and math.isfinite(self.grad_norm)
 
 
 class Replica:
-    """The model of a stage with its optimizers.
-
-    The first process leads: its `step` and `validate` make the others call theirs.
-    """
+    """The model of a stage with its optimizers; `step` and `validate` of the first process call those of the others."""
 
     def __init__(self, prepared: Prepared, number: int, *, device: torch.device, group: ProcessGroup = ALONE) -> None:
         stages = make_stages(prepared, device)
@@ -53,20 +53,23 @@ class Replica:
         self.optimizers = make_optimizers(self.model, self._config)
         self._objective = prepared.objective if self.is_last else None
         self._precision = resolve_precision(self._config.precision, device)
-        # The weights of an earlier stage are for training alone, so they stay as they are.
+        # Only the last stage makes a model for users, without untrained rows.
         self._initial_tables = tables(prepared.new_model(stages[0].seed)) if self.is_last else None
 
     def load_first_weights(self, stages: Path) -> None:
-        """Start from the best weights of the earlier stage, in a folder of stages, else as `start_from` has it."""
+        """Start from the best weights of the earlier stage, saved in `stages`, of a base run, or from word vectors."""
+        prepared, base = self.stage.prepared, self.stage.prepared.base
         if self._earlier and (stages / self._earlier).is_dir():  # else there was no time for it
-            load_weights(self.model, stages / self._earlier)
-        else:
-            start_stage(self.model, self.stage.prepared, seed=self.stage.seed)
+            base = load_classifier(stages / self._earlier, engine="numpy")  # arrays: no second model is made
+        if base and base.encoder:
+            start_from(base, self.model, label_names=prepared.dataset.label_names)
+        elif prepared.plan.has_word_vectors:
+            start_from_word_vectors(self.model, prepared.texts, seed=self.stage.seed)
 
     def step(self, step: int, learning_rate: float) -> StepMetrics:
-        """Update the model once, from all batches of a step, counted from 0; a pure function of model and step.
+        """Update the model once, by all batches of a step, counted from 0: a pure function of model and step.
 
-        Nothing is updated where the loss or the gradient is not finite, or where a `LostProcessError` is raised.
+        Nothing is updated where the loss or the gradient is not finite, or a `LostProcessError` is raised.
         """
         self.group.lead({"step": step, "learning_rate": learning_rate})
         for optimizer in self.optimizers:
@@ -74,7 +77,7 @@ class Replica:
                 group["lr"] = learning_rate
         self.model.train()
         loss, tokens, padded_tokens = self._add_gradients(step)
-        # Of the embeddings' sparse gradients there is no norm; they come through the same layers as the others.
+        # Without the tables' sparse gradients, which come through the same layers as the others.
         dense = [p for p in self.model.parameters() if p.grad is not None and not p.grad.is_sparse]
         grad_norm = float(torch.nn.utils.clip_grad_norm_(dense, self._config.max_grad_norm))
         metrics = StepMetrics(loss, grad_norm, int(tokens), int(padded_tokens))
@@ -85,13 +88,13 @@ class Replica:
         return metrics
 
     def validate(self) -> ValidationResult | None:
-        """Validate the model; none where its logits are not finite, and in all processes but the first."""
+        """Validate the model; None where its logits are not finite, and in all processes but the first."""
         self.group.lead({"validate": True})
         with self.group.deferring_stops():
             return self.stage.validate(self._shown_model, self.group)
 
     def save(self, folder: Path, result: ValidationResult, *, linear: Classifier | None) -> None:
-        """Save the model as a classifier with the mixture weights and thresholds of its validation."""
+        """Save the model as a classifier, with the mixture weights and thresholds of its validation."""
         prepared = self.stage.prepared
         classifier = prepared.new_classifier(TorchEncoder(self._shown_model, prepared.config.model))
         if linear:
@@ -104,20 +107,20 @@ class Replica:
 
     @property
     def _shown_model(self) -> EncoderClassifier:
-        """The model as it is validated and saved: with zeros in rows of tables that were never trained."""
+        """The model to validate and to save, with zeros in the rows of tables that were never trained."""
         return without_untrained(self.model, self._initial_tables) if self._initial_tables else self.model
 
     def _add_gradients(self, step: int) -> list[float]:
         """Compute the gradients of a step, summed over all processes; return loss, tokens and padded tokens.
 
-        Processes share the shards of each batch. The loss is divided by the normalizer of all batches together: so
-        many small batches give the same gradient as one large, that of the mean loss over the targets of all.
+        Processes share the shards of each batch. The loss is divided by the normalizer of all batches together: so many
+        small batches give the same gradient as a large one, that of the mean loss over all their targets.
         """
         num_shards, seed = self._config.gradient_shards, derive_seed(self.stage.seed, step)
         shards = {}
         for shard in self.group.dealt(num_shards):
             torch.manual_seed(derive_seed(seed, shard) if num_shards > 1 else seed)
-            shards[shard] = self.stage.batches_at(step, Shard(shard, num_shards))
+            shards[shard] = self.stage.batches_at(step, shard, num_shards)
         batches = [batch for of_shard in shards.values() for batch in of_shard]
         normalizer: Tensor | float = sum(batch.normalizer for batch in batches)
         if self.group.size > 1:
@@ -125,7 +128,7 @@ class Replica:
         total = 0.0
         for shard, of_shard in shards.items():
             if num_shards > 1:
-                torch.manual_seed(derive_seed(seed, shard, 1))  # others have drawn meanwhile
+                torch.manual_seed(derive_seed(seed, shard, 1))  # other shards have drawn since
             for batch in of_shard:
                 with autocast(self._precision, self.stage.device):
                     total_loss = self._objective(self.model, batch) if self._objective else batch.loss(self.model)
@@ -138,8 +141,26 @@ class Replica:
         return self.group.summed(total, sum(int(mask.sum()) for mask in masks), sum(mask.numel() for mask in masks))
 
 
+def start_from(base: Classifier, model: EncoderClassifier, *, label_names: tuple[str, ...]) -> None:
+    """Copy the weights of a classifier's encoder into a model of the same shape.
+
+    New words and classes keep their random weights. Words of the base come first; classes are matched by name.
+    """
+    numbers = [base.label_names.index(name) for name in label_names if name in base.label_names]
+    is_known = torch.tensor([name in base.label_names for name in label_names])
+    state = model.state_dict()
+    for name, weight in weights_of_part(base, "encoder").items():
+        values = torch.from_numpy(np.asarray(weight, dtype=np.float32))
+        if name == WORDS:
+            state[name][: len(values)] = values
+        elif name.startswith(HEAD):
+            state[name][is_known] = values[numbers].to(state[name].device)
+        else:
+            state[name].copy_(values)
+
+
 def sum_gradients(model: nn.Module, group: ProcessGroup) -> None:
-    """Sum the gradients of all processes: dense ones in one buffer, of each table the rows that were touched."""
+    """Sum the gradients of all processes: the dense ones in one buffer, of each table the rows that have one."""
     sparse = tables(model)
     dense = [parameter for name, parameter in model.named_parameters() if name not in sparse]
     gradients = [torch.zeros_like(it) if it.grad is None else it.grad for it in dense]

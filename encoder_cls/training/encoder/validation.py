@@ -1,7 +1,8 @@
-"""Score validation logits and fit the mixture."""
+"""Validation of a model: the weights of its parts, its scores, and the patience with scores that do not improve."""
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -16,18 +17,18 @@ from encoder_cls.evaluation.metrics import (
     parts_alone,
 )
 from encoder_cls.inference.task import Logits, combine_logits, task_of
+from encoder_cls.training.encoder.checkpoint import TrainingState
 from encoder_cls.training.linear.calibration import fit_mixture_weights, fit_thresholds
 
 SURE = 1.0  # standard errors by which the encoder has to lower the loss of the linear classifier
 
 
 class ValidationResult(NamedTuple):
-    """The scores of a validation, and the selection key, which is the greater the better.
+    """The scores of a validation, and its selection key: the greatest is the best.
 
-    The key starts with 1, or with 0 where an encoder is not surely better than the linear classifier alone.
-
-    Of classification also the metrics, and with what they were computed: the classifier's mixture weights, each part's
-    share of the sum in the same order, and multi-label thresholds.
+    The key starts with 1, or with 0 where an encoder is not surely better than the linear classifier alone. A
+    validation of classification also has the metrics, the mixture weights of the classifier's parts, the share of each
+    part in the sum, and multi-label thresholds.
     """
 
     scores: dict[str, float]
@@ -38,7 +39,7 @@ class ValidationResult(NamedTuple):
     thresholds: tuple[float, ...] = ()
 
     def row(self, *, epoch: float, is_drawn: bool) -> dict[str, Any]:
-        """The row that is logged, with or without the data of plots."""
+        """The row to log, with or without the data of plots."""
         values: dict[str, Any] = {**self.scores, "epoch": epoch}
         if self.metrics:
             values |= {f"f1/{name}": it.f1 for name, it in self.metrics.per_class.items() if it.f1 is not None}
@@ -51,8 +52,8 @@ def judge(
 ) -> ValidationResult:
     """Score the weighted sum of the logits, (texts, classes), of an encoder and of a linear classifier.
 
-    The texts are those of `dataset.selection`; each counts alike, whatever the weights of the classes in training: the
-    loss is that of the final report, and probabilities are calibrated. `expects_equal_shares` is as in
+    The texts are those of `dataset.selection`. Each counts alike, whatever the weights of the classes in training: so
+    the loss is that of the final report, and probabilities are calibrated. `expects_equal_shares` is as in
     `fit_mixture_weights`.
     """
     labels, names = dataset.selection.labels, dataset.label_names
@@ -82,3 +83,16 @@ def judge(
     # On small splits many validations have equal accuracy: the loss then decides.
     key = (float(is_sure), monitored, -metrics.loss)
     return ValidationResult(scores, key, metrics, mixture_weights, shares, thresholds)
+
+
+def after_validation(state: TrainingState, key: tuple[float, float, float], *, is_warming_up: bool) -> TrainingState:
+    """Count a validation: one that is not the stage's best so far is stale, unless the learning rate still rises."""
+    if state.best_score is None or key > state.best_score:
+        return replace(state, validated_step=state.step, best_score=key, best_step=state.step, stale_validations=0)
+    stale_validations = 0 if is_warming_up else state.stale_validations + 1
+    return replace(state, validated_step=state.step, stale_validations=stale_validations)
+
+
+def is_out_of_patience(state: TrainingState, patience: int | None) -> bool:
+    """Whether as many validations in a row were stale as `train.patience` allows; None allows any number."""
+    return patience is not None and state.stale_validations >= patience

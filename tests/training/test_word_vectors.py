@@ -8,7 +8,7 @@ import pytest
 import torch
 from small_runs import make_config
 
-from encoder_cls.training.encoder import first_weights
+from encoder_cls.training.encoder import pretraining
 from encoder_cls.training.encoder.replica import Replica
 from encoder_cls.training.prepare import prepare
 from encoder_cls.training.prepared import Prepared
@@ -56,15 +56,15 @@ def test_a_word_without_neighbours_starts_at_random(tmp_path):
     before, after = first_tables(setup, tmp_path)
     word = setup.tokenizer.token_to_id("lonely")
     assert torch.equal(after.tokens.weight[word], before.tokens.weight[word])
-    nothing = first_weights.neighbour_information(setup.texts[48:], setup.vocab_size)
+    nothing = pretraining.neighbour_information(setup.texts[48:], setup.vocab_size)
     assert nothing.nnz == 0
 
 
 def test_of_much_text_a_random_part_is_counted(tmp_path, monkeypatch):
     """As many texts as the limit has tokens of; at least one."""
     texts = prepared(tmp_path, *TEXTS * 30).texts
-    assert len(first_weights.sample_of(texts, seed=0)) == len(texts)
-    monkeypatch.setattr(first_weights, "MOST_TOKENS", 100)
-    assert 90 < len(first_weights.sample_of(texts, seed=0).words) <= 100
-    monkeypatch.setattr(first_weights, "MOST_TOKENS", 1)
-    assert len(first_weights.sample_of(texts, seed=0)) == 1
+    assert len(pretraining.sample_of(texts, seed=0)) == len(texts)
+    monkeypatch.setattr(pretraining, "MOST_TOKENS", 100)
+    assert 90 < len(pretraining.sample_of(texts, seed=0).words) <= 100
+    monkeypatch.setattr(pretraining, "MOST_TOKENS", 1)
+    assert len(pretraining.sample_of(texts, seed=0)) == 1
