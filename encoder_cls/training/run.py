@@ -19,6 +19,7 @@ from encoder_cls.tracking.run_dir import RunDir
 from encoder_cls.training.encoder.checkpoint import (
     TrainingState,
     check_fingerprint,
+    check_free_space,
     fingerprint,
     load_newest,
     save_checkpoint,
@@ -101,6 +102,7 @@ class _Life:
         self._fitted: Fitted | None = None
         self._fingerprint = fingerprint(prepared, device=device)
         checkpoint, self._notes = load_newest(run.checkpoints)
+        check_free_space(prepared, run)
         self._saved_state = checkpoint.state if checkpoint else None
         self.state = self._saved_state or TrainingState()
         self.replica = self._new_replica(is_new=checkpoint is None) if prepared.plan.has_encoder else None

@@ -7,7 +7,8 @@ import torch
 from small_runs import make_config, run_all, stop_after
 
 from encoder_cls.config import Config
-from encoder_cls.errors import ConfigError, StoppedError
+from encoder_cls.errors import ConfigError, EncoderClsError, StoppedError
+from encoder_cls.training.encoder import checkpoint
 
 
 def test_changed_validation_texts_and_class_names_are_not_resumed(tmp_path):
@@ -41,3 +42,18 @@ def test_another_thread_count_is_warned_of(tmp_path, monkeypatch):
     monkeypatch.setattr(torch, "get_num_threads", lambda: 64)
     events = run_all(config, tmp_path / "run", resume=True)
     assert "threads changed" in events[1].message
+
+
+def test_what_the_disk_cannot_hold_is_not_begun(tmp_path, monkeypatch):
+    """Before the first step, with what is free and what is needed; what a resumed run has already counts."""
+    config = make_config(tmp_path)
+    run_all(config, tmp_path / "other")
+    usage = checkpoint.shutil.disk_usage(tmp_path)
+    monkeypatch.setattr(checkpoint.shutil, "disk_usage", lambda _: usage._replace(free=1000))
+    with pytest.raises(EncoderClsError, match=r"run: 0\.0 MB are free, the run needs up to 0\.\d MB"):
+        run_all(config, tmp_path / "run")
+    assert not (tmp_path / "run" / "checkpoints").exists()
+    (tmp_path / "other" / "model" / "README.md").unlink()
+    present = sum(path.stat().st_size for path in (tmp_path / "other").rglob("*.safetensors"))
+    monkeypatch.setattr(checkpoint.shutil, "disk_usage", lambda _: usage._replace(free=present))
+    run_all(config, tmp_path / "other", resume=True)

@@ -1,4 +1,4 @@
-"""The state of a training, its checkpoints, and the fingerprint without which a run is not resumed.
+"""The state of a training, its checkpoints, and the conditions under which a run writes and resumes them.
 
 checkpoints/step-120/
       model.safetensors       weights
@@ -14,6 +14,7 @@ a file is what was written, not who wrote it.
 from __future__ import annotations
 
 import json
+import math
 import re
 import shutil
 from collections.abc import Mapping, Sequence
@@ -28,8 +29,9 @@ from safetensors import SafetensorError
 from torch import Tensor, nn
 
 from encoder_cls.errors import ConfigError, DivergedError, EncoderClsError
-from encoder_cls.system.files import read_file, sha256, to_json, write_folder
+from encoder_cls.system.files import read_file, reporting_os_errors, sha256, to_json, write_folder
 from encoder_cls.system.machine import environment, resolve_precision
+from encoder_cls.tracking.run_dir import RunDir
 from encoder_cls.training.encoder.optimizer import Optimizer
 from encoder_cls.training.prepared import Prepared
 
@@ -44,6 +46,7 @@ REFUSED = {
     "classes": "names of the classes have",
     "tokenizer": "tokenizer's library has",
 }
+BYTES_PER_WEIGHT = 4
 STATE_FILES = (MODEL_FILE, OPTIMIZER_FILE, STATE_FILE)
 
 
@@ -166,6 +169,24 @@ def check_fingerprint(saved: dict[str, Any], current: dict[str, Any], *, run: Pa
             raise ConfigError(f"{run}: the {meaning} changed since the run began; start a new run")
     names = ", ".join(changed)
     return [f"{names} changed since the run began: the result may differ in the last digits"] if changed else []
+
+
+def check_free_space(prepared: Prepared, run: RunDir) -> None:
+    """Refuse a disk without room for the encoder's weights and checkpoints with an `EncoderClsError`."""
+    plan, config = prepared.plan, prepared.config.train
+    every = config.checkpoint_every or math.inf
+    written = sum(2 + it.total_steps // it.validate_every + it.total_steps // every for it in plan.schedules)
+    kept = int(min(config.keep_checkpoints, written))
+    # A checkpoint has the weights and two moments of each; one more of each kind exists while it is replaced.
+    needed = BYTES_PER_WEIGHT * prepared.num_parameters * (3 * (kept + 1) + len(plan.schedules) + 1)
+    needed -= sum(path.stat().st_size for path in run.path.rglob("*.safetensors") if path.is_file())
+    with reporting_os_errors(run.path):
+        free = shutil.disk_usage(run.path).free
+    if free < needed:
+        raise EncoderClsError(
+            f"{run.path}: {free / 1e6:,.1f} MB are free, the run needs up to {needed / 1e6:,.1f} MB: make room, or "
+            "choose another --run-dir"
+        )
 
 
 def _by_age(folder: Path) -> list[Path]:
