@@ -33,8 +33,8 @@ from encoder_cls.tracking.run_dir import RunDir, dotted_values, read_metrics
 from encoder_cls.training.encoder.batches import derive_seed
 from encoder_cls.training.events import StageStarted, Validated
 from encoder_cls.training.prepare import prepare
-from encoder_cls.training.prepared import Prepared
 from encoder_cls.training.run import train
+from encoder_cls.training.run_data import Prepared
 
 Choices = SearchRange | tuple[Any, ...]
 DEFAULT_SPACE: dict[str, Choices] = {

@@ -106,10 +106,7 @@ def test_names_that_no_text_has_are_warned_of():
     values = {"data.unlabelled": write("a.csv", texts(60, seed=0)), "data.label_names": names, "name": "a"}
     warnings = [*prepare(config_of(values, source="test")).warnings()]
     assert len(warnings) == 1
-    assert (
-        "no text has a word of these names, so what is taken for their classes is chance: 'zebra_crossing'"
-        in warnings[0]
-    )
+    assert "no text has a word of these names, so answers of their classes are chance: 'zebra_crossing'" in warnings[0]
     with pytest.raises(ConfigError, match=r"model\.linear=false: no text has a label"):
         prepare(config_of(values | {"model.linear": False}, source="test"))
 

@@ -23,8 +23,9 @@ from encoder_cls.system.terminal import be_quiet, handling_signals, note, note_a
 if TYPE_CHECKING:
     from encoder_cls.data.dataset import Dataset
     from encoder_cls.training.encoder.process_group import ProcessGroup
-    from encoder_cls.training.events import Event, Finished, LinearFitted, Stepped, Validated
-    from encoder_cls.training.prepared import Prepared
+    from encoder_cls.training.events import Event, Finished, Stepped, Validated
+    from encoder_cls.training.linear.few_labels import FewLabels
+    from encoder_cls.training.run_data import Prepared
 
 SECONDS_BETWEEN_LINES = 30
 SCORES = {
@@ -148,6 +149,7 @@ def show_training(events: Iterator[Event], run: Path, *, num_processes: int = 1)
     from tqdm import tqdm
 
     from encoder_cls.training import events as kinds
+    from encoder_cls.training.linear.few_labels import FewLabels
 
     started = next(events, None)
     if not isinstance(started, kinds.Started):
@@ -176,7 +178,7 @@ def show_training(events: Iterator[Event], run: Path, *, num_processes: int = 1)
                             last_line = time.monotonic()
                 case kinds.Noted():
                     show(f"warning: {event.message}")
-                case kinds.LinearFitted():
+                case FewLabels():
                     show(_linear_line(event))
                 case kinds.StageStarted():
                     stage, total_steps = event.stage, event.total_steps
@@ -207,9 +209,8 @@ def _validation_line(stage: str, event: Validated) -> str:
     return f"{when}: validation {'  '.join(scores)}{'  *' * event.is_best}"
 
 
-def _linear_line(event: LinearFitted) -> str:
+def _linear_line(result: FewLabels) -> str:
     """How the linear classifier learned from few labels, with its accuracy."""
-    result = event.result
     gain = f"{result.accuracy_before:.1%} -> " if result.accuracy != result.accuracy_before else ""
     twice = result.accuracy_with_twice
     outlook = "" if twice is None else f", with twice the labels about {twice:.0%}"

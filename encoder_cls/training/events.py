@@ -1,4 +1,4 @@
-"""The events of a training; whoever drives it decides what a person sees."""
+"""The events of a training; `FewLabels` is that of a linear classifier fitted to few labels."""
 
 from __future__ import annotations
 
@@ -31,17 +31,11 @@ class StageStarted(NamedTuple):
 
 
 class StepsDecided(NamedTuple):
-    """The first steps of a stage have decided how many `steps` of it there is time for, perhaps none."""
+    """The number of steps that the time budget allows of a stage, perhaps none."""
 
     stage: str
     steps: int
     total_steps: int
-
-
-class LinearFitted(NamedTuple):
-    """A linear classifier has been fitted on few labels."""
-
-    result: FewLabels
 
 
 class Stepped(NamedTuple):
@@ -54,7 +48,7 @@ class Stepped(NamedTuple):
 
 
 class Validated(NamedTuple):
-    """A validation is done, `epoch` epochs into a stage; the best one is better than the linear classifier alone."""
+    """A validation is done, `epoch` epochs into a stage; a best one also beats the linear classifier alone."""
 
     stage: str
     step: int
@@ -65,7 +59,7 @@ class Validated(NamedTuple):
 
 
 class EncoderGain(NamedTuple):
-    """The validation score `monitor` without and with the encoder; none: there was no time for one."""
+    """The validation score `monitor` without and with the encoder; none where there was no time for one."""
 
     monitor: str
     linear: float
@@ -73,7 +67,7 @@ class EncoderGain(NamedTuple):
 
 
 class Finished(NamedTuple):
-    """The run is complete, with a report of its best weights; those of step 0 are the linear classifier alone."""
+    """The run is complete, with a report on its best weights; those of step 0 are the linear classifier alone."""
 
     report: Report | None
     best_step: int
@@ -81,4 +75,4 @@ class Finished(NamedTuple):
     gain: EncoderGain | None = None
 
 
-Event = Started | Noted | LinearFitted | StageStarted | StepsDecided | Stepped | Validated | Finished
+Event = Started | Noted | FewLabels | StageStarted | StepsDecided | Stepped | Validated | Finished

@@ -1,10 +1,11 @@
-"""Finish the model of a run: the smallest types, the cascade, guarantees.
+"""Finish the model of a run: the smallest types, the gate of a cascade, guarantees.
 
 Labels are classes, (texts,), or all labels of each text, (texts, classes).
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from functools import cache
 from itertools import product
@@ -14,7 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from encoder_cls.evaluation.metrics import ClassCounts
+from encoder_cls.evaluation.metrics import ClassCounts, compute_metrics, losses_of_texts
 from encoder_cls.inference.classifier import Classifier
 from encoder_cls.inference.encoder.torch import TorchEncoder
 from encoder_cls.inference.folder import load_classifier, save_classifier, save_measured, weights_of_part
@@ -24,13 +25,16 @@ from encoder_cls.inference.task import Logits, combine_logits, softmax
 from encoder_cls.inference.weights import DTYPES, Weight, pack, unpack
 from encoder_cls.text.token_arrays import TokenizedTexts
 from encoder_cls.tracking.run_dir import RunDir, classifier_to_score
-from encoder_cls.training.cascade import fit_gate
-from encoder_cls.training.prepared import Prepared
+from encoder_cls.training.run_data import Prepared
+
+Probabilities = NDArray[np.float64]
 
 MOST_COMPARED = 5000  # texts whose answers the smallest types keep, where time is limited
 MOST_CHANGE = 0.005  # of any probability by the types
 MOST_ACCURACY_LOST = 0.001  # or of micro-F1; one text at least of so many:
 ENOUGH_TEXTS = 1000  # with fewer, no answer may change
+GATES = (*(percent / 100 for percent in range(40, 100, 5)), 0.97, 0.98, 0.99)  # that are tried
+MOST_CHANGED, MOST_LOSS = 1 / 200, 0.01  # of the answers by a gate, and of the mean loss in nats
 
 
 def finish_model(prepared: Prepared, run: RunDir, *, device: str) -> Classifier:
@@ -54,58 +58,30 @@ def finish_model(prepared: Prepared, run: RunDir, *, device: str) -> Classifier:
     return best
 
 
-def compact(folder: Path, texts: TokenizedTexts, labels: NDArray[Any], *, device: str) -> dict[str, str]:
-    """Save the float32 classifier of a folder in the smallest types that keep its answers to validation texts.
-
-    Returns the type of each part.
-    """
+def compact(folder: Path, texts: TokenizedTexts, labels: NDArray[Any], *, device: str) -> None:
+    """Save the float32 classifier of a folder in the smallest types that keep its answers to validation texts."""
     exact = load_classifier(folder, device=device, engine="torch")
     if set(exact.dtypes.values()) != {"float32"}:  # a run that was stopped after this, and goes on
-        return exact.dtypes
+        return
+    sizes = {
+        (part, dtype): sum(packed.nbytes for packed in pack(weights_of_part(exact, part), dtype).values())
+        for part, dtype in product(exact.parts, DTYPES)
+    }
 
     @cache
     def logits(part: str, dtype: str) -> Logits:
         return _logits(exact, part, dtype, texts, device=device)
 
-    def probabilities(dtypes: dict[str, str]) -> NDArray[np.float64]:
-        parts = [logits(part, dtype) for part, dtype in dtypes.items()]
-        return exact.task.probabilities(combine_logits(parts, exact.mixture_weights).astype(np.float32))
+    def probabilities(dtypes: Sequence[str]) -> Probabilities:
+        of_parts = list(map(logits, exact.parts, dtypes))
+        return exact.task.probabilities(combine_logits(of_parts, exact.mixture_weights).astype(np.float32))
 
-    expected = probabilities(dict.fromkeys(exact.parts, "float32"))
-    for dtypes in _by_size(exact):
+    expected = probabilities(["float32"] * len(exact.parts))
+    choices = product(DTYPES, repeat=len(exact.parts))
+    for dtypes in sorted(choices, key=lambda it: sum(sizes[choice] for choice in zip(exact.parts, it, strict=True))):
         if is_close(probabilities(dtypes), expected, labels, exact.thresholds):
-            save_classifier(exact, folder, dtypes=dtypes)
-            return dtypes
-    return exact.dtypes
-
-
-def is_close(
-    found: NDArray[np.float64], expected: NDArray[np.float64], labels: NDArray[Any], thresholds: Sequence[float] = ()
-) -> bool:
-    """Whether probabilities, (texts, classes), are as good as others; thresholds are those of several labels."""
-    if not np.isfinite(found).all() or np.abs(found - expected).max(initial=0) > MOST_CHANGE:
-        return False
-    several = len(thresholds) > 0
-    answers, exact = (it >= np.array(thresholds) if several else it.argmax(axis=1) for it in (found, expected))
-    if len(labels) < ENOUGH_TEXTS:
-        return bool((answers == exact).all())
-    score, exact_score = (
-        ClassCounts.of(it, labels).micro_f1 if several else (it == labels).mean() for it in (answers, exact)
-    )
-    return bool(score >= exact_score - MOST_ACCURACY_LOST)
-
-
-def _by_size(classifier: Classifier) -> list[dict[str, str]]:
-    """The types that the parts can have, the smallest together first."""
-
-    @cache
-    def size(part: str, dtype: str) -> int:
-        return sum(tensor.nbytes for tensor in pack(weights_of_part(classifier, part), dtype).values())
-
-    choices = [
-        dict(zip(classifier.parts, dtypes, strict=True)) for dtypes in product(DTYPES, repeat=len(classifier.parts))
-    ]
-    return sorted(choices, key=lambda dtypes: sum(size(*choice) for choice in dtypes.items()))
+            save_classifier(exact, folder, dtypes=dict(zip(exact.parts, dtypes, strict=True)))
+            return
 
 
 def _logits(classifier: Classifier, part: str, dtype: str, texts: TokenizedTexts, *, device: str) -> Logits:
@@ -120,6 +96,60 @@ def _logits(classifier: Classifier, part: str, dtype: str, texts: TokenizedTexts
     assert classifier.encoder
     encoder = TorchEncoder.from_weights(classifier.encoder.architecture, rounded, device=device, precision="float32")
     return encoder.logits(texts)
+
+
+def is_close(
+    found: Probabilities, expected: Probabilities, labels: NDArray[Any], thresholds: Sequence[float] = ()
+) -> bool:
+    """Whether probabilities, (texts, classes), are as good as others; thresholds are those of several labels."""
+    if not np.isfinite(found).all() or np.abs(found - expected).max(initial=0) > MOST_CHANGE:
+        return False
+    answers, exact = (_answers(it, thresholds) for it in (found, expected))
+    if len(labels) < ENOUGH_TEXTS:
+        return bool((answers == exact).all())
+    score, exact_score = (
+        ClassCounts.of(it, labels).micro_f1 if thresholds else (it == labels).mean() for it in (answers, exact)
+    )
+    return bool(score >= exact_score - MOST_ACCURACY_LOST)
+
+
+def _answers(probabilities: Probabilities, thresholds: Sequence[float]) -> NDArray[Any]:
+    """The class of each text, (texts,), or whether it has each label, (texts, classes)."""
+    return probabilities >= np.array(thresholds) if thresholds else probabilities.argmax(axis=1)
+
+
+def fit_gate(classifier: Classifier, texts: TokenizedTexts, labels: NDArray[Any]) -> None:
+    """Set the lowest gate at which a classifier answers validation texts as well as without one, if there is one.
+
+    At most `MOST_CHANGED` of the texts get another answer, the loss rises by `MOST_LOSS` at most, and no measure gets
+    worse beyond its standard error; that of the calibration error is about the accuracy's. Too few texts to show this
+    give no gate.
+    """
+    classifier.gate = None
+    if len(classifier.parts) == 1 or len(labels) * MOST_CHANGED < 1:
+        return
+    of_parts = classifier.part_logits(texts)
+
+    def measured() -> tuple[NDArray[np.bool_], NDArray[np.bool_], NDArray[np.float64], float]:
+        """The answers, (texts, labels or 1), whether texts are right, their losses, and the calibration error."""
+        logits, thresholds = classifier.combined(of_parts), classifier.thresholds
+        answers = _answers(classifier.task.probabilities(logits), thresholds).reshape(len(labels), -1)
+        is_right = (answers == labels.reshape(answers.shape)).all(axis=1)
+        metrics = compute_metrics(logits, labels, classifier.label_names, thresholds)
+        return answers, is_right, losses_of_texts(classifier.task, logits, labels), metrics.ece
+
+    answers, right, losses, ece = measured()
+    of_accuracy, of_loss = (float(it.std()) / math.sqrt(len(labels)) for it in (right, losses))
+    for classifier.gate in GATES:
+        now, now_right, now_losses, now_ece = measured()
+        if (
+            (now != answers).any(axis=1).mean() <= MOST_CHANGED
+            and now_losses.mean() <= losses.mean() + min(MOST_LOSS, of_loss)
+            and now_right.mean() >= right.mean() - of_accuracy
+            and now_ece <= ece + of_accuracy
+        ):
+            return
+    classifier.gate = None
 
 
 def fit_guarantees(classifier: Classifier, texts: TokenizedTexts, labels: NDArray[Any]) -> None:

@@ -22,8 +22,8 @@ from encoder_cls.tracking.run_dir import RunDir
 from encoder_cls.training.events import Noted, StageStarted, Validated
 from encoder_cls.training.final_model import finish_model
 from encoder_cls.training.prepare import prepare
-from encoder_cls.training.prepared import Objective
 from encoder_cls.training.run import train as train_run
+from encoder_cls.training.run_data import Objective
 
 # Random numbers of training come from the one generator that torch has for a process: two trainings would share it.
 _ALONE = threading.Lock()

@@ -1,7 +1,6 @@
 """Decide from the config and the amount of text how a run trains.
 
-Little text has to be seen often, much text cannot be. Epochs over the labels fall with the square root of the number of
-tokens, so their time grows with its square root, too. Every number can be set in the config.
+Epochs over the labels fall with the square root of the number of tokens, so their time grows with its square root, too.
 """
 
 from __future__ import annotations
@@ -13,28 +12,31 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import Literal, NamedTuple, Self
 
+import numpy as np
+from numpy.typing import NDArray
+
 from encoder_cls.config import Config
 from encoder_cls.data.dataset import Dataset, listed
 from encoder_cls.data.load import names_validation, reading_of
 from encoder_cls.data.sources import every_file, read_rows
 from encoder_cls.errors import ConfigError
-from encoder_cls.text.token_arrays import KEPT_PER_TOKEN, TokenizedTexts
+from encoder_cls.text.token_arrays import KEPT_PER_TOKEN
 from encoder_cls.training.encoder.batches import BatchSampler
 
 RESERVED = 0.1  # of the time: for the start of Python, files, and steps that take longer than the first ones
 PRETRAINING_SHARE = 0.4  # of what is left when it starts, at most
-TRAINING_FACTOR = 2_750  # over the square root of the tokens there are so many epochs, within limits:
-TRAINING_EPOCHS = (1, 8)  # on labels: more of them overfit
-CONTINUED, CONTINUED_EPOCHS = 0.5, (1, 4)  # of the training on labels, where an encoder knows most of them already
+TRAINING_FACTOR = 2_750  # epochs on labels, over the square root of the tokens, within these limits:
+TRAINING_EPOCHS = (1, 8)  # more of them overfit
+CONTINUED, CONTINUED_EPOCHS = 0.5, (1, 4)  # the factor's share and the limits where a base run's encoder goes on
 FEWEST_STEPS = 300  # on labels: where an epoch is a few steps, more epochs make up for it
-LINEAR_LENGTHS = (KEPT_PER_TOKEN, 4, 2, 1)  # of the linear classifier, in those of the encoder
+LINEAR_LENGTHS = (KEPT_PER_TOKEN, 4, 2, 1)  # the lengths that a linear classifier may read, in those of the encoder
 MOST_LINEAR_DETAIL = 3_000_000  # tokens from which the linear classifier looks at words only: memory
 MOST_LINEAR_WORK = 200_000_000  # tokens times classes from which it learns from a stream: minutes
 MOST_LINEAR_TEXT = 12_000_000  # tokens from which it does, too: memory
 MOST_STREAMED_TEXT = 200_000_000  # tokens from which it reads no more of a text than the encoder: 4 GB of disk
 MOST_STREAMED_WORK = 20_000_000_000  # tokens times classes from which there is no linear classifier: minutes
-MOST_LABELLED = 2000  # texts from which labels are not few
-# Of a source of so many bytes, reading so many rows shows the least time of a run, in times of reading alone.
+MOST_LABELLED = 2000  # texts with a label, where labels are few
+# From so many bytes on, the time of reading so many rows, times a factor, estimates the least time of a run.
 LARGE, TIMED_ROWS, LEAST_WORK = 5_000_000, 5000, 9.0
 MONITORS = ("loss", "accuracy", "macro_f1")
 MULTI_LABEL_MONITORS = ("loss", "micro_f1", "macro_f1", "mean_average_precision")
@@ -64,15 +66,15 @@ class TimeBudget:
 
 
 def check_least_fits(config: Config, *, seconds: float | None) -> None:
-    """Read a few rows of a large source: their time shows whether a run with all of them is possible."""
+    """Refuse a time limit that is too short for a run on a large source, by the time that a few rows take to read."""
     source = config.data.train
     if seconds is None or source is None or ":" in source:
         return
     size = sum(file.stat().st_size for file in every_file(source) if file.is_file())
     if size < LARGE:
         return
-    columns, reading = (config.data.text_column, config.data.label_column), reading_of(config.data)
-    rows = read_rows(source, role="train", text_columns=columns[0], label_column=columns[1], reading=reading)
+    text, label, reading = config.data.text_column, config.data.label_column, reading_of(config.data)
+    rows = read_rows(source, role="train", text_columns=text, label_column=label, reading=reading)
     began = time.monotonic()
     read = sum(len(row.text.encode()) for row in islice(rows, TIMED_ROWS))
     least = LEAST_WORK * (time.monotonic() - began) * size / max(1, read)
@@ -90,19 +92,18 @@ class CorpusSize(NamedTuple):
     steps: int
 
     @classmethod
-    def of(cls, texts: TokenizedTexts, config: Config) -> Self:
-        """Count those of texts."""
-        sampler = BatchSampler(texts.lengths, config.train, seed=config.seed)
-        return cls(tokens=int(texts.lengths.sum()), steps=sampler.steps_per_epoch)
+    def of(cls, lengths: NDArray[np.int64], config: Config) -> Self:
+        """Measure texts of these lengths."""
+        return cls(int(lengths.sum()), BatchSampler(lengths, config.train, seed=config.seed).steps_per_epoch)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Counts:
-    """All of the data that a plan depends on.
+    """Numbers of texts, and whatever else of the data a plan depends on.
 
-    Where no text has a label (`names_only`), the names of classes count as labelled. `linear_tokens` are those of the
-    labelled texts, each read as far as one of `LINEAR_LENGTHS`. `has_base_encoder`: the encoder starts from the weights
-    of a base run.
+    Without any label (`names_only`) the names of classes count as labelled texts. `linear_tokens` has the tokens of all
+    labelled texts by the length that is read of each, longest first. `has_base_encoder`: the encoder starts from the
+    weights of a base run.
     """
 
     labelled: int
@@ -110,7 +111,7 @@ class Counts:
     validation: int
     classes: int
     corpus: CorpusSize
-    linear_tokens: tuple[int, ...]
+    linear_tokens: dict[int, int]
     is_multi_label: bool = False
     names_only: bool = False
     has_base_encoder: bool = False
@@ -118,7 +119,7 @@ class Counts:
 
 @dataclass(frozen=True, kw_only=True)
 class Schedule:
-    """How long a stage of the encoder's training is, at most, and the steps between its validations."""
+    """The length of a stage of the encoder's training, at most, and the steps between its validations."""
 
     epochs: int
     steps_per_epoch: int
@@ -131,7 +132,7 @@ class Schedule:
 
 
 class LinearInput(NamedTuple):
-    """The first tokens of a text, `[CLS]` counted, that the linear classifier reads, and whether with all n-grams."""
+    """The tokens that the linear classifier reads of a text, `[CLS]` counted, and whether with character n-grams."""
 
     max_tokens: int
     use_char_ngrams: bool
@@ -142,10 +143,10 @@ LinearFit = Literal["plain", "stream", "few_labels", "names"]
 
 @dataclass(frozen=True, kw_only=True)
 class Plan:
-    """All decisions of a run: the parts that it has, and how each is trained.
+    """The parts of a run, and how each is trained.
 
-    The linear classifier may be refitted with the texts held out for validation; the encoder may also learn its answers
-    on texts without labels, as pseudo-labels, and start from vectors of words by their neighbours.
+    The linear classifier may be refitted with the texts held out for validation. The encoder may also learn from its
+    answers to texts without labels (pseudo-labels), and start from word vectors.
     """
 
     pretraining: Schedule | None
@@ -177,7 +178,7 @@ class Plan:
         return sum(it.total_steps for it in self.schedules)
 
     def __str__(self) -> str:
-        """Return the decisions in one line."""
+        """The decisions in one line."""
         stages = ("pretraining", self.pretraining), ("training", self.training)
         decided = [
             f"{name} of {it.total_steps:,} steps, validated every {it.validate_every:,}" for name, it in stages if it
@@ -191,16 +192,16 @@ class Plan:
 
 
 def check_fits(config: Config, dataset: Dataset) -> None:
-    """Check what the config asks of the data: class weights, the monitored score, a classifier that can learn."""
+    """Check class weights, the monitored score and the kind of classifier against the data."""
     weights = config.train.class_weights
     unknown = sorted(weights.keys() - set(dataset.label_names)) if isinstance(weights, dict) else []
     if unknown:
         raise ConfigError(
             f"train.class_weights: no class is called {unknown[0]!r}; there are {listed(dataset.label_names)}"
         )
-    monitor, known = config.train.monitor, MULTI_LABEL_MONITORS if dataset.is_multi_label else MONITORS
+    monitor, several = config.train.monitor, dataset.is_multi_label
+    known, what = (MULTI_LABEL_MONITORS, "may have several labels") if several else (MONITORS, "has one label")
     if monitor not in known:
-        what = "may have several labels" if dataset.is_multi_label else "has one label"
         raise ConfigError(
             f"train.monitor: {monitor} is no score of this data, in which a text {what}; there are {', '.join(known)}"
         )
@@ -211,9 +212,9 @@ def check_fits(config: Config, dataset: Dataset) -> None:
 
 
 def make_plan(config: Config, counts: Counts, *, model_corpus: Callable[[bool], CorpusSize]) -> Plan:
-    """Decide everything once; a `ConfigError` where no classifier can be trained.
+    """Make the plan, or raise a `ConfigError` where no classifier can be trained.
 
-    `model_corpus` measures what the encoder learns classes from, with pseudo-labels or without.
+    `model_corpus` measures the texts that the encoder learns classes from, with pseudo-labels or without.
     """
     linear, linear_fit = _linear(config, counts)
     has_encoder = _has_encoder(config, counts, linear_fit)
@@ -246,22 +247,20 @@ def make_plan(config: Config, counts: Counts, *, model_corpus: Callable[[bool], 
 
 
 def _has_encoder(config: Config, counts: Counts, linear_fit: LinearFit | None) -> bool:
-    """Train none without labels, where nothing could end it; with few it would only repeat the other answers."""
+    """Train none without labels, since early stopping needs some; nor, by default, on few among many texts."""
     if counts.names_only or config.model.encoder != "auto":
         return bool(config.model.encoder) and not counts.names_only
     return linear_fit != "few_labels" or counts.unlabelled <= counts.labelled or counts.has_base_encoder
 
 
 def _linear(config: Config, counts: Counts) -> tuple[LinearInput | None, LinearFit | None]:
-    """Read as far as memory and time allow, from whole texts to the part that the encoder reads."""
+    """Read as much of each text as memory and time allow, from all of it to what the encoder reads."""
     if not config.model.linear:
         return None, None
-    lengths = [part * config.model.max_seq_len for part in LINEAR_LENGTHS]
-    sizes = list(zip(lengths, counts.linear_tokens, strict=True))
-    for max_tokens, tokens in sizes:
+    for max_tokens, tokens in counts.linear_tokens.items():
         if tokens <= MOST_LINEAR_TEXT and tokens * counts.classes <= MOST_LINEAR_WORK:
             return LinearInput(max_tokens, use_char_ngrams=tokens <= MOST_LINEAR_DETAIL), _fit_at_once(config, counts)
-    for max_tokens, tokens in sizes:
+    for max_tokens, tokens in counts.linear_tokens.items():
         is_shortest = max_tokens == config.model.max_seq_len
         if (tokens <= MOST_STREAMED_TEXT or is_shortest) and tokens * counts.classes <= MOST_STREAMED_WORK:
             return LinearInput(max_tokens, use_char_ngrams=False), "names" if counts.names_only else "stream"
@@ -272,18 +271,17 @@ def _fit_at_once(config: Config, counts: Counts) -> LinearFit:
     if counts.names_only:
         return "names"
     train = config.train
-    wants_texts = train.naive_bayes_em or train.lsa_dimensions > 0 or train.self_training
-    has_more = (wants_texts and counts.unlabelled > 0) or train.label_names_as_texts
-    is_few = counts.labelled <= MOST_LABELLED and has_more and not counts.is_multi_label
-    return "few_labels" if is_few else "plain"
+    uses_texts = train.naive_bayes_em or train.lsa_dimensions > 0 or train.self_training
+    has_help = (uses_texts and counts.unlabelled > 0) or train.label_names_as_texts
+    return "few_labels" if counts.labelled <= MOST_LABELLED and has_help and not counts.is_multi_label else "plain"
 
 
 def _training(config: Config, counts: Counts, corpus: CorpusSize) -> Schedule:
     """The config's epochs, or a factor over the square root of the tokens, within limits; and enough steps."""
     if config.train.epochs != "auto":
         return _schedule(config, corpus, config.train.epochs)
-    share, limits = (CONTINUED, CONTINUED_EPOCHS) if counts.has_base_encoder else (1.0, TRAINING_EPOCHS)
-    epochs = _within(limits, share * TRAINING_FACTOR / math.sqrt(corpus.tokens))
+    share, (fewest, most) = (CONTINUED, CONTINUED_EPOCHS) if counts.has_base_encoder else (1.0, TRAINING_EPOCHS)
+    epochs = min(max(round(share * TRAINING_FACTOR / math.sqrt(corpus.tokens)), fewest), most)
     times = math.ceil(share * FEWEST_STEPS / (epochs * corpus.steps))
     return _schedule(config, corpus, epochs * times, times)
 
@@ -291,7 +289,3 @@ def _training(config: Config, counts: Counts, corpus: CorpusSize) -> Schedule:
 def _schedule(config: Config, corpus: CorpusSize, epochs: int, epochs_between_validations: int = 1) -> Schedule:
     validate_every = config.train.validate_every or epochs_between_validations * corpus.steps
     return Schedule(epochs=epochs, steps_per_epoch=corpus.steps, validate_every=validate_every)
-
-
-def _within(limits: tuple[int, int], epochs: float) -> int:
-    return min(max(round(epochs), limits[0]), limits[1])

@@ -1,4 +1,4 @@
-"""Read the data, train the tokenizer and make the plan; refuse what does not go together."""
+"""Read the data, train the tokenizer and make the plan."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from encoder_cls.training.plan import (
     check_least_fits,
     make_plan,
 )
-from encoder_cls.training.prepared import Prepared, model_rows
+from encoder_cls.training.run_data import Prepared, model_rows
 
 
 def prepare(config: Config, *, train_rows: Iterable[Row] | None = None, started: float | None = None) -> Prepared:
@@ -33,7 +33,7 @@ def prepare(config: Config, *, train_rows: Iterable[Row] | None = None, started:
     Raises:
         StoppedError: a signal asked to stop while a sub-word tokenizer was trained.
         DataError: the data is missing, malformed or not enough.
-        ConfigError: it does not fit the data or the base run, or the time budget ends before training can start.
+        ConfigError: the config does not fit the data or the base run, or the time budget ends before training starts.
     """
     budget = TimeBudget(config, started=started)
 
@@ -69,39 +69,30 @@ def prepare(config: Config, *, train_rows: Iterable[Row] | None = None, started:
         base=base.tokenizer if base else None,
         check=check_budget,
     )
-    texts, num_labelled, max_seq_len = tokens.texts, len(dataset.train), config.model.max_seq_len
-    labelled = texts[:num_labelled]
-
-    def model_corpus(has_pseudo_labels: bool) -> CorpusSize:
-        rows = model_rows(texts, num_labelled, config, has_pseudo_labels=has_pseudo_labels)
-        return CorpusSize.of(texts.take(rows) if has_pseudo_labels else labelled, config)
-
+    texts, num_labelled = tokens.texts, len(dataset.train)
+    lengths = [part * config.model.max_seq_len for part in LINEAR_LENGTHS]
     counts = Counts(
         labelled=num_labelled,
         unlabelled=len(texts) - num_labelled,
         validation=len(tokens.validation_texts),
         classes=len(dataset.label_names),
-        corpus=CorpusSize.of(texts, config),
-        linear_tokens=tuple(int(labelled.lengths_within(part * max_seq_len).sum()) for part in LINEAR_LENGTHS),
+        corpus=CorpusSize.of(texts.lengths, config),
+        linear_tokens={it: int(texts.lengths_within(it)[:num_labelled].sum()) for it in lengths},
         is_multi_label=dataset.is_multi_label,
         names_only=dataset.has_names_alone,
         has_base_encoder=base is not None and base.encoder is not None,
     )
+
+    def model_corpus(has_pseudo_labels: bool) -> CorpusSize:
+        return CorpusSize.of(texts.lengths[model_rows(texts, num_labelled, has_pseudo_labels)], config)
+
     plan = make_plan(config, counts, model_corpus=model_corpus)
     begin_work("")
-    return Prepared(
-        config=config,
-        dataset=dataset,
-        plan=plan,
-        model_rows=model_rows(texts, num_labelled, config, has_pseudo_labels=plan.has_pseudo_labels),
-        budget=budget,
-        base=base,
-        **tokens._asdict(),
-    )
+    return Prepared(config=config, dataset=dataset, plan=plan, budget=budget, base=base, **tokens._asdict())
 
 
 def _base_run(path: str, config: Config) -> RunDir:
-    """The folder of the base run; a `ConfigError` where it is not finished or has another tokenizer."""
+    """Check that a base run is finished and has the same tokenizer."""
     run, base_config = RunDir(Path(path)), config_of_base(path)
     if not run.is_finished():
         raise ConfigError(f"{run.path}: is no finished run to go on from; let its training end (train --resume)")

@@ -1,4 +1,4 @@
-"""The life of a run as a generator of events; ARCHITECTURE.md describes it.
+"""Train a run from its first event to its last; ARCHITECTURE.md describes the order.
 
 A run that is stopped at any moment leaves the best model so far; resumed, it equals an uninterrupted one bit for bit.
 """
@@ -31,18 +31,17 @@ from encoder_cls.training.events import (
     EncoderGain,
     Event,
     Finished,
-    LinearFitted,
     Noted,
     StageStarted,
     Started,
     StepsDecided,
     Validated,
 )
-from encoder_cls.training.finish import write_final_report
+from encoder_cls.training.final_report import write_final_report
 from encoder_cls.training.linear.fit import Fitted, affordable_texts, answers_of, fit, streamed
-from encoder_cls.training.prepared import Prepared
+from encoder_cls.training.run_data import Prepared
 
-SECONDS_BETWEEN_CHECKPOINTS = 15.0  # at the least: small models are validated more often than that
+SECONDS_BETWEEN_CHECKPOINTS = 15.0  # at least, after a validation
 
 
 def train(
@@ -54,7 +53,7 @@ def train(
     with_report: bool = True,
     group: ProcessGroup = ALONE,
 ) -> Iterator[Event]:
-    """Train into a run folder; yields an event for each step. A stop is asked for as `system.stop` has it.
+    """Train into a run folder; yields an event for each step. `system.stop` stops it.
 
     `resume` goes on from the newest checkpoint: a finished run ends at once, an empty folder starts a new run. Without
     a report there is no TensorBoard and no model card, and the best weights stay in float32. This is the first process
@@ -62,7 +61,7 @@ def train(
 
     Raises:
         ConfigError: the folder holds something else, or a run with another config or other data.
-        DivergedError: the loss or the gradient is not finite; what was written before is good.
+        DivergedError: the loss or the gradient is not finite; earlier checkpoints and the model are intact.
         StoppedError: a signal asked to stop; a checkpoint has been written, and the best model so far is in `model/`.
         LostProcessError: another process of the group has ended; a checkpoint has been written.
         EncoderClsError: another process trains in the folder, or the disk refuses.
@@ -92,7 +91,7 @@ def train(
 
 
 class _Life:
-    """A run in progress, whose `state` is that after the last event; arguments as in `train`."""
+    """A run in progress, whose `state` is that after the last event."""
 
     def __init__(
         self, prepared: Prepared, run: RunDir, *, device: torch.device, with_report: bool, group: ProcessGroup
@@ -105,7 +104,7 @@ class _Life:
         check_free_space(prepared, run)
         self._saved_state = checkpoint.state if checkpoint else None
         self.state = self._saved_state or TrainingState()
-        self.replica = self._new_replica(is_new=checkpoint is None) if prepared.plan.has_encoder else None
+        self.replica = self._new_replica(is_new=not checkpoint) if prepared.plan.has_encoder else None
         if checkpoint:
             self._notes += check_fingerprint(checkpoint.fingerprint, self._fingerprint, run=run.path)
             if device.type == "cuda":  # some kernels add up in the order in which their threads end
@@ -140,7 +139,10 @@ class _Life:
 
     def events(self, *, with_report: bool) -> Iterator[Event]:
         """Fit the linear classifier, train each stage, and write the report."""
-        if self._prepared.plan.linear and self._has_work_left:  # else only the final report may be missing
+        has_work_left = self.state.score_to_beat is None
+        if self.replica:
+            has_work_left = not self.replica.is_last or self.replica.stage.has_work_left(self.state)
+        if self._prepared.plan.linear and has_work_left:  # else only the final report may be missing
             yield from self.fit_linear()
         while self.replica:
             yield from self._train_stage(self.replica)
@@ -154,30 +156,21 @@ class _Life:
         if with_report:
             yield self._finished()
 
-    @property
-    def _has_work_left(self) -> bool:
-        """Whether something is still to be learned."""
-        if not self.replica:
-            return self.state.score_to_beat is None
-        return not self.replica.is_last or self.replica.stage.has_work_left(self.state)
-
     def fit_linear(self) -> Iterator[Event]:
-        """Fit the linear classifier, and save it as the model as long as no weights of an encoder were better."""
-        is_new = self.state.score_to_beat is None
+        """Fit the linear classifier, and save it as the model unless an encoder has been better."""
+        is_new, data = self.state.score_to_beat is None, self._prepared
         has_better = self.replica and self.replica.is_last and self.state.has_beaten_linear
         begin_work("fitting the linear classifier")
-        if is_new and self._prepared.budget.left is not None:
-            self.state = replace(self.state, linear_texts=affordable_texts(self._prepared))
+        if is_new and data.budget.left is not None:
+            self.state = replace(self.state, linear_texts=affordable_texts(data))
         if (texts := self.state.linear_texts) is not None:
-            of_all, data = len(self._prepared.dataset.train), streamed(self._prepared, texts)
+            of_all, data = len(data.dataset.train), streamed(data, texts)
             begin_work(f"fitting the linear classifier to {texts:,} of {of_all:,} texts (train.time_budget)")
             self._prepared = replace(self._prepared, plan=data.plan)
-        else:
-            data = self._prepared
         self._fitted = linear = fit(data, self._run, saves_first=is_new, saves=not has_better)
         begin_work("")
         if linear.few_labels:
-            yield LinearFitted(linear.few_labels)
+            yield linear.few_labels
         if linear.validation is None:
             return
         self.state = replace(self.state, score_to_beat=linear.validation.selection_key)
@@ -186,11 +179,10 @@ class _Life:
             yield Validated(stage="model", step=0, epoch=0, result=linear.validation, is_best=True)
 
     def _train_stage(self, replica: Replica) -> Iterator[Event]:
-        """Train one stage, with checkpoints at validations and wherever the config asks for one."""
-        stage, config = replica.stage, self._prepared.config.train
+        """Train one stage; save its best weights, and checkpoints after validations and at the config's steps."""
+        stage, every = replica.stage, self._prepared.config.train.checkpoint_every
         seconds = self._prepared.budget.seconds_for(pretraining=not replica.is_last)
-        # Of the model there are steps in any case, unless another model can be used.
-        may_skip = bool(self._fitted) or not replica.is_last
+        may_skip = bool(self._fitted) or not replica.is_last  # the last stage makes the only model otherwise
         if seconds == 0 and self.state.step_in_stage == 0 and may_skip:
             self.state = replace(self.state, stage_steps=0)
             yield self._steps_decided(replica)
@@ -204,37 +196,30 @@ class _Life:
             if isinstance(event, Validated):
                 row = event.result.row(epoch=event.epoch, is_drawn=event.is_drawn)
                 self.metric_log.log(event.step, f"{stage.metric_prefix}validation", row)
-                yield self._judged(replica, event)
+                is_best = event.is_best and (not replica.is_last or state.has_beaten_linear)
+                if is_best:
+                    folder = self._run.model if replica.is_last else self._run.stages / stage.name
+                    linear = self._fitted.classifier if self._fitted and replica.is_last else None
+                    replica.save(folder, event.result, linear=linear)
+                yield event._replace(is_best=is_best)
             else:
                 if event.values:
                     self.metric_log.log(event.step, f"{stage.metric_prefix}train", event.values)
                 yield event
             if is_decided:
                 yield self._steps_decided(replica)
-            is_due = config.checkpoint_every and state.step % config.checkpoint_every == 0
             is_old = time.monotonic() - self._checkpoint_written >= SECONDS_BETWEEN_CHECKPOINTS
-            if is_due or (is_old and isinstance(event, Validated)):
+            if (every and state.step % every == 0) or (is_old and isinstance(event, Validated)):
                 self.save_checkpoint()
 
-    def _judged(self, replica: Replica, event: Validated) -> Validated:
-        """Save the stage's best weights so far, unless the linear classifier alone is better."""
-        if not event.is_best:
-            return event
-        if replica.is_last and not self.state.has_beaten_linear:
-            return event._replace(is_best=False)
-        folder = self._run.model if replica.is_last else self._run.stages / replica.stage.name
-        linear = self._fitted.classifier if self._fitted and replica.is_last else None
-        replica.save(folder, event.result, linear=linear)
-        return event
-
     def _total_steps(self, replica: Replica) -> int:
-        """Steps of all stages, as far as they are known."""
+        """The steps of all stages, as far as they are known."""
         still_to_come = sum(it.total_steps for it in self._prepared.plan.schedules[replica.number + 1 :])
         return self.state.stage_start + replica.stage.steps(self.state) + still_to_come
 
     def _steps_decided(self, replica: Replica) -> StepsDecided:
         steps = replica.stage.steps(self.state)
-        if steps == self.state.step_in_stage and self.state.validated_step == self.state.step:  # it is skipped
+        if steps == self.state.step_in_stage and self.state.validated_step == self.state.step:  # the stage is skipped
             steps = 0
         return StepsDecided(stage=replica.stage.name, steps=steps, total_steps=self._total_steps(replica))
 
@@ -255,13 +240,11 @@ class _Life:
 
     def _finished(self) -> Finished:
         """Write the final report."""
-        state, monitor = self.state, self._prepared.config.train.monitor
+        state, prepared = self.state, self._prepared
         best_step = state.best_step if state.has_beaten_linear else 0
-        report = write_final_report(
-            self._prepared, self._run, self.metric_log, best_step=best_step, device=self._device
-        )
+        report = write_final_report(prepared, self._run, self.metric_log, best_step=best_step, device=self._device)
         gain = None
-        if state.score_to_beat and self.replica:  # a lower loss is the better one, so a score of it has a sign
+        if state.score_to_beat and self.replica:  # a selection key has the loss with a minus
             best = abs(state.best_score[1]) if state.best_score else None
-            gain = EncoderGain(monitor, abs(state.score_to_beat[1]), best)
+            gain = EncoderGain(prepared.config.train.monitor, abs(state.score_to_beat[1]), best)
         return Finished(report=report, best_step=best_step, seconds=time.monotonic() - self._started, gain=gain)

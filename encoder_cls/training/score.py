@@ -16,7 +16,7 @@ from encoder_cls.system.stop import run_interruptibly
 from encoder_cls.system.terminal import begin_work
 from encoder_cls.tracking.run_dir import RunDir, classifier_to_score
 from encoder_cls.training.linear.svm import class_weights_note
-from encoder_cls.training.prepared import Prepared
+from encoder_cls.training.run_data import Prepared
 
 
 def score_run(
@@ -40,8 +40,7 @@ def score_run(
         if linear is None or dataset.is_multi_label or not is_plain:
             return ""
         texts = prepared.train_texts if prepared else classifier.tokenize(dataset.train.texts)
-        has_detail = bool(len(linear.frequent_token_ids))
-        return class_weights_note(dataset.train, texts, max_tokens=linear.max_tokens, use_char_ngrams=has_detail)
+        return class_weights_note(dataset.train, texts, linear)
 
     begin_work(f"scoring {len(split):,} texts")
     batch_tokens = config.train.batch_tokens if prepared else None

@@ -16,8 +16,8 @@ from encoder_cls.tracking.run_dir import RunDir
 from encoder_cls.training.encoder.replica import Replica
 from encoder_cls.training.events import Event
 from encoder_cls.training.prepare import prepare
-from encoder_cls.training.prepared import Prepared
 from encoder_cls.training.run import train
+from encoder_cls.training.run_data import Prepared
 
 CPU = torch.device("cpu")
 COLOURS = ["red", "green", "blue"]

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 from sklearn.metrics import log_loss
 
-from encoder_cls.evaluation.metrics import ClassCounts, cross_entropy, one_hot
+from encoder_cls.evaluation.metrics import ClassCounts, best_f1_threshold, cross_entropy, one_hot
 from encoder_cls.inference.task import combine_logits, log_sigmoid, sigmoid, softmax
 from encoder_cls.training.linear import calibration
 from encoder_cls.training.linear.calibration import (
@@ -71,14 +71,18 @@ def test_the_temperature_that_made_the_labels_is_fitted(temperature, classes):
 
 @settings(max_examples=60, deadline=None, derandomize=True)
 @given(logits=LOGITS, seed=st.integers(0, 99))
-def test_one_scale_is_positive_bounded_and_changes_no_prediction(logits, seed):
-    """For any logits and labels, however few or foolish."""
+def test_scales_are_bounded_and_change_no_prediction(logits, seed):
+    """For any logits and labels, however few or foolish; the logarithms of sigmoids stay finite."""
     labels = np.random.default_rng(seed).integers(0, logits.shape[1], size=len(logits))
     scale = fit_inverse_temperature(logits, labels)
     assert 1 / MAX_SCALE <= scale <= MAX_SCALE
     scaled = combine_logits([logits], [scale])
     best = np.take_along_axis(scaled, logits.argmax(axis=1)[:, None], axis=1)
     assert (best == scaled.max(axis=1, keepdims=True)).all()
+    scale, shift = fit_platt(logits, labels)
+    assert 1 / MAX_SCALE <= scale <= MAX_SCALE * (1 + 1e-9)
+    assert abs(shift) <= MAX_SHIFT
+    assert np.isfinite(log_sigmoid(logits * scale + shift)).all()
 
 
 def test_labels_that_are_all_right_make_as_certain_as_one_more_text_that_is_anyones_guess():
@@ -90,30 +94,12 @@ def test_labels_that_are_all_right_make_as_certain_as_one_more_text_that_is_anyo
     assert fit_inverse_temperature(-logits, labels) == pytest.approx(1 / MAX_SCALE, rel=1e-3)
 
 
-@settings(max_examples=60, deadline=None, derandomize=True)
-@given(margins=LOGITS, seed=st.integers(0, 99))
-def test_sigmoids_are_bounded_and_their_logarithms_finite(margins, seed):
-    """For any margins and labels, however few or foolish."""
-    labels = np.random.default_rng(seed).integers(0, margins.shape[1], size=len(margins))
-    scale, shift = fit_platt(margins, labels)
-    assert 1 / MAX_SCALE <= scale <= MAX_SCALE * (1 + 1e-9)
-    assert abs(shift) <= MAX_SHIFT
-    assert np.isfinite(log_sigmoid(margins * scale + shift)).all()
-
-
 def drawn_from_a_sum(scales, *, texts: int = 20_000):
     """Scores of several classifiers, and labels drawn from the softmax of their scaled sum."""
     random = np.random.default_rng(1)
     scores = list(random.standard_normal((len(scales), texts, 3)).astype(np.float32))
     shares = scipy.special.softmax(sum(s * score for s, score in zip(scales, scores, strict=True)), axis=1)
     return scores, (random.random((texts, 1)) > shares.cumsum(axis=1)[:, :-1]).sum(axis=1)
-
-
-def test_one_classifier_has_all_the_part():
-    """And the scale that it has alone."""
-    logits, labels = draw(2.0, texts=300)
-    found = fit_mixture_weights([logits], labels, is_last_calibrated=False)
-    assert found == ((fit_inverse_temperature(logits, labels),), (1.0,))
 
 
 def test_of_one_that_is_calibrated_few_labels_change_little():
@@ -134,7 +120,7 @@ def test_the_scales_that_made_the_labels_are_fitted():
 
 
 def test_few_labels_hardly_speak_against_the_last_classifier():
-    """One that knows nothing has the larger part where 12 labels say so, and none where 3,000 do."""
+    """One that knows nothing has the larger share by 12 labels, and none by 3,000."""
     scores, labels = drawn_from_a_sum([2.0, 0.0], texts=3000)
     of_few, of_many = (fit_mixture_weights([score[:n] for score in scores], labels[:n])[1] for n in (12, 3000))
     assert of_few[1] > 0.5
@@ -213,7 +199,7 @@ def test_a_label_that_all_or_no_text_has_gets_a_finite_scale(value):
 
 
 def test_mixture_weights_and_temperature_are_those_of_all_labels():
-    """Logits that are twice too large are halved; of two parts the one that says nothing gets next to no weight."""
+    """Logits that are twice too large are halved; a part of noise gets next to no weight."""
     margins, labels = drawn_labels(20_000)
     logits = (margins * SCALES + SHIFTS).astype(np.float32)
     assert fit_inverse_temperature(2 * logits, labels) == pytest.approx(0.5, rel=0.05)
@@ -235,9 +221,7 @@ def test_thresholds_of_rare_labels_do_not_overfit():
 
     logits, labels = texts(800)
     new_logits, new_labels = texts(20_000)
-    own = [
-        max(np.unique(logits[:, it]), key=lambda t: _f1(logits[:, it], labels[:, it], t)) for it in range(len(rates))
-    ]
+    own = [best_f1_threshold(*of_label) for of_label in zip(logits.T, labels.T, strict=True)]
     common = max(np.linspace(-3, 1, 81), key=lambda t: ClassCounts.of(logits >= t, labels).micro_f1)
     found = ClassCounts.of(sigmoid(new_logits) >= fit_thresholds(logits, labels, np.arange(800)), new_labels)
     assert found.micro_f1 > ClassCounts.of(new_logits >= np.array(own), new_labels).micro_f1 + 0.005
@@ -254,7 +238,3 @@ def test_repeated_texts_do_not_choose_the_rule(monkeypatch):
     fit_thresholds(logits, labels, texts)
     sampled = texts[np.random.default_rng(0).permutation(200)]
     assert sum(len(set(sampled[part])) for part in parts) == 40
-
-
-def _f1(scores: np.ndarray, labels: np.ndarray, threshold: float) -> float:
-    return ClassCounts.of((scores >= threshold)[:, None], labels[:, None]).micro_f1

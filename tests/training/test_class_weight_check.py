@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -27,8 +28,8 @@ def note(*, sizes: tuple[int, ...], overlap: float, seed: int = 0) -> str:
         for label in labels
     ]
     tokenized = tokenize(train_tokenizer(texts, TokenizerConfig()), texts, max_seq_len=16)
-    train = Split(texts=texts, labels=labels, where=texts)
-    return class_weights_note(train, tokenized, max_tokens=16, use_char_ngrams=False)
+    words_only = SimpleNamespace(max_tokens=16, frequent_token_ids=[])
+    return class_weights_note(Split(texts=texts, labels=labels, where=texts), tokenized, words_only)
 
 
 def test_it_is_suggested_where_rare_classes_are_missed():

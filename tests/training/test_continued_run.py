@@ -20,6 +20,7 @@ from encoder_cls.data.dataset import NO_TEXTS
 from encoder_cls.data.load import load_all_data
 from encoder_cls.errors import ConfigError, DataError, StoppedError
 from encoder_cls.evaluation import charts
+from encoder_cls.evaluation.significance import compare_with_base
 from encoder_cls.inference.folder import load_classifier, weights_of_part
 from encoder_cls.tracking.run_dir import RunDir
 from encoder_cls.training.encoder.replica import HEAD, WORDS, start_from
@@ -201,7 +202,7 @@ def test_where_the_base_run_has_no_encoder_a_new_one_starts():
     Path("new.yaml").write_text("data: {train: new.csv}\n")
     continued = load_config(Path("new.yaml"), ["model.encoder=true"], from_run=Path("linear"))
     prepared = prepare(continued)
-    assert "linear has kept no encoder, so a new one begins from nothing" in "".join(prepared.warnings())
+    assert "linear has no encoder, so a new one is trained from scratch" in "".join(prepared.warnings())
     assert prepared.plan.training.epochs > CONTINUED_EPOCHS[1]
     short = ["model.encoder=true", "train.epochs=1", "pretrain.epochs=0"]
     run_all(load_config(Path("new.yaml"), short, from_run=Path("linear")), Path("encoder"))
@@ -249,8 +250,6 @@ def test_recall_that_fell_is_named():
     """A class that is answered less often is named, the worst first."""
     setup = prepare(config())
     former = load_classifier(Path("old"))
-    from encoder_cls.evaluation.significance import compare_with_base
-
     worse = load_classifier(Path("old"))
     worse.label_names = tuple(reversed(worse.label_names))  # all that was right is wrong
     found = compare_with_base(worse, former, setup.dataset.base, run="old")
@@ -280,11 +279,7 @@ def test_a_stopped_run_goes_on_exactly(steps):
             DataError,
             "old: its training data .* has changed since it was trained",
         ),
-        (
-            "data.train=old.csv data.test=null",
-            DataError,
-            r"nothing is left to learn from: train: 32 of 32",
-        ),
+        ("data.train=old.csv data.test=null", DataError, r"nothing is left to learn from: train: 32 of 32"),
         (lambda: shutil.rmtree("old"), ConfigError, r"old/config\.yaml: cannot read the config"),
         ("model=3", ConfigError, "model: "),
         ("model.d_model=32", ConfigError, "model: the encoder of old has another shape"),

@@ -16,16 +16,16 @@ from encoder_cls.inference.linear import LinearClassifier
 from encoder_cls.text.token_arrays import TokenizedTexts
 from encoder_cls.text.tokenizer import tokenize
 from encoder_cls.training.linear import features as feature_corpus
-from encoder_cls.training.linear import few_labels
-from encoder_cls.training.linear.calibration import NO_TEXTS, Calibration
+from encoder_cls.training.linear import few_labels, svm
+from encoder_cls.training.linear.calibration import NO_TEXTS
 from encoder_cls.training.linear.features import Reading
 from encoder_cls.training.linear.few_labels import (
     ALONE,
     FEWEST_EXTRAPOLATED,
     LAST,
     MEAN,
-    PARTS,
     PSEUDO_LABEL_WEIGHT,
+    ROUNDS,
     FewLabels,
     aligned,
     extrapolated,
@@ -151,14 +151,11 @@ def test_where_self_training_does_not_help_the_labels_alone_are_learned(monkeypa
 def test_another_way_needs_more_right_answers_than_chance_would_give():
     """By more than a standard error; of equals the last round."""
 
-    labels = np.ones(100, dtype=np.int64)
+    def right(first: int, end: int) -> NDArray:
+        return np.array([float(first <= row < end) for row in range(100)])
 
-    def right(first: int, end: int) -> Calibration:
-        logits = np.eye(2, dtype=np.float32)[[int(first <= row < end) for row in range(100)]]
-        return Calibration(0.0, 1.0, 0.0, logits)
-
-    def best(mean: Calibration, alone: Calibration) -> str:
-        return few_labels._best({LAST: right(0, 70), MEAN: mean, ALONE: alone}, labels)
+    def best(mean: NDArray, alone: NDArray) -> str:
+        return few_labels._best({LAST: right(0, 70), MEAN: mean, ALONE: alone})
 
     assert best(right(0, 70), right(2, 73)) == best(right(0, 60), right(0, 70)) == LAST
     assert best(right(0, 80), right(0, 75)) == MEAN
@@ -219,37 +216,35 @@ def test_a_round_learns_from_the_surest_texts_of_each_class():
 def test_rounds_grow_to_all_texts(monkeypatch):
     """Texts whose class is guessed count less than those with a label."""
     learned = []
-    real = few_labels.fit_svm
+    real = svm.fit_svm
 
     def recorded(features, labels, *, sample_weight, **options):
         learned.append((int((sample_weight == 1).sum()), int((sample_weight == PSEUDO_LABEL_WEIGHT).sum())))
         return real(features, labels, sample_weight=sample_weight, **options)
 
-    monkeypatch.setattr(few_labels, "fit_svm", recorded)
+    monkeypatch.setattr(svm, "fit_svm", recorded)
     fit(3, labels=corpus(3)[1][: FEWEST_EXTRAPOLATED - 1])
-    of_all = learned[-3 * (1 + len(PARTS)) :: 3]  # an SVM a class
+    of_all = learned[-3 * (1 + len(ROUNDS)) :: 3]  # an SVM a class
     others = LABELLED + UNLABELLED - (FEWEST_EXTRAPOLATED - 1)
     assert [labelled for labelled, _ in of_all] == [FEWEST_EXTRAPOLATED - 1] * len(of_all)
-    assert [guessed for _, guessed in of_all] == pytest.approx([0, *(part * others for part in PARTS)], abs=3)
+    assert [guessed for _, guessed in of_all] == pytest.approx([0, *(share * others for share in ROUNDS)], abs=3)
 
 
 def test_of_many_texts_without_labels_some_are_read(monkeypatch):
-    """So many tokens at most, the labelled texts always."""
+    """So many tokens at most, here of six tokens each; the labelled texts always, and one other at least."""
     monkeypatch.setattr(feature_corpus, "MOST_TOKENS", 60)
     rows = feature_corpus.sample_rows(tokenized(2)[0], LABELLED, MAX_SEQ_LEN)
     assert rows[:LABELLED].tolist() == list(range(LABELLED))
-    assert len(rows) == LABELLED + 10  # of six tokens each
+    assert len(rows) == LABELLED + 10
+    monkeypatch.setattr(feature_corpus, "MOST_TOKENS", 1)
+    assert len(feature_corpus.sample_rows(tokenized(2)[0], LABELLED, MAX_SEQ_LEN)) == LABELLED + 1
 
 
-def test_what_twice_the_labels_would_bring_is_extrapolated():
-    """An error that halves with twice the labels does so again; one that grows is expected to stay."""
+def test_the_accuracy_with_twice_the_labels_is_extrapolated():
+    """An error that halves with twice the labels does so again; one that grows is expected to stay; from forty on."""
     assert extrapolated(0.9, 0.8) == pytest.approx(0.95)
     assert extrapolated(0.6, 0.8) == pytest.approx(0.6)
     assert extrapolated(1.0, 0.9) == pytest.approx(1.0)
-
-
-def test_a_learning_curve_is_of_fewer_labels():
-    """And from forty labels on."""
     _, result = fit(3, **NO_TECHNIQUES)
     assert result.accuracy <= result.accuracy_with_twice <= 1
     assert fit(3, labels=corpus(3)[1][: LABELLED - 1], **NO_TECHNIQUES)[1].accuracy_with_twice is None

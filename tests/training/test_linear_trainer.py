@@ -15,10 +15,10 @@ from encoder_cls.errors import ConfigError, StoppedError
 from encoder_cls.inference.folder import load_classifier
 from encoder_cls.system import stop as interruptible
 from encoder_cls.tracking.run_dir import RunDir
-from encoder_cls.training import plan as recipe
-from encoder_cls.training.events import Finished, LinearFitted, Started, Validated
+from encoder_cls.training.events import Finished, Started, Validated
 from encoder_cls.training.linear import fit as linear_fit
 from encoder_cls.training.linear.calibration import fit_mixture_weights
+from encoder_cls.training.linear.few_labels import FewLabels
 from encoder_cls.training.prepare import prepare
 
 pytestmark = pytest.mark.usefixtures("blank_plots")
@@ -41,7 +41,7 @@ def test_the_model_is_the_linear_classifier_of_a_run_with_both(tmp_path):
     labels = setup.dataset.validation.labels
     assert alone.mixture_weights[0] == pytest.approx(fit_mixture_weights([logits], labels)[0][0], rel=0.01)
     assert alone.mixture_shares == {"linear": 1.0}
-    assert [type(event) for event in events] == [Started, LinearFitted, Validated, Finished]
+    assert [type(event) for event in events] == [Started, FewLabels, Validated, Finished]
     report = events[-1].report
     assert report.parts.keys() == {"combined", "linear"}
     assert report.comparison is None
@@ -105,14 +105,6 @@ def test_a_stopped_fit_writes_nothing_and_ends(tmp_path, monkeypatch):
     threads[0].join(30)
     assert not threads[0].is_alive()
     assert not run.model.exists()
-
-
-def test_too_much_text_for_a_linear_classifier_is_refused(tmp_path, monkeypatch):
-    """There would be no model at all."""
-    monkeypatch.setattr(recipe, "MOST_LINEAR_TEXT", 10)
-    monkeypatch.setattr(recipe, "MOST_STREAMED_WORK", 10)
-    with pytest.raises(ConfigError, match=r"model\.encoder=false: there is too much text"):
-        prepare(without_encoder(tmp_path))
 
 
 def test_every_command_takes_such_a_run(tmp_path, cli):

@@ -10,10 +10,10 @@ from encoder_cls.training.linear import few_labels as naive_bayes_em
 from encoder_cls.training.linear.few_labels import SMOOTHING, UNLABELLED_WEIGHT, log_ratios
 
 
-def ratios_of(labelled, labels, unlabelled, *, weights=None, num_classes=2):
-    weights = np.ones(len(labels), dtype=np.float32) if weights is None else np.array(weights, dtype=np.float32)
+def ratios_of(labelled, labels, unlabelled, *, weights=1, num_classes=2):
+    targets = np.eye(num_classes)[labels] * np.broadcast_to(weights, len(labels))[:, None]
     texts = [sp.csr_matrix(np.array(rows, dtype=np.float32).reshape(-1, 4)) for rows in (labelled, unlabelled)]
-    return log_ratios(texts[0], np.array(labels), weights, texts[1], num_classes=num_classes)
+    return log_ratios(texts[0], targets, texts[1])
 
 
 def test_without_further_texts_it_is_naive_bayes():

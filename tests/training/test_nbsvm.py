@@ -20,13 +20,12 @@ from encoder_cls.evaluation.metrics import cross_entropy, one_hot
 from encoder_cls.inference.linear import LinearClassifier
 from encoder_cls.inference.task import SINGLE_LABEL, log_sigmoid, softmax
 from encoder_cls.text import ngrams as features
-from encoder_cls.text.ngrams import TEMPLATE_IDS
 from encoder_cls.text.token_arrays import TokenizedTexts
 from encoder_cls.text.tokenizer import tokenize
 from encoder_cls.training.linear import features as feature_matrix
 from encoder_cls.training.linear import svm
 from encoder_cls.training.linear.calibration import fit_inverse_temperature, fit_platt
-from encoder_cls.training.linear.features import Reading, feature_bytes
+from encoder_cls.training.linear.features import Reading
 from encoder_cls.training.linear.svm import NB_RATIO_POWER, fit_linear
 
 MAX_SEQ_LEN = 12
@@ -222,19 +221,15 @@ def test_the_weight_of_a_class_moves_its_score(num_classes, heavy):
 def test_of_too_many_features_the_most_frequent_are_kept(monkeypatch, num_classes, limit):
     """As many as fit, and none of those left out occurs in more texts than one that is kept."""
     texts, labels = corpus(num_classes)
-    (read, whole), most = trained(num_classes), 50 * feature_bytes(num_classes)
+    (read, whole), most = trained(num_classes), 50 * 4 * (2 + SINGLE_LABEL.num_one_vs_rest(num_classes))
     monkeypatch.setattr(feature_matrix, limit, 50 if limit == "MOST_FEATURES" else most + 3)
     small = fit(read, texts, labels, True)
     assert len(small.feature_ids) == 50 < len(whole.feature_ids)
     kept = np.isin(whole.feature_ids, small.feature_ids)
     assert kept.sum() == 50
     assert whole.idf[kept].max() <= whole.idf[~kept].min()  # the more texts have it, the lower
-    assert bytes_of(small) == most
+    assert sum(it.nbytes for it in (small.feature_ids, small.idf, small.weights.values)) == most
     assert (small.logits(read(texts)).argmax(axis=1) == labels).mean() > 0.6
-
-
-def bytes_of(classifier: LinearClassifier) -> int:
-    return sum(array.nbytes for array in (classifier.feature_ids, classifier.idf, classifier.weights.values))
 
 
 def test_texts_without_words_are_of_the_most_frequent_class():
@@ -289,13 +284,12 @@ def test_texts_held_out_choose_where_they_are_enough(monkeypatch):
     assert fitted(choice=choice)[0] == by_held_out
 
 
-def test_a_quick_classifier_is_of_words_and_pairs_alone():
-    """Calibrated on texts held out, however few: no temperature makes it much better."""
+def test_a_quick_classifier_is_calibrated_on_texts_held_out_however_few():
+    """No temperature makes it much better."""
     texts, labels = corpus(3)
     tokenized = reader_of(texts)(texts)
     asked, their_labels = tokenized[:30], labels[:30]
     quick, _ = fit_linear(tokenized[30:], labels[30:], reading_of(3), held_out=(asked, their_labels), is_quick=True)
-    assert quick.feature_ids.max() < TEMPLATE_IDS
     logits = quick.logits(asked)
     assert (logits.argmax(axis=1) == their_labels).mean() > 0.6
     losses = [cross_entropy(softmax(logits * scale), one_hot(their_labels, 3)) for scale in (1, 0.5, 2)]

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from small_runs import NO_TECHNIQUES
 
 from encoder_cls.config import Config
+from encoder_cls.errors import ConfigError
 from encoder_cls.text.token_arrays import KEPT_PER_TOKEN
 from encoder_cls.training import plan as plan_module
 from encoder_cls.training.plan import (
@@ -48,11 +49,12 @@ def plan(
     corpus = CorpusSize(num_tokens, steps_per_epoch)
     with_labels, max_seq_len = labelled_corpus or corpus, config.model.max_seq_len
     read = min(tokens_of_text, max_seq_len)
-    within = (with_labels.tokens * min(tokens_of_text, part * max_seq_len) // read for part in LINEAR_LENGTHS)
+    lengths = [part * max_seq_len for part in LINEAR_LENGTHS]
+    within = {length: with_labels.tokens * min(tokens_of_text, length) // read for length in lengths}
     values = {"labelled": 10**6, "unlabelled": 10**6 + 1, "validation": 0, "classes": 2} | counts
     return make_plan(
         config,
-        Counts(corpus=corpus, linear_tokens=tuple(within), **values),
+        Counts(corpus=corpus, linear_tokens=within, **values),
         model_corpus=lambda has_pseudo_labels: corpus if has_pseudo_labels else with_labels,
     )
 
@@ -198,6 +200,11 @@ def test_what_is_not_wanted_changes_nothing_else():
         assert plan(num_tokens, sections={"pretrain": {"epochs": 0}}) == replace(whole, has_word_vectors=False)
     without = plan(1000, sections={"model": {"linear": False}}, **FEW)
     assert (without.linear, without.linear_fit, without.refits_on_validation) == (None, None, False)
+
+
+def test_without_an_encoder_too_much_text_is_refused():
+    with pytest.raises(ConfigError, match=r"model\.encoder=false: there is too much text"):
+        plan(MOST_STREAMED_WORK, sections={"model": {"encoder": False}})
 
 
 @pytest.mark.parametrize("counts", [{"validation": 10}, FEW])

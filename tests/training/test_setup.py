@@ -16,7 +16,7 @@ from encoder_cls.system.stop import stopping_at
 from encoder_cls.text import tokenizer_trainer as token_cache
 from encoder_cls.training.encoder.stages import make_stages
 from encoder_cls.training.prepare import prepare
-from encoder_cls.training.prepared import Prepared
+from encoder_cls.training.run_data import Prepared
 
 
 def prepared(folder, *, max_seq_len: int = 64) -> Prepared:

@@ -17,11 +17,10 @@ from encoder_cls.training.encoder.batches import drop_tokens
 from encoder_cls.training.encoder.pretraining import delete_tokens
 from encoder_cls.training.encoder.stages import ModelStage, make_stages
 from encoder_cls.training.encoder.validation import judge
-from encoder_cls.training.linear.calibration import fit_mixture_weights
-from encoder_cls.training.linear.few_labels import LinearAnswers
-from encoder_cls.training.linear.fit import Fitted, answers_of
+from encoder_cls.training.linear.calibration import fit_inverse_temperature, fit_mixture_weights
+from encoder_cls.training.linear.fit import Fitted, LinearAnswers, answers_of
 from encoder_cls.training.prepare import prepare
-from encoder_cls.training.prepared import Prepared
+from encoder_cls.training.run_data import Prepared
 
 CPU = torch.device("cpu")
 CLASSES = ["a", "b", "c"]
@@ -96,7 +95,8 @@ def test_a_validation_judges_the_sum_of_all_scores(tmp_path, monkeypatch, with_l
     linear = Beside(setup) if with_linear else None
     scores = [logits, linear.given] if linear else [logits]
     result = classification_objective(setup, linear).validate(model)
-    scales, parts = fit_mixture_weights(scores, labels, is_last_calibrated=with_linear)
+    alone = (fit_inverse_temperature(logits, labels),), (1.0,)
+    scales, parts = fit_mixture_weights(scores, labels) if with_linear else alone
     assert (result.mixture_weights, result.mixture_shares) == (scales, parts)
     metrics = compute_metrics(combine_logits(scores, result.mixture_weights).astype(np.float32), labels, CLASSES)
     assert result.metrics == metrics

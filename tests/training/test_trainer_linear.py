@@ -7,15 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from small_runs import (
-    COLOURS,
-    CPU,
-    WITH_LINEAR,
-    make_config,
-    metric_rows,
-    model_hash,
-    run_all,
-)
+from small_runs import COLOURS, CPU, WITH_LINEAR, make_config, metric_rows, model_hash, run_all
 
 from encoder_cls.errors import StoppedError
 from encoder_cls.evaluation.metrics import cross_entropy, one_hot
@@ -25,7 +17,6 @@ from encoder_cls.inference.task import softmax
 from encoder_cls.runs.evaluate import evaluate_run
 from encoder_cls.system.stop import stopping_at
 from encoder_cls.tracking.run_dir import RunDir, ValidationLogits
-from encoder_cls.training import plan as recipe
 from encoder_cls.training import plan as training_plan
 from encoder_cls.training.encoder import validation
 from encoder_cls.training.encoder.stages import make_stages
@@ -35,8 +26,8 @@ from encoder_cls.training.linear.features import Reading
 from encoder_cls.training.linear.fit import answers_of, fit_linear_classifier
 from encoder_cls.training.linear.svm import fit_linear
 from encoder_cls.training.prepare import prepare
-from encoder_cls.training.prepared import Prepared
 from encoder_cls.training.run import train
+from encoder_cls.training.run_data import Prepared
 
 
 def test_the_linear_classifier_is_the_model_from_the_start(tmp_path):
@@ -131,7 +122,7 @@ def test_a_model_exists_while_the_linear_classifier_is_fitted(tmp_path, monkeypa
 def test_too_much_text_for_a_linear_classifier_leaves_the_encoder_as_the_model(tmp_path, monkeypatch):
     """None is fitted, and no row has one."""
     for limit in ("MOST_LINEAR_TEXT", "MOST_STREAMED_WORK"):
-        monkeypatch.setattr(recipe, limit, 10)
+        monkeypatch.setattr(training_plan, limit, 10)
     run_all(make_config(tmp_path, linear=True), tmp_path / "run")
     classifier = load_classifier(tmp_path / "run")
     assert (classifier.linear, len(classifier.mixture_weights)) == (None, 1)

@@ -11,7 +11,7 @@ from small_runs import make_config
 from encoder_cls.training.encoder import pretraining
 from encoder_cls.training.encoder.replica import Replica
 from encoder_cls.training.prepare import prepare
-from encoder_cls.training.prepared import Prepared
+from encoder_cls.training.run_data import Prepared
 from encoder_cls.transformer import INITIAL_STD, InputEmbedding
 
 TEXTS = ("an apple and pear are fruit", "a plum and pear are fruit", "that car has wheels", "that truck has wheels")
@@ -58,13 +58,3 @@ def test_a_word_without_neighbours_starts_at_random(tmp_path):
     assert torch.equal(after.tokens.weight[word], before.tokens.weight[word])
     nothing = pretraining.neighbour_information(setup.texts[48:], setup.vocab_size)
     assert nothing.nnz == 0
-
-
-def test_of_much_text_a_random_part_is_counted(tmp_path, monkeypatch):
-    """As many texts as the limit has tokens of; at least one."""
-    texts = prepared(tmp_path, *TEXTS * 30).texts
-    assert len(pretraining.sample_of(texts, seed=0)) == len(texts)
-    monkeypatch.setattr(pretraining, "MOST_TOKENS", 100)
-    assert 90 < len(pretraining.sample_of(texts, seed=0).words) <= 100
-    monkeypatch.setattr(pretraining, "MOST_TOKENS", 1)
-    assert len(pretraining.sample_of(texts, seed=0)) == 1

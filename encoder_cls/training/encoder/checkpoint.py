@@ -33,7 +33,7 @@ from encoder_cls.system.files import read_file, reporting_os_errors, sha256, to_
 from encoder_cls.system.machine import environment, resolve_precision
 from encoder_cls.tracking.run_dir import RunDir
 from encoder_cls.training.encoder.optimizer import Optimizer
-from encoder_cls.training.prepared import Prepared
+from encoder_cls.training.run_data import Prepared
 
 MODEL_FILE, OPTIMIZER_FILE, STATE_FILE = "model.safetensors", "optimizer.safetensors", "state.json"
 MANIFEST_FILE = "manifest.json"

@@ -19,8 +19,8 @@ from encoder_cls.training.encoder.replica import Replica
 from encoder_cls.training.encoder.stages import Stage
 from encoder_cls.training.encoder.validation import after_validation
 from encoder_cls.training.events import Stepped, Validated
-from encoder_cls.training.linear.few_labels import LinearAnswers
-from encoder_cls.training.prepared import Prepared
+from encoder_cls.training.linear.fit import LinearAnswers
+from encoder_cls.training.run_data import Prepared
 
 TIMED_STEPS = 20  # at most, by whose time the number of steps is decided,
 MOST_TIMING = 0.1  # or as many as have taken this part of the time

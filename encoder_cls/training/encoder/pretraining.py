@@ -19,6 +19,7 @@ from encoder_cls.system.stop import check_stop
 from encoder_cls.system.terminal import begin_work
 from encoder_cls.text.token_arrays import CLS_ID, MASK_ID, PAD_ID, TokenizedTexts
 from encoder_cls.training.encoder.batches import derive_seed, is_word
+from encoder_cls.training.linear.features import drawn_rows
 from encoder_cls.transformer import INITIAL_STD, DenoisingAutoencoder, EncoderClassifier
 
 WINDOW = 5  # words to either side; a word at distance d counts 1 / d
@@ -142,7 +143,8 @@ def start_from_word_vectors(model: EncoderClassifier, texts: TokenizedTexts, *, 
 
     begin_work(f"computing word vectors of {len(texts):,} texts")
     embedding = model.encoder.embedding
-    information = neighbour_information(sample_of(texts, seed=seed), embedding.tokens.num_embeddings)
+    rows = drawn_rows(np.diff(texts.offsets), MOST_TOKENS, seed=derive_seed(seed))
+    information = neighbour_information(texts.take(np.sort(rows)), embedding.tokens.num_embeddings)
     dimensions = min(embedding.tokens.embedding_dim, information.shape[0] - 1)
     left, values, _ = randomized_svd(information, dimensions, n_iter=POWER_ITERATIONS, random_state=0)
     vectors, is_known = left * np.sqrt(values), np.diff(information.indptr) > 0
@@ -157,13 +159,6 @@ def start_from_word_vectors(model: EncoderClassifier, texts: TokenizedTexts, *, 
         counts = np.asarray(uses.sum(axis=1))
         _replace_rows(table.weight, uses @ vectors / np.maximum(counts, 1), counts[:, 0] > 0)
     begin_work("")
-
-
-def sample_of(texts: TokenizedTexts, *, seed: int) -> TokenizedTexts:
-    """Draw texts at random, `MOST_TOKENS` tokens of them at most."""
-    order = np.random.default_rng(derive_seed(seed)).permutation(len(texts))
-    count = np.searchsorted(np.cumsum(np.diff(texts.offsets)[order]), MOST_TOKENS, side="right")
-    return texts.take(np.sort(order[: max(1, int(count))]))
 
 
 def neighbour_information(texts: TokenizedTexts, vocab_size: int) -> sp.csr_matrix:

@@ -20,7 +20,7 @@ from encoder_cls.training.encoder.pretraining import start_from_word_vectors
 from encoder_cls.training.encoder.process_group import ALONE, ProcessGroup
 from encoder_cls.training.encoder.stages import make_stages
 from encoder_cls.training.encoder.validation import ValidationResult
-from encoder_cls.training.prepared import Prepared
+from encoder_cls.training.run_data import Prepared
 from encoder_cls.transformer import EncoderClassifier
 
 WORDS, HEAD = "encoder.embedding.tokens.weight", "head.linear."

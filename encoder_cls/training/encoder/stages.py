@@ -28,9 +28,9 @@ from encoder_cls.training.encoder.checkpoint import TrainingState
 from encoder_cls.training.encoder.pretraining import GuessedTokens, denoise, mask_tokens, summed_loss
 from encoder_cls.training.encoder.process_group import ALONE, ProcessGroup
 from encoder_cls.training.encoder.validation import ValidationResult, is_out_of_patience, judge
-from encoder_cls.training.linear.few_labels import LinearAnswers
+from encoder_cls.training.linear.fit import LinearAnswers
 from encoder_cls.training.plan import Schedule
-from encoder_cls.training.prepared import Prepared
+from encoder_cls.training.run_data import Prepared
 from encoder_cls.transformer import DenoisingAutoencoder, EncoderClassifier
 
 NO_ANSWERS = LinearAnswers(None)

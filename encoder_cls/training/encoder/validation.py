@@ -18,7 +18,7 @@ from encoder_cls.evaluation.metrics import (
 )
 from encoder_cls.inference.task import Logits, combine_logits, task_of
 from encoder_cls.training.encoder.checkpoint import TrainingState
-from encoder_cls.training.linear.calibration import fit_mixture_weights, fit_thresholds
+from encoder_cls.training.linear.calibration import fit_inverse_temperature, fit_mixture_weights, fit_thresholds
 
 SURE = 1.0  # standard errors by which the encoder has to lower the loss of the linear classifier
 
@@ -59,9 +59,10 @@ def judge(
     labels, names = dataset.selection.labels, dataset.label_names
     parts = {name: it for name, it in (("encoder", encoder), ("linear", linear)) if it is not None}
     all_logits = list(parts.values())
-    mixture_weights, shares = fit_mixture_weights(
-        all_logits, labels, is_last_calibrated=linear is not None, expects_equal_shares=expects_equal_shares
-    )
+    if linear is not None:
+        mixture_weights, shares = fit_mixture_weights(all_logits, labels, expects_equal_shares=expects_equal_shares)
+    else:
+        mixture_weights, shares = (fit_inverse_temperature(all_logits[0], labels),), (1.0,)
     joint = combine_logits(all_logits, mixture_weights).astype(np.float32)
     thresholds: tuple[float, ...] = ()
     if dataset.is_multi_label:

@@ -1,8 +1,8 @@
 """Hold texts out, and fit calibration, mixture weights and thresholds to their labels.
 
-Every text counts alike, also where classes have weights in training: a probability is to be right as often as it says.
-What is fitted for a single label is drawn to what fits all labels, the more the fewer examples it has: a threshold
-chosen by ten positives fits these ten rather than the label (shrinkage; Efron and Morris, "Stein's Paradox", 1977).
+Every text counts alike, also where classes have weights in training. What is fitted for a single label is drawn to what
+fits all labels, the more the fewer examples it has: a threshold chosen by ten positives fits these ten rather than the
+label (shrinkage; Efron and Morris, "Stein's Paradox", 1977).
 """
 
 from __future__ import annotations
@@ -36,11 +36,11 @@ Floats = NDArray[np.float64]
 
 FOLDS = 5  # of cross-validation
 NO_TEXTS = np.zeros(0, dtype=np.int64)
-MAX_SCALE = 20.0  # temperatures, and scales, from 1 / MAX_SCALE to MAX_SCALE: beyond there is nothing to calibrate on
-MAX_SHIFT = 10.0  # shifts: a sigmoid is then as good as an exponential, or certain
-MIN_WEIGHT = 1e-3  # of a classifier, however misleading in company
-RIDGE_PENALTY = 8.0  # nats, that labels have to gain for a mixture weight which is 1 away from what is expected
-CALIBRATION_PENALTY = 4.0  # nats, that a label's examples have to gain for a scale or shift 1 away from the common one
+MAX_SCALE = 20.0  # temperatures and scales are from 1 / MAX_SCALE to MAX_SCALE
+MAX_SHIFT = 10.0  # from which a sigmoid is as good as an exponential, or as certainty
+MIN_WEIGHT = 1e-3  # of a classifier in a mixture, however misleading
+RIDGE_PENALTY = 8.0  # nats that labels have to gain for a mixture weight which is 1 away from the expected one
+CALIBRATION_PENALTY = 4.0  # nats that a label's examples have to gain for a scale or shift 1 away from the common one
 LOG_SCALE_BOUNDS = (-float(np.log(MAX_SCALE)), float(np.log(MAX_SCALE)))
 SHIFT_BOUNDS = (-MAX_SHIFT, MAX_SHIFT)
 
@@ -50,8 +50,8 @@ def folds(
 ) -> list[NDArray[np.int64]]:
     """Split texts into folds at random.
 
-    Texts of one group, by `together` as in `Split`, stay together; where all are in one group, each counts by itself.
-    Texts named `first` are the first fold, and share no group with others. Folds after `enough` texts are left out.
+    Groups, by `together` as in `Split`, are kept whole; where all texts are one group, each is a group. Texts named
+    `first` are the first fold, and share no group with others. Folds after `enough` texts are left out.
     """
     others = np.setdiff1d(np.arange(len(together)), first)
     parts = [others[part] for part in _split(together[others])]
@@ -67,20 +67,20 @@ def _split(together: NDArray[np.int64]) -> list[NDArray[np.int64]]:
     if len(sizes) in (1, num_texts):
         return np.array_split(random.permutation(num_texts), min(FOLDS, num_texts))
     shuffled = random.permutation(len(sizes))
-    # A group belongs to the fold in which its middle lies where groups come in a row.
+    # With the groups in a row, each belongs to the fold in which its middle lies.
     middles = np.cumsum(sizes[shuffled]) - sizes[shuffled] / 2
     fold_of_group = np.empty(len(sizes), dtype=np.int64)
     fold_of_group[shuffled] = np.minimum(middles * FOLDS / num_texts, FOLDS - 1).astype(np.int64)
-    if len(np.unique(fold_of_group)) == 1:  # next to a group that is nearly all
+    if len(np.unique(fold_of_group)) == 1:  # where one group has nearly all texts
         fold_of_group[shuffled[-1]] += 1
     fold_of_text = fold_of_group[groups]
     return [np.flatnonzero(fold_of_text == fold) for fold in np.unique(fold_of_text)]
 
 
 def first_held_out(order: NDArray[np.int64], together: NDArray[np.int64], count: int) -> NDArray[np.bool_]:
-    """Whether each text is held out, (texts,), if whole groups are in this order of texts, up to `count` texts.
+    """Hold out the first groups in an order of texts, `count` texts at most: whether each text is, (texts,).
 
-    Groups of more than `count` texts are never held out, unless all are: then each text counts by itself.
+    Groups of more than `count` texts are skipped; where all are that large, each text is a group.
     """
     groups, sizes = _groups(together)
     if sizes.min() > count:
@@ -97,7 +97,7 @@ def _groups(together: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.
 
 
 class Calibration(NamedTuple):
-    """How the margins of one-vs-rest classifiers become logits; `scale` and `shift` are arrays where labels are."""
+    """The scale and shift from margins to logits; multi-label, arrays with one of each label."""
 
     loss: float  # of the texts held out, each class counting by its weight
     scale: Any
@@ -118,13 +118,13 @@ def calibrate(margins: NDArray[np.float32], labels: NDArray[Any], class_weights:
     else:
         scale, shift = fit_platt(margins, labels)
     logits = SINGLE_LABEL.margins_to_logits((margins * scale + shift).astype(np.float32))
-    # The fit counts classes by their weights, and so does the choice of the penalty; calibration does not.
+    # The choice of the penalty goes by class weights, as the fit does; calibration does not.
     loss = cross_entropy(softmax(logits), one_hot(labels, len(class_weights)), class_weights[labels])
     return Calibration(loss, np.float32(scale), np.float32(shift), logits)
 
 
 def fit_inverse_temperature(logits: Logits, labels: NDArray[Any]) -> float:
-    """Temperature scaling: fit the factor of logits under which labels, as in `Split`, have the lowest loss.
+    """Fit the factor of logits under which labels, as in `Split`, have the lowest loss (temperature scaling).
 
     Guo et al., "On Calibration of Modern Neural Networks", 2017, https://arxiv.org/abs/1706.04599.
     """
@@ -137,10 +137,10 @@ def fit_inverse_temperature(logits: Logits, labels: NDArray[Any]) -> float:
 
 
 def fit_platt(margins: Logits, labels: NDArray[np.int64]) -> tuple[float, float]:
-    """Fit the scale and the shift of one-vs-rest margins under which labels have the lowest loss.
+    """Fit one scale and shift to the one-vs-rest margins of all classes (Platt scaling, 1999).
 
-    Platt scaling (1999), the same of all classes: each has the probability sigmoid(scale * margin + shift), then a
-    text's probabilities are normalized (Zadrozny and Elkan, 2002, https://doi.org/10.1145/775047.775151).
+    Each class has the probability sigmoid(scale * margin + shift), then a text's probabilities are normalized (Zadrozny
+    and Elkan, 2002, https://doi.org/10.1145/775047.775151).
     """
     scores = margins.astype(np.float64)
     loss_of = _loss_on(labels, margins.shape[1])
@@ -156,16 +156,13 @@ def fit_platt(margins: Logits, labels: NDArray[np.int64]) -> tuple[float, float]
 
 
 def fit_platt_per_label(margins: Logits, targets: NDArray[np.int8]) -> tuple[Floats, Floats]:
-    """Fit the scale and the shift of each label's margins, both (labels,); arguments are (texts, labels).
-
-    First one scale and one shift for all labels are fitted, then those of each label, drawn to these.
-    """
+    """Fit the scale and the shift of each label's margins, both (labels,), drawn to a pair that fits all labels."""
     smoothed = targets_of(targets, targets.shape[1])
     scores = margins.astype(np.float64)
     num_texts, num_labels = scores.shape
 
     def losses(log_scales: Floats, shifts: Floats) -> tuple[Floats, Floats]:
-        """Of each label its loss, and the gradient in both numbers, (2, labels)."""
+        """The loss of each label, and its gradient in scale and shift, (2, labels)."""
         scaled = scores * np.exp(log_scales)
         logits = scaled + shifts
         errors = sigmoid(logits) - smoothed
@@ -191,25 +188,17 @@ def fit_platt_per_label(margins: Logits, targets: NDArray[np.int8]) -> tuple[Flo
 
 
 def fit_mixture_weights(
-    logits: Sequence[Logits],
-    labels: NDArray[Any],
-    *,
-    is_last_calibrated: bool = True,
-    expects_equal_shares: bool = False,
+    logits: Sequence[Logits], labels: NDArray[Any], *, expects_equal_shares: bool = False
 ) -> tuple[tuple[float, ...], tuple[float, ...]]:
     """Fit the weights of a sum of logits under which labels have the lowest loss, and each classifier's share.
 
-    A share is a weight in units of the classifier's own inverse temperature; shares sum to 1. The search is drawn to
-    the last classifier alone, which is calibrated on other labels, or to equal shares, as of a student and its teacher:
-    being elsewhere costs `RIDGE_PENALTY` * distance^2 / texts, ridge regression's penalty, so few labels move little. A
-    single classifier that is not calibrated gets its inverse temperature.
+    A share is a weight in units of the classifier's own inverse temperature; shares sum to 1. They are drawn to the
+    last classifier alone, which is calibrated on other labels, or to equal shares, as of a student and its teacher, by
+    the penalty of ridge regression: `RIDGE_PENALTY` * distance^2 / texts, so few labels move little.
     """
-    if not is_last_calibrated:
-        (only,) = logits
-        return (fit_inverse_temperature(only, labels),), (1.0,)
     scores = [it.astype(np.float64) for it in logits]
     loss_of = _loss_on(labels, logits[0].shape[1])
-    # A student's probabilities are to be those of its calibrated teacher.
+    # A student learns the probabilities of its teacher, which is calibrated.
     alone = np.array(
         [1.0 if expects_equal_shares else fit_inverse_temperature(part, labels) for part in logits[:-1]] + [1.0]
     )
@@ -231,7 +220,7 @@ def _minimum(
     start: Sequence[float] | Floats,
     bounds: Sequence[tuple[float, float]],
 ) -> Floats:
-    """Minimize a loss, given with its gradient."""
+    """Minimize a loss that comes with its gradient."""
     from scipy.optimize import minimize
 
     minimum: Floats = minimize(loss, start, jac=True, method="L-BFGS-B", bounds=bounds).x
@@ -241,7 +230,7 @@ def _minimum(
 def _loss_on(labels: NDArray[Any], num_classes: int) -> Callable[[NDArray[np.floating[Any]]], tuple[float, Floats]]:
     """The mean negative log-likelihood of labels as a function of logits (texts, classes), with its gradient.
 
-    Both are in float64: differences of a loss in float32 show a minimizer no slope.
+    Logits are float64: a loss in float32 is too coarse for a minimizer.
     """
     targets = targets_of(labels, num_classes)
 
@@ -261,10 +250,9 @@ def _loss_on(labels: NDArray[Any], num_classes: int) -> Callable[[NDArray[np.flo
 
 
 def targets_of(labels: NDArray[Any], num_classes: int) -> Floats:
-    """The target probabilities, (texts, classes), of labels as in `Split`.
+    """The target probabilities, (texts, classes), of labels as in `Split`, smoothed after Platt (1999).
 
-    One more text counts, of which every class is equally probable, or every label as likely as not: a small split
-    without a mistake is no reason to be certain (after Platt, 1999).
+    One more text counts, to which all answers are equally probable: few texts without a mistake prove no certainty.
     """
     if task_of(labels) is MULTI_LABEL:
         smoothed: Floats = (labels * float(len(labels)) + 0.5) / (len(labels) + 1)
@@ -272,12 +260,11 @@ def targets_of(labels: NDArray[Any], num_classes: int) -> Floats:
     return (one_hot(labels, num_classes) * len(labels) + 1 / num_classes) / (len(labels) + 1)
 
 
-Rule = tuple[float, float]  # for thresholds, of which cross-validation chooses one: a slope and a strength
-# By which a threshold rises with its label's log odds: rare labels have low ones.
-SLOPES = (0.0, 0.1, 0.2, 0.3, 0.4, 0.5)
+Rule = tuple[float, float]  # for thresholds, chosen by cross-validation: a slope and a strength
+SLOPES = (0.0, 0.1, 0.2, 0.3, 0.4, 0.5)  # of thresholds over log odds of labels: rare labels have low ones
 STRENGTHS = (np.inf, 1000.0, 300.0)  # positive examples from which a label's own threshold outweighs the common rule
-MACRO_WEIGHT = 0.5  # of macro-F1 beside micro-F1: of few examples it is chance
-MOST_PAIRS, FEWEST_TEXTS = 1_000_000, 1000  # of text and label, on which it is done: a second or two
+MACRO_WEIGHT = 0.5  # of macro-F1 beside micro-F1, since few examples make it noisy
+MOST_PAIRS, FEWEST_TEXTS = 1_000_000, 1000  # of text and label, in cross-validation: a second or two
 LOWEST, HIGHEST = -12.0, 12.0  # logits of thresholds
 
 
@@ -286,8 +273,8 @@ def fit_thresholds(logits: Logits, targets: NDArray[np.int8], together: NDArray[
 
     One threshold for all labels leaves rare labels out; the best one of each label (Lipton et al., "Optimal
     Thresholding of Classifiers to Maximize F1 Measure", 2014, https://arxiv.org/abs/1402.1892) is chance where it has
-    few examples. Between both is a line, on which rarer labels have lower thresholds, and from which a label may go
-    towards its own as far as its examples support. Cross-validation, with folds of `together`, chooses how.
+    few examples. Between both is a line, on which rarer labels have lower thresholds, and from which each label moves
+    to its own threshold as its examples grow. Cross-validation, with folds of `together`, chooses both parameters.
     """
     scores = np.clip(logits.astype(np.float64), LOWEST, HIGHEST)
     most_texts = max(FEWEST_TEXTS, MOST_PAIRS // scores.shape[1])
@@ -307,13 +294,10 @@ def _thresholds(scores: Floats, targets: NDArray[np.int8], rules: Sequence[Rule]
     """The thresholds of each label by each rule, as logits, (labels,)."""
     positives = targets.sum(axis=0, dtype=np.float64)
     log_odds = np.log((positives + 0.5) / (len(targets) - positives + 0.5))
-    lines = {}
-    for slope in {slope for slope, _ in rules}:
-        above = slope * log_odds
-        lines[slope] = above + best_f1_threshold((scores - above).ravel(), targets.ravel())
-    own = np.array([best_f1_threshold(scores[:, it], targets[:, it]) for it in range(scores.shape[1])])
-    thresholds = {}
-    for slope, strength in rules:
-        share = 0.0 if np.isinf(strength) else positives / (positives + strength)
-        thresholds[slope, strength] = share * own + (1 - share) * lines[slope]
-    return thresholds
+    own = np.array([best_f1_threshold(*of_label) for of_label in zip(scores.T, targets.T, strict=True)])
+    lines = {
+        slope: slope * log_odds + best_f1_threshold((scores - slope * log_odds).ravel(), targets.ravel())
+        for slope in {slope for slope, _ in rules}
+    }
+    shares = {strength: positives / (positives + strength) for _, strength in rules}
+    return {rule: shares[rule[1]] * own + (1 - shares[rule[1]]) * lines[rule[0]] for rule in rules}

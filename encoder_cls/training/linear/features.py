@@ -1,14 +1,12 @@
 """Sparse feature matrices of tokenized texts.
 
-Latent semantic analysis (Deerwester et al., 1990) is a truncated singular value decomposition of features, which needs
-no labels. A text's coordinates are its features times the directions, so a classifier of both is one of features alone.
+Latent semantic analysis (Deerwester et al., 1990) is a truncated singular value decomposition of features. A text's
+coordinates are its features times the directions, so a classifier of both is one of features alone.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from functools import cached_property
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -32,11 +30,11 @@ from encoder_cls.text.ngrams import (
 from encoder_cls.text.token_arrays import TokenizedTexts
 
 MOST_FEATURES = 700_000  # of which the more frequent are kept: rarer ones help little, or mislead
-MOST_BYTES = 1 << 25  # of features, since each has a weight a class and a model is to be small
+MOST_BYTES = 1 << 25  # of features: their ids, inverse document frequencies and weights, four bytes each
 
 
 class Reading(NamedTuple):
-    """What the linear classifier reads of texts, and how much each class counts."""
+    """How far and how closely the linear classifier reads texts, and the weight of each class."""
 
     max_tokens: int  # of a text, `[CLS]` counted
     char_ngrams: bool  # and n-gram templates; else words and pairs alone
@@ -48,18 +46,14 @@ class Reading(NamedTuple):
         return cls(linear.max_tokens, len(linear.frequent_token_ids) > 0, class_weights)
 
 
-def most_features_of(num_classes: int, task: Task = SINGLE_LABEL) -> int:
-    """How many features a classifier keeps."""
-    return min(MOST_FEATURES, MOST_BYTES // feature_bytes(num_classes, task))
-
-
-def feature_bytes(num_classes: int, task: Task = SINGLE_LABEL) -> int:
-    """Bytes of a feature: its id, its inverse document frequency and its weights, four each."""
-    return 4 * (2 + task.num_one_vs_rest(num_classes))
+def balanced_weights(sizes: NDArray[np.int64]) -> NDArray[np.float32]:
+    """The weights, (classes,), by which classes of these sizes count alike."""
+    weights: NDArray[np.float32] = (sizes.sum() / (len(sizes) * sizes)).astype(np.float32)
+    return weights
 
 
 class Vocabulary(NamedTuple):
-    """The features of a `LinearClassifier`: first only how to count them, then their ids, then their frequencies."""
+    """The features of a `LinearClassifier`: at first how to count them, then their ids, then their frequencies."""
 
     frequent_token_ids: NDArray[np.int32]
     max_tokens: int
@@ -75,13 +69,27 @@ class Vocabulary(NamedTuple):
         return cls(frequent, max_tokens, char_ngrams)
 
     def pieces(self, texts: TokenizedTexts) -> list[Counts]:
-        """Count all features of texts, some texts after the other."""
+        """Count all features of texts, some texts at a time."""
         ids, max_tokens, char_ngrams = self[:3]
         return [*count_features(texts, max_tokens=max_tokens, frequent_token_ids=ids, use_char_ngrams=char_ngrams)]
 
+    def with_most_frequent(
+        self, ids: NDArray[np.int32], num_texts: NDArray[np.integer[Any]], num_classes: int, task: Task = SINGLE_LABEL
+    ) -> Vocabulary:
+        """Keep the features of most texts, as many as a model may have; one if there are none: LinearSVC needs one."""
+        limit = min(MOST_FEATURES, MOST_BYTES // (4 * (2 + task.num_one_vs_rest(num_classes))))
+        kept = np.sort(np.argsort(-num_texts, kind="stable")[:limit])
+        return self._replace(feature_ids=ids[kept] if len(ids) else np.zeros(1, dtype=np.int32))
+
+    def with_idf(self, occurrences: NDArray[np.integer[Any]], num_texts: int) -> Vocabulary:
+        """Take the inverse document frequencies of features that so many of the texts have, (features,)."""
+        idf = np.log((1 + num_texts) / (1 + occurrences)) + 1
+        idf[occurrences == 0] = 0  # where texts are held out; to the others this feature does not exist
+        return self._replace(idf=idf.astype(np.float32))
+
     def with_idf_of(self, counts: sp.csr_matrix) -> Vocabulary:
-        """Take the inverse document frequencies from these texts."""
-        return self._replace(idf=inverse_document_frequencies(counts.getnnz(axis=0), counts.shape[0]))
+        """Take the inverse document frequencies of these texts."""
+        return self.with_idf(counts.getnnz(axis=0), counts.shape[0])
 
     def tfidf(self, counts: sp.csr_matrix) -> sp.csr_matrix:
         """TF-IDF of the known features, from their counts."""
@@ -103,21 +111,8 @@ class Vocabulary(NamedTuple):
         )
 
 
-Occurrences = tuple[NDArray[np.int32], NDArray[np.integer[Any]]]
-"""The ids of features, increasing, and in how many texts each occurs."""
-
-
-def most_frequent(occurrences: Occurrences, limit: int) -> Occurrences:
-    """Keep the features that occur in most texts; a single one if there are none, since LinearSVC needs one."""
-    ids, texts = occurrences
-    if not len(ids):
-        return np.zeros(1, dtype=np.int32), np.zeros(1, dtype=np.int32)
-    kept = np.sort(np.argsort(-texts, kind="stable")[:limit])
-    return ids[kept], texts[kept]
-
-
-def count_occurrences(pieces: Sequence[Counts]) -> Occurrences:
-    """Count the texts of each feature."""
+def count_occurrences(pieces: Sequence[Counts]) -> tuple[NDArray[np.int32], NDArray[np.int64]]:
+    """The ids of features, increasing, and in how many texts each occurs."""
     ids = np.unique(np.concatenate([piece.ids for piece in pieces]))
     texts = np.zeros(len(ids), dtype=np.int64)
     for piece in pieces:
@@ -140,13 +135,6 @@ def scaled_columns(features: sp.csr_matrix, scales: NDArray[np.float32]) -> sp.c
     """Multiply by a diagonal matrix: SciPy's product takes as long as half the fit."""
     values = features.data * scales[features.indices]
     return sp.csr_matrix((values, features.indices, features.indptr), shape=features.shape)
-
-
-def inverse_document_frequencies(occurrences: NDArray[np.integer[Any]], num_texts: int) -> NDArray[np.float32]:
-    """Inverse document frequencies of features that so many of the texts have, (features,)."""
-    idf = np.log((1 + num_texts) / (1 + occurrences)) + 1
-    idf[occurrences == 0] = 0  # where texts are held out; to the others this feature does not exist
-    return idf.astype(np.float32)
 
 
 MOST_TEXTS = 5000  # to find directions in: more of them change little, and take longer
@@ -175,100 +163,73 @@ def find_directions(
     return columns, np.ascontiguousarray(SCALE * right.T, dtype=np.float32)
 
 
-MOST_UNLABELLED = 15_000  # texts that are read
-MOST_TOKENS = 1_000_000  # of these, in all: time
+MOST_UNLABELLED, MOST_TOKENS = 15_000, 1_000_000  # texts that are read, and their tokens in all: time
 
 
-@dataclass(frozen=True, kw_only=True)
 class FeatureCorpus:
-    """The features of the labelled texts, then of those without labels, then of the names of classes, a row each."""
+    """The features of labelled texts, of a sample of unlabelled ones, and of class names: rows in this order.
 
-    vocabulary: Vocabulary  # with inverse document frequencies of all texts
-    counts: sp.csr_matrix
-    labels: NDArray[np.int64]
-    class_weights: NDArray[np.float32]
-    dimensions: int  # of latent semantics
+    Attributes:
+        vocabulary: the features that a labelled text has, or two texts; inverse document frequencies are of all texts.
+        features: TF-IDF.
+        labels: of the labelled texts.
+        class_weights: of the classes.
+        unlabelled: the rows of the unlabelled texts.
+        first_name: the row of the first class's name.
+        names: the rows of the names that have a feature.
+        directions: of latent semantics, as `find_directions` returns them; none without unlabelled texts.
+        coordinates: of all rows along these directions.
+        words: whether each row has each word, of those that two rows have.
+    """
 
-    @property
-    def first_name(self) -> int:
-        """The row of the first class's name."""
-        return int(self.counts.shape[0]) - len(self.class_weights)
-
-    @property
-    def names(self) -> NDArray[np.int64]:
-        """The rows of the names that have a feature."""
-        has_features = np.diff(self.counts.indptr)[self.first_name :] > 0
-        return self.first_name + np.flatnonzero(has_features)
-
-    @cached_property
-    def unlabelled(self) -> NDArray[np.int64]:
-        """The rows of the texts without labels."""
-        return np.arange(len(self.labels), self.first_name)
-
-    @cached_property
-    def features(self) -> sp.csr_matrix:
-        """TF-IDF of all rows."""
-        return self.vocabulary.tfidf(self.counts)
-
-    @cached_property
-    def directions(self) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
-        """Directions of latent semantics, as in `find_directions`."""
-        texts = self.features[: self.first_name]
-        return find_directions(texts, self.vocabulary.feature_ids, dimensions=self.dimensions)
-
-    @cached_property
-    def coordinates(self) -> NDArray[np.float32]:
-        """Coordinates of all rows along these directions."""
-        columns, values = self.directions
-        coordinates: NDArray[np.float32] = self.features[:, columns] @ values
-        return coordinates
-
-    @cached_property
-    def word_columns(self) -> NDArray[np.int64]:
-        """The columns of words that occur in two texts or more."""
-        return np.flatnonzero((self.vocabulary.feature_ids < HASHES) & (self.counts.getnnz(axis=0) > 1))
-
-    @cached_property
-    def words(self) -> sp.csr_matrix:
-        """Whether each of these words occurs in each text."""
-        return (self.counts[:, self.word_columns] > 0).astype(np.float32)
+    def __init__(
+        self,
+        texts: TokenizedTexts,
+        labels: NDArray[np.int64],
+        names: TokenizedTexts,
+        reading: Reading,
+        *,
+        dimensions: int,
+    ) -> None:
+        """Read texts; arguments are those of `fit_linear_from_few_labels`."""
+        texts = texts.take(sample_rows(texts, len(labels), reading.max_tokens))
+        vocabulary = Vocabulary.of(texts, reading)
+        labelled, pieces = vocabulary.pieces(texts[: len(labels)]), vocabulary.pieces(texts)
+        ids, of_texts = count_occurrences(pieces)
+        is_used = np.isin(ids, count_occurrences(labelled)[0]) | (of_texts > 1)
+        vocabulary = vocabulary.with_most_frequent(ids[is_used], of_texts[is_used], len(reading.class_weights))
+        self._counts = counts = count_matrix([*pieces, *vocabulary.pieces(names)], vocabulary.feature_ids)
+        self.vocabulary = vocabulary = vocabulary.with_idf_of(counts[: len(texts)])
+        self.features = vocabulary.tfidf(counts)
+        self.labels, self.class_weights, self.first_name = labels, reading.class_weights, len(texts)
+        self.unlabelled = np.arange(len(labels), len(texts))
+        self.names = len(texts) + np.flatnonzero(np.diff(counts.indptr)[len(texts) :])
+        dimensions = dimensions if len(self.unlabelled) else 0
+        self.directions = find_directions(self.features[: len(texts)], vocabulary.feature_ids, dimensions=dimensions)
+        self.coordinates: NDArray[np.float32] = self.features[:, self.directions[0]] @ self.directions[1]
+        self._word_columns = np.flatnonzero((vocabulary.feature_ids < HASHES) & (counts.getnnz(axis=0) > 1))
+        self.words = (counts[:, self._word_columns] > 0).astype(np.float32)
 
     def spread_words(self, of_words: NDArray[np.floating[Any]]) -> NDArray[np.float32]:
         """Spread numbers of words, (words, machines), to weights of features, which have their idf as a factor."""
-        weights = np.zeros((self.counts.shape[1], of_words.shape[1]), dtype=np.float32)
-        weights[self.word_columns] = of_words / self.vocabulary.idf[self.word_columns, None]
+        weights = np.zeros((len(self.vocabulary.feature_ids), of_words.shape[1]), dtype=np.float32)
+        weights[self._word_columns] = of_words / self.vocabulary.idf[self._word_columns, None]
         return weights
 
     def labelled(self) -> tuple[Vocabulary, sp.csr_matrix]:
-        """The features of the labelled texts, and their counts there."""
-        counts = self.counts[: len(self.labels)]
-        (columns,) = np.nonzero(counts.getnnz(axis=0))
-        columns = columns if len(columns) else np.zeros(1, dtype=np.int64)
+        """The features of the labelled texts, one at least, and their counts there."""
+        counts = self._counts[: len(self.labels)]
+        columns = np.flatnonzero(counts.getnnz(axis=0)) if counts.nnz else np.zeros(1, dtype=np.int64)
         return self.vocabulary._replace(feature_ids=self.vocabulary.feature_ids[columns]), counts[:, columns]
 
 
+def drawn_rows(lengths: NDArray[np.int64], most_tokens: int, *, seed: int = 0) -> NDArray[np.int64]:
+    """Draw texts of these lengths at random, as many as have so many tokens together; one at least."""
+    order = np.random.default_rng(seed).permutation(len(lengths))
+    return order[: max(1, int(np.searchsorted(np.cumsum(lengths[order]), most_tokens, side="right")))]
+
+
 def sample_rows(texts: TokenizedTexts, num_labelled: int, max_tokens: int) -> NDArray[np.int64]:
-    """The rows of the labelled texts, and of a random sample of the others that is read in a limited time."""
-    others = num_labelled + np.random.default_rng(0).permutation(len(texts) - num_labelled)[:MOST_UNLABELLED]
-    tokens = np.cumsum(texts.lengths_within(max_tokens)[others])
-    return np.concatenate([np.arange(num_labelled), np.sort(others[tokens <= MOST_TOKENS])])
-
-
-def read_corpus(
-    texts: TokenizedTexts, labels: NDArray[np.int64], names: TokenizedTexts, reading: Reading, *, dimensions: int
-) -> FeatureCorpus:
-    """Count the features that occur in a labelled text, or in two; args as of `fit_linear_from_few_labels`."""
-    texts = texts.take(sample_rows(texts, len(labels), reading.max_tokens))
-    vocabulary = Vocabulary.of(texts, reading)
-    labelled, pieces = vocabulary.pieces(texts[: len(labels)]), vocabulary.pieces(texts)
-    ids, of_texts = count_occurrences(pieces)
-    is_used = np.isin(ids, count_occurrences(labelled)[0]) | (of_texts > 1)
-    feature_ids, _ = most_frequent((ids[is_used], of_texts[is_used]), most_features_of(len(reading.class_weights)))
-    counts = count_matrix([*pieces, *vocabulary.pieces(names)], feature_ids)
-    return FeatureCorpus(
-        vocabulary=vocabulary._replace(feature_ids=feature_ids).with_idf_of(counts[: len(texts)]),
-        counts=counts,
-        labels=labels,
-        class_weights=reading.class_weights,
-        dimensions=dimensions,
-    )
+    """The rows of the labelled texts, and of a random sample of the others."""
+    others = drawn_rows(texts.lengths_within(max_tokens)[num_labelled:], MOST_TOKENS)[:MOST_UNLABELLED]
+    return np.concatenate([np.arange(num_labelled), num_labelled + np.sort(others)])

@@ -1,4 +1,4 @@
-"""Fit and calibrate the linear classifier of a run by its plan, within its time, and save it."""
+"""Fit, calibrate and save the linear classifier of a run, by its plan and within its time."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from encoder_cls.inference.classifier import Classifier
 from encoder_cls.inference.folder import save_classifier
@@ -17,40 +18,35 @@ from encoder_cls.system.stop import check_stop, run_interruptibly
 from encoder_cls.tracking.run_dir import RunDir, ValidationLogits
 from encoder_cls.training.encoder.validation import ValidationResult, judge
 from encoder_cls.training.linear.features import Reading
-from encoder_cls.training.linear.few_labels import (
-    FewLabels,
-    LinearAnswers,
-    fit_linear_from_few_labels,
-    fit_linear_from_names,
-)
+from encoder_cls.training.linear.few_labels import FewLabels, fit_linear_from_few_labels, fit_linear_from_names
 from encoder_cls.training.linear.stream import fit_linear_from_stream
 from encoder_cls.training.linear.svm import fit_linear
-from encoder_cls.training.prepared import Prepared
+from encoder_cls.training.run_data import Prepared
 
-SAMPLE = 5000  # texts, whose time shows that of all: no fewer are learned from
-# The time of each fit, in times of the stream: `plain` with its penalties and once more with the validation texts.
+SAMPLE = 5000  # texts, which are timed to estimate the time of all; no fewer are learned from
+# The time of each fit in that of a stream: `plain` with all penalties, and once more with the validation texts.
 STREAM, PLAIN, DETAILED = 1.0, 3.0, 12.0
-SCORING = 0.6  # the time of a text that is scored: calibration, the smallest types, guarantees, report
-SHARE = 0.5  # of the time that is left, where an encoder is to follow
+SCORING = 0.6  # likewise, of a text that is scored: calibration, the smallest types, guarantees, report
+SHARE = 0.5  # of the time left, where an encoder follows
 
 
 class Fitted(NamedTuple):
     """The linear classifier of a run."""
 
-    classifier: Classifier  # calibrated, without an encoder
+    classifier: Classifier  # without an encoder; calibrated where there are validation labels
     validation_logits: Logits  # of a linear classifier that has not learned from these texts
-    validation: ValidationResult | None  # none without validation labels; then it is not calibrated
-    before: ValidationLogits | None = None  # of texts that validate, from before it learned from them, too
-    few_labels: FewLabels | None = None  # where labels are few
+    validation: ValidationResult | None  # none without validation labels
+    before: ValidationLogits | None = None  # where it also learned from texts that validate: from before that
+    few_labels: FewLabels | None = None
 
 
 def affordable_texts(prepared: Prepared) -> int | None:
-    """The number of texts for a stream in place of the plan's fit; None where there is time for that."""
+    """The number of texts that a stream has time for; None where there is time for the plan's fit."""
     plan, dataset, seconds = prepared.plan, prepared.dataset, prepared.budget.seconds_for(pretraining=False)
     texts = len(dataset.train)
     if seconds is None or plan.linear is None or plan.linear_fit not in ("plain", "stream") or texts <= SAMPLE:
         return None
-    import sklearn.linear_model  # noqa: F401 - its import is none of the measured time
+    import sklearn.linear_model  # noqa: F401 - not to be measured
 
     sample, began = streamed(prepared, SAMPLE), time.monotonic()
     train = sample.dataset.train
@@ -59,14 +55,13 @@ def affordable_texts(prepared: Prepared) -> int | None:
     )
     taken = time.monotonic() - began
     scored = len(dataset.validation) + len(dataset.test or ())
-    affordable = (seconds - taken) / (taken / SAMPLE) - SCORING * scored
-    affordable *= SHARE if plan.has_encoder else 1
+    affordable = ((seconds - taken) / (taken / SAMPLE) - SCORING * scored) * (SHARE if plan.has_encoder else 1)
     of_plan = STREAM if plan.linear_fit == "stream" else DETAILED if plan.linear.use_char_ngrams else PLAIN
     return None if of_plan * texts <= affordable else min(texts, max(SAMPLE, int(affordable)))
 
 
 def streamed(prepared: Prepared, num_texts: int) -> Prepared:
-    """The same data and plan with a stream of so many labelled texts, drawn at random; one of each class at least."""
+    """Replace the data and the plan by a stream of so many labelled texts, drawn at random, with all classes."""
     train, plan = prepared.dataset.train, prepared.plan
     assert plan.linear
     labels = train.labels
@@ -90,7 +85,7 @@ def fit(prepared: Prepared, run: RunDir, *, saves_first: bool, saves: bool) -> F
     """
 
     def save(fitted: Fitted) -> None:
-        check_stop()  # later the run may be another process's
+        check_stop()  # a stopped run may be resumed by another process
         save_classifier(fitted.classifier, run.model)
 
     fitted = run_interruptibly(lambda: fit_linear_classifier(prepared, on_better=save if saves_first else None))
@@ -102,10 +97,9 @@ def fit(prepared: Prepared, run: RunDir, *, saves_first: bool, saves: bool) -> F
 
 
 def fit_linear_classifier(prepared: Prepared, *, on_better: Callable[[Fitted], None] | None = None) -> Fitted:
-    """Fit the linear classifier to the texts with labels; with few of them, and to others by self-training.
+    """Fit the linear classifier as planned; equal data give an equal classifier.
 
-    Where validation texts calibrate them, `on_better` receives preliminary ones: a quick one, then one of one penalty.
-    Equal data give an equal classifier.
+    Where there are validation texts, `on_better` receives preliminary ones: a quick one, then one of a single penalty.
     """
     plan, reading, texts = prepared.plan, _reading(prepared), prepared.train_texts
     train, validation = prepared.dataset.train, prepared.dataset.selection
@@ -144,21 +138,19 @@ def _reading(prepared: Prepared) -> Reading:
 
 
 def _fit_few_labels(prepared: Prepared, reading: Reading) -> Fitted:
-    train, validation = prepared.dataset.train, prepared.dataset.selection
-    texts, labels, together, num_held_out = prepared.texts, train.labels, train.together, 0
+    dataset, texts, splits = prepared.dataset, prepared.texts, [prepared.dataset.train]
     if prepared.plan.refits_on_validation:
-        texts = prepared.tokenize(train.texts, validation.texts, prepared.dataset.unlabelled.texts)
-        labels = np.concatenate([labels, validation.labels])
-        together = np.concatenate([together, validation.together])
-        num_held_out = len(validation)
+        texts = prepared.tokenize(dataset.train.texts, dataset.selection.texts, dataset.unlabelled.texts)
+        splits.append(dataset.selection)
+    num_held_out = sum(map(len, splits[1:]))
     linear, few_labels = fit_linear_from_few_labels(
         texts,
-        labels,
+        np.concatenate([it.labels for it in splits]),
         prepared.name_texts,
         reading,
         config=prepared.config.train,
-        together=together,
-        held_out=len(train) + np.arange(num_held_out),
+        together=np.concatenate([it.together for it in splits]),
+        held_out=len(dataset.train) + np.arange(num_held_out),
         with_teacher=prepared.plan.has_pseudo_labels,
     )
     if not num_held_out:
@@ -169,7 +161,7 @@ def _fit_few_labels(prepared: Prepared, reading: Reading) -> Fitted:
 
 
 def _calibrated(prepared: Prepared, linear: LinearClassifier, logits: Logits | None = None) -> Fitted:
-    """Calibrate by validation logits, by default the classifier's own."""
+    """Calibrate a classifier by validation logits, by default its own."""
     logits = linear.logits(prepared.validation_texts) if logits is None else logits
     classifier = prepared.new_classifier(None)
     classifier.linear, classifier.mixture_weights, classifier.mixture_shares = linear, (1.0,), {"linear": 1.0}
@@ -180,14 +172,20 @@ def _calibrated(prepared: Prepared, linear: LinearClassifier, logits: Logits | N
     return Fitted(classifier, logits, result)
 
 
+class LinearAnswers(NamedTuple):
+    """The answers of a linear classifier that the encoder is trained beside."""
+
+    validation_logits: Logits | None  # none in processes that assist
+    pseudo_labels: NDArray[np.float32] | None = None  # (texts, classes), of the unlabelled texts of the stage
+
+
 def answers_of(prepared: Prepared, fitted: Fitted) -> LinearAnswers:
-    """The answers that the encoder gets: validation logits, and pseudo-labels where the linear classifier teaches.
+    """The answers beside which the encoder is trained, with pseudo-labels where the plan has them.
 
     Soft labels: Hinton et al., "Distilling the Knowledge in a Neural Network", 2015, https://arxiv.org/abs/1503.02531.
     """
-    teacher = fitted.few_labels and fitted.few_labels.teacher
-    if not teacher:
-        return LinearAnswers(fitted.validation_logits)
-    unlabelled = prepared.texts.take(prepared.model_rows[len(prepared.dataset.train) :])
-    pseudo_labels = softmax(teacher.logits(unlabelled)).astype(np.float32)
+    pseudo_labels = None
+    if fitted.few_labels and fitted.few_labels.teacher:
+        unlabelled = prepared.texts.take(prepared.model_rows[len(prepared.dataset.train) :])
+        pseudo_labels = softmax(fitted.few_labels.teacher.logits(unlabelled)).astype(np.float32)
     return LinearAnswers(fitted.validation_logits, pseudo_labels)

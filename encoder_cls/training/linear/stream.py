@@ -20,15 +20,7 @@ from encoder_cls.system.stop import check_stop
 from encoder_cls.text.ngrams import TEMPLATE_IDS, SparseRows, keep_known
 from encoder_cls.text.token_arrays import TokenizedTexts
 from encoder_cls.training.linear.calibration import calibrate, first_held_out
-from encoder_cls.training.linear.features import (
-    Reading,
-    Vocabulary,
-    as_matrix,
-    inverse_document_frequencies,
-    most_features_of,
-    most_frequent,
-    scaled_columns,
-)
+from encoder_cls.training.linear.features import Reading, Vocabulary, as_matrix, scaled_columns
 from encoder_cls.training.linear.svm import OneVsRest, naive_bayes_ratios, targets_of_machines
 
 PENALTIES = (0.3, 1.0)  # as LinearSVC's C, of which the texts held out choose one
@@ -44,7 +36,7 @@ def fit_linear_from_stream(
 ) -> LinearClassifier:
     """Fit a linear classifier, calibrated on texts held out; args as of `fit_linear` and `folds`.
 
-    Texts are read in random order. Memory holds a fixed number of texts, and a few numbers for each text and feature.
+    Texts are read in random order. Memory holds a fixed number of texts and a few numbers for each text and feature.
     """
     weights, task = reading.class_weights, task_of(labels)
     reading = reading._replace(char_ngrams=False)
@@ -53,12 +45,12 @@ def fit_linear_from_stream(
     held_out, learned = order[is_held_out], order[~is_held_out]
     vocabulary = Vocabulary.of(texts, reading)
     stream = _CountStream(vocabulary, texts, learned)
-    limit = most_features_of(len(weights), task)
     ids = np.flatnonzero(stream.texts_of_ids).astype(np.int32)
-    ids, texts_with = most_frequent((ids, stream.texts_of_ids[ids]), limit)
-    vocabulary = vocabulary._replace(feature_ids=ids, idf=inverse_document_frequencies(texts_with, len(learned)))
+    vocabulary = vocabulary.with_most_frequent(ids, stream.texts_of_ids[ids], len(weights), task)
+    texts_with = stream.texts_of_ids[vocabulary.feature_ids]
+    vocabulary = vocabulary.with_idf(texts_with, len(learned))
     by_penalty = _fit(stream, vocabulary, texts_with, labels[learned], weights)
-    others = _CountStream(vocabulary, texts, held_out).matrices(ids)
+    others = _CountStream(vocabulary, texts, held_out).matrices(vocabulary.feature_ids)
     features = sp.vstack([vocabulary.tfidf(counts) for _, counts in others])
     calibrated = [(it, calibrate(it.margins(features), labels[held_out], weights)) for it in by_penalty]
     machines, calibration = min(calibrated, key=lambda it: it[1].loss)
@@ -112,18 +104,18 @@ def _fit(
     for rows, counts in stream.matrices(vocabulary.feature_ids):
         # As floats: in bool SciPy would not add up.
         inside += (counts > 0).T @ targets_of_machines(labels[rows], class_weights)[0].astype(np.float64)
-    ratios = [naive_bayes_ratios(it, texts_with - it) for it in inside.T]
+    ratios = naive_bayes_ratios(inside, texts_with)
     epochs = 1 + min(MOST_EPOCHS - 1, MOST_WORK // max(1, int(texts_with.sum()) * num_machines * len(PENALTIES)))
     # Averaged are the weights of all epochs but the first, or of the second half of a single one.
     options = {"average": len(labels) if epochs > 1 else max(1, len(labels) // 2), "random_state": SEED}
     alphas = [1 / (penalty * len(labels)) for penalty in PENALTIES]
-    machines = [[SGDClassifier(loss="modified_huber", alpha=it, **options) for it in alphas] for _ in ratios]
+    machines = [[SGDClassifier(loss="modified_huber", alpha=it, **options) for it in alphas] for _ in ratios.T]
     for _ in range(epochs):
         for rows, counts in stream.matrices(vocabulary.feature_ids):
             check_stop()
             features = vocabulary.tfidf(counts)
             targets, weights = targets_of_machines(labels[rows], class_weights)
-            for column, (scales, of_class) in enumerate(zip(ratios, machines, strict=True)):
+            for column, (scales, of_class) in enumerate(zip(ratios.T, machines, strict=True)):
                 scaled = scaled_columns(features, scales)
                 for machine in of_class:
                     machine.partial_fit(
@@ -131,7 +123,6 @@ def _fit(
                     )
     by_penalty = []
     for fitted in zip(*machines, strict=True):
-        columns = [it.coef_[0] * scales for it, scales in zip(fitted, ratios, strict=True)]
-        biases = np.concatenate([it.intercept_ for it in fitted])
-        by_penalty.append(OneVsRest(np.stack(columns, axis=1).astype(np.float32), biases.astype(np.float32)))
+        weights, biases = np.stack([it.coef_[0] for it in fitted], axis=1) * ratios, [it.intercept_[0] for it in fitted]
+        by_penalty.append(OneVsRest(weights.astype(np.float32), np.array(biases, dtype=np.float32)))
     return by_penalty

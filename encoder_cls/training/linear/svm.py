@@ -26,20 +26,18 @@ from encoder_cls.training.linear.calibration import Calibration, calibrate, fold
 from encoder_cls.training.linear.features import (
     Reading,
     Vocabulary,
+    balanced_weights,
     count_matrix,
     count_occurrences,
-    most_features_of,
-    most_frequent,
     scaled_columns,
 )
-from encoder_cls.training.prepared import balanced_weights
 
-NB_RATIO_POWER = 0.5  # of naive Bayes' ratios: at 1, where classes have few texts, chance scales features
-TOLERANCE = 0.2  # LinearSVC's: with its own 1e-4 no accuracy was another, and the fit took up to twice the time
-# LinearSVC's C, of which texts held out choose one: a low one where labels are wrong, or rarer than classes.
+NB_RATIO_POWER = 0.5  # of naive Bayes' ratios: at 1 chance scales features where classes have few texts
+TOLERANCE = 0.2  # LinearSVC's: with its default, 1e-4, accuracies were the same, and a fit took up to twice the time
+# LinearSVC's C, chosen on texts held out: a low one where labels are wrong, or few for so many classes.
 PENALTIES = {SINGLE_LABEL: (0.125, 0.25, 0.5, 1.0, 2.0), MULTI_LABEL: (0.1, 0.3, 1.0)}
-LEAST_GAIN = 0.01  # in loss, of a lower penalty: of two with about the same loss the higher one is more often right
-OUT_OF_FOLD_PENALTY = 0.25  # where labels may be wrong: one that is small learns less of these
+LEAST_GAIN = 0.01  # in loss, of a lower penalty: of two with about the same loss the higher one is more accurate
+OUT_OF_FOLD_PENALTY = 0.25  # low, since labels may be wrong
 ENOUGH_HELD_OUT = {SINGLE_LABEL: 1000, MULTI_LABEL: 5000}  # texts, to choose three numbers, or two of each label
 
 
@@ -50,7 +48,7 @@ class OneVsRest(NamedTuple):
     biases: NDArray[np.float32]
 
     def margins(self, features: sp.csr_matrix) -> NDArray[np.float32]:
-        """How far texts are on a class's side, (texts, machines)."""
+        """The decision values of texts, (texts, machines)."""
         margins: NDArray[np.float32] = features @ self.weights + self.biases
         return margins
 
@@ -63,26 +61,38 @@ class OneVsRest(NamedTuple):
 def fit_one_vs_rest(
     features: sp.csr_matrix, labels: NDArray[Any], class_weights: NDArray[np.float32], *, penalty: float
 ) -> OneVsRest:
-    """Fit a machine for each class by LinearSVC, whose C is `penalty`.
-
-    `labels` are classes, (texts,), or all labels, (texts, classes). A text counts by its class.
-    """
+    """Fit an NB-SVM for each class; `labels` are classes, (texts,), or all labels, (texts, classes)."""
     targets, text_weights = targets_of_machines(labels, class_weights)
     present = (features > 0).astype(np.float32)
-    weights = np.zeros((features.shape[1], targets.shape[1]), dtype=np.float32)
-    biases = np.zeros(targets.shape[1], dtype=np.float32)
-    everywhere = np.asarray(present.sum(axis=0, dtype=np.float64)).ravel()
-    for column, is_class in enumerate(targets.T):
+    with_classes = np.vstack([present[is_class].sum(axis=0, dtype=np.float64) for is_class in targets.T])
+    scales = naive_bayes_ratios(np.asarray(with_classes).T, features.getnnz(axis=0))
+    weights, biases = fit_machines(features, scales, targets, text_weights, penalty=penalty)
+    biases = np.where(targets.all(axis=0), 1, np.where(targets.any(axis=0), biases, -1))
+    return OneVsRest(weights.astype(np.float32), biases.astype(np.float32))
+
+
+def fit_machines(
+    features: sp.csr_matrix,
+    scales: NDArray[np.float32],
+    targets: NDArray[np.bool_],
+    text_weights: NDArray[np.floating[Any]],
+    *,
+    penalty: float = 1.0,
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Fit a LinearSVC, whose C is `penalty`, to each column of the targets, (texts, machines).
+
+    Features are multiplied by `scales`, (features, machines). Where all texts or none are of a class, its weights and
+    bias are 0.
+    """
+    weights, biases = np.zeros(scales.shape), np.zeros(targets.shape[1])
+    for number, is_class in enumerate(targets.T):
         check_stop()
-        if is_class.all() or not is_class.any():  # where texts are held out
-            biases[column] = 1.0 if is_class.any() else -1.0
+        if is_class.all() or not is_class.any():
             continue
-        inside = np.asarray(present[is_class].sum(axis=0, dtype=np.float64)).ravel()
-        ratios = naive_bayes_ratios(inside, everywhere - inside)
-        scaled = scaled_columns(features, ratios)
-        svm = fit_svm(scaled, is_class, sample_weight=text_weights[:, column], C=penalty, tol=TOLERANCE)
-        weights[:, column], biases[column] = svm.coef_[0] * ratios, svm.intercept_[0]
-    return OneVsRest(weights, biases)
+        scaled = scaled_columns(features, scales[:, number])
+        svm = fit_svm(scaled, is_class, sample_weight=text_weights[:, number], C=penalty, tol=TOLERANCE)
+        weights[:, number], biases[number] = svm.coef_[0] * scales[:, number], svm.intercept_[0]
+    return weights, biases
 
 
 def targets_of_machines(
@@ -99,12 +109,17 @@ def targets_of_machines(
     return is_class, np.broadcast_to(class_weights[labels][:, None], is_class.shape)
 
 
-def naive_bayes_ratios(inside: NDArray[np.float64], outside: NDArray[np.float64]) -> NDArray[np.float32]:
-    """|ln(share of the class / share of others)| ** `NB_RATIO_POWER`, of texts with each feature, (features,)."""
-    inside, outside = 1 + inside, 1 + outside
-    ratios = np.log((inside / inside.sum()) / (outside / outside.sum())).astype(np.float32)
-    scales: NDArray[np.float32] = np.abs(ratios) ** NB_RATIO_POWER
-    return scales
+def naive_bayes_ratios(inside: NDArray[np.float64], everywhere: NDArray[Any]) -> NDArray[np.float32]:
+    """|ln(share of the class / share of the others)| ** `NB_RATIO_POWER`, (features, machines).
+
+    Shares are of the texts with each feature, of each machine's class and `everywhere`.
+    """
+    columns = []
+    for with_class in inside.T:
+        of_class, of_others = 1 + with_class, 1 + (everywhere - with_class)
+        ratios = np.log((of_class / of_class.sum()) / (of_others / of_others.sum())).astype(np.float32)
+        columns.append(np.abs(ratios) ** NB_RATIO_POWER)
+    return np.stack(columns, axis=1)
 
 
 def fit_linear(
@@ -118,12 +133,12 @@ def fit_linear(
     is_quick: bool = False,
     on_first: Callable[[LinearClassifier], None] = lambda _: None,
 ) -> tuple[LinearClassifier, Calibration]:
-    """Fit a linear classifier; texts held out, with their labels, choose its penalty and calibrate its scores.
+    """Fit a linear classifier, whose penalty and calibration are chosen on texts held out, with their labels.
 
-    Labels are classes, (texts,), or all labels of each text, (texts, classes). Where texts held out are not enough,
-    cross-validation replaces them, with `folds` of `together`, by default of single texts. With an earlier `choice`
-    nothing is held out. A quick fit takes one penalty, and is calibrated on the texts held out, however few. Where
-    these calibrate it, `on_first` receives the classifier of the first penalty.
+    Labels are classes, (texts,), or all labels of each text, (texts, classes). Too few texts held out are replaced by
+    cross-validation, with `folds` of `together`, by default of single texts. An earlier `choice` needs neither. A quick
+    fit tries one penalty, and is calibrated on the texts held out, however few. `on_first` receives the classifier of
+    the first penalty, unless it is cross-validated.
     """
     task = task_of(labels)
     penalties, enough = PENALTIES[task], ENOUGH_HELD_OUT[task]
@@ -163,9 +178,9 @@ def out_of_fold_logits(
     together: NDArray[np.int64],
     penalty: float = OUT_OF_FOLD_PENALTY,
 ) -> list[Logits]:
-    """The logits of all texts, (texts, classes), each from a classifier of other folds, by each reading.
+    """The logits of all texts, (texts, classes), by a classifier of the other folds, for each reading.
 
-    Readings differ in their class weights alone; `together` is as in `folds`.
+    Readings differ only in class weights; `together` is as in `folds`.
     """
     vocabulary, counts = count_texts(texts, labels, readings[0])
     parts = folds(together)
@@ -177,9 +192,9 @@ def count_texts(texts: TokenizedTexts, labels: NDArray[Any], reading: Reading) -
     """Count the most frequent features of texts."""
     vocabulary = Vocabulary.of(texts, reading)
     pieces = vocabulary.pieces(texts)
-    limit = most_features_of(len(reading.class_weights), task_of(labels))
-    feature_ids, _ = most_frequent(count_occurrences(pieces), limit)
-    return vocabulary._replace(feature_ids=feature_ids), count_matrix(pieces, feature_ids)
+    occurrences = count_occurrences(pieces)
+    vocabulary = vocabulary.with_most_frequent(*occurrences, len(reading.class_weights), task_of(labels))
+    return vocabulary, count_matrix(pieces, vocabulary.feature_ids)
 
 
 def cross_validate(
@@ -190,7 +205,7 @@ def cross_validate(
     parts: Sequence[NDArray[np.int64]],
     penalties: Sequence[float] = (),
 ) -> Calibration:
-    """Choose the best of penalties, by default the usual ones, on the folds `parts`, each held out once."""
+    """Choose the best penalty, by default of the usual ones, on the folds `parts`, each held out once."""
 
     def judged(penalty: float) -> Calibration:
         margins = []
@@ -207,39 +222,35 @@ def cross_validate(
 
 def _best_penalty(judged: Callable[[float], Calibration], penalties: Sequence[float]) -> Calibration:
     """The best of increasing penalties: from the last but one down, else up, as long as the loss falls."""
-    if len(penalties) == 1:
-        return judged(penalties[0])
-    *lower, first, highest = penalties
+    *lower, first = penalties[:-1] or penalties
     best = judged(first)
     for penalty in reversed(lower):
         lower_one = judged(penalty)
         if lower_one.loss > (1 - LEAST_GAIN) * best.loss:
             break
         best = lower_one
-    if best.penalty != first:
+    if best.penalty != first or len(penalties) == 1:
         return best
-    return min(best, judged(highest), key=lambda it: it.loss)
+    return min(best, judged(penalties[-1]), key=lambda it: it.loss)
 
 
-SKEWED = 3.0  # times as many texts has the largest class as the smallest: below that weights are nearly equal
-MOST_TEXTS, MOST_WORK = 4000, 30_000  # that are read, and texts times classes: a second or two
+SKEWED = 3.0  # the least ratio of the sizes of the largest and the smallest class: below it weights are nearly equal
+MOST_TEXTS, MOST_WORK = 4000, 30_000  # that are read, and texts times machines: a second or two
 
 
-def class_weights_note(train: Split, texts: TokenizedTexts, *, max_tokens: int, use_char_ngrams: bool) -> str:
+def class_weights_note(train: Split, texts: TokenizedTexts, linear: LinearClassifier) -> str:
     """Describe what `train.class_weights=balanced` would bring; empty where it would not help by more than chance.
 
-    The linear classifier is cross-validated with and without: it helps where the 95% interval of the difference of
-    macro-F1, in which each class counts as much, is above zero.
+    A linear classifier that reads as `linear` does is cross-validated with and without: balanced weights help where the
+    95% interval of the difference of macro-F1 is above zero.
     """
     sizes = np.bincount(train.labels)
     if sizes.max() < SKEWED * sizes.min():
         return ""
     most = min(MOST_TEXTS, MOST_WORK // SINGLE_LABEL.num_one_vs_rest(len(sizes)))
-    if len(train) > most:
-        rows = np.sort(np.random.default_rng(0).permutation(len(train))[:most])
-        train, texts = train.subset(rows), texts.take(rows)
-    weights = (np.ones(len(sizes), dtype=np.float32), balanced_weights(sizes))
-    readings = [Reading(max_tokens, use_char_ngrams, it) for it in weights]
+    rows = np.sort(np.random.default_rng(0).permutation(len(train))[:most])
+    train, texts = train.subset(rows), texts.take(rows)
+    readings = [Reading.like(linear, it) for it in (np.ones(len(sizes), dtype=np.float32), balanced_weights(sizes))]
     logits = out_of_fold_logits(texts, train.labels, readings, together=train.together, penalty=1.0)
     plain, balanced = (it.argmax(axis=1) for it in logits)
     if macro_f1_interval(train.labels, balanced, plain)[0] <= 0:

@@ -1,4 +1,4 @@
-"""The data of a run, tokenized, with its plan: all that is fixed before the first step."""
+"""The tokenized data of a run with its plan: all that is fixed before the first step."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ from encoder_cls.data.dataset import Dataset, listed
 from encoder_cls.data.labels import names_as_texts
 from encoder_cls.inference.classifier import Classifier
 from encoder_cls.inference.encoder import Encoder, EncoderArchitecture
-from encoder_cls.inference.task import MULTI_LABEL, Task, task_of
+from encoder_cls.inference.task import task_of
 from encoder_cls.text.token_arrays import LONGEST_LEARNED, TokenizedTexts
 from encoder_cls.training.encoder.batches import BatchSampler
-from encoder_cls.training.linear.features import sample_rows
+from encoder_cls.training.linear.features import balanced_weights, sample_rows
 from encoder_cls.training.plan import Plan, TimeBudget
 from encoder_cls.transformer import EncoderClassifier
 
@@ -42,20 +42,14 @@ class Prepared:
     texts: TokenizedTexts  # to learn from: labelled ones, then unlabelled ones
     validation_texts: TokenizedTexts  # that choose the weights (`Dataset.selection`)
     long_words: int  # that were too long for a sub-word tokenizer to learn from
-    model_rows: NDArray[np.int64]  # those of `texts` that the encoder learns classes from, by `model_rows`
     plan: Plan
     budget: TimeBudget
     base: Classifier | None = None  # of the base run
     objective: Objective | None = None  # of the encoder's training on labels, in place of the usual one
 
     @property
-    def task(self) -> Task:
-        """Whether a text has one label or several."""
-        return task_of(self.dataset.train.labels)
-
-    @property
     def vocab_size(self) -> int:
-        """Number of tokens."""
+        """The number of tokens."""
         return self.tokenizer.get_vocab_size()
 
     @cached_property
@@ -64,8 +58,13 @@ class Prepared:
         return self.texts[: len(self.dataset.train)]
 
     @cached_property
+    def model_rows(self) -> NDArray[np.int64]:
+        """The rows of the texts that the encoder learns classes from."""
+        return model_rows(self.texts, len(self.dataset.train), self.plan.has_pseudo_labels)
+
+    @cached_property
     def model_texts(self) -> TokenizedTexts:
-        """The texts that the encoder learns classes from."""
+        """These texts."""
         return self.texts.take(self.model_rows) if self.plan.has_pseudo_labels else self.train_texts
 
     @cached_property
@@ -75,18 +74,18 @@ class Prepared:
 
     @cached_property
     def class_weights(self) -> Tensor:
-        """The weight of each class in the loss, (classes,); multi-label, of a label's examples beside all others."""
+        """The weight of each class in the loss, (classes,); multi-label, of texts with a label beside those without."""
         choice, dataset = self.config.train.class_weights, self.dataset
         if choice != "balanced":
             named = {} if choice == "none" else choice
             return torch.tensor([named.get(name, 1.0) for name in dataset.label_names])
         counts = dataset.train.class_counts(len(dataset.label_names))
-        if self.task is MULTI_LABEL:
+        if dataset.is_multi_label:
             return torch.from_numpy(np.maximum(1, len(dataset.train) - counts) / np.maximum(1, counts)).float()
         return torch.from_numpy(balanced_weights(counts))
 
     def where(self, text: int) -> str:
-        """Source location of one of `texts`."""
+        """The location of one of `texts`."""
         train, unlabelled = self.dataset.train, self.dataset.unlabelled
         return train.where[text] if text < len(train) else unlabelled.where[text - len(train)]
 
@@ -105,7 +104,7 @@ class Prepared:
             self.dataset.label_names,
             max_seq_len=model.max_seq_len,
             text_columns=data.text_column,
-            task=self.task,
+            task=task_of(self.dataset.train.labels),
             delimiter=data.delimiter,
             encoding=data.encoding,
             encoder_architecture=EncoderArchitecture.of(model) if self.plan.has_encoder else None,
@@ -121,14 +120,14 @@ class Prepared:
         return self.tokenize(names_as_texts(self.dataset.label_names))
 
     def warnings(self) -> Iterator[str]:
-        """Warnings about the data, and of texts that are cut."""
+        """Warnings about the data and how it is read."""
         yield from data_warnings(self.dataset)
         if self.plan.has_encoder and self.base and self.base.encoder is None:
-            yield f"{self.config.from_run} has kept no encoder, so a new one begins from nothing"
+            yield f"{self.config.from_run} has no encoder, so a new one is trained from scratch"
         if self.dataset.has_names_alone and (unseen := self._unseen_names()):
             yield (
-                f"no text has a word of these names, so what is taken for their classes is chance: {listed(unseen)}; "
-                "give classes names that say what their texts are about, of several words if need be (data.label_names)"
+                f"no text has a word of these names, so answers of their classes are chance: {listed(unseen)}; give "
+                "classes names that describe their texts, of several words if need be (data.label_names)"
             )
         if self.long_words:
             yield (
@@ -143,7 +142,7 @@ class Prepared:
             )
 
     def _unseen_names(self) -> list[str]:
-        """The classes that are known by names without a word of any text."""
+        """The classes whose names have no word that any text has."""
         names = self.train_texts
         in_texts = self.texts.word_counts() - names.word_counts()
         spans = zip(self.dataset.label_names, names.offsets[:-1] + 1, names.offsets[1:], strict=True)
@@ -151,7 +150,7 @@ class Prepared:
 
     @property
     def num_parameters(self) -> int:
-        """Numbers to learn of the encoder; the linear classifier's are known once it is fitted."""
+        """The number of parameters of the encoder."""
         if not self.plan.has_encoder:
             return 0
         shape = {"vocab_size": self.vocab_size, "num_classes": len(self.dataset.label_names)}
@@ -159,7 +158,7 @@ class Prepared:
 
     @cached_property
     def data_statistics(self) -> dict[str, float]:
-        """Sizes of the data, and the parts of it that are truncated, unknown or padding."""
+        """Sizes of the data, and the fractions that are truncated, unknown or padding."""
         lengths, sampler = self.model_texts.lengths, self.model_sampler
         batches = (sampler.indices(i) for i in range(sampler.batches_per_epoch))
         padded = sum(lengths[batch].max() * len(batch) for batch in batches)
@@ -178,16 +177,6 @@ class Prepared:
         }
 
 
-def model_rows(
-    texts: TokenizedTexts, num_labelled: int, config: Config, *, has_pseudo_labels: bool
-) -> NDArray[np.int64]:
-    """The rows that the encoder learns classes from: labelled ones, then a sample of those with pseudo-labels."""
-    if has_pseudo_labels:
-        return sample_rows(texts, num_labelled, config.model.max_seq_len)
-    return np.arange(num_labelled)
-
-
-def balanced_weights(sizes: NDArray[np.int64]) -> NDArray[np.float32]:
-    """The weights, (classes,), by which classes of these sizes count alike."""
-    weights: NDArray[np.float32] = (sizes.sum() / (len(sizes) * sizes)).astype(np.float32)
-    return weights
+def model_rows(texts: TokenizedTexts, num_labelled: int, has_pseudo_labels: bool) -> NDArray[np.int64]:
+    """The rows that the encoder learns classes from: labelled texts, then a sample of those with pseudo-labels."""
+    return sample_rows(texts, num_labelled, texts.max_seq_len) if has_pseudo_labels else np.arange(num_labelled)

@@ -13,7 +13,7 @@ from encoder_cls.system.terminal import begin_work
 from encoder_cls.tracking.metric_log import MetricLog, log_final_report
 from encoder_cls.tracking.run_dir import RunDir
 from encoder_cls.training.final_model import finish_model
-from encoder_cls.training.prepared import Prepared
+from encoder_cls.training.run_data import Prepared
 from encoder_cls.training.score import score_run
 
 
