@@ -74,7 +74,8 @@ def _option(part: Any) -> str:
     names = [part.human_readable_name] if part.param_type_name == "argument" else [*part.opts, *part.secondary_opts]
     shown = ", ".join(f"`{name}`" for name in names)
     default = f" (default: `{part.default}`)" if part.show_default and part.default not in (None, False) else ""
-    return f"- {shown}: {part.help or ''}{default}"
+    choices = f" `{'|'.join(part.type.choices)}`" if hasattr(part.type, "choices") else ""
+    return f"- {shown}{choices}: {part.help or ''}{default}"
 
 
 PAGES = {"config.md": config_page, "cli.md": command_page}

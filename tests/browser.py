@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 import pytest
-from support.time_limit import TIME_LIMIT
+from support.programs import TIME_LIMIT
 
 BROWSER = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome", "chrome"))), None)
 AXE = Path(os.environ.get("AXE_CORE") or Path(__file__).parents[1] / ".cache/node_modules/axe-core/axe.min.js")

@@ -20,7 +20,7 @@ import pytest
 import torch
 from blank_plots import PLOTS, blank_plot
 from hypothesis import HealthCheck, settings
-from support.time_limit import TIME_LIMIT
+from support.programs import TIME_LIMIT
 
 from encoder_cls.cli import main
 from encoder_cls.config import load_config

@@ -82,7 +82,6 @@ def table() -> str:
 
 
 def test_nothing_grows_beyond_its_limit():
-    """The table is the message."""
     assert all(number <= LIMITS[name] for name, (number, _) in measures().items()), f"\n{table()}"
 
 
@@ -93,7 +92,6 @@ def test_imports_only_go_down(capsys):
 
 
 def test_the_drawing_has_the_layers_that_are_enforced():
-    """In the same order, none more and none less."""
     drawing = (ROOT / "ARCHITECTURE.md").read_text().split("```")[1]
     drawn = [line.split("  ")[0] for line in drawing.strip().splitlines() if line[0] != " "]
     contract = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["importlinter"]["contracts"][0]

@@ -17,7 +17,7 @@ from urllib.parse import quote
 import numpy as np
 import pytest
 from browser import Page, needs_axe, needs_browser, opened, violations
-from support.time_limit import TIME_LIMIT
+from support.programs import TIME_LIMIT
 
 from encoder_cls.data.dataset import Split
 from encoder_cls.evaluation.report import evaluate

@@ -19,7 +19,7 @@ from urllib.request import Request, urlopen
 
 import pytest
 from packaging.requirements import Requirement
-from support.time_limit import TIME_LIMIT
+from support.programs import TIME_LIMIT
 
 import encoder_cls
 
@@ -121,7 +121,6 @@ def installed(built, tmp_path) -> Callable[..., Callable[..., dict[str, Any]]]:
 
 
 def test_the_runtime_predicts_with_nothing_but_what_it_declares(installed, trained_run, cli):
-    """As the whole does; for all else it names what to install."""
     start = installed()
 
     def run(*words) -> subprocess.CompletedProcess[str]:
@@ -133,10 +132,9 @@ def test_the_runtime_predicts_with_nothing_but_what_it_declares(installed, train
         assert (answer.returncode, answer.stderr) == (0, "")
         assert answer.stdout == cli(*command).out
     assert run("--version").stdout == f"encoder-cls {encoder_cls.__version__} (encoder-cls-runtime)\n"
-    libraries = "starlette and uvicorn and prometheus_client"
     for command, message in (
         (["train"], "needs PyTorch: pip uninstall encoder-cls-runtime, then pip install encoder-cls"),
-        (["serve", trained_run.path], f"serve needs {libraries}: pip install 'encoder-cls-runtime[serve]'"),
+        (["serve", trained_run.path], "serve: needs starlette: pip install 'encoder-cls-runtime[serve]'"),
     ):
         refused = run(*command)
         assert (refused.returncode, refused.stdout) == (2, "")
@@ -144,7 +142,6 @@ def test_the_runtime_predicts_with_nothing_but_what_it_declares(installed, train
 
 
 def test_the_runtime_serves_with_its_extra(installed, trained_run, classifier):
-    """Predictions, metrics and the page; and it stops with 0."""
     command = installed("serve")("serve", trained_run.path, "--port", 0)
     with subprocess.Popen(**command, stderr=subprocess.PIPE) as server:
         patience = Timer(TIME_LIMIT, server.kill)

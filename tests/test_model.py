@@ -86,7 +86,6 @@ def test_word_order_matters_with_positions_only(positions):
 
 @pytest.mark.parametrize("knobs", KNOBS, ids=lambda knobs: "-".join(knobs.values()))
 def test_every_parameter_gets_a_gradient(knobs):
-    """No parameter is left out of the computation."""
     model = make_model(**knobs).train()
     input_ids, mask = ragged_batch()
     logits = model(input_ids, mask, random_spelling(input_ids))
@@ -164,7 +163,6 @@ def test_a_step_changes_only_the_rows_of_a_table_that_the_batch_touched():
 
 @pytest.mark.parametrize("off", [["char_ngram_buckets"], ["bigram_buckets"], list(TABLES)], ids="-".join)
 def test_tables_can_be_left_out(off):
-    """Zero buckets: logits, gradients and a step all the same."""
     model = make_model(**dict.fromkeys(off, 0)).train()
     input_ids, mask = ragged_batch()
     logits = model(input_ids, mask, random_spelling(input_ids))
@@ -233,7 +231,6 @@ def test_logits_are_float32_under_bfloat16_autocast():
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
 @pytest.mark.parametrize("knobs", KNOBS[:2], ids=lambda knobs: "-".join(knobs.values()))
 def test_gpu_gives_the_logits_of_the_cpu(knobs):
-    """The fused path on a GPU computes the same function."""
     model, (input_ids, mask) = make_model(**knobs), ragged_batch()
     spelling = random_spelling(input_ids)
     expected = model(input_ids, mask, spelling)

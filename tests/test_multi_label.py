@@ -112,7 +112,6 @@ def test_eval_has_the_measures_of_several_labels(cli, linear_run):
 
 
 def test_what_is_for_one_label_a_text_is_refused(cli, linear_run):
-    """In one line, with exit code 2; nothing is written."""
     Path("pool.jsonl").write_text(json.dumps({"text": "a", "label": []}) + "\n")
     run = str(linear_run.path)
     for arguments in (

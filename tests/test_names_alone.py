@@ -124,7 +124,7 @@ def test_names_alone_make_a_classifier_and_no_measure_of_it(cli, pile):
     trained = cli("train", "a.yaml", "--set", names)
     assert trained.code == 0
     assert "no labelled text to learn from, 400 unlabelled texts, 3 classes by their names" in trained.err
-    assert "no text has a label, so nothing is known of how often it is right" in trained.err
+    assert "no text has a label, so accuracy and calibration are unknown" in trained.err
     assert "encoder-cls suggest runs/a --input TEXTS.csv --n 50" in trained.err
     assert trained.out == ""
     classifier = load_classifier(Path("runs/a"))
@@ -132,7 +132,7 @@ def test_names_alone_make_a_classifier_and_no_measure_of_it(cli, pile):
     unseen = [(text, label) for text, label in held_out if label not in text.split()]
     answers = [prediction.label for prediction in classifier.predict([text for text, _ in unseen])]
     assert np.mean([answer == label for answer, (_, label) in zip(answers, unseen, strict=True)]) > 0.9
-    assert "nothing is known of how often its answers are right" in Path("runs/a/model/README.md").read_text()
+    assert "the accuracy is unknown" in Path("runs/a/model/README.md").read_text()
     refused = {
         ("eval", "runs/a"): "no text of its data has a label to score; name labelled texts with --data",
         ("review", "runs/a", "--output", "r.csv"): "learned from the names of the classes alone",

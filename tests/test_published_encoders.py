@@ -255,7 +255,6 @@ def assert_same(ours: Tensor, reference: Tensor) -> None:
 @pytest.mark.parametrize("published", [A, B_AND_C, FUSED_D, E], ids=["a", "b", "d", "e"])
 @torch.no_grad()
 def test_encoder_equals(seed: int, published: Published) -> None:
-    """The same vectors of real tokens and the same attention maps."""
     draw = Draw(seed)
     weights, (ids, mask) = draw.model(published), draw.texts()
     encoder = loaded(Encoder(published.config(), vocab_size=VOCAB_SIZE), fold(published, weights))

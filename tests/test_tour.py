@@ -89,7 +89,6 @@ def comparable(text: str) -> list[str]:
     ],
 )
 def test_the_page_shows_what_happens(journey, tmp_path):
-    """Each command by itself, in order, in one folder."""
     for block in BLOCK.findall(journeys(PAGE.read_text())[journey]):
         for command, expected in steps(block):
             found = run(command, tmp_path)

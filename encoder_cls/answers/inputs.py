@@ -23,7 +23,7 @@ from encoder_cls.inference.encoder.numpy import NumpyEncoder
 from encoder_cls.system.disk_arrays import in_chunks
 from encoder_cls.system.display import counted, duration
 from encoder_cls.system.encodings import ending_of, is_gzipped
-from encoder_cls.system.terminal import note, note_above
+from encoder_cls.system.terminal import note
 
 LABELS_ARE_TEXT = "the labels of fastText's lines are read as text; only in files named .ft are they taken off"
 CHUNK = 4096  # texts classified at once: the encoder's batches are of similar length, and full
@@ -184,10 +184,7 @@ class Progress:
 
     def note(self, message: str) -> None:
         """Write a line to standard error, above the bar if there is one."""
-        if self._bar is not None:
-            note_above(self._bar, message)
-        else:
-            note(message)
+        note(message, above=self._bar)
 
     def _show(self) -> None:
         if self._lines is None:

@@ -54,7 +54,7 @@ class Request(NamedTuple):
 
     def checked(self, runs: Path) -> Request:
         """Check that the options go together (`ConfigError`), and decide source, output, format and model."""
-        if self.runner != "local":
+        if self.runner == "ray":
             self._check_runner()
             return self._replace(model=self.model or _newest(runs))
         files = self.source not in {None, STANDARD_INPUT}
@@ -64,7 +64,6 @@ class Request(NamedTuple):
         _refuse(
             (has_nan, "--threshold, --min-precision, --coverage: nan is not in the range 0<=x<=1"),  # Typer takes it
             (has_two, "give --threshold or --min-precision, not both: the one follows from the other"),
-            (self.bad_rows not in {"error", "skip"}, f"--bad-rows: {self.bad_rows!r} is neither error nor skip"),
             (self.texts and self.source is not None, "give texts or --input, not both"),
             (self.source == "", "--input: names no file"),
             (self.text_columns and not files, f"--text-column {NO_COLUMNS}"),
@@ -82,7 +81,6 @@ class Request(NamedTuple):
         where = f"--output {output}"
         _refuse(
             (into_folder and not files, f"{where}: a folder takes the answers to files (--input FILES); name a file"),
-            (output_format not in FORMATS, f"--format {output_format}: known formats are {', '.join(FORMATS)}"),
             (into_folder and output_format == "html", f"{where}: a page holds the first texts only; jsonl holds all"),
             (into_folder and self.attention, "--attention: is of a few texts; leave it out, or name a file"),
             (self.keep_columns and not files, f"--keep-columns {NO_COLUMNS}"),
@@ -115,7 +113,6 @@ class Request(NamedTuple):
         given = {name for name, value in self._asdict().items() if value != self._field_defaults[name]}
         needed = "needs --input and --output, each a path or URI of a folder of Parquet files"
         _refuse(
-            (self.runner != "ray", f"--runner {self.runner}: known runners are local, ray"),
             (not self.source or not self.output, f"--runner ray: {needed}"),
             (given - OPTIONS_OF_RAY, "--runner ray: takes only --input, --output, --model, --engine and --workers"),
         )

@@ -81,7 +81,7 @@ def main() -> NoReturn:
     # Linux clears memory page by page on first use, and large tensors come and go in every step. With pages of 2 MiB
     # in place of 4 KiB, a step on long texts takes up to a fifth less time. Torch reads this with its first tensor.
     os.environ.setdefault("THP_MEM_ALLOC_ENABLE", "1")
-    # Short of memory, torch would compute in another way with other last digits; the program ends instead.
+    # Short of memory, torch switches to another algorithm, with other last digits; the program ends instead.
     warnings.filterwarnings("error", message="mkldnn_.* failed, switching to")
     open_streams()
     try:

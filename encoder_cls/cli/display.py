@@ -18,7 +18,7 @@ import typer
 from encoder_cls.system.display import counted, shown
 from encoder_cls.system.machine import check_training_installed
 from encoder_cls.system.stop import stopping_at
-from encoder_cls.system.terminal import be_quiet, handling_signals, note, note_above, print_out, showing_work
+from encoder_cls.system.terminal import be_quiet, handling_signals, note, print_out, showing_work
 
 if TYPE_CHECKING:
     from encoder_cls.data.dataset import Dataset
@@ -32,9 +32,9 @@ SCORES = {
     **{"loss": "loss", "accuracy": "accuracy", "micro_f1": "micro-F1", "macro_f1": "macro-F1"},
     **{"mean_average_precision": "mean average precision", "linear_weight": "linear weight"},
 }
-WITHOUT_LABELS = """no text has a label, so nothing is known of how often it is right, nor of how sure it may be:
+WITHOUT_LABELS = """no text has a label, so accuracy and calibration are unknown:
   probabilities are uncalibrated, and there is no report, threshold or guarantee
-  read some of its answers; then label some texts, and train on these"""
+  check some of its answers; then label some texts, and train on them"""
 
 
 @contextmanager
@@ -144,7 +144,7 @@ def _groups(dataset: Dataset, column: str | None) -> Iterator[str]:
         yield f"groups by {shown(column or '')}: {counts}{without}"
 
 
-def show_training(events: Iterator[Event], run: Path, *, num_processes: int = 1) -> None:
+def show_training(events: Iterator[Event], run: Path, *, num_processes: int) -> None:
     """Follow a training with a progress bar on a terminal, or with plain lines elsewhere."""
     from tqdm import tqdm
 
@@ -163,8 +163,7 @@ def show_training(events: Iterator[Event], run: Path, *, num_processes: int = 1)
         tqdm(total=total_steps, initial=step, unit="step", disable=not has_bar, dynamic_ncols=True) as bar,
         showing_work(bar if has_bar else None),
     ):
-        # Without a bar not through tqdm: standard error may be closed by its reader.
-        show = partial(note_above, bar) if has_bar else note
+        show = partial(note, above=bar if has_bar else None)
         for event in events:
             match event:
                 case kinds.Stepped():

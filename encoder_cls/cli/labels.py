@@ -109,7 +109,7 @@ def suggest_command(
 
 
 def _record(suggestion: Suggestion) -> dict[str, Any]:
-    """The columns of the input, less those of earlier suggestions, and of this one, with an empty label to fill in."""
+    """The columns of the input, without those of an earlier suggestion, and this one with an empty label."""
     where, prediction = suggestion.item.where, suggestion.prediction
     line = where.line if where.line >= 0 else None
     values = (None, prediction.label, prediction.probability, where.file, line)

@@ -1,4 +1,4 @@
-"""What several commands share: options and their checks, and JSON on standard output."""
+"""Options that several commands share, their checks, and JSON on standard output."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def reading_settings(overrides: Sequence[str] | None, *known: str) -> dict[str, 
         name = key.strip().removeprefix("data.")
         if not equals or not key.strip().startswith("data.") or name not in known:
             *names, last = [f"data.{name}" for name in known]
-            raise ConfigError(f"--set {override}: what can be set here is {', '.join(names)} and {last}")
+            raise ConfigError(f"--set {override}: only {', '.join(names)} and {last} can be set here")
         try:
             settings[name] = _PARSE[name](value) if name in _PARSE else value
         except ValueError as error:

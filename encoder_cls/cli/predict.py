@@ -5,13 +5,12 @@ from __future__ import annotations
 import os
 from functools import partial
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 
 from encoder_cls.cli.options import RUNS, Device, TextColumns, TrainedModel, reading_settings
-from encoder_cls.errors import ConfigError
-from encoder_cls.system.machine import WHOLE, installed_version, is_installed
+from encoder_cls.system.machine import WHOLE, check_installed, installed_version
 from encoder_cls.system.terminal import note
 
 _share = partial(typer.Option, min=0, max=1)
@@ -35,16 +34,10 @@ def predict_command(
         list[str] | None,
         typer.Option("--set", help="data.delimiter=... or data.encoding=... of --input. Default: as in training."),
     ] = None,
-    bad_rows: Annotated[
-        str, typer.Option(help="What to do with unreadable rows: error or skip.", metavar="WHAT")
-    ] = "error",
+    bad_rows: Annotated[Literal["error", "skip"], typer.Option(help="What to do with unreadable rows.")] = "error",
     output_format: Annotated[
-        str | None,
-        typer.Option(
-            "--format",
-            help="text, jsonl, tsv, csv, html or parquet. Default: by --output, or text.",
-            metavar="FORMAT",
-        ),
+        Literal["text", "jsonl", "tsv", "csv", "html", "parquet"] | None,
+        typer.Option("--format", help="Format of the answers. Default: by --output, or text."),
     ] = None,
     keep_columns: Annotated[
         bool | None,
@@ -73,12 +66,9 @@ def predict_command(
         Path | None, typer.Option(help="Write the attention maps of the first texts to this HTML file.")
     ] = None,
     device: Device = "auto",
-    engine: Annotated[
-        str, typer.Option(help="What computes the encoder: auto, numpy or torch.", metavar="ENGINE")
-    ] = "auto",
+    engine: Annotated[Literal["auto", "numpy", "torch"], typer.Option(help="What computes the encoder.")] = "auto",
     runner: Annotated[
-        str,
-        typer.Option(help="local, or ray: Ray's workers answer the Parquet files of a path or URI.", metavar="RUNNER"),
+        Literal["local", "ray"], typer.Option(help="ray: Ray's workers answer the Parquet files of a path or URI.")
     ] = "local",
     workers: Annotated[int, typer.Option(min=1, help="The number of workers of --runner ray.")] = 2,
 ) -> None:
@@ -117,10 +107,9 @@ def serve_command(
     ] = None,
 ) -> None:
     """Answer over HTTP: POST /predict, GET /health and /metrics, and a page to try texts."""
-    missing = [name for name in ("starlette", "uvicorn", "prometheus_client") if not is_installed(name)]
-    if missing:
-        distribution, _ = installed_version() or (WHOLE, "")
-        raise ConfigError(f"serve needs {' and '.join(missing)}: pip install '{distribution}[serve]'")
+    distribution, _ = installed_version() or (WHOLE, "")
+    for library in ("starlette", "uvicorn", "prometheus_client"):
+        check_installed(library, needed_by="serve", install=f"'{distribution}[serve]'")
     # One thread computes, one reads and writes. A pool of NumPy's, whose threads wait in a busy loop, would take the
     # other's time: on 2 busy cores requests take eight times as long.
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")

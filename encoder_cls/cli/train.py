@@ -62,7 +62,7 @@ def train_command(
             torch_device = device_of_rank(device)
             check_sources(settings.data, config_file=file, of_run=run.config_file if run.is_run() else None)
             note(f"reading {settings.data.train or settings.data.unlabelled}")
-            with showing_work() if group.leads else nullcontext():
+            with showing_work():
                 prepared = prepare(settings, started=started)
         if dry_run:  # the long part first, so that a terminal ends with the summary
             print_out(settings.to_yaml())

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from encoder_cls.config import Config
     from encoder_cls.tuning import Search, TrialResult
 
-RESERVED = 1.2  # times as long as their trials, for the trainings at the end
+RESERVED = 1.2  # times the time of two trials, to train them again at the end
 
 
 def tune_command(

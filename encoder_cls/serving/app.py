@@ -28,13 +28,13 @@ from encoder_cls.serving import limits
 from encoder_cls.serving.batching import Batcher, PredictRequest, RefusedError, TextAnswer
 from encoder_cls.system.display import json_text, kind, replace_unprintable, shown
 
-HUNG_UP = 499  # what proxies log if the client has gone
+HUNG_UP = 499  # the code that proxies log when a client hangs up
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 RECENT_TEXTS = 1000  # for rates: enough for whole percents
 SECONDS = (0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 30)
 REQUESTS = (1, 2, 4, 8, 16, 32, 64, 128, 256)
 
-_BODY, _SCRIPT = (files("encoder_cls.serving").joinpath(f"page.{kind}").read_text("utf-8") for kind in ("html", "js"))
+_BODY, _SCRIPT = (files("encoder_cls.serving").joinpath(f"page.{it}").read_text("utf-8") for it in ("html", "js"))
 PAGE = html_page("encoder-cls", _BODY, script=_SCRIPT, connect="'self'").encode()
 HEADERS = {"Cache-Control": "no-store", "X-Content-Type-Options": "nosniff"}
 PAGE_HEADERS = HEADERS | {
@@ -140,9 +140,9 @@ class Service:
     async def _predict(self, request: Request) -> Response:
         started, body = time.perf_counter(), bytearray()
         try:
-            # Pages of other sites can send other types without asking.
+            # Pages of other sites can send other types without a preflight request.
             if request.headers.get("content-type", "").partition(";")[0].strip().lower() != "application/json":
-                raise RefusedError(415, "the body is JSON; send it with Content-Type: application/json")
+                raise RefusedError(415, "send the body as JSON, with Content-Type: application/json")
             await self._read(request, body)
             asked, classifier = parse_predict_request(bytes(body)), self.classifier
             answers = await self._answered(self.batcher.submit(asked, classifier), request)
@@ -187,7 +187,7 @@ class Service:
             answer.cancel()
 
     async def _health(self, _: Request) -> Response:
-        if self.batcher.is_stopping or not self.batcher.is_alive:
+        if self.batcher.is_stopping or not self.batcher.thread.is_alive():
             reason = "the server is stopping" if self.batcher.is_stopping else "the computing thread has ended"
             raise RefusedError(503, reason)
         return _json({"status": "ok", "model": self.classifier.sha256, "labels": self.classifier.label_names})
@@ -203,7 +203,7 @@ class Service:
 
 
 def _refusal_of_origin(request: Request, hosts: Sequence[str] | None) -> str | None:
-    """Why a request is refused that a page of another site may have made a browser send.
+    """The reason to refuse a request that a page of another site may have made a browser send, if any.
 
     A page can make its own name lead to a loopback address (DNS rebinding), so the server's name is checked, too.
     """
@@ -249,7 +249,7 @@ def _json(value: Mapping[str, Any], status: int = 200, headers: Mapping[str, str
 def parse_predict_request(body: bytes) -> PredictRequest:
     """Parse a request's body; refuse it if it is not JSON (400), has a wrong field (422) or too many texts (413)."""
     try:
-        fields = json.loads(body.decode("utf-8-sig"), parse_constant=_refuse_constant)
+        fields = json.loads(body.decode("utf-8-sig"))
     except (ValueError, RecursionError) as error:
         raise RefusedError(400, f"the body is not JSON: {error}") from None
     if not isinstance(fields, dict):
@@ -269,7 +269,3 @@ def parse_predict_request(body: bytes) -> PredictRequest:
         work = "that can be explained at once" if request.explain else "in a request; send them in parts"
         raise RefusedError(413, f"texts: {len(request.texts):,}; {most:,} are the most {work}")
     return request
-
-
-def _refuse_constant(name: str) -> None:
-    raise ValueError(f"{name} is no number of JSON")

@@ -77,18 +77,13 @@ class Batcher:
         self._jobs: deque[_Job] = deque()
         self._waiting: set[_Job] = set()  # in the queue, or being computed
         self.is_stopping = False
-        self._thread = Thread(target=self._work, name="predict", daemon=True)
-        self._thread.start()
+        self.thread = Thread(target=self._work, name="predict", daemon=True)
+        self.thread.start()
 
     @property
     def waiting(self) -> int:
         """How many requests have no answer yet."""
         return len(self._waiting)
-
-    @property
-    def is_alive(self) -> bool:
-        """Whether the thread runs."""
-        return self._thread.is_alive()
 
     def submit(self, request: PredictRequest, classifier: Classifier) -> Future[list[TextAnswer]]:
         """Accept a request, or refuse it if too many wait (429) or after `stop` (503); cancel the future to drop it."""

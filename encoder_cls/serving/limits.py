@@ -1,4 +1,4 @@
-"""The limits of the server, as docs/serving.md has them."""
+"""The limits of the server, as documented in docs/serving.md."""
 
 MOST_BODY_BYTES = 1 << 20  # of a request: what proxies such as nginx accept, too; some seconds of work
 MOST_TEXTS = 1000  # in a request: more is bulk work, for `encoder-cls predict`

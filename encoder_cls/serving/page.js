@@ -37,25 +37,25 @@ function row(label, probability, isGiven) {
   return made;
 }
 
-function shown(text, found) {
+function shown(text, result) {
   const made = element("article"), table = element("table", "full");
-  made.append(coloured(text, found.explanation ?? []));
+  made.append(coloured(text, result.explanation ?? []));
   // Of several labels those that the text is given have a mark.
-  found.top.forEach(({ label, probability }) => table.append(row(label, probability, found.labels?.includes(label))));
+  result.top.forEach(({ label, probability }) => table.append(row(label, probability, result.labels?.includes(label))));
   made.append(table);
   const notes = [];
-  if (found.reason) notes.push(`no label: ${found.reason}`);
-  if (found.truncated) notes.push("longer than the encoder reads");
-  if (found.unknown_words) notes.push(`${found.unknown_words} unknown word${found.unknown_words > 1 ? "s" : ""}`);
-  if (found.explanation_left_out) notes.push(`the last ${found.explanation_left_out} words are not explained`);
+  if (result.reason) notes.push(`no label: ${result.reason}`);
+  if (result.truncated) notes.push("longer than the encoder reads");
+  if (result.unknown_words) notes.push(`${result.unknown_words} unknown word${result.unknown_words > 1 ? "s" : ""}`);
+  if (result.explanation_left_out) notes.push(`the last ${result.explanation_left_out} words are not explained`);
   if (notes.length) made.append(element("p", "note", notes.join("; ")));
   return made;
 }
 
 async function ask(path, options) {
-  const reply = await fetch(path, options), found = await reply.json();
-  if (!reply.ok) throw new Error(found.error);
-  return found;
+  const reply = await fetch(path, options), result = await reply.json();
+  if (!reply.ok) throw new Error(result.error);
+  return result;
 }
 
 byId("form").addEventListener("submit", async (event) => {
@@ -65,8 +65,8 @@ byId("form").addEventListener("submit", async (event) => {
   byId("error").textContent = "";
   try {
     const body = JSON.stringify({ texts: [text], top_k: 5, explain: byId("explain").checked });
-    const found = await ask("predict", { method: "POST", headers: { "Content-Type": "application/json" }, body });
-    byId("answers").prepend(shown(text, found.predictions[0]));
+    const result = await ask("predict", { method: "POST", headers: { "Content-Type": "application/json" }, body });
+    byId("answers").prepend(shown(text, result.predictions[0]));
   } catch (error) {
     byId("error").textContent = error.message;
   }
@@ -77,10 +77,10 @@ byId("text").addEventListener("keydown", (event) => {
 });
 byId("example").textContent = `curl ${new URL("predict", location)} -H "Content-Type: application/json" -d '{"texts": ["a text"]}'`;
 ask("health").then(
-  (found) => {
-    byId("model").textContent = `${found.labels.length} labels, model ${found.model.slice(0, 12)}`;
-    for (const label of found.labels.slice(0, MOST_LABELS)) byId("labels").append(element("li", "", label));
-    const more = found.labels.length - MOST_LABELS;
+  (result) => {
+    byId("model").textContent = `${result.labels.length} labels, model ${result.model.slice(0, 12)}`;
+    for (const label of result.labels.slice(0, MOST_LABELS)) byId("labels").append(element("li", "", label));
+    const more = result.labels.length - MOST_LABELS;
     if (more > 0) byId("labels").append(element("li", "note", `and ${more} more`));
   },
   (error) => { byId("error").textContent = error.message; },

@@ -9,10 +9,11 @@ import asyncio
 import os
 import signal
 import socket
-from collections.abc import Callable, Coroutine, Iterator, Sequence
+import time
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from threading import Lock, Thread
 
 import uvicorn
 from uvicorn.protocols.http.h11_impl import H11Protocol
@@ -25,7 +26,6 @@ from encoder_cls.serving.app import Service, host_name, is_loopback
 from encoder_cls.system.terminal import handling_signals
 
 STOPPING = tuple(signal.Signals[name] for name in ("SIGTERM", "SIGINT", "SIGBREAK") if hasattr(signal, name))
-SECONDS_BETWEEN_LOOKS = 0.05
 SHORT_HASH = 12  # characters of a model's SHA-256 that are shown
 
 
@@ -132,8 +132,7 @@ class _Server(uvicorn.Server):
         super().__init__(config)
         self.stopped: StoppedError | None = None
         self._service, self._folder, self._log = service, folder, log
-        self._tasks: set[asyncio.Task[None]] = set()  # which the event loop alone would not keep
-        self._reloading = asyncio.Lock()
+        self._reloading = Lock()
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         """Start to listen, and only then log it."""
@@ -151,14 +150,9 @@ class _Server(uvicorn.Server):
         loop = asyncio.get_running_loop()
         handled: dict[int, Callable[[int], None]] = dict.fromkeys(STOPPING, self._stop_by)
         if hasattr(signal, "SIGHUP"):
-            handled[signal.SIGHUP] = lambda _: self._start(self._reload())
+            handled[signal.SIGHUP] = lambda _: Thread(target=self._reload, daemon=True).start()
         with handling_signals(handled, lambda number: loop.call_soon_threadsafe(handled[number], number)):
             yield
-
-    def _start(self, work: Coroutine[Any, Any, None]) -> None:
-        task = asyncio.create_task(work)
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
 
     def _stop_by(self, number: int) -> None:
         batcher = self._service.batcher
@@ -171,21 +165,20 @@ class _Server(uvicorn.Server):
             return
         batcher.stop()
         self._log(f"stopping: {batcher.waiting} requests wait; once more ends at once")
-        self._start(self._stop())
+        Thread(target=self._stop, daemon=True).start()
 
-    async def _stop(self) -> None:
+    def _stop(self) -> None:
         """Exit when all is answered; until then connections stay open, and new requests get 503."""
-        await asyncio.sleep(limits.STOPPING_SECONDS)
-        while self._service.batcher.is_alive:  # a thread that waits for it could not be ended by a second signal
-            await asyncio.sleep(SECONDS_BETWEEN_LOOKS)
+        time.sleep(limits.STOPPING_SECONDS)
+        self._service.batcher.thread.join()
         self.should_exit = True
 
-    async def _reload(self) -> None:
+    def _reload(self) -> None:
         """Replace the classifier by the folder's current one, if that answers."""
-        async with self._reloading:
+        with self._reloading:
             reloads, old = self._service.metrics.reloads, self._service.classifier
             try:
-                self._service.classifier = await asyncio.to_thread(_load, self._folder)
+                self._service.classifier = _load(self._folder)
             except Exception as error:  # whatever it is, the old model goes on answering
                 reloads.labels("failed").inc()
                 self._log(f"warning: not reloaded, model {old.sha256[:SHORT_HASH]} goes on answering: {error}")

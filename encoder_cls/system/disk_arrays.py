@@ -1,8 +1,9 @@
 """Arrays and texts that may be larger than memory, read through memory maps: in temporary files, or in a cache.
 
 Small arrays stay in memory; larger ones go to an unnamed file in `TMPDIR` that ends with the process. A cache entry is
-a folder that is renamed into place as a whole: `0`, `1`, ... hold the numbers of arrays, `record.json` the SHA-256 of
-its second line, which has the type and SHA-256 of each array, and the value. A damaged entry is made again.
+a folder that is renamed into place as a whole: `0`, `1`, ... hold the numbers of arrays; the second line of
+`record.json` holds their types and hashes, and the value, its first line the hash of the second. A damaged entry is
+made again.
 """
 
 from __future__ import annotations
@@ -183,7 +184,7 @@ class ConcatenatedTexts(Iterable[str]):
 
 
 def in_chunks(items: Iterable[Item], size: int | None = None) -> Iterator[list[Item]]:
-    """The items, so many at a time (None: `CHUNK`), the last time perhaps fewer."""
+    """Lists of `size` items (None: `CHUNK`), the last one perhaps shorter."""
     remaining = iter(items)
     while chunk := list(islice(remaining, size or CHUNK)):
         yield chunk
@@ -192,8 +193,8 @@ def in_chunks(items: Iterable[Item], size: int | None = None) -> Iterator[list[I
 def cached(folder: Path, kind: str, key: Mapping[str, Any], make: Callable[[], Value], *classes: type[Any]) -> Value:
     """The value of a key: made the first time, read from the cache after that.
 
-    The key is all that the value depends on besides the versions of libraries, in JSON values; the value consists of
-    tuples, dicts, JSON values, arrays, columns and data classes, of these `classes`.
+    The key holds, as JSON values, all that the value depends on besides the versions of libraries. The value consists
+    of tuples, dicts, JSON values, arrays, columns and data classes, which are among `classes`.
     """
     from importlib.metadata import version  # not needed to predict
 
@@ -214,7 +215,7 @@ def cached(folder: Path, kind: str, key: Mapping[str, Any], make: Callable[[], V
     else:
         note_work(f"data.cache: {kind} read from {path}")
     if entry is None:
-        raise EncoderClsError(f"{path}: is not what was written just now; is the disk sound?")
+        raise EncoderClsError(f"{path}: differs from what was just written; check the disk")
     value: Value = _unpacked(*entry, known)
     return value
 
@@ -265,7 +266,7 @@ def _write(path: Path, value: Any) -> None:
 
 
 def _read(path: Path) -> tuple[Any, list[DiskBackedArray[Any]]] | None:
-    """The packed value of an entry and its arrays; None of a missing or damaged one."""
+    """The packed value of an entry and its arrays; None if it is missing or damaged."""
     try:
         digest, _, content = (path / RECORD_FILE).read_bytes().partition(b"\n")
         if digest != sha256(content).encode():

@@ -53,7 +53,7 @@ def printable(text: str, *, keep: str = "") -> str:
 
 
 def replace_unprintable(text: str, *, keep: str = "") -> str:
-    """A text for HTML: U+FFFD for control characters, except some, for half surrogates and what turns the direction."""
+    """A text for HTML, U+FFFD in place of half surrogates, marks of direction and control characters not in `keep`."""
 
     def is_safe(c: str) -> bool:
         return c.isprintable() or c in keep or (unicodedata.category(c) in {"Cf", "Zs"} and c not in _DIRECTIONS)
@@ -103,7 +103,7 @@ def json_text(value: Any, *, indent: int | None = None) -> str:
 
 
 def cell(value: Any) -> str:
-    """A value as the text that a table without types has for it: nothing as an empty one, lists and objects as JSON."""
+    """A value as a cell of a table without types: None as an empty one, lists and objects as JSON."""
     if value is None:
         return ""
     if isinstance(value, str):

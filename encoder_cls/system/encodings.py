@@ -16,21 +16,19 @@ from encoder_cls.system.display import shown
 
 UTF8, WINDOWS = "utf-8", "windows-1252"
 DELIMITERS = {"comma": ",", "semicolon": ";", "tab": "\t", "\\t": "\t", "pipe": "|"}  # by name
-# Codecs that Python counts as encodings, and that no text file is written in.
-_NO_ENCODINGS = {"idna", "punycode", "undefined", "unicode_escape", "raw_unicode_escape"}
 _MARKS = {codecs.BOM_UTF32_LE: "utf-32", codecs.BOM_UTF32_BE: "utf-32"}  # before their prefixes
 _MARKS |= {codecs.BOM_UTF16_LE: "utf-16", codecs.BOM_UTF16_BE: "utf-16"}
 HEAD_BYTES = 1024
 READ_BYTES = 1 << 16
 SKIP = "data.bad_rows=skip (predict: --bad-rows skip) leaves such rows out"
-JUDGED_BYTES = 1 << 24  # of a file with an invalid line
-GZIPPED = (".csv", ".tsv", ".jsonl", ".json")  # text files that may be packed, with .gz at the end of their names
+JUDGED_BYTES = 1 << 24  # read to judge a file with an invalid line
+GZIPPED = (".csv", ".tsv", ".jsonl", ".json")  # tables that may be gzip files, with .gz at the end of their names
 GZIP_MARK = b"\x1f\x8b"
-INVALID = re.compile("[\udc80-\udcff]")  # a byte that `text_lines` has kept
+INVALID = re.compile("[\udc80-\udcff]")  # an invalid byte, as kept by `text_lines`
 
 
 def is_gzipped(path: Path) -> bool:
-    """Whether the name of a file is that of a packed table of text."""
+    """Whether a file is a gzip-compressed table, by its name."""
     return path.suffix.lower() == ".gz" and Path(path.stem).suffix.lower() in GZIPPED
 
 
@@ -61,8 +59,8 @@ def encoding_named(name: str) -> str:
     codec = None
     with suppress(LookupError, ValueError):
         codec = codecs.lookup(name)
-    if codec is None or not codec._is_text_encoding or codec.name.replace("-", "_") in _NO_ENCODINGS:
-        raise ValueError(f"{name!r} is no encoding; there are utf-8, utf-16, windows-1252, shift_jis and more")
+    if codec is None or not codec._is_text_encoding:
+        raise ValueError(f"{name!r} is not an encoding; examples are utf-8, utf-16, windows-1252 and shift_jis")
     return name
 
 
@@ -70,7 +68,7 @@ def delimiter_named(name: str) -> str:
     """The field separator, given itself or by name; `ValueError` if no file can have it."""
     delimiter = DELIMITERS.get(name, name)
     if len(delimiter) != 1 or delimiter in '\r\n"' or delimiter.isalnum() or "\ud7ff" < delimiter < "\ue000":
-        raise ValueError(f"{name!r} separates no fields; expected is one character, or {', '.join(DELIMITERS)}")
+        raise ValueError(f"{name!r} is not a field separator; give one character, or {', '.join(DELIMITERS)}")
     return delimiter
 
 
@@ -91,7 +89,7 @@ def text_lines(path: Path, encoding: str = UTF8, *, keep_invalid: bool = False) 
         if head.startswith(codecs.BOM_UTF8):
             encoding = UTF8
         every = bytes(range(128))
-        if every.decode(encoding, "replace") != every.decode("ascii"):  # nor are line ends
+        if every.decode(encoding, "replace") != every.decode("ascii"):  # so line ends may differ, too
             is_wide = codecs.lookup(encoding).name[:6] in {"utf-16", "utf-32"}
             if is_wide and head and b"\0" not in head and head.isascii():
                 hint = f"the file seems to be UTF-8: {_setting(UTF8)} reads it"
@@ -111,7 +109,7 @@ def text_lines(path: Path, encoding: str = UTF8, *, keep_invalid: bool = False) 
 
 
 def _decoded_lines(path: Path, file: IO[bytes], encoding: str) -> Iterator[str]:
-    """The lines of a file in which line ends are no single bytes."""
+    """The lines of a file in an encoding whose line ends are not single bytes."""
     number = 0
     try:
         with io.TextIOWrapper(file, encoding, newline="\n") as lines:

@@ -41,7 +41,7 @@ def to_json(value: Mapping[str, Any]) -> bytes:
 
 
 def read_file(path: Path, *, most_bytes: int | None = None) -> bytes:
-    """The content of a file; `EncoderClsError` as of `plain_file`, or if it has more bytes (none: `MOST_BYTES`)."""
+    """The content of a file; `EncoderClsError` as by `plain_file`, or if it is larger (None: than `MOST_BYTES`)."""
     most_bytes = MOST_BYTES if most_bytes is None else most_bytes
     with plain_file(path) as (file, size):
         if size > most_bytes:
@@ -145,7 +145,7 @@ def _is_being_written(path: Path) -> bool:
 
 
 def _lock(file: BinaryIO) -> None:
-    """Lock an open file, an OSError if another process has; Windows removes no open file anyway."""
+    """Lock an open file; `OSError` if another process holds it. Not on Windows, which removes no open file."""
     with suppress(ImportError):
         import fcntl
 
@@ -228,7 +228,7 @@ def reporting_os_errors(path: Path, doing: str = "write") -> Iterator[None]:
 
 
 def fitting_paths(source: str) -> Iterator[str]:
-    """The paths that fit a pattern; brackets in the names of existing folders are no pattern."""
+    """The paths that match a pattern; brackets in the names of existing folders are literal."""
     folder = next((parent for parent in Path(source).parents if parent.is_dir()), Path())
     pattern = Path(glob.escape(str(folder)), Path(source).relative_to(folder))
     return glob.iglob(str(pattern), recursive=True)  # noqa: PTH207 - absolute, too

@@ -1,4 +1,4 @@
-"""What this machine has: libraries, devices, numerical precision, memory; and the log.
+"""Libraries, devices, numerical precision and memory of this machine; and the log.
 
 `encoder-cls-runtime` installs what predicting needs, without PyTorch; `encoder-cls` installs everything.
 """
@@ -25,7 +25,7 @@ LOGGER = "encoder_cls"
 
 
 def installed_version() -> tuple[str, str] | None:
-    """The installed distribution and its version; None of a folder of files."""
+    """The installed distribution and its version; None if there is none."""
     from importlib.metadata import PackageNotFoundError, version
 
     for distribution in (WHOLE, RUNTIME):
@@ -38,7 +38,7 @@ def is_installed(library: str) -> bool:
     """Whether a library can be imported, as far as is known without doing so."""
     try:
         return find_spec(library) is not None
-    except (ImportError, ValueError):  # a finder refuses it, or it has no description
+    except (ImportError, ValueError):  # an import hook refuses it, or it has no `__spec__`
         return False
 
 
@@ -49,7 +49,7 @@ def check_installed(library: str, *, needed_by: str, install: str | None = None)
 
 
 def needs_torch() -> str:
-    """That PyTorch is missing, and how to install it: two distributions of the same files must not be there at once."""
+    """The message that PyTorch is missing; `encoder-cls` replaces the runtime, since both install the same files."""
     of_runtime = (installed_version() or [""])[0] == RUNTIME
     return "needs PyTorch: " + f"pip uninstall {RUNTIME}, then " * of_runtime + f"pip install {WHOLE}"
 
@@ -63,7 +63,7 @@ def check_training_installed() -> None:
 
 
 def log(level: Literal["debug", "info", "warning"], message: str) -> None:
-    """Log a message, if anybody has imported `logging`; everybody else saves the time to import it."""
+    """Log a message if `logging` is imported already; importing it would slow down every start."""
     if logging := sys.modules.get("logging"):
         logger = logging.getLogger(LOGGER)
         if not logger.handlers:  # else Python itself would print warnings to standard error
@@ -105,16 +105,11 @@ def resolve_precision(name: str, device: torch.device) -> torch.dtype:
 
     if name != "auto":
         return torch.bfloat16 if name == "bfloat16" else torch.float32
-    fast = torch.cuda.get_device_capability(device) >= (8, 0) if device.type == "cuda" else _cpu_has_bfloat16()
-    return torch.bfloat16 if fast else torch.float32
-
-
-def _cpu_has_bfloat16() -> bool:
-    import torch
-
     # Private in torch, so absence in some version must mean no more than "not known".
     probes = [getattr(torch.cpu, name, None) for name in ("_is_amx_tile_supported", "_is_avx512_bf16_supported")]
-    return any(probe() for probe in probes if probe)
+    is_cuda = device.type == "cuda"
+    fast = torch.cuda.get_device_capability(device) >= (8, 0) if is_cuda else any(it() for it in probes if it)
+    return torch.bfloat16 if fast else torch.float32
 
 
 def autocast(precision: torch.dtype, device: torch.device) -> torch.autocast:

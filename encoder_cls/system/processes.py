@@ -20,9 +20,9 @@ if TYPE_CHECKING:
     from subprocess import Popen
 
 MOST_PROCESSES = 8  # each takes some 100 MB
-AHEAD = 2  # items for each process that are taken before an earlier one is done
+AHEAD = 2  # items per process that are taken ahead of the oldest unfinished one
 THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")  # of the libraries that compute
-CPU_LIMIT = Path("/sys/fs/cgroup/cpu.max")  # of a container: microseconds of processors in so many
+CPU_LIMIT = Path("/sys/fs/cgroup/cpu.max")  # of a container: microseconds of CPU time, and the period in microseconds
 
 Item = TypeVar("Item")
 Made = TypeVar("Made")

@@ -24,7 +24,7 @@ _checks: ContextVar[tuple[Callable[[], None], ...]] = ContextVar("checks", defau
 
 
 def checking(check: Callable[[], None]) -> AbstractContextManager[None]:
-    """Let `check_stop` call a function, which raises what ends the work."""
+    """Let `check_stop` also call this function, which ends the work by raising an error."""
     return _calling((*_checks.get(), check))
 
 
@@ -53,7 +53,7 @@ def stopping_at(asked: Callable[[], int | None]) -> AbstractContextManager[None]
 
 
 def check_stop() -> None:
-    """Raise what ends the work, if anything does."""
+    """Raise an error if the work is to end."""
     for check in _checks.get():
         check()
 

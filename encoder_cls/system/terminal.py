@@ -43,7 +43,7 @@ def open_streams() -> None:
 
 
 def print_out(text: str) -> bool:
-    """Write to standard output at once; False if its reader has gone, an `EncoderClsError` if it takes no more."""
+    """Write to standard output at once; False if its reader has gone; `EncoderClsError` if it cannot be written."""
     try:
         sys.stdout.write(text)
         sys.stdout.flush()
@@ -61,9 +61,12 @@ def be_quiet() -> None:
     _is_quiet = True
 
 
-def note(message: str, *, is_error: bool = False) -> None:
-    """Write a line to standard error; where that fails, the work goes on nevertheless."""
+def note(message: str, *, is_error: bool = False, above: Any = None) -> None:
+    """Write a line to standard error, above a bar of tqdm if there is one; the work goes on where that fails."""
     if _is_quiet and not is_error:
+        return
+    if above is not None:
+        above.write(printable(message, keep="\n"), file=sys.stderr)
         return
     try:
         sys.stderr.write(printable(f"{message}\n", keep="\n"))
@@ -71,11 +74,6 @@ def note(message: str, *, is_error: bool = False) -> None:
     except OSError:
         with suppress(OSError):  # else the buffer would be an error once more at exit
             _discard(sys.stderr)
-
-
-def note_above(bar: Any, message: str) -> None:
-    """Write a line to standard error above a bar of tqdm."""
-    bar.write(printable(message, keep="\n"), file=sys.stderr)
 
 
 def _discard(stream: TextIO) -> None:
@@ -126,7 +124,8 @@ def showing_work(bar: Any = None) -> Iterator[None]:
     """
     from tqdm import tqdm
 
-    shown = tqdm(bar_format="{desc}", leave=False) if bar is None and sys.stderr.isatty() else bar
+    is_own = bar is None and sys.stderr.isatty() and not _is_quiet
+    shown = tqdm(bar_format="{desc}", leave=False) if is_own else bar
     lock, ended, what, since, next_line = Lock(), Event(), "", 0.0, 0.0
 
     def update() -> None:
@@ -143,7 +142,7 @@ def showing_work(bar: Any = None) -> Iterator[None]:
         nonlocal what, since, next_line
         with lock:
             if stays:
-                note_above(shown, text) if shown is not None else note(text)
+                note(text, above=shown)
                 return
             if shown is not None and what and not text:
                 shown.set_description_str("", refresh=False)
@@ -165,5 +164,5 @@ def showing_work(bar: Any = None) -> Iterator[None]:
         _show.reset(token)
         ended.set()
         thread.join()
-        if shown is not bar:
+        if is_own:
             shown.close()

@@ -45,7 +45,6 @@ def test_runs_are_compared_in_a_table(cli, run_copy, other):
 
 
 def test_a_folder_means_the_runs_inside(cli, run_copy, other):
-    """In the order of their names, without what is no run there."""
     Path("runs/notes").mkdir()
     assert cli("compare", "runs").out == cli("compare", "runs/other", "runs/tiny").out
     assert "runs/notes: no run" in cli("compare", "runs/notes").err

@@ -50,7 +50,6 @@ def contents(folder: Path) -> dict[str, bytes]:
 
 
 def test_eval_repeats_the_final_report_of_the_training(cli, run_copy, monkeypatch):
-    """The same weights on the same texts: the same files."""
     monkeypatch.undo()  # the picture as well
     before = contents(run_copy.eval)
     assert set(before) == set(REPORT_FILES) - {CHANGED_ANSWERS}

@@ -16,8 +16,7 @@ from threading import Timer
 import pyarrow
 import pyarrow.parquet
 import pytest
-from support.programs import COMMAND, assert_failed
-from support.time_limit import TIME_LIMIT
+from support.programs import COMMAND, TIME_LIMIT, assert_failed
 
 from encoder_cls.answers.classify_chunks import Answerer
 from encoder_cls.answers.inputs import Source

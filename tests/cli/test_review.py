@@ -178,7 +178,6 @@ CHANGES: dict[str, tuple[Callable[[list[dict[str, str]]], object], str]] = {
 
 @pytest.mark.parametrize("change", CHANGES)
 def test_a_correction_that_does_not_fit_is_one_error(reviewed, change):
-    """With the row of the file."""
     rows = [row | {"label": "food"} for row in reviewed]
     edit, named = CHANGES[change]
     edit(rows)

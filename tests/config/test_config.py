@@ -83,7 +83,6 @@ def test_yaml_means_what_a_person_reads(text, value):
     ],
 )
 def test_a_file_that_is_no_config_is_refused_with_its_place(content, message):
-    """In words of the file, not of the classes that check it."""
     found = refusal(content)
     assert re.match(message, found)
     assert "Config " not in found

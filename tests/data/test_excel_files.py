@@ -100,7 +100,6 @@ def test_a_formula_without_a_stored_result_makes_a_bad_row():
 
 
 def test_a_formula_in_another_column_is_noted_once():
-    """The row is read, and what is kept of the column is empty."""
     notes: list[str] = []
     source = write("a.xlsx", data=[["text", "n"], ["a", "=1"], ["b", "=2"]])
     found = list(read_rows(source, text_columns=["text"], every=True, reading=Reading(notify=notes.append)))

@@ -209,7 +209,6 @@ def test_the_held_out_part_is_stratified(fraction):
 
 
 def test_of_many_texts_a_limited_number_is_held_out(monkeypatch):
-    """Of each class its part of that number."""
     monkeypatch.setattr(holdout, "MOST_HELD_OUT", 20)
     train, validation = hold_out(numbered([100, 300]), fraction=0.2, seed=0)
     assert len(train) == 380

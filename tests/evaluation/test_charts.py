@@ -135,7 +135,6 @@ def test_a_row_of_the_confusion_matrix_is_a_label():
 
 @pytest.mark.parametrize(("count", "is_shown"), [(7, True), (12345, False)])
 def test_numbers_stay_in_their_cells(count, is_shown):
-    """What does not fit is left out."""
     figure = charts.confusion_figure((count * np.eye(20, dtype=int)).tolist(), [""] * 20)
     figure.draw_without_rendering()
     (axes,) = figure.axes

@@ -100,7 +100,6 @@ def test_doubtful_labels_are_those_with_a_surer_answer():
 
 
 def test_a_doubtful_label_of_several_is_of_its_text():
-    """Each label is a question with two answers."""
     probabilities = np.array([[0.95, 0.05]] * 9 + [[0.05, 0.95]] * 9 + [[0.02, 0.98]])
     labels = np.array([[1, 0, 0]] * 9 + [[0, 1, 1]] * 9 + [[1, 1, 0]], dtype=np.int8)
     assert doubtful_rows(probabilities, labels) == (18,)

@@ -28,7 +28,6 @@ def report(classifier, dataset) -> Report:
 
 
 def test_the_card_of_a_run_has_its_data_and_scores(trained_run, dataset, report):
-    """Line by line, as it is written at the end of a training."""
     config, metrics = trained_run.load_config(), report.metrics
     low, high = report.scores["accuracy_interval"]
     f1_low, f1_high = report.scores["macro_f1_interval"]

@@ -18,7 +18,6 @@ from encoder_cls.evaluation.report_text import full_text
 
 
 def test_a_notebook_shows_what_the_terminal_does(classifier):
-    """All lines, tables as they are; a name is no markup."""
     report, _ = evaluate(classifier, split_of(["rain and snow"] * 3), name="<test>")
     shown = report._repr_html_()
     assert "<test>" not in shown
@@ -53,7 +52,6 @@ def test_calibration_is_put_in_words(classifier, values, gist, words):
     ],
 )
 def test_a_threshold_that_is_not_suggested_has_a_reason(classifier, number, threshold, words):
-    """On the page and in the terminal."""
     report, answered = evaluate(classifier, split_of(["rain and snow"] * number), name="test")
     report = replace(report, suggested_threshold=threshold)
     assert words in full_text(report)
@@ -90,7 +88,6 @@ def test_advice_can_be_followed(classifier):
 
 
 def test_the_terminal_shows_each_part(classifier):
-    """Each with its interval, then the sentence and the advice."""
     report = report_of(classifier)
     text = full_text(report)
     both = report.scores

@@ -9,7 +9,7 @@ from threading import Barrier
 
 import numpy as np
 import pytest
-from support.time_limit import TIME_LIMIT
+from support.programs import TIME_LIMIT
 
 from encoder_cls.inference.folder import load_classifier
 
@@ -42,7 +42,7 @@ def test_vectors_are_exact_where_logits_are_not(trained_run, monkeypatch):
     exact = load_classifier(trained_run.path, engine="numpy")
     fast = load_classifier(trained_run.path)
     fast.encoder = fast.encoder.torch()
-    monkeypatch.setattr("encoder_cls.system.machine._cpu_has_bfloat16", lambda: True)
+    monkeypatch.setattr("torch.cpu._is_amx_tile_supported", lambda: True, raising=False)
     tokenized = exact.tokenize(TEXTS)
     assert np.abs(fast.encoder.logits(tokenized) - exact.encoder.logits(tokenized)).max() > 1e-4
     np.testing.assert_allclose(fast.embed(TEXTS), exact.embed(TEXTS), atol=1e-5)

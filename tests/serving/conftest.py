@@ -16,7 +16,7 @@ from threading import Timer
 from typing import Any
 
 import pytest
-from support.time_limit import TIME_LIMIT
+from support.programs import TIME_LIMIT
 
 BLOCKED = ["torch", "scipy", "sklearn", "pyarrow", "pydantic", "pandas", "datasets", "yaml", "jinja2", "matplotlib"]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from threading import Event
 
 import pytest
-from support.time_limit import TIME_LIMIT
+from support.programs import TIME_LIMIT
 
 from encoder_cls.serving import limits
 from encoder_cls.serving.batching import Batcher, PredictRequest, RefusedError, TextAnswer
@@ -49,7 +49,6 @@ def submitted(batcher: Batcher, held: Held, *requests: PredictRequest) -> list:
 
 
 def test_what_waits_is_computed_together(classifier):
-    """Each gets its own answers, in order, with its own options."""
     held, sizes = Held(classifier), []
     asked = [ask("rain"), ask("ball goal", "soup", top_k=2), ask("", threshold=1), ask("snow and rain", explain=True)]
     batcher = Batcher(sizes.append)
@@ -90,7 +89,7 @@ def test_a_failure_is_that_of_one_request(classifier):
     later = batcher.submit(ask("ball"), held)
     answers = [future.result(TIME_LIMIT)[0].labels for future in (fine, other, later)]
     assert answers == [("weather",), ("weather",), ("sport",)]
-    assert batcher.is_alive
+    assert batcher.thread.is_alive()
 
 
 def test_the_queue_has_an_end(classifier, monkeypatch):

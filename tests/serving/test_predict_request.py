@@ -14,7 +14,7 @@ WRONG = {
     "no JSON": (b'{"texts": ["rain"]', 400, "not JSON"),
     "no UTF-8": (b'{"texts": ["\xff"]}', 400, "position 12"),
     "nested": (b"[" * 100_000, 400, "recursion"),
-    "a number that JSON has not": (b'{"texts": [], "threshold": NaN}', 400, "NaN"),
+    "a number that JSON has not": (b'{"texts": [], "threshold": NaN}', 422, "threshold: float 'nan'"),
     "endless digits": (b'{"texts": [], "top_k": ' + b"9" * 5000 + b"}", 400, "not JSON"),
     "a list": (b'["rain"]', 422, "body: list "),
     "no texts": (b"{}", 422, "texts: nothing"),

@@ -12,7 +12,7 @@ from http.client import HTTPException
 from threading import Event
 
 import pytest
-from support.time_limit import TIME_LIMIT
+from support.programs import TIME_LIMIT
 
 from encoder_cls.inference.folder import load_classifier, save_classifier
 from encoder_cls.serving.app import PAGE
@@ -290,7 +290,7 @@ def test_what_cannot_be_served_is_reported(cli, trained_run, arguments, code, me
 
 
 def test_without_the_extra_it_says_what_to_install(cli, trained_run, monkeypatch):
-    monkeypatch.setattr("encoder_cls.cli.predict.is_installed", lambda name: name != "uvicorn")
+    monkeypatch.setattr("encoder_cls.system.machine.is_installed", lambda name: name != "uvicorn")
     outcome = cli("serve", trained_run.path)
     assert outcome.code == 2
-    assert outcome.err == "error: serve needs uvicorn: pip install 'encoder-cls[serve]'\n"
+    assert outcome.err == "error: serve: needs uvicorn: pip install 'encoder-cls[serve]'\n"

@@ -12,9 +12,7 @@ import torch
 
 from encoder_cls.errors import ConfigError
 from encoder_cls.system.machine import (
-    check_installed,
     check_training_installed,
-    is_installed,
     needs_torch,
     release_memory,
     resolve_device,
@@ -74,16 +72,6 @@ def test_freed_memory_goes_back_to_the_system():
 
 def _resident_bytes():
     return int(Path("/proc/self/statm").read_text().split()[1]) * resource.getpagesize()
-
-
-def test_a_library_is_installed_or_not(monkeypatch):
-    assert is_installed("torch")
-    check_installed("torch", needed_by="train")
-    assert not is_installed("no_such_library")
-    monkeypatch.setitem(sys.modules, "torch", None)
-    assert not is_installed("torch")
-    with pytest.raises(ConfigError, match=r"^train: needs torch: pip install torch$"):
-        check_installed("torch", needed_by="train")
 
 
 @pytest.mark.parametrize(

@@ -84,9 +84,9 @@ def test_zeros_in_ascii_are_no_utf16():
     assert lines(b"a\0bcdefgh,\0\nxyz") == ["a\0bcdefgh,\0\n", "xyz"]
 
 
-@pytest.mark.parametrize("name", ["rot13", "hex", "unicode_escape", "idna", "no-such", "a\0b", ""])
+@pytest.mark.parametrize("name", ["rot13", "hex", "no-such", "a\0b", ""])
 def test_no_encoding(name):
-    with pytest.raises(ValueError, match="is no encoding"):
+    with pytest.raises(ValueError, match="is not an encoding"):
         encoding_named(name)
 
 
@@ -94,5 +94,5 @@ def test_delimiters_have_names():
     """Since a tab is hard to type, and YAML has a use for a comma."""
     assert [delimiter_named(it) for it in ("comma", "semicolon", "tab", "\\t", "pipe", "^")] == [*",;\t\t|^"]
     for name in ("", ";;", '"', "\n", "a", "\ud800"):
-        with pytest.raises(ValueError, match="separates no fields"):
+        with pytest.raises(ValueError, match="is not a field separator"):
             delimiter_named(name)

@@ -7,7 +7,7 @@ import re
 import sys
 import time
 
-from support.time_limit import TIME_LIMIT
+from support.programs import TIME_LIMIT
 
 from encoder_cls.system import terminal
 from encoder_cls.system.terminal import begin_work, note_work, showing_work, within_work

@@ -11,7 +11,7 @@ from itertools import count, islice
 from pathlib import Path
 
 import pytest
-from support.time_limit import TIME_LIMIT
+from support.programs import TIME_LIMIT
 
 from encoder_cls.errors import DataError, EncoderClsError
 from encoder_cls.system import processes

@@ -26,7 +26,6 @@ def scalars(folder, tag):
 
 
 def test_rows_and_tensorboard_agree(tmp_path):
-    """Each number is in both; texts are in the file alone."""
     with open_log(tmp_path) as metric_log:
         for step in (2, 4):
             metric_log.log(step, "train", {"loss": 1 / step, "note": "text"})

@@ -103,8 +103,8 @@ def test_points_are_in_the_projector_whatever_is_in_their_texts(tmp_path):
 
 def test_a_text_is_no_markdown(classifier):
     """Nor HTML, nor a column of the table, whatever is in it."""
-    text = "| *a* <b>\n# [x](y)"
+    text = "| *a* <b>\n# [x](y) ~~z~~ \\ !"
     report, _ = evaluate(classifier, split_of([text]), name="test")
     *_, line = mistakes_table(report).splitlines()
     assert line.count("|") == 4
-    assert not set(line.replace("|", "").replace("&#", "")) & set("*<>[]()`\n")
+    assert not set(line.replace("|", "").replace("&#", "")) & set("*<>[]()`~\\!\n")

@@ -20,7 +20,7 @@ import torch
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from blank_plots import PLOTS, blank_plot
-from support.time_limit import TIME_LIMIT
+from support.programs import TIME_LIMIT
 
 import encoder_cls.training.prepare
 import encoder_cls.training.run  # noqa: F401

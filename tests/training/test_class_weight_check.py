@@ -46,7 +46,6 @@ def test_it_is_suggested_where_rare_classes_are_missed():
     ids=["not skewed", "all are found", "nothing can be found", "too few to tell"],
 )
 def test_nothing_is_said_where_it_would_not_help(sizes, overlap):
-    """Also where a gain is within chance."""
     assert note(sizes=sizes, overlap=overlap) == ""
 
 

@@ -196,7 +196,6 @@ def test_shares_are_drawn_to_equal_ones_as_far_as_chance_explains_their_differen
 
 
 def test_margins_are_shifted_until_answers_have_the_shares():
-    """Of each class by one number."""
     margins = np.random.default_rng(0).normal([0.8, 0, 0], size=(3000, 3))
     shares = np.array([0.2, 0.3, 0.5])
     shifted = aligned(margins, shares)

@@ -138,7 +138,6 @@ def test_every_command_takes_such_a_run(tmp_path, cli):
 
 
 def test_neither_of_both_is_refused(cli):
-    """With the field, and what to do."""
     outcome = cli("train", "--set", "model.encoder=false", "--set", "model.linear=false", "--dry-run")
     assert outcome.code == 2
     assert "model: neither encoder nor linear is left; one of both is to be true" in outcome.err

@@ -80,7 +80,6 @@ NAMES = FEW | {"names_only": True, "validation": 0}
     ],
 )
 def test_the_parts_of_a_run_are_decided_once(counts, train, linear_fit, refits, pseudo_labels):
-    """By the config and by how much of what there is."""
     decided = plan(MOST_LINEAR_DETAIL, sections={"train": train}, **counts)
     found = (decided.linear_fit, decided.refits_on_validation, decided.has_pseudo_labels)
     assert found == (linear_fit, refits, pseudo_labels)
@@ -209,7 +208,6 @@ def test_without_an_encoder_too_much_text_is_refused():
 
 @pytest.mark.parametrize("counts", [{"validation": 10}, FEW])
 def test_a_validation_file_is_not_learned_from(counts):
-    """Its texts stay unseen."""
     assert not plan(1000, sections={"data": {"train": "x", "validation": "y"}}, **counts).refits_on_validation
 
 

@@ -13,7 +13,7 @@ import pytest
 import torch
 from safetensors.torch import load_file
 from small_runs import PRETRAINED, make_config, make_replica
-from support.time_limit import TIME_LIMIT
+from support.programs import TIME_LIMIT
 
 from encoder_cls.config import Config
 from encoder_cls.tracking.run_dir import read_metrics
@@ -149,7 +149,6 @@ def test_what_is_wrong_in_any_process_is_printed_once(jobs):
 
 @pytest.mark.slow
 def test_other_configs_and_numbers_that_are_not_finite_end_all(slow_jobs):
-    """Each printed once."""
     check_printed_once(slow_jobs, "unequal 6", code=2, message="process 1 has another config than process 0")
     check_printed_once(slow_jobs, "diverged 7", code=4, message="diverged at step")
 

@@ -46,7 +46,6 @@ def test_a_batch_depends_on_its_number_alone():
 
 
 def test_padding_is_a_few_percent():
-    """Texts of like length share a batch."""
     lengths = np.random.default_rng(0).lognormal(3, 0.6, size=5000).astype(int) + 1
     batches = schedule(lengths, batch_tokens=8192)
     padded = sum(lengths[b := batches.indices(i)].max() * len(b) for i in range(batches.batches_per_epoch))

@@ -80,7 +80,6 @@ def test_statistics_are_measured_on_the_texts(tmp_path):
 
 
 def test_parameters_are_counted_without_changing_the_first_weights(tmp_path):
-    """The count is that of the real model."""
     setup = prepared(tmp_path)
     (stage,) = make_stages(setup, CPU)
     assert setup.num_parameters == sum(p.numel() for p in setup.new_model(stage.seed).parameters())
@@ -103,12 +102,6 @@ def test_class_weights(tmp_path, choice, expected):
         assert (weights.numpy() * counts) == pytest.approx([counts.sum() / 3] * 3)
     else:
         assert weights.tolist() == expected
-
-
-def test_unknown_class_weight_is_named(tmp_path):
-    """A weight for a class that does not occur is a mistake in the config."""
-    with pytest.raises(ConfigError, match=r"class_weights: no class is called 'grey'"):
-        prepare(make_config(tmp_path, class_weights={"grey": 2.0}))
 
 
 def test_another_seed_trains_on_the_same_texts_and_another_split_seed_on_others(tmp_path):

@@ -41,7 +41,6 @@ def compacted(folder) -> dict[str, str]:
 
 
 def test_a_finished_run_is_small(trained_run):
-    """Of a default training, in 8 bits."""
     assert dtypes_of(trained_run.model) == SMALL
 
 
@@ -84,8 +83,6 @@ def test_a_type_that_changes_an_answer_is_not_taken(folder, monkeypatch, refused
 
 
 def test_it_can_be_interrupted(folder):
-    """The folder stays as it was."""
-
     def stop():
         raise StoppedError("asked", signal_number=15)
 

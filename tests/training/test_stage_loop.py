@@ -134,7 +134,6 @@ def test_patience_waits_for_the_learning_rate_to_rise(tmp_path, warmup, validati
 
 
 def test_a_validation_without_finite_numbers_ends_it(tmp_path):
-    """The state is that before it."""
     loop = make_loop(tmp_path, [0.5])
     with pytest.raises(DivergedError, match="step 12: a validation text"):
         list(loop.events())

@@ -185,7 +185,6 @@ def test_a_batch_in_which_nothing_is_guessed_teaches_nothing_and_breaks_nothing(
 
 
 def test_a_validation_of_pretraining_reads_every_validation_text_once(tmp_path, monkeypatch):
-    """In several batches where they are many."""
     setup, read = prepared(tmp_path, {"epochs": 1}, batch_tokens=20), []
     monkeypatch.setattr(pretraining, "pad", lambda *of: read.append(of[1]) or pad(*of))
     make_stages(setup, CPU)[0].validate(setup.new_model(0))

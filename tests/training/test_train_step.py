@@ -38,7 +38,6 @@ def test_a_step_depends_on_its_arguments_alone(setup):
 
 
 def test_a_step_without_finite_numbers_updates_nothing(setup):
-    """The weights are those from before, so that they can be kept."""
     before, after, metrics = stepped(setup, scale=float("inf"))
     assert not metrics.is_finite
     torch.testing.assert_close(after, before, rtol=0, atol=0, equal_nan=True)

@@ -206,7 +206,6 @@ def test_a_folder_is_never_overwritten(tmp_path):
 
 
 def test_mixed_precision_trains(tmp_path):
-    """It keeps float32 weights and learns as well."""
     run_all(make_config(tmp_path, texts=300, precision="bfloat16", epochs=6), tmp_path / "run")
     classifier = load_classifier(tmp_path / "run")
     assert {tensor.dtype for tensor in classifier.encoder.torch().model.state_dict().values()} == {torch.float32}

@@ -120,7 +120,6 @@ def test_a_model_exists_while_the_linear_classifier_is_fitted(tmp_path, monkeypa
 
 
 def test_too_much_text_for_a_linear_classifier_leaves_the_encoder_as_the_model(tmp_path, monkeypatch):
-    """None is fitted, and no row has one."""
     for limit in ("MOST_LINEAR_TEXT", "MOST_STREAMED_WORK"):
         monkeypatch.setattr(training_plan, limit, 10)
     run_all(make_config(tmp_path, linear=True), tmp_path / "run")

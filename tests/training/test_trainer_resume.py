@@ -18,7 +18,7 @@ from small_runs import (
     run_all,
     stop_after,
 )
-from support.time_limit import TIME_LIMIT
+from support.programs import TIME_LIMIT
 
 from encoder_cls.errors import StoppedError
 from encoder_cls.system import stop as interruptible

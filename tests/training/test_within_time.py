@@ -78,7 +78,6 @@ def test_a_stage_of_a_few_steps_is_skipped(tmp_path, monkeypatch):
 
 
 def test_the_baseline_takes_no_more_than_its_time(tmp_path, monkeypatch):
-    """All texts, a part of them, or none; a part is counted."""
     dataset = prepare(make_config(tmp_path, **WITH_LINEAR, texts=300)).dataset
     whole = baseline.baseline_scores(dataset, dataset.validation)
     assert baseline.baseline_scores(dataset, dataset.validation, seconds=1000.0) == whole
