@@ -28,8 +28,9 @@ from encoder_cls.inference.html_pages import (
     MOST_MAP_TOKENS,
     SHADES,
     html_page,
+    prediction_row,
     render_attention,
-    render_explanations,
+    render_predictions,
     shade,
     words_html,
 )
@@ -46,10 +47,11 @@ def rendered(classifier) -> list[str]:
     texts = ["rain and snow", "ball goal team", HOSTILE, "\x00\ud800\x1b[31m"]
     split = Split(texts=texts, labels=np.zeros(4, dtype=np.int64), where=[HOSTILE] * 4)
     report, answered = evaluate(classifier, split, name=HOSTILE)
-    rows = [{"text": text, "label": HOSTILE, "probability": 0.5, "words": Explanation()} for text in texts]
+    predictions = zip(texts, classifier.predict(texts), strict=True)
+    rows = [prediction_row(text, prediction, Explanation(), label=HOSTILE) for text, prediction in predictions]
     return [
         render_report("a report", report, answered),
-        render_explanations(HOSTILE, rows),
+        render_predictions("".join(rows), is_multi_label=False),
         render_attention(HOSTILE, [(HOSTILE, attention_maps(classifier, HOSTILE))]),
     ]
 

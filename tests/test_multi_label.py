@@ -204,11 +204,9 @@ def test_a_server_answers_as_predict_does(several):
 
 def test_an_explanation_is_of_the_label_alone(several):
     """Its log odds fall by the weight of a word, whatever the other labels are."""
-    from encoder_cls.inference.explain import explain
-
     texts = ["soup goal team", "goal team"]
     label = several.label_names.index("food")
-    ((first, *_),) = explain(several, texts[:1], several.tokenize(texts[:1]), [label])
+    ((first, *_),) = several.explain(texts[:1], labels=["food"])
     whole, without = several.logits(several.tokenize(texts))[:, label]
     assert first.weight == pytest.approx(whole - without, abs=1e-4)
 

@@ -24,14 +24,14 @@ from encoder_cls.text.tokenizer import count_tokens
 
 Chunk = Sequence[Row]
 TEXTS, UNFAMILIAR, UNKNOWN = "texts", "unfamiliar (unlike the training texts)", "with unknown words"
-SHARED_BYTES = 5_000_000  # of files, from which two processes are quicker than one: equal at 4 MB, 1.3 times at 10
+SHARED_BYTES = 5_000_000  # of input, from which two processes are quicker: equal at 4 MB, 1.3 times at 10 MB
 MOST_ATTENTION_TEXTS = 20  # on one page
 MOST_PAGE_TEXTS = 1000  # on a page of predictions: more is slow to explain, and too much for a browser
 LEFT_OUT = "warning: of very long texts only the first words are explained; each result has the number of the others"
 
 
 class Answerer:
-    """Answers sources, and counts over all of them; with `workers`, copies of it in their processes do the work."""
+    """Classifies sources, by itself or by its `workers`, and counts unexpected answers over all of them."""
 
     def __init__(self, classifier: Classifier, request: Request, *, warn: Callable[[str], None] = note) -> None:
         self.classifier = classifier
@@ -51,7 +51,7 @@ class Answerer:
         return self.__dict__ | {"warn": None, "workers": None}
 
     def content(self, source: Source, *, on_terminal: bool = False) -> Iterator[bytes]:
-        """Answer a source in the request's format, and write the page of attention maps that the request names.
+        """The answers to a source in the request's format; also writes the page of attention maps, if one is requested.
 
         If the columns of the source are unknown, those of the first chunk are used.
         """
@@ -105,7 +105,7 @@ class Answerer:
         return writer.encode(answers), counts
 
     def summary(self) -> str | None:
-        """The counts other than zero; None without any."""
+        """The counts other than zero in a line; None if all are zero."""
         kinds = (self._truncated, self._withheld, "without a label", "blank", UNFAMILIAR, UNKNOWN)
         counts = ", ".join(f"{self._counts[what]:,} {what}" for what in kinds if self._counts[what])
         return f"of {counted(self.num_texts, 'text')}: {counts}" if counts else None
@@ -116,8 +116,7 @@ class Answerer:
         predictions = classifier.predict_tokenized(tokenized, batch_tokens=request.batch_tokens)
         explanations: Sequence[Explanation | None] = [None] * len(chunk)
         if request.explained or request.output_format == "html":
-            numbers = {name: number for number, name in enumerate(classifier.label_names)}
-            best = [numbers[it.label] if it.label else 0 for it in predictions]
+            best = [it.label for it in predictions]
             explanations = explain(classifier, texts, tokenized, best, batch_tokens=request.batch_tokens)
         answers = []
         for item, prediction, words in zip(chunk, predictions, explanations, strict=True):
@@ -134,7 +133,7 @@ class Answerer:
 def answering(
     classifier: Classifier, request: Request, files: Sequence[Path], *, warn: Callable[[str], None]
 ) -> Iterator[Answerer]:
-    """An answerer for files, which shares the work among processes if that is quicker."""
+    """Make an answerer, which shares the work on large files among processes."""
     answerer = Answerer(classifier, request, warn=warn)
     size = expect_files(classifier, files)
     number = usable_processes() if size >= SHARED_BYTES and request.output_format != "html" else 1

@@ -1,9 +1,8 @@
-"""The formats of answers: text, JSON Lines, CSV, TSV and HTML; Parquet is in `parquet`, since few have its library."""
+"""The formats of answers: text, JSON Lines, CSV, TSV and HTML; Parquet is in `parquet`, which needs pyarrow."""
 
 from __future__ import annotations
 
 from collections.abc import Container, Iterable, Iterator, Sequence
-from itertools import chain
 from typing import Any, NamedTuple
 
 import typer
@@ -61,7 +60,7 @@ class Writer:
 def writer_for(
     request: Request, classifier: Classifier, source: Source, columns: Columns, *, on_terminal: bool
 ) -> Writer:
-    """The writer of a request's format, for all but HTML; `columns` are those of the source that outputs keep."""
+    """Make the writer of a request's format, except HTML; `columns` are those of the input that the output keeps."""
     if request.output_format == "parquet":
         from encoder_cls.answers.parquet import ParquetWriter
 
@@ -96,12 +95,12 @@ class JsonWriter(Writer):
 class Table(Writer):
     """The columns of a table of answers, and the values of an answer in them.
 
-    From the input it keeps `id`, or all columns. With all, of what is known about a text only `answered_by`, with a
-    cascade, and `unfamiliar`, if it is measured, follow.
+    It keeps the input's `id`, or all columns. Beside all, facts about a text other than its answer are left out, except
+    `answered_by` of a cascade, and `unfamiliar` if the model measures it.
 
     Attributes:
         kept: the columns of the input.
-        answer_names: the names of the answer's columns here, by their usual ones, which the input may have already.
+        answer_names: from the usual name of each column of the answer to its name here, which no kept column has.
     """
 
     def __init__(self, request: Request, classifier: Classifier, source: Source, columns: Columns) -> None:
@@ -128,8 +127,8 @@ class Table(Writer):
             return [item.id] * len(self.kept)
         record = item.record or {}
         if late := record.keys() - self.kept.keys():
-            remedy = "and the input can be read but once: save it as a file, or choose --format jsonl"
-            raise DataError(f"a column {shown(min(late))} comes that the first rows do not have, {remedy}")
+            remedy = "and the input can be read only once: save it as a file, or choose --format jsonl"
+            raise DataError(f"column {shown(min(late))} is not in the first rows, {remedy}")
         return [record.get(name) for name in self.kept]
 
     def answer_values(self, answer: Answer) -> list[Any]:
@@ -146,19 +145,19 @@ class Table(Writer):
 
 
 def answer_name(name: str, taken: Container[str]) -> str:
-    """The name of a column of the answer beside columns that keep theirs."""
+    """Prefix the name of a column of the answer until no other column has it."""
     while name in taken:
         name = f"predicted_{name}"
     return name
 
 
 def encodable(text: str) -> str:
-    """A text that UTF-8 can hold: half surrogates, which JSON knows, are escaped."""
+    """Escape half surrogate pairs, which JSON can hold and UTF-8 cannot."""
     return text if text.isascii() else text.encode("utf-8", "backslashreplace").decode()
 
 
 class CsvWriter(Table):
-    """CSV or TSV; control characters are escaped except in input columns that CSV keeps and no terminal shows."""
+    """CSV or TSV, with control characters escaped, except in the kept columns of a CSV file."""
 
     def __init__(
         self, request: Request, classifier: Classifier, source: Source, columns: Columns, *, on_terminal: bool
@@ -196,7 +195,7 @@ def _field(value: Any) -> str:
 
 
 class TextWriter(Writer):
-    """Lines for people."""
+    """Text for people, a line for each answer."""
 
     def __init__(self, request: Request, *, max_seq_len: int, coloured: bool) -> None:
         self._request, self._max_seq_len, self._coloured = request, max_seq_len, coloured
@@ -222,7 +221,7 @@ class TextWriter(Writer):
         return f"{self._labels(answer)}  {text}" + (f"  ({'; '.join(notes)})" if notes else "")
 
     def _labels(self, answer: Answer) -> str:
-        """The labels of an answer with their probabilities, and further classes with `--top-k`."""
+        """The labels of an answer with their probabilities, and the next classes up to `top_k`."""
         prediction, labels, top_k = answer.prediction, answer.labels, self._request.top_k
         top = prediction.top(top_k)
         if labels is None:
@@ -237,7 +236,7 @@ def _named(names: Iterable[tuple[str, float]]) -> str:
 
 
 def _notes(answer: Answer, set_threshold: float | None) -> list[str]:
-    """The set of classes for `--coverage`, and whether the text is out of distribution."""
+    """The set of classes, if one is requested, and whether the text is out of distribution."""
     notes = ["unlike the training texts"] if answer.prediction.unfamiliar else []
     if set_threshold is not None:
         notes.insert(0, f"set: {', '.join(map(printable, answer.prediction.label_set(set_threshold)))}")
@@ -245,7 +244,7 @@ def _notes(answer: Answer, set_threshold: float | None) -> list[str]:
 
 
 def _coloured(text: str, words: Explanation) -> str:
-    """A text with words for the class in blue, against it in orange, two colours that the colour-blind distinguish."""
+    """Colour words for the class blue, and against it orange, which the colour-blind can distinguish."""
     pieces = []
     for piece, weight in marked(text, words):
         strength = min(abs(weight / STRONG), 1.0)
@@ -265,40 +264,35 @@ def _reasons(words: Explanation) -> Iterator[str]:
 
 
 class PageWriter(Writer):
-    """An HTML page of predictions with coloured words; the `note` names the part of the texts that it holds, if any."""
+    """An HTML page of predictions with coloured words; the `note` says which texts it holds if not all."""
 
     def __init__(self, request: Request, classifier: Classifier, note: str | None) -> None:
-        self._set_threshold, self._note = request.set_threshold, note
+        self._set_threshold, self._note, self._is_multi_label = (
+            request.set_threshold,
+            note,
+            classifier.task is MULTI_LABEL,
+        )
         self._model = f"{classifier.folder} ({classifier.sha256[:12]})" if classifier.folder else ""
 
-    def encode(self, answers: Sequence[Answer]) -> Any:
-        """The rows of the page."""
-        return [*map(self._row, answers)]
+    def line(self, answer: Answer) -> str:
+        """The row of an answer."""
+        from encoder_cls.inference.html_pages import prediction_row
+
+        prediction, labels = answer.prediction, answer.labels
+        assert answer.words is not None
+        notes = _notes(answer, self._set_threshold)
+        if labels is not None and not prediction.reason:
+            notes.append(f"words for and against {prediction.label}")
+        label = answer.label or "?" if labels is None else ", ".join(labels) or NO_LABEL
+        return prediction_row(answer.item.text, prediction, answer.words, label=label, notes=notes)
 
     def content(self, pieces: Iterable[Any]) -> Iterator[bytes]:
         """The page, at the end."""
-        from encoder_cls.inference.html_pages import render_explanations
+        from encoder_cls.inference.html_pages import render_predictions
 
-        rows = [*chain.from_iterable(pieces)]
-        yield (render_explanations("Predictions", rows, note=self._note, model=self._model) + "\n").encode()
-
-    def _row(self, answer: Answer) -> dict[str, Any]:
-        prediction, labels, words = answer.prediction, answer.labels, answer.words
-        assert words is not None
-        notes, runner_up = _notes(answer, self._set_threshold), None
-        if not prediction.reason and labels is None:
-            runner_up = next(iter(prediction.top(2)[1:]), None)
-        elif not prediction.reason:
-            notes.append(f"words for and against {prediction.label}")
-        return {
-            "text": answer.item.text,
-            "label": answer.label or "?" if labels is None else ", ".join(labels) or NO_LABEL,
-            "probability": prediction.probability,
-            "reason": prediction.reason,
-            "words": words,
-            "runner_up": runner_up,
-            "notes": notes,
-        }
+        rows = b"".join(pieces).decode()
+        page = render_predictions(rows, is_multi_label=self._is_multi_label, note=self._note, model=self._model)
+        yield f"{page}\n".encode()
 
 
 def attention_page(classifier: Classifier, texts: Sequence[str]) -> bytes:

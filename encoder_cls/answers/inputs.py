@@ -40,7 +40,7 @@ Columns = dict[str, set[type]]
 
 
 class Source:
-    """The texts of a request: of files, of standard input, or given, read as in training by default.
+    """The texts of a request, from files, standard input or arguments; by default, files are read as in training.
 
     Standard input is passed on as it arrives, and bytes that are not UTF-8 are replaced in it; in a file they are an
     error.
@@ -75,7 +75,7 @@ class Source:
         self._reading = self._new_reading()
 
     def read(self) -> Iterator[list[Row]]:
-        """The texts in chunks, each done once the next is asked for; a `DataError` if a file is malformed."""
+        """Yield chunks, each counted as done when the next is requested; a `DataError` if a file is malformed."""
         if self._request.source is None:
             yield self.given
         elif self._request.source == STANDARD_INPUT:
@@ -138,7 +138,7 @@ class Source:
 
 
 def expect_files(classifier: Classifier, files: Sequence[Path]) -> int:
-    """Let the classifier choose its engine by the size of all files in bytes, which is returned; 0 if it is unknown."""
+    """Let the classifier choose its engine by the size of all files; returns this size in bytes, 0 if it is unknown."""
     size = sum(file.stat().st_size for file in files) if all(file.is_file() for file in files) else 0
     if isinstance(classifier.encoder, NumpyEncoder):
         classifier.encoder.expect(size // BYTES_PER_TOKEN)
@@ -158,7 +158,7 @@ class Progress:
         self._bar: Any = None
         self._lines: dict[str, int] | None = None  # of each file, counted when there is first something to show
         self._reached: dict[str, int] = {}  # the line up to which a file is done
-        self._passed_over: set[str] = set()
+        self.passed_over: set[str] = set()  # files done earlier, which do not count for the rate
         self._texts = 0
         self._start = time.monotonic()
         self._next = self._start + (SECONDS_BEFORE_BAR if self._on_terminal else SECONDS_BETWEEN_LINES)
@@ -178,10 +178,6 @@ class Progress:
         if self._is_shown and time.monotonic() >= self._next:
             self._show()
 
-    def pass_over(self, file: Path) -> None:
-        """Count a file as done earlier, which does not count for the rate."""
-        self._passed_over.add(str(file))
-
     def note(self, message: str) -> None:
         """Write a line to standard error, above the bar if there is one."""
         note(message, above=self._bar)
@@ -191,7 +187,7 @@ class Progress:
             self._lines = count_lines(self._files)
         lines, seconds = self._lines, time.monotonic() - self._start
         done_here = sum(min(line, lines.get(file, 0)) for file, line in self._reached.items())
-        done = done_here + sum(lines.get(file, 0) for file in self._passed_over)
+        done = done_here + sum(lines.get(file, 0) for file in self.passed_over)
         total = sum(lines.values())
         left = f", {duration(seconds * (total - done) / done_here)} left" if done_here and total else ""
         state = f"{self._texts / seconds:,.0f} texts/s{left}"
@@ -214,7 +210,7 @@ class Progress:
 
 
 def count_lines(files: Iterable[Path]) -> dict[str, int]:
-    """The lines, or the rows, of each file; empty if those of one cannot be counted quickly."""
+    """Count the lines, or the rows, of each file; empty if those of one cannot be counted quickly."""
     counted: dict[str, int] = {}
     for path in files:
         if not path.is_file() or is_gzipped(path) or ending_of(path) in {".xlsx", ".json"}:
@@ -233,7 +229,7 @@ def count_lines(files: Iterable[Path]) -> dict[str, int]:
 
 
 def add_columns(columns: Columns, chunk: Sequence[Row]) -> None:
-    """Add the columns of some texts: all if rows come with them, else `id` if one has an id."""
+    """Add the columns of some rows: all that were read, or `id` if a row has one."""
     for item in chunk:
         record = {} if item.id is None else {"id": item.id}
         for name, value in (record if item.record is None else item.record).items():
@@ -242,7 +238,7 @@ def add_columns(columns: Columns, chunk: Sequence[Row]) -> None:
 
 
 def _as_they_come(descriptor: int) -> Iterator[list[Row]]:
-    """The complete lines of a stream, as many at once as have arrived."""
+    """Yield the complete lines of a stream as they arrive."""
     decoder = codecs.getincrementaldecoder("utf-8-sig")("replace")
     held: list[str] = []  # parts of an incomplete line
     while block := _next_block(descriptor):

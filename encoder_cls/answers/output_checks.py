@@ -57,7 +57,7 @@ def check_outputs(
 
 
 class _Target(NamedTuple):
-    """An output: its name for messages, its path without links (None: a stream), its identity if the file exists."""
+    """An output: its name for messages, its path without links (None: a stream), and its identity if it is a file."""
 
     name: str
     path: Path | None
@@ -69,12 +69,10 @@ class _Target(NamedTuple):
 
 def _target(path: Path) -> _Target:
     stream = stream_named(path)
-    if stream is not None:
-        return _Target(str(path), None, _identity(stream))
-    if path.is_dir():
+    if stream is None and path.is_dir():
         raise ConfigError(f"{path}: is a folder; name a file in it")
-    if path.exists() and not path.is_file():  # a pipe or a device
-        return _Target(str(path), None, None)
+    if stream is not None or (path.exists() and not path.is_file()):  # a stream, a pipe or a device
+        return _Target(str(path), None, _identity(path if stream is None else stream))
     target = path_of(path)
     above = next(folder for folder in target.parents if folder.exists())
     if not above.is_dir():

@@ -32,7 +32,7 @@ TYPES = {
 
 
 class ParquetWriter(Table):
-    """A row for each answer, after the kept columns; those of Parquet files keep their types."""
+    """A row for each answer, after the kept columns, which keep their types if the input is Parquet."""
 
     def __init__(self, request: Request, classifier: Classifier, source: Source, columns: Columns) -> None:
         super().__init__(request, classifier, source, columns)
@@ -46,7 +46,7 @@ class ParquetWriter(Table):
         self._schema_of_answers = pyarrow.schema(zip(map(encodable, self.answer_names.values()), types, strict=True))
 
     def encode(self, answers: Sequence[Answer]) -> Any:
-        """All columns except those of `files`."""
+        """A table of the answers and, unless `content` reads them again, the kept columns."""
         schema = pyarrow.schema([*self._schema_kept, *self._schema_of_answers])
         kept = ([] if self._files else self.kept_values(answer.item) for answer in answers)
         rows = [[*before, *self.answer_values(answer)] for before, answer in zip(kept, answers, strict=True)]
@@ -75,7 +75,7 @@ class ParquetWriter(Table):
 
 
 class _Buffer(io.BytesIO):
-    """A file of bytes to pass on; pyarrow counts the positions itself."""
+    """A file in memory that is emptied again and again; pyarrow counts the positions itself."""
 
     def close(self) -> None:
         """Keep the end of the file, which pyarrow writes as it closes."""
@@ -89,7 +89,7 @@ class _Buffer(io.BytesIO):
 
 
 class _ParquetColumns:
-    """All columns of Parquet files, unchanged, read a second time beside the texts; null in files that lack one."""
+    """All columns of Parquet files with their types, read a second time beside the answers; null where missing."""
 
     def __init__(self, files: Sequence[Path]) -> None:
         schemas = [pyarrow.parquet.read_schema(file).remove_metadata() for file in files]

@@ -33,12 +33,12 @@ from encoder_cls.system.terminal import note, print_out
 
 RECORDS = "_parts"  # other programs take no data from names that start so
 RECORD_VERSION = 1
-# What answers depend on, besides texts and model.
+# The options that change answers.
 ANSWER_OPTIONS = (
     *("output_format", "text_columns", "keep_columns", "top_k", "threshold", "explained", "delimiter", "encoding"),
     *("bad_rows", "min_precision", "set_threshold", "engine"),
 )
-SECONDS_BETWEEN_TRIES = 0.5  # of parts that another process answers
+SECONDS_BETWEEN_TRIES = 0.5  # at parts that another process answers
 
 
 def predict(request: Request, *, runs: Path) -> None:
@@ -76,7 +76,7 @@ def predict(request: Request, *, runs: Path) -> None:
             write_output(Path(request.output), answerer.content(source))
         else:
             content = answerer.content(source, on_terminal=on_terminal)
-            if not all(print_out(piece.decode()) for piece in content):  # its reader has seen enough
+            if not all(print_out(piece.decode()) for piece in content):  # the reader has closed the pipe
                 return
     summary = answerer.summary() if len(request.texts) != 1 else ""  # a single text's answer shows it
     for line in filter(None, (summary, last_line)):
@@ -87,12 +87,11 @@ class _Part(NamedTuple):
     """A file of the input, with the file of its answers."""
 
     source: Path
-    folder: Path
     output: Path
 
     @property
     def record(self) -> Path:
-        return self.folder / RECORDS / f"{self.source.stem}.json"
+        return self.output.parent / RECORDS / f"{self.source.stem}.json"
 
     @property
     def lock(self) -> Path:
@@ -107,8 +106,8 @@ def _parts_of(request: Request) -> list[_Part]:
         raise ConfigError(f"--output {folder}/: {what}")
     parts: dict[str, _Part] = {}
     for file in data_files(source, is_labelled=False):
-        part = _Part(file, folder, folder / f"{file.stem}.{request.output_format}")
-        other = parts.setdefault(file.stem.casefold(), part)  # some file systems know no capital letters
+        part = _Part(file, folder / f"{file.stem}.{request.output_format}")
+        other = parts.setdefault(file.stem.casefold(), part)  # some file systems ignore case
         if other is not part:
             what = f"the answers to both would be written to {part.output}; rename one of them"
             raise ConfigError(f"{other.source} and {file}: {what}")
@@ -119,8 +118,9 @@ class _Folder:
     """A folder of answers, one file for each part, that several processes may fill together."""
 
     def __init__(self, parts: Sequence[_Part], answerer: Answerer, progress: Progress) -> None:
-        self._parts, self._folder, self._answerer, self._progress = parts, parts[0].folder, answerer, progress
+        self._parts, self._answerer, self._progress = parts, answerer, progress
         self._classifier, self._request = classifier, request = answerer.classifier, answerer.request
+        self._folder = Path(str(request.output))
         self._options = {name: getattr(request, name) for name in ANSWER_OPTIONS}
         self._options["text_columns"] = request.text_columns or classifier.text_columns
         self._expected = {
@@ -135,7 +135,7 @@ class _Folder:
         parts, folder = self._parts, self._folder
         with reporting_os_errors(folder):
             (folder / RECORDS).mkdir(parents=True, exist_ok=True)
-        # Each machine starts with another part, so that they share the work even without locks of each other.
+        # Machines start with different parts, so that they share the work even if they do not see each other's locks.
         first = int(sha256(platform.node().encode())[:8], 16) % len(parts)
         try:
             self._do_all([*parts[first:], *parts[:first]])
@@ -159,17 +159,15 @@ class _Folder:
     def _do_all(self, parts: Sequence[_Part]) -> None:
         """Answer the parts that are not done, and wait for those that other processes answer."""
         done = [part for part in parts if self._is_done(part)]
-        for part in done:
-            self._progress.pass_over(part.source)
         self._num_done = len(done)
+        self._progress.passed_over = {str(part.source) for part in done}
         if 0 < len(done) < len(parts):
             self._progress.note(f"{self._folder}: {len(done):,} of {counted(len(parts), 'file')} done before")
-        # The lock of a part that is done was left by a process that was killed.
+        # A part that is done and locked: its lock may be left from a killed process.
         left = [part for part in parts if part not in done or part.lock.exists()]
         is_waiting = False
-        while left:
-            held = [part for part in left if not self._do(part)]
-            if len(held) == len(left):
+        while held := [part for part in left if not self._do(part)]:
+            if held == left:
                 if not is_waiting:
                     self._progress.note(f"waiting for {counted(len(held), 'file')} that other processes are writing")
                 is_waiting = True
@@ -186,7 +184,7 @@ class _Folder:
                 return False
             except EncoderClsError:  # no locks on this file system
                 pass
-            if not self._is_done(part):  # by whoever had the lock until now
+            if not self._is_done(part):  # by the process that held the lock
                 self._write(part)
         return True
 
@@ -238,7 +236,7 @@ class _Folder:
 
 def _remove_old_format(part: _Part, old_record: dict[str, Any]) -> None:
     """Remove unchanged answers to the same part in another format, so that each row has one answer."""
-    path = part.folder / Path(str(old_record.get("output"))).name
+    path = part.output.parent / Path(str(old_record.get("output"))).name
     if path.name == part.output.name or path.stem != part.source.stem:  # else of another part, in this one's place
         return
     with suppress(OSError):

@@ -26,7 +26,7 @@ NO_COLUMNS = "is for files: texts given here, and lines of standard input, have 
 
 
 class Request(NamedTuple):
-    """What `predict` is asked for; fields without a comment are described by the options of their names."""
+    """The options of `predict`, which describe the fields without a comment."""
 
     output_format: str | None = None  # None: by the ending of `output`
     texts: tuple[str, ...] = ()
@@ -59,6 +59,7 @@ class Request(NamedTuple):
             return self._replace(model=self.model or _newest(runs))
         files = self.source not in {None, STANDARD_INPUT}
         reads_stream = not self.texts and not files
+        is_typed = reads_stream and self.source is None and sys.stdin is not None and sys.stdin.isatty()
         has_two = self.threshold is not None and self.min_precision is not None
         has_nan = any(isnan(it or 0) for it in (self.threshold, self.min_precision, self.coverage))
         _refuse(
@@ -68,26 +69,21 @@ class Request(NamedTuple):
             (self.source == "", "--input: names no file"),
             (self.text_columns and not files, f"--text-column {NO_COLUMNS}"),
             (reads_stream and sys.stdin is None, "standard input is closed; give texts, or --input FILE"),
-            (
-                reads_stream and self.source is None and sys.stdin and sys.stdin.isatty(),
-                'give texts, such as: encoder-cls predict "some text", or --input FILE',
-            ),
+            (is_typed, 'give texts, such as: encoder-cls predict "some text", or --input FILE'),
             ((self.delimiter or self.encoding) and not files, "--set is for files: it sets how they are read"),
             (self.output == "", "--output: names no file"),
         )
         output = self.output or ""
         into_folder = output.endswith(("/", os.sep)) or (files and bool(output) and self._names_folder(Path(output)))
         output_format = self.output_format or ("jsonl" if into_folder else _format_by_ending(output))
-        where = f"--output {output}"
+        where, has_columns = f"--output {output}", output_format not in {"text", "html"}
+        no_columns = f"--keep-columns: {output_format} has no columns; --format csv, tsv, jsonl or parquet has"
         _refuse(
             (into_folder and not files, f"{where}: a folder takes the answers to files (--input FILES); name a file"),
             (into_folder and output_format == "html", f"{where}: a page holds the first texts only; jsonl holds all"),
             (into_folder and self.attention, "--attention: is of a few texts; leave it out, or name a file"),
             (self.keep_columns and not files, f"--keep-columns {NO_COLUMNS}"),
-            (
-                self.keep_columns and output_format in {"text", "html"},
-                f"--keep-columns: {output_format} has no columns; --format csv, tsv, jsonl or parquet has",
-            ),
+            (self.keep_columns and not has_columns, no_columns),
         )
         # Into a name of standard output, answers are printed as they come.
         is_file = bool(output) and (into_folder or stream_named(Path(output)) != 1)
@@ -159,7 +155,7 @@ def _guaranteed(classifier: Classifier, option: str, share: float) -> float:
     """The threshold that guarantees a precision, or a coverage."""
     model, guarantees = classifier.folder or "the model", classifier.guarantees
     if classifier.task is MULTI_LABEL:
-        raise ConfigError(f"{option}: is for models with one label a text; of {model} a text may have several")
+        raise ConfigError(f"{option}: is for models with one label a text; {model} is multi-label")
     if guarantees is None:
         what = f"{model} has no results on held-out texts, which guarantees rest on"
         raise ConfigError(f"{option}: {what}; train it again with this version, on texts with labels")

@@ -38,7 +38,7 @@ Vectors = NDArray[np.float32]
 
 
 class Suggestion(NamedTuple):
-    """An unlabelled text, its prediction, the uncertainty of that from 0 to 1, and its vector of n-grams."""
+    """An unlabelled text, its prediction, the uncertainty of this, from 0 to 1, and its vector of n-grams."""
 
     item: Row
     prediction: Prediction
@@ -53,7 +53,7 @@ def suggest_from(request: Request, run: Path, number: int) -> tuple[list[Suggest
     """
     classifier = load_classifier(run)
     if classifier.task is MULTI_LABEL:
-        raise ConfigError(f"{run}: suggest is for models with one label a text; of this one a text may have several")
+        raise ConfigError(f"{run}: suggest is for models with one label a text; this one is multi-label")
     source = Source(request._replace(keep_columns=True), classifier)
     expect_files(classifier, source.files)
     with Progress(source.files, doing="classified") as source.progress:
@@ -89,7 +89,7 @@ def suggest(classifier: Classifier, chunks: Iterable[list[Row]], number: int) ->
 
 
 def _candidates(classifier: Classifier, items: Sequence[Row], most: int) -> Iterator[Suggestion]:
-    """The most uncertain of some texts, whose best class is hardly more probable than the next."""
+    """The texts whose best class is least more probable than the next."""
     tokenized = classifier.tokenize([item.text for item in items])
     predictions = classifier.predict_tokenized(tokenized) if items else []
     two_best = np.array([[probability for _, probability in it.top(2)] for it in predictions]).reshape(-1, 2)
@@ -101,7 +101,7 @@ def _candidates(classifier: Classifier, items: Sequence[Row], most: int) -> Iter
 
 
 def choose(uncertainty: NDArray[np.float64], vectors: Vectors, number: int) -> list[int]:
-    """Choose texts that represent many uncertain ones and are unlike each other: their indices.
+    """Choose texts that represent many uncertain ones and are unlike each other; returns their indices.
 
     Uncertainty is (texts,), from 0 to 1; vectors are (texts, dimensions), of length 1.
     """
@@ -122,7 +122,7 @@ def choose(uncertainty: NDArray[np.float64], vectors: Vectors, number: int) -> l
 
 
 def _spread_out(uncertainty: NDArray[np.float64], vectors: Vectors, chosen: list[int], number: int) -> list[int]:
-    """Add uncertain texts that are far from the chosen ones before, up to a number in all, without near copies."""
+    """Add uncertain texts that are far from those already chosen, up to `number` in all, without near copies."""
     chosen = list(chosen)
     distances = np.min([np.ones(len(uncertainty)), *(1 - vectors @ vectors[index] for index in chosen)], axis=0)
     while len(chosen) < min(number, len(uncertainty)):

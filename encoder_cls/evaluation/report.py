@@ -179,21 +179,22 @@ def _worst_mistakes(
     rows = np.array([row for row, _ in worst], dtype=np.int64)
     # A text is read once for each of its words.
     num_explained = int((np.cumsum(tokenized.lengths[rows] ** 2) < MOST_EXPLAINED_TOKENS).sum())
-    texts, numbers = [answered.split.texts[row] for row, _ in worst], [number for _, number in worst]
+    texts = [answered.split.texts[row] for row, _ in worst]
+    answers = [answered.label_names[number] for _, number in worst]
     explained = tokenized.take(rows[:num_explained])
-    words = explain(classifier, texts[:num_explained], explained, numbers[:num_explained])
+    words = explain(classifier, texts[:num_explained], explained, answers[:num_explained])
     return [
         Mistake(
             text=text,
             where=answered.split.where[row],
             labelled=answered.names(answered.labels[row]),
-            answer=answered.label_names[number],
+            answer=answer,
             probability=float(answered.probabilities[row, number]),
             of_task=answered.comparison(row, number),
             likely_mislabelled=row in doubtful,
             words=of_text or (),
         )
-        for (row, number), text, of_text in zip_longest(worst, texts, words)
+        for (row, number), text, answer, of_text in zip_longest(worst, texts, answers, words)
     ]
 
 

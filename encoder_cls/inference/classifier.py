@@ -70,7 +70,7 @@ class Prediction:
         return sorted(self.probabilities.items(), key=lambda item: -item[1])[:k]
 
     def label_set(self, threshold: float) -> list[str]:
-        """The best class and all others of at least this probability, best first; empty without a label."""
+        """The best class and all others of at least this probability, best first; empty for a blank text."""
         if self.label is None:
             return []
         return [name for rank, (name, it) in enumerate(self.top()) if rank == 0 or it >= threshold]
@@ -106,7 +106,7 @@ class Classifier:
 
     Wide and deep learning (Cheng et al., 2016, https://arxiv.org/abs/1606.07792): the answer is a weighted sum of both
     logits. With a `gate` (a cascade: Viola and Jones, 2001, https://doi.org/10.1109/CVPR.2001.990517), where the linear
-    classifier is sure, it answers alone. `batch_tokens` of its methods is that of `Encoder`.
+    classifier is sure, it answers alone. `batch_tokens` of its methods is that of `NumpyEncoder`.
 
     Attributes:
         label_names: the classes, in the order of the logits.
@@ -208,14 +208,11 @@ class Classifier:
         tokenized = self.tokenize(texts)
         if unknown := set(labels or ()) - set(self.label_names):
             raise ValueError(f"no label of the classifier: {shown(min(unknown))}")
-        if labels is None:
-            numbers = self.logits(tokenized, batch_tokens=batch_tokens).argmax(axis=1).tolist()
-        else:
-            numbers = [self.label_names.index(label) for label in labels]
-        return explain(self, texts, tokenized, numbers, batch_tokens=batch_tokens)
+        predictions = self.predict_tokenized(tokenized, batch_tokens=batch_tokens) if labels is None else []
+        return explain(self, texts, tokenized, labels or [it.label for it in predictions], batch_tokens=batch_tokens)
 
     def predict_tokenized(self, texts: TokenizedTexts, *, batch_tokens: int | None = None) -> list[Prediction]:
-        """Classify texts that `tokenize` has read."""
+        """Classify tokenized texts."""
         of_parts, numbers = self._ask(texts, batch_tokens=batch_tokens, with_numbers=self.familiarity is not None)
         probabilities = self.task.probabilities(self.combined(of_parts))
         unfamiliar: list[bool | None] = [None] * len(texts)
@@ -267,7 +264,7 @@ class Classifier:
         return self.combined(self._ask(texts, batch_tokens=batch_tokens)[0])
 
     def part_logits(self, texts: TokenizedTexts, *, batch_tokens: int | None = None) -> dict[str, Logits]:
-        """The logits by which each of the `parts` is scored, (texts, classes); the linear part's by `before_refit`."""
+        """The logits of each of the `parts` for scoring, (texts, classes), the linear part's after `before_refit`."""
         return replace(self, gate=None)._ask(texts, batch_tokens=batch_tokens, to_score=True)[0]
 
     def familiarity_numbers(
@@ -279,7 +276,7 @@ class Classifier:
         return logits, text_numbers(self.task.probabilities(logits), texts, numbers)
 
     def skip_encoder(self, linear: Logits) -> NDArray[np.bool_]:
-        """Whether the linear part answers each text alone, (texts,), by its logits, equal with every engine."""
+        """Whether the linear part answers each text alone, (texts,), by its logits, which no engine changes."""
         if self.gate is None:
             return np.zeros(len(linear), dtype=bool)
         is_sure: NDArray[np.bool_] = self.task.confidence(self.task.probabilities(linear)) >= self.gate
@@ -300,7 +297,7 @@ class Classifier:
     ) -> tuple[dict[str, Logits], Numbers | None]:
         """The logits of the `parts`, the encoder's 0 for texts that skip it, and on request the linear part's numbers.
 
-        `to_score` takes the linear part's by `before_refit`.
+        `to_score` applies `before_refit` to those of the linear part.
         """
         of_parts: dict[str, Logits] = {}
         skip, numbers = np.zeros(len(texts), dtype=bool), None
@@ -327,7 +324,7 @@ class Classifier:
 
 
 def _checked(texts: Iterable[object], method: str) -> Iterator[str]:
-    """Check each text as it is read, see `predict`."""
+    """Yield the texts, each checked as `predict` describes."""
     if isinstance(texts, str):
         raise TypeError(f"{method} takes several texts; put a single one in a list: {method}([text])[0]")
     for number, text in enumerate(texts):

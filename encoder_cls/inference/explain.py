@@ -22,12 +22,13 @@ from encoder_cls.system.disk_arrays import in_chunks
 from encoder_cls.text.token_arrays import TokenizedTexts
 from encoder_cls.text.tokenizer import UNSPACED_RANGES, Span, token_spans
 
-# An explanation reads the text once for each word, up to so many tokens in all: enough for a text of 2,048.
+# An explanation reads the text once for each word, up to this number of tokens: enough for a text of 2,048.
 MOST_TOKENS = 1 << 22
 TOKENS_AT_ONCE = 1 << 22  # of variants of a text, in some 100 MB
 STRONG = 2.0  # log odds from which a word has its full colour
 LEAST_WEIGHT = 0.1  # of a word that is listed or coloured
 _UNSPACED = re.compile(f"[{UNSPACED_RANGES}]")
+Word = range  # of its tokens, without [CLS]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -61,7 +62,7 @@ def marked(text: str, weights: Sequence[WordWeight]) -> list[tuple[str, float]]:
 
 
 class AttentionMaps(NamedTuple):
-    """The tokens of a text, `[CLS]` first, and their attention weights as in `Encoder.attention_maps`."""
+    """The tokens of a text, `[CLS]` first, and their attention weights as in `NumpyEncoder.attention_maps`."""
 
     tokens: list[str]
     weights: NDArray[np.float32]
@@ -71,38 +72,40 @@ def explain(
     classifier: Classifier,
     texts: Sequence[str],
     tokenized: TokenizedTexts,
-    labels: Sequence[int],
+    labels: Sequence[str | None],
     *,
     batch_tokens: int | None = None,
     most_tokens: int | None = None,
 ) -> list[Explanation]:
-    """Compute the weights of the words of each text, `tokenized` by the classifier, for the class with this index.
+    """Compute the weights of the words of each text, `tokenized` by the classifier, for its label, None if it is blank.
 
     In scripts without spaces, neighbours whose weights have the same sign are left out together, as one word. Words
     beyond the classifier's limit have no weights, nor have the last words of a text for which more than `most_tokens`
     (by default `MOST_TOKENS`) would be read.
     """
+    most_tokens = most_tokens or MOST_TOKENS
 
-    def weights_of(words: Sequence[_Word], tokens: TokenizedTexts, label: int) -> list[float]:
+    def weights_of(words: Sequence[Word], tokens: TokenizedTexts, number: int) -> list[float]:
         same = classifier.with_parts_of(tokens)  # so that no weight is the difference between two parts
         logits = [same.logits(some, batch_tokens=batch_tokens) for some in _variants(tokens, words)]
-        whole, *without = classifier.task.log_odds(np.concatenate(logits).astype(np.float64), label)
+        whole, *without = classifier.task.log_odds(np.concatenate(logits).astype(np.float64), number)
         return [float(whole - odds) for odds in without]
 
     explanations = []
-    most_tokens = most_tokens or MOST_TOKENS
     for row, (text, label) in enumerate(zip(texts, labels, strict=True)):
-        tokens = tokenized[row : row + 1]
-        words = _words(token_spans(classifier.tokenizer, text, max_seq_len=classifier.max_seq_len), text)
+        tokens, number = tokenized[row : row + 1], classifier.label_names.index(label) if label else 0
+        spans = token_spans(classifier.tokenizer, text, max_seq_len=classifier.max_seq_len)
+        words = _words(spans, text)
         explained = words[: max(1, most_tokens // int(tokens.lengths[0]) - 1)]
         left_out = len(words) - len(explained)
-        weights = weights_of(explained, tokens, label)
-        joined = _joined(explained, weights, text)
+        weights = weights_of(explained, tokens, number)
+        joined = _joined(explained, weights, spans, text)
         if len(joined) < len(explained):
-            explained, weights = joined, weights_of(joined, tokens, label)
+            explained, weights = joined, weights_of(joined, tokens, number)
+        places = ((spans[word[0]].start, spans[word[-1]].end) for word in explained)
         weighted = (
             WordWeight(word=text[start:end], start=start, end=end, weight=weight)
-            for (start, end, _, _), weight in zip(explained, weights, strict=True)
+            for (start, end), weight in zip(places, weights, strict=True)
         )
         explanations.append(Explanation(weighted, left_out=left_out))
     return explanations
@@ -117,10 +120,10 @@ def attention_maps(classifier: Classifier, text: str) -> AttentionMaps:
     return AttentionMaps(tokens=tokens, weights=classifier.encoder.attention_maps(classifier.tokenize([text])))
 
 
-def _variants(tokenized: TokenizedTexts, words: Sequence[_Word]) -> Iterator[TokenizedTexts]:
+def _variants(tokenized: TokenizedTexts, words: Sequence[Word]) -> Iterator[TokenizedTexts]:
     """The whole text, then the text without each of the words, in batches that fit in memory."""
     places = np.arange(len(tokenized.words))
-    left_out = np.array([(0, 0), *((1 + word.first, 2 + word.last) for word in words)])  # [CLS] is token 0
+    left_out = np.array([(0, 0), *((1 + word.start, 1 + word.stop) for word in words)])
     for some in in_chunks(left_out, max(1, TOKENS_AT_ONCE // len(places))):
         starts, ends = np.transpose(some)[:, :, None]
         rows, kept = np.nonzero((places < starts) | (places >= ends))
@@ -132,33 +135,27 @@ def _variants(tokenized: TokenizedTexts, words: Sequence[_Word]) -> Iterator[Tok
         )
 
 
-class _Word(NamedTuple):
-    start: int
-    end: int
-    first: int
-    last: int
+def _words(spans: Sequence[Span], text: str) -> list[Word]:
+    """Group tokens into whole words; a token of no word, or of a script without spaces, is a word by itself."""
+
+    def word_of(token: int) -> int:
+        span = spans[token]
+        return -1 - token if span.word is None or _UNSPACED.match(text, span.start) else span.word
+
+    words = (list(tokens) for _, tokens in groupby(range(len(spans)), word_of))
+    return [range(word[0], word[-1] + 1) for word in words]
 
 
-def _words(spans: Sequence[Span], text: str) -> list[_Word]:
-    """Group tokens into whole words; a token of no word, or of a script without spaces, is a word of its own."""
-
-    def word_of(numbered: tuple[int, Span]) -> int:
-        number, span = numbered
-        return -1 - number if span.word is None or _UNSPACED.match(text, span.start) else span.word
-
-    words = [list(it) for _, it in groupby(enumerate(spans), word_of)]
-    return [_Word(word[0][1].start, word[-1][1].end, word[0][0], word[-1][0]) for word in words]
-
-
-def _joined(words: Sequence[_Word], weights: Sequence[float], text: str) -> list[_Word]:
+def _joined(words: Sequence[Word], weights: Sequence[float], spans: Sequence[Span], text: str) -> list[Word]:
     """Join neighbours in a script without spaces whose weights have the same sign."""
-    joined: list[_Word] = []
+    joined: list[Word] = []
     signs = [(weight >= LEAST_WEIGHT) - (weight <= -LEAST_WEIGHT) for weight in weights]
     for word, sign, before in zip(words, signs, [0, *signs], strict=False):
         last = joined[-1] if joined else word
-        are_unspaced = last.end == word.start and all(_UNSPACED.match(text, it.start) for it in (last, word))
+        starts, end = [spans[it[0]].start for it in (last, word)], spans[last[-1]].end
+        are_unspaced = end == starts[1] and all(_UNSPACED.match(text, start) for start in starts)
         if sign and sign == before and are_unspaced:
-            joined[-1] = _Word(last.start, word.end, last.first, word.last)
+            joined[-1] = range(last.start, word.stop)
         else:
             joined.append(word)
     return joined

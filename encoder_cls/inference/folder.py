@@ -80,7 +80,7 @@ def load_classifier(path: str | Path, *, device: str = "auto", engine: str = "au
         classifier, weights = _read(folder)
     classifier.folder = named
     if weights:
-        # Outside the block above: here a `RuntimeError` means too little memory, not a damaged folder.
+        # Not in the block above: here a `RuntimeError` means too little memory, not a damaged folder.
         architecture = classifier.encoder_architecture
         assert architecture
         classifier.encoder = new_encoder(architecture, weights, engine=engine, device=device)
@@ -122,7 +122,7 @@ def _download(source: str) -> Path:
 
 
 def _downloaded(name: str, revision: str | None) -> tuple[Path, str]:
-    """The folder of a model's files, and what is missing in it, if anything."""
+    """Download the files; returns their folder, and the name of a missing file, if any."""
     from huggingface_hub import HfApi, errors, hf_hub_download
     from huggingface_hub.utils.tqdm import disable_progress_bars
 
@@ -150,12 +150,6 @@ def _downloaded(name: str, revision: str | None) -> tuple[Path, str]:
     return folder, ""
 
 
-def weights_of_part(classifier: Classifier, part: str) -> Mapping[str, Weight]:
-    """The weights of one of the `Classifier.parts`, by name."""
-    weights: Mapping[str, Weight] = getattr(classifier, part).named_weights()
-    return weights
-
-
 def save_classifier(classifier: Classifier, folder: Path, *, dtypes: Mapping[str, str] | None = None) -> None:
     """Write the folder, or replace the classifier in it; `dtypes` are those of the weights of each part.
 
@@ -165,7 +159,7 @@ def save_classifier(classifier: Classifier, folder: Path, *, dtypes: Mapping[str
     dtypes = dtypes or dict.fromkeys(classifier.parts, "float32")
     tensors: dict[str, NDArray[Any]] = {}
     for part in classifier.parts:
-        tensors |= pack(weights_of_part(classifier, part), dtypes[part])
+        tensors |= pack(getattr(classifier, part).named_weights(), dtypes[part])
     config, tokenizer, shares = _config_of(classifier), classifier.tokenizer, classifier.mixture_shares
     metadata = {
         "config": config,
@@ -211,7 +205,7 @@ def _config_of(classifier: Classifier) -> dict[str, Any]:
 
 
 def _measured(classifier: Classifier) -> dict[str, Any]:
-    """The metadata that is measured on held-out texts."""
+    """The metadata measured on held-out texts."""
     guarantees, familiarity = classifier.guarantees, classifier.familiarity
     return {
         "gate": classifier.gate,
@@ -245,7 +239,7 @@ def _read_head(file: BinaryIO, size: int) -> tuple[dict[str, Any], int]:
 
 
 def _read_whole(file: BinaryIO, metadata: Mapping[str, Any]) -> bytes:
-    """The content of a weights file; a `ValueError` if it does not have its hash."""
+    """The content of a weights file; a `ValueError` if its hash is another."""
     file.seek(0)
     content = file.read()
     if sha256(content.replace(metadata["sha256"].encode(), NO_HASH, 1)) != metadata["sha256"]:
@@ -261,20 +255,21 @@ def _read(folder: Path) -> tuple[Classifier, dict[str, Weight]]:
             config, tokenizer = metadata["config"], parse_tokenizer(metadata["tokenizer"])
         else:
             config, tokenizer = _read_format_8(folder, metadata)
-        arguments, shapes = _checked(config, metadata, vocab_size=tokenizer.get_vocab_size())
+        classifier, shapes = _checked(config, metadata, tokenizer)
         # Checked before the whole file is in memory.
         largest = 4 * sum(math.prod(shape) for of_part in shapes.values() for shape in of_part.values())
         if num_bytes > largest + TABLE_OF_IDS:
             raise ValueError(f"{WEIGHTS_FILE} is larger than the weights that {CONFIG_FILE} describes")
         content = _read_whole(file, metadata)
     try:
-        weights, linear = _weights(content, shapes, arguments["dtypes"]), None
+        weights = _weights(content, shapes, classifier.dtypes)
         if "linear" in weights:
             max_tokens = config["linear"]["max_tokens"]
-            linear = LinearClassifier.from_weights(weights["linear"], max_tokens=max_tokens, task=arguments["task"])
+            linear = LinearClassifier.from_weights(weights["linear"], max_tokens=max_tokens, task=classifier.task)
+            classifier.linear = linear
     except (ValueError, KeyError) as error:
         raise ValueError(f"{WEIGHTS_FILE} has other weights than {CONFIG_FILE} describes: {error}") from None
-    return Classifier(None, tokenizer, linear=linear, **arguments), weights.get("encoder", {})
+    return classifier, weights.get("encoder", {})
 
 
 def _read_format_8(folder: Path, metadata: Mapping[str, Any]) -> tuple[Any, Tokenizer]:
@@ -286,8 +281,8 @@ def _read_format_8(folder: Path, metadata: Mapping[str, Any]) -> tuple[Any, Toke
     return values, parse_tokenizer(tokenizer.decode())
 
 
-def _checked(config: Any, metadata: Mapping[str, Any], *, vocab_size: int) -> tuple[dict[str, Any], dict[str, Shapes]]:
-    """Arguments of `Classifier`, without its parts, and the shapes of the weights of each part."""
+def _checked(config: Any, metadata: Mapping[str, Any], tokenizer: Tokenizer) -> tuple[Classifier, dict[str, Shapes]]:
+    """A classifier without its parts, and the shapes of the weights of each part."""
     if not isinstance(config, dict) or config.get("format") != FORMAT:
         raise ValueError(f"{CONFIG_FILE} is of another program")
     if config["format_version"] not in READABLE_VERSIONS:
@@ -301,17 +296,13 @@ def _checked(config: Any, metadata: Mapping[str, Any], *, vocab_size: int) -> tu
     shapes: dict[str, Shapes] = {}
     encoder = None if config["encoder"] is None else EncoderArchitecture(**config["encoder"])
     if encoder:
-        shapes["encoder"] = encoder.weight_shapes(vocab_size=vocab_size, num_classes=len(names))
+        shapes["encoder"] = encoder.weight_shapes(vocab_size=tokenizer.get_vocab_size(), num_classes=len(names))
     if config["linear"] is not None:
         margins = task.num_one_vs_rest(len(names))
         shapes["linear"] = linear_shapes(config["linear"], max_seq_len=max_seq_len, margins=margins)
     parts = [part for part in PARTS if part in metadata["parts"]]
     dtypes, mixture_weights, thresholds = (metadata[key] for key in ("dtypes", "mixture_weights", "thresholds"))
     shares, gate = metadata.get("mixture_shares"), metadata.get("gate")
-    if task is SINGLE_LABEL:
-        are_thresholds = thresholds is None
-    else:
-        are_thresholds = len(thresholds) == len(names) and all(map(_is_fraction, thresholds))
     are_valid = {
         "id2label": len(set(names)) == len(names) >= task.fewest_classes and all(isinstance(it, str) for it in names),
         "text_columns": bool(columns) and all(isinstance(it, str) for it in columns),
@@ -324,30 +315,34 @@ def _checked(config: Any, metadata: Mapping[str, Any], *, vocab_size: int) -> tu
         "mixture_shares": shares is None
         or (sorted(shares) == sorted(parts) and all(map(_is_fraction, shares.values()))),
         "gate": gate is None or (len(parts) > 1 and _is_fraction(gate)),
-        "thresholds": are_thresholds,
+        "thresholds": thresholds is None
+        if task is SINGLE_LABEL
+        else len(thresholds) == len(names) and all(map(_is_fraction, thresholds)),
     }
     for name, is_valid in are_valid.items():
         if not is_valid:
             raise ValueError(f"{name} is not one of a classifier that this version knows")
     guarantees, familiarity, has_linear = metadata["promises"], metadata.get("familiarity"), "linear" in parts
-    arguments = {
-        "label_names": names,
-        "text_columns": columns,
-        "max_seq_len": max_seq_len,
-        "encoder_architecture": encoder,
-        "task": task,
-        "delimiter": config.get("delimiter"),
-        "encoding": config.get("encoding", Classifier.encoding),
-        "dtypes": dtypes,
-        "mixture_weights": tuple(float(mixture_weights[part]) for part in parts),
-        "mixture_shares": shares and {part: float(shares[part]) for part in parts},
-        "gate": None if gate is None else float(gate),
-        "thresholds": tuple(map(float, thresholds or ())),
-        "guarantees": None if guarantees is None else Guarantees.from_json(guarantees),
-        "familiarity": None if familiarity is None else Familiarity.from_json(familiarity, has_linear=has_linear),
-        "sha256": metadata["sha256"],
-    }
-    return arguments, shapes
+    classifier = Classifier(
+        None,
+        tokenizer,
+        names,
+        text_columns=columns,
+        max_seq_len=max_seq_len,
+        encoder_architecture=encoder,
+        task=task,
+        delimiter=config.get("delimiter"),
+        encoding=config.get("encoding", Classifier.encoding),
+        dtypes=dtypes,
+        mixture_weights=tuple(float(mixture_weights[part]) for part in parts),
+        mixture_shares=shares and {part: float(shares[part]) for part in parts},
+        gate=None if gate is None else float(gate),
+        thresholds=tuple(map(float, thresholds or ())),
+        guarantees=None if guarantees is None else Guarantees.from_json(guarantees),
+        familiarity=None if familiarity is None else Familiarity.from_json(familiarity, has_linear=has_linear),
+        sha256=metadata["sha256"],
+    )
+    return classifier, shapes
 
 
 def _is_fraction(value: Any) -> bool:

@@ -2,7 +2,7 @@
 
 A precision is guaranteed by fixed-sequence testing (Angelopoulos et al., "Learn then Test", 2021,
 https://arxiv.org/abs/2110.01052, algorithm 1): thresholds are tested from the highest until one fails the exact bound
-of a binomial proportion (Clopper and Pearson, 1934). Nine of ten models keep it. A coverage is guaranteed by split
+of a binomial proportion (Clopper and Pearson, 1934). It holds for nine of ten models. A coverage is guaranteed by split
 conformal prediction (Angelopoulos and Bates, 2021, https://arxiv.org/abs/2107.07511, section 1), over all texts and
 models.
 
@@ -26,9 +26,9 @@ from encoder_cls.inference.linear import EVIDENCE_NUMBERS
 from encoder_cls.text.ngrams import RARITY_NUMBERS
 from encoder_cls.text.token_arrays import TokenizedTexts
 
-CONFIDENCE = 0.9  # that a guaranteed precision is kept
-# The sequence has several starts, which share the error: from the highest threshold alone, one wrong label among the
-# surest answers would end it.
+CONFIDENCE = 0.9  # that a guaranteed precision holds
+# The sequence has several starts, which share the error: with one, at the highest threshold, a single wrong label
+# among the surest answers would end it.
 MOST_STARTS = 4
 FIRST_START = 0.25  # the place of a start within its part of the answers
 # Thresholds are probabilities, 0 and then equal steps of the log odds, independent of the data.
@@ -79,15 +79,13 @@ class Guarantees:
 
     def precision_threshold(self, precision: float) -> float | None:
         """The lowest probability from which a precision is guaranteed, if any."""
-        sequences = starts(self.num_texts, precision)
+        numbers = starts(self.num_texts, precision)
         lowest = len(THRESHOLDS)
-        for start in sequences:
+        for start in numbers:
+            error = (1 - CONFIDENCE) / len(numbers)
             for index in np.flatnonzero(self.answers >= start)[::-1]:
                 right, answers = int(self.right[index]), int(self.answers[index])
-                if right <= answers * precision:
-                    break
-                error = (1 - CONFIDENCE) / len(sequences)
-                if binomial_tail(right, answers, precision, self._log_factorials) > error:
+                if right <= answers * precision or self._tail(right, answers, precision) > error:
                     break
                 lowest = min(lowest, index)
         return float(THRESHOLDS[lowest]) if lowest < len(THRESHOLDS) else None
@@ -117,6 +115,15 @@ class Guarantees:
         """ln(n!) of n = 0, 1, ..., (texts + 1,)."""
         return np.concatenate([[0.0], np.cumsum(np.log(np.arange(1, self.num_texts + 1)))])
 
+    def _tail(self, right: int, answers: int, precision: float) -> float:
+        """The probability of at least so many right answers, if each is right with the probability `precision`.
+
+        It is at most 1 - c if Clopper and Pearson's lower bound at confidence c is at least the precision.
+        """
+        k, log_factorials = np.arange(right, answers + 1), self._log_factorials
+        log_ways = log_factorials[answers] - log_factorials[k] - log_factorials[answers - k]
+        return float(np.exp(log_ways + k * math.log(precision) + (answers - k) * math.log1p(-precision)).sum())
+
     def to_json(self) -> dict[str, list[int]]:
         """The values for a model folder."""
         return {name: getattr(self, name).tolist() for name in COLUMNS}
@@ -145,17 +152,6 @@ def starts(num_texts: int, precision: float) -> list[int]:
 def fewest_answers(precision: float, error: float) -> int:
     """The smallest number of answers that show a precision if all are right."""
     return math.ceil(round(math.log(error) / math.log(precision), 9))
-
-
-def binomial_tail(right: int, answers: int, precision: float, log_factorials: NDArray[np.float64]) -> float:
-    """The probability of at least so many right answers, if each is right with the probability `precision`.
-
-    It is at most 1 - c if Clopper and Pearson's lower bound at confidence c is at least the precision.
-    `log_factorials` are ln(n!) of n = 0, 1, ..., at least up to the number of answers.
-    """
-    k = np.arange(right, answers + 1)
-    log_ways = log_factorials[answers] - log_factorials[k] - log_factorials[answers - k]
-    return float(np.exp(log_ways + k * math.log(precision) + (answers - k) * math.log1p(-precision)).sum())
 
 
 @dataclass(frozen=True, kw_only=True)

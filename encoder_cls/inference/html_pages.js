@@ -1,4 +1,4 @@
-// Tables are sorted by the column whose head is pressed, by pointer or keyboard; once more turns the order round.
+// Tables are sorted by the column whose head is pressed, by pointer or keyboard; pressed again, it reverses the order.
 document.querySelectorAll("table.sortable thead th").forEach((head) => {
   const button = document.createElement("button");
   button.type = "button";
@@ -15,7 +15,7 @@ document.querySelectorAll("table.sortable thead th").forEach((head) => {
     [...body.rows].sort((a, b) => (down ? 1 : -1) * compare(a, b)).forEach((row) => body.append(row));
   });
 });
-// Of an attention map the value at the pointer: a byte for each cell, the square root of the weight.
+// Shows the value of an attention map at the pointer: a byte for each cell, the square root of the weight.
 document.querySelectorAll("svg[data-levels]").forEach((map) => {
   const image = map.querySelector("image"), box = document.createElement("div");
   const levels = atob(map.dataset.levels), side = Math.sqrt(levels.length);

@@ -1,7 +1,7 @@
-"""HTML pages: the frame of all pages, and the pages of explanations and attention maps.
+"""HTML pages: the frame of all pages, and the pages of predictions and attention maps.
 
-A page is one file that needs no network. If anything got through escaping, a content security policy would stop it: the
-only script that runs has the hash in the policy. Without a template engine, which predicting would need.
+A page is one file that needs no network. In case escaping fails, a content security policy lets only the script run
+whose hash it names. There is no template engine, because predicting would depend on it.
 """
 
 from __future__ import annotations
@@ -14,14 +14,14 @@ import re
 import struct
 import unicodedata
 import zlib
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from functools import cache
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from encoder_cls.inference.classifier import Prediction
 from encoder_cls.inference.explain import LEAST_WEIGHT, STRONG, AttentionMaps, Explanation, WordWeight, marked
 from encoder_cls.system.display import replace_unprintable, shortened
 
@@ -30,9 +30,9 @@ _RIGHT_TO_LEFT = re.compile(
     r"[\u0590-\u08ff\ufb1d-\ufdff\ufe70-\ufeff]+(?:[\W_]+[\u0590-\u08ff\ufb1d-\ufdff\ufe70-\ufeff]+)*"
 )
 
-MOST_MAP_TOKENS = 48  # drawn of a text: more cells could not be distinguished
+MOST_MAP_TOKENS = 48  # drawn of a text: cells of more would be too small
 MOST_STRONGEST = 5  # words whose weights are below a text
-LARGEST_WEIGHT = 9.9  # that is shown: beyond, probabilities differ after 0.9999
+LARGEST_WEIGHT = 9.9  # shown: larger ones change only what follows 0.9999 in a probability
 LONGEST_NAME = 14  # characters of a token beside a map
 CELL, LETTERS = 16, 12  # pixels of a cell of a map, and of the letters beside it
 TITLE = 22  # pixels above a map
@@ -92,23 +92,38 @@ def _beside(ending: str) -> str:
     return Path(__file__).with_suffix(f".{ending}").read_text(encoding="utf-8")
 
 
-def render_explanations(
-    title: str, rows: Sequence[Mapping[str, Any]], *, note: str | None = None, model: str = ""
-) -> str:
-    """Make a page of predictions with their texts, the words coloured by their weights.
+def render_predictions(rows: str, *, is_multi_label: bool, note: str | None = None, model: str = "") -> str:
+    """Make a page of predictions, each a line of `prediction_row`.
 
-    Each row has `text`, `label`, `probability` (None: `reason`) and `words`, and perhaps `runner_up`, the second class
-    and its probability, and `notes`. `note` says which texts the page has if not all, such as "the first 10 texts".
+    `note` names the texts on the page if they are not all, such as "the first 10 texts".
     """
     notes = [f"Answered by {escaped(model)}."] if model else []
     notes += [f"This page holds {escaped(note)} only."] if note else []
-    with_runner_up = any(row.get("runner_up") for row in rows)
-    runner_up = '<th class="text wider">runner-up</th>' if with_runner_up else ""
+    runner_up = "" if is_multi_label else '<th class="text wider">runner-up</th>'
     heads = f'<th class="middling">class</th><th class="narrow">probability</th>{runner_up}<th class="text">text</th>'
-    lines = [f"<h1>{escaped(title)}</h1>", *([f'<p class="note">{" ".join(notes)}</p>'] if notes else []), LEGEND]
+    lines = ["<h1>Predictions</h1>", *([f'<p class="note">{" ".join(notes)}</p>'] if notes else []), LEGEND]
     lines += ['<table class="sortable stacked full">', f"<thead><tr>{heads}</tr></thead>", "<tbody>"]
-    lines += [*(_row(row, with_runner_up=with_runner_up) for row in rows), "</tbody>", "</table>"]
-    return html_page(title, "\n".join(lines))
+    return html_page("Predictions", "\n".join([*lines, f"{rows}</tbody>", "</table>"]))
+
+
+def prediction_row(
+    text: str, prediction: Prediction, words: Explanation, *, label: str, notes: Sequence[str] = ()
+) -> str:
+    """Render a text, its words coloured by their weights, with its prediction as this `label`, and notes below."""
+    below = [strongest] if (strongest := strongest_words(words)) else []
+    below += [escaped(f"({note})") for note in notes]
+    below += [f"(the last {words.left_out} words are not explained)"] if words.left_out else []
+    shown = words_html(marked(text, words)) + (f'<br><span class="note">{" ".join(below)}</span>' if below else "")
+    runner_up = '<td class="text" data-value="0"></td>' if prediction.labels is None else ""
+    if prediction.labels is None and not prediction.reason:
+        _, (name, second) = prediction.top(2)
+        runner_up = (
+            f'<td class="text" data-head="runner-up" data-value="{second:.6f}"><bdi>{escaped(name)}</bdi> '
+            f'<span class="note">{second:.3f}</span></td>'
+        )
+    probability = prediction.reason if prediction.probability is None else f"{prediction.probability:.3f}"
+    label = f"<bdi>{escaped(label)}</bdi>"
+    return f'<tr><td>{label}</td><td>{probability}</td>{runner_up}<td class="text">{shown}</td></tr>'
 
 
 def render_attention(title: str, texts: Iterable[tuple[str, AttentionMaps]]) -> str:
@@ -133,7 +148,7 @@ def words_html(pieces: Iterable[tuple[str, float]]) -> str:
 
 
 def strongest_words(weights: Sequence[WordWeight]) -> str:
-    """Render the words with the largest weights, and these: on paper no pointer shows them."""
+    """Render the words with the largest weights, for paper, where no pointer shows weights."""
     strongest = sorted((word for word in weights if abs(word.weight) >= LEAST_WEIGHT), key=lambda it: -abs(it.weight))
     named = (
         f"<bdi>{escaped(shortened(word.word, limit=LONGEST_NAME))}</bdi> "
@@ -148,23 +163,6 @@ def weight_text(weight: float, *, digits: int = 1) -> str:
     if abs(weight) > LARGEST_WEIGHT:
         return f"{'+' if weight > 0 else '-'}{LARGEST_WEIGHT} or more"
     return f"{weight:+.{digits}f}"
-
-
-def _row(row: Mapping[str, Any], *, with_runner_up: bool) -> str:
-    words: Explanation = row["words"]
-    notes = [strongest] if (strongest := strongest_words(words)) else []
-    notes += [escaped(f"({note})") for note in row.get("notes", ())]
-    notes += [f"(the last {words.left_out} words are not explained)"] if words.left_out else []
-    below = f'<br><span class="note">{" ".join(notes)}</span>' if notes else ""
-    runner_up = '<td class="text" data-value="0"></td>' if with_runner_up else ""
-    if second := row.get("runner_up"):
-        name, probability = f"<bdi>{escaped(second[0])}</bdi>", f'<span class="note">{second[1]:.3f}</span>'
-        runner_up = f'<td class="text" data-head="runner-up" data-value="{second[1]:.6f}">{name} {probability}</td>'
-    probability = f"{row['probability']:.3f}" if row["probability"] is not None else escaped(row["reason"])
-    return (
-        f"<tr><td><bdi>{escaped(row['label'])}</bdi></td><td>{probability}</td>{runner_up}"
-        f'<td class="text">{words_html(marked(row["text"], words))}{below}</td></tr>'
-    )
 
 
 def _maps_of_a_text(number: int, line: str, maps: AttentionMaps) -> Iterator[str]:
@@ -194,7 +192,7 @@ def is_nearly_uniform(weights: NDArray[np.float32]) -> bool:
 
 
 def _names_of_tokens(number: int, names: Sequence[str], margin: int) -> str:
-    """The names beside and below the maps of a text, which refer to them: repeated, they would fill the page."""
+    """The names of tokens beside and below the maps of a text, drawn once, for all maps to refer to."""
     below, rows, columns = TITLE + CELL * len(names) + 4, "", ""
     for index, name in enumerate(map(escaped, names)):
         middle = (index + 0.5) * CELL + LETTERS / 3
@@ -208,10 +206,10 @@ def _names_of_tokens(number: int, names: Sequence[str], margin: int) -> str:
 
 
 def _map(number: int, title: str, weights: NDArray[np.float32], margin: int) -> str:
-    """One map as SVG, with the cells as an image, a hundredth of the size of as many rectangles.
+    """A map as SVG, its cells as an image, which takes a hundredth of the bytes of rectangles.
 
-    Levels are the square roots of weights, since each of many tokens gets little. For the pointer, an attribute has
-    them, a byte for each cell.
+    The levels of colour are the square roots of weights, because each of many tokens gets little weight. An attribute
+    has them for the script, a byte for each cell.
     """
     uniform = " (nearly uniform)" if is_nearly_uniform(weights) else ""
     shown = np.clip(weights[:MOST_MAP_TOKENS, :MOST_MAP_TOKENS], 0, 1)

@@ -99,8 +99,8 @@ class LinearClassifier:
         """Logits, (texts, classes), and on request evidence and `rarity`, (texts, `EVIDENCE_NUMBERS + RARITY_NUMBERS`).
 
         The evidence for the best class is minus the logarithm of the sum of positive effects, and minus the share of
-        the features, by their squares, that have them. With `leave_out`, which is for texts that the classifier has
-        learned from, the rarest features count as unknown.
+        the features, by their squares, that have them. With `leave_out`, for texts of the training data, the rarest
+        features count as unknown.
         """
         margins = np.tile(self.biases, (len(texts), 1))
         numbers = [np.zeros((0, EVIDENCE_NUMBERS + RARITY_NUMBERS))]

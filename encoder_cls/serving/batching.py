@@ -169,9 +169,8 @@ def _answers(pieces: _Pieces) -> Iterator[TextAnswer]:
     for row, prediction in enumerate(classifier.predict_tokenized(tokenized)):
         (request, text), words = asked[row], None
         if request.explain:
-            number = classifier.label_names.index(prediction.label) if prediction.label else 0
-            one = tokenized[row : row + 1]
-            (words,) = explain(classifier, [text], one, [number], most_tokens=limits.MOST_EXPLAINED_TOKENS)
+            one, most_tokens = tokenized[row : row + 1], limits.MOST_EXPLAINED_TOKENS
+            (words,) = explain(classifier, [text], one, [prediction.label], most_tokens=most_tokens)
         labels = prediction.labels
         if labels is None:
             labels = (prediction.label,) if prediction.label else ()

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from encoder_cls.evaluation.metrics import ClassCounts, compute_metrics, losses_of_texts
 from encoder_cls.inference.classifier import Classifier
 from encoder_cls.inference.encoder.torch import TorchEncoder
-from encoder_cls.inference.folder import load_classifier, save_classifier, save_measured, weights_of_part
+from encoder_cls.inference.folder import load_classifier, save_classifier, save_measured
 from encoder_cls.inference.guarantees import Familiarity, Guarantees
 from encoder_cls.inference.linear import LinearClassifier
 from encoder_cls.inference.task import Logits, combine_logits, softmax
@@ -64,7 +64,7 @@ def compact(folder: Path, texts: TokenizedTexts, labels: NDArray[Any], *, device
     if set(exact.dtypes.values()) != {"float32"}:  # a run that was stopped after this, and goes on
         return
     sizes = {
-        (part, dtype): sum(packed.nbytes for packed in pack(weights_of_part(exact, part), dtype).values())
+        (part, dtype): sum(packed.nbytes for packed in pack(getattr(exact, part).named_weights(), dtype).values())
         for part, dtype in product(exact.parts, DTYPES)
     }
 
@@ -86,7 +86,7 @@ def compact(folder: Path, texts: TokenizedTexts, labels: NDArray[Any], *, device
 
 def _logits(classifier: Classifier, part: str, dtype: str, texts: TokenizedTexts, *, device: str) -> Logits:
     """The logits of a part that is saved in a type and read again."""
-    weights = weights_of_part(classifier, part)
+    weights = getattr(classifier, part).named_weights()
     shapes = {name: weight.shape for name, weight in weights.items()}
     rounded: dict[str, Weight] = unpack(pack(weights, dtype), shapes, dtype)
     if part == "linear":

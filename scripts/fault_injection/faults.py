@@ -243,7 +243,7 @@ FAULTS = [
     Fault("a record has the answers of another part removed", "parts-changed[0-the-record-of-another-part]", 1,
      f"{PARTS}._remove_old_format",
      constant(lambda part, record: record.get("output", part.output.name) != part.output.name
-              and (part.folder / record["output"]).unlink(missing_ok=True))),
+              and (part.output.parent / record["output"]).unlink(missing_ok=True))),
     Fault("an input that changes meanwhile is not noticed", "parts-changed-meanwhile", 0.3, f"{PARTS}._state_of",
      constant(lambda _: (0,))),
     Fault("a full disk leaves what is half answered", "parts-full-disk", 0.4, "pathlib.Path.unlink",

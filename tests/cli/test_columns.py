@@ -110,7 +110,7 @@ def test_what_can_be_read_but_once_has_the_columns_of_its_first_rows(cli, traine
         outcome = cli("predict", "--model", trained_run.path, *arguments)
         assert outcome.code == code, outcome.err
         writer.join()
-    assert "a column 'y' comes that the first rows do not have" in outcome.err
+    assert "column 'y' is not in the first rows" in outcome.err
 
 
 def table_of(cli, run, *arguments: object) -> pyarrow.Table:

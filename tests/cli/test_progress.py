@@ -50,7 +50,7 @@ def test_a_log_has_a_plain_line_now_and_then(files, clock, capfd):
 def test_what_was_done_before_counts_as_done_and_not_as_quick(files, clock, capfd):
     """A part that is passed over says nothing of how long the rest takes."""
     with Progress(files, doing="classified") as progress:
-        progress.pass_over(Path("a.txt"))
+        progress.passed_over = {"a.txt"}
         clock[0] += 60
         progress.done(SourceLocation("b.parquet", 50), 50)
     assert capfd.readouterr().err == "classified 50 texts, 83%, 1 texts/s, 60 s left\n"

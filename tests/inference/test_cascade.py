@@ -12,7 +12,6 @@ from encoder_cls.errors import EncoderClsError
 from encoder_cls.evaluation.report import evaluate
 from encoder_cls.inference.classifier import Classifier
 from encoder_cls.inference.encoder.numpy import new_encoder
-from encoder_cls.inference.explain import explain
 from encoder_cls.inference.folder import load_classifier, save_classifier
 from encoder_cls.inference.task import MULTI_LABEL, SINGLE_LABEL, sigmoid, softmax
 from encoder_cls.training import final_model
@@ -90,12 +89,11 @@ def test_engines_and_batches_agree_bit_for_bit_on_who_answers(cascade):
 
 def test_an_explanation_is_by_the_parts_of_the_whole_text(cascade):
     """Though the linear part would be less sure without a word: no weight is a jump from one part to the other."""
-    texts = cascade.tokenize(TEXTS)
-    for row, prediction in enumerate(cascade.predict(TEXTS)):
+    for text, prediction in zip(TEXTS, cascade.predict(TEXTS), strict=True):
         gate, cascade.gate = cascade.gate, 0.0 if prediction.answered_by == "linear" else 1.1
-        (expected,) = explain(cascade, [TEXTS[row]], texts[row : row + 1], [0])
+        expected = cascade.explain([text], labels=cascade.label_names[:1])
         cascade.gate = gate
-        assert explain(cascade, [TEXTS[row]], texts[row : row + 1], [0]) == [expected]
+        assert cascade.explain([text], labels=cascade.label_names[:1]) == expected
 
 
 def test_a_report_scores_the_cascade_and_each_part_alone(cascade):

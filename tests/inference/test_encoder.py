@@ -63,11 +63,11 @@ LENGTHS = np.random.default_rng(0).integers(1, 200, size=500)
 
 @pytest.mark.parametrize("batch_tokens", [1, 50, 10_000])
 def test_inference_batches_hold_every_text_once_longest_first(batch_tokens):
-    pieces = by_length(LENGTHS, batch_tokens=batch_tokens)
-    assert sorted(np.concatenate([piece.indices for piece in pieces]).tolist()) == list(range(len(LENGTHS)))
-    assert all(piece.length >= LENGTHS[piece.indices].max() for piece in pieces)
-    assert all(len(piece.indices) == 1 or len(piece.indices) * piece.length <= batch_tokens for piece in pieces)
-    padded = [piece.length for piece in pieces]
+    batches = by_length(LENGTHS, batch_tokens=batch_tokens)
+    assert sorted(np.concatenate([indices for indices, _ in batches]).tolist()) == list(range(len(LENGTHS)))
+    assert all(length >= LENGTHS[indices].max() for indices, length in batches)
+    assert all(len(indices) == 1 or len(indices) * length <= batch_tokens for indices, length in batches)
+    padded = [length for _, length in batches]
     assert padded == sorted(padded, reverse=True)
     assert padded[0] == LENGTHS.max()  # never longer than the model reads
     assert by_length(np.zeros(0, dtype=np.int64), batch_tokens=8) == []

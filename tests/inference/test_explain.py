@@ -10,7 +10,6 @@ import torch
 from support.tokenizer import train_tokenizer
 
 from encoder_cls.config import ModelConfig, TokenizerConfig
-from encoder_cls.inference import explain as explain_module
 from encoder_cls.inference.classifier import Classifier
 from encoder_cls.inference.encoder.torch import TorchEncoder
 from encoder_cls.inference.explain import attention_maps
@@ -20,10 +19,6 @@ from encoder_cls.transformer import EncoderClassifier
 TEXTS = ["rain and snow today", "a big soup with zzz", "Goal! goal; (goal)", "küche ball", "", "   "]
 
 
-def explain(classifier, texts, labels, **options):
-    return explain_module.explain(classifier, texts, classifier.tokenize(texts), labels, **options)
-
-
 def log_odds(classifier, text: str, label: int) -> float:
     probability = list(classifier.predict([text])[0].probabilities.values())[label]
     return math.log(probability / (1 - probability))
@@ -31,7 +26,8 @@ def log_odds(classifier, text: str, label: int) -> float:
 
 @pytest.mark.parametrize("label", [0, 2])
 def test_a_weight_is_what_leaving_the_word_out_does(classifier, label):
-    for text, words in zip(TEXTS, explain(classifier, TEXTS, [label] * len(TEXTS)), strict=True):
+    explained = classifier.explain(TEXTS, labels=[classifier.label_names[label]] * len(TEXTS))
+    for text, words in zip(TEXTS, explained, strict=True):
         for word in words:
             assert text[word.start : word.end] == word.word
             without = log_odds(classifier, text[: word.start] + " " + text[word.end :], label)
@@ -39,7 +35,7 @@ def test_a_weight_is_what_leaving_the_word_out_does(classifier, label):
 
 
 def test_words_are_those_that_a_person_reads(classifier):
-    found = [[word.word for word in words] for words in explain(classifier, TEXTS, [0] * len(TEXTS))]
+    found = [[word.word for word in words] for words in classifier.explain(TEXTS)]
     assert found[2] == ["Goal", "!", "goal", ";", "(", "goal", ")"]
     assert found[4:] == [[], []]
 
@@ -52,7 +48,7 @@ def test_neighbours_of_a_script_without_spaces_are_one_word(kind):
     ]
     learned = TextClassifier(settings={"model.encoder": False, "tokenizer.type": kind}).fit(texts, [1, 0] * 40)
     text = "ขอคืนเงิน ok"
-    (words,) = explain(learned.classifier_, [text], [1])
+    (words,) = learned.classifier_.explain([text], labels=learned.classifier_.label_names[1:])
     assert "".join(word.word for word in words) == text.replace(" ", "")
     most = max(words, key=lambda word: word.weight)
     assert "คืนเงิน" in most.word
@@ -71,8 +67,8 @@ def test_parts_of_a_word_count_as_one(kind):
     tokenizer = train_tokenizer(["abcd efgh abef cdgh"] * 3, TokenizerConfig(type=kind, max_vocab_size=30))
     model = EncoderClassifier(config, vocab_size=tokenizer.get_vocab_size(), num_classes=2).eval()
     classifier = Classifier(TorchEncoder(model, config), tokenizer, ["x", "y"], max_seq_len=32)
-    assert [word.word for word in explain(classifier, ["abgh, cdabef!"], [0])[0]] == ["abgh", ",", "cdabef", "!"]
-    many = explain(classifier, ["abgh " * 99], [0])[0]
+    assert [word.word for word in classifier.explain(["abgh, cdabef!"])[0]] == ["abgh", ",", "cdabef", "!"]
+    many = classifier.explain(["abgh " * 99])[0]
     assert 1 <= len(many) < 32
     assert many[0].start == 0
 

@@ -6,14 +6,22 @@ import base64
 import html
 import io
 import re
+from dataclasses import replace
 from xml.etree import ElementTree
 
 import numpy as np
 import pytest
 from matplotlib.image import imread
 
+from encoder_cls.inference.classifier import Prediction
 from encoder_cls.inference.explain import AttentionMaps, Explanation, WordWeight, attention_maps, marked
-from encoder_cls.inference.html_pages import MOST_MAP_TOKENS, render_attention, render_explanations, words_html
+from encoder_cls.inference.html_pages import (
+    MOST_MAP_TOKENS,
+    prediction_row,
+    render_attention,
+    render_predictions,
+    words_html,
+)
 
 HOSTILE = '<script>document.title="x"</script><img src=x onerror="alert(1)">"&\'{{ 7 * 7 }}{title}'
 UNPRINTABLE = "\x00\ud800\x1b[31m\u202e\x9b"
@@ -22,6 +30,10 @@ UNPRINTABLE = "\x00\ud800\x1b[31m\u202e\x9b"
 def maps_of(tokens: list[str], *, layers: int = 2, heads: int = 3) -> AttentionMaps:
     weights = np.random.default_rng(0).random((layers, heads, len(tokens), len(tokens))).astype(np.float32)
     return AttentionMaps(tokens=tokens, weights=weights / weights.sum(axis=-1, keepdims=True))
+
+
+def answer(label: str, **probabilities: float) -> Prediction:
+    return Prediction(label=label, probability=0.5, probabilities=probabilities, truncated=False, unknown_words=0)
 
 
 def figures(page: str) -> list[ElementTree.Element]:
@@ -57,8 +69,10 @@ def test_an_explanation_names_runner_up_model_and_numbers_that_print():
     """What the pointer would show is also text, the strongest first; a minus is no hyphen."""
     found = zip("abcd", (0.5, -2, 0.01, 1), strict=True)
     weights = [WordWeight(word=word, start=at, end=at + 1, weight=weight) for at, (word, weight) in enumerate(found)]
-    row = {"text": "abcd", "label": "x", "probability": 0.8, "words": Explanation(weights), "runner_up": ("y", 0.15)}
-    page = render_explanations("Predictions", [row, row | {"runner_up": None}], model="runs/<b> (0123)")
+    prediction = answer("x", x=0.8, y=0.15)
+    row = prediction_row("abcd", prediction, Explanation(weights), label="x")
+    blank = prediction_row("", replace(prediction, reason="blank"), Explanation(weights), label="?")
+    page = render_predictions(f"{row}\n{blank}\n", is_multi_label=False, model="runs/<b> (0123)")
     assert page.count('data-value="0.150000"><bdi>y</bdi> <span class="note">0.150</span></td>') == 1
     assert "Answered by runs/&lt;b&gt; (0123)." in page
     numbers = re.findall('<br><span class="note">(.*?)</td>', page)
@@ -67,16 +81,17 @@ def test_an_explanation_names_runner_up_model_and_numbers_that_print():
     ]
     assert "<bdi>c</bdi>" not in page
     assert page.count('data-head="runner-up"') == 1  # a heading of nothing on a phone, where there is none
-    assert "runner-up" not in render_explanations("Predictions", [row | {"runner_up": None}])
+    row = prediction_row("abcd", replace(prediction, labels=("x",)), Explanation(weights), label="x")
+    assert "runner-up" not in render_predictions(row, is_multi_label=True)
 
 
 def test_a_hostile_text_is_shown_and_not_run():
     """It is text in the page; the only script is the page's own, and the policy names its hash."""
-    rows = [{"text": HOSTILE, "label": HOSTILE, "probability": 0.5, "words": Explanation()}]
-    page = render_explanations(HOSTILE, rows, note=HOSTILE)
+    row = prediction_row(HOSTILE, answer(HOSTILE, x=0.5, y=0.5), Explanation(), label=HOSTILE, notes=[HOSTILE])
+    page = render_predictions(row, is_multi_label=False, note=HOSTILE)
     assert page.count("<script") == 1
     assert "<img" not in page
-    assert html.unescape(page).count(HOSTILE) == 5  # title, heading, note, class, text
+    assert html.unescape(page).count(HOSTILE) == 4  # the note above, class, text, the note below
     assert "default-src 'none'" in page
 
 

@@ -21,7 +21,7 @@ from encoder_cls.data.load import load_all_data
 from encoder_cls.errors import ConfigError, DataError, StoppedError
 from encoder_cls.evaluation import charts
 from encoder_cls.evaluation.significance import compare_with_base
-from encoder_cls.inference.folder import load_classifier, weights_of_part
+from encoder_cls.inference.folder import load_classifier
 from encoder_cls.tracking.run_dir import RunDir
 from encoder_cls.training.encoder.replica import HEAD, WORDS, start_from
 from encoder_cls.training.encoder.stages import make_stages
@@ -173,7 +173,7 @@ def test_old_words_and_classes_keep_their_weights():
     fresh = setup.new_model(make_stages(setup, CPU)[0].seed).state_dict()
     model = setup.new_model(make_stages(setup, CPU)[0].seed)
     start_from(former, model, label_names=setup.dataset.label_names)
-    started, weights = model.state_dict(), weights_of_part(former, "encoder")
+    started, weights = model.state_dict(), former.encoder.named_weights()
     assert set(weights) == set(started)
     for name, weight in started.items():
         if name == WORDS:

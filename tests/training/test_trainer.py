@@ -22,7 +22,7 @@ from small_runs import (
 )
 
 from encoder_cls.errors import ConfigError, DivergedError, StoppedError
-from encoder_cls.inference.folder import load_classifier, weights_of_part
+from encoder_cls.inference.folder import load_classifier
 from encoder_cls.inference.weights import dense
 from encoder_cls.system import disk_arrays
 from encoder_cls.tracking.run_dir import RunDir
@@ -67,7 +67,7 @@ def test_without_a_report_the_model_is_the_same(tmp_path):
     assert weights_hash(tmp_path / "bare")[:-of_model] == weights_hash(tmp_path / "reported")[:-of_model]
     bare, reported = (load_classifier(tmp_path / name, engine="numpy") for name in ("bare", "reported"))
     for part in bare.parts:
-        weights, expected = (dense(weights_of_part(it, part)) for it in (bare, reported))
+        weights, expected = (dense(getattr(it, part).named_weights()) for it in (bare, reported))
         assert all((weights[name] == expected[name]).all() for name in expected)
     assert (bare.mixture_weights, bare.guarantees) == (reported.mixture_weights, None)
     assert reported.guarantees

@@ -1,18 +1,22 @@
-"""The encoder, independent of the library that computes it: shapes of weights, interface, padded batches of texts."""
+"""The encoder, independent of the library that computes it: shapes of weights, padded batches of texts."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, fields
-from typing import Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
-from encoder_cls.inference.task import Logits
 from encoder_cls.system.stop import check_stop
 from encoder_cls.text.token_arrays import PAD_ID, CharNgrams, TokenizedTexts, flat_indices
 
+if TYPE_CHECKING:
+    from encoder_cls.inference.encoder.numpy import NumpyEncoder
+    from encoder_cls.inference.encoder.torch import TorchEncoder
+
+Encoder: TypeAlias = "NumpyEncoder | TorchEncoder"
 Indices = NDArray[np.int64]
 
 MOST_LAYERS, LONGEST_SEQUENCE = 256, 65_536  # of a model folder
@@ -87,31 +91,6 @@ class EncoderArchitecture:
         }
 
 
-class Encoder(Protocol):
-    """An encoder with its head.
-
-    `batch_tokens` is the most tokens in a batch, padding included; by default a number that is fast on the device.
-    """
-
-    architecture: EncoderArchitecture
-
-    @property
-    def engine(self) -> str:
-        """The library that computes it: `numpy` or `torch`."""
-
-    def named_weights(self) -> dict[str, NDArray[np.float32]]:
-        """The weights by name."""
-
-    def logits(self, texts: TokenizedTexts, *, batch_tokens: int | None = None) -> Logits:
-        """Logits, (texts, classes)."""
-
-    def embed(self, texts: TokenizedTexts, *, batch_tokens: int | None = None) -> NDArray[np.float32]:
-        """The vectors that the head reads, (texts, d_model), always float32."""
-
-    def attention_maps(self, texts: TokenizedTexts) -> NDArray[np.float32]:
-        """The attention weights in one text, (layers, heads, T, T): [layer, head, looking, looked at]."""
-
-
 class Batch(NamedTuple):
     """Some texts, padded to one length.
 
@@ -154,36 +133,30 @@ def compute_rows(
     `share` chooses among the batches, by their number; rows of the others are 0.
     """
     rows = np.zeros((len(texts), width), dtype=np.float32)
-    pieces = by_length(texts.lengths, batch_tokens=batch_tokens)
-    for piece in (pieces[number] for number in share(len(pieces))):
-        rows[piece.indices] = compute(pad(texts, *piece))
+    batches = by_length(texts.lengths, batch_tokens=batch_tokens)
+    for indices, length in (batches[number] for number in share(len(batches))):
+        rows[indices] = compute(pad(texts, indices, length))
         check_stop()
     return rows
 
 
-class Piece(NamedTuple):
-    """The indices of a batch's texts, and the length to which they are padded."""
-
-    indices: Indices
-    length: int
-
-
-def by_length(lengths: NDArray[np.int64], *, batch_tokens: int) -> list[Piece]:
+def by_length(lengths: NDArray[np.int64], *, batch_tokens: int) -> list[tuple[Indices, int]]:
     """Plan batches of texts of similar length, the longest first, so that memory is at its peak at the start.
 
-    Lengths are rounded up, and batches of one length have one number of texts, since a CPU compiles kernels for each
-    shape, which takes as long as using them once.
+    A batch is the indices of its texts, and the length to which they are padded. Lengths are rounded up, and batches of
+    one length have one number of texts, since a CPU compiles kernels for each shape, which takes as long as using them
+    once.
     """
     in_order = np.argsort(-lengths, kind="stable")
     rounded = np.minimum(round_up_lengths(lengths[in_order]), lengths.max(initial=0))
-    pieces: list[Piece] = []
+    batches: list[tuple[Indices, int]] = []
     start = 0
     while start < len(lengths):
         length = int(rounded[start])
         texts = max(1, batch_tokens // length)
-        pieces.append(Piece(in_order[start : start + texts], length))
+        batches.append((in_order[start : start + texts], length))
         start += texts
-    return pieces
+    return batches
 
 
 def round_up_lengths(lengths: NDArray[np.int64]) -> NDArray[np.int64]:

@@ -33,9 +33,13 @@ ENGINES = ("auto", "numpy", "torch")
 
 
 class NumpyEncoder:
-    """An `Encoder` with weights as in `EncoderArchitecture.weight_shapes`; of tables, only rows in use are expanded.
+    """The encoder with its head; of tables, only rows in use are expanded.
 
-    With a `torch_device`, PyTorch takes over much work on that device.
+    With a `torch_device`, PyTorch takes over much work on that device. `batch_tokens` of its methods is the most tokens
+    in a batch, padding included; by default a number that is fast on the device.
+
+    Args:
+        weights: as in `EncoderArchitecture.weight_shapes`.
     """
 
     def __init__(
@@ -55,17 +59,17 @@ class NumpyEncoder:
         return "torch" if self._torch or self._is_much(0) else "numpy"
 
     def expect(self, num_tokens: int) -> None:
-        """Choose the library ahead for texts that come in parts, about so many tokens, to compute all of them alike."""
+        """Choose the library for texts that come in parts, about so many tokens in all, so that one computes all."""
         lengths = np.full(1 + num_tokens // self.architecture.max_seq_len, self.architecture.max_seq_len)
         if self._is_much(work := multiplications(self.architecture, lengths)):
             self._work_done += work
 
     def named_weights(self) -> dict[str, Array]:
-        """See `Encoder`."""
+        """The weights by name."""
         return dense(self._tables) | self._weights
 
     def logits(self, texts: TokenizedTexts, *, batch_tokens: int | None = None) -> Logits:
-        """See `Encoder`."""
+        """Logits, (texts, classes)."""
         if torch := self._torch_for(texts):
             return torch.logits(texts, batch_tokens=batch_tokens)
 
@@ -76,14 +80,14 @@ class NumpyEncoder:
         return compute_rows(texts, logits, width=width, batch_tokens=batch_tokens or BATCH_TOKENS)
 
     def embed(self, texts: TokenizedTexts, *, batch_tokens: int | None = None) -> Array:
-        """See `Encoder`."""
+        """The vectors that the head reads, (texts, d_model), always float32."""
         if torch := self._torch_for(texts):
             return torch.embed(texts, batch_tokens=batch_tokens)
         width = self.architecture.d_model
         return compute_rows(texts, self._pooled, width=width, batch_tokens=batch_tokens or BATCH_TOKENS)
 
     def attention_maps(self, texts: TokenizedTexts) -> Array:
-        """See `Encoder`."""
+        """The attention weights in one text, (layers, heads, T, T): [layer, head, looking, looked at]."""
         maps: list[Array] = []
         self._encode(pad(texts, np.array([0])), maps)
         return np.concatenate(maps)
@@ -99,10 +103,11 @@ class NumpyEncoder:
         return self._torch
 
     def __getstate__(self) -> dict[str, Any]:
-        return self.__dict__ | {"_torch": None}  # which is made again by the infinite work, if the process has PyTorch
+        # Where PyTorch is installed, the infinite work makes a copy load it again.
+        return self.__dict__ | {"_torch": None}
 
     def _is_much(self, work: float) -> bool:
-        """Whether PyTorch is quicker for this work, or for all work so far."""
+        """Whether PyTorch is quicker for this work, or would have been for all work so far."""
         is_much = max(work, self._work_done) > BREAK_EVEN
         return is_much and self._torch_device is not None and is_installed("torch")
 

@@ -50,7 +50,10 @@ def pad(texts: TokenizedTexts, indices: Indices, length: int | None = None) -> B
 
 
 class TorchEncoder:
-    """An `Encoder` around a model on any device and in any mode; `precision` as in `train.precision`."""
+    """A model as an encoder with the methods of `NumpyEncoder`, on any device and in any mode.
+
+    `precision` is as in `train.precision`.
+    """
 
     engine = "torch"
 
@@ -73,19 +76,19 @@ class TorchEncoder:
         return cls(model.to(torch_device).eval(), config, precision=precision)
 
     def named_weights(self) -> dict[str, NDArray[np.float32]]:
-        """See `Encoder`."""
+        """See `NumpyEncoder`."""
         parts = nn.ModuleDict({"encoder": self.model.encoder, "head": self.model.head})  # without a decoder
         return {name: tensor.detach().cpu().contiguous().numpy() for name, tensor in parts.state_dict().items()}
 
     def logits(
         self, texts: TokenizedTexts, *, batch_tokens: int | None = None, share: Callable[[int], range] = range
     ) -> Logits:
-        """See `Encoder`, and `compute_rows`."""
+        """See `NumpyEncoder`, and `compute_rows`."""
         width, precision = self.model.head.linear.out_features, self.precision
         return self._rows(texts, lambda batch: self.model(*batch), width, batch_tokens, precision, share)
 
     def embed(self, texts: TokenizedTexts, *, batch_tokens: int | None = None) -> NDArray[np.float32]:
-        """See `Encoder`; in float32, since vectors are kept and compared with earlier ones."""
+        """See `NumpyEncoder`; in float32, since vectors are kept and compared with earlier ones."""
 
         def pooled(batch: Batch) -> Tensor:
             return self.model.head.pool(self.model.encoder(*batch), batch.attention_mask)
@@ -93,7 +96,7 @@ class TorchEncoder:
         return self._rows(texts, pooled, self.architecture.d_model, batch_tokens, "float32")
 
     def attention_maps(self, texts: TokenizedTexts) -> NDArray[np.float32]:
-        """See `Encoder`."""
+        """See `NumpyEncoder`."""
         device = next(self.model.parameters()).device
         with torch.inference_mode():
             maps = self.model.encoder.attention_maps(*pad(texts, np.array([0])).to(device))

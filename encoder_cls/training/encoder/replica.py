@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from encoder_cls.inference.classifier import Classifier
 from encoder_cls.inference.encoder.torch import TorchEncoder
-from encoder_cls.inference.folder import load_classifier, save_classifier, weights_of_part
+from encoder_cls.inference.folder import load_classifier, save_classifier
 from encoder_cls.system.machine import autocast, resolve_precision
 from encoder_cls.training.encoder.batches import derive_seed
 from encoder_cls.training.encoder.optimizer import make_optimizers, sum_by_row, tables, without_untrained
@@ -146,10 +146,11 @@ def start_from(base: Classifier, model: EncoderClassifier, *, label_names: tuple
 
     New words and classes keep their random weights. Words of the base come first; classes are matched by name.
     """
+    assert base.encoder
     numbers = [base.label_names.index(name) for name in label_names if name in base.label_names]
     is_known = torch.tensor([name in base.label_names for name in label_names])
     state = model.state_dict()
-    for name, weight in weights_of_part(base, "encoder").items():
+    for name, weight in base.encoder.named_weights().items():
         values = torch.from_numpy(np.asarray(weight, dtype=np.float32))
         if name == WORDS:
             state[name][: len(values)] = values
