@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 import typer
 
-from encoder_cls.answers.inputs import Columns, Source
+from encoder_cls.answers.inputs import ColumnTypes, Source
 from encoder_cls.answers.request import Request
 from encoder_cls.data.rows import Row
 from encoder_cls.errors import DataError
@@ -58,7 +58,7 @@ class Writer:
 
 
 def writer_for(
-    request: Request, classifier: Classifier, source: Source, columns: Columns, *, on_terminal: bool
+    request: Request, classifier: Classifier, source: Source, columns: ColumnTypes, *, on_terminal: bool
 ) -> Writer:
     """Make the writer of a request's format, except HTML; `columns` are those of the input that the output keeps."""
     if request.output_format == "parquet":
@@ -78,7 +78,7 @@ def writer_for(
 class JsonWriter(Writer):
     """Lines of JSON, with all columns of the input if rows come with them."""
 
-    def __init__(self, request: Request, columns: Columns) -> None:
+    def __init__(self, request: Request, columns: ColumnTypes) -> None:
         threshold, set_threshold = request.threshold or 0.0, request.set_threshold
         self._options: dict[str, Any] = {"top_k": request.top_k, "threshold": threshold, "set_threshold": set_threshold}
         self._columns = columns
@@ -103,7 +103,7 @@ class Table(Writer):
         answer_names: from the usual name of each column of the answer to its name here, which no kept column has.
     """
 
-    def __init__(self, request: Request, classifier: Classifier, source: Source, columns: Columns) -> None:
+    def __init__(self, request: Request, classifier: Classifier, source: Source, columns: ColumnTypes) -> None:
         self.kept, self.keep_columns = dict.fromkeys(columns), source.keep_columns
         self._set_threshold, self._explained = request.set_threshold, request.explained
         self._top_k = min(request.top_k, len(classifier.label_names))
@@ -160,7 +160,7 @@ class CsvWriter(Table):
     """CSV or TSV, with control characters escaped, except in the kept columns of a CSV file."""
 
     def __init__(
-        self, request: Request, classifier: Classifier, source: Source, columns: Columns, *, on_terminal: bool
+        self, request: Request, classifier: Classifier, source: Source, columns: ColumnTypes, *, on_terminal: bool
     ) -> None:
         super().__init__(request, classifier, source, columns)
         form = source.csv_form() if request.output_format == "csv" else None

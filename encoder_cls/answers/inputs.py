@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, Self
 
 from encoder_cls.answers.request import STANDARD_INPUT, Request
-from encoder_cls.data.rows import Reading, Row, SourceLocation
+from encoder_cls.data.rows import Columns, Reading, Row, SourceLocation
 from encoder_cls.data.sources import column_names, files_named, read_rows
 from encoder_cls.data.text_files import LABEL_PREFIX, USUAL, CsvForm, form_of
 from encoder_cls.errors import DataError
@@ -36,7 +36,7 @@ SECONDS_BEFORE_BAR = 1.0
 SECONDS_BETWEEN_LINES = 30.0
 
 # The columns of the input that outputs keep, in order, with the types of their values; of a large integer, `object`.
-Columns = dict[str, set[type]]
+ColumnTypes = dict[str, set[type]]
 
 
 class Source:
@@ -62,7 +62,7 @@ class Source:
         self.keep_columns = bool(request.keep_columns)
         if request.keep_columns is None and request.output_format == "csv" and self.files:
             self.keep_columns = all(ending_of(file) in SPREADSHEETS for file in self.files)
-        self.columns: Columns | None = None
+        self.columns: ColumnTypes | None = None
         self.progress: Progress | None = None
         self._text_columns = request.text_columns or classifier.text_columns
         self._new_reading = partial(
@@ -93,7 +93,7 @@ class Source:
 
         A malformed file raises a `DataError`, unless answers are printed: then those before it come first.
         """
-        output_format, columns = self._request.output_format, Columns()
+        output_format, columns = self._request.output_format, ColumnTypes()
         needs_columns = output_format in {"csv", "tsv", "parquet"} or (output_format == "jsonl" and self.keep_columns)
         if not needs_columns or not self.files or not all(file.is_file() or file.is_dir() for file in self.files):
             return
@@ -101,7 +101,7 @@ class Source:
         with suppress(DataError) if self._request.output is None else nullcontext():
             if self.keep_columns:  # also those of files without rows
                 for file in filter(Path.is_file, self.files):
-                    names = column_names(file, text_columns=self._text_columns, reading=reading)
+                    names = column_names(file, self._text_columns, reading)
                     columns.update({name: set() for name in names})
             for chunk in self._chunks(reading):
                 add_columns(columns, chunk)
@@ -120,7 +120,7 @@ class Source:
             form = form_of(self.files[0], self._text_columns, self._new_reading())
         return form._replace(is_guarded=any(ending_of(file) not in USUAL for file in self.files))
 
-    def _are_known(self, columns: Columns, *, with_types: bool) -> bool:
+    def _are_known(self, columns: ColumnTypes, *, with_types: bool) -> bool:
         """Whether rows after the first chunk cannot add to the columns."""
         endings = set(map(ending_of, self.files))
         if with_types and not endings <= TEXTUAL:
@@ -129,8 +129,8 @@ class Source:
         return is_headed or bool(columns and not self.keep_columns)
 
     def _chunks(self, reading: Reading) -> Iterator[list[Row]]:
-        source, columns = str(self._request.source), self._text_columns
-        return in_chunks(read_rows(source, text_columns=columns, every=self.keep_columns, reading=reading), CHUNK)
+        columns = Columns(self._text_columns, every=self.keep_columns)
+        return in_chunks(read_rows(str(self._request.source), columns, reading), CHUNK)
 
     def _count(self, chunk: Sequence[Row]) -> None:
         if self.progress:
@@ -228,7 +228,7 @@ def count_lines(files: Iterable[Path]) -> dict[str, int]:
     return counted
 
 
-def add_columns(columns: Columns, chunk: Sequence[Row]) -> None:
+def add_columns(columns: ColumnTypes, chunk: Sequence[Row]) -> None:
     """Add the columns of some rows: all that were read, or `id` if a row has one."""
     for item in chunk:
         record = {} if item.id is None else {"id": item.id}

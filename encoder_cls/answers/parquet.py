@@ -11,7 +11,7 @@ import pyarrow
 import pyarrow.parquet
 
 from encoder_cls.answers.formats import Answer, Table, encodable
-from encoder_cls.answers.inputs import Columns, Source
+from encoder_cls.answers.inputs import ColumnTypes, Source
 from encoder_cls.answers.request import Request
 from encoder_cls.errors import DataError
 from encoder_cls.inference.classifier import Classifier
@@ -34,7 +34,7 @@ TYPES = {
 class ParquetWriter(Table):
     """A row for each answer, after the kept columns, which keep their types if the input is Parquet."""
 
-    def __init__(self, request: Request, classifier: Classifier, source: Source, columns: Columns) -> None:
+    def __init__(self, request: Request, classifier: Classifier, source: Source, columns: ColumnTypes) -> None:
         super().__init__(request, classifier, source, columns)
         are_parquet = all(it.is_file() and it.suffix.lower() == ".parquet" for it in source.files)
         can_read_again = are_parquet and request.bad_rows != "skip"  # row by row beside the answers

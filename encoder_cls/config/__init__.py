@@ -82,7 +82,7 @@ def load_config(path: Path | None = None, overrides: Iterable[str] = (), *, from
 
 
 def config_of(values: Mapping[str, Any], *, source: str, base: Config | None = None) -> Config:
-    """A config with values by dotted key, such as `{"train.epochs": 5}`, on top of a base config or the defaults."""
+    """Apply values by dotted key, such as `{"train.epochs": 5}`, to a base config or the defaults."""
     for key in values:
         if not (isinstance(key, str) and all(key.split("."))):
             raise ConfigError(f"{source}: {key!r} is no key; write it as section.key, such as train.epochs")
@@ -121,7 +121,7 @@ def check_sources(data: DataConfig, *, config_file: Path | None, of_run: Path | 
 
 
 def source_exists(source: str) -> bool:
-    """Whether a path or pattern names an existing file or folder; sources from elsewhere are taken to exist."""
+    """Whether a path or pattern names an existing file or folder; data of the Hub and the example is assumed to."""
     if source.startswith(SCHEMES):
         return True
     with suppress(OSError, ValueError):  # a name that no file can have
@@ -130,7 +130,7 @@ def source_exists(source: str) -> bool:
 
 
 def _located(values: dict[str, Any], folder: Path) -> dict[str, Any]:
-    """Locate data beside the config file where the current folder does not have it."""
+    """Change the paths of data to those beside the config file, where only there it exists."""
     data = values.get("data")
     if not isinstance(data, dict):
         return values
@@ -159,7 +159,7 @@ def _read_values(path: Path) -> dict[str, Any]:
 
 
 def _with_inherited(values: dict[str, Any], source: str) -> dict[str, Any]:
-    """Fill in what the shared sections leave out with the values of the base run."""
+    """Fill in the settings that the shared sections leave out from the base run."""
     own = {section: values.get(section) or {} for section in INHERITED}
     if all(isinstance(it, dict) and FIELDS[section].keys() <= it.keys() for section, it in own.items()):
         return values  # as in a run folder, whose base run may be gone by now
@@ -172,7 +172,7 @@ def _with_inherited(values: dict[str, Any], source: str) -> dict[str, Any]:
 
 
 def _run_name(stem: str) -> str:
-    """Make a valid run name of a file's, with dashes for all but letters with their marks, digits, `_`, `-` and `.`."""
+    """Make a file's name a valid run name: all but letters with their marks, digits, `_`, `-` and `.` become dashes."""
     allowed = (c if c in "_-." or c.isdecimal() or unicodedata.category(c)[0] in "LM" else " " for c in stem)
     return "-".join("".join(allowed).split()).strip("-.")[:100] or "run"
 
@@ -230,7 +230,7 @@ def _message(fault: Any, path: Sequence[str]) -> str:
 
 
 def _hint(path: Sequence[str]) -> str:
-    """Suggest keys for an unknown one: of another section, by another library's name, or similar ones."""
+    """Suggest keys for an unknown one: of another section, of the same meaning in other libraries, or similar."""
     key, known = path[-1], list(FIELDS if len(path) == 1 else FIELDS[path[0]])
     elsewhere = {name: f"{section}.{name}" for section, fields in FIELDS.items() for name in fields}
     usual = USUAL_NAMES.get(key.lower().replace("-", "_"))

@@ -80,8 +80,8 @@ class DataConfig(Section):
     label_names: tuple[str, ...] | None = None
     """The classes in order. Labels are all names, or all numbers (0: the first); spaces around them do not count."""
     fold_labels: bool = False
-    """Whether labels that differ only in case, in spaces or in how Unicode writes the same characters are one class. It
-    is called as in `label_names`, else by the most frequent spelling in train."""
+    """Whether labels that differ only in case, in spaces or in how Unicode writes the same characters are one class,
+    named as in `label_names`, else by the most frequent spelling in train."""
     empty_texts: Literal["auto", "drop", "error"] = "auto"
     """Rows with an empty text: `auto` drops (and warns of) up to 1% of a split, `drop` all; `error` refuses any."""
     bad_rows: Literal["error", "skip"] = "error"
@@ -187,8 +187,8 @@ class PretrainConfig(Section):
     """The task where `epochs` is a number: `masked_lm`, to guess masked tokens; `denoising`, where tokens are
     deleted and a decoder, thrown away afterwards, writes the whole text."""
     epochs: Annotated[int, Field(ge=0, lt=2**31)] | Literal["auto"] = "auto"
-    """Passes over the texts; 0: none; `auto`: none, but where most texts lack a label, embeddings start from vectors of
-    words by their neighbours (a truncated SVD), in seconds."""
+    """Passes over the texts; 0: none; `auto`: none, but where most texts lack a label, embeddings start from word
+    vectors (a truncated SVD of co-occurrences), made in seconds."""
     time_budget: Minutes | None = None
     """The most time, such as 90s or 5m, estimated from its first steps; a bare number is minutes; null: no limit."""
     mask_probability: Annotated[float, Field(gt=0, lt=1)] = 0.4

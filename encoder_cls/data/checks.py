@@ -1,4 +1,4 @@
-"""Warn of what a person should look at before training on a data set."""
+"""Warnings about a data set that a person should see before training on it."""
 
 from __future__ import annotations
 
@@ -10,28 +10,21 @@ from itertools import chain
 
 import numpy as np
 
-from encoder_cls.data.dataset import Dataset, Split, label_key, listed
-from encoder_cls.system.display import counted, shortened
+from encoder_cls.data.dataset import Dataset, Split, label_key
+from encoder_cls.system.display import counted, listed, shortened
 
 FEW = 3  # names that a warning lists
 MOST_SEEN = 0.1  # of the scored texts: a few short ones are usual
 
 
 def data_warnings(dataset: Dataset) -> Iterator[str]:
-    """Warn of doubtful labels, of rows that were left out and of texts that occur twice, in a sentence each."""
-    yield from _of_labels(dataset)
+    """Warn of doubtful labels, rows left out and texts that occur twice, in a sentence each."""
+    yield from _label_warnings(dataset)
     for name, notes in dataset.sources:
         yield from notes.warnings(name)
     for name, split in dataset.splits.items():
         yield from split_warnings(name, split, dataset.label_names)
-    yield from _of_texts(dataset)
-    for name, split in dataset.splits.items():
-        known = np.flatnonzero(split.is_of_group_in(dataset.train))
-        if len(known) and name != "train":
-            yield (
-                f"{len(known):,} of {len(split):,} {name} texts are of groups (data.group_column) that train has, too, "
-                f"the first at {split.where[known[0]]}; scores on these are better than on new groups"
-            )
+    yield from _repeated_texts(dataset)
 
 
 def split_warnings(name: str, split: Split, label_names: Sequence[str]) -> Iterator[str]:
@@ -54,7 +47,7 @@ def seen_warnings(name: str, split: Split, train: Split) -> Iterator[str]:
         yield f"{of_all} among the training texts: these scores say little about new texts; score others"
 
 
-def _of_labels(dataset: Dataset) -> Iterator[str]:
+def _label_warnings(dataset: Dataset) -> Iterator[str]:
     every = list(dict.fromkeys(chain(dataset.label_names, *(it.unseen_names for it in dataset.splits.values()))))
     odd = [name for name in every if re.search(r"[^\S ]", name)]
     if odd:  # which looks like the end of a label, as in fastText files
@@ -62,12 +55,12 @@ def _of_labels(dataset: Dataset) -> Iterator[str]:
             f"labels with an unusual space, such as U+00A0, in them: {len(odd):,} ({listed(odd, most=FEW)}); after "
             "__label__NAME only an ordinary space or a tab ends a label; write ordinary spaces"
         )
-    yield from _of_numbers_beside_names(dataset)
-    yield from _of_names_alike(every)
-    yield from _of_rare_classes(dataset)
+    yield from _numbers_beside_names(dataset)
+    yield from _names_alike(every)
+    yield from _rare_classes(dataset)
 
 
-def _of_numbers_beside_names(dataset: Dataset) -> Iterator[str]:
+def _numbers_beside_names(dataset: Dataset) -> Iterator[str]:
     numbers = [name for name in dataset.label_names if re.fullmatch("-?[0-9]+", name)]
     names = [name for name in dataset.label_names if name not in numbers]
     if numbers and names:
@@ -82,7 +75,7 @@ def _of_numbers_beside_names(dataset: Dataset) -> Iterator[str]:
         )
 
 
-def _of_names_alike(names: Sequence[str]) -> Iterator[str]:
+def _names_alike(names: Sequence[str]) -> Iterator[str]:
     alike = defaultdict(list)
     for name in names:
         alike[label_key(name)].append(name)
@@ -98,7 +91,7 @@ def _of_names_alike(names: Sequence[str]) -> Iterator[str]:
         yield f"groups of classes that differ only so, beside these: {len(groups) - FEW:,}"
 
 
-def _of_rare_classes(dataset: Dataset) -> Iterator[str]:
+def _rare_classes(dataset: Dataset) -> Iterator[str]:
     names = np.array(dataset.label_names, dtype=object)
     counts = {name: it.class_counts(len(names)) for name, it in dataset.splits.items()}
     # Learned from names alone, each class has one text, its name.
@@ -115,7 +108,7 @@ def _of_rare_classes(dataset: Dataset) -> Iterator[str]:
             )
 
 
-def _of_texts(dataset: Dataset) -> Iterator[str]:
+def _repeated_texts(dataset: Dataset) -> Iterator[str]:
     hashes = {name: np.fromiter(map(hash, it.texts), np.int64, len(it)) for name, it in dataset.splits.items()}
     train = hashes.pop("train")
     in_order = np.sort(train)
@@ -132,9 +125,13 @@ def _of_texts(dataset: Dataset) -> Iterator[str]:
         if len(indices):
             yield f"{len(indices):,} training texts {what}, the first at {dataset.train.where[indices[0]]}"
     for name, of_split in hashes.items():
-        known = np.flatnonzero(np.isin(of_split, in_order))
-        if len(known):
-            yield (
-                f"{len(known):,} of {len(of_split):,} {name} texts are training texts, too, the first at "
-                f"{dataset.splits[name].where[known[0]]}; scores on these are better than on new texts"
-            )
+        split = dataset.splits[name]
+        for is_known, what, new in (
+            (np.isin(of_split, in_order), "training texts, too", "texts"),
+            (split.is_of_group_in(dataset.train), "of groups (data.group_column) that train has, too", "groups"),
+        ):
+            if is_known.any():
+                yield (
+                    f"{is_known.sum():,} of {len(split):,} {name} texts are {what}, the first at "
+                    f"{split.where[int(is_known.argmax())]}; scores on these are better than on new {new}"
+                )

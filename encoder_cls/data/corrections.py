@@ -1,6 +1,6 @@
 """Apply the labels that a person has corrected in a CSV file (`data.corrections`), as `encoder-cls review` writes it.
 
-A label belongs to the row at its file and line if text and `id` are still the same, else to the row with both.
+A corrected label is for the row at its file and line if text and `id` are unchanged there, else for the row with both.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ from pathlib import Path
 from typing import NamedTuple
 
 from encoder_cls.config import DataConfig
-from encoder_cls.data.dataset import label_key, listed
+from encoder_cls.data.dataset import label_key
 from encoder_cls.data.labels import Classes, LabelledRows
-from encoder_cls.data.rows import Notes, Reading, Row, SourceLocation
+from encoder_cls.data.rows import Columns, Notes, Reading, Row, SourceLocation
 from encoder_cls.data.sources import read_rows
 from encoder_cls.errors import DataError, EncodingError
-from encoder_cls.system.display import shown, unguarded
+from encoder_cls.system.display import listed, shown, unguarded
 from encoder_cls.system.encodings import is_utf8
 
 ADDED = ("suggested", "score", "split", "file", "line", "row")  # to the columns of the data; `row` of a spreadsheet
@@ -27,35 +27,35 @@ _WHOLE = re.compile(r"-?[0-9]{1,18}(?:\.0+)?")  # a line, also as a spreadsheet 
 
 
 class Correction(NamedTuple):
-    """A row of the file, read at `where`: the label of the row at `of`, or with this id, if its text fits.
+    """The label, read at `where`, of the row at `place` or with this id, if the text fits.
 
     Numbers among ids have no leading zeros, since spreadsheets drop them.
     """
 
     where: SourceLocation
-    of: SourceLocation | None
+    place: SourceLocation | None
     id: str
     text: str  # line ends are line feeds, since spreadsheets change them
     label: str
 
     def fits(self, text: str) -> bool:
-        """Whether a row has this text."""
+        """Whether the text of a row is that of the correction."""
         return _comparable(text) in {self.text, unguarded(self.text)}
 
 
-Corrections = Mapping[Hashable, Correction]  # by file and line of its row; one without these by itself
+Corrections = Mapping[Hashable, Correction]  # by file and line of the row; the key of one without is itself
 
 
 def read_corrections(config: DataConfig) -> tuple[Corrections, Notes]:
     """Read the file of corrections, if one is named; a `DataError` where two give one row different labels."""
     corrections: dict[Hashable, Correction] = {}
     reading = Reading(delimiter=config.delimiter, encoding=config.encoding, is_sure=False)
-    source, names = config.corrections, config.text_column
+    source, columns = config.corrections, Columns(config.text_column, every=True)
     try:
-        for row in read_rows(source, text_columns=names, every=True, reading=reading) if source else ():
+        for row in read_rows(source, columns, reading) if source else ():
             correction = _correction(row, config)
-            place = correction.of and (_resolved(correction.of.file), correction.of.line)
-            _check_agree(corrections.setdefault(place or correction, correction), correction)
+            key = correction.place and (_resolved(correction.place.file), correction.place.line)
+            _check_agree(corrections.setdefault(key or correction, correction), correction)
     except EncodingError as error:
         if is_utf8(reading.encoding):
             raise DataError(error.where, error.what, "save it as CSV UTF-8") from None
@@ -65,16 +65,17 @@ def read_corrections(config: DataConfig) -> tuple[Corrections, Notes]:
 
 def with_corrections(
     all_rows: Mapping[str, LabelledRows], corrections: Corrections, classes: Classes, config: DataConfig
-) -> dict[str, LabelledRows]:
-    """Replace corrected labels in rows of one label each, numbered by class.
+) -> tuple[dict[str, LabelledRows], dict[str, str]]:
+    """Correct the labels of rows, one each and numbered by class; also returns the class before, by location.
 
-    A `DataError` where a correction has no row or no class, or a row has two labels.
+    A `DataError` where a correction has no row or no class, or a row has corrections that differ.
     """
     key: Callable[[str], str] = label_key if config.fold_labels else str
     numbers = {key(name): number for number, name in enumerate(classes.every)}
-    corrected = dict(all_rows)
+    corrected, before = dict(all_rows), dict[str, str]()
     for role, of_role in _matched(all_rows, corrections).items():
-        corrected[role] = replace(all_rows[role], numbers=all_rows[role].numbers.copy())
+        rows = all_rows[role]
+        corrected[role] = replace(rows, numbers=rows.numbers.copy())
         for row, correction in of_role.items():
             label = correction.label
             number = numbers.get(key(label), numbers.get(key(label.strip())))  # with a space after it
@@ -82,8 +83,10 @@ def with_corrections(
                 what = f"label {shown(label)} occurs nowhere in the data ({listed(classes.every, most=20)})"
                 hint = "correct the cell, or give the row its new label in the data itself"
                 raise DataError(correction.where, what, hint)
-            corrected[role].numbers[row] = number
-    return corrected
+            if number != rows.numbers[row]:
+                corrected[role].numbers[row] = number
+                before[rows.where[row]] = classes.every[rows.numbers[row]]
+    return corrected, before
 
 
 def _matched(all_rows: Mapping[str, LabelledRows], corrections: Corrections) -> dict[str, dict[int, Correction]]:
@@ -94,7 +97,6 @@ def _matched(all_rows: Mapping[str, LabelledRows], corrections: Corrections) -> 
     by_id: dict[str, list[Correction]] = defaultdict(list)
     for correction in corrections.values():
         by_id[correction.id].append(correction)
-    in_place: set[Correction] = set()
     matches: list[tuple[str, int, Correction, bool]] = []
     resolved = lru_cache(_resolved)  # in the current folder
     for role, rows in all_rows.items() if corrections else ():
@@ -102,34 +104,35 @@ def _matched(all_rows: Mapping[str, LabelledRows], corrections: Corrections) -> 
             number = _comparable_id(written)
             here = corrections.get((resolved(where.file), where.line))
             if here and here.fits(text) and (here.id == number or not here.id or not number):
-                in_place.add(here)
                 matches.append((role, row, here, True))
             elif here and not (here.id and number):
-                what = f"the text is not that of {here.of} ({shown(text, limit=60)}): the data or the cell was changed "
-                raise DataError(here.where, f"{what}since the review", "remove the row, or review again")
+                what = f"the text is not that of {here.place} ({shown(text, limit=60)})"
+                why = "the data or the cell was changed since the review"
+                raise DataError(here.where, f"{what}: {why}", "remove the row, or review again")
             elif number:
                 matches += ((role, row, it, False) for it in by_id.get(number, ()) if it.fits(text))
     matched: dict[str, dict[int, Correction]] = defaultdict(dict)
+    in_place = {correction for *_, correction, is_in_place in matches if is_in_place}
     unused = dict.fromkeys(corrections.values())
     for role, row, correction, is_in_place in matches:
         if is_in_place or correction not in in_place:
             _check_agree(matched[role].setdefault(row, correction), correction)
             unused.pop(correction, None)
     for correction in unused:
-        which = f"has the id {shown(correction.id)} and this text" if correction.id else f"is at {correction.of}"
+        which = f"has the id {shown(correction.id)} and this text" if correction.id else f"is at {correction.place}"
         what = f"no row of the data {which}, or it has no label: has the data been moved or changed since the review?"
         raise DataError(correction.where, what, "correct the cells of this row, or remove it")
     return matched
 
 
 def added_name(name: str, data: DataConfig) -> str:
-    """The name of one of `ADDED`, with a prefix where a column of the data is called so in the config."""
+    """The name of one of the `ADDED` columns, with a prefix where the config names a column of the data so."""
     return f"review_{name}" if name in {*data.text_column, data.label_column, data.group_column} else name
 
 
 def _check_agree(one: Correction, other: Correction) -> None:
     if one.label != other.label:
-        what = f"gives {other.of or shown(other.id)} the label {shown(other.label)}"
+        what = f"gives {other.place or shown(other.id)} the label {shown(other.label)}"
         what += f", and {one.where} gives it {shown(one.label)}"
         raise DataError(other.where, what, "remove one of both")
 
@@ -150,10 +153,9 @@ def _correction(row: Row, data: DataConfig) -> Correction:
         raise DataError(row.where, "the label is empty", "give it one, or remove the row")
     if "\0" in str(file):
         raise DataError(row.where, f"the file is {shown(str(file))}; no file has such a name")
-    of = SourceLocation(unguarded(str(file or "")), int(written.partition(".")[0]) if written else -1)
-    return Correction(
-        row.where, of if file or not number else None, number, _comparable(row.text), unguarded(str(label))
-    )
+    place = SourceLocation(unguarded(str(file or "")), int(written.partition(".")[0]) if written else -1)
+    known_place = place if file or not number else None
+    return Correction(row.where, known_place, number, _comparable(row.text), unguarded(str(label)))
 
 
 def _comparable_id(value: object) -> str:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 import unicodedata
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from itertools import chain
+from itertools import chain, pairwise
 from typing import Any, Literal
 
 import numpy as np
@@ -17,11 +18,9 @@ from numpy.typing import NDArray
 from encoder_cls.data.rows import Notes
 from encoder_cls.errors import ConfigError, DataError
 from encoder_cls.system.disk_arrays import Column, ConcatenatedTexts, in_chunks
-from encoder_cls.system.display import shown
 
 LabelsAre = Literal["names", "indices"]  # into data.label_names
 
-SHOWN_NAMES = 8
 NO_GROUP = 0  # the number of rows that belong to no group
 MOST_ALIKE, MOST_ALIKE_SHARE = 10, 0.01  # texts, or this share of all, that differ in punctuation and digits alone
 
@@ -61,7 +60,7 @@ class Split:
         return self.labels >= num_classes
 
     def label_text(self, index: int, label_names: Sequence[str]) -> str:
-        """The label of an example, or its labels, for a person; empty without labels."""
+        """The label of an example, or its labels, as text; empty without labels."""
         numbers = np.flatnonzero(self.labels[index]).tolist() if self.is_multi_label else [int(self.labels[index])]
         return ", ".join(label_names[number] for number in numbers)
 
@@ -86,7 +85,7 @@ class Split:
 
     @cached_property
     def together(self) -> NDArray[np.int64]:
-        """A number that examples held out together share: of their group, or else of texts that are alike."""
+        """Numbers that are equal for examples to hold out together: those of a group, or else with similar texts."""
         of_texts = texts_alike(self.texts)
         if not self.is_multi_label and len(self):  # a class that is one group could not be held out
             first = np.full(self.labels.max() + 1, of_texts.max())
@@ -156,7 +155,7 @@ class Dataset:
 
     @property
     def notes(self) -> list[str]:
-        """How its sources were read, where that is not as usual."""
+        """Notes on sources that were read in an unusual way, each once."""
         return list(dict.fromkeys(message for _, notes in self.sources for message in notes.messages))
 
     @cached_property
@@ -181,11 +180,11 @@ class Dataset:
 
 
 def joined(base: Dataset, new: Dataset, *, run: str) -> Dataset:
-    """Join the data of a base run and the new rows of other data, whose first classes are those of the base run.
+    """Join the data of a base run with new data, whose first classes are those of the base run.
 
-    Texts that the base run held out or was tested on are never learned from. Left out of the new train are texts like
-    those, and texts that the base run learned with the same label; of the new validation and test, texts like any of
-    its own; of all, texts of groups that it has in another split.
+    No text that the base run was validated or tested on is learned from, and none that it knows is scored as new: new
+    training texts are left out if they are similar to one of those or were learned with the same label, new validation
+    and test texts if they are similar to any, and all if their group is in another split of the base run.
     """
     if base.is_multi_label != new.is_multi_label:
         one, other = ("several labels", "one label") if base.is_multi_label else ("one label", "several labels")
@@ -194,7 +193,7 @@ def joined(base: Dataset, new: Dataset, *, run: str) -> Dataset:
         what = "going on from a run needs labelled texts in both runs, and one of them has none"
         raise ConfigError(f"{run}: {what}")
     learned = {*_labelled(base.train, base.label_names)}
-    # All at once, since which patterns are too frequent to count depends on all texts.
+    # All at once, since `texts_alike` ignores patterns that are frequent among all texts.
     of_both = [*base.splits.values(), *new.splits.values()]
     ends = np.cumsum([len(split) for split in of_both])[:-1]
     alike = np.split(texts_alike(concatenated(*(split.texts for split in of_both))), ends)
@@ -239,24 +238,28 @@ def joined(base: Dataset, new: Dataset, *, run: str) -> Dataset:
 
 
 def _labelled(split: Split, label_names: Sequence[str]) -> Iterator[tuple[int, str]]:
-    """For each example a number, the same for equal texts, and its label."""
+    """A number for the text of each example, the same for equal texts, and its label."""
     names = (*label_names, *split.unseen_names)
     return ((text, split.label_text(row, names)) for row, text in enumerate(equal_texts(split.texts).tolist()))
 
 
+def renumbered(labels: NDArray[Any], names: Sequence[str], order: Sequence[str]) -> NDArray[Any]:
+    """Turn indices into `names`, or columns of several labels, into those of another order; -1 for a name not in it."""
+    places = {name: place for place, name in enumerate(order)}
+    numbers = np.array([places.get(name, -1) for name in names], dtype=np.int64)
+    if labels.ndim == 1:
+        return np.asarray(numbers[labels])
+    columns = np.zeros((len(labels), len(order)), dtype=labels.dtype)
+    columns[:, numbers] = labels
+    return columns
+
+
 def _concatenated(parts: Sequence[tuple[Split, Sequence[str]]], names: Sequence[str]) -> Split:
-    """Splits with their class names, one after the other, with the labels of one list of classes."""
+    """Concatenate splits, given with the names of their classes, into one with other names."""
     splits = [split for split, _ in parts]
     of_splits = [(*its, *split.unseen_names) for split, its in parts]
-    numbers_of = {name: number for number, name in enumerate(dict.fromkeys(chain(names, *of_splits)))}
-    labels: list[NDArray[Any]] = []
-    for split, its in zip(splits, of_splits, strict=True):
-        numbers = np.array([numbers_of[name] for name in its], dtype=np.int64)
-        if split.is_multi_label:
-            labels.append(np.zeros((len(split), len(numbers_of)), dtype=np.int8))
-            labels[-1][:, numbers] = split.labels
-        else:
-            labels.append(numbers[split.labels])
+    order = tuple(dict.fromkeys(chain(names, *of_splits)))
+    labels = [renumbered(split.labels, its, order) for split, its in zip(splits, of_splits, strict=True)]
     has_groups = any(split.groups is not None for split in splits)
     groups = [np.full(len(split), NO_GROUP) if split.groups is None else split.groups for split in splits]
     return Split(
@@ -264,7 +267,7 @@ def _concatenated(parts: Sequence[tuple[Split, Sequence[str]]], names: Sequence[
         labels=np.concatenate(labels),
         where=concatenated(*(split.where for split in splits)),
         groups=np.concatenate(groups) if has_groups else None,
-        unseen_names=tuple(numbers_of)[len(names) :],
+        unseen_names=order[len(names) :],
     )
 
 
@@ -280,16 +283,28 @@ def label_key(label: str) -> str:
     return " ".join(unicodedata.normalize("NFKC", visible.casefold()).split())
 
 
+def names_as_texts(names: Sequence[str]) -> list[str]:
+    """Split each class name into its words; one without a letter, such as a number, becomes empty."""
+    return [_words(name) if any(map(str.isalpha, name)) else "" for name in names]
+
+
+def _words(name: str) -> str:
+    """Split at characters other than letters and digits, and before a capital after a small letter."""
+    starts = [False, *(one.islower() and two.isupper() for one, two in pairwise(name))]
+    spaced = "".join(f" {letter}" if is_start else letter for letter, is_start in zip(name, starts, strict=True))
+    return " ".join(re.sub(r"[\W_]+", " ", spaced).split())
+
+
 def equal_texts(texts: Sequence[str]) -> NDArray[np.int64]:
-    """A number for each text, the same for texts that differ in case and white space at most; no group has it."""
+    """A number for each text, the same for texts that differ at most in case and white space; never that of a group."""
     numbers = (group_number(" ".join(text.casefold().split()), kind=b"text") for text in texts)
     return np.fromiter(numbers, dtype=np.int64, count=len(texts))
 
 
 def texts_alike(texts: Sequence[str]) -> NDArray[np.int64]:
-    """A number for each text, as `equal_texts`, and the same for texts that differ in punctuation and digits at most.
+    """A number for each text, the same for texts that differ at most in case, white space, punctuation and digits.
 
-    Not so for texts without letters and for frequent patterns, such as "order 1", "order 2", which the data is about.
+    Texts without letters, and frequent patterns such as "order 1", "order 2", are numbered as by `equal_texts`.
     """
     equal = equal_texts(texts)
     letters = (" ".join(text.casefold().translate(_LETTERS).split()) for text in texts)
@@ -317,11 +332,6 @@ def concatenated(*columns: Sequence[str]) -> Sequence[str]:
     make: Any = type(columns[0])
     all_items: Sequence[str] = make(chain.from_iterable(columns))
     return all_items
-
-
-def listed(names: Sequence[str], *, most: int = SHOWN_NAMES) -> str:
-    """The first names of a list, for a message."""
-    return ", ".join(map(shown, names[:most])) + (", …" if len(names) > most else "")
 
 
 def _hash_of(texts: Iterable[str], before: bytes = b"") -> str:

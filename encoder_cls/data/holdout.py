@@ -23,9 +23,9 @@ def hold_out(
 ) -> tuple[Split, Split]:
     """Divide a split in two: the second part has about `fraction` of all examples and of each class.
 
-    It has `MOST_HELD_OUT` examples at most. Groups are not divided, nor, of rows without a group, texts that differ
-    only in case, white space, punctuation and digits. `uncorrected`, the classes before corrections, numbered from 0
-    on, decide, so that corrections do not change the parts, unless a class would have no example left.
+    It has `MOST_HELD_OUT` examples at most. Groups are not divided, nor, among rows without a group, texts that differ
+    only in case, white space, punctuation and digits. The classes before corrections, `uncorrected`, numbered from 0
+    on, are stratified by, so that corrections do not change the parts, unless a class would have no example left.
     """
     groups = np.unique(split.together, return_inverse=True)[1]
     choose = partial(rows_to_hold_out, groups=groups, fraction=min(fraction, MOST_HELD_OUT / len(split)), seed=seed)
@@ -43,7 +43,7 @@ def hold_out(
 def rows_to_hold_out(
     labels: NDArray[Any], groups: NDArray[np.int64], *, fraction: float, seed: int
 ) -> NDArray[np.bool_]:
-    """Choose the rows to hold out, about this fraction of all; at least one row of each class stays.
+    """Choose about this fraction of all rows to hold out; at least one row of each class stays.
 
     Labels are class numbers, (rows,), or 1 where a row has a label, (rows, labels). All rows of a group, numbered from
     0 on, are held out, or none.

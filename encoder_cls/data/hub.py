@@ -1,4 +1,4 @@
-"""Read data sets of the Hugging Face Hub, at the revision that is asked for."""
+"""Read data sets of the Hugging Face Hub, at the given revision."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 from urllib.parse import unquote
 
-from encoder_cls.data.rows import Columns, Record, SourceLocation, with_class_names
+from encoder_cls.data.rows import Columns, Record, SourceLocation, class_names_of, with_class_names
 from encoder_cls.errors import DataError
 from encoder_cls.system.display import shown
 from encoder_cls.system.machine import check_installed
@@ -45,10 +45,7 @@ def hub_records(source: str, role: str, columns: Columns) -> Iterator[Record]:
             columns.check_present(f"hub:{hub.name}", table.column_names)
             if not columns.every:  # a test split whose labels are all -1 can still be predicted
                 table = table.select_columns(list(dict.fromkeys([*columns.named, *({"id"} & set(table.column_names))])))
-            # The feature of a list has that of its items inside, or is a list of it.
-            of_items = ((name, getattr(it, "feature", it)) for name, it in table.features.items())
-            of_items = ((name, it[0] if isinstance(it, list) else it) for name, it in of_items)
-            names = {name: it.names for name, it in of_items if isinstance(it, datasets.ClassLabel)}
+            names = class_names_of(table.features.to_dict())
             with closing(iter(table)) as records:
                 for number, record in enumerate(records):
                     where = SourceLocation(f"hub:{hub.name}/{split}", number)

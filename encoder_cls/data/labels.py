@@ -8,15 +8,14 @@ import shlex
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import pairwise
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from encoder_cls.config import DataConfig
-from encoder_cls.data.dataset import NO_GROUP, NO_TEXTS, LabelsAre, Unlabelled, group_number, label_key
-from encoder_cls.data.rows import DiskBackedLocations, LeftOut, Reading, Row, SourceLocation
+from encoder_cls.data.dataset import NO_GROUP, NO_TEXTS, LabelsAre, Unlabelled, group_number, label_key, renumbered
+from encoder_cls.data.rows import Columns, DiskBackedLocations, LeftOut, Reading, Row, SourceLocation
 from encoder_cls.data.sources import read_rows
 from encoder_cls.errors import ConfigError, DataError
 from encoder_cls.system.disk_arrays import DiskBackedArray, DiskBackedTexts, in_chunks
@@ -35,7 +34,9 @@ class LabelledRows:
     texts: DiskBackedTexts
     where: DiskBackedLocations
     labels: Mapping[str, SourceLocation]  # the first location of each label, an integer as its digits
-    numbers: NDArray[np.int32]  # indices into `labels`, later into `Classes.every`, of the labels of all rows in turn
+    numbers: NDArray[
+        np.integer[Any]
+    ]  # indices into `labels`, later into `Classes.every`, of the labels of all rows in turn
     counts: NDArray[np.int64]  # how many labels each row has
     groups: NDArray[np.int64] | None  # the number of the group of each row, where `data.group_column` names them
     ids: Sequence[str | int | None]  # empty without corrections
@@ -59,21 +60,14 @@ class LabelledRows:
 
     def numbered(self, classes: Classes) -> LabelledRows:
         """Number the labels by class."""
-        places = {name: place for place, name in enumerate(classes.every)}
-        of_labels = np.array([places[classes.of_labels[label]] for label in self.labels], dtype=np.int32)
-        return replace(self, numbers=of_labels[self.numbers])
+        of_labels = [classes.of_labels[label] for label in self.labels]
+        return replace(self, numbers=renumbered(self.numbers, of_labels, classes.every))
 
 
 def read_labelled(source: str, role: str, config: DataConfig, reading: Reading) -> LabelledRows:
     """Read a source whose rows have labels."""
-    rows = read_rows(
-        source,
-        role=role,
-        text_columns=config.text_column,
-        label_column=config.label_column,
-        group_column=config.group_column,
-        reading=reading,
-    )
+    columns = Columns(config.text_column, config.label_column, config.group_column)
+    rows = read_rows(source, columns, reading, role=role)
     # Without names of classes, empty labels of train are counted for one error about all of them.
     may_have_none = role == "train" and (config.label_names is not None or not reading.skips)
     return collect_labelled(rows, source, config, reading, may_have_none=may_have_none)
@@ -82,7 +76,7 @@ def read_labelled(source: str, role: str, config: DataConfig, reading: Reading) 
 def collect_labelled(
     rows: Iterable[Row], source: str, config: DataConfig, reading: Reading, *, may_have_none: bool = False
 ) -> LabelledRows:
-    """Collect the rows that have a text; `may_have_none`: whether a label may be empty."""
+    """Collect the rows that have a text; with `may_have_none` a label may be empty."""
     texts, where = DiskBackedTexts(), DiskBackedLocations()
     numbers, counts, groups = DiskBackedArray(np.int32), DiskBackedArray(np.int64), DiskBackedArray(np.int64)
     labels: dict[str, SourceLocation] = {}
@@ -106,17 +100,8 @@ def collect_labelled(
         where.append([row.where for row, _ in chunk])
         ids += [row.id for row, _ in chunk] if config.corrections else ()
     _check_left_out(source, len(texts), config, reading)
-    return LabelledRows(
-        texts,
-        where,
-        labels,
-        numbers.array(),
-        counts.array(),
-        groups=groups.array() if config.group_column else None,
-        ids=ids,
-        several=several,
-        empty=empty,
-    )
+    named_groups = groups.array() if config.group_column else None
+    return LabelledRows(texts, where, labels, numbers.array(), counts.array(), named_groups, ids, several, empty)
 
 
 def _with_text(
@@ -175,7 +160,7 @@ def _check_left_out(source: str, num_texts: int, config: DataConfig, reading: Re
 
 
 def use_of_empty(all_rows: Mapping[str, LabelledRows], config: DataConfig, *, is_multi_label: bool = False) -> str:
-    """A hint how rows of train without a label can be used, where the classes have no names."""
+    """Suggest how to use rows of train without a label, where `data.label_names` is not set."""
     if not all_rows["train"].labels:
         return "name the classes in data.label_names to learn from their names"
     skip = "data.bad_rows=skip leaves such rows out"
@@ -203,11 +188,6 @@ class Classes:
         """The classes with these indices in `every`, in order."""
         return in_order((self.every[number] for number in np.unique(numbers)), self.names)
 
-    def renumbered(self, numbers: NDArray[np.integer[Any]], order: Sequence[str]) -> NDArray[np.int64]:
-        """Indices in another order of classes, given those in `every`."""
-        places = {name: place for place, name in enumerate(order)}
-        return np.asarray(np.array([places.get(name, -1) for name in self.every], dtype=np.int64)[numbers])
-
 
 def decide_classes(
     all_rows: Iterable[LabelledRows], config: DataConfig, known: Sequence[str] = (), labels_are: LabelsAre | None = None
@@ -223,7 +203,7 @@ def decide_classes(
     for rows in every:
         for label, where in rows.labels.items():
             first.setdefault(spelling[label], where)
-    labels_are = labels_are or _what_labels_are(first, names)
+    labels_are = labels_are or _names_or_indices(first, names)
     classes = {label: _class_of(label, where, names, labels_are) for label, where in first.items()}
     of_labels = {label: classes[spelled] for label, spelled in spelling.items()}
     return Classes(names, labels_are, of_labels, in_order((*(names or ()), *classes.values()), names))
@@ -261,8 +241,8 @@ def _spelling(every: Sequence[LabelledRows], config: DataConfig, known: Sequence
     return {label: spelled[label_key(label)] for label in labels}
 
 
-def _what_labels_are(first: Mapping[str, SourceLocation], names: Sequence[str] | None) -> LabelsAre:
-    """Decide whether all labels, given with their first locations, are names or all are indices into the names."""
+def _names_or_indices(first: Mapping[str, SourceLocation], names: Sequence[str] | None) -> LabelsAre:
+    """Decide whether labels, given with their first locations, are all names or all indices into the names."""
     if names is None:
         return "names"
     are_names = all(label in names for label in first)
@@ -293,15 +273,3 @@ def _class_of(label: str, where: SourceLocation, names: Sequence[str] | None, la
     if label in names:
         raise DataError(where, f"label {shown(label)} is a name where others are numbers", both)
     raise DataError(where, f"label {shown(label)} is not in data.label_names", both if is_number else "")
-
-
-def names_as_texts(names: Sequence[str]) -> list[str]:
-    """Turn class names into their words; empty if a name has no letter, such as a number."""
-    return [_words(name) if any(map(str.isalpha, name)) else "" for name in names]
-
-
-def _words(name: str) -> str:
-    """Split at characters other than letters and digits, and before a capital after a small letter."""
-    starts = [False, *(one.islower() and two.isupper() for one, two in pairwise(name))]
-    spaced = "".join(f" {letter}" if is_start else letter for letter, is_start in zip(name, starts, strict=True))
-    return " ".join(re.sub(r"[\W_]+", " ", spaced).split())

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from encoder_cls.config import SOURCES, Config, DataConfig, check_sources_of_run, load_config
 from encoder_cls.data.corrections import read_corrections, with_corrections
-from encoder_cls.data.dataset import NO_TEXTS, Dataset, LabelsAre, Split, Unlabelled, joined, listed
+from encoder_cls.data.dataset import NO_TEXTS, Dataset, LabelsAre, Split, Unlabelled, joined, names_as_texts, renumbered
 from encoder_cls.data.holdout import hold_out
 from encoder_cls.data.labels import (
     Classes,
@@ -19,15 +19,14 @@ from encoder_cls.data.labels import (
     collect_labelled,
     decide_classes,
     in_order,
-    names_as_texts,
     read_labelled,
     use_of_empty,
 )
-from encoder_cls.data.rows import DiskBackedLocations, LeftOut, Notes, Reading, Row, SourceLocation
+from encoder_cls.data.rows import Columns, DiskBackedLocations, LeftOut, Notes, Reading, Row, SourceLocation
 from encoder_cls.data.sources import content_hash, read_rows
 from encoder_cls.errors import ConfigError, DataError
 from encoder_cls.system.disk_arrays import cached
-from encoder_cls.system.display import counted, shown
+from encoder_cls.system.display import counted, listed, shown
 
 ROLES = ("train", "validation", "test")
 UNLABELLED = "the texts without labels"
@@ -62,9 +61,8 @@ def config_of_base(run: str) -> Config:
 
 def names_validation(config: Config) -> bool:
     """Whether a run, or one of its base runs, names a file of validation texts."""
-    if config.data.validation is not None or config.from_run is None:
-        return config.data.validation is not None
-    return names_validation(config_of_base(config.from_run))
+    run = config.from_run
+    return config.data.validation is not None or (run is not None and names_validation(config_of_base(run)))
 
 
 # ---------------------------------------------------------------- one data set
@@ -128,16 +126,11 @@ def _read_dataset(config: DataConfig, train_rows: Iterable[Row] | None, known: S
     has_labels = "train" in rows and len(rows["train"].labels) > 0
     has_names_alone = not is_multi_label and config.label_names is not None and not has_labels
     if not has_labels and not has_names_alone:
-        hint = "" if is_multi_label else "name the classes in data.label_names to learn from their names"
+        hint = "" if is_multi_label else use_of_empty(rows, config)
         raise DataError(config.train or "data.train", "no row has a label, so there is nothing to learn", hint)
     classes = decide_classes(rows.values(), config, known)
     before = {role: it.numbered(classes) for role, it in rows.items()}
-    rows = with_corrections(before, corrections, classes, config)
-    corrected = {
-        it.where[row]: classes.every[it.numbers[row]]
-        for role, it in before.items()
-        for row in np.flatnonzero(it.numbers != rows[role].numbers)
-    }
+    rows, corrected = with_corrections(before, corrections, classes, config)
     if has_names_alone:
         rows["train"] = _names_as_rows(config)
     in_train = classes.present(rows["train"].numbers)
@@ -151,10 +144,10 @@ def _read_dataset(config: DataConfig, train_rows: Iterable[Row] | None, known: S
     elif "validation" not in splits:
         numbers = before["train"].numbers  # which decide, so that corrections do not change what is held out
         is_corrected = rows["train"] is not before["train"]
-        uncorrected = classes.renumbered(numbers, classes.present(numbers)) if is_corrected else None
-        fraction, seed = config.validation_fraction, config.split_seed
-        parts = hold_out(splits["train"], fraction=fraction, seed=seed, uncorrected=uncorrected)
-        splits |= zip(("train", "validation"), parts, strict=True)
+        uncorrected = renumbered(numbers, classes.every, classes.present(numbers)) if is_corrected else None
+        splits["train"], splits["validation"] = hold_out(
+            splits["train"], fraction=config.validation_fraction, seed=config.split_seed, uncorrected=uncorrected
+        )
     return Dataset(
         label_names=label_names,
         train=splits["train"],
@@ -220,7 +213,7 @@ def _leave_out(unlabelled: Unlabelled, reading: Reading, hint: str = "") -> None
 
 def _read_unlabelled(source: str, config: DataConfig, reading: Reading) -> Unlabelled:
     plain = config.model_copy(update={"group_column": None, "empty_texts": "drop"})
-    rows = read_rows(source, role="train", text_columns=config.text_column, reading=reading)
+    rows = read_rows(source, Columns(config.text_column), reading, role="train")
     unlabelled = collect_labelled(rows, source, plain, reading, may_have_none=True).divided()[1]
     reading.notes.empty = LeftOut()  # blank lines are usual here
     return unlabelled
@@ -242,7 +235,7 @@ def _names_as_rows(config: DataConfig) -> LabelledRows:
 
 def _to_split(rows: LabelledRows, label_names: tuple[str, ...], classes: Classes, *, is_multi_label: bool) -> Split:
     unseen = in_order({*classes.present(rows.numbers)} - {*label_names}, classes.names)
-    labels: NDArray[Any] = classes.renumbered(rows.numbers, (*label_names, *unseen))
+    labels: NDArray[Any] = renumbered(rows.numbers, classes.every, (*label_names, *unseen))
     if is_multi_label:
         matrix = np.zeros((len(rows.counts), len(label_names) + len(unseen)), dtype=np.int8)
         matrix[np.repeat(np.arange(len(rows.counts)), rows.counts), labels] = 1

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -15,7 +14,7 @@ from numpy.typing import NDArray
 
 from encoder_cls.errors import DataError
 from encoder_cls.system.disk_arrays import Column, DiskBackedArray, in_chunks
-from encoder_cls.system.display import kind, shown
+from encoder_cls.system.display import kind, listed, shown
 from encoder_cls.system.encodings import INVALID, SKIP, UTF8, is_utf8, seems_utf8, text_lines, undecodable
 
 SHOWN_ROWS = 3
@@ -79,7 +78,7 @@ class Row(NamedTuple):
 
 
 class Columns(NamedTuple):
-    """The columns to read: of the text, the label (None: rows without labels) and the group; or every column."""
+    """The columns to read: of the text, the label (None: rows without labels) and the group; with `every`, all."""
 
     text: Sequence[str]
     label: str | None = None
@@ -105,10 +104,10 @@ class Columns(NamedTuple):
             hint = f"did you mean {shown(alike)}? {hint}"
         elif len(names) == 1 and (separator := next((it for it in ";|\t" if it in names[0]), None)):
             hint = f"its fields seem to be separated by {shown(separator)}, which data.delimiter can name; {hint}"
-        raise DataError(where, f"no column {shown(missing)}; it has {', '.join(map(shown, names[:20]))} ({hint})")
+        raise DataError(where, f"no column {shown(missing)}; it has {listed(names, most=20)} ({hint})")
 
     def checked(self, path: Path | str, header: Sequence[str], *, line: str = "") -> list[str]:
-        """The names of all columns of a table; a DataError if one of these columns is missing or occurs twice."""
+        """Number the names of a table's columns; a DataError if a wanted column is missing or occurs twice."""
         self.check_present(path, header)
         wanted = header if self.every and not line else [*self.named, "id"]
         doubled = next((name for name in wanted if header.count(name) > 1), None)
@@ -126,8 +125,8 @@ def numbered(header: Sequence[str]) -> list[str]:
     return list(names)
 
 
-def group_named(where: SourceLocation, value: Any) -> str | None:
-    """A group as text, of whatever type its value is; None for an empty cell."""
+def group_name(where: SourceLocation, value: Any) -> str | None:
+    """The value of a group column, of any type, as text; None for an empty cell."""
     if isinstance(value, dict | list):
         raise DataError(where, f"the group is {kind(value)}; a name or a number is expected (data.group_column)")
     if isinstance(value, float):  # as tables have whole numbers where cells are empty
@@ -135,15 +134,10 @@ def group_named(where: SourceLocation, value: Any) -> str | None:
     return None if value is None or value == "" else str(value)
 
 
-def class_names_in(metadata: dict[bytes, bytes] | None) -> dict[str, list[str]]:
-    """The class names that the `datasets` library keeps in a Parquet file beside integer labels."""
-    try:
-        features = json.loads((metadata or {})[b"huggingface"])["info"]["features"]
-        # The feature of a list has that of its items inside.
-        of_items = {column: feature.get("feature") or feature for column, feature in features.items()}
-        return {column: list(feature["names"]) for column, feature in of_items.items() if "names" in feature}
-    except (AttributeError, KeyError, TypeError, ValueError):
-        return {}
+def class_names_of(features: dict[str, Any]) -> dict[str, list[str]]:
+    """The class names of columns of integer labels, by the features of a data set as `datasets` writes them."""
+    of_items = {column: feature.get("feature", feature) for column, feature in features.items()}  # of a list
+    return {column: list(it["names"]) for column, it in of_items.items() if it.get("_type") == "ClassLabel"}
 
 
 def with_class_names(record: dict[str, Any], names: dict[str, list[str]], where: SourceLocation) -> dict[str, Any]:

@@ -1,6 +1,6 @@
 """Sources of rows: files, folders, patterns, the bundled example and data sets of the Hub.
 
-A text is passed on exactly as it is in the file, or the row is refused with its location; `Reading` takes notes.
+A text is passed on exactly as it is in the file, or its row is refused with the location.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from encoder_cls.data.hub import hub_folder_or_commit, hub_records
-from encoder_cls.data.rows import Columns, Reading, Record, Row, SourceLocation, group_named, numbered
+from encoder_cls.data.rows import Columns, Reading, Record, Row, SourceLocation, group_name, numbered
 from encoder_cls.data.table_files import EXCEL, excel_header, excel_records, parquet_header, parquet_records
 from encoder_cls.data.text_files import (
     FASTTEXT,
@@ -44,7 +44,6 @@ FORMATS: dict[str, Callable[[Path, Columns, Reading], Iterator[Record]]] = {
     EXCEL: excel_records,
     **dict.fromkeys((FASTTEXT, TEXT), line_records),
 }
-TABLES = tuple(ending for ending in FORMATS if ending not in (FASTTEXT, TEXT))
 
 # Words of a file's name that name its split.
 _SPLIT_WORDS = {"training": "train", "valid": "validation", "val": "validation", "testing": "test"}
@@ -55,33 +54,18 @@ _SPLIT_WORD = re.compile(rf"(?<![a-z])({'|'.join((*_SPLITS, *_SPLIT_WORDS))})(?:
 # ---------------------------------------------------------------- rows
 
 
-def read_rows(
-    source: str,
-    *,
-    text_columns: Sequence[str],
-    label_column: str | None = None,
-    group_column: str | None = None,
-    role: str = "test",
-    every: bool = False,
-    reading: Reading | None = None,
-) -> Iterator[Row]:
-    """Read a source, as `DataConfig.train` describes it, with a record of `every` column if asked for.
-
-    `role` is the split of a Hub data set named without one.
-    """
-    columns, reading = Columns(text_columns, label_column, group_column, every), reading or Reading()
+def read_rows(source: str, columns: Columns, reading: Reading, *, role: str = "test") -> Iterator[Row]:
+    """Read a source, as `DataConfig.train` describes it; `role` is the split of a Hub data set named without one."""
     return _rows(_records(source, role, columns, reading), columns, reading)
 
 
-def read_again(
-    places: Iterable[str], *, text_columns: Sequence[str], label_column: str, reading: Reading
-) -> dict[str, Row]:
-    """Read labelled rows once more with all columns, by location, as far as their files still exist."""
+def read_again(places: Iterable[str], columns: Columns, reading: Reading) -> dict[str, Row]:
+    """Read rows once more, by location, as far as their files still exist."""
     lines_of: dict[str, set[int]] = {}
     for place in places:
         if isinstance(place, SourceLocation) and place.line >= 0 and ending_of(Path(place.file)) in FORMATS:
             lines_of.setdefault(place.file, set()).add(place.line)
-    columns, rows = Columns(text_columns, label_column, every=True), {}
+    rows = {}
     for file, lines in lines_of.items():
         path, last = Path(file), max(lines)
         if not path.is_file():  # such as a pipe, which can be read only once
@@ -95,14 +79,14 @@ def read_again(
     return rows
 
 
-def column_names(path: Path, *, text_columns: Sequence[str], reading: Reading | None = None) -> list[str]:
+def column_names(path: Path, text_columns: Sequence[str], reading: Reading) -> list[str]:
     """The names of all columns of a file, in order; none if its format has no header."""
     ending = ending_of(path)
     with _data_errors(path):
         if ending == ".parquet":
             return parquet_header(path)
         if ending in USUAL:
-            return numbered(csv_header(path, text_columns, reading or Reading()))
+            return numbered(csv_header(path, text_columns, reading))
         return numbered(excel_header(path, text_columns)) if ending == EXCEL else []
 
 
@@ -140,7 +124,7 @@ def _row(where: SourceLocation, record: dict[str, Any], columns: Columns) -> Row
         label=record[columns.label] if columns.label else None,
         id=number if isinstance(number, str | int | None) else str(number),
         where=where,
-        group=group_named(where, record[columns.group]) if columns.group else None,
+        group=group_name(where, record[columns.group]) if columns.group else None,
         record=record if columns.every else None,
     )
 
@@ -206,9 +190,9 @@ def data_files(source: str, *, is_labelled: bool) -> list[Path]:
     """List the data files of a source; a DataError if it has none, or files of unknown formats or several splits."""
     files = files_named(source)
     if Path(source).is_dir():
-        files = _without_notes([file for file in files if ending_of(file) in FORMATS], JSON, b"[")
+        files = _without_readmes([file for file in files if ending_of(file) in FORMATS], JSON, b"[")
         if is_labelled:
-            files = _without_notes(files, TEXT, LABEL_PREFIX.encode())
+            files = _without_readmes(files, TEXT, LABEL_PREFIX.encode())
         splits = {split for file in files if (split := _split_of(file))}
         if len(splits) > 1:
             raise DataError(source, f"holds files of several splits ({', '.join(sorted(splits))})", "name one of them")
@@ -277,15 +261,15 @@ def _split_of(file: Path) -> str | None:
     return _SPLIT_WORDS.get(match[1], match[1]) if match else None
 
 
-def _without_notes(files: list[Path], ending: str, mark: bytes) -> list[Path]:
+def _without_readmes(files: list[Path], ending: str, mark: bytes) -> list[Path]:
     """Leave out files with this ending beside tables, such as a README.txt, unless one of them starts like data."""
-    notes = [file for file in files if ending_of(file) == ending]
-    if len(notes) == len(files) or any(_begins_with(file, mark) for file in notes):
+    readmes = [file for file in files if ending_of(file) == ending]
+    if len(readmes) == len(files) or any(_starts_with(file, mark) for file in readmes):
         return files
-    return [file for file in files if file not in notes]
+    return [file for file in files if file not in readmes]
 
 
-def _begins_with(path: Path, mark: bytes) -> bool:
+def _starts_with(path: Path, mark: bytes) -> bool:
     with opened(path) as file:
         first = next((line for line in file if line.removeprefix(codecs.BOM_UTF8).strip()), b"")
     return first.removeprefix(codecs.BOM_UTF8).lstrip(b" \t\v\f\r\n\0").startswith(mark)

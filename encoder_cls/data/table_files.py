@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import json
 import warnings
 from collections.abc import Iterator, Sequence
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from itertools import chain
 from pathlib import Path
 from typing import Any
 
-from encoder_cls.data.rows import Columns, Reading, Record, SourceLocation, class_names_in, with_class_names
+from encoder_cls.data.rows import Columns, Reading, Record, SourceLocation, class_names_of, with_class_names
 from encoder_cls.errors import DataError
 from encoder_cls.system.display import shown
 from encoder_cls.system.encodings import SKIP
@@ -26,7 +27,9 @@ def parquet_records(path: Path, columns: Columns, reading: Reading) -> Iterator[
         schema = file.schema_arrow
         columns.checked(path, schema.names)
         wanted = [*columns.named, *({"id"} & set(schema.names) - set(columns.named))]
-        names = class_names_in(schema.metadata)
+        names = {}
+        with suppress(AttributeError, KeyError, TypeError, ValueError):  # which only `datasets` has written
+            names = class_names_of(json.loads(schema.metadata[b"huggingface"])["info"]["features"])
         batches = file.iter_batches(batch_size=ROWS_AT_ONCE, columns=None if columns.every else wanted)
         for number, record in enumerate(chain.from_iterable(batch.to_pylist() for batch in batches), start=1):
             where = SourceLocation(str(path), number)

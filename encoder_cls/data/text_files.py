@@ -189,14 +189,14 @@ def form_of(path: Path, columns: Sequence[str], reading: Reading) -> CsvForm:
     has_mark = ending == ".xlsx" or not is_utf8(reading.encoding)
     with suppress(OSError, DataError):  # reported where it is read
         if ending == ".csv":
-            separator = _begin(path, columns, reading)[2]
+            separator = _opened_table(path, columns, reading)[2]
         with opened(path) as file:
             has_mark = has_mark or file.read(len(codecs.BOM_UTF8)) == codecs.BOM_UTF8
     return CsvForm(separator, has_mark, ending not in USUAL)
 
 
 def _rows(path: Path, columns: Sequence[str], reading: Reading) -> Rows:
-    lines, number, delimiter = _begin(path, columns, reading)
+    lines, number, delimiter = _opened_table(path, columns, reading)
     if ending_of(path) == ".tsv" and delimiter == "\t" and reading.delimiter != "\t":
         if not path.is_file() or not _is_quoted(path, reading.encoding):  # a pipe can be read only once
             stripped = (line.removesuffix("\n").removesuffix("\r") for line in lines)
@@ -205,7 +205,7 @@ def _rows(path: Path, columns: Sequence[str], reading: Reading) -> Rows:
     return _quoted_rows(path, lines, number, delimiter, reading)
 
 
-def _begin(path: Path, columns: Sequence[str], reading: Reading) -> tuple[Iterator[str], int, str]:
+def _opened_table(path: Path, columns: Sequence[str], reading: Reading) -> tuple[Iterator[str], int, str]:
     """The lines from the header on, the number of the first, and the separator, which Excel may name (`sep=;`)."""
     lines = reading.lines(path)
     first, number = next(lines, ""), 1
@@ -271,17 +271,17 @@ def _is_quoted(path: Path, encoding: str) -> bool:
     with opened(path) as file:
         if not any(b'"' in block for block in iter(lambda: file.read(1 << 20), b"")):
             return False
-    is_shown, begun, num_lines = False, "", 0
+    is_shown, row, num_lines = False, "", 0
     for number, line in enumerate(text_lines(path, encoding, keep_invalid=True)):
-        if not begun and '"' not in line:
+        if not row and '"' not in line:
             continue
-        begun, num_lines = begun + line, num_lines + 1
-        if begun.count('"') % 2:
+        row, num_lines = row + line, num_lines + 1
+        if row.count('"') % 2:
             if num_lines > MOST_LINES:
                 return False
             continue
-        if not _QUOTED_ROW.fullmatch(begun):
+        if not _QUOTED_ROW.fullmatch(row):
             return False
-        is_shown = is_shown or number + 1 == num_lines or bool(_NEEDS_QUOTES.search(begun))
-        begun, num_lines = "", 0
-    return is_shown and not begun
+        is_shown = is_shown or number + 1 == num_lines or bool(_NEEDS_QUOTES.search(row))
+        row, num_lines = "", 0
+    return is_shown and not row

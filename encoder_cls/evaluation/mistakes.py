@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from encoder_cls.config import DataConfig
 from encoder_cls.data.corrections import ADDED, added_name
 from encoder_cls.data.dataset import Split
-from encoder_cls.data.rows import Reading, Row
+from encoder_cls.data.rows import Columns, Reading, Row
 from encoder_cls.data.sources import files_named, read_again
 from encoder_cls.data.text_files import CsvForm, form_of
 from encoder_cls.evaluation.metrics import answers_of, padded
@@ -252,7 +252,7 @@ def label_tables(*tables: Sequence[LabelRow], data: DataConfig) -> list[Iterator
     """
     reading = Reading(delimiter=data.delimiter, encoding=data.encoding)
     places = (row.where for rows in tables for row in rows)
-    again = read_again(places, text_columns=data.text_column, label_column=data.label_column, reading=reading)
+    again = read_again(places, Columns(data.text_column, data.label_column, every=True), reading)
     files = [file for file in files_named(data.train or "") if file.is_file()]
     form = form_of(files[0], data.text_column, reading) if files else SPREADSHEET
     form = form._replace(has_mark=form.has_mark or form.is_guarded)

@@ -7,11 +7,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from encoder_cls.data.dataset import listed
 from encoder_cls.evaluation.metrics import MultiLabelMetrics, SingleLabelMetrics
 from encoder_cls.evaluation.report import FEWEST_ANSWERED, FEWEST_ANSWERS, WANTED_ACCURACY, Report
 from encoder_cls.evaluation.significance import COMBINED, Interval
-from encoder_cls.system.display import aligned, counted, printable, shortened, shown
+from encoder_cls.system.display import aligned, counted, listed, printable, shortened, shown
 
 LONGEST_NAME = 28  # characters of a class name in a column
 LARGEST_TABLE = 12  # classes; a wider confusion matrix does not fit a terminal

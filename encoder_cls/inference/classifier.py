@@ -15,7 +15,7 @@ from encoder_cls.inference.encoder import Encoder, EncoderArchitecture
 from encoder_cls.inference.guarantees import Familiarity, Guarantees, text_numbers
 from encoder_cls.inference.linear import LinearClassifier
 from encoder_cls.inference.task import SINGLE_LABEL, Logits, Task, combine_logits
-from encoder_cls.system.display import counted, kind, shown
+from encoder_cls.system.display import counted, kind, listed, shown
 from encoder_cls.system.encodings import UTF8, delimiter_named, encoding_named
 from encoder_cls.system.machine import log
 from encoder_cls.text.token_arrays import KEPT_PER_TOKEN, TokenizedTexts
@@ -161,11 +161,10 @@ class Classifier:
 
     def __repr__(self) -> str:
         """Parts, classes and hash in a line."""
-        names = ", ".join(shown(name, limit=20) for name in self.label_names[:SHOWN_NAMES])
-        more = ", …" if len(self.label_names) > SHOWN_NAMES else ""
+        names = listed(self.label_names, most=SHOWN_NAMES, limit=20)
         of = f", sha256 {self.sha256[:12]}" if self.sha256 else ""
         classes = counted(len(self.label_names), "class", "classes")
-        return f"<Classifier: {' and '.join(self.parts)}, {classes} ({names}{more}){of}>"
+        return f"<Classifier: {' and '.join(self.parts)}, {classes} ({names}){of}>"
 
     def __getstate__(self) -> dict[str, Any]:
         # A tokenizer that copied itself would take "[PAD]" in a text for the padding.

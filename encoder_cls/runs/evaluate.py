@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 from encoder_cls.config import DataConfig
-from encoder_cls.data.dataset import listed
 from encoder_cls.errors import ConfigError, EncoderClsError
 from encoder_cls.evaluation.baseline import baseline_scores
 from encoder_cls.evaluation.mistakes import Answered
@@ -17,6 +16,7 @@ from encoder_cls.evaluation.report_files import write_report
 from encoder_cls.evaluation.significance import PairedComparison, compare_answers, numbered_answers
 from encoder_cls.inference.classifier import Classifier
 from encoder_cls.runs.scored_texts import dataset_of_run, load_labelled, report_notes, warn_of_seen
+from encoder_cls.system.display import listed
 from encoder_cls.tracking.run_dir import classifier_to_score, run_of
 from encoder_cls.training.score import score_run
 

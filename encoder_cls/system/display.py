@@ -39,6 +39,11 @@ def shortened(text: str, *, limit: int) -> str:
     return text if len(text) <= limit else text[: limit - 1] + "…"
 
 
+def listed(names: Sequence[str], *, most: int = 8, limit: int = 80) -> str:
+    """The first names of a list, each in quotes and up to this many characters, for a message."""
+    return ", ".join(shown(name, limit=limit) for name in names[:most]) + (", …" if len(names) > most else "")
+
+
 def kind(value: Any) -> str:
     """Type and start of a value, for a message."""
     return "nothing" if value is None else f"{type(value).__name__} {shown(str(value), limit=40)}"

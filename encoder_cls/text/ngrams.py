@@ -2,7 +2,7 @@
 
 - words, and pairs of words with and without a word between them;
 - n-gram templates: two to six adjacent words, with a wildcard for infrequent ones, as in "what is _ of"; the start of a
-  text counts as a word. They show the style, independent of the subject (Davidov et al., "Enhanced Sentiment Learning
+  text counts as a word. They capture style rather than subject (Davidov et al., "Enhanced Sentiment Learning
   Using Twitter Hashtags and Smileys", 2010, https://aclanthology.org/C10-2028/);
 - character n-grams inside words.
 
@@ -29,7 +29,7 @@ from encoder_cls.text.token_arrays import (
 
 DISTANCES = (1, 2)  # of the words of a pair
 TEMPLATE_SIZES = range(2, 7)  # words
-MOST_FREQUENT = 300  # a token is frequent if it is at least one in so many, so there are at most so many of them
+MOST_FREQUENT = 300  # tokens: one is frequent if at least every 300th token is it
 HASHES = 1 << 22  # of a kind of feature: few of a million different n-grams collide
 TEMPLATE_IDS = HASHES * (1 + len(DISTANCES))  # ids of words and pairs come first, then those of templates,
 CHAR_NGRAM_IDS = TEMPLATE_IDS + HASHES  # then those of character n-grams
@@ -54,7 +54,7 @@ class SparseRows:
 
 @dataclass(frozen=True, kw_only=True)
 class Counts(SparseRows):
-    """The counts of features in texts; columns are indices of `ids`."""
+    """The counts of features in texts; columns are indices into `ids`."""
 
     ids: NDArray[np.int32]  # of the features of all these texts, increasing
     kinds: NDArray[np.int64]  # starts of the words, pairs, templates and character n-grams of each text, (texts, 4)

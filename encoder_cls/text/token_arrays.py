@@ -143,7 +143,7 @@ class TokenChunk(NamedTuple):
 
 
 TokenReader = Callable[[Sequence[str], int], TokenChunk]
-"""Reads at most so many tokens of each text, `[CLS]` included."""
+"""Reads the tokens of texts, at most a number of each text, `[CLS]` included."""
 
 
 def index_tokens(
@@ -151,8 +151,8 @@ def index_tokens(
 ) -> tuple[TokenizedTexts, list[str]]:
     """Read the tokens of any number of texts, and list their words; the id of a word is its index in the list.
 
-    An encoder reads `max_seq_len` tokens of a text. With many texts, other processes may help, each with a copy of
-    `read`.
+    An encoder reads `max_seq_len` tokens of a text. `in_processes` divides many texts among processes, each with a copy
+    of `read`.
     """
     words, ngrams = DiskBackedRaggedArray(np.int32), DiskBackedRaggedArray(np.uint32)
     truncated, index = DiskBackedArray(np.bool_), dict[str, int]()
@@ -181,7 +181,7 @@ def index_tokens(
 
 
 def _chunks(texts: Iterable[str], *, most_characters: int) -> Iterator[list[str]]:
-    """Texts up to a character beyond the most, in large chunks, since the words of each chunk are looked up."""
+    """Texts in large chunks, each text cut one character beyond the most, which shows that it is longer."""
     chunk, characters = list[str](), 0
     for text in texts:
         chunk.append(text[: most_characters + 1])

@@ -53,7 +53,7 @@ def tokenize(tokenizer: Tokenizer, texts: Iterable[str], *, max_seq_len: int) ->
 
 
 def count_tokens(tokenizer: Tokenizer, text: str) -> tuple[int, bool]:
-    """The number of tokens, `[CLS]` included, and whether the text has no more: a very long one is not read whole."""
+    """The number of tokens, `[CLS]` included, and whether it is exact: a very long text is not read whole."""
     read = token_reader(tokenizer)([text[:MOST_COUNTED]], MOST_COUNTED + 1)
     return int(read.lengths[0]), len(text) <= MOST_COUNTED
 
@@ -65,7 +65,7 @@ def token_ids(words: Sequence[str], id_of: Callable[[str], int | None]) -> NDArr
 
 
 def token_reader(tokenizer: Tokenizer) -> TokenReader:
-    """A reader of words, also unknown ones as written, or of sub-words."""
+    """A function that reads words, unknown ones as they are written, or sub-words."""
     if isinstance(tokenizer.model, models.WordLevel):
         is_lowercase = lowercases(tokenizer)
 

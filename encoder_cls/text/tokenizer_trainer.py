@@ -75,23 +75,20 @@ def tokenized_data(
     The key of the cache has the `fingerprints` of the texts. Training calls `check` now and then, which may raise an
     error; others are those of `train_subwords` and of the disk.
     """
-    max_seq_len = config.model.max_seq_len
+    max_seq_len, cache = config.model.max_seq_len, config.data.cache
+    key = {
+        "tokenizer": config.tokenizer.model_dump(mode="json"),
+        "max_seq_len": max_seq_len,
+        "texts": fingerprints,
+        "base": base and sha256(base.to_str().encode()),
+    }
 
     def tokenized() -> tuple[str, TokenizedTexts, TokenizedTexts, int]:
         tokenizer, tokens, long_words = train_and_tokenize(texts, config.tokenizer, max_seq_len=max_seq_len, base=base)
         return tokenizer.to_str(), tokens, tokenize(tokenizer, validation_texts, max_seq_len=max_seq_len), long_words
 
     with checking(check):
-        if config.data.cache is None:
-            made = tokenized()
-        else:
-            key = {
-                "tokenizer": config.tokenizer.model_dump(mode="json"),
-                "max_seq_len": max_seq_len,
-                "texts": fingerprints,
-                "base": base and sha256(base.to_str().encode()),
-            }
-            made = cached(Path(config.data.cache), "tokens", key, tokenized, TokenizedTexts, CharNgrams)
+        made = cached(Path(cache), "tokens", key, tokenized, TokenizedTexts, CharNgrams) if cache else tokenized()
     return TokenizedData(parse_tokenizer(made[0]), *made[1:])
 
 
@@ -197,7 +194,7 @@ def _continuations(tokenizer: Tokenizer, texts: Iterable[str]) -> list[str]:
 
 
 def _reproducible(trained: Tokenizer) -> Tokenizer:
-    """Remove the traces of the order of a hash table."""
+    """Rebuild a tokenizer so that nothing in it depends on the order of a hash table."""
     vocabulary = json.loads(trained.to_str())["model"]["vocab"]
     if isinstance(vocabulary, dict):  # word_piece: a new tokenizer, in which the continuations are ordinary tokens
         tokenizer = Tokenizer(models.WordPiece(vocab=vocabulary, unk_token=SPECIAL_TOKENS[UNK_ID]))
@@ -211,9 +208,9 @@ def _reproducible(trained: Tokenizer) -> Tokenizer:
 
 
 class ArrowWords:
-    """Splits many texts into the words of a tokenizer, ten times as fast as `token_reader`, by Arrow's kernels.
+    """Splits many texts into the words of a tokenizer with Arrow's kernels, ten times as fast as `token_reader`.
 
-    Python sees each distinct word once. For few texts, importing Arrow would take longer.
+    Python handles each distinct word once. For few texts, importing Arrow would take longer.
     """
 
     def __init__(self, tokenizer: Tokenizer) -> None:

@@ -16,10 +16,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from encoder_cls.config import Config
-from encoder_cls.data.dataset import Dataset, listed
+from encoder_cls.data.dataset import Dataset
 from encoder_cls.data.load import names_validation, reading_of
+from encoder_cls.data.rows import Columns
 from encoder_cls.data.sources import every_file, read_rows
 from encoder_cls.errors import ConfigError
+from encoder_cls.system.display import listed
 from encoder_cls.text.token_arrays import KEPT_PER_TOKEN
 from encoder_cls.training.encoder.batches import BatchSampler
 
@@ -73,8 +75,8 @@ def check_least_fits(config: Config, *, seconds: float | None) -> None:
     size = sum(file.stat().st_size for file in every_file(source) if file.is_file())
     if size < LARGE:
         return
-    text, label, reading = config.data.text_column, config.data.label_column, reading_of(config.data)
-    rows = read_rows(source, role="train", text_columns=text, label_column=label, reading=reading)
+    columns = Columns(config.data.text_column, config.data.label_column)
+    rows = read_rows(source, columns, reading_of(config.data), role="train")
     began = time.monotonic()
     read = sum(len(row.text.encode()) for row in islice(rows, TIMED_ROWS))
     least = LEAST_WORK * (time.monotonic() - began) * size / max(1, read)

@@ -17,11 +17,11 @@ from torch import Tensor
 
 from encoder_cls.config import Config
 from encoder_cls.data.checks import data_warnings
-from encoder_cls.data.dataset import Dataset, listed
-from encoder_cls.data.labels import names_as_texts
+from encoder_cls.data.dataset import Dataset, names_as_texts
 from encoder_cls.inference.classifier import Classifier
 from encoder_cls.inference.encoder import Encoder, EncoderArchitecture
 from encoder_cls.inference.task import task_of
+from encoder_cls.system.display import listed
 from encoder_cls.text.token_arrays import LONGEST_LEARNED, TokenizedTexts
 from encoder_cls.training.encoder.batches import BatchSampler
 from encoder_cls.training.linear.features import balanced_weights, sample_rows

@@ -94,7 +94,7 @@ def svm_answers(labelled: Texts, others: Texts, test: Texts) -> list[str]:
     from sklearn.preprocessing import FunctionTransformer, normalize
     from sklearn.svm import LinearSVC
 
-    from encoder_cls.data.labels import names_as_texts
+    from encoder_cls.data.dataset import names_as_texts
 
     grams = tfidf_features(chars=True)
     texts = [*labelled.texts, *others.texts]

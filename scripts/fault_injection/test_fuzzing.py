@@ -17,6 +17,7 @@ from pydantic import BaseModel
 from samples import ENGINES, engine_of, fuzz, predict, tries, variant_of
 
 from encoder_cls.config import Config, load_config
+from encoder_cls.data.rows import Columns, Reading
 from encoder_cls.data.sources import read_rows
 from encoder_cls.errors import ConfigError, DataError
 
@@ -111,7 +112,7 @@ def check_file(space, suffix, content, parse):
 def print_rows(path):
     """Print the rows of a source as JSON, or its error on standard error, and exit with the error's code."""
     try:
-        rows = read_rows(str(path), role="train", text_columns=["text"], label_column="label")
+        rows = read_rows(str(path), Columns(["text"], "label"), Reading())
         print(json.dumps([(row.text, row.label) for row in rows], ensure_ascii=True))
     except DataError as error:
         print(error, file=sys.stderr)

@@ -85,15 +85,9 @@ def test_rows_keep_their_class_and_their_place(monkeypatch, most_pending):
     assert parts != expected
 
 
-@pytest.fixture(scope="module")
-def bundled() -> Dataset:
-    """The data that `encoder-cls train` takes where no config is given."""
-    config = DataConfig(train="example:train", validation="example:validation", test="example:test")
-    return load_dataset(config)
-
-
-def test_the_bundled_example_is_large_enough_and_has_no_text_twice(bundled):
+def test_the_bundled_example_is_large_enough_and_has_no_text_twice():
     """At least 8 classes, each in each split, and 1,500 texts, all different in more than case and punctuation."""
+    bundled = load_dataset(DataConfig(train="example:train", validation="example:validation", test="example:test"))
     splits = [bundled.train, bundled.validation, bundled.test]
     assert len(bundled.label_names) >= 8
     assert all(len(np.unique(split.labels)) == len(bundled.label_names) for split in splits)

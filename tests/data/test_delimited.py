@@ -15,15 +15,17 @@ from support.data import refusal, write
 from encoder_cls.config import DataConfig
 from encoder_cls.data.labels import read_labelled
 from encoder_cls.data.load import reading_of
-from encoder_cls.data.rows import Reading
+from encoder_cls.data.rows import Columns, Reading
 from encoder_cls.data.sources import column_names, read_rows
 from encoder_cls.errors import DataError
+
+COLUMNS = Columns(["text"], "label")
 
 
 def rows(name: str, content: str | bytes, **options) -> tuple[list[tuple[str, object]], Reading]:
     """What is read of a file, and how."""
     reading = Reading(**options)
-    found = read_rows(write(name, content), text_columns=["text"], label_column="label", reading=reading)
+    found = read_rows(write(name, content), COLUMNS, reading)
     return [(row.text, row.label) for row in found], reading
 
 
@@ -38,7 +40,7 @@ def test_a_header_that_leaves_no_doubt_shows_the_separator(name, separator, mark
     assert reading.notes.messages == [
         f"{name}: read with {separator!r} between its fields, as its header has it (data.delimiter)"
     ]
-    assert column_names(Path(name), text_columns=["text"]) == ["text", "label"]
+    assert column_names(Path(name), ["text"], Reading()) == ["text", "label"]
 
 
 @pytest.mark.parametrize(
@@ -60,7 +62,7 @@ def test_the_line_that_excel_writes_first_names_the_separator(name, separator, o
     """Whatever is set; lines are counted from it on."""
     content = f"\ufeffsep={separator}\r\ntext{separator}label\r\na{separator}x\r\n"
     assert rows(name, content, **options)[0] == [("a", "x")]
-    assert column_names(Path(name), text_columns=["text"]) == ["text", "label"]
+    assert column_names(Path(name), ["text"], Reading()) == ["text", "label"]
     with pytest.raises(DataError, match=rf"{name}:4: 1 fields where the header has 2"):
         rows(name, f"{content}b\r\n")
 
@@ -68,9 +70,9 @@ def test_the_line_that_excel_writes_first_names_the_separator(name, separator, o
 def test_a_part_of_no_bytes_has_no_rows():
     write("d/a.csv", "")
     write("d/b.csv", "text,label\na,x\n")
-    found = read_rows("d", text_columns=["text"], label_column="label")
+    found = read_rows("d", COLUMNS, Reading())
     assert [row.text for row in found] == ["a"]
-    assert column_names(Path("d/a.csv"), text_columns=["text"]) == []
+    assert column_names(Path("d/a.csv"), ["text"], Reading()) == []
 
 
 def test_a_separator_that_is_usual_or_named_is_not_noted():
@@ -123,7 +125,7 @@ def test_what_can_be_read_only_once_is_read_once():
         os.mkfifo(name)
         writer = Thread(target=Path(name).write_text, args=[content])
         writer.start()
-        found = read_rows(name, role="train", text_columns=["text"], label_column="label")
+        found = read_rows(name, COLUMNS, Reading())
         assert [(row.text, row.label) for row in found] == [expected]
         writer.join()
 

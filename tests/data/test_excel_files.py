@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from encoder_cls.data.rows import Reading
+from encoder_cls.data.rows import Columns, Reading
 from encoder_cls.data.sources import column_names, read_rows
 from encoder_cls.errors import ConfigError, DataError
 
@@ -27,8 +27,8 @@ def write(name: str, **sheets: list[list[object]]) -> str:
     return name
 
 
-def read(source: str, **options) -> list[tuple[object, ...]]:
-    found = read_rows(source, role="train", text_columns=["text"], label_column="label", **options)
+def read(source: str, reading: Reading | None = None) -> list[tuple[object, ...]]:
+    found = read_rows(source, Columns(["text"], "label"), reading or Reading())
     return [(row.text, row.label, row.id, str(row.where)) for row in found]
 
 
@@ -64,15 +64,15 @@ def test_a_bad_row_is_named_and_can_be_left_out():
     source = write("a.xlsx", data=[["text", "label"], ["a", "x"], ["b", "y", "z"], [day, "x"], ["c", "y"]])
     assert refusal(source) == "a.xlsx:3: a cell to the right of the header's 2 columns: 'z'"
     reading = Reading(bad_rows="skip")
-    assert [row[0] for row in read(source, reading=reading)] == ["a", "c"]
+    assert [row[0] for row in read(source, reading)] == ["a", "c"]
     assert reading.notes.skipped.first == ["a.xlsx:3", "a.xlsx:4"]
 
 
 def test_all_columns_are_there_where_they_are_kept():
     source = write("a.xlsx", data=[["text", None, "n", "n"], ["a", 1, 2.5, True]])
-    (found,) = read_rows(source, text_columns=["text"], every=True)
+    (found,) = read_rows(source, Columns(["text"], every=True), Reading())
     assert found.record == {"text": "a", "": 1, "n": 2.5, "n.1": True}
-    assert column_names(Path(source), text_columns=["text"]) == ["text", "", "n", "n.1"]
+    assert column_names(Path(source), ["text"], Reading()) == ["text", "", "n", "n.1"]
 
 
 def edited(name: str, old: bytes, new: bytes) -> str:
@@ -93,7 +93,7 @@ def test_a_formula_without_a_stored_result_makes_a_bad_row():
     source = edited(write("a.xlsx", data=rows), b'<c r="A5">', b'<c r="A5" t="str">')
     assert refusal(source).startswith("a.xlsx:3: column 'text' holds a formula without a stored result; save the file")
     reading = Reading(bad_rows="skip")
-    assert [row[:2] for row in read(source, reading=reading)] == [("a", "x"), ("", "x")]
+    assert [row[:2] for row in read(source, reading)] == [("a", "x"), ("", "x")]
     assert reading.notes.skipped.count == 3
     edited(source, b"<v />", b"<v>7</v>")
     assert [row[:2] for row in read(source)] == [("a", "x"), ("7", None), ("7", "x"), ("7", "x"), ("b", 7)]
@@ -102,7 +102,7 @@ def test_a_formula_without_a_stored_result_makes_a_bad_row():
 def test_a_formula_in_another_column_is_noted_once():
     notes: list[str] = []
     source = write("a.xlsx", data=[["text", "n"], ["a", "=1"], ["b", "=2"]])
-    found = list(read_rows(source, text_columns=["text"], every=True, reading=Reading(notify=notes.append)))
+    found = list(read_rows(source, Columns(["text"], every=True), Reading(notify=notes.append)))
     assert [row.record for row in found] == [{"text": "a", "n": None}, {"text": "b", "n": None}]
     assert notes == ["warning: a.xlsx: cells that hold a formula without a stored result are read as empty"]
 

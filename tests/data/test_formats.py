@@ -16,6 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.data import load, refusal, write
 
+from encoder_cls.data.rows import Columns, Reading
 from encoder_cls.data.sources import read_rows
 
 packed = partial(gzip.compress, mtime=0)  # equal in all workers
@@ -157,7 +158,7 @@ def test_what_csv_writer_writes_is_read_back(written, dialect, bom):
     file = io.StringIO(newline="")
     csv.writer(file, dialect).writerows([["text", "other", "label"], *written])
     source = write("a.csv", b"\xef\xbb\xbf" * bom + file.getvalue().encode())
-    found = read_rows(source, role="train", text_columns=["text"], label_column="label")
+    found = read_rows(source, Columns(["text"], "label"), Reading())
     assert [(row.text, row.label) for row in found] == [(text, label) for text, _, label in written]
 
 

@@ -27,6 +27,7 @@ GERMAN, ENGLISH = ["lob", "klage"], ["praise", "complaint"]  # class 0 and 1, no
 READ = """
 import datasets.config, json, sys, time, traceback
 from encoder_cls.cli import main
+from encoder_cls.data.rows import Columns, Reading
 from encoder_cls.data.sources import read_rows
 from encoder_cls.errors import DataError
 
@@ -36,7 +37,8 @@ time.sleep = lambda seconds: slept.append(seconds) or sleep(seconds)
 for role, source in json.loads(sys.argv.pop(1)):
     slept.clear()
     try:
-        rows = read_rows(source, role=role, text_columns=["text"], label_column=None if role == "input" else "label")
+        columns = Columns(["text"], None if role == "input" else "label")
+        rows = read_rows(source, columns, Reading(), role=role)
         answer = [[row.text, row.label] for row in rows]
     except DataError as error:
         answer = str(error)

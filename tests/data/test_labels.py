@@ -11,7 +11,7 @@ from support.data import classes_of, load, refusal, write, write_labelled
 
 from encoder_cls.config import DataConfig
 from encoder_cls.data.checks import data_warnings
-from encoder_cls.data.labels import names_as_texts
+from encoder_cls.data.dataset import names_as_texts
 from encoder_cls.data.load import load_dataset, load_split
 from encoder_cls.errors import ConfigError, DataError
 

@@ -13,11 +13,7 @@ from support.tokenizer import train_tokenizer
 
 from encoder_cls.config import TokenizerConfig
 from encoder_cls.text import ngrams as features
-from encoder_cls.text.ngrams import (
-    NUM_FEATURE_IDS,
-    SparseRows,
-    count_features,
-)
+from encoder_cls.text.ngrams import NUM_FEATURE_IDS, SparseRows, count_features
 from encoder_cls.text.token_arrays import TokenizedTexts
 from encoder_cls.text.tokenizer import tokenize
 
