@@ -30,25 +30,17 @@ from encoder_cls.text.token_arrays import PAIR_MULTIPLIER
 INITIAL_STD = 0.02  # of all weights, as in BERT (Devlin et al., 2019), https://arxiv.org/abs/1810.04805
 
 
-class SequenceDropout(nn.Module):
-    """Dropout of whole features, with one mask for all tokens of a sequence.
+class SequenceDropout(nn.Dropout1d):
+    """Dropout of whole features, with one mask for all tokens of a sequence, (B, T, D).
 
     Gal and Ghahramani, "A Theoretically Grounded Application of Dropout in Recurrent Neural Networks" (2016),
     https://arxiv.org/abs/1512.05287. Dropout by element, with T times as many random numbers, takes a quarter of a
     training step on a CPU.
     """
 
-    def __init__(self, p: float) -> None:
-        super().__init__()
-        self.p = p
-
     def forward(self, x_BTD: Tensor) -> Tensor:
         """In training, drop features, and scale the others so that the expected value stays."""
-        if not self.training or self.p == 0:
-            return x_BTD
-        keep = 1 - self.p
-        scale_B1D = x_BTD.new_empty(x_BTD.shape[0], 1, x_BTD.shape[2]).bernoulli_(keep).div_(keep)
-        return x_BTD * scale_B1D
+        return super().forward(x_BTD.transpose(1, 2)).transpose(1, 2)
 
 
 class PositionalEncoding(nn.Module):
@@ -161,7 +153,7 @@ class InputEmbedding(nn.Module):
             x_BTD = x_BTD + self.bigrams(input_ids_BT)
         x_BTD = self.dropout(self.positions(x_BTD))
         if torch.is_autocast_enabled(x_BTD.device.type):
-            # Residual sums have the precision of the products, too: half the memory to move, and no casts.
+            # Residual sums have the precision of the products: half the memory to move, and no casts.
             x_BTD = x_BTD.to(torch.get_autocast_dtype(x_BTD.device.type))
         return x_BTD
 
@@ -316,7 +308,7 @@ class Encoder(nn.Module):
         return self.final_norm(x_BTD)
 
     def attention_maps(self, *batch: Any) -> Tensor:
-        """Attention weights, (layers, B, H, T, T): [layer, text, head, from, to]; arguments as of `forward`."""
+        """Attention weights, (layers, B, H, T, T): [layer, text, head, from, to]; arguments as in `forward`."""
         maps: list[Tensor] = []
         self(*batch, maps=maps)
         return torch.stack(maps)
@@ -371,13 +363,13 @@ class EncoderClassifier(nn.Module):
         self.head = ClassifierHead(config, num_classes=num_classes)
 
     def forward(self, input_ids: Tensor, attention_mask: Tensor, char_ngrams: CharNgramBatch | None = None) -> Tensor:
-        """Logits, (B, C), always float32; arguments as of `Encoder.forward`."""
+        """Logits, (B, C), always float32; arguments as in `Encoder.forward`."""
         return self.head(self.encoder(input_ids, attention_mask, char_ngrams), attention_mask)
 
 
 class DenoisingAutoencoder(EncoderClassifier):
-    """The same with a decoder for pretraining, whose input is embedded by the encoder's `InputEmbedding`."""
+    """An encoder classifier with a decoder for pretraining, which shares the encoder's `InputEmbedding`."""
 
     def __init__(self, config: ModelConfig, *, vocab_size: int, num_classes: int) -> None:
         super().__init__(config, vocab_size=vocab_size, num_classes=num_classes)
-        self.decoder = Decoder(config, num_layers=1)  # too weak to do without the encoder
+        self.decoder = Decoder(config, num_layers=1)  # one layer, too weak to do without the encoder

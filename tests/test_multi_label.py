@@ -261,7 +261,7 @@ def test_a_score_of_the_other_task_cannot_be_monitored(cli, texts, monitor, know
     write(Path("train.jsonl"), texts * 4)
     arguments = ["--set", "data.train=train.jsonl", "--set", "data.validation=train.jsonl"]
     refused = cli("train", "--dry-run", *arguments, "--set", f"train.monitor={monitor}")
-    assert_failed(refused, 2, f"train.monitor: {monitor} is no score of this data", known)
+    assert_failed(refused, 2, f"train.monitor: {monitor} is not a score of data in which", known)
 
 
 def test_a_dry_run_has_a_line_about_texts_with_several_labels(cli):

@@ -239,10 +239,11 @@ class LockedError(EncoderClsError):
 
 
 @contextmanager
-def locked(path: Path, *, wait: bool = True) -> Iterator[None]:
+def locked(path: Path, *, wait: bool = True, doing: str = "working") -> Iterator[None]:
     """Hold a lock file, which stays; the system releases the lock however this process ends.
 
-    A `LockedError` names the process that holds it, where `wait` is False; `EncoderClsError` if the disk refuses.
+    Where `wait` is False, a `LockedError` names the process that holds it and what it is `doing`; `EncoderClsError` if
+    the disk refuses.
     """
     from filelock import FileLock, Timeout  # not needed to predict
 
@@ -254,7 +255,7 @@ def locked(path: Path, *, wait: bool = True) -> Iterator[None]:
             holder = ""
             with suppress(OSError):  # Windows locks the file for readers, too
                 holder = path.read_text(encoding="utf-8").strip()
-            raise LockedError(holder or "another process") from None
+            raise LockedError(f"{path.parent}: {holder or 'another process'} is {doing} here") from None
         with suppress(OSError):
             path.write_text(f"process {os.getpid()}", encoding="utf-8")
     try:

@@ -29,13 +29,13 @@ from encoder_cls.evaluation.report_text import summary_text
 from encoder_cls.inference.classifier import Classifier
 from encoder_cls.system.display import json_text, markdown_text, replace_unprintable, shortened
 from encoder_cls.system.files import reporting_os_errors, write_file
-from encoder_cls.tracking.run_dir import EVENT_FILES, PROJECTOR_FOLDER, RunDir, read_metrics
+from encoder_cls.tracking.run_dir import PROJECTOR_FOLDER, RunDir, read_metrics
 
 ACCURACY = "accuracy in validation"
 MICRO_F1 = "F1 in validation, micro"
 LOSS = "loss"
 CLASS_F1 = "f1/"  # the prefix of the F1 of each class in a row
-# The numbers of rows that TensorBoard shows, by split and name; `metrics.jsonl` has all.
+# The numbers that TensorBoard shows, by split and name; `metrics.jsonl` has all.
 TAGS = {
     ("validation", "micro_f1"): f"{MICRO_F1}/combined",  # of multi-label data, which has no accuracy
     ("validation", "encoder_micro_f1"): f"{MICRO_F1}/encoder",
@@ -67,7 +67,7 @@ SCORES = {
 }
 ALWAYS_COMPARED = {"model.d_model", "model.num_layers", "train.learning_rate"}  # settings, beside the changed ones
 AXES = {"step", "split", "time"}  # the values of a row that are not measured
-MOST_CLASSES = 100  # with a curve of their F1 in validation
+MOST_CLASSES = 100  # whose F1 in validation is drawn
 MOST_CURVES = 12  # of precision and recall
 MOST_POINTS = 2000  # texts in the projector
 MOST_CHARACTERS = 70  # of a mistake's text; `report.html` has all
@@ -78,7 +78,7 @@ class MetricLog:
     """Appends rows to `metrics.jsonl` and shows them in TensorBoard.
 
     TensorBoard's files are rebuilt from `metrics.jsonl` whenever training is resumed: so its curves and images have
-    neither gaps nor overlaps. Its event file is directly in the run's folder, after which TensorBoard names the run.
+    neither gaps nor overlaps. The event file lies in the run folder itself, after which TensorBoard names the run.
 
     Rows of a split after its step in `resume_after` are removed (`train` includes `pretraining/train`), and all rows of
     other splits. `warn` is called once if TensorBoard's files cannot be written; training goes on. The constructor,
@@ -100,12 +100,12 @@ class MetricLog:
         kept = [row for row in rows if row["step"] <= resume_after.get(row["split"].rpartition("/")[2], -1)]
         write_file(run.metrics_file, "".join(_line(row) for row in kept).encode())
         self._writer: SummaryWriter | None = None
-        # An error ends the writer's thread with a traceback for the user; the next call here raises the same error.
+        # An error would print a traceback of the writer's thread; the next call here raises the same error.
         self._earlier_hook, threading.excepthook = threading.excepthook, lambda _: None
         if with_tensorboard:
             shutil.rmtree(run.tensorboard, ignore_errors=True)
             try:
-                for old in (*run.path.glob(EVENT_FILES), run.path / PROJECTOR_CONFIG):
+                for old in (*run.event_files, run.path / PROJECTOR_CONFIG):
                     old.unlink(missing_ok=True)
                 # purge_step makes a running TensorBoard forget the contents of the old files.
                 self._writer = SummaryWriter(str(run.path), purge_step=0)
@@ -137,8 +137,8 @@ class MetricLog:
     def hparams(self, values: Mapping[str, bool | float | str]) -> None:
         """Show settings and scores in TensorBoard's table of all runs.
 
-        The scores are no metrics for TensorBoard, which would draw each as a curve of one point. No run describes the
-        columns of the table: TensorBoard would take those of the first run for all.
+        Scores are not passed as metrics, which TensorBoard would draw as curves of one point. No run declares columns
+        of the table: TensorBoard would take those of the first run for all.
         """
 
         def add(writer: SummaryWriter) -> None:
@@ -191,7 +191,7 @@ def _show_row(row: Mapping[str, Any], label_names: Sequence[str], writer: Summar
         figures["confusion matrix"] = charts.confusion_figure(row["confusion_matrix"], names)
     if "calibration" in row:
         figures["reliability"] = charts.reliability_figure(CalibrationBins(**row["calibration"]))
-    # Images of a run's result are in another group than those over time.
+    # Images of the final result have their own group.
     group = split if split == "validation" else f"result on {split.removeprefix('best_')}"
     for name, figure in figures.items():
         # `SummaryWriter.add_figure` would import pyplot, and warn of characters that a font lacks.
@@ -206,7 +206,7 @@ def _line(row: Mapping[str, Any]) -> str:
 def log_final_report(
     metric_log: MetricLog, classifier: Classifier, config: Config, report: Report, answered: Answered, *, step: int
 ) -> None:
-    """Show a report and its classifier at the step at which the classifier was the best."""
+    """Show a report and its classifier at the step of its best validation."""
     scalars = report.metrics.scalars()
     scores = {name: scalars[key] for key, name in SCORES.items() if key in scalars}
     metric_log.hparams({**scores, **chosen_settings(config)})
@@ -231,14 +231,14 @@ def add_embedding(
 ) -> None:
     """Show vectors (points, d_model) in the projector, each with its label and its text.
 
-    The projector gives all points one colour unless a person chooses, but does not colour images: so the image of each
+    The projector draws all points in one colour unless a person chooses, but images as they are: so the image of each
     point is a square in the colour of its label.
     """
     _, groups = np.unique(labels, return_inverse=True)
     # Fields are separated by tabs, rows by line ends.
     rows = [[replace_unprintable(" ".join(it.split())) for it in row] for row in zip(labels, texts, strict=True)]
     images = torch.from_numpy(charts.colour_squares(groups))
-    # The files go into a folder with the name that is given as the step.
+    # The fourth argument, the step, names the folder of its files.
     writer.add_embedding(vectors, rows, images, PROJECTOR_FOLDER, "texts", metadata_header=["label", "text"])
 
 

@@ -1,4 +1,4 @@
-"""The run folder, and the logits from before a linear classifier learned from the validation texts.
+"""The run folder, and the logits from before a linear classifier was refitted with the validation texts.
 
 config.yaml     the resolved config, with absolute paths of the data
 model/          the portable classifier with the best validation score
@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import contextmanager, suppress
 from hashlib import blake2b
 from pathlib import Path
 from shlex import quote
@@ -33,7 +33,6 @@ from encoder_cls.inference.linear import EVIDENCE_NUMBERS
 from encoder_cls.inference.task import Logits
 from encoder_cls.system.files import (
     TEMPORARY_PREFIX,
-    LockedError,
     locked,
     remove_leftovers,
     reporting_os_errors,
@@ -45,12 +44,10 @@ from encoder_cls.text.token_arrays import UNK_ID, TokenizedTexts
 if TYPE_CHECKING:
     from encoder_cls.config import Config
 
-SOURCES = ("train", "validation", "test", "unlabelled", "corrections")
 LOCK_FILE = ".lock"
 SOURCES_FILE = "sources.json"
 DATA_KEYS = ("data.train", "data.validation", "data.test", "data.unlabelled")
 CACHE_KEY = "data.cache"  # its place changes nothing
-EVENT_FILES = "events.out.tfevents.*"
 PROJECTOR_FOLDER = "tensorboard"
 LOGITS, EVIDENCE, TEXTS = "linear", "evidence", "texts"  # the tensors of validation logits in their file
 
@@ -76,7 +73,7 @@ class RunDir:
     @property
     def event_files(self) -> list[Path]:
         """The files that TensorBoard reads; it names the run after their folder."""
-        return sorted(self.path.glob(EVENT_FILES))
+        return sorted(self.path.glob("events.out.tfevents.*"))
 
     def is_run(self) -> bool:
         """Whether a run was started here."""
@@ -93,7 +90,7 @@ class RunDir:
         return load_config(self.config_file)
 
     def check_trainable(self, config: Config, *, resume: bool) -> None:
-        """Raise a `ConfigError` if training here would overwrite something."""
+        """Raise a `ConfigError` if training in this folder would overwrite something."""
         if self.is_run():
             if not resume:
                 raise ConfigError(
@@ -113,7 +110,7 @@ class RunDir:
                 raise ConfigError(f"{self.path}: holds other files; choose another --run-dir")
 
     def _changed(self, config: Config) -> list[str]:
-        """The keys whose values differ from those of the run; data that has gone may have another path now."""
+        """The keys whose values differ from those of the run; data that is gone may have another path now."""
         from encoder_cls.config import absolute_sources, source_exists
 
         started = absolute_sources(self.load_config())
@@ -124,7 +121,7 @@ class RunDir:
 
     def record_sources(self, config: Config) -> None:
         """Write the config and the paths of the data, which the caller has compared with the data of the run."""
-        from encoder_cls.config import absolute_sources
+        from encoder_cls.config import SOURCES, absolute_sources
 
         located = absolute_sources(config)
         if not (self.is_run() and self.sources_file.exists()) or located != self.load_config():
@@ -143,7 +140,7 @@ class RunDir:
     def lock(self) -> Iterator[None]:
         """Lock the folder for this process; the system releases the lock however the process ends.
 
-        May be nested. Folders that were made for the lock are removed if nothing else has been written into them.
+        May be nested. Folders made for the lock are removed if nothing else was written into them.
 
         Raises:
             LockedError: another process trains here.
@@ -155,11 +152,7 @@ class RunDir:
         made = [folder for folder in (self.path, *self.path.parents) if not folder.exists()]
         with reporting_os_errors(self.path):
             self.path.mkdir(parents=True, exist_ok=True)
-        with ExitStack() as held:
-            try:
-                held.enter_context(locked(self.path / LOCK_FILE, wait=False))
-            except LockedError as error:
-                raise LockedError(f"{self.path}: {error} is training here") from None
+        with locked(self.path / LOCK_FILE, wait=False, doing="training"):
             self._is_held = True
             try:
                 yield
@@ -179,7 +172,7 @@ class RunDir:
         """
         self.check_trainable(config, resume=resume)
         with self.lock():
-            self.check_trainable(config, resume=resume)  # since another process may have trained here meanwhile
+            self.check_trainable(config, resume=resume)  # another process may have trained here meanwhile
             for folder in (self.path, self.model, self.checkpoints, self.eval, *self.stages.glob("*")):
                 remove_leftovers(folder)
             if not self.is_run():
@@ -200,7 +193,7 @@ def run_of(path: Path) -> RunDir | None:
 
 
 def newest_with_model(runs: Path) -> RunDir:
-    """The run in a folder of runs whose model is the newest, finished or not; `ConfigError` if there is no model."""
+    """The run with the newest model in a folder of runs, finished or not; `ConfigError` if none has a model."""
     with_model = [run for path in runs.glob("*") if (run := RunDir(path)).weights.is_file()]
     if not with_model:
         raise ConfigError(f"no run with a model in {runs.resolve()}; train one, or name a model with --model")
@@ -208,7 +201,7 @@ def newest_with_model(runs: Path) -> RunDir:
 
 
 def read_metrics(metrics_file: Path) -> list[dict[str, Any]]:
-    """Read the rows of `metrics.jsonl`, except lines that are not rows, such as a last one that a crash has cut."""
+    """Read the rows of `metrics.jsonl`, except lines that are not rows, such as a last one cut by a crash."""
     with reporting_os_errors(metrics_file, "read"):
         content = metrics_file.read_text(encoding="utf-8") if metrics_file.exists() else ""
     rows = []
@@ -231,10 +224,10 @@ def dotted_values(config: Config) -> dict[str, Any]:
 
 
 class ValidationLogits(NamedTuple):
-    """The linear classifier's logits of validation texts, from before it learned from these texts.
+    """The linear classifier's logits of validation texts, from before it was refitted with these texts.
 
-    After that its answers to them show nothing about new texts, so a run keeps these. A text is known by the hash of
-    what the classifier reads of it.
+    Afterwards its answers to them say nothing about new texts. A text is identified by the hash of what the classifier
+    reads of it.
     """
 
     logits: Logits  # (texts, classes)
@@ -243,7 +236,7 @@ class ValidationLogits(NamedTuple):
 
     @classmethod
     def of(cls, texts: TokenizedTexts, logits: Logits, numbers: Numbers | None) -> ValidationLogits:
-        """Keep the logits of texts, and the evidence among their numbers: zeros, which do not count, without any."""
+        """Keep the logits of texts, and the evidence among their numbers; zeros, which do not count, if None."""
         evidence = np.zeros((len(texts), EVIDENCE_NUMBERS)) if numbers is None else numbers[:, :EVIDENCE_NUMBERS]
         return cls(logits, _hashes(texts), evidence)
 
@@ -264,7 +257,7 @@ class ValidationLogits(NamedTuple):
     def in_place_of(
         self, logits: Logits, numbers: Numbers | None, texts: TokenizedTexts
     ) -> tuple[Logits, Numbers | None]:
-        """Replace the logits and the evidence of those texts from which the linear classifier has learned."""
+        """Replace the logits and the evidence of those texts that the linear classifier was refitted with."""
         known = {number: row for row, number in enumerate(self.hashes.tolist())}
         rows = np.array([known.get(number, -1) for number in _hashes(texts).tolist()], dtype=np.int64)
         is_kept = (rows >= 0)[:, None]
@@ -277,7 +270,7 @@ class ValidationLogits(NamedTuple):
 def classifier_to_score(path: Path, *, device: str = "auto") -> Classifier:
     """Load the classifier of a run or model folder for scoring, with the engine that is fast for many texts.
 
-    Its `part_logits` of validation texts are from before it learned their labels.
+    Its `part_logits` of validation texts are from before it was refitted with them.
 
     Raises:
         ConfigError: the folder has no classifier.

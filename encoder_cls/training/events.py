@@ -1,4 +1,4 @@
-"""The events of a training; `FewLabels` is that of a linear classifier fitted to few labels."""
+"""The events that a run yields; one more is `FewLabels`, of a linear classifier fitted to few labels."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ class Started(NamedTuple):
 
 
 class Noted(NamedTuple):
-    """A warning; training goes on."""
+    """A warning; training continues."""
 
     message: str
 
 
 class StageStarted(NamedTuple):
-    """A stage starts or resumes after `step` of `total_steps` of all stages, as far as they are known."""
+    """A stage starts or resumes after `step`; `total_steps` are those of all stages, as far as they are known."""
 
     stage: str
     step: int
@@ -31,7 +31,7 @@ class StageStarted(NamedTuple):
 
 
 class StepsDecided(NamedTuple):
-    """The number of steps that the time budget allows of a stage, perhaps none."""
+    """The time budget allows a stage this number of steps, possibly none."""
 
     stage: str
     steps: int
@@ -39,7 +39,7 @@ class StepsDecided(NamedTuple):
 
 
 class Stepped(NamedTuple):
-    """One optimizer step is done; `values` is the logged row, at the steps that have one."""
+    """An optimizer step is done; `values` is the row that it logged, if any."""
 
     step: int
     epoch: float
@@ -48,7 +48,7 @@ class Stepped(NamedTuple):
 
 
 class Validated(NamedTuple):
-    """A validation is done, `epoch` epochs into a stage; a best one also beats the linear classifier alone."""
+    """A validation is done, `epoch` epochs into a stage; the best so far also beats the linear classifier alone."""
 
     stage: str
     step: int
@@ -59,7 +59,7 @@ class Validated(NamedTuple):
 
 
 class EncoderGain(NamedTuple):
-    """The validation score `monitor` without and with the encoder; none where there was no time for one."""
+    """The validation score `monitor` without and with the encoder; None where there was no time to train one."""
 
     monitor: str
     linear: float
@@ -67,7 +67,7 @@ class EncoderGain(NamedTuple):
 
 
 class Finished(NamedTuple):
-    """The run is complete, with a report on its best weights; those of step 0 are the linear classifier alone."""
+    """The run is complete; `best_step` is 0 where the linear classifier alone was the best."""
 
     report: Report | None
     best_step: int

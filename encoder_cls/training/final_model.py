@@ -1,6 +1,6 @@
 """Finish the model of a run: the smallest types, the gate of a cascade, guarantees.
 
-Labels are classes, (texts,), or all labels of each text, (texts, classes).
+Labels are class numbers, (texts,), or for multi-label tasks indicators, (texts, classes).
 """
 
 from __future__ import annotations
@@ -29,19 +29,19 @@ from encoder_cls.training.run_data import Prepared
 
 Probabilities = NDArray[np.float64]
 
-MOST_COMPARED = 5000  # texts whose answers the smallest types keep, where time is limited
-MOST_CHANGE = 0.005  # of any probability by the types
-MOST_ACCURACY_LOST = 0.001  # or of micro-F1; one text at least of so many:
-ENOUGH_TEXTS = 1000  # with fewer, no answer may change
+MOST_COMPARED = 5000  # texts on which types are compared, where time is limited
+MOST_CHANGE = 0.005  # of any probability, by smaller types
+MOST_ACCURACY_LOST = 0.001  # or micro-F1, by smaller types
+ENOUGH_TEXTS = 1000  # with fewer texts, no answer may change
 GATES = (*(percent / 100 for percent in range(40, 100, 5)), 0.97, 0.98, 0.99)  # that are tried
-MOST_CHANGED, MOST_LOSS = 1 / 200, 0.01  # of the answers by a gate, and of the mean loss in nats
+MOST_CHANGED, MOST_LOSS = 1 / 200, 0.01  # share of the answers that a gate changes, nats that it adds to the mean loss
 
 
 def finish_model(prepared: Prepared, run: RunDir, *, device: str) -> Classifier:
     """Save the best weights in the smallest types, with gate and guarantees, and load them."""
     dataset, texts, labels = prepared.dataset, prepared.validation_texts, prepared.dataset.selection.labels
     if len(labels):
-        # Where time is limited, of fewer texts: each type takes a pass over them.
+        # Where time is limited, on fewer texts: each type takes a pass over them.
         most = len(labels) if prepared.budget.left is None else MOST_COMPARED
         compact(run.model, texts[:most], labels[:most], device=device)
     best = classifier_to_score(run.path, device=device)
@@ -61,7 +61,7 @@ def finish_model(prepared: Prepared, run: RunDir, *, device: str) -> Classifier:
 def compact(folder: Path, texts: TokenizedTexts, labels: NDArray[Any], *, device: str) -> None:
     """Save the float32 classifier of a folder in the smallest types that keep its answers to validation texts."""
     exact = load_classifier(folder, device=device, engine="torch")
-    if set(exact.dtypes.values()) != {"float32"}:  # a run that was stopped after this, and goes on
+    if set(exact.dtypes.values()) != {"float32"}:  # a resumed run, which was stopped after this
         return
     sizes = {
         (part, dtype): sum(packed.nbytes for packed in pack(getattr(exact, part).named_weights(), dtype).values())
@@ -85,7 +85,7 @@ def compact(folder: Path, texts: TokenizedTexts, labels: NDArray[Any], *, device
 
 
 def _logits(classifier: Classifier, part: str, dtype: str, texts: TokenizedTexts, *, device: str) -> Logits:
-    """The logits of a part that is saved in a type and read again."""
+    """The logits of a part whose weights are rounded to a type."""
     weights = getattr(classifier, part).named_weights()
     shapes = {name: weight.shape for name, weight in weights.items()}
     rounded: dict[str, Weight] = unpack(pack(weights, dtype), shapes, dtype)
@@ -99,12 +99,12 @@ def _logits(classifier: Classifier, part: str, dtype: str, texts: TokenizedTexts
 
 
 def is_close(
-    found: Probabilities, expected: Probabilities, labels: NDArray[Any], thresholds: Sequence[float] = ()
+    rounded: Probabilities, expected: Probabilities, labels: NDArray[Any], thresholds: Sequence[float] = ()
 ) -> bool:
-    """Whether probabilities, (texts, classes), are as good as others; thresholds are those of several labels."""
-    if not np.isfinite(found).all() or np.abs(found - expected).max(initial=0) > MOST_CHANGE:
+    """Whether probabilities of rounded weights, (texts, classes), are as good; multi-label tasks have thresholds."""
+    if not np.isfinite(rounded).all() or np.abs(rounded - expected).max(initial=0) > MOST_CHANGE:
         return False
-    answers, exact = (_answers(it, thresholds) for it in (found, expected))
+    answers, exact = (_answers(it, thresholds) for it in (rounded, expected))
     if len(labels) < ENOUGH_TEXTS:
         return bool((answers == exact).all())
     score, exact_score = (
@@ -119,11 +119,11 @@ def _answers(probabilities: Probabilities, thresholds: Sequence[float]) -> NDArr
 
 
 def fit_gate(classifier: Classifier, texts: TokenizedTexts, labels: NDArray[Any]) -> None:
-    """Set the lowest gate at which a classifier answers validation texts as well as without one, if there is one.
+    """Set the lowest gate, if any, at which a classifier answers validation texts as well as without one.
 
-    At most `MOST_CHANGED` of the texts get another answer, the loss rises by `MOST_LOSS` at most, and no measure gets
-    worse beyond its standard error; that of the calibration error is about the accuracy's. Too few texts to show this
-    give no gate.
+    At most `MOST_CHANGED` of the texts get another answer, the loss rises by `MOST_LOSS` at most, neither accuracy nor
+    loss gets worse by more than its standard error, and the calibration error by no more than that of the accuracy. Too
+    few texts to show this give no gate.
     """
     classifier.gate = None
     if len(classifier.parts) == 1 or len(labels) * MOST_CHANGED < 1:
@@ -131,7 +131,7 @@ def fit_gate(classifier: Classifier, texts: TokenizedTexts, labels: NDArray[Any]
     of_parts = classifier.part_logits(texts)
 
     def measured() -> tuple[NDArray[np.bool_], NDArray[np.bool_], NDArray[np.float64], float]:
-        """The answers, (texts, labels or 1), whether texts are right, their losses, and the calibration error."""
+        """The answers, (texts, labels or 1), whether each text is right, its loss, and the calibration error."""
         logits, thresholds = classifier.combined(of_parts), classifier.thresholds
         answers = _answers(classifier.task.probabilities(logits), thresholds).reshape(len(labels), -1)
         is_right = (answers == labels.reshape(answers.shape)).all(axis=1)
@@ -155,13 +155,13 @@ def fit_gate(classifier: Classifier, texts: TokenizedTexts, labels: NDArray[Any]
 def fit_guarantees(classifier: Classifier, texts: TokenizedTexts, labels: NDArray[Any]) -> None:
     """Measure the guarantees of a classifier on validation texts, and add them to it.
 
-    Labels beyond the classifier's classes count as mistakes, and are left out of the measure of usual texts. Of several
-    labels nothing is guaranteed.
+    Labels beyond the classifier's classes count as mistakes, and their texts not as familiar. Multi-label tasks get no
+    guarantees.
     """
     logits, numbers = classifier.familiarity_numbers(texts)
-    is_usual = has_words = np.diff(texts.offsets) > 1  # blank texts get no answer
+    is_familiar = has_words = np.diff(texts.offsets) > 1  # blank texts get no answer
     if labels.ndim == 1:
-        is_usual = has_words & (labels < logits.shape[1])
+        is_familiar = has_words & (labels < logits.shape[1])
         if has_words.any():
             classifier.guarantees = Guarantees.of(softmax(logits[has_words]), labels[has_words])
-    classifier.familiarity = Familiarity.of(numbers[is_usual])
+    classifier.familiarity = Familiarity.of(numbers[is_familiar])

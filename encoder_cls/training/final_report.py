@@ -22,7 +22,7 @@ def write_final_report(
 ) -> Report | None:
     """Score the best weights as a user would load them, and write the model card as the sign that the run is complete.
 
-    Returns the report; none where no text has a label.
+    Returns the report; None where no text has a label.
     """
     dataset, config, linear = prepared.dataset, prepared.config, prepared.plan.linear
     begin_work("finishing the model")

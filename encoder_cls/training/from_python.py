@@ -25,7 +25,7 @@ from encoder_cls.training.prepare import prepare
 from encoder_cls.training.run import train as train_run
 from encoder_cls.training.run_data import Objective
 
-# Random numbers of training come from the one generator that torch has for a process: two trainings would share it.
+# Two trainings would draw from the same random generator: torch has one per process.
 _ALONE = threading.Lock()
 
 
@@ -40,16 +40,16 @@ def train(
     """Train into a run folder as `encoder-cls train` does, and load its classifier.
 
     Args:
-        config: or its file, or its values by dotted key: `{"data.train": "spam.csv", "train.epochs": 5}`.
+        config: a config, its file, or its values by dotted key: `{"data.train": "spam.csv", "train.epochs": 5}`.
         run_dir: by default `runs/<name of the config>`.
         objective: called with the `EncoderClassifier` and a batch: the sum of the weighted losses of its texts, (). A
             batch has `inputs`, the arguments of the model, `targets`, (B, C), and `weights`; `batch.loss(model)` is the
             usual objective. Where a run is resumed, give it again.
         device: `auto`, `cpu`, `cuda` or `cuda:N`.
-        resume: go on from the newest checkpoint.
+        resume: continue from the newest checkpoint.
 
     Raises:
-        EncoderClsError: as the command, in the same words.
+        EncoderClsError: with the message of the command.
     """
     if isinstance(config, str | Path):
         config = load_config(Path(config), ())
@@ -72,11 +72,11 @@ def train_texts(
 ) -> Classifier:
     """Train into an empty run folder, without a report, on texts with their numbers and their label or labels.
 
-    `system.work` shows what is done. Several threads train one after the other, and the caller's random numbers go on
-    as if nothing had happened.
+    Reports the work in progress, as the command does. Threads train one at a time, and the state of the caller's random
+    generators is restored.
 
     Raises:
-        EncoderClsError: as the command, in the same words.
+        EncoderClsError: with the message of the command.
     """
     rows = (Row(text, label, None, SourceLocation(f"texts[{number}]")) for number, text, label in texts)
     device = resolve_device("auto")

@@ -25,27 +25,27 @@ from encoder_cls.system.display import listed
 from encoder_cls.text.token_arrays import KEPT_PER_TOKEN
 from encoder_cls.training.encoder.batches import BatchSampler
 
-RESERVED = 0.1  # of the time: for the start of Python, files, and steps that take longer than the first ones
+RESERVED = 0.1  # of the time, for the start of Python, files, and steps that take longer than the first ones
 PRETRAINING_SHARE = 0.4  # of what is left when it starts, at most
 TRAINING_FACTOR = 2_750  # epochs on labels, over the square root of the tokens, within these limits:
 TRAINING_EPOCHS = (1, 8)  # more of them overfit
-CONTINUED, CONTINUED_EPOCHS = 0.5, (1, 4)  # the factor's share and the limits where a base run's encoder goes on
+CONTINUED, CONTINUED_EPOCHS = 0.5, (1, 4)  # share of the factor, and limits, from a base run's encoder
 FEWEST_STEPS = 300  # on labels: where an epoch is a few steps, more epochs make up for it
-LINEAR_LENGTHS = (KEPT_PER_TOKEN, 4, 2, 1)  # the lengths that a linear classifier may read, in those of the encoder
+LINEAR_LENGTHS = (KEPT_PER_TOKEN, 4, 2, 1)  # tokens that a linear classifier may read, in multiples of `max_seq_len`
 MOST_LINEAR_DETAIL = 3_000_000  # tokens from which the linear classifier looks at words only: memory
 MOST_LINEAR_WORK = 200_000_000  # tokens times classes from which it learns from a stream: minutes
-MOST_LINEAR_TEXT = 12_000_000  # tokens from which it does, too: memory
+MOST_LINEAR_TEXT = 12_000_000  # tokens from which it does so, too: memory
 MOST_STREAMED_TEXT = 200_000_000  # tokens from which it reads no more of a text than the encoder: 4 GB of disk
 MOST_STREAMED_WORK = 20_000_000_000  # tokens times classes from which there is no linear classifier: minutes
 MOST_LABELLED = 2000  # texts with a label, where labels are few
-# From so many bytes on, the time of reading so many rows, times a factor, estimates the least time of a run.
+# A run on a large source, in bytes, takes at least so many times the time to read it, estimated on some rows.
 LARGE, TIMED_ROWS, LEAST_WORK = 5_000_000, 5000, 9.0
 MONITORS = ("loss", "accuracy", "macro_f1")
 MULTI_LABEL_MONITORS = ("loss", "micro_f1", "macro_f1", "mean_average_precision")
 
 
 class TimeBudget:
-    """The time limits of a run, from when it is started or resumed: now, or a moment of `time.monotonic`."""
+    """The time limits of a run, from its start or resumption: now, or `started`, a time of `time.monotonic`."""
 
     def __init__(self, config: Config, *, started: float | None = None) -> None:
         whole, pretraining = config.train.time_budget, config.pretrain.time_budget
@@ -55,11 +55,11 @@ class TimeBudget:
 
     @property
     def left(self) -> float | None:
-        """The seconds until the end; none: no limit."""
+        """The seconds until the end; None without a limit."""
         return None if self._end is None else max(0.0, self._end - time.monotonic())
 
     def seconds_for(self, *, pretraining: bool) -> float | None:
-        """The seconds for a stage that starts now, with all that comes after it; none: no limit."""
+        """The seconds for pretraining, or for training and the report, from now on; None without a limit."""
         left = None if self.left is None else max(0.0, self.left - self._reserved)
         if not pretraining:
             return left
@@ -68,7 +68,7 @@ class TimeBudget:
 
 
 def check_least_fits(config: Config, *, seconds: float | None) -> None:
-    """Refuse a time limit that is too short for a run on a large source, by the time that a few rows take to read."""
+    """Refuse a time limit that is too short for a large source, judging by the time to read a few rows."""
     source = config.data.train
     if seconds is None or source is None or ":" in source:
         return
@@ -82,8 +82,8 @@ def check_least_fits(config: Config, *, seconds: float | None) -> None:
     least = LEAST_WORK * (time.monotonic() - began) * size / max(1, read)
     if least > seconds:
         raise ConfigError(
-            f"train.time_budget: {source} has {size / 1e6:,.0f} MB of text, which takes this machine about "
-            f"{least:.0f} s at the least; give it more time, or fewer texts"
+            f"train.time_budget: {source} has {size / 1e6:,.0f} MB of text, which take at least about {least:.0f} s "
+            "on this machine; give it more time, or fewer texts"
         )
 
 
@@ -101,11 +101,11 @@ class CorpusSize(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class Counts:
-    """Numbers of texts, and whatever else of the data a plan depends on.
+    """The facts of the data that a plan depends on.
 
     Without any label (`names_only`) the names of classes count as labelled texts. `linear_tokens` has the tokens of all
-    labelled texts by the length that is read of each, longest first. `has_base_encoder`: the encoder starts from the
-    weights of a base run.
+    labelled texts by the most that are read of each, in descending order. `has_base_encoder`: the encoder starts from
+    the weights of a base run.
     """
 
     labelled: int
@@ -121,7 +121,7 @@ class Counts:
 
 @dataclass(frozen=True, kw_only=True)
 class Schedule:
-    """The length of a stage of the encoder's training, at most, and the steps between its validations."""
+    """The maximum length of a stage of the encoder, and the steps between its validations."""
 
     epochs: int
     steps_per_epoch: int
@@ -166,12 +166,12 @@ class Plan:
 
     @property
     def answers_labels_out_of_fold(self) -> bool:
-        """Whether a run keeps answers to all labelled texts by classifiers that have not learned them."""
+        """Whether the run keeps out-of-fold answers to all labelled texts."""
         return self.linear_fit == "few_labels" and self.refits_on_validation and not self.has_encoder
 
     @property
     def schedules(self) -> list[Schedule]:
-        """Of all stages."""
+        """The schedules of all stages."""
         return [it for it in (self.pretraining, self.training) if it]
 
     @property
@@ -205,7 +205,7 @@ def check_fits(config: Config, dataset: Dataset) -> None:
     known, what = (MULTI_LABEL_MONITORS, "may have several labels") if several else (MONITORS, "has one label")
     if monitor not in known:
         raise ConfigError(
-            f"train.monitor: {monitor} is no score of this data, in which a text {what}; there are {', '.join(known)}"
+            f"train.monitor: {monitor} is not a score of data in which a text {what}; there are {', '.join(known)}"
         )
     if dataset.has_names_alone and not config.model.linear:
         raise ConfigError(
@@ -223,10 +223,10 @@ def make_plan(config: Config, counts: Counts, *, model_corpus: Callable[[bool], 
     if not (has_encoder or linear):
         raise ConfigError(
             f"model.encoder=false: there is too much text for a linear classifier of {counts.classes:,} classes; train "
-            "the encoder, or on a part of the texts"
+            "the encoder, or use fewer texts"
         )
     epochs = 0 if config.pretrain.epochs == "auto" else config.pretrain.epochs
-    # What a run that continues another one holds out is what both are compared on.
+    # A continued run and its base run are compared on the texts held out.
     may_refit = not counts.is_multi_label and config.from_run is None and counts.validation > 0
     has_pseudo_labels = (
         has_encoder and linear_fit == "few_labels" and config.train.pseudo_labels and counts.unlabelled > 0
@@ -249,14 +249,14 @@ def make_plan(config: Config, counts: Counts, *, model_corpus: Callable[[bool], 
 
 
 def _has_encoder(config: Config, counts: Counts, linear_fit: LinearFit | None) -> bool:
-    """Train none without labels, since early stopping needs some; nor, by default, on few among many texts."""
+    """Train none without labels, which early stopping needs; nor, by default, on few labels among many texts."""
     if counts.names_only or config.model.encoder != "auto":
         return bool(config.model.encoder) and not counts.names_only
     return linear_fit != "few_labels" or counts.unlabelled <= counts.labelled or counts.has_base_encoder
 
 
 def _linear(config: Config, counts: Counts) -> tuple[LinearInput | None, LinearFit | None]:
-    """Read as much of each text as memory and time allow, from all of it to what the encoder reads."""
+    """Read as much of each text as memory and time allow, at least as much as the encoder reads."""
     if not config.model.linear:
         return None, None
     for max_tokens, tokens in counts.linear_tokens.items():
@@ -279,7 +279,7 @@ def _fit_at_once(config: Config, counts: Counts) -> LinearFit:
 
 
 def _training(config: Config, counts: Counts, corpus: CorpusSize) -> Schedule:
-    """The config's epochs, or a factor over the square root of the tokens, within limits; and enough steps."""
+    """Take the config's epochs, or a factor over the square root of the tokens, within limits; and enough steps."""
     if config.train.epochs != "auto":
         return _schedule(config, corpus, config.train.epochs)
     share, (fewest, most) = (CONTINUED, CONTINUED_EPOCHS) if counts.has_base_encoder else (1.0, TRAINING_EPOCHS)

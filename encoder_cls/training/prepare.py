@@ -31,7 +31,7 @@ def prepare(config: Config, *, train_rows: Iterable[Row] | None = None, started:
     """Prepare a run; `train_rows` as in `load_dataset`, `started` as in `TimeBudget`.
 
     Raises:
-        StoppedError: a signal asked to stop while a sub-word tokenizer was trained.
+        StoppedError: a signal arrived while a sub-word tokenizer was trained.
         DataError: the data is missing, malformed or not enough.
         ConfigError: the config does not fit the data or the base run, or the time budget ends before training starts.
     """
@@ -40,7 +40,7 @@ def prepare(config: Config, *, train_rows: Iterable[Row] | None = None, started:
     def check_budget() -> None:
         if budget.seconds_for(pretraining=False) == 0:
             raise ConfigError(
-                f"train.time_budget: it is over while the {config.tokenizer.type} tokenizer is trained; give it more "
+                f"train.time_budget: it ends while the {config.tokenizer.type} tokenizer is trained; give it more "
                 "time, or set tokenizer.type=word_level, which takes seconds"
             )
 
@@ -95,9 +95,9 @@ def _base_run(path: str, config: Config) -> RunDir:
     """Check that a base run is finished and has the same tokenizer."""
     run, base_config = RunDir(Path(path)), config_of_base(path)
     if not run.is_finished():
-        raise ConfigError(f"{run.path}: is no finished run to go on from; let its training end (train --resume)")
+        raise ConfigError(f"{run.path}: is not a finished run; finish it first (train --resume)")
     if base_config.tokenizer != config.tokenizer:
-        raise ConfigError(f"tokenizer: {run.path} has another, whose words are to keep their numbers; leave it out")
+        raise ConfigError(f"tokenizer: {run.path} has another tokenizer, which has to stay; leave the section out")
     if run.validation_logits.exists():
         ValidationLogits.read(run.validation_logits)  # which the report needs
     return run

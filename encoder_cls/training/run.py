@@ -38,7 +38,7 @@ from encoder_cls.training.events import (
     Validated,
 )
 from encoder_cls.training.final_report import write_final_report
-from encoder_cls.training.linear.fit import Fitted, affordable_texts, answers_of, fit, streamed
+from encoder_cls.training.linear.fit import Fitted, affordable_texts, fit, pseudo_labels, streamed
 from encoder_cls.training.run_data import Prepared
 
 SECONDS_BETWEEN_CHECKPOINTS = 15.0  # at least, after a validation
@@ -53,45 +53,45 @@ def train(
     with_report: bool = True,
     group: ProcessGroup = ALONE,
 ) -> Iterator[Event]:
-    """Train into a run folder; yields an event for each step. `system.stop` stops it.
+    """Train into a run folder; yields an event for each step, and heeds `system.stop`.
 
-    `resume` goes on from the newest checkpoint: a finished run ends at once, an empty folder starts a new run. Without
-    a report there is no TensorBoard and no model card, and the best weights stay in float32. This is the first process
-    of the group; the others call `assist`.
+    `resume` continues from the newest checkpoint: a finished run ends at once, an empty folder starts a new run.
+    Without a report there is no TensorBoard and no model card, and the best weights stay in float32. This is the first
+    process of the group; the others call `assist`.
 
     Raises:
         ConfigError: the folder holds something else, or a run with another config or other data.
         DivergedError: the loss or the gradient is not finite; earlier checkpoints and the model are intact.
-        StoppedError: a signal asked to stop; a checkpoint has been written, and the best model so far is in `model/`.
+        StoppedError: a signal arrived; a checkpoint has been written, and the best model so far is in `model/`.
         LostProcessError: another process of the group has ended; a checkpoint has been written.
         EncoderClsError: another process trains in the folder, or the disk refuses.
     """
     with run.open_for_training(prepared.config, resume=resume):
         if run.is_finished():
             return
-        life = _Life(prepared, run, device=device, with_report=with_report, group=group)
+        active = _ActiveRun(prepared, run, device=device, with_report=with_report, group=group)
         run.record_sources(prepared.config)
-        with life.metric_log:
-            yield Started(step=life.state.step, total_steps=prepared.plan.total_steps)
+        with active.metric_log:
+            yield Started(step=active.state.step, total_steps=prepared.plan.total_steps)
             try:
-                for event in life.events(with_report=with_report):
-                    yield from life.new_notes()
+                for event in active.events(with_report=with_report):
+                    yield from active.new_notes()
                     yield event
             except LostProcessError:
-                life.save_checkpoint()
+                active.save_checkpoint()
                 raise
             except StoppedError as stop:
-                life.save_checkpoint()
+                active.save_checkpoint()
                 saved = f"; {run.model} holds the best model so far" if run.model.is_dir() else ""
                 raise StoppedError(
-                    f"stopped at step {life.state.step}; a checkpoint is written, --resume goes on from it{saved}",
+                    f"stopped at step {active.state.step}; a checkpoint is written, --resume goes on from it{saved}",
                     signal_number=stop.signal_number,
                 ) from None
-        yield from life.new_notes()
+        yield from active.new_notes()
 
 
-class _Life:
-    """A run in progress, whose `state` is that after the last event."""
+class _ActiveRun:
+    """A run in progress; `state` is that after the last event."""
 
     def __init__(
         self, prepared: Prepared, run: RunDir, *, device: torch.device, with_report: bool, group: ProcessGroup
@@ -108,9 +108,7 @@ class _Life:
         if checkpoint:
             self._notes += check_fingerprint(checkpoint.fingerprint, self._fingerprint, run=run.path)
             if device.type == "cuda":  # some kernels add up in the order in which their threads end
-                self._notes.append(
-                    "on a GPU a run that goes on may differ in the last digits from an uninterrupted one"
-                )
+                self._notes.append("on a GPU a resumed run may differ in the last digits from an uninterrupted one")
             if self.replica:
                 checkpoint.restore(self.replica.model, self.replica.optimizers)
         done = {"data": 0, "train": self.state.step, "validation": self.state.validated_step}
@@ -142,7 +140,7 @@ class _Life:
         has_work_left = self.state.score_to_beat is None
         if self.replica:
             has_work_left = not self.replica.is_last or self.replica.stage.has_work_left(self.state)
-        if self._prepared.plan.linear and has_work_left:  # else only the final report may be missing
+        if self._prepared.plan.linear and has_work_left:  # else at most the final report is missing
             yield from self.fit_linear()
         while self.replica:
             yield from self._train_stage(self.replica)
@@ -152,7 +150,7 @@ class _Life:
             self.replica = self._new_replica(is_new=True)
             self.save_checkpoint()
         self.save_checkpoint()
-        self._group.end()  # the rest is for one
+        self._group.end()  # the first process does the rest
         if with_report:
             yield self._finished()
 
@@ -182,13 +180,14 @@ class _Life:
         """Train one stage; save its best weights, and checkpoints after validations and at the config's steps."""
         stage, every = replica.stage, self._prepared.config.train.checkpoint_every
         seconds = self._prepared.budget.seconds_for(pretraining=not replica.is_last)
-        may_skip = bool(self._fitted) or not replica.is_last  # the last stage makes the only model otherwise
+        may_skip = bool(self._fitted) or not replica.is_last  # else the last stage makes the only model
         if seconds == 0 and self.state.step_in_stage == 0 and may_skip:
             self.state = replace(self.state, stage_steps=0)
             yield self._steps_decided(replica)
             return
         if self._fitted and replica.is_last:
-            replica.stage.answers = answers_of(self._prepared, self._fitted)
+            stage.linear_logits = self._fitted.validation_logits
+            stage.pseudo_labels = pseudo_labels(self._prepared, self._fitted)
         start_stage(replica)
         yield StageStarted(stage=stage.name, step=self.state.step, total_steps=self._total_steps(replica))
         for state, event in train_stage(replica, self.state, seconds=seconds, may_skip=may_skip):
@@ -244,7 +243,7 @@ class _Life:
         best_step = state.best_step if state.has_beaten_linear else 0
         report = write_final_report(prepared, self._run, self.metric_log, best_step=best_step, device=self._device)
         gain = None
-        if state.score_to_beat and self.replica:  # a selection key has the loss with a minus
+        if state.score_to_beat and self.replica:  # selection keys have the negative loss
             best = abs(state.best_score[1]) if state.best_score else None
             gain = EncoderGain(prepared.config.train.monitor, abs(state.score_to_beat[1]), best)
         return Finished(report=report, best_step=best_step, seconds=time.monotonic() - self._started, gain=gain)

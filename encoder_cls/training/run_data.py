@@ -40,8 +40,8 @@ class Prepared:
     dataset: Dataset
     tokenizer: Tokenizer
     texts: TokenizedTexts  # to learn from: labelled ones, then unlabelled ones
-    validation_texts: TokenizedTexts  # that choose the weights (`Dataset.selection`)
-    long_words: int  # that were too long for a sub-word tokenizer to learn from
+    validation_texts: TokenizedTexts  # that choose the best weights (`Dataset.selection`)
+    long_words: int  # too long for a sub-word tokenizer to learn from
     plan: Plan
     budget: TimeBudget
     base: Classifier | None = None  # of the base run
@@ -64,17 +64,17 @@ class Prepared:
 
     @cached_property
     def model_texts(self) -> TokenizedTexts:
-        """These texts."""
+        """The texts that the encoder learns classes from."""
         return self.texts.take(self.model_rows) if self.plan.has_pseudo_labels else self.train_texts
 
     @cached_property
     def model_sampler(self) -> BatchSampler:
-        """Their batches."""
+        """The batches of `model_texts`."""
         return BatchSampler(self.model_texts.lengths, self.config.train, seed=self.config.seed)
 
     @cached_property
     def class_weights(self) -> Tensor:
-        """The weight of each class in the loss, (classes,); multi-label, of texts with a label beside those without."""
+        """The weight of each class in the loss, (classes,); multi-label, of texts with the label: others count 1."""
         choice, dataset = self.config.train.class_weights, self.dataset
         if choice != "balanced":
             named = {} if choice == "none" else choice
@@ -90,13 +90,13 @@ class Prepared:
         return train.where[text] if text < len(train) else unlabelled.where[text - len(train)]
 
     def new_model(self, seed: int, kind: type[EncoderClassifier] = EncoderClassifier) -> EncoderClassifier:
-        """A model with random weights, a function of the seed."""
+        """Make a model with random weights, a function of the seed."""
         torch.manual_seed(seed)
         classes = len(self.dataset.label_names)
         return kind(self.config.model, vocab_size=self.vocab_size, num_classes=classes)
 
     def new_classifier(self, encoder: Encoder | None) -> Classifier:
-        """A classifier of this data without a linear part."""
+        """Make a classifier for this data, without a linear part."""
         data, model = self.config.data, self.config.model
         return Classifier(
             encoder,
@@ -111,12 +111,12 @@ class Prepared:
         )
 
     def tokenize(self, *texts: Iterable[str]) -> TokenizedTexts:
-        """Tokenize texts one after the other, with one list of words."""
+        """Tokenize several collections of texts as one."""
         return self.new_classifier(None).tokenize(chain(*texts))
 
     @property
     def name_texts(self) -> TokenizedTexts:
-        """The names of the classes as texts."""
+        """The class names as texts."""
         return self.tokenize(names_as_texts(self.dataset.label_names))
 
     def warnings(self) -> Iterator[str]:
@@ -126,8 +126,8 @@ class Prepared:
             yield f"{self.config.from_run} has no encoder, so a new one is trained from scratch"
         if self.dataset.has_names_alone and (unseen := self._unseen_names()):
             yield (
-                f"no text has a word of these names, so answers of their classes are chance: {listed(unseen)}; give "
-                "classes names that describe their texts, of several words if need be (data.label_names)"
+                f"no text has a word of these names, so answers of their classes are chance: {listed(unseen)}; use "
+                "names that describe the texts, with several words if necessary (data.label_names)"
             )
         if self.long_words:
             yield (
@@ -142,7 +142,7 @@ class Prepared:
             )
 
     def _unseen_names(self) -> list[str]:
-        """The classes whose names have no word that any text has."""
+        """The classes whose names share no word with any text."""
         names = self.train_texts
         in_texts = self.texts.word_counts() - names.word_counts()
         spans = zip(self.dataset.label_names, names.offsets[:-1] + 1, names.offsets[1:], strict=True)

@@ -30,8 +30,8 @@ def score_run(
 ) -> tuple[Report, Answered]:
     """Score the classifier of a run, as `classifier_to_score` loads it, on its test split, else its validation split.
 
-    The split has texts. At the end of training, `prepared` has its tokens, and the time that is left for the TF-IDF
-    baseline; `device` is that of the base run's classifier.
+    The split must have texts. At the end of training, `prepared` provides its tokens, and limits the time of the TF-IDF
+    baseline. A base run's classifier is loaded onto `device`.
     """
     name, split = dataset.reported
 

@@ -159,7 +159,7 @@ FAULTS = [
     Fault("a resumed run goes on a step early", "kill-forked", 0.05, f"{SAVE}.load_newest",
      state(step=lambda it: max(it.step - 1, it.stage_start))),
     Fault("the best score is forgotten", "kill-forked", 0.4, f"{SAVE}.load_newest", state(best_score=lambda _: None)),
-    Fault("a resumed run forgets the linear classifier", "kill-forked", 0.05, f"{RUN}._Life.fit_linear",
+    Fault("a resumed run forgets the linear classifier", "kill-forked", 0.05, f"{RUN}._ActiveRun.fit_linear",
      lambda fit: lambda self: iter(()) if self.state.step else fit(self)),
     Fault("a resumed run fits another linear classifier", "kill-forked", 0.05, f"{RUN}.fit", fitted_otherwise),
     Fault("mixture weights are not saved", "saved-model", 1,

@@ -272,7 +272,7 @@ def test_a_stopped_run_goes_on_exactly(steps):
 @pytest.mark.parametrize(
     ("change", "error", "message"),
     [
-        (lambda: Path("old/model/README.md").unlink(), ConfigError, "old: is no finished run to go on from"),
+        (lambda: Path("old/model/README.md").unlink(), ConfigError, "old: is not a finished run"),
         (lambda: Path("old.csv").unlink(), DataError, r"old: data\.train: .*old\.csv: no such file or folder"),
         (
             lambda: write("old.csv", OLD, seed=7),

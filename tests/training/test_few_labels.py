@@ -11,7 +11,7 @@ from small_runs import NO_TECHNIQUES
 from support.tokenizer import train_tokenizer
 
 from encoder_cls.config import TokenizerConfig, TrainConfig
-from encoder_cls.data.labels import names_as_texts
+from encoder_cls.data.dataset import names_as_texts
 from encoder_cls.inference.linear import LinearClassifier
 from encoder_cls.text.token_arrays import TokenizedTexts
 from encoder_cls.text.tokenizer import tokenize

@@ -135,7 +135,7 @@ def test_patience_waits_for_the_learning_rate_to_rise(tmp_path, warmup, validati
 
 def test_a_validation_without_finite_numbers_ends_it(tmp_path):
     loop = make_loop(tmp_path, [0.5])
-    with pytest.raises(DivergedError, match="step 12: a validation text"):
+    with pytest.raises(DivergedError, match="step 12: the logits of a validation text"):
         list(loop.events())
     assert (loop.state.step, loop.state.validated_step) == (12, 6)
 

@@ -18,7 +18,6 @@ from encoder_cls.training.encoder.pretraining import delete_tokens
 from encoder_cls.training.encoder.stages import ModelStage, make_stages
 from encoder_cls.training.encoder.validation import judge
 from encoder_cls.training.linear.calibration import fit_inverse_temperature, fit_mixture_weights
-from encoder_cls.training.linear.fit import Fitted, LinearAnswers, answers_of
 from encoder_cls.training.prepare import prepare
 from encoder_cls.training.run_data import Prepared
 
@@ -55,9 +54,8 @@ def prepared(folder, pretrain: dict[str, object] | None = None, **train_values: 
 
 
 def classification_objective(setup: Prepared, linear: Beside | None = None) -> ModelStage:
-    fitted = Fitted(linear, linear.logits(setup.validation_texts), None, None) if linear else None
     stage = make_stages(setup, CPU)[-1]
-    stage.answers = answers_of(setup, fitted) if fitted else LinearAnswers(None)
+    stage.linear_logits = linear and linear.logits(setup.validation_texts)
     return stage
 
 

@@ -139,7 +139,7 @@ def test_the_model_starts_from_what_was_best_in_pretraining(tmp_path, monkeypatc
             best.append(load_classifier(run.stages / "pretraining"))
         if isinstance(event, StageStarted) and event.stage == "model":
             break
-    first = load_newest(run.checkpoints)[0].model
+    first = load_newest(run.checkpoints)[0].weights
     for classifier, is_first in zip(best, (False, True), strict=True):
         assert classifier.linear is None
         assert (

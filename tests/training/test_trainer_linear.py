@@ -23,7 +23,7 @@ from encoder_cls.training.encoder.stages import make_stages
 from encoder_cls.training.events import Stepped, StepsDecided, Validated
 from encoder_cls.training.linear import fit as linear_fit
 from encoder_cls.training.linear.features import Reading
-from encoder_cls.training.linear.fit import answers_of, fit_linear_classifier
+from encoder_cls.training.linear.fit import fit_linear_classifier, pseudo_labels
 from encoder_cls.training.linear.svm import fit_linear
 from encoder_cls.training.prepare import prepare
 from encoder_cls.training.run import train
@@ -233,7 +233,7 @@ def test_the_encoder_learns_a_teachers_answers_to_texts_without_labels(few_and_m
     stage, fitted = make_stages(setup, CPU)[-1], fit_linear_classifier(setup)
     num_labelled = len(setup.dataset.train)
     assert len(stage.rows) == len(setup.texts) == num_labelled + 200
-    stage.answers = answers_of(setup, fitted)
+    stage.pseudo_labels = pseudo_labels(setup, fitted)
     targets = stage.targets_of(np.arange(len(stage.rows))).numpy()
     labels = np.eye(3)[setup.dataset.train.labels]
     assert np.array_equal(targets[:num_labelled], labels)

@@ -97,5 +97,5 @@ def test_a_limit_that_nothing_can_keep_is_refused_at_once(tmp_path, monkeypatch)
     prepare(config)
     monkeypatch.setattr(preparing, "load_all_data", lambda *_, **__: 1 / 0)
     monkeypatch.setattr(plan, "LEAST_WORK", 1e9)
-    with pytest.raises(ConfigError, match=r"train\.time_budget: .* MB of text, which takes this machine about"):
+    with pytest.raises(ConfigError, match=r"train\.time_budget: .* MB of text, which take at least about"):
         prepare(config)

@@ -1,4 +1,4 @@
-"""Batches of texts, and their loss where labels are learned.
+"""Batches of texts, and the loss on labels.
 
 The texts of a batch are a pure function of seed and step, and so are the words dropped in it, since torch's random
 numbers are seeded for each step: a resumed run has nothing to replay or store.
@@ -44,7 +44,7 @@ class BatchSampler:
     def __init__(self, lengths: NDArray[np.int64], config: TrainConfig, *, seed: int) -> None:
         self._seed, self._accumulation_steps = seed, config.accumulation_steps
         longest = int(lengths.max(initial=0))
-        # Of the smallest type: sorting eight bits a text takes a tenth of the time and an eighth of the memory.
+        # The smallest type: sorting eight bits per text takes a tenth of the time and an eighth of the memory.
         self._rounded = round_up_lengths(np.arange(longest + 1)).astype(np.min_scalar_type(2 * longest))[lengths]
         self._cuts = cut(np.sort(self._rounded), batch_size=config.batch_size, batch_tokens=config.batch_tokens)
         self._epoch = lru_cache(maxsize=1)(self._shuffled_epoch)  # needed many times in a row
@@ -99,7 +99,7 @@ def is_word(input_ids: Tensor) -> Tensor:
 
 
 def drop_tokens(input_ids: Tensor, *, fraction: float) -> Tensor:
-    """Replace a random part of the words by `[UNK]`, of which training would otherwise see too few."""
+    """Replace a random part of the words by `[UNK]`, which training would otherwise see too rarely."""
     if fraction == 0:
         return input_ids
     is_dropped = torch.rand(input_ids.shape, device=input_ids.device) < fraction

@@ -3,12 +3,11 @@
 checkpoints/step-120/
       model.safetensors       weights
       optimizer.safetensors   the optimizers' moments
-      state.json              step, best score, running sums, the optimizers' settings, and the fingerprint of data and
-                              environment
+      state.json              step, best score, running sums, and the fingerprint of data and environment
       manifest.json           size and SHA-256 of the other three
 
-The newest checkpoint is the first one whose files fit its manifest, never one that a pointer names. SHA-256 proves that
-a file is what was written, not who wrote it.
+The newest checkpoint is the one of the highest step whose files match its manifest; no pointer names it. SHA-256 proves
+that a file is what was written, not who wrote it.
 """
 
 from __future__ import annotations
@@ -32,13 +31,13 @@ from encoder_cls.errors import ConfigError, DivergedError, EncoderClsError
 from encoder_cls.system.files import read_file, reporting_os_errors, sha256, to_json, write_folder
 from encoder_cls.system.machine import environment, resolve_precision
 from encoder_cls.tracking.run_dir import RunDir
-from encoder_cls.training.encoder.optimizer import Optimizer
+from encoder_cls.training.encoder.optimizer import Optimizer, load_moments, moments_of
 from encoder_cls.training.run_data import Prepared
 
 MODEL_FILE, OPTIMIZER_FILE, STATE_FILE = "model.safetensors", "optimizer.safetensors", "state.json"
 MANIFEST_FILE = "manifest.json"
 
-# What may not change before a run is resumed; a change of anything else affects the last digits at most.
+# Changes that forbid resuming a run; any other change affects the last digits at most.
 REFUSED = {
     "training_data": "training data has",
     "unlabelled_data": "unlabelled texts have",
@@ -52,7 +51,7 @@ STATE_FILES = (MODEL_FILE, OPTIMIZER_FILE, STATE_FILE)
 
 @dataclass(frozen=True, kw_only=True)
 class TrainingState:
-    """The numbers that decide, together with weights and moments, how training goes on."""
+    """All that decides how training continues, besides weights and moments."""
 
     step: int = 0  # optimizer steps done, in all stages
     stage: int = 0  # the current one, counted from 0
@@ -92,18 +91,17 @@ class TrainingState:
 
 @dataclass(frozen=True, kw_only=True)
 class Checkpoint:
-    """One verified checkpoint, read into memory: the state dictionaries of the model and of each optimizer."""
+    """A verified checkpoint in memory: the weights by name, and the moments as in `moments_of`."""
 
     state: TrainingState
     fingerprint: dict[str, Any]
-    model: dict[str, Tensor]
-    optimizers: list[dict[str, Any]]
+    weights: dict[str, Tensor]
+    moments: dict[str, Tensor]
 
     def restore(self, model: nn.Module, optimizers: Sequence[Optimizer]) -> None:
-        """Load weights and moments into a model and its optimizers, of the same shapes."""
-        model.load_state_dict(self.model)
-        for optimizer, state_dict in zip(optimizers, self.optimizers, strict=True):
-            optimizer.load_state_dict(state_dict)
+        """Load weights and moments into a model of the same shape and its new optimizers."""
+        model.load_state_dict(self.weights)
+        load_moments(optimizers, self.moments)
 
 
 def save_checkpoint(
@@ -117,7 +115,7 @@ def save_checkpoint(
 ) -> None:
     """Write `step-N` into `folder`, verify it, and remove all but the `keep` newest checkpoints.
 
-    All earlier ones stay where a weight is not finite (`DivergedError`) or the disk refuses (`EncoderClsError`).
+    Removes none where a weight is not finite (`DivergedError`) or the disk refuses (`EncoderClsError`).
     """
     for name, tensor in model.state_dict().items():
         if not tensor.isfinite().all():
@@ -172,7 +170,7 @@ def check_fingerprint(saved: dict[str, Any], current: dict[str, Any], *, run: Pa
 
 
 def check_free_space(prepared: Prepared, run: RunDir) -> None:
-    """Refuse a disk without room for the encoder's weights and checkpoints with an `EncoderClsError`."""
+    """Raise an `EncoderClsError` if the disk has no room for the encoder's weights and checkpoints."""
     plan, config = prepared.plan, prepared.config.train
     every = config.checkpoint_every or math.inf
     written = sum(2 + it.total_steps // it.validate_every + it.total_steps // every for it in plan.schedules)
@@ -212,19 +210,11 @@ def _read_verified(path: Path) -> dict[str, bytes]:
 def to_files(
     model: nn.Module, optimizers: Sequence[Optimizer], state: TrainingState, *, fingerprint: dict[str, Any]
 ) -> dict[str, bytes]:
-    """The files of a checkpoint without its manifest, by name; moments are called "optimizer.parameter.name"."""
-    state_dicts = [optimizer.state_dict() for optimizer in optimizers]
-    moments = {
-        f"{number}.{index}.{name}": torch.as_tensor(value)
-        for number, state_dict in enumerate(state_dicts)
-        for index, values in state_dict["state"].items()
-        for name, value in values.items()
-    }
-    groups = [state_dict["param_groups"] for state_dict in state_dicts]
+    """The files of a checkpoint without its manifest, by name."""
     return {
         MODEL_FILE: _saved(model.state_dict()),
-        OPTIMIZER_FILE: _saved(moments),
-        STATE_FILE: to_json({"state": asdict(state), "fingerprint": fingerprint, "param_groups": groups}),
+        OPTIMIZER_FILE: _saved(moments_of(optimizers)),
+        STATE_FILE: to_json({"state": asdict(state), "fingerprint": fingerprint}),
     }
 
 
@@ -233,17 +223,13 @@ def _saved(tensors: Mapping[str, Tensor]) -> bytes:
 
 
 def from_files(files: Mapping[str, bytes]) -> Checkpoint:
-    """The inverse of `to_files`; a `ValueError`, `LookupError` or `SafetensorError` where these are other files."""
+    """The inverse of `to_files`; raises a `ValueError`, `LookupError` or `SafetensorError` for other files."""
     content = json.loads(files[STATE_FILE])
     if content["state"].keys() != asdict(TrainingState()).keys():
         raise ValueError(f"{STATE_FILE} is of another version")
-    optimizers: list[dict[str, Any]] = [{"state": {}, "param_groups": groups} for groups in content["param_groups"]]
-    for key, tensor in safetensors.torch.load(files[OPTIMIZER_FILE]).items():
-        number, index, name = key.split(".")
-        optimizers[int(number)]["state"].setdefault(int(index), {})[name] = tensor
     return Checkpoint(
-        state=TypeAdapter(TrainingState).validate_python(content["state"]),  # JSON has no tuples, and anything else
+        state=TypeAdapter(TrainingState).validate_python(content["state"]),  # with tuples, or an error
         fingerprint=content["fingerprint"],
-        model=safetensors.torch.load(files[MODEL_FILE]),
-        optimizers=optimizers,
+        weights=safetensors.torch.load(files[MODEL_FILE]),
+        moments=safetensors.torch.load(files[OPTIMIZER_FILE]),
     )

@@ -1,4 +1,4 @@
-"""The loop over the steps and validations of a stage, in the first process and in those that assist it."""
+"""The loop over the steps and validations of a stage, in the first process and in the others."""
 
 from __future__ import annotations
 
@@ -19,13 +19,12 @@ from encoder_cls.training.encoder.replica import Replica
 from encoder_cls.training.encoder.stages import Stage
 from encoder_cls.training.encoder.validation import after_validation
 from encoder_cls.training.events import Stepped, Validated
-from encoder_cls.training.linear.fit import LinearAnswers
 from encoder_cls.training.run_data import Prepared
 
-TIMED_STEPS = 20  # at most, by whose time the number of steps is decided,
-MOST_TIMING = 0.1  # or as many as have taken this part of the time
+TIMED_STEPS = 20  # after which a time budget decides the number of steps,
+MOST_TIMING = 0.1  # or after this share of the time
 LEAST_STEPS = 20  # a stage with time for fewer is skipped
-STEPS_BETWEEN_RELEASES = 50  # of memory, which is then allocated again: at every ten steps it takes a twentieth
+STEPS_BETWEEN_RELEASES = 50  # of memory, which is then allocated again: every ten steps would take 5% of the time
 
 
 def train_stage(
@@ -36,12 +35,12 @@ def train_stage(
     A stage that may be skipped ends without a validation where there is time for a few steps only.
 
     Raises:
-        StoppedError: a signal asked to stop, before a step or during a validation.
+        StoppedError: a signal arrived, before a step or during a validation.
         DivergedError: loss, gradient or validation logits are not finite; the step has updated nothing.
         LostProcessError: another process has ended.
     """
     stage, config = replica.stage, replica.stage.prepared.config.train
-    # Since the run was started or resumed: its speed before that is unknown.
+    # Since the start or resumption: the speed before is unknown.
     timed_steps, timed_seconds = 0, 0.0
     row_tokens, row_seconds = 0, 0.0
     while True:
@@ -86,7 +85,7 @@ def train_stage(
 def _limited(
     stage: Stage, state: TrainingState, seconds: float, timed_steps: int, taken: float, *, may_skip: bool
 ) -> TrainingState:
-    """Decide by the time of the first steps how many there will be; in the state, so that a resumed run has as many."""
+    """Decide the number of steps by the time of the first ones; a resumed run keeps it, as part of the state."""
     if timed_steps < TIMED_STEPS and taken < MOST_TIMING * seconds:
         return state
     done = state.step_in_stage
@@ -101,7 +100,7 @@ def _validated(replica: Replica, state: TrainingState) -> tuple[TrainingState, V
     stage, config = replica.stage, replica.stage.prepared.config.train
     result = replica.validate()
     if result is None:
-        raise DivergedError(state.step, "a validation text gets numbers that are not finite")
+        raise DivergedError(state.step, "the logits of a validation text are not finite")
     is_warming_up = state.step_in_stage <= warmup_steps(stage.steps(state), config)
     state = after_validation(state, result.selection_key, is_warming_up=is_warming_up)
     is_best = state.best_step == state.step
@@ -109,21 +108,20 @@ def _validated(replica: Replica, state: TrainingState) -> tuple[TrainingState, V
 
 
 def start_stage(replica: Replica) -> None:
-    """Start a stage: all processes get the weights, moments and pseudo-labels of the first one."""
-    group, answers = replica.group, replica.stage.answers
+    """Start a stage: give all processes the weights, moments and pseudo-labels of the first one."""
+    group, stage = replica.group, replica.stage
     group.lead({"stage": replica.number})
     if group.size == 1:
         return
     files = to_files(replica.model, replica.optimizers, TrainingState(), fingerprint={})
     files = {name: group.broadcast(files[name]) for name in STATE_FILES}
-    labels = group.broadcast(b"" if answers.pseudo_labels is None else answers.pseudo_labels.tobytes())
+    labels = group.broadcast(b"" if stage.pseudo_labels is None else stage.pseudo_labels.tobytes())
     if group.leads:
         return
     from_files(files).restore(replica.model, replica.optimizers)
     if labels:
-        classes = len(replica.stage.prepared.dataset.label_names)
-        pseudo_labels = np.frombuffer(labels, dtype=np.float32).reshape(-1, classes)
-        replica.stage.answers = LinearAnswers(None, pseudo_labels)
+        classes = len(stage.prepared.dataset.label_names)
+        stage.pseudo_labels = np.frombuffer(labels, dtype=np.float32).reshape(-1, classes)
 
 
 def assist(prepared: Prepared, group: ProcessGroup, *, device: torch.device) -> None:

@@ -51,7 +51,7 @@ def make_optimizers(model: nn.Module, config: TrainConfig) -> list[Optimizer]:
 
 
 class Optimizer(ABC):
-    """A small `torch.optim.Optimizer`, with the same attributes and the same layout of its state.
+    """A small `torch.optim.Optimizer`, with the same attributes.
 
     It is not a subclass: the first instance of one loads torch's compiler, which doubles the time to start.
     """
@@ -59,11 +59,11 @@ class Optimizer(ABC):
     def __init__(self, groups: Sequence[dict[str, Any]], *, lr: float) -> None:
         self.param_groups = [{"lr": lr, "betas": BETAS, "eps": EPSILON, **group} for group in groups]
         self.state: defaultdict[Tensor, dict[str, Any]] = defaultdict(dict)
-        self._parameters: list[Tensor] = [it for group in groups for it in group["params"]]
+        self.parameters: list[Tensor] = [it for group in groups for it in group["params"]]
 
     def zero_grad(self) -> None:
         """Remove all gradients."""
-        for parameter in self._parameters:
+        for parameter in self.parameters:
             parameter.grad = None
 
     @torch.no_grad()
@@ -72,28 +72,13 @@ class Optimizer(ABC):
         for group in self.param_groups:
             self._update([parameter for parameter in group["params"] if parameter.grad is not None], group)
 
-    def state_dict(self) -> dict[str, Any]:
-        """The state of each parameter, by its index among all groups, and the groups' settings."""
-        indices = {parameter: index for index, parameter in enumerate(self._parameters)}
-        groups = [group | {"params": [indices[it] for it in group["params"]]} for group in self.param_groups]
-        return {"state": {indices[it]: dict(values) for it, values in self.state.items()}, "param_groups": groups}
-
-    def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
-        """Load the state of an optimizer of the same parameters onto their devices."""
-        for group, saved in zip(self.param_groups, state_dict["param_groups"], strict=True):
-            group.update(saved | {"params": group["params"]})
-        self.state.clear()
-        for index, values in state_dict["state"].items():
-            parameter = self._parameters[index]
-            self.state[parameter] = {name: _placed(value, parameter.device) for name, value in values.items()}
-
     @abstractmethod
     def _update(self, parameters: list[Tensor], group: dict[str, Any]) -> None:
         """Update parameters of a group."""
 
 
 class AdamW(Optimizer):
-    """AdamW, computed by torch's fused function; each group has a `weight_decay`."""
+    """AdamW by torch's fused function; each group has a `weight_decay`."""
 
     def _update(self, parameters: list[Tensor], group: dict[str, Any]) -> None:
         states = [self.state[parameter] for parameter in parameters]
@@ -132,10 +117,24 @@ class RowwiseAdam(Optimizer):
             table.index_add_(0, rows, mean.div_(square.sqrt_().add_(group["eps"])), alpha=-size)
 
 
-def _placed(value: Any, device: torch.device) -> Any:
-    """Move a moment to a device; an integer count of steps, saved as a tensor, becomes a number again."""
-    tensor = torch.as_tensor(value)
-    return tensor.to(device) if tensor.is_floating_point() else int(tensor)
+def moments_of(optimizers: Sequence[Optimizer]) -> dict[str, Tensor]:
+    """The moments and step counts of optimizers, by "optimizer.parameter.name", such as `0.3.exp_avg`."""
+    return {
+        f"{number}.{index}.{name}": torch.as_tensor(value)
+        for number, optimizer in enumerate(optimizers)
+        for index, parameter in enumerate(optimizer.parameters)
+        for name, value in optimizer.state[parameter].items()
+    }
+
+
+def load_moments(optimizers: Sequence[Optimizer], moments: Mapping[str, Tensor]) -> None:
+    """Load moments into new optimizers of the same parameters, on their devices."""
+    for key, tensor in moments.items():
+        number, index, name = key.split(".")
+        optimizer = optimizers[int(number)]
+        parameter = optimizer.parameters[int(index)]
+        value = tensor.to(parameter.device) if tensor.is_floating_point() else int(tensor)  # else a count of steps
+        optimizer.state[parameter][name] = value
 
 
 def sum_by_row(gradient: Tensor) -> tuple[Tensor, Tensor]:

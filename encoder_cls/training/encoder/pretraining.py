@@ -1,4 +1,4 @@
-"""What the encoder learns from texts without their labels: word vectors, masked language modelling, denoising."""
+"""Pretraining on texts without their labels: word vectors, masked language modelling, denoising."""
 
 from __future__ import annotations
 
@@ -25,19 +25,19 @@ from encoder_cls.transformer import INITIAL_STD, DenoisingAutoencoder, EncoderCl
 WINDOW = 5  # words to either side; a word at distance d counts 1 / d
 SMOOTHING = 0.75  # power of the frequencies of neighbours
 POWER_ITERATIONS = 4  # of the randomized decomposition (Halko et al., 2011)
-MOST_TOKENS = 2_000_000  # that are counted: seconds, and half a gigabyte
+MOST_TOKENS = 2_000_000  # whose neighbours are counted: seconds, and half a gigabyte
 
 
 @dataclass(frozen=True)
 class GuessedTokens:
-    """Texts with tokens to be guessed.
+    """A batch of texts with tokens to guess.
 
     Attributes:
         inputs: the texts.
         is_guessed: (B, T).
         guessed: the tokens to guess, (M,), in the order of `is_guessed`.
-        candidates: the tokens of the batch, (V,), in order. The softmax is over these: few of all tokens, and drawn as
-            often as they are used.
+        candidates: the distinct tokens of the batch, (V,), in order. The softmax is over these: few of all tokens,
+            sampled by their frequency.
         vectors: computes the vectors, (B, T, D), from which a model guesses.
     """
 

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from torch import Tensor
     from torch._C._distributed_c10d import Store
 
-# The others wait so long for the first, which may be fitting a linear classifier; a dead process is noticed at once.
+# For the first process, which may be fitting a linear classifier; a dead one is noticed at once.
 LONGEST_WAIT = timedelta(days=7)
 STOP_KEY = "stop"
 
@@ -30,9 +30,10 @@ class LostProcessError(EncoderClsError):
 
 
 class ProcessGroup:
-    """The processes of a training; without arguments this one alone, which sends nothing.
+    """The processes of a training; without arguments, this one alone.
 
-    Methods that communicate raise a `LostProcessError` where another process has ended. The store works at any time.
+    Methods that communicate raise a `LostProcessError` where another process has ended. Stops are exchanged through the
+    store, which works at any time.
     """
 
     def __init__(self, rank: int = 0, size: int = 1, store: Store | None = None) -> None:
@@ -42,7 +43,7 @@ class ProcessGroup:
 
     @property
     def leads(self) -> bool:
-        """Whether this is the process that decides, writes and prints."""
+        """Whether this process decides, writes and prints."""
         return self.rank == 0
 
     def dealt(self, count: int) -> range:
@@ -89,7 +90,7 @@ class ProcessGroup:
         return [part.numpy().tobytes() for part in parts]
 
     def broadcast(self, content: bytes = b"") -> bytes:
-        """Give all processes the content that the first one has."""
+        """Send the content of the first process to all."""
         return self.gather_bytes(content if self.leads else b"")[0]
 
     def deferring_stops(self) -> AbstractContextManager[None]:
@@ -105,7 +106,7 @@ class ProcessGroup:
         """Wait for the next command of the first process."""
         try:
             return dict(json.loads(self.broadcast()))
-        except ValueError as error:  # the first has ended where it was to communicate something else
+        except ValueError as error:  # the first has ended in the middle of another exchange
             self._is_over = True
             raise LostProcessError from error
 
@@ -133,7 +134,7 @@ class ProcessGroup:
                 raise mine or kinds.get(outcome["code"], EncoderClsError)(f"process {rank}: {outcome['message']}")
 
     def check_size(self, num_shards: int) -> None:
-        """Refuse more processes than shards with a `ConfigError`."""
+        """Raise a `ConfigError` if there are more processes than shards."""
         if self.size > num_shards:
             raise ConfigError(
                 f"train.gradient_shards: {num_shards}, for {self.size} processes; --set "
@@ -141,11 +142,11 @@ class ProcessGroup:
             )
 
     def check_equal(self, facts: Mapping[str, Any]) -> None:
-        """Refuse JSON values that are not equal in all processes with a `ConfigError`."""
+        """Raise a `ConfigError` if JSON values are not equal in all processes."""
         first, *others = self._outcomes(facts)
         for rank, other in enumerate(others, 1):
             if names := ", ".join(name for name in first if other.get(name) != first[name]):
-                raise ConfigError(f"process {rank} has another {names} than process 0; all are to have the same")
+                raise ConfigError(f"process {rank} has another {names} than process 0; all must have the same")
 
     def ask_to_stop(self, signal_number: int) -> None:
         """Pass a signal on to the first process."""
@@ -186,7 +187,7 @@ def joined_process_group() -> Iterator[ProcessGroup]:
     from torch._C._distributed_c10d import PrefixStore
     from torch.distributed.rendezvous import rendezvous
 
-    attempt = os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")  # each has keys of its own in the store
+    attempt = os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")  # each has its own keys in the store
     try:
         store, rank, size = next(iter(rendezvous("env://")))
         store = PrefixStore(f"encoder-cls-{attempt}", store)

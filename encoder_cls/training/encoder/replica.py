@@ -1,4 +1,4 @@
-"""A model in training: its first weights, its steps and validations. Each process has an equal one."""
+"""A model in training: its first weights, its steps and validations. All processes have equal ones."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class StepMetrics(NamedTuple):
 
 
 class Replica:
-    """The model of a stage with its optimizers; `step` and `validate` of the first process call those of the others."""
+    """The model of a stage with its optimizers; where the first process steps or validates, so do the others."""
 
     def __init__(self, prepared: Prepared, number: int, *, device: torch.device, group: ProcessGroup = ALONE) -> None:
         stages = make_stages(prepared, device)
@@ -77,7 +77,7 @@ class Replica:
                 group["lr"] = learning_rate
         self.model.train()
         loss, tokens, padded_tokens = self._add_gradients(step)
-        # Without the tables' sparse gradients, which come through the same layers as the others.
+        # The sparse gradients of tables come through the same layers, so they need no clipping.
         dense = [p for p in self.model.parameters() if p.grad is not None and not p.grad.is_sparse]
         grad_norm = float(torch.nn.utils.clip_grad_norm_(dense, self._config.max_grad_norm))
         metrics = StepMetrics(loss, grad_norm, int(tokens), int(padded_tokens))
@@ -91,12 +91,12 @@ class Replica:
         """Validate the model; None where its logits are not finite, and in all processes but the first."""
         self.group.lead({"validate": True})
         with self.group.deferring_stops():
-            return self.stage.validate(self._shown_model, self.group)
+            return self.stage.validate(self._trained_model, self.group)
 
     def save(self, folder: Path, result: ValidationResult, *, linear: Classifier | None) -> None:
         """Save the model as a classifier, with the mixture weights and thresholds of its validation."""
         prepared = self.stage.prepared
-        classifier = prepared.new_classifier(TorchEncoder(self._shown_model, prepared.config.model))
+        classifier = prepared.new_classifier(TorchEncoder(self._trained_model, prepared.config.model))
         if linear:
             classifier.linear = linear.linear
         if result.mixture_weights:  # none of pretraining
@@ -106,14 +106,14 @@ class Replica:
         save_classifier(classifier, folder)
 
     @property
-    def _shown_model(self) -> EncoderClassifier:
+    def _trained_model(self) -> EncoderClassifier:
         """The model to validate and to save, with zeros in the rows of tables that were never trained."""
         return without_untrained(self.model, self._initial_tables) if self._initial_tables else self.model
 
     def _add_gradients(self, step: int) -> list[float]:
         """Compute the gradients of a step, summed over all processes; return loss, tokens and padded tokens.
 
-        Processes share the shards of each batch. The loss is divided by the normalizer of all batches together: so many
+        Processes share the shards of each batch. The loss is divided by the normalizer of all batches together: so
         small batches give the same gradient as a large one, that of the mean loss over all their targets.
         """
         num_shards, seed = self._config.gradient_shards, derive_seed(self.stage.seed, step)

@@ -1,4 +1,4 @@
-"""The stages of training, pretraining and labels: what is due after each step, the batches, the validation."""
+"""The stages of a training, pretraining and labels: their schedule, batches and validation."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from torch import Tensor
 
 from encoder_cls.inference.encoder import Indices
 from encoder_cls.inference.encoder.torch import TorchEncoder, pad
+from encoder_cls.inference.task import Logits
 from encoder_cls.text.token_arrays import TokenizedTexts
 from encoder_cls.training.encoder.batches import (
     BatchSampler,
@@ -27,16 +28,14 @@ from encoder_cls.training.encoder.batches import (
 from encoder_cls.training.encoder.checkpoint import TrainingState
 from encoder_cls.training.encoder.pretraining import GuessedTokens, denoise, mask_tokens, summed_loss
 from encoder_cls.training.encoder.process_group import ALONE, ProcessGroup
-from encoder_cls.training.encoder.validation import ValidationResult, is_out_of_patience, judge
-from encoder_cls.training.linear.fit import LinearAnswers
+from encoder_cls.training.encoder.validation import ValidationResult, judge
 from encoder_cls.training.plan import Schedule
 from encoder_cls.training.run_data import Prepared
 from encoder_cls.transformer import DenoisingAutoencoder, EncoderClassifier
 
-NO_ANSWERS = LinearAnswers(None)
 PLOTTED_VALIDATIONS = 10  # at most: TensorBoard shows no more plots of a kind
 PASSES_PER_STEP = 3  # forward passes that take about as long as a step
-REPORTED_VALIDATIONS = 3  # about so often the report computes logits of the validation texts
+REPORTED_VALIDATIONS = 3  # passes over the validation texts that the report takes, about
 
 
 @dataclass
@@ -50,16 +49,18 @@ class Stage(ABC):
     prepared: Prepared
     schedule: Schedule
     device: torch.device
-    answers: LinearAnswers = NO_ANSWERS  # of the linear classifier, set when the stage starts
+    linear_logits: Logits | None = None  # of validation texts, by the linear classifier; in the first process
+    pseudo_labels: NDArray[np.float32] | None = None  # (texts, classes), of the unlabelled ones among `texts`
     seed: int = field(init=False)  # of its batches, its dropout and its random weights
     texts: TokenizedTexts = field(init=False)  # that it learns from
     rows: NDArray[np.int64] = field(init=False)  # of these among the prepared ones
     sampler: BatchSampler = field(init=False)
-    patience: int | None = field(init=False)  # as in `train.patience`
+    patience: int | None = field(init=False, default=None)  # as in `train.patience`
+    report_cost: float = field(init=False, default=0.0)  # the time of the report after the stage, in steps
 
     @abstractmethod
     def __post_init__(self) -> None:
-        """Choose the seed, the texts and their batches, and the patience."""
+        """Set the fields that the data and the config decide."""
 
     @abstractmethod
     def batches_at(
@@ -73,25 +74,20 @@ class Stage(ABC):
 
     @cached_property
     def validation_cost(self) -> float:
-        """The time of a validation, in times of a step."""
+        """The time of a validation, in steps."""
         tokens_per_step = int(self.texts.lengths.sum()) / self.schedule.steps_per_epoch
         return int(self.prepared.validation_texts.lengths.sum()) / tokens_per_step / PASSES_PER_STEP
 
-    @cached_property
-    def report_cost(self) -> float:
-        """The time of the report after the stage, in times of a step."""
-        return 0.0
-
     def steps(self, state: TrainingState) -> int:
-        """The most steps that it takes: those of all epochs, or what a time budget leaves of them."""
+        """The maximum number of steps: those of all epochs, or as many as a time budget allows."""
         return self.schedule.total_steps if state.stage_steps is None else state.stage_steps
 
     def epoch(self, state: TrainingState) -> float:
-        """Epochs done."""
+        """The epochs done, as a fraction."""
         return state.step_in_stage / self.schedule.steps_per_epoch
 
     def is_validation_due(self, state: TrainingState) -> bool:
-        """Whether the model is to be validated after this step."""
+        """Whether a validation is due after this step."""
         step = state.step_in_stage
         is_due = step % self.schedule.validate_every == 0 or step == self.steps(state)
         return is_due and state.step > state.validated_step
@@ -103,15 +99,16 @@ class Stage(ABC):
         return step * PLOTTED_VALIDATIONS // total > earlier * PLOTTED_VALIDATIONS // total
 
     def is_done(self, state: TrainingState) -> bool:
-        """Whether its steps are done, or its patience has run out."""
-        return state.step_in_stage == self.steps(state) or is_out_of_patience(state, self.patience)
+        """Whether its steps are done, or as many validations in a row were stale as its patience allows."""
+        is_out_of_patience = self.patience is not None and state.stale_validations >= self.patience
+        return is_out_of_patience or state.step_in_stage == self.steps(state)
 
     def has_work_left(self, state: TrainingState) -> bool:
         """Whether a step or a validation is left."""
         return self.is_validation_due(state) or not self.is_done(state)
 
     def affordable_steps(self, seconds: float, seconds_per_step: float) -> int:
-        """The number of steps for which there is time, with their validations and the report."""
+        """The number of steps that fit into a time, with their validations and the report."""
         steps = seconds / seconds_per_step - self.validation_cost - self.report_cost  # perhaps infinite
         affordable = steps / (1 + self.validation_cost / self.schedule.validate_every)
         return int(min(max(affordable, 0), self.schedule.total_steps))
@@ -120,14 +117,14 @@ class Stage(ABC):
 class PretrainingStage(Stage):
     """Masked language modelling or denoising of all texts, with and without labels.
 
-    Each epoch hides other words, so the model does not overfit, and needs no patience.
+    Each epoch hides other words, so the model does not overfit, and needs no early stopping.
     """
 
     name, metric_prefix = "pretraining", "pretraining/"
 
     def __post_init__(self) -> None:
         config = self.prepared.config
-        self.seed, self.patience = derive_seed(config.seed, 1000), None  # far from seeds that a person would try
+        self.seed = derive_seed(config.seed, 1000)  # far from the seeds that people try
         self.texts, self.rows = self.prepared.texts, np.arange(len(self.prepared.texts))
         self.sampler = BatchSampler(self.texts.lengths, config.train, seed=self.seed)
         is_denoising = config.pretrain.objective == "denoising"
@@ -155,7 +152,7 @@ class PretrainingStage(Stage):
 
 
 class ModelStage(Stage):
-    """Training on labels, and on the pseudo-labels of a linear classifier, whose logits are added in validations."""
+    """Training on labels and pseudo-labels; validations add the logits of the linear classifier."""
 
     name, metric_prefix = "model", ""
 
@@ -163,12 +160,8 @@ class ModelStage(Stage):
         prepared = self.prepared
         self.seed, self.patience = prepared.config.seed, prepared.config.train.patience
         self.texts, self.rows, self.sampler = prepared.model_texts, prepared.model_rows, prepared.model_sampler
-
-    @cached_property
-    def report_cost(self) -> float:
-        """See `Stage`."""
-        tests = len(self.prepared.dataset.test or ()) / max(1, len(self.prepared.validation_texts))
-        return self.validation_cost * (REPORTED_VALIDATIONS + tests)
+        tests = len(prepared.dataset.test or ()) / max(1, len(prepared.validation_texts))
+        self.report_cost = self.validation_cost * (REPORTED_VALIDATIONS + tests)
 
     def batches_at(self, step: int, shard: int = 0, num_shards: int = 1) -> list[ClassificationBatch]:
         """See `Stage`."""
@@ -183,8 +176,8 @@ class ModelStage(Stage):
         group.sum(torch.from_numpy(logits))
         if not (group.leads and np.isfinite(logits).all()):
             return None
-        linear, is_taught = self.answers.validation_logits, self.answers.pseudo_labels is not None
-        return judge(logits, linear, dataset, monitor=config.monitor, expects_equal_shares=is_taught)
+        is_taught = self.pseudo_labels is not None
+        return judge(logits, self.linear_logits, dataset, monitor=config.monitor, expects_equal_shares=is_taught)
 
     def _collate(self, indices: Indices) -> ClassificationBatch:
         config = self.prepared.config.train
@@ -201,14 +194,14 @@ class ModelStage(Stage):
 
     def targets_of(self, indices: Indices) -> Tensor:
         """The target probability of each class, (B, C): 1 for the labels of a text, else its pseudo-label."""
-        dataset, pseudo_labels = self.prepared.dataset, self.answers.pseudo_labels
-        labels, classes = dataset.train.labels, len(dataset.label_names)
+        dataset, labels = self.prepared.dataset, self.prepared.dataset.train.labels
         if dataset.is_multi_label:
             return torch.from_numpy(labels[indices]).to(self.device)
-        targets, is_labelled = np.zeros((len(indices), classes), dtype=np.float32), indices < len(labels)
+        targets = np.zeros((len(indices), len(dataset.label_names)), dtype=np.float32)
+        is_labelled = indices < len(labels)
         targets[is_labelled, labels[indices[is_labelled]]] = 1
-        if pseudo_labels is not None:
-            targets[~is_labelled] = pseudo_labels[indices[~is_labelled] - len(labels)]
+        if self.pseudo_labels is not None:
+            targets[~is_labelled] = self.pseudo_labels[indices[~is_labelled] - len(labels)]
         return torch.from_numpy(targets).to(self.device)
 
 

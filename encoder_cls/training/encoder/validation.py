@@ -1,4 +1,4 @@
-"""Validation of a model: the weights of its parts, its scores, and the patience with scores that do not improve."""
+"""Validation of a model: the weights of its parts, its scores, and early stopping."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from encoder_cls.inference.task import Logits, combine_logits, task_of
 from encoder_cls.training.encoder.checkpoint import TrainingState
 from encoder_cls.training.linear.calibration import fit_inverse_temperature, fit_mixture_weights, fit_thresholds
 
-SURE = 1.0  # standard errors by which the encoder has to lower the loss of the linear classifier
+SURE = 1.0  # standard errors by which the encoder must lower the loss of the linear classifier
 
 
 class ValidationResult(NamedTuple):
@@ -52,8 +52,8 @@ def judge(
 ) -> ValidationResult:
     """Score the weighted sum of the logits, (texts, classes), of an encoder and of a linear classifier.
 
-    The texts are those of `dataset.selection`. Each counts alike, whatever the weights of the classes in training: so
-    the loss is that of the final report, and probabilities are calibrated. `expects_equal_shares` is as in
+    The texts are those of `dataset.selection`. All count alike, whatever the class weights in training: so the loss is
+    that of the final report, and probabilities are calibrated. `expects_equal_shares` is as in
     `fit_mixture_weights`.
     """
     labels, names = dataset.selection.labels, dataset.label_names
@@ -92,8 +92,3 @@ def after_validation(state: TrainingState, key: tuple[float, float, float], *, i
         return replace(state, validated_step=state.step, best_score=key, best_step=state.step, stale_validations=0)
     stale_validations = 0 if is_warming_up else state.stale_validations + 1
     return replace(state, validated_step=state.step, stale_validations=stale_validations)
-
-
-def is_out_of_patience(state: TrainingState, patience: int | None) -> bool:
-    """Whether as many validations in a row were stale as `train.patience` allows; None allows any number."""
-    return patience is not None and state.stale_validations >= patience

@@ -1,8 +1,8 @@
 """Hold texts out, and fit calibration, mixture weights and thresholds to their labels.
 
-Every text counts alike, also where classes have weights in training. What is fitted for a single label is drawn to what
-fits all labels, the more the fewer examples it has: a threshold chosen by ten positives fits these ten rather than the
-label (shrinkage; Efron and Morris, "Stein's Paradox", 1977).
+All texts count alike, whatever the class weights in training. Parameters of a single label are shrunk towards those of
+all labels, the more the fewer examples it has: a threshold chosen on ten positives fits these ten rather than the label
+(Efron and Morris, "Stein's Paradox", 1977).
 """
 
 from __future__ import annotations
@@ -39,8 +39,8 @@ NO_TEXTS = np.zeros(0, dtype=np.int64)
 MAX_SCALE = 20.0  # temperatures and scales are from 1 / MAX_SCALE to MAX_SCALE
 MAX_SHIFT = 10.0  # from which a sigmoid is as good as an exponential, or as certainty
 MIN_WEIGHT = 1e-3  # of a classifier in a mixture, however misleading
-RIDGE_PENALTY = 8.0  # nats that labels have to gain for a mixture weight which is 1 away from the expected one
-CALIBRATION_PENALTY = 4.0  # nats that a label's examples have to gain for a scale or shift 1 away from the common one
+RIDGE_PENALTY = 8.0  # nats that a share 1 away from the expected one has to gain
+CALIBRATION_PENALTY = 4.0  # nats that a scale or shift 1 away from the common one has to gain
 LOG_SCALE_BOUNDS = (-float(np.log(MAX_SCALE)), float(np.log(MAX_SCALE)))
 SHIFT_BOUNDS = (-MAX_SHIFT, MAX_SHIFT)
 
@@ -50,8 +50,8 @@ def folds(
 ) -> list[NDArray[np.int64]]:
     """Split texts into folds at random.
 
-    Groups, by `together` as in `Split`, are kept whole; where all texts are one group, each is a group. Texts named
-    `first` are the first fold, and share no group with others. Folds after `enough` texts are left out.
+    Groups, by `together` as in `Split`, are kept whole; a single group of all texts is split. The texts `first` are the
+    first fold, and share no group with others. Folds after `enough` texts are left out.
     """
     others = np.setdiff1d(np.arange(len(together)), first)
     parts = [others[part] for part in _split(together[others])]
@@ -71,7 +71,7 @@ def _split(together: NDArray[np.int64]) -> list[NDArray[np.int64]]:
     middles = np.cumsum(sizes[shuffled]) - sizes[shuffled] / 2
     fold_of_group = np.empty(len(sizes), dtype=np.int64)
     fold_of_group[shuffled] = np.minimum(middles * FOLDS / num_texts, FOLDS - 1).astype(np.int64)
-    if len(np.unique(fold_of_group)) == 1:  # where one group has nearly all texts
+    if len(np.unique(fold_of_group)) == 1:  # one group has nearly all texts
         fold_of_group[shuffled[-1]] += 1
     fold_of_text = fold_of_group[groups]
     return [np.flatnonzero(fold_of_text == fold) for fold in np.unique(fold_of_text)]
@@ -99,7 +99,7 @@ def _groups(together: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.
 class Calibration(NamedTuple):
     """The scale and shift from margins to logits; multi-label, arrays with one of each label."""
 
-    loss: float  # of the texts held out, each class counting by its weight
+    loss: float  # of the texts held out, by class weights
     scale: Any
     shift: Any
     logits: Logits  # of the texts held out
@@ -113,12 +113,12 @@ def calibrate(margins: NDArray[np.float32], labels: NDArray[Any], class_weights:
         logits = (margins * scales + shifts).astype(np.float32)
         loss = binary_cross_entropy(sigmoid(logits), labels)  # weights of classes change no choice
         return Calibration(loss, scales.astype(np.float32), shifts.astype(np.float32), logits)
-    if SINGLE_LABEL.num_one_vs_rest(len(class_weights)) == 1:  # a shift of opposite margins has no bias to go to
+    if SINGLE_LABEL.num_one_vs_rest(len(class_weights)) == 1:  # opposite logits have no common shift
         scale, shift = fit_inverse_temperature(SINGLE_LABEL.margins_to_logits(margins), labels), 0.0
     else:
         scale, shift = fit_platt(margins, labels)
     logits = SINGLE_LABEL.margins_to_logits((margins * scale + shift).astype(np.float32))
-    # The choice of the penalty goes by class weights, as the fit does; calibration does not.
+    # The penalty is chosen by class weights, as the machines are fitted; calibration ignores them.
     loss = cross_entropy(softmax(logits), one_hot(labels, len(class_weights)), class_weights[labels])
     return Calibration(loss, np.float32(scale), np.float32(shift), logits)
 
@@ -192,9 +192,9 @@ def fit_mixture_weights(
 ) -> tuple[tuple[float, ...], tuple[float, ...]]:
     """Fit the weights of a sum of logits under which labels have the lowest loss, and each classifier's share.
 
-    A share is a weight in units of the classifier's own inverse temperature; shares sum to 1. They are drawn to the
-    last classifier alone, which is calibrated on other labels, or to equal shares, as of a student and its teacher, by
-    the penalty of ridge regression: `RIDGE_PENALTY` * distance^2 / texts, so few labels move little.
+    A share is a weight in units of the classifier's own inverse temperature; shares sum to 1. A ridge penalty,
+    `RIDGE_PENALTY` * distance^2 / texts, draws them to the last classifier alone, which is calibrated on other labels,
+    or, for a student and its teacher, to equal shares; few labels move them little.
     """
     scores = [it.astype(np.float64) for it in logits]
     loss_of = _loss_on(labels, logits[0].shape[1])
@@ -220,7 +220,7 @@ def _minimum(
     start: Sequence[float] | Floats,
     bounds: Sequence[tuple[float, float]],
 ) -> Floats:
-    """Minimize a loss that comes with its gradient."""
+    """Minimize a loss that is returned with its gradient."""
     from scipy.optimize import minimize
 
     minimum: Floats = minimize(loss, start, jac=True, method="L-BFGS-B", bounds=bounds).x
@@ -252,7 +252,7 @@ def _loss_on(labels: NDArray[Any], num_classes: int) -> Callable[[NDArray[np.flo
 def targets_of(labels: NDArray[Any], num_classes: int) -> Floats:
     """The target probabilities, (texts, classes), of labels as in `Split`, smoothed after Platt (1999).
 
-    One more text counts, to which all answers are equally probable: few texts without a mistake prove no certainty.
+    As if one more text had all answers with equal probability: few texts without a mistake prove no certainty.
     """
     if task_of(labels) is MULTI_LABEL:
         smoothed: Floats = (labels * float(len(labels)) + 0.5) / (len(labels) + 1)

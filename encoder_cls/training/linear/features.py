@@ -29,7 +29,7 @@ from encoder_cls.text.ngrams import (
 )
 from encoder_cls.text.token_arrays import TokenizedTexts
 
-MOST_FEATURES = 700_000  # of which the more frequent are kept: rarer ones help little, or mislead
+MOST_FEATURES = 700_000  # at most, the most frequent ones: rarer ones help little, or mislead
 MOST_BYTES = 1 << 25  # of features: their ids, inverse document frequencies and weights, four bytes each
 
 
@@ -53,42 +53,41 @@ def balanced_weights(sizes: NDArray[np.int64]) -> NDArray[np.float32]:
 
 
 class Vocabulary(NamedTuple):
-    """The features of a `LinearClassifier`: at first how to count them, then their ids, then their frequencies."""
+    """The features of a `LinearClassifier`; their ids and inverse document frequencies are added step by step."""
 
+    reading: Reading
     frequent_token_ids: NDArray[np.int32]
-    max_tokens: int
-    use_char_ngrams: bool
     feature_ids: NDArray[np.int32] = np.zeros(0, dtype=np.int32)
     idf: NDArray[np.float32] = np.zeros(0, dtype=np.float32)
 
     @classmethod
     def of(cls, texts: TokenizedTexts, reading: Reading) -> Vocabulary:
-        """Start with the tokens that are frequent in these texts."""
-        max_tokens, char_ngrams, _ = reading
-        frequent = frequent_tokens(texts, max_tokens=max_tokens) if char_ngrams else np.zeros(0, dtype=np.int32)
-        return cls(frequent, max_tokens, char_ngrams)
+        """Start with the frequent tokens of these texts."""
+        none = np.zeros(0, dtype=np.int32)
+        return cls(reading, frequent_tokens(texts, max_tokens=reading.max_tokens) if reading.char_ngrams else none)
 
     def pieces(self, texts: TokenizedTexts) -> list[Counts]:
         """Count all features of texts, some texts at a time."""
-        ids, max_tokens, char_ngrams = self[:3]
+        (max_tokens, char_ngrams, _), ids = self.reading, self.frequent_token_ids
         return [*count_features(texts, max_tokens=max_tokens, frequent_token_ids=ids, use_char_ngrams=char_ngrams)]
 
     def with_most_frequent(
-        self, ids: NDArray[np.int32], num_texts: NDArray[np.integer[Any]], num_classes: int, task: Task = SINGLE_LABEL
+        self, ids: NDArray[np.int32], num_texts: NDArray[np.integer[Any]], task: Task = SINGLE_LABEL
     ) -> Vocabulary:
-        """Keep the features of most texts, as many as a model may have; one if there are none: LinearSVC needs one."""
-        limit = min(MOST_FEATURES, MOST_BYTES // (4 * (2 + task.num_one_vs_rest(num_classes))))
+        """Keep the most frequent features, as many as a model may have; a dummy if there are none, for LinearSVC."""
+        num_machines = task.num_one_vs_rest(len(self.reading.class_weights))
+        limit = min(MOST_FEATURES, MOST_BYTES // (4 * (2 + num_machines)))
         kept = np.sort(np.argsort(-num_texts, kind="stable")[:limit])
         return self._replace(feature_ids=ids[kept] if len(ids) else np.zeros(1, dtype=np.int32))
 
     def with_idf(self, occurrences: NDArray[np.integer[Any]], num_texts: int) -> Vocabulary:
-        """Take the inverse document frequencies of features that so many of the texts have, (features,)."""
+        """Set inverse document frequencies from the number of texts with each feature, (features,)."""
         idf = np.log((1 + num_texts) / (1 + occurrences)) + 1
-        idf[occurrences == 0] = 0  # where texts are held out; to the others this feature does not exist
+        idf[occurrences == 0] = 0  # a feature of texts held out alone
         return self._replace(idf=idf.astype(np.float32))
 
     def with_idf_of(self, counts: sp.csr_matrix) -> Vocabulary:
-        """Take the inverse document frequencies of these texts."""
+        """Set the inverse document frequencies of these texts."""
         return self.with_idf(counts.getnnz(axis=0), counts.shape[0])
 
     def tfidf(self, counts: sp.csr_matrix) -> sp.csr_matrix:
@@ -101,7 +100,7 @@ class Vocabulary(NamedTuple):
     ) -> LinearClassifier:
         """Make a classifier of these features."""
         return LinearClassifier(
-            max_tokens=self.max_tokens,
+            max_tokens=self.reading.max_tokens,
             frequent_token_ids=self.frequent_token_ids,
             feature_ids=self.feature_ids,
             idf=self.idf,
@@ -121,7 +120,7 @@ def count_occurrences(pieces: Sequence[Counts]) -> tuple[NDArray[np.int32], NDAr
 
 
 def count_matrix(pieces: Sequence[Counts], feature_ids: NDArray[np.int32]) -> sp.csr_matrix:
-    """Select the columns of these features."""
+    """Join counts into a matrix with a column for each of these features."""
     chosen = [keep_known(piece, find(piece.ids, feature_ids)[piece.columns]) for piece in pieces]
     return sp.vstack([as_matrix(piece, len(feature_ids)) for piece in chosen], format="csr")
 
@@ -132,14 +131,14 @@ def as_matrix(rows: SparseRows, num_columns: int) -> sp.csr_matrix:
 
 
 def scaled_columns(features: sp.csr_matrix, scales: NDArray[np.float32]) -> sp.csr_matrix:
-    """Multiply by a diagonal matrix: SciPy's product takes as long as half the fit."""
+    """Multiply columns by scales; SciPy's product with a diagonal matrix takes as long as half the fit."""
     values = features.data * scales[features.indices]
     return sp.csr_matrix((values, features.indices, features.indptr), shape=features.shape)
 
 
-MOST_TEXTS = 5000  # to find directions in: more of them change little, and take longer
+MOST_TEXTS = 5000  # to find directions in: more of them change little
 POWER_ITERATIONS = 2  # of the randomized decomposition (Halko et al., 2011)
-SCALE = 2.0  # of the coordinates beside the features, whose vectors have a length near 1.5
+SCALE = 2.0  # of the coordinates beside the features, vectors of length 1.5 or so
 
 
 def find_directions(
@@ -147,7 +146,7 @@ def find_directions(
 ) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
     """Decompose TF-IDF features into directions: the columns used, and (columns, dimensions) values.
 
-    Pairs, templates and features of a single text are left out: beside the others they added nothing.
+    Pairs, templates and features of a single text are left out: they added nothing to the others.
     """
     from sklearn.utils.extmath import randomized_svd
 
@@ -170,16 +169,16 @@ class FeatureCorpus:
     """The features of labelled texts, of a sample of unlabelled ones, and of class names: rows in this order.
 
     Attributes:
-        vocabulary: the features that a labelled text has, or two texts; inverse document frequencies are of all texts.
+        vocabulary: the features of any labelled text, or of two texts; document frequencies are of all texts.
         features: TF-IDF.
         labels: of the labelled texts.
-        class_weights: of the classes.
+        class_weights: (classes,).
         unlabelled: the rows of the unlabelled texts.
         first_name: the row of the first class's name.
         names: the rows of the names that have a feature.
         directions: of latent semantics, as `find_directions` returns them; none without unlabelled texts.
         coordinates: of all rows along these directions.
-        words: whether each row has each word, of those that two rows have.
+        words: whether each row has each word that at least two rows have.
     """
 
     def __init__(
@@ -197,7 +196,7 @@ class FeatureCorpus:
         labelled, pieces = vocabulary.pieces(texts[: len(labels)]), vocabulary.pieces(texts)
         ids, of_texts = count_occurrences(pieces)
         is_used = np.isin(ids, count_occurrences(labelled)[0]) | (of_texts > 1)
-        vocabulary = vocabulary.with_most_frequent(ids[is_used], of_texts[is_used], len(reading.class_weights))
+        vocabulary = vocabulary.with_most_frequent(ids[is_used], of_texts[is_used])
         self._counts = counts = count_matrix([*pieces, *vocabulary.pieces(names)], vocabulary.feature_ids)
         self.vocabulary = vocabulary = vocabulary.with_idf_of(counts[: len(texts)])
         self.features = vocabulary.tfidf(counts)
@@ -211,20 +210,20 @@ class FeatureCorpus:
         self.words = (counts[:, self._word_columns] > 0).astype(np.float32)
 
     def spread_words(self, of_words: NDArray[np.floating[Any]]) -> NDArray[np.float32]:
-        """Spread numbers of words, (words, machines), to weights of features, which have their idf as a factor."""
+        """Turn weights of words, (words, machines), into weights of features, which have the idf as a factor."""
         weights = np.zeros((len(self.vocabulary.feature_ids), of_words.shape[1]), dtype=np.float32)
         weights[self._word_columns] = of_words / self.vocabulary.idf[self._word_columns, None]
         return weights
 
     def labelled(self) -> tuple[Vocabulary, sp.csr_matrix]:
-        """The features of the labelled texts, one at least, and their counts there."""
+        """The features of the labelled texts, at least one, and their counts."""
         counts = self._counts[: len(self.labels)]
         columns = np.flatnonzero(counts.getnnz(axis=0)) if counts.nnz else np.zeros(1, dtype=np.int64)
         return self.vocabulary._replace(feature_ids=self.vocabulary.feature_ids[columns]), counts[:, columns]
 
 
 def drawn_rows(lengths: NDArray[np.int64], most_tokens: int, *, seed: int = 0) -> NDArray[np.int64]:
-    """Draw texts of these lengths at random, as many as have so many tokens together; one at least."""
+    """Draw random texts of these lengths, with at most so many tokens in all; one text at least."""
     order = np.random.default_rng(seed).permutation(len(lengths))
     return order[: max(1, int(np.searchsorted(np.cumsum(lengths[order]), most_tokens, side="right")))]
 

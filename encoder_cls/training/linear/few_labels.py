@@ -1,8 +1,8 @@
 """Fit a linear classifier to few labels, or to class names alone, with the help of texts without labels.
 
 Self-training: a classifier of the labelled texts guesses the classes of the others, and the next one also learns from
-its surest guesses, more of them each round, in the end all. Out-of-fold answers decide between the classifier of the
-last round, the mean of all rounds, and a classifier of the labels alone. Each is one weight per feature and class.
+its surest guesses, more of them each round, finally all. Out-of-fold answers decide between the classifier of the last
+round, the mean of all rounds, and a classifier of the labels alone. Each has one weight per feature and class.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ from encoder_cls.training.linear.calibration import NO_TEXTS, Calibration, calib
 from encoder_cls.training.linear.features import FeatureCorpus, Reading
 from encoder_cls.training.linear.svm import OneVsRest, cross_validate, fit_linear, fit_machines, naive_bayes_ratios
 
-ROUNDS = (0.1, 0.3, 0.6, 1.0)  # the share of the unlabelled texts that each round learns from, the surest first
-PSEUDO_LABEL_WEIGHT = 0.1  # of a text whose class is guessed
+ROUNDS = (0.1, 0.3, 0.6, 1.0)  # the share of the unlabelled texts in each round, the surest first
+PSEUDO_LABEL_WEIGHT = 0.1  # of a text with a guessed class
 NAIVE_BAYES_WEIGHT = np.float32(0.5)  # of its margins, where the SVM's count 1
 SMOOTHING = 0.1  # added to the count of each word in each class
 ALIGNMENTS, ALIGNMENT_STEP = 50, 0.05  # iterations
@@ -32,8 +32,8 @@ LEAST_SHARE = 1e-4  # of a class, so that its logarithm is finite
 NEVER = -3.0  # the bias of a class without a text, in standard deviations
 MOST_SCALED = 1000  # texts, to measure standard deviations of margins
 MOST_OUT_OF_FOLD, MOST_WORK = 5000, 250_000  # unlabelled texts, and these times classes, in cross-validation
-STANDARD_ERRORS = 1.0  # by which another way has to be more accurate than the last round
-FEWEST_EXTRAPOLATED = 40  # labelled texts: half of fewer teach too little
+STANDARD_ERRORS = 1.0  # by which another kind must be more accurate than the last round
+FEWEST_EXTRAPOLATED = 40  # labelled texts: half of them must still teach something
 
 ALONE, LAST, MEAN = "labels alone", "self-training", "self-training, mean of its rounds"
 
@@ -44,7 +44,7 @@ class FewLabels(NamedTuple):
     kept: str  # `ALONE`, `LAST` or `MEAN`
     accuracy_before: float  # out of fold, of the labels alone
     accuracy: float
-    accuracy_with_twice: float | None  # as many labels; none where there are too few to extrapolate from
+    accuracy_with_twice: float | None  # as many labels; None with too few to extrapolate from
     teacher: LinearClassifier | None  # on request: a classifier that has not learned from `held_out`
     rows: NDArray[np.int64]  # the labelled texts, those `held_out` first
     logits: Logits  # of these, out of fold
@@ -63,7 +63,7 @@ def fit_linear_from_few_labels(
 ) -> tuple[LinearClassifier, FewLabels]:
     """Fit a linear classifier by self-training, unless the labels alone are more accurate.
 
-    `texts` are those with `labels`, then those without, of which a sample is read; `names` are the class names as
+    `texts` are those with `labels`, then those without, which are sampled; `names` are the class names as
     texts. `together` is as in `folds`; the labelled texts `held_out` are one fold of the cross-validation.
     """
     corpus = FeatureCorpus(texts, labels, names, reading, dimensions=config.lsa_dimensions)
@@ -86,19 +86,22 @@ def fit_linear_from_few_labels(
         halves = [np.concatenate(parts[::2]), np.concatenate(parts[1::2])]
         by_halves = _is_right(training.cross_validate(halves)[kept], labels[np.concatenate(halves)])
         with_twice = extrapolated(accuracy, float(by_halves.mean()), times=2 - 2 / len(parts))
-    return learned_from(all_rows), FewLabels(
+    classifier = teacher = learned_from(all_rows)
+    if with_teacher and len(held_out):
+        teacher = learned_from(np.setdiff1d(all_rows, held_out))
+    return classifier, FewLabels(
         kept=kept,
         accuracy_before=float(right[ALONE].mean()),
         accuracy=accuracy,
         accuracy_with_twice=with_twice,
-        teacher=learned_from(np.setdiff1d(all_rows, held_out)) if with_teacher else None,
+        teacher=teacher if with_teacher else None,
         rows=rows,
         logits=ways[kept].logits,
     )
 
 
 class _SelfTraining:
-    """Fits, in each round, an NB-SVM of n-grams and latent semantics plus naive Bayes of words."""
+    """Fits in each round the sum of an NB-SVM of n-grams and latent semantics, and naive Bayes of words."""
 
     def __init__(self, corpus: FeatureCorpus, config: TrainConfig) -> None:
         self._corpus, self._config = corpus, config
@@ -108,7 +111,7 @@ class _SelfTraining:
         self._sample = corpus.features[np.random.default_rng(0).permutation(corpus.first_name)[:MOST_SCALED]]
 
     def learn(self, rows: NDArray[np.int64], unlabelled: NDArray[np.int64]) -> dict[str, OneVsRest]:
-        """Learn from labelled texts and names, then in rounds from other texts as well: `LAST` and `MEAN`."""
+        """Learn from labelled texts and names, then in rounds from other texts as well; returns `LAST` and `MEAN`."""
         corpus, labels = self._corpus, self._corpus.labels[rows]
         shares = shrunk_shares(np.bincount(labels, minlength=len(corpus.class_weights)))
         of_class = np.diag(corpus.class_weights.astype(np.float64))
@@ -126,7 +129,7 @@ class _SelfTraining:
         return {LAST: rounds[-1], MEAN: OneVsRest(*(np.mean(it, axis=0) for it in zip(*rounds, strict=True)))}
 
     def cross_validate(self, parts: Sequence[NDArray[np.int64]]) -> dict[str, Calibration]:
-        """Calibrate each kind of classifier on the margins of each fold by the others; the default comes first."""
+        """Calibrate each kind of classifier on out-of-fold margins; the default comes first."""
         corpus, by_fold = self._corpus, []
         most = max(1, min(MOST_OUT_OF_FOLD, MOST_WORK // len(corpus.class_weights)))
         unlabelled = np.sort(np.random.default_rng(0).permutation(corpus.unlabelled)[:most])
@@ -135,13 +138,13 @@ class _SelfTraining:
             by_fold.append({way: machines.margins(corpus.features[fold]) for way, machines in learned.items()})
         labels, class_weights = corpus.labels[np.concatenate(parts)], corpus.class_weights
         ways = {way: calibrate(np.concatenate([it[way] for it in by_fold]), labels, class_weights) for way in learned}
-        alone = cross_validate(*corpus.labelled(), corpus.labels, class_weights, parts)
-        if not len(unlabelled):  # a single round, which learns no more than the names
+        alone = cross_validate(*corpus.labelled(), corpus.labels, parts)
+        if not len(unlabelled):  # there is a single round
             return {ALONE: alone, LAST: ways[LAST]}
         return {**ways, ALONE: alone}
 
     def _fit(self, rows: NDArray[np.int64], targets: NDArray[np.float64]) -> OneVsRest:
-        """Fit to the texts in these rows, whose weights in each class are `targets`, (texts, classes)."""
+        """Fit to the texts in these rows; `targets` are their weights in each class, (texts, classes)."""
         machines = self._svm(rows, targets)
         if self._config.naive_bayes_em:
             words = self._naive_bayes(rows, targets)
@@ -165,7 +168,7 @@ class _SelfTraining:
         return self._scaled(of_features, biases)
 
     def _naive_bayes(self, rows: NDArray[np.int64], targets: NDArray[np.float64]) -> OneVsRest:
-        """The logarithm of each word's share of each class, per unit of its feature."""
+        """Fit naive Bayes: the logarithm of each word's share of each class, per unit of its feature."""
         counts = self._corpus.words[rows].T @ targets + SMOOTHING
         shares = np.log(counts / counts.sum(axis=0))
         shares -= shares.mean(axis=1, keepdims=True)
@@ -173,7 +176,7 @@ class _SelfTraining:
         return self._scaled(weights, np.zeros(self._num_machines))
 
     def _scaled(self, weights: NDArray[np.floating], biases: NDArray[np.floating]) -> OneVsRest:
-        """Centre the margins of several classes, and scale those of a sample of texts to a standard deviation of 1."""
+        """Centre weights over several classes, and scale margins to a standard deviation of 1 on a sample of texts."""
         if len(biases) > 1:
             weights, biases = weights - weights.mean(axis=1, keepdims=True), biases - biases.mean()
         machines = OneVsRest(weights.astype(np.float32), biases.astype(np.float32))
@@ -182,7 +185,7 @@ class _SelfTraining:
 
 
 def shrunk_shares(counts: NDArray[np.int64]) -> NDArray[np.float64]:
-    """The shares of classes, drawn to equal ones as far as chance explains the differences of their counts.
+    """The shares of classes, shrunk towards equal ones as far as chance explains the differences of their counts.
 
     James and Stein, "Estimation with Quadratic Loss" (1961), with the chi-square of the counts against equal ones.
     """
@@ -194,7 +197,7 @@ def shrunk_shares(counts: NDArray[np.int64]) -> NDArray[np.float64]:
 
 
 def aligned(margins: NDArray[np.floating], shares: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Shift each class's margins until the answers have about these shares; a class without a share has no answer.
+    """Shift the margins of each class until answers have about these shares; a class without a share gets none.
 
     As distribution alignment in Berthelot et al., "ReMixMatch" (2020, https://arxiv.org/abs/1911.09785).
     """
@@ -208,7 +211,7 @@ def aligned(margins: NDArray[np.floating], shares: NDArray[np.float64]) -> NDArr
 def surest(
     scores: NDArray[np.floating], share: float, most: int | None = None
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Choose the texts of each class with the largest leads, this share of them, `most` at most: texts, classes."""
+    """Choose this share of each guessed class, `most` at most, by their leads; returns rows and their classes."""
     guesses, best = scores.argmax(axis=1), np.sort(scores, axis=1)
     by_lead = np.argsort(best[:, -2] - best[:, -1], kind="stable")
     of_classes = (by_lead[guesses[by_lead] == c] for c in range(scores.shape[1]))
@@ -217,13 +220,13 @@ def surest(
 
 
 def _is_right(way: Calibration, labels: NDArray[np.int64]) -> NDArray[np.float64]:
-    """1 for each text that is answered correctly out of fold, else 0."""
+    """1 for each text with a correct answer out of fold, else 0."""
     right: NDArray[np.bool_] = way.logits.argmax(axis=1) == labels
     return right.astype(np.float64)
 
 
 def _best(right: dict[str, NDArray[np.float64]]) -> str:
-    """The first kind, or the most accurate one of those that are more accurate by more than chance explains."""
+    """Choose the first kind, or the most accurate of those that beat it by more than chance explains."""
     first, best, most = next(iter(right)), next(iter(right)), 0.0
     for name, of_way in right.items():
         gains = of_way - right[first]
@@ -233,7 +236,7 @@ def _best(right: dict[str, NDArray[np.float64]]) -> str:
 
 
 def extrapolated(accuracy: float, with_fewer: float, *, times: float = 2.0) -> float:
-    """Extrapolate accuracies with labels, and with so many `times` fewer, to twice as many labels; they never fall.
+    """Extrapolate accuracy to twice as many labels, from that with all and with `times` fewer; it never falls.
 
     Errors fall as a power of the number of labels (Hestness et al., "Deep Learning Scaling is Predictable,
     Empirically", 2017, https://arxiv.org/abs/1712.00409).
@@ -245,12 +248,12 @@ def extrapolated(accuracy: float, with_fewer: float, *, times: float = 2.0) -> f
 MOST_EXAMPLES = 40  # of each class, the texts nearest to its name,
 MOST_PART = 0.4  # and at most this part of an equal share of all texts
 FEWEST_DIMENSIONS = 200  # of latent semantics
-SCALE = 6.0  # of the margins, times bits of a class number: without labels nothing calibrates them
-ITERATIONS, UNLABELLED_WEIGHT = 8, 0.2  # of EM, and of a text whose class is guessed, as the paper's lambda
+SCALE = 6.0  # of the margins, times log2(classes): without labels nothing calibrates them
+ITERATIONS, UNLABELLED_WEIGHT = 8, 0.2  # of EM, and of a text with a guessed class: the paper's lambda
 
 
 def fit_linear_from_names(texts: TokenizedTexts, reading: Reading, *, dimensions: int) -> LinearClassifier:
-    """Fit a linear classifier to texts that begin with the name of each class; `dimensions` as of the config.
+    """Fit a linear classifier to the class names, which are the first of the texts, and to the other texts.
 
     The texts most similar to a name, by latent semantic analysis, are examples of its class; naive Bayes by expectation
     maximization learns from these and all other texts: two steps as in Meng et al., "Text Classification Using Label
@@ -281,7 +284,7 @@ def log_ratios(labelled: sp.csr_matrix, targets: NDArray[np.float64], unlabelled
     known, class_sizes = labelled.T @ targets, targets.sum(axis=0)
     smoothed = known + SMOOTHING
     for _ in range(ITERATIONS):
-        # A class of which all texts are held out is as rare as one text would be.
+        # A class whose texts are all held out counts as one text.
         scores = unlabelled @ np.log(smoothed / smoothed.sum(axis=0)) + np.log(np.maximum(class_sizes, 1))
         guesses = UNLABELLED_WEIGHT * softmax(scores)
         smoothed = known + unlabelled.T @ guesses + SMOOTHING

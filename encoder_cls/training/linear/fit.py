@@ -23,25 +23,25 @@ from encoder_cls.training.linear.stream import fit_linear_from_stream
 from encoder_cls.training.linear.svm import fit_linear
 from encoder_cls.training.run_data import Prepared
 
-SAMPLE = 5000  # texts, which are timed to estimate the time of all; no fewer are learned from
-# The time of each fit in that of a stream: `plain` with all penalties, and once more with the validation texts.
+SAMPLE = 5000  # texts to estimate the time by; fewer are never learned from
+# The time of each fit, relative to a stream: `plain` tries all penalties, and refits with the validation texts.
 STREAM, PLAIN, DETAILED = 1.0, 3.0, 12.0
-SCORING = 0.6  # likewise, of a text that is scored: calibration, the smallest types, guarantees, report
+SCORING = 0.6  # the relative time to score a text: calibration, the smallest types, guarantees, report
 SHARE = 0.5  # of the time left, where an encoder follows
 
 
 class Fitted(NamedTuple):
     """The linear classifier of a run."""
 
-    classifier: Classifier  # without an encoder; calibrated where there are validation labels
-    validation_logits: Logits  # of a linear classifier that has not learned from these texts
-    validation: ValidationResult | None  # none without validation labels
-    before: ValidationLogits | None = None  # where it also learned from texts that validate: from before that
+    classifier: Classifier  # without an encoder; calibrated if there are validation labels
+    validation_logits: Logits  # of a linear classifier that has not learned from the validation texts
+    validation: ValidationResult | None  # None without validation labels
+    before: ValidationLogits | None = None  # of a classifier that was refitted with these texts, from before that
     few_labels: FewLabels | None = None
 
 
 def affordable_texts(prepared: Prepared) -> int | None:
-    """The number of texts that a stream has time for; None where there is time for the plan's fit."""
+    """The number of texts that a stream has time for; None if there is time for the planned fit."""
     plan, dataset, seconds = prepared.plan, prepared.dataset, prepared.budget.seconds_for(pretraining=False)
     texts = len(dataset.train)
     if seconds is None or plan.linear is None or plan.linear_fit not in ("plain", "stream") or texts <= SAMPLE:
@@ -61,7 +61,7 @@ def affordable_texts(prepared: Prepared) -> int | None:
 
 
 def streamed(prepared: Prepared, num_texts: int) -> Prepared:
-    """Replace the data and the plan by a stream of so many labelled texts, drawn at random, with all classes."""
+    """Replace data and plan by a stream of `num_texts` random labelled texts, with all classes among them."""
     train, plan = prepared.dataset.train, prepared.plan
     assert plan.linear
     labels = train.labels
@@ -80,12 +80,12 @@ def streamed(prepared: Prepared, num_texts: int) -> Prepared:
 def fit(prepared: Prepared, run: RunDir, *, saves_first: bool, saves: bool) -> Fitted:
     """Fit the linear classifier of a run.
 
-    Preliminary classifiers are saved as the model if `saves_first`, the result if `saves`. Where the classifier learns
-    from validation texts, the run keeps its logits from before.
+    Saves preliminary classifiers as the model if `saves_first`, the result if `saves`. Where the classifier is refitted
+    with the validation texts, the run keeps its logits from before.
     """
 
     def save(fitted: Fitted) -> None:
-        check_stop()  # a stopped run may be resumed by another process
+        check_stop()  # another process may have resumed a stopped run
         save_classifier(fitted.classifier, run.model)
 
     fitted = run_interruptibly(lambda: fit_linear_classifier(prepared, on_better=save if saves_first else None))
@@ -97,7 +97,7 @@ def fit(prepared: Prepared, run: RunDir, *, saves_first: bool, saves: bool) -> F
 
 
 def fit_linear_classifier(prepared: Prepared, *, on_better: Callable[[Fitted], None] | None = None) -> Fitted:
-    """Fit the linear classifier as planned; equal data give an equal classifier.
+    """Fit the linear classifier as planned; equal data gives an equal classifier.
 
     Where there are validation texts, `on_better` receives preliminary ones: a quick one, then one of a single penalty.
     """
@@ -172,20 +172,12 @@ def _calibrated(prepared: Prepared, linear: LinearClassifier, logits: Logits | N
     return Fitted(classifier, logits, result)
 
 
-class LinearAnswers(NamedTuple):
-    """The answers of a linear classifier that the encoder is trained beside."""
-
-    validation_logits: Logits | None  # none in processes that assist
-    pseudo_labels: NDArray[np.float32] | None = None  # (texts, classes), of the unlabelled texts of the stage
-
-
-def answers_of(prepared: Prepared, fitted: Fitted) -> LinearAnswers:
-    """The answers beside which the encoder is trained, with pseudo-labels where the plan has them.
+def pseudo_labels(prepared: Prepared, fitted: Fitted) -> NDArray[np.float32] | None:
+    """The teacher's probabilities, (texts, classes), of the unlabelled texts that the encoder learns from, if any.
 
     Soft labels: Hinton et al., "Distilling the Knowledge in a Neural Network", 2015, https://arxiv.org/abs/1503.02531.
     """
-    pseudo_labels = None
-    if fitted.few_labels and fitted.few_labels.teacher:
-        unlabelled = prepared.texts.take(prepared.model_rows[len(prepared.dataset.train) :])
-        pseudo_labels = softmax(fitted.few_labels.teacher.logits(unlabelled)).astype(np.float32)
-    return LinearAnswers(fitted.validation_logits, pseudo_labels)
+    if not (fitted.few_labels and fitted.few_labels.teacher):
+        return None
+    unlabelled = prepared.texts.take(prepared.model_rows[len(prepared.dataset.train) :])
+    return softmax(fitted.few_labels.teacher.logits(unlabelled)).astype(np.float32)

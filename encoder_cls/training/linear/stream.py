@@ -23,9 +23,9 @@ from encoder_cls.training.linear.calibration import calibrate, first_held_out
 from encoder_cls.training.linear.features import Reading, Vocabulary, as_matrix, scaled_columns
 from encoder_cls.training.linear.svm import OneVsRest, naive_bayes_ratios, targets_of_machines
 
-PENALTIES = (0.3, 1.0)  # as LinearSVC's C, of which the texts held out choose one
+PENALTIES = (0.3, 1.0)  # as LinearSVC's C; one is chosen on the texts held out
 MOST_HELD_OUT = 20_000  # texts, to calibrate with
-TEXTS_AT_ONCE = 1 << 14  # that are learned from
+TEXTS_AT_ONCE = 1 << 14  # in a batch
 MOST_EPOCHS = 5
 MOST_WORK = 10_000_000_000  # values of features times classes in all epochs but the first: a minute or two
 SEED = 0
@@ -34,19 +34,19 @@ SEED = 0
 def fit_linear_from_stream(
     texts: TokenizedTexts, labels: NDArray[Any], reading: Reading, *, together: NDArray[np.int64]
 ) -> LinearClassifier:
-    """Fit a linear classifier, calibrated on texts held out; args as of `fit_linear` and `folds`.
+    """Fit a linear classifier, calibrated on texts held out; arguments as in `fit_linear` and `folds`.
 
-    Texts are read in random order. Memory holds a fixed number of texts and a few numbers for each text and feature.
+    Texts are read in random order, without character n-grams. Memory holds a fixed number of texts, and a few numbers
+    per text and per feature.
     """
     weights, task = reading.class_weights, task_of(labels)
-    reading = reading._replace(char_ngrams=False)
     order = np.random.default_rng(SEED).permutation(len(labels))
     is_held_out = first_held_out(order, together, min(MOST_HELD_OUT, max(1, len(labels) // 20)))[order]
     held_out, learned = order[is_held_out], order[~is_held_out]
     vocabulary = Vocabulary.of(texts, reading)
     stream = _CountStream(vocabulary, texts, learned)
     ids = np.flatnonzero(stream.texts_of_ids).astype(np.int32)
-    vocabulary = vocabulary.with_most_frequent(ids, stream.texts_of_ids[ids], len(weights), task)
+    vocabulary = vocabulary.with_most_frequent(ids, stream.texts_of_ids[ids], task)
     texts_with = stream.texts_of_ids[vocabulary.feature_ids]
     vocabulary = vocabulary.with_idf(texts_with, len(learned))
     by_penalty = _fit(stream, vocabulary, texts_with, labels[learned], weights)
@@ -58,9 +58,9 @@ def fit_linear_from_stream(
 
 
 class _CountStream:
-    """The counts of features of some texts, in their order, in a file that is read as often as needed.
+    """The counts of features of some texts, in order, in a file that can be read many times.
 
-    `texts_of_ids` has the number of texts with each feature, (ids,).
+    `texts_of_ids` is the number of texts with each feature, (ids,).
     """
 
     def __init__(self, vocabulary: Vocabulary, texts: TokenizedTexts, rows: NDArray[np.int64]) -> None:
@@ -73,8 +73,8 @@ class _CountStream:
                 self.texts_of_ids[counts.ids] += np.bincount(counts.columns, minlength=len(counts.ids)).astype(np.int32)
 
     def matrices(self, feature_ids: NDArray[np.int32]) -> Iterator[tuple[slice, sp.csr_matrix]]:
-        """Yield which `TEXTS_AT_ONCE` texts come next, and the counts of their features, a column for each id."""
-        column_of = np.full(TEMPLATE_IDS, -1, dtype=np.int32)  # quicker than `find` for so many values
+        """Yield slices of `TEXTS_AT_ONCE` texts, each with the counts of its texts, a column for each id."""
+        column_of = np.full(TEMPLATE_IDS, -1, dtype=np.int32)  # quicker than `find` here
         column_of[feature_ids] = np.arange(len(feature_ids))
         (ids, offsets), counts = self._ids.arrays(), self._counts.array()
         for first in range(0, len(self._ids), TEXTS_AT_ONCE):
@@ -96,17 +96,17 @@ def _fit(
     labels: NDArray[Any],
     class_weights: NDArray[np.float32],
 ) -> list[OneVsRest]:
-    """Fit one-vs-rest machines under each penalty; `texts_with` counts the texts that have each feature."""
+    """Fit one-vs-rest machines under each penalty; `texts_with` is the number of texts with each feature."""
     from sklearn.linear_model import SGDClassifier  # most of a second
 
     num_machines = task_of(labels).num_one_vs_rest(len(class_weights))
     inside = np.zeros((len(texts_with), num_machines))
     for rows, counts in stream.matrices(vocabulary.feature_ids):
-        # As floats: in bool SciPy would not add up.
+        # As floats: SciPy does not add up bools.
         inside += (counts > 0).T @ targets_of_machines(labels[rows], class_weights)[0].astype(np.float64)
     ratios = naive_bayes_ratios(inside, texts_with)
     epochs = 1 + min(MOST_EPOCHS - 1, MOST_WORK // max(1, int(texts_with.sum()) * num_machines * len(PENALTIES)))
-    # Averaged are the weights of all epochs but the first, or of the second half of a single one.
+    # Weights are averaged over all epochs but the first, or over the second half of a single one.
     options = {"average": len(labels) if epochs > 1 else max(1, len(labels) // 2), "random_state": SEED}
     alphas = [1 / (penalty * len(labels)) for penalty in PENALTIES]
     machines = [[SGDClassifier(loss="modified_huber", alpha=it, **options) for it in alphas] for _ in ratios.T]

@@ -2,8 +2,8 @@
 
 NB-SVM (Wang and Manning, "Baselines and Bigrams: Simple, Good Sentiment and Topic Classification", 2012,
 https://aclanthology.org/P12-2018/): each feature is scaled by how strongly naive Bayes links it to the class, then a
-linear support vector machine weighs them. Penalty and calibration are chosen on texts held out: those of validation
-where they are enough for it, else by cross-validation.
+linear support vector machine weighs them. Penalty and calibration are chosen on the validation texts if these are
+enough, else by cross-validation.
 """
 
 from __future__ import annotations
@@ -32,12 +32,12 @@ from encoder_cls.training.linear.features import (
     scaled_columns,
 )
 
-NB_RATIO_POWER = 0.5  # of naive Bayes' ratios: at 1 chance scales features where classes have few texts
+NB_RATIO_POWER = 0.5  # of naive Bayes ratios: at 1, chance scales features of classes with few texts
 TOLERANCE = 0.2  # LinearSVC's: with its default, 1e-4, accuracies were the same, and a fit took up to twice the time
-# LinearSVC's C, chosen on texts held out: a low one where labels are wrong, or few for so many classes.
+# LinearSVC's C, chosen on texts held out; low where labels are wrong, or few per class.
 PENALTIES = {SINGLE_LABEL: (0.125, 0.25, 0.5, 1.0, 2.0), MULTI_LABEL: (0.1, 0.3, 1.0)}
-LEAST_GAIN = 0.01  # in loss, of a lower penalty: of two with about the same loss the higher one is more accurate
-OUT_OF_FOLD_PENALTY = 0.25  # low, since labels may be wrong
+LEAST_GAIN = 0.01  # in loss, of a lower penalty: at about the same loss the higher one is more accurate
+OUT_OF_FOLD_PENALTY = 0.25  # low, for labels that may be wrong
 ENOUGH_HELD_OUT = {SINGLE_LABEL: 1000, MULTI_LABEL: 5000}  # texts, to choose three numbers, or two of each label
 
 
@@ -79,10 +79,10 @@ def fit_machines(
     *,
     penalty: float = 1.0,
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Fit a LinearSVC, whose C is `penalty`, to each column of the targets, (texts, machines).
+    """Fit a LinearSVC with the C `penalty` to each column of the targets, (texts, machines).
 
-    Features are multiplied by `scales`, (features, machines). Where all texts or none are of a class, its weights and
-    bias are 0.
+    Features are multiplied by `scales`, (features, machines). Weights and bias of a class are 0 if all texts or none
+    belong to it.
     """
     weights, biases = np.zeros(scales.shape), np.zeros(targets.shape[1])
     for number, is_class in enumerate(targets.T):
@@ -98,9 +98,9 @@ def fit_machines(
 def targets_of_machines(
     labels: NDArray[Any], class_weights: NDArray[np.float32]
 ) -> tuple[NDArray[np.bool_], NDArray[np.float32]]:
-    """Whether each text is of each machine's class, and how much it counts there, both (texts, machines).
+    """The targets and the text weights of each machine, both (texts, machines).
 
-    Of two classes the second alone has a machine; each of several labels has one, in which texts without it count 1.
+    Two classes have one machine, of the second class; in a multi-label task texts without a label have the weight 1.
     """
     if labels.ndim > 1:
         return labels > 0, np.where(labels, class_weights, 1)
@@ -112,7 +112,7 @@ def targets_of_machines(
 def naive_bayes_ratios(inside: NDArray[np.float64], everywhere: NDArray[Any]) -> NDArray[np.float32]:
     """|ln(share of the class / share of the others)| ** `NB_RATIO_POWER`, (features, machines).
 
-    Shares are of the texts with each feature, of each machine's class and `everywhere`.
+    Shares are of the number of texts with each feature: `inside` each machine's class, and `everywhere`.
     """
     columns = []
     for with_class in inside.T:
@@ -133,12 +133,12 @@ def fit_linear(
     is_quick: bool = False,
     on_first: Callable[[LinearClassifier], None] = lambda _: None,
 ) -> tuple[LinearClassifier, Calibration]:
-    """Fit a linear classifier, whose penalty and calibration are chosen on texts held out, with their labels.
+    """Fit a linear classifier, with penalty and calibration chosen on texts held out with their labels.
 
-    Labels are classes, (texts,), or all labels of each text, (texts, classes). Too few texts held out are replaced by
-    cross-validation, with `folds` of `together`, by default of single texts. An earlier `choice` needs neither. A quick
-    fit tries one penalty, and is calibrated on the texts held out, however few. `on_first` receives the classifier of
-    the first penalty, unless it is cross-validated.
+    Labels are classes, (texts,), or all labels of each text, (texts, classes). With too few texts held out, penalty and
+    calibration are cross-validated, with `folds` of `together`, by default of single texts; with an earlier `choice`
+    they are kept. A quick fit tries one penalty, calibrated on the texts held out, however few. `on_first` receives the
+    classifier of the first penalty, unless it is cross-validated.
     """
     task = task_of(labels)
     penalties, enough = PENALTIES[task], ENOUGH_HELD_OUT[task]
@@ -152,7 +152,7 @@ def fit_linear(
 
     if choice is None and not is_quick and (held_out is None or len(held_out[1]) < enough):
         parts = folds(np.arange(len(labels)) if together is None else together, enough=enough)
-        choice = cross_validate(vocabulary, counts, labels, weights, parts)
+        choice = cross_validate(vocabulary, counts, labels, parts)
     if choice is not None:
         return classifier(choice), choice
     assert held_out
@@ -178,13 +178,13 @@ def out_of_fold_logits(
     together: NDArray[np.int64],
     penalty: float = OUT_OF_FOLD_PENALTY,
 ) -> list[Logits]:
-    """The logits of all texts, (texts, classes), by a classifier of the other folds, for each reading.
+    """The out-of-fold logits of all texts, (texts, classes), for each reading.
 
     Readings differ only in class weights; `together` is as in `folds`.
     """
     vocabulary, counts = count_texts(texts, labels, readings[0])
     parts = folds(together)
-    choices = [cross_validate(vocabulary, counts, labels, it.class_weights, parts, [penalty]) for it in readings]
+    choices = [cross_validate(vocabulary._replace(reading=it), counts, labels, parts, [penalty]) for it in readings]
     return [it.logits[np.argsort(np.concatenate(parts))] for it in choices]
 
 
@@ -192,8 +192,7 @@ def count_texts(texts: TokenizedTexts, labels: NDArray[Any], reading: Reading) -
     """Count the most frequent features of texts."""
     vocabulary = Vocabulary.of(texts, reading)
     pieces = vocabulary.pieces(texts)
-    occurrences = count_occurrences(pieces)
-    vocabulary = vocabulary.with_most_frequent(*occurrences, len(reading.class_weights), task_of(labels))
+    vocabulary = vocabulary.with_most_frequent(*count_occurrences(pieces), task_of(labels))
     return vocabulary, count_matrix(pieces, vocabulary.feature_ids)
 
 
@@ -201,11 +200,11 @@ def cross_validate(
     vocabulary: Vocabulary,
     counts: sp.csr_matrix,
     labels: NDArray[Any],
-    class_weights: NDArray[np.float32],
     parts: Sequence[NDArray[np.int64]],
     penalties: Sequence[float] = (),
 ) -> Calibration:
-    """Choose the best penalty, by default of the usual ones, on the folds `parts`, each held out once."""
+    """Choose the best of some penalties, by default the usual ones, on folds, each held out once."""
+    class_weights = vocabulary.reading.class_weights
 
     def judged(penalty: float) -> Calibration:
         margins = []
@@ -221,7 +220,7 @@ def cross_validate(
 
 
 def _best_penalty(judged: Callable[[float], Calibration], penalties: Sequence[float]) -> Calibration:
-    """The best of increasing penalties: from the last but one down, else up, as long as the loss falls."""
+    """Choose from increasing penalties: from the last but one down as long as the loss falls, else the last one up."""
     *lower, first = penalties[:-1] or penalties
     best = judged(first)
     for penalty in reversed(lower):
@@ -235,7 +234,7 @@ def _best_penalty(judged: Callable[[float], Calibration], penalties: Sequence[fl
 
 
 SKEWED = 3.0  # the least ratio of the sizes of the largest and the smallest class: below it weights are nearly equal
-MOST_TEXTS, MOST_WORK = 4000, 30_000  # that are read, and texts times machines: a second or two
+MOST_TEXTS, MOST_WORK = 4000, 30_000  # at most, and texts times machines: a second or two
 
 
 def class_weights_note(train: Split, texts: TokenizedTexts, linear: LinearClassifier) -> str:
