@@ -23,6 +23,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from encoder_cls import Classifier
 from encoder_cls.errors import ConfigError, DataError
+from encoder_cls.inference.classifier import checked_texts
 from encoder_cls.system.display import json_text, kind
 from encoder_cls.system.terminal import showing_work
 
@@ -30,7 +31,7 @@ if TYPE_CHECKING:
     from encoder_cls.config import Config
     from encoder_cls.evaluation.report import Report
 
-# The keys of a config that are arguments of the estimator.
+# Keys of a config that are arguments of the estimator.
 ARGUMENTS = {"seed": "seed", **{f"train.{it}": it for it in ("epochs", "learning_rate", "time_budget")}}
 # Keys of `data` that `fit` replaces by its arguments.
 NOT_SETTINGS = ("train", "test", "label_names", "label_separator", "group_column", "corrections")
@@ -87,7 +88,7 @@ class TextClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc] # sc
     def fit(self, texts: Sequence[str], labels: Sequence[Any], sample_weight: Sequence[float] | None = None) -> Self:
         """Train on texts and their labels, all strings or all integers; None or NaN marks unlabelled texts.
 
-        Multi-label, they are lists, or an indicator matrix, (texts, classes). A text of weight 2 counts as two texts.
+        Multi-label, labels are lists, or an indicator matrix, (texts, classes). A text of weight 2 counts as two texts.
         Some of the texts are held out to choose the best weights, unless `settings` names a file in `data.validation`.
 
         Raises:
@@ -101,7 +102,7 @@ class TextClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc] # sc
             if sample_weight is None or "repeat an earlier one" not in message:  # which weights make them do
                 warnings.warn(message, UserWarning, stacklevel=4)  # of the caller of `fit`
 
-        listed, (names, classes, form) = _as_texts(texts), _as_targets(labels)
+        listed, (names, classes, form) = _as_texts(texts, "fit"), _as_targets(labels)
         check_consistent_length(listed, names, *([] if sample_weight is None else [sample_weight]))
         rows: list[_Row] = list(zip(range(len(listed)), listed, names, strict=True))
         if sample_weight is not None:
@@ -111,8 +112,8 @@ class TextClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc] # sc
             with showing, tempfile.TemporaryDirectory(prefix="encoder-cls-") as folder:
                 run = RunDir(Path(folder))
                 classifier = train_texts(config, rows, run, warn=warn)
-                kept = [path for path in (run.metrics_file, run.validation_logits) if path.exists()]
-                files = {path.name: path.read_bytes() for path in kept}
+                kept = (run.metrics_file, run.validation_logits)
+                files = {path.name: path.read_bytes() for path in kept if path.exists()}
         except (ConfigError, DataError) as error:  # what scikit-learn expects of an estimator
             raise ValueError(str(error)) from None
         if classifier.thresholds and form == "one":
@@ -141,7 +142,7 @@ class TextClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc] # sc
     def predict_proba(self, texts: Sequence[str]) -> NDArray[np.float64]:
         """The probability of each class for each text, (texts, classes), in the order of `classes_`."""
         check_is_fitted(self, "classifier_")
-        probabilities = self.classifier_.predict_proba(_as_texts(texts))
+        probabilities = self.classifier_.predict_proba(_as_texts(texts, "predict_proba"))
         # `classes_` are in the order of NumPy, and may include labels without a text, with a probability of 0.
         columns = {name: column for column, name in enumerate(self.classifier_.label_names)}
         padded = np.pad(probabilities, ((0, 0), (0, 1)))
@@ -191,7 +192,7 @@ class TextClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc] # sc
             run = RunDir(Path(folder) / "run")
             self.save(run.path)
             config = run.load_config()
-            return score_run(run, classifier_to_score(run.path), config, load_all_data(config))[0]
+            return score_run(run, classifier_to_score(run.path), config, load_all_data(config))
 
     def __getstate__(self) -> dict[str, Any]:
         """Pickle everything but the texts."""
@@ -223,16 +224,10 @@ class TextClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc] # sc
         return config_of(values, source="TextClassifier")
 
 
-def _as_texts(texts: Any) -> list[str]:
-    if isinstance(texts, str):
-        raise TypeError("several texts are expected; put a single one in a list")
+def _as_texts(texts: Any, method: str) -> list[str]:
     if getattr(texts, "ndim", 1) != 1:
         raise ValueError(f"texts are expected, not a table of shape {texts.shape}; choose the column with the texts")
-    listed = list(texts)
-    for number, text in enumerate(listed):
-        if not isinstance(text, str):
-            raise TypeError(f"texts[{number}] is {kind(text)}, not a text")
-    return listed
+    return list(checked_texts(texts, method))
 
 
 def _as_targets(labels: Any) -> _Targets:

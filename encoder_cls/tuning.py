@@ -1,7 +1,7 @@
 """Hyperparameter search with Optuna.
 
-Trials are compared by validation alone. Several processes may share a search through a journal in its folder; the next
-one to need a trial resumes that of a killed process.
+Trials are compared by validation alone. Several processes may share a search through a journal in its folder; the trial
+of a killed process is resumed by the next one that needs a trial.
 
 Akiba et al., "Optuna: A Next-generation Hyperparameter Optimization Framework", 2019, https://arxiv.org/abs/1907.10902.
 """
@@ -65,7 +65,7 @@ class TrialResult:
 
 
 class Search:
-    """A search in a folder, new or resumed; the config's section `tune` is the space, or else `DEFAULT_SPACE`.
+    """A new or resumed search in a folder, over the config's section `tune`, or else `DEFAULT_SPACE`.
 
     Raises a `ConfigError` where the space does not fit the config, or the folder has a search of another config.
     """
@@ -115,7 +115,7 @@ class Search:
         return RunDir(self.folder / f"trained-{number:03}")
 
     def train_again(self, best: TrialResult) -> bool:
-        """Train a trial, then the config as it is, again with reports; False if another process does."""
+        """Train a trial and the unchanged config again, with reports; False if another process does."""
         for number in sorted({best.number, 0}, reverse=True):
             run = self.trained_again(number)
             if run.is_finished():
@@ -198,7 +198,7 @@ class Search:
         return (min if self._monitor == "loss" else max)(scores, default=None)
 
     def _next_trial(self) -> tuple[Trial, RunDir]:
-        """A trial that no process works on any more, or a new one."""
+        """An unfinished trial that no process trains, or a new one."""
         for frozen in self._trials(TrialState.RUNNING):
             run = self._run_of(frozen.number)
             with suppress(LockedError), run.lock():  # another process trains it
@@ -222,7 +222,7 @@ class Search:
 
 
 class _JournalLock(JournalFileSymlinkLock):
-    """Cuts off a line that a power cut or a full disk has torn, before others are appended."""
+    """Cuts off a line that a power cut or a full disk has torn, before another is appended."""
 
     def __init__(self, journal: Path) -> None:
         super().__init__(str(journal))

@@ -46,11 +46,11 @@ def rendered(classifier) -> list[str]:
     """Each kind of HTML, with hostile texts and names in it."""
     texts = ["rain and snow", "ball goal team", HOSTILE, "\x00\ud800\x1b[31m"]
     split = Split(texts=texts, labels=np.zeros(4, dtype=np.int64), where=[HOSTILE] * 4)
-    report, answered = evaluate(classifier, split, name=HOSTILE)
+    report = evaluate(classifier, split, name=HOSTILE)
     predictions = zip(texts, classifier.predict(texts), strict=True)
     rows = [prediction_row(text, prediction, Explanation(), label=HOSTILE) for text, prediction in predictions]
     return [
-        render_report("a report", report, answered),
+        render_report("a report", report),
         render_predictions("".join(rows), is_multi_label=False),
         render_attention(HOSTILE, [(HOSTILE, attention_maps(classifier, HOSTILE))]),
     ]

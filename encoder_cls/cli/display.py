@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 
 import typer
 
+from encoder_cls.evaluation import SCORE_NAMES
 from encoder_cls.system.display import counted, shown
 from encoder_cls.system.machine import check_training_installed
 from encoder_cls.system.stop import stopping_at
@@ -28,10 +29,7 @@ if TYPE_CHECKING:
     from encoder_cls.training.run_data import Prepared
 
 SECONDS_BETWEEN_LINES = 30
-SCORES = {
-    **{"loss": "loss", "accuracy": "accuracy", "micro_f1": "micro-F1", "macro_f1": "macro-F1"},
-    **{"mean_average_precision": "mean average precision", "linear_weight": "linear weight"},
-}
+SCORES = {**SCORE_NAMES, "linear_weight": "linear weight"}
 WITHOUT_LABELS = """no text has a label, so accuracy and calibration are unknown:
   probabilities are uncalibrated, and there is no report, threshold or guarantee
   check some of its answers; then label some texts, and train on them"""

@@ -14,16 +14,17 @@ from numpy.typing import NDArray
 from encoder_cls.data.dataset import Dataset, Split
 from encoder_cls.evaluation.metrics import ClassCounts, average_precisions, best_f1_threshold, mean_or_zero, padded
 from encoder_cls.evaluation.significance import score_answers
+from encoder_cls.text.token_arrays import drawn_rows
 from encoder_cls.text.tokenizer import UNSPACED_RANGES
 
-# Limits by which the model takes a minute and 1.5 GB at most, however many texts and classes: characters, characters
-# times classes (its time grows with both), and weights, one per feature and class.
+# Limits that keep training within a minute and 1.5 GB for any number of texts and classes: characters, characters times
+# classes (time grows with both), and weights, one per feature and class.
 MOST_CHARACTERS = 40_000_000
 MOST_CHARACTERS_BY_CLASSES = 500_000_000
 MOST_WEIGHTS = 60_000_000
-LONGEST_TEXT = 100_000  # characters read of a text, which is a list of words in memory
+LONGEST_TEXT = 100_000  # characters read of a text, whose words are in memory at once
 MOST_SCORES = 4_000_000  # texts times classes that are scored at once
-TIMED_CHARACTERS, LEAST_SECONDS = 500_000, 0.5  # of a first sample, by which a time limit becomes a sample size
+TIMED_CHARACTERS, LEAST_SECONDS = 500_000, 0.5  # of a first sample, whose time decides the size of the sample
 SCORING_SHARE = 0.4  # the time to score a character, relative to learning from one
 SAFETY = 0.7  # of the time: with more text a fit takes longer per character
 _LIBLINEAR = Lock()  # one random generator per process: `random_state` fixes nothing while another fit runs
@@ -47,10 +48,10 @@ def fit_svm(features: Any, labels: NDArray[Any], *, sample_weight: NDArray[Any] 
 def baseline_scores(dataset: Dataset, split: Split, *, seconds: float | None = None) -> dict[str, Any] | None:
     """Train the baseline on a data set and score it on a split; None if no text has a word, or memory or time is short.
 
-    It is trained on all texts and features, or on a random sample, `texts` of `of_texts`, and the most frequent ones,
-    `features` of `of_features`. With a limit of `seconds`, a first, small sample decides the size of the sample. A
-    label that never occurs in training is a mistake. Multi-label, it has one SVM per label, and one threshold, that
-    with the best micro-F1 on validation texts.
+    It is trained on all texts and features, or on a random sample, `texts` of `of_texts`, and its most frequent
+    features, `features` of `of_features`. With a limit of `seconds`, a first, small sample decides the size of the
+    sample. Texts whose label never occurs in training count as mistakes. Multi-label, it has one SVM per label, and one
+    threshold, which maximizes micro-F1 on validation texts.
     """
     train = dataset.train
     num_classes = train.labels.shape[1] if dataset.is_multi_label else int(train.labels.max()) + 1
@@ -73,7 +74,7 @@ def baseline_scores(dataset: Dataset, split: Split, *, seconds: float | None = N
 
 
 def _affordable_characters(train: Split, split: Split, num_classes: int, seconds: float) -> int:
-    """The characters to learn from within the time that scoring the split leaves; 0 if that is too short."""
+    """The number of characters to learn from within the time that scoring the split leaves; 0 if that is too short."""
     if seconds < LEAST_SECONDS:
         return 0
     start = time.monotonic()
@@ -89,14 +90,11 @@ def _affordable_characters(train: Split, split: Split, num_classes: int, seconds
 
 def _score_labels(features: _Features, validation: Split, split: Split) -> dict[str, Any]:
     num_classes, num_labels = features.num_classes, split.labels.shape[1]
+    has_label = features.sample.labels > 0
     weights = np.zeros((features.matrix.shape[1], num_classes), dtype=np.float32)
-    biases = np.zeros(num_classes, dtype=np.float32)
-    for label in range(num_classes):
-        is_label = features.sample.labels[:, label] > 0
-        if is_label.all() or not is_label.any():
-            biases[label] = 1.0 if is_label.any() else -1.0
-            continue
-        model = fit_svm(features.matrix, is_label)
+    biases = np.where(has_label.all(axis=0), 1, -1).astype(np.float32)
+    for label in np.flatnonzero(has_label.any(axis=0) & ~has_label.all(axis=0)):
+        model = fit_svm(features.matrix, has_label[:, label])
         weights[:, label], biases[label] = model.coef_[0], model.intercept_[0]
     tuned_on, scores = (features.scores(it, lambda matrix: matrix @ weights + biases) for it in (validation, split))
     threshold = best_f1_threshold(tuned_on.ravel(), validation.labels[:, :num_classes].ravel())
@@ -111,7 +109,7 @@ def _score_labels(features: _Features, validation: Split, split: Split) -> dict[
 
 
 class _Features(NamedTuple):
-    """TF-IDF of a random sample of texts, as large as a model may read; `matrix` is (texts, features)."""
+    """TF-IDF of training texts, or of a random sample; `matrix` is (texts, features)."""
 
     sample: Split
     vectorizer: Any
@@ -126,8 +124,7 @@ class _Features(NamedTuple):
 
         lengths = _lengths(train)
         if lengths.sum() > most_characters:
-            order = np.random.default_rng(0).permutation(len(train))
-            train = train.subset(np.sort(order[np.cumsum(lengths[order]) <= most_characters]))
+            train = train.subset(np.sort(drawn_rows(lengths, most_characters)))
         vectorizer = TfidfVectorizer(ngram_range=(1, 2), token_pattern=WORD_PATTERN, sublinear_tf=True)
         features = vectorizer.fit_transform(_cut(train.texts))
         by_count = np.argsort(-features.getnnz(axis=0), kind="stable")
@@ -146,5 +143,5 @@ def _cut(texts: Iterable[str]) -> Iterator[str]:
 
 
 def _lengths(split: Split) -> NDArray[np.int64]:
-    """The characters of each text that a model reads, (texts,)."""
+    """The number of characters of each text that the baseline reads, (texts,)."""
     return np.fromiter(map(len, _cut(split.texts)), dtype=np.int64, count=len(split))

@@ -6,14 +6,14 @@ import io
 import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cache
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from encoder_cls.evaluation.metrics import CalibrationBins, ClassMetrics, LabelMetrics
-from encoder_cls.evaluation.report import answers_from
 from encoder_cls.evaluation.significance import Interval
+from encoder_cls.inference.guarantees import counts_from
 from encoder_cls.inference.html_pages import escaped
 from encoder_cls.system.display import replace_unprintable, shortened
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 WIDTH, HEIGHT = 440, 270  # of a chart, in units of its own
 LEFT, RIGHT, TOP, BOTTOM = 46, 16, 24, 42  # around the plane
 MOST_CURVES = 6  # of single classes: more cannot be distinguished
-MOST_DECISIONS = 5_000_000  # texts times classes behind the curve of all classes: a second
+MOST_DECISIONS = 5_000_000  # texts times classes in the curve of all classes: a second
 LENGTH_BINS = 6
 WIDEST_BAR = 46
 LONGEST_NAME = 26  # characters of a class name in a key
@@ -31,7 +31,7 @@ LONGEST_NAME = 26  # characters of a class name in a key
 # Of figures.
 USUAL_FONT = "DejaVu Sans"  # comes with matplotlib
 PREFERRED_FONTS = "Noto Sans"
-NO_LETTERS = ("Last Resort", "STIXSize", "DejaVu Sans Display", "cm")  # of matplotlib: boxes, and pieces of formulas
+NO_LETTERS = ("Last Resort", "STIXSize", "DejaVu Sans Display", "cm")  # of matplotlib: boxes, parts of formulas
 DPI = 100  # pixels of an inch
 POINTS = 72 / DPI  # of a pixel: the unit of sizes of letters
 LETTER = 0.64  # the width of a digit, and about that of a letter, relative to the size
@@ -43,56 +43,52 @@ ANNOTATED = 16  # pixels of a cell in which a number can be read
 SQUARE = 8  # pixels of a point's image
 
 
-class _Plane(NamedTuple):
-    """The plane of a chart, whose axes start at 0; maps values, or arrays of them, to units of the drawing."""
+def _x(value: Any) -> Any:
+    """Map a fraction of the horizontal axis, or an array of them, to units of the drawing."""
+    return LEFT + value * (WIDTH - LEFT - RIGHT)
 
-    most_x: float = 1.0
-    bottom: int = BOTTOM
 
-    def x(self, value: Any) -> Any:
-        return LEFT + value / self.most_x * (WIDTH - LEFT - RIGHT)
-
-    def y(self, value: Any) -> Any:
-        return HEIGHT - self.bottom - value * (HEIGHT - self.bottom - TOP)
+def _y(value: Any, bottom: int = BOTTOM) -> Any:
+    """Map a fraction of the vertical axis, which ends `bottom` units above the edge, to units of the drawing."""
+    return HEIGHT - bottom - value * (HEIGHT - bottom - TOP)
 
 
 def reliability(bins: CalibrationBins, *, of: str = "answer") -> str:
-    """Accuracy by probability of an answer, or of a label: the fewer texts, the smaller and paler a dot."""
-    plane, floor = _Plane(bottom=BOTTOM + 42), HEIGHT - BOTTOM
-    parts = [_line("even", plane.x(0), plane.y(0), plane.x(1), plane.y(1))]
+    """Accuracy by probability of an answer, or of a label; dots of fewer texts are smaller and paler."""
+    bottom, floor = BOTTOM + 42, HEIGHT - BOTTOM  # the counts are below the plane
+    parts = [_line("even", _x(0), _y(0, bottom), _x(1), _y(1, bottom))]
     for number in np.flatnonzero(bins.texts).tolist():
         confidence, accuracy, texts = bins.confidence[number], bins.accuracy[number], bins.texts[number]
         part = texts / max(bins.texts)
         title = f"says {confidence:.2f}, right {accuracy:.2f}: {texts:,} texts"
-        left, right = (plane.x(edge / len(bins.texts)) for edge in (number, number + 1))
+        left, right = (_x(edge / len(bins.texts)) for edge in (number, number + 1))
         parts += [
             _bar("count", left + 1, floor - max(1.0, 34 * part), right - left - 2, max(1.0, 34 * part), title),
-            f'<circle cx="{plane.x(confidence):.1f}" cy="{plane.y(accuracy):.1f}" r="{3 + 4 * part**0.5:.1f}" '
+            f'<circle cx="{_x(confidence):.1f}" cy="{_y(accuracy, bottom):.1f}" r="{3 + 4 * part**0.5:.1f}" '
             f'opacity="{0.2 + 0.8 * part**0.5:.2f}"><title>{title}</title></circle>',
         ]
     parts.append(f'<text x="{LEFT - 6}" y="{floor}" text-anchor="end">texts</text>')
-    frame = _frame(plane, "right", f"probability of the {of}")
+    frame = _frame("right", f"probability of the {of}", bottom=bottom)
     return _chart(f"Accuracy by probability of the {of}", [*frame, *parts])
 
 
 def thresholds(confidence: NDArray[np.float64], correct: NDArray[np.bool_], suggested: float | None) -> str:
     """The fraction of the texts that are answered, and of the answers that are right, by threshold."""
     steps = np.linspace(0, 1, 201)
-    num_answered, num_right = answers_from(steps, confidence, correct)
+    num_answered, num_right = (counts_from(steps, it) for it in (confidence, confidence[correct]))
     has_answers = num_answered > 0
     right = num_right[has_answers] / num_answered[has_answers]
-    plane = _Plane()
-    parts = _frame(plane, "part of the texts, of the answers", "threshold")
+    parts = _frame("part of the texts, of the answers", "threshold")
     if suggested:
-        middle, (anchor, shift) = plane.x(suggested), ("end", -5) if suggested > 0.5 else ("start", 5)
+        middle, (anchor, shift) = _x(suggested), ("end", -5) if suggested > 0.5 else ("start", 5)
         parts += [
-            _line("even", middle, plane.y(0), middle, plane.y(1)),
-            f'<text class="strong" x="{middle + shift:.1f}" y="{plane.y(0.03):.1f}" text-anchor="{anchor}">'
+            _line("even", middle, _y(0), middle, _y(1)),
+            f'<text class="strong" x="{middle + shift:.1f}" y="{_y(0.03):.1f}" text-anchor="{anchor}">'
             f"suggested: {suggested:.3f}</text>",
         ]
     parts += [
-        _curve("c1", plane, steps[has_answers], right),
-        _curve("c2", plane, steps, num_answered / len(confidence)),
+        _curve("c1", steps[has_answers], right),
+        _curve("c2", steps, num_answered / len(confidence)),
     ]
     key = _key([("c1", "right, of the answers"), ("c2", "texts that get an answer")])
     return key + _chart("What a threshold does", parts)
@@ -108,22 +104,19 @@ def precision_recall(
     from sklearn.metrics import precision_recall_curve
 
     num_classes = probabilities.shape[1]
-    plane, drawn, key = _Plane(), [], []
-    several = labels[:, :num_classes] > 0 if labels.ndim > 1 else None
-    num_occurring = len(np.intersect1d(labels, range(num_classes))) if several is None else several.any(axis=0).sum()
-    if num_occurring > len(chosen):
+    drawn, key = [], []
+    is_label = labels[:, :num_classes] > 0 if labels.ndim > 1 else labels[:, None] == np.arange(num_classes)
+    if is_label.any(axis=0).sum() > len(chosen):
         sample = np.random.default_rng(0).permutation(len(labels))[: max(1, MOST_DECISIONS // num_classes)]
-        is_label = labels[sample, None] == np.arange(num_classes) if several is None else several[sample]
-        if is_label.any():
-            precision, recall, _ = precision_recall_curve(is_label.ravel(), probabilities[sample].ravel())
-            drawn.append(_curve("c0", plane, recall, precision))
+        if is_label[sample].any():
+            precision, recall, _ = precision_recall_curve(is_label[sample].ravel(), probabilities[sample].ravel())
+            drawn.append(_curve("c0", recall, precision))
             key.append(("c0", "all classes together"))
     for style, number in enumerate(chosen, start=1):
-        is_class = labels == number if several is None else several[:, number]
-        precision, recall, _ = precision_recall_curve(is_class, probabilities[:, number])
-        drawn.append(_curve(f"c{style}", plane, recall, precision))
+        precision, recall, _ = precision_recall_curve(is_label[:, number], probabilities[:, number])
+        drawn.append(_curve(f"c{style}", recall, precision))
         key.append((f"c{style}", names[number]))
-    return _key(key) + _chart("Precision and recall", [*_frame(plane, "precision", "recall"), *drawn])
+    return _key(key) + _chart("Precision and recall", [*_frame("precision", "recall"), *drawn])
 
 
 def notable_classes(per_class: Mapping[str, ClassMetrics], most: int, *, num_classes: int) -> tuple[list[int], str]:
@@ -153,17 +146,16 @@ def accuracy_by_length(lengths: NDArray[np.int64], correct: NDArray[np.bool_]) -
     filled = np.unique(bins)
     if len(filled) < 2:
         return None
-    plane = _Plane(most_x=len(filled))
-    parts = _frame(plane, "right", "words of the text", x_ticks=())
+    parts = _frame("right", "words of the text", x_ticks=())
     width = min(WIDEST_BAR, 0.7 * (WIDTH - LEFT - RIGHT) / len(filled))
     for place, number in enumerate(filled):
         members = bins == number
         low, high, score = lengths[members].min(), lengths[members].max(), float(correct[members].mean())
         name = f"{low}" if low == high else f"{low}–{high}"
-        middle, top = plane.x(place + 0.5), plane.y(score)
+        middle, top = _x((place + 0.5) / len(filled)), _y(score)
         title = f"{name} words: {score:.1%} right of {members.sum():,} texts"
         parts += [
-            _bar("bar", middle - width / 2, top, width, plane.y(0) - top, title),
+            _bar("bar", middle - width / 2, top, width, _y(0) - top, title),
             f'<text class="strong" x="{middle:.1f}" y="{top - 5:.1f}" text-anchor="middle">{score:.0%}</text>',
             f'<text x="{middle:.1f}" y="{HEIGHT - BOTTOM + 16}" text-anchor="middle">{name}</text>',
         ]
@@ -205,14 +197,16 @@ def parts_with_intervals(
     return _chart(name, drawn, height=floor + 22)
 
 
-def _frame(plane: _Plane, y_name: str, x_name: str, *, x_ticks: Sequence[float] = (0, 0.25, 0.5, 0.75, 1)) -> list[str]:
+def _frame(
+    y_name: str, x_name: str, *, x_ticks: Sequence[float] = (0, 0.25, 0.5, 0.75, 1), bottom: int = BOTTOM
+) -> list[str]:
     """The grid, its numbers, and the names of the axes, both horizontal."""
     end, values = WIDTH - RIGHT, (0, 0.25, 0.5, 0.75, 1)
     floor = HEIGHT - BOTTOM + 16
     return [
-        *(_line("grid" if it else "axis", LEFT, plane.y(it), end, plane.y(it)) for it in values),
-        *(f'<text x="{LEFT - 6}" y="{plane.y(it) + 4:.1f}" text-anchor="end">{it:.0%}</text>' for it in values),
-        *(f'<text x="{plane.x(it):.1f}" y="{floor}" text-anchor="middle">{it:g}</text>' for it in x_ticks),
+        *(_line("grid" if it else "axis", LEFT, _y(it, bottom), end, _y(it, bottom)) for it in values),
+        *(f'<text x="{LEFT - 6}" y="{_y(it, bottom) + 4:.1f}" text-anchor="end">{it:.0%}</text>' for it in values),
+        *(f'<text x="{_x(it):.1f}" y="{floor}" text-anchor="middle">{it:g}</text>' for it in x_ticks),
         f'<text class="strong" x="0" y="12">{y_name}</text>',
         f'<text class="strong" x="{end}" y="{HEIGHT - 6}" text-anchor="end">{x_name}</text>',
     ]
@@ -233,9 +227,9 @@ def _key(entries: Sequence[tuple[str, str]]) -> str:
     return f'<ul class="key">{items}</ul>'
 
 
-def _curve(style: str, plane: _Plane, x: NDArray[Any], y: NDArray[Any]) -> str:
-    """A line through points, the last of each unit of the drawing."""
-    points = np.column_stack([plane.x(x), plane.y(y)])
+def _curve(style: str, x: NDArray[Any], y: NDArray[Any]) -> str:
+    """A line through points; of those within one unit of the drawing, only the last."""
+    points = np.column_stack([_x(x), _y(y)])
     points = points[np.diff(points.round(), axis=0, append=np.nan).any(axis=1)]
     return f'<path class="{style}" d="M{" ".join(f"{a:.1f},{b:.1f}" for a, b in points)}"/>'
 

@@ -9,7 +9,7 @@ from typing import Any, ClassVar, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from encoder_cls.inference.task import MULTI_LABEL, Logits, Task, sigmoid, softmax
+from encoder_cls.inference.task import Logits, sigmoid, softmax, task_of
 
 CALIBRATION_BINS = 15  # as in Guo et al. (2017)
 LARGEST_MATRIX = 100  # classes of a confusion matrix that can be read
@@ -76,19 +76,20 @@ class CalibrationBins:
 
 @dataclass(frozen=True, kw_only=True)
 class Metrics:
-    """Scores of predictions, of either task.
+    """Scores of predictions, single-label or multi-label.
 
     Attributes:
         macro_f1: the mean F1 of the classes that occur as label or prediction; multi-label, as label.
         loss: the mean negative log-likelihood of a text's label, or of all its labels, in nats.
         ece: the expected calibration error.
-        most_confused: the most frequent mistakes first; multi-label, a missed and a wrong label of the same text.
+        most_confused: pairs of label and wrong answer, the most frequent first; multi-label, a missed and a wrong label
+            of the same text.
         unseen_labels: the number of examples of labels that never occur in the training data. They count as mistakes,
             and are left out of `loss`, `ece` and `calibration`.
     """
 
     scalar_names: ClassVar[tuple[str, ...]]
-    score_name: ClassVar[str]  # by which parts and models are compared
+    score_name: ClassVar[str]  # the score that parts and models are compared by
 
     num_examples: int
     macro_f1: float
@@ -129,8 +130,8 @@ class SingleLabelMetrics(Metrics):
 class MultiLabelMetrics(Metrics):
     """Multi-label scores.
 
-    `ece` counts labels with a probability of `LEAST_PROBABILITY` or more: the many labels that are out of the question
-    would hide the calibration of the others.
+    `ece` counts labels with a probability of `LEAST_PROBABILITY` or more: the many improbable labels would hide the
+    calibration of the others.
 
     Attributes:
         micro_f1: F1 of all pairs of a text and a label.
@@ -153,7 +154,7 @@ class MultiLabelMetrics(Metrics):
 def compute_metrics(
     logits: Logits, labels: NDArray[Any], label_names: Sequence[str], thresholds: Sequence[float] = ()
 ) -> Metrics:
-    """Score logits, (texts, classes), against labels: (texts,), or 1 where a text has a label, (texts, labels).
+    """Score logits, (texts, classes), by labels: (texts,), or multi-label 1 where a text has a label, (texts, labels).
 
     `label_names` are the classes, then the labels without a logit, which never occur in the training data.
     """
@@ -193,9 +194,7 @@ def _multi_label_metrics(
     labels = padded(labels, num_labels)
     has_label, known = labels > 0, labels[:, :num_classes] > 0
     probabilities, given = sigmoid(logits), answers_of(logits, thresholds, num_labels=num_labels)
-    counts = ClassCounts.of(given, labels)
-    sizes = has_label.sum(axis=1) + given.sum(axis=1)
-    of_texts = np.where(sizes == 0, 1.0, 2 * (given & has_label).sum(axis=1) / np.maximum(1, sizes))
+    counts, of_texts = ClassCounts.of(given, labels), ClassCounts.of(given.T, labels.T)
     precisions = average_precisions(padded(probabilities, num_labels), labels)
     precisions[num_classes:] = np.where(counts.support[num_classes:] > 0, 0.0, np.nan)  # nothing can predict them
     is_likely = probabilities >= LEAST_PROBABILITY
@@ -206,12 +205,12 @@ def _multi_label_metrics(
     return MultiLabelMetrics(
         micro_f1=counts.micro_f1,
         macro_f1=counts.macro_f1,
-        samples_f1=float(of_texts.mean()),
+        samples_f1=float(np.where(of_texts.support + of_texts.answered, of_texts.f1, 1.0).mean()),
         subset_accuracy=float((given == has_label).all(axis=1).mean()),
         mean_average_precision=mean_or_zero(precisions),
         loss=binary_cross_entropy(probabilities, known),
-        labels_per_text=float(has_label.sum(axis=1).mean()),
-        predicted_per_text=float(given.sum(axis=1).mean()),
+        labels_per_text=float(of_texts.support.mean()),
+        predicted_per_text=float(of_texts.answered.mean()),
         per_class={
             name: LabelMetrics(
                 **counts.scores(number),
@@ -239,7 +238,7 @@ def _most_confused(pairs: NDArray[np.int64], numbers: NDArray[np.int64], names: 
 
 
 class ClassCounts(NamedTuple):
-    """Texts answered right, labelled and answered by class, and whether macro-F1 counts it; all (classes,)."""
+    """By class, the numbers of correct answers, labels and answers, and whether macro-F1 counts the class."""
 
     right: NDArray[np.int64]
     support: NDArray[np.int64]
@@ -292,10 +291,10 @@ def binary_cross_entropy(probabilities: Floats, targets: NDArray[Any]) -> float:
     return float((_losses(probabilities, targets) + _losses(1 - probabilities, 1 - targets)).mean())
 
 
-def losses_of_texts(task: Task, logits: Logits, labels: NDArray[Any]) -> Floats:
+def losses_of_texts(logits: Logits, labels: NDArray[Any]) -> Floats:
     """The negative log-likelihood of the label of each text, or of all its labels, (texts,), in nats."""
-    probabilities = task.probabilities(logits)
-    if task is MULTI_LABEL:
+    probabilities = task_of(labels).probabilities(logits)
+    if labels.ndim > 1:
         return _losses(probabilities, labels) + _losses(1 - probabilities, 1 - labels)
     return _losses(probabilities, one_hot(labels, logits.shape[1]))
 
@@ -321,7 +320,7 @@ def mean_or_zero(values: Floats) -> float:
 
 
 def best_f1_threshold(scores: Floats, targets: NDArray[Any]) -> float:
-    """The threshold of scores with the best F1, halfway between two scores; 0 without positive targets; (pairs,)."""
+    """The threshold of scores, (pairs,), with the best F1, halfway between two scores; 0 without positive targets."""
     positives = int(targets.sum())
     if not positives:
         return 0.0
@@ -351,20 +350,22 @@ def average_precisions(scores: Floats, labels: NDArray[Any]) -> Floats:
     return precisions
 
 
-def answers_of(logits: Logits, thresholds: Sequence[float], *, num_labels: int) -> NDArray[np.bool_]:
-    """Whether texts get each label, (texts, labels), by thresholds of probabilities, (classes,).
+def answers_of(logits: Logits, thresholds: Sequence[float], *, num_labels: int) -> NDArray[Any]:
+    """The most probable class of each text, (texts,); with thresholds, whether it gets each label, (texts, labels).
 
-    No text gets the last labels, which have no logit.
+    Thresholds are probabilities, (classes,). No text gets the last labels, which have no logit.
     """
+    if not len(thresholds):
+        return np.asarray(logits.argmax(axis=1))
     return padded(sigmoid(logits) >= np.asarray(thresholds, dtype=np.float64), num_labels)
 
 
 def parts_alone(
     part_logits: Mapping[str, Logits], mixture_weights: Sequence[float], shares: Sequence[float]
 ) -> dict[str, Logits]:
-    """The logits of each part without the others, from its mixture weight and share; all in the same order.
+    """The logits of each part without the others; all arguments are in the order of the parts.
 
-    A mixture weight divided by its share of the sum is the factor of the part alone.
+    The factor of a part alone is its mixture weight divided by its share of the sum.
     """
     return {
         name: (logits * (weight / max(share, 1e-6))).astype(np.float32)

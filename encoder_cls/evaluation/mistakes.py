@@ -1,4 +1,4 @@
-"""Answers to labelled texts: mistakes, doubtful labels, and the tables in which a person corrects them.
+"""Answers to labelled texts: mistakes, doubtful labels, and tables to correct labels in.
 
 Doubtful labels come from confident learning (Northcutt, Jiang and Chuang, 2021, https://arxiv.org/abs/1911.00068), by a
 classifier that has not seen the label.
@@ -9,7 +9,7 @@ from __future__ import annotations
 from codecs import BOM_UTF8
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from functools import cached_property
+from functools import cached_property, reduce
 from itertools import chain
 from typing import Any, NamedTuple
 
@@ -34,12 +34,12 @@ SPREADSHEET = CsvForm()
 
 @dataclass(frozen=True, kw_only=True)
 class Mistake:
-    """A wrong answer to a text; multi-label, one wrong or missing label.
+    """A wrong answer to a text; multi-label, one wrong or one missed label.
 
     Attributes:
         where: the file and line.
         labelled: the labels of the text.
-        of_task: the label and the answer as JSON values.
+        of_task: label and answer as JSON values, which differ by task.
         likely_mislabelled: whether the label, rather than the answer, seems to be wrong.
         words: the words' contributions to the answer; empty where explaining would have taken too long.
     """
@@ -71,11 +71,11 @@ class Mistake:
 
 
 class LabelRow(NamedTuple):
-    """A row for a person to look at, because its label is doubtful or wrong; several labels are joined."""
+    """A row to review, whose label is doubtful or is not the answer; several labels are joined."""
 
     split: str
-    where: str  # as `data/rows` writes it, so that a corrected label reaches its row
-    text: str  # as it was read, so that a row that has changed since is noticed
+    where: str  # as `data/rows` writes it, to find the row of a corrected label
+    text: str  # as it was read, to notice a row that has changed since
     label: str
     suggested: str
     score: float  # 1 less the probability of the label
@@ -130,7 +130,13 @@ class Answered:
 
     def label_rows(self, rows: Sequence[int] | NDArray[np.int64], separator: str | None = None) -> list[LabelRow]:
         """The texts with these indices, in their order."""
-        doubt, separator = self._doubt(), separator or SEPARATOR
+        separator = separator or SEPARATOR
+        # The distance of each text's label from its probability, (texts,); multi-label, the largest one.
+        if self.split.is_multi_label:
+            distances = np.abs(self.labels - padded(self.probabilities, len(self.label_names)))
+            doubt = np.where(self.answers == self.labels, 0.0, distances).max(axis=1)
+        else:
+            doubt = 1 - _self_confidence(self.probabilities, self.labels)
         return [
             LabelRow(
                 split=self.name,
@@ -145,29 +151,18 @@ class Answered:
 
     def answers_of(self, logits: Logits) -> NDArray[Any]:
         """Answers by other logits."""
-        if self.split.is_multi_label:
-            return answers_of(logits, self.thresholds, num_labels=len(self.label_names))
-        answers: NDArray[np.int64] = logits.argmax(axis=1)
-        return answers
+        return answers_of(logits, self.thresholds, num_labels=len(self.label_names))
 
     def names(self, labels: Any) -> tuple[str, ...]:
         """The labels of one text, or its answers, by name."""
         numbers = np.flatnonzero(labels) if self.split.is_multi_label else [labels]
         return tuple(self.label_names[number] for number in numbers)
 
-    def _doubt(self) -> NDArray[np.float64]:
-        """The distance of each text's label from its probability, 0 to 1, (texts,); multi-label, the largest one."""
-        if not self.split.is_multi_label:
-            return 1 - _self_confidence(self.probabilities, self.labels)
-        distances = np.abs(self.labels - padded(self.probabilities, len(self.label_names)))
-        doubt: NDArray[np.float64] = np.where(self.answers == self.labels, 0.0, distances).max(axis=1)
-        return doubt
-
     def worst_mistakes(self) -> list[tuple[int, int]]:
-        """The most confident mistakes, the surest first: the text and the number of the wrong class.
+        """The most confident mistakes, the surest first: the index of the text and the number of the wrong class.
 
-        Multi-label, half of them are missed labels, if both kinds are many enough: a classifier is nearly sure that
-        a text lacks most labels, and these would fill the list.
+        Multi-label, half of them are missed labels, as far as there are enough of both kinds: a classifier is nearly
+        sure that a text lacks most labels, so missed ones would fill the list.
         """
         if not self.split.is_multi_label:
             confidence = self.probabilities[self.mistakes, self.answers[self.mistakes]]
@@ -199,10 +194,10 @@ def doubtful_rows(probabilities: NDArray[np.float64], labels: NDArray[Any]) -> t
     classes have no probability, and are not doubted.
     """
     if labels.ndim == 1:
-        return tuple(np.flatnonzero(_are_doubtful(probabilities, labels)).tolist())
-    is_doubtful = np.zeros(len(labels), dtype=bool)
-    for has_label, probability in zip((labels > 0).T.astype(np.int64), probabilities.T, strict=False):
-        is_doubtful |= _are_doubtful(np.stack([1 - probability, probability], axis=1), has_label)
+        is_doubtful = _are_doubtful(probabilities, labels)
+    else:
+        binary = zip(probabilities.T, (labels > 0).T.astype(np.int64), strict=False)
+        is_doubtful = reduce(np.logical_or, (_are_doubtful(np.stack([1 - it, it], axis=1), has) for it, has in binary))
     return tuple(np.flatnonzero(is_doubtful).tolist())
 
 
@@ -216,7 +211,7 @@ def _are_doubtful(probabilities: NDArray[np.float64], labels: NDArray[np.int64])
 
 
 def _self_confidence(probabilities: NDArray[np.float64], labels: NDArray[np.int64]) -> NDArray[np.float64]:
-    """The probability of each label, (texts,), 0 of one beyond the classes: the lower, the more doubtful."""
+    """The probability of each label, (texts,), 0 for labels beyond the classes."""
     # The paper's normalized margin ranks worse where a text has two probable classes (docs/experiments/accuracy.md).
     last = probabilities.shape[1] - 1
     of_labels: NDArray[np.float64] = probabilities[np.arange(len(labels)), np.minimum(labels, last)]
@@ -245,10 +240,10 @@ def estimated_errors(probabilities: NDArray[np.float64], labels: NDArray[np.int6
 
 
 def label_tables(*tables: Sequence[LabelRow], data: DataConfig) -> list[Iterator[bytes]]:
-    """CSV with all columns of the data and in its form, the most doubtful rows first.
+    """CSV in the form of the data with all its columns, the most doubtful rows first.
 
-    With its label corrected, a row is data, or one of `data.corrections`. Columns of an earlier review, which have the
-    names of `ADDED` and are not read, are replaced.
+    With corrected labels, the rows can be used as data or as `data.corrections`. Columns of an earlier review, named as
+    in `ADDED`, are replaced.
     """
     reading = Reading(delimiter=data.delimiter, encoding=data.encoding)
     places = (row.where for rows in tables for row in rows)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from itertools import zip_longest
 from typing import Any
 
@@ -23,13 +23,13 @@ from encoder_cls.evaluation.significance import (
 )
 from encoder_cls.inference.classifier import Classifier
 from encoder_cls.inference.explain import explain
-from encoder_cls.inference.guarantees import Guarantees
-from encoder_cls.inference.task import MULTI_LABEL, Task
+from encoder_cls.inference.guarantees import Guarantees, counts_from
+from encoder_cls.inference.task import MULTI_LABEL
 from encoder_cls.text.token_arrays import TokenizedTexts
 
 WANTED_ACCURACY = 0.95  # of the answers above the suggested threshold
 FEWEST_ANSWERS, FEWEST_ANSWERED = 20, 0.05  # above it, and their fraction of all texts
-PRECISION, COVERAGE = 0.95, 0.9  # guarantees that a report measures, or the highest that can be given
+PRECISION, COVERAGE = 0.95, 0.9  # guarantees that a report measures, or the highest possible ones
 MOST_EXPLAINED_TOKENS = 400_000  # read to explain mistakes: some seconds
 
 
@@ -38,25 +38,20 @@ class Report:
     """The results of an evaluation, single-label or multi-label; what does not apply is None.
 
     Attributes:
-        split: `test`, `validation` or a file.
-        label_names: the classes, then the labels that never occur in the training data.
+        answered: the answers that the report is made from, with their texts.
         parts: the scores of the classifier, `combined`, and of its parts `linear` and `encoder` alone.
-        mixture_shares: see `Classifier`.
         truncated_fraction: the fraction of texts longer than the encoder, else the linear part, reads.
         unknown_fraction: the fraction of tokens that never occur in training.
         doubtful_labels: the indices of the texts whose labels seem to be wrong.
         cascade: the `gate`, and the `skipped_fraction` of the texts that skip the encoder.
-        suggested_threshold: see `suggest_threshold`.
-        answered_fraction: the fraction of texts answered above that threshold.
+        answered_fraction: the fraction of texts answered above the suggested threshold.
         guarantees: None on the texts that they were made from.
-        linear_reference: the scores of the TF-IDF baseline, see `baseline_scores`.
-        num_refitted: how many texts held out for validation the final linear classifier has learned from.
+        linear_reference: the scores of the TF-IDF baseline.
+        num_refitted: the number of texts held out for validation that the final linear classifier has learned from.
         class_weights_note: a sentence if class weights would help.
     """
 
-    split: str
-    task: Task
-    label_names: tuple[str, ...]
+    answered: Answered = field(repr=False, compare=False)
     metrics: Metrics
     parts: Mapping[str, Scores]
     comparison: Comparison | None
@@ -76,6 +71,21 @@ class Report:
     base_answers: BaseAnswers | None = None
 
     @property
+    def split(self) -> str:
+        """`test`, `validation` or a file."""
+        return self.answered.name
+
+    @property
+    def label_names(self) -> tuple[str, ...]:
+        """The classes, then the labels that never occur in the training data."""
+        return self.answered.label_names
+
+    @property
+    def is_multi_label(self) -> bool:
+        """Whether a text may have any number of labels."""
+        return self.answered.split.is_multi_label
+
+    @property
     def scores(self) -> Scores:
         """The scores of the classifier as it answers."""
         return self.parts[COMBINED]
@@ -86,7 +96,7 @@ class Report:
         from encoder_cls.inference.html_pages import escaped
 
         page = f'<pre style="white-space: pre-wrap">{escaped(full_text(self, with_tables=False))}</pre>'
-        for title, lines in detail_sections(self):
+        for title, lines in detail_sections(self).items():
             table = escaped("\n".join(lines))
             page += f"\n<details><summary>{escaped(title)}</summary><pre>{table}</pre></details>"
         return page
@@ -96,7 +106,7 @@ class Report:
         intervals = {key: it for key, it in self.scores.items() if key.endswith("_interval")}
         return {
             "split": self.split,
-            **({"task": self.task.name} if self.task is MULTI_LABEL else {}),
+            **({"task": MULTI_LABEL.name} if self.is_multi_label else {}),
             **asdict(self.metrics),
             **intervals,
             "parts": self.parts,
@@ -119,13 +129,8 @@ class Report:
         }
 
 
-def evaluate(
-    classifier: Classifier, split: Split, *, name: str, batch_tokens: int | None = None
-) -> tuple[Report, Answered]:
-    """Score a classifier on a split; also returns the answers that the report is made from.
-
-    Labels are indices into the classifier's class names, then into the split's unseen names.
-    """
+def evaluate(classifier: Classifier, split: Split, *, name: str, batch_tokens: int | None = None) -> Report:
+    """Score a classifier on a split, whose labels are indices into the class names, then into its unseen names."""
     tokenized = classifier.tokenize(split.texts)
     of_parts = classifier.part_logits(tokenized, batch_tokens=batch_tokens)
     answered = Answered(
@@ -151,10 +156,8 @@ def evaluate(
     answers |= {part: answered.answers_of(of_parts[part]) for part in ("linear", "encoder") if part in of_parts}
     parts, comparison = score_parts(answers, answered.labels)
     doubtful = doubtful_rows(answered.probabilities, split.labels)
-    report = Report(
-        split=name,
-        task=classifier.task,
-        label_names=answered.label_names,
+    return Report(
+        answered=answered,
         metrics=compute_metrics(answered.logits, answered.labels, answered.label_names, answered.thresholds),
         parts=parts,
         comparison=comparison,
@@ -168,7 +171,6 @@ def evaluate(
         answered_fraction=answered_fraction,
         guarantees=guarantees,
     )
-    return report, answered
 
 
 def _worst_mistakes(
@@ -199,25 +201,17 @@ def _worst_mistakes(
 
 
 def suggest_threshold(confidence: NDArray[np.float64], correct: NDArray[np.bool_]) -> tuple[float | None, float]:
-    """Find the lowest probability from which `WANTED_ACCURACY` of the answers are right, and their fraction of all.
+    """The lowest probability from which `WANTED_ACCURACY` of the answers are right, and their fraction of all.
 
-    In thousandths, as it is shown: rounded afterwards, it might no longer hold. None, with a fraction of 1, where fewer
-    than `FEWEST_ANSWERS`, or fewer than `FEWEST_ANSWERED` of all texts, would be answered.
+    It is in thousandths, as shown: rounded afterwards, it might no longer hold. It is None, and the fraction 1, where
+    fewer than `FEWEST_ANSWERS`, or than `FEWEST_ANSWERED` of all texts, would be answered.
     """
     steps = np.arange(1000) / 1000
-    num_answered, num_right = answers_from(steps, confidence, correct)
+    num_answered, num_right = (counts_from(steps, it) for it in (confidence, confidence[correct]))
     are_right = num_right / np.maximum(1, num_answered) >= WANTED_ACCURACY
     fitting = np.flatnonzero(are_right & (num_answered >= max(FEWEST_ANSWERS, FEWEST_ANSWERED * len(correct))))
     value = float(steps[fitting[0]]) if len(fitting) else None
     return value, float((confidence >= (value or 0)).mean())
-
-
-def answers_from(
-    thresholds: NDArray[np.float64], confidence: NDArray[np.float64], correct: NDArray[np.bool_]
-) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """The number of texts answered from each threshold up, and of those answered right, (thresholds,)."""
-    answered, right = (len(it) - np.searchsorted(np.sort(it), thresholds) for it in (confidence, confidence[correct]))
-    return answered, right
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -233,7 +227,7 @@ class MeasuredGuarantees:
     mean_set_size: float | None
 
     def sentences(self) -> Iterator[str]:
-        """The guarantees by option of `predict`."""
+        """One sentence for each option of `predict`."""
         if not self.promised_precision:
             yield "no precision can be guaranteed (--min-precision): there are too few held-out texts"
             return
@@ -252,11 +246,8 @@ def measure_guarantees(
     guarantees: Guarantees, probabilities: NDArray[np.float64], labels: NDArray[np.int64]
 ) -> MeasuredGuarantees:
     """Measure guarantees on texts other than those that they come from; labels beyond the classes are mistakes."""
-    precision, coverage = PRECISION, min(COVERAGE, guarantees.highest_coverage)
+    precision, coverage = min(PRECISION, guarantees.highest_precision), min(COVERAGE, guarantees.highest_coverage)
     threshold = guarantees.precision_threshold(precision)
-    if threshold is None:
-        precision = min(precision, guarantees.highest_precision)
-        threshold = guarantees.precision_threshold(precision)
     confidence, answers = probabilities.max(axis=1), probabilities.argmax(axis=1)
     is_answered = confidence >= (np.inf if threshold is None else threshold)
     set_threshold = guarantees.coverage_threshold(coverage)

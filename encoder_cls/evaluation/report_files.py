@@ -30,16 +30,14 @@ FULL_DATE = "{0.day} {0:%B %Y}"
 CHANGED_COLUMNS = ("file", "line", "text", "label", "before", "now")
 
 
-def write_report(
-    folder: Path, report: Report, answered: Answered, *, data: DataConfig, run_name: str, config_yaml: str = ""
-) -> list[str]:
+def write_report(folder: Path, report: Report, *, data: DataConfig, run_name: str, config_yaml: str = "") -> list[str]:
     """Write the files of a report, and remove those of an earlier one that it does not have; return their names.
 
-    `answered` are the answers that the report is made from, to texts that were read as `data` has it. Raises an
-    `EncoderClsError` if the disk refuses.
+    `data` is the config by which its texts were read. Raises an `EncoderClsError` if the disk refuses.
     """
+    answered = report.answered
     title = f"{run_name}: report on {report.split}"  # not its folder: equal runs have equal reports
-    page = render_report(title, report, answered, config_yaml=config_yaml, written=date.today())
+    page = render_report(title, report, config_yaml=config_yaml, written=date.today())
     matrix, base = getattr(report.metrics, "confusion_matrix", None), report.base_answers
     doubtful, mistakes = label_tables(
         *(answered.label_rows(rows, data.label_separator) for rows in (report.doubtful_labels, answered.mistakes)),
@@ -65,27 +63,22 @@ def write_report(
     return [name for name in evaluation.REPORT_FILES if contents[name] is not None]
 
 
-def render_report(
-    title: str, report: Report, answered: Answered, *, config_yaml: str = "", written: date | None = None
-) -> str:
-    """Render a report with charts; `answered` are the answers that it is made from."""
-    rows, is_multi_label = report_text.part_rows(report), answered.split.is_multi_label
-    head, *cards = report_text.summary_sections(report)
-    name = report_text.capitalized(f"{report_text.SCORES[report.metrics.score_name]} of the parts")
-    body = _rendered(
-        "report.html",
+def render_report(title: str, report: Report, *, config_yaml: str = "", written: date | None = None) -> str:
+    """Render a report with charts."""
+    rows = report_text.part_rows(report)
+    head, *cards = report_text.summary_sections(report).items()
+    name = report_text.capitalized(f"{evaluation.SCORE_NAMES[report.metrics.score_name]} of the parts")
+    template = _templates().get_template("report.html")
+    body = template.render(
         title=title,
         report=report,
-        metrics=report.metrics,
-        is_multi_label=is_multi_label,
         head=head,
         cards=cards,
         parts=charts.parts_with_intervals(rows, name) if rows else "",
         classes=sorted(report.metrics.per_class.items(), key=lambda it: (it[1].support == 0, it[1].f1 or 0)),
-        matrix=None if is_multi_label else _matrix(report, answered),
+        matrix=None if report.is_multi_label else _matrix(report.answered),
         largest_matrix=LARGEST_MATRIX,
-        charts=_charts(report, answered),
-        num_wrong=len(answered.mistakes),
+        charts=_charts(report),
         errors=[
             (it, Path(it.where).name, words_html(marked(it.text, it.words)), strongest_words(it.words))
             for it in report.worst_errors
@@ -97,14 +90,10 @@ def render_report(
     return html_page(title, body)
 
 
-def _rendered(template: str, **values: Any) -> str:
-    return _templates().get_template(template).render(**values, report_text=report_text)
-
-
 @cache
 def _templates() -> Environment:
     """Jinja for the templates of this package: an undefined name is an error, and HTML is escaped."""
-    from jinja2 import Environment, PackageLoader, StrictUndefined
+    from jinja2 import Environment, PackageLoader, StrictUndefined, select_autoescape
     from markupsafe import Markup
 
     def without_control_characters(value: Any) -> Any:
@@ -113,12 +102,13 @@ def _templates() -> Environment:
 
     environment = Environment(
         loader=PackageLoader("encoder_cls.evaluation"),
-        autoescape=lambda name: name is not None and name.endswith(".html"),
+        autoescape=select_autoescape(),
         undefined=StrictUndefined,
         finalize=without_control_characters,
         trim_blocks=True,
         lstrip_blocks=True,
     )
+    environment.globals |= {"report_text": report_text, "score_names": evaluation.SCORE_NAMES}
     environment.filters |= {
         "percent": "{:.1%}".format,
         "thousands": "{:,}".format,
@@ -134,12 +124,13 @@ def _templates() -> Environment:
     return environment
 
 
-def _charts(report: Report, answered: Answered) -> dict[str, Any]:
+def _charts(report: Report) -> dict[str, Any]:
     """The charts on how far to trust answers, by name, each None where it is not drawn, and what their notes need."""
-    is_multi_label, num_classes = answered.split.is_multi_label, answered.logits.shape[1]
+    answered, is_multi_label = report.answered, report.is_multi_label
     confidence, correct = answered.probabilities.max(axis=1), answered.answers == answered.labels
     words = np.array([] if is_multi_label else [len(it[:LONGEST_COUNTED].split()) for it in answered.split.texts])
-    chosen, note = charts.notable_classes(report.metrics.per_class, charts.MOST_CURVES, num_classes=num_classes)
+    num_classes, per_class = answered.logits.shape[1], report.metrics.per_class
+    chosen, note = charts.notable_classes(per_class, charts.MOST_CURVES, num_classes=num_classes)
     names, labels = report.label_names, answered.split.labels
     return {
         "reliability": charts.reliability(report.metrics.calibration, of="label" if is_multi_label else "answer"),
@@ -151,50 +142,28 @@ def _charts(report: Report, answered: Answered) -> dict[str, Any]:
     }
 
 
-def _matrix(report: Report, answered: Answered) -> dict[str, Any] | None:
+def _matrix(answered: Answered) -> dict[str, Any] | None:
     """The confusion matrix of the classes that occur as label or answer; None if it is too large to read.
 
     It has the `names` of columns, those `absent`, and `rows`: a name, then the count of each cell and its share of the
     row.
     """
-    names, occurring = report.label_names, np.union1d(answered.labels, answered.answers)
+    names, occurring = np.array(answered.label_names, dtype=object), np.union1d(answered.labels, answered.answers)
     if len(occurring) > LARGEST_MATRIX:
         return None
     counts = np.zeros((len(occurring), len(occurring)), dtype=np.int64)
     np.add.at(counts, tuple(np.searchsorted(occurring, it) for it in (answered.labels, answered.answers)), 1)
-    shares = counts / np.maximum(1, counts.sum(axis=1, keepdims=True))
-    columns = [names[number] for number in occurring]
+    shares, columns = counts / np.maximum(1, counts.sum(axis=1, keepdims=True)), names[occurring].tolist()
     cells = [list(zip(*row, strict=True)) for row in zip(counts.tolist(), shares.tolist(), strict=True)]
-    absent = np.setdiff1d(range(len(names)), occurring)
-    return {
-        "names": columns,
-        "rows": list(zip(columns, cells, strict=True)),
-        "absent": [names[number] for number in absent],
-    }
+    absent = np.delete(names, occurring).tolist()
+    return {"names": columns, "rows": list(zip(columns, cells, strict=True)), "absent": absent}
 
 
-def model_card(
-    config: Config,
-    dataset: Dataset,
-    report: Report | None,
-    *,
-    best_step: int,
-    vocab_size: int,
-    has_encoder: bool,
-    linear_max_tokens: int | None,
-) -> str:
+def model_card(config: Config, dataset: Dataset, report: Report | None, **facts: int | None) -> str:
     """Describe the model of a run as Markdown: data, scores, usage.
 
-    `report` is None where no text has a label, `linear_max_tokens` without a linear classifier.
+    `report` is None where no text has a label. The further facts are `best_step`, `vocab_size`, `has_encoder`, and
+    `linear_max_tokens`, None without a linear classifier.
     """
-    text = _rendered(
-        "model_card.md",
-        config=config,
-        dataset=dataset,
-        has_encoder=has_encoder,
-        report=report,
-        best_step=best_step,
-        vocab_size=vocab_size,
-        linear_max_tokens=linear_max_tokens,
-    )
-    return f"{text}\n"
+    template = _templates().get_template("model_card.md")
+    return template.render(config=config, dataset=dataset, report=report, **facts) + "\n"

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
+from encoder_cls.evaluation import SCORE_NAMES
 from encoder_cls.evaluation.metrics import MultiLabelMetrics, SingleLabelMetrics
 from encoder_cls.evaluation.report import FEWEST_ANSWERED, FEWEST_ANSWERS, WANTED_ACCURACY, Report
 from encoder_cls.evaluation.significance import COMBINED, Interval
@@ -21,21 +22,17 @@ WELL_CALIBRATED, FAIRLY_CALIBRATED = 0.03, 0.08
 NEARLY_ALL, MOSTLY = 0.97, 0.6
 LINEAR_ALONE = "--set model.encoder=false"
 VALIDATION_NOTE = "these texts also chose the weights and calibrated them: expect somewhat less of new ones (data.test)"
-SCORES = {"accuracy": "accuracy", "micro_f1": "micro-F1"}
 PARTS = {COMBINED: "both together", "linear": "linear alone", "encoder": "encoder alone"}
 
 
-class Section(NamedTuple):
-    """Sentences on one subject."""
-
-    title: str
-    lines: tuple[str, ...]
+Sections = dict[str, tuple[str, ...]]
+"""The lines of each section, by its title."""
 
 
-def summary_sections(report: Report) -> list[Section]:
+def summary_sections(report: Report) -> Sections:
     """The sections that summarize a training."""
     return _sections(
-        (f"{capitalized(SCORES[report.metrics.score_name])} on {report.split}", _score_lines(report)),
+        (f"{capitalized(SCORE_NAMES[report.metrics.score_name])} on {report.split}", _score_lines(report)),
         ("Is the encoder worth it?", _part_lines(report)),
         ("Can the probabilities be trusted?", calibration(report)),
         ("Threshold", _threshold_lines(report)),
@@ -43,7 +40,7 @@ def summary_sections(report: Report) -> list[Section]:
     )
 
 
-def detail_sections(report: Report) -> list[Section]:
+def detail_sections(report: Report) -> Sections:
     """The further sections of a terminal; the page has tables and charts instead."""
     return _sections(
         ("Texts", [length_note(report), f"labels that seem to be wrong: {len(report.doubtful_labels):,}"]),
@@ -53,21 +50,22 @@ def detail_sections(report: Report) -> list[Section]:
     )
 
 
-def _sections(*sections: tuple[str, Iterable[str]]) -> list[Section]:
+def _sections(*sections: tuple[str, Iterable[str]]) -> Sections:
     """The sections that have lines."""
-    return [Section(title, lines) for title, its in sections if (lines := tuple(its))]
+    return {title: lines for title, its in sections if (lines := tuple(its))}
 
 
 def summary_text(report: Report) -> str:
     """The summary for a terminal, without titles."""
-    lines = (f"\n  {line}" for section in summary_sections(report) for line in section.lines)
+    lines = (f"\n  {line}" for of_section in summary_sections(report).values() for line in of_section)
     return f"{report.split}: {size_note(report)}{''.join(lines)}"
 
 
 def full_text(report: Report, *, with_tables: bool = True) -> str:
     """The report for a terminal."""
     lines = [f"{report.split}: {size_note(report)}"]
-    for title, of_section in [*summary_sections(report), *(detail_sections(report) if with_tables else ())]:
+    sections = summary_sections(report) | (detail_sections(report) if with_tables else {})
+    for title, of_section in sections.items():
         lines += [f"  {title}", *(f"    {line}" for line in of_section)]
     return "\n".join(lines)
 
@@ -116,8 +114,8 @@ def _part_lines(report: Report) -> Iterator[str]:
 def _threshold_lines(report: Report) -> Iterator[str]:
     if isinstance(report.metrics, MultiLabelMetrics):
         yield (
-            "a text gets the labels that are as probable as their thresholds, which validation texts have chosen: "
-            f"{report.metrics.predicted_per_text:.2f} labels a text; --threshold puts one in the place of all"
+            "a text gets each label whose probability reaches its threshold, chosen on validation texts: "
+            f"{report.metrics.predicted_per_text:.2f} labels a text; --threshold replaces all thresholds by one"
         )
     elif report.suggested_threshold:
         yield (
@@ -273,12 +271,10 @@ def _mistake_lines(report: Report) -> Iterator[str]:
 
 def _scores(scores: Mapping[str, Any]) -> str:
     """Scores as in JSON, with their intervals in brackets."""
-    names = {**SCORES, "macro_f1": "macro-F1", "mean_average_precision": "mean average precision"}
-    intervals = {key: scores.get(f"{key}_interval") for key in names}
+    intervals = {key: scores.get(f"{key}_interval") for key in SCORE_NAMES if key in scores}
     return ", ".join(
-        f"{names[key]} {scores[key]:.4f}" + (" [{:.3f}, {:.3f}]".format(*interval) if interval else "")
+        f"{SCORE_NAMES[key]} {scores[key]:.4f}" + (" [{:.3f}, {:.3f}]".format(*interval) if interval else "")
         for key, interval in intervals.items()
-        if key in scores
     )
 
 

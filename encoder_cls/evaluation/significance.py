@@ -74,10 +74,10 @@ def score_parts(
 
 @dataclass(frozen=True, kw_only=True)
 class PairedComparison:
-    """Another classifier, of the folder `run`, beside that of a report on the same texts; intervals are 95%.
+    """A report's classifier and another one, that of the folder `run`, on the same texts; intervals are 95%.
 
-    Differences are its `scores` minus those of the report's classifier. `only_this` and `only_other` count the texts
-    that one of both alone gets right; `p_value` is that of McNemar's exact test.
+    Differences are the other's `scores` minus those of the report. `only_this` and `only_other` count the texts that
+    only one of them answers correctly; `p_value` is that of McNemar's exact test.
     """
 
     run: str
@@ -140,7 +140,7 @@ def compare_answers(
 
 
 def numbered_answers(classifier: Classifier, texts: Sequence[str], names: Sequence[str]) -> NDArray[np.int64]:
-    """Answer each text by the index of the class in `names`, (texts,); further classes follow them."""
+    """The answer to each text, (texts,), as an index into `names` and then the classifier's further classes."""
     every = list(dict.fromkeys((*names, *classifier.label_names)))
     logits = classifier.combined(classifier.part_logits(classifier.tokenize(texts)))
     numbers = np.array([every.index(name) for name in classifier.label_names])
@@ -159,9 +159,9 @@ class ChangedAnswer(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class BaseAnswers:
-    """Changes since the base run, the other classifier of `comparison`, on the split that it was tested on.
+    """Changed answers since the base run, which `comparison` names, on the split that it was tested on.
 
-    `lost_recall` has the recall before and now of each class where it fell, the worst first.
+    `lost_recall` has the recall before and now of each class whose recall fell, the largest loss first.
     """
 
     split: str
@@ -205,11 +205,9 @@ def compare_with_base(classifier: Classifier, base: Classifier, dataset: Dataset
     names = tuple(dict.fromkeys((*classifier.label_names, *split.unseen_names)))
     labels = np.array([names.index(name) for name in (*dataset.label_names, *split.unseen_names)])[split.labels]
     now, before = (numbered_answers(it, split.texts, names) for it in (classifier, base))
-    recalls = {}
-    for number in np.unique(labels).tolist():
-        is_class = labels == number
-        recalls[names[number]] = float((before[is_class] == number).mean()), float((now[is_class] == number).mean())
-    lost = sorted((after - earlier, name) for name, (earlier, after) in recalls.items() if after < earlier)
+    counts = (ClassCounts.of(it, labels, num_classes=len(names)) for it in (before, now))
+    recalls = zip(names, *((it.right / np.maximum(1, it.support)).tolist() for it in counts), strict=False)
+    lost = sorted((after - earlier, name, (earlier, after)) for name, earlier, after in recalls if after < earlier)
     return BaseAnswers(
         split=split_name,
         num_texts=len(split),
@@ -218,12 +216,12 @@ def compare_with_base(classifier: Classifier, base: Classifier, dataset: Dataset
             ChangedAnswer(split.where[row], split.texts[row], *(names[it[row]] for it in (labels, before, now)))
             for row in np.flatnonzero(before != now).tolist()
         ],
-        lost_recall={name: recalls[name] for _, name in lost},
+        lost_recall={name: recall for _, name, recall in lost},
     )
 
 
 def _paired(first: NDArray[Any], second: NDArray[Any], labels: NDArray[Any]) -> tuple[int, int, float, Interval]:
-    """Count the texts that each answers alone get right, and compute the difference of accuracy with its interval."""
+    """Count the texts that only one of both answers correctly; compute the difference of accuracy and its interval."""
     is_right, is_second_right = first == labels, second == labels
     only_first, only_second = int((is_right & ~is_second_right).sum()), int((is_second_right & ~is_right).sum())
     interval = paired_interval(only_first, only_second, len(labels))
@@ -258,10 +256,10 @@ def paired_interval(only_first: int, only_second: int, total: int) -> Interval:
 def macro_f1_interval(
     labels: NDArray[np.int64], answers: NDArray[np.integer[Any]], others: NDArray[np.integer[Any]] | None = None
 ) -> Interval:
-    """The interval of macro-F1, or of how much better answers are than others, all (texts,).
+    """The interval of macro-F1, or of its difference from that of `others`; arguments are (texts,).
 
-    A percentile bootstrap over texts, each with all its answers, so that mistakes of both do not count: Efron and
-    Tibshirani, "An Introduction to the Bootstrap" (1993), chapter 13. Equal labels and answers have equal draws.
+    A percentile bootstrap over texts, each with all its answers, so that common mistakes cancel: Efron and Tibshirani,
+    "An Introduction to the Bootstrap" (1993), chapter 13. Equal labels and answers have equal draws.
     """
     columns = np.stack([labels, answers] if others is None else [labels, answers, others])
     kinds, counts = np.unique(columns, axis=1, return_counts=True)
@@ -272,7 +270,7 @@ def macro_f1_interval(
 def micro_f1_interval(
     labels: NDArray[Any], answers: NDArray[np.bool_], others: NDArray[np.bool_] | None = None
 ) -> Interval:
-    """The interval of micro-F1, or of how much better answers are than others, all (texts, labels).
+    """The interval of micro-F1, or of its difference from that of `others`; arguments are (texts, labels).
 
     As `macro_f1_interval`; texts with equal numbers of labels, answers and right answers are drawn together.
     """
@@ -293,7 +291,7 @@ def _bootstrap(counts: NDArray[np.int64]) -> NDArray[np.int64]:
 
 
 def _percentiles(scores: Sequence[NDArray[np.float64]]) -> Interval:
-    """The interval of the scores of samples, or of their differences from further scores."""
+    """The interval of the scores of samples, or of their differences from a second sequence of scores."""
     first, *others = scores
     low, high = np.quantile(first - sum(others), [0.025, 0.975])
     return float(low), float(high)

@@ -175,14 +175,14 @@ class Classifier:
 
     def predict(self, texts: Sequence[str], *, batch_tokens: int | None = None) -> list[Prediction]:
         """Classify texts of any length, in order; a `TypeError` for a single string, or an item that is no string."""
-        return self.predict_tokenized(self.tokenize(_checked(texts, "predict")), batch_tokens=batch_tokens)
+        return self.predict_tokenized(self.tokenize(checked_texts(texts, "predict")), batch_tokens=batch_tokens)
 
     def predict_proba(self, texts: Sequence[str], *, batch_tokens: int | None = None) -> NDArray[np.float64]:
         """Compute the probabilities of all classes, (texts, classes), in the order of `label_names`.
 
         Multi-label, the probabilities are independent of each other. Errors as in `predict`.
         """
-        tokenized = self.tokenize(_checked(texts, "predict_proba"))
+        tokenized = self.tokenize(checked_texts(texts, "predict_proba"))
         return self.task.probabilities(self.logits(tokenized, batch_tokens=batch_tokens))
 
     def embed(self, texts: Sequence[str], *, batch_tokens: int | None = None) -> NDArray[np.float32]:
@@ -192,7 +192,7 @@ class Classifier:
         """
         if not self.encoder:
             raise ConfigError("the model has no encoder, so texts have no vectors")
-        return self.encoder.embed(self.tokenize(_checked(texts, "embed")), batch_tokens=batch_tokens)
+        return self.encoder.embed(self.tokenize(checked_texts(texts, "embed")), batch_tokens=batch_tokens)
 
     def explain(
         self, texts: Sequence[str], *, labels: Sequence[str] | None = None, batch_tokens: int | None = None
@@ -203,7 +203,7 @@ class Classifier:
         """
         from encoder_cls.inference.explain import explain
 
-        texts = list(_checked(texts, "explain"))
+        texts = list(checked_texts(texts, "explain"))
         tokenized = self.tokenize(texts)
         if unknown := set(labels or ()) - set(self.label_names):
             raise ValueError(f"no label of the classifier: {shown(min(unknown))}")
@@ -322,10 +322,10 @@ class Classifier:
         return np.where(self.skip_encoder(last)[:, None], last, logits)
 
 
-def _checked(texts: Iterable[object], method: str) -> Iterator[str]:
+def checked_texts(texts: Iterable[object], method: str) -> Iterator[str]:
     """Yield the texts, each checked as `predict` describes."""
     if isinstance(texts, str):
-        raise TypeError(f"{method} takes several texts; put a single one in a list: {method}([text])[0]")
+        raise TypeError(f"{method} takes several texts; put a single one in a list: {method}([text])")
     for number, text in enumerate(texts):
         if not isinstance(text, str):
             raise TypeError(f"texts[{number}] is {kind(text)}, not a text")

@@ -69,7 +69,7 @@ class Guarantees:
         confidence, is_known = probabilities.max(axis=1), labels < probabilities.shape[1]
         of_labels = probabilities[is_known, labels[is_known]]
         values = (confidence, confidence[probabilities.argmax(axis=1) == labels], of_labels)
-        answers, right, covered = (len(it) - np.searchsorted(np.sort(it), THRESHOLDS) for it in values)
+        answers, right, covered = (counts_from(THRESHOLDS, it) for it in values)
         return cls(answers=answers, right=right, covered=covered)
 
     @property
@@ -137,6 +137,11 @@ class Guarantees:
         if not are_counts or covered[0] > answers[0] or (right > np.minimum(answers, covered)).any():
             raise ValueError("the guarantees are impossible")
         return cls(answers=answers, right=right, covered=covered)
+
+
+def counts_from(thresholds: Array, values: Array) -> Counts:
+    """The number of values from each threshold up, (thresholds,)."""
+    return np.asarray(len(values) - np.searchsorted(np.sort(values), thresholds))
 
 
 def starts(num_texts: int, precision: float) -> list[int]:

@@ -17,7 +17,7 @@ from encoder_cls.system.display import aligned, duration, json_text, printable
 from encoder_cls.system.files import reporting_os_errors
 from encoder_cls.tracking.run_dir import RunDir, dotted_values, read_metrics
 
-# Rows of metrics that are more than so many seconds, and so many usual steps, apart have a pause between them.
+# A longer time between two rows of metrics, in seconds and in median steps, is a pause.
 LONGEST_STEP, LONGEST_STEPS = 300.0, 20.0
 SCORES = ("accuracy", "accuracy_interval", "micro_f1", "micro_f1_interval", "macro_f1", "ece")
 NONE = "-"
@@ -56,7 +56,7 @@ def summarize(path: Path) -> dict[str, Any]:
 
 
 def comparison_warnings(runs: Sequence[Mapping[str, Any]]) -> Iterator[str]:
-    """Warn where scores or settings of the summarized runs do not compare."""
+    """Warnings where scores or settings of the summarized runs cannot be compared."""
     for run in runs:
         name = run["run"]
         if run["split"] is None:

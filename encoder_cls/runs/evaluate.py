@@ -33,7 +33,7 @@ def evaluate_run(
     """Score the classifier of a run or model folder on a labelled source, else on the run's test or validation split.
 
     The files of the report go to `folder`, else, for the run's own data, to its `eval`. The source is read as in
-    training, except for the values of `DataConfig` in `reading`. The classifier `against` answers the same texts.
+    training, except for the values of `DataConfig` in `reading`. The classifier `against` is compared on these texts.
 
     Raises:
         ConfigError: no classifier, or no data to score.
@@ -59,24 +59,24 @@ def evaluate_run(
     if data is not None:
         data_config = data_config.model_copy(update={"train": data, **(reading or {})})
         split = load_labelled(data, classifier, data_config, dataset, notify=notify)
-        own, answered = evaluate(classifier, split, name=data)
-        own = replace(own, linear_reference=baseline_scores(dataset, split) if dataset else None)
+        reference = baseline_scores(dataset, split) if dataset else None
+        own = replace(evaluate(classifier, split, name=data), linear_reference=reference)
     elif run and config and dataset:
         name, split = dataset.reported
         if not len(split):
             raise ConfigError(f"{path}: no text of its data has a label to score; name labelled texts with --data")
         notes = [it for source, it in dataset.sources if source == name]
         report_notes(name, split, notes, classifier, notify=notify)
-        own, answered = score_run(run, classifier, config, dataset)
+        own = score_run(run, classifier, config, dataset)
     else:
         raise ConfigError(f"{path}: a model folder without its run has no data of its own; name some with --data")
-    report = replace(own, against=_compared(against, other, answered, notify=notify)) if against and other else own
+    report = replace(own, against=_compared(against, other, own.answered, notify=notify)) if against and other else own
     where = folder or (run.eval if run and data is None else None)
     if where:
         yaml, name = (config.to_yaml(), config.name) if config else ("", path.resolve().name)
         to_write = report if folder else own  # the run's folder has the report of the run alone
         try:
-            written = write_report(where, to_write, answered, data=data_config, run_name=name, config_yaml=yaml)
+            written = write_report(where, to_write, data=data_config, run_name=name, config_yaml=yaml)
             notify(f"wrote {where}: {', '.join(written)}")
         except EncoderClsError as error:
             if folder:
@@ -86,7 +86,7 @@ def evaluate_run(
 
 
 def _compared(path: Path, other: Classifier, answered: Answered, *, notify: Callable[[str], None]) -> PairedComparison:
-    """Answer the same texts with the classifier of another folder."""
+    """Compare with the classifier of another folder on the same texts."""
     names, split = answered.label_names, answered.split
     if not set(other.label_names) & set(names):
         others = f"none of the classes that are scored ({listed(names)}), but {listed(other.label_names)}"

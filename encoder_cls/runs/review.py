@@ -1,6 +1,6 @@
 """Review the labels of a run, each by a classifier that has not seen it.
 
-For training texts, a linear classifier of the other folds; for all others, that of the run, before it learned them.
+Training texts are reviewed by a linear classifier of the other folds, all others by that of the run, before a refit.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ def review_run(path: Path, *, notify: Callable[[str], None]) -> Review:
     for answered in _judged(dataset, classifier):
         split, probabilities = answered.split, answered.probabilities
         is_judged = np.ones(len(split), dtype=bool)
-        if answered.name == "train":  # by texts of the same class that are not held out with it
+        if answered.name == "train":  # which takes other texts of the class, not held out with it
             pairs = np.unique([split.labels, split.together], axis=1)
             is_judged = np.bincount(pairs[0])[split.labels] > 1
         texts += int(is_judged.sum())

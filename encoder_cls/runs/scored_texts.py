@@ -79,7 +79,7 @@ def report_notes(
     *,
     notify: Callable[[str], None],
 ) -> None:
-    """Pass on notes and warnings of scored texts; given the training texts, also a warning if they are among them."""
+    """Report notes and warnings of scored texts; given training texts, also a warning if a text is in both."""
     warnings: list[str] = []
     for notes in of_source:
         for message in notes.messages:
@@ -94,6 +94,6 @@ def report_notes(
 def warn_of_seen(path: Path, split: Split, *, notify: Callable[[str], None]) -> None:
     """Warn if the run of this folder was trained on the texts that are scored."""
     run = run_of(path)
-    with suppress(DataError):  # its data is missing, so nobody can know
+    with suppress(DataError):  # without its data, this is unknown
         for warning in seen_warnings(f"--against {path}", split, load_all_data(run.load_config()).train) if run else ():
             notify(f"warning: {warning}")

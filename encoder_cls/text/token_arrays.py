@@ -134,6 +134,12 @@ def flat_indices(starts: NDArray[np.int64], lengths: NDArray[np.int64]) -> NDArr
     return indices
 
 
+def drawn_rows(lengths: NDArray[np.int64], most: int, *, seed: int = 0) -> NDArray[np.int64]:
+    """Draw texts of these lengths at random, at least one, of a total length of at most `most`."""
+    order = np.random.default_rng(seed).permutation(len(lengths))
+    return order[: max(1, int(np.searchsorted(np.cumsum(lengths[order]), most, side="right")))]
+
+
 class TokenChunk(NamedTuple):
     """The tokens of some texts, one text after the other."""
 

@@ -21,9 +21,8 @@ from torch.utils.tensorboard import SummaryWriter
 from torch.utils.tensorboard.summary import hparams
 
 from encoder_cls.config import Config
-from encoder_cls.evaluation import charts
+from encoder_cls.evaluation import SCORE_NAMES, charts
 from encoder_cls.evaluation.metrics import CalibrationBins
-from encoder_cls.evaluation.mistakes import Answered
 from encoder_cls.evaluation.report import Report
 from encoder_cls.evaluation.report_text import summary_text
 from encoder_cls.inference.classifier import Classifier
@@ -57,14 +56,7 @@ TAGS = {
     ("validation", "linear_weight"): "validation/weight of the linear classifier",
 }
 # The scores by which TensorBoard compares runs; they sort before settings, which have a dot in their names.
-SCORES = {
-    "accuracy": "accuracy",
-    "ece": "calibration error",
-    "loss": "loss",
-    "macro_f1": "macro F1",
-    "mean_average_precision": "mean average precision",
-    "micro_f1": "micro F1",
-}
+SCORES = {**SCORE_NAMES, "ece": "calibration error"}
 ALWAYS_COMPARED = {"model.d_model", "model.num_layers", "train.learning_rate"}  # settings, beside the changed ones
 AXES = {"step", "split", "time"}  # the values of a row that are not measured
 MOST_CLASSES = 100  # whose F1 in validation is drawn
@@ -204,7 +196,7 @@ def _line(row: Mapping[str, Any]) -> str:
 
 
 def log_final_report(
-    metric_log: MetricLog, classifier: Classifier, config: Config, report: Report, answered: Answered, *, step: int
+    metric_log: MetricLog, classifier: Classifier, config: Config, report: Report, *, step: int
 ) -> None:
     """Show a report and its classifier at the step of its best validation."""
     scalars = report.metrics.scalars()
@@ -215,12 +207,12 @@ def log_final_report(
     def show(writer: SummaryWriter) -> None:
         writer.add_text("result", summary, step)
         writer.add_text("most confident mistakes", mistakes_table(report), step)
-        add_precision_recall(writer, report, answered, step)
+        add_precision_recall(writer, report, step)
         if classifier.encoder:
-            split = answered.split
+            split = report.answered.split
             chosen = np.random.default_rng(0).permutation(len(split))[:MOST_POINTS].tolist()
             texts = [split.texts[row] for row in chosen]
-            labels = [split.label_text(row, answered.label_names) for row in chosen]
+            labels = [split.label_text(row, report.label_names) for row in chosen]
             add_embedding(writer, classifier.embed(texts, batch_tokens=config.train.batch_tokens), labels, texts)
 
     metric_log.show(show)
@@ -242,9 +234,9 @@ def add_embedding(
     writer.add_embedding(vectors, rows, images, PROJECTOR_FOLDER, "texts", metadata_header=["label", "text"])
 
 
-def add_precision_recall(writer: SummaryWriter, report: Report, answered: Answered, step: int) -> None:
+def add_precision_recall(writer: SummaryWriter, report: Report, step: int) -> None:
     """Show precision-recall curves of the rarest and the worst classes."""
-    probabilities, labels = answered.probabilities, answered.labels
+    probabilities, labels = report.answered.probabilities, report.answered.labels
     num_classes = probabilities.shape[1]
     chosen, note = charts.notable_classes(report.metrics.per_class, MOST_CURVES, num_classes=num_classes)
     for number in chosen:

@@ -136,7 +136,7 @@ def fit_gate(classifier: Classifier, texts: TokenizedTexts, labels: NDArray[Any]
         answers = _answers(classifier.task.probabilities(logits), thresholds).reshape(len(labels), -1)
         is_right = (answers == labels.reshape(answers.shape)).all(axis=1)
         metrics = compute_metrics(logits, labels, classifier.label_names, thresholds)
-        return answers, is_right, losses_of_texts(classifier.task, logits, labels), metrics.ece
+        return answers, is_right, losses_of_texts(logits, labels), metrics.ece
 
     answers, right, losses, ece = measured()
     of_accuracy, of_loss = (float(it.std()) / math.sqrt(len(labels)) for it in (right, losses))

@@ -8,7 +8,6 @@ from pathlib import Path
 from encoder_cls.config import Config
 from encoder_cls.data.dataset import Dataset
 from encoder_cls.evaluation.baseline import baseline_scores
-from encoder_cls.evaluation.mistakes import Answered
 from encoder_cls.evaluation.report import Report, evaluate
 from encoder_cls.evaluation.significance import BaseAnswers, compare_with_base
 from encoder_cls.inference.classifier import Classifier
@@ -27,7 +26,7 @@ def score_run(
     *,
     prepared: Prepared | None = None,
     device: str = "auto",
-) -> tuple[Report, Answered]:
+) -> Report:
     """Score the classifier of a run, as `classifier_to_score` loads it, on its test split, else its validation split.
 
     The split must have texts. At the end of training, `prepared` provides its tokens, and limits the time of the TF-IDF
@@ -44,9 +43,8 @@ def score_run(
 
     begin_work(f"scoring {len(split):,} texts")
     batch_tokens = config.train.batch_tokens if prepared else None
-    report, answered = evaluate(classifier, split, name=name, batch_tokens=batch_tokens)
     report = replace(
-        report,
+        evaluate(classifier, split, name=name, batch_tokens=batch_tokens),
         base_answers=_base_answers(classifier, config, dataset, device=device),
         num_refitted=len(dataset.selection) if run.validation_logits.exists() else 0,
         class_weights_note=run_interruptibly(weights_note),
@@ -55,7 +53,7 @@ def score_run(
     seconds = prepared.budget.left if prepared else None
     reference = run_interruptibly(lambda: baseline_scores(dataset, split, seconds=seconds))  # the longest
     begin_work("")
-    return replace(report, linear_reference=reference), answered
+    return replace(report, linear_reference=reference)
 
 
 def _base_answers(classifier: Classifier, config: Config, dataset: Dataset, *, device: str) -> BaseAnswers | None:

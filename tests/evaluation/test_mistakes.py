@@ -24,7 +24,7 @@ def test_the_worst_errors_come_first(classifier):
     texts = [f"{word}{' of' * i}" for i in range(11) for word in ("rain snow", "soup salt", "ball goal")]
     wrong = np.array([0, 1, 2] * 11)  # küche, sport, weather: each is another's
     split = split_of(texts, wrong)
-    errors = evaluate(classifier, split, name="wrong")[0].worst_errors
+    errors = evaluate(classifier, split, name="wrong").worst_errors
     assert len(errors) == 20
     assert [error.probability for error in errors] == sorted((error.probability for error in errors), reverse=True)
     everything = classifier.predict(texts)
@@ -39,7 +39,7 @@ def test_errors_are_explained_for_the_class_that_was_answered(classifier, monkey
     """As many as there is time for."""
     split = split_of(["rain and snow"] * 2, classifier.label_names.index("sport"))
     monkeypatch.setattr(report, "MOST_EXPLAINED_TOKENS", 17)  # of a text with its 4 tokens it reads 16
-    error, other = evaluate(classifier, split, name="x")[0].worst_errors
+    error, other = evaluate(classifier, split, name="x").worst_errors
     assert error.answer == "weather"
     assert [word.word for word in error.words] == ["rain", "and", "snow"]
     assert max(error.words, key=lambda word: word.weight).word in {"rain", "snow"}

@@ -24,7 +24,7 @@ def dataset(trained_run) -> Dataset:
 
 @pytest.fixture(scope="module")
 def report(classifier, dataset) -> Report:
-    return evaluate(classifier, dataset.test, name="test")[0]
+    return evaluate(classifier, dataset.test, name="test")
 
 
 def test_the_card_of_a_run_has_its_data_and_scores(trained_run, dataset, report):
@@ -60,7 +60,8 @@ print(classifier.predict(["some text"])[0].label)
 def test_the_card_has_notes_where_there_is_something_to_note(dataset, report):
     """Of the linear classifier and of the baseline, and of a split that is no test split; names are code."""
     dataset = replace(dataset, label_names=("a`b", "c\n<d>", "ß"))
-    report = replace(report, split="validation", linear_reference=REFERENCE | {"accuracy": 0.75, "of_texts": 9000})
+    answered = replace(report.answered, name="validation")
+    report = replace(report, answered=answered, linear_reference=REFERENCE | {"accuracy": 0.75, "of_texts": 9000})
     card = model_card(load_config(), dataset, report, **VALUES | {"linear_max_tokens": 4096})
     classes, _, scores, _, reads = [line for line in card.splitlines() if line.startswith("- ")]
     assert classes == r"- Classes: `` a`b ``, `c\n<d>`, `ß`"

@@ -19,22 +19,20 @@ from encoder_cls.evaluation.report_files import render_report
 HOSTILE = '<script>document.title="x"</script><img src=x onerror="alert(1)">"&\'{{ 7 * 7 }}'
 
 
-def of_many_classes(classifier, labels, answers, classes):
-    """A report of so many classes, each text a word."""
-    names = tuple(f"class {number}" for number in range(classes))
-    split, logits = split_of(["x"] * len(labels), labels), np.eye(classes, dtype=np.float32)[answers] * 9
+def of_many_classes(classifier, labels, answers, names):
+    """A report of these classes, each text a word."""
+    split, logits = split_of(["x"] * len(labels), labels), np.eye(len(names), dtype=np.float32)[answers] * 9
     answered = Answered(name="test", split=split, logits=logits, label_names=names)
-    report, _ = evaluate(classifier, split_of(["rain"]), name="test")
-    metrics = compute_metrics(logits, split.labels, names)
-    return replace(report, label_names=names, metrics=metrics, worst_errors=[]), answered
+    report = evaluate(classifier, split_of(["rain"]), name="test")
+    return replace(report, answered=answered, metrics=compute_metrics(logits, split.labels, names), worst_errors=[])
 
 
 def test_the_summary_comes_first(classifier):
     """Interval, the encoder's part, each part on one scale, advice; of one part alone no such card."""
-    report, answered = evaluate(classifier, split_of(["rain and snow"]), name="test")
+    report = evaluate(classifier, split_of(["rain and snow"]), name="test")
     both = replace(report, **compared(0.015, is_sure=False))
     page, plain = (
-        render_report("x", it, answered, config_yaml="seed: <0>\n", written=date(2026, 3, 9))
+        render_report("x", it, config_yaml="seed: <0>\n", written=date(2026, 3, 9))
         for it in (both, replace(report, comparison=None))
     )
     low, high = report.scores["accuracy_interval"]
@@ -51,9 +49,8 @@ def test_the_summary_comes_first(classifier):
 
 def test_the_matrix_has_every_class_that_occurs_and_no_other(classifier):
     """Also of more classes than a matrix can have, where the texts are of few; the absent ones are named."""
-    report, answered = of_many_classes(classifier, [3, 3, 149], [3, 7, 149], 150)
-    names = tuple({"class 3": "سؤال!", "class 7": "a < b"}.get(name, name) for name in report.label_names)
-    page = render_report("x", replace(report, label_names=names), answered)
+    names = tuple({3: "سؤال!", 7: "a < b"}.get(number, f"class {number}") for number in range(150))
+    page = render_report("x", of_many_classes(classifier, [3, 3, 149], [3, 7, 149], names))
     matrix = page.partition('<table class="sortable matrix"')[2].partition("</table>")[0]
     assert re.findall(r'<th scope="row" title="(.*?)"', matrix) == ["سؤال!", "a &lt; b", "class 149"]
     # Names are isolated from what is beside them: in heads by elements, in titles by characters.
@@ -66,8 +63,9 @@ def test_the_matrix_has_every_class_that_occurs_and_no_other(classifier):
 def test_of_many_classes_the_page_names_the_confused_pairs_instead_of_a_matrix(classifier, classes, drawn):
     """A matrix of a thousand classes would have a million cells: 65 MB that nobody could read."""
     labels = np.arange(classes)
-    report, answered = of_many_classes(classifier, labels, (labels + (labels % 2)) % classes, classes)
-    page = render_report("many", report, answered)
+    names = tuple(f"class {number}" for number in range(classes))
+    report = of_many_classes(classifier, labels, (labels + (labels % 2)) % classes, names)
+    page = render_report("many", report)
     assert (report.metrics.confusion_matrix is not None) == drawn
     assert ('<table class="sortable matrix"' in page) == drawn
     assert ("class 1, taken for class 2: 1" in page) == drawn
@@ -80,7 +78,7 @@ def test_classes_are_listed_worst_first(classifier):
     """By F1; those without a text, whose scores mean nothing, come last; bars are as long as their numbers."""
     weather, sport = (classifier.label_names.index(name) for name in ("weather", "sport"))
     split = split_of(["rain and snow", "ball goal team", "rain and snow"], [weather, sport, sport])
-    page = render_report("x", *evaluate(classifier, split, name="test"))
+    page = render_report("x", evaluate(classifier, split, name="test"))
     table = page.partition('<table class="sortable full scores">')[2].partition("</table>")[0]
     assert re.findall("<tr><td><bdi>(.*?)</bdi></td>", table) == ["sport", "weather", "küche"]
     assert all(bar == number for bar, number in re.findall('class="bar" style="--v:(.*?)">(.*?)</td>', table))
@@ -89,28 +87,28 @@ def test_classes_are_listed_worst_first(classifier):
 def test_the_page_has_what_was_measured(classifier):
     """Numbers of the metrics, each class, each mistake, and no address of anything outside the page."""
     split = split_of(["rain and snow", "ball goal team", "soup bread", HOSTILE, "\x00\ud800\x1b[31m", ""])
-    report, answered = evaluate(classifier, split, name="test")
+    report = evaluate(classifier, split, name="test")
     report = replace(report, linear_reference=REFERENCE | {"of_texts": 9000})
-    page = render_report("a report", report, answered)
+    page = render_report("a report", report)
     assert "TF-IDF baseline (linear SVM, trained on 9 of 9,000 texts): accuracy 1.0000 [0.400, 0.800]" in page
     assert f"{report.metrics.accuracy:.1%}" in page
     assert all(f"<td><bdi>{name}</bdi></td>" in page for name in classifier.label_names)
     assert page.count("<script") == 1
     assert not re.search(r"(src|href)=.?https?:", page)
     assert all(c.isprintable() or c in "\n\t" for c in page)
-    wrong = len(answered.mistakes)
+    wrong = len(report.answered.mistakes)
     assert len(report.worst_errors) == wrong
     assert page.count("f.csv:") == wrong
     assert f'{wrong} of 6 texts get another answer than their label. All are in <a href="mistakes.csv">' in page
     assert '(<a href="doubtful_labels.csv">' in page
-    assert render_report("a report", report, answered) == page
+    assert render_report("a report", report) == page
 
 
 def test_mistakes_are_on_the_page_with_their_labels(classifier):
     """Also a label that never occurs in training; without mistakes the page says so."""
     texts, labels = ["rain and snow", "ball goal team", "an opera"], [2, 1, 3]
-    report, answered = evaluate(classifier, split_of(texts, labels, unseen_names=("music",)), name="test")
+    report = evaluate(classifier, split_of(texts, labels, unseen_names=("music",)), name="test")
     assert [error.labelled for error in report.worst_errors] == [("music",)]
-    assert "<td><bdi>music</bdi></td>" in render_report("a report", report, answered)
+    assert "<td><bdi>music</bdi></td>" in render_report("a report", report)
     right = evaluate(classifier, split_of(texts[:1], labels[:1]), name="x")
-    assert "There are none." in render_report("a report", *right)
+    assert "There are none." in render_report("a report", right)

@@ -18,7 +18,7 @@ from encoder_cls.evaluation.report_text import full_text
 
 
 def test_a_notebook_shows_what_the_terminal_does(classifier):
-    report, _ = evaluate(classifier, split_of(["rain and snow"] * 3), name="<test>")
+    report = evaluate(classifier, split_of(["rain and snow"] * 3), name="<test>")
     shown = report._repr_html_()
     assert "<test>" not in shown
     text, (_, *lines) = html.unescape(re.sub("<[^>]*>", "\n", shown)), full_text(report).splitlines()
@@ -52,10 +52,10 @@ def test_calibration_is_put_in_words(classifier, values, gist, words):
     ],
 )
 def test_a_threshold_that_is_not_suggested_has_a_reason(classifier, number, threshold, words):
-    report, answered = evaluate(classifier, split_of(["rain and snow"] * number), name="test")
+    report = evaluate(classifier, split_of(["rain and snow"] * number), name="test")
     report = replace(report, suggested_threshold=threshold)
     assert words in full_text(report)
-    assert words in render_report("x", report, answered)
+    assert words in render_report("x", report)
 
 
 @pytest.mark.parametrize(
@@ -111,7 +111,7 @@ def test_the_terminal_shows_each_part(classifier):
             {"suggested_threshold": 0.9961, "answered_fraction": 0.66},
             "up (--threshold), 66% of all, are right 95% of the time, on topics that training has seen",
         ),
-        ({"split": "validation"}, "these texts also chose the weights"),
+        ({"answered": {"name": "validation"}}, "these texts also chose the weights"),
         ({"num_refitted": 1}, "also learned from the text held out for validation"),
         ({"doubtful_labels": (1,)}, "labels that seem to be wrong: 1"),
         (
@@ -131,7 +131,7 @@ def test_the_report_fits_a_terminal(classifier, classes, table):
     names = [f"{number}\x1b[2J\u202e" for number in range(classes)]
     per_class = dict.fromkeys(names, ClassMetrics(precision=0.5, recall=0.5, f1=0.5, support=1))
     metrics = {"per_class": per_class, "confusion_matrix": np.ones((classes, classes), dtype=int).tolist()}
-    text = full_text(report_of(classifier, label_names=tuple(names), metrics=metrics))
+    text = full_text(report_of(classifier, answered={"label_names": tuple(names)}, metrics=metrics))
     assert ("   1    1    1" in text) == table
     assert ("no matrix here: 100 classes are more than" in text) != table
     assert sum(line.endswith("       1") for line in text.splitlines()) >= classes

@@ -93,7 +93,7 @@ def test_each_part_is_scored_by_its_own_answers():
 
 def test_parts_of_a_classifier_answer_as_each_would_alone(classifier):
     labels = [2, 1, 0, 0, 2, 0, 2]
-    report, _ = evaluate(classifier, split_of(TEXTS, labels), name="test")
+    report = evaluate(classifier, split_of(TEXTS, labels), name="test")
     assert list(report.parts) == ["combined", "linear", "encoder"]
     for name in ("linear", "encoder"):
         alone = Classifier(

@@ -98,11 +98,11 @@ def test_an_explanation_is_by_the_parts_of_the_whole_text(cascade):
 
 def test_a_report_scores_the_cascade_and_each_part_alone(cascade):
     split = Split(texts=TEXTS, labels=np.array([2, 0, 1, 0, 0, 1, 1]), where=[""] * len(TEXTS))
-    report, answered = evaluate(cascade, split, name="test")
-    np.testing.assert_allclose(answered.logits, cascade.logits(cascade.tokenize(TEXTS)), rtol=1e-5)
+    report = evaluate(cascade, split, name="test")
+    np.testing.assert_allclose(report.answered.logits, cascade.logits(cascade.tokenize(TEXTS)), rtol=1e-5)
     assert report.to_dict()["cascade"] == {"gate": cascade.gate, "skipped_fraction": 4 / 7}
     cascade.gate = None
-    other, _ = evaluate(cascade, split, name="test")
+    other = evaluate(cascade, split, name="test")
     assert (other.parts["linear"], other.parts["encoder"]) == (report.parts["linear"], report.parts["encoder"])
     assert other.to_dict()["cascade"] is None
 

@@ -59,7 +59,7 @@ def test_no_texts_give_nothing(classifier, method):
 @pytest.mark.parametrize(
     ("texts", "message"),
     [
-        ("good film", r"{method} takes several texts; put a single one in a list: {method}\(\[text\]\)\[0\]"),
+        ("good film", r"{method} takes several texts; put a single one in a list: {method}\(\[text\]\)"),
         (["good", None], r"texts\[1\] is nothing, not a text"),
         (["good", 7], r"texts\[1\] is int '7', not a text"),
         (["good", b"rain"], r"texts\[1\] is bytes.*, not a text"),

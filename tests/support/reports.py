@@ -26,11 +26,11 @@ def split_of(texts: Sequence[str], labels: Sequence[Any] | int = 0, **values: An
 
 
 def report_of(classifier: Classifier, **changes: Any) -> Report:
-    """The report of a few texts, changed; changes of `metrics` are a dictionary."""
+    """The report of a few texts, changed; changes of `metrics` and `answered` are dictionaries."""
     split = split_of(["rain and snow", "ball goal team", "soup bread"])
-    report, _ = evaluate(classifier, split, name="test")
-    metrics = replace(report.metrics, **changes.pop("metrics", {}))
-    return replace(report, metrics=metrics, **changes)
+    report = evaluate(classifier, split, name="test")
+    parts = {key: replace(getattr(report, key), **changes.pop(key, {})) for key in ("metrics", "answered")}
+    return replace(report, **parts, **changes)
 
 
 def compared(difference: float, *, is_sure: bool, linear: float = 0.3) -> dict[str, Any]:

@@ -48,7 +48,7 @@ def test_the_table_of_runs_has_the_scores_of_the_best_weights(trained_run):
     started = HParamsPluginData.FromString(contents["_hparams_/session_start_info"])
     shown = {name: value.number_value for name, value in started.session_start_info.hparams.items()}
     (row,) = [row for row in read_metrics(trained_run.metrics_file) if row["split"] == "test"]
-    names = {"accuracy": "accuracy", "macro_f1": "macro F1", "loss": "loss", "ece": "calibration error"}
+    names = {"accuracy": "accuracy", "macro_f1": "macro-F1", "loss": "loss", "ece": "calibration error"}
     for key, name in names.items():
         assert shown[name] == pytest.approx(row[key], rel=1e-5)
     (text,) = events.Tensors("result/text_summary")[0].tensor_proto.string_val
@@ -104,7 +104,7 @@ def test_points_are_in_the_projector_whatever_is_in_their_texts(tmp_path):
 def test_a_text_is_no_markdown(classifier):
     """Nor HTML, nor a column of the table, whatever is in it."""
     text = "| *a* <b>\n# [x](y) ~~z~~ \\ !"
-    report, _ = evaluate(classifier, split_of([text]), name="test")
+    report = evaluate(classifier, split_of([text]), name="test")
     *_, line = mistakes_table(report).splitlines()
     assert line.count("|") == 4
     assert not set(line.replace("|", "").replace("&#", "")) & set("*<>[]()`~\\!\n")

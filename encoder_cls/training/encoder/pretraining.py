@@ -17,9 +17,8 @@ from encoder_cls.inference.encoder import by_length
 from encoder_cls.inference.encoder.torch import Batch, pad
 from encoder_cls.system.stop import check_stop
 from encoder_cls.system.terminal import begin_work
-from encoder_cls.text.token_arrays import CLS_ID, MASK_ID, PAD_ID, TokenizedTexts
+from encoder_cls.text.token_arrays import CLS_ID, MASK_ID, PAD_ID, TokenizedTexts, drawn_rows
 from encoder_cls.training.encoder.batches import derive_seed, is_word
-from encoder_cls.training.linear.features import drawn_rows
 from encoder_cls.transformer import INITIAL_STD, DenoisingAutoencoder, EncoderClassifier
 
 WINDOW = 5  # words to either side; a word at distance d counts 1 / d

@@ -16,7 +16,7 @@ from encoder_cls.evaluation.metrics import (
     losses_of_texts,
     parts_alone,
 )
-from encoder_cls.inference.task import Logits, combine_logits, task_of
+from encoder_cls.inference.task import Logits, combine_logits
 from encoder_cls.training.encoder.checkpoint import TrainingState
 from encoder_cls.training.linear.calibration import fit_inverse_temperature, fit_mixture_weights, fit_thresholds
 
@@ -77,7 +77,7 @@ def judge(
     is_sure = True
     if encoder is not None and linear is not None:
         scores |= {**of_parts, "linear_weight": shares[1]}
-        without, with_encoder = (losses_of_texts(task_of(labels), it, labels) for it in (linear, joint))
+        without, with_encoder = (losses_of_texts(it, labels) for it in (linear, joint))
         gains = without - with_encoder
         is_sure = bool(gains.mean() * np.sqrt(len(gains)) > SURE * gains.std())
     monitored = scores[monitor] * (-1 if monitor == "loss" else 1)

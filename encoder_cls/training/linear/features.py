@@ -27,7 +27,7 @@ from encoder_cls.text.ngrams import (
     keep_known,
     tfidf,
 )
-from encoder_cls.text.token_arrays import TokenizedTexts
+from encoder_cls.text.token_arrays import TokenizedTexts, drawn_rows
 
 MOST_FEATURES = 700_000  # at most, the most frequent ones: rarer ones help little, or mislead
 MOST_BYTES = 1 << 25  # of features: their ids, inverse document frequencies and weights, four bytes each
@@ -220,12 +220,6 @@ class FeatureCorpus:
         counts = self._counts[: len(self.labels)]
         columns = np.flatnonzero(counts.getnnz(axis=0)) if counts.nnz else np.zeros(1, dtype=np.int64)
         return self.vocabulary._replace(feature_ids=self.vocabulary.feature_ids[columns]), counts[:, columns]
-
-
-def drawn_rows(lengths: NDArray[np.int64], most_tokens: int, *, seed: int = 0) -> NDArray[np.int64]:
-    """Draw random texts of these lengths, with at most so many tokens in all; one text at least."""
-    order = np.random.default_rng(seed).permutation(len(lengths))
-    return order[: max(1, int(np.searchsorted(np.cumsum(lengths[order]), most_tokens, side="right")))]
 
 
 def sample_rows(texts: TokenizedTexts, num_labelled: int, max_tokens: int) -> NDArray[np.int64]:
