@@ -16,13 +16,13 @@ ROOT = Path(__file__).parent.parent
 MODULES = sorted((ROOT / "encoder_cls").rglob("*.py"))
 # Lower them when something goes; where a change needs more, take something out first.
 LIMITS = {
-    "package: lines": 21_150,
-    "package: lines of code": 13_150,
-    "package: modules": 116,
+    "package: lines": 20_000,
+    "package: lines of code": 12_200,
+    "package: modules": 115,
     "package: modules of the largest folder": 13,
     "package: own modules that a file imports": 12,
-    "tests: lines": 18_550,
-    "scripts: lines": 6_300,
+    "tests: lines": 18_000,
+    "scripts: lines": 6_000,
     "documents: words": 25_000,
 }
 NO_CODE = {tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT, tokenize.ENDMARKER}

@@ -58,8 +58,8 @@ def review_command(
             text, where = shown(row.text, limit=70), printable(row.where.removeprefix(here))
             print_out(f"{row.score:.3f}  {' -> '.join(names)}  {text}  {where}\n")
     note(
-        f"{reviewed.texts:,} labels looked at: for {len(reviewed.rows):,} another is more probable, confidently for "
-        f"{reviewed.estimated_errors:,}; look at the first of them until labels are right"
+        f"{reviewed.texts:,} labels checked: another one is more probable for {len(reviewed.rows):,}, confidently for "
+        f"{reviewed.estimated_errors:,}; read them from the top until labels are right"
     )
     if output:
         note(f"wrote {output}: correct its column label, then train with --set data.corrections={output}")

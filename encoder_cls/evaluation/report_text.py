@@ -36,7 +36,7 @@ def summary_sections(report: Report) -> Sections:
         ("Is the encoder worth it?", _part_lines(report)),
         ("Can the probabilities be trusted?", calibration(report)),
         ("Threshold", _threshold_lines(report)),
-        ("Mind", _reservations(report)),
+        ("Notes", _reservations(report)),
     )
 
 
@@ -142,15 +142,15 @@ def calibration(report: Report) -> tuple[str, ...]:
     number = sum(bins.texts)
     error = f"(calibration error {ece:.3f})"
     if number < FEW_TEXTS:
-        return "too few texts to tell", f"trust in probabilities shows only on more than these {number:,} {error}"
+        return "too few texts to tell", f"calibration cannot be judged on {number:,} texts {error}"
     if ece <= WELL_CALIBRATED:
         return "well calibrated", f"where a probability says 80%, about 80% are right {error}"
     total = np.dot(bins.texts, np.subtract(bins.confidence, bins.accuracy))
     direction = "too sure" if total > 0 else "too cautious"
-    off = f"it is off by {100 * ece:.1f} points on average, on the whole {direction} by {100 * abs(total) / number:.1f}"
+    off = f"{100 * ece:.1f} points on average, {direction} by {100 * abs(total) / number:.1f} on the whole {error}"
     if ece <= FAIRLY_CALIBRATED:
-        return "fairly calibrated", f"take a probability as about right: {off} {error}"
-    return "poorly calibrated", f"do not take a probability at its word: {off} {error}"
+        return "fairly calibrated", f"probabilities are about right: off by {off}"
+    return "poorly calibrated", f"do not rely on probabilities: they are off by {off}"
 
 
 def comparison_sentence(report: Report) -> str:
@@ -218,8 +218,8 @@ def _reservations(report: Report) -> Iterator[str]:
         yield VALIDATION_NOTE
     if report.num_refitted:
         texts = "the text" if report.num_refitted == 1 else f"the {report.num_refitted:,} texts"
-        before = "; scores here are by its answers from before" if report.split == "validation" else ""
-        yield f"the linear model has in the end also learned from {texts} held out for validation{before}"
+        before = "; the scores here are from before" if report.split == "validation" else ""
+        yield f"at the end, the linear model was fitted again, with {texts} held out for validation{before}"
     if unseen := report.metrics.unseen_labels:
         count = sum(unseen.values())
         have = "1 text has a label that never occurs" if count == 1 else f"{count:,} texts have labels that never occur"
