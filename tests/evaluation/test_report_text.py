@@ -31,7 +31,7 @@ def test_a_notebook_shows_what_the_terminal_does(classifier):
         ({"ece": 0.01}, "well calibrated", "about 80% are right"),
         ({"ece": 0.05, "accuracy": [0.4, 0.9]}, "fairly calibrated", "too sure by 5.0 "),
         ({"ece": 0.2, "accuracy": [0.9, 0.9]}, "poorly calibrated", "too cautious by 20.0 "),
-        ({"ece": 0.2, "texts": [10, 9]}, "too few texts to tell", "these 19 "),
+        ({"ece": 0.2, "texts": [10, 9]}, "too few texts to tell", "on 19 texts"),
     ],
 )
 def test_calibration_is_put_in_words(classifier, values, gist, words):
@@ -112,7 +112,7 @@ def test_the_terminal_shows_each_part(classifier):
             "up (--threshold), 66% of all, are right 95% of the time, on topics that training has seen",
         ),
         ({"answered": {"name": "validation"}}, "these texts also chose the weights"),
-        ({"num_refitted": 1}, "also learned from the text held out for validation"),
+        ({"num_refitted": 1}, "fitted again, with the text held out for validation"),
         ({"doubtful_labels": (1,)}, "labels that seem to be wrong: 1"),
         (
             {"metrics": {"unseen_labels": {"x\x1b": 15, "y": 5}}},

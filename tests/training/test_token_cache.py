@@ -8,7 +8,6 @@ import pytest
 from small_runs import LABELLED, WITH_LINEAR, make_config, result, run_all, stop_after
 
 from encoder_cls.errors import StoppedError
-from encoder_cls.system import terminal
 from encoder_cls.system.terminal import showing_work
 from encoder_cls.text import tokenizer_trainer as token_cache
 from encoder_cls.tracking.run_dir import RunDir
@@ -34,15 +33,16 @@ def test_weights_are_those_of_a_run_without(tmp_path, monkeypatch):
     assert [result(tmp_path / name) for name in ("first", "second", "third")] == [expected] * 3
 
 
+def cache_notes(capsys):
+    return [line.partition(" /")[0] for line in capsys.readouterr().err.splitlines() if "data.cache" in line]
+
+
 @pytest.mark.parametrize("setting", [{"tokenizer": {"lowercase": False}}, {"max_seq_len": 8}])
-def test_other_settings_have_an_entry_of_their_own(tmp_path, monkeypatch, setting):
-    """The rows are the same; what is written and what is read is said."""
-    noted: list[str] = []
-    monkeypatch.setattr(terminal, "note", noted.append)
+def test_other_settings_have_an_entry_of_their_own(tmp_path, capsys, setting):
+    """The rows are the same; notes show what is written and what is read."""
     with showing_work():
         prepare(cached_config(tmp_path, **LABELLED))
-    written = [line.partition(" /")[0] for line in noted if "data.cache" in line]
-    assert written == ["data.cache: rows written to", "data.cache: tokens written to"]
+    assert cache_notes(capsys) == ["data.cache: rows written to", "data.cache: tokens written to"]
     base = cached_config(tmp_path, **LABELLED)
     other = (
         base.model_copy(update={"tokenizer": base.tokenizer.model_copy(update=setting["tokenizer"])})
@@ -53,9 +53,9 @@ def test_other_settings_have_an_entry_of_their_own(tmp_path, monkeypatch, settin
     assert found.tokenizer.to_str() == expected.tokenizer.to_str()
     assert found.texts.words.tolist() == expected.texts.words.tolist()
     assert found.texts.truncated.tolist() == expected.texts.truncated.tolist()
-    noted.clear()
+    capsys.readouterr()
     with showing_work():
         prepare(other)
-    assert [line.partition(" /")[0] for line in noted] == ["data.cache: rows read from", "data.cache: tokens read from"]
+    assert cache_notes(capsys) == ["data.cache: rows read from", "data.cache: tokens read from"]
     kinds = sorted(path.name.partition("-")[0] for path in (tmp_path / "cache").glob("*-*"))
     assert kinds == ["rows", "tokens", "tokens"]
