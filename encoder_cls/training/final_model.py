@@ -5,7 +5,6 @@ Labels are class numbers, (texts,), or for multi-label tasks indicators, (texts,
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from functools import cache
 from itertools import product
@@ -15,7 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from encoder_cls.evaluation.metrics import ClassCounts, compute_metrics, losses_of_texts
+from encoder_cls.evaluation.metrics import ClassCounts
 from encoder_cls.inference.classifier import Classifier
 from encoder_cls.inference.encoder.torch import TorchEncoder
 from encoder_cls.inference.folder import load_classifier, save_classifier, save_measured
@@ -25,6 +24,7 @@ from encoder_cls.inference.task import Logits, combine_logits, softmax
 from encoder_cls.inference.weights import DTYPES, Weight, pack, unpack
 from encoder_cls.text.token_arrays import TokenizedTexts
 from encoder_cls.tracking.run_dir import RunDir, classifier_to_score
+from encoder_cls.training.cascade import fit_gate
 from encoder_cls.training.run_data import Prepared
 
 Probabilities = NDArray[np.float64]
@@ -33,8 +33,6 @@ MOST_COMPARED = 5000  # texts on which types are compared, where time is limited
 MOST_CHANGE = 0.005  # of any probability, by smaller types
 MOST_ACCURACY_LOST = 0.001  # or micro-F1, by smaller types
 ENOUGH_TEXTS = 1000  # with fewer texts, no answer may change
-GATES = (*(percent / 100 for percent in range(40, 100, 5)), 0.97, 0.98, 0.99)  # that are tried
-MOST_CHANGED, MOST_LOSS = 1 / 200, 0.01  # share of the answers that a gate changes, nats that it adds to the mean loss
 
 
 def finish_model(prepared: Prepared, run: RunDir, *, device: str) -> Classifier:
@@ -104,52 +102,13 @@ def is_close(
     """Whether probabilities of rounded weights, (texts, classes), are as good; multi-label tasks have thresholds."""
     if not np.isfinite(rounded).all() or np.abs(rounded - expected).max(initial=0) > MOST_CHANGE:
         return False
-    answers, exact = (_answers(it, thresholds) for it in (rounded, expected))
+    answers, exact = (it >= np.array(thresholds) if thresholds else it.argmax(axis=1) for it in (rounded, expected))
     if len(labels) < ENOUGH_TEXTS:
         return bool((answers == exact).all())
     score, exact_score = (
         ClassCounts.of(it, labels).micro_f1 if thresholds else (it == labels).mean() for it in (answers, exact)
     )
     return bool(score >= exact_score - MOST_ACCURACY_LOST)
-
-
-def _answers(probabilities: Probabilities, thresholds: Sequence[float]) -> NDArray[Any]:
-    """The class of each text, (texts,), or whether it has each label, (texts, classes)."""
-    return probabilities >= np.array(thresholds) if thresholds else probabilities.argmax(axis=1)
-
-
-def fit_gate(classifier: Classifier, texts: TokenizedTexts, labels: NDArray[Any]) -> None:
-    """Set the lowest gate, if any, at which a classifier answers validation texts as well as without one.
-
-    At most `MOST_CHANGED` of the texts get another answer, the loss rises by `MOST_LOSS` at most, neither accuracy nor
-    loss gets worse by more than its standard error, and the calibration error by no more than that of the accuracy. Too
-    few texts to show this give no gate.
-    """
-    classifier.gate = None
-    if len(classifier.parts) == 1 or len(labels) * MOST_CHANGED < 1:
-        return
-    of_parts = classifier.part_logits(texts)
-
-    def measured() -> tuple[NDArray[np.bool_], NDArray[np.bool_], NDArray[np.float64], float]:
-        """The answers, (texts, labels or 1), whether each text is right, its loss, and the calibration error."""
-        logits, thresholds = classifier.combined(of_parts), classifier.thresholds
-        answers = _answers(classifier.task.probabilities(logits), thresholds).reshape(len(labels), -1)
-        is_right = (answers == labels.reshape(answers.shape)).all(axis=1)
-        metrics = compute_metrics(logits, labels, classifier.label_names, thresholds)
-        return answers, is_right, losses_of_texts(logits, labels), metrics.ece
-
-    answers, right, losses, ece = measured()
-    of_accuracy, of_loss = (float(it.std()) / math.sqrt(len(labels)) for it in (right, losses))
-    for classifier.gate in GATES:
-        now, now_right, now_losses, now_ece = measured()
-        if (
-            (now != answers).any(axis=1).mean() <= MOST_CHANGED
-            and now_losses.mean() <= losses.mean() + min(MOST_LOSS, of_loss)
-            and now_right.mean() >= right.mean() - of_accuracy
-            and now_ece <= ece + of_accuracy
-        ):
-            return
-    classifier.gate = None
 
 
 def fit_guarantees(classifier: Classifier, texts: TokenizedTexts, labels: NDArray[Any]) -> None:

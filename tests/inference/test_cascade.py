@@ -14,8 +14,8 @@ from encoder_cls.inference.classifier import Classifier
 from encoder_cls.inference.encoder.numpy import new_encoder
 from encoder_cls.inference.folder import load_classifier, save_classifier
 from encoder_cls.inference.task import MULTI_LABEL, SINGLE_LABEL, sigmoid, softmax
-from encoder_cls.training import final_model
-from encoder_cls.training.final_model import GATES, fit_gate
+from encoder_cls.training import cascade as training_cascade
+from encoder_cls.training.cascade import GATES, fit_gate
 
 TEXTS = [
     "rain and snow today",
@@ -177,7 +177,7 @@ def test_no_measure_may_get_worse():
 
 
 def test_a_run_chooses_a_gate_on_request(cli, trained_run, blank_plots, monkeypatch):
-    monkeypatch.setattr(final_model, "MOST_CHANGED", 1)  # which a few texts can show
+    monkeypatch.setattr(training_cascade, "MOST_CHANGED", 1)  # which a few texts can show
     options = ("--set", "train.epochs=1", "--set", "model.cascade=true", "--run-dir", "on")
     outcome = cli("train", trained_run.path.parent / "tiny.yaml", *options)
     assert "the linear model alone answers" in outcome.err + outcome.out
