@@ -39,7 +39,7 @@ FOUND = {
         "| trec6 | 2,000 | 80.0 | 70.0 | 81.0 | +1.00 | 1 of 1 | 9 |",
     ),
     "engines": ({"texts": 9, "different": 0, "largest": 1e-7, "size": 2e6}, "| trec6 | 9 | 0 | 1.0e-07 | 2.0 |"),
-    "few_labels": ({"accuracy": 0.9, "seconds": 30.0}, "| trec6 | numbers | 50 | 90.0 | 90.0 | 30 |"),
+    "few_labels": ({"accuracy": 0.9, "seconds": 30.0}, "| trec6 | 50 | 90.0 | 90.0 | 90.0 | 90.0 | 30 |"),
     "memory": ({"trainings": [TRAINING]}, "| 100,000 | 1.5 | 3.0 | 100 | 50 | 2,000 |"),
     "guarantees": (
         {"texts": 90, "given": [9] * 3, "broken": [0] * 3, "coverage": 0.9, "pairs": [["imdb", 0.9, 0.8, 0.5, 0.1]]},

@@ -109,12 +109,13 @@ def svm_answers(labelled: Texts, others: Texts, test: Texts) -> list[str]:
 def lines(rows: Sequence[Row]) -> list[str]:
     """A row for each data set and number of labels: means over draws."""
     cells, of = [], grouped(rows, "data", "labels", "names", "system")
-    for data, labels, names in dict.fromkeys(key[:3] for key in of):
-        both = [of.get((data, labels, names, system), []) for system in (SVM, TRAINING)]
-        accuracies = [f"{100 * mean(values(it, 'accuracy')):.1f}" if it else NOT_MEASURED for it in both]
-        seconds = f"{mean(values(both[1], 'seconds')):.0f}" if both[1] else NOT_MEASURED
-        cells.append([data, "words" if names else "numbers", f"{labels:,}", *accuracies, seconds])
-    return table(["data set", "names", "labels", SVM, TRAINING, "processor seconds"], cells, left=2)
+    for data, labels in dict.fromkeys(key[:2] for key in of):
+        groups = [of.get((data, labels, names, it), []) for names in (True, False) for it in (SVM, TRAINING)]
+        accuracies = [f"{100 * mean(values(it, 'accuracy')):.1f}" if it else NOT_MEASURED for it in groups]
+        seconds = f"{mean(values(groups[1], 'seconds')):.0f}" if groups[1] else NOT_MEASURED
+        cells.append([data, f"{labels:,}", *accuracies, seconds])
+    systems = [f"{system}{names}" for names in ("", ", numbers") for system in (SVM, TRAINING)]
+    return table(["data set", "labels", *systems, "processor seconds"], cells)
 
 
 BENCHMARK = Benchmark("few_labels", __doc__, add_arguments, cases, measure, lines, rounds=5)
