@@ -226,7 +226,7 @@ KINDS += [post(b'{"texts": ["a"], "top_k": %b}' % it) for it in (b"-1", b"true",
 ATTACKS = {  # what is sent, one of these, or a function that sends it; and which status may come
     "broken-JSON": ([post(b'{"texts":'), post(b"\xff\xfe"), post(b"[" * 100_000), post(b"")], {400}),
     "values-of-other-kinds": (KINDS, {400, 422}),
-    "no-number-of-JSON": ([post(b'{"texts": ["a"], "threshold": NaN}')], {400}),
+    "no-number-of-JSON": ([post(b'{"texts": ["a"], "threshold": NaN}')], {422}),
     "large-declared-body": ([post(b"", 50 << 20), post(b"", 10**18), post(b" " * (2 * MEGABYTE))], {413}),
     "large-chunked-body": ([CHUNKED + 3 * LARGE], {413, 0}),
     "too-many-texts": ([post(json.dumps({"texts": [""] * 1001}).encode()),
