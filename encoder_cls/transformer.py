@@ -30,17 +30,25 @@ from encoder_cls.text.token_arrays import PAIR_MULTIPLIER
 INITIAL_STD = 0.02  # of all weights, as in BERT (Devlin et al., 2019), https://arxiv.org/abs/1810.04805
 
 
-class SequenceDropout(nn.Dropout1d):
-    """Dropout of whole features, with one mask for all tokens of a sequence, (B, T, D).
+class SequenceDropout(nn.Module):
+    """Dropout of whole features, with one mask for all tokens of a sequence.
 
     Gal and Ghahramani, "A Theoretically Grounded Application of Dropout in Recurrent Neural Networks" (2016),
     https://arxiv.org/abs/1512.05287. Dropout by element, with T times as many random numbers, takes a quarter of a
     training step on a CPU.
     """
 
+    def __init__(self, p: float) -> None:
+        super().__init__()
+        self.p = p
+
     def forward(self, x_BTD: Tensor) -> Tensor:
         """In training, drop features, and scale the others so that the expected value stays."""
-        return super().forward(x_BTD.transpose(1, 2)).transpose(1, 2)
+        if not self.training or self.p == 0:
+            return x_BTD
+        keep = 1 - self.p
+        scale_B1D = x_BTD.new_empty(x_BTD.shape[0], 1, x_BTD.shape[2]).bernoulli_(keep).div_(keep)
+        return x_BTD * scale_B1D
 
 
 class PositionalEncoding(nn.Module):
