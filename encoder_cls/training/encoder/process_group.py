@@ -56,11 +56,8 @@ class ProcessGroup:
             return
         import torch.distributed as dist
 
-        try:
+        with self._noticing_loss():
             dist.all_reduce(tensor)
-        except RuntimeError as error:  # torch's, of a broken connection
-            self._is_over = True
-            raise LostProcessError from error
 
     def summed(self, *numbers: float) -> list[float]:
         """The sums of numbers over all processes."""
@@ -72,12 +69,19 @@ class ProcessGroup:
 
     def gather(self, mine: Tensor) -> tuple[Tensor, ...]:
         """The tensors of all processes, in order of rank; their first dimensions may differ."""
+        if self.size == 1:
+            return (mine,)
+        import torch
+        import torch.distributed as dist
+
         lengths = [int(it) for it in self.summed(*(len(mine) * (rank == self.rank) for rank in range(self.size)))]
-        joined = mine.new_zeros((sum(lengths), *mine.shape[1:]))
-        parts: tuple[Tensor, ...] = joined.split(lengths)  # type: ignore[no-untyped-call]
-        parts[self.rank].copy_(mine)
-        self.sum(joined)
-        return parts
+        padded = mine.new_zeros((max(lengths), *mine.shape[1:]))
+        padded[: len(mine)] = mine
+        parts = [torch.empty_like(padded) for _ in lengths]
+        if padded.numel():
+            with self._noticing_loss():
+                dist.all_gather(parts, padded)
+        return tuple(part[:length] for part, length in zip(parts, lengths, strict=True))
 
     def gather_bytes(self, mine: bytes) -> list[bytes]:
         """The contents of all processes, in order of rank."""
@@ -158,6 +162,15 @@ class ProcessGroup:
         if self._store is None or not self._store.check([STOP_KEY]):
             return None
         return int(self._store.get(STOP_KEY))
+
+    @contextmanager
+    def _noticing_loss(self) -> Iterator[None]:
+        """Raise a `LostProcessError` for an error of torch's, of a broken connection."""
+        try:
+            yield
+        except RuntimeError as error:
+            self._is_over = True
+            raise LostProcessError from error
 
     def _outcomes(self, mine: Mapping[str, Any]) -> list[dict[str, Any]]:
         """Exchange JSON values with all processes."""
