@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from encoder_cls.evaluation.metrics import answers_of, compute_metrics, losses_of_texts
 from encoder_cls.inference.classifier import Classifier
+from encoder_cls.inference.task import Logits
 from encoder_cls.text.token_arrays import TokenizedTexts
 
 GATES = (*(percent / 100 for percent in range(40, 100, 5)), 0.97, 0.98, 0.99)  # that are tried
@@ -28,23 +29,25 @@ def fit_gate(classifier: Classifier, texts: TokenizedTexts, labels: NDArray[Any]
         return
     of_parts = classifier.part_logits(texts)
 
-    def measured() -> tuple[NDArray[np.bool_], NDArray[np.bool_], NDArray[np.float64], float]:
-        """The answers, (texts, labels or 1), whether each text is right, its loss, and the calibration error."""
-        logits, thresholds = classifier.combined(of_parts), classifier.thresholds
-        answers = answers_of(logits, thresholds, num_labels=logits.shape[1]).reshape(len(labels), -1)
-        is_right = (answers == labels.reshape(answers.shape)).all(axis=1)
-        metrics = compute_metrics(logits, labels, classifier.label_names, thresholds)
-        return answers, is_right, losses_of_texts(logits, labels), metrics.ece
+    def measured(logits: Logits) -> tuple[NDArray[np.bool_], NDArray[np.bool_], NDArray[np.float64]]:
+        """The answers, (texts, labels or 1), whether each text is right, and its loss."""
+        answers = answers_of(logits, classifier.thresholds, num_labels=logits.shape[1]).reshape(len(labels), -1)
+        return answers, (answers == labels.reshape(answers.shape)).all(axis=1), losses_of_texts(logits, labels)
 
-    answers, right, losses, ece = measured()
+    def calibration_error(logits: Logits) -> float:
+        return compute_metrics(logits, labels, classifier.label_names, classifier.thresholds).ece
+
+    exact = classifier.combined(of_parts)
+    (answers, right, losses), ece = measured(exact), calibration_error(exact)
     of_accuracy, of_loss = (float(it.std()) / math.sqrt(len(labels)) for it in (right, losses))
     for classifier.gate in GATES:
-        now, now_right, now_losses, now_ece = measured()
+        logits = classifier.combined(of_parts)
+        now, now_right, now_losses = measured(logits)
         if (
             (now != answers).any(axis=1).mean() <= MOST_CHANGED
             and now_losses.mean() <= losses.mean() + min(MOST_LOSS, of_loss)
             and now_right.mean() >= right.mean() - of_accuracy
-            and now_ece <= ece + of_accuracy
+            and calibration_error(logits) <= ece + of_accuracy  # last: it takes the longest
         ):
             return
     classifier.gate = None
