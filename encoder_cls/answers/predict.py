@@ -106,6 +106,8 @@ def _parts_of(request: Request) -> list[_Part]:
         raise ConfigError(f"--output {folder}/: {what}")
     parts: dict[str, _Part] = {}
     for file in data_files(source, is_labelled=False):
+        if not file.is_file():
+            raise DataError(f"{file}: is not a plain file, as --output {folder}/ needs; name one file for all answers")
         part = _Part(file, folder / f"{file.stem}.{request.output_format}")
         other = parts.setdefault(file.stem.casefold(), part)  # some file systems ignore case
         if other is not part:
@@ -123,6 +125,8 @@ class _Folder:
         self._folder = Path(str(request.output))
         self._options = {name: getattr(request, name) for name in ANSWER_OPTIONS}
         self._options["text_columns"] = request.text_columns or classifier.text_columns
+        if request.output_format in {"csv", "tsv", "parquet"} and classifier.gate is not None:
+            self._options["answered_by"] = True  # tables of earlier versions lack the column
         self._expected = {
             "version": RECORD_VERSION,
             "model_sha256": classifier.sha256,

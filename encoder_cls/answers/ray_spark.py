@@ -5,7 +5,8 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
-from pathlib import Path
+from pathlib import Path, PurePosixPath
+from posixpath import normpath
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -158,6 +159,8 @@ def check_places(input_uri: str, output_uri: str, *, model: Path) -> list[tuple[
     if isinstance(outputs, LocalFileSystem):
         sources = [source] if isinstance(inputs, LocalFileSystem) else []
         check_outputs([Path(folder, "part.parquet")], sources=sources, model=model)
+    elif inputs == outputs and PurePosixPath(normpath(folder)).is_relative_to(normpath(source)):
+        raise ConfigError(f"--output {output_uri}: is where the input is; name another folder")
     if outputs.isfile(folder) or (outputs.isdir(folder) and outputs.ls(folder, detail=False)):
         raise ConfigError(f"--output {output_uri}: exists already; name a new folder")
     return places

@@ -31,6 +31,7 @@ def train_command(
     # Each of several processes runs all of this; the first one writes and prints.
     started = time.monotonic()
     with process_group() as group, ExitStack() as held:
+        from encoder_cls.answers.output_checks import check_run_folder
         from encoder_cls.config import check_sources, load_config
         from encoder_cls.tracking.run_dir import RunDir
         from encoder_cls.training.encoder.process_group import device_of_rank, is_restarted
@@ -40,6 +41,7 @@ def train_command(
             file = the_config(config_file, config, resumed=run_dir if resume else None)
             settings = load_config(file, overrides or (), from_run=from_run)
             run = RunDir(run_dir or RUNS / settings.name)
+            check_run_folder(run, settings.data)
             is_finished = False
             if group.leads and not dry_run:
                 run.check_trainable(settings, resume=resume)

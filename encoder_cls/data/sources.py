@@ -139,10 +139,11 @@ def _records(source: str, role: str, columns: Columns, reading: Reading) -> Iter
     is_labelled = columns.label is not None
     with _data_errors(source):
         if folders := class_folders(Path(source), is_labelled=is_labelled):
-            files = ((folder.name, file) for folder in folders for file in texts_of(folder))
-            yield from text_records(Path(source), files, columns, reading)
+            texts = ((folder.name, file) for folder in folders for file in texts_of(folder))
+            yield from text_records(Path(source), texts, columns, reading)
             return
-    for file in data_files(source, is_labelled=is_labelled):
+        files = data_files(source, is_labelled=is_labelled)
+    for file in files:
         with _data_errors(file):
             yield from FORMATS[ending_of(file)](file, columns, reading)
 

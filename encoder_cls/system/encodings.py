@@ -16,6 +16,8 @@ from encoder_cls.system.display import shown
 
 UTF8, WINDOWS = "utf-8", "windows-1252"
 DELIMITERS = {"comma": ",", "semicolon": ";", "tab": "\t", "\\t": "\t", "pipe": "|"}  # by name
+# Codecs that Python counts as text encodings, but that no text file is written in.
+_NO_ENCODINGS = {"idna", "punycode", "undefined", "unicode_escape", "raw_unicode_escape"}
 _MARKS = {codecs.BOM_UTF32_LE: "utf-32", codecs.BOM_UTF32_BE: "utf-32"}  # before their prefixes
 _MARKS |= {codecs.BOM_UTF16_LE: "utf-16", codecs.BOM_UTF16_BE: "utf-16"}
 HEAD_BYTES = 1024
@@ -59,7 +61,7 @@ def encoding_named(name: str) -> str:
     codec = None
     with suppress(LookupError, ValueError):
         codec = codecs.lookup(name)
-    if codec is None or not codec._is_text_encoding:
+    if codec is None or not codec._is_text_encoding or codec.name.replace("-", "_") in _NO_ENCODINGS:
         raise ValueError(f"{name!r} is not an encoding; examples are utf-8, utf-16, windows-1252 and shift_jis")
     return name
 

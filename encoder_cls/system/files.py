@@ -191,7 +191,10 @@ def write_output(path: Path, content: Content) -> None:
     if descriptor is None and path.is_dir():
         raise EncoderClsError(f"{path}: is a folder; name a file in it")
     if descriptor is None and (not path.exists() or path.is_file()):
-        write_file(path_of(path), content)
+        target = path_of(path)
+        if target.is_symlink():
+            raise EncoderClsError(f"{path}: cannot write: its links lead in a circle")
+        write_file(target, content)
         return
     with reporting_os_errors(path), open(path if descriptor is None else os.dup(descriptor), "wb") as file:  # noqa: PTH123
         file.writelines([content] if isinstance(content, bytes) else content)

@@ -76,6 +76,17 @@ def note(message: str, *, is_error: bool = False, above: Any = None) -> None:
             _discard(sys.stderr)
 
 
+def warn_if_output_closed() -> None:
+    """Note that results go nowhere, if standard output was closed from the start."""
+    if is_output_closed():
+        note("warning: standard output is closed, results go nowhere; --output names a file for them")
+
+
+def is_output_closed() -> bool:
+    """Whether standard output was closed from the start."""
+    return getattr(sys.stdout, "name", None) == os.devnull
+
+
 def _discard(stream: TextIO) -> None:
     """Discard all further output to a stream."""
     with open(os.devnull, "wb") as null:  # noqa: PTH123

@@ -121,20 +121,29 @@ class RunDir:
 
     def record_sources(self, config: Config) -> None:
         """Write the config and the paths of the data, which the caller has compared with the data of the run."""
-        from encoder_cls.config import SOURCES, absolute_sources
+        from encoder_cls.config import absolute_sources
 
         located = absolute_sources(config)
         if not (self.is_run() and self.sources_file.exists()) or located != self.load_config():
-            data = located.data.model_dump()
-            sources = [data[key] for key in SOURCES if data[key]]
-            write_file(self.sources_file, to_json({"data": sources, "from_run": located.from_run}))
+            sources = {"data": self._sources(located), "from_run": located.from_run}
+            write_file(self.sources_file, to_json(sources))
             write_file(self.config_file, located.to_yaml().encode())  # the last: a folder with it is a run
 
     def data_sources(self) -> list[str]:
         """The paths of the run's data; none if they cannot be read."""
         with suppress(OSError, ValueError, KeyError, TypeError):
+            if self.is_run() and not self.sources_file.exists():  # a run of an earlier version
+                with suppress(ConfigError, ImportError):
+                    return self._sources(self.load_config())
             return [str(source) for source in json.loads(self.sources_file.read_bytes())["data"]]
         return []
+
+    @staticmethod
+    def _sources(config: Config) -> list[str]:
+        from encoder_cls.config import SOURCES
+
+        data = config.data.model_dump()
+        return [data[key] for key in SOURCES if data[key]]
 
     @contextmanager
     def lock(self) -> Iterator[None]:

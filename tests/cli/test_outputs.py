@@ -7,8 +7,17 @@ from pathlib import Path
 
 import pytest
 
-from encoder_cls.answers.output_checks import check_outputs
+from encoder_cls.answers.output_checks import check_outputs, check_run_folder
+from encoder_cls.config import DataConfig
+from encoder_cls.data.rows import Columns, Reading
+from encoder_cls.data.sources import read_rows
 from encoder_cls.errors import ConfigError
+from encoder_cls.tracking.run_dir import RunDir
+
+RUN_FILES = (
+    *("config.yaml", "metrics.jsonl", "model/model.safetensors", "eval/report.json", "tensorboard/texts/metadata.tsv"),
+    *("checkpoints/step-1/state.json", "stages/pretraining/config.json"),
+)
 
 
 @pytest.fixture
@@ -128,3 +137,33 @@ def test_an_output_is_a_file_in_a_folder():
     for output in ("one.csv/a.jsonl", "one.csv/new/a.jsonl", "a link/a.jsonl"):
         assert refusal([output]).endswith("one.csv is not a folder; write it elsewhere")
     assert refusal(["new.csv", "parts/deep"]) == "parts/deep: is a folder; name a file in it"
+
+
+@pytest.mark.parametrize("key", ["train", "validation", "test", "unlabelled"])
+@pytest.mark.usefixtures("files")
+def test_a_run_folder_whose_files_would_be_data_is_refused(key):
+    """Else the next training, or the report, would read what this one wrote; TensorBoard takes no name but Unicode."""
+    for run, source in (
+        *(("parts/run", "hub:parts"), ("parts/run", "hub:to parts?split=train")),
+        *(("reviews/run", "reviews"), ("reviews/runs/a", "./reviews")),
+    ):
+        with pytest.raises(ConfigError, match="would be read as data the next time"):
+            check_run_folder(RunDir(Path(run)), DataConfig(**{"train": "one.csv", key: source}))
+    with pytest.raises(ConfigError, match=r"'runs/\\udcff': not UTF-8"):
+        check_run_folder(RunDir(Path("runs/\udcff")), DataConfig(train="one.csv"))
+
+
+@pytest.mark.parametrize(
+    ("folder", "source"),
+    [("parts", "parts"), ("reviews/good", "reviews"), ("reviews/.runs", "reviews"), ("parts", "parts/*.csv")],
+)
+@pytest.mark.usefixtures("files")
+def test_a_run_folder_that_adds_no_data_is_not(folder, source):
+    """A folder of data is read without its subfolders, and so is a class folder; a name with a dot is no class."""
+    before = list(read_rows(source, Columns(["text"]), Reading(), role="test"))
+    run = RunDir(Path(folder) / "run")
+    check_run_folder(run, DataConfig(train=source))
+    for name in RUN_FILES:
+        (run.path / name).parent.mkdir(parents=True, exist_ok=True)
+        (run.path / name).touch()
+    assert list(read_rows(source, Columns(["text"]), Reading(), role="test")) == before

@@ -25,8 +25,10 @@ def store(tmp_path):
 @pytest.mark.parametrize(
     ("source", "output", "error", "message"),
     [
-        ("memory://in", "memory://in", ConfigError, "exists already"),
+        ("memory://in", "memory://in", ConfigError, "is where the input is"),
         ("memory://in/part-0.parquet", "memory://in/", ConfigError, "exists already"),
+        ("memory://in", "memory://out/../in", ConfigError, "is where the input is"),
+        ("memory://in", "memory://in/deeper", ConfigError, "is where the input is"),
         ("simplecache::memory://in", "memory://in", ConfigError, "exists already"),
         ("memory://nothing", "memory://out", DataError, "no Parquet file there"),
         ("nowhere://in", "memory://out", ConfigError, "nowhere"),

@@ -8,10 +8,10 @@ import sys
 import pytest
 
 CODE = """
-from encoder_cls.system.terminal import open_streams, note, print_out
+from encoder_cls.system.terminal import is_output_closed, open_streams, note, print_out
 open_streams()
 first = open("first", "w")
-note("a note\\n\\x1b")
+note(f"closed {is_output_closed()}\\n\\x1b")
 print(print_out("k\\u00fcche \\ud800\\n"), first.fileno() > 2, file=first)
 """
 
@@ -31,7 +31,7 @@ def run_in_shell(redirection: str, **environment: str) -> tuple[int, bytes, byte
 )
 def test_results_are_utf_8_whatever_the_environment_says(environment):
     """A file that is written to has the same bytes on every machine; what UTF-8 cannot hold is escaped."""
-    assert run_in_shell("", **environment) == (0, "küche \\ud800\n".encode(), b"a note\n\\x1b\n", "True True\n")
+    assert run_in_shell("", **environment) == (0, "küche \\ud800\n".encode(), b"closed False\n\\x1b\n", "True True\n")
 
 
 @pytest.mark.parametrize("number", [0, 1, 2])
@@ -40,7 +40,7 @@ def test_a_closed_stream_is_replaced(number):
     code, out, err, first = run_in_shell(f"{number}>&-")
     assert (code, first) == (0, "True True\n")
     assert out == (b"" if number == 1 else "küche \\ud800\n".encode())
-    assert err == (b"" if number == 2 else b"a note\n\\x1b\n")
+    assert err == (b"" if number == 2 else f"closed {number == 1}\n\\x1b\n".encode())
 
 
 def test_a_full_disk_ends_what_is_printed_and_not_what_is_noted():

@@ -118,3 +118,9 @@ def test_data_that_changes_while_it_is_read_is_not_kept(monkeypatch):
     with pytest.raises(DataError, match=r"train\.csv: has changed while it was read"):
         load_dataset(config("all splits"))
     assert not list(Path("cache").glob("rows-*"))
+
+
+def test_a_cache_is_no_class(cli):
+    ended = cli("train", "--set", "data.train=classes", "--set", "data.cache=classes/cache", "--dry-run")
+    assert ended.code == 2
+    assert "data.cache: classes/cache: would be read as a class" in ended.err

@@ -170,9 +170,11 @@ def test_output_goes_into_pipes_and_devices(tmp_path):
     assert stat.S_ISCHR(device.stat().st_mode)
 
 
-def test_a_folder_is_no_output(tmp_path):
-    for path in (tmp_path, Path()):
-        with pytest.raises(EncoderClsError, match="is a folder"):
+def test_folders_and_circles_of_links_are_no_output(tmp_path):
+    (tmp_path / "a").symlink_to("b")
+    (tmp_path / "b").symlink_to("a")
+    for path, message in ((tmp_path, "is a folder"), (Path(), "is a folder"), (tmp_path / "a", "cannot write")):
+        with pytest.raises(EncoderClsError, match=message):
             write_output(path, b"content")
 
 

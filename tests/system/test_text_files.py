@@ -84,7 +84,7 @@ def test_zeros_in_ascii_are_no_utf16():
     assert lines(b"a\0bcdefgh,\0\nxyz") == ["a\0bcdefgh,\0\n", "xyz"]
 
 
-@pytest.mark.parametrize("name", ["rot13", "hex", "no-such", "a\0b", ""])
+@pytest.mark.parametrize("name", ["rot13", "hex", "unicode_escape", "idna", "no-such", "a\0b", ""])
 def test_no_encoding(name):
     with pytest.raises(ValueError, match="is not an encoding"):
         encoding_named(name)
