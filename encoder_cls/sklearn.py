@@ -126,7 +126,7 @@ class TextClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc] # sc
 
     def predict(self, texts: Sequence[str]) -> Any:
         """The most probable label of each text, (texts,); multi-label, lists or a matrix, as given to `fit`."""
-        probabilities = self.predict_proba(texts)
+        probabilities = self._probabilities(texts, "predict")
         if self._form == "one":
             return self.classes_[probabilities.argmax(axis=1)]
         thresholds = dict(zip(self.classifier_.label_names, self.classifier_.thresholds, strict=True))
@@ -141,8 +141,11 @@ class TextClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc] # sc
 
     def predict_proba(self, texts: Sequence[str]) -> NDArray[np.float64]:
         """The probability of each class for each text, (texts, classes), in the order of `classes_`."""
+        return self._probabilities(texts, "predict_proba")
+
+    def _probabilities(self, texts: Sequence[str], method: str) -> NDArray[np.float64]:
         check_is_fitted(self, "classifier_")
-        probabilities = self.classifier_.predict_proba(_as_texts(texts, "predict_proba"))
+        probabilities = self.classifier_.predict_proba(_as_texts(texts, method))
         # `classes_` are in the order of NumPy, and may include labels without a text, with a probability of 0.
         columns = {name: column for column, name in enumerate(self.classifier_.label_names)}
         padded = np.pad(probabilities, ((0, 0), (0, 1)))

@@ -131,13 +131,15 @@ def described(prepared: Prepared) -> Iterator[str]:
 
 def _groups(dataset: Dataset, column: str | None) -> Iterator[str]:
     """The number of groups in each split."""
+    import numpy as np
+
     from encoder_cls.data.dataset import NO_GROUP
 
     splits = {"training": dataset.train, "validation": dataset.validation, "test": dataset.test}
-    groups = {name: split.groups.tolist() for name, split in splits.items() if split and split.groups is not None}
+    groups = {name: split.groups for name, split in splits.items() if split and split.groups is not None}
     if groups:
-        counts = ", ".join(f"{len({*it} - {NO_GROUP}):,} {name}" for name, it in groups.items())
-        alone = sum(it.count(NO_GROUP) for it in groups.values())
+        counts = ", ".join(f"{len(np.unique(it[it != NO_GROUP])):,} {name}" for name, it in groups.items())
+        alone = sum(int((it == NO_GROUP).sum()) for it in groups.values())
         without = f"; {counted(alone, 'text')} without one (each alone)" if alone else ""
         yield f"groups by {shown(column or '')}: {counts}{without}"
 

@@ -134,6 +134,8 @@ def _labels(row: Row, separator: str | None, *, may_have_none: bool) -> list[str
             raise DataError(row.where, f"the label is {kind(label)}; a name or an integer is expected")
     labels = list(dict.fromkeys(map(str, written)))
     for name, value in (("text", row.text), *(("label", label) for label in labels)):
+        if value.isascii():
+            continue
         try:
             value.encode()
         except UnicodeEncodeError as error:

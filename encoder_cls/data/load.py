@@ -214,9 +214,9 @@ def _leave_out(unlabelled: Unlabelled, reading: Reading, hint: str = "") -> None
 def _read_unlabelled(source: str, config: DataConfig, reading: Reading) -> Unlabelled:
     plain = config.model_copy(update={"group_column": None, "empty_texts": "drop"})
     rows = read_rows(source, Columns(config.text_column), reading, role="train")
-    unlabelled = collect_labelled(rows, source, plain, reading, may_have_none=True).divided()[1]
+    collected = collect_labelled(rows, source, plain, reading, may_have_none=True)
     reading.notes.empty = LeftOut()  # blank lines are usual here
-    return unlabelled
+    return Unlabelled(texts=collected.texts, where=collected.where)
 
 
 def _names_as_rows(config: DataConfig) -> LabelledRows:

@@ -170,7 +170,9 @@ def parts_with_intervals(
 
     ends = [value for _, score, interval in rows for value in (score, *(interval or ()))]
     # Ticks are shown in tenths of a percent at most.
-    ticks = MaxNLocator(4, steps=[1, 2, 5, 10]).tick_values(min(*ends, max(ends) - 0.004), max(ends))
+    locator = MaxNLocator(4, steps=[1, 2, 5, 10])
+    ticks = np.asarray(locator.tick_values(min(*ends, max(ends) - 0.004), max(ends)))
+    ticks = ticks[ticks > -1e-9] if max(ends) > 0 else ticks
     low, high = ticks[0], ticks[-1]
     row_height, left, right, top = 26, 186, 412, 6
     floor = top + row_height * len(rows)
@@ -310,7 +312,7 @@ def to_png(figure: Figure) -> bytes:
     from matplotlib.image import imsave
 
     content = io.BytesIO()
-    imsave(content, to_pixels(figure), format="png")
+    imsave(content, to_pixels(figure), format="png", origin="upper")
     return content.getvalue()
 
 

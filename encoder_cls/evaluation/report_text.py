@@ -142,7 +142,7 @@ def calibration(report: Report) -> tuple[str, ...]:
     number = sum(bins.texts)
     error = f"(calibration error {ece:.3f})"
     if number < FEW_TEXTS:
-        return "too few texts to tell", f"calibration cannot be judged on {number:,} texts {error}"
+        return "too few texts to judge", f"calibration cannot be judged on {number:,} texts {error}"
     if ece <= WELL_CALIBRATED:
         return "well calibrated", f"where a probability says 80%, about 80% are right {error}"
     total = np.dot(bins.texts, np.subtract(bins.confidence, bins.accuracy))

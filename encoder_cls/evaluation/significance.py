@@ -11,7 +11,7 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
-from encoder_cls.data.dataset import Dataset
+from encoder_cls.data.dataset import Dataset, renumbered
 from encoder_cls.evaluation.metrics import ClassCounts
 from encoder_cls.inference.classifier import Classifier
 from encoder_cls.system.display import counted, printable, shortened
@@ -143,8 +143,7 @@ def numbered_answers(classifier: Classifier, texts: Sequence[str], names: Sequen
     """The answer to each text, (texts,), as an index into `names` and then the classifier's further classes."""
     every = list(dict.fromkeys((*names, *classifier.label_names)))
     logits = classifier.combined(classifier.part_logits(classifier.tokenize(texts)))
-    numbers = np.array([every.index(name) for name in classifier.label_names])
-    return np.asarray(numbers[logits.argmax(axis=1)], dtype=np.int64)
+    return renumbered(logits.argmax(axis=1), classifier.label_names, every)
 
 
 class ChangedAnswer(NamedTuple):
@@ -203,7 +202,7 @@ def compare_with_base(classifier: Classifier, base: Classifier, dataset: Dataset
     """Answer the texts that the base run was tested on with both classifiers; `dataset` is the base run's."""
     split_name, split = dataset.reported
     names = tuple(dict.fromkeys((*classifier.label_names, *split.unseen_names)))
-    labels = np.array([names.index(name) for name in (*dataset.label_names, *split.unseen_names)])[split.labels]
+    labels = renumbered(split.labels, (*dataset.label_names, *split.unseen_names), names)
     now, before = (numbered_answers(it, split.texts, names) for it in (classifier, base))
     counts = (ClassCounts.of(it, labels, num_classes=len(names)) for it in (before, now))
     recalls = zip(names, *((it.right / np.maximum(1, it.support)).tolist() for it in counts), strict=False)

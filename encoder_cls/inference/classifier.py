@@ -283,6 +283,8 @@ class Classifier:
 
     def with_parts_of(self, text: TokenizedTexts) -> Classifier:
         """A copy that answers every text by the parts that answer this one."""
+        if self.gate is None:
+            return self
         skips = self.linear and self.skip_encoder(self.linear.logits(text))[0]
         return replace(self, gate=0.0 if skips else None)
 
@@ -312,7 +314,8 @@ class Classifier:
                 log("debug", f"the linear model answers {skip.sum():,} of {counted(len(texts), 'text')} alone")
                 asked = texts.take(np.flatnonzero(~skip))
             of_parts["encoder"] = np.zeros((len(texts), len(self.label_names)), dtype=np.float32)
-            of_parts["encoder"][~skip] = self.encoder.logits(asked, batch_tokens=batch_tokens)
+            if not skip.all():
+                of_parts["encoder"][~skip] = self.encoder.logits(asked, batch_tokens=batch_tokens)
         return {part: of_parts[part] for part in self.parts}, numbers
 
     def combined(self, part_logits: Mapping[str, Logits]) -> Logits:

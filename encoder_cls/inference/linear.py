@@ -104,7 +104,7 @@ class LinearClassifier:
         """
         margins = np.tile(self.biases, (len(texts), 1))
         numbers = [np.zeros((0, EVIDENCE_NUMBERS + RARITY_NUMBERS))]
-        row = 0
+        row, rarest = 0, float(self.idf.max(initial=0)) if with_numbers else 0.0
         for counts in count_features(
             texts,
             max_tokens=self.max_tokens,
@@ -126,7 +126,6 @@ class LinearClassifier:
                 effects = values * weights[counts.columns, some.argmax(axis=1)[rows]]
                 if weights.shape[1] == 1:
                     effects *= np.where(some[rows, 0] < 0, -1, 1)  # for the first of two classes
-                rarest = float(self.idf.max(initial=0))
                 idf[idf == rarest if leave_out else False] = 0
                 evidence = _evidence(rows, values, effects, len(counts))
                 numbers.append(np.hstack([evidence, rarity(counts, idf, rarest=rarest)]))

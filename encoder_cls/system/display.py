@@ -119,7 +119,10 @@ def cell(value: Any) -> str:
 def record_text(record: Any) -> str:
     """A value as a line of JSON, also where JSON has no type for it (times); `DataError` if it is nested too deeply."""
     try:
-        return json_text(plain(record))
+        try:
+            return json_text(record)
+        except (TypeError, ValueError):
+            return json_text(plain(record))
     except RecursionError:
         raise DataError("a row has lists or objects that are nested too deeply to be kept") from None
 

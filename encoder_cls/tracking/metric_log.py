@@ -55,7 +55,7 @@ TAGS = {
     ("validation", "subset_accuracy"): "validation/all labels right",
     ("validation", "linear_weight"): "validation/weight of the linear classifier",
 }
-# The scores by which TensorBoard compares runs; they sort before settings, which have a dot in their names.
+# The scores by which TensorBoard compares runs; their names sort before those of settings.
 SCORES = {**SCORE_NAMES, "ece": "calibration error"}
 ALWAYS_COMPARED = {"model.d_model", "model.num_layers", "train.learning_rate"}  # settings, beside the changed ones
 AXES = {"step", "split", "time"}  # the values of a row that are not measured

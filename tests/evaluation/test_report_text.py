@@ -31,7 +31,7 @@ def test_a_notebook_shows_what_the_terminal_does(classifier):
         ({"ece": 0.01}, "well calibrated", "about 80% are right"),
         ({"ece": 0.05, "accuracy": [0.4, 0.9]}, "fairly calibrated", "too sure by 5.0 "),
         ({"ece": 0.2, "accuracy": [0.9, 0.9]}, "poorly calibrated", "too cautious by 20.0 "),
-        ({"ece": 0.2, "texts": [10, 9]}, "too few texts to tell", "on 19 texts"),
+        ({"ece": 0.2, "texts": [10, 9]}, "too few texts to judge", "on 19 texts"),
     ],
 )
 def test_calibration_is_put_in_words(classifier, values, gist, words):

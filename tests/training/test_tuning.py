@@ -91,8 +91,10 @@ def test_a_trial_is_pruned_without_time_or_a_chance(tmp_path, config, monkeypatc
     """But the first, which is trained to its end."""
     search, left = Search(config, tmp_path / "search", device=CPU), iter([True, False] if is_time_up else [True] * 20)
     monkeypatch.setattr(optuna.trial.Trial, "should_prune", lambda _: not is_time_up)
-    trials = search.trials(lambda: next(left))
+    trials = search.trials(lambda: next(left, False))
     assert (next(trials).state, next(trials).state) == ("complete", "pruned")
+    if is_time_up:
+        assert next(trials, None) is None
     assert search.best.number == 0
     assert search.results[1].score is None
 
