@@ -14,10 +14,8 @@ from encoder_cls.data.sources import read_rows
 from encoder_cls.errors import ConfigError
 from encoder_cls.tracking.run_dir import RunDir
 
-RUN_FILES = (
-    *("config.yaml", "metrics.jsonl", "model/model.safetensors", "eval/report.json", "tensorboard/texts/metadata.tsv"),
-    *("checkpoints/step-1/state.json", "stages/pretraining/config.json"),
-)
+RUN_FILES = ["config.yaml", "metrics.jsonl", "model/model.safetensors", "eval/report.json"]
+RUN_FILES += ["tensorboard/texts/metadata.tsv", "checkpoints/step-1/state.json", "stages/pretraining/config.json"]
 
 
 @pytest.fixture

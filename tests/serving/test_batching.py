@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import json
 from threading import Event
 
 import pytest
 from support.programs import TIME_LIMIT
 
+from encoder_cls.answers.classify_chunks import Answerer
+from encoder_cls.answers.inputs import Source
+from encoder_cls.answers.request import Request
 from encoder_cls.serving import limits
 from encoder_cls.serving.batching import Batcher, PredictRequest, RefusedError, TextAnswer
 
@@ -56,12 +60,12 @@ def test_what_waits_is_computed_together(classifier):
     assert held.batches == [["rain"], ["ball goal", "soup", "", "snow and rain"]]
     assert sizes == [1, 3]
     for request, answer in zip(asked, answers, strict=True):
-        for prediction, record in zip(classifier.predict(request.texts), records(answer), strict=True):
-            expected = prediction.to_json(top_k=request.top_k, threshold=request.threshold, words=None)
-            assert record.keys() - {"explanation"} == expected.keys()
-            assert (record["label"], len(record["top"])) == (expected["label"], len(expected["top"]))
+        options = {"top_k": request.top_k, "threshold": request.threshold, "explained": request.explain}
+        same = Request("jsonl", tuple(request.texts), **options)
+        lines = b"".join(Answerer(classifier, same).content(Source(same, classifier))).splitlines()
+        for expected, record in zip(map(json.loads, lines), records(answer), strict=True):
+            assert (record.keys(), record["label"]) == (expected.keys(), expected["label"])
             assert record["probability"] == pytest.approx(expected["probability"], abs=1e-5)
-    assert answers[3][0].record["explanation"]
     assert [text.words for text in answers[1]] == [2, 1]
 
 

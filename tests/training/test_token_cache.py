@@ -39,7 +39,6 @@ def cache_notes(capsys):
 
 @pytest.mark.parametrize("setting", [{"tokenizer": {"lowercase": False}}, {"max_seq_len": 8}])
 def test_other_settings_have_an_entry_of_their_own(tmp_path, capsys, setting):
-    """The rows are the same; notes show what is written and what is read."""
     with showing_work():
         prepare(cached_config(tmp_path, **LABELLED))
     assert cache_notes(capsys) == ["data.cache: rows written to", "data.cache: tokens written to"]

@@ -103,6 +103,7 @@ def test_a_model_exists_while_the_linear_classifier_is_fitted(tmp_path, monkeypa
     real = getattr(linear_fit, fit)
 
     def looked(*args, **options):
+        assert not (options.get("is_quick") and args[2].char_ngrams)  # of words and pairs alone
         if not (options.get("is_quick") or options.get("choice")):
             classifier = load_classifier(run.path)
             found.append((model_hash(run.path), classifier.predict(["w1 red end"])[0].label))
