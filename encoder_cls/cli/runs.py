@@ -43,15 +43,13 @@ def eval_command(
         raise ConfigError("--data: names no file")
 
     from encoder_cls.answers.output_checks import check_outputs
-    from encoder_cls.config import load_config
+    from encoder_cls.config.yaml import parse_setting
     from encoder_cls.evaluation import REPORT_FILES
 
-    settings = {}
-    if overrides:
-        if not data:
-            raise ConfigError("--set is for --data; the run's own data is read as in training")
-        names = {*reading_settings(overrides, *READING)}
-        settings = load_config(None, [f"data.train={data}", *overrides]).data.model_dump(include=names)
+    if overrides and not data:
+        raise ConfigError("--set is for --data; the run's own data is read as in training")
+    written = reading_settings(overrides, *READING)
+    reading = {key: parse_setting(it, source=f"--set data.{key}", keys=["data", key]) for key, it in written.items()}
     outputs = [*([output] if output else []), *(report / name for name in REPORT_FILES if report)]
     check_outputs(outputs, sources=[data] if data else [], model=run, is_printing=True)
     if against:
@@ -62,7 +60,7 @@ def eval_command(
     from encoder_cls.system.files import to_json, write_output
 
     with showing_work():
-        scored = evaluate_run(run, data=data, reading=settings, folder=report, against=against, notify=note)
+        scored = evaluate_run(run, data=data, reading=reading, folder=report, against=against, notify=note)
     if output:
         write_output(output, to_json(scored.to_dict()))
         note(f"wrote {output}")

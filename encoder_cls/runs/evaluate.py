@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from encoder_cls.config import DataConfig
+from encoder_cls.config import config_of
 from encoder_cls.errors import ConfigError, EncoderClsError
 from encoder_cls.evaluation.baseline import baseline_scores
 from encoder_cls.evaluation.mistakes import Answered
@@ -50,19 +50,20 @@ def evaluate_run(
         notify(f"{run.path} is not finished: this is its best model so far")
     config = run.load_config() if run else None
     dataset = dataset_of_run(run, classifier, needed=data is None, warn=notify) if run else None
-    data_config = config.data if config else DataConfig(
-        train=str(data),
-        text_column=classifier.text_columns,
-        delimiter=classifier.delimiter,
-        encoding=classifier.encoding,
-    )  # fmt: skip
     if data is not None:
-        data_config = data_config.model_copy(update={"train": data, **(reading or {})})
+        of_model = {
+            "name": "eval",
+            "data.text_column": classifier.text_columns,
+            "data.delimiter": classifier.delimiter,
+            "data.encoding": classifier.encoding,
+        }
+        settings = {"data.train": data} | {f"data.{name}": value for name, value in (reading or {}).items()}
+        data_config = config_of(settings if config else of_model | settings, source="--set", base=config).data
         split = load_labelled(data, classifier, data_config, dataset, notify=notify)
         reference = baseline_scores(dataset, split) if dataset else None
         own = replace(evaluate(classifier, split, name=data), linear_reference=reference)
     elif run and config and dataset:
-        name, split = dataset.reported
+        data_config, (name, split) = config.data, dataset.reported
         if not len(split):
             raise ConfigError(f"{path}: no text of its data has a label to score; name labelled texts with --data")
         notes = [it for source, it in dataset.sources if source == name]

@@ -158,9 +158,8 @@ def test_a_report_of_any_data_has_all_its_files(cli, run_copy, of):
     outcome = cli("eval", run_copy.path if of == "run" else "alone", "--data", data, "--report", "new/report", "--json")
     assert outcome.code == 0, outcome.err
     assert "wrote new/report: " in outcome.err
-    assert {path.name for path in Path("new/report").iterdir()} | {DOUBTFUL_LABELS, CHANGED_ANSWERS} == set(
-        REPORT_FILES
-    )
+    written = {path.name for path in Path("new/report").iterdir()}
+    assert written | {DOUBTFUL_LABELS, CHANGED_ANSWERS} == {*REPORT_FILES}
     assert json.loads(Path("new/report/report.json").read_text("utf-8")) == json.loads(outcome.out)
     assert len(Path("new/report/predictions.jsonl").read_text("utf-8").splitlines()) == 15
     assert contents(run_copy.eval) == before
@@ -214,33 +213,34 @@ def test_to_score_the_training_texts_is_warned_of(cli, run_copy):
 def test_other_columns_and_spellings_can_be_named(cli, run_copy, of):
     """The error of a missing column has the setting that names it."""
     rows = [line.split(",") for line in Path(run_copy.load_config().data.test).read_text("utf-8").splitlines()[1:]]
-    header, lines = "body,kind\n", (f"{text}, {label.upper()}\n" for text, label in rows)
-    Path("other.csv").write_text(header + "".join(lines), "utf-8")
+    Path("other.csv").write_text("body,kind\n" + "".join(f"{text}, {label.upper()}\n" for text, label in rows), "utf-8")
     shutil.copytree(run_copy.model, "alone")
     arguments = ["eval", run_copy.path if of == "run" else "alone", "--data", "other.csv", "--json"]
     for key, column in (("text_column", "body"), ("label_column", "kind")):
-        refused = cli(*arguments)
-        assert_failed(refused, 3, f"no column '{key[:-7]}'; it has 'body', 'kind'", f"--set data.{key}=NAME")
+        assert_failed(refused := cli(*arguments), 3, f"'{key[:-7]}'; it has 'body', 'kind'", f"--set data.{key}=NAME")
         assert "--text-column" not in refused.err
         arguments += ["--set", f"data.{key}={column}"]
     assert_failed(cli(*arguments), 3, "' KÜCHE' never occurs in train")
     scored = cli(*arguments, "--set", "data.fold_labels=true")
-    assert scored.code == 0, scored.err
     expected = json.loads(cli("eval", run_copy.path, "--json").out)
     assert json.loads(scored.out)["accuracy"] == expected["accuracy"]
     assert_failed(cli(*arguments, "--set", "data.fold_labels=maybe"), 2, "data.fold_labels: ", "(found 'maybe')")
+    assert_failed(cli(*arguments, "--set", "data.label_column=body"), 2, "'body' is in text_column, too")
+    Path("other.csv").write_text("body,text\n" + "".join(f"{text},{label}\n" for text, label in rows), "utf-8")
+    save_with("of bodies", text_columns=("body",))
+    assert cli("eval", "of bodies", "--data", "other.csv", "--set", "data.label_column=text").code == 0
 
 
-def save_with_names(folder: str, *names: str) -> None:
-    """A model folder with the answers of the trained run by these names."""
+def save_with(folder: str, **values: tuple[str, ...]) -> None:
+    """A model folder of the trained run with other values."""
     classifier = load_classifier("runs/tiny")
-    classifier.label_names = names
+    vars(classifier).update(values)
     save_classifier(classifier, Path(folder))
 
 
 def test_another_classifier_answers_the_same_texts(cli, run_copy):
     """Also one with other classes, in another order: answers are compared by name; the run's own report is as ever."""
-    save_with_names("other", "weather", "a new one", "küche")
+    save_with("other", label_names=("weather", "a new one", "küche"))
     report = json.loads(cli("eval", run_copy.path, "--against", "other", "--json").out)
     scored = [json.loads(line) for line in (run_copy.eval / "predictions.jsonl").read_text("utf-8").splitlines()]
     answers = [it.label for it in load_classifier("other").predict([it["text"] for it in scored])]
@@ -258,6 +258,6 @@ def test_another_classifier_answers_the_same_texts(cli, run_copy):
 
 
 def test_classifiers_without_a_class_in_common_are_not_compared(cli, run_copy):
-    save_with_names("other", "x", "y", "z")
+    save_with("other", label_names=("x", "y", "z"))
     refused = cli("eval", run_copy.path, "--against", "other")
     assert_failed(refused, 2, "--against other: knows none of the classes that are scored")
