@@ -267,11 +267,8 @@ class PageWriter(Writer):
     """An HTML page of predictions with coloured words; the `note` says which texts it holds if not all."""
 
     def __init__(self, request: Request, classifier: Classifier, note: str | None) -> None:
-        self._set_threshold, self._note, self._is_multi_label = (
-            request.set_threshold,
-            note,
-            classifier.task is MULTI_LABEL,
-        )
+        self._set_threshold, self._note = request.set_threshold, note
+        self._is_multi_label = classifier.task is MULTI_LABEL
         self._model = f"{classifier.folder} ({classifier.sha256[:12]})" if classifier.folder else ""
 
     def line(self, answer: Answer) -> str:

@@ -19,7 +19,7 @@ from encoder_cls.evaluation.mistakes import Answered, csv_table, file_and_line, 
 from encoder_cls.evaluation.report import Report
 from encoder_cls.inference.explain import marked
 from encoder_cls.inference.html_pages import LEGEND, escaped, html_page, isolated, shade, strongest_words, words_html
-from encoder_cls.system.display import json_text, markdown_code, replace_unprintable
+from encoder_cls.system.display import json_text, markdown_code, replace_unprintable, shortened
 from encoder_cls.system.files import reporting_os_errors, to_json, write_file
 
 if TYPE_CHECKING:
@@ -113,6 +113,7 @@ def _templates() -> Environment:
         "percent": "{:.1%}".format,
         "thousands": "{:,}".format,
         "digits": "{:.4f}".format,
+        "shortened": lambda text, limit: shortened(text, limit=limit),
         "score": report_text.score_text,
         "sentence": lambda words: Markup(isolated(f"{report_text.capitalized(words)}.")),
         "isolated": lambda words: Markup(isolated(words, in_attribute=True)),

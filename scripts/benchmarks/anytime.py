@@ -37,6 +37,7 @@ SYSTEMS = {
 }
 MOMENTS = (2, 16)  # times what TF-IDF and a linear SVM need for their first model
 SECONDS_BETWEEN_LOOKS = 0.1
+UNFINISHED = shutil.ignore_patterns(".*")  # files that are being written
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -79,7 +80,8 @@ def ours(settings: Sequence[str], work: Path, limit: float) -> Found:
             with suppress(FileNotFoundError):
                 changed = weights.stat().st_mtime_ns
                 if changed != seen:
-                    copies.append((seconds, shutil.copytree(weights.parent, work / str(len(copies)))))
+                    copy = shutil.copytree(weights.parent, work / f"{len(copies)}", ignore=UNFINISHED)
+                    copies.append((seconds, copy))
                     seen = changed
             if seconds > limit:
                 break

@@ -3,7 +3,7 @@
     pytest scripts/fault_injection                           # every case at its full count: over an hour on 2 cores
     pytest scripts/fault_injection -k test_signals           # one case
     pytest scripts/fault_injection -k 'test_signals[17]'     # one try again, as it was
-    pytest scripts/fault_injection --fraction 0.05 -n 2      # a twentieth of every case in two processes, as in CI
+    pytest scripts/fault_injection --fraction 0.03 -n 2      # 3% of every case in two processes, as in CI
     pytest scripts/fault_injection --write-table             # and write the counts into the page
 
 A test function is a case, called as the page calls it, and each of its parameters, or examples of Hypothesis, is a try.
