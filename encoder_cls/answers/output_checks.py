@@ -18,6 +18,7 @@ from encoder_cls.data.sources import FORMATS, every_file, texts_of
 from encoder_cls.data.text_files import TEXT
 from encoder_cls.errors import ConfigError, DataError
 from encoder_cls.evaluation import REPORT_FILES
+from encoder_cls.inference.folder import HUB
 from encoder_cls.system.encodings import ending_of
 from encoder_cls.system.files import path_of, stream_named
 from encoder_cls.system.terminal import warn_if_output_closed
@@ -26,7 +27,6 @@ from encoder_cls.tracking.run_dir import LOCK_FILE, RunDir, run_of
 if TYPE_CHECKING:
     from encoder_cls.config import DataConfig
 
-HUB = "hub:"
 Identity = tuple[int, int]  # device and inode
 
 

@@ -113,7 +113,7 @@ def _templates() -> Environment:
         "percent": "{:.1%}".format,
         "thousands": "{:,}".format,
         "digits": "{:.4f}".format,
-        "shortened": lambda text, limit: shortened(text, limit=limit),
+        "shortened": shortened,
         "score": report_text.score_text,
         "sentence": lambda words: Markup(isolated(f"{report_text.capitalized(words)}.")),
         "isolated": lambda words: Markup(isolated(words, in_attribute=True)),

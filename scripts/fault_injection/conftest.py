@@ -1,6 +1,6 @@
 """Draws tries of the cases, counts them, and writes the counts into the table of docs/reliability.md.
 
-    pytest scripts/fault_injection                           # every case at its full count: over an hour on 2 cores
+    pytest scripts/fault_injection                           # every case at its full count: three hours on 2 cores
     pytest scripts/fault_injection -k test_signals           # one case
     pytest scripts/fault_injection -k 'test_signals[17]'     # one try again, as it was
     pytest scripts/fault_injection --fraction 0.03 -n 2      # 3% of every case in two processes, as in CI
