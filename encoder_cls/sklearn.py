@@ -32,7 +32,10 @@ if TYPE_CHECKING:
     from encoder_cls.evaluation.report import Report
 
 # Keys of a config that are arguments of the estimator.
-ARGUMENTS = {"seed": "seed", **{f"train.{it}": it for it in ("epochs", "learning_rate", "time_budget")}}
+ARGUMENTS = {
+    "seed": "seed",
+    **{f"train.{it}": it for it in ("epochs", "learning_rate", "time_budget")},
+}
 # Keys of `data` that `fit` replaces by its arguments.
 NOT_SETTINGS = ("train", "test", "label_names", "label_separator", "group_column", "corrections")
 MOST_REPEATS = 4  # of a text of mean weight
@@ -85,7 +88,12 @@ class TextClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc] # sc
         self.verbose = verbose
         self.settings = settings
 
-    def fit(self, texts: Sequence[str], labels: Sequence[Any], sample_weight: Sequence[float] | None = None) -> Self:
+    def fit(
+        self,
+        texts: Sequence[str],
+        labels: Sequence[Any],
+        sample_weight: Sequence[float] | None = None,
+    ) -> Self:
         """Train on texts and their labels, all strings or all integers; None or NaN marks unlabelled texts.
 
         Multi-label, labels are lists, or an indicator matrix, (texts, classes). A text of weight 2 counts as two texts.
@@ -99,14 +107,20 @@ class TextClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc] # sc
         from encoder_cls.training.from_python import train_texts
 
         def warn(message: str) -> None:
-            if sample_weight is None or "repeat an earlier one" not in message:  # which weights make them do
+            if (
+                sample_weight is None or "repeat an earlier one" not in message
+            ):  # which weights make them do
                 warnings.warn(message, UserWarning, stacklevel=4)  # of the caller of `fit`
 
         listed, (names, classes, form) = _as_texts(texts, "fit"), _as_targets(labels)
         check_consistent_length(listed, names, *([] if sample_weight is None else [sample_weight]))
         rows: list[_Row] = list(zip(range(len(listed)), listed, names, strict=True))
         if sample_weight is not None:
-            rows = [row for row, times in zip(rows, _repeats(sample_weight), strict=True) for _ in range(times)]
+            rows = [
+                row
+                for row, times in zip(rows, _repeats(sample_weight), strict=True)
+                for _ in range(times)
+            ]
         try:
             config, showing = self._config(), showing_work() if self.verbose else nullcontext()
             with showing, tempfile.TemporaryDirectory(prefix="encoder-cls-") as folder:
@@ -117,11 +131,18 @@ class TextClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc] # sc
         except (ConfigError, DataError) as error:  # what scikit-learn expects of an estimator
             raise ValueError(str(error)) from None
         if classifier.thresholds and form == "one":
-            raise ValueError(f"{config.data.validation}: has texts with several labels, and those of fit have one")
+            raise ValueError(
+                f"{config.data.validation}: has texts with several labels, and those of fit have one"
+            )
         if form != "matrix":  # not a class whose texts are all blank
             classes = classes[[str(label) in classifier.label_names for label in classes]]
         self.classes_, self.classifier_ = classes, classifier
-        self._form, self._values, self._files, self._rows = form, config.model_dump(mode="json"), files, rows
+        self._form, self._values, self._files, self._rows = (
+            form,
+            config.model_dump(mode="json"),
+            files,
+            rows,
+        )
         return self
 
     def predict(self, texts: Sequence[str]) -> Any:
@@ -129,13 +150,26 @@ class TextClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc] # sc
         probabilities = self._probabilities(texts, "predict")
         if self._form == "one":
             return self.classes_[probabilities.argmax(axis=1)]
-        thresholds = dict(zip(self.classifier_.label_names, self.classifier_.thresholds, strict=True))
+        thresholds = dict(
+            zip(self.classifier_.label_names, self.classifier_.thresholds, strict=True)
+        )
         has_label = probabilities >= [thresholds.get(str(label), 2.0) for label in self.classes_]
-        return has_label.astype(int) if self._form == "matrix" else [self.classes_[it].tolist() for it in has_label]
+        return (
+            has_label.astype(int)
+            if self._form == "matrix"
+            else [self.classes_[it].tolist() for it in has_label]
+        )
 
-    def score(self, texts: Sequence[str], labels: Sequence[Any], sample_weight: Sequence[float] | None = None) -> float:
+    def score(
+        self,
+        texts: Sequence[str],
+        labels: Sequence[Any],
+        sample_weight: Sequence[float] | None = None,
+    ) -> float:
         """The fraction of texts with the right label, or with exactly the right labels."""
-        given, answered = (_as_targets(it).names for it in (labels, self.predict(texts)))  # lists are sorted
+        given, answered = (
+            _as_targets(it).names for it in (labels, self.predict(texts))
+        )  # lists are sorted
         is_right = [one == other for one, other in zip(given, answered, strict=True)]
         return float(np.average(is_right, weights=sample_weight))
 
@@ -170,7 +204,9 @@ class TextClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc] # sc
         run.path.mkdir(parents=True, exist_ok=True)
         config, texts = Config.model_validate(self._values), run.path / "texts.jsonl"
         data = {"train": str(texts), "text_column": ("text",), "label_column": "label"}
-        labelled = [{"text": text, "label": label} for _, text, label in self._rows if label is not None]
+        labelled = [
+            {"text": text, "label": label} for _, text, label in self._rows if label is not None
+        ]
         files = {**self._files, **({texts.name: _lines(labelled)} if labelled else {})}
         unlabelled = [{"text": text} for _, text, label in self._rows if label is None]
         if unlabelled and config.data.unlabelled is None:
@@ -180,7 +216,9 @@ class TextClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc] # sc
             (run.path / name).write_bytes(content)
         save_classifier(self.classifier_, run.model, dtypes=self.classifier_.dtypes)
         run.record_sources(config.model_copy(update={"data": config.data.model_copy(update=data)}))
-        run.model_card.write_text(f"# {config.name}\n\nSaved by `encoder_cls.sklearn.TextClassifier`.\n")
+        run.model_card.write_text(
+            f"# {config.name}\n\nSaved by `encoder_cls.sklearn.TextClassifier`.\n"
+        )
 
     def report(self) -> Report:
         """Score the texts that were held out, as `encoder-cls eval` does."""
@@ -190,7 +228,9 @@ class TextClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc] # sc
 
         check_is_fitted(self, "classifier_")
         if not self._rows:
-            raise ValueError("a pickle holds no texts: report before it is pickled, or save it and use eval --data")
+            raise ValueError(
+                "a pickle holds no texts: report before it is pickled, or save it and use eval --data"
+            )
         with tempfile.TemporaryDirectory(prefix="encoder-cls-") as folder:
             run = RunDir(Path(folder) / "run")
             self.save(run.path)
@@ -213,15 +253,21 @@ class TextClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc] # sc
 
         settings = {} if self.settings is None else self.settings
         if not isinstance(settings, Mapping):
-            raise ConfigError(f"settings: expected is a mapping such as {{'model.d_model': 64}}, not {kind(settings)}")
+            raise ConfigError(
+                f"settings: expected is a mapping such as {{'model.d_model': 64}}, not {kind(settings)}"
+            )
         for key in settings:
             if key in ARGUMENTS:
-                raise ConfigError(f"settings: {key!r}: give it as TextClassifier({ARGUMENTS[key]}=...)")
+                raise ConfigError(
+                    f"settings: {key!r}: give it as TextClassifier({ARGUMENTS[key]}=...)"
+                )
             section, dot, name = str(key).partition(".")
             if section == "data" and name in NOT_SETTINGS:
                 raise ConfigError(f"settings: {key!r}: the texts and labels of fit take its place")
             if not isinstance(key, str) or not dot:
-                raise ConfigError(f"settings: {key!r}: not a key; write it as section.key, such as model.d_model")
+                raise ConfigError(
+                    f"settings: {key!r}: not a key; write it as section.key, such as model.d_model"
+                )
         values = {"name": type(self).__name__, "data.train": "texts", **settings}
         values |= {key: getattr(self, argument) for key, argument in ARGUMENTS.items()}
         return config_of(values, source="TextClassifier")
@@ -229,13 +275,17 @@ class TextClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc] # sc
 
 def _as_texts(texts: Any, method: str) -> list[str]:
     if getattr(texts, "ndim", 1) != 1:
-        raise ValueError(f"texts are expected, not a table of shape {texts.shape}; choose the column with the texts")
+        raise ValueError(
+            f"texts are expected, not a table of shape {texts.shape}; choose the column with the texts"
+        )
     return list(checked_texts(texts, method))
 
 
 def _as_targets(labels: Any) -> _Targets:
     if labels is None:  # in the words that scikit-learn looks for
-        raise ValueError("TextClassifier requires y to be passed, but the target y is None: each text needs a label")
+        raise ValueError(
+            "TextClassifier requires y to be passed, but the target y is None: each text needs a label"
+        )
     matrix = labels.toarray() if hasattr(labels, "toarray") else labels
     if getattr(matrix, "ndim", 1) == 2 and matrix.shape[1] > 1:
         indicator = np.asarray(matrix)
@@ -243,14 +293,20 @@ def _as_targets(labels: Any) -> _Targets:
             raise ValueError("labels of two dimensions are an indicator matrix, of 0 and 1")
         classes = np.asarray(getattr(labels, "columns", range(indicator.shape[1])))
         return _Targets([list(map(str, classes[row > 0])) for row in indicator], classes, "matrix")
-    if getattr(matrix, "ndim", 1) == 1 and any(isinstance(it, list | tuple | set | frozenset) for it in labels):
+    if getattr(matrix, "ndim", 1) == 1 and any(
+        isinstance(it, list | tuple | set | frozenset) for it in labels
+    ):
         for number, of_text in enumerate(labels):
             if not isinstance(of_text, list | tuple | set | frozenset):
-                what = f"labels[{number}] is {kind(of_text)}; a text without a label has an empty list"
+                what = (
+                    f"labels[{number}] is {kind(of_text)}; a text without a label has an empty list"
+                )
                 raise ValueError(what)  # noqa: TRY004 - as of any faulty label
         given = [(number, label) for number, of_text in enumerate(labels) for label in of_text]
         classes = _checked(*zip(*given, strict=True)) if given else np.zeros(0)
-        return _Targets([sorted({*map(str, of_text)}) for of_text in labels], np.unique(classes), "lists")
+        return _Targets(
+            [sorted({*map(str, of_text)}) for of_text in labels], np.unique(classes), "lists"
+        )
     # As objects: NumPy would make strings of strings and integers together.
     listed = column_or_1d(np.asarray(labels, dtype=object), warn=True)
     labelled = [number for number, label in enumerate(listed) if not _is_missing(label)]
@@ -269,9 +325,13 @@ def _checked(numbers: Iterable[int], labels: Any) -> NDArray[Any]:
     """Labels of texts with these numbers as an array, (labels,), if they are all texts or all integers."""
     listed = list(np.asarray(labels, dtype=object).reshape(-1))
     for number, label in zip(numbers, listed, strict=True):
-        is_number = isinstance(label, int | np.integer | np.bool_) or (isinstance(label, float) and label.is_integer())
+        is_number = isinstance(label, int | np.integer | np.bool_) or (
+            isinstance(label, float) and label.is_integer()
+        )
         if not (isinstance(label, str) if isinstance(listed[0], str) else is_number):
-            raise ValueError(f"labels[{number}] is {kind(label)}; labels are all texts, or all integers")
+            raise ValueError(
+                f"labels[{number}] is {kind(label)}; labels are all texts, or all integers"
+            )
         if isinstance(label, str) and not label.strip():
             raise ValueError(f"labels[{number}] is empty; None means no label")
     return np.asarray(listed)
@@ -281,7 +341,9 @@ def _repeats(weights: Sequence[float]) -> NDArray[np.int64]:
     """The repetitions of each text: its weight if all are whole numbers, else in proportion, to a quarter."""
     given = np.asarray(weights, dtype=np.float64)
     if given.ndim != 1 or not np.isfinite(given).all() or (given < 0).any() or not given.any():
-        raise ValueError("sample_weight: expected are numbers from 0 on, one a text, not all of them 0")
+        raise ValueError(
+            "sample_weight: expected are numbers from 0 on, one a text, not all of them 0"
+        )
     is_whole = (given == given.round()).all() and given.mean() <= MOST_REPEATS
     scaled = given if is_whole else given * (MOST_REPEATS / given.mean())
     return np.diff(np.floor(np.cumsum(scaled) + 0.5), prepend=0).astype(np.int64)

@@ -27,7 +27,9 @@ from torch.nn import functional
 from encoder_cls.config import ModelConfig
 from encoder_cls.text.token_arrays import PAIR_MULTIPLIER
 
-INITIAL_STD = 0.02  # of all weights, as in BERT (Devlin et al., 2019), https://arxiv.org/abs/1810.04805
+INITIAL_STD = (
+    0.02  # of all weights, as in BERT (Devlin et al., 2019), https://arxiv.org/abs/1810.04805
+)
 
 
 class SequenceDropout(nn.Module):
@@ -80,7 +82,9 @@ class PositionalEncoding(nn.Module):
         """
         tokens = x_BTD.shape[1]
         if tokens > self.max_seq_len:
-            raise ValueError(f"a sequence of {tokens} tokens, where max_seq_len is {self.max_seq_len}")
+            raise ValueError(
+                f"a sequence of {tokens} tokens, where max_seq_len is {self.max_seq_len}"
+            )
         if self.kind == "learned":
             return x_BTD + self.weight[:tokens]
         if self.kind == "sinusoidal":
@@ -91,7 +95,9 @@ class PositionalEncoding(nn.Module):
 def sinusoids(num_positions: int, d_model: int) -> Tensor:
     """The positional encoding of Vaswani et al. (2017), section 3.5, (positions, d_model)."""
     position = torch.arange(num_positions, dtype=torch.float64)[:, None]
-    frequency = torch.exp(torch.arange(0, d_model, 2, dtype=torch.float64) * (-math.log(10_000) / d_model))
+    frequency = torch.exp(
+        torch.arange(0, d_model, 2, dtype=torch.float64) * (-math.log(10_000) / d_model)
+    )
     angles = position * frequency
     return torch.stack([angles.sin(), angles.cos()], dim=-1).flatten(1).float()
 
@@ -113,7 +119,9 @@ class CharNgramEmbedding(nn.Module):
 
     def __init__(self, buckets: int, d_model: int) -> None:
         super().__init__()
-        self.table = nn.EmbeddingBag(buckets, d_model, mode="mean", sparse=True, include_last_offset=True)
+        self.table = nn.EmbeddingBag(
+            buckets, d_model, mode="mean", sparse=True, include_last_offset=True
+        )
 
     def forward(self, char_ngrams: CharNgramBatch) -> Tensor:
         """Vectors of tokens, (B, T, D)."""
@@ -135,7 +143,9 @@ class BigramEmbedding(nn.Module):
     def forward(self, input_ids_BT: Tensor) -> Tensor:
         """Vectors of tokens, (B, T, D)."""
         previous_BT = functional.pad(input_ids_BT[:, :-1], (1, 0))
-        return self.table((previous_BT * PAIR_MULTIPLIER + input_ids_BT) % self.table.num_embeddings)
+        return self.table(
+            (previous_BT * PAIR_MULTIPLIER + input_ids_BT) % self.table.num_embeddings
+        )
 
 
 class InputEmbedding(nn.Module):
@@ -146,9 +156,15 @@ class InputEmbedding(nn.Module):
         # The gradients of tables are sparse: a batch touches few of their rows.
         self.tokens = nn.Embedding(vocab_size, config.d_model, sparse=True)
         self.char_ngrams = (
-            CharNgramEmbedding(config.char_ngram_buckets, config.d_model) if config.char_ngram_buckets else None
+            CharNgramEmbedding(config.char_ngram_buckets, config.d_model)
+            if config.char_ngram_buckets
+            else None
         )
-        self.bigrams = BigramEmbedding(config.bigram_buckets, config.d_model) if config.bigram_buckets else None
+        self.bigrams = (
+            BigramEmbedding(config.bigram_buckets, config.d_model)
+            if config.bigram_buckets
+            else None
+        )
         self.positions = PositionalEncoding(config)
         self.dropout = SequenceDropout(config.dropout)
 
@@ -198,7 +214,11 @@ class MultiHeadAttention(nn.Module):
         self.out_proj = nn.Linear(config.d_model, config.d_model)
 
     def forward(
-        self, x_BTD: Tensor, mask_BTS: Tensor, maps: list[Tensor] | None = None, memory_BSD: Tensor | None = None
+        self,
+        x_BTD: Tensor,
+        mask_BTS: Tensor,
+        maps: list[Tensor] | None = None,
+        memory_BSD: Tensor | None = None,
     ) -> Tensor:
         """Let each token attend to the tokens or, if it is given, to the memory; returns vectors, (B, T, D).
 
@@ -209,22 +229,29 @@ class MultiHeadAttention(nn.Module):
             q_BTD, k_BSD, v_BSD = self.qkv_proj(x_BTD).chunk(3, dim=2)
         else:
             sizes = [x_BTD.shape[2], 2 * x_BTD.shape[2]]
-            (q_weight, kv_weight), (q_bias, kv_bias) = (torch.split(it, sizes) for it in self.qkv_proj.parameters())
+            (q_weight, kv_weight), (q_bias, kv_bias) = (
+                torch.split(it, sizes) for it in self.qkv_proj.parameters()
+            )
             q_BTD = functional.linear(x_BTD, q_weight, q_bias)
             k_BSD, v_BSD = functional.linear(memory_BSD, kv_weight, kv_bias).chunk(2, dim=2)
         q_BHTK, k_BHSK, v_BHSK = (
-            it.view(*it.shape[:2], self.num_heads, -1).transpose(1, 2) for it in (q_BTD, k_BSD, v_BSD)
+            it.view(*it.shape[:2], self.num_heads, -1).transpose(1, 2)
+            for it in (q_BTD, k_BSD, v_BSD)
         )
         mask_B1TS = mask_BTS[:, None]
         # On a CPU plain products train faster than the fused kernel, whose backward pass is slow there.
         use_fused_kernel = maps is None and (x_BTD.is_cuda or not torch.is_grad_enabled())
         if use_fused_kernel:
-            mixed_BHTK = functional.scaled_dot_product_attention(q_BHTK, k_BHSK, v_BHSK, attn_mask=mask_B1TS)
+            mixed_BHTK = functional.scaled_dot_product_attention(
+                q_BHTK, k_BHSK, v_BHSK, attn_mask=mask_B1TS
+            )
         else:
             hidden_B1TS = torch.where(mask_B1TS, 0.0, -torch.inf).to(q_BHTK.dtype)
             scores_BHTS = q_BHTK @ k_BHSK.transpose(-2, -1)
             # Scale and mask the scores in one pass: with two, attention takes a tenth to a half longer.
-            weights_BHTS = hidden_B1TS.add(scores_BHTS, alpha=1 / math.sqrt(q_BHTK.shape[-1])).softmax(dim=-1)
+            weights_BHTS = hidden_B1TS.add(
+                scores_BHTS, alpha=1 / math.sqrt(q_BHTK.shape[-1])
+            ).softmax(dim=-1)
             mixed_BHTK = weights_BHTS.to(v_BHSK.dtype) @ v_BHSK
             if maps is not None:
                 maps.append(weights_BHTS)
@@ -273,14 +300,20 @@ class Layer(nn.Module):
         memory: tuple[Tensor, Tensor] | None = None,
     ) -> Tensor:
         """Transform the vectors of tokens, (B, T, D); `memory` is vectors, (B, S, D), with their mask, (B, S)."""
-        x_BTD = self._residual(x_BTD, self.attention_norm, partial(self.attention, mask_BTS=mask_BTS, maps=maps))
+        x_BTD = self._residual(
+            x_BTD, self.attention_norm, partial(self.attention, mask_BTS=mask_BTS, maps=maps)
+        )
         if memory:
             memory_BSD, memory_mask = memory
-            attend = partial(self.cross_attention, mask_BTS=memory_mask[:, None], memory_BSD=memory_BSD)
+            attend = partial(
+                self.cross_attention, mask_BTS=memory_mask[:, None], memory_BSD=memory_BSD
+            )
             x_BTD = self._residual(x_BTD, self.cross_attention_norm, attend)
         return self._residual(x_BTD, self.feed_forward_norm, self.feed_forward)
 
-    def _residual(self, x_BTD: Tensor, norm: nn.Module, sublayer: Callable[[Tensor], Tensor]) -> Tensor:
+    def _residual(
+        self, x_BTD: Tensor, norm: nn.Module, sublayer: Callable[[Tensor], Tensor]
+    ) -> Tensor:
         if self.pre_norm:
             return x_BTD + self.dropout(sublayer(norm(x_BTD)))
         normed_BTD: Tensor = norm(x_BTD + self.dropout(sublayer(x_BTD)))
@@ -331,7 +364,9 @@ class Decoder(nn.Module):
         self.final_norm = final_norm(config)
         self.apply(initialize)
 
-    def forward(self, x_BTD: Tensor, attention_mask: Tensor, memory_BSD: Tensor, memory_mask: Tensor) -> Tensor:
+    def forward(
+        self, x_BTD: Tensor, attention_mask: Tensor, memory_BSD: Tensor, memory_mask: Tensor
+    ) -> Tensor:
         """Vectors of tokens, (B, T, D), from their embeddings and the vectors of an encoder, each with a mask."""
         position = torch.arange(x_BTD.shape[1], device=x_BTD.device)
         causal_mask_BTT = attention_mask[:, None] & (position <= position[:, None])
@@ -351,7 +386,9 @@ class ClassifierHead(nn.Module):
 
     def forward(self, x_BTD: Tensor, attention_mask: Tensor) -> Tensor:
         """Logits, (B, C), always float32."""
-        with torch.autocast(x_BTD.device.type, enabled=False):  # for one vector a text, full precision is cheap
+        with torch.autocast(
+            x_BTD.device.type, enabled=False
+        ):  # for one vector a text, full precision is cheap
             return self.linear(self.dropout(self.pool(x_BTD, attention_mask)))
 
     @staticmethod
@@ -370,7 +407,9 @@ class EncoderClassifier(nn.Module):
         self.encoder = Encoder(config, vocab_size=vocab_size)
         self.head = ClassifierHead(config, num_classes=num_classes)
 
-    def forward(self, input_ids: Tensor, attention_mask: Tensor, char_ngrams: CharNgramBatch | None = None) -> Tensor:
+    def forward(
+        self, input_ids: Tensor, attention_mask: Tensor, char_ngrams: CharNgramBatch | None = None
+    ) -> Tensor:
         """Logits, (B, C), always float32; arguments as in `Encoder.forward`."""
         return self.head(self.encoder(input_ids, attention_mask, char_ngrams), attention_mask)
 
@@ -380,4 +419,6 @@ class DenoisingAutoencoder(EncoderClassifier):
 
     def __init__(self, config: ModelConfig, *, vocab_size: int, num_classes: int) -> None:
         super().__init__(config, vocab_size=vocab_size, num_classes=num_classes)
-        self.decoder = Decoder(config, num_layers=1)  # one layer, too weak to do without the encoder
+        self.decoder = Decoder(
+            config, num_layers=1
+        )  # one layer, too weak to do without the encoder

@@ -58,7 +58,9 @@ class TrialResult:
 
     number: int
     values: Mapping[str, Any]  # by config key
-    score: float | None  # the best validation, by `train.monitor`; None unless the trial is complete
+    score: (
+        float | None
+    )  # the best validation, by `train.monitor`; None unless the trial is complete
     state: str  # `complete`, `pruned`, or `fail` where it diverged
     seconds: float  # from start to end, pauses included
     is_best: bool = False  # of the complete trials so far
@@ -80,7 +82,9 @@ class Search:
             self._alone = FileLock(folder / LOCK)  # held while a process chooses a trial
         with reporting_os_errors(folder / LOCK), self._alone, warnings.catch_warnings():
             warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
-            journal = JournalFileBackend(str(folder / JOURNAL), lock_obj=_JournalLock(folder / JOURNAL))
+            journal = JournalFileBackend(
+                str(folder / JOURNAL), lock_obj=_JournalLock(folder / JOURNAL)
+            )
             self._study = optuna.create_study(
                 storage=optuna.storages.JournalStorage(journal),
                 study_name=STUDY,
@@ -94,7 +98,9 @@ class Search:
             if known is None:
                 self._study.set_user_attr("config", text)
             elif known != text:
-                raise ConfigError(f"{folder}: a search of another config is here; name another --run-dir")
+                raise ConfigError(
+                    f"{folder}: a search of another config is here; name another --run-dir"
+                )
 
     @property
     def best(self) -> TrialResult | None:
@@ -128,7 +134,9 @@ class Search:
                         if isinstance(event, StageStarted):
                             begin_work(event.stage)
             except LockedError:
-                note_work(f"{run.path}: another process of this search trains here, and will report")
+                note_work(
+                    f"{run.path}: another process of this search trains here, and will report"
+                )
                 return False
         return True
 
@@ -153,7 +161,11 @@ class Search:
         values = {key: _suggested(trial, key, choices) for key, choices in self._space.items()}
         prepared = prepare(self.config_of(trial.number, values))
         try:
-            state = TrialState.COMPLETE if self._train(trial, run, prepared, has_time) else TrialState.PRUNED
+            state = (
+                TrialState.COMPLETE
+                if self._train(trial, run, prepared, has_time)
+                else TrialState.PRUNED
+            )
         except DivergedError:
             if trial.number == 0:
                 raise
@@ -161,17 +173,31 @@ class Search:
         score = self._best_score(run)
         if state is TrialState.COMPLETE and score is None:
             raise ConfigError("trials cannot be compared: no validation text has a label")
-        all_rows, names = dict.fromkeys(("data", "train", "validation"), ALL_STEPS), prepared.dataset.label_names
-        with MetricLog(run, prepared.config, names, resume_after=all_rows, warn=lambda _: None) as log:
+        all_rows, names = (
+            dict.fromkeys(("data", "train", "validation"), ALL_STEPS),
+            prepared.dataset.label_names,
+        )
+        with MetricLog(
+            run, prepared.config, names, resume_after=all_rows, warn=lambda _: None
+        ) as log:
             # TensorBoard shows the first columns by name, which is to include the score.
-            log.hparams({**({} if score is None else {f"best validation {self._monitor}": score}), **values})
+            log.hparams(
+                {**({} if score is None else {f"best validation {self._monitor}": score}), **values}
+            )
         self._study.tell(trial, score if state is TrialState.COMPLETE else None, state=state)
-        for folder in (run.checkpoints, run.stages):  # needed to resume a trial until it is recorded
+        for folder in (
+            run.checkpoints,
+            run.stages,
+        ):  # needed to resume a trial until it is recorded
             shutil.rmtree(folder, ignore_errors=True)
         best, stored = self.best, self._trials()[trial.number]
-        return replace(_result(stored), score=score, is_best=best is not None and best.number == trial.number)
+        return replace(
+            _result(stored), score=score, is_best=best is not None and best.number == trial.number
+        )
 
-    def _train(self, trial: Trial, run: RunDir, prepared: Prepared, has_time: Callable[[], bool]) -> bool:
+    def _train(
+        self, trial: Trial, run: RunDir, prepared: Prepared, has_time: Callable[[], bool]
+    ) -> bool:
         """Train; False if the trial is pruned."""
         reported, training = self._trials()[trial.number].last_step or 0, prepared.plan.training
         epochs, may_end = training.epochs if training else 1, trial.number > 0
@@ -194,7 +220,11 @@ class Search:
     def _best_score(self, run: RunDir) -> float | None:
         """The best validation of a run's model."""
         rows = read_metrics(run.metrics_file)
-        scores = [float(it[self._monitor]) for it in rows if it["split"] == "validation" and self._monitor in it]
+        scores = [
+            float(it[self._monitor])
+            for it in rows
+            if it["split"] == "validation" and self._monitor in it
+        ]
         return (min if self._monitor == "loss" else max)(scores, default=None)
 
     def _next_trial(self) -> tuple[Trial, RunDir]:
@@ -242,7 +272,9 @@ def search_space(config: Config) -> dict[str, Choices]:
     own_values = dotted_values(config)
     for key, choices in (config.tune or DEFAULT_SPACE).items():
         if key not in own_values or key.startswith(("data.", "tune.")):
-            raise ConfigError(f"tune.{key}: no value that can be searched for; write it as section.key")
+            raise ConfigError(
+                f"tune.{key}: no value that can be searched for; write it as section.key"
+            )
         own = own_values[key]
         if not isinstance(choices, SearchRange):
             space[key] = values = choices if own in choices else (own, *choices)
@@ -250,7 +282,9 @@ def search_space(config: Config) -> dict[str, Choices]:
             low, high = min(choices.low, own), max(choices.high, own)
             space[key], values = choices.model_copy(update={"low": low, "high": high}), (low, high)
         else:
-            raise ConfigError(f"tune.{key}: a range is for numbers, and the config's own value is {own!r}; list values")
+            raise ConfigError(
+                f"tune.{key}: a range is for numbers, and the config's own value is {own!r}; list values"
+            )
         for value in values:
             config_of({key: value}, source=f"tune.{key}", base=config)
     return space

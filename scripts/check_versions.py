@@ -20,7 +20,9 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-PYTHONS: list[str] = [name.rpartition(" ")[2] for name in PROJECT["classifiers"] if "Python :: 3." in name]
+PYTHONS: list[str] = [
+    name.rpartition(" ")[2] for name in PROJECT["classifiers"] if "Python :: 3." in name
+]
 SHOWN = ("torch", "numpy", "scipy", "scikit-learn", "matplotlib", "pyarrow", "typer", "pydantic")
 VERSIONS = "import json, platform, sys; from importlib.metadata import version as v; "
 VERSIONS += "print(json.dumps([platform.python_version(), *map(v, sys.argv[1:])]))"
@@ -32,7 +34,9 @@ UNWANTED = {"PYTHONPATH", "VIRTUAL_ENV"}
 def run(*command: object, folder: Path = ROOT) -> subprocess.CompletedProcess[str]:
     """Run a command without the settings of this environment, and capture its output."""
     inherited = {name: value for name, value in os.environ.items() if name not in UNWANTED}
-    return subprocess.run([*map(str, command)], check=False, capture_output=True, text=True, cwd=folder, env=inherited)
+    return subprocess.run(
+        [*map(str, command)], check=False, capture_output=True, text=True, cwd=folder, env=inherited
+    )
 
 
 def uv(*arguments: object) -> subprocess.CompletedProcess[str]:
@@ -54,7 +58,11 @@ def last_lines(done: subprocess.CompletedProcess[str], number: int = 30) -> str:
 
 def newest_installed() -> str:
     """The newest of the Pythons declared that uv finds on this machine."""
-    found = (it for it in reversed(PYTHONS) if not run("uv", "python", "find", "--no-python-downloads", it).returncode)
+    found = (
+        it
+        for it in reversed(PYTHONS)
+        if not run("uv", "python", "find", "--no-python-downloads", it).returncode
+    )
     return next(found, PYTHONS[0])
 
 
@@ -64,17 +72,35 @@ def tried(name: str, python: str, work: Path) -> tuple[list[str], bool]:
     uv("venv", "--quiet", "--python", python, folder)
     inside = folder / "bin" / "python"
     resolution = {"lowest": "lowest-direct", "newest": "highest"}[name]
-    uv("pip", "install", "--quiet", "--python", inside, "--resolution", resolution, "--editable", f"{ROOT}[dev]")
+    uv(
+        "pip",
+        "install",
+        "--quiet",
+        "--python",
+        inside,
+        "--resolution",
+        resolution,
+        "--editable",
+        f"{ROOT}[dev]",
+    )
     versions = json.loads(run(inside, "-c", VERSIONS, *SHOWN).stdout)
     suite = run(inside, "-m", "pytest", "-p", "no:cacheprovider", "-n", os.cpu_count())
     example = run(folder / "bin" / "encoder-cls", *EXAMPLE, folder=folder)
     for done in (suite, example):
         if done.returncode:
-            print(f"{name}, Python {versions[0]}: exit code {done.returncode}\n{last_lines(done)}\n", flush=True)
-    counts = ", ".join(re.findall(r"\d+ (?:passed|failed|errors?|skipped)", last_lines(suite, 1))) or "none"
+            print(
+                f"{name}, Python {versions[0]}: exit code {done.returncode}\n{last_lines(done)}\n",
+                flush=True,
+            )
+    counts = (
+        ", ".join(re.findall(r"\d+ (?:passed|failed|errors?|skipped)", last_lines(suite, 1)))
+        or "none"
+    )
     result = "failed"
     if not example.returncode:
-        rows = [json.loads(line) for line in (folder / "run" / "metrics.jsonl").read_text().splitlines()]
+        rows = [
+            json.loads(line) for line in (folder / "run" / "metrics.jsonl").read_text().splitlines()
+        ]
         test = next(row for row in reversed(rows) if row["split"] == "test")
         result = f"accuracy {test['accuracy']:.3f}, calibration error {test['ece']:.3f}"
     return [name, *versions, counts, result], not suite.returncode and not example.returncode

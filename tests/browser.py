@@ -16,15 +16,33 @@ from typing import Any, BinaryIO
 import pytest
 from support.programs import TIME_LIMIT
 
-BROWSER = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome", "chrome"))), None)
-AXE = Path(os.environ.get("AXE_CORE") or Path(__file__).parents[1] / ".cache/node_modules/axe-core/axe.min.js")
+BROWSER = next(
+    filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome", "chrome"))),
+    None,
+)
+AXE = Path(
+    os.environ.get("AXE_CORE")
+    or Path(__file__).parents[1] / ".cache/node_modules/axe-core/axe.min.js"
+)
 needs_browser = pytest.mark.skipif(BROWSER is None, reason="needs Chromium or Chrome")
 needs_axe = pytest.mark.skipif(
-    not (BROWSER and AXE.exists()), reason="needs Chromium or Chrome, and axe-core: see CONTRIBUTING.md"
+    not (BROWSER and AXE.exists()),
+    reason="needs Chromium or Chrome, and axe-core: see CONTRIBUTING.md",
 )
 OPTIONS = (
-    *("--headless", "--no-sandbox", "--enable-unsafe-swiftshader", "--disable-quic", "--no-first-run"),
-    *("--disable-background-networking", "--disable-component-update", "--disable-sync", "--remote-debugging-pipe"),
+    *(
+        "--headless",
+        "--no-sandbox",
+        "--enable-unsafe-swiftshader",
+        "--disable-quic",
+        "--no-first-run",
+    ),
+    *(
+        "--disable-background-networking",
+        "--disable-component-update",
+        "--disable-sync",
+        "--remote-debugging-pipe",
+    ),
 )
 
 
@@ -36,7 +54,11 @@ class Page:
         self._numbers, self._session = count(1), {}
         self.complaints: list[str] = []  # errors, warnings and refusals so far
         target = self.call("Target.createTarget", url="about:blank")["targetId"]
-        self._session = {"sessionId": self.call("Target.attachToTarget", targetId=target, flatten=True)["sessionId"]}
+        self._session = {
+            "sessionId": self.call("Target.attachToTarget", targetId=target, flatten=True)[
+                "sessionId"
+            ]
+        }
         for domain in ("Runtime", "Log", "Page"):
             self.call(f"{domain}.enable")
 
@@ -60,15 +82,26 @@ class Page:
 
     def resize(self, width: int) -> None:
         """Give the window another width in pixels, also one that Chromium refuses to real windows."""
-        self.call("Emulation.setDeviceMetricsOverride", width=width, height=900, deviceScaleFactor=1, mobile=False)
+        self.call(
+            "Emulation.setDeviceMetricsOverride",
+            width=width,
+            height=900,
+            deviceScaleFactor=1,
+            mobile=False,
+        )
 
     def prefer(self, scheme: str) -> None:
         """Ask for `light` or `dark` colours."""
-        self.call("Emulation.setEmulatedMedia", features=[{"name": "prefers-color-scheme", "value": scheme}])
+        self.call(
+            "Emulation.setEmulatedMedia",
+            features=[{"name": "prefers-color-scheme", "value": scheme}],
+        )
 
     def run(self, code: str) -> Any:
         """The value of an expression in the page."""
-        found = self.call("Runtime.evaluate", expression=code, awaitPromise=True, returnByValue=True)
+        found = self.call(
+            "Runtime.evaluate", expression=code, awaitPromise=True, returnByValue=True
+        )
         assert "exceptionDetails" not in found, found
         return found["result"].get("value")
 
@@ -95,7 +128,10 @@ def opened(address: str, profile: Path) -> Iterator[Page]:
     with subprocess.Popen(command, pass_fds=(from_us, to_us), stderr=subprocess.DEVNULL) as process:
         os.close(from_us)
         os.close(to_us)
-        with os.fdopen(asks, "wb", buffering=0) as to_browser, os.fdopen(replies, "rb") as from_browser:
+        with (
+            os.fdopen(asks, "wb", buffering=0) as to_browser,
+            os.fdopen(replies, "rb") as from_browser,
+        ):
             try:
                 page = Page(to_browser, from_browser)
                 page.open(address)
@@ -111,6 +147,11 @@ def violations(page: Page) -> list[str]:
     found = []
     for scheme in ("light", "dark"):
         page.prefer(scheme)
-        for rule in json.loads(page.run("axe.run().then((found) => JSON.stringify(found.violations))")):
-            found += [f"{scheme}: {rule['id']}: {node['html']}: {node['failureSummary']}" for node in rule["nodes"]]
+        for rule in json.loads(
+            page.run("axe.run().then((found) => JSON.stringify(found.violations))")
+        ):
+            found += [
+                f"{scheme}: {rule['id']}: {node['html']}: {node['failureSummary']}"
+                for node in rule["nodes"]
+            ]
     return found

@@ -69,7 +69,11 @@ class Outcome:
 
 def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
     """A worker for each core where the whole suite is run; none for tests that are chosen, which then begin at once."""
-    is_whole = config.args == config.getini("testpaths") and not config.option.keyword and not config.option.lf
+    is_whole = (
+        config.args == config.getini("testpaths")
+        and not config.option.keyword
+        and not config.option.lf
+    )
     return min(os.cpu_count() or 1, MOST_WORKERS) if is_whole else 0
 
 
@@ -125,7 +129,9 @@ def classifier(trained_run: RunDir) -> Classifier:
 
 
 @pytest.fixture
-def cli(monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> Callable[..., Outcome]:
+def cli(
+    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> Callable[..., Outcome]:
     """Runs `encoder-cls` with these arguments in this process."""
 
     def run(*arguments: object) -> Outcome:

@@ -18,7 +18,9 @@ from urllib.parse import unquote, urlsplit
 Files = Mapping[str, bytes]  # a path in the repository -> the content of that file
 
 # Data sets and models have paths of their own; here a name is either a data set or a model.
-ROUTE = re.compile(r"(?:/api)?(?:/datasets|/models)?/([^/]+/[^/]+)(?:/(resolve|revision|tree)/([^/]+)/?(.*))?")
+ROUTE = re.compile(
+    r"(?:/api)?(?:/datasets|/models)?/([^/]+/[^/]+)(?:/(resolve|revision|tree)/([^/]+)/?(.*))?"
+)
 
 
 class HubStandIn:
@@ -29,7 +31,9 @@ class HubStandIn:
         self.repositories = repositories
         self.unknown: list[str] = []
         self.downloaded: list[str] = []
-        self._server = ThreadingHTTPServer(("127.0.0.1", 0), type("_Handler", (_Handler,), {"hub": self}))
+        self._server = ThreadingHTTPServer(
+            ("127.0.0.1", 0), type("_Handler", (_Handler,), {"hub": self})
+        )
 
     @property
     def url(self) -> str:
@@ -37,7 +41,9 @@ class HubStandIn:
         return f"http://127.0.0.1:{self._server.server_port}"
 
     def __enter__(self) -> HubStandIn:
-        Thread(target=self._server.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True).start()
+        Thread(
+            target=self._server.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True
+        ).start()
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -60,7 +66,9 @@ class _Handler(BaseHTTPRequestHandler):
 
     def do_GET(self) -> None:
         answer = self._answer()
-        status, body, headers = (404, b"", {"X-Error-Code": answer}) if isinstance(answer, str) else (200, *answer)
+        status, body, headers = (
+            (404, b"", {"X-Error-Code": answer}) if isinstance(answer, str) else (200, *answer)
+        )
         self.send_response(status)
         for name, value in (headers | {"Content-Length": str(len(body))}).items():
             self.send_header(name, value)
@@ -96,7 +104,8 @@ class _Handler(BaseHTTPRequestHandler):
             if not below:
                 return "EntryNotFound"
             value = [
-                _entry(files, it) for it in sorted({prefix + (p if is_recursive else p.split("/")[0]) for p in below})
+                _entry(files, it)
+                for it in sorted({prefix + (p if is_recursive else p.split("/")[0]) for p in below})
             ]
         return json.dumps(value).encode(), {"Content-Type": "application/json"}
 

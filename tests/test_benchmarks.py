@@ -20,7 +20,14 @@ from shared.page import write_section
 from shared.peers import search
 
 SCRIPTS = sorted(path.stem for path in Path(sys.path[0]).glob("*.py"))
-ROW = {"commit": "abc", "cpu": "a processor", "cores": 2, "threads": 1, "versions": "Python", "finished": "2026"}
+ROW = {
+    "commit": "abc",
+    "cpu": "a processor",
+    "cores": 2,
+    "threads": 1,
+    "versions": "Python",
+    "finished": "2026",
+}
 TRAINING = {"first_step": 1.5, "seconds": 3.0, "peak": 100 << 20, "own": 50 << 20, "speed": 2000.0}
 # What a script measures of each case, and a line of the tables that are made of it.
 FOUND = {
@@ -64,7 +71,16 @@ def test_a_script_describes_itself_and_lays_out_its_tables(name, tmp_path, capsy
     rows = [{**ROW, "case": {**case, "round": 0}, "found": found} for case in cases]
     results.write_text("".join(json.dumps(row) + "\n" for row in rows))
     page.write_text(f"before\n<!-- {name} -->\nearlier lines\n<!-- end -->\nafter\n")
-    words = [*positional, "--rounds", "1", "--tables-only", "--results", str(results), "--output", str(page)]
+    words = [
+        *positional,
+        "--rounds",
+        "1",
+        "--tables-only",
+        "--results",
+        str(results),
+        "--output",
+        str(page),
+    ]
     benchmark.main(words)
     text = page.read_text()
     assert line in text
@@ -87,7 +103,9 @@ def test_the_same_command_goes_on_with_what_is_missing(tmp_path, capsys):
     def lines(rows):
         return [f"{row.case['n']} on {row.cpu}" for row in rows]
 
-    benchmark = Benchmark("test", "", lambda parser: None, lambda _: [{"n": 1}, {"n": 2}], measure, lines, rounds=1)
+    benchmark = Benchmark(
+        "test", "", lambda parser: None, lambda _: [{"n": 1}, {"n": 2}], measure, lines, rounds=1
+    )
     other = {**ROW, "case": {"n": 1, "round": 0}, "found": {}}
     Path("test.jsonl").write_text(json.dumps(other) + '\n{"cut off')
     with pytest.raises(SystemExit, match="n 2, round 0: RuntimeError: no luck"):
@@ -106,7 +124,9 @@ def test_a_page_without_the_section_is_refused(tmp_path):
 
 def test_other_systems_learn_from_the_splits_that_a_training_reads(tmp_path):
     """Without a validation file a tenth of train, of each class, that changes with the seed."""
-    texts = Texts([f"{word} number {n}" for n in range(40) for word in ("rain", "soup")], ["a", "b"] * 40)
+    texts = Texts(
+        [f"{word} number {n}" for n in range(40) for word in ("rain", "soup")], ["a", "b"] * 40
+    )
     (tmp_path / "trec6").mkdir()
     for split in ("train", "test"):
         write(tmp_path / "trec6" / f"{split}.parquet", texts)
@@ -115,14 +135,20 @@ def test_other_systems_learn_from_the_splits_that_a_training_reads(tmp_path):
     assert (sorted(first["validation"].labels), first != second) == (["a"] * 4 + ["b"] * 4, True)
     assert {"data.validation=null", "data.split_seed=1"} < set(overrides(tmp_path, "trec6", 1))
     curve = search("tfidf-words", 0, 100.0, first)
-    assert (curve.points[-1][1], curve.num_test, curve.chosen) == (1.0, 80, "logistic regression, C=1")
+    assert (curve.points[-1][1], curve.num_test, curve.chosen) == (
+        1.0,
+        80,
+        "logistic regression, C=1",
+    )
     assert search("tfidf-words", 0, 0.0, first).points == []
 
 
 def test_a_server_is_asked_by_several_clients(trained_run):
     serve = importlib.import_module("serve")
     with serve.server(trained_run.path) as port:
-        seconds, elapsed = asyncio.run(serve.answer_times(port, ["rain and snow", "soup"], 0.2, clients=4))
+        seconds, elapsed = asyncio.run(
+            serve.answer_times(port, ["rain and snow", "soup"], 0.2, clients=4)
+        )
     assert (len(seconds) >= 4, 0 < min(seconds) <= max(seconds) <= elapsed) == (True, True)
 
 
@@ -133,6 +159,11 @@ def test_memory_grows_by_little_with_each_text(tmp_path):
     memory, own = importlib.import_module("memory"), []
     for number in (60_000, 180_000):
         memory.write_texts(tmp_path / "train.csv", number, vocabulary=2000)
-        settings = [f"data.train={tmp_path / 'train.csv'}", "data.validation=null", "data.test=null", *memory.TINY]
+        settings = [
+            f"data.train={tmp_path / 'train.csv'}",
+            "data.validation=null",
+            "data.test=null",
+            *memory.TINY,
+        ]
         own.append(memory.watched(settings, tmp_path / "run", "--dry-run")["own"])
     assert np.diff(own)[0] / 120_000 < 200

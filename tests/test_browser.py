@@ -48,7 +48,10 @@ def rendered(classifier) -> list[str]:
     split = Split(texts=texts, labels=np.zeros(4, dtype=np.int64), where=[HOSTILE] * 4)
     report = evaluate(classifier, split, name=HOSTILE)
     predictions = zip(texts, classifier.predict(texts), strict=True)
-    rows = [prediction_row(text, prediction, Explanation(), label=HOSTILE) for text, prediction in predictions]
+    rows = [
+        prediction_row(text, prediction, Explanation(), label=HOSTILE)
+        for text, prediction in predictions
+    ]
     return [
         render_report("a report", report),
         render_predictions("".join(rows), is_multi_label=False),
@@ -82,17 +85,26 @@ def test_a_page_opens_and_nothing_strange_runs(classifier, tmp_path):
 def test_pages_are_accessible(classifier, tmp_path):
     """In light and in dark colours axe-core finds nothing, and in no shade that a word or a cell may have."""
     strengths = [number / SHADES for number in range(1, SHADES + 1)]
-    words = words_html((f"word{weight:.2f}", 2 * weight) for it in strengths for weight in (it, -it))
-    cells = "".join(f'<td class="{side} {shade(strength)}">77</td>' for side in "do" for strength in strengths)
+    words = words_html(
+        (f"word{weight:.2f}", 2 * weight) for it in strengths for weight in (it, -it)
+    )
+    cells = "".join(
+        f'<td class="{side} {shade(strength)}">77</td>' for side in "do" for strength in strengths
+    )
     matrix = f'<table class="matrix" style="--n:18"><tbody><tr><th scope="row">a</th>{cells}</tr></tbody></table>'
-    shades = html_page("shades", f'<h1>Shades</h1>{LEGEND}<div class="card">{words}</div>{words}{matrix}')
+    shades = html_page(
+        "shades", f'<h1>Shades</h1>{LEGEND}<div class="card">{words}</div>{words}{matrix}'
+    )
     for page in shown(tmp_path, shades, *rendered(classifier)):
         assert violations(page) == []
 
 
 def test_tables_are_sorted_by_pointer_and_by_keyboard(tmp_path):
     """Numbers as numbers, the largest first; once more turns the order round; a mark shows the direction."""
-    rows = "".join(f"<tr><td>{name}</td><td>{number}</td></tr>" for name, number in (("b", 9), ("c", 10), ("a", 1)))
+    rows = "".join(
+        f"<tr><td>{name}</td><td>{number}</td></tr>"
+        for name, number in (("b", 9), ("c", 10), ("a", 1))
+    )
     table = f"<table class=sortable><thead><tr><th>n</th><th>v</th></tr></thead><tbody>{rows}</tbody></table>"
     state = """
     [...document.querySelectorAll("td:first-child")].map((cell) => cell.textContent).join("") + ":"
@@ -100,7 +112,9 @@ def test_tables_are_sorted_by_pointer_and_by_keyboard(tmp_path):
     """
     button = "document.querySelectorAll('th button')[{}]"
     for page in shown(tmp_path, html_page("x", table)):
-        page.run(f"{button.format(1)}.focus()")  # the space bar presses the element that has the focus
+        page.run(
+            f"{button.format(1)}.focus()"
+        )  # the space bar presses the element that has the focus
         for press, number, order, arrow in (
             ("document.activeElement", 1, "cba:-d", "▼"),
             (button.format(1), 1, "abc:-a", "▲"),
@@ -108,7 +122,9 @@ def test_tables_are_sorted_by_pointer_and_by_keyboard(tmp_path):
         ):
             page.run(f"{press}.click()")
             assert page.run(state) == order
-            assert arrow in page.run(f"getComputedStyle({button.format(number)}, '::after').content")
+            assert arrow in page.run(
+                f"getComputedStyle({button.format(number)}, '::after').content"
+            )
 
 
 def test_an_attention_map_shows_the_value_at_the_pointer(tmp_path):
@@ -116,7 +132,9 @@ def test_an_attention_map_shows_the_value_at_the_pointer(tmp_path):
     weights = np.array([[[[0.25, 0.75], [0.5, 0.5]]]], dtype=np.float32)
     maps = AttentionMaps(tokens=["[CLS]", "天気"], weights=weights)
     for page in shown(tmp_path, render_attention("x", [("", maps)])):
-        area = page.run("document.querySelector('[data-levels] image').getBoundingClientRect().toJSON()")
+        area = page.run(
+            "document.querySelector('[data-levels] image').getBoundingClientRect().toJSON()"
+        )
         at = {"x": area["x"] + 0.75 * area["width"], "y": area["y"] + 0.25 * area["height"]}
         page.call("Input.dispatchMouseEvent", type="mouseMoved", **at)
         pointed = page.until("document.getElementById('pointed')?.textContent")
@@ -127,7 +145,9 @@ def test_an_attention_map_shows_the_value_at_the_pointer(tmp_path):
 
 def test_tokens_of_both_directions_end_beside_the_map(tmp_path):
     """The end of a token from right to left is at its left."""
-    maps = AttentionMaps(tokens=["end!", "סוף!"], weights=np.full((1, 1, 2, 2), 0.5, dtype=np.float32))
+    maps = AttentionMaps(
+        tokens=["end!", "סוף!"], weights=np.full((1, 1, 2, 2), 0.5, dtype=np.float32)
+    )
     names = "[...document.querySelectorAll('text.row')]"
     for page in shown(tmp_path, render_attention("x", [("", maps)])):
         ends = page.run(f"{names}.map((name) => name.getBBox().x + name.getBBox().width)")
@@ -156,7 +176,17 @@ def test_four_heads_have_a_row_of_1200_pixels_where_letters_stay_legible(tmp_pat
 @contextmanager
 def tensorboard(folder: Path):
     """TensorBoard on a free port of this machine alone."""
-    command = [sys.executable, "-m", "tensorboard.main", "--logdir", folder, "--host", "127.0.0.1", "--port", "0"]
+    command = [
+        sys.executable,
+        "-m",
+        "tensorboard.main",
+        "--logdir",
+        folder,
+        "--host",
+        "127.0.0.1",
+        "--port",
+        "0",
+    ]
     with subprocess.Popen([*map(str, command)], stderr=subprocess.PIPE, text=True) as process:
         try:
             for line in process.stderr:
@@ -188,13 +218,19 @@ def test_tensorboard_shows_what_was_measured(trained_run, tmp_path):
         check_curves(address, rows)
         with opened(address, tmp_path / "profile") as page:
             page.until("document.querySelectorAll('.group-title').length > 1")
-            groups = page.run("[...document.querySelectorAll('.group-title')].map((it) => it.textContent.trim())")
+            groups = page.run(
+                "[...document.querySelectorAll('.group-title')].map((it) => it.textContent.trim())"
+            )
             assert groups[:2] == ["Pinned", ACCURACY]
             page.open(f"{address}#projector")  # which draws in space
             dashboard = "frames[0]?.frames[0]?.document.querySelector('vz-projector-dashboard')"
-            page.until(f"!!{dashboard}?.shadowRoot?.querySelector('vz-projector')?.shadowRoot?.querySelector('canvas')")
+            page.until(
+                f"!!{dashboard}?.shadowRoot?.querySelector('vz-projector')?.shadowRoot?.querySelector('canvas')"
+            )
             assert "TensorBoard" in page.run("document.title")
-            assert not [it for it in page.complaints if '"level": "error"' in it or "exceptionDetails" in it]
+            assert not [
+                it for it in page.complaints if '"level": "error"' in it or "exceptionDetails" in it
+            ]
 
 
 def check_curves(address: str, rows: list[dict]) -> None:
@@ -202,14 +238,26 @@ def check_curves(address: str, rows: list[dict]) -> None:
     (run,) = ask(f"{address}data/runs")
     assert run == RUN
     tags = ask(f"{address}data/plugin/scalars/tags")[RUN]
-    named = {tag: key for key, tag in TAGS.items()} | {"validation F1/sport": ("validation", "f1/sport")}
-    of_several_labels = {"micro_f1", "encoder_micro_f1", "linear_micro_f1", "mean_average_precision", "subset_accuracy"}
+    named = {tag: key for key, tag in TAGS.items()} | {
+        "validation F1/sport": ("validation", "f1/sport")
+    }
+    of_several_labels = {
+        "micro_f1",
+        "encoder_micro_f1",
+        "linear_micro_f1",
+        "mean_average_precision",
+        "subset_accuracy",
+    }
     expected = {
-        tag for tag, (split, name) in named.items() if name not in of_several_labels and "pretrain" not in split
+        tag
+        for tag, (split, name) in named.items()
+        if name not in of_several_labels and "pretrain" not in split
     }
     assert expected <= set(tags)
     for tag in set(tags) & set(named):
         split, name = named[tag]
         curve = ask(f"{address}data/plugin/scalars/scalars?run={RUN}&tag={quote(tag, safe='')}")
-        expected = [(row["step"], row[name]) for row in rows if row["split"] == split and name in row]
+        expected = [
+            (row["step"], row[name]) for row in rows if row["split"] == split and name in row
+        ]
         assert [(step, pytest.approx(value, rel=1e-5)) for _, step, value in curve] == expected

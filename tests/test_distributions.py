@@ -26,7 +26,8 @@ import encoder_cls
 pytest.importorskip("hatchling")
 ROOT = Path(__file__).parent.parent
 WHOLE, RUNTIME = (
-    tomllib.loads((ROOT / folder / "pyproject.toml").read_text())["project"] for folder in ("", "runtime")
+    tomllib.loads((ROOT / folder / "pyproject.toml").read_text())["project"]
+    for folder in ("", "runtime")
 )
 BUILD = """
 import os, sys
@@ -40,7 +41,9 @@ for folder in sys.argv[2:]:
 
 def build(into: Path, *folders: Path) -> None:
     """Wheels and source archives of projects, by hatchling itself, which needs no network."""
-    subprocess.run([sys.executable, "-c", BUILD, into, *folders], check=True, capture_output=True, text=True)
+    subprocess.run(
+        [sys.executable, "-c", BUILD, into, *folders], check=True, capture_output=True, text=True
+    )
 
 
 @pytest.fixture(scope="module")
@@ -54,13 +57,19 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def code_in(wheel: Path) -> dict[str, int]:
     """The package in a wheel, each file with a checksum."""
     with zipfile.ZipFile(wheel) as archive:
-        return {entry.filename: entry.CRC for entry in archive.infolist() if entry.filename.startswith("encoder_cls/")}
+        return {
+            entry.filename: entry.CRC
+            for entry in archive.infolist()
+            if entry.filename.startswith("encoder_cls/")
+        }
 
 
 def declared(requirements: list[str], found: dict[str, metadata.Distribution]) -> None:
     """Collect the distributions that requirements name, with all that these need, as they are installed here."""
     for it in map(Requirement, requirements):
-        if it.name.lower() not in found and (it.marker is None or it.marker.evaluate({"extra": ""})):
+        if it.name.lower() not in found and (
+            it.marker is None or it.marker.evaluate({"extra": ""})
+        ):
             found[it.name.lower()] = distribution = metadata.distribution(it.name)
             declared(distribution.requires or [], found)
 
@@ -69,10 +78,19 @@ def test_both_hold_the_same_code(built):
     """Every file of the package, also in a wheel that is built from the source archive; both have its version."""
     names = [file.name for file in built.iterdir() if file.is_file()]
     assert len(names) == 4
-    assert all(re.match(rf"encoder_cls(_runtime)?-{re.escape(encoder_cls.__version__)}[-.]", name) for name in names)
-    whole, runtime = (next(built.glob(f"{name}-*.whl")) for name in ("encoder_cls", "encoder_cls_runtime"))
+    assert all(
+        re.match(rf"encoder_cls(_runtime)?-{re.escape(encoder_cls.__version__)}[-.]", name)
+        for name in names
+    )
+    whole, runtime = (
+        next(built.glob(f"{name}-*.whl")) for name in ("encoder_cls", "encoder_cls_runtime")
+    )
     assert code_in(whole) == code_in(runtime)
-    files = {file.relative_to(ROOT).as_posix() for file in (ROOT / "encoder_cls").rglob("*") if file.is_file()}
+    files = {
+        file.relative_to(ROOT).as_posix()
+        for file in (ROOT / "encoder_cls").rglob("*")
+        if file.is_file()
+    }
     assert code_in(whole).keys() == {file for file in files if "__pycache__" not in file}
     with tarfile.open(next(built.glob("encoder_cls_runtime-*.tar.gz"))) as archive:
         archive.extractall(built / "source", filter="data")
@@ -107,15 +125,24 @@ def installed(built, tmp_path) -> Callable[..., Callable[..., dict[str, Any]]]:
         with zipfile.ZipFile(next(built.glob("encoder_cls_runtime-*.whl"))) as wheel:
             wheel.extractall(site)
         found: dict[str, metadata.Distribution] = {}
-        for requirements in (RUNTIME["dependencies"], *(RUNTIME["optional-dependencies"][extra] for extra in extras)):
+        for requirements in (
+            RUNTIME["dependencies"],
+            *(RUNTIME["optional-dependencies"][extra] for extra in extras),
+        ):
             declared(requirements, found)
         for distribution in found.values():
-            for file in {path.parts[0] for path in distribution.files or ()} - {"..", "__pycache__"}:
+            for file in {path.parts[0] for path in distribution.files or ()} - {
+                "..",
+                "__pycache__",
+            }:
                 if not (site / file).exists():
                     (site / file).symlink_to(distribution.locate_file(file))
         assert not (site / "torch").exists()
         shared = {"env": {**os.environ, "PYTHONPATH": str(site)}, "cwd": tmp_path, "text": True}
-        return lambda *words: {"args": [sys.executable, "-S", "-m", "encoder_cls", *map(str, words)], **shared}
+        return lambda *words: {
+            "args": [sys.executable, "-S", "-m", "encoder_cls", *map(str, words)],
+            **shared,
+        }
 
     return install
 
@@ -127,14 +154,31 @@ def test_the_runtime_predicts_with_nothing_but_what_it_declares(installed, train
         return subprocess.run(**start(*words), capture_output=True, check=False)
 
     for name in ("jsonl", "html"):
-        command = ["predict", "--model", trained_run.path, "--explain", "--format", name, "rain and snow", "a big soup"]
+        command = [
+            "predict",
+            "--model",
+            trained_run.path,
+            "--explain",
+            "--format",
+            name,
+            "rain and snow",
+            "a big soup",
+        ]
         answer = run(*command)
         assert (answer.returncode, answer.stderr) == (0, "")
         assert answer.stdout == cli(*command).out
-    assert run("--version").stdout == f"encoder-cls {encoder_cls.__version__} (encoder-cls-runtime)\n"
+    assert (
+        run("--version").stdout == f"encoder-cls {encoder_cls.__version__} (encoder-cls-runtime)\n"
+    )
     for command, message in (
-        (["train"], "needs PyTorch: pip uninstall encoder-cls-runtime, then pip install encoder-cls"),
-        (["serve", trained_run.path], "serve: needs starlette: pip install 'encoder-cls-runtime[serve]'"),
+        (
+            ["train"],
+            "needs PyTorch: pip uninstall encoder-cls-runtime, then pip install encoder-cls",
+        ),
+        (
+            ["serve", trained_run.path],
+            "serve: needs starlette: pip install 'encoder-cls-runtime[serve]'",
+        ),
     ):
         refused = run(*command)
         assert (refused.returncode, refused.stdout) == (2, "")
@@ -152,7 +196,11 @@ def test_the_runtime_serves_with_its_extra(installed, trained_run, classifier):
             request = Request(f"{address}/predict", body, {"Content-Type": "application/json"})
             with urlopen(request) as reply:
                 found = json.loads(reply.read())
-            for path, part in (("metrics", b"encoder_cls_texts_total 1.0"), ("", b"<title>"), ("health", b'"ok"')):
+            for path, part in (
+                ("metrics", b"encoder_cls_texts_total 1.0"),
+                ("", b"<title>"),
+                ("health", b'"ok"'),
+            ):
                 with urlopen(f"{address}/{path}") as reply:
                     assert part in reply.read()
             server.terminate()

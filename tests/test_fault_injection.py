@@ -37,4 +37,6 @@ def test_each_fault_fits_the_code_and_names_a_case():
 
 def test_the_page_names_every_case():
     promises = re.findall(r"^\| \*\*.*\| (`[^|]+`) \|$", PAGE, re.MULTILINE)
-    assert sorted(name for cell in promises for name in re.findall(r"`([a-z-]+)`", cell)) == sorted(CASES)
+    assert sorted(name for cell in promises for name in re.findall(r"`([a-z-]+)`", cell)) == sorted(
+        CASES
+    )

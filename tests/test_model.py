@@ -21,7 +21,9 @@ from encoder_cls.transformer import (
 )
 
 TABLES = {"char_ngram_buckets": 50, "bigram_buckets": 40}
-CONFIG = ModelConfig(d_model=16, num_layers=2, num_heads=2, d_ff=32, max_seq_len=12, dropout=0.5, **TABLES)
+CONFIG = ModelConfig(
+    d_model=16, num_layers=2, num_heads=2, d_ff=32, max_seq_len=12, dropout=0.5, **TABLES
+)
 KNOBS = [
     {"norm": norm, "activation": activation, "positions": positions}
     for norm in ("pre", "post")
@@ -49,13 +51,17 @@ def ragged_batch(lengths: tuple[int, ...] = (3, 8, 1)) -> tuple[torch.Tensor, to
 def spelling_of(words: list[str], rows: list[list[int]]) -> CharNgramBatch:
     spellings = hash_char_ngrams(words)
     return CharNgramBatch(
-        torch.tensor(rows), torch.from_numpy(spellings.ngrams.astype(np.int64)), torch.from_numpy(spellings.offsets)
+        torch.tensor(rows),
+        torch.from_numpy(spellings.ngrams.astype(np.int64)),
+        torch.from_numpy(spellings.offsets),
     )
 
 
 def random_spelling(input_ids: torch.Tensor) -> CharNgramBatch:
     """A word for each id: "w4", "w5" and so on; every third word, as `[CLS]`, has no letters."""
-    return spelling_of([f"w{token}" if token % 3 else "" for token in range(30)], input_ids.tolist())
+    return spelling_of(
+        [f"w{token}" if token % 3 else "" for token in range(30)], input_ids.tolist()
+    )
 
 
 @pytest.mark.parametrize("knobs", KNOBS, ids=lambda knobs: "-".join(knobs.values()))
@@ -69,7 +75,9 @@ def test_padding_and_batch_mates_do_not_change_logits(knobs):
         alone = model(own_ids, mask[row : row + 1, :length], random_spelling(own_ids))
         torch.testing.assert_close(together[row], alone[0], atol=1e-5, rtol=1e-5)
     garbage = input_ids.masked_fill(~mask, 29)
-    torch.testing.assert_close(model(garbage, mask, random_spelling(garbage)), together, atol=1e-6, rtol=1e-6)
+    torch.testing.assert_close(
+        model(garbage, mask, random_spelling(garbage)), together, atol=1e-6, rtol=1e-6
+    )
 
 
 @pytest.mark.parametrize("positions", ["sinusoidal", "learned"])
@@ -79,7 +87,9 @@ def test_word_order_matters_with_positions_only(positions):
     model = make_model(positions=positions, bigram_buckets=0)
     assert not torch.allclose(model(input_ids, mask), model(input_ids.flip(1), mask), atol=1e-3)
     unordered = make_model(positions="none", bigram_buckets=0)
-    torch.testing.assert_close(unordered(input_ids, mask), unordered(input_ids.flip(1), mask), atol=1e-5, rtol=1e-5)
+    torch.testing.assert_close(
+        unordered(input_ids, mask), unordered(input_ids.flip(1), mask), atol=1e-5, rtol=1e-5
+    )
     paired = make_model(positions="none")
     assert not torch.allclose(paired(input_ids, mask), paired(input_ids.flip(1), mask), atol=1e-3)
 
@@ -90,7 +100,11 @@ def test_every_parameter_gets_a_gradient(knobs):
     input_ids, mask = ragged_batch()
     logits = model(input_ids, mask, random_spelling(input_ids))
     nn.functional.cross_entropy(logits, torch.tensor([0, 1, 2])).backward()
-    without = [name for name, p in model.named_parameters() if p.grad is None or not p.grad.to_dense().abs().sum() > 0]
+    without = [
+        name
+        for name, p in model.named_parameters()
+        if p.grad is None or not p.grad.to_dense().abs().sum() > 0
+    ]
     assert without == []
 
 
@@ -110,7 +124,9 @@ def test_pairs_spread_evenly_over_the_buckets():
     embedding.table.weight.data = torch.arange(32_768.0)[:, None]
     torch.manual_seed(0)
     rows = embedding(torch.randint(4, 60_000, (64, 512))).flatten().int()
-    assert len(rows.unique()) / 32_768 == pytest.approx(1 - math.exp(-1), abs=0.02)  # as of random rows
+    assert len(rows.unique()) / 32_768 == pytest.approx(
+        1 - math.exp(-1), abs=0.02
+    )  # as of random rows
 
 
 def test_a_new_model_reads_no_pairs():
@@ -127,7 +143,9 @@ def test_unknown_words_differ_by_their_letters():
     model, plain = make_model(), make_model(char_ngram_buckets=0, bigram_buckets=0)
     input_ids, mask = torch.tensor([[2, 1]]), torch.ones(1, 2, dtype=torch.bool)
     one, other = (spelling_of(["", word], [[0, 1]]) for word in ("refunded", "umbrella"))
-    assert not torch.allclose(*(model(input_ids, mask, spelling) for spelling in (one, other)), atol=1e-3)
+    assert not torch.allclose(
+        *(model(input_ids, mask, spelling) for spelling in (one, other)), atol=1e-3
+    )
     maps = [model.encoder.attention_maps(input_ids, mask, spelling) for spelling in (one, other)]
     assert not torch.allclose(*maps, atol=1e-3)
     assert torch.equal(plain(input_ids, mask, one), plain(input_ids, mask, other))
@@ -141,7 +159,11 @@ def test_a_step_changes_only_the_rows_of_a_table_that_the_batch_touched():
     input_ids, mask = torch.tensor([[2, 7, 9]]), torch.ones(1, 3, dtype=torch.bool)
     spelling = spelling_of(["", "seven", "unused", "nine"], [[0, 1, 3]])
     embedding = model.encoder.embedding
-    tables = {"tokens": embedding.tokens, "ngrams": embedding.char_ngrams.table, "pairs": embedding.bigrams.table}
+    tables = {
+        "tokens": embedding.tokens,
+        "ngrams": embedding.char_ngrams.table,
+        "pairs": embedding.bigrams.table,
+    }
     before = {name: table.weight.detach().clone() for name, table in tables.items()}
     optimizers = make_optimizers(model, TrainConfig(learning_rate=0.1, weight_decay=0.5))
     for _ in range(2):  # at the second step moments are not zero any more
@@ -158,10 +180,14 @@ def test_a_step_changes_only_the_rows_of_a_table_that_the_batch_touched():
     assert changed["tokens"] == {2, 7, 9}
     # "unused" is in the batch's spelling, but no token is it.
     assert changed["ngrams"] == {int(n) % 997 for n in hash_char_ngrams(["seven", "nine"]).ngrams}
-    assert changed["pairs"] == {(one * 1_000_003 + other) % 991 for one, other in [(0, 2), (2, 7), (7, 9)]}
+    assert changed["pairs"] == {
+        (one * 1_000_003 + other) % 991 for one, other in [(0, 2), (2, 7), (7, 9)]
+    }
 
 
-@pytest.mark.parametrize("off", [["char_ngram_buckets"], ["bigram_buckets"], list(TABLES)], ids="-".join)
+@pytest.mark.parametrize(
+    "off", [["char_ngram_buckets"], ["bigram_buckets"], list(TABLES)], ids="-".join
+)
 def test_tables_can_be_left_out(off):
     model = make_model(**dict.fromkeys(off, 0)).train()
     input_ids, mask = ragged_batch()
@@ -179,13 +205,21 @@ def test_a_decoder_sees_no_later_tokens_and_no_padding_of_its_memory():
     with torch.no_grad():
         for parameter in decoder.parameters():
             parameter.add_(0.3 * torch.randn_like(parameter))
-    x, memory, mask = torch.randn(3, 8, CONFIG.d_model), torch.randn(3, 5, CONFIG.d_model), ragged_batch()[1]
+    x, memory, mask = (
+        torch.randn(3, 8, CONFIG.d_model),
+        torch.randn(3, 5, CONFIG.d_model),
+        ragged_batch()[1],
+    )
     memory_mask = torch.arange(5) < torch.tensor([[2], [5], [1]])
     vectors = decoder(x, mask, memory, memory_mask)
     later, hidden, seen = x.clone(), memory.clone(), memory.clone()
     later[:, 4:], hidden[~memory_mask], seen[:, 0] = 1, 1, 1
     torch.testing.assert_close(decoder(later, mask, hidden, memory_mask)[:, :4], vectors[:, :4])
-    assert not torch.isclose(decoder(later, mask, memory, memory_mask)[1, 4:], vectors[1, 4:]).any(dim=1).all()
+    assert (
+        not torch.isclose(decoder(later, mask, memory, memory_mask)[1, 4:], vectors[1, 4:])
+        .any(dim=1)
+        .all()
+    )
     assert (decoder(x, mask, seen, memory_mask) - vectors).abs().mean(dim=2).min() > 0.01
 
 
@@ -196,7 +230,9 @@ def test_plain_attention_equals_the_fused_kernel(monkeypatch):
     x = torch.randn(3, 8, CONFIG.d_model)
     fused, calls = nn.functional.scaled_dot_product_attention, []
     monkeypatch.setattr(
-        nn.functional, "scaled_dot_product_attention", lambda *of, **more: calls.append(1) or fused(*of, **more)
+        nn.functional,
+        "scaled_dot_product_attention",
+        lambda *of, **more: calls.append(1) or fused(*of, **more),
     )
     for memory in (None, torch.randn(3, 8, CONFIG.d_model)):
         trained = attention(x, mask[:, None], memory_BSD=memory)
@@ -234,5 +270,7 @@ def test_gpu_gives_the_logits_of_the_cpu(knobs):
     model, (input_ids, mask) = make_model(**knobs), ragged_batch()
     spelling = random_spelling(input_ids)
     expected = model(input_ids, mask, spelling)
-    found = model.cuda()(input_ids.cuda(), mask.cuda(), CharNgramBatch(*(part.cuda() for part in spelling))).cpu()
+    found = model.cuda()(
+        input_ids.cuda(), mask.cuda(), CharNgramBatch(*(part.cuda() for part in spelling))
+    ).cpu()
     torch.testing.assert_close(found, expected, atol=1e-4, rtol=1e-4)

@@ -29,12 +29,32 @@ from encoder_cls.training.run import train
 
 pytestmark = pytest.mark.usefixtures("blank_plots")
 
-WORDS = {"food": ["soup", "bread", "salt"], "sport": ["ball", "goal", "team"], "weather": ["rain", "snow", "wind"]}
+WORDS = {
+    "food": ["soup", "bread", "salt"],
+    "sport": ["ball", "goal", "team"],
+    "weather": ["rain", "snow", "wind"],
+}
 FILLERS = ["the", "a", "of", "and", "with", "for"]
 SHAPE = {"d_model": 16, "num_layers": 1, "num_heads": 2, "d_ff": 32, "max_seq_len": 16}
-ENCODER = {**{f"model.{key}": value for key, value in SHAPE.items()}, "model.char_ngram_buckets": 64}
-ENCODER |= {"model.bigram_buckets": 64, "pretrain.epochs": 0, "train.epochs": 2, "train.log_every": 1}
-EVAL_KEYS = ["task", "micro_f1", "macro_f1", "samples_f1", "subset_accuracy", "mean_average_precision", "num_examples"]
+ENCODER = {
+    **{f"model.{key}": value for key, value in SHAPE.items()},
+    "model.char_ngram_buckets": 64,
+}
+ENCODER |= {
+    "model.bigram_buckets": 64,
+    "pretrain.epochs": 0,
+    "train.epochs": 2,
+    "train.log_every": 1,
+}
+EVAL_KEYS = [
+    "task",
+    "micro_f1",
+    "macro_f1",
+    "samples_f1",
+    "subset_accuracy",
+    "mean_average_precision",
+    "num_examples",
+]
 
 
 def rows(number: int, seed: int) -> list[tuple[str, list[str]]]:
@@ -49,7 +69,9 @@ def rows(number: int, seed: int) -> list[tuple[str, list[str]]]:
 
 
 def write(path: Path, texts: list[tuple[str, list[str]]]) -> Path:
-    path.write_text("".join(json.dumps({"text": text, "label": labels}) + "\n" for text, labels in texts))
+    path.write_text(
+        "".join(json.dumps({"text": text, "label": labels}) + "\n" for text, labels in texts)
+    )
     return path
 
 
@@ -103,7 +125,10 @@ def test_eval_has_the_measures_of_several_labels(cli, linear_run):
     assert not (linear_run.eval / "confusion_matrix.png").exists()
     page = (linear_run.eval / "report.html").read_text()
     assert f'<b class="big">{found["micro_f1"]:.1%}</b>' in page
-    lines = [json.loads(line) for line in (linear_run.eval / "predictions.jsonl").read_text().splitlines()]
+    lines = [
+        json.loads(line)
+        for line in (linear_run.eval / "predictions.jsonl").read_text().splitlines()
+    ]
     right = [set(line["labels"]) == set(line["predictions"]) for line in lines]
     assert np.mean(right) == pytest.approx(found["subset_accuracy"])
     with (linear_run.eval / "mistakes.csv").open(encoding="utf-8-sig", newline="") as file:
@@ -133,9 +158,15 @@ def test_a_copied_model_scores_a_table_whose_cells_have_several_labels(cli, line
     shutil.copytree(linear_run.model, "model")
     for cell in ("", "food;sport"):
         Path("test.csv").write_text(f"text,label\na,{cell}\n")
-        assert_failed(cli("eval", "model", "--data", "test.csv"), 3, "--set data.label_separator='|'")
-    Path("test.csv").write_text("text,label\n" + "".join(f"{text},{';'.join(it)}\n" for text, it in rows(60, seed=1)))
-    outcome = cli("eval", "model", "--data", "test.csv", "--set", "data.label_separator=;", "--json")
+        assert_failed(
+            cli("eval", "model", "--data", "test.csv"), 3, "--set data.label_separator='|'"
+        )
+    Path("test.csv").write_text(
+        "text,label\n" + "".join(f"{text},{';'.join(it)}\n" for text, it in rows(60, seed=1))
+    )
+    outcome = cli(
+        "eval", "model", "--data", "test.csv", "--set", "data.label_separator=;", "--json"
+    )
     assert outcome.code == 0, outcome.err
     expected = json.loads((linear_run.eval / "report.json").read_text())
     assert json.loads(outcome.out)["micro_f1"] == expected["micro_f1"]
@@ -145,16 +176,27 @@ def test_a_copied_model_scores_a_table_whose_cells_have_several_labels(cli, line
     assert "label_separator" not in missing.err
 
 
-def test_predict_gives_the_labels_that_are_as_probable_as_their_thresholds(cli, linear_run, several):
+def test_predict_gives_the_labels_that_are_as_probable_as_their_thresholds(
+    cli, linear_run, several
+):
     """As JSON, most probable first, each among `top`; `--threshold` takes one for all; a blank text has none."""
     texts = ["soup with salt, goal of the team", "the of and", ""]
 
     def predicted(*arguments) -> list[dict]:
-        lines = cli("predict", "--model", linear_run.path, "--format", "jsonl", *arguments).out.splitlines()
+        lines = cli(
+            "predict", "--model", linear_run.path, "--format", "jsonl", *arguments
+        ).out.splitlines()
         return [json.loads(line) for line in lines]
 
     found = predicted(*texts)
-    assert list(found[0]) == ["labels", "top", "truncated", "unknown_words", "answered_by", "unfamiliar"]
+    assert list(found[0]) == [
+        "labels",
+        "top",
+        "truncated",
+        "unknown_words",
+        "answered_by",
+        "unfamiliar",
+    ]
     assert not found[0]["unfamiliar"]
     assert predicted("zzz qqq xxx")[0]["unfamiliar"]
     assert sorted(found[0]["labels"]) == ["food", "sport"]
@@ -162,12 +204,19 @@ def test_predict_gives_the_labels_that_are_as_probable_as_their_thresholds(cli, 
     assert (found[1]["labels"], len(found[1]["top"])) == ([], 1)
     assert (found[2]["labels"], found[2]["top"], found[2]["reason"]) == ([], [], "blank")
     probabilities = several.predict_proba(texts[:1])[0]
-    given = [name for name, p, t in zip(several.label_names, probabilities, several.thresholds, strict=True) if p >= t]
+    given = [
+        name
+        for name, p, t in zip(several.label_names, probabilities, several.thresholds, strict=True)
+        if p >= t
+    ]
     assert sorted(found[0]["labels"]) == given
     (all_of_them,) = predicted("--threshold", 1e-9, texts[0])
     assert len(all_of_them["labels"]) == len(all_of_them["top"]) == 3
     text = cli("predict", "--model", linear_run.path, "--explain", *texts)
-    assert [line.partition("  ")[0].partition(" ")[0] for line in text.out.splitlines()][1:] == ["no", "?"]
+    assert [line.partition("  ")[0].partition(" ")[0] for line in text.out.splitlines()][1:] == [
+        "no",
+        "?",
+    ]
     assert "1 without a label, 1 blank" in text.err
     page = cli("predict", "--model", linear_run.path, "--format", "html", *texts).out
     assert "runner-up" not in page
@@ -179,10 +228,17 @@ def test_answers_beside_their_rows_have_lists_or_cells_with_several_labels(cli, 
     import pyarrow.parquet
 
     Path("in.csv").write_text('id,text\n1,"soup salt goal team"\n2,the of\n')
-    assert cli("predict", "--model", linear_run.path, "--input", "in.csv", "--output", "out.csv").code == 0
+    assert (
+        cli("predict", "--model", linear_run.path, "--input", "in.csv", "--output", "out.csv").code
+        == 0
+    )
     with Path("out.csv").open(newline="") as file:
         first, second = csv.DictReader(file)
-    assert (sorted(first["labels"].split("|")), second["labels"], second["id"]) == (["food", "sport"], "", "2")
+    assert (sorted(first["labels"].split("|")), second["labels"], second["id"]) == (
+        ["food", "sport"],
+        "",
+        "2",
+    )
     assert len(first["probabilities"].split("|")) == 2
     asked = ("--input", "in.csv", "--output", "out.parquet", "--top-k", 2)
     assert cli("predict", "--model", linear_run.path, *asked).code == 0
@@ -199,7 +255,9 @@ def test_a_server_answers_as_predict_does(several):
     assert sorted(first.record["labels"]) == sorted(first.labels) == ["food", "sport"]
     assert list(second.record["labels"]) == list(second.labels) == []
     words = {word["word"]: word["weight"] for word in first.record["explanation"]}
-    assert min(words[word] for word in WORDS[first.record["top"][0]["label"]] if word in words) > 0.1
+    assert (
+        min(words[word] for word in WORDS[first.record["top"][0]["label"]] if word in words) > 0.1
+    )
 
 
 def test_an_explanation_is_of_the_label_alone(several):
@@ -223,7 +281,10 @@ def test_an_explanation_is_of_the_label_alone(several):
 )
 def test_unusual_labels_are_learned(tmp_path, labels_of):
     """Numbers are finite, and two kinds of texts are distinguished where they differ."""
-    texts = [(f"{'yes' if 'x' in labels_of(index) else 'no'} n{index}", labels_of(index)) for index in range(60)]
+    texts = [
+        (f"{'yes' if 'x' in labels_of(index) else 'no'} n{index}", labels_of(index))
+        for index in range(60)
+    ]
     classifier = load_classifier(trained(tmp_path, texts).path)
     yes, no = classifier.predict(["yes", "no"])
     assert "x" in yes.labels
@@ -234,12 +295,18 @@ def test_unusual_labels_are_learned(tmp_path, labels_of):
 
 def test_an_encoder_learns_several_labels_too(tmp_path):
     """Its loss falls, its weight is fitted, and answers from disk are those of the report."""
-    run = trained(tmp_path, rows(160, seed=0), **{"model.encoder": True, "data.validation_fraction": 0.25} | ENCODER)
+    run = trained(
+        tmp_path,
+        rows(160, seed=0),
+        **{"model.encoder": True, "data.validation_fraction": 0.25} | ENCODER,
+    )
     logged = read_metrics(run.metrics_file)
     losses = [row["loss"] for row in logged if row["split"] == "train"]
     assert losses[-1] < losses[0]
     last = [row for row in logged if row["split"] == "validation"][-1]
-    assert {"micro_f1", "encoder_micro_f1", "linear_micro_f1", "linear_weight", "f1/food"} < set(last)
+    assert {"micro_f1", "encoder_micro_f1", "linear_micro_f1", "linear_weight", "f1/food"} < set(
+        last
+    )
     report = json.loads((run.eval / "report.json").read_text())
     assert set(report["parts"]) == {"combined", "linear", "encoder"}
     assert report["comparison"]["interval"][0] <= report["comparison"]["combined_minus_linear"]
@@ -265,17 +332,25 @@ def test_a_score_of_the_other_task_cannot_be_monitored(cli, texts, monitor, know
 
 
 def test_a_dry_run_has_a_line_about_texts_with_several_labels(cli):
-    write(Path("train.jsonl"), [("one", ["a", "b"]), ("two", ["b"]), ("three", []), ("four", ["a"])])
+    write(
+        Path("train.jsonl"), [("one", ["a", "b"]), ("two", ["b"]), ("three", []), ("four", ["a"])]
+    )
     Path("a.yaml").write_text("data: {train: train.jsonl, validation: train.jsonl}\n")
     outcome = cli("train", "a.yaml", "--dry-run")
     assert outcome.code == 0
-    assert "multi-label (train.jsonl:1: labels in a list): 1.00 labels a text, several 25.0%, none 25.0%" in outcome.err
+    assert (
+        "multi-label (train.jsonl:1: labels in a list): 1.00 labels a text, several 25.0%, none 25.0%"
+        in outcome.err
+    )
     assert "4 training, 4 validation texts, 2 classes" in outcome.err
 
 
 def test_weights_of_classes_find_more_of_the_heavier(tmp_path):
     """Those of a label count its examples; other labels are as they were."""
-    texts = [(text, ["rare"] if index % 9 == 1 else labels) for index, (text, labels) in enumerate(rows(180, seed=3))]
+    texts = [
+        (text, ["rare"] if index % 9 == 1 else labels)
+        for index, (text, labels) in enumerate(rows(180, seed=3))
+    ]
     source = write(tmp_path / "train.jsonl", texts)
     directions = []
     for weight in (1.0, 20.0):

@@ -32,7 +32,12 @@ def texts(number: int, *, seed: int) -> list[tuple[str, str]]:
     found = []
     for index in range(number):
         label = draw.choice(NAMES)
-        found.append((" ".join([*draw.sample(WORDS[label], 3), *draw.sample(FILLERS, 3), f"n{index}"]), label))
+        found.append(
+            (
+                " ".join([*draw.sample(WORDS[label], 3), *draw.sample(FILLERS, 3), f"n{index}"]),
+                label,
+            )
+        )
     return found
 
 
@@ -65,7 +70,9 @@ def test_rows_without_a_label_are_unlabelled_texts():
     assert dict(zip(dataset.train.texts, names, strict=True)).items() <= dict(rows).items()
 
 
-@pytest.mark.parametrize("line", ['{"text": "one two", "label": null}', '{"text": "one two", "label": ""}'])
+@pytest.mark.parametrize(
+    "line", ['{"text": "one two", "label": null}', '{"text": "one two", "label": ""}']
+)
 def test_null_is_no_label(line):
     lines = [f'{{"text": "{text}", "label": "{label}"}}' for text, label in texts(12, seed=0)]
     Path("a.jsonl").write_text("\n".join([*lines, line]))
@@ -75,7 +82,9 @@ def test_null_is_no_label(line):
 @pytest.mark.parametrize("role", ["validation", "test"])
 def test_what_is_scored_has_labels(role):
     scored = write("scored.csv", [*texts(6, seed=1), ("one two", "")])
-    with pytest.raises(DataError, match=r"scored\.csv:8: the label is empty; only in train may it be"):
+    with pytest.raises(
+        DataError, match=r"scored\.csv:8: the label is empty; only in train may it be"
+    ):
         load_dataset(data(train=write("train.csv", texts(20, seed=0)), **{role: scored}))
 
 
@@ -83,9 +92,21 @@ def test_what_is_scored_has_labels(role):
     "values, error, message",
     [
         ({"label_names": None}, DataError, r"a\.csv:2: the label is empty"),
-        ({"label_names": ["0", "1"]}, ConfigError, "data.label_names: '0' has no words; no text has a label"),
-        ({"label_names": ["sport"]}, ConfigError, "data.label_names: two classes are needed at least; no text"),
-        ({"label_separator": "|"}, DataError, r"a\.csv: no row has a label, so there is nothing to learn$"),
+        (
+            {"label_names": ["0", "1"]},
+            ConfigError,
+            "data.label_names: '0' has no words; no text has a label",
+        ),
+        (
+            {"label_names": ["sport"]},
+            ConfigError,
+            "data.label_names: two classes are needed at least; no text",
+        ),
+        (
+            {"label_separator": "|"},
+            DataError,
+            r"a\.csv: no row has a label, so there is nothing to learn$",
+        ),
     ],
 )
 def test_nothing_to_learn_from_is_refused(values, error, message):
@@ -98,15 +119,26 @@ def test_train_may_be_missing_where_the_rest_is_there(missing):
     values = {"unlabelled": write("a.csv", texts(9, seed=0)), "label_names": NAMES}
     assert load_dataset(data(**values)).has_names_alone
     with pytest.raises(ConfigError, match="data: train is missing; to learn from names"):
-        config_of({"name": "a"} | {f"data.{key}": value for key, value in values.items() if key != missing}, source="a")
+        config_of(
+            {"name": "a"}
+            | {f"data.{key}": value for key, value in values.items() if key != missing},
+            source="a",
+        )
 
 
 def test_names_that_no_text_has_are_warned_of():
     names = [*NAMES, "zebra_crossing"]
-    values = {"data.unlabelled": write("a.csv", texts(60, seed=0)), "data.label_names": names, "name": "a"}
+    values = {
+        "data.unlabelled": write("a.csv", texts(60, seed=0)),
+        "data.label_names": names,
+        "name": "a",
+    }
     warnings = [*prepare(config_of(values, source="test")).warnings()]
     assert len(warnings) == 1
-    assert "no text has a word of these names, so answers of their classes are chance: 'zebra_crossing'" in warnings[0]
+    assert (
+        "no text has a word of these names, so answers of their classes are chance: 'zebra_crossing'"
+        in warnings[0]
+    )
     with pytest.raises(ConfigError, match=r"model\.linear=false: no text has a label"):
         prepare(config_of(values | {"model.linear": False}, source="test"))
 
@@ -123,7 +155,10 @@ def test_names_alone_make_a_classifier_and_no_measure_of_it(cli, pile):
     Path("a.yaml").write_text(f"data: {{unlabelled: {write('pile.csv', pile)}}}\n")
     trained = cli("train", "a.yaml", "--set", names)
     assert trained.code == 0
-    assert "no labelled text to learn from, 400 unlabelled texts, 3 classes by their names" in trained.err
+    assert (
+        "no labelled text to learn from, 400 unlabelled texts, 3 classes by their names"
+        in trained.err
+    )
     assert "no text has a label, so accuracy and calibration are unknown" in trained.err
     assert "encoder-cls suggest runs/a --input TEXTS.csv --n 50" in trained.err
     assert trained.out == ""
@@ -131,12 +166,22 @@ def test_names_alone_make_a_classifier_and_no_measure_of_it(cli, pile):
     assert [*classifier.label_names] == NAMES
     unseen = [(text, label) for text, label in held_out if label not in text.split()]
     answers = [prediction.label for prediction in classifier.predict([text for text, _ in unseen])]
-    assert np.mean([answer == label for answer, (_, label) in zip(answers, unseen, strict=True)]) > 0.9
+    assert (
+        np.mean([answer == label for answer, (_, label) in zip(answers, unseen, strict=True)]) > 0.9
+    )
     assert "the accuracy is unknown" in Path("runs/a/model/README.md").read_text()
     refused = {
-        ("eval", "runs/a"): "no text of its data has a label to score; name labelled texts with --data",
+        (
+            "eval",
+            "runs/a",
+        ): "no text of its data has a label to score; name labelled texts with --data",
         ("review", "runs/a", "--output", "r.csv"): "learned from the names of the classes alone",
-        ("predict", "--min-precision", "0.9", "text"): "train it again with this version, on texts with labels",
+        (
+            "predict",
+            "--min-precision",
+            "0.9",
+            "text",
+        ): "train it again with this version, on texts with labels",
     }
     for command, message in refused.items():
         outcome = cli(*command)

@@ -31,7 +31,9 @@ def probabilities():
 
 @pytest.mark.parametrize("dtype", ["float32", "float16", "int8"])
 @pytest.mark.parametrize("parts", ["both", "encoder", "linear"])
-def test_the_page_gives_the_probabilities_of_the_classifier(trained_run, tmp_path, probabilities, dtype, parts):
+def test_the_page_gives_the_probabilities_of_the_classifier(
+    trained_run, tmp_path, probabilities, dtype, parts
+):
     """Within 0.0001 in each data type, of both parts and of one: any words, any script, no text, long ones."""
     classifier = load_classifier(trained_run.path, engine="numpy")
     if parts != "both":

@@ -55,7 +55,12 @@ def std_norm(correction: int) -> Callable[[Tensor, Pair], Tensor]:
 
     def norm(x: Tensor, gain_and_bias: Pair) -> Tensor:
         gain, bias = gain_and_bias
-        return gain * (x - x.mean(-1, keepdim=True)) / (x.std(-1, keepdim=True, correction=correction) + 1e-6) + bias
+        return (
+            gain
+            * (x - x.mean(-1, keepdim=True))
+            / (x.std(-1, keepdim=True, correction=correction) + 1e-6)
+            + bias
+        )
 
     return norm
 
@@ -79,7 +84,12 @@ class Published:
         tables = {"char_ngram_buckets": 0, "bigram_buckets": 0}  # published encoders have none
         shape = {"d_model": D, "num_heads": H, "num_layers": L, "d_ff": F}
         shape["max_seq_len"] = 2 * T  # longer texts are allowed than these are, as in use
-        return ModelConfig(**shape, **tables, norm="pre" if self.is_pre_norm else "post", activation=self.activation)
+        return ModelConfig(
+            **shape,
+            **tables,
+            norm="pre" if self.is_pre_norm else "post",
+            activation=self.activation,
+        )
 
 
 A = Published(
@@ -91,7 +101,9 @@ A = Published(
 )
 B_AND_C = Published(hidden=-math.inf)  # C has a head on the mean of B's vectors
 # D's sequence embedding brings its own token embedding, read here as that of Vaswani et al. (2017).
-FUSED_D = Published(norm=std_norm(0), embedding_factor=math.sqrt(D), is_fused=True, hidden=-math.inf)
+FUSED_D = Published(
+    norm=std_norm(0), embedding_factor=math.sqrt(D), is_fused=True, hidden=-math.inf
+)
 # As published, q and k are each divided by d_model^(1/4), and the GELU is the exact one.
 E = Published(has_bias=False, score_width=D, hidden=-math.inf, activation="gelu")
 
@@ -106,27 +118,42 @@ class Draw:
         return STD * torch.randn(*shape, generator=self.generator)
 
     def linear(self, inputs: int, outputs: int, *, has_bias: bool = True) -> Pair:
-        return self.tensor(outputs, inputs), self.tensor(outputs) if has_bias else torch.zeros(outputs)
+        return self.tensor(outputs, inputs), self.tensor(outputs) if has_bias else torch.zeros(
+            outputs
+        )
 
     def norm(self, size: int) -> Pair:
         return 1 + self.tensor(size), self.tensor(size)
 
     def attention(self, published: Published) -> Weights:
-        sizes = {"qkv": 3 * D, "out": D} if published.is_fused else dict.fromkeys(("q", "k", "v", "out"), D)
-        weights = {name: self.linear(D, size, has_bias=published.has_bias) for name, size in sizes.items()}
+        sizes = (
+            {"qkv": 3 * D, "out": D}
+            if published.is_fused
+            else dict.fromkeys(("q", "k", "v", "out"), D)
+        )
+        weights = {
+            name: self.linear(D, size, has_bias=published.has_bias) for name, size in sizes.items()
+        }
         return weights | {"attention_norm": self.norm(published.norm_size)}
 
     def model(self, published: Published) -> Weights:
         layers = [
             self.attention(published)
             | {"up": self.linear(D, F), "down": self.linear(F, D)}
-            | {"feed_forward_norm": self.norm(published.norm_size), "own": self.attention(published)}
+            | {
+                "feed_forward_norm": self.norm(published.norm_size),
+                "own": self.attention(published),
+            }
             for _ in range(L)
         ]
         # Standard deviation 1, as of a new nn.Embedding. In vectors much smaller than that, where a norm adds
         # its epsilon is no longer lost in the tolerance.
         embedding = torch.randn(VOCAB_SIZE, D, generator=self.generator)
-        return {"embedding": embedding, "layers": layers, "final_norm": self.norm(published.norm_size)}
+        return {
+            "embedding": embedding,
+            "layers": layers,
+            "final_norm": self.norm(published.norm_size),
+        }
 
     def texts(self) -> tuple[Tensor, Tensor]:
         """(B, T) ids, on padding too, and a mask: row 0 is full, the others have 1 to T - 1 real tokens."""
@@ -152,13 +179,17 @@ def linear(x: Tensor, weight_and_bias: Pair) -> Tensor:
     return x @ weight.T + bias
 
 
-def attend(it: Published, layer: Weights, x: Tensor, memory: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
+def attend(
+    it: Published, layer: Weights, x: Tensor, memory: Tensor, mask: Tensor
+) -> tuple[Tensor, Tensor]:
     """Attention from `x` to a memory, (B, T, D), and its maps, (B, H, T, .); the mask is (B, 1, ., .)."""
     if it.is_fused:
         q, k, v = linear(x, layer["qkv"]).reshape(B, T, H, 3 * K).transpose(1, 2).split(K, dim=-1)
     else:  # head h has the features from h * K on
         given = {"q": x, "k": memory, "v": memory}
-        q, k, v = (torch.stack(linear(given[name], layer[name]).split(K, dim=-1), dim=1) for name in given)
+        q, k, v = (
+            torch.stack(linear(given[name], layer[name]).split(K, dim=-1), dim=1) for name in given
+        )
     maps = (q @ k.mT / math.sqrt(it.score_width)).masked_fill(mask == 0, it.hidden).softmax(-1)
     return linear(torch.cat((maps @ v).unbind(1), dim=-1), layer["out"]), maps
 
@@ -185,7 +216,9 @@ def encode(it: Published, weights: Weights, ids: Tensor, mask: Tensor) -> tuple[
     return it.norm(x, weights["final_norm"]) if it.is_pre_norm else x, torch.stack(all_maps)
 
 
-def decode_e(weights: Weights, ids: Tensor, mask: Tensor, memory: Tensor, memory_mask: Tensor) -> Tensor:
+def decode_e(
+    weights: Weights, ids: Tensor, mask: Tensor, memory: Tensor, memory_mask: Tensor
+) -> Tensor:
     """Causal self-attention, then a block of E from that to the encoder's vectors; a map to tokens follows.
 
     As published, the residual sum of the second attention adds its key: the encoder's vectors, which would have to be
@@ -197,7 +230,10 @@ def decode_e(weights: Weights, ids: Tensor, mask: Tensor, memory: Tensor, memory
     for layer in weights["layers"]:
         own = layer["own"]
         x = layer_norm(x + attend(E, own, x, x, causal)[0], own["attention_norm"])
-        x = layer_norm(x + attend(E, layer, x, memory, memory_mask[:, None, None, :])[0], layer["attention_norm"])
+        x = layer_norm(
+            x + attend(E, layer, x, memory, memory_mask[:, None, None, :])[0],
+            layer["attention_norm"],
+        )
         x = layer_norm(x + feed_forward(E, layer, x), layer["feed_forward_norm"])
     return x
 
@@ -215,7 +251,9 @@ def fold_norm(it: Published, gain_and_bias: Pair) -> Pair:
 def fold_attention(it: Published, layer: Weights, path: str) -> dict[str, Tensor]:
     """`Encoder` has q, k and v joined to one map of (3D, D), and divides scores by sqrt(d_k)."""
     if it.is_fused:  # rows by head, then q, k, v -> rows by q, k, v, then head
-        joined = tuple(part.unflatten(0, (H, 3, K)).transpose(0, 1).flatten(0, 2) for part in layer["qkv"])
+        joined = tuple(
+            part.unflatten(0, (H, 3, K)).transpose(0, 1).flatten(0, 2) for part in layer["qkv"]
+        )
     else:
         query = tuple(math.sqrt(K / it.score_width) * part for part in layer["q"])
         joined = tuple(map(torch.cat, zip(query, layer["k"], layer["v"], strict=True)))
@@ -230,7 +268,10 @@ def fold_feed_forward(it: Published, layer: Weights, path: str) -> dict[str, Ten
 
 def fold_embedding(it: Published, weights: Weights) -> dict[str, Tensor]:
     # The published sinusoids are added at full size, which is the scale 1.
-    return {"tokens.weight": it.embedding_factor * weights["embedding"], "positions.scale": torch.tensor(1.0)}
+    return {
+        "tokens.weight": it.embedding_factor * weights["embedding"],
+        "positions.scale": torch.tensor(1.0),
+    }
 
 
 def fold(it: Published, weights: Weights) -> dict[str, Tensor]:
@@ -239,7 +280,9 @@ def fold(it: Published, weights: Weights) -> dict[str, Tensor]:
     for number, layer in enumerate(weights["layers"]):
         state |= fold_attention(it, layer, f"layers.{number}.attention")
         state |= fold_feed_forward(it, layer, f"layers.{number}.feed_forward")
-    return state | (named("final_norm", fold_norm(it, weights["final_norm"])) if it.is_pre_norm else {})
+    return state | (
+        named("final_norm", fold_norm(it, weights["final_norm"])) if it.is_pre_norm else {}
+    )
 
 
 def loaded(module: Module, state: dict[str, Tensor]) -> Module:
@@ -261,7 +304,9 @@ def test_encoder_equals(seed: int, published: Published) -> None:
     vectors, maps = encode(published, weights, ids, mask)
     assert_same(encoder(ids, mask)[mask], vectors[mask])
     # Of (L, B, H, T, T) the rows of real tokens: what padding looks at means nothing.
-    assert_same(encoder.attention_maps(ids, mask).transpose(2, 3)[:, mask], maps.transpose(2, 3)[:, mask])
+    assert_same(
+        encoder.attention_maps(ids, mask).transpose(2, 3)[:, mask], maps.transpose(2, 3)[:, mask]
+    )
 
 
 @every_seed
@@ -270,11 +315,17 @@ def test_classifier_equals_c(seed: int) -> None:
     """The mean over the real tokens, a linear map and a log-softmax give the same log-probabilities."""
     draw = Draw(seed)
     weights, head, (ids, mask) = draw.model(B_AND_C), draw.linear(D, NUM_CLASSES), draw.texts()
-    state = {f"encoder.{name}": tensor for name, tensor in fold(B_AND_C, weights).items()} | named("head.linear", head)
-    classifier = loaded(EncoderClassifier(B_AND_C.config(), vocab_size=VOCAB_SIZE, num_classes=NUM_CLASSES), state)
+    state = {f"encoder.{name}": tensor for name, tensor in fold(B_AND_C, weights).items()} | named(
+        "head.linear", head
+    )
+    classifier = loaded(
+        EncoderClassifier(B_AND_C.config(), vocab_size=VOCAB_SIZE, num_classes=NUM_CLASSES), state
+    )
     vectors, _ = encode(B_AND_C, weights, ids, mask)
     logits = linear(torch.stack([vectors[row, mask[row]].mean(0) for row in range(B)]), head)
-    assert_same(classifier(ids, mask).log_softmax(dim=-1), logits - logits.exp().sum(-1, keepdim=True).log())
+    assert_same(
+        classifier(ids, mask).log_softmax(dim=-1), logits - logits.exp().sum(-1, keepdim=True).log()
+    )
 
 
 @every_seed
@@ -290,10 +341,14 @@ def test_decoder_equals_that_of_e(seed: int) -> None:
         state |= fold_attention(E, layer["own"], f"layers.{number}.attention")
         state |= fold_attention(E, layer, f"layers.{number}.cross_attention")
         state |= fold_feed_forward(E, layer, f"layers.{number}.feed_forward")
-    embedding = loaded(InputEmbedding(E.config(), vocab_size=VOCAB_SIZE), fold_embedding(E, weights))
+    embedding = loaded(
+        InputEmbedding(E.config(), vocab_size=VOCAB_SIZE), fold_embedding(E, weights)
+    )
     decoder = loaded(Decoder(E.config(), num_layers=L), state)
     vectors = decoder(embedding(ids, None), mask, memory, memory_mask)[mask]
     reference = decode_e(weights, ids, mask, memory, memory_mask)[mask]
     assert_same(vectors, reference)
     scores = embedding.token_scores(vectors, torch.arange(VOCAB_SIZE))
-    assert_same(scores / D, reference @ weights["embedding"].T / D)  # sums of D products, whose rounding adds up
+    assert_same(
+        scores / D, reference @ weights["embedding"].T / D
+    )  # sums of D products, whose rounding adds up

@@ -23,11 +23,21 @@ from encoder_cls.training.run import train
 pytestmark = pytest.mark.usefixtures("blank_plots")
 RECORD = Path(__file__).parent / "recorded_runs.json"
 SHORT = ["model.d_model=16", "model.d_ff=32", "model.num_layers=1", "model.char_ngram_buckets=512"]
-SHORT += ["model.bigram_buckets=512", "train.batch_size=400", "train.batch_tokens=100000", "train.log_every=1"]
+SHORT += [
+    "model.bigram_buckets=512",
+    "train.batch_size=400",
+    "train.batch_tokens=100000",
+    "train.log_every=1",
+]
 SHORT += ["train.precision=float32", "train.epochs=1"]
 RUNS = {
     "default": ["pretrain.epochs=1", "model.linear=true", "model.cascade=false"],
-    "encoder": ["pretrain.epochs=0", "model.linear=false", "train.rdrop_weight=0", "train.class_weights=balanced"],
+    "encoder": [
+        "pretrain.epochs=0",
+        "model.linear=false",
+        "train.rdrop_weight=0",
+        "train.class_weights=balanced",
+    ],
 }
 
 
@@ -35,12 +45,23 @@ def numbers(name: str, folder: Path) -> dict[str, Any]:
     """What a run was like: its losses step by step, and of each tensor of the model how large it is."""
     torch.set_num_threads(1)
     run = RunDir(folder / name)
-    for _ in train(prepare(load_config(None, [*SHORT, *RUNS[name]])), run, device=torch.device("cpu")):
+    for _ in train(
+        prepare(load_config(None, [*SHORT, *RUNS[name]])), run, device=torch.device("cpu")
+    ):
         pass
-    losses = [[row["split"], row["step"], row["loss"]] for row in read_metrics(run.metrics_file) if "loss" in row]
-    newest = max(run.checkpoints.glob("step-*"), key=lambda path: int(path.name.removeprefix("step-")))
+    losses = [
+        [row["split"], row["step"], row["loss"]]
+        for row in read_metrics(run.metrics_file)
+        if "loss" in row
+    ]
+    newest = max(
+        run.checkpoints.glob("step-*"), key=lambda path: int(path.name.removeprefix("step-"))
+    )
     tensors = safetensors.torch.load_file(newest / "model.safetensors")
-    return {"losses": losses, "norms": {key: float(value.double().norm()) for key, value in sorted(tensors.items())}}
+    return {
+        "losses": losses,
+        "norms": {key: float(value.double().norm()) for key, value in sorted(tensors.items())},
+    }
 
 
 @pytest.mark.parametrize("name", RUNS)
@@ -48,7 +69,9 @@ def test_a_short_run_has_the_numbers_that_were_recorded(name, tmp_path):
     """The same batches, the same random draws, the same defaults as when they were recorded."""
     found, expected = numbers(name, tmp_path), json.loads(RECORD.read_text())[name]
     assert [row[:2] for row in found["losses"]] == [row[:2] for row in expected["losses"]]
-    for (split, step, loss), (_, _, recorded) in zip(found["losses"], expected["losses"], strict=True):
+    for (split, step, loss), (_, _, recorded) in zip(
+        found["losses"], expected["losses"], strict=True
+    ):
         # A validation is in bfloat16 where the machine is fast at it.
         tolerance = 1e-3 if split.endswith("train") else 1e-2
         assert loss == pytest.approx(recorded, rel=tolerance), f"{split}, step {step}"
@@ -57,4 +80,6 @@ def test_a_short_run_has_the_numbers_that_were_recorded(name, tmp_path):
 
 if __name__ == "__main__":
     with tempfile.TemporaryDirectory() as folder:
-        RECORD.write_text(json.dumps({name: numbers(name, Path(folder)) for name in RUNS}, indent=1) + "\n")
+        RECORD.write_text(
+            json.dumps({name: numbers(name, Path(folder)) for name in RUNS}, indent=1) + "\n"
+        )

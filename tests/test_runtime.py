@@ -13,8 +13,12 @@ import pyarrow.parquet
 import pytest
 
 ROOT = Path(__file__).parent.parent
-CONTRACTS = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["importlinter"]["contracts"]
-(FORBIDDEN,) = (contract["forbidden_modules"] for contract in CONTRACTS if contract["type"] == "forbidden")
+CONTRACTS = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["importlinter"][
+    "contracts"
+]
+(FORBIDDEN,) = (
+    contract["forbidden_modules"] for contract in CONTRACTS if contract["type"] == "forbidden"
+)
 LIBRARIES = [name for name in FORBIDDEN if not name.startswith("encoder_cls")]
 
 BLOCKED = """
@@ -62,7 +66,9 @@ print(json.dumps({"outcomes": outcomes, "found": sorted(set(FORBIDDEN) & set(sys
 TEXTS = ["rain and snow today", "a big soup with <b>salt</b>", "the team and the ball"]
 
 
-def run_commands(commands: list[list[object]], *, forbidden: list[str], before: str = "") -> list[list]:
+def run_commands(
+    commands: list[list[object]], *, forbidden: list[str], before: str = ""
+) -> list[list]:
     """How commands end in a process in which the forbidden modules cannot be imported."""
     arguments = json.dumps([[str(argument) for argument in command] for command in commands])
     program = [sys.executable, "-c", f"{before}FORBIDDEN = {forbidden!r}\n{BLOCKED}{COMMAND_LINE}"]
@@ -86,12 +92,17 @@ def files_of_texts(folder: Path) -> list[Path]:
     return [folder / name for name in content]
 
 
-@pytest.mark.parametrize("system", ["without the libraries of training", "without what only POSIX systems have"])
+@pytest.mark.parametrize(
+    "system", ["without the libraries of training", "without what only POSIX systems have"]
+)
 def test_every_prediction_is_what_the_whole_program_gives(cli, trained_run, tmp_path, system):
     """Each format, source and page, to the byte: the real command line in a process where the rest is not there."""
     model = ["predict", "--model", trained_run.path]
     commands = [
-        *([*model, "--format", name, "--top-k", 2, *TEXTS] for name in ("text", "jsonl", "tsv", "csv", "html")),
+        *(
+            [*model, "--format", name, "--top-k", 2, *TEXTS]
+            for name in ("text", "jsonl", "tsv", "csv", "html")
+        ),
         *([*model, "--explain", "--format", name, *TEXTS] for name in ("text", "jsonl", "csv")),
         *([*model, "--input", file] for file in files_of_texts(tmp_path)),
         [*model, "--input", tmp_path / "a.csv", "--output", "answers.jsonl"],
@@ -132,9 +143,15 @@ def test_what_is_not_installed_is_named_in_one_line(trained_run, tmp_path):
         (["eval", trained_run.path], needs_torch),
         ([*model, "--engine", "torch", "rain"], needs_torch),
         ([*model, "--device", "cuda", "rain"], needs_torch),
-        ([*model, "--input", tmp_path / "a.parquet"], "a.parquet: needs pyarrow: pip install pyarrow"),
+        (
+            [*model, "--input", tmp_path / "a.parquet"],
+            "a.parquet: needs pyarrow: pip install pyarrow",
+        ),
         ([*model, "--input", tmp_path / "both"], "2.parquet: needs pyarrow: pip install pyarrow"),
-        ([*model, "--input", "hub:some/data"], "hub:some/data: needs datasets: pip install datasets"),
+        (
+            [*model, "--input", "hub:some/data"],
+            "hub:some/data: needs datasets: pip install datasets",
+        ),
     ]
     outcomes = run_commands([command for command, _ in refusals], forbidden=LIBRARIES)
     for (command, message), (code, out, err) in zip(refusals, outcomes, strict=True):

@@ -34,8 +34,19 @@ TOPICS = {
     "weather": ["rain", "snow", "cloud", "storm", "wind", "frost"],
 }
 TINY = {
-    **{"model.d_model": 8, "model.num_layers": 1, "model.num_heads": 2, "model.d_ff": 16, "model.max_seq_len": 8},
-    **{"model.char_ngram_buckets": 64, "model.bigram_buckets": 64, "pretrain.epochs": 0, "train.batch_size": 12},
+    **{
+        "model.d_model": 8,
+        "model.num_layers": 1,
+        "model.num_heads": 2,
+        "model.d_ff": 16,
+        "model.max_seq_len": 8,
+    },
+    **{
+        "model.char_ngram_buckets": 64,
+        "model.bigram_buckets": 64,
+        "pretrain.epochs": 0,
+        "train.batch_size": 12,
+    },
     **{"train.precision": "float32", "data.validation_fraction": 0.2},
 }
 
@@ -43,7 +54,11 @@ TINY = {
 def examples(names: dict[str, object] | None = None) -> tuple[list[str], list[object]]:
     """Texts of words that each class has for itself, in no order; the labels by other names."""
     draw = random.Random(0)
-    rows = [(" ".join(draw.sample(words, 3)), label) for label, words in TOPICS.items() for _ in range(12)]
+    rows = [
+        (" ".join(draw.sample(words, 3)), label)
+        for label, words in TOPICS.items()
+        for _ in range(12)
+    ]
     draw.shuffle(rows)
     return [text for text, _ in rows], [names[label] if names else label for _, label in rows]
 
@@ -104,7 +119,9 @@ def test_nothing_is_left_behind(tmp_path, monkeypatch):
 def test_a_class_whose_texts_are_all_blank_is_none():
     """Its rows are left out, as a warning says of whoever called `fit`, and what is answered is one of the others."""
     model = tiny(epochs=1, settings=TINY | {"data.empty_texts": "drop"})
-    with pytest.warns(UserWarning, match=r"rows of train without a text.*: 2 \(texts\[36\]") as found:
+    with pytest.warns(
+        UserWarning, match=r"rows of train without a text.*: 2 \(texts\[36\]"
+    ) as found:
         model.fit([*TEXTS, " ", ""], [*LABELS, "nothing", "nothing"])
     assert {Path(warning.filename) for warning in found} == {Path(__file__)}
     assert model.classes_.tolist() == ["food", "sport", "weather"]
@@ -123,7 +140,12 @@ def test_the_seed_decides(fitted):
 
 def test_arguments_are_values_of_the_config():
     """Each by its key, also as the numbers of NumPy that a search draws."""
-    arguments = {"epochs": np.int64(3), "learning_rate": np.float64(0.5), "time_budget": 2, "seed": np.int32(7)}
+    arguments = {
+        "epochs": np.int64(3),
+        "learning_rate": np.float64(0.5),
+        "time_budget": 2,
+        "seed": np.int32(7),
+    }
     config, default = (it._config() for it in (tiny(**arguments), TextClassifier()))
     found = (config.train.epochs, config.train.learning_rate, config.train.time_budget, config.seed)
     assert found == (3, 0.5, 2.0, 7)
@@ -134,7 +156,9 @@ def test_it_is_saved_as_a_run_that_every_command_takes(tmp_path, fitted, cli):
     """The same answers; `eval` scores what was held out, as `report` does; nothing is overwritten."""
     fitted.save(tmp_path / "run")
     saved = load_classifier(tmp_path / "run")
-    np.testing.assert_allclose(saved.predict_proba(TEXTS), fitted.classifier_.predict_proba(TEXTS), atol=1e-6)
+    np.testing.assert_allclose(
+        saved.predict_proba(TEXTS), fitted.classifier_.predict_proba(TEXTS), atol=1e-6
+    )
     assert cli("predict", "rain and snow", "--model", tmp_path / "run").out.startswith("weather ")
     scored = cli("eval", tmp_path / "run", "--json")
     assert "not finished" not in scored.err
@@ -156,7 +180,12 @@ def test_a_pickle_holds_no_texts(tmp_path, fitted, cli):
     copied.save(tmp_path / "run")
     assert cli("predict", "rain and snow", "--model", tmp_path / "run").code == 0
     (tmp_path / "more.csv").write_text("text,label\nrain snow,weather\nsoup bread,food\n")
-    assert json.loads(cli("eval", tmp_path / "run", "--data", tmp_path / "more.csv", "--json").out)["accuracy"] == 1
+    assert (
+        json.loads(cli("eval", tmp_path / "run", "--data", tmp_path / "more.csv", "--json").out)[
+            "accuracy"
+        ]
+        == 1
+    )
 
 
 @pytest.mark.parametrize("form", ["lists", "matrix"])
@@ -175,7 +204,10 @@ def test_texts_may_have_several_labels(tmp_path, form, cli):
     assert model.predict_proba(texts[:2]).shape == (2, len(model.classes_))
     assert model.score(texts, lists if form == "lists" else matrix) > 0.5
     model.save(tmp_path / "run")
-    assert json.loads(cli("eval", tmp_path / "run", "--json").out)["micro_f1"] == model.report().metrics.micro_f1
+    assert (
+        json.loads(cli("eval", tmp_path / "run", "--json").out)["micro_f1"]
+        == model.report().metrics.micro_f1
+    )
 
 
 @pytest.mark.parametrize("nothing", [None, np.nan])
@@ -187,7 +219,9 @@ def test_texts_without_a_label_are_unlabelled_ones(tmp_path, nothing):
     assert (tmp_path / "run" / "unlabelled.jsonl").read_text().splitlines() == [
         '{"text": "fog and frost"}', '{"text": "mist"}'
     ]  # fmt: skip
-    rows = [row for row in read_metrics(tmp_path / "run" / "metrics.jsonl") if row["split"] == "data"]
+    rows = [
+        row for row in read_metrics(tmp_path / "run" / "metrics.jsonl") if row["split"] == "data"
+    ]
     assert rows[0]["unlabelled_texts"] == 2
     assert 0 < model.report().metrics.accuracy <= 1
 
@@ -200,7 +234,9 @@ def test_a_weight_counts_as_so_many_texts(recwarn):
     rows = [row for row in zip(TEXTS, LABELS, weights, strict=True) for _ in range(row[2])]
     repeated = tiny(epochs=1).fit([text for text, _, _ in rows], [label for _, label, _ in rows])
     assert weighted.predict_proba(TEXTS).tolist() == repeated.predict_proba(TEXTS).tolist()
-    none = tiny(epochs=1).fit(TEXTS, LABELS, sample_weight=[float(label != "food") for label in LABELS])
+    none = tiny(epochs=1).fit(
+        TEXTS, LABELS, sample_weight=[float(label != "food") for label in LABELS]
+    )
     assert none.classes_.tolist() == ["sport", "weather"]
     assert _repeats([0.5, 1.0, 1.5, 0.0]).tolist() == [3, 5, 8, 0]
     with pytest.raises(ValueError, match="sample_weight"):
@@ -249,7 +285,13 @@ def test_a_grid_search_compares_models_that_differ(monkeypatch):
     trained = []
 
     def spy(setup, *arguments, **options):
-        trained.append((setup.config.model.d_model, setup.config.train.learning_rate, setup.config.model.linear))
+        trained.append(
+            (
+                setup.config.model.d_model,
+                setup.config.train.learning_rate,
+                setup.config.model.linear,
+            )
+        )
         return train(setup, *arguments, **options)
 
     monkeypatch.setattr("encoder_cls.training.from_python.train_run", spy)
@@ -258,24 +300,46 @@ def test_a_grid_search_compares_models_that_differ(monkeypatch):
         {"learning_rate": [1e-9], "settings": [settings]},
         {"learning_rate": [0.02], "settings": [settings | {"model.d_model": 4}]},
     ]
-    search = GridSearchCV(tiny(epochs=6), grid, cv=2, refit=False, scoring="neg_log_loss", error_score="raise")
+    search = GridSearchCV(
+        tiny(epochs=6), grid, cv=2, refit=False, scoring="neg_log_loss", error_score="raise"
+    )
     search.fit(TEXTS, LABELS)
-    assert trained == [candidate for candidate in [(8, 1e-9, False), (4, 0.02, False)] for _ in range(2)]
+    assert trained == [
+        candidate for candidate in [(8, 1e-9, False), (4, 0.02, False)] for _ in range(2)
+    ]
     assert search.best_params_["learning_rate"] == 0.02
 
 
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({"settings": {"model.d_modl": 8}}, r"TextClassifier: model.d_modl: unknown key; did you mean d_model\?"),
+        (
+            {"settings": {"model.d_modl": 8}},
+            r"TextClassifier: model.d_modl: unknown key; did you mean d_model\?",
+        ),
         ({"settings": {"modl.d_model": 8}}, r"TextClassifier: modl: unknown key; .*"),
-        ({"settings": {"model.d_model": "wide"}}, r"TextClassifier: model.d_model: .*integer.* \(found 'wide'\)"),
-        ({"settings": {"model": {"d_model": 8}}}, r"settings: 'model': .* write it as section.key.*"),
+        (
+            {"settings": {"model.d_model": "wide"}},
+            r"TextClassifier: model.d_model: .*integer.* \(found 'wide'\)",
+        ),
+        (
+            {"settings": {"model": {"d_model": 8}}},
+            r"settings: 'model': .* write it as section.key.*",
+        ),
         ({"settings": {3: 8}}, r"settings: 3: .* write it as section.key.*"),
         ({"settings": {"model.": 8}}, r"TextClassifier: 'model.' is no key; .*"),
-        ({"settings": {"train.epochs": 8}}, r"settings: 'train.epochs': give it as TextClassifier\(epochs=...\)"),
-        ({"settings": {"data.test": "f.csv"}}, r"settings: 'data.test': the texts and labels of fit take its place"),
-        ({"settings": ["model.d_model=8"]}, r"settings: expected is a mapping such as .*, not list .*"),
+        (
+            {"settings": {"train.epochs": 8}},
+            r"settings: 'train.epochs': give it as TextClassifier\(epochs=...\)",
+        ),
+        (
+            {"settings": {"data.test": "f.csv"}},
+            r"settings: 'data.test': the texts and labels of fit take its place",
+        ),
+        (
+            {"settings": ["model.d_model=8"]},
+            r"settings: expected is a mapping such as .*, not list .*",
+        ),
         ({"epochs": 0}, r"TextClassifier: train.epochs: .*"),
         ({"seed": -1}, r"TextClassifier: seed: .*"),
     ],
@@ -297,15 +361,30 @@ def test_a_setting_that_is_none_is_refused_by_its_name(arguments, message):
         (np.array([["a", "b"]]), ["a"], ValueError, r"table of shape \(1, 2\); choose the column"),
         (TEXTS, LABELS[1:], ValueError, "inconsistent numbers of samples"),
         (TEXTS, None, ValueError, "each text needs a label"),
-        (["a", "b"], ["x", 1], ValueError, r"labels\[1\] is int '1'; labels are all texts, or all integers"),
+        (
+            ["a", "b"],
+            ["x", 1],
+            ValueError,
+            r"labels\[1\] is int '1'; labels are all texts, or all integers",
+        ),
         (["a", "b"], [["x"], None], ValueError, r"labels\[1\] is nothing; .* an empty list"),
         (["a", "b"], np.array([[0, 2], [1, 0]]), ValueError, "an indicator matrix, of 0 and 1"),
         (["a", "b"], [None, None], ValueError, "no row has a label"),
         (["a", "b"], [1.0, 0.5], ValueError, r"labels\[1\] is float '0.5'"),
         (["a", "b"], ["x", "x"], ValueError, "at least two classes are needed"),
         (["a", "b"], ["x", " "], ValueError, r"labels\[1\] is empty; None means no label"),
-        (["a", "b", " ", "", " "], ["x", "y", "x", "y", "x"], ValueError, r"texts\[2\]: the text is empty, as in 3 of"),
-        (["a", "\ud800"], ["x", "y"], ValueError, r"texts\[1\]: the text holds half of a surrogate pair"),
+        (
+            ["a", "b", " ", "", " "],
+            ["x", "y", "x", "y", "x"],
+            ValueError,
+            r"texts\[2\]: the text is empty, as in 3 of",
+        ),
+        (
+            ["a", "\ud800"],
+            ["x", "y"],
+            ValueError,
+            r"texts\[1\]: the text holds half of a surrogate pair",
+        ),
         ([], [], ValueError, "no rows with a text"),
     ],
     ids=str,
@@ -326,5 +405,7 @@ def test_nothing_of_training_is_loaded_before_it_is_needed(fitted, tmp_path):
         "assert 'sklearn' in sys.modules and 'torch' not in sys.modules and 'pydantic' not in sys.modules\n"
     )
     environment = os.environ | {"PYTHONPATH": str(ROOT)}
-    ended = subprocess.run([sys.executable, "-c", code], check=False, capture_output=True, text=True, env=environment)
+    ended = subprocess.run(
+        [sys.executable, "-c", code], check=False, capture_output=True, text=True, env=environment
+    )
     assert (ended.stdout, ended.stderr) == ("weather\n", "")

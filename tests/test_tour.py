@@ -25,7 +25,11 @@ QUICK_JOURNEY = "Somebody who mistypes"  # the others train models
 def journeys(page: str) -> dict[str, str]:
     """The sections of the page that have commands, by their headings."""
     sections = re.split(r"^(?=## )", page, flags=re.MULTILINE)
-    return {section.partition("\n")[0].removeprefix("## "): section for section in sections if BLOCK.search(section)}
+    return {
+        section.partition("\n")[0].removeprefix("## "): section
+        for section in sections
+        if BLOCK.search(section)
+    }
 
 
 def steps(block: str) -> Iterator[tuple[str, str]]:
@@ -76,7 +80,8 @@ def run(command: str, folder: Path) -> str:
 def comparable(text: str) -> list[str]:
     """Lines without what depends on the machine: numbers with their space, words by weight, the rest of a verdict."""
     lines = [
-        re.sub(r"[+-]?\d[\d.,e-]*", "0", re.sub(r"\((for|against) it .*\)$", "", line)) for line in text.splitlines()
+        re.sub(r"[+-]?\d[\d.,e-]*", "0", re.sub(r"\((for|against) it .*\)$", "", line))
+        for line in text.splitlines()
     ]
     return [" ".join(line.split()[: 2 if line.startswith("  ") else None]) for line in lines]
 
@@ -114,7 +119,9 @@ def record() -> None:
     page = PAGE.read_text()
     for section in journeys(page).values():
         with tempfile.TemporaryDirectory() as folder:
-            page = page.replace(section, rewritten(section, lambda command, at=Path(folder): run(command, at)))
+            page = page.replace(
+                section, rewritten(section, lambda command, at=Path(folder): run(command, at))
+            )
     PAGE.write_text(page)
 
 

@@ -24,16 +24,22 @@ from encoder_cls.text.tokenizer import count_tokens
 
 Chunk = Sequence[Row]
 TEXTS, UNFAMILIAR, UNKNOWN = "texts", "unfamiliar (unlike the training texts)", "with unknown words"
-SHARED_BYTES = 5_000_000  # of input, from which two processes are quicker: equal at 4 MB, 1.3 times at 10 MB
+SHARED_BYTES = (
+    5_000_000  # of input, from which two processes are quicker: equal at 4 MB, 1.3 times at 10 MB
+)
 MOST_ATTENTION_TEXTS = 20  # on one page
-MOST_PAGE_TEXTS = 1000  # on a page of predictions: more is slow to explain, and too much for a browser
+MOST_PAGE_TEXTS = (
+    1000  # on a page of predictions: more is slow to explain, and too much for a browser
+)
 LEFT_OUT = "warning: of very long texts only the first words are explained; each result has the number of the others"
 
 
 class Answerer:
     """Classifies sources, by itself or by its `workers`, and counts unexpected answers over all of them."""
 
-    def __init__(self, classifier: Classifier, request: Request, *, warn: Callable[[str], None] = note) -> None:
+    def __init__(
+        self, classifier: Classifier, request: Request, *, warn: Callable[[str], None] = note
+    ) -> None:
         self.classifier = classifier
         self.request = request
         self.warn = warn
@@ -117,7 +123,9 @@ class Answerer:
         explanations: Sequence[Explanation | None] = [None] * len(chunk)
         if request.explained or request.output_format == "html":
             best = [it.label for it in predictions]
-            explanations = explain(classifier, texts, tokenized, best, batch_tokens=request.batch_tokens)
+            explanations = explain(
+                classifier, texts, tokenized, best, batch_tokens=request.batch_tokens
+            )
         answers = []
         for item, prediction, words in zip(chunk, predictions, explanations, strict=True):
             label, labels, length = prediction.label_from(self._threshold), None, None

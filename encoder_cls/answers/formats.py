@@ -14,7 +14,15 @@ from encoder_cls.errors import DataError
 from encoder_cls.inference.classifier import Classifier, Prediction
 from encoder_cls.inference.explain import STRONG, Explanation, attention_maps, marked
 from encoder_cls.inference.task import MULTI_LABEL
-from encoder_cls.system.display import cell, counted, csv_row, json_text, printable, record_text, shown
+from encoder_cls.system.display import (
+    cell,
+    counted,
+    csv_row,
+    json_text,
+    printable,
+    record_text,
+    shown,
+)
 
 BYTE_ORDER_MARK = "\ufeff"
 NO_LABEL = "no label"
@@ -58,7 +66,12 @@ class Writer:
 
 
 def writer_for(
-    request: Request, classifier: Classifier, source: Source, columns: ColumnTypes, *, on_terminal: bool
+    request: Request,
+    classifier: Classifier,
+    source: Source,
+    columns: ColumnTypes,
+    *,
+    on_terminal: bool,
 ) -> Writer:
     """Make the writer of a request's format, except HTML; `columns` are those of the input that the output keeps."""
     if request.output_format == "parquet":
@@ -80,7 +93,11 @@ class JsonWriter(Writer):
 
     def __init__(self, request: Request, columns: ColumnTypes) -> None:
         threshold, set_threshold = request.threshold or 0.0, request.set_threshold
-        self._options: dict[str, Any] = {"top_k": request.top_k, "threshold": threshold, "set_threshold": set_threshold}
+        self._options: dict[str, Any] = {
+            "top_k": request.top_k,
+            "threshold": threshold,
+            "set_threshold": set_threshold,
+        }
         self._columns = columns
 
     def line(self, answer: Answer) -> str:
@@ -89,7 +106,9 @@ class JsonWriter(Writer):
         if item.record is None:
             return json_text(record if item.id is None else {"id": item.id, **record})
         taken = self._columns.keys() | item.record.keys()  # so that a name is the same in all lines
-        return record_text({**item.record, **{answer_name(name, taken): value for name, value in record.items()}})
+        return record_text(
+            {**item.record, **{answer_name(name, taken): value for name, value in record.items()}}
+        )
 
 
 class Table(Writer):
@@ -103,12 +122,16 @@ class Table(Writer):
         answer_names: from the usual name of each column of the answer to its name here, which no kept column has.
     """
 
-    def __init__(self, request: Request, classifier: Classifier, source: Source, columns: ColumnTypes) -> None:
+    def __init__(
+        self, request: Request, classifier: Classifier, source: Source, columns: ColumnTypes
+    ) -> None:
         self.kept, self.keep_columns = dict.fromkeys(columns), source.keep_columns
         self._set_threshold, self._explained = request.set_threshold, request.explained
         self._top_k = min(request.top_k, len(classifier.label_names))
         is_multi_label = classifier.task is MULTI_LABEL
-        self._first_rank = 1 if is_multi_label and self._top_k > 1 else 2  # of the classes with columns of their own
+        self._first_rank = (
+            1 if is_multi_label and self._top_k > 1 else 2
+        )  # of the classes with columns of their own
         by_part = [] if classifier.gate is None else ["answered_by"]
         self._about = ["truncated", "unknown_words", *by_part, "unfamiliar", "reason"]
         if self.keep_columns:
@@ -127,7 +150,9 @@ class Table(Writer):
             return [item.id] * len(self.kept)
         record = item.record or {}
         if late := record.keys() - self.kept.keys():
-            remedy = "and the input can be read only once: save it as a file, or choose --format jsonl"
+            remedy = (
+                "and the input can be read only once: save it as a file, or choose --format jsonl"
+            )
             raise DataError(f"column {shown(min(late))} is not in the first rows, {remedy}")
         return [record.get(name) for name in self.kept]
 
@@ -160,14 +185,22 @@ class CsvWriter(Table):
     """CSV or TSV, with control characters escaped, except in the kept columns of a CSV file."""
 
     def __init__(
-        self, request: Request, classifier: Classifier, source: Source, columns: ColumnTypes, *, on_terminal: bool
+        self,
+        request: Request,
+        classifier: Classifier,
+        source: Source,
+        columns: ColumnTypes,
+        *,
+        on_terminal: bool,
     ) -> None:
         super().__init__(request, classifier, source, columns)
         form = source.csv_form() if request.output_format == "csv" else None
         self._separator = form.separator if form else None
         self._kept_text = encodable if form and self.keep_columns and not on_terminal else printable
         mark = BYTE_ORDER_MARK if form and form.has_mark and not on_terminal else ""
-        self.header = mark + self._joined([*map(self._kept_text, (*self.kept, *self.answer_names.values()))])
+        self.header = mark + self._joined(
+            [*map(self._kept_text, (*self.kept, *self.answer_names.values()))]
+        )
 
     def line(self, answer: Answer) -> str:
         """A row."""
@@ -185,7 +218,9 @@ def _field(value: Any) -> str:
         return f"{value:.6f}"
     if isinstance(value, Explanation):
         left_out = [f"({value.left_out} words left out)"] if value.left_out else []
-        return " ".join([*(f"{printable(word.word)}:{word.weight:+.2f}" for word in value), *left_out])
+        return " ".join(
+            [*(f"{printable(word.word)}:{word.weight:+.2f}" for word in value), *left_out]
+        )
     if isinstance(value, list):
         return SEPARATOR.join(map(_field, value))
     return printable(cell(value))
@@ -215,7 +250,9 @@ class TextWriter(Writer):
             notes.append(f"only the first {len(words):,} words explained")
         if answer.length:
             num_tokens, are_all = answer.length
-            notes.append(f"{self._max_seq_len:,} of {'' if are_all else 'more than '}{num_tokens:,} tokens")
+            notes.append(
+                f"{self._max_seq_len:,} of {'' if are_all else 'more than '}{num_tokens:,} tokens"
+            )
         if prediction.unknown_words:
             notes.append(counted(prediction.unknown_words, "unknown word"))
         return f"{self._labels(answer)}  {text}" + (f"  ({'; '.join(notes)})" if notes else "")
@@ -239,7 +276,9 @@ def _notes(answer: Answer, set_threshold: float | None) -> list[str]:
     """The set of classes, if one is requested, and whether the text is out of distribution."""
     notes = ["unlike the training texts"] if answer.prediction.unfamiliar else []
     if set_threshold is not None:
-        notes.insert(0, f"set: {', '.join(map(printable, answer.prediction.label_set(set_threshold)))}")
+        notes.insert(
+            0, f"set: {', '.join(map(printable, answer.prediction.label_set(set_threshold)))}"
+        )
     return notes
 
 
@@ -258,9 +297,14 @@ def _coloured(text: str, words: Explanation) -> str:
 def _reasons(words: Explanation) -> Iterator[str]:
     """The words with the largest weights, on both sides."""
     for sign, side in ((1, "for it"), (-1, "against it")):
-        most = sorted((word for word in words if sign * word.weight >= 0.005), key=lambda word: -abs(word.weight))
+        most = sorted(
+            (word for word in words if sign * word.weight >= 0.005),
+            key=lambda word: -abs(word.weight),
+        )
         if most:
-            yield f"{side} " + ", ".join(f"{printable(w.word)} {w.weight:+.2f}" for w in most[:MOST_REASONS])
+            yield f"{side} " + ", ".join(
+                f"{printable(w.word)} {w.weight:+.2f}" for w in most[:MOST_REASONS]
+            )
 
 
 class PageWriter(Writer):
@@ -288,7 +332,9 @@ class PageWriter(Writer):
         from encoder_cls.inference.html_pages import render_predictions
 
         rows = b"".join(pieces).decode()
-        page = render_predictions(rows, is_multi_label=self._is_multi_label, note=self._note, model=self._model)
+        page = render_predictions(
+            rows, is_multi_label=self._is_multi_label, note=self._note, model=self._model
+        )
         yield f"{page}\n".encode()
 
 

@@ -25,7 +25,9 @@ from encoder_cls.system.display import counted, duration
 from encoder_cls.system.encodings import ending_of, is_gzipped
 from encoder_cls.system.terminal import note
 
-LABELS_ARE_TEXT = "the labels of fastText's lines are read as text; only in files named .ft are they taken off"
+LABELS_ARE_TEXT = (
+    "the labels of fastText's lines are read as text; only in files named .ft are they taken off"
+)
 CHUNK = 4096  # texts classified at once: the encoder's batches are of similar length, and full
 READ_BYTES = 1 << 20
 BYTES_PER_TOKEN = 6  # of English text, about
@@ -55,9 +57,14 @@ class Source:
 
     def __init__(self, request: Request, classifier: Classifier) -> None:
         self._request = request
-        self.files = [] if request.source in {None, STANDARD_INPUT} else files_named(str(request.source))
+        self.files = (
+            [] if request.source in {None, STANDARD_INPUT} else files_named(str(request.source))
+        )
         # A locale of ASCII alone leaves bytes of the command line as surrogates.
-        texts = (text.encode("utf-8", "surrogateescape").decode("utf-8", "replace") for text in request.texts)
+        texts = (
+            text.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
+            for text in request.texts
+        )
         self.given = [*map(Row, texts)]
         self.keep_columns = bool(request.keep_columns)
         if request.keep_columns is None and request.output_format == "csv" and self.files:
@@ -94,8 +101,14 @@ class Source:
         A malformed file raises a `DataError`, unless answers are printed: then those before it come first.
         """
         output_format, columns = self._request.output_format, ColumnTypes()
-        needs_columns = output_format in {"csv", "tsv", "parquet"} or (output_format == "jsonl" and self.keep_columns)
-        if not needs_columns or not self.files or not all(file.is_file() or file.is_dir() for file in self.files):
+        needs_columns = output_format in {"csv", "tsv", "parquet"} or (
+            output_format == "jsonl" and self.keep_columns
+        )
+        if (
+            not needs_columns
+            or not self.files
+            or not all(file.is_file() or file.is_dir() for file in self.files)
+        ):
             return
         self.columns, reading = columns, self._new_reading()
         with suppress(DataError) if self._request.output is None else nullcontext():
@@ -124,7 +137,9 @@ class Source:
         """Whether rows after the first chunk cannot add to the columns."""
         endings = set(map(ending_of, self.files))
         if with_types and not endings <= TEXTUAL:
-            return endings == {".parquet"} and all(seen != {type(None)} and seen for seen in columns.values())
+            return endings == {".parquet"} and all(
+                seen != {type(None)} and seen for seen in columns.values()
+            )
         is_headed = endings <= HEADED and (self.keep_columns or len(self.files) == 1)
         return is_headed or bool(columns and not self.keep_columns)
 
@@ -139,7 +154,9 @@ class Source:
 
 def expect_files(classifier: Classifier, files: Sequence[Path]) -> int:
     """Let the classifier choose its engine by the size of all files; returns this size in bytes, 0 if it is unknown."""
-    size = sum(file.stat().st_size for file in files) if all(file.is_file() for file in files) else 0
+    size = (
+        sum(file.stat().st_size for file in files) if all(file.is_file() for file in files) else 0
+    )
     if isinstance(classifier.encoder, NumpyEncoder):
         classifier.encoder.expect(size // BYTES_PER_TOKEN)
     return size
@@ -156,12 +173,16 @@ class Progress:
         self._on_terminal = sys.stderr.isatty()
         self._is_shown = bar or not self._on_terminal
         self._bar: Any = None
-        self._lines: dict[str, int] | None = None  # of each file, counted when there is first something to show
+        self._lines: dict[str, int] | None = (
+            None  # of each file, counted when there is first something to show
+        )
         self._reached: dict[str, int] = {}  # the line up to which a file is done
         self.passed_over: set[str] = set()  # files done earlier, which do not count for the rate
         self._texts = 0
         self._start = time.monotonic()
-        self._next = self._start + (SECONDS_BEFORE_BAR if self._on_terminal else SECONDS_BETWEEN_LINES)
+        self._next = self._start + (
+            SECONDS_BEFORE_BAR if self._on_terminal else SECONDS_BETWEEN_LINES
+        )
 
     def __enter__(self) -> Self:
         return self
@@ -189,7 +210,11 @@ class Progress:
         done_here = sum(min(line, lines.get(file, 0)) for file, line in self._reached.items())
         done = done_here + sum(lines.get(file, 0) for file in self.passed_over)
         total = sum(lines.values())
-        left = f", {duration(seconds * (total - done) / done_here)} left" if done_here and total else ""
+        left = (
+            f", {duration(seconds * (total - done) / done_here)} left"
+            if done_here and total
+            else ""
+        )
         state = f"{self._texts / seconds:,.0f} texts/s{left}"
         texts = counted(self._texts, "text")
         if self._on_terminal and self._bar is None:
@@ -199,7 +224,9 @@ class Progress:
                 self._on_terminal = False
             else:
                 shape = self._doing + (" {percentage:3.0f}%|{bar}| {desc}" if total else " {desc}")
-                self._bar = tqdm(total=total or None, bar_format=shape, dynamic_ncols=True, file=sys.stderr)
+                self._bar = tqdm(
+                    total=total or None, bar_format=shape, dynamic_ncols=True, file=sys.stderr
+                )
         if self._bar is not None:
             self._bar.set_description_str(f"{texts}, {state}", refresh=False)
             self._bar.update(done - self._bar.n)

@@ -31,7 +31,11 @@ Identity = tuple[int, int]  # device and inode
 
 
 def check_outputs(
-    outputs: Sequence[Path], *, sources: Sequence[str] = (), model: Path | None = None, is_printing: bool = False
+    outputs: Sequence[Path],
+    *,
+    sources: Sequence[str] = (),
+    model: Path | None = None,
+    is_printing: bool = False,
 ) -> None:
     """Raise a `ConfigError` if an output would replace or extend an input, or if two outputs are one file.
 
@@ -54,11 +58,21 @@ def check_outputs(
             raise ConfigError(f"{target.name}: is a part of {part}; write it elsewhere")
         if target.identity in read:
             raise ConfigError(f"{target.name}: is a file that is read; name another to write to")
-        if folder := next((it for it in sources if Path(it).is_dir() and target.is_inside(Path(it))), None):
-            raise ConfigError(f"{target.name}: is among what is read ({folder}); write it elsewhere")
-        if source := next((it for it in data if target.path and _would_be_data(target.path, it)), None):
-            raise ConfigError(f"{target.name}: would be read as data of the run ({source}); write it elsewhere")
-        key = target.identity or target.path  # none of a pipe or a device, which takes several outputs
+        if folder := next(
+            (it for it in sources if Path(it).is_dir() and target.is_inside(Path(it))), None
+        ):
+            raise ConfigError(
+                f"{target.name}: is among what is read ({folder}); write it elsewhere"
+            )
+        if source := next(
+            (it for it in data if target.path and _would_be_data(target.path, it)), None
+        ):
+            raise ConfigError(
+                f"{target.name}: would be read as data of the run ({source}); write it elsewhere"
+            )
+        key = (
+            target.identity or target.path
+        )  # none of a pipe or a device, which takes several outputs
         if key and (other := written.setdefault(key, target)) is not target:
             both = other.name if other.name == target.name else f"{other.name} and {target.name}"
             raise ConfigError(f"{both}: two outputs would be written into one file; name two files")
@@ -74,14 +88,18 @@ def check_run_folder(run: RunDir, data: DataConfig) -> None:
         str(run.path).encode()
     except UnicodeEncodeError:
         raise ConfigError(f"{str(run.path)!r}: not UTF-8; choose another --run-dir") from None
-    for source in filter(None, (data.train, data.validation, data.test, data.unlabelled, data.corrections)):
+    for source in filter(
+        None, (data.train, data.validation, data.test, data.unlabelled, data.corrections)
+    ):
         if _is_in_hub_folder(folder, source) or _would_be_class(folder, source):
             raise ConfigError(
                 f"{run.path}: the files of the run would be read as data the next time ({source}); "
                 "choose another --run-dir"
             )
         if data.cache is not None and _would_be_class(path_of(Path(data.cache)), source):
-            raise ConfigError(f"data.cache: {data.cache}: would be read as a class the next time ({source})")
+            raise ConfigError(
+                f"data.cache: {data.cache}: would be read as a class the next time ({source})"
+            )
 
 
 class _Target(NamedTuple):
@@ -128,13 +146,20 @@ def _part_of(target: _Target, model: Path, run: RunDir | None) -> Path | None:
     folders, files = [model], list[Path]()
     if run:
         folders = [run.model, run.checkpoints, run.stages, run.tensorboard]
-        files = [run.config_file, run.sources_file, run.metrics_file, run.path / LOCK_FILE, *run.event_files]
+        files = [
+            run.config_file,
+            run.sources_file,
+            run.metrics_file,
+            run.path / LOCK_FILE,
+            *run.event_files,
+        ]
         files += [run.eval / name for name in REPORT_FILES]
     if folder := next((it for it in folders if target.is_inside(it)), None):
         return folder
     files += [file for it in folders if it.is_dir() for file in it.iterdir()]
     is_part = any(
-        target.path == path_of(file) or (target.identity and target.identity == _identity(file)) for file in files
+        target.path == path_of(file) or (target.identity and target.identity == _identity(file))
+        for file in files
     )
     return (run.path if run else model) if is_part else None
 
@@ -163,5 +188,11 @@ def _would_be_class(folder: Path, source: str) -> bool:
     if not (Path(source).is_dir() and folder != classes and folder.is_relative_to(classes)):
         return False
     entry = classes / folder.relative_to(classes).parts[0]
-    is_class = [bool(texts_of(other)) for other in classes.iterdir() if other.is_dir() and other != entry]
-    return any(is_class) and not entry.name.startswith(".") and not (entry.is_dir() and texts_of(entry))
+    is_class = [
+        bool(texts_of(other)) for other in classes.iterdir() if other.is_dir() and other != entry
+    ]
+    return (
+        any(is_class)
+        and not entry.name.startswith(".")
+        and not (entry.is_dir() and texts_of(entry))
+    )

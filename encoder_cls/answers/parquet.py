@@ -25,8 +25,18 @@ BATCH_ROWS = 2048  # read at once of a file whose columns are kept
 TEXT, NUMBER = pyarrow.string(), pyarrow.float64()
 WORD = pyarrow.struct([("word", TEXT), ("weight", NUMBER)])
 TYPES = {
-    **{"label": TEXT, "probability": NUMBER, "labels": pyarrow.list_(TEXT), "probabilities": pyarrow.list_(NUMBER)},
-    **{"truncated": pyarrow.bool_(), "unknown_words": pyarrow.int64(), "unfamiliar": pyarrow.bool_(), "reason": TEXT},
+    **{
+        "label": TEXT,
+        "probability": NUMBER,
+        "labels": pyarrow.list_(TEXT),
+        "probabilities": pyarrow.list_(NUMBER),
+    },
+    **{
+        "truncated": pyarrow.bool_(),
+        "unknown_words": pyarrow.int64(),
+        "unfamiliar": pyarrow.bool_(),
+        "reason": TEXT,
+    },
     **{"set": pyarrow.list_(TEXT), "answered_by": TEXT, "explanation": pyarrow.list_(WORD)},
 }
 
@@ -34,24 +44,37 @@ TYPES = {
 class ParquetWriter(Table):
     """A row for each answer, after the kept columns, which keep their types if the input is Parquet."""
 
-    def __init__(self, request: Request, classifier: Classifier, source: Source, columns: ColumnTypes) -> None:
+    def __init__(
+        self, request: Request, classifier: Classifier, source: Source, columns: ColumnTypes
+    ) -> None:
         super().__init__(request, classifier, source, columns)
         are_parquet = all(it.is_file() and it.suffix.lower() == ".parquet" for it in source.files)
         can_read_again = are_parquet and request.bad_rows != "skip"  # row by row beside the answers
         self._files = source.files if self.keep_columns and can_read_again else []
         kept = {} if self._files else columns
-        self._schema_kept = pyarrow.schema([(encodable(name), _arrow_type(seen)) for name, seen in kept.items()])
+        self._schema_kept = pyarrow.schema(
+            [(encodable(name), _arrow_type(seen)) for name, seen in kept.items()]
+        )
         # `label_2` has the type of `label`.
-        types = [TYPES[own if own in TYPES else own.rpartition("_")[0]] for own in self.answer_names]
-        self._schema_of_answers = pyarrow.schema(zip(map(encodable, self.answer_names.values()), types, strict=True))
+        types = [
+            TYPES[own if own in TYPES else own.rpartition("_")[0]] for own in self.answer_names
+        ]
+        self._schema_of_answers = pyarrow.schema(
+            zip(map(encodable, self.answer_names.values()), types, strict=True)
+        )
 
     def encode(self, answers: Sequence[Answer]) -> Any:
         """A table of the answers and, unless `content` reads them again, the kept columns."""
         schema = pyarrow.schema([*self._schema_kept, *self._schema_of_answers])
         kept = ([] if self._files else self.kept_values(answer.item) for answer in answers)
-        rows = [[*before, *self.answer_values(answer)] for before, answer in zip(kept, answers, strict=True)]
+        rows = [
+            [*before, *self.answer_values(answer)]
+            for before, answer in zip(kept, answers, strict=True)
+        ]
         arrays = [
-            pyarrow.array(map(_as_text if field.type == TEXT else _as_stored, values), type=field.type)
+            pyarrow.array(
+                map(_as_text if field.type == TEXT else _as_stored, values), type=field.type
+            )
             for field, values in zip(schema, zip(*rows, strict=True), strict=True)
         ]
         return pyarrow.table(arrays, schema=schema)
@@ -59,13 +82,20 @@ class ParquetWriter(Table):
     def content(self, pieces: Iterable[Any]) -> Iterator[bytes]:
         """The file, one group of rows after the other."""
         of_files = _ParquetColumns(self._files) if self._files else None
-        schema = pyarrow.schema([*(of_files.schema if of_files else self._schema_kept), *self._schema_of_answers])
+        schema = pyarrow.schema(
+            [*(of_files.schema if of_files else self._schema_kept), *self._schema_of_answers]
+        )
         file, waiting = _Buffer(), list[Any]()
-        with pyarrow.parquet.ParquetWriter(pyarrow.PythonFile(file, mode="w"), schema, compression="zstd") as writer:
+        with pyarrow.parquet.ParquetWriter(
+            pyarrow.PythonFile(file, mode="w"), schema, compression="zstd"
+        ) as writer:
             for piece in pieces:
                 kept = of_files.take(piece.num_rows) if of_files else []
                 waiting.append(pyarrow.table([*kept, *piece.columns], schema=schema))
-                if sum(it.num_rows for it in waiting) >= MOST_ROWS or sum(it.nbytes for it in waiting) >= MOST_BYTES:
+                if (
+                    sum(it.num_rows for it in waiting) >= MOST_ROWS
+                    or sum(it.nbytes for it in waiting) >= MOST_BYTES
+                ):
                     writer.write_table(pyarrow.concat_tables(waiting), row_group_size=MOST_ROWS)
                     waiting.clear()
                 yield file.drain()
@@ -96,7 +126,9 @@ class _ParquetColumns:
         try:
             self.schema = pyarrow.unify_schemas(schemas, promote_options="permissive")
         except pyarrow.ArrowException as error:
-            raise DataError(f"{files[0].parent}: the columns of these files do not fit together: {error}") from None
+            raise DataError(
+                f"{files[0].parent}: the columns of these files do not fit together: {error}"
+            ) from None
         self._batches = (
             pyarrow.Table.from_batches([batch])
             for file in files
@@ -107,7 +139,9 @@ class _ParquetColumns:
     def take(self, rows: int) -> list[Any]:
         """The columns of the next rows."""
         while self._waiting.num_rows < rows:
-            self._waiting = pyarrow.concat_tables([self._waiting, next(self._batches)], promote_options="permissive")
+            self._waiting = pyarrow.concat_tables(
+                [self._waiting, next(self._batches)], promote_options="permissive"
+            )
         taken = self._waiting.slice(0, rows)
         self._waiting = self._waiting.slice(rows)
         return list(taken.columns)

@@ -28,14 +28,31 @@ from encoder_cls.data.sources import class_folders, data_files
 from encoder_cls.errors import ConfigError, DataError, EncoderClsError
 from encoder_cls.inference.folder import load_classifier
 from encoder_cls.system.display import counted, shown
-from encoder_cls.system.files import LockedError, locked, reporting_os_errors, sha256, to_json, write_file, write_output
+from encoder_cls.system.files import (
+    LockedError,
+    locked,
+    reporting_os_errors,
+    sha256,
+    to_json,
+    write_file,
+    write_output,
+)
 from encoder_cls.system.terminal import note, print_out
 
 RECORDS = "_parts"  # other programs take no data from names that start so
 RECORD_VERSION = 1
 # The options that change answers.
 ANSWER_OPTIONS = (
-    *("output_format", "text_columns", "keep_columns", "top_k", "threshold", "explained", "delimiter", "encoding"),
+    *(
+        "output_format",
+        "text_columns",
+        "keep_columns",
+        "top_k",
+        "threshold",
+        "explained",
+        "delimiter",
+        "encoding",
+    ),
     *("bad_rows", "min_precision", "set_threshold", "engine"),
 )
 SECONDS_BETWEEN_TRIES = 0.5  # at parts that another process answers
@@ -58,7 +75,9 @@ def predict(request: Request, *, runs: Path) -> None:
     classifier = load_classifier(request.model, device=request.device, engine=request.engine)
     request = request.with_guarantees(classifier)
     source = Source(request, classifier)
-    files = [part.source for part in parts] or source.files  # all, so that each process chooses the same engine
+    files = [
+        part.source for part in parts
+    ] or source.files  # all, so that each process chooses the same engine
     on_terminal = request.output is None and sys.stdout.isatty()
     if not parts:
         with Progress(files, doing="looked through", bar=not on_terminal) as source.progress:
@@ -76,9 +95,13 @@ def predict(request: Request, *, runs: Path) -> None:
             write_output(Path(request.output), answerer.content(source))
         else:
             content = answerer.content(source, on_terminal=on_terminal)
-            if not all(print_out(piece.decode()) for piece in content):  # the reader has closed the pipe
+            if not all(
+                print_out(piece.decode()) for piece in content
+            ):  # the reader has closed the pipe
                 return
-    summary = answerer.summary() if len(request.texts) != 1 else ""  # a single text's answer shows it
+    summary = (
+        answerer.summary() if len(request.texts) != 1 else ""
+    )  # a single text's answer shows it
     for line in filter(None, (summary, last_line)):
         note(line)
 
@@ -107,7 +130,9 @@ def _parts_of(request: Request) -> list[_Part]:
     parts: dict[str, _Part] = {}
     for file in data_files(source, is_labelled=False):
         if not file.is_file():
-            raise DataError(f"{file}: is not a plain file, as --output {folder}/ needs; name one file for all answers")
+            raise DataError(
+                f"{file}: is not a plain file, as --output {folder}/ needs; name one file for all answers"
+            )
         part = _Part(file, folder / f"{file.stem}.{request.output_format}")
         other = parts.setdefault(file.stem.casefold(), part)  # some file systems ignore case
         if other is not part:
@@ -121,7 +146,10 @@ class _Folder:
 
     def __init__(self, parts: Sequence[_Part], answerer: Answerer, progress: Progress) -> None:
         self._parts, self._answerer, self._progress = parts, answerer, progress
-        self._classifier, self._request = classifier, request = answerer.classifier, answerer.request
+        self._classifier, self._request = classifier, request = (
+            answerer.classifier,
+            answerer.request,
+        )
         self._folder = Path(str(request.output))
         self._options = {name: getattr(request, name) for name in ANSWER_OPTIONS}
         self._options["text_columns"] = request.text_columns or classifier.text_columns
@@ -145,19 +173,35 @@ class _Folder:
             self._do_all([*parts[first:], *parts[:first]])
         except KeyboardInterrupt:
             done = f"{self._num_done:,} of {counted(len(parts), 'file')} done"
-            self._progress.note(f"stopped; {folder}: {done}; the same command goes on with the rest")
+            self._progress.note(
+                f"stopped; {folder}: {done}; the same command goes on with the rest"
+            )
             raise
-        if other := next((part for part in parts if not self._is_expected(_read_record(part.record))), None):
+        if other := next(
+            (part for part in parts if not self._is_expected(_read_record(part.record))), None
+        ):
             by_whom = "another process has written it with another model or other options"
-            raise EncoderClsError(f"{other.output}: {by_whom}; let one end before the other, or give each a folder")
-        others = sorted({path.name for path in (folder / RECORDS).glob("*.json")} - {it.record.name for it in parts})
+            raise EncoderClsError(
+                f"{other.output}: {by_whom}; let one end before the other, or give each a folder"
+            )
+        others = sorted(
+            {path.name for path in (folder / RECORDS).glob("*.json")}
+            - {it.record.name for it in parts}
+        )
         if others:
             such_as = shown(others[0].removesuffix(".json"), limit=40)
-            what = f"has answers to {counted(len(others), 'file')} not in the input, such as {such_as}"
+            what = (
+                f"has answers to {counted(len(others), 'file')} not in the input, such as {such_as}"
+            )
             remedy = f"remove what is not wanted, with its record in {RECORDS}/"
             self._progress.note(f"warning: {folder}: {what}; {remedy}")
-        written_here = f"{self._num_written:,} of {counted(len(parts), 'file')} written by this process"
-        num_texts, num_others = counted(self._answerer.num_texts, "text"), len(parts) - self._num_written
+        written_here = (
+            f"{self._num_written:,} of {counted(len(parts), 'file')} written by this process"
+        )
+        num_texts, num_others = (
+            counted(self._answerer.num_texts, "text"),
+            len(parts) - self._num_written,
+        )
         return f"{folder}: {written_here} ({num_texts}), {num_others:,} already there"
 
     def _do_all(self, parts: Sequence[_Part]) -> None:
@@ -166,14 +210,18 @@ class _Folder:
         self._num_done = len(done)
         self._progress.passed_over = {str(part.source) for part in done}
         if 0 < len(done) < len(parts):
-            self._progress.note(f"{self._folder}: {len(done):,} of {counted(len(parts), 'file')} done before")
+            self._progress.note(
+                f"{self._folder}: {len(done):,} of {counted(len(parts), 'file')} done before"
+            )
         # A part that is done and locked: its lock may be left from a killed process.
         left = [part for part in parts if part not in done or part.lock.exists()]
         is_waiting = False
         while held := [part for part in left if not self._do(part)]:
             if held == left:
                 if not is_waiting:
-                    self._progress.note(f"waiting for {counted(len(held), 'file')} that other processes are writing")
+                    self._progress.note(
+                        f"waiting for {counted(len(held), 'file')} that other processes are writing"
+                    )
                 is_waiting = True
                 time.sleep(SECONDS_BETWEEN_TRIES)
             left = held
@@ -219,7 +267,9 @@ class _Folder:
                 output_hash.update(piece)
                 yield piece
             if _state_of(part.source) != state:  # then nothing is written
-                raise DataError(f"{part.source}: has changed while it was read; run the same command again")
+                raise DataError(
+                    f"{part.source}: has changed while it was read; run the same command again"
+                )
 
         write_file(part.output, content())
         _remove_old_format(part, old_record)
@@ -241,10 +291,16 @@ class _Folder:
 def _remove_old_format(part: _Part, old_record: dict[str, Any]) -> None:
     """Remove unchanged answers to the same part in another format, so that each row has one answer."""
     path = part.output.parent / Path(str(old_record.get("output"))).name
-    if path.name == part.output.name or path.stem != part.source.stem:  # else of another part, in this one's place
+    if (
+        path.name == part.output.name or path.stem != part.source.stem
+    ):  # else of another part, in this one's place
         return
     with suppress(OSError):
-        if path.is_file() and not path.is_symlink() and _hash_of(path) == old_record.get("output_sha256"):
+        if (
+            path.is_file()
+            and not path.is_symlink()
+            and _hash_of(path) == old_record.get("output_sha256")
+        ):
             path.unlink()
 
 

@@ -57,7 +57,9 @@ class Predictor:
     def classifier(self) -> Classifier:
         """The classifier, loaded on first use."""
         model = self._model
-        return model if isinstance(model, Classifier) else load_classifier(model, engine=self._engine)
+        return (
+            model if isinstance(model, Classifier) else load_classifier(model, engine=self._engine)
+        )
 
     def __call__(self, batch: Any) -> Any:
         """Add the answers to a batch; a `DataError` if it lacks a column of the model's texts, or texts in it."""
@@ -69,7 +71,9 @@ class Predictor:
             from encoder_cls.answers.parquet import TYPES
 
             for name, values in answers.items():
-                batch = batch.append_column(answer_name(name, taken), pyarrow.array(values, type=TYPES[name]))
+                batch = batch.append_column(
+                    answer_name(name, taken), pyarrow.array(values, type=TYPES[name])
+                )
             return batch
         arrays = {answer_name(name, taken): _array(values) for name, values in answers.items()}
         return {**batch, **arrays} if isinstance(batch, Mapping) else batch.assign(**arrays)
@@ -83,7 +87,9 @@ class Predictor:
         columns = []
         for name in self.classifier.text_columns:
             if name not in names:
-                raise DataError(f"no column {name!r}, which the model reads; there are {', '.join(names)}")
+                raise DataError(
+                    f"no column {name!r}, which the model reads; there are {', '.join(names)}"
+                )
             column = batch[name]
             values = column.to_pylist() if hasattr(column, "to_pylist") else list(column)
             values = ["" if value is None or value != value else value for value in values]  # noqa: PLR0124 - NaN
@@ -97,10 +103,15 @@ class Predictor:
         predictions = self.classifier.predict(texts) if texts else []
         if self.classifier.task is MULTI_LABEL:
             labels = [list(it.labels or ()) for it in predictions]
-            probabilities = [[it.probabilities[label] for label in it.labels or ()] for it in predictions]
+            probabilities = [
+                [it.probabilities[label] for label in it.labels or ()] for it in predictions
+            ]
             answers: dict[str, list[Any]] = {"labels": labels, "probabilities": probabilities}
         else:
-            answers = {"label": [it.label for it in predictions], "probability": [it.probability for it in predictions]}
+            answers = {
+                "label": [it.label for it in predictions],
+                "probability": [it.probability for it in predictions],
+            }
         return {**answers, "reason": [it.reason for it in predictions]}
 
 
@@ -119,7 +130,9 @@ def predict_by_ray(request: Request) -> None:
     model = request.model
     assert model
     check_installed("ray", needed_by="predict --runner ray", install="'encoder-cls[ray]'")
-    (inputs, source), (outputs, folder) = check_places(str(request.source), str(request.output), model=model)
+    (inputs, source), (outputs, folder) = check_places(
+        str(request.source), str(request.output), model=model
+    )
     classifier = load_classifier(model, engine=request.engine)
     import ray
 
@@ -128,9 +141,13 @@ def predict_by_ray(request: Request) -> None:
     ray.data.DataContext.get_current().enable_progress_bars = False
     try:
         rows = ray.data.read_parquet(source, filesystem=inputs)
-        Predictor(classifier)(rows.schema().base_schema.empty_table())  # so that a missing column is reported here
+        Predictor(classifier)(
+            rows.schema().base_schema.empty_table()
+        )  # so that a missing column is reported here
         pool = ray.data.ActorPoolStrategy(size=request.workers)
-        answered = rows.map_batches(Predictor, fn_constructor_args=[classifier], batch_format="pyarrow", compute=pool)
+        answered = rows.map_batches(
+            Predictor, fn_constructor_args=[classifier], batch_format="pyarrow", compute=pool
+        )
         answered.write_parquet(folder, filesystem=outputs)
         note(f"{request.output}: the answers to {rows.count():,} rows")
     except ray.exceptions.RayError as error:
@@ -139,7 +156,9 @@ def predict_by_ray(request: Request) -> None:
         ray.shutdown()
 
 
-def check_places(input_uri: str, output_uri: str, *, model: Path) -> list[tuple[AbstractFileSystem, str]]:
+def check_places(
+    input_uri: str, output_uri: str, *, model: Path
+) -> list[tuple[AbstractFileSystem, str]]:
     """Open the places of rows and answers, each a path in a file system.
 
     A `DataError` if the input has no Parquet file; a `ConfigError` if a file system is unknown, or the output exists
@@ -150,7 +169,10 @@ def check_places(input_uri: str, output_uri: str, *, model: Path) -> list[tuple[
 
     try:
         places = [fsspec.core.url_to_fs(uri) for uri in (input_uri, output_uri)]
-    except (ValueError, ImportError) as error:  # no such file system, or its library is not installed
+    except (
+        ValueError,
+        ImportError,
+    ) as error:  # no such file system, or its library is not installed
         raise ConfigError(f"--input {input_uri} --output {output_uri}: {error}") from None
     (inputs, source), (outputs, folder) = places
     files = inputs.ls(source, detail=False) if inputs.isdir(source) else []

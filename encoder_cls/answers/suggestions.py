@@ -53,7 +53,9 @@ def suggest_from(request: Request, run: Path, number: int) -> tuple[list[Suggest
     """
     classifier = load_classifier(run)
     if classifier.task is MULTI_LABEL:
-        raise ConfigError(f"{run}: suggest is for models with one label a text; this one is multi-label")
+        raise ConfigError(
+            f"{run}: suggest is for models with one label a text; this one is multi-label"
+        )
     source = Source(request._replace(keep_columns=True), classifier)
     expect_files(classifier, source.files)
     with Progress(source.files, doing="classified") as source.progress:
@@ -84,7 +86,10 @@ def suggest(classifier: Classifier, chunks: Iterable[list[Row]], number: int) ->
         best = sorted(best, key=lambda candidate: -candidate.uncertainty)[: CANDIDATES * number]
     if not best:
         return []
-    uncertainty, vectors = np.array([it.uncertainty for it in best]), np.stack([it.vector for it in best])
+    uncertainty, vectors = (
+        np.array([it.uncertainty for it in best]),
+        np.stack([it.vector for it in best]),
+    )
     return [best[index] for index in choose(uncertainty, vectors, number)]
 
 
@@ -92,9 +97,15 @@ def _candidates(classifier: Classifier, items: Sequence[Row], most: int) -> Iter
     """The texts whose best class is least more probable than the next."""
     tokenized = classifier.tokenize([item.text for item in items])
     predictions = classifier.predict_tokenized(tokenized) if items else []
-    two_best = np.array([[probability for _, probability in it.top(2)] for it in predictions]).reshape(-1, 2)
+    two_best = np.array(
+        [[probability for _, probability in it.top(2)] for it in predictions]
+    ).reshape(-1, 2)
     uncertainty = 1 - (two_best[:, 0] - two_best[:, 1])
-    rows = [row for row in np.argsort(-uncertainty, kind="stable")[:most].tolist() if predictions[row].label]
+    rows = [
+        row
+        for row in np.argsort(-uncertainty, kind="stable")[:most].tolist()
+        if predictions[row].label
+    ]
     vectors = ngram_vectors(tokenized.take(np.array(rows, dtype=np.int64)), classifier.linear)
     for row, vector in zip(rows, vectors, strict=True):
         yield Suggestion(items[row], predictions[row], float(uncertainty[row]), vector)
@@ -121,10 +132,14 @@ def choose(uncertainty: NDArray[np.float64], vectors: Vectors, number: int) -> l
     return _spread_out(uncertainty, vectors, chosen, number)
 
 
-def _spread_out(uncertainty: NDArray[np.float64], vectors: Vectors, chosen: list[int], number: int) -> list[int]:
+def _spread_out(
+    uncertainty: NDArray[np.float64], vectors: Vectors, chosen: list[int], number: int
+) -> list[int]:
     """Add uncertain texts that are far from those already chosen, up to `number` in all, without near copies."""
     chosen = list(chosen)
-    distances = np.min([np.ones(len(uncertainty)), *(1 - vectors @ vectors[index] for index in chosen)], axis=0)
+    distances = np.min(
+        [np.ones(len(uncertainty)), *(1 - vectors @ vectors[index] for index in chosen)], axis=0
+    )
     while len(chosen) < min(number, len(uncertainty)):
         scores = np.where(distances < NEAR_COPY, -1, uncertainty * distances)
         scores[chosen] = -1
@@ -147,12 +162,16 @@ def ngram_vectors(texts: TokenizedTexts, linear: LinearClassifier | None) -> Vec
     ):
         weights = 1 + np.log(counts.values)
         if linear:
-            weights *= np.append(linear.idf, linear.idf.max())[find(counts.ids, linear.feature_ids)][counts.columns]
+            weights *= np.append(linear.idf, linear.idf.max())[
+                find(counts.ids, linear.feature_ids)
+            ][counts.columns]
         hashes = counts.ids[counts.columns].astype(np.int64) * HASH_MULTIPLIER >> 7
         signs = np.where(hashes >> 20 & 1, 1, -1)
         rows = np.repeat(np.arange(len(counts)), np.diff(counts.offsets))
         cells = np.bincount(
-            rows * DIMENSIONS + hashes % DIMENSIONS, weights=weights * signs, minlength=len(counts) * DIMENSIONS
+            rows * DIMENSIONS + hashes % DIMENSIONS,
+            weights=weights * signs,
+            minlength=len(counts) * DIMENSIONS,
         ).reshape(len(counts), DIMENSIONS)
         lengths = np.linalg.norm(cells, axis=1, keepdims=True)
         pieces.append((cells / np.where(lengths > 0, lengths, 1)).astype(np.float32))

@@ -23,7 +23,9 @@ from encoder_cls.errors import EncoderClsError, StoppedError
 from encoder_cls.system.terminal import note, open_streams, print_out
 
 PROGRAM = "encoder-cls"  # however it is started; also the distribution with everything
-OUT_OF_MEMORY = re.compile("OutOfMemoryError|can't allocate memory|could not create a primitive")  # torch, oneDNN
+OUT_OF_MEMORY = re.compile(
+    "OutOfMemoryError|can't allocate memory|could not create a primitive"
+)  # torch, oneDNN
 app = typer.Typer(
     name=PROGRAM,
     no_args_is_help=True,
@@ -59,9 +61,14 @@ def _print_version(is_wanted: bool) -> None:
 
 @app.callback()
 def _root(
-    debug: Annotated[bool, typer.Option("--debug", help="Show the traceback of an error, and log decisions.")] = False,
+    debug: Annotated[
+        bool, typer.Option("--debug", help="Show the traceback of an error, and log decisions.")
+    ] = False,
     version: Annotated[  # noqa: ARG001 - its callback has printed it
-        bool, typer.Option("--version", help="Show the version and exit.", callback=_print_version, is_eager=True)
+        bool,
+        typer.Option(
+            "--version", help="Show the version and exit.", callback=_print_version, is_eager=True
+        ),
     ] = False,
 ) -> None:
     global _debug  # noqa: PLW0603 - one switch of the process, read where it ends
@@ -107,7 +114,8 @@ def main() -> NoReturn:
 def _is_interrupted(error: BaseException | None) -> bool:
     """Whether Ctrl-C caused an error, since some libraries raise another one."""
     return error is not None and (
-        isinstance(error, KeyboardInterrupt) or _is_interrupted(error.__cause__ or error.__context__)
+        isinstance(error, KeyboardInterrupt)
+        or _is_interrupted(error.__cause__ or error.__context__)
     )
 
 
@@ -122,7 +130,13 @@ def _explained(error: BaseException) -> tuple[str, int]:
         return message and f"{message} (see {path} --help)", usage.exit_code
     if isinstance(error, MemoryError) or OUT_OF_MEMORY.search(f"{type(error).__name__}: {error}"):
         reason = next(iter(str(error).splitlines()), "no more is available")
-        return f"out of memory: {reason} (a smaller train.batch_tokens, --batch-tokens or model needs less)", 1
+        return (
+            f"out of memory: {reason} (a smaller train.batch_tokens, --batch-tokens or model needs less)",
+            1,
+        )
     if isinstance(error, OSError) and error.strerror:
         return f"{error.filename}: {error.strerror}" if error.filename else error.strerror, 1
-    return f"unexpected {type(error).__name__}: {error} (encoder-cls --debug COMMAND shows where)", 1
+    return (
+        f"unexpected {type(error).__name__}: {error} (encoder-cls --debug COMMAND shows where)",
+        1,
+    )

@@ -50,7 +50,9 @@ def process_group() -> Iterator[ProcessGroup]:
         except LostProcessError:
             if group.leads:
                 raise
-            raise typer.Exit(1) from None  # reported by the first process; if that has ended, by torchrun
+            raise typer.Exit(
+                1
+            ) from None  # reported by the first process; if that has ended, by torchrun
 
 
 @contextmanager
@@ -73,7 +75,9 @@ def stop_signals(group: ProcessGroup | None = None) -> Iterator[None]:
             processes.ask_to_stop(number)
         elif len(received) == 1:
             once_more = b"; once more to stop at once" * (processes.size == 1)
-            with suppress(OSError):  # not through sys.stderr, which may be writing a line at this very moment
+            with suppress(
+                OSError
+            ):  # not through sys.stderr, which may be writing a line at this very moment
                 os.write(2, b"\nstopping after this step" + once_more + b"\n")
 
     with (
@@ -85,10 +89,18 @@ def stop_signals(group: ProcessGroup | None = None) -> Iterator[None]:
 
 def described(prepared: Prepared) -> Iterator[str]:
     """Describe the data and the training on it in a few lines."""
-    dataset, config, plan, statistics = prepared.dataset, prepared.config, prepared.plan, prepared.data_statistics
+    dataset, config, plan, statistics = (
+        prepared.dataset,
+        prepared.config,
+        prepared.plan,
+        prepared.data_statistics,
+    )
     yield from dataset.notes
     classes = counted(len(dataset.label_names), "class", "classes")
-    counts = {"training": 0 if dataset.has_names_alone else len(dataset.train), "validation": len(dataset.validation)}
+    counts = {
+        "training": 0 if dataset.has_names_alone else len(dataset.train),
+        "validation": len(dataset.validation),
+    }
     counts |= {"test": len(dataset.test or ()), "unlabelled": len(dataset.unlabelled.texts)}
     texts = ", ".join(f"{count:,} {name}" for name, count in counts.items() if count)
     if dataset.has_names_alone:
@@ -98,7 +110,9 @@ def described(prepared: Prepared) -> Iterator[str]:
         return
     class_counts = dataset.train.class_counts(len(dataset.label_names)).tolist()
     by_size = sorted(zip(class_counts, dataset.label_names, strict=True))
-    sizes = " to ".join(f"{size:,} ({shown(name, limit=30)})" for size, name in (by_size[0], by_size[-1]))
+    sizes = " to ".join(
+        f"{size:,} ({shown(name, limit=30)})" for size, name in (by_size[0], by_size[-1])
+    )
     yield f"data: {texts} texts, {classes}, of {sizes} training texts"
     if dataset.is_multi_label:
         labels = dataset.train.labels.sum(axis=1)
@@ -117,7 +131,11 @@ def described(prepared: Prepared) -> Iterator[str]:
         return
     truncated, padding = statistics["truncated_fraction"], statistics["padding_fraction"]
     yield f"{tokens}, texts longer than the encoder reads {truncated:.1%}, padding {padding:.1%}"
-    beside = ", no linear model beside it (too much text for so many classes)" if config.model.linear else ""
+    beside = (
+        ", no linear model beside it (too much text for so many classes)"
+        if config.model.linear
+        else ""
+    )
     if plan.linear:
         from_stream = " (from a stream: there is much text)" if plan.linear_fit == "stream" else ""
         beside = f", beside it a linear model{from_stream}"
@@ -136,9 +154,13 @@ def _groups(dataset: Dataset, column: str | None) -> Iterator[str]:
     from encoder_cls.data.dataset import NO_GROUP
 
     splits = {"training": dataset.train, "validation": dataset.validation, "test": dataset.test}
-    groups = {name: split.groups for name, split in splits.items() if split and split.groups is not None}
+    groups = {
+        name: split.groups for name, split in splits.items() if split and split.groups is not None
+    }
     if groups:
-        counts = ", ".join(f"{len(np.unique(it[it != NO_GROUP])):,} {name}" for name, it in groups.items())
+        counts = ", ".join(
+            f"{len(np.unique(it[it != NO_GROUP])):,} {name}" for name, it in groups.items()
+        )
         alone = sum(int((it == NO_GROUP).sum()) for it in groups.values())
         without = f"; {counted(alone, 'text')} without one (each alone)" if alone else ""
         yield f"groups by {shown(column or '')}: {counts}{without}"
@@ -155,12 +177,17 @@ def show_training(events: Iterator[Event], run: Path, *, num_processes: int) -> 
     if not isinstance(started, kinds.Started):
         return  # another process has finished this run in the meantime
     together = f" with {num_processes} processes" if num_processes > 1 else ""
-    note(f"training in {run}{together}" + (f", going on after step {started.step}" if started.step else ""))
+    note(
+        f"training in {run}{together}"
+        + (f", going on after step {started.step}" if started.step else "")
+    )
     has_bar = sys.stderr.isatty() and started.total_steps > 0
     last_line = time.monotonic()
     stage, step, total_steps = "", started.step, started.total_steps
     with (
-        tqdm(total=total_steps, initial=step, unit="step", disable=not has_bar, dynamic_ncols=True) as bar,
+        tqdm(
+            total=total_steps, initial=step, unit="step", disable=not has_bar, dynamic_ncols=True
+        ) as bar,
         showing_work(bar if has_bar else None),
     ):
         show = partial(note, above=bar if has_bar else None)
@@ -172,7 +199,10 @@ def show_training(events: Iterator[Event], run: Path, *, num_processes: int) -> 
                     if event.values:
                         numbers = f"loss {event.values['loss']:.3f}, {event.values['tokens_per_s']:,.0f} tokens/s"
                         bar.set_postfix_str(numbers)
-                        if not sys.stderr.isatty() and time.monotonic() - last_line > SECONDS_BETWEEN_LINES:
+                        if (
+                            not sys.stderr.isatty()
+                            and time.monotonic() - last_line > SECONDS_BETWEEN_LINES
+                        ):
                             note(f"{_step_and_epoch(stage, event)} of {total_steps}: {numbers}")
                             last_line = time.monotonic()
                 case kinds.Noted():
@@ -193,7 +223,11 @@ def show_training(events: Iterator[Event], run: Path, *, num_processes: int) -> 
                     last_line = time.monotonic()
                 case kinds.Finished():
                     bar.close()
-                    early = f", stopped at step {step} of {total_steps} (train.patience)" if step < total_steps else ""
+                    early = (
+                        f", stopped at step {step} of {total_steps} (train.patience)"
+                        if step < total_steps
+                        else ""
+                    )
                     _show_finished(event, run, early=early)
 
 
@@ -204,7 +238,11 @@ def _step_and_epoch(stage: str, event: Stepped | Validated) -> str:
 def _validation_line(stage: str, event: Validated) -> str:
     """A validation in one line, with a star if it is the best so far of its stage."""
     when = _step_and_epoch(stage, event) if event.step else "linear model"
-    scores = [f"{SCORES[name]} {value:.4f}" for name, value in event.result.scores.items() if name in SCORES]
+    scores = [
+        f"{SCORES[name]} {value:.4f}"
+        for name, value in event.result.scores.items()
+        if name in SCORES
+    ]
     return f"{when}: validation {'  '.join(scores)}{'  *' * event.is_best}"
 
 
@@ -228,7 +266,9 @@ def _show_finished(event: Finished, run: Path, *, early: str) -> None:
         outcome = "; there was no time for an encoder"
         if gain.with_encoder is not None:
             better = " at best, not better by a standard error: the model is the linear one alone"
-            outcome = f", with the encoder {gain.with_encoder:.4f}{'' if event.best_step > 0 else better}"
+            outcome = (
+                f", with the encoder {gain.with_encoder:.4f}{'' if event.best_step > 0 else better}"
+            )
         note(f"\nvalidation {SCORES[gain.monitor]}: linear model {gain.linear:.4f}{outcome}")
     size = sum(file.stat().st_size for file in (run / "model").iterdir()) / 1e6
     best = f"; best weights from step {event.best_step}" if event.best_step else ""
@@ -241,7 +281,9 @@ def note_what_is_next(run: Path, *, has_report: bool) -> None:
     name = shlex.quote(str(run))
     note(f'next: encoder-cls predict --model {name} --explain "some text"')
     if has_report:
-        note(f"      encoder-cls eval {name}    (each class; in a browser: {run / 'eval' / 'report.html'})")
+        note(
+            f"      encoder-cls eval {name}    (each class; in a browser: {run / 'eval' / 'report.html'})"
+        )
         note(f"      tensorboard --logdir {shlex.quote(str(run.parent))}")
     else:
         to_label = "--input TEXTS.csv --n 50 --output next.csv    (the texts to label first)"

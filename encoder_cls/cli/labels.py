@@ -10,7 +10,14 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from encoder_cls.cli.options import AsJson, TextColumns, TrainedModel, check_ending, print_json, reading_settings
+from encoder_cls.cli.options import (
+    AsJson,
+    TextColumns,
+    TrainedModel,
+    check_ending,
+    print_json,
+    reading_settings,
+)
 from encoder_cls.errors import ConfigError
 from encoder_cls.system.display import cell, csv_row, printable, record_text, shortened, shown
 from encoder_cls.system.machine import check_training_installed
@@ -29,7 +36,9 @@ def review_command(
     run: Annotated[Path, typer.Argument(help="A run folder.")],
     output: Annotated[
         Path | None,
-        typer.Option(help="Write all to this CSV file; correct it, and train with --set data.corrections=FILE."),
+        typer.Option(
+            help="Write all to this CSV file; correct it, and train with --set data.corrections=FILE."
+        ),
     ] = None,
     as_json: AsJson = False,
 ) -> None:
@@ -62,24 +71,36 @@ def review_command(
         f"{reviewed.estimated_errors:,}; read them from the top until labels are right"
     )
     if output:
-        note(f"wrote {output}: correct its column label, then train with --set data.corrections={output}")
+        note(
+            f"wrote {output}: correct its column label, then train with --set data.corrections={output}"
+        )
 
 
 def suggest_command(
     run: TrainedModel,
-    pool: Annotated[str, typer.Option("--input", help="Unlabelled texts: a file, folder or pattern, as for predict.")],
+    pool: Annotated[
+        str,
+        typer.Option(
+            "--input", help="Unlabelled texts: a file, folder or pattern, as for predict."
+        ),
+    ],
     number: Annotated[int, typer.Option("--n", min=1, help="The number of texts to suggest.")] = 50,
     output: Annotated[Path | None, typer.Option(help="Write to this file, .csv or .jsonl.")] = None,
     text_columns: TextColumns = None,
     overrides: Annotated[
         list[str] | None,
-        typer.Option("--set", help="data.delimiter, encoding or bad_rows=... of --input. Default: as in training."),
+        typer.Option(
+            "--set",
+            help="data.delimiter, encoding or bad_rows=... of --input. Default: as in training.",
+        ),
     ] = None,
     as_json: AsJson = False,
 ) -> None:
     """Suggest the texts to label next: those that the model is unsure of, unlike each other."""
     if pool in {"", "-"}:
-        raise ConfigError("--input: names no file; texts that are suggested are named by file and line")
+        raise ConfigError(
+            "--input: names no file; texts that are suggested are named by file and line"
+        )
     check_ending(output, ".csv", ".jsonl")
     settings = reading_settings(overrides, "delimiter", "encoding", "bad_rows")
 
@@ -102,7 +123,9 @@ def suggest_command(
     if output is None:
         print_out("".join(lines))
         return
-    mark = "" if is_json or not (form.has_mark or form.is_guarded) else "\ufeff"  # by which spreadsheets know UTF-8
+    mark = (
+        "" if is_json or not (form.has_mark or form.is_guarded) else "\ufeff"
+    )  # by which spreadsheets know UTF-8
     write_output(output, (mark + "".join(lines)).encode("utf-8", "backslashreplace"))
     wrote = f"wrote {output}: {len(suggestions):,} texts to label"
     note(f"{wrote}; fill in the column label, and add it to the training data")
@@ -113,15 +136,30 @@ def _record(suggestion: Suggestion) -> dict[str, Any]:
     where, prediction = suggestion.item.where, suggestion.prediction
     line = where.line if where.line >= 0 else None
     values = (None, prediction.label, prediction.probability, where.file, line)
-    kept = {name: value for name, value in (suggestion.item.record or {}).items() if name not in (*ADDED, ROW)}
-    return kept | dict(zip(ADDED, values, strict=True)) | ({} if where.row == where.line else {ROW: where.row})
+    kept = {
+        name: value
+        for name, value in (suggestion.item.record or {}).items()
+        if name not in (*ADDED, ROW)
+    }
+    return (
+        kept
+        | dict(zip(ADDED, values, strict=True))
+        | ({} if where.row == where.line else {ROW: where.row})
+    )
 
 
-def _table(suggestions: Sequence[Suggestion], form: CsvForm, *, for_terminal: bool) -> Iterator[str]:
+def _table(
+    suggestions: Sequence[Suggestion], form: CsvForm, *, for_terminal: bool
+) -> Iterator[str]:
     records = [it | {"probability": f"{it['probability']:.6f}"} for it in map(_record, suggestions)]
-    names = dict.fromkeys(name for record in records for name in record if name not in (*ADDED, ROW))
+    names = dict.fromkeys(
+        name for record in records for name in record if name not in (*ADDED, ROW)
+    )
     columns = [*names, *ADDED, *([ROW] if any(ROW in it for it in records) else [])]
     for record in ({name: name for name in columns}, *({ROW: it["line"]} | it for it in records)):
         fields = [cell(record.get(name)) for name in columns]
         fields = [*map(printable, fields)] if for_terminal else fields
-        yield csv_row(fields, separator=form.separator, is_guarded=form.is_guarded or for_terminal) + "\n"
+        yield (
+            csv_row(fields, separator=form.separator, is_guarded=form.is_guarded or for_terminal)
+            + "\n"
+        )

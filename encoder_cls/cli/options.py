@@ -16,22 +16,31 @@ from encoder_cls.system.terminal import print_out
 RUNS = Path("runs")
 Device = Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:N.", metavar="DEVICE")]
 ConfigFile = Annotated[
-    Path | None, typer.Argument(metavar="[CONFIG]", help="The config file. Default: the bundled example.")
+    Path | None,
+    typer.Argument(metavar="[CONFIG]", help="The config file. Default: the bundled example."),
 ]
 ConfigOption = Annotated[Path | None, typer.Option("--config", help="The same, as an option.")]
 Overrides = Annotated[
     list[str] | None,
-    typer.Option("--set", help="Override a config value: section.key=value; text needs no YAML quotes. Repeatable."),
+    typer.Option(
+        "--set",
+        help="Override a config value: section.key=value; text needs no YAML quotes. Repeatable.",
+    ),
 ]
 TrainedModel = Annotated[Path, typer.Argument(help="A run or model folder.")]
 TextColumns = Annotated[
     list[str] | None,
-    typer.Option("--text-column", help="A column of the text. Repeatable: joined in order. Default: as in training."),
+    typer.Option(
+        "--text-column",
+        help="A column of the text. Repeatable: joined in order. Default: as in training.",
+    ),
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 
-def the_config(argument: Path | None, option: Path | None, *, resumed: Path | None = None) -> Path | None:
+def the_config(
+    argument: Path | None, option: Path | None, *, resumed: Path | None = None
+) -> Path | None:
     """The config file named by argument or option, or else that of a run to resume; `ConfigError` if there are two."""
     if argument and option:
         raise ConfigError(f"{argument} and --config {option}: two config files; name one")
@@ -41,14 +50,18 @@ def the_config(argument: Path | None, option: Path | None, *, resumed: Path | No
 
     run = RunDir(resumed)
     if not run.is_run():
-        raise ConfigError(f"{run.path}: no run to go on with; name another --run-dir, or a --config to start")
+        raise ConfigError(
+            f"{run.path}: no run to go on with; name another --run-dir, or a --config to start"
+        )
     return run.config_file
 
 
 def check_ending(output: Path | None, *endings: str) -> None:
     """Refuse an `--output` with another ending than these, with a `ConfigError`."""
     if output and output.suffix.lower() not in endings:
-        raise ConfigError(f"--output {output}: no format is known by this ending; known: {' and '.join(endings)}")
+        raise ConfigError(
+            f"--output {output}: no format is known by this ending; known: {' and '.join(endings)}"
+        )
 
 
 def print_json(value: Mapping[str, Any]) -> None:
@@ -73,7 +86,9 @@ def reading_settings(overrides: Sequence[str] | None, *known: str) -> dict[str, 
         name = key.strip().removeprefix("data.")
         if not equals or not key.strip().startswith("data.") or name not in known:
             *names, last = [f"data.{name}" for name in known]
-            raise ConfigError(f"--set {override}: only {', '.join(names)} and {last} can be set here")
+            raise ConfigError(
+                f"--set {override}: only {', '.join(names)} and {last} can be set here"
+            )
         try:
             settings[name] = _PARSE[name](value) if name in _PARSE else value
         except ValueError as error:

@@ -23,18 +23,28 @@ def predict_command(
         typer.Option(help="A run or model folder, or hub:owner/name. Default: the newest run."),
     ] = None,
     source: Annotated[
-        str | None, typer.Option("--input", help="A file, a folder or a pattern of files; - is standard input.")
+        str | None,
+        typer.Option(
+            "--input", help="A file, a folder or a pattern of files; - is standard input."
+        ),
     ] = None,
     output: Annotated[
         str | None,
-        typer.Option(help="Write to this file, or into FOLDER/ one file per input file.", metavar="FILE"),
+        typer.Option(
+            help="Write to this file, or into FOLDER/ one file per input file.", metavar="FILE"
+        ),
     ] = None,
     text_columns: TextColumns = None,
     overrides: Annotated[
         list[str] | None,
-        typer.Option("--set", help="data.delimiter=... or data.encoding=... of --input. Default: as in training."),
+        typer.Option(
+            "--set",
+            help="data.delimiter=... or data.encoding=... of --input. Default: as in training.",
+        ),
     ] = None,
-    bad_rows: Annotated[Literal["error", "skip"], typer.Option(help="What to do with unreadable rows.")] = "error",
+    bad_rows: Annotated[
+        Literal["error", "skip"], typer.Option(help="What to do with unreadable rows.")
+    ] = "error",
     output_format: Annotated[
         Literal["text", "jsonl", "tsv", "csv", "html", "parquet"] | None,
         typer.Option("--format", help="Format of the answers. Default: by --output, or text."),
@@ -48,27 +58,43 @@ def predict_command(
     ] = None,
     top_k: Annotated[int, typer.Option(min=1, help="The number of classes to show.")] = 1,
     threshold: Annotated[
-        float | None, _share(help="Withhold less probable labels; multi-label: replaces the thresholds of all labels.")
+        float | None,
+        _share(
+            help="Withhold less probable labels; multi-label: replaces the thresholds of all labels."
+        ),
     ] = None,
     min_precision: Annotated[
         float | None,
-        _share(help="Withhold labels so that this share of the rest is right, guaranteed by held-out texts."),
+        _share(
+            help="Withhold labels so that this share of the rest is right, guaranteed by held-out texts."
+        ),
     ] = None,
     coverage: Annotated[
         float | None,
-        _share(help="Give each text a set of classes; this share of sets has the right one, guaranteed."),
+        _share(
+            help="Give each text a set of classes; this share of sets has the right one, guaranteed."
+        ),
     ] = None,
     batch_tokens: Annotated[
-        int | None, typer.Option(min=1, help="The most tokens in a batch. Default: what the device is fast with.")
+        int | None,
+        typer.Option(
+            min=1, help="The most tokens in a batch. Default: what the device is fast with."
+        ),
     ] = None,
-    explained: Annotated[bool, typer.Option("--explain", help="Show words that speak for or against a class.")] = False,
+    explained: Annotated[
+        bool, typer.Option("--explain", help="Show words that speak for or against a class.")
+    ] = False,
     attention: Annotated[
-        Path | None, typer.Option(help="Write the attention maps of the first texts to this HTML file.")
+        Path | None,
+        typer.Option(help="Write the attention maps of the first texts to this HTML file."),
     ] = None,
     device: Device = "auto",
-    engine: Annotated[Literal["auto", "numpy", "torch"], typer.Option(help="What computes the encoder.")] = "auto",
+    engine: Annotated[
+        Literal["auto", "numpy", "torch"], typer.Option(help="What computes the encoder.")
+    ] = "auto",
     runner: Annotated[
-        Literal["local", "ray"], typer.Option(help="ray: Ray's workers answer the Parquet files of a path or URI.")
+        Literal["local", "ray"],
+        typer.Option(help="ray: Ray's workers answer the Parquet files of a path or URI."),
     ] = "local",
     workers: Annotated[int, typer.Option(min=1, help="The number of workers of --runner ray.")] = 2,
 ) -> None:
@@ -93,7 +119,10 @@ def predict_command(
 def serve_command(
     run: TrainedModel,
     host: Annotated[
-        str, typer.Option(help="The address to listen on; 0.0.0.0: all of this machine.", metavar="ADDRESS")
+        str,
+        typer.Option(
+            help="The address to listen on; 0.0.0.0: all of this machine.", metavar="ADDRESS"
+        ),
     ] = "127.0.0.1",
     port: Annotated[int, typer.Option(min=0, max=65535, help="The port; 0: any free one.")] = 8000,
     allowed_hosts: Annotated[

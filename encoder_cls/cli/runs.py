@@ -12,28 +12,46 @@ from encoder_cls.errors import ConfigError
 from encoder_cls.system.machine import check_training_installed
 from encoder_cls.system.terminal import note, print_out, showing_work
 
-READING = ("text_column", "label_column", "delimiter", "encoding", "bad_rows", "label_separator", "fold_labels")
+READING = (
+    "text_column",
+    "label_column",
+    "delimiter",
+    "encoding",
+    "bad_rows",
+    "label_separator",
+    "fold_labels",
+)
 
 
 def eval_command(
     run: TrainedModel,
     data: Annotated[
         str | None,
-        typer.Option(help="Labelled data to score. Default: the run's test split, else its validation."),
+        typer.Option(
+            help="Labelled data to score. Default: the run's test split, else its validation."
+        ),
     ] = None,
     against: Annotated[
-        Path | None, typer.Option(help="Another run or model folder, compared on the same texts by a paired test.")
+        Path | None,
+        typer.Option(
+            help="Another run or model folder, compared on the same texts by a paired test."
+        ),
     ] = None,
     overrides: Annotated[
         list[str] | None,
         typer.Option(
-            "--set", help=f"data.KEY=VALUE for --data: {', '.join(READING)}. Repeatable. Default: as in training."
+            "--set",
+            help=f"data.KEY=VALUE for --data: {', '.join(READING)}. Repeatable. Default: as in training.",
         ),
     ] = None,
-    output: Annotated[Path | None, typer.Option(help="Write the report as JSON to this file.")] = None,
+    output: Annotated[
+        Path | None, typer.Option(help="Write the report as JSON to this file.")
+    ] = None,
     report: Annotated[
         Path | None,
-        typer.Option(help="Write page, JSON, predictions and pictures to this folder. Default for own data: RUN/eval."),
+        typer.Option(
+            help="Write page, JSON, predictions and pictures to this folder. Default for own data: RUN/eval."
+        ),
     ] = None,
     as_json: AsJson = False,
 ) -> None:
@@ -49,7 +67,10 @@ def eval_command(
     if overrides and not data:
         raise ConfigError("--set is for --data; the run's own data is read as in training")
     written = reading_settings(overrides, *READING)
-    reading = {key: parse_setting(it, source=f"--set data.{key}", keys=["data", key]) for key, it in written.items()}
+    reading = {
+        key: parse_setting(it, source=f"--set data.{key}", keys=["data", key])
+        for key, it in written.items()
+    }
     outputs = [*([output] if output else []), *(report / name for name in REPORT_FILES if report)]
     check_outputs(outputs, sources=[data] if data else [], model=run, is_printing=True)
     if against:
@@ -60,7 +81,9 @@ def eval_command(
     from encoder_cls.system.files import to_json, write_output
 
     with showing_work():
-        scored = evaluate_run(run, data=data, reading=reading, folder=report, against=against, notify=note)
+        scored = evaluate_run(
+            run, data=data, reading=reading, folder=report, against=against, notify=note
+        )
     if output:
         write_output(output, to_json(scored.to_dict()))
         note(f"wrote {output}")
@@ -71,10 +94,17 @@ def eval_command(
 
 
 def compare_command(
-    runs: Annotated[list[Path], typer.Argument(help="Run folders, or folders of runs.")], as_json: AsJson = False
+    runs: Annotated[list[Path], typer.Argument(help="Run folders, or folders of runs.")],
+    as_json: AsJson = False,
 ) -> None:
     """Compare runs by scores, size, training time, and the settings in which they differ."""
-    from encoder_cls.runs.compare import comparison_table, comparison_warnings, differing_settings, runs_of, summarize
+    from encoder_cls.runs.compare import (
+        comparison_table,
+        comparison_warnings,
+        differing_settings,
+        runs_of,
+        summarize,
+    )
 
     summaries = [summarize(run) for path in runs for run in runs_of(path)]
     for warning in comparison_warnings(summaries):

@@ -20,12 +20,21 @@ def train_command(
     overrides: Overrides = None,
     from_run: Annotated[
         Path | None,
-        typer.Option("--from", help="Continue from a finished run, with its data and new data, also of new labels."),
+        typer.Option(
+            "--from",
+            help="Continue from a finished run, with its data and new data, also of new labels.",
+        ),
     ] = None,
-    run_dir: Annotated[Path | None, typer.Option(help="The run folder. Default: runs/<config name>.")] = None,
-    resume: Annotated[bool, typer.Option("--resume", help="Continue from the newest checkpoint.")] = False,
+    run_dir: Annotated[
+        Path | None, typer.Option(help="The run folder. Default: runs/<config name>.")
+    ] = None,
+    resume: Annotated[
+        bool, typer.Option("--resume", help="Continue from the newest checkpoint.")
+    ] = False,
     device: Device = "auto",
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Check config and data, and show the plan only.")] = False,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Check config and data, and show the plan only.")
+    ] = False,
 ) -> None:
     """Train a classifier, then report on its test split."""
     # Each of several processes runs all of this; the first one writes and prints.
@@ -46,7 +55,9 @@ def train_command(
             if group.leads and not dry_run:
                 run.check_trainable(settings, resume=resume)
                 is_finished = run.is_finished()
-                if not is_finished:  # before everything slow: a second training in the same folder ends at once
+                if (
+                    not is_finished
+                ):  # before everything slow: a second training in the same folder ends at once
                     held.enter_context(run.lock())
             group.check_size(settings.train.gradient_shards)
         if group.broadcast(b"finished" * is_finished):
@@ -62,14 +73,20 @@ def train_command(
 
         with nullcontext() if dry_run else group.agreeing():
             torch_device = device_of_rank(device)
-            check_sources(settings.data, config_file=file, of_run=run.config_file if run.is_run() else None)
+            check_sources(
+                settings.data, config_file=file, of_run=run.config_file if run.is_run() else None
+            )
             note(f"reading {settings.data.train or settings.data.unlabelled}")
             with showing_work():
                 prepared = prepare(settings, started=started)
         if dry_run:  # the long part first, so that a terminal ends with the summary
             print_out(settings.to_yaml())
         plan = [f"plan: {prepared.plan}"] if dry_run else []
-        for line in (*described(prepared), *plan, *(f"warning: {it}" for it in prepared.warnings())):
+        for line in (
+            *described(prepared),
+            *plan,
+            *(f"warning: {it}" for it in prepared.warnings()),
+        ):
             note(line)
         if dry_run:
             return

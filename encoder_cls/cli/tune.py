@@ -9,7 +9,16 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from encoder_cls.cli.options import RUNS, AsJson, ConfigFile, ConfigOption, Device, Overrides, print_json, the_config
+from encoder_cls.cli.options import (
+    RUNS,
+    AsJson,
+    ConfigFile,
+    ConfigOption,
+    Device,
+    Overrides,
+    print_json,
+    the_config,
+)
 from encoder_cls.errors import ConfigError
 from encoder_cls.system.display import seconds_named
 from encoder_cls.system.machine import check_installed, check_training_installed
@@ -26,8 +35,12 @@ def tune_command(
     config_file: ConfigFile = None,
     config: ConfigOption = None,
     overrides: Overrides = None,
-    budget: Annotated[str, typer.Option(help="Total time, such as 90s, 30m or 2h.", metavar="TIME")] = "30m",
-    run_dir: Annotated[Path | None, typer.Option(help="The search folder. Default: runs/<config name>-tune.")] = None,
+    budget: Annotated[
+        str, typer.Option(help="Total time, such as 90s, 30m or 2h.", metavar="TIME")
+    ] = "30m",
+    run_dir: Annotated[
+        Path | None, typer.Option(help="The search folder. Default: runs/<config name>-tune.")
+    ] = None,
     device: Device = "auto",
     as_json: AsJson = False,
 ) -> None:
@@ -59,7 +72,9 @@ def tune_command(
         for result in search.results:
             note(f"{_line(result, settings)} (before)")
         note(f"searching in {search.folder}")
-        for result in search.trials(lambda: time.monotonic() - started < seconds - RESERVED * _seconds_at_end(search)):
+        for result in search.trials(
+            lambda: time.monotonic() - started < seconds - RESERVED * _seconds_at_end(search)
+        ):
             note_work(_line(result, settings))
         best = search.best
         assert best
@@ -74,8 +89,12 @@ def tune_command(
         print_json({"trials": trials, "best": asdict(best), "report": report.to_dict()})
         return
     against = report.against
-    is_better = None if against is None else against.accuracy_difference_interval[1] < 0  # surely, at 95%
-    print_out(f"{summary_text(report)}\n{_conclusion(search, best, settings, is_better=is_better)}\n")
+    is_better = (
+        None if against is None else against.accuracy_difference_interval[1] < 0
+    )  # surely, at 95%
+    print_out(
+        f"{summary_text(report)}\n{_conclusion(search, best, settings, is_better=is_better)}\n"
+    )
     note(f'\nnext: encoder-cls predict --model {path} --explain "some text"')
 
 
@@ -94,15 +113,23 @@ def _line(result: TrialResult, config: Config) -> str:
 
 
 def _settings(result: TrialResult) -> list[str]:
-    return [f"{key}={it:.3g}" if isinstance(it, float) else f"{key}={it}" for key, it in result.values.items()]
+    return [
+        f"{key}={it:.3g}" if isinstance(it, float) else f"{key}={it}"
+        for key, it in result.values.items()
+    ]
 
 
-def _conclusion(search: Search, best: TrialResult, config: Config, *, is_better: bool | None) -> str:
+def _conclusion(
+    search: Search, best: TrialResult, config: Config, *, is_better: bool | None
+) -> str:
     """The best trial, and whether it is significantly better than the unchanged config (None: not compared)."""
     judged = f"of {len(search.results)} trials, judged by the validation {config.train.monitor}"
     if best.number == 0:
         return f"{judged}, none was better than the config as it is: keep it"
-    settings, other = " ".join(f"--set {it}" for it in _settings(best)), search.trained_again(0).path
+    settings, other = (
+        " ".join(f"--set {it}" for it in _settings(best)),
+        search.trained_again(0).path,
+    )
     compared = f"as far as these texts show, the config as it is (above: {other}) is as good"
     if is_better is None:
         compared = f"beside it the config as it is: encoder-cls compare {search.folder}/trained-*"

@@ -11,13 +11,27 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from encoder_cls.config.schema import Config, DataConfig, ModelConfig, SearchRange, TokenizerConfig, TrainConfig
+from encoder_cls.config.schema import (
+    Config,
+    DataConfig,
+    ModelConfig,
+    SearchRange,
+    TokenizerConfig,
+    TrainConfig,
+)
 from encoder_cls.config.yaml import parse_setting, parse_yaml
 from encoder_cls.errors import ConfigError, DataError
 from encoder_cls.system.display import printable
 from encoder_cls.system.files import fitting_paths
 
-__all__ = ["Config", "DataConfig", "ModelConfig", "SearchRange", "TokenizerConfig", "TrainConfig"]  # of `schema`
+__all__ = [
+    "Config",
+    "DataConfig",
+    "ModelConfig",
+    "SearchRange",
+    "TokenizerConfig",
+    "TrainConfig",
+]  # of `schema`
 
 EXAMPLE = {"data": {split: f"example:{split}" for split in ("train", "validation", "test")}}
 SOURCES = ("train", "validation", "test", "unlabelled", "corrections")
@@ -54,10 +68,14 @@ _ALIASES = {
     "seed": "random_state random_seed",
 }
 USUAL_NAMES = {alias: key for key, aliases in _ALIASES.items() for alias in aliases.split()}
-FIELDS = {name: getattr(it.annotation, "model_fields", {}) for name, it in Config.model_fields.items()}  # by section
+FIELDS = {
+    name: getattr(it.annotation, "model_fields", {}) for name, it in Config.model_fields.items()
+}  # by section
 
 
-def load_config(path: Path | None = None, overrides: Iterable[str] = (), *, from_run: Path | None = None) -> Config:
+def load_config(
+    path: Path | None = None, overrides: Iterable[str] = (), *, from_run: Path | None = None
+) -> Config:
     """Read a config file, or else that of the bundled example, and apply `section.key=value` overrides.
 
     An override of `data.train` replaces all data of the example. Paths in a file start at the current folder, or else
@@ -66,11 +84,21 @@ def load_config(path: Path | None = None, overrides: Iterable[str] = (), *, from
     changes = [_parsed_override(override) for override in overrides]
     data = _changed({}, changes).get("data")
     if path:
-        source, name, values = str(path), _run_name(path.stem), _located(_read_values(path), path.parent)
+        source, name, values = (
+            str(path),
+            _run_name(path.stem),
+            _located(_read_values(path), path.parent),
+        )
     elif isinstance(data, dict) and "train" in data:
-        source, name, values = "--set", _run_name(Path(str(data["train"] or data.get("unlabelled"))).stem), {}
+        source, name, values = (
+            "--set",
+            _run_name(Path(str(data["train"] or data.get("unlabelled"))).stem),
+            {},
+        )
     elif from_run:
-        raise ConfigError(f"--from {from_run}: the new data is to be named, by --config or --set data.train=PATH")
+        raise ConfigError(
+            f"--from {from_run}: the new data is to be named, by --config or --set data.train=PATH"
+        )
     else:
         source, name, values = "bundled example", "example", EXAMPLE
     values = _changed({"name": name} | values, changes)
@@ -85,7 +113,9 @@ def config_of(values: Mapping[str, Any], *, source: str, base: Config | None = N
     """Apply values by dotted key, such as `{"train.epochs": 5}`, to a base config or the defaults."""
     for key in values:
         if not (isinstance(key, str) and all(key.split("."))):
-            raise ConfigError(f"{source}: {key!r} is no key; write it as section.key, such as train.epochs")
+            raise ConfigError(
+                f"{source}: {key!r} is no key; write it as section.key, such as train.epochs"
+            )
     changes = [(key.split("."), value) for key, value in values.items()]
     return _validated(_changed(base.model_dump(mode="json") if base else {}, changes), source)
 
@@ -93,14 +123,20 @@ def config_of(values: Mapping[str, Any], *, source: str, base: Config | None = N
 def absolute_sources(config: Config) -> Config:
     """Make the paths of data, cache and base run absolute."""
     named = {key: it for key in (*SOURCES, "cache") if (it := getattr(config.data, key))}
-    paths = {key: str(Path(it).absolute()) for key, it in named.items() if not it.startswith(SCHEMES)}
+    paths = {
+        key: str(Path(it).absolute()) for key, it in named.items() if not it.startswith(SCHEMES)
+    }
     run = config.from_run and str(Path(config.from_run).absolute())
     return config.model_copy(update={"data": config.data.model_copy(update=paths), "from_run": run})
 
 
 def missing_sources(data: DataConfig) -> list[tuple[str, str]]:
     """List the key and path of each source that does not exist."""
-    return [(f"data.{key}", it) for key in SOURCES if (it := getattr(data, key)) and not source_exists(it)]
+    return [
+        (f"data.{key}", it)
+        for key in SOURCES
+        if (it := getattr(data, key)) and not source_exists(it)
+    ]
 
 
 def check_sources_of_run(data: DataConfig, run: Path | str, hint: str) -> None:
@@ -116,7 +152,11 @@ def check_sources(data: DataConfig, *, config_file: Path | None, of_run: Path | 
         check_sources_of_run(data, of_run, "if it has been moved, add --set KEY=PATH")
     for key, source in missing_sources(data):
         beside = f", and beside {config_file}" if config_file else ""
-        places = "" if Path(source).is_absolute() else f" (looked for in the current folder, {Path.cwd()}{beside})"
+        places = (
+            ""
+            if Path(source).is_absolute()
+            else f" (looked for in the current folder, {Path.cwd()}{beside})"
+        )
         raise DataError(f"{source}: no such file or folder{places}; {key} names it")
 
 
@@ -134,7 +174,9 @@ def _located(values: dict[str, Any], folder: Path) -> dict[str, Any]:
     data = values.get("data")
     if not isinstance(data, dict):
         return values
-    named = {key: it for key in SOURCES if isinstance(it := data.get(key), str) and not source_exists(it)}
+    named = {
+        key: it for key in SOURCES if isinstance(it := data.get(key), str) and not source_exists(it)
+    }
     beside = {key: place for key, it in named.items() if source_exists(place := str(folder / it))}
     return {**values, "data": data | beside}
 
@@ -161,19 +203,30 @@ def _read_values(path: Path) -> dict[str, Any]:
 def _with_inherited(values: dict[str, Any], source: str) -> dict[str, Any]:
     """Fill in the settings that the shared sections leave out from the base run."""
     own = {section: values.get(section) or {} for section in INHERITED}
-    if all(isinstance(it, dict) and FIELDS[section].keys() <= it.keys() for section, it in own.items()):
+    if all(
+        isinstance(it, dict) and FIELDS[section].keys() <= it.keys() for section, it in own.items()
+    ):
         return values  # as in a run folder, whose base run may be gone by now
     try:
-        base = load_config(Path(values["from_run"]) / "config.yaml").model_dump(mode="json", include=set(INHERITED))
+        base = load_config(Path(values["from_run"]) / "config.yaml").model_dump(
+            mode="json", include=set(INHERITED)
+        )
     except ConfigError as error:
         raise ConfigError(f"{source}: from_run: {error}") from None
     # Validation refuses a section that is not a mapping.
-    return values | {section: _with_value(base[section], (), it) for section, it in own.items() if isinstance(it, dict)}
+    return values | {
+        section: _with_value(base[section], (), it)
+        for section, it in own.items()
+        if isinstance(it, dict)
+    }
 
 
 def _run_name(stem: str) -> str:
     """Make a file's name a valid run name: all but letters with their marks, digits, `_`, `-` and `.` become dashes."""
-    allowed = (c if c in "_-." or c.isdecimal() or unicodedata.category(c)[0] in "LM" else " " for c in stem)
+    allowed = (
+        c if c in "_-." or c.isdecimal() or unicodedata.category(c)[0] in "LM" else " "
+        for c in stem
+    )
     return "-".join("".join(allowed).split()).strip("-.")[:100] or "run"
 
 
@@ -182,11 +235,15 @@ def _parsed_override(override: str) -> tuple[list[str], Any]:
     dotted, equals, text = override.partition("=")
     keys = dotted.strip().split(".")
     if not equals or not all(keys):
-        raise ConfigError(f"--set {override}: write it as section.key=value, such as train.epochs=5")
+        raise ConfigError(
+            f"--set {override}: write it as section.key=value, such as train.epochs=5"
+        )
     return keys, parse_setting(text, source=f"--set {dotted}", keys=keys)
 
 
-def _changed(values: dict[str, Any], changes: Iterable[tuple[Sequence[str], Any]]) -> dict[str, Any]:
+def _changed(
+    values: dict[str, Any], changes: Iterable[tuple[Sequence[str], Any]]
+) -> dict[str, Any]:
     for keys, value in changes:
         values = _with_value(values, keys, value)
     return values
@@ -209,13 +266,22 @@ def _validated(values: dict[str, Any], source: str) -> Config:
     except ValidationError as error:
         messages: dict[str, str] = {}
         for fault in error.errors():
-            path = [str(part) for part in fault["loc"]] or ["a key"]  # one that is not Unicode is not named
-            if fault["type"] == "literal_error" and isinstance(fault["input"], dict) and len(path) > 2:
+            path = [str(part) for part in fault["loc"]] or [
+                "a key"
+            ]  # one that is not Unicode is not named
+            if (
+                fault["type"] == "literal_error"
+                and isinstance(fault["input"], dict)
+                and len(path) > 2
+            ):
                 continue  # class_weights by name: the fault is in the mapping, and follows
             # Each member of a union reports its own fault under its own name; the field is what the user wrote.
             where = ".".join(path[:2]) if path[0] in FIELDS else path[0]
             messages.setdefault(where, _message(fault, path))
-        lines = (f"{source}: {it if it.isprintable() else repr(it)}: {message}" for it, message in messages.items())
+        lines = (
+            f"{source}: {it if it.isprintable() else repr(it)}: {message}"
+            for it, message in messages.items()
+        )
         raise ConfigError("\n".join(lines)) from None
 
 
@@ -226,7 +292,11 @@ def _message(fault: Any, path: Sequence[str]) -> str:
     if fault["type"] == "missing":
         return "is required"
     message: str = PLAIN_MESSAGES.get(fault["type"]) or fault["msg"].removeprefix("Value error, ")
-    return message if isinstance(fault["input"], dict) else f"{message} (found {str(fault['input'])[:60]!r})"
+    return (
+        message
+        if isinstance(fault["input"], dict)
+        else f"{message} (found {str(fault['input'])[:60]!r})"
+    )
 
 
 def _hint(path: Sequence[str]) -> str:

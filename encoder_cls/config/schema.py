@@ -25,9 +25,13 @@ from encoder_cls.system.encodings import delimiter_named, encoding_named
 
 Fraction = Annotated[float, Field(ge=0, lt=1)]
 Count = Annotated[int, Field(ge=1, lt=2**31)]
-Minutes = Annotated[PositiveFloat, BeforeValidator(lambda it: seconds_named(it) / 60 if isinstance(it, str) else it)]
+Minutes = Annotated[
+    PositiveFloat, BeforeValidator(lambda it: seconds_named(it) / 60 if isinstance(it, str) else it)
+]
 Names = Annotated[
-    tuple[str, ...], BeforeValidator(lambda it: (it,) if isinstance(it, str) else it), Field(min_length=1)
+    tuple[str, ...],
+    BeforeValidator(lambda it: (it,) if isinstance(it, str) else it),
+    Field(min_length=1),
 ]
 
 
@@ -106,11 +110,17 @@ class DataConfig(Section):
     @model_validator(mode="after")
     def _check_columns(self) -> DataConfig:
         if self.train is None and (self.unlabelled is None or self.label_names is None):
-            raise ValueError("train is missing; to learn from names of classes alone, set unlabelled and label_names")
+            raise ValueError(
+                "train is missing; to learn from names of classes alone, set unlabelled and label_names"
+            )
         if self.label_column == self.group_column:
-            raise ValueError(f"group_column is label_column, {self.label_column!r}; name another column, or null")
+            raise ValueError(
+                f"group_column is label_column, {self.label_column!r}; name another column, or null"
+            )
         if self.label_column in self.text_column:
-            raise ValueError(f"label_column {self.label_column!r} is in text_column, too; leave it out of one")
+            raise ValueError(
+                f"label_column {self.label_column!r} is in text_column, too; leave it out of one"
+            )
         return self
 
 
@@ -174,7 +184,9 @@ class ModelConfig(Section):
         if not self.encoder and not self.linear:
             raise ValueError("neither encoder nor linear is left; one of both is to be true")
         if self.d_model % self.num_heads:
-            raise ValueError(f"d_model {self.d_model} is not divisible by num_heads {self.num_heads}")
+            raise ValueError(
+                f"d_model {self.d_model} is not divisible by num_heads {self.num_heads}"
+            )
         if self.positions == "sinusoidal" and self.d_model % 2:
             raise ValueError(f"sinusoidal positions need an even d_model, not {self.d_model}")
         return self

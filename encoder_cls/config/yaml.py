@@ -15,7 +15,12 @@ _SEPARATORS = {("data", "delimiter"), ("data", "label_separator")}
 _LISTS = {("data", "text_column"), ("data", "label_names")}
 _PATHS = ("train", "validation", "test", "unlabelled", "corrections", "cache")
 _OTHERS = ("encoding", "label_column", "group_column")
-_TEXTS = {("name",), ("from_run",)} | _SEPARATORS | _LISTS | {("data", key) for key in (*_PATHS, *_OTHERS)}
+_TEXTS = (
+    {("name",), ("from_run",)}
+    | _SEPARATORS
+    | _LISTS
+    | {("data", key) for key in (*_PATHS, *_OTHERS)}
+)
 _TEXT_KEYS = {("train", "class_weights")}  # mappings whose keys are texts
 _TEXT_TAG = "tag:yaml.org,2002:str"
 _NULL_OR_QUOTED = re.compile(r"""|~|null|Null|NULL|'([^']|'')*'|"([^"\\]|\\.)*\"""", re.DOTALL)
@@ -63,9 +68,13 @@ def _keep_as_written(node: Any, keys: tuple[str, ...]) -> None:
         for key, value in node.value:
             _keep_as_written(value, (*keys, str(key.value)))
     elif keys in _TEXTS | _TEXT_KEYS:
-        scalars = [key for key, _ in node.value] if is_mapping else node.value if is_list else [node]
+        scalars = (
+            [key for key, _ in node.value] if is_mapping else node.value if is_list else [node]
+        )
         for scalar in filter(lambda it: isinstance(it, yaml.ScalarNode), scalars):
-            if scalar.tag in _NO_TEXT_TAGS or (is_list and scalar.value == "null"):  # alone it is no value
+            if scalar.tag in _NO_TEXT_TAGS or (
+                is_list and scalar.value == "null"
+            ):  # alone it is no value
                 scalar.tag = _TEXT_TAG
 
 
@@ -88,7 +97,9 @@ class _PlainLoader(yaml.SafeLoader):
         for key_node, _ in node.value:
             key = self.construct_object(key_node)
             if key in seen:
-                raise yaml.constructor.ConstructorError(None, None, f"key {key!r} twice", key_node.start_mark)
+                raise yaml.constructor.ConstructorError(
+                    None, None, f"key {key!r} twice", key_node.start_mark
+                )
             seen.add(key)
         return mapping
 
@@ -98,12 +109,20 @@ class _PlainDumper(yaml.SafeDumper):
 
     def represent_text(self, text: str) -> yaml.ScalarNode:
         """Escape line breaks of Unicode, in double quotes: in single ones PyYAML reads another text."""
-        return self.represent_scalar(_TEXT_TAG, text, style='"' if _UNICODE_LINE_BREAK.search(text) else None)
+        return self.represent_scalar(
+            _TEXT_TAG, text, style='"' if _UNICODE_LINE_BREAK.search(text) else None
+        )
 
 
 _PlainDumper.add_representer(str, _PlainDumper.represent_text)
-# `010` is ten, which is octal in YAML 1.1.
-_PlainLoader.add_constructor("tag:yaml.org,2002:int", lambda loader, node: int(loader.construct_scalar(node)))  # type: ignore[arg-type]
+
+
+def _decimal(loader: yaml.SafeLoader, node: yaml.ScalarNode) -> int:
+    """Read `010` as ten; in YAML 1.1 it is octal."""
+    return int(loader.construct_scalar(node))
+
+
+_PlainLoader.add_constructor("tag:yaml.org,2002:int", _decimal)
 for _tag, _pattern, _first in (
     ("bool", r"true|True|TRUE|false|False|FALSE", "tTfF"),
     ("null", r"~|null|Null|NULL|", ["~", "n", "N", ""]),
@@ -111,4 +130,6 @@ for _tag, _pattern, _first in (
     ("float", r"[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?", "-+0123456789."),
 ):
     for _yaml in (_PlainLoader, _PlainDumper):
-        _yaml.add_implicit_resolver(f"tag:yaml.org,2002:{_tag}", re.compile(rf"^(?:{_pattern})$"), list(_first))
+        _yaml.add_implicit_resolver(
+            f"tag:yaml.org,2002:{_tag}", re.compile(rf"^(?:{_pattern})$"), list(_first)
+        )

@@ -31,7 +31,11 @@ def split_warnings(name: str, split: Split, label_names: Sequence[str]) -> Itera
     """Warn of labels of a split, or of a file with this name, that never occur in train."""
     unseen = np.flatnonzero(split.has_unseen_label(len(label_names)))
     if len(unseen):
-        follows = "left out of what chooses the weights" if name == "validation" else "counted as mistakes"
+        follows = (
+            "left out of what chooses the weights"
+            if name == "validation"
+            else "counted as mistakes"
+        )
         yield (
             f"labels of {name} that never occur in train: {listed(split.unseen_names)}; their {len(unseen):,} of "
             f"{counted(len(split), 'row')}, the first at {split.where[unseen[0]]}, are {follows}"
@@ -48,7 +52,11 @@ def seen_warnings(name: str, split: Split, train: Split) -> Iterator[str]:
 
 
 def _label_warnings(dataset: Dataset) -> Iterator[str]:
-    every = list(dict.fromkeys(chain(dataset.label_names, *(it.unseen_names for it in dataset.splits.values()))))
+    every = list(
+        dict.fromkeys(
+            chain(dataset.label_names, *(it.unseen_names for it in dataset.splits.values()))
+        )
+    )
     odd = [name for name in every if re.search(r"[^\S ]", name)]
     if odd:  # which looks like the end of a label, as in fastText files
         yield (
@@ -82,7 +90,9 @@ def _names_alike(names: Sequence[str]) -> Iterator[str]:
     groups = [group for group in alike.values() if len(group) > 1]
     for group in groups[:FEW]:
         is_one = len({unicodedata.normalize("NFC", name) for name in group}) < len(group)
-        of_all = ", ".join(ascii(name) if is_one else repr(shortened(name, limit=80)) for name in group)
+        of_all = ", ".join(
+            ascii(name) if is_one else repr(shortened(name, limit=80)) for name in group
+        )
         yield (
             f"the classes {of_all} differ only in case, in spaces or in how Unicode writes the same characters; "
             "data.fold_labels=true makes them one"
@@ -95,7 +105,9 @@ def _rare_classes(dataset: Dataset) -> Iterator[str]:
     names = np.array(dataset.label_names, dtype=object)
     counts = {name: it.class_counts(len(names)) for name, it in dataset.splits.items()}
     # Learned from names alone, each class has one text, its name.
-    is_single = (counts.pop("train") == 1) & (counts["validation"] == 0) & (not dataset.has_names_alone)
+    is_single = (
+        (counts.pop("train") == 1) & (counts["validation"] == 0) & (not dataset.has_names_alone)
+    )
     if is_single.any():
         some = f"{is_single.sum():,} ({listed(names[is_single].tolist(), most=FEW)})"
         yield f"classes with one training example and none to validate with: {some}; add examples"
@@ -109,13 +121,18 @@ def _rare_classes(dataset: Dataset) -> Iterator[str]:
 
 
 def _repeated_texts(dataset: Dataset) -> Iterator[str]:
-    hashes = {name: np.fromiter(map(hash, it.texts), np.int64, len(it)) for name, it in dataset.splits.items()}
+    hashes = {
+        name: np.fromiter(map(hash, it.texts), np.int64, len(it))
+        for name, it in dataset.splits.items()
+    }
     train = hashes.pop("train")
     in_order = np.sort(train)
     repeated = np.flatnonzero(np.isin(train, in_order[1:][in_order[1:] == in_order[:-1]]))
     groups = np.unique(train[repeated], return_inverse=True)[1]
     labels = dataset.train.labels[repeated]
-    rows = np.column_stack([groups, np.packbits(labels > 0, axis=1) if dataset.is_multi_label else labels])
+    rows = np.column_stack(
+        [groups, np.packbits(labels > 0, axis=1) if dataset.is_multi_label else labels]
+    )
     distinct, firsts = np.unique(rows, axis=0, return_index=True)
     is_contradicted = np.bincount(distinct[:, 0], minlength=1)[groups] > 1
     for indices, what in (
@@ -128,7 +145,11 @@ def _repeated_texts(dataset: Dataset) -> Iterator[str]:
         split = dataset.splits[name]
         for is_known, what, new in (
             (np.isin(of_split, in_order), "training texts, too", "texts"),
-            (split.is_of_group_in(dataset.train), "of groups (data.group_column) that train has, too", "groups"),
+            (
+                split.is_of_group_in(dataset.train),
+                "of groups (data.group_column) that train has, too",
+                "groups",
+            ),
         ):
             if is_known.any():
                 yield (

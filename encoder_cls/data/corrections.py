@@ -22,7 +22,14 @@ from encoder_cls.errors import DataError, EncodingError
 from encoder_cls.system.display import listed, shown, unguarded
 from encoder_cls.system.encodings import is_utf8
 
-ADDED = ("suggested", "score", "split", "file", "line", "row")  # to the columns of the data; `row` of a spreadsheet
+ADDED = (
+    "suggested",
+    "score",
+    "split",
+    "file",
+    "line",
+    "row",
+)  # to the columns of the data; `row` of a spreadsheet
 _WHOLE = re.compile(r"-?[0-9]{1,18}(?:\.0+)?")  # a line, also as a spreadsheet may have it
 
 
@@ -43,7 +50,9 @@ class Correction(NamedTuple):
         return _comparable(text) in {self.text, unguarded(self.text)}
 
 
-Corrections = Mapping[Hashable, Correction]  # by file and line of the row; the key of one without is itself
+Corrections = Mapping[
+    Hashable, Correction
+]  # by file and line of the row; the key of one without is itself
 
 
 def read_corrections(config: DataConfig) -> tuple[Corrections, Notes]:
@@ -64,7 +73,10 @@ def read_corrections(config: DataConfig) -> tuple[Corrections, Notes]:
 
 
 def with_corrections(
-    all_rows: Mapping[str, LabelledRows], corrections: Corrections, classes: Classes, config: DataConfig
+    all_rows: Mapping[str, LabelledRows],
+    corrections: Corrections,
+    classes: Classes,
+    config: DataConfig,
 ) -> tuple[dict[str, LabelledRows], dict[str, str]]:
     """Correct the labels of rows, one each and numbered by class; also returns the class before, by location.
 
@@ -78,7 +90,9 @@ def with_corrections(
         corrected[role] = replace(rows, numbers=rows.numbers.copy())
         for row, correction in of_role.items():
             label = correction.label
-            number = numbers.get(key(label), numbers.get(key(label.strip())))  # with a space after it
+            number = numbers.get(
+                key(label), numbers.get(key(label.strip()))
+            )  # with a space after it
             if number is None:
                 what = f"label {shown(label)} occurs nowhere in the data ({listed(classes.every, most=20)})"
                 hint = "correct the cell, or give the row its new label in the data itself"
@@ -89,7 +103,9 @@ def with_corrections(
     return corrected, before
 
 
-def _matched(all_rows: Mapping[str, LabelledRows], corrections: Corrections) -> dict[str, dict[int, Correction]]:
+def _matched(
+    all_rows: Mapping[str, LabelledRows], corrections: Corrections
+) -> dict[str, dict[int, Correction]]:
     """Match rows with corrections: the correction of each corrected row, by split and row.
 
     Of several rows with the id and text, the one at the correction's place is corrected, or all if none is there.
@@ -100,7 +116,9 @@ def _matched(all_rows: Mapping[str, LabelledRows], corrections: Corrections) -> 
     matches: list[tuple[str, int, Correction, bool]] = []
     resolved = lru_cache(_resolved)  # in the current folder
     for role, rows in all_rows.items() if corrections else ():
-        for row, (where, text, written) in enumerate(zip(rows.where, rows.texts, rows.ids, strict=True)):
+        for row, (where, text, written) in enumerate(
+            zip(rows.where, rows.texts, rows.ids, strict=True)
+        ):
             number = _comparable_id(written)
             here = corrections.get((resolved(where.file), where.line))
             if here and here.fits(text) and (here.id == number or not here.id or not number):
@@ -119,7 +137,11 @@ def _matched(all_rows: Mapping[str, LabelledRows], corrections: Corrections) -> 
             _check_agree(matched[role].setdefault(row, correction), correction)
             unused.pop(correction, None)
     for correction in unused:
-        which = f"has the id {shown(correction.id)} and this text" if correction.id else f"is at {correction.place}"
+        which = (
+            f"has the id {shown(correction.id)} and this text"
+            if correction.id
+            else f"is at {correction.place}"
+        )
         what = f"no row of the data {which}, or it has no label: has the data been moved or changed since the review?"
         raise DataError(correction.where, what, "correct the cells of this row, or remove it")
     return matched
@@ -127,7 +149,11 @@ def _matched(all_rows: Mapping[str, LabelledRows], corrections: Corrections) -> 
 
 def added_name(name: str, data: DataConfig) -> str:
     """The name of one of the `ADDED` columns, with a prefix where the config names a column of the data so."""
-    return f"review_{name}" if name in {*data.text_column, data.label_column, data.group_column} else name
+    return (
+        f"review_{name}"
+        if name in {*data.text_column, data.label_column, data.group_column}
+        else name
+    )
 
 
 def _check_agree(one: Correction, other: Correction) -> None:
@@ -153,7 +179,9 @@ def _correction(row: Row, data: DataConfig) -> Correction:
         raise DataError(row.where, "the label is empty", "give it one, or remove the row")
     if "\0" in str(file):
         raise DataError(row.where, f"the file is {shown(str(file))}; no file has such a name")
-    place = SourceLocation(unguarded(str(file or "")), int(written.partition(".")[0]) if written else -1)
+    place = SourceLocation(
+        unguarded(str(file or "")), int(written.partition(".")[0]) if written else -1
+    )
     known_place = place if file or not number else None
     return Correction(row.where, known_place, number, _comparable(row.text), unguarded(str(label)))
 

@@ -22,7 +22,10 @@ from encoder_cls.system.disk_arrays import Column, ConcatenatedTexts, in_chunks
 LabelsAre = Literal["names", "indices"]  # into data.label_names
 
 NO_GROUP = 0  # the number of rows that belong to no group
-MOST_ALIKE, MOST_ALIKE_SHARE = 10, 0.01  # texts, or this share of all, that differ in punctuation and digits alone
+MOST_ALIKE, MOST_ALIKE_SHARE = (
+    10,
+    0.01,
+)  # texts, or this share of all, that differ in punctuation and digits alone
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -36,7 +39,9 @@ class Split:
     texts: Sequence[str]
     labels: NDArray[Any]
     where: Sequence[str]
-    groups: NDArray[np.int64] | None = None  # numbers, equal in all splits, where `data.group_column` names them
+    groups: NDArray[np.int64] | None = (
+        None  # numbers, equal in all splits, where `data.group_column` names them
+    )
     unseen_names: tuple[str, ...] = ()  # labels that never occur in train
 
     def __len__(self) -> int:
@@ -61,7 +66,11 @@ class Split:
 
     def label_text(self, index: int, label_names: Sequence[str]) -> str:
         """The label of an example, or its labels, as text; empty without labels."""
-        numbers = np.flatnonzero(self.labels[index]).tolist() if self.is_multi_label else [int(self.labels[index])]
+        numbers = (
+            np.flatnonzero(self.labels[index]).tolist()
+            if self.is_multi_label
+            else [int(self.labels[index])]
+        )
         return ", ".join(label_names[number] for number in numbers)
 
     def subset(self, indices: NDArray[np.int64]) -> Split:
@@ -92,9 +101,15 @@ class Split:
             last = np.full_like(first, of_texts.min())
             np.minimum.at(first, self.labels, of_texts)
             np.maximum.at(last, self.labels, of_texts)
-            of_texts = np.where(np.isin(of_texts, first[first == last]), equal_texts(self.texts), of_texts)
+            of_texts = np.where(
+                np.isin(of_texts, first[first == last]), equal_texts(self.texts), of_texts
+            )
         # Not of texts that are alike as well: a phrase in all groups would join them into one.
-        return of_texts if self.groups is None else np.where(self.groups == NO_GROUP, of_texts, self.groups)
+        return (
+            of_texts
+            if self.groups is None
+            else np.where(self.groups == NO_GROUP, of_texts, self.groups)
+        )
 
     @cached_property
     def fingerprint(self) -> str:
@@ -115,7 +130,9 @@ class Unlabelled:
         """These texts, then others."""
         if not more.texts or not self.texts:
             return self if self.texts else more
-        return Unlabelled(texts=concatenated(self.texts, more.texts), where=concatenated(self.where, more.where))
+        return Unlabelled(
+            texts=concatenated(self.texts, more.texts), where=concatenated(self.where, more.where)
+        )
 
     @cached_property
     def fingerprint(self) -> str:
@@ -136,9 +153,15 @@ class Dataset:
     test: Split | None
     unlabelled: Unlabelled = NO_TEXTS
     labels_are: LabelsAre = "names"  # those of all files
-    corrected: Mapping[str, str] = field(default_factory=dict)  # by location, the class before `data.corrections`
-    several: str | None = None  # the location of the first row with several labels, which make it multi-label
-    has_names_alone: bool = False  # whether no text has a label: the texts of `train` are the names of classes
+    corrected: Mapping[str, str] = field(
+        default_factory=dict
+    )  # by location, the class before `data.corrections`
+    several: str | None = (
+        None  # the location of the first row with several labels, which make it multi-label
+    )
+    has_names_alone: bool = (
+        False  # whether no text has a label: the texts of `train` are the names of classes
+    )
     sources: tuple[tuple[str, Notes], ...] = ()  # the name and notes of each source that was read
     base: Dataset | None = None  # of the base run; its texts come first in each split
 
@@ -156,7 +179,9 @@ class Dataset:
     @property
     def notes(self) -> list[str]:
         """Notes on sources that were read in an unusual way, each once."""
-        return list(dict.fromkeys(message for _, notes in self.sources for message in notes.messages))
+        return list(
+            dict.fromkeys(message for _, notes in self.sources for message in notes.messages)
+        )
 
     @cached_property
     def selection(self) -> Split:
@@ -187,8 +212,14 @@ def joined(base: Dataset, new: Dataset, *, run: str) -> Dataset:
     and test texts if they are similar to any, and all if their group is in another split of the base run.
     """
     if base.is_multi_label != new.is_multi_label:
-        one, other = ("several labels", "one label") if base.is_multi_label else ("one label", "several labels")
-        raise ConfigError(f"{run}: a text may have {one} there, and {other} in the new data; train one run of each")
+        one, other = (
+            ("several labels", "one label")
+            if base.is_multi_label
+            else ("one label", "several labels")
+        )
+        raise ConfigError(
+            f"{run}: a text may have {one} there, and {other} in the new data; train one run of each"
+        )
     if base.has_names_alone or new.has_names_alone:
         what = "going on from a run needs labelled texts in both runs, and one of them has none"
         raise ConfigError(f"{run}: {what}")
@@ -211,16 +242,22 @@ def joined(base: Dataset, new: Dataset, *, run: str) -> Dataset:
         is_known = np.isin(new_alike[role], np.concatenate(of_base))
         if role == "train":
             is_known |= np.array([it in learned for it in _labelled(split, new.label_names)])
-        is_elsewhere = np.any([split.is_of_group_in(base.splits[other]) for other in others], axis=0)
+        is_elsewhere = np.any(
+            [split.is_of_group_in(base.splits[other]) for other in others], axis=0
+        )
         for count, why in (
             (is_known.sum(), f"which {run} has already, or texts like them"),
             ((is_elsewhere & ~is_known).sum(), f"whose groups {run} has in another split"),
         ):
             if count:
-                notes.messages.append(f"{role}: {count:,} of {len(split):,} new texts are left out, {why}")
+                notes.messages.append(
+                    f"{role}: {count:,} of {len(split):,} new texts are left out, {why}"
+                )
         splits[role] = split.subset(np.flatnonzero(~is_known & ~is_elsewhere))
     if not splits["train"]:
-        raise DataError(new.train.where[0], f"nothing is left to learn from: {'; '.join(notes.messages)}")
+        raise DataError(
+            new.train.where[0], f"nothing is left to learn from: {'; '.join(notes.messages)}"
+        )
     for role, split in base.splits.items():
         more = [(splits[role], new.label_names)] if role in splits else []
         splits[role] = _concatenated([(split, base.label_names), *more], new.label_names)
@@ -240,7 +277,10 @@ def joined(base: Dataset, new: Dataset, *, run: str) -> Dataset:
 def _labelled(split: Split, label_names: Sequence[str]) -> Iterator[tuple[int, str]]:
     """A number for the text of each example, the same for equal texts, and its label."""
     names = (*label_names, *split.unseen_names)
-    return ((text, split.label_text(row, names)) for row, text in enumerate(equal_texts(split.texts).tolist()))
+    return (
+        (text, split.label_text(row, names))
+        for row, text in enumerate(equal_texts(split.texts).tolist())
+    )
 
 
 def renumbered(labels: NDArray[Any], names: Sequence[str], order: Sequence[str]) -> NDArray[Any]:
@@ -259,9 +299,13 @@ def _concatenated(parts: Sequence[tuple[Split, Sequence[str]]], names: Sequence[
     splits = [split for split, _ in parts]
     of_splits = [(*its, *split.unseen_names) for split, its in parts]
     order = tuple(dict.fromkeys(chain(names, *of_splits)))
-    labels = [renumbered(split.labels, its, order) for split, its in zip(splits, of_splits, strict=True)]
+    labels = [
+        renumbered(split.labels, its, order) for split, its in zip(splits, of_splits, strict=True)
+    ]
     has_groups = any(split.groups is not None for split in splits)
-    groups = [np.full(len(split), NO_GROUP) if split.groups is None else split.groups for split in splits]
+    groups = [
+        np.full(len(split), NO_GROUP) if split.groups is None else split.groups for split in splits
+    ]
     return Split(
         texts=concatenated(*(split.texts for split in splits)),
         labels=np.concatenate(labels),
@@ -273,13 +317,17 @@ def _concatenated(parts: Sequence[tuple[Split, Sequence[str]]], names: Sequence[
 
 def group_number(group: str, *, kind: bytes = b"") -> int:
     """The number of a group, the same in all splits and at any time: 64 bits of a hash of its name and kind."""
-    digest = hashlib.blake2b(group.encode("utf-8", "surrogatepass"), digest_size=8, person=kind).digest()
+    digest = hashlib.blake2b(
+        group.encode("utf-8", "surrogatepass"), digest_size=8, person=kind
+    ).digest()
     return int.from_bytes(digest, "little", signed=True)
 
 
 def label_key(label: str) -> str:
     """Reduce a label to its visible letters: without case, doubled spaces and zero-width characters."""
-    visible = "".join(c for c in unicodedata.normalize("NFKC", label) if unicodedata.category(c) != "Cf")
+    visible = "".join(
+        c for c in unicodedata.normalize("NFKC", label) if unicodedata.category(c) != "Cf"
+    )
     return " ".join(unicodedata.normalize("NFKC", visible.casefold()).split())
 
 
@@ -291,7 +339,9 @@ def names_as_texts(names: Sequence[str]) -> list[str]:
 def _words(name: str) -> str:
     """Split at characters other than letters and digits, and before a capital after a small letter."""
     starts = [False, *(one.islower() and two.isupper() for one, two in pairwise(name))]
-    spaced = "".join(f" {letter}" if is_start else letter for letter, is_start in zip(name, starts, strict=True))
+    spaced = "".join(
+        f" {letter}" if is_start else letter for letter, is_start in zip(name, starts, strict=True)
+    )
     return " ".join(re.sub(r"[\W_]+", " ", spaced).split())
 
 
@@ -312,7 +362,11 @@ def texts_alike(texts: Sequence[str]) -> NDArray[np.int64]:
     alike = np.fromiter(numbers, dtype=np.int64, count=len(texts))
     different = np.unique(equal, return_index=True)[1]
     names, counts = np.unique(alike[different], return_counts=True)
-    are_alike = (counts > 1) & (counts <= max(MOST_ALIKE, MOST_ALIKE_SHARE * len(different))) & (names != NO_GROUP)
+    are_alike = (
+        (counts > 1)
+        & (counts <= max(MOST_ALIKE, MOST_ALIKE_SHARE * len(different)))
+        & (names != NO_GROUP)
+    )
     return np.where(np.isin(alike, names[are_alike]), alike, equal)
 
 
@@ -339,7 +393,9 @@ def _hash_of(texts: Iterable[str], before: bytes = b"") -> str:
     for chunk in in_chunks(texts):
         contents = [text.encode() for text in chunk]
         # The length comes first, since a text may hold any separator.
-        digest.update(b"".join(part for it in contents for part in (len(it).to_bytes(8, "little"), it)))
+        digest.update(
+            b"".join(part for it in contents for part in (len(it).to_bytes(8, "little"), it))
+        )
     return digest.hexdigest()
 
 

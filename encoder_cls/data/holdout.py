@@ -13,7 +13,9 @@ from encoder_cls.errors import DataError
 
 Counts = NDArray[np.int64]
 
-MOST_HELD_OUT = 50_000  # texts: more make each validation longer, and the standard error of accuracy is 0.2%
+MOST_HELD_OUT = (
+    50_000  # texts: more make each validation longer, and the standard error of accuracy is 0.2%
+)
 TOLERANCE = 0.1  # of the rows to hold out
 FEW_ROWS = 10  # more, so that each class has one, as long as all are a quarter of the data at most
 
@@ -28,7 +30,12 @@ def hold_out(
     on, are stratified by, so that corrections do not change the parts, unless a class would have no example left.
     """
     groups = np.unique(split.together, return_inverse=True)[1]
-    choose = partial(rows_to_hold_out, groups=groups, fraction=min(fraction, MOST_HELD_OUT / len(split)), seed=seed)
+    choose = partial(
+        rows_to_hold_out,
+        groups=groups,
+        fraction=min(fraction, MOST_HELD_OUT / len(split)),
+        seed=seed,
+    )
     is_held_out = choose(split.labels if uncorrected is None else uncorrected)
     if uncorrected is not None and np.setdiff1d(split.labels, split.labels[~is_held_out]).size:
         is_held_out = choose(split.labels)
@@ -61,13 +68,17 @@ class _Choice:
         if labels.ndim == 2:  # rows without a label have one more
             labels = np.hstack([labels, labels.sum(axis=1, keepdims=True) == 0])
         self.labels = labels
-        self.sizes = labels.sum(axis=0, dtype=np.int64) if labels.ndim == 2 else np.bincount(labels)  # by label
+        self.sizes = (
+            labels.sum(axis=0, dtype=np.int64) if labels.ndim == 2 else np.bincount(labels)
+        )  # by label
         self.held: Counts = np.zeros_like(self.sizes)
         self.num_held = 0
         self.is_held_out = np.zeros(len(labels), dtype=bool)
         self._groups = groups
         self._by_group = np.argsort(groups, kind="stable")
-        self._starts = np.searchsorted(groups[self._by_group], np.arange(groups.max(initial=-1) + 2))
+        self._starts = np.searchsorted(
+            groups[self._by_group], np.arange(groups.max(initial=-1) + 2)
+        )
         self.is_ungrouped = bool((np.diff(self._starts) < 2).all())
 
     def size(self, row: int) -> int:
@@ -77,7 +88,9 @@ class _Choice:
     def fits(self, row: int, most: Counts) -> bool:
         """Whether a row can be held out with its group, so that no label has more than `most`."""
         after = self.held + self._counts(self._rows(row))
-        return not self.is_held_out[row] and not (after > np.maximum(most, 0)).any()  # -1 of a class without rows
+        return (
+            not self.is_held_out[row] and not (after > np.maximum(most, 0)).any()
+        )  # -1 of a class without rows
 
     def hold_out(self, row: int) -> None:
         """Hold out a row with its group."""
@@ -88,7 +101,11 @@ class _Choice:
 
     def smallest(self, rows: NDArray[np.int64]) -> int | None:
         """A row of the smallest group that leaves one row of each class, out of the groups of these rows."""
-        return min((row for row in rows.tolist() if self.fits(row, self.sizes - 1)), key=self.size, default=None)
+        return min(
+            (row for row in rows.tolist() if self.fits(row, self.sizes - 1)),
+            key=self.size,
+            default=None,
+        )
 
     def _rows(self, row: int) -> NDArray[np.int64]:
         number = self._groups[row]
@@ -96,7 +113,11 @@ class _Choice:
 
     def _counts(self, rows: NDArray[np.int64]) -> Counts:
         of_rows = self.labels[rows]
-        return np.bincount(of_rows, minlength=len(self.sizes)) if of_rows.ndim == 1 else of_rows.sum(0, dtype=np.int64)
+        return (
+            np.bincount(of_rows, minlength=len(self.sizes))
+            if of_rows.ndim == 1
+            else of_rows.sum(0, dtype=np.int64)
+        )
 
 
 def _hold_out_of_classes(choice: _Choice, fraction: float, random: np.random.Generator) -> None:
@@ -130,10 +151,14 @@ def _wanted(sizes: Counts, fraction: float, random: np.random.Generator) -> Coun
     Usually the rounded share of each class, at least one. With many small classes these would be far more than the
     fraction: then rows go to the largest remainders (Hamilton's method), among equal ones by lot.
     """
-    of_each: Counts = np.minimum(np.maximum(1, np.round(fraction * sizes).astype(np.int64)), sizes - 1)
+    of_each: Counts = np.minimum(
+        np.maximum(1, np.round(fraction * sizes).astype(np.int64)), sizes - 1
+    )
     wanted = fraction * sizes.sum()
     difference = abs(of_each.sum() - wanted)
-    if difference <= TOLERANCE * wanted or (difference <= FEW_ROWS and 4 * of_each.sum() <= sizes.sum()):
+    if difference <= TOLERANCE * wanted or (
+        difference <= FEW_ROWS and 4 * of_each.sum() <= sizes.sum()
+    ):
         return of_each
     most, num_wanted = sizes // 2, max(1, round(wanted))
     if not most.any():
@@ -146,7 +171,9 @@ def _wanted(sizes: Counts, fraction: float, random: np.random.Generator) -> Coun
     return counts
 
 
-def _hold_out_of_several_labels(choice: _Choice, fraction: float, random: np.random.Generator) -> None:
+def _hold_out_of_several_labels(
+    choice: _Choice, fraction: float, random: np.random.Generator
+) -> None:
     """Stratify iteratively, the rarest label first, since the others bring enough of the frequent ones.
 
     Sechidis et al., "On the Stratification of Multi-label Data", 2011, https://doi.org/10.1007/978-3-642-23808-6_10.

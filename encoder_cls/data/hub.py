@@ -44,7 +44,9 @@ def hub_records(source: str, role: str, columns: Columns) -> Iterator[Record]:
             table = _loaded(hub, split)
             columns.check_present(f"hub:{hub.name}", table.column_names)
             if not columns.every:  # a test split whose labels are all -1 can still be predicted
-                table = table.select_columns(list(dict.fromkeys([*columns.named, *({"id"} & set(table.column_names))])))
+                table = table.select_columns(
+                    list(dict.fromkeys([*columns.named, *({"id"} & set(table.column_names))]))
+                )
             names = class_names_of(table.features.to_dict())
             with closing(iter(table)) as records:
                 for number, record in enumerate(records):
@@ -74,8 +76,15 @@ def _parsed(source: str) -> _HubSource:
     options = {key: unquote(value) for key, _, value in pairs}
     streaming = options.pop("streaming", "false")
     known = {"config", "split", "revision"}
-    if not name or options.keys() - known or not all(options.values()) or streaming not in {"true", "false"}:
-        raise DataError(source, "write it as hub:owner/name[?config=...&split=...&revision=...&streaming=true]")
+    if (
+        not name
+        or options.keys() - known
+        or not all(options.values())
+        or streaming not in {"true", "false"}
+    ):
+        raise DataError(
+            source, "write it as hub:owner/name[?config=...&split=...&revision=...&streaming=true]"
+        )
     return _HubSource(name, **options, streaming=streaming == "true")
 
 
@@ -99,14 +108,18 @@ def _loaded(source: _HubSource, split: str) -> Any:
     commit = None if Path(source.name).is_dir() else _hub_commit(source.name, source.revision)
     if source.streaming:
         revision = commit or source.revision
-        table = datasets.load_dataset(source.name, source.config, split=split, revision=revision, streaming=True)
+        table = datasets.load_dataset(
+            source.name, source.config, split=split, revision=revision, streaming=True
+        )
         # If its card has no features, the first rows show them.
         return table if table.features else table._resolve_features()
     table = datasets.load_dataset(source.name, source.config, split=split, revision=source.revision)
     files = [Path(file["filename"]) for file in table.cache_files]
     # If the Hub cannot be reached, `datasets` loads the last cached copy, of any revision.
     if commit and not all(commit in file.parts for file in files):
-        raise ConnectionError("the Hub cannot be reached, and the copy that was loaded last is of another revision")
+        raise ConnectionError(
+            "the Hub cannot be reached, and the copy that was loaded last is of another revision"
+        )
     return table
 
 
@@ -131,5 +144,7 @@ def _reason(error: Exception) -> str:
 
     if isinstance(error, datasets.exceptions.DatasetGenerationError) and error.__cause__:
         error = error.__cause__  # which has the reason
-    lines = [line for line in str(error).splitlines() if line.strip() and " Client Error." not in line]
+    lines = [
+        line for line in str(error).splitlines() if line.strip() and " Client Error." not in line
+    ]
     return lines[0] if lines else type(error).__name__

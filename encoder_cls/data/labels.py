@@ -14,8 +14,23 @@ import numpy as np
 from numpy.typing import NDArray
 
 from encoder_cls.config import DataConfig
-from encoder_cls.data.dataset import NO_GROUP, NO_TEXTS, LabelsAre, Unlabelled, group_number, label_key, renumbered
-from encoder_cls.data.rows import Columns, DiskBackedLocations, LeftOut, Reading, Row, SourceLocation
+from encoder_cls.data.dataset import (
+    NO_GROUP,
+    NO_TEXTS,
+    LabelsAre,
+    Unlabelled,
+    group_number,
+    label_key,
+    renumbered,
+)
+from encoder_cls.data.rows import (
+    Columns,
+    DiskBackedLocations,
+    LeftOut,
+    Reading,
+    Row,
+    SourceLocation,
+)
 from encoder_cls.data.sources import read_rows
 from encoder_cls.errors import ConfigError, DataError
 from encoder_cls.system.disk_arrays import DiskBackedArray, DiskBackedTexts, in_chunks
@@ -33,14 +48,20 @@ class LabelledRows:
 
     texts: DiskBackedTexts
     where: DiskBackedLocations
-    labels: Mapping[str, SourceLocation]  # the first location of each label, an integer as its digits
+    labels: Mapping[
+        str, SourceLocation
+    ]  # the first location of each label, an integer as its digits
     numbers: NDArray[
         np.integer[Any]
     ]  # indices into `labels`, later into `Classes.every`, of the labels of all rows in turn
     counts: NDArray[np.int64]  # how many labels each row has
-    groups: NDArray[np.int64] | None  # the number of the group of each row, where `data.group_column` names them
+    groups: (
+        NDArray[np.int64] | None
+    )  # the number of the group of each row, where `data.group_column` names them
     ids: Sequence[str | int | None]  # empty without corrections
-    several: SourceLocation | None  # of the first row with labels in a list, or with several on a fastText line
+    several: (
+        SourceLocation | None
+    )  # of the first row with labels in a list, or with several on a fastText line
     empty: LeftOut  # rows of train with an empty label
 
     def divided(self) -> tuple[LabelledRows, Unlabelled]:
@@ -56,7 +77,9 @@ class LabelledRows:
             groups=None if self.groups is None else self.groups[rows],
             ids=[self.ids[row] for row in rows.tolist()] if self.ids else (),
         )
-        return labelled, Unlabelled(texts=self.texts.select(others), where=self.where.select(others))
+        return labelled, Unlabelled(
+            texts=self.texts.select(others), where=self.where.select(others)
+        )
 
     def numbered(self, classes: Classes) -> LabelledRows:
         """Number the labels by class."""
@@ -74,11 +97,20 @@ def read_labelled(source: str, role: str, config: DataConfig, reading: Reading) 
 
 
 def collect_labelled(
-    rows: Iterable[Row], source: str, config: DataConfig, reading: Reading, *, may_have_none: bool = False
+    rows: Iterable[Row],
+    source: str,
+    config: DataConfig,
+    reading: Reading,
+    *,
+    may_have_none: bool = False,
 ) -> LabelledRows:
     """Collect the rows that have a text; with `may_have_none` a label may be empty."""
     texts, where = DiskBackedTexts(), DiskBackedLocations()
-    numbers, counts, groups = DiskBackedArray(np.int32), DiskBackedArray(np.int64), DiskBackedArray(np.int64)
+    numbers, counts, groups = (
+        DiskBackedArray(np.int32),
+        DiskBackedArray(np.int64),
+        DiskBackedArray(np.int64),
+    )
     labels: dict[str, SourceLocation] = {}
     indices: dict[str, int] = {}
     ids: list[str | int | None] = []
@@ -95,13 +127,17 @@ def collect_labelled(
                 labels.setdefault(label, row.where)
         numbers.append([indices[label] for _, of_row in chunk for label in of_row])
         counts.append([len(of_row) for _, of_row in chunk])
-        groups.append([NO_GROUP if row.group is None else group_number(row.group) for row, _ in chunk])
+        groups.append(
+            [NO_GROUP if row.group is None else group_number(row.group) for row, _ in chunk]
+        )
         texts.append([row.text for row, _ in chunk])
         where.append([row.where for row, _ in chunk])
         ids += [row.id for row, _ in chunk] if config.corrections else ()
     _check_left_out(source, len(texts), config, reading)
     named_groups = groups.array() if config.group_column else None
-    return LabelledRows(texts, where, labels, numbers.array(), counts.array(), named_groups, ids, several, empty)
+    return LabelledRows(
+        texts, where, labels, numbers.array(), counts.array(), named_groups, ids, several, empty
+    )
 
 
 def _with_text(
@@ -129,9 +165,13 @@ def _labels(row: Row, separator: str | None, *, may_have_none: bool) -> list[str
         written = []
     for label in written:
         if _is_empty(label):
-            raise DataError(row.where, "the label is empty", "only in train may it be, with data.label_names")
+            raise DataError(
+                row.where, "the label is empty", "only in train may it be, with data.label_names"
+            )
         if isinstance(label, bool) or not isinstance(label, str | int):
-            raise DataError(row.where, f"the label is {kind(label)}; a name or an integer is expected")
+            raise DataError(
+                row.where, f"the label is {kind(label)}; a name or an integer is expected"
+            )
     labels = list(dict.fromkeys(map(str, written)))
     for name, value in (("text", row.text), *(("label", label) for label in labels)):
         if value.isascii():
@@ -151,17 +191,28 @@ def _is_empty(label: object) -> bool:
 def _check_left_out(source: str, num_texts: int, config: DataConfig, reading: Reading) -> None:
     empty, skipped = reading.notes.empty, reading.notes.skipped
     total = empty.count + num_texts
-    if empty.count > {"auto": math.ceil(total / 100), "drop": total, "error": 0}[config.empty_texts]:
+    if (
+        empty.count
+        > {"auto": math.ceil(total / 100), "drop": total, "error": 0}[config.empty_texts]
+    ):
         locations = str(empty).partition(" ")[2]
-        several = f", as in {empty.count:,} of {total:,} rows {locations}" if empty.count > 1 else ""
+        several = (
+            f", as in {empty.count:,} of {total:,} rows {locations}" if empty.count > 1 else ""
+        )
         hint = "correct the file, or leave such rows out with data.empty_texts=drop"
         raise DataError(empty.first[0], f"the text is empty{several}", hint)
     if not num_texts:
-        left_out = f" ({skipped.count:,} are left out; {skipped.first[0]}: {skipped.reason})" if skipped.count else ""
+        left_out = (
+            f" ({skipped.count:,} are left out; {skipped.first[0]}: {skipped.reason})"
+            if skipped.count
+            else ""
+        )
         raise DataError(source, f"no rows with a text{left_out}")
 
 
-def use_of_empty(all_rows: Mapping[str, LabelledRows], config: DataConfig, *, is_multi_label: bool = False) -> str:
+def use_of_empty(
+    all_rows: Mapping[str, LabelledRows], config: DataConfig, *, is_multi_label: bool = False
+) -> str:
     """Suggest how to use rows of train without a label, where `data.label_names` is not set."""
     if not all_rows["train"].labels:
         return "name the classes in data.label_names to learn from their names"
@@ -192,7 +243,10 @@ class Classes:
 
 
 def decide_classes(
-    all_rows: Iterable[LabelledRows], config: DataConfig, known: Sequence[str] = (), labels_are: LabelsAre | None = None
+    all_rows: Iterable[LabelledRows],
+    config: DataConfig,
+    known: Sequence[str] = (),
+    labels_are: LabelsAre | None = None,
 ) -> Classes:
     """Decide the class of each label, given the rows of train first; `known` and `labels_are` are decided already.
 
@@ -208,7 +262,9 @@ def decide_classes(
     labels_are = labels_are or _names_or_indices(first, names)
     classes = {label: _class_of(label, where, names, labels_are) for label, where in first.items()}
     of_labels = {label: classes[spelled] for label, spelled in spelling.items()}
-    return Classes(names, labels_are, of_labels, in_order((*(names or ()), *classes.values()), names))
+    return Classes(
+        names, labels_are, of_labels, in_order((*(names or ()), *classes.values()), names)
+    )
 
 
 def in_order(classes: Iterable[str], names: Sequence[str] | None) -> tuple[str, ...]:
@@ -217,11 +273,15 @@ def in_order(classes: Iterable[str], names: Sequence[str] | None) -> tuple[str, 
     if names is not None:
         return tuple(name for name in names if name in distinct)
     if all(re.fullmatch(r"-?[0-9]{1,19}", name) for name in distinct):
-        return tuple(sorted(distinct, key=lambda name: (int(name), name)))  # `1` and `01` are two classes
+        return tuple(
+            sorted(distinct, key=lambda name: (int(name), name))
+        )  # `1` and `01` are two classes
     return tuple(sorted(distinct))
 
 
-def _spelling(every: Sequence[LabelledRows], config: DataConfig, known: Sequence[str]) -> dict[str, str]:
+def _spelling(
+    every: Sequence[LabelledRows], config: DataConfig, known: Sequence[str]
+) -> dict[str, str]:
     """Spell each label as `data.fold_labels` and `data.label_names` ask for."""
     names = config.label_names or ()
     labels = {label for rows in every for label in rows.labels}
@@ -243,13 +303,17 @@ def _spelling(every: Sequence[LabelledRows], config: DataConfig, known: Sequence
     return {label: spelled[label_key(label)] for label in labels}
 
 
-def _names_or_indices(first: Mapping[str, SourceLocation], names: Sequence[str] | None) -> LabelsAre:
+def _names_or_indices(
+    first: Mapping[str, SourceLocation], names: Sequence[str] | None
+) -> LabelsAre:
     """Decide whether labels, given with their first locations, are all names or all indices into the names."""
     if names is None:
         return "names"
     are_names = all(label in names for label in first)
     are_indices = all(_NUMBER.fullmatch(label) and int(label) < len(names) for label in first)
-    if are_names and are_indices and all(label == str(int(label)) for label in first):  # nobody writes an index as 01
+    if (
+        are_names and are_indices and all(label == str(int(label)) for label in first)
+    ):  # nobody writes an index as 01
         for label, where in first.items():
             meant = names[int(label)]
             if meant != label:
@@ -262,16 +326,22 @@ def _names_or_indices(first: Mapping[str, SourceLocation], names: Sequence[str] 
     return "indices" if _NUMBER.fullmatch(label) and label not in names else "names"
 
 
-def _class_of(label: str, where: SourceLocation, names: Sequence[str] | None, labels_are: LabelsAre) -> str:
+def _class_of(
+    label: str, where: SourceLocation, names: Sequence[str] | None, labels_are: LabelsAre
+) -> str:
     """The class of a label; a `DataError` with its location if it has none."""
     if names is None or (labels_are == "names" and label in names):
         return label
     is_number = bool(_NUMBER.fullmatch(label))
     if labels_are == "indices" and is_number:
         if int(label) >= len(names):
-            raise DataError(where, f"label {label} has no name", f"data.label_names holds {len(names)} names")
+            raise DataError(
+                where, f"label {label} has no name", f"data.label_names holds {len(names)} names"
+            )
         return names[int(label)]
     both = "labels are either all names, or all numbers from 0 on"
     if label in names:
         raise DataError(where, f"label {shown(label)} is a name where others are numbers", both)
-    raise DataError(where, f"label {shown(label)} is not in data.label_names", both if is_number else "")
+    raise DataError(
+        where, f"label {shown(label)} is not in data.label_names", both if is_number else ""
+    )

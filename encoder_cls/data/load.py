@@ -11,7 +11,16 @@ from numpy.typing import NDArray
 
 from encoder_cls.config import SOURCES, Config, DataConfig, check_sources_of_run, load_config
 from encoder_cls.data.corrections import read_corrections, with_corrections
-from encoder_cls.data.dataset import NO_TEXTS, Dataset, LabelsAre, Split, Unlabelled, joined, names_as_texts, renumbered
+from encoder_cls.data.dataset import (
+    NO_TEXTS,
+    Dataset,
+    LabelsAre,
+    Split,
+    Unlabelled,
+    joined,
+    names_as_texts,
+    renumbered,
+)
 from encoder_cls.data.holdout import hold_out
 from encoder_cls.data.labels import (
     Classes,
@@ -22,7 +31,15 @@ from encoder_cls.data.labels import (
     read_labelled,
     use_of_empty,
 )
-from encoder_cls.data.rows import Columns, DiskBackedLocations, LeftOut, Notes, Reading, Row, SourceLocation
+from encoder_cls.data.rows import (
+    Columns,
+    DiskBackedLocations,
+    LeftOut,
+    Notes,
+    Reading,
+    Row,
+    SourceLocation,
+)
 from encoder_cls.data.sources import content_hash, read_rows
 from encoder_cls.errors import ConfigError, DataError
 from encoder_cls.system.disk_arrays import cached
@@ -62,13 +79,17 @@ def config_of_base(run: str) -> Config:
 def names_validation(config: Config) -> bool:
     """Whether a run, or one of its base runs, names a file of validation texts."""
     run = config.from_run
-    return config.data.validation is not None or (run is not None and names_validation(config_of_base(run)))
+    return config.data.validation is not None or (
+        run is not None and names_validation(config_of_base(run))
+    )
 
 
 # ---------------------------------------------------------------- one data set
 
 
-def load_dataset(config: DataConfig, *, train_rows: Iterable[Row] | None = None, known: Sequence[str] = ()) -> Dataset:
+def load_dataset(
+    config: DataConfig, *, train_rows: Iterable[Row] | None = None, known: Sequence[str] = ()
+) -> Dataset:
     """Read all splits that the config names, once with `data.cache`, and hold out for validation where none is named.
 
     With `data.label_names`, rows of train without a label are unlabelled texts; if no row has one, nothing is held out
@@ -78,7 +99,11 @@ def load_dataset(config: DataConfig, *, train_rows: Iterable[Row] | None = None,
     content = None if config.cache is None or train_rows is not None else _content(config)
     if config.cache is None or content is None:
         return _read_dataset(config, train_rows, known)
-    key = {"config": config.model_dump(mode="json", exclude={"cache"}), "known": list(known), "content": content}
+    key = {
+        "config": config.model_dump(mode="json", exclude={"cache"}),
+        "known": list(known),
+        "content": content,
+    }
 
     def make() -> Dataset:
         dataset = _read_dataset(config, None, known)
@@ -93,11 +118,15 @@ def load_dataset(config: DataConfig, *, train_rows: Iterable[Row] | None = None,
 
 def _content(config: DataConfig) -> dict[str, str | None] | None:
     """A hash of the content of each source; None if one is unknown."""
-    hashes = {key: content_hash(source) for key in SOURCES if (source := getattr(config, key)) is not None}
+    hashes = {
+        key: content_hash(source) for key in SOURCES if (source := getattr(config, key)) is not None
+    }
     return None if None in hashes.values() else hashes
 
 
-def _read_dataset(config: DataConfig, train_rows: Iterable[Row] | None, known: Sequence[str]) -> Dataset:
+def _read_dataset(
+    config: DataConfig, train_rows: Iterable[Row] | None, known: Sequence[str]
+) -> Dataset:
     corrections, of_corrections = read_corrections(config)
     rows, readings = _read_labelled_sources(config, train_rows)
     several = next((it.several for it in rows.values() if it.several), None)
@@ -112,7 +141,11 @@ def _read_dataset(config: DataConfig, train_rows: Iterable[Row] | None, known: S
         unlabelled = _read_unlabelled(config.unlabelled, config, readings[UNLABELLED])
     may_lack_labels = config.label_names is not None or train_rows is not None
     if not may_lack_labels and (empty := rows["train"].empty).count:
-        of_all = f", as in {empty.count:,} of {len(rows['train'].texts):,} rows" if empty.count > 1 else ""
+        of_all = (
+            f", as in {empty.count:,} of {len(rows['train'].texts):,} rows"
+            if empty.count > 1
+            else ""
+        )
         hint = use_of_empty(rows, config, is_multi_label=is_multi_label)
         raise DataError(empty.first[0], f"the label is empty{of_all}", hint)
     if not is_multi_label:
@@ -127,7 +160,9 @@ def _read_dataset(config: DataConfig, train_rows: Iterable[Row] | None, known: S
     has_names_alone = not is_multi_label and config.label_names is not None and not has_labels
     if not has_labels and not has_names_alone:
         hint = "" if is_multi_label else use_of_empty(rows, config)
-        raise DataError(config.train or "data.train", "no row has a label, so there is nothing to learn", hint)
+        raise DataError(
+            config.train or "data.train", "no row has a label, so there is nothing to learn", hint
+        )
     classes = decide_classes(rows.values(), config, known)
     before = {role: it.numbered(classes) for role, it in rows.items()}
     rows, corrected = with_corrections(before, corrections, classes, config)
@@ -138,15 +173,25 @@ def _read_dataset(config: DataConfig, train_rows: Iterable[Row] | None, known: S
         what = f"every row has the label {shown(in_train[0])}; at least two classes are needed"
         raise DataError(f"{config.train}", what)
     label_names = tuple(dict.fromkeys((*known, *in_train)))
-    splits = {role: _to_split(it, label_names, classes, is_multi_label=is_multi_label) for role, it in rows.items()}
+    splits = {
+        role: _to_split(it, label_names, classes, is_multi_label=is_multi_label)
+        for role, it in rows.items()
+    }
     if "validation" not in splits and has_names_alone:
         splits["validation"] = splits["train"].subset(np.zeros(0, dtype=np.int64))
     elif "validation" not in splits:
-        numbers = before["train"].numbers  # which decide, so that corrections do not change what is held out
+        numbers = before[
+            "train"
+        ].numbers  # which decide, so that corrections do not change what is held out
         is_corrected = rows["train"] is not before["train"]
-        uncorrected = renumbered(numbers, classes.every, classes.present(numbers)) if is_corrected else None
+        uncorrected = (
+            renumbered(numbers, classes.every, classes.present(numbers)) if is_corrected else None
+        )
         splits["train"], splits["validation"] = hold_out(
-            splits["train"], fraction=config.validation_fraction, seed=config.split_seed, uncorrected=uncorrected
+            splits["train"],
+            fraction=config.validation_fraction,
+            seed=config.split_seed,
+            uncorrected=uncorrected,
         )
     return Dataset(
         label_names=label_names,
@@ -158,7 +203,10 @@ def _read_dataset(config: DataConfig, train_rows: Iterable[Row] | None, known: S
         corrected=corrected,
         several=several,
         has_names_alone=has_names_alone,
-        sources=(*((name, it.notes) for name, it in readings.items()), ("data.corrections", of_corrections)),
+        sources=(
+            *((name, it.notes) for name, it in readings.items()),
+            ("data.corrections", of_corrections),
+        ),
     )
 
 
@@ -171,7 +219,9 @@ def _read_labelled_sources(
         if role == "train" and train_rows is not None:
             readings[role] = Reading()
             plain = config.model_copy(update={"group_column": None})
-            rows[role] = collect_labelled(train_rows, f"{source}", plain, readings[role], may_have_none=True)
+            rows[role] = collect_labelled(
+                train_rows, f"{source}", plain, readings[role], may_have_none=True
+            )
         elif source is not None:
             readings[role] = reading_of(config)
             rows[role] = read_labelled(source, role, config, readings[role])
@@ -192,7 +242,10 @@ def load_split(
     rows = read_labelled(source, "test", config.model_copy(update={"group_column": None}), reading)
     if not is_multi_label:
         if config.label_separator is not None or rows.several:
-            raise DataError(rows.several or source, "texts may have several labels here; of this model they have one")
+            raise DataError(
+                rows.several or source,
+                "texts may have several labels here; of this model they have one",
+            )
         rows, others = rows.divided()
         _leave_out(others, reading)
     classes = decide_classes([rows], config, label_names, labels_are)
@@ -208,7 +261,9 @@ def _leave_out(unlabelled: Unlabelled, reading: Reading, hint: str = "") -> None
     count = 1 if reading.skips else len(unlabelled.texts)
     several = f", as {count:,} in all have none" if count > 1 else ""
     for where in unlabelled.where:
-        reading.bad_row(DataError(where, f"the line has no label{several}; {_FASTTEXT_LINES}", hint))
+        reading.bad_row(
+            DataError(where, f"the line has no label{several}; {_FASTTEXT_LINES}", hint)
+        )
 
 
 def _read_unlabelled(source: str, config: DataConfig, reading: Reading) -> Unlabelled:
@@ -233,18 +288,26 @@ def _names_as_rows(config: DataConfig) -> LabelledRows:
     return collect_labelled(rows, where, config, reading_of(config))
 
 
-def _to_split(rows: LabelledRows, label_names: tuple[str, ...], classes: Classes, *, is_multi_label: bool) -> Split:
+def _to_split(
+    rows: LabelledRows, label_names: tuple[str, ...], classes: Classes, *, is_multi_label: bool
+) -> Split:
     unseen = in_order({*classes.present(rows.numbers)} - {*label_names}, classes.names)
     labels: NDArray[Any] = renumbered(rows.numbers, classes.every, (*label_names, *unseen))
     if is_multi_label:
         matrix = np.zeros((len(rows.counts), len(label_names) + len(unseen)), dtype=np.int8)
         matrix[np.repeat(np.arange(len(rows.counts)), rows.counts), labels] = 1
         labels = matrix
-    split = Split(texts=rows.texts, labels=labels, where=rows.where, groups=rows.groups, unseen_names=unseen)
+    split = Split(
+        texts=rows.texts, labels=labels, where=rows.where, groups=rows.groups, unseen_names=unseen
+    )
     is_unseen = split.has_unseen_label(len(label_names))
     if is_unseen.sum() > MOST_UNSEEN * len(split):
         first = int(is_unseen.argmax())
-        number = labels[first, len(label_names) :].argmax() if is_multi_label else labels[first] - len(label_names)
+        number = (
+            labels[first, len(label_names) :].argmax()
+            if is_multi_label
+            else labels[first] - len(label_names)
+        )
         what = f"label {shown(unseen[number])} never occurs in train ({listed(label_names)}); {is_unseen.sum():,} of "
         what += f"{counted(len(split), 'row')} have such labels ({listed(unseen)}): is this the right data?"
         raise DataError(split.where[first], what)

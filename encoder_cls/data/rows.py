@@ -15,7 +15,15 @@ from numpy.typing import NDArray
 from encoder_cls.errors import DataError
 from encoder_cls.system.disk_arrays import Column, DiskBackedArray, in_chunks
 from encoder_cls.system.display import kind, listed, shown
-from encoder_cls.system.encodings import INVALID, SKIP, UTF8, is_utf8, seems_utf8, text_lines, undecodable
+from encoder_cls.system.encodings import (
+    INVALID,
+    SKIP,
+    UTF8,
+    is_utf8,
+    seems_utf8,
+    text_lines,
+    undecodable,
+)
 
 SHOWN_ROWS = 3
 
@@ -48,7 +56,9 @@ class DiskBackedLocations(Column[SourceLocation]):
 
     def append(self, locations: Sequence[SourceLocation]) -> None:
         """Add locations at the end."""
-        self._numbers.append([self._files.setdefault(it.file, len(self._files)) for it in locations])
+        self._numbers.append(
+            [self._files.setdefault(it.file, len(self._files)) for it in locations]
+        )
         self._lines.append([it.line for it in locations])
 
     def _count(self) -> int:
@@ -56,7 +66,9 @@ class DiskBackedLocations(Column[SourceLocation]):
 
     def _at(self, rows: NDArray[np.int64]) -> list[SourceLocation]:
         files = list(self._files)
-        numbers = zip(self._numbers.array()[rows].tolist(), self._lines.array()[rows].tolist(), strict=True)
+        numbers = zip(
+            self._numbers.array()[rows].tolist(), self._lines.array()[rows].tolist(), strict=True
+        )
         return [SourceLocation(files[number], line) for number, line in numbers]
 
 
@@ -104,7 +116,9 @@ class Columns(NamedTuple):
             hint = f"did you mean {shown(alike)}? {hint}"
         elif len(names) == 1 and (separator := next((it for it in ";|\t" if it in names[0]), None)):
             hint = f"its fields seem to be separated by {shown(separator)}, which data.delimiter can name; {hint}"
-        raise DataError(where, f"no column {shown(missing)}; it has {listed(names, most=20)} ({hint})")
+        raise DataError(
+            where, f"no column {shown(missing)}; it has {listed(names, most=20)} ({hint})"
+        )
 
     def checked(self, path: Path | str, header: Sequence[str], *, line: str = "") -> list[str]:
         """Number the names of a table's columns; a DataError if a wanted column is missing or occurs twice."""
@@ -121,14 +135,20 @@ def numbered(header: Sequence[str]) -> list[str]:
     names: dict[str, None] = {}
     for name in header:
         numbers = (f"{name}.{number}" for number in count(1))
-        names[name if name not in names else next(it for it in numbers if it not in names and it not in header)] = None
+        names[
+            name
+            if name not in names
+            else next(it for it in numbers if it not in names and it not in header)
+        ] = None
     return list(names)
 
 
 def group_name(where: SourceLocation, value: Any) -> str | None:
     """The value of a group column, of any type, as text; None for an empty cell."""
     if isinstance(value, dict | list):
-        raise DataError(where, f"the group is {kind(value)}; a name or a number is expected (data.group_column)")
+        raise DataError(
+            where, f"the group is {kind(value)}; a name or a number is expected (data.group_column)"
+        )
     if isinstance(value, float):  # as tables have whole numbers where cells are empty
         value = None if math.isnan(value) else int(value) if value.is_integer() else value
     return None if value is None or value == "" else str(value)
@@ -136,11 +156,19 @@ def group_name(where: SourceLocation, value: Any) -> str | None:
 
 def class_names_of(features: dict[str, Any]) -> dict[str, list[str]]:
     """The class names of columns of integer labels, by the features of a data set as `datasets` writes them."""
-    of_items = {column: feature.get("feature", feature) for column, feature in features.items()}  # of a list
-    return {column: list(it["names"]) for column, it in of_items.items() if it.get("_type") == "ClassLabel"}
+    of_items = {
+        column: feature.get("feature", feature) for column, feature in features.items()
+    }  # of a list
+    return {
+        column: list(it["names"])
+        for column, it in of_items.items()
+        if it.get("_type") == "ClassLabel"
+    }
 
 
-def with_class_names(record: dict[str, Any], names: dict[str, list[str]], where: SourceLocation) -> dict[str, Any]:
+def with_class_names(
+    record: dict[str, Any], names: dict[str, list[str]], where: SourceLocation
+) -> dict[str, Any]:
     """Replace integer labels, or lists of them, by the class names of their data set."""
     for column in names.keys() & record.keys():
         of_column, value = names[column], record[column]
@@ -148,7 +176,9 @@ def with_class_names(record: dict[str, Any], names: dict[str, list[str]], where:
             if not isinstance(label, int) or not 0 <= label < len(of_column):
                 what = f"label {label} of column {shown(column)} has no name: is this split unlabelled?"
                 raise DataError(where, what)
-        record[column] = [of_column[it] for it in value] if isinstance(value, list) else of_column[value]
+        record[column] = (
+            [of_column[it] for it in value] if isinstance(value, list) else of_column[value]
+        )
     return record
 
 
@@ -226,7 +256,9 @@ class Reading:
                     "--set data.encoding=utf-8 reads it so"
                 )
             else:
-                self.note(f"{path}: read as UTF-8, which it seems to be, not as {encoding} as in training")
+                self.note(
+                    f"{path}: read as UTF-8, which it seems to be, not as {encoding} as in training"
+                )
                 encoding = UTF8
         yield from text_lines(path, encoding, keep_invalid=self.skips)
 
@@ -237,7 +269,12 @@ class Reading:
             return True
         reason = ""
         if not self.notes.skipped.count:  # only the reason of the first is shown
-            line, start = text.encode("utf-8", "surrogateescape"), len(text[: invalid.start()].encode())
-            reason = "; ".join(it for it in undecodable(path, line, start, self.encoding) if it != SKIP)
+            line, start = (
+                text.encode("utf-8", "surrogateescape"),
+                len(text[: invalid.start()].encode()),
+            )
+            reason = "; ".join(
+                it for it in undecodable(path, line, start, self.encoding) if it != SKIP
+            )
         self.notes.skipped.add(where, reason)
         return False

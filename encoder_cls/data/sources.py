@@ -14,8 +14,22 @@ from pathlib import Path
 from typing import Any
 
 from encoder_cls.data.hub import hub_folder_or_commit, hub_records
-from encoder_cls.data.rows import Columns, Reading, Record, Row, SourceLocation, group_name, numbered
-from encoder_cls.data.table_files import EXCEL, excel_header, excel_records, parquet_header, parquet_records
+from encoder_cls.data.rows import (
+    Columns,
+    Reading,
+    Record,
+    Row,
+    SourceLocation,
+    group_name,
+    numbered,
+)
+from encoder_cls.data.table_files import (
+    EXCEL,
+    excel_header,
+    excel_records,
+    parquet_header,
+    parquet_records,
+)
 from encoder_cls.data.text_files import (
     FASTTEXT,
     JSON,
@@ -48,13 +62,17 @@ FORMATS: dict[str, Callable[[Path, Columns, Reading], Iterator[Record]]] = {
 # Words of a file's name that name its split.
 _SPLIT_WORDS = {"training": "train", "valid": "validation", "val": "validation", "testing": "test"}
 _SPLITS = ("train", "validation", "dev", "eval", "test")
-_SPLIT_WORD = re.compile(rf"(?<![a-z])({'|'.join((*_SPLITS, *_SPLIT_WORDS))})(?:set|data)?(?![a-z])")
+_SPLIT_WORD = re.compile(
+    rf"(?<![a-z])({'|'.join((*_SPLITS, *_SPLIT_WORDS))})(?:set|data)?(?![a-z])"
+)
 
 
 # ---------------------------------------------------------------- rows
 
 
-def read_rows(source: str, columns: Columns, reading: Reading, *, role: str = "test") -> Iterator[Row]:
+def read_rows(
+    source: str, columns: Columns, reading: Reading, *, role: str = "test"
+) -> Iterator[Row]:
     """Read a source, as `DataConfig.train` describes it; `role` is the split of a Hub data set named without one."""
     return _rows(_records(source, role, columns, reading), columns, reading)
 
@@ -63,7 +81,11 @@ def read_again(places: Iterable[str], columns: Columns, reading: Reading) -> dic
     """Read rows once more, by location, as far as their files still exist."""
     lines_of: dict[str, set[int]] = {}
     for place in places:
-        if isinstance(place, SourceLocation) and place.line >= 0 and ending_of(Path(place.file)) in FORMATS:
+        if (
+            isinstance(place, SourceLocation)
+            and place.line >= 0
+            and ending_of(Path(place.file)) in FORMATS
+        ):
             lines_of.setdefault(place.file, set()).add(place.line)
     rows = {}
     for file, lines in lines_of.items():
@@ -97,7 +119,11 @@ def content_hash(source: str) -> str | None:
         return folder
     digest = hashlib.sha256()
     with _data_errors(source):
-        files = sorted(folder.rglob("*")) if isinstance(folder, Path) else every_file(_bundled(source) or source)
+        files = (
+            sorted(folder.rglob("*"))
+            if isinstance(folder, Path)
+            else every_file(_bundled(source) or source)
+        )
         for file in filter(Path.is_file, files):
             with file.open("rb") as content:
                 of_file = hashlib.file_digest(content, "sha256").hexdigest()
@@ -114,10 +140,14 @@ def _rows(records: Iterable[Record], columns: Columns, reading: Reading) -> Iter
 
 
 def _row(where: SourceLocation, record: dict[str, Any], columns: Columns) -> Row:
-    texts = [record[column] for column in columns.text if column in record]  # text files have only the first
+    texts = [
+        record[column] for column in columns.text if column in record
+    ]  # text files have only the first
     for column, text in zip(columns.text, texts, strict=False):
         if not isinstance(text, str):
-            raise DataError(where, f"column {shown(column)} holds {kind(text)} where a text is expected")
+            raise DataError(
+                where, f"column {shown(column)} holds {kind(text)} where a text is expected"
+            )
     number = record.get("id")
     return Row(
         text=" ".join(texts),
@@ -150,7 +180,11 @@ def _records(source: str, role: str, columns: Columns, reading: Reading) -> Iter
 
 def _bundled(source: str) -> str | None:
     """The file of `example:NAME`, None for any other source."""
-    return str(EXAMPLE / f"{source.removeprefix('example:')}.csv") if source.startswith("example:") else None
+    return (
+        str(EXAMPLE / f"{source.removeprefix('example:')}.csv")
+        if source.startswith("example:")
+        else None
+    )
 
 
 @contextmanager
@@ -159,7 +193,9 @@ def _data_errors(source: Path | str) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        raise DataError(error.filename or source, f"cannot be read: {error.strerror or error}") from None
+        raise DataError(
+            error.filename or source, f"cannot be read: {error.strerror or error}"
+        ) from None
 
 
 # ---------------------------------------------------------------- files
@@ -196,11 +232,21 @@ def data_files(source: str, *, is_labelled: bool) -> list[Path]:
             files = _without_readmes(files, TEXT, LABEL_PREFIX.encode())
         splits = {split for file in files if (split := _split_of(file))}
         if len(splits) > 1:
-            raise DataError(source, f"holds files of several splits ({', '.join(sorted(splits))})", "name one of them")
+            raise DataError(
+                source,
+                f"holds files of several splits ({', '.join(sorted(splits))})",
+                "name one of them",
+            )
         if not files:
-            raise DataError(source, f"no {', '.join(FORMATS)} file and no class folders with .txt files in it")
+            raise DataError(
+                source, f"no {', '.join(FORMATS)} file and no class folders with .txt files in it"
+            )
     if not files:
-        start = "" if Path(source).is_absolute() else f" (paths start at the current folder, {Path.cwd()})"
+        start = (
+            ""
+            if Path(source).is_absolute()
+            else f" (paths start at the current folder, {Path.cwd()})"
+        )
         raise DataError(source, f"no such file or folder{start}")
     unknown = next((file for file in files if ending_of(file) not in FORMATS), None)
     if unknown:
@@ -218,13 +264,19 @@ def class_folders(path: Path, *, is_labelled: bool) -> list[Path]:
     entries = _visible(path)
     folders = [entry for entry in entries if entry.is_dir()]
     data = FORMATS.keys() - {JSON, *({TEXT} if is_labelled else ())}
-    beside = next((entry for entry in entries if ending_of(entry) in data and entry not in folders), None)
+    beside = next(
+        (entry for entry in entries if ending_of(entry) in data and entry not in folders), None
+    )
     if not any(map(texts_of, folders)):
         if beside is None and not any(entry.suffix.lower() == TEXT for entry in entries):
             _check_not_deeper(folders)
         return []
     if beside:
-        raise DataError(path, f"holds class folders with .txt files and {beside.name}", "name the one or the other")
+        raise DataError(
+            path,
+            f"holds class folders with .txt files and {beside.name}",
+            "name the one or the other",
+        )
     _check_not_deeper(folders)
     without = next((folder for folder in folders if not texts_of(folder)), None)
     if without:
@@ -235,16 +287,22 @@ def class_folders(path: Path, *, is_labelled: bool) -> list[Path]:
 
 def texts_of(folder: Path) -> list[Path]:
     """The .txt files of a folder."""
-    return [entry for entry in _visible(folder) if entry.suffix.lower() == TEXT and not entry.is_dir()]
+    return [
+        entry for entry in _visible(folder) if entry.suffix.lower() == TEXT and not entry.is_dir()
+    ]
 
 
 def _check_not_deeper(folders: Sequence[Path]) -> None:
     for folder in folders:
         deeper = (file for inner in _visible(folder) if inner.is_dir() for file in inner.rglob("*"))
         texts = (file for file in deeper if file.suffix.lower() == TEXT and not file.is_dir())
-        text = next((it for it in texts if not any(map(_is_hidden, it.relative_to(folder).parts))), None)
+        text = next(
+            (it for it in texts if not any(map(_is_hidden, it.relative_to(folder).parts))), None
+        )
         if text:
-            raise DataError(folder, f"has texts in deeper folders ({text})", "a class folder holds them itself")
+            raise DataError(
+                folder, f"has texts in deeper folders ({text})", "a class folder holds them itself"
+            )
 
 
 def _visible(folder: Path) -> list[Path]:

@@ -10,7 +10,14 @@ from itertools import chain
 from pathlib import Path
 from typing import Any
 
-from encoder_cls.data.rows import Columns, Reading, Record, SourceLocation, class_names_of, with_class_names
+from encoder_cls.data.rows import (
+    Columns,
+    Reading,
+    Record,
+    SourceLocation,
+    class_names_of,
+    with_class_names,
+)
 from encoder_cls.errors import DataError
 from encoder_cls.system.display import shown
 from encoder_cls.system.encodings import SKIP
@@ -28,10 +35,16 @@ def parquet_records(path: Path, columns: Columns, reading: Reading) -> Iterator[
         columns.checked(path, schema.names)
         wanted = [*columns.named, *({"id"} & set(schema.names) - set(columns.named))]
         names = {}
-        with suppress(AttributeError, KeyError, TypeError, ValueError):  # which only `datasets` has written
+        with suppress(
+            AttributeError, KeyError, TypeError, ValueError
+        ):  # which only `datasets` has written
             names = class_names_of(json.loads(schema.metadata[b"huggingface"])["info"]["features"])
-        batches = file.iter_batches(batch_size=ROWS_AT_ONCE, columns=None if columns.every else wanted)
-        for number, record in enumerate(chain.from_iterable(batch.to_pylist() for batch in batches), start=1):
+        batches = file.iter_batches(
+            batch_size=ROWS_AT_ONCE, columns=None if columns.every else wanted
+        )
+        for number, record in enumerate(
+            chain.from_iterable(batch.to_pylist() for batch in batches), start=1
+        ):
             where = SourceLocation(str(path), number)
             try:
                 yield where, with_class_names(record, names, where)
@@ -80,7 +93,11 @@ def excel_records(path: Path, columns: Columns, reading: Reading) -> Iterator[Re
                 if without and (columns.every or "id" in without):
                     reading.note(f"warning: {path}: cells that hold {NO_RESULT} are read as empty")
                 record |= dict.fromkeys(without)
-                yield where, record | {text: _as_text(record[text]) for text in columns.text if text in record}
+                yield (
+                    where,
+                    record
+                    | {text: _as_text(record[text]) for text in columns.text if text in record},
+                )
 
 
 def excel_header(path: Path, columns: Sequence[str]) -> list[str]:
@@ -102,7 +119,11 @@ def _sheet_with(path: Path, workbook: Any, columns: Sequence[str]) -> tuple[Any,
     fitting = [(sheet, header) for sheet, header in filled if set(columns) <= set(header)]
     if len(fitting) > 1:
         names = ", ".join(shown(sheet.title) for sheet, _ in fitting)
-        raise DataError(path, f"several sheets have these columns ({names})", "save the one that is meant as a file")
+        raise DataError(
+            path,
+            f"several sheets have these columns ({names})",
+            "save the one that is meant as a file",
+        )
     return fitting[0] if fitting else filled[0]
 
 
@@ -122,14 +143,20 @@ def _rows(sheet: Any) -> Iterator[tuple[int, list[Any]]]:
         def parse_cell(self, element: Any) -> dict[str, Any]:
             cell: dict[str, Any] = super().parse_cell(element)
             # An empty text is also a result.
-            if cell["value"] is None and element.get("t") != "str" and element.find(FORMULA_TAG) is not None:
+            if (
+                cell["value"] is None
+                and element.get("t") != "str"
+                and element.find(FORMULA_TAG) is not None
+            ):
                 cell["value"] = NO_RESULT
             return cell
 
     book = sheet.parent
     formats = {"date_formats": book._date_formats, "timedelta_formats": book._timedelta_formats}
     with sheet._get_source() as source:
-        for number, cells in Parser(source, sheet._shared_strings, data_only=True, epoch=book.epoch, **formats).parse():
+        for number, cells in Parser(
+            source, sheet._shared_strings, data_only=True, epoch=book.epoch, **formats
+        ).parse():
             values = [None] * max((cell["column"] for cell in cells), default=0)
             for cell in cells:
                 values[cell["column"] - 1] = cell["value"]
@@ -161,4 +188,6 @@ def _content_errors(path: Path, kind: str) -> Iterator[None]:
         if isinstance(error, OSError) and error.errno:
             raise  # of the disk
         reason = next(iter(str(error).splitlines()), type(error).__name__)
-        raise DataError(path, f"not a readable {kind} file: {shown(reason, limit=200)[1:-1]}") from None
+        raise DataError(
+            path, f"not a readable {kind} file: {shown(reason, limit=200)[1:-1]}"
+        ) from None

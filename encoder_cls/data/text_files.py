@@ -62,9 +62,17 @@ def line_records(path: Path, columns: Columns, reading: Reading) -> Iterator[Rec
         if columns.label is None:
             yield where, {columns.text[0]: text}
         elif labels and not line.lstrip(_BLANKS).startswith(LABEL_PREFIX):
-            reading.bad_row(DataError(where, "the line has no label at its beginning, where labels are"))
+            reading.bad_row(
+                DataError(where, "the line has no label at its beginning, where labels are")
+            )
         elif line.strip():
-            yield where, {columns.text[0]: text, columns.label: labels[0] if len(labels) == 1 else labels or ()}
+            yield (
+                where,
+                {
+                    columns.text[0]: text,
+                    columns.label: labels[0] if len(labels) == 1 else labels or (),
+                },
+            )
 
 
 def text_records(
@@ -198,14 +206,20 @@ def form_of(path: Path, columns: Sequence[str], reading: Reading) -> CsvForm:
 def _rows(path: Path, columns: Sequence[str], reading: Reading) -> Rows:
     lines, number, delimiter = _opened_table(path, columns, reading)
     if ending_of(path) == ".tsv" and delimiter == "\t" and reading.delimiter != "\t":
-        if not path.is_file() or not _is_quoted(path, reading.encoding):  # a pipe can be read only once
+        if not path.is_file() or not _is_quoted(
+            path, reading.encoding
+        ):  # a pipe can be read only once
             stripped = (line.removesuffix("\n").removesuffix("\r") for line in lines)
-            return ((at, line.split("\t") if line else []) for at, line in enumerate(stripped, number))
+            return (
+                (at, line.split("\t") if line else []) for at, line in enumerate(stripped, number)
+            )
         reading.note(f"{path}: fields in quotes are read as a spreadsheet writes them")
     return _quoted_rows(path, lines, number, delimiter, reading)
 
 
-def _opened_table(path: Path, columns: Sequence[str], reading: Reading) -> tuple[Iterator[str], int, str]:
+def _opened_table(
+    path: Path, columns: Sequence[str], reading: Reading
+) -> tuple[Iterator[str], int, str]:
     """The lines from the header on, the number of the first, and the separator, which Excel may name (`sep=;`)."""
     lines = reading.lines(path)
     first, number = next(lines, ""), 1
@@ -224,7 +238,9 @@ def _delimiter(path: Path, first: str, columns: Sequence[str], reading: Reading)
     fits = [it for it in found if len(found[it]) >= fewest]
     if usual in fits or len(fits) != 1:
         return usual
-    reading.note(f"{path}: read with {shown(fits[0])} between its fields, as its header has it (data.delimiter)")
+    reading.note(
+        f"{path}: read with {shown(fits[0])} between its fields, as its header has it (data.delimiter)"
+    )
     return fits[0]
 
 
@@ -235,7 +251,9 @@ def _fields(line: str, delimiter: str) -> list[str]:
         return []
 
 
-def _quoted_rows(path: Path, lines: Iterator[str], number: int, delimiter: str, reading: Reading) -> Rows:
+def _quoted_rows(
+    path: Path, lines: Iterator[str], number: int, delimiter: str, reading: Reading
+) -> Rows:
     """Rows with quotes as in RFC 4180; after a malformed one, reading goes on at its second line."""
     csv.field_size_limit(LONGEST_FIELD)
     of_row: list[str] = []
@@ -255,8 +273,14 @@ def _quoted_rows(path: Path, lines: Iterator[str], number: int, delimiter: str, 
             break
         except csv.Error as error:
             is_return = "new-line" in str(error)
-            what, hint = ("a carriage return without a line feed", "") if is_return else (str(error), SKIP)
-            reading.bad_row(DataError(f"{path}:{number}", f"not valid CSV: {what} (is a quote left open?)", hint))
+            what, hint = (
+                ("a carriage return without a line feed", "") if is_return else (str(error), SKIP)
+            )
+            reading.bad_row(
+                DataError(
+                    f"{path}:{number}", f"not valid CSV: {what} (is a quote left open?)", hint
+                )
+            )
             lines = chain(of_row[1:], lines)
             number += 1
             of_row.clear()

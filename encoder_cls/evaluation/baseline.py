@@ -12,7 +12,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from encoder_cls.data.dataset import Dataset, Split
-from encoder_cls.evaluation.metrics import ClassCounts, average_precisions, best_f1_threshold, mean_or_zero, padded
+from encoder_cls.evaluation.metrics import (
+    ClassCounts,
+    average_precisions,
+    best_f1_threshold,
+    mean_or_zero,
+    padded,
+)
 from encoder_cls.evaluation.significance import score_answers
 from encoder_cls.text.token_arrays import drawn_rows
 from encoder_cls.text.tokenizer import UNSPACED_RANGES
@@ -24,16 +30,27 @@ MOST_CHARACTERS_BY_CLASSES = 500_000_000
 MOST_WEIGHTS = 60_000_000
 LONGEST_TEXT = 100_000  # characters read of a text, whose words are in memory at once
 MOST_SCORES = 4_000_000  # texts times classes that are scored at once
-TIMED_CHARACTERS, LEAST_SECONDS = 500_000, 0.5  # of a first sample, whose time decides the size of the sample
+TIMED_CHARACTERS, LEAST_SECONDS = (
+    500_000,
+    0.5,
+)  # of a first sample, whose time decides the size of the sample
 SCORING_SHARE = 0.4  # the time to score a character, relative to learning from one
 SAFETY = 0.7  # of the time: with more text a fit takes longer per character
-_LIBLINEAR = Lock()  # one random generator per process: `random_state` fixes nothing while another fit runs
+_LIBLINEAR = (
+    Lock()
+)  # one random generator per process: `random_state` fixes nothing while another fit runs
 
 # Words, runs of punctuation, and single characters of scripts that are written without spaces.
 WORD_PATTERN = rf"[{UNSPACED_RANGES}]|[^\W{UNSPACED_RANGES}]+|[^\w\s]+"
 
 
-def fit_svm(features: Any, labels: NDArray[Any], *, sample_weight: NDArray[Any] | None = None, **options: float) -> Any:
+def fit_svm(
+    features: Any,
+    labels: NDArray[Any],
+    *,
+    sample_weight: NDArray[Any] | None = None,
+    **options: float,
+) -> Any:
     """Fit a `LinearSVC`, one at a time, so that equal texts give equal weights."""
     from sklearn.exceptions import ConvergenceWarning
     from sklearn.svm import LinearSVC  # most of a second
@@ -45,7 +62,9 @@ def fit_svm(features: Any, labels: NDArray[Any], *, sample_weight: NDArray[Any] 
         return LinearSVC(random_state=0, **options).fit(features, labels, sample_weight)
 
 
-def baseline_scores(dataset: Dataset, split: Split, *, seconds: float | None = None) -> dict[str, Any] | None:
+def baseline_scores(
+    dataset: Dataset, split: Split, *, seconds: float | None = None
+) -> dict[str, Any] | None:
     """Train the baseline on a data set and score it on a split; None if no text has a word, or memory or time is short.
 
     It is trained on all texts and features, or on a random sample, `texts` of `of_texts`, and its most frequent
@@ -67,10 +86,18 @@ def baseline_scores(dataset: Dataset, split: Split, *, seconds: float | None = N
         else:
             model = fit_svm(features.matrix, features.sample.labels)
             scores = score_answers(features.scores(split, model.predict), split.labels)
-    except (ValueError, MemoryError):  # ValueError of scikit-learn: no text has a word, or one class is left
+    except (
+        ValueError,
+        MemoryError,
+    ):  # ValueError of scikit-learn: no text has a word, or one class is left
         return None
     sizes = {"texts": len(features.sample), "of_texts": len(train)}
-    return {**scores, **sizes, "features": len(features.kept), "of_features": len(features.vectorizer.vocabulary_)}
+    return {
+        **scores,
+        **sizes,
+        "features": len(features.kept),
+        "of_features": len(features.vectorizer.vocabulary_),
+    }
 
 
 def _affordable_characters(train: Split, split: Split, num_classes: int, seconds: float) -> int:
@@ -79,11 +106,16 @@ def _affordable_characters(train: Split, split: Split, num_classes: int, seconds
         return 0
     start = time.monotonic()
     features = _Features.of(train, num_classes, TIMED_CHARACTERS)
-    fit_svm(features.matrix, features.sample.labels[:, 0] > 0 if train.is_multi_label else features.sample.labels)
+    fit_svm(
+        features.matrix,
+        features.sample.labels[:, 0] > 0 if train.is_multi_label else features.sample.labels,
+    )
     if len(features.sample) == len(train):
         return MOST_CHARACTERS
     taken = time.monotonic() - start
-    per_character = taken / _lengths(features.sample).sum() * (num_classes if train.is_multi_label else 1)
+    per_character = (
+        taken / _lengths(features.sample).sum() * (num_classes if train.is_multi_label else 1)
+    )
     most = int(SAFETY * (seconds - taken) / per_character - SCORING_SHARE * _lengths(split).sum())
     return most if most >= TIMED_CHARACTERS else 0
 
@@ -96,7 +128,9 @@ def _score_labels(features: _Features, validation: Split, split: Split) -> dict[
     for label in np.flatnonzero(has_label.any(axis=0) & ~has_label.all(axis=0)):
         model = fit_svm(features.matrix, has_label[:, label])
         weights[:, label], biases[label] = model.coef_[0], model.intercept_[0]
-    tuned_on, scores = (features.scores(it, lambda matrix: matrix @ weights + biases) for it in (validation, split))
+    tuned_on, scores = (
+        features.scores(it, lambda matrix: matrix @ weights + biases) for it in (validation, split)
+    )
     threshold = best_f1_threshold(tuned_on.ravel(), validation.labels[:, :num_classes].ravel())
     counts = ClassCounts.of(padded(scores >= threshold, num_labels), split.labels)
     unseen = ((0, 0), (0, num_labels - num_classes))
@@ -125,7 +159,9 @@ class _Features(NamedTuple):
         lengths = _lengths(train)
         if lengths.sum() > most_characters:
             train = train.subset(np.sort(drawn_rows(lengths, most_characters)))
-        vectorizer = TfidfVectorizer(ngram_range=(1, 2), token_pattern=WORD_PATTERN, sublinear_tf=True)
+        vectorizer = TfidfVectorizer(
+            ngram_range=(1, 2), token_pattern=WORD_PATTERN, sublinear_tf=True
+        )
         features = vectorizer.fit_transform(_cut(train.texts))
         by_count = np.argsort(-features.getnnz(axis=0), kind="stable")
         kept = np.sort(by_count[: max(1, MOST_WEIGHTS // num_classes)])
@@ -134,8 +170,12 @@ class _Features(NamedTuple):
     def scores(self, split: Split, score: Callable[[Any], NDArray[Any]]) -> NDArray[Any]:
         """Apply a model to the features of texts, in chunks that fit in memory."""
         at_once = max(1, MOST_SCORES // self.num_classes)
-        chunks = (_cut(split.texts[start : start + at_once]) for start in range(0, len(split), at_once))
-        return np.concatenate([score(self.vectorizer.transform(chunk)[:, self.kept]) for chunk in chunks])
+        chunks = (
+            _cut(split.texts[start : start + at_once]) for start in range(0, len(split), at_once)
+        )
+        return np.concatenate(
+            [score(self.vectorizer.transform(chunk)[:, self.kept]) for chunk in chunks]
+        )
 
 
 def _cut(texts: Iterable[str]) -> Iterator[str]:

@@ -31,7 +31,12 @@ LONGEST_NAME = 26  # characters of a class name in a key
 # Of figures.
 USUAL_FONT = "DejaVu Sans"  # comes with matplotlib
 PREFERRED_FONTS = "Noto Sans"
-NO_LETTERS = ("Last Resort", "STIXSize", "DejaVu Sans Display", "cm")  # of matplotlib: boxes, parts of formulas
+NO_LETTERS = (
+    "Last Resort",
+    "STIXSize",
+    "DejaVu Sans Display",
+    "cm",
+)  # of matplotlib: boxes, parts of formulas
 DPI = 100  # pixels of an inch
 POINTS = 72 / DPI  # of a pixel: the unit of sizes of letters
 LETTER = 0.64  # the width of a digit, and about that of a letter, relative to the size
@@ -58,12 +63,23 @@ def reliability(bins: CalibrationBins, *, of: str = "answer") -> str:
     bottom, floor = BOTTOM + 42, HEIGHT - BOTTOM  # the counts are below the plane
     parts = [_line("even", _x(0), _y(0, bottom), _x(1), _y(1, bottom))]
     for number in np.flatnonzero(bins.texts).tolist():
-        confidence, accuracy, texts = bins.confidence[number], bins.accuracy[number], bins.texts[number]
+        confidence, accuracy, texts = (
+            bins.confidence[number],
+            bins.accuracy[number],
+            bins.texts[number],
+        )
         part = texts / max(bins.texts)
         title = f"says {confidence:.2f}, right {accuracy:.2f}: {texts:,} texts"
         left, right = (_x(edge / len(bins.texts)) for edge in (number, number + 1))
         parts += [
-            _bar("count", left + 1, floor - max(1.0, 34 * part), right - left - 2, max(1.0, 34 * part), title),
+            _bar(
+                "count",
+                left + 1,
+                floor - max(1.0, 34 * part),
+                right - left - 2,
+                max(1.0, 34 * part),
+                title,
+            ),
             f'<circle cx="{_x(confidence):.1f}" cy="{_y(accuracy, bottom):.1f}" r="{3 + 4 * part**0.5:.1f}" '
             f'opacity="{0.2 + 0.8 * part**0.5:.2f}"><title>{title}</title></circle>',
         ]
@@ -72,7 +88,9 @@ def reliability(bins: CalibrationBins, *, of: str = "answer") -> str:
     return _chart(f"Accuracy by probability of the {of}", [*frame, *parts])
 
 
-def thresholds(confidence: NDArray[np.float64], correct: NDArray[np.bool_], suggested: float | None) -> str:
+def thresholds(
+    confidence: NDArray[np.float64], correct: NDArray[np.bool_], suggested: float | None
+) -> str:
     """The fraction of the texts that are answered, and of the answers that are right, by threshold."""
     steps = np.linspace(0, 1, 201)
     num_answered, num_right = (counts_from(steps, it) for it in (confidence, confidence[correct]))
@@ -95,7 +113,10 @@ def thresholds(confidence: NDArray[np.float64], correct: NDArray[np.bool_], sugg
 
 
 def precision_recall(
-    probabilities: NDArray[np.float64], labels: NDArray[Any], chosen: Sequence[int], names: Sequence[str]
+    probabilities: NDArray[np.float64],
+    labels: NDArray[Any],
+    chosen: Sequence[int],
+    names: Sequence[str],
 ) -> str:
     """Precision against recall of chosen classes, and of all answers together if more classes occur.
 
@@ -105,11 +126,19 @@ def precision_recall(
 
     num_classes = probabilities.shape[1]
     drawn, key = [], []
-    is_label = labels[:, :num_classes] > 0 if labels.ndim > 1 else labels[:, None] == np.arange(num_classes)
+    is_label = (
+        labels[:, :num_classes] > 0
+        if labels.ndim > 1
+        else labels[:, None] == np.arange(num_classes)
+    )
     if is_label.any(axis=0).sum() > len(chosen):
-        sample = np.random.default_rng(0).permutation(len(labels))[: max(1, MOST_DECISIONS // num_classes)]
+        sample = np.random.default_rng(0).permutation(len(labels))[
+            : max(1, MOST_DECISIONS // num_classes)
+        ]
         if is_label[sample].any():
-            precision, recall, _ = precision_recall_curve(is_label[sample].ravel(), probabilities[sample].ravel())
+            precision, recall, _ = precision_recall_curve(
+                is_label[sample].ravel(), probabilities[sample].ravel()
+            )
             drawn.append(_curve("c0", recall, precision))
             key.append(("c0", "all classes together"))
     for style, number in enumerate(chosen, start=1):
@@ -119,7 +148,9 @@ def precision_recall(
     return _key(key) + _chart("Precision and recall", [*_frame("precision", "recall"), *drawn])
 
 
-def notable_classes(per_class: Mapping[str, ClassMetrics], most: int, *, num_classes: int) -> tuple[list[int], str]:
+def notable_classes(
+    per_class: Mapping[str, ClassMetrics], most: int, *, num_classes: int
+) -> tuple[list[int], str]:
     """The numbers of at most `most` classes, with a note if more occur.
 
     Half of them are the rarest, and the others those with the lowest F1. Classes from `num_classes` on, which never
@@ -135,7 +166,9 @@ def notable_classes(per_class: Mapping[str, ClassMetrics], most: int, *, num_cla
     others = [number for number in occurring if number not in rarest]
     worst = sorted(others, key=lambda number: scores[number].f1 or 0)[: most - len(rarest)]
     classes = "labels" if isinstance(scores[0], LabelMetrics) else "classes"
-    note = f"Curves of {most} of {len(occurring)} {classes}: the rarest and those with the lowest F1."
+    note = (
+        f"Curves of {most} of {len(occurring)} {classes}: the rarest and those with the lowest F1."
+    )
     return [*rarest, *worst], note
 
 
@@ -150,7 +183,11 @@ def accuracy_by_length(lengths: NDArray[np.int64], correct: NDArray[np.bool_]) -
     width = min(WIDEST_BAR, 0.7 * (WIDTH - LEFT - RIGHT) / len(filled))
     for place, number in enumerate(filled):
         members = bins == number
-        low, high, score = lengths[members].min(), lengths[members].max(), float(correct[members].mean())
+        low, high, score = (
+            lengths[members].min(),
+            lengths[members].max(),
+            float(correct[members].mean()),
+        )
         name = f"{low}" if low == high else f"{low}–{high}"
         middle, top = _x((place + 0.5) / len(filled)), _y(score)
         title = f"{name} words: {score:.1%} right of {members.sum():,} texts"
@@ -188,7 +225,9 @@ def parts_with_intervals(
         ]
     for number, (part, score, interval) in enumerate(rows):
         middle = top + row_height * (number + 0.5)
-        title = f"{part}: {score:.1%}" + (f", {interval[0]:.1%} to {interval[1]:.1%}" if interval else "")
+        title = f"{part}: {score:.1%}" + (
+            f", {interval[0]:.1%} to {interval[1]:.1%}" if interval else ""
+        )
         line = _line("interval", x(interval[0]), middle, x(interval[1]), middle) if interval else ""
         drawn.append(
             f"<g{other if number else ''}><title>{escaped(title)}</title>"
@@ -200,15 +239,28 @@ def parts_with_intervals(
 
 
 def _frame(
-    y_name: str, x_name: str, *, x_ticks: Sequence[float] = (0, 0.25, 0.5, 0.75, 1), bottom: int = BOTTOM
+    y_name: str,
+    x_name: str,
+    *,
+    x_ticks: Sequence[float] = (0, 0.25, 0.5, 0.75, 1),
+    bottom: int = BOTTOM,
 ) -> list[str]:
     """The grid, its numbers, and the names of the axes, both horizontal."""
     end, values = WIDTH - RIGHT, (0, 0.25, 0.5, 0.75, 1)
     floor = HEIGHT - BOTTOM + 16
     return [
-        *(_line("grid" if it else "axis", LEFT, _y(it, bottom), end, _y(it, bottom)) for it in values),
-        *(f'<text x="{LEFT - 6}" y="{_y(it, bottom) + 4:.1f}" text-anchor="end">{it:.0%}</text>' for it in values),
-        *(f'<text x="{_x(it):.1f}" y="{floor}" text-anchor="middle">{it:g}</text>' for it in x_ticks),
+        *(
+            _line("grid" if it else "axis", LEFT, _y(it, bottom), end, _y(it, bottom))
+            for it in values
+        ),
+        *(
+            f'<text x="{LEFT - 6}" y="{_y(it, bottom) + 4:.1f}" text-anchor="end">{it:.0%}</text>'
+            for it in values
+        ),
+        *(
+            f'<text x="{_x(it):.1f}" y="{floor}" text-anchor="middle">{it:g}</text>'
+            for it in x_ticks
+        ),
         f'<text class="strong" x="0" y="12">{y_name}</text>',
         f'<text class="strong" x="{end}" y="{HEIGHT - 6}" text-anchor="end">{x_name}</text>',
     ]
@@ -254,7 +306,9 @@ def confusion_figure(matrix: Sequence[Sequence[int]], label_names: Sequence[str]
     cell = int(np.clip(MATRIX_SIDE / len(counts), READABLE, LARGEST_CELL))
     name_size = min(12.0, 0.85 * cell)
     # On one line, and no formula.
-    names = [replace_unprintable(shortened(name, limit=24)).replace("$", r"\$") for name in label_names]
+    names = [
+        replace_unprintable(shortened(name, limit=24)).replace("$", r"\$") for name in label_names
+    ]
     side = cell * len(counts) / DPI
     margin = 0.3 + max(0.6, name_size * LETTER * max(map(len, names)) / DPI)
     figure = _figure(margin + side + 0.12, margin + side + 0.12, margin=margin)
@@ -262,20 +316,29 @@ def confusion_figure(matrix: Sequence[Sequence[int]], label_names: Sequence[str]
     is_right = np.eye(len(counts), dtype=bool)
     # Blue where label and answer are equal, orange elsewhere, by the square root: few mistakes would be too pale.
     axes.imshow(np.ma.masked_array(shares, ~is_right), cmap="Blues", vmin=0, vmax=1)
-    axes.imshow(np.ma.masked_array(np.sqrt(shares), is_right | (counts == 0)), cmap="Oranges", vmin=0, vmax=1)
+    axes.imshow(
+        np.ma.masked_array(np.sqrt(shares), is_right | (counts == 0)),
+        cmap="Oranges",
+        vmin=0,
+        vmax=1,
+    )
     numbers = np.arange(len(names))
     style: dict[str, Any] = {"fontsize": POINTS * name_size, "fontfamily": fonts_for(names)}
     axes.set_xticks(numbers, names, rotation=90, **style)
     axes.set_yticks(numbers, names, **style)
     axes.tick_params(length=0)
     figure.text(0.98, 0.01, "predicted →", ha="right", va="bottom", fontsize=POINTS * 12)
-    figure.text(0.01, 1 - (side + 0.2) / (margin + side + 0.12), "↑ label", va="top", fontsize=POINTS * 12)
+    figure.text(
+        0.01, 1 - (side + 0.2) / (margin + side + 0.12), "↑ label", va="top", fontsize=POINTS * 12
+    )
     count_size = min(12.0, 0.9 * cell / (LETTER * len(str(counts.max()))))
     if cell >= ANNOTATED and count_size >= SMALLEST_LETTERS:
         for row, column in np.argwhere(counts > 0):
             axes.text(
                 *(column, row, str(counts[row, column])),
-                color="white" if shares[row, column] ** (1 if row == column else 0.5) > 0.6 else "black",
+                color="white"
+                if shares[row, column] ** (1 if row == column else 0.5) > 0.6
+                else "black",
                 ha="center",
                 va="center",
                 fontsize=POINTS * count_size,
@@ -287,7 +350,11 @@ def reliability_figure(bins: CalibrationBins) -> Figure:
     """Accuracy by confidence, above the number of texts of each confidence."""
     figure = _figure(4, 4)
     upper, lower = figure.subplots(2, sharex=True, height_ratios=(3, 1))
-    confidence, accuracy, texts = np.array(bins.confidence), np.array(bins.accuracy), np.array(bins.texts)
+    confidence, accuracy, texts = (
+        np.array(bins.confidence),
+        np.array(bins.accuracy),
+        np.array(bins.texts),
+    )
     filled = texts > 0
     upper.plot([0, 1], [0, 1], color="0.7", linewidth=1)
     upper.plot(confidence[filled], accuracy[filled], marker="o", markersize=4)
@@ -342,7 +409,11 @@ def fonts_for(texts: Iterable[str]) -> list[str]:
 
     wanted = {character for text in texts for character in text if not character.isspace()}
     families, lacking = [USUAL_FONT], wanted - _characters(str(font_manager.findfont(USUAL_FONT)))
-    paths = {it.name: it.fname for it in font_manager.fontManager.ttflist if not it.name.startswith(NO_LETTERS)}
+    paths = {
+        it.name: it.fname
+        for it in font_manager.fontManager.ttflist
+        if not it.name.startswith(NO_LETTERS)
+    }
     for name in sorted(paths, key=lambda it: (not it.startswith(PREFERRED_FONTS), it)):
         if lacking and lacking & _characters(paths[name]):
             families.append(name)

@@ -14,7 +14,9 @@ from encoder_cls.inference.task import Logits, sigmoid, softmax, task_of
 CALIBRATION_BINS = 15  # as in Guo et al. (2017)
 LARGEST_MATRIX = 100  # classes of a confusion matrix that can be read
 MOST_CONFUSED = 100  # pairs of classes that are named
-MIN_PROBABILITY = 1e-12  # lower ones count as this: one impossible label must not outweigh all others
+MIN_PROBABILITY = (
+    1e-12  # lower ones count as this: one impossible label must not outweigh all others
+)
 LEAST_PROBABILITY = 0.1  # of a label that counts for calibration, multi-label
 
 Floats = NDArray[np.float64]
@@ -60,9 +62,14 @@ class CalibrationBins:
         """Sort answers into bins by their confidence."""
         bins = np.minimum((confidence * CALIBRATION_BINS).astype(int), CALIBRATION_BINS - 1)
         count = np.bincount(bins, minlength=CALIBRATION_BINS)
-        sums = (np.bincount(bins, weights=values, minlength=CALIBRATION_BINS) for values in (confidence, correct))
+        sums = (
+            np.bincount(bins, weights=values, minlength=CALIBRATION_BINS)
+            for values in (confidence, correct)
+        )
         mean_confidence, accuracy = (total / np.maximum(1, count) for total in sums)
-        return cls(confidence=mean_confidence.tolist(), accuracy=accuracy.tolist(), texts=count.tolist())
+        return cls(
+            confidence=mean_confidence.tolist(), accuracy=accuracy.tolist(), texts=count.tolist()
+        )
 
     @property
     def expected_error(self) -> float:
@@ -117,7 +124,9 @@ class SingleLabelMetrics(Metrics):
     score_name = "accuracy"
 
     accuracy: float
-    confusion_matrix: list[list[int]] | None  # `[label][prediction]` counts, of at most `LARGEST_MATRIX` classes
+    confusion_matrix: (
+        list[list[int]] | None
+    )  # `[label][prediction]` counts, of at most `LARGEST_MATRIX` classes
 
     def drawable(self) -> dict[str, Any]:
         """See `Metrics`."""
@@ -140,7 +149,15 @@ class MultiLabelMetrics(Metrics):
         mean_average_precision: the mean over the labels that some text has.
     """
 
-    scalar_names = ("loss", "micro_f1", "macro_f1", "samples_f1", "subset_accuracy", "mean_average_precision", "ece")
+    scalar_names = (
+        "loss",
+        "micro_f1",
+        "macro_f1",
+        "samples_f1",
+        "subset_accuracy",
+        "mean_average_precision",
+        "ece",
+    )
     score_name = "micro_f1"
 
     micro_f1: float
@@ -152,7 +169,10 @@ class MultiLabelMetrics(Metrics):
 
 
 def compute_metrics(
-    logits: Logits, labels: NDArray[Any], label_names: Sequence[str], thresholds: Sequence[float] = ()
+    logits: Logits,
+    labels: NDArray[Any],
+    label_names: Sequence[str],
+    thresholds: Sequence[float] = (),
 ) -> Metrics:
     """Score logits, (texts, classes), by labels: (texts,), or multi-label 1 where a text has a label, (texts, labels).
 
@@ -163,26 +183,34 @@ def compute_metrics(
     return _multi_label_metrics(logits, labels, label_names, thresholds)
 
 
-def _single_label_metrics(logits: Logits, labels: NDArray[np.int64], label_names: Sequence[str]) -> SingleLabelMetrics:
+def _single_label_metrics(
+    logits: Logits, labels: NDArray[np.int64], label_names: Sequence[str]
+) -> SingleLabelMetrics:
     num_classes, num_labels = logits.shape[1], len(label_names)
     is_known = labels < num_classes
     predictions, probabilities = logits.argmax(axis=1), softmax(logits[is_known])
     bins = CalibrationBins.of(probabilities.max(axis=1), predictions[is_known] == labels[is_known])
     counts = ClassCounts.of(predictions, labels, num_classes=num_labels)
     pairs, numbers = np.unique(np.stack([labels, predictions]), axis=1, return_counts=True)
-    matrix = np.zeros((num_labels, num_labels), dtype=np.int64) if num_labels <= LARGEST_MATRIX else None
+    matrix = (
+        np.zeros((num_labels, num_labels), dtype=np.int64) if num_labels <= LARGEST_MATRIX else None
+    )
     if matrix is not None:
         matrix[tuple(pairs)] = numbers
     return SingleLabelMetrics(
         accuracy=float((predictions == labels).mean()),
         macro_f1=counts.macro_f1,
         loss=cross_entropy(probabilities, one_hot(labels[is_known], num_classes)),
-        per_class={name: ClassMetrics(**counts.scores(number)) for number, name in enumerate(label_names)},
+        per_class={
+            name: ClassMetrics(**counts.scores(number)) for number, name in enumerate(label_names)
+        },
         confusion_matrix=None if matrix is None else matrix.tolist(),
         calibration=bins,
         ece=bins.expected_error,
         most_confused=_most_confused(pairs, numbers, label_names),
-        unseen_labels=dict(zip(label_names[num_classes:], counts.support[num_classes:].tolist(), strict=True)),
+        unseen_labels=dict(
+            zip(label_names[num_classes:], counts.support[num_classes:].tolist(), strict=True)
+        ),
         num_examples=len(labels),
     )
 
@@ -196,7 +224,9 @@ def _multi_label_metrics(
     probabilities, given = sigmoid(logits), answers_of(logits, thresholds, num_labels=num_labels)
     counts, of_texts = ClassCounts.of(given, labels), ClassCounts.of(given.T, labels.T)
     precisions = average_precisions(padded(probabilities, num_labels), labels)
-    precisions[num_classes:] = np.where(counts.support[num_classes:] > 0, 0.0, np.nan)  # nothing can predict them
+    precisions[num_classes:] = np.where(
+        counts.support[num_classes:] > 0, 0.0, np.nan
+    )  # nothing can predict them
     is_likely = probabilities >= LEAST_PROBABILITY
     bins = CalibrationBins.of(probabilities[is_likely], known[is_likely])
     missed, wrong = (it.astype(np.float32) for it in (has_label & ~given, given & ~has_label))
@@ -214,7 +244,9 @@ def _multi_label_metrics(
         per_class={
             name: LabelMetrics(
                 **counts.scores(number),
-                average_precision=None if np.isnan(precisions[number]) else float(precisions[number]),
+                average_precision=None
+                if np.isnan(precisions[number])
+                else float(precisions[number]),
                 threshold=float(thresholds[number]) if number < num_classes else None,
             )
             for number, name in enumerate(label_names)
@@ -222,12 +254,16 @@ def _multi_label_metrics(
         calibration=bins,
         ece=bins.expected_error,
         most_confused=_most_confused(pairs, confused[tuple(pairs)], label_names),
-        unseen_labels=dict(zip(label_names[num_classes:], counts.support[num_classes:].tolist(), strict=True)),
+        unseen_labels=dict(
+            zip(label_names[num_classes:], counts.support[num_classes:].tolist(), strict=True)
+        ),
         num_examples=len(labels),
     )
 
 
-def _most_confused(pairs: NDArray[np.int64], numbers: NDArray[np.int64], names: Sequence[str]) -> list[Confusion]:
+def _most_confused(
+    pairs: NDArray[np.int64], numbers: NDArray[np.int64], names: Sequence[str]
+) -> list[Confusion]:
     """The most frequent mistakes among pairs of label and answer, (2, pairs), by their numbers, (pairs,)."""
     is_wrong = pairs[0] != pairs[1]
     pairs, numbers = pairs[:, is_wrong], numbers[is_wrong]
@@ -246,11 +282,15 @@ class ClassCounts(NamedTuple):
     is_averaged: NDArray[np.bool_]
 
     @classmethod
-    def of(cls, answers: NDArray[Any], labels: NDArray[Any], *, num_classes: int = 0) -> ClassCounts:
+    def of(
+        cls, answers: NDArray[Any], labels: NDArray[Any], *, num_classes: int = 0
+    ) -> ClassCounts:
         """Count answers and labels, (texts,), of at least `num_classes` classes; multi-label, (texts, labels)."""
         if labels.ndim > 1:
             has_label = labels > 0
-            right, support, answered = (it.sum(axis=0) for it in (answers & has_label, has_label, answers))
+            right, support, answered = (
+                it.sum(axis=0) for it in (answers & has_label, has_label, answers)
+            )
             return cls(right, support, answered, support > 0)
         num_classes = max(num_classes, 1 + int(max(answers.max(), labels.max())))
         columns = (labels[answers == labels], labels, answers)
@@ -278,10 +318,17 @@ class ClassCounts(NamedTuple):
             return {"precision": None, "recall": None, "f1": None, "support": 0}
         right, answered = int(self.right[number]), int(self.answered[number])
         f1 = 2 * right / (support + answered)
-        return {"precision": right / max(1, answered), "recall": right / support, "f1": f1, "support": support}
+        return {
+            "precision": right / max(1, answered),
+            "recall": right / support,
+            "f1": f1,
+            "support": support,
+        }
 
 
-def cross_entropy(probabilities: Floats, targets: Floats, weights: NDArray[np.floating[Any]] | None = None) -> float:
+def cross_entropy(
+    probabilities: Floats, targets: Floats, weights: NDArray[np.floating[Any]] | None = None
+) -> float:
     """The mean negative log-likelihood of targets, both (texts, classes), in nats, by the texts' weights."""
     return float(np.average(_losses(probabilities, targets), weights=weights))
 
@@ -369,5 +416,7 @@ def parts_alone(
     """
     return {
         name: (logits * (weight / max(share, 1e-6))).astype(np.float32)
-        for (name, logits), weight, share in zip(part_logits.items(), mixture_weights, shares, strict=True)
+        for (name, logits), weight, share in zip(
+            part_logits.items(), mixture_weights, shares, strict=True
+        )
     }

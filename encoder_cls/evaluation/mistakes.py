@@ -110,7 +110,9 @@ class Answered:
     @cached_property
     def mistakes(self) -> NDArray[np.int64]:
         """The indices of the texts with a wrong answer, (mistakes,)."""
-        return np.flatnonzero((self.answers != self.labels).reshape(len(self.labels), -1).any(axis=1))
+        return np.flatnonzero(
+            (self.answers != self.labels).reshape(len(self.labels), -1).any(axis=1)
+        )
 
     def records(self) -> Iterator[dict[str, Any]]:
         """The texts in order, with their labels and answers, as JSON values; multi-label, by probability."""
@@ -125,10 +127,15 @@ class Answered:
                     "probabilities": probabilities[given].tolist(),
                 }
             else:
-                record = {**self.comparison(row, answer), "probability": float(probabilities[answer])}
+                record = {
+                    **self.comparison(row, answer),
+                    "probability": float(probabilities[answer]),
+                }
             yield {"where": where, "text": text, **record}
 
-    def label_rows(self, rows: Sequence[int] | NDArray[np.int64], separator: str | None = None) -> list[LabelRow]:
+    def label_rows(
+        self, rows: Sequence[int] | NDArray[np.int64], separator: str | None = None
+    ) -> list[LabelRow]:
         """The texts with these indices, in their order."""
         separator = separator or SEPARATOR
         # The distance of each text's label from its probability, (texts,); multi-label, the largest one.
@@ -176,7 +183,9 @@ class Answered:
         of_missed = is_missed.ravel()[order]
         rank_of_kind = np.where(of_missed, np.cumsum(of_missed), np.cumsum(~of_missed))
         chosen = order[np.sort(np.argsort(rank_of_kind, kind="stable")[:WORST_MISTAKES])]
-        return list(zip(*(it.tolist() for it in np.unravel_index(chosen, is_wrong.shape)), strict=True))
+        return list(
+            zip(*(it.tolist() for it in np.unravel_index(chosen, is_wrong.shape)), strict=True)
+        )
 
     def comparison(self, row: int, number: int) -> dict[str, Any]:
         """The label of a text and a wrong answer as JSON values."""
@@ -184,7 +193,12 @@ class Answered:
         if not self.split.is_multi_label:
             return {"label": self.label_names[self.labels[row]], "prediction": name}
         labels, answers = self.names(self.labels[row]), self.names(self.answers[row])
-        return {"labels": labels, "predictions": answers, "label": name, "is_missed": bool(self.labels[row, number])}
+        return {
+            "labels": labels,
+            "predictions": answers,
+            "label": name,
+            "is_missed": bool(self.labels[row, number]),
+        }
 
 
 def doubtful_rows(probabilities: NDArray[np.float64], labels: NDArray[Any]) -> tuple[int, ...]:
@@ -197,20 +211,29 @@ def doubtful_rows(probabilities: NDArray[np.float64], labels: NDArray[Any]) -> t
         is_doubtful = _are_doubtful(probabilities, labels)
     else:
         binary = zip(probabilities.T, (labels > 0).T.astype(np.int64), strict=False)
-        is_doubtful = reduce(np.logical_or, (_are_doubtful(np.stack([1 - it, it], axis=1), has) for it, has in binary))
+        is_doubtful = reduce(
+            np.logical_or,
+            (_are_doubtful(np.stack([1 - it, it], axis=1), has) for it, has in binary),
+        )
     return tuple(np.flatnonzero(is_doubtful).tolist())
 
 
-def _are_doubtful(probabilities: NDArray[np.float64], labels: NDArray[np.int64]) -> NDArray[np.bool_]:
+def _are_doubtful(
+    probabilities: NDArray[np.float64], labels: NDArray[np.int64]
+) -> NDArray[np.bool_]:
     confidence = _self_confidence(probabilities, labels)
-    could_be = np.flatnonzero((labels < probabilities.shape[1]) & (probabilities.argmax(axis=1) != labels))
+    could_be = np.flatnonzero(
+        (labels < probabilities.shape[1]) & (probabilities.argmax(axis=1) != labels)
+    )
     in_order = could_be[np.argsort(confidence[could_be], kind="stable")]
     is_doubtful = np.zeros(len(labels), dtype=bool)
     is_doubtful[in_order[: estimated_errors(probabilities, labels)]] = True
     return is_doubtful
 
 
-def _self_confidence(probabilities: NDArray[np.float64], labels: NDArray[np.int64]) -> NDArray[np.float64]:
+def _self_confidence(
+    probabilities: NDArray[np.float64], labels: NDArray[np.int64]
+) -> NDArray[np.float64]:
     """The probability of each label, (texts,), 0 for labels beyond the classes."""
     # The paper's normalized margin ranks worse where a text has two probable classes (docs/experiments/accuracy.md).
     last = probabilities.shape[1] - 1
@@ -229,7 +252,9 @@ def estimated_errors(probabilities: NDArray[np.float64], labels: NDArray[np.int6
     probabilities, labels = probabilities[is_known], labels[is_known]
     counts = np.bincount(labels, minlength=num_classes)
     of_label = probabilities[np.arange(len(labels)), labels]
-    thresholds = np.bincount(labels, weights=of_label, minlength=num_classes) / np.maximum(1, counts)
+    thresholds = np.bincount(labels, weights=of_label, minlength=num_classes) / np.maximum(
+        1, counts
+    )
     is_confident = (probabilities >= thresholds) & (counts > 0)
     guesses = np.where(is_confident, probabilities, -1.0).argmax(axis=1)
     any_confident = is_confident.any(axis=1)
@@ -277,7 +302,9 @@ def _label_table(
     return csv_table(names, ([record.get(name, "") for name in names] for record in records), form)
 
 
-def csv_table(columns: Sequence[str], rows: Iterable[Sequence[str]], form: CsvForm = SPREADSHEET) -> Iterator[bytes]:
+def csv_table(
+    columns: Sequence[str], rows: Iterable[Sequence[str]], form: CsvForm = SPREADSHEET
+) -> Iterator[bytes]:
     """CSV for spreadsheets, line by line."""
     yield BOM_UTF8 if form.has_mark else b""  # by which spreadsheets know UTF-8
     for row in chain([columns], rows):

@@ -129,7 +129,9 @@ class Report:
         }
 
 
-def evaluate(classifier: Classifier, split: Split, *, name: str, batch_tokens: int | None = None) -> Report:
+def evaluate(
+    classifier: Classifier, split: Split, *, name: str, batch_tokens: int | None = None
+) -> Report:
     """Score a classifier on a split, whose labels are indices into the class names, then into its unseen names."""
     tokenized = classifier.tokenize(split.texts)
     of_parts = classifier.part_logits(tokenized, batch_tokens=batch_tokens)
@@ -146,19 +148,31 @@ def evaluate(classifier: Classifier, split: Split, *, name: str, batch_tokens: i
         cascade = {"gate": classifier.gate, "skipped_fraction": skipped}
     if answered.thresholds:  # which are of calibrated logits
         shares = classifier.mixture_shares or dict.fromkeys(of_parts, 1.0)
-        of_parts = parts_alone(of_parts, classifier.mixture_weights, [shares[part] for part in of_parts])
+        of_parts = parts_alone(
+            of_parts, classifier.mixture_weights, [shares[part] for part in of_parts]
+        )
     else:
         is_right = answered.answers == answered.labels
-        threshold, answered_fraction = suggest_threshold(answered.probabilities.max(axis=1), is_right)
+        threshold, answered_fraction = suggest_threshold(
+            answered.probabilities.max(axis=1), is_right
+        )
         if classifier.guarantees and name != "validation":  # which they come from
-            guarantees = measure_guarantees(classifier.guarantees, answered.probabilities, split.labels)
+            guarantees = measure_guarantees(
+                classifier.guarantees, answered.probabilities, split.labels
+            )
     answers = {COMBINED: answered.answers}
-    answers |= {part: answered.answers_of(of_parts[part]) for part in ("linear", "encoder") if part in of_parts}
+    answers |= {
+        part: answered.answers_of(of_parts[part])
+        for part in ("linear", "encoder")
+        if part in of_parts
+    }
     parts, comparison = score_parts(answers, answered.labels)
     doubtful = doubtful_rows(answered.probabilities, split.labels)
     return Report(
         answered=answered,
-        metrics=compute_metrics(answered.logits, answered.labels, answered.label_names, answered.thresholds),
+        metrics=compute_metrics(
+            answered.logits, answered.labels, answered.label_names, answered.thresholds
+        ),
         parts=parts,
         comparison=comparison,
         mixture_shares=classifier.mixture_shares,
@@ -200,7 +214,9 @@ def _worst_mistakes(
     ]
 
 
-def suggest_threshold(confidence: NDArray[np.float64], correct: NDArray[np.bool_]) -> tuple[float | None, float]:
+def suggest_threshold(
+    confidence: NDArray[np.float64], correct: NDArray[np.bool_]
+) -> tuple[float | None, float]:
     """The lowest probability from which `WANTED_ACCURACY` of the answers are right, and their fraction of all.
 
     It is in thousandths, as shown: rounded afterwards, it might no longer hold. It is None, and the fraction 1, where
@@ -209,7 +225,9 @@ def suggest_threshold(confidence: NDArray[np.float64], correct: NDArray[np.bool_
     steps = np.arange(1000) / 1000
     num_answered, num_right = (counts_from(steps, it) for it in (confidence, confidence[correct]))
     are_right = num_right / np.maximum(1, num_answered) >= WANTED_ACCURACY
-    fitting = np.flatnonzero(are_right & (num_answered >= max(FEWEST_ANSWERS, FEWEST_ANSWERED * len(correct))))
+    fitting = np.flatnonzero(
+        are_right & (num_answered >= max(FEWEST_ANSWERS, FEWEST_ANSWERED * len(correct)))
+    )
     value = float(steps[fitting[0]]) if len(fitting) else None
     return value, float((confidence >= (value or 0)).mean())
 
@@ -246,13 +264,18 @@ def measure_guarantees(
     guarantees: Guarantees, probabilities: NDArray[np.float64], labels: NDArray[np.int64]
 ) -> MeasuredGuarantees:
     """Measure guarantees on texts other than those that they come from; labels beyond the classes are mistakes."""
-    precision, coverage = min(PRECISION, guarantees.highest_precision), min(COVERAGE, guarantees.highest_coverage)
+    precision, coverage = (
+        min(PRECISION, guarantees.highest_precision),
+        min(COVERAGE, guarantees.highest_coverage),
+    )
     threshold = guarantees.precision_threshold(precision)
     confidence, answers = probabilities.max(axis=1), probabilities.argmax(axis=1)
     is_answered = confidence >= (np.inf if threshold is None else threshold)
     set_threshold = guarantees.coverage_threshold(coverage)
     # The answer is always in the set.
-    sets = (probabilities >= (set_threshold or 0)) | (np.arange(probabilities.shape[1]) == answers[:, None])
+    sets = (probabilities >= (set_threshold or 0)) | (
+        np.arange(probabilities.shape[1]) == answers[:, None]
+    )
     has_label = np.arange(probabilities.shape[1]) == labels[:, None]
     return MeasuredGuarantees(
         promised_precision=precision,

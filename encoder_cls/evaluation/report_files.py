@@ -18,7 +18,15 @@ from encoder_cls.evaluation.metrics import LARGEST_MATRIX
 from encoder_cls.evaluation.mistakes import Answered, csv_table, file_and_line, label_tables
 from encoder_cls.evaluation.report import Report
 from encoder_cls.inference.explain import marked
-from encoder_cls.inference.html_pages import LEGEND, escaped, html_page, isolated, shade, strongest_words, words_html
+from encoder_cls.inference.html_pages import (
+    LEGEND,
+    escaped,
+    html_page,
+    isolated,
+    shade,
+    strongest_words,
+    words_html,
+)
 from encoder_cls.system.display import json_text, markdown_code, replace_unprintable, shortened
 from encoder_cls.system.files import reporting_os_errors, to_json, write_file
 
@@ -30,7 +38,9 @@ FULL_DATE = "{0.day} {0:%B %Y}"
 CHANGED_COLUMNS = ("file", "line", "text", "label", "before", "now")
 
 
-def write_report(folder: Path, report: Report, *, data: DataConfig, run_name: str, config_yaml: str = "") -> list[str]:
+def write_report(
+    folder: Path, report: Report, *, data: DataConfig, run_name: str, config_yaml: str = ""
+) -> list[str]:
     """Write the files of a report, and remove those of an earlier one that it does not have; return their names.
 
     `data` is the config by which its texts were read. Raises an `EncoderClsError` if the disk refuses.
@@ -40,13 +50,22 @@ def write_report(folder: Path, report: Report, *, data: DataConfig, run_name: st
     page = render_report(title, report, config_yaml=config_yaml, written=date.today())
     matrix, base = getattr(report.metrics, "confusion_matrix", None), report.base_answers
     doubtful, mistakes = label_tables(
-        *(answered.label_rows(rows, data.label_separator) for rows in (report.doubtful_labels, answered.mistakes)),
+        *(
+            answered.label_rows(rows, data.label_separator)
+            for rows in (report.doubtful_labels, answered.mistakes)
+        ),
         data=data,
     )
     png = charts.to_png(charts.confusion_figure(matrix, report.label_names)) if matrix else None
-    changed = csv_table(CHANGED_COLUMNS, ((*file_and_line(it.where), *it[1:]) for it in base.changed)) if base else None
+    changed = (
+        csv_table(CHANGED_COLUMNS, ((*file_and_line(it.where), *it[1:]) for it in base.changed))
+        if base
+        else None
+    )
     contents: dict[str, bytes | Iterable[bytes] | None] = {
-        evaluation.PREDICTIONS: (f"{json_text(record)}\n".encode() for record in answered.records()),
+        evaluation.PREDICTIONS: (
+            f"{json_text(record)}\n".encode() for record in answered.records()
+        ),
         evaluation.CONFUSION_MATRIX: png,
         evaluation.DOUBTFUL_LABELS: doubtful,
         evaluation.CHANGED_ANSWERS: changed,
@@ -63,11 +82,15 @@ def write_report(folder: Path, report: Report, *, data: DataConfig, run_name: st
     return [name for name in evaluation.REPORT_FILES if contents[name] is not None]
 
 
-def render_report(title: str, report: Report, *, config_yaml: str = "", written: date | None = None) -> str:
+def render_report(
+    title: str, report: Report, *, config_yaml: str = "", written: date | None = None
+) -> str:
     """Render a report with charts."""
     rows = report_text.part_rows(report)
     head, *cards = report_text.summary_sections(report).items()
-    name = report_text.capitalized(f"{evaluation.SCORE_NAMES[report.metrics.score_name]} of the parts")
+    name = report_text.capitalized(
+        f"{evaluation.SCORE_NAMES[report.metrics.score_name]} of the parts"
+    )
     template = _templates().get_template("report.html")
     body = template.render(
         title=title,
@@ -75,12 +98,19 @@ def render_report(title: str, report: Report, *, config_yaml: str = "", written:
         head=head,
         cards=cards,
         parts=charts.parts_with_intervals(rows, name) if rows else "",
-        classes=sorted(report.metrics.per_class.items(), key=lambda it: (it[1].support == 0, it[1].f1 or 0)),
+        classes=sorted(
+            report.metrics.per_class.items(), key=lambda it: (it[1].support == 0, it[1].f1 or 0)
+        ),
         matrix=None if report.is_multi_label else _matrix(report.answered),
         largest_matrix=LARGEST_MATRIX,
         charts=_charts(report),
         errors=[
-            (it, Path(it.where).name, words_html(marked(it.text, it.words)), strongest_words(it.words))
+            (
+                it,
+                Path(it.where).name,
+                words_html(marked(it.text, it.words)),
+                strongest_words(it.words),
+            )
             for it in report.worst_errors
         ],
         legend=LEGEND,
@@ -129,14 +159,22 @@ def _charts(report: Report) -> dict[str, Any]:
     """The charts on how far to trust answers, by name, each None where it is not drawn, and what their notes need."""
     answered, is_multi_label = report.answered, report.is_multi_label
     confidence, correct = answered.probabilities.max(axis=1), answered.answers == answered.labels
-    words = np.array([] if is_multi_label else [len(it[:LONGEST_COUNTED].split()) for it in answered.split.texts])
+    words = np.array(
+        [] if is_multi_label else [len(it[:LONGEST_COUNTED].split()) for it in answered.split.texts]
+    )
     num_classes, per_class = answered.logits.shape[1], report.metrics.per_class
     chosen, note = charts.notable_classes(per_class, charts.MOST_CURVES, num_classes=num_classes)
     names, labels = report.label_names, answered.split.labels
     return {
-        "reliability": charts.reliability(report.metrics.calibration, of="label" if is_multi_label else "answer"),
-        "thresholds": None if is_multi_label else charts.thresholds(confidence, correct, report.suggested_threshold),
-        "curves": charts.precision_recall(answered.probabilities, labels, chosen, names) if chosen else None,
+        "reliability": charts.reliability(
+            report.metrics.calibration, of="label" if is_multi_label else "answer"
+        ),
+        "thresholds": None
+        if is_multi_label
+        else charts.thresholds(confidence, correct, report.suggested_threshold),
+        "curves": charts.precision_recall(answered.probabilities, labels, chosen, names)
+        if chosen
+        else None,
         "curves_note": note,
         "lengths": None if is_multi_label else charts.accuracy_by_length(words, correct),
         "words": sorted({words.min(), words.max()}) if len(words) else [],
@@ -149,13 +187,25 @@ def _matrix(answered: Answered) -> dict[str, Any] | None:
     It has the `names` of columns, those `absent`, and `rows`: a name, then the count of each cell and its share of the
     row.
     """
-    names, occurring = np.array(answered.label_names, dtype=object), np.union1d(answered.labels, answered.answers)
+    names, occurring = (
+        np.array(answered.label_names, dtype=object),
+        np.union1d(answered.labels, answered.answers),
+    )
     if len(occurring) > LARGEST_MATRIX:
         return None
     counts = np.zeros((len(occurring), len(occurring)), dtype=np.int64)
-    np.add.at(counts, tuple(np.searchsorted(occurring, it) for it in (answered.labels, answered.answers)), 1)
-    shares, columns = counts / np.maximum(1, counts.sum(axis=1, keepdims=True)), names[occurring].tolist()
-    cells = [list(zip(*row, strict=True)) for row in zip(counts.tolist(), shares.tolist(), strict=True)]
+    np.add.at(
+        counts,
+        tuple(np.searchsorted(occurring, it) for it in (answered.labels, answered.answers)),
+        1,
+    )
+    shares, columns = (
+        counts / np.maximum(1, counts.sum(axis=1, keepdims=True)),
+        names[occurring].tolist(),
+    )
+    cells = [
+        list(zip(*row, strict=True)) for row in zip(counts.tolist(), shares.tolist(), strict=True)
+    ]
     absent = np.delete(names, occurring).tolist()
     return {"names": columns, "rows": list(zip(columns, cells, strict=True)), "absent": absent}
 

@@ -32,7 +32,10 @@ Sections = dict[str, tuple[str, ...]]
 def summary_sections(report: Report) -> Sections:
     """The sections that summarize a training."""
     return _sections(
-        (f"{capitalized(SCORE_NAMES[report.metrics.score_name])} on {report.split}", _score_lines(report)),
+        (
+            f"{capitalized(SCORE_NAMES[report.metrics.score_name])} on {report.split}",
+            _score_lines(report),
+        ),
         ("Is the encoder worth it?", _part_lines(report)),
         ("Can the probabilities be trusted?", calibration(report)),
         ("Threshold", _threshold_lines(report)),
@@ -43,7 +46,10 @@ def summary_sections(report: Report) -> Sections:
 def detail_sections(report: Report) -> Sections:
     """The further sections of a terminal; the page has tables and charts instead."""
     return _sections(
-        ("Texts", [length_note(report), f"labels that seem to be wrong: {len(report.doubtful_labels):,}"]),
+        (
+            "Texts",
+            [length_note(report), f"labels that seem to be wrong: {len(report.doubtful_labels):,}"],
+        ),
         ("Classes", _class_table(report)),
         ("Confusion (rows: label, columns: prediction)", _confusion_lines(report)),
         ("Most confident mistakes", _mistake_lines(report)),
@@ -57,7 +63,9 @@ def _sections(*sections: tuple[str, Iterable[str]]) -> Sections:
 
 def summary_text(report: Report) -> str:
     """The summary for a terminal, without titles."""
-    lines = (f"\n  {line}" for of_section in summary_sections(report).values() for line in of_section)
+    lines = (
+        f"\n  {line}" for of_section in summary_sections(report).values() for line in of_section
+    )
     return f"{report.split}: {size_note(report)}{''.join(lines)}"
 
 
@@ -87,7 +95,9 @@ def _score_lines(report: Report) -> Iterator[str]:
             f"{metrics.subset_accuracy:.4f}, F1 of texts {metrics.samples_f1:.4f}"
         )
     reference = report.linear_reference
-    scores = f" (linear SVM{reference_note(reference)}): {_scores(reference)}" if reference else ": none"
+    scores = (
+        f" (linear SVM{reference_note(reference)}): {_scores(reference)}" if reference else ": none"
+    )
     yield f"TF-IDF baseline{scores}"
     if report.against:
         yield f"{printable(report.against.run)}: {_scores(report.against.scores)}"
@@ -97,7 +107,9 @@ def _score_lines(report: Report) -> Iterator[str]:
     if report.class_weights_note:
         yield report.class_weights_note
     if metrics.most_confused:
-        how = "missed where {} is given" if isinstance(metrics, MultiLabelMetrics) else "taken for {}"
+        how = (
+            "missed where {} is given" if isinstance(metrics, MultiLabelMetrics) else "taken for {}"
+        )
         yield "most confused: " + "; ".join(
             f"{name_text(it.label)} {how.format(name_text(it.prediction))} ({it.count})"
             for it in metrics.most_confused[:2]
@@ -159,9 +171,15 @@ def comparison_sentence(report: Report) -> str:
         return ""
     points, (low, high) = 100 * report.comparison.combined_minus_linear, report.comparison.interval
     # No sign before a rounded zero.
-    by = f"{abs(points):.1f} points below" if points <= -0.05 else f"{max(points, 0):+.1f} points over"
+    by = (
+        f"{abs(points):.1f} points below"
+        if points <= -0.05
+        else f"{max(points, 0):+.1f} points over"
+    )
     sure = "sure" if report.comparison.is_sure else "not sure"
-    gain = f"{by} the linear model alone ({sure}; 95% interval {100 * low:+.1f} to {100 * high:+.1f})"
+    gain = (
+        f"{by} the linear model alone ({sure}; 95% interval {100 * low:+.1f} to {100 * high:+.1f})"
+    )
     return f"{gain}; {_weights(report.mixture_shares)}" if report.mixture_shares else gain
 
 
@@ -189,9 +207,14 @@ def advice(report: Report) -> str:
     comparison, reference = report.comparison, report.linear_reference
     if comparison and not (comparison.is_sure and comparison.combined_minus_linear > 0):
         return f"the linear model alone may do as well, and trains in seconds: {LINEAR_ALONE}"
-    if reference and reference[report.metrics.score_name] > report.scores[report.metrics.score_name]:
+    if (
+        reference
+        and reference[report.metrics.score_name] > report.scores[report.metrics.score_name]
+    ):
         if "linear" not in report.parts:
-            return f"the TF-IDF baseline is more accurate here; a linear model alone: {LINEAR_ALONE}"
+            return (
+                f"the TF-IDF baseline is more accurate here; a linear model alone: {LINEAR_ALONE}"
+            )
         return "the TF-IDF baseline is more accurate here; more labelled texts would help most"
     return ""
 
@@ -200,7 +223,10 @@ def part_rows(report: Report) -> list[tuple[str, float, Interval | None]]:
     """The score and its interval of the classifier, its parts and the TF-IDF baseline; nothing without both parts."""
     if report.comparison is None:
         return []
-    key, scores = report.metrics.score_name, {name: report.parts[part] for part, name in PARTS.items()}
+    key, scores = (
+        report.metrics.score_name,
+        {name: report.parts[part] for part, name in PARTS.items()},
+    )
     if report.linear_reference:
         scores["TF-IDF baseline"] = dict(report.linear_reference)
     return [(name, it[key], it.get(f"{key}_interval")) for name, it in scores.items()]
@@ -222,7 +248,11 @@ def _reservations(report: Report) -> Iterator[str]:
         yield f"at the end, the linear model was fitted again, with {texts} held out for validation{before}"
     if unseen := report.metrics.unseen_labels:
         count = sum(unseen.values())
-        have = "1 text has a label that never occurs" if count == 1 else f"{count:,} texts have labels that never occur"
+        have = (
+            "1 text has a label that never occurs"
+            if count == 1
+            else f"{count:,} texts have labels that never occur"
+        )
         left_out = "they count as mistakes, and are left out of the loss and the calibration error"
         yield f"{have} in the training data ({listed(list(unseen))}): {left_out}"
 
@@ -258,14 +288,23 @@ def _confusion_lines(report: Report) -> Iterator[str]:
         return
     rows = [["", *(f"{number:3}" for number in range(1, num_classes + 1))]]
     for number, (name, row) in enumerate(zip(report.label_names, matrix, strict=True), start=1):
-        rows.append([f"{number:2} {name_text(name, limit=LONGEST_NAME)}", *(str(count or ".") for count in row)])
+        rows.append(
+            [
+                f"{number:2} {name_text(name, limit=LONGEST_NAME)}",
+                *(str(count or ".") for count in row),
+            ]
+        )
     yield from aligned(rows)
 
 
 def _mistake_lines(report: Report) -> Iterator[str]:
     for error in report.worst_errors[:MOST_MISTAKES]:
         label = ", ".join(map(name_text, error.labelled))
-        answer = f"{error.kind} {name_text(error.answer)}" if error.kind else f"{name_text(error.answer)}, not {label}"
+        answer = (
+            f"{error.kind} {name_text(error.answer)}"
+            if error.kind
+            else f"{name_text(error.answer)}, not {label}"
+        )
         yield f"{error.probability:.2f} {answer}: {shown(error.text, limit=90)}"
 
 
@@ -273,7 +312,8 @@ def _scores(scores: Mapping[str, Any]) -> str:
     """Scores as in JSON, with their intervals in brackets."""
     intervals = {key: scores.get(f"{key}_interval") for key in SCORE_NAMES if key in scores}
     return ", ".join(
-        f"{SCORE_NAMES[key]} {scores[key]:.4f}" + (" [{:.3f}, {:.3f}]".format(*interval) if interval else "")
+        f"{SCORE_NAMES[key]} {scores[key]:.4f}"
+        + (" [{:.3f}, {:.3f}]".format(*interval) if interval else "")
         for key, interval in intervals.items()
     )
 

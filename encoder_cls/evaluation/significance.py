@@ -25,7 +25,9 @@ COMBINED = "combined"  # the classifier as it answers
 MOST_NAMED = 5  # classes in a sentence
 QUANTILE = 1.959964  # of the normal distribution, with 2.5% above it
 SAMPLES, FEWEST_SAMPLES = 1000, 100  # of the bootstrap
-MOST_DRAWS = 5_000_000  # samples times pairs of label and answer, a second: more pairs have fewer samples
+MOST_DRAWS = (
+    5_000_000  # samples times pairs of label and answer, a second: more pairs have fewer samples
+)
 
 
 def score_answers(answers: NDArray[Any], labels: NDArray[Any]) -> Scores:
@@ -33,7 +35,11 @@ def score_answers(answers: NDArray[Any], labels: NDArray[Any]) -> Scores:
     counts = ClassCounts.of(answers, labels)
     if labels.ndim > 1:
         interval = micro_f1_interval(labels, answers)
-        return {"micro_f1": counts.micro_f1, "micro_f1_interval": interval, "macro_f1": counts.macro_f1}
+        return {
+            "micro_f1": counts.micro_f1,
+            "micro_f1_interval": interval,
+            "macro_f1": counts.macro_f1,
+        }
     right = int((answers == labels).sum())
     return {
         "accuracy": right / len(labels),
@@ -98,9 +104,15 @@ class PairedComparison:
     def sentences(self) -> tuple[str, str]:
         """The better classifier by accuracy, and by macro-F1."""
         p_value = f"p = {self.p_value:.3f}" if self.p_value >= 0.001 else "p < 0.001"
-        alone = f"{self.only_other:,} texts it alone gets right, {self.only_this:,} it alone gets wrong"
-        accuracy = self._sentence(self.accuracy_difference, self.accuracy_difference_interval, "accuracy")
-        macro_f1 = self._sentence(self.macro_f1_difference, self.macro_f1_difference_interval, "macro-F1")
+        alone = (
+            f"{self.only_other:,} texts it alone gets right, {self.only_this:,} it alone gets wrong"
+        )
+        accuracy = self._sentence(
+            self.accuracy_difference, self.accuracy_difference_interval, "accuracy"
+        )
+        macro_f1 = self._sentence(
+            self.macro_f1_difference, self.macro_f1_difference_interval, "macro-F1"
+        )
         return f"{accuracy} (McNemar's test: {p_value}; {alone})", macro_f1
 
     def _sentence(self, difference: float, interval: Interval, of: str) -> str:
@@ -135,11 +147,15 @@ def compare_answers(
         macro_f1_difference_interval=macro_f1_interval(labels, other, this),
         only_this=only_this,
         only_other=only_other,
-        p_value=float(binomtest(only_other, only_this + only_other).pvalue) if only_this + only_other else 1.0,
+        p_value=float(binomtest(only_other, only_this + only_other).pvalue)
+        if only_this + only_other
+        else 1.0,
     )
 
 
-def numbered_answers(classifier: Classifier, texts: Sequence[str], names: Sequence[str]) -> NDArray[np.int64]:
+def numbered_answers(
+    classifier: Classifier, texts: Sequence[str], names: Sequence[str]
+) -> NDArray[np.int64]:
     """The answer to each text, (texts,), as an index into `names` and then the classifier's further classes."""
     every = list(dict.fromkeys((*names, *classifier.label_names)))
     logits = classifier.combined(classifier.part_logits(classifier.tokenize(texts)))
@@ -176,7 +192,11 @@ class BaseAnswers:
             "texts": self.num_texts,
             "changed": len(self.changed),
             "lost_recall": self.lost_recall,
-            **{key: value for key, value in self.comparison.to_dict().items() if "macro_f1" not in key},
+            **{
+                key: value
+                for key, value in self.comparison.to_dict().items()
+                if "macro_f1" not in key
+            },
         }
 
     def sentences(self) -> Iterator[str]:
@@ -198,31 +218,48 @@ class BaseAnswers:
             yield f"recall fell: {', '.join(worst)}{', …' if len(self.lost_recall) > MOST_NAMED else ''}"
 
 
-def compare_with_base(classifier: Classifier, base: Classifier, dataset: Dataset, *, run: str) -> BaseAnswers:
+def compare_with_base(
+    classifier: Classifier, base: Classifier, dataset: Dataset, *, run: str
+) -> BaseAnswers:
     """Answer the texts that the base run was tested on with both classifiers; `dataset` is the base run's."""
     split_name, split = dataset.reported
     names = tuple(dict.fromkeys((*classifier.label_names, *split.unseen_names)))
     labels = renumbered(split.labels, (*dataset.label_names, *split.unseen_names), names)
     now, before = (numbered_answers(it, split.texts, names) for it in (classifier, base))
     counts = (ClassCounts.of(it, labels, num_classes=len(names)) for it in (before, now))
-    recalls = zip(names, *((it.right / np.maximum(1, it.support)).tolist() for it in counts), strict=False)
-    lost = sorted((after - earlier, name, (earlier, after)) for name, earlier, after in recalls if after < earlier)
+    recalls = zip(
+        names, *((it.right / np.maximum(1, it.support)).tolist() for it in counts), strict=False
+    )
+    lost = sorted(
+        (after - earlier, name, (earlier, after))
+        for name, earlier, after in recalls
+        if after < earlier
+    )
     return BaseAnswers(
         split=split_name,
         num_texts=len(split),
         comparison=compare_answers(labels, now, before, run=run),
         changed=[
-            ChangedAnswer(split.where[row], split.texts[row], *(names[it[row]] for it in (labels, before, now)))
+            ChangedAnswer(
+                split.where[row],
+                split.texts[row],
+                *(names[it[row]] for it in (labels, before, now)),
+            )
             for row in np.flatnonzero(before != now).tolist()
         ],
         lost_recall={name: recall for _, name, recall in lost},
     )
 
 
-def _paired(first: NDArray[Any], second: NDArray[Any], labels: NDArray[Any]) -> tuple[int, int, float, Interval]:
+def _paired(
+    first: NDArray[Any], second: NDArray[Any], labels: NDArray[Any]
+) -> tuple[int, int, float, Interval]:
     """Count the texts that only one of both answers correctly; compute the difference of accuracy and its interval."""
     is_right, is_second_right = first == labels, second == labels
-    only_first, only_second = int((is_right & ~is_second_right).sum()), int((is_second_right & ~is_right).sum())
+    only_first, only_second = (
+        int((is_right & ~is_second_right).sum()),
+        int((is_second_right & ~is_right).sum()),
+    )
     interval = paired_interval(only_first, only_second, len(labels))
     return only_first, only_second, (only_first - only_second) / len(labels), interval
 
@@ -235,7 +272,11 @@ def wilson_interval(right: int, total: int) -> Interval:
     """
     fraction, square = right / total, QUANTILE**2
     center = (fraction + square / (2 * total)) / (1 + square / total)
-    spread = math.sqrt(fraction * (1 - fraction) / total + square / (4 * total**2)) * QUANTILE / (1 + square / total)
+    spread = (
+        math.sqrt(fraction * (1 - fraction) / total + square / (4 * total**2))
+        * QUANTILE
+        / (1 + square / total)
+    )
     # Rounding must not exclude the fraction itself, at 0 and at 1.
     return min(max(0.0, center - spread), fraction), max(min(1.0, center + spread), fraction)
 
@@ -253,7 +294,9 @@ def paired_interval(only_first: int, only_second: int, total: int) -> Interval:
 
 
 def macro_f1_interval(
-    labels: NDArray[np.int64], answers: NDArray[np.integer[Any]], others: NDArray[np.integer[Any]] | None = None
+    labels: NDArray[np.int64],
+    answers: NDArray[np.integer[Any]],
+    others: NDArray[np.integer[Any]] | None = None,
 ) -> Interval:
     """The interval of macro-F1, or of its difference from that of `others`; arguments are (texts,).
 
@@ -296,7 +339,9 @@ def _percentiles(scores: Sequence[NDArray[np.float64]]) -> Interval:
     return float(low), float(high)
 
 
-def _macro_f1(drawn: NDArray[np.int64], labels: NDArray[Any], answers: NDArray[Any]) -> NDArray[np.float64]:
+def _macro_f1(
+    drawn: NDArray[np.int64], labels: NDArray[Any], answers: NDArray[Any]
+) -> NDArray[np.float64]:
     """The macro-F1 of each sample, of its draws (samples, kinds): the mean over the classes that occur in it."""
     classes, numbers = np.unique(np.stack([labels, answers]), return_inverse=True)
     of_labels, of_answers = (
@@ -304,7 +349,8 @@ def _macro_f1(drawn: NDArray[np.int64], labels: NDArray[Any], answers: NDArray[A
         for it in numbers.reshape(2, -1)
     )
     right, occurrences = (
-        np.ascontiguousarray(drawn @ it) for it in (of_labels.multiply(of_answers).tocsr(), of_labels + of_answers)
+        np.ascontiguousarray(drawn @ it)
+        for it in (of_labels.multiply(of_answers).tocsr(), of_labels + of_answers)
     )
     f1 = 2 * right / np.maximum(1, occurrences)
     scores: NDArray[np.float64] = f1.sum(axis=1) / (occurrences > 0).sum(axis=1)

@@ -63,7 +63,9 @@ class Prediction:
 
     def label_from(self, threshold: float) -> str | None:
         """The label, unless its probability is lower."""
-        return self.label if self.probability is not None and self.probability >= threshold else None
+        return (
+            self.label if self.probability is not None and self.probability >= threshold else None
+        )
 
     def top(self, k: int | None = None) -> list[tuple[str, float]]:
         """The `k` most probable classes, by default all, with their probabilities, best first."""
@@ -76,7 +78,12 @@ class Prediction:
         return [name for rank, (name, it) in enumerate(self.top()) if rank == 0 or it >= threshold]
 
     def to_json(
-        self, *, top_k: int, threshold: float, set_threshold: float | None = None, words: Explanation | None = None
+        self,
+        *,
+        top_k: int,
+        threshold: float,
+        set_threshold: float | None = None,
+        words: Explanation | None = None,
     ) -> dict[str, Any]:
         """The object that `predict --format jsonl` prints and the server answers with; arguments as in `Request`.
 
@@ -91,7 +98,11 @@ class Prediction:
         if set_threshold is not None:
             record["set"] = self.label_set(set_threshold)
         record |= {"truncated": self.truncated, "unknown_words": self.unknown_words}
-        known = {"answered_by": self.answered_by, "unfamiliar": self.unfamiliar, "reason": self.reason}
+        known = {
+            "answered_by": self.answered_by,
+            "unfamiliar": self.unfamiliar,
+            "reason": self.reason,
+        }
         record |= {name: value for name, value in known.items() if value is not None}
         if words is not None:
             record["explanation"] = [asdict(word) for word in words]
@@ -144,7 +155,9 @@ class Classifier:
     encoding: str = UTF8
     folder: str = ""
     sha256: str = ""
-    before_refit: Callable[[Logits, Numbers | None, TokenizedTexts], tuple[Logits, Numbers | None]] | None = None
+    before_refit: (
+        Callable[[Logits, Numbers | None, TokenizedTexts], tuple[Logits, Numbers | None]] | None
+    ) = None
 
     def __post_init__(self) -> None:
         self.delimiter = self.delimiter and delimiter_named(self.delimiter)
@@ -175,9 +188,13 @@ class Classifier:
 
     def predict(self, texts: Sequence[str], *, batch_tokens: int | None = None) -> list[Prediction]:
         """Classify texts of any length, in order; a `TypeError` for a single string, or an item that is no string."""
-        return self.predict_tokenized(self.tokenize(checked_texts(texts, "predict")), batch_tokens=batch_tokens)
+        return self.predict_tokenized(
+            self.tokenize(checked_texts(texts, "predict")), batch_tokens=batch_tokens
+        )
 
-    def predict_proba(self, texts: Sequence[str], *, batch_tokens: int | None = None) -> NDArray[np.float64]:
+    def predict_proba(
+        self, texts: Sequence[str], *, batch_tokens: int | None = None
+    ) -> NDArray[np.float64]:
         """Compute the probabilities of all classes, (texts, classes), in the order of `label_names`.
 
         Multi-label, the probabilities are independent of each other. Errors as in `predict`.
@@ -185,17 +202,25 @@ class Classifier:
         tokenized = self.tokenize(checked_texts(texts, "predict_proba"))
         return self.task.probabilities(self.logits(tokenized, batch_tokens=batch_tokens))
 
-    def embed(self, texts: Sequence[str], *, batch_tokens: int | None = None) -> NDArray[np.float32]:
+    def embed(
+        self, texts: Sequence[str], *, batch_tokens: int | None = None
+    ) -> NDArray[np.float32]:
         """Compute a vector for each text, (texts, d_model): the encoder's mean over tokens, which its head reads.
 
         Errors as in `predict`, and a `ConfigError` if the classifier has no encoder.
         """
         if not self.encoder:
             raise ConfigError("the model has no encoder, so texts have no vectors")
-        return self.encoder.embed(self.tokenize(checked_texts(texts, "embed")), batch_tokens=batch_tokens)
+        return self.encoder.embed(
+            self.tokenize(checked_texts(texts, "embed")), batch_tokens=batch_tokens
+        )
 
     def explain(
-        self, texts: Sequence[str], *, labels: Sequence[str] | None = None, batch_tokens: int | None = None
+        self,
+        texts: Sequence[str],
+        *,
+        labels: Sequence[str] | None = None,
+        batch_tokens: int | None = None,
     ) -> list[Explanation]:
         """Compute the weight of each word of each text for a class, by default the most probable one, by occlusion.
 
@@ -207,12 +232,24 @@ class Classifier:
         tokenized = self.tokenize(texts)
         if unknown := set(labels or ()) - set(self.label_names):
             raise ValueError(f"no label of the classifier: {shown(min(unknown))}")
-        predictions = self.predict_tokenized(tokenized, batch_tokens=batch_tokens) if labels is None else []
-        return explain(self, texts, tokenized, labels or [it.label for it in predictions], batch_tokens=batch_tokens)
+        predictions = (
+            self.predict_tokenized(tokenized, batch_tokens=batch_tokens) if labels is None else []
+        )
+        return explain(
+            self,
+            texts,
+            tokenized,
+            labels or [it.label for it in predictions],
+            batch_tokens=batch_tokens,
+        )
 
-    def predict_tokenized(self, texts: TokenizedTexts, *, batch_tokens: int | None = None) -> list[Prediction]:
+    def predict_tokenized(
+        self, texts: TokenizedTexts, *, batch_tokens: int | None = None
+    ) -> list[Prediction]:
         """Classify tokenized texts."""
-        of_parts, numbers = self._ask(texts, batch_tokens=batch_tokens, with_numbers=self.familiarity is not None)
+        of_parts, numbers = self._ask(
+            texts, batch_tokens=batch_tokens, with_numbers=self.familiarity is not None
+        )
         probabilities = self.task.probabilities(self.combined(of_parts))
         unfamiliar: list[bool | None] = [None] * len(texts)
         if self.familiarity:
@@ -220,7 +257,13 @@ class Classifier:
             unfamiliar = self.familiarity.are_unfamiliar(numbers).tolist()
         are_blank = texts.lengths < 2  # nothing but [CLS]
         skip = self.skip_encoder(of_parts[self.parts[-1]])
-        columns = (self.truncated(texts), texts.unknown, are_blank, skip, probabilities.argmax(axis=1))
+        columns = (
+            self.truncated(texts),
+            texts.unknown,
+            are_blank,
+            skip,
+            probabilities.argmax(axis=1),
+        )
         of_texts = zip(probabilities, unfamiliar, *(it.tolist() for it in columns), strict=True)
         by_rest = self.parts[0] if len(self.parts) == 1 else None if self.gate is None else "both"
         return [
@@ -238,12 +281,16 @@ class Classifier:
             for of_classes, is_unfamiliar, truncated, unknown, is_blank, skips, label in of_texts
         ]
 
-    def _labels(self, probabilities: NDArray[np.float64], *, is_blank: bool) -> tuple[str, ...] | None:
+    def _labels(
+        self, probabilities: NDArray[np.float64], *, is_blank: bool
+    ) -> tuple[str, ...] | None:
         """Multi-label, the labels that reach their thresholds, most probable first; none of a blank text."""
         if not self.thresholds:
             return None
         order = () if is_blank else np.argsort(-probabilities, kind="stable")
-        return tuple(self.label_names[it] for it in order if probabilities[it] >= self.thresholds[it])
+        return tuple(
+            self.label_names[it] for it in order if probabilities[it] >= self.thresholds[it]
+        )
 
     def tokenize(self, texts: Iterable[str]) -> TokenizedTexts:
         """Token ids of texts, as far as the classifier reads."""
@@ -262,7 +309,9 @@ class Classifier:
         """Calibrated logits, (texts, classes)."""
         return self.combined(self._ask(texts, batch_tokens=batch_tokens)[0])
 
-    def part_logits(self, texts: TokenizedTexts, *, batch_tokens: int | None = None) -> dict[str, Logits]:
+    def part_logits(
+        self, texts: TokenizedTexts, *, batch_tokens: int | None = None
+    ) -> dict[str, Logits]:
         """The logits of each of the `parts` for scoring, (texts, classes), the linear part's after `before_refit`."""
         return replace(self, gate=None)._ask(texts, batch_tokens=batch_tokens, to_score=True)[0]
 
@@ -270,7 +319,9 @@ class Classifier:
         self, texts: TokenizedTexts, *, batch_tokens: int | None = None
     ) -> tuple[Logits, NDArray[np.float64]]:
         """Calibrated logits and `text_numbers` of held-out texts, as if `linear` had not been refitted with them."""
-        of_parts, numbers = self._ask(texts, batch_tokens=batch_tokens, with_numbers=True, to_score=True)
+        of_parts, numbers = self._ask(
+            texts, batch_tokens=batch_tokens, with_numbers=True, to_score=True
+        )
         logits = self.combined(of_parts)
         return logits, text_numbers(self.task.probabilities(logits), texts, numbers)
 
@@ -278,7 +329,9 @@ class Classifier:
         """Whether the linear part answers each text alone, (texts,), by its logits, which no engine changes."""
         if self.gate is None:
             return np.zeros(len(linear), dtype=bool)
-        is_sure: NDArray[np.bool_] = self.task.confidence(self.task.probabilities(linear)) >= self.gate
+        is_sure: NDArray[np.bool_] = (
+            self.task.confidence(self.task.probabilities(linear)) >= self.gate
+        )
         return is_sure
 
     def with_parts_of(self, text: TokenizedTexts) -> Classifier:
@@ -304,14 +357,19 @@ class Classifier:
         skip, numbers = np.zeros(len(texts), dtype=bool), None
         if self.linear:
             before_refit = self.before_refit if to_score else None
-            linear, numbers = self.linear.read(texts, with_numbers=with_numbers, leave_out=before_refit is not None)
+            linear, numbers = self.linear.read(
+                texts, with_numbers=with_numbers, leave_out=before_refit is not None
+            )
             if before_refit:
                 linear, numbers = before_refit(linear, numbers, texts)
             of_parts["linear"], skip = linear, self.skip_encoder(linear)
         if self.encoder:
             asked = texts
             if skip.any():
-                log("debug", f"the linear model answers {skip.sum():,} of {counted(len(texts), 'text')} alone")
+                log(
+                    "debug",
+                    f"the linear model answers {skip.sum():,} of {counted(len(texts), 'text')} alone",
+                )
                 asked = texts.take(np.flatnonzero(~skip))
             of_parts["encoder"] = np.zeros((len(texts), len(self.label_names)), dtype=np.float32)
             if not skip.all():
@@ -328,7 +386,9 @@ class Classifier:
 def checked_texts(texts: Iterable[object], method: str) -> Iterator[str]:
     """Yield the texts, each checked as `predict` describes."""
     if isinstance(texts, str):
-        raise TypeError(f"{method} takes several texts; put a single one in a list: {method}([text])")
+        raise TypeError(
+            f"{method} takes several texts; put a single one in a list: {method}([text])"
+        )
     for number, text in enumerate(texts):
         if not isinstance(text, str):
             raise TypeError(f"texts[{number}] is {kind(text)}, not a text")

@@ -86,14 +86,21 @@ def explain(
     most_tokens = most_tokens or MOST_TOKENS
 
     def weights_of(words: Sequence[Word], tokens: TokenizedTexts, number: int) -> list[float]:
-        same = classifier.with_parts_of(tokens)  # so that no weight is the difference between two parts
+        same = classifier.with_parts_of(
+            tokens
+        )  # so that no weight is the difference between two parts
         logits = [same.logits(some, batch_tokens=batch_tokens) for some in _variants(tokens, words)]
-        whole, *without = classifier.task.log_odds(np.concatenate(logits).astype(np.float64), number)
+        whole, *without = classifier.task.log_odds(
+            np.concatenate(logits).astype(np.float64), number
+        )
         return [float(whole - odds) for odds in without]
 
     explanations = []
     for row, (text, label) in enumerate(zip(texts, labels, strict=True)):
-        tokens, number = tokenized[row : row + 1], classifier.label_names.index(label) if label else 0
+        tokens, number = (
+            tokenized[row : row + 1],
+            classifier.label_names.index(label) if label else 0,
+        )
         spans = token_spans(classifier.tokenizer, text, max_seq_len=classifier.max_seq_len)
         words = _words(spans, text)
         explained = words[: max(1, most_tokens // int(tokens.lengths[0]) - 1)]
@@ -117,7 +124,9 @@ def attention_maps(classifier: Classifier, text: str) -> AttentionMaps:
         raise ConfigError("the model has no encoder, so it has no attention")
     spans = token_spans(classifier.tokenizer, text, max_seq_len=classifier.max_seq_len)
     tokens = ["[CLS]", *(text[span.start : span.end] for span in spans)]
-    return AttentionMaps(tokens=tokens, weights=classifier.encoder.attention_maps(classifier.tokenize([text])))
+    return AttentionMaps(
+        tokens=tokens, weights=classifier.encoder.attention_maps(classifier.tokenize([text]))
+    )
 
 
 def _variants(tokenized: TokenizedTexts, words: Sequence[Word]) -> Iterator[TokenizedTexts]:
@@ -146,7 +155,9 @@ def _words(spans: Sequence[Span], text: str) -> list[Word]:
     return [range(word[0], word[-1] + 1) for word in words]
 
 
-def _joined(words: Sequence[Word], weights: Sequence[float], spans: Sequence[Span], text: str) -> list[Word]:
+def _joined(
+    words: Sequence[Word], weights: Sequence[float], spans: Sequence[Span], text: str
+) -> list[Word]:
     """Join neighbours in a script without spaces whose weights have the same sign."""
     joined: list[Word] = []
     signs = [(weight >= LEAST_WEIGHT) - (weight <= -LEAST_WEIGHT) for weight in weights]

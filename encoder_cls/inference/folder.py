@@ -108,11 +108,17 @@ def _download(source: str) -> Path:
     except errors.HFValidationError:
         raise badly_written from None
     except errors.RevisionNotFoundError:
-        raise ConfigError(f"{source}: this model has no revision {shown(unquote(escaped))}") from None
+        raise ConfigError(
+            f"{source}: this model has no revision {shown(unquote(escaped))}"
+        ) from None
     except errors.RepositoryNotFoundError:
-        raise ConfigError(f"{source}: the Hub has no such model, or does not show it to you") from None
+        raise ConfigError(
+            f"{source}: the Hub has no such model, or does not show it to you"
+        ) from None
     except Exception as error:
-        reason = next((line for line in str(error).splitlines() if line.strip()), type(error).__name__)
+        reason = next(
+            (line for line in str(error).splitlines() if line.strip()), type(error).__name__
+        )
         raise EncoderClsError(
             f"{source}: cannot be downloaded: {reason} (check the network, or download the folder and name it instead)"
         ) from None
@@ -135,12 +141,22 @@ def _downloaded(name: str, revision: str | None) -> tuple[Path, str]:
         raise
     except Exception as error:
         unreachable = error
-        log("warning", f"{name}: the Hub cannot be reached; what was downloaded before is used ({error})")
+        log(
+            "warning",
+            f"{name}: the Hub cannot be reached; what was downloaded before is used ({error})",
+        )
     folder, file = Path(), CONFIG_FILE
     try:
         for file in (CONFIG_FILE, TOKENIZER_FILE, WEIGHTS_FILE):
-            path = Path(hf_hub_download(name, file, revision=revision, local_files_only=unreachable is not None))
-            folder, revision = path.parent, path.parent.name  # all of one commit, whatever is published meanwhile
+            path = Path(
+                hf_hub_download(
+                    name, file, revision=revision, local_files_only=unreachable is not None
+                )
+            )
+            folder, revision = (
+                path.parent,
+                path.parent.name,
+            )  # all of one commit, whatever is published meanwhile
             if file == CONFIG_FILE and f'"{FORMAT}"'.encode() not in path.read_bytes():
                 return folder, f'"{FORMAT}" in its {file}'
     except errors.LocalEntryNotFoundError as error:
@@ -150,7 +166,9 @@ def _downloaded(name: str, revision: str | None) -> tuple[Path, str]:
     return folder, ""
 
 
-def save_classifier(classifier: Classifier, folder: Path, *, dtypes: Mapping[str, str] | None = None) -> None:
+def save_classifier(
+    classifier: Classifier, folder: Path, *, dtypes: Mapping[str, str] | None = None
+) -> None:
     """Write the folder, or replace the classifier in it; `dtypes` are those of the weights of each part.
 
     Raises:
@@ -160,7 +178,11 @@ def save_classifier(classifier: Classifier, folder: Path, *, dtypes: Mapping[str
     tensors: dict[str, NDArray[Any]] = {}
     for part in classifier.parts:
         tensors |= pack(getattr(classifier, part).named_weights(), dtypes[part])
-    config, tokenizer, shares = _config_of(classifier), classifier.tokenizer, classifier.mixture_shares
+    config, tokenizer, shares = (
+        _config_of(classifier),
+        classifier.tokenizer,
+        classifier.mixture_shares,
+    )
     metadata = {
         "config": config,
         "tokenizer": tokenizer.to_str(),
@@ -214,7 +236,9 @@ def _measured(classifier: Classifier) -> dict[str, Any]:
     }
 
 
-def _write_weights(folder: Path, tensors: dict[str, NDArray[Any]], metadata: Mapping[str, Any]) -> None:
+def _write_weights(
+    folder: Path, tensors: dict[str, NDArray[Any]], metadata: Mapping[str, Any]
+) -> None:
     # One entry, so that equal runs give equal files: safetensors writes several in random order.
     values = json.dumps({"sha256": NO_HASH.decode(), **metadata}, ensure_ascii=False)
     content = safetensors.numpy.save(tensors, {FORMAT: values})
@@ -225,9 +249,18 @@ def _write_weights(folder: Path, tensors: dict[str, NDArray[Any]], metadata: Map
 def _reporting_damage(source: str | Path) -> Iterator[None]:
     try:
         yield
-    except (ValueError, KeyError, TypeError, AttributeError, RuntimeError, safetensors.SafetensorError) as error:
+    except (
+        ValueError,
+        KeyError,
+        TypeError,
+        AttributeError,
+        RuntimeError,
+        safetensors.SafetensorError,
+    ) as error:
         reason, _, _ = str(error).partition("\n")
-        raise EncoderClsError(f"{source}: damaged, or not a model folder of encoder-cls: {reason}") from None
+        raise EncoderClsError(
+            f"{source}: damaged, or not a model folder of encoder-cls: {reason}"
+        ) from None
 
 
 def _read_head(file: BinaryIO, size: int) -> tuple[dict[str, Any], int]:
@@ -235,7 +268,9 @@ def _read_head(file: BinaryIO, size: int) -> tuple[dict[str, Any], int]:
     length = int.from_bytes(file.read(8), "little")
     if length > min(LARGEST_HEAD, size):
         raise ValueError(f"{WEIGHTS_FILE} has no head")
-    return dict(json.loads(json.loads(file.read(length))["__metadata__"][FORMAT])), size - 8 - length
+    return dict(
+        json.loads(json.loads(file.read(length))["__metadata__"][FORMAT])
+    ), size - 8 - length
 
 
 def _read_whole(file: BinaryIO, metadata: Mapping[str, Any]) -> bytes:
@@ -257,18 +292,26 @@ def _read(folder: Path) -> tuple[Classifier, dict[str, Weight]]:
             config, tokenizer = _read_format_8(folder, metadata)
         classifier, shapes = _checked(config, metadata, tokenizer)
         # Checked before the whole file is in memory.
-        largest = 4 * sum(math.prod(shape) for of_part in shapes.values() for shape in of_part.values())
+        largest = 4 * sum(
+            math.prod(shape) for of_part in shapes.values() for shape in of_part.values()
+        )
         if num_bytes > largest + TABLE_OF_IDS:
-            raise ValueError(f"{WEIGHTS_FILE} is larger than the weights that {CONFIG_FILE} describes")
+            raise ValueError(
+                f"{WEIGHTS_FILE} is larger than the weights that {CONFIG_FILE} describes"
+            )
         content = _read_whole(file, metadata)
     try:
         weights = _weights(content, shapes, classifier.dtypes)
         if "linear" in weights:
             max_tokens = config["linear"]["max_tokens"]
-            linear = LinearClassifier.from_weights(weights["linear"], max_tokens=max_tokens, task=classifier.task)
+            linear = LinearClassifier.from_weights(
+                weights["linear"], max_tokens=max_tokens, task=classifier.task
+            )
             classifier.linear = linear
     except (ValueError, KeyError) as error:
-        raise ValueError(f"{WEIGHTS_FILE} has other weights than {CONFIG_FILE} describes: {error}") from None
+        raise ValueError(
+            f"{WEIGHTS_FILE} has other weights than {CONFIG_FILE} describes: {error}"
+        ) from None
     return classifier, weights.get("encoder", {})
 
 
@@ -276,12 +319,19 @@ def _read_format_8(folder: Path, metadata: Mapping[str, Any]) -> tuple[Any, Toke
     """Config and tokenizer from their own files, whose hashes are in the weights file."""
     config, tokenizer = read_file(folder / CONFIG_FILE), read_file(folder / TOKENIZER_FILE)
     values = json.loads(config)
-    if (metadata["config_sha256"], values["tokenizer_sha256"]) != (sha256(config), sha256(tokenizer)):
-        raise ValueError(f"{WEIGHTS_FILE}, {CONFIG_FILE} and {TOKENIZER_FILE} do not belong together")
+    if (metadata["config_sha256"], values["tokenizer_sha256"]) != (
+        sha256(config),
+        sha256(tokenizer),
+    ):
+        raise ValueError(
+            f"{WEIGHTS_FILE}, {CONFIG_FILE} and {TOKENIZER_FILE} do not belong together"
+        )
     return values, parse_tokenizer(tokenizer.decode())
 
 
-def _checked(config: Any, metadata: Mapping[str, Any], tokenizer: Tokenizer) -> tuple[Classifier, dict[str, Shapes]]:
+def _checked(
+    config: Any, metadata: Mapping[str, Any], tokenizer: Tokenizer
+) -> tuple[Classifier, dict[str, Shapes]]:
     """A classifier without its parts, and the shapes of the weights of each part."""
     if not isinstance(config, dict) or config.get("format") != FORMAT:
         raise ValueError(f"{CONFIG_FILE} is of another program")
@@ -290,28 +340,40 @@ def _checked(config: Any, metadata: Mapping[str, Any], tokenizer: Tokenizer) -> 
         raise ValueError(f"format version {config['format_version']}; this program reads {known}")
     task = TASKS.get(config["task"])
     if task is None:
-        raise ValueError(f"task {config['task']!r}, which only a newer version of encoder-cls knows")
+        raise ValueError(
+            f"task {config['task']!r}, which only a newer version of encoder-cls knows"
+        )
     names = tuple(config["id2label"][str(number)] for number in range(len(config["id2label"])))
     columns, max_seq_len = tuple(config["text_columns"]), config["max_seq_len"]
     shapes: dict[str, Shapes] = {}
     encoder = None if config["encoder"] is None else EncoderArchitecture(**config["encoder"])
     if encoder:
-        shapes["encoder"] = encoder.weight_shapes(vocab_size=tokenizer.get_vocab_size(), num_classes=len(names))
+        shapes["encoder"] = encoder.weight_shapes(
+            vocab_size=tokenizer.get_vocab_size(), num_classes=len(names)
+        )
     if config["linear"] is not None:
         margins = task.num_one_vs_rest(len(names))
         shapes["linear"] = linear_shapes(config["linear"], max_seq_len=max_seq_len, margins=margins)
     parts = [part for part in PARTS if part in metadata["parts"]]
-    dtypes, mixture_weights, thresholds = (metadata[key] for key in ("dtypes", "mixture_weights", "thresholds"))
+    dtypes, mixture_weights, thresholds = (
+        metadata[key] for key in ("dtypes", "mixture_weights", "thresholds")
+    )
     shares, gate = metadata.get("mixture_shares"), metadata.get("gate")
     are_valid = {
-        "id2label": len(set(names)) == len(names) >= task.fewest_classes and all(isinstance(it, str) for it in names),
+        "id2label": len(set(names)) == len(names) >= task.fewest_classes
+        and all(isinstance(it, str) for it in names),
         "text_columns": bool(columns) and all(isinstance(it, str) for it in columns),
         "max_seq_len": type(max_seq_len) is int and max_seq_len >= 1,
         "encoder": not encoder or encoder.max_seq_len == max_seq_len,
-        "parts": bool(parts) and sorted(metadata["parts"]) == sorted(parts) and set(parts) <= shapes.keys(),
+        "parts": bool(parts)
+        and sorted(metadata["parts"]) == sorted(parts)
+        and set(parts) <= shapes.keys(),
         "dtypes": sorted(dtypes) == sorted(parts) and set(dtypes.values()) <= set(DTYPES),
         "mixture_weights": sorted(mixture_weights) == sorted(parts)
-        and all(1 / LARGEST_WEIGHT < float(weight) < LARGEST_WEIGHT for weight in mixture_weights.values()),
+        and all(
+            1 / LARGEST_WEIGHT < float(weight) < LARGEST_WEIGHT
+            for weight in mixture_weights.values()
+        ),
         "mixture_shares": shares is None
         or (sorted(shares) == sorted(parts) and all(map(_is_fraction, shares.values()))),
         "gate": gate is None or (len(parts) > 1 and _is_fraction(gate)),
@@ -322,7 +384,11 @@ def _checked(config: Any, metadata: Mapping[str, Any], tokenizer: Tokenizer) -> 
     for name, is_valid in are_valid.items():
         if not is_valid:
             raise ValueError(f"{name} is not one of a classifier that this version knows")
-    guarantees, familiarity, has_linear = metadata["promises"], metadata.get("familiarity"), "linear" in parts
+    guarantees, familiarity, has_linear = (
+        metadata["promises"],
+        metadata.get("familiarity"),
+        "linear" in parts,
+    )
     classifier = Classifier(
         None,
         tokenizer,
@@ -339,7 +405,9 @@ def _checked(config: Any, metadata: Mapping[str, Any], tokenizer: Tokenizer) -> 
         gate=None if gate is None else float(gate),
         thresholds=tuple(map(float, thresholds or ())),
         guarantees=None if guarantees is None else Guarantees.from_json(guarantees),
-        familiarity=None if familiarity is None else Familiarity.from_json(familiarity, has_linear=has_linear),
+        familiarity=None
+        if familiarity is None
+        else Familiarity.from_json(familiarity, has_linear=has_linear),
         sha256=metadata["sha256"],
     )
     return classifier, shapes
@@ -349,7 +417,9 @@ def _is_fraction(value: Any) -> bool:
     return 0 <= float(value) <= 1
 
 
-def _weights(content: bytes, shapes: Mapping[str, Shapes], dtypes: Mapping[str, str]) -> dict[str, dict[str, Weight]]:
+def _weights(
+    content: bytes, shapes: Mapping[str, Shapes], dtypes: Mapping[str, str]
+) -> dict[str, dict[str, Weight]]:
     """The weights of each part."""
     by_part: dict[str, dict[str, NDArray[Any]]] = {}
     for name, tensor in safetensors.numpy.load(content).items():

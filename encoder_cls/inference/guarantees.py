@@ -38,7 +38,10 @@ COLUMNS = ("answers", "right", "covered")
 
 CONFIDENCE_WEIGHT = 3.0  # of the log odds of the best class, beside one for each number of rarity
 EVIDENCE_WEIGHTS = (6.0, 4.0)  # of the linear part's evidence, which also counts below its mean
-FAR, FAR_WEIGHT = 4.0, 2.0  # rarity counts more beyond so many deviations, since noise has some evidence by chance
+FAR, FAR_WEIGHT = (
+    4.0,
+    2.0,
+)  # rarity counts more beyond so many deviations, since noise has some evidence by chance
 LARGEST_ODDS = 30.0  # log odds: all digits of such a probability are 9
 FLAGGED = 0.01  # of the held-out texts
 LEAST_DEVIATION = 1e-3  # below it, a number counts as constant
@@ -95,7 +98,9 @@ class Guarantees:
 
         Of n held-out texts, the labels of (n + 1) * coverage, rounded up, have at least this probability.
         """
-        wanted = math.ceil(round((self.num_texts + 1) * coverage, 9))  # 0.9 * 10 is 9, whatever its last digits
+        wanted = math.ceil(
+            round((self.num_texts + 1) * coverage, 9)
+        )  # 0.9 * 10 is 9, whatever its last digits
         fitting = np.flatnonzero(self.covered >= wanted)
         return float(THRESHOLDS[fitting[-1]]) if len(fitting) else None
 
@@ -122,7 +127,11 @@ class Guarantees:
         """
         k, log_factorials = np.arange(right, answers + 1), self._log_factorials
         log_ways = log_factorials[answers] - log_factorials[k] - log_factorials[answers - k]
-        return float(np.exp(log_ways + k * math.log(precision) + (answers - k) * math.log1p(-precision)).sum())
+        return float(
+            np.exp(
+                log_ways + k * math.log(precision) + (answers - k) * math.log1p(-precision)
+            ).sum()
+        )
 
     def to_json(self) -> dict[str, list[int]]:
         """The values for a model folder."""
@@ -132,9 +141,19 @@ class Guarantees:
     def from_json(cls, values: Mapping[str, Any]) -> Guarantees:
         """Read the values of a model folder; a `ValueError` if they are impossible."""
         answers, right, covered = counts = np.array([values[name] for name in COLUMNS])
-        is_table = len(values) == len(COLUMNS) and counts.shape[1:] == THRESHOLDS.shape and counts.dtype == np.int64
-        are_counts = is_table and (np.diff(counts) <= 0).all() and counts.min() >= 0 and answers[0] >= 1
-        if not are_counts or covered[0] > answers[0] or (right > np.minimum(answers, covered)).any():
+        is_table = (
+            len(values) == len(COLUMNS)
+            and counts.shape[1:] == THRESHOLDS.shape
+            and counts.dtype == np.int64
+        )
+        are_counts = (
+            is_table and (np.diff(counts) <= 0).all() and counts.min() >= 0 and answers[0] >= 1
+        )
+        if (
+            not are_counts
+            or covered[0] > answers[0]
+            or (right > np.minimum(answers, covered)).any()
+        ):
             raise ValueError("the guarantees are impossible")
         return cls(answers=answers, right=right, covered=covered)
 
@@ -151,7 +170,9 @@ def starts(num_texts: int, precision: float) -> list[int]:
     error = 1 - CONFIDENCE
     number = max(1, min(MOST_STARTS, num_texts // (2 * fewest_answers(precision, error))))
     fewest = fewest_answers(precision, error / number)
-    return sorted({max(fewest, int(num_texts * (index + FIRST_START) / number)) for index in range(number)})
+    return sorted(
+        {max(fewest, int(num_texts * (index + FIRST_START) / number)) for index in range(number)}
+    )
 
 
 def fewest_answers(precision: float, error: float) -> int:
@@ -189,10 +210,14 @@ class Familiarity:
     def scores(self, numbers: Array) -> Array:
         """The unfamiliarity of texts, (texts,): a weighted sum of deviations above the means."""
         varies = self.deviations > 0
-        deviations = (numbers - self.means) * np.where(varies, 1 / np.where(varies, self.deviations, 1), 0)
+        deviations = (numbers - self.means) * np.where(
+            varies, 1 / np.where(varies, self.deviations, 1), 0
+        )
         num_evidence = EVIDENCE_NUMBERS if len(self.means) > FEWEST_NUMBERS else 0
         rarity = deviations[:, num_evidence:-1]
-        scores: Array = np.maximum(rarity, 0).sum(axis=1) + CONFIDENCE_WEIGHT * np.maximum(deviations[:, -1], 0)
+        scores: Array = np.maximum(rarity, 0).sum(axis=1) + CONFIDENCE_WEIGHT * np.maximum(
+            deviations[:, -1], 0
+        )
         if num_evidence:
             scores += FAR_WEIGHT * np.maximum(rarity - FAR, 0).sum(axis=1)
             scores += deviations[:, :num_evidence] @ EVIDENCE_WEIGHTS
@@ -204,17 +229,28 @@ class Familiarity:
 
     def to_json(self) -> dict[str, Any]:
         """The values for a model folder."""
-        return {"means": self.means.tolist(), "deviations": self.deviations.tolist(), "threshold": self.threshold}
+        return {
+            "means": self.means.tolist(),
+            "deviations": self.deviations.tolist(),
+            "threshold": self.threshold,
+        }
 
     @classmethod
     def from_json(cls, values: Mapping[str, Any], *, has_linear: bool) -> Familiarity:
         """Read the values of a model folder, without evidence if it is old; a `ValueError` if they do not fit."""
         num_numbers = FEWEST_NUMBERS + (EVIDENCE_NUMBERS + RARITY_NUMBERS if has_linear else 0)
-        means, deviations = (np.array(values[name], dtype=np.float64) for name in ("means", "deviations"))
+        means, deviations = (
+            np.array(values[name], dtype=np.float64) for name in ("means", "deviations")
+        )
         threshold = float(values["threshold"])
         if len(means) == len(deviations) == num_numbers - EVIDENCE_NUMBERS:
-            means, deviations = (np.concatenate([np.zeros(EVIDENCE_NUMBERS), it]) for it in (means, deviations))
-        is_whole = means.shape == deviations.shape == (num_numbers,) and np.isfinite([*means, *deviations]).all()
+            means, deviations = (
+                np.concatenate([np.zeros(EVIDENCE_NUMBERS), it]) for it in (means, deviations)
+            )
+        is_whole = (
+            means.shape == deviations.shape == (num_numbers,)
+            and np.isfinite([*means, *deviations]).all()
+        )
         if not is_whole or (deviations < 0).any() or np.isnan(threshold):
             raise ValueError("the familiarity has other numbers than the model")
         return cls(means=means, deviations=deviations, threshold=threshold)

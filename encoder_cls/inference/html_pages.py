@@ -22,7 +22,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from encoder_cls.inference.classifier import Prediction
-from encoder_cls.inference.explain import LEAST_WEIGHT, STRONG, AttentionMaps, Explanation, WordWeight, marked
+from encoder_cls.inference.explain import (
+    LEAST_WEIGHT,
+    STRONG,
+    AttentionMaps,
+    Explanation,
+    WordWeight,
+    marked,
+)
 from encoder_cls.system.display import replace_unprintable, shortened
 
 SHADES = 9  # in the style sheet
@@ -92,7 +99,9 @@ def _beside(ending: str) -> str:
     return Path(__file__).with_suffix(f".{ending}").read_text(encoding="utf-8")
 
 
-def render_predictions(rows: str, *, is_multi_label: bool, note: str | None = None, model: str = "") -> str:
+def render_predictions(
+    rows: str, *, is_multi_label: bool, note: str | None = None, model: str = ""
+) -> str:
     """Make a page of predictions, each a line of `prediction_row`.
 
     `note` names the texts on the page if they are not all, such as "the first 10 texts".
@@ -101,8 +110,16 @@ def render_predictions(rows: str, *, is_multi_label: bool, note: str | None = No
     notes += [f"This page holds {escaped(note)} only."] if note else []
     runner_up = "" if is_multi_label else '<th class="text wider">runner-up</th>'
     heads = f'<th class="middling">class</th><th class="narrow">probability</th>{runner_up}<th class="text">text</th>'
-    lines = ["<h1>Predictions</h1>", *([f'<p class="note">{" ".join(notes)}</p>'] if notes else []), LEGEND]
-    lines += ['<table class="sortable stacked full">', f"<thead><tr>{heads}</tr></thead>", "<tbody>"]
+    lines = [
+        "<h1>Predictions</h1>",
+        *([f'<p class="note">{" ".join(notes)}</p>'] if notes else []),
+        LEGEND,
+    ]
+    lines += [
+        '<table class="sortable stacked full">',
+        f"<thead><tr>{heads}</tr></thead>",
+        "<tbody>",
+    ]
     return html_page("Predictions", "\n".join([*lines, f"{rows}</tbody>", "</table>"]))
 
 
@@ -113,7 +130,9 @@ def prediction_row(
     below = [strongest] if (strongest := strongest_words(words)) else []
     below += [escaped(f"({note})") for note in notes]
     below += [f"(the last {words.left_out} words are not explained)"] if words.left_out else []
-    shown = words_html(marked(text, words)) + (f'<br><span class="note">{" ".join(below)}</span>' if below else "")
+    shown = words_html(marked(text, words)) + (
+        f'<br><span class="note">{" ".join(below)}</span>' if below else ""
+    )
     runner_up = '<td class="text" data-value="0"></td>' if prediction.labels is None else ""
     if prediction.labels is None and not prediction.reason:
         _, (name, second) = prediction.top(2)
@@ -121,9 +140,13 @@ def prediction_row(
             f'<td class="text" data-head="runner-up" data-value="{second:.6f}"><bdi>{escaped(name)}</bdi> '
             f'<span class="note">{second:.3f}</span></td>'
         )
-    probability = prediction.reason if prediction.probability is None else f"{prediction.probability:.3f}"
+    probability = (
+        prediction.reason if prediction.probability is None else f"{prediction.probability:.3f}"
+    )
     label = f"<bdi>{escaped(label)}</bdi>"
-    return f'<tr><td>{label}</td><td>{probability}</td>{runner_up}<td class="text">{shown}</td></tr>'
+    return (
+        f'<tr><td>{label}</td><td>{probability}</td>{runner_up}<td class="text">{shown}</td></tr>'
+    )
 
 
 def render_attention(title: str, texts: Iterable[tuple[str, AttentionMaps]]) -> str:
@@ -131,8 +154,14 @@ def render_attention(title: str, texts: Iterable[tuple[str, AttentionMaps]]) -> 
 
     Each text has a line above its maps. Texts are read one at a time, since the maps of a long text are large.
     """
-    shown = [part for number, (line, maps) in enumerate(texts) for part in _maps_of_a_text(number, line, maps)]
-    return html_page(title, _ATTENTION.format(title=escaped(title), scale=_scale(), texts="\n".join(shown)))
+    shown = [
+        part
+        for number, (line, maps) in enumerate(texts)
+        for part in _maps_of_a_text(number, line, maps)
+    ]
+    return html_page(
+        title, _ATTENTION.format(title=escaped(title), scale=_scale(), texts="\n".join(shown))
+    )
 
 
 def words_html(pieces: Iterable[tuple[str, float]]) -> str:
@@ -149,7 +178,10 @@ def words_html(pieces: Iterable[tuple[str, float]]) -> str:
 
 def strongest_words(weights: Sequence[WordWeight]) -> str:
     """Render the words with the largest weights, for paper, where no pointer shows weights."""
-    strongest = sorted((word for word in weights if abs(word.weight) >= LEAST_WEIGHT), key=lambda it: -abs(it.weight))
+    strongest = sorted(
+        (word for word in weights if abs(word.weight) >= LEAST_WEIGHT),
+        key=lambda it: -abs(it.weight),
+    )
     named = (
         f"<bdi>{escaped(shortened(word.word, limit=LONGEST_NAME))}</bdi> "
         + weight_text(word.weight).replace("-", "\N{MINUS SIGN}")
@@ -172,13 +204,17 @@ def _maps_of_a_text(number: int, line: str, maps: AttentionMaps) -> Iterator[str
     notes = [f"A token that looked at all {size} alike would give each {1 / size:.3f}."]
     notes += [f"The first {MOST_MAP_TOKENS} tokens."] if size > MOST_MAP_TOKENS else []
     yield f'<p class="note">{" ".join(notes)}</p>'
-    names = [replace_unprintable(shortened(token, limit=LONGEST_NAME)) for token in maps.tokens[:MOST_MAP_TOKENS]]
+    names = [
+        replace_unprintable(shortened(token, limit=LONGEST_NAME))
+        for token in maps.tokens[:MOST_MAP_TOKENS]
+    ]
     margin = LETTERS + max(map(_width, names))
     yield _names_of_tokens(number, names, margin)
     least = round(LEAST_SCALE * (margin + CELL * len(names)))
     for layer, heads in enumerate(maps.weights, start=1):
         drawn = (
-            _map(number, f"layer {layer}, head {head}", weights, margin) for head, weights in enumerate(heads, start=1)
+            _map(number, f"layer {layer}, head {head}", weights, margin)
+            for head, weights in enumerate(heads, start=1)
         )
         yield "\n".join([f'<div class="maps" style="--least:{least}px">', *drawn, "</div>"])
 
@@ -220,7 +256,13 @@ def _map(number: int, title: str, weights: NDArray[np.float32], margin: int) -> 
         f'<use href="#tokens-{number}"/>{_image(levels, margin, TITLE, side, side)}'
     )
     values = f' data-levels="{base64.b64encode(levels.tobytes()).decode()}"'
-    return _svg(margin + max(side, NARROWEST_MAP), TITLE + side + margin, f"{title}{uniform}", content, values)
+    return _svg(
+        margin + max(side, NARROWEST_MAP),
+        TITLE + side + margin,
+        f"{title}{uniform}",
+        content,
+        values,
+    )
 
 
 def _scale() -> str:
@@ -248,16 +290,23 @@ def _png(levels: NDArray[np.uint8]) -> bytes:
     """Levels as an image in PNG (RFC 2083), one pixel each, from light to dark blue."""
     points = np.array([list(bytes.fromhex(colour)) for colour in BLUES.split()])
     positions = np.linspace(0, len(points) - 1, LEVELS)
-    palette = np.stack([np.interp(positions, np.arange(len(points)), channel) for channel in points.T], axis=1)
+    palette = np.stack(
+        [np.interp(positions, np.arange(len(points)), channel) for channel in points.T], axis=1
+    )
     rows = np.pad(levels, ((0, 0), (1, 0)))  # the 0 before each row: no filter
     parts = {
-        b"IHDR": struct.pack(">2I5B", levels.shape[1], levels.shape[0], 8, 3, 0, 0, 0),  # a byte a pixel, of a palette
+        b"IHDR": struct.pack(
+            ">2I5B", levels.shape[1], levels.shape[0], 8, 3, 0, 0, 0
+        ),  # a byte a pixel, of a palette
         b"PLTE": palette.round().astype(np.uint8).tobytes(),
         b"IDAT": zlib.compress(rows.tobytes()),
         b"IEND": b"",
     }
     chunks = (
-        struct.pack(">I", len(content)) + name + content + struct.pack(">I", zlib.crc32(name + content))
+        struct.pack(">I", len(content))
+        + name
+        + content
+        + struct.pack(">I", zlib.crc32(name + content))
         for name, content in parts.items()
     )
     return b"\x89PNG\r\n\x1a\n" + b"".join(chunks)
@@ -265,4 +314,6 @@ def _png(levels: NDArray[np.uint8]) -> bytes:
 
 def _width(name: str) -> int:
     """The approximate width of a name in pixels: East Asian letters and pictures are as wide as they are high."""
-    return round(LETTERS * sum(1.0 if unicodedata.east_asian_width(c) in "WF" else 0.6 for c in name))
+    return round(
+        LETTERS * sum(1.0 if unicodedata.east_asian_width(c) in "WF" else 0.6 for c in name)
+    )

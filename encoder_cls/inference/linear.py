@@ -77,13 +77,19 @@ class LinearClassifier:
         fields: dict[str, Any] = {name: weights[f"{LINEAR}{name}"] for name in WEIGHTS}
         if not are_increasing(fields["feature_ids"], NUM_FEATURE_IDS):
             raise ValueError("the feature ids of the linear classifier are not in order")
-        return cls(max_tokens=max_tokens, task=task, **fields | {"weights": as_table(fields["weights"])})
+        return cls(
+            max_tokens=max_tokens, task=task, **fields | {"weights": as_table(fields["weights"])}
+        )
 
     @property
     def description(self) -> dict[str, int]:
         """The numbers that `linear_shapes` takes."""
         frequent_tokens, features = len(self.frequent_token_ids), len(self.feature_ids)
-        return {"max_tokens": self.max_tokens, "frequent_tokens": frequent_tokens, "features": features}
+        return {
+            "max_tokens": self.max_tokens,
+            "frequent_tokens": frequent_tokens,
+            "features": features,
+        }
 
     def named_weights(self) -> dict[str, Weight]:
         """The weights by name."""
@@ -118,7 +124,9 @@ class LinearClassifier:
             rows = np.repeat(np.arange(len(counts)), np.diff(counts.offsets))
             some = margins[row : row + len(counts)]
             if weights.shape[1] == 1:
-                some[:, 0] += np.bincount(rows, weights=values * weights[counts.columns, 0], minlength=len(counts))
+                some[:, 0] += np.bincount(
+                    rows, weights=values * weights[counts.columns, 0], minlength=len(counts)
+                )
             else:
                 for text, (start, end) in enumerate(pairwise(counts.offsets)):
                     some[text] += values[start:end] @ weights[counts.columns[start:end]]
@@ -130,13 +138,22 @@ class LinearClassifier:
                 evidence = _evidence(rows, values, effects, len(counts))
                 numbers.append(np.hstack([evidence, rarity(counts, idf, rarest=rarest)]))
             row += len(counts)
-        return self.task.margins_to_logits(margins), np.concatenate(numbers) if with_numbers else None
+        return self.task.margins_to_logits(margins), np.concatenate(
+            numbers
+        ) if with_numbers else None
 
 
 def _evidence(
-    rows: NDArray[np.int64], values: NDArray[np.float32], effects: NDArray[np.floating[Any]], num_texts: int
+    rows: NDArray[np.int64],
+    values: NDArray[np.float32],
+    effects: NDArray[np.floating[Any]],
+    num_texts: int,
 ) -> NDArray[np.float64]:
     """The evidence in each text, (texts, `EVIDENCE_NUMBERS`), by the effects of features on its best class."""
     is_for, squares = effects > 0, values.astype(np.float64) ** 2
-    sums = [np.bincount(rows, it, num_texts) for it in (is_for * effects, is_for * squares, squares)]
-    return -np.stack([np.log(LEAST_EVIDENCE + sums[0]), sums[1] / np.maximum(sums[2], 1e-9)], axis=1)
+    sums = [
+        np.bincount(rows, it, num_texts) for it in (is_for * effects, is_for * squares, squares)
+    ]
+    return -np.stack(
+        [np.log(LEAST_EVIDENCE + sums[0]), sums[1] / np.maximum(sums[2], 1e-9)], axis=1
+    )

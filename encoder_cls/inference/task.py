@@ -61,7 +61,11 @@ class Task:
         Of two classes, the second has the margin, and the first its opposite. More classes have independent margins: a
         softmax of these would be too sure of many texts, and too unsure of texts of no class.
         """
-        return np.hstack([-margins, margins]) if margins.shape[1] == 1 else log_sigmoid(margins).astype(np.float32)
+        return (
+            np.hstack([-margins, margins])
+            if margins.shape[1] == 1
+            else log_sigmoid(margins).astype(np.float32)
+        )
 
     def probabilities(self, logits: NDArray[np.floating[Any]]) -> NDArray[np.float64]:
         """The probabilities of the classes, (texts, classes)."""

@@ -70,7 +70,9 @@ class RowTable:
         return index
 
 
-def compress(matrix: Array, dtype: str, *, stored_rows: NDArray[np.int32] | None = None) -> RowTable:
+def compress(
+    matrix: Array, dtype: str, *, stored_rows: NDArray[np.int32] | None = None
+) -> RowTable:
     """Store a matrix in one of the `DTYPES`.
 
     In int8, a row has multiples of a 127th of its largest number; rows of fewer than `FEWEST_INT8_COLUMNS` are float16.
@@ -128,7 +130,9 @@ def pack(weights: Mapping[str, Weight], dtype: str) -> dict[str, NDArray[Any]]:
         elif name == FEATURE_IDS:
             # Since ids increase: their low halves, and the count of each high half.
             tensors[name] = (array & 0xFFFF).astype(np.uint16)
-            tensors[name + HIGH] = np.bincount(array >> 16, minlength=NUM_FEATURE_IDS >> 16).astype(np.int32)
+            tensors[name + HIGH] = np.bincount(array >> 16, minlength=NUM_FEATURE_IDS >> 16).astype(
+                np.int32
+            )
         else:
             tensors[name] = array.astype(_stored_type(name, array.shape, dtype))
     return tensors
@@ -170,7 +174,9 @@ def _packed_table(name: str, array: NDArray[np.float32], dtype: str) -> dict[str
     return {name: tensor for name, tensor in tensors.items() if tensor is not None}
 
 
-def _table(name: str, tensors: dict[str, NDArray[Any]], shape: tuple[int, ...], dtype: str) -> RowTable:
+def _table(
+    name: str, tensors: dict[str, NDArray[Any]], shape: tuple[int, ...], dtype: str
+) -> RowTable:
     num_rows, columns = shape
     stored_rows, scales = None, None
     if dtype != "float32" and name + ROWS in tensors:
@@ -185,7 +191,9 @@ def _table(name: str, tensors: dict[str, NDArray[Any]], shape: tuple[int, ...], 
     return RowTable(values=values, num_rows=num_rows, stored_rows=stored_rows, scales=scales)
 
 
-def _feature_ids(name: str, tensors: dict[str, NDArray[Any]], shape: tuple[int, ...]) -> NDArray[np.int32]:
+def _feature_ids(
+    name: str, tensors: dict[str, NDArray[Any]], shape: tuple[int, ...]
+) -> NDArray[np.int32]:
     low = _tensor(name, tensors, shape, np.uint16)
     counts = _tensor(name + HIGH, tensors, (NUM_FEATURE_IDS >> 16,), np.int32)
     if (counts < 0).any() or counts.sum() != len(low):
@@ -194,11 +202,15 @@ def _feature_ids(name: str, tensors: dict[str, NDArray[Any]], shape: tuple[int, 
     return (high << 16) + low.astype(np.int32)
 
 
-def _tensor(name: str, tensors: dict[str, NDArray[Any]], shape: tuple[int, ...], dtype: type) -> NDArray[Any]:
+def _tensor(
+    name: str, tensors: dict[str, NDArray[Any]], shape: tuple[int, ...], dtype: type
+) -> NDArray[Any]:
     """Take a tensor from the others and check it."""
     tensor = tensors.pop(name)
     if tensor.shape != shape or tensor.dtype != np.dtype(dtype):
-        raise ValueError(f"{name} is {tensor.dtype} of {tensor.shape}, where {np.dtype(dtype)} of {shape} is expected")
+        raise ValueError(
+            f"{name} is {tensor.dtype} of {tensor.shape}, where {np.dtype(dtype)} of {shape} is expected"
+        )
     if not np.isfinite(tensor).all():
         raise ValueError(f"{name} holds numbers that are not finite")
     return tensor

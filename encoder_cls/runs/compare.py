@@ -25,7 +25,9 @@ NONE = "-"
 
 def runs_of(path: Path) -> list[Path]:
     """The runs in a folder; the path itself if it is a run, or holds none."""
-    inside = [] if RunDir(path).is_run() else sorted(it for it in path.glob("*") if RunDir(it).is_run())
+    inside = (
+        [] if RunDir(path).is_run() else sorted(it for it in path.glob("*") if RunDir(it).is_run())
+    )
     return inside or [path]
 
 
@@ -84,12 +86,23 @@ def differing_settings(runs: Sequence[Mapping[str, Any]]) -> list[str]:
 def comparison_table(runs: Sequence[Mapping[str, Any]], differing: Sequence[str]) -> Iterator[str]:
     """The lines of a table: a row for each run, then one for each setting in which they differ."""
     score = "micro-F1" if any(run["micro_f1"] is not None for run in runs) else "accuracy"
-    head = ["run", score, "95% interval", "macro-F1", "calibration error", "model", "training", "parameters"]
+    head = [
+        "run",
+        score,
+        "95% interval",
+        "macro-F1",
+        "calibration error",
+        "model",
+        "training",
+        "parameters",
+    ]
     yield from aligned([head, *(_cells(run) for run in runs)])
     if differing:
         yield ""
         rows = [[key, *(_setting(run["settings"] or {}, key) for run in runs)] for key in differing]
-        yield from aligned([["settings that differ", *(printable(run["run"]) for run in runs)], *rows])
+        yield from aligned(
+            [["settings that differ", *(printable(run["run"]) for run in runs)], *rows]
+        )
     elif len(runs) > 1:
         yield ""
         yield "no setting differs"
@@ -97,7 +110,9 @@ def comparison_table(runs: Sequence[Mapping[str, Any]], differing: Sequence[str]
 
 def _cells(run: Mapping[str, Any]) -> list[str]:
     kind = "accuracy" if run["micro_f1"] is None else "micro_f1"
-    score, macro_f1, ece = (NONE if run[key] is None else f"{run[key]:.4f}" for key in (kind, "macro_f1", "ece"))
+    score, macro_f1, ece = (
+        NONE if run[key] is None else f"{run[key]:.4f}" for key in (kind, "macro_f1", "ece")
+    )
     interval = run[f"{kind}_interval"]
     return [
         printable(run["run"]),

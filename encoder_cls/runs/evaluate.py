@@ -57,27 +57,41 @@ def evaluate_run(
             "data.delimiter": classifier.delimiter,
             "data.encoding": classifier.encoding,
         }
-        settings = {"data.train": data} | {f"data.{name}": value for name, value in (reading or {}).items()}
-        data_config = config_of(settings if config else of_model | settings, source="--set", base=config).data
+        settings = {"data.train": data} | {
+            f"data.{name}": value for name, value in (reading or {}).items()
+        }
+        data_config = config_of(
+            settings if config else of_model | settings, source="--set", base=config
+        ).data
         split = load_labelled(data, classifier, data_config, dataset, notify=notify)
         reference = baseline_scores(dataset, split) if dataset else None
         own = replace(evaluate(classifier, split, name=data), linear_reference=reference)
     elif run and config and dataset:
         data_config, (name, split) = config.data, dataset.reported
         if not len(split):
-            raise ConfigError(f"{path}: no text of its data has a label to score; name labelled texts with --data")
+            raise ConfigError(
+                f"{path}: no text of its data has a label to score; name labelled texts with --data"
+            )
         notes = [it for source, it in dataset.sources if source == name]
         report_notes(name, split, notes, classifier, notify=notify)
         own = score_run(run, classifier, config, dataset)
     else:
-        raise ConfigError(f"{path}: a model folder without its run has no data of its own; name some with --data")
-    report = replace(own, against=_compared(against, other, own.answered, notify=notify)) if against and other else own
+        raise ConfigError(
+            f"{path}: a model folder without its run has no data of its own; name some with --data"
+        )
+    report = (
+        replace(own, against=_compared(against, other, own.answered, notify=notify))
+        if against and other
+        else own
+    )
     where = folder or (run.eval if run and data is None else None)
     if where:
         yaml, name = (config.to_yaml(), config.name) if config else ("", path.resolve().name)
         to_write = report if folder else own  # the run's folder has the report of the run alone
         try:
-            written = write_report(where, to_write, data=data_config, run_name=name, config_yaml=yaml)
+            written = write_report(
+                where, to_write, data=data_config, run_name=name, config_yaml=yaml
+            )
             notify(f"wrote {where}: {', '.join(written)}")
         except EncoderClsError as error:
             if folder:
@@ -86,11 +100,15 @@ def evaluate_run(
     return report
 
 
-def _compared(path: Path, other: Classifier, answered: Answered, *, notify: Callable[[str], None]) -> PairedComparison:
+def _compared(
+    path: Path, other: Classifier, answered: Answered, *, notify: Callable[[str], None]
+) -> PairedComparison:
     """Compare with the classifier of another folder on the same texts."""
     names, split = answered.label_names, answered.split
     if not set(other.label_names) & set(names):
         others = f"none of the classes that are scored ({listed(names)}), but {listed(other.label_names)}"
         raise ConfigError(f"--against {path}: knows {others}")
     warn_of_seen(path, split, notify=notify)
-    return compare_answers(split.labels, answered.answers, numbered_answers(other, split.texts, names), run=str(path))
+    return compare_answers(
+        split.labels, answered.answers, numbered_answers(other, split.texts, names), run=str(path)
+    )

@@ -45,13 +45,19 @@ def review_run(path: Path, *, notify: Callable[[str], None]) -> Review:
     """
     classifier, run = classifier_to_score(path), run_of(path)
     if run is None:
-        raise ConfigError(f"{path}: a model folder without its run has no data to review; name the run")
+        raise ConfigError(
+            f"{path}: a model folder without its run has no data to review; name the run"
+        )
     if classifier.task is MULTI_LABEL:
-        raise ConfigError(f"{path}: review is for data with one label a text; here a text may have several")
+        raise ConfigError(
+            f"{path}: review is for data with one label a text; here a text may have several"
+        )
     dataset = dataset_of_run(run, classifier, needed=True, warn=notify)
     assert dataset is not None
     if dataset.has_names_alone:
-        raise ConfigError(f"{path}: learned from the names of the classes alone, so there are no labels to review")
+        raise ConfigError(
+            f"{path}: learned from the names of the classes alone, so there are no labels to review"
+        )
     rows: list[LabelRow] = []
     texts, errors = 0, 0
     for answered in _judged(dataset, classifier):
@@ -62,7 +68,11 @@ def review_run(path: Path, *, notify: Callable[[str], None]) -> Review:
             is_judged = np.bincount(pairs[0])[split.labels] > 1
         texts += int(is_judged.sum())
         errors += estimated_errors(probabilities[is_judged], split.labels[is_judged])
-        is_corrected = np.array([where in dataset.corrected for where in split.where]) if dataset.corrected else False
+        is_corrected = (
+            np.array([where in dataset.corrected for where in split.where])
+            if dataset.corrected
+            else False
+        )
         is_wrong = answered.answers != split.labels
         rows += answered.label_rows(np.flatnonzero((is_wrong & is_judged) | is_corrected))
     return Review(sorted(rows, key=lambda row: -row.score), texts, errors, run.load_config().data)
@@ -72,10 +82,14 @@ def _judged(dataset: Dataset, classifier: Classifier) -> Iterator[Answered]:
     """Answer each split by a classifier that has not seen its labels."""
     train, linear = dataset.train, classifier.linear
     weights = np.ones(len(classifier.label_names), dtype=np.float32)
-    reading = Reading.like(linear, weights) if linear else Reading(classifier.max_seq_len, False, weights)
+    reading = (
+        Reading.like(linear, weights) if linear else Reading(classifier.max_seq_len, False, weights)
+    )
     texts = classifier.tokenize(train.texts)
     (out_of_fold,) = out_of_fold_logits(texts, train.labels, [reading], together=train.together)
-    yield Answered(name="train", split=train, logits=out_of_fold, label_names=classifier.label_names)
+    yield Answered(
+        name="train", split=train, logits=out_of_fold, label_names=classifier.label_names
+    )
     for name, split in (("validation", dataset.validation), ("test", dataset.test)):
         if split:
             logits = classifier.combined(classifier.part_logits(classifier.tokenize(split.texts)))

@@ -19,7 +19,9 @@ from encoder_cls.tracking.run_dir import RunDir, run_of
 from encoder_cls.training.encoder.checkpoint import newest_fingerprint
 
 
-def dataset_of_run(run: RunDir, classifier: Classifier, *, needed: bool, warn: Callable[[str], None]) -> Dataset | None:
+def dataset_of_run(
+    run: RunDir, classifier: Classifier, *, needed: bool, warn: Callable[[str], None]
+) -> Dataset | None:
     """Load the data of a run; if it is missing or has changed, a `DataError` where it is needed, else None."""
     config = run.load_config()
     if needed:
@@ -36,14 +38,18 @@ def dataset_of_run(run: RunDir, classifier: Classifier, *, needed: bool, warn: C
     return dataset
 
 
-def _check_unchanged(run: RunDir, dataset: Dataset, data: DataConfig, label_names: tuple[str, ...]) -> None:
+def _check_unchanged(
+    run: RunDir, dataset: Dataset, data: DataConfig, label_names: tuple[str, ...]
+) -> None:
     """Raise a `DataError` if classes have other numbers, or other texts are held out, than in training."""
     hint, now = "name labelled data with --data, or train again", dataset.train.fingerprint
     if dataset.label_names != label_names:
         raise DataError(f"{data.train}: its classes have changed since the run began; {hint}")
     holds_out = data.test is None and data.validation is None
     if holds_out and newest_fingerprint(run.checkpoints).get("training_data", now) != now:
-        raise DataError(f"{data.train}: has changed since the run began, and with it which texts are held out; {hint}")
+        raise DataError(
+            f"{data.train}: has changed since the run began, and with it which texts are held out; {hint}"
+        )
 
 
 def load_labelled(
@@ -58,7 +64,9 @@ def load_labelled(
     several, names = classifier.task is MULTI_LABEL, classifier.label_names
     labels_are, how = dataset.labels_are if dataset else None, reading_of(data_config)
     try:
-        split = load_split(source, data_config, names, labels_are=labels_are, is_multi_label=several, reading=how)
+        split = load_split(
+            source, data_config, names, labels_are=labels_are, is_multi_label=several, reading=how
+        )
     except DataError as error:
         is_table = ending_of(Path(source)) in (".csv", ".tsv", ".xlsx")
         is_of_row = error.where != source  # not a missing column
@@ -66,7 +74,9 @@ def load_labelled(
             raise
         hint = "where a cell has several labels, or none, name what separates them: --set data.label_separator='|'"
         raise DataError(f"{error}; {hint}") from None
-    report_notes(source, split, [how.notes], classifier, dataset.train if dataset else None, notify=notify)
+    report_notes(
+        source, split, [how.notes], classifier, dataset.train if dataset else None, notify=notify
+    )
     return split
 
 
@@ -95,5 +105,9 @@ def warn_of_seen(path: Path, split: Split, *, notify: Callable[[str], None]) -> 
     """Warn if the run of this folder was trained on the texts that are scored."""
     run = run_of(path)
     with suppress(DataError):  # without its data, this is unknown
-        for warning in seen_warnings(f"--against {path}", split, load_all_data(run.load_config()).train) if run else ():
+        for warning in (
+            seen_warnings(f"--against {path}", split, load_all_data(run.load_config()).train)
+            if run
+            else ()
+        ):
             notify(f"warning: {warning}")

@@ -14,7 +14,15 @@ from ipaddress import ip_address
 from typing import Any
 from urllib.parse import urlsplit
 
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, Info, ProcessCollector, generate_latest
+from prometheus_client import (
+    CollectorRegistry,
+    Counter,
+    Gauge,
+    Histogram,
+    Info,
+    ProcessCollector,
+    generate_latest,
+)
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect, Request
@@ -34,7 +42,9 @@ RECENT_TEXTS = 1000  # for rates: enough for whole percents
 SECONDS = (0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 30)
 REQUESTS = (1, 2, 4, 8, 16, 32, 64, 128, 256)
 
-_BODY, _SCRIPT = (files("encoder_cls.serving").joinpath(f"page.{it}").read_text("utf-8") for it in ("html", "js"))
+_BODY, _SCRIPT = (
+    files("encoder_cls.serving").joinpath(f"page.{it}").read_text("utf-8") for it in ("html", "js")
+)
 PAGE = html_page("encoder-cls", _BODY, script=_SCRIPT, connect="'self'").encode()
 HEADERS = {"Cache-Control": "no-store", "X-Content-Type-Options": "nosniff"}
 PAGE_HEADERS = HEADERS | {
@@ -60,19 +70,29 @@ class Metrics:
         self._registry = CollectorRegistry()
         ProcessCollector(registry=self._registry)
         of: dict[str, Any] = {"namespace": "encoder_cls", "registry": self._registry}
-        self.requests = Counter("requests", "Requests by path and status.", ["path", "status"], **of)
-        self.seconds = Histogram("predict_seconds", "From a request's head to its predictions.", buckets=SECONDS, **of)
-        self.batch_requests = Histogram("batch_requests", "Requests computed together.", buckets=REQUESTS, **of)
+        self.requests = Counter(
+            "requests", "Requests by path and status.", ["path", "status"], **of
+        )
+        self.seconds = Histogram(
+            "predict_seconds", "From a request's head to its predictions.", buckets=SECONDS, **of
+        )
+        self.batch_requests = Histogram(
+            "batch_requests", "Requests computed together.", buckets=REQUESTS, **of
+        )
         self.reloads = Counter("reloads", "Reloads of the model.", ["outcome"], **of)
         self._texts = Counter("texts", "Texts answered.", **of)
         self._truncated = Counter("truncated_texts", "Texts longer than the encoder reads.", **of)
         self._words = Counter("words", "Words read by the encoder.", **of)
         self._unknown = Counter("unknown_words", "Words that training never saw.", **of)
-        self._labels = Counter("labels", "Texts by their most probable label, or their labels.", ["label"], **of)
+        self._labels = Counter(
+            "labels", "Texts by their most probable label, or their labels.", ["label"], **of
+        )
         self._waiting = Gauge("waiting_requests", "Requests without an answer.", **of)
         self._info = Info("model", "The model that answers.", **of)
         of_last = f"of the last {RECENT_TEXTS} texts"
-        self._unknown_rate = Gauge("unknown_word_rate", f"Unknown words among the words {of_last}.", **of)
+        self._unknown_rate = Gauge(
+            "unknown_word_rate", f"Unknown words among the words {of_last}.", **of
+        )
         self._label_rate = Gauge("label_rate", f"The part {of_last} with a label.", ["label"], **of)
 
     def count(self, answers: Sequence[TextAnswer]) -> None:
@@ -89,10 +109,15 @@ class Metrics:
     def text(self, *, waiting: int, model: str) -> bytes:
         """All counts in the text format, with the number of waiting requests and the model's SHA-256."""
         recent = list(self._recent)
-        unknown, words = sum(it.record["unknown_words"] for it in recent), sum(it.words for it in recent)
+        unknown, words = (
+            sum(it.record["unknown_words"] for it in recent),
+            sum(it.words for it in recent),
+        )
         self._unknown_rate.set(unknown / max(1, words))
         self._label_rate.clear()
-        for label, number in Counts(replace_unprintable(label) for it in recent for label in it.labels).items():
+        for label, number in Counts(
+            replace_unprintable(label) for it in recent for label in it.labels
+        ).items():
             self._label_rate.labels(label).set(number / len(recent))
         self._waiting.set(waiting)
         self._info.info({"sha256": model})
@@ -105,7 +130,9 @@ class Service:
     `warn` gets failures that concern the server's owner; `hosts` are allowed besides `localhost`, None: any.
     """
 
-    def __init__(self, classifier: Classifier, warn: Callable[[str], None], hosts: Sequence[str] | None) -> None:
+    def __init__(
+        self, classifier: Classifier, warn: Callable[[str], None], hosts: Sequence[str] | None
+    ) -> None:
         self.classifier = classifier
         self.metrics = Metrics()
         self.batcher = Batcher(self.metrics.batch_requests.observe)
@@ -141,8 +168,13 @@ class Service:
         started, body = time.perf_counter(), bytearray()
         try:
             # Pages of other sites can send other types without a preflight request.
-            if request.headers.get("content-type", "").partition(";")[0].strip().lower() != "application/json":
-                raise RefusedError(415, "send the body as JSON, with Content-Type: application/json")
+            if (
+                request.headers.get("content-type", "").partition(";")[0].strip().lower()
+                != "application/json"
+            ):
+                raise RefusedError(
+                    415, "send the body as JSON, with Content-Type: application/json"
+                )
             await self._read(request, body)
             asked, classifier = parse_predict_request(bytes(body)), self.classifier
             answers = await self._answered(self.batcher.submit(asked, classifier), request)
@@ -157,8 +189,12 @@ class Service:
     async def _read(self, request: Request, body: bytearray) -> None:
         """Read a body; refuse it if it is too large (413), too slow (408) or exceeds the memory for bodies (429)."""
         most, seconds = limits.MOST_BODY_BYTES, limits.BODY_SECONDS
-        too_large = RefusedError(413, f"the body is larger than {most:,} bytes; send the texts in parts")
-        if int(request.headers.get("content-length", "0")) > most:  # the server has checked that it is a number
+        too_large = RefusedError(
+            413, f"the body is larger than {most:,} bytes; send the texts in parts"
+        )
+        if (
+            int(request.headers.get("content-length", "0")) > most
+        ):  # the server has checked that it is a number
             raise too_large
         try:
             async with asyncio.timeout(seconds):
@@ -166,13 +202,17 @@ class Service:
                     if len(body) + len(chunk) > most:
                         raise too_large
                     if self._held_bytes + len(chunk) > (held := limits.MOST_HELD_BYTES):
-                        raise RefusedError(429, f"requests of {held >> 20} MiB wait already; try again in a second")
+                        raise RefusedError(
+                            429, f"requests of {held >> 20} MiB wait already; try again in a second"
+                        )
                     self._held_bytes += len(chunk)
                     body += chunk
         except TimeoutError:
             raise RefusedError(408, f"the body was not complete within {seconds} seconds") from None
 
-    async def _answered(self, answers: Future[list[TextAnswer]], request: Request) -> list[TextAnswer]:
+    async def _answered(
+        self, answers: Future[list[TextAnswer]], request: Request
+    ) -> list[TextAnswer]:
         """Wait for the answers, or until the client hangs up: then nothing more is computed for it."""
         answer = asyncio.wrap_future(answers)
         # After the body, the only message that a request can send is that its client has gone.
@@ -188,9 +228,15 @@ class Service:
 
     async def _health(self, _: Request) -> Response:
         if self.batcher.is_stopping or not self.batcher.thread.is_alive():
-            reason = "the server is stopping" if self.batcher.is_stopping else "the computing thread has ended"
+            reason = (
+                "the server is stopping"
+                if self.batcher.is_stopping
+                else "the computing thread has ended"
+            )
             raise RefusedError(503, reason)
-        return _json({"status": "ok", "model": self.classifier.sha256, "labels": self.classifier.label_names})
+        return _json(
+            {"status": "ok", "model": self.classifier.sha256, "labels": self.classifier.label_names}
+        )
 
     async def _metrics(self, _: Request) -> Response:
         text = self.metrics.text(waiting=self.batcher.waiting, model=self.classifier.sha256)
@@ -208,7 +254,12 @@ def _refusal_of_origin(request: Request, hosts: Sequence[str] | None) -> str | N
     A page can make its own name lead to a loopback address (DNS rebinding), so the server's name is checked, too.
     """
     host, origin = request.headers.get("host"), request.headers.get("origin")
-    if hosts is not None and host and not is_loopback(name := host_name(host)) and name not in hosts:
+    if (
+        hosts is not None
+        and host
+        and not is_loopback(name := host_name(host))
+        and name not in hosts
+    ):
         return f"not a name of this server: {name}; --allowed-host adds one"
     if origin and origin.partition("://")[2] != host and host_name(origin) not in (hosts or ()):
         return f"asked by a page of another site, {origin}; --allowed-host allows its name"
@@ -218,7 +269,9 @@ def _refusal_of_origin(request: Request, hosts: Sequence[str] | None) -> str | N
 def host_name(address: str) -> str:
     """The name or IP address in an origin or the header `Host`; empty if it has none."""
     try:
-        return (urlsplit(address if "://" in address else f"//{address}").hostname or "").rstrip(".")
+        return (urlsplit(address if "://" in address else f"//{address}").hostname or "").rstrip(
+            "."
+        )
     except ValueError:
         return ""
 
@@ -237,13 +290,19 @@ async def _no_such_request(request: Request, error: HTTPException) -> Response:
     return _json({"error": message}, error.status_code, error.headers)
 
 
-def _json(value: Mapping[str, Any], status: int = 200, headers: Mapping[str, str] | None = None) -> Response:
+def _json(
+    value: Mapping[str, Any], status: int = 200, headers: Mapping[str, str] | None = None
+) -> Response:
     more = dict(headers or {})
     if status in {408, 503}:
         more["Connection"] = "close"
     if status in {429, 503}:
         more["Retry-After"] = "1"
-    return Response(json_text(value).encode(), status, headers=HEADERS | {"Content-Type": "application/json"} | more)
+    return Response(
+        json_text(value).encode(),
+        status,
+        headers=HEADERS | {"Content-Type": "application/json"} | more,
+    )
 
 
 def parse_predict_request(body: bytes) -> PredictRequest:
@@ -253,7 +312,9 @@ def parse_predict_request(body: bytes) -> PredictRequest:
     except (ValueError, RecursionError) as error:
         raise RefusedError(400, f"the body is not JSON: {error}") from None
     if not isinstance(fields, dict):
-        raise RefusedError(422, f'body: {kind(fields)}; expected is an object such as {{"texts": ["..."]}}')
+        raise RefusedError(
+            422, f'body: {kind(fields)}; expected is an object such as {{"texts": ["..."]}}'
+        )
     for name, value in ({"texts": None} | fields).items():
         if name not in FIELDS:
             raise RefusedError(422, f"{shown(name)}: no such field; known are {', '.join(FIELDS)}")
@@ -266,6 +327,10 @@ def parse_predict_request(body: bytes) -> PredictRequest:
     request = PredictRequest(**fields)
     most = limits.MOST_EXPLAINED_TEXTS if request.explain else limits.MOST_TEXTS
     if len(request.texts) > most:
-        work = "that can be explained at once" if request.explain else "in a request; send them in parts"
+        work = (
+            "that can be explained at once"
+            if request.explain
+            else "in a request; send them in parts"
+        )
         raise RefusedError(413, f"texts: {len(request.texts):,}; {most:,} are the most {work}")
     return request

@@ -43,7 +43,9 @@ class TextAnswer:
     """The answer to a text."""
 
     record: dict[str, Any]  # as in `predict --format jsonl`
-    labels: tuple[str, ...]  # the most probable one, withheld or not; none of a blank text; multi-label, its labels
+    labels: tuple[
+        str, ...
+    ]  # the most probable one, withheld or not; none of a blank text; multi-label, its labels
     words: int  # that the encoder reads, unknown ones included
 
 
@@ -92,7 +94,9 @@ class Batcher:
             if self.is_stopping:
                 raise RefusedError(503, "the server is stopping")
             if self.waiting >= limits.MOST_WAITING:
-                raise RefusedError(429, f"{limits.MOST_WAITING} requests wait already; try again in a second")
+                raise RefusedError(
+                    429, f"{limits.MOST_WAITING} requests wait already; try again in a second"
+                )
             self._jobs.append(job)
             self._waiting.add(job)
             self._changed.notify()
@@ -127,7 +131,9 @@ class Batcher:
             if job.future.cancelled():
                 continue
             is_explained = job.request.explain
-            if (is_explained and has_explained) or (batch and job.classifier is not batch[0][0].classifier):
+            if (is_explained and has_explained) or (
+                batch and job.classifier is not batch[0][0].classifier
+            ):
                 passed_over.append(job)
                 continue
             piece: list[str] = []
@@ -147,7 +153,9 @@ def _compute(pieces: _Pieces) -> None:
     """Answer the pieces; after a failure each by itself, so that only the request that causes it fails."""
     try:
         answers = _answers(pieces)
-    except BaseException as error:  # a panic in Rust is no Exception; the thread goes on answering the others
+    except (
+        BaseException
+    ) as error:  # a panic in Rust is no Exception; the thread goes on answering the others
         if len(pieces) > 1:
             for piece in pieces:
                 _compute([piece])

@@ -25,7 +25,9 @@ from encoder_cls.serving import limits
 from encoder_cls.serving.app import Service, host_name, is_loopback
 from encoder_cls.system.terminal import handling_signals
 
-STOPPING = tuple(signal.Signals[name] for name in ("SIGTERM", "SIGINT", "SIGBREAK") if hasattr(signal, name))
+STOPPING = tuple(
+    signal.Signals[name] for name in ("SIGTERM", "SIGINT", "SIGBREAK") if hasattr(signal, name)
+)
 SHORT_HASH = 12  # characters of a model's SHA-256 that are shown
 
 
@@ -39,7 +41,9 @@ class TimedProtocol(H11Protocol):
         super().connection_made(transport)
         self._timers = {}
         if len(self.connections) > limits.MOST_CONNECTIONS:
-            self._refuse(429, "Too Many Requests", f"there are {limits.MOST_CONNECTIONS} connections already")
+            self._refuse(
+                429, "Too Many Requests", f"there are {limits.MOST_CONNECTIONS} connections already"
+            )
         else:
             self._limit("head", limits.HEADER_SECONDS, self._head_is_late)
 
@@ -82,7 +86,9 @@ class TimedProtocol(H11Protocol):
 
     def _head_is_late(self) -> None:
         if not self.transport.is_closing():
-            self._refuse(408, "Request Timeout", f"no whole request within {limits.HEADER_SECONDS} seconds")
+            self._refuse(
+                408, "Request Timeout", f"no whole request within {limits.HEADER_SECONDS} seconds"
+            )
 
     def _refuse(self, status: int, reason: str, message: str) -> None:
         body = f'{{"error": "{message}"}}'
@@ -93,7 +99,9 @@ class TimedProtocol(H11Protocol):
         self.transport.close()
 
 
-def serve(folder: Path, *, host: str, port: int, allowed_hosts: Sequence[str], log: Callable[[str], None]) -> None:
+def serve(
+    folder: Path, *, host: str, port: int, allowed_hosts: Sequence[str], log: Callable[[str], None]
+) -> None:
     """Serve the classifier of a run or model folder, read again at SIGHUP, until a signal comes.
 
     `allowed_hosts` are names of the server besides `host`, `localhost` and loopback addresses; if empty and `host` is
@@ -128,7 +136,9 @@ def serve(folder: Path, *, host: str, port: int, allowed_hosts: Sequence[str], l
 class _Server(uvicorn.Server):
     """A server with its own signals; `stopped` is the error of a second one, which leaves requests unanswered."""
 
-    def __init__(self, config: uvicorn.Config, service: Service, folder: Path, log: Callable[[str], None]) -> None:
+    def __init__(
+        self, config: uvicorn.Config, service: Service, folder: Path, log: Callable[[str], None]
+    ) -> None:
         super().__init__(config)
         self.stopped: StoppedError | None = None
         self._service, self._folder, self._log = service, folder, log
@@ -140,9 +150,16 @@ class _Server(uvicorn.Server):
         for listener in sockets or []:
             host, port = listener.getsockname()[:2]
             if not is_loopback(host):
-                self._log(f"warning: whoever can connect to {host} can ask: there are no passwords and no encryption")
-            model, address = self._service.classifier.sha256[:SHORT_HASH], f"[{host}]" if ":" in host else host
-            self._log(f"serving {self._folder} (model {model}) on http://{address}:{port}; Ctrl-C stops it")
+                self._log(
+                    f"warning: whoever can connect to {host} can ask: there are no passwords and no encryption"
+                )
+            model, address = (
+                self._service.classifier.sha256[:SHORT_HASH],
+                f"[{host}]" if ":" in host else host,
+            )
+            self._log(
+                f"serving {self._folder} (model {model}) on http://{address}:{port}; Ctrl-C stops it"
+            )
 
     @contextmanager
     def capture_signals(self) -> Iterator[None]:
@@ -151,7 +168,9 @@ class _Server(uvicorn.Server):
         handled: dict[int, Callable[[int], None]] = dict.fromkeys(STOPPING, self._stop_by)
         if hasattr(signal, "SIGHUP"):
             handled[signal.SIGHUP] = lambda _: Thread(target=self._reload, daemon=True).start()
-        with handling_signals(handled, lambda number: loop.call_soon_threadsafe(handled[number], number)):
+        with handling_signals(
+            handled, lambda number: loop.call_soon_threadsafe(handled[number], number)
+        ):
             yield
 
     def _stop_by(self, number: int) -> None:
@@ -160,7 +179,9 @@ class _Server(uvicorn.Server):
             reason = f"stopped at once; requests without an answer: {batcher.waiting}"
             self.stopped = self.stopped or StoppedError(reason, signal_number=number)
             self.force_exit = self.should_exit = True
-            for connection in list(self.server_state.connections):  # Python 3.12 and later wait for each to close
+            for connection in list(
+                self.server_state.connections
+            ):  # Python 3.12 and later wait for each to close
                 connection.transport.abort()
             return
         batcher.stop()
@@ -181,7 +202,9 @@ class _Server(uvicorn.Server):
                 self._service.classifier = _load(self._folder)
             except Exception as error:  # whatever it is, the old model goes on answering
                 reloads.labels("failed").inc()
-                self._log(f"warning: not reloaded, model {old.sha256[:SHORT_HASH]} goes on answering: {error}")
+                self._log(
+                    f"warning: not reloaded, model {old.sha256[:SHORT_HASH]} goes on answering: {error}"
+                )
             else:
                 reloads.labels("done").inc()
                 self._log(f"reloaded: model {self._service.classifier.sha256[:SHORT_HASH]}")

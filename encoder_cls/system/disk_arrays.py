@@ -24,7 +24,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from encoder_cls.errors import EncoderClsError
-from encoder_cls.system.files import locked, remove_leftovers, reporting_os_errors, sha256, write_folder
+from encoder_cls.system.files import (
+    locked,
+    remove_leftovers,
+    reporting_os_errors,
+    sha256,
+    write_folder,
+)
 from encoder_cls.system.terminal import note_work
 
 MOST_IN_MEMORY = 1 << 20  # bytes of an array
@@ -51,7 +57,11 @@ class DiskBackedArray(Generic[Number]):
     def of_file(cls, path: Path, dtype: type[Number]) -> Self:
         """Map the numbers of a file into memory; changes there are not written (`OSError`, `ValueError`)."""
         with path.open("rb") as file:  # an empty file cannot be mapped
-            mapped = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_COPY) if path.stat().st_size else None
+            mapped = (
+                mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_COPY)
+                if path.stat().st_size
+                else None
+            )
         array = cls(dtype, np.frombuffer(mapped or bytearray(), dtype))
         array._map = mapped
         return array
@@ -160,7 +170,9 @@ class DiskBackedTexts(Column[str]):
     def append(self, texts: Sequence[str]) -> None:
         """Add texts at the end."""
         contents = [text.encode() for text in texts]
-        self._contents.append(np.frombuffer(b"".join(contents), dtype=np.uint8), [*map(len, contents)])
+        self._contents.append(
+            np.frombuffer(b"".join(contents), dtype=np.uint8), [*map(len, contents)]
+        )
 
     def _count(self) -> int:
         return len(self._contents)
@@ -190,7 +202,9 @@ def in_chunks(items: Iterable[Item], size: int | None = None) -> Iterator[list[I
         yield chunk
 
 
-def cached(folder: Path, kind: str, key: Mapping[str, Any], make: Callable[[], Value], *classes: type[Any]) -> Value:
+def cached(
+    folder: Path, kind: str, key: Mapping[str, Any], make: Callable[[], Value], *classes: type[Any]
+) -> Value:
     """The value of a key: made the first time, read from the cache after that.
 
     The key holds, as JSON values, all that the value depends on besides the versions of libraries. The value consists
@@ -198,7 +212,11 @@ def cached(folder: Path, kind: str, key: Mapping[str, Any], make: Callable[[], V
     """
     from importlib.metadata import version  # not needed to predict
 
-    versions = [FORMAT, *map(version, ("encoder-cls", "pyarrow", "tokenizers")), unicodedata.unidata_version]
+    versions = [
+        FORMAT,
+        *map(version, ("encoder-cls", "pyarrow", "tokenizers")),
+        unicodedata.unidata_version,
+    ]
     name = sha256(json.dumps({**key, "versions": versions}, sort_keys=True).encode())[:32]
     path = folder / f"{kind}-{name}"
     known = {it.__name__: it for it in (DiskBackedTexts, DiskBackedRaggedArray, *classes)}
@@ -229,15 +247,23 @@ def _packed(value: Any, arrays: list[DiskBackedArray[Any]]) -> Any:
             arrays.append(value)
         return ["array", arrays.index(value)]
     if isinstance(value, np.ndarray):
-        return ["shaped", _packed(DiskBackedArray(value.dtype.type, value.reshape(-1)), arrays), value.shape]
+        return [
+            "shaped",
+            _packed(DiskBackedArray(value.dtype.type, value.reshape(-1)), arrays),
+            value.shape,
+        ]
     if isinstance(value, list | tuple):
         return [type(value).__name__, *(_packed(it, arrays) for it in value)]
     is_dict = isinstance(value, Mapping)
-    members = {name: _packed(it, arrays) for name, it in (value if is_dict else vars(value)).items()}
+    members = {
+        name: _packed(it, arrays) for name, it in (value if is_dict else vars(value)).items()
+    }
     return ["dict" if is_dict else type(value).__name__, members]
 
 
-def _unpacked(value: Any, arrays: list[DiskBackedArray[Any]], classes: Mapping[str, type[Any]]) -> Any:
+def _unpacked(
+    value: Any, arrays: list[DiskBackedArray[Any]], classes: Mapping[str, type[Any]]
+) -> Any:
     if not isinstance(value, list):
         return value
     kind, *content = value
@@ -274,9 +300,17 @@ def _read(path: Path) -> tuple[Any, list[DiskBackedArray[Any]]] | None:
         record = json.loads(content)
         listed = record["arrays"]
         types = [np.dtype(it["dtype"]).type for it in listed]
-        arrays = [DiskBackedArray.of_file(path / str(number), dtype) for number, dtype in enumerate(types)]
-        is_whole = all(array.sha256() == it["sha256"] for array, it in zip(arrays, listed, strict=True))
-    except (FileNotFoundError, NotADirectoryError, ValueError):  # ValueError: half a number at the end of an array
+        arrays = [
+            DiskBackedArray.of_file(path / str(number), dtype) for number, dtype in enumerate(types)
+        ]
+        is_whole = all(
+            array.sha256() == it["sha256"] for array, it in zip(arrays, listed, strict=True)
+        )
+    except (
+        FileNotFoundError,
+        NotADirectoryError,
+        ValueError,
+    ):  # ValueError: half a number at the end of an array
         return None
     except OSError as error:
         raise EncoderClsError(f"{path}: cannot be read: {error.strerror or error}") from error

@@ -19,7 +19,9 @@ from encoder_cls.errors import DataError
 _FORMULA = ("=", "+", "-", "@", "\t", "\r")
 JOINERS = "\u200c\u200d"  # of letters in Persian and Indic scripts, and of emoji: without them it is another word
 _ESCAPE = re.compile(r"\\(?:u200([cd])|.)")
-_DIRECTIONS = "\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069"  # show what follows in another order
+_DIRECTIONS = (
+    "\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069"  # show what follows in another order
+)
 _NEGATIVE = re.compile(r"-[0-9]+(?:\.[0-9]+)?")
 
 
@@ -41,7 +43,9 @@ def shortened(text: str, *, limit: int) -> str:
 
 def listed(names: Sequence[str], *, most: int = 8, limit: int = 80) -> str:
     """The first names of a list, each in quotes and up to this many characters, for a message."""
-    return ", ".join(shown(name, limit=limit) for name in names[:most]) + (", …" if len(names) > most else "")
+    return ", ".join(shown(name, limit=limit) for name in names[:most]) + (
+        ", …" if len(names) > most else ""
+    )
 
 
 def kind(value: Any) -> str:
@@ -54,14 +58,20 @@ def printable(text: str, *, keep: str = "") -> str:
     if text.isprintable():  # a table asks for each field
         return text
     keep += JOINERS
-    return "".join(c if c.isprintable() or c in keep else c.encode("unicode_escape").decode() for c in text)
+    return "".join(
+        c if c.isprintable() or c in keep else c.encode("unicode_escape").decode() for c in text
+    )
 
 
 def replace_unprintable(text: str, *, keep: str = "") -> str:
     """A text for HTML, U+FFFD in place of half surrogates, marks of direction and control characters not in `keep`."""
 
     def is_safe(c: str) -> bool:
-        return c.isprintable() or c in keep or (unicodedata.category(c) in {"Cf", "Zs"} and c not in _DIRECTIONS)
+        return (
+            c.isprintable()
+            or c in keep
+            or (unicodedata.category(c) in {"Cf", "Zs"} and c not in _DIRECTIONS)
+        )
 
     if "\n" in keep:
         text = text.replace("\r\n", "\n").replace("\r", "\n")
@@ -77,7 +87,9 @@ def markdown_code(text: str) -> str:
 
 def markdown_text(text: str) -> str:
     """Any text as Markdown on one line without markup."""
-    return "".join(f"&#{ord(c)};" if c in "<>&|*_`[]()#\\!~" else c if c.isprintable() else " " for c in text)
+    return "".join(
+        f"&#{ord(c)};" if c in "<>&|*_`[]()#\\!~" else c if c.isprintable() else " " for c in text
+    )
 
 
 def guarded(cell: str) -> str:
@@ -93,7 +105,9 @@ def unguarded(cell: str) -> str:
 def csv_row(fields: Iterable[str], *, separator: str = ",", is_guarded: bool = True) -> str:
     """A row of CSV without its line end; guarded for spreadsheets, or with fields as they are for programs."""
     line = io.StringIO()
-    writer = csv.writer(line, delimiter=separator, lineterminator="\r\n")  # quotes fields with either character
+    writer = csv.writer(
+        line, delimiter=separator, lineterminator="\r\n"
+    )  # quotes fields with either character
     writer.writerow(map(guarded, fields) if is_guarded else fields)
     return line.getvalue()[:-2]
 
@@ -124,7 +138,9 @@ def record_text(record: Any) -> str:
         except (TypeError, ValueError):
             return json_text(plain(record))
     except RecursionError:
-        raise DataError("a row has lists or objects that are nested too deeply to be kept") from None
+        raise DataError(
+            "a row has lists or objects that are nested too deeply to be kept"
+        ) from None
 
 
 def plain(value: Any) -> Any:

@@ -24,7 +24,12 @@ HEAD_BYTES = 1024
 READ_BYTES = 1 << 16
 SKIP = "data.bad_rows=skip (predict: --bad-rows skip) leaves such rows out"
 JUDGED_BYTES = 1 << 24  # read to judge a file with an invalid line
-GZIPPED = (".csv", ".tsv", ".jsonl", ".json")  # tables that may be gzip files, with .gz at the end of their names
+GZIPPED = (
+    ".csv",
+    ".tsv",
+    ".jsonl",
+    ".json",
+)  # tables that may be gzip files, with .gz at the end of their names
 GZIP_MARK = b"\x1f\x8b"
 INVALID = re.compile("[\udc80-\udcff]")  # an invalid byte, as kept by `text_lines`
 
@@ -61,16 +66,29 @@ def encoding_named(name: str) -> str:
     codec = None
     with suppress(LookupError, ValueError):
         codec = codecs.lookup(name)
-    if codec is None or not codec._is_text_encoding or codec.name.replace("-", "_") in _NO_ENCODINGS:
-        raise ValueError(f"{name!r} is not an encoding; examples are utf-8, utf-16, windows-1252 and shift_jis")
+    if (
+        codec is None
+        or not codec._is_text_encoding
+        or codec.name.replace("-", "_") in _NO_ENCODINGS
+    ):
+        raise ValueError(
+            f"{name!r} is not an encoding; examples are utf-8, utf-16, windows-1252 and shift_jis"
+        )
     return name
 
 
 def delimiter_named(name: str) -> str:
     """The field separator, given itself or by name; `ValueError` if no file can have it."""
     delimiter = DELIMITERS.get(name, name)
-    if len(delimiter) != 1 or delimiter in '\r\n"' or delimiter.isalnum() or "\ud7ff" < delimiter < "\ue000":
-        raise ValueError(f"{name!r} is not a field separator; give one character, or {', '.join(DELIMITERS)}")
+    if (
+        len(delimiter) != 1
+        or delimiter in '\r\n"'
+        or delimiter.isalnum()
+        or "\ud7ff" < delimiter < "\ue000"
+    ):
+        raise ValueError(
+            f"{name!r} is not a field separator; give one character, or {', '.join(DELIMITERS)}"
+        )
     return delimiter
 
 
@@ -91,7 +109,9 @@ def text_lines(path: Path, encoding: str = UTF8, *, keep_invalid: bool = False) 
         if head.startswith(codecs.BOM_UTF8):
             encoding = UTF8
         every = bytes(range(128))
-        if every.decode(encoding, "replace") != every.decode("ascii"):  # so line ends may differ, too
+        if every.decode(encoding, "replace") != every.decode(
+            "ascii"
+        ):  # so line ends may differ, too
             is_wide = codecs.lookup(encoding).name[:6] in {"utf-16", "utf-32"}
             if is_wide and head and b"\0" not in head and head.isascii():
                 hint = f"the file seems to be UTF-8: {_setting(UTF8)} reads it"
@@ -106,7 +126,9 @@ def text_lines(path: Path, encoding: str = UTF8, *, keep_invalid: bool = False) 
             try:
                 text = line.decode(encoding, errors)
             except UnicodeDecodeError as error:
-                raise EncodingError(f"{path}:{number}", *undecodable(path, line, error.start, encoding)) from None
+                raise EncodingError(
+                    f"{path}:{number}", *undecodable(path, line, error.start, encoding)
+                ) from None
             yield text.removeprefix("\ufeff") if number == 1 and is_utf8(encoding) else text
 
 
@@ -132,8 +154,14 @@ def undecodable(path: Path, line: bytes, start: int, encoding: str) -> tuple[str
     if text is None:
         return wrong, "save the file as UTF-8, or name its encoding in data.encoding"
     if _is_mostly_utf8(path):
-        return f"{wrong}, as other lines are; in Windows-1252 it would be {text}: correct the line", SKIP
-    return wrong, f"the file seems to be Windows-1252, which has this line as {text}: {_setting(WINDOWS)} reads it so"
+        return (
+            f"{wrong}, as other lines are; in Windows-1252 it would be {text}: correct the line",
+            SKIP,
+        )
+    return (
+        wrong,
+        f"the file seems to be Windows-1252, which has this line as {text}: {_setting(WINDOWS)} reads it so",
+    )
 
 
 def seems_utf8(path: Path) -> bool:

@@ -24,7 +24,11 @@ from encoder_cls.system.display import json_text
 TEMPORARY_PREFIX = ".tmp-"
 REPLACED_SUFFIX = ".old"
 OLD = 3600.0  # seconds after which a temporary file counts as abandoned
-STREAMS = (Path("/dev/fd"), Path("/proc/self/fd"), Path("/proc/thread-self/fd"))  # folders of this process's streams
+STREAMS = (
+    Path("/dev/fd"),
+    Path("/proc/self/fd"),
+    Path("/proc/thread-self/fd"),
+)  # folders of this process's streams
 MOST_BYTES = 1 << 28  # of a file of unknown size that is read whole: texts of some million tokens
 MOST_LINKS = 40  # to one file; the system itself follows no more
 Content = bytes | Iterable[bytes | memoryview]  # of a file, whole or in parts
@@ -129,7 +133,9 @@ def _remove_unfinished(path: Path) -> str:
     mark = f"{of_file}{sha256(platform.node().encode())[:12]}-"
     with suppress(OSError):
         for left in list(path.parent.glob(f"{TEMPORARY_PREFIX}{of_file}*")):
-            is_own = left.name.startswith(f"{TEMPORARY_PREFIX}{mark}") and not _is_being_written(left)
+            is_own = left.name.startswith(f"{TEMPORARY_PREFIX}{mark}") and not _is_being_written(
+                left
+            )
             if is_own or time.time() - left.stat().st_mtime > OLD:
                 left.unlink(missing_ok=True)
     return mark
@@ -154,7 +160,9 @@ def _lock(file: BinaryIO) -> None:
 
 def remove_leftovers(folder: Path) -> None:
     """Remove the temporary files of killed writers, and folders that they had replaced already."""
-    replaced = [path for path in folder.glob(f"*{REPLACED_SUFFIX}") if path.with_suffix("").exists()]
+    replaced = [
+        path for path in folder.glob(f"*{REPLACED_SUFFIX}") if path.with_suffix("").exists()
+    ]
     for leftover in [*folder.glob(f"{TEMPORARY_PREFIX}*"), *replaced]:
         _remove(leftover)
 
@@ -196,8 +204,10 @@ def write_output(path: Path, content: Content) -> None:
             raise EncoderClsError(f"{path}: cannot write: its links lead in a circle")
         write_file(target, content)
         return
-    with reporting_os_errors(path), open(path if descriptor is None else os.dup(descriptor), "wb") as file:  # noqa: PTH123
-        file.writelines([content] if isinstance(content, bytes) else content)
+    with reporting_os_errors(path):
+        opened = path if descriptor is None else os.dup(descriptor)
+        with open(opened, "wb") as file:  # noqa: PTH123
+            file.writelines([content] if isinstance(content, bytes) else content)
 
 
 def path_of(path: Path) -> Path:
@@ -258,7 +268,9 @@ def locked(path: Path, *, wait: bool = True, doing: str = "working") -> Iterator
             holder = ""
             with suppress(OSError):  # Windows locks the file for readers, too
                 holder = path.read_text(encoding="utf-8").strip()
-            raise LockedError(f"{path.parent}: {holder or 'another process'} is {doing} here") from None
+            raise LockedError(
+                f"{path.parent}: {holder or 'another process'} is {doing} here"
+            ) from None
         with suppress(OSError):
             path.write_text(f"process {os.getpid()}", encoding="utf-8")
     try:

@@ -20,7 +20,18 @@ if TYPE_CHECKING:
 
 WHOLE, RUNTIME = "encoder-cls", "encoder-cls-runtime"  # the distributions
 # What `train` and `eval` import, PyTorch first.
-TRAINING = ("torch", "pydantic", "yaml", "scipy", "sklearn", "pyarrow", "matplotlib", "jinja2", "tqdm", "tensorboard")
+TRAINING = (
+    "torch",
+    "pydantic",
+    "yaml",
+    "scipy",
+    "sklearn",
+    "pyarrow",
+    "matplotlib",
+    "jinja2",
+    "tqdm",
+    "tensorboard",
+)
 LOGGER = "encoder_cls"
 
 
@@ -51,7 +62,9 @@ def check_installed(library: str, *, needed_by: str, install: str | None = None)
 def needs_torch() -> str:
     """The message that PyTorch is missing; `encoder-cls` replaces the runtime, since both install the same files."""
     of_runtime = (installed_version() or [""])[0] == RUNTIME
-    return "needs PyTorch: " + f"pip uninstall {RUNTIME}, then " * of_runtime + f"pip install {WHOLE}"
+    return (
+        "needs PyTorch: " + f"pip uninstall {RUNTIME}, then " * of_runtime + f"pip install {WHOLE}"
+    )
 
 
 def check_training_installed() -> None:
@@ -91,7 +104,9 @@ def resolve_device(name: str) -> torch.device:
     if kind not in {"cpu", "cuda"} or (colon and (kind == "cpu" or not index.isdecimal())):
         raise ConfigError(f"--device {name}: known devices are auto, cpu, cuda and cuda:N")
     if kind == "cuda" and int(index or 0) >= (count := torch.cuda.device_count()):
-        raise ConfigError(f"--device {name}: this machine has {count} CUDA devices that torch can use")
+        raise ConfigError(
+            f"--device {name}: this machine has {count} CUDA devices that torch can use"
+        )
     return torch.device(name)
 
 
@@ -106,9 +121,16 @@ def resolve_precision(name: str, device: torch.device) -> torch.dtype:
     if name != "auto":
         return torch.bfloat16 if name == "bfloat16" else torch.float32
     # Private in torch, so absence in some version must mean no more than "not known".
-    probes = [getattr(torch.cpu, name, None) for name in ("_is_amx_tile_supported", "_is_avx512_bf16_supported")]
+    probes = [
+        getattr(torch.cpu, name, None)
+        for name in ("_is_amx_tile_supported", "_is_avx512_bf16_supported")
+    ]
     is_cuda = device.type == "cuda"
-    fast = torch.cuda.get_device_capability(device) >= (8, 0) if is_cuda else any(it() for it in probes if it)
+    fast = (
+        torch.cuda.get_device_capability(device) >= (8, 0)
+        if is_cuda
+        else any(it() for it in probes if it)
+    )
     return torch.bfloat16 if fast else torch.float32
 
 
@@ -129,7 +151,9 @@ def environment(device: torch.device, precision: torch.dtype) -> dict[str, str |
         "torch": torch.__version__,
         "scikit-learn": version("scikit-learn"),
         "scipy": version("scipy"),
-        "device": torch.cuda.get_device_name(device) if device.type == "cuda" else platform.machine(),
+        "device": torch.cuda.get_device_name(device)
+        if device.type == "cuda"
+        else platform.machine(),
         "cpu_capability": torch.backends.cpu.get_cpu_capability(),
         "threads": torch.get_num_threads(),
         "precision": str(precision).removeprefix("torch."),

@@ -21,14 +21,22 @@ if TYPE_CHECKING:
 
 MOST_PROCESSES = 8  # each takes some 100 MB
 AHEAD = 2  # items per process that are taken ahead of the oldest unfinished one
-THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")  # of the libraries that compute
-CPU_LIMIT = Path("/sys/fs/cgroup/cpu.max")  # of a container: microseconds of CPU time, and the period in microseconds
+THREADS = (
+    "OMP_NUM_THREADS",
+    "OPENBLAS_NUM_THREADS",
+    "MKL_NUM_THREADS",
+)  # of the libraries that compute
+CPU_LIMIT = Path(
+    "/sys/fs/cgroup/cpu.max"
+)  # of a container: microseconds of CPU time, and the period in microseconds
 
 Item = TypeVar("Item")
 Made = TypeVar("Made")
 
 
-def map_in_processes(function: Callable[[Item], Made], items: Iterable[Item], *, alone: int) -> Iterator[Made]:
+def map_in_processes(
+    function: Callable[[Item], Made], items: Iterable[Item], *, alone: int
+) -> Iterator[Made]:
     """Apply a function to items, in order, taking no more of them than processes are busy with.
 
     The first `alone` items are worked on in this process: starting others takes about a second.
@@ -45,7 +53,9 @@ def usable_processes() -> int:
 
 
 def _usable_processors() -> int:
-    granted = os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else range(os.cpu_count() or 1)
+    granted = (
+        os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else range(os.cpu_count() or 1)
+    )
     limits = [len(granted), int(os.environ.get("LOKY_MAX_CPU_COUNT") or len(granted))]
     with suppress(OSError, ValueError):  # no such file, or `max` in it
         busy, of_time = map(int, CPU_LIMIT.read_text(encoding="ascii").split())
@@ -97,14 +107,25 @@ class Workers(Generic[Item, Made]):
         share = dict.fromkeys(THREADS, str(max(1, _usable_processors() // self._number)))
         environment = os.environ | share | {"PYTHONPATH": os.pathsep.join(sys.path)}
         # Its prints are no results, and a session of its own keeps Ctrl-C away from it.
-        options: dict[str, Any] = {"stdin": subprocess.DEVNULL, "stdout": 2, "start_new_session": True}
+        options: dict[str, Any] = {
+            "stdin": subprocess.DEVNULL,
+            "stdout": 2,
+            "start_new_session": True,
+        }
         connections = []
         for _ in range(self._number):
             here, there = Pipe()
             with there:
                 # Not from the current folder, where -c alone would look for modules first.
-                command = [sys.executable, "-P", "-c", f"from {__name__} import work; work({there.fileno()})"]
-                process = subprocess.Popen(command, pass_fds=[there.fileno()], env=environment, **options)
+                command = [
+                    sys.executable,
+                    "-P",
+                    "-c",
+                    f"from {__name__} import work; work({there.fileno()})",
+                ]
+                process = subprocess.Popen(
+                    command, pass_fds=[there.fileno()], env=environment, **options
+                )
             self._processes.append(process)
             connections.append(here)
         for connection in connections:  # when all are starting: each takes a while to receive it

@@ -79,7 +79,9 @@ def note(message: str, *, is_error: bool = False, above: Any = None) -> None:
 def warn_if_output_closed() -> None:
     """Note that results go nowhere, if standard output was closed from the start."""
     if is_output_closed():
-        note("warning: standard output is closed, results go nowhere; --output names a file for them")
+        note(
+            "warning: standard output is closed, results go nowhere; --output names a file for them"
+        )
 
 
 def is_output_closed() -> bool:
@@ -96,7 +98,9 @@ def _discard(stream: TextIO) -> None:
 @contextmanager
 def handling_signals(numbers: Iterable[int], handle: Callable[[int], object]) -> Iterator[None]:
     """Call a function with the number of each of these signals while the block runs."""
-    previous = {number: signal.signal(number, lambda received, _: handle(received)) for number in numbers}
+    previous = {
+        number: signal.signal(number, lambda received, _: handle(received)) for number in numbers
+    }
     try:
         yield
     finally:

@@ -31,13 +31,26 @@ DISTANCES = (1, 2)  # of the words of a pair
 TEMPLATE_SIZES = range(2, 7)  # words
 MOST_FREQUENT = 300  # tokens: one is frequent if at least every 300th token is it
 HASHES = 1 << 22  # of a kind of feature: few of a million different n-grams collide
-TEMPLATE_IDS = HASHES * (1 + len(DISTANCES))  # ids of words and pairs come first, then those of templates,
+TEMPLATE_IDS = HASHES * (
+    1 + len(DISTANCES)
+)  # ids of words and pairs come first, then those of templates,
 CHAR_NGRAM_IDS = TEMPLATE_IDS + HASHES  # then those of character n-grams
 NUM_FEATURE_IDS = CHAR_NGRAM_IDS + HASHES
-GROUP_NORMS = (1.0, 0.4, 1.0)  # of the vectors of a text's words and pairs, of its templates, of its character n-grams
-KIND_STARTS = (0, HASHES, TEMPLATE_IDS, CHAR_NGRAM_IDS)  # of words, pairs, templates, character n-grams
+GROUP_NORMS = (
+    1.0,
+    0.4,
+    1.0,
+)  # of the vectors of a text's words and pairs, of its templates, of its character n-grams
+KIND_STARTS = (
+    0,
+    HASHES,
+    TEMPLATE_IDS,
+    CHAR_NGRAM_IDS,
+)  # of words, pairs, templates, character n-grams
 RARITY_NUMBERS = 2 * len(KIND_STARTS)
-TOKENS_AT_ONCE = 1 << 15  # counting takes many times the memory of the counts, and sorting more at once is slower
+TOKENS_AT_ONCE = (
+    1 << 15
+)  # counting takes many times the memory of the counts, and sorting more at once is slower
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -57,7 +70,9 @@ class Counts(SparseRows):
     """The counts of features in texts; columns are indices into `ids`."""
 
     ids: NDArray[np.int32]  # of the features of all these texts, increasing
-    kinds: NDArray[np.int64]  # starts of the words, pairs, templates and character n-grams of each text, (texts, 4)
+    kinds: NDArray[
+        np.int64
+    ]  # starts of the words, pairs, templates and character n-grams of each text, (texts, 4)
 
 
 class Hashed(NamedTuple):
@@ -78,7 +93,11 @@ def frequent_tokens(texts: TokenizedTexts, *, max_tokens: int) -> NDArray[np.int
 
 
 def count_features(
-    texts: TokenizedTexts, *, max_tokens: int, frequent_token_ids: NDArray[np.int32], use_char_ngrams: bool
+    texts: TokenizedTexts,
+    *,
+    max_tokens: int,
+    frequent_token_ids: NDArray[np.int32],
+    use_char_ngrams: bool,
 ) -> Iterator[Counts]:
     """Count the features of texts, some texts at a time.
 
@@ -87,7 +106,9 @@ def count_features(
     """
     for tokens, offsets in _in_chunks(texts, max_tokens):
         ids, lengths = texts.input_ids(tokens).astype(np.int64), np.diff(offsets)
-        position = np.arange(len(ids)) - np.repeat(offsets[:-1], lengths)  # of each token in its text; 0 is [CLS]
+        position = np.arange(len(ids)) - np.repeat(
+            offsets[:-1], lengths
+        )  # of each token in its text; 0 is [CLS]
         kinds = [_words(ids, position), *_pairs(ids, position)]
         if use_char_ngrams:
             kinds += [_templates(ids, position, frequent_token_ids), _char_ngrams(texts, tokens)]
@@ -107,11 +128,15 @@ def count_features(
         keys.sort()
         firsts = np.flatnonzero(np.concatenate([keys[:1] >= 0, keys[1:] != keys[:-1]]))
         num_keys, keys = len(keys), keys[firsts]
-        feature_ids = np.concatenate([it + HASHES * kind for kind, it in enumerate(distinct)]).astype(np.int32)
+        feature_ids = np.concatenate(
+            [it + HASHES * kind for kind, it in enumerate(distinct)]
+        ).astype(np.int32)
         kind_starts = np.searchsorted(feature_ids, KIND_STARTS).astype(key)
         of_kinds = np.searchsorted(keys, rows[:, None] + kind_starts)
         yield Counts(
-            columns=(keys - np.repeat(rows, np.diff(of_kinds[:, 0], append=len(keys)))).astype(np.int32),
+            columns=(keys - np.repeat(rows, np.diff(of_kinds[:, 0], append=len(keys)))).astype(
+                np.int32
+            ),
             values=np.diff(firsts, append=num_keys).astype(np.float32),
             offsets=np.append(of_kinds[:, 0], len(keys)),
             ids=feature_ids,
@@ -154,13 +179,20 @@ def rarity(counts: Counts, idf: NDArray[np.float32], *, rarest: float) -> NDArra
     the features of the counts, 0 for unknown ones; `rarest` is that of the rarest known feature.
     """
     numbers = np.diff(counts.kinds, axis=1, append=counts.offsets[1:, None])
-    of_features, are_unknown = (it[counts.columns] for it in (np.where(idf > 0, idf, np.float32(rarest)), idf == 0))
+    of_features, are_unknown = (
+        it[counts.columns] for it in (np.where(idf > 0, idf, np.float32(rarest)), idf == 0)
+    )
     starts = counts.kinds.ravel()
-    sums = [np.add.reduceat(np.append(it, 0), starts).reshape(numbers.shape) for it in (of_features, are_unknown)]
+    sums = [
+        np.add.reduceat(np.append(it, 0), starts).reshape(numbers.shape)
+        for it in (of_features, are_unknown)
+    ]
     return np.hstack([np.where(numbers > 0, it, 0) / np.maximum(1, numbers) for it in sums])
 
 
-def tfidf(counts: SparseRows, feature_ids: NDArray[np.int32], idf: NDArray[np.float32]) -> SparseRows:
+def tfidf(
+    counts: SparseRows, feature_ids: NDArray[np.int32], idf: NDArray[np.float32]
+) -> SparseRows:
     """Compute (1 + ln count) * idf of each feature, scaled so that a text's three groups have the `GROUP_NORMS`.
 
     Columns are indices of the feature ids.
@@ -169,18 +201,25 @@ def tfidf(counts: SparseRows, feature_ids: NDArray[np.int32], idf: NDArray[np.fl
     vectors = np.repeat(len(GROUP_NORMS) * np.arange(len(counts)), np.diff(counts.offsets))
     for begin in np.searchsorted(feature_ids, (TEMPLATE_IDS, CHAR_NGRAM_IDS)):
         vectors += counts.columns >= begin
-    squares = np.bincount(vectors, weights=values.astype(np.float64) ** 2, minlength=len(GROUP_NORMS) * len(counts))
+    squares = np.bincount(
+        vectors, weights=values.astype(np.float64) ** 2, minlength=len(GROUP_NORMS) * len(counts)
+    )
     scales = np.tile(GROUP_NORMS, len(counts)) / np.sqrt(np.where(squares > 0, squares, 1))
     return replace(counts, values=(values * scales[vectors]).astype(np.float32))
 
 
-def _in_chunks(texts: TokenizedTexts, max_tokens: int) -> Iterator[tuple[NDArray[np.int64], NDArray[np.int64]]]:
+def _in_chunks(
+    texts: TokenizedTexts, max_tokens: int
+) -> Iterator[tuple[NDArray[np.int64], NDArray[np.int64]]]:
     """The indices of the tokens of some texts at a time, and `texts + 1` offsets into them."""
     lengths = texts.lengths_within(max_tokens)
     chunk_of = (np.cumsum(lengths) - 1) // TOKENS_AT_ONCE
     bounds = np.flatnonzero(np.diff(chunk_of, prepend=-1, append=-1))
     for chunk in map(slice, bounds[:-1], bounds[1:]):
-        yield flat_indices(texts.offsets[:-1][chunk], lengths[chunk]), ends_from_zero(lengths[chunk])
+        yield (
+            flat_indices(texts.offsets[:-1][chunk], lengths[chunk]),
+            ends_from_zero(lengths[chunk]),
+        )
 
 
 def _words(ids: NDArray[np.int64], position: NDArray[np.int64]) -> Hashed:
@@ -194,7 +233,9 @@ def _pairs(ids: NDArray[np.int64], position: NDArray[np.int64]) -> Iterator[Hash
         yield Hashed(ids[ends - distance] * PAIR_MULTIPLIER + ids[ends], ends)
 
 
-def _templates(ids: NDArray[np.int64], position: NDArray[np.int64], frequent_token_ids: NDArray[np.int32]) -> Hashed:
+def _templates(
+    ids: NDArray[np.int64], position: NDArray[np.int64], frequent_token_ids: NDArray[np.int32]
+) -> Hashed:
     """Templates of all sizes, with `[MASK]`, which no text has, as the wildcard."""
     slots = np.where((position == 0) | np.isin(ids, frequent_token_ids), ids, MASK_ID)
     of_sizes, grown = [], slots
@@ -210,4 +251,6 @@ def _char_ngrams(texts: TokenizedTexts, tokens: NDArray[np.int64]) -> Hashed:
     of_distinct = texts.char_ngrams.take(distinct)
     lengths = np.diff(of_distinct.offsets)[words]
     ends = np.repeat(np.arange(len(words)), lengths)
-    return Hashed(of_distinct.ngrams.astype(np.int64), ends, flat_indices(of_distinct.offsets[words], lengths))
+    return Hashed(
+        of_distinct.ngrams.astype(np.int64), ends, flat_indices(of_distinct.offsets[words], lengths)
+    )

@@ -26,14 +26,19 @@ CHARACTERS_PER_TOKEN = 64
 # Tokens kept for each token of the encoder's limit: a linear classifier may read more.
 KEPT_PER_TOKEN = 8
 
-CHUNK_TEXTS, CHUNK_CHARACTERS = 4096, 1 << 19  # the most that are read at once, except a single long text
+CHUNK_TEXTS, CHUNK_CHARACTERS = (
+    4096,
+    1 << 19,
+)  # the most that are read at once, except a single long text
 CHUNKS_ALONE = 48  # read before other processes start: about as long as starting them takes
 TEXTS_AT_ONCE, TOKENS_AT_ONCE = 1024, 1 << 22  # that are counted in some 32 MB
 
 SHORTEST, LONGEST = 2, 5  # characters of an n-gram
 # Sub-word models do not learn from longer words: one attachment would fill the vocabulary, in minutes.
 LONGEST_LEARNED = 500
-LONGEST_WORD = 40  # characters with n-grams: the rest of a longer word, such as a link, has no meaning
+LONGEST_WORD = (
+    40  # characters with n-grams: the rest of a longer word, such as a link, has no meaning
+)
 PAIR_MULTIPLIER = 1_000_003  # the hash of a pair of words is the first's number times this prime plus the second's
 CRC32_OF_BYTE = np.array([zlib.crc32(bytes([byte])) for byte in range(256)], dtype=np.uint32)
 
@@ -52,18 +57,24 @@ class CharNgrams:
         """The n-grams of some of the words, in their order."""
         starts = self.offsets[words]
         lengths = self.offsets[words + 1] - starts
-        return CharNgrams(ngrams=self.ngrams[flat_indices(starts, lengths)], offsets=ends_from_zero(lengths))
+        return CharNgrams(
+            ngrams=self.ngrams[flat_indices(starts, lengths)], offsets=ends_from_zero(lengths)
+        )
 
 
 @dataclass(frozen=True, kw_only=True)
 class TokenizedTexts:
     """The tokens of many texts, one after the other."""
 
-    words: NDArray[np.int32]  # indices in the list of words; text `i` has `words[offsets[i]:offsets[i + 1]]`
+    words: NDArray[
+        np.int32
+    ]  # indices in the list of words; text `i` has `words[offsets[i]:offsets[i + 1]]`
     word_ids: NDArray[np.int32]  # the token id of each word; several unknown words are all `[UNK]`
     char_ngrams: CharNgrams  # of each word; special tokens have none
     offsets: NDArray[np.int64]  # `len(texts) + 1` indices into `words`
-    max_seq_len: int  # tokens of a text that an encoder reads; `KEPT_PER_TOKEN` times as many are kept
+    max_seq_len: (
+        int  # tokens of a text that an encoder reads; `KEPT_PER_TOKEN` times as many are kept
+    )
     truncated: NDArray[np.bool_]  # whether each text is longer than an encoder reads
 
     def __len__(self) -> int:
@@ -84,7 +95,9 @@ class TokenizedTexts:
         """Some of the texts, in this order, with the same list of words."""
         lengths = np.diff(self.offsets)[texts]
         words = self.words[flat_indices(self.offsets[texts], lengths)]
-        return replace(self, words=words, offsets=ends_from_zero(lengths), truncated=self.truncated[texts])
+        return replace(
+            self, words=words, offsets=ends_from_zero(lengths), truncated=self.truncated[texts]
+        )
 
     def input_ids(self, tokens: NDArray[np.int64] | slice = slice(None)) -> NDArray[np.int32]:
         """The ids of tokens."""
@@ -114,7 +127,9 @@ class TokenizedTexts:
         for first in range(0, len(self), TEXTS_AT_ONCE):
             some = self[first : first + TEXTS_AT_ONCE]
             are_unknown = is_unknown[some.words[flat_indices(some.offsets[:-1], some.lengths)]]
-            counts.append(np.add.reduceat(are_unknown, ends_from_zero(some.lengths)[:-1], dtype=np.int32))
+            counts.append(
+                np.add.reduceat(are_unknown, ends_from_zero(some.lengths)[:-1], dtype=np.int32)
+            )
         return counts.array()
 
     @property
@@ -130,7 +145,9 @@ def ends_from_zero(lengths: NDArray[Any]) -> NDArray[np.int64]:
 
 def flat_indices(starts: NDArray[np.int64], lengths: NDArray[np.int64]) -> NDArray[np.int64]:
     """The indices of several pieces of a flat array, one piece after the other."""
-    indices: NDArray[np.int64] = np.arange(lengths.sum()) + np.repeat(starts - np.cumsum(lengths) + lengths, lengths)
+    indices: NDArray[np.int64] = np.arange(lengths.sum()) + np.repeat(
+        starts - np.cumsum(lengths) + lengths, lengths
+    )
     return indices
 
 
@@ -164,7 +181,11 @@ def index_tokens(
     truncated, index = DiskBackedArray(np.bool_), dict[str, int]()
     chunks = _chunks(texts, most_characters=CHARACTERS_PER_TOKEN * max_seq_len)
     read_chunk = partial(_read_chunk, read, max_seq_len)
-    chunks_read = map_in_processes(read_chunk, chunks, alone=CHUNKS_ALONE) if in_processes else map(read_chunk, chunks)
+    chunks_read = (
+        map_in_processes(read_chunk, chunks, alone=CHUNKS_ALONE)
+        if in_processes
+        else map(read_chunk, chunks)
+    )
     for chunk, are_truncated in chunks_read:
         known = len(index)
         rows = [index.setdefault(token, len(index)) for token in chunk.distinct]
@@ -199,7 +220,9 @@ def _chunks(texts: Iterable[str], *, most_characters: int) -> Iterator[list[str]
         yield chunk
 
 
-def _read_chunk(read: TokenReader, max_seq_len: int, texts: list[str]) -> tuple[TokenChunk, NDArray[np.bool_]]:
+def _read_chunk(
+    read: TokenReader, max_seq_len: int, texts: list[str]
+) -> tuple[TokenChunk, NDArray[np.bool_]]:
     """The tokens of texts, and whether each is longer than an encoder reads."""
     most = CHARACTERS_PER_TOKEN * max_seq_len
     tokens = read([text[:most] for text in texts], KEPT_PER_TOKEN * max_seq_len)
@@ -218,13 +241,19 @@ def hash_char_ngrams(words: Sequence[str]) -> CharNgrams:
     character_sizes = np.diff(character_starts, append=len(content))
     lengths = np.array([len(word) for word in marked], dtype=np.int64)
     word_starts = np.cumsum(lengths) - lengths
-    counts = np.maximum(0, lengths[:, None] + 1 - np.arange(SHORTEST, LONGEST + 1))  # of n-grams, (words, sizes)
+    counts = np.maximum(
+        0, lengths[:, None] + 1 - np.arange(SHORTEST, LONGEST + 1)
+    )  # of n-grams, (words, sizes)
     ends = np.cumsum(counts).reshape(counts.shape)
 
     ngrams = np.zeros(counts.sum(), dtype=np.uint32)
-    firsts = np.arange(len(character_starts))  # n-grams of one character, then of two, ...: each grows by the next
+    firsts = np.arange(
+        len(character_starts)
+    )  # n-grams of one character, then of two, ...: each grows by the next
     hashes = np.zeros(len(firsts), dtype=np.uint32)
-    left = np.repeat(word_starts + lengths, lengths) - firsts  # characters in the word, from each on
+    left = (
+        np.repeat(word_starts + lengths, lengths) - firsts
+    )  # characters in the word, from each on
     for size in range(1, LONGEST + 1):
         fits = left >= size
         firsts, hashes, left = firsts[fits], hashes[fits], left[fits]
@@ -232,7 +261,9 @@ def hash_char_ngrams(words: Sequence[str]) -> CharNgrams:
         for byte in range(sizes.max(initial=0)):  # CRC-32 with the bytes of a further character
             (more,) = np.nonzero(sizes > byte)
             before = hashes[more]
-            hashes[more] = CRC32_OF_BYTE[(before ^ content[starts[more] + byte]) & 0xFF] ^ (before >> 8)
+            hashes[more] = CRC32_OF_BYTE[(before ^ content[starts[more] + byte]) & 0xFF] ^ (
+                before >> 8
+            )
         if size >= SHORTEST:
             column = size - SHORTEST
             ngrams[flat_indices(ends[:, column] - counts[:, column], counts[:, column])] = hashes

@@ -38,7 +38,9 @@ WORDS = (
     rf"(?=[{UNSPACED}])(?:\X(?:{_STACKED}))*\X|(?=[{_PICTURE}])\X|[{_FLAG}]{{1,2}}"
     rf"|[{_WORD}&&[^{UNSPACED}{_PICTURE}]]+|[^{_WORD}\s{UNSPACED}{_PICTURE}{_FLAG}]+"
 )
-UNSPACED_RANGES = "\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u9fff"  # about the same, for `re`
+UNSPACED_RANGES = (
+    "\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u9fff"  # about the same, for `re`
+)
 ASCII_WORD = re.compile(r"\w+|[^\w\s]+", re.ASCII)
 _SURROGATE = re.compile("[\ud800-\udfff]")
 
@@ -74,14 +76,18 @@ def token_reader(tokenizer: Tokenizer) -> TokenReader:
                 return ASCII_WORD.findall(text.lower() if is_lowercase else text)
             return split_by_tokenizer(tokenizer, replace_surrogates(text))
 
-        return lambda texts, most: _coded([SPECIAL_TOKENS[CLS_ID], *words(text)][:most] for text in texts)
+        return lambda texts, most: _coded(
+            [SPECIAL_TOKENS[CLS_ID], *words(text)][:most] for text in texts
+        )
 
     vocabulary = tokenizer.get_vocab()
     tokens = sorted(vocabulary, key=vocabulary.__getitem__)
 
     def read_subwords(texts: Sequence[str], most_tokens: int) -> TokenChunk:
         encodings = tokenizer.encode_batch_fast([replace_surrogates(text) for text in texts])
-        return _coded([tokens[number] for number in encoding.ids[:most_tokens]] for encoding in encodings)
+        return _coded(
+            [tokens[number] for number in encoding.ids[:most_tokens]] for encoding in encodings
+        )
 
     return read_subwords
 
@@ -95,7 +101,12 @@ def _coded(token_lists: Iterable[list[str]]) -> TokenChunk:
 
 def split_by_tokenizer(tokenizer: Tokenizer, text: str) -> list[str]:
     """The words of a text without surrogates, by the tokenizer's own normalizer and pre-tokenizer."""
-    return [word for word, _ in tokenizer.pre_tokenizer.pre_tokenize_str(tokenizer.normalizer.normalize_str(text))]
+    return [
+        word
+        for word, _ in tokenizer.pre_tokenizer.pre_tokenize_str(
+            tokenizer.normalizer.normalize_str(text)
+        )
+    ]
 
 
 def lowercases(tokenizer: Tokenizer) -> bool:
@@ -140,9 +151,14 @@ def parse_tokenizer(content: str) -> Tokenizer:
         raise ValueError("its first tokens are not " + ", ".join(SPECIAL_TOKENS))
     if sorted(tokenizer.get_vocab().values()) != list(range(tokenizer.get_vocab_size())):
         raise ValueError("its token ids are not 0, 1, 2, ...")
-    normalizing = {step["type"] for step in (parts["normalizer"] or {}).get("normalizers", [{"type": None}])}
+    normalizing = {
+        step["type"] for step in (parts["normalizer"] or {}).get("normalizers", [{"type": None}])
+    }
     by_code_points = pre_tokenizers.Split(Regex(f"[{UNSPACED}]"), "isolated")  # in earlier models
-    splitters = [*map(pre_tokenizer, TYPES), pre_tokenizers.Sequence([by_code_points, pre_tokenizers.Whitespace()])]
+    splitters = [
+        *map(pre_tokenizer, TYPES),
+        pre_tokenizers.Sequence([by_code_points, pre_tokenizers.Whitespace()]),
+    ]
     known = [json.loads(it.__getstate__()) for it in splitters]
     if parts["pre_tokenizer"] not in known or not normalizing <= NORMALIZERS:
         # A foreign regular expression could take for ever.

@@ -84,15 +84,28 @@ def tokenized_data(
     }
 
     def tokenized() -> tuple[str, TokenizedTexts, TokenizedTexts, int]:
-        tokenizer, tokens, long_words = train_and_tokenize(texts, config.tokenizer, max_seq_len=max_seq_len, base=base)
-        return tokenizer.to_str(), tokens, tokenize(tokenizer, validation_texts, max_seq_len=max_seq_len), long_words
+        tokenizer, tokens, long_words = train_and_tokenize(
+            texts, config.tokenizer, max_seq_len=max_seq_len, base=base
+        )
+        return (
+            tokenizer.to_str(),
+            tokens,
+            tokenize(tokenizer, validation_texts, max_seq_len=max_seq_len),
+            long_words,
+        )
 
     with checking(check):
-        made = cached(Path(cache), "tokens", key, tokenized, TokenizedTexts, CharNgrams) if cache else tokenized()
+        made = (
+            cached(Path(cache), "tokens", key, tokenized, TokenizedTexts, CharNgrams)
+            if cache
+            else tokenized()
+        )
     return TokenizedData(parse_tokenizer(made[0]), *made[1:])
 
 
-def train_subwords(texts: Iterable[str], config: TokenizerConfig, *, max_seq_len: int) -> tuple[Tokenizer, int]:
+def train_subwords(
+    texts: Iterable[str], config: TokenizerConfig, *, max_seq_len: int
+) -> tuple[Tokenizer, int]:
     """Train a sub-word tokenizer on the beginnings of texts, and count the words that are too long to learn from.
 
     The same texts and config give the same bytes. A `ConfigError` if max_vocab_size is less than the number of single
@@ -118,7 +131,9 @@ def train_subwords(texts: Iterable[str], config: TokenizerConfig, *, max_seq_len
     options: dict[str, Any] = {"vocab_size": config.max_vocab_size, "special_tokens": first_tokens}
     trainer: trainers.Trainer
     if config.type == "unigram":  # which has no minimum frequency
-        trainer = trainers.UnigramTrainer(show_progress=False, unk_token=SPECIAL_TOKENS[UNK_ID], **options)
+        trainer = trainers.UnigramTrainer(
+            show_progress=False, unk_token=SPECIAL_TOKENS[UNK_ID], **options
+        )
     else:
         kind = trainers.BpeTrainer if config.type == "bpe" else trainers.WordPieceTrainer
         trainer = kind(show_progress=False, min_frequency=config.min_frequency, **options)
@@ -131,11 +146,17 @@ def train_subwords(texts: Iterable[str], config: TokenizerConfig, *, max_seq_len
             f"tokenizer.max_vocab_size: {config.max_vocab_size} is less than the {tokenizer.get_vocab_size()} single "
             f"characters and special tokens that {config.type} needs for these texts"
         )
-    return with_cls_template(tokenizer if config.type == "bpe" else _reproducible(tokenizer)), long_words
+    return with_cls_template(
+        tokenizer if config.type == "bpe" else _reproducible(tokenizer)
+    ), long_words
 
 
 def train_and_tokenize(
-    texts: Iterable[str], config: TokenizerConfig, *, max_seq_len: int, base: Tokenizer | None = None
+    texts: Iterable[str],
+    config: TokenizerConfig,
+    *,
+    max_seq_len: int,
+    base: Tokenizer | None = None,
 ) -> tuple[Tokenizer, TokenizedTexts, int]:
     """Train a tokenizer, `tokenize` the same texts, and count the words that are too long to learn from.
 
@@ -146,12 +167,16 @@ def train_and_tokenize(
     if config.type != "word_level":
         tokenizer, long_words = base, 0
         if tokenizer is None:
-            tokenizer, long_words = run_interruptibly(lambda: train_subwords(texts, config, max_seq_len=max_seq_len))
+            tokenizer, long_words = run_interruptibly(
+                lambda: train_subwords(texts, config, max_seq_len=max_seq_len)
+            )
         return tokenizer, tokenize(tokenizer, texts, max_seq_len=max_seq_len), long_words
     tokenizer = _untrained(config)
     if base:  # which may be of an earlier version that split texts otherwise
         tokenizer.pre_tokenizer = base.pre_tokenizer
-    indexed, words = index_tokens(ArrowWords(tokenizer).read, texts, max_seq_len=max_seq_len, in_processes=True)
+    indexed, words = index_tokens(
+        ArrowWords(tokenizer).read, texts, max_seq_len=max_seq_len, in_processes=True
+    )
     known = base.get_vocab() if base else {}
     first = sorted(known, key=known.__getitem__) or SPECIAL_TOKENS
     counted, are_known = zip(words, indexed.word_counts().tolist(), strict=True), set(first)
@@ -161,13 +186,23 @@ def train_and_tokenize(
     vocabulary = {word: number for number, word in enumerate(kept)}
     tokenizer.model = models.WordLevel(vocabulary, unk_token=SPECIAL_TOKENS[UNK_ID])
     tokenizer.add_special_tokens(SPECIAL_TOKENS)
-    return with_cls_template(tokenizer), replace(indexed, word_ids=token_ids(words, vocabulary.get)), 0
+    return (
+        with_cls_template(tokenizer),
+        replace(indexed, word_ids=token_ids(words, vocabulary.get)),
+        0,
+    )
 
 
 def _untrained(config: TokenizerConfig) -> Tokenizer:
-    kinds: dict[str, Any] = {"word_level": models.WordLevel, "word_piece": models.WordPiece, "bpe": models.BPE}
+    kinds: dict[str, Any] = {
+        "word_level": models.WordLevel,
+        "word_piece": models.WordPiece,
+        "bpe": models.BPE,
+    }
     is_unigram = config.type == "unigram"
-    tokenizer = Tokenizer(models.Unigram() if is_unigram else kinds[config.type](unk_token=SPECIAL_TOKENS[UNK_ID]))
+    tokenizer = Tokenizer(
+        models.Unigram() if is_unigram else kinds[config.type](unk_token=SPECIAL_TOKENS[UNK_ID])
+    )
     steps: list[normalizers.Normalizer] = []
     if config.strip_accents:
         steps += [normalizers.NFD(), normalizers.StripAccents()]
@@ -196,11 +231,16 @@ def _continuations(tokenizer: Tokenizer, texts: Iterable[str]) -> list[str]:
 def _reproducible(trained: Tokenizer) -> Tokenizer:
     """Rebuild a tokenizer so that nothing in it depends on the order of a hash table."""
     vocabulary = json.loads(trained.to_str())["model"]["vocab"]
-    if isinstance(vocabulary, dict):  # word_piece: a new tokenizer, in which the continuations are ordinary tokens
+    if isinstance(
+        vocabulary, dict
+    ):  # word_piece: a new tokenizer, in which the continuations are ordinary tokens
         tokenizer = Tokenizer(models.WordPiece(vocab=vocabulary, unk_token=SPECIAL_TOKENS[UNK_ID]))
     else:  # unigram sums scores in the order of a hash table: the last bits differ, and so the order of equal ones
         special, learned = vocabulary[: len(SPECIAL_TOKENS)], vocabulary[len(SPECIAL_TOKENS) :]
-        rounded = sorted(((piece, round(score or 0, 6)) for piece, score in learned), key=lambda it: (-it[1], it[0]))
+        rounded = sorted(
+            ((piece, round(score or 0, 6)) for piece, score in learned),
+            key=lambda it: (-it[1], it[0]),
+        )
         tokenizer = Tokenizer(models.Unigram(vocab=[*map(tuple, special), *rounded], unk_id=UNK_ID))
     tokenizer.normalizer, tokenizer.pre_tokenizer = trained.normalizer, trained.pre_tokenizer
     tokenizer.add_special_tokens(SPECIAL_TOKENS)
@@ -234,8 +274,12 @@ class ArrowWords:
     def split(self, texts: Sequence[str]) -> pa.Array:
         """The tokens of each text, `[CLS]` and then its words, normalized: a list of strings a text."""
         pieces = pc.ascii_split_whitespace(_to_arrow([replace_surrogates(text) for text in texts]))
-        coded = pieces.flatten().dictionary_encode()  # the words of a piece do not depend on its neighbours
-        spaced = type(pieces).from_arrays(pieces.offsets, self._spaced(coded.dictionary).take(coded.indices))
+        coded = (
+            pieces.flatten().dictionary_encode()
+        )  # the words of a piece do not depend on its neighbours
+        spaced = type(pieces).from_arrays(
+            pieces.offsets, self._spaced(coded.dictionary).take(coded.indices)
+        )
         cls, space = _to_arrow([SPECIAL_TOKENS[CLS_ID], " "])
         with_cls = pc.binary_join_element_wise(cls, pc.binary_join(spaced, space), space)
         return pc.ascii_split_whitespace(pc.ascii_rtrim_whitespace(with_cls))
@@ -247,7 +291,10 @@ class ArrowWords:
         of_ascii = pc.ascii_lower(of_ascii) if self._lowercase else of_ascii
         of_ascii = pc.replace_substring_regex(of_ascii, pattern=PUNCTUATION, replacement=r" \1 ")
         others = pieces.filter(pc.invert(is_ascii)).to_pylist()
-        of_others = [self._spaced_word(it) if len(it) <= LONGEST_WORD else self._spaced_piece(it) for it in others]
+        of_others = [
+            self._spaced_word(it) if len(it) <= LONGEST_WORD else self._spaced_piece(it)
+            for it in others
+        ]
         pieces = pc.replace_with_mask(pieces, is_ascii, of_ascii)
         return pc.replace_with_mask(pieces, pc.invert(is_ascii), _to_arrow(of_others))
 
@@ -259,4 +306,6 @@ def _to_arrow(texts: Sequence[str]) -> pa.Array:
     # `pa.array` would first load pandas, which takes longer than many a data set.
     contents = [text.encode() for text in texts]
     offsets = np.cumsum([0, *map(len, contents)], dtype=np.int64)
-    return pa.LargeStringArray.from_buffers(len(texts), pa.py_buffer(offsets), pa.py_buffer(b"".join(contents)))
+    return pa.LargeStringArray.from_buffers(
+        len(texts), pa.py_buffer(offsets), pa.py_buffer(b"".join(contents))
+    )

@@ -36,7 +36,10 @@ LOSS = "loss"
 CLASS_F1 = "f1/"  # the prefix of the F1 of each class in a row
 # The numbers that TensorBoard shows, by split and name; `metrics.jsonl` has all.
 TAGS = {
-    ("validation", "micro_f1"): f"{MICRO_F1}/combined",  # of multi-label data, which has no accuracy
+    (
+        "validation",
+        "micro_f1",
+    ): f"{MICRO_F1}/combined",  # of multi-label data, which has no accuracy
     ("validation", "encoder_micro_f1"): f"{MICRO_F1}/encoder",
     ("validation", "linear_micro_f1"): f"{MICRO_F1}/linear",
     ("validation", "accuracy"): f"{ACCURACY}/combined",
@@ -57,7 +60,11 @@ TAGS = {
 }
 # The scores by which TensorBoard compares runs; their names sort before those of settings.
 SCORES = {**SCORE_NAMES, "ece": "calibration error"}
-ALWAYS_COMPARED = {"model.d_model", "model.num_layers", "train.learning_rate"}  # settings, beside the changed ones
+ALWAYS_COMPARED = {
+    "model.d_model",
+    "model.num_layers",
+    "train.learning_rate",
+}  # settings, beside the changed ones
 AXES = {"step", "split", "time"}  # the values of a row that are not measured
 MOST_CLASSES = 100  # whose F1 in validation is drawn
 MOST_CURVES = 12  # of precision and recall
@@ -89,7 +96,11 @@ class MetricLog:
     ) -> None:
         self._metrics_file, self._label_names, self._warn = run.metrics_file, label_names, warn
         rows = read_metrics(run.metrics_file)
-        kept = [row for row in rows if row["step"] <= resume_after.get(row["split"].rpartition("/")[2], -1)]
+        kept = [
+            row
+            for row in rows
+            if row["step"] <= resume_after.get(row["split"].rpartition("/")[2], -1)
+        ]
         write_file(run.metrics_file, "".join(_line(row) for row in kept).encode())
         self._writer: SummaryWriter | None = None
         # An error would print a traceback of the writer's thread; the next call here raises the same error.
@@ -136,7 +147,9 @@ class MetricLog:
         def add(writer: SummaryWriter) -> None:
             file_writer = writer._get_file_writer()  # type: ignore[no-untyped-call]
             for summary in hparams(dict(values), {})[1:]:  # type: ignore[no-untyped-call]
-                file_writer.add_summary(summary)  # `SummaryWriter.add_hparams` would start another run
+                file_writer.add_summary(
+                    summary
+                )  # `SummaryWriter.add_hparams` would start another run
 
         self.show(add)
 
@@ -202,7 +215,9 @@ def log_final_report(
     scalars = report.metrics.scalars()
     scores = {name: scalars[key] for key, name in SCORES.items() if key in scalars}
     metric_log.hparams({**scores, **chosen_settings(config)})
-    summary = "\n".join(f"    {line}" for line in summary_text(report).splitlines())  # preformatted, in Markdown
+    summary = "\n".join(
+        f"    {line}" for line in summary_text(report).splitlines()
+    )  # preformatted, in Markdown
 
     def show(writer: SummaryWriter) -> None:
         writer.add_text("result", summary, step)
@@ -213,7 +228,12 @@ def log_final_report(
             chosen = np.random.default_rng(0).permutation(len(split))[:MOST_POINTS].tolist()
             texts = [split.texts[row] for row in chosen]
             labels = [split.label_text(row, report.label_names) for row in chosen]
-            add_embedding(writer, classifier.embed(texts, batch_tokens=config.train.batch_tokens), labels, texts)
+            add_embedding(
+                writer,
+                classifier.embed(texts, batch_tokens=config.train.batch_tokens),
+                labels,
+                texts,
+            )
 
     metric_log.show(show)
 
@@ -228,17 +248,24 @@ def add_embedding(
     """
     _, groups = np.unique(labels, return_inverse=True)
     # Fields are separated by tabs, rows by line ends.
-    rows = [[replace_unprintable(" ".join(it.split())) for it in row] for row in zip(labels, texts, strict=True)]
+    rows = [
+        [replace_unprintable(" ".join(it.split())) for it in row]
+        for row in zip(labels, texts, strict=True)
+    ]
     images = torch.from_numpy(charts.colour_squares(groups))
     # The fourth argument, the step, names the folder of its files.
-    writer.add_embedding(vectors, rows, images, PROJECTOR_FOLDER, "texts", metadata_header=["label", "text"])
+    writer.add_embedding(
+        vectors, rows, images, PROJECTOR_FOLDER, "texts", metadata_header=["label", "text"]
+    )
 
 
 def add_precision_recall(writer: SummaryWriter, report: Report, step: int) -> None:
     """Show precision-recall curves of the rarest and the worst classes."""
     probabilities, labels = report.answered.probabilities, report.answered.labels
     num_classes = probabilities.shape[1]
-    chosen, note = charts.notable_classes(report.metrics.per_class, MOST_CURVES, num_classes=num_classes)
+    chosen, note = charts.notable_classes(
+        report.metrics.per_class, MOST_CURVES, num_classes=num_classes
+    )
     for number in chosen:
         is_class = labels[:, number] if labels.ndim > 1 else labels == number
         name = f"precision and recall/{report.label_names[number]}"
@@ -255,7 +282,9 @@ def chosen_settings(config: Config) -> dict[str, bool | float | str]:
         defaults = type(section)().model_dump()
         for key, value in section.model_dump().items():
             if f"{name}.{key}" in ALWAYS_COMPARED or value != defaults[key]:
-                chosen[f"{name}.{key}"] = value if isinstance(value, bool | int | float | str) else str(value)
+                chosen[f"{name}.{key}"] = (
+                    value if isinstance(value, bool | int | float | str) else str(value)
+                )
     return chosen
 
 
@@ -265,6 +294,10 @@ def mistakes_table(report: Report) -> str:
     for error in report.worst_errors:
         # A longer text would make the other columns so narrow that names break at any letter.
         text = shortened(error.text, limit=MOST_CHARACTERS)
-        cells = (f"{error.kind} {error.answer} {error.probability:.2f}".strip(), ", ".join(error.labelled), text)
+        cells = (
+            f"{error.kind} {error.answer} {error.probability:.2f}".strip(),
+            ", ".join(error.labelled),
+            text,
+        )
         rows.append("| " + " | ".join(markdown_text(cell) for cell in cells) + " |")
     return "\n".join(rows)

@@ -49,7 +49,11 @@ SOURCES_FILE = "sources.json"
 DATA_KEYS = ("data.train", "data.validation", "data.test", "data.unlabelled")
 CACHE_KEY = "data.cache"  # its place changes nothing
 PROJECTOR_FOLDER = "tensorboard"
-LOGITS, EVIDENCE, TEXTS = "linear", "evidence", "texts"  # the tensors of validation logits in their file
+LOGITS, EVIDENCE, TEXTS = (
+    "linear",
+    "evidence",
+    "texts",
+)  # the tensors of validation logits in their file
 
 
 class RunDir:
@@ -62,7 +66,9 @@ class RunDir:
         self.model = path / "model"
         self.weights = self.model / "model.safetensors"  # written last of the classifier
         self.model_card = self.model / "README.md"  # written last of all: the run is complete
-        self.stages = path / "stages"  # the best classifier of each stage but the last, until the run ends
+        self.stages = (
+            path / "stages"
+        )  # the best classifier of each stage but the last, until the run ends
         self.checkpoints = path / "checkpoints"
         self.validation_logits = path / "validation_logits.safetensors"
         self.metrics_file = path / "metrics.jsonl"
@@ -106,7 +112,9 @@ class RunDir:
             raise ConfigError(f"{self.path}: is a file; choose another --run-dir")
         elif self.path.is_dir():
             names = {path.name for path in self.path.iterdir()} - {LOCK_FILE, SOURCES_FILE}
-            if not all(name.startswith(TEMPORARY_PREFIX) for name in names):  # left by a killed process
+            if not all(
+                name.startswith(TEMPORARY_PREFIX) for name in names
+            ):  # left by a killed process
                 raise ConfigError(f"{self.path}: holds other files; choose another --run-dir")
 
     def _changed(self, config: Config) -> list[str]:
@@ -115,9 +123,19 @@ class RunDir:
 
         started = absolute_sources(self.load_config())
         values, others = dotted_values(started), dotted_values(absolute_sources(config))
-        changed = sorted(name for name in values.keys() | others.keys() if values.get(name) != others.get(name))
-        moved = {f"data.{key}" for key, source in started.data if isinstance(source, str) and not source_exists(source)}
-        return [name for name in changed if name != CACHE_KEY and not (name in DATA_KEYS and name in moved)]
+        changed = sorted(
+            name for name in values.keys() | others.keys() if values.get(name) != others.get(name)
+        )
+        moved = {
+            f"data.{key}"
+            for key, source in started.data
+            if isinstance(source, str) and not source_exists(source)
+        }
+        return [
+            name
+            for name in changed
+            if name != CACHE_KEY and not (name in DATA_KEYS and name in moved)
+        ]
 
     def record_sources(self, config: Config) -> None:
         """Write the config and the paths of the data, which the caller has compared with the data of the run."""
@@ -127,7 +145,9 @@ class RunDir:
         if not (self.is_run() and self.sources_file.exists()) or located != self.load_config():
             sources = {"data": self._sources(located), "from_run": located.from_run}
             write_file(self.sources_file, to_json(sources))
-            write_file(self.config_file, located.to_yaml().encode())  # the last: a folder with it is a run
+            write_file(
+                self.config_file, located.to_yaml().encode()
+            )  # the last: a folder with it is a run
 
     def data_sources(self) -> list[str]:
         """The paths of the run's data; none if they cannot be read."""
@@ -181,8 +201,16 @@ class RunDir:
         """
         self.check_trainable(config, resume=resume)
         with self.lock():
-            self.check_trainable(config, resume=resume)  # another process may have trained here meanwhile
-            for folder in (self.path, self.model, self.checkpoints, self.eval, *self.stages.glob("*")):
+            self.check_trainable(
+                config, resume=resume
+            )  # another process may have trained here meanwhile
+            for folder in (
+                self.path,
+                self.model,
+                self.checkpoints,
+                self.eval,
+                *self.stages.glob("*"),
+            ):
                 remove_leftovers(folder)
             if not self.is_run():
                 self.record_sources(config)
@@ -205,7 +233,9 @@ def newest_with_model(runs: Path) -> RunDir:
     """The run with the newest model in a folder of runs, finished or not; `ConfigError` if none has a model."""
     with_model = [run for path in runs.glob("*") if (run := RunDir(path)).weights.is_file()]
     if not with_model:
-        raise ConfigError(f"no run with a model in {runs.resolve()}; train one, or name a model with --model")
+        raise ConfigError(
+            f"no run with a model in {runs.resolve()}; train one, or name a model with --model"
+        )
     return max(with_model, key=lambda run: run.weights.stat().st_mtime_ns)
 
 
@@ -214,7 +244,9 @@ def read_metrics(metrics_file: Path) -> list[dict[str, Any]]:
     with reporting_os_errors(metrics_file, "read"):
         content = metrics_file.read_text(encoding="utf-8") if metrics_file.exists() else ""
     rows = []
-    for line in content.split("\n"):  # `splitlines` would cut at characters that a class name may hold, too
+    for line in content.split(
+        "\n"
+    ):  # `splitlines` would cut at characters that a class name may hold, too
         with suppress(ValueError):
             rows.append(json.loads(line))
     return [row for row in rows if isinstance(row, dict)]
@@ -226,7 +258,11 @@ def dotted_values(config: Config) -> dict[str, Any]:
     def dotted(values: dict[str, Any], prefix: str) -> dict[str, Any]:
         flat: dict[str, Any] = {}
         for key, value in values.items():
-            flat |= dotted(value, f"{prefix}{key}.") if isinstance(value, dict) else {prefix + key: value}
+            flat |= (
+                dotted(value, f"{prefix}{key}.")
+                if isinstance(value, dict)
+                else {prefix + key: value}
+            )
         return flat
 
     return dotted(config.model_dump(mode="json"), "")
@@ -246,7 +282,11 @@ class ValidationLogits(NamedTuple):
     @classmethod
     def of(cls, texts: TokenizedTexts, logits: Logits, numbers: Numbers | None) -> ValidationLogits:
         """Keep the logits of texts, and the evidence among their numbers; zeros, which do not count, if None."""
-        evidence = np.zeros((len(texts), EVIDENCE_NUMBERS)) if numbers is None else numbers[:, :EVIDENCE_NUMBERS]
+        evidence = (
+            np.zeros((len(texts), EVIDENCE_NUMBERS))
+            if numbers is None
+            else numbers[:, :EVIDENCE_NUMBERS]
+        )
         return cls(logits, _hashes(texts), evidence)
 
     @classmethod
@@ -254,21 +294,30 @@ class ValidationLogits(NamedTuple):
         """Read a file; `EncoderClsError` if it cannot be read."""
         try:
             tensors = safetensors.numpy.load_file(path)
-            without = np.zeros((len(tensors[LOGITS]), EVIDENCE_NUMBERS))  # an older file has no evidence
+            without = np.zeros(
+                (len(tensors[LOGITS]), EVIDENCE_NUMBERS)
+            )  # an older file has no evidence
             return cls(tensors[LOGITS], tensors[TEXTS], tensors.get(EVIDENCE, without))
         except (OSError, KeyError, safetensors.SafetensorError) as error:
             raise EncoderClsError(f"{path}: cannot be read ({error}); train again") from None
 
     def write(self, path: Path) -> None:
         """Write a file durably and atomically."""
-        write_file(path, safetensors.numpy.save({LOGITS: self.logits, TEXTS: self.hashes, EVIDENCE: self.evidence}))
+        write_file(
+            path,
+            safetensors.numpy.save(
+                {LOGITS: self.logits, TEXTS: self.hashes, EVIDENCE: self.evidence}
+            ),
+        )
 
     def in_place_of(
         self, logits: Logits, numbers: Numbers | None, texts: TokenizedTexts
     ) -> tuple[Logits, Numbers | None]:
         """Replace the logits and the evidence of those texts that the linear classifier was refitted with."""
         known = {number: row for row, number in enumerate(self.hashes.tolist())}
-        rows = np.array([known.get(number, -1) for number in _hashes(texts).tolist()], dtype=np.int64)
+        rows = np.array(
+            [known.get(number, -1) for number in _hashes(texts).tolist()], dtype=np.int64
+        )
         is_kept = (rows >= 0)[:, None]
         if numbers is not None:
             evidence = np.where(is_kept, self.evidence[rows], numbers[:, :EVIDENCE_NUMBERS])
@@ -291,7 +340,9 @@ def classifier_to_score(path: Path, *, device: str = "auto") -> Classifier:
     if classifier.linear and run and run.validation_logits.exists():
         kept = ValidationLogits.read(run.validation_logits)
         if kept.logits.shape[1:] != (len(classifier.label_names),):
-            raise EncoderClsError(f"{run.validation_logits}: is of other classes than the model; train again")
+            raise EncoderClsError(
+                f"{run.validation_logits}: is of other classes than the model; train again"
+            )
         classifier.before_refit = kept.in_place_of
     return classifier
 
@@ -301,7 +352,12 @@ def _hashes(texts: TokenizedTexts) -> NDArray[np.uint64]:
     numbers, ngrams = texts.word_ids.astype(np.int64), texts.char_ngrams
     for word in np.flatnonzero(texts.word_ids == UNK_ID):
         of_word = ngrams.ngrams[ngrams.offsets[word] : ngrams.offsets[word + 1]]
-        numbers[word] = -1 - int.from_bytes(blake2b(of_word.tobytes(), digest_size=7).digest(), "little")
-    pieces = (numbers[texts.words[a:b]] for a, b in zip(texts.offsets[:-1], texts.offsets[1:], strict=True))
+        numbers[word] = -1 - int.from_bytes(
+            blake2b(of_word.tobytes(), digest_size=7).digest(), "little"
+        )
+    pieces = (
+        numbers[texts.words[a:b]]
+        for a, b in zip(texts.offsets[:-1], texts.offsets[1:], strict=True)
+    )
     digests = b"".join(blake2b(piece.tobytes(), digest_size=8).digest() for piece in pieces)
     return np.frombuffer(digests, dtype="<u8")

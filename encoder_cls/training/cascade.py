@@ -14,7 +14,10 @@ from encoder_cls.inference.task import Logits
 from encoder_cls.text.token_arrays import TokenizedTexts
 
 GATES = (*(percent / 100 for percent in range(40, 100, 5)), 0.97, 0.98, 0.99)  # that are tried
-MOST_CHANGED, MOST_LOSS = 1 / 200, 0.01  # share of the answers that a gate changes, nats that it adds to the mean loss
+MOST_CHANGED, MOST_LOSS = (
+    1 / 200,
+    0.01,
+)  # share of the answers that a gate changes, nats that it adds to the mean loss
 
 
 def fit_gate(classifier: Classifier, texts: TokenizedTexts, labels: NDArray[Any]) -> None:
@@ -29,10 +32,18 @@ def fit_gate(classifier: Classifier, texts: TokenizedTexts, labels: NDArray[Any]
         return
     of_parts = classifier.part_logits(texts)
 
-    def measured(logits: Logits) -> tuple[NDArray[np.bool_], NDArray[np.bool_], NDArray[np.float64]]:
+    def measured(
+        logits: Logits,
+    ) -> tuple[NDArray[np.bool_], NDArray[np.bool_], NDArray[np.float64]]:
         """The answers, (texts, labels or 1), whether each text is right, and its loss."""
-        answers = answers_of(logits, classifier.thresholds, num_labels=logits.shape[1]).reshape(len(labels), -1)
-        return answers, (answers == labels.reshape(answers.shape)).all(axis=1), losses_of_texts(logits, labels)
+        answers = answers_of(logits, classifier.thresholds, num_labels=logits.shape[1]).reshape(
+            len(labels), -1
+        )
+        return (
+            answers,
+            (answers == labels.reshape(answers.shape)).all(axis=1),
+            losses_of_texts(logits, labels),
+        )
 
     def calibration_error(logits: Logits) -> float:
         return compute_metrics(logits, labels, classifier.label_names, classifier.thresholds).ece

@@ -37,7 +37,11 @@ ENOUGH_TEXTS = 1000  # with fewer texts, no answer may change
 
 def finish_model(prepared: Prepared, run: RunDir, *, device: str) -> Classifier:
     """Save the best weights in the smallest types, with gate and guarantees, and load them."""
-    dataset, texts, labels = prepared.dataset, prepared.validation_texts, prepared.dataset.selection.labels
+    dataset, texts, labels = (
+        prepared.dataset,
+        prepared.validation_texts,
+        prepared.dataset.selection.labels,
+    )
     if len(labels):
         # Where time is limited, on fewer texts: each type takes a pass over them.
         most = len(labels) if prepared.budget.left is None else MOST_COMPARED
@@ -62,7 +66,9 @@ def compact(folder: Path, texts: TokenizedTexts, labels: NDArray[Any], *, device
     if set(exact.dtypes.values()) != {"float32"}:  # a resumed run, which was stopped after this
         return
     sizes = {
-        (part, dtype): sum(packed.nbytes for packed in pack(getattr(exact, part).named_weights(), dtype).values())
+        (part, dtype): sum(
+            packed.nbytes for packed in pack(getattr(exact, part).named_weights(), dtype).values()
+        )
         for part, dtype in product(exact.parts, DTYPES)
     }
 
@@ -72,17 +78,23 @@ def compact(folder: Path, texts: TokenizedTexts, labels: NDArray[Any], *, device
 
     def probabilities(dtypes: Sequence[str]) -> Probabilities:
         of_parts = list(map(logits, exact.parts, dtypes))
-        return exact.task.probabilities(combine_logits(of_parts, exact.mixture_weights).astype(np.float32))
+        return exact.task.probabilities(
+            combine_logits(of_parts, exact.mixture_weights).astype(np.float32)
+        )
 
     expected = probabilities(["float32"] * len(exact.parts))
     choices = product(DTYPES, repeat=len(exact.parts))
-    for dtypes in sorted(choices, key=lambda it: sum(sizes[choice] for choice in zip(exact.parts, it, strict=True))):
+    for dtypes in sorted(
+        choices, key=lambda it: sum(sizes[choice] for choice in zip(exact.parts, it, strict=True))
+    ):
         if is_close(probabilities(dtypes), expected, labels, exact.thresholds):
             save_classifier(exact, folder, dtypes=dict(zip(exact.parts, dtypes, strict=True)))
             return
 
 
-def _logits(classifier: Classifier, part: str, dtype: str, texts: TokenizedTexts, *, device: str) -> Logits:
+def _logits(
+    classifier: Classifier, part: str, dtype: str, texts: TokenizedTexts, *, device: str
+) -> Logits:
     """The logits of a part whose weights are rounded to a type."""
     weights = getattr(classifier, part).named_weights()
     shapes = {name: weight.shape for name, weight in weights.items()}
@@ -90,23 +102,34 @@ def _logits(classifier: Classifier, part: str, dtype: str, texts: TokenizedTexts
     if part == "linear":
         assert classifier.linear
         max_tokens, task = classifier.linear.max_tokens, classifier.task
-        return LinearClassifier.from_weights(rounded, max_tokens=max_tokens, task=task).logits(texts)
+        return LinearClassifier.from_weights(rounded, max_tokens=max_tokens, task=task).logits(
+            texts
+        )
     assert classifier.encoder
-    encoder = TorchEncoder.from_weights(classifier.encoder.architecture, rounded, device=device, precision="float32")
+    encoder = TorchEncoder.from_weights(
+        classifier.encoder.architecture, rounded, device=device, precision="float32"
+    )
     return encoder.logits(texts)
 
 
 def is_close(
-    rounded: Probabilities, expected: Probabilities, labels: NDArray[Any], thresholds: Sequence[float] = ()
+    rounded: Probabilities,
+    expected: Probabilities,
+    labels: NDArray[Any],
+    thresholds: Sequence[float] = (),
 ) -> bool:
     """Whether probabilities of rounded weights, (texts, classes), are as good; multi-label tasks have thresholds."""
     if not np.isfinite(rounded).all() or np.abs(rounded - expected).max(initial=0) > MOST_CHANGE:
         return False
-    answers, exact = (it >= np.array(thresholds) if thresholds else it.argmax(axis=1) for it in (rounded, expected))
+    answers, exact = (
+        it >= np.array(thresholds) if thresholds else it.argmax(axis=1)
+        for it in (rounded, expected)
+    )
     if len(labels) < ENOUGH_TEXTS:
         return bool((answers == exact).all())
     score, exact_score = (
-        ClassCounts.of(it, labels).micro_f1 if thresholds else (it == labels).mean() for it in (answers, exact)
+        ClassCounts.of(it, labels).micro_f1 if thresholds else (it == labels).mean()
+        for it in (answers, exact)
     )
     return bool(score >= exact_score - MOST_ACCURACY_LOST)
 

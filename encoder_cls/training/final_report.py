@@ -31,8 +31,12 @@ def write_final_report(
     if len(split):
         report = score_run(run, best, config, dataset, prepared=prepared, device=str(device))
         begin_work("writing the report")
-        write_report(run.eval, report, data=config.data, run_name=config.name, config_yaml=config.to_yaml())
-        group = name if dataset.test else f"best_{name}"  # the curves of validation end with the last weights
+        write_report(
+            run.eval, report, data=config.data, run_name=config.name, config_yaml=config.to_yaml()
+        )
+        group = (
+            name if dataset.test else f"best_{name}"
+        )  # the curves of validation end with the last weights
         metric_log.log(best_step, group, {**report.metrics.scalars(), **report.metrics.drawable()})
         log_final_report(metric_log, best, config, report, step=best_step)
         shutil.rmtree(run.stages, ignore_errors=True)

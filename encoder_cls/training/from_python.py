@@ -58,7 +58,9 @@ def train(
     run = RunDir(Path(run_dir or Path("runs", config.name)))
     prepared = replace(prepare(config), objective=objective)
     events = train_run(prepared, run, device=resolve_device(device), resume=resume)
-    for message in chain(prepared.warnings(), (event.message for event in events if isinstance(event, Noted))):
+    for message in chain(
+        prepared.warnings(), (event.message for event in events if isinstance(event, Noted))
+    ):
         warnings.warn(message, UserWarning, stacklevel=2)
     return load_classifier(run.path, device=device)
 
@@ -78,7 +80,9 @@ def train_texts(
     Raises:
         EncoderClsError: with the message of the command.
     """
-    rows = (Row(text, label, None, SourceLocation(f"texts[{number}]")) for number, text, label in texts)
+    rows = (
+        Row(text, label, None, SourceLocation(f"texts[{number}]")) for number, text, label in texts
+    )
     device = resolve_device("auto")
     with _ALONE, torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
         prepared = prepare(config, train_rows=rows)
@@ -90,9 +94,13 @@ def train_texts(
             elif isinstance(event, StageStarted):
                 begin_work(event.stage)
             elif isinstance(event, Validated):
-                scores = ", ".join(f"{name} {value:.4f}" for name, value in event.result.scores.items())
+                scores = ", ".join(
+                    f"{name} {value:.4f}" for name, value in event.result.scores.items()
+                )
                 best = ", the best so far" if event.is_best else ""
-                note_work(f"{event.stage}, epoch {event.epoch:.1f}, step {event.step}: {scores}{best}")
+                note_work(
+                    f"{event.stage}, epoch {event.epoch:.1f}, step {event.step}: {scores}{best}"
+                )
         begin_work("finishing the model")
         finish_model(prepared, run, device=str(device))
         return load_classifier(run.model)

@@ -27,16 +27,32 @@ from encoder_cls.training.encoder.batches import BatchSampler
 
 RESERVED = 0.1  # of the time, for the start of Python, files, and steps that take longer than the first ones
 PRETRAINING_SHARE = 0.4  # of what is left when it starts, at most
-TRAINING_FACTOR = 2_750  # epochs on labels, over the square root of the tokens, within these limits:
+TRAINING_FACTOR = (
+    2_750  # epochs on labels, over the square root of the tokens, within these limits:
+)
 TRAINING_EPOCHS = (1, 8)  # more of them overfit
-CONTINUED, CONTINUED_EPOCHS = 0.5, (1, 4)  # share of the factor, and limits, from a base run's encoder
+CONTINUED, CONTINUED_EPOCHS = (
+    0.5,
+    (1, 4),
+)  # share of the factor, and limits, from a base run's encoder
 FEWEST_STEPS = 300  # on labels: where an epoch is a few steps, more epochs make up for it
-LINEAR_LENGTHS = (KEPT_PER_TOKEN, 4, 2, 1)  # tokens that a linear classifier may read, in multiples of `max_seq_len`
-MOST_LINEAR_DETAIL = 3_000_000  # tokens from which the linear classifier looks at words only: memory
+LINEAR_LENGTHS = (
+    KEPT_PER_TOKEN,
+    4,
+    2,
+    1,
+)  # tokens that a linear classifier may read, in multiples of `max_seq_len`
+MOST_LINEAR_DETAIL = (
+    3_000_000  # tokens from which the linear classifier looks at words only: memory
+)
 MOST_LINEAR_WORK = 200_000_000  # tokens times classes from which it learns from a stream: minutes
 MOST_LINEAR_TEXT = 12_000_000  # tokens from which it does so, too: memory
-MOST_STREAMED_TEXT = 200_000_000  # tokens from which it reads no more of a text than the encoder: 4 GB of disk
-MOST_STREAMED_WORK = 20_000_000_000  # tokens times classes from which there is no linear classifier: minutes
+MOST_STREAMED_TEXT = (
+    200_000_000  # tokens from which it reads no more of a text than the encoder: 4 GB of disk
+)
+MOST_STREAMED_WORK = (
+    20_000_000_000  # tokens times classes from which there is no linear classifier: minutes
+)
 MOST_LABELLED = 2000  # texts with a label, where labels are few
 # A run on a large source, in bytes, takes at least so many times the time to read it, estimated on some rows.
 LARGE, TIMED_ROWS, LEAST_WORK = 5_000_000, 5000, 9.0
@@ -49,7 +65,11 @@ class TimeBudget:
 
     def __init__(self, config: Config, *, started: float | None = None) -> None:
         whole, pretraining = config.train.time_budget, config.pretrain.time_budget
-        self._end = None if whole is None else (time.monotonic() if started is None else started) + 60 * whole
+        self._end = (
+            None
+            if whole is None
+            else (time.monotonic() if started is None else started) + 60 * whole
+        )
         self._reserved = 0.0 if whole is None else RESERVED * 60 * whole
         self._of_pretraining = None if pretraining is None else 60 * pretraining
 
@@ -96,7 +116,10 @@ class CorpusSize(NamedTuple):
     @classmethod
     def of(cls, lengths: NDArray[np.int64], config: Config) -> Self:
         """Measure texts of these lengths."""
-        return cls(int(lengths.sum()), BatchSampler(lengths, config.train, seed=config.seed).steps_per_epoch)
+        return cls(
+            int(lengths.sum()),
+            BatchSampler(lengths, config.train, seed=config.seed).steps_per_epoch,
+        )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -167,7 +190,9 @@ class Plan:
     @property
     def answers_labels_out_of_fold(self) -> bool:
         """Whether the run keeps out-of-fold answers to all labelled texts."""
-        return self.linear_fit == "few_labels" and self.refits_on_validation and not self.has_encoder
+        return (
+            self.linear_fit == "few_labels" and self.refits_on_validation and not self.has_encoder
+        )
 
     @property
     def schedules(self) -> list[Schedule]:
@@ -183,11 +208,15 @@ class Plan:
         """The decisions in one line."""
         stages = ("pretraining", self.pretraining), ("training", self.training)
         decided = [
-            f"{name} of {it.total_steps:,} steps, validated every {it.validate_every:,}" for name, it in stages if it
+            f"{name} of {it.total_steps:,} steps, validated every {it.validate_every:,}"
+            for name, it in stages
+            if it
         ]
         if self.linear:
             detail = " with character n-grams" * self.linear.use_char_ngrams
-            decided.append(f"linear classifier fitted {self.linear_fit} on {self.linear.max_tokens:,} tokens{detail}")
+            decided.append(
+                f"linear classifier fitted {self.linear_fit} on {self.linear.max_tokens:,} tokens{detail}"
+            )
         decided += ["refitted with the validation texts"] * self.refits_on_validation
         decided += ["pseudo-labels"] * self.has_pseudo_labels
         return ", ".join(decided + ["word vectors"] * self.has_word_vectors)
@@ -202,7 +231,11 @@ def check_fits(config: Config, dataset: Dataset) -> None:
             f"train.class_weights: no class is called {unknown[0]!r}; there are {listed(dataset.label_names)}"
         )
     monitor, several = config.train.monitor, dataset.is_multi_label
-    known, what = (MULTI_LABEL_MONITORS, "may have several labels") if several else (MONITORS, "has one label")
+    known, what = (
+        (MULTI_LABEL_MONITORS, "may have several labels")
+        if several
+        else (MONITORS, "has one label")
+    )
     if monitor not in known:
         raise ConfigError(
             f"train.monitor: {monitor} is not a score of data in which a text {what}; there are {', '.join(known)}"
@@ -213,7 +246,9 @@ def check_fits(config: Config, dataset: Dataset) -> None:
         )
 
 
-def make_plan(config: Config, counts: Counts, *, model_corpus: Callable[[bool], CorpusSize]) -> Plan:
+def make_plan(
+    config: Config, counts: Counts, *, model_corpus: Callable[[bool], CorpusSize]
+) -> Plan:
     """Make the plan, or raise a `ConfigError` where no classifier can be trained.
 
     `model_corpus` measures the texts that the encoder learns classes from, with pseudo-labels or without.
@@ -229,11 +264,16 @@ def make_plan(config: Config, counts: Counts, *, model_corpus: Callable[[bool], 
     # A continued run and its base run are compared on the texts held out.
     may_refit = not counts.is_multi_label and config.from_run is None and counts.validation > 0
     has_pseudo_labels = (
-        has_encoder and linear_fit == "few_labels" and config.train.pseudo_labels and counts.unlabelled > 0
+        has_encoder
+        and linear_fit == "few_labels"
+        and config.train.pseudo_labels
+        and counts.unlabelled > 0
     )
     return Plan(
         pretraining=_schedule(config, counts.corpus, epochs) if has_encoder and epochs else None,
-        training=_training(config, counts, model_corpus(has_pseudo_labels)) if has_encoder else None,
+        training=_training(config, counts, model_corpus(has_pseudo_labels))
+        if has_encoder
+        else None,
         linear=linear,
         linear_fit=linear_fit,
         refits_on_validation=config.train.refit_on_validation
@@ -252,7 +292,11 @@ def _has_encoder(config: Config, counts: Counts, linear_fit: LinearFit | None) -
     """Train none without labels, which early stopping needs; nor, by default, on few labels among many texts."""
     if counts.names_only or config.model.encoder != "auto":
         return bool(config.model.encoder) and not counts.names_only
-    return linear_fit != "few_labels" or counts.unlabelled <= counts.labelled or counts.has_base_encoder
+    return (
+        linear_fit != "few_labels"
+        or counts.unlabelled <= counts.labelled
+        or counts.has_base_encoder
+    )
 
 
 def _linear(config: Config, counts: Counts) -> tuple[LinearInput | None, LinearFit | None]:
@@ -261,11 +305,17 @@ def _linear(config: Config, counts: Counts) -> tuple[LinearInput | None, LinearF
         return None, None
     for max_tokens, tokens in counts.linear_tokens.items():
         if tokens <= MOST_LINEAR_TEXT and tokens * counts.classes <= MOST_LINEAR_WORK:
-            return LinearInput(max_tokens, use_char_ngrams=tokens <= MOST_LINEAR_DETAIL), _fit_at_once(config, counts)
+            return LinearInput(
+                max_tokens, use_char_ngrams=tokens <= MOST_LINEAR_DETAIL
+            ), _fit_at_once(config, counts)
     for max_tokens, tokens in counts.linear_tokens.items():
         is_shortest = max_tokens == config.model.max_seq_len
-        if (tokens <= MOST_STREAMED_TEXT or is_shortest) and tokens * counts.classes <= MOST_STREAMED_WORK:
-            return LinearInput(max_tokens, use_char_ngrams=False), "names" if counts.names_only else "stream"
+        if (
+            tokens <= MOST_STREAMED_TEXT or is_shortest
+        ) and tokens * counts.classes <= MOST_STREAMED_WORK:
+            return LinearInput(
+                max_tokens, use_char_ngrams=False
+            ), "names" if counts.names_only else "stream"
     return None, None
 
 
@@ -275,19 +325,27 @@ def _fit_at_once(config: Config, counts: Counts) -> LinearFit:
     train = config.train
     uses_texts = train.naive_bayes_em or train.lsa_dimensions > 0 or train.self_training
     has_help = (uses_texts and counts.unlabelled > 0) or train.label_names_as_texts
-    return "few_labels" if counts.labelled <= MOST_LABELLED and has_help and not counts.is_multi_label else "plain"
+    return (
+        "few_labels"
+        if counts.labelled <= MOST_LABELLED and has_help and not counts.is_multi_label
+        else "plain"
+    )
 
 
 def _training(config: Config, counts: Counts, corpus: CorpusSize) -> Schedule:
     """Take the config's epochs, or a factor over the square root of the tokens, within limits; and enough steps."""
     if config.train.epochs != "auto":
         return _schedule(config, corpus, config.train.epochs)
-    share, (fewest, most) = (CONTINUED, CONTINUED_EPOCHS) if counts.has_base_encoder else (1.0, TRAINING_EPOCHS)
+    share, (fewest, most) = (
+        (CONTINUED, CONTINUED_EPOCHS) if counts.has_base_encoder else (1.0, TRAINING_EPOCHS)
+    )
     epochs = min(max(round(share * TRAINING_FACTOR / math.sqrt(corpus.tokens)), fewest), most)
     times = math.ceil(share * FEWEST_STEPS / (epochs * corpus.steps))
     return _schedule(config, corpus, epochs * times, times)
 
 
-def _schedule(config: Config, corpus: CorpusSize, epochs: int, epochs_between_validations: int = 1) -> Schedule:
+def _schedule(
+    config: Config, corpus: CorpusSize, epochs: int, epochs_between_validations: int = 1
+) -> Schedule:
     validate_every = config.train.validate_every or epochs_between_validations * corpus.steps
     return Schedule(epochs=epochs, steps_per_epoch=corpus.steps, validate_every=validate_every)

@@ -27,7 +27,9 @@ from encoder_cls.training.plan import (
 from encoder_cls.training.run_data import Prepared, model_rows
 
 
-def prepare(config: Config, *, train_rows: Iterable[Row] | None = None, started: float | None = None) -> Prepared:
+def prepare(
+    config: Config, *, train_rows: Iterable[Row] | None = None, started: float | None = None
+) -> Prepared:
     """Prepare a run; `train_rows` as in `load_dataset`, `started` as in `TimeBudget`.
 
     Raises:
@@ -47,25 +49,36 @@ def prepare(config: Config, *, train_rows: Iterable[Row] | None = None, started:
     begin_work(f"reading {config.data.train or config.data.unlabelled}")
     run = _base_run(config.from_run, config) if config.from_run else None
     base = load_classifier(run.model, device="cpu", engine="numpy") if run else None
-    base_encoder = base.encoder if base and config.model.encoder else None  # without one a new one is trained
+    base_encoder = (
+        base.encoder if base and config.model.encoder else None
+    )  # without one a new one is trained
     if run and base_encoder and base_encoder.architecture != EncoderArchitecture.of(config.model):
-        raise ConfigError(f"model: the encoder of {run.path} has another shape; leave the section out to keep it")
+        raise ConfigError(
+            f"model: the encoder of {run.path} has another shape; leave the section out to keep it"
+        )
     if train_rows is None:
         check_least_fits(config, seconds=budget.left)
     dataset = load_all_data(config, train_rows=train_rows)
     if run and dataset.base:
         known = newest_fingerprint(run.checkpoints)
-        for kind, split in (("training", dataset.base.train), ("validation", dataset.base.selection)):
+        for kind, split in (
+            ("training", dataset.base.train),
+            ("validation", dataset.base.selection),
+        ):
             if known.get(f"{kind}_data", split.fingerprint) != split.fingerprint:
                 source = run.load_config().data.train
-                raise DataError(f"{run.path}: its {kind} data ({source}) has changed since it was trained")
+                raise DataError(
+                    f"{run.path}: its {kind} data ({source}) has changed since it was trained"
+                )
     check_fits(config, dataset)
     begin_work(f"tokenizing {len(dataset.train):,} texts")
     tokens = tokenized_data(
         dataset.texts_to_learn,
         dataset.selection.texts,
         config,
-        fingerprints=[part.fingerprint for part in (dataset.train, dataset.unlabelled, dataset.selection)],
+        fingerprints=[
+            part.fingerprint for part in (dataset.train, dataset.unlabelled, dataset.selection)
+        ],
         base=base.tokenizer if base else None,
         check=check_budget,
     )
@@ -84,11 +97,15 @@ def prepare(config: Config, *, train_rows: Iterable[Row] | None = None, started:
     )
 
     def model_corpus(has_pseudo_labels: bool) -> CorpusSize:
-        return CorpusSize.of(texts.lengths[model_rows(texts, num_labelled, has_pseudo_labels)], config)
+        return CorpusSize.of(
+            texts.lengths[model_rows(texts, num_labelled, has_pseudo_labels)], config
+        )
 
     plan = make_plan(config, counts, model_corpus=model_corpus)
     begin_work("")
-    return Prepared(config=config, dataset=dataset, plan=plan, budget=budget, base=base, **tokens._asdict())
+    return Prepared(
+        config=config, dataset=dataset, plan=plan, budget=budget, base=base, **tokens._asdict()
+    )
 
 
 def _base_run(path: str, config: Config) -> RunDir:
@@ -97,7 +114,9 @@ def _base_run(path: str, config: Config) -> RunDir:
     if not run.is_finished():
         raise ConfigError(f"{run.path}: is not a finished run; finish it first (train --resume)")
     if base_config.tokenizer != config.tokenizer:
-        raise ConfigError(f"tokenizer: {run.path} has another tokenizer, which has to stay; leave the section out")
+        raise ConfigError(
+            f"tokenizer: {run.path} has another tokenizer, which has to stay; leave the section out"
+        )
     if run.validation_logits.exists():
         ValidationLogits.read(run.validation_logits)  # which the report needs
     return run

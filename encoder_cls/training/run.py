@@ -94,7 +94,13 @@ class _ActiveRun:
     """A run in progress; `state` is that after the last event."""
 
     def __init__(
-        self, prepared: Prepared, run: RunDir, *, device: torch.device, with_report: bool, group: ProcessGroup
+        self,
+        prepared: Prepared,
+        run: RunDir,
+        *,
+        device: torch.device,
+        with_report: bool,
+        group: ProcessGroup,
     ) -> None:
         self._prepared, self._run, self._device, self._group = prepared, run, device, group
         self._started = self._checkpoint_written = time.monotonic()
@@ -104,11 +110,17 @@ class _ActiveRun:
         check_free_space(prepared, run)
         self._saved_state = checkpoint.state if checkpoint else None
         self.state = self._saved_state or TrainingState()
-        self.replica = self._new_replica(is_new=not checkpoint) if prepared.plan.has_encoder else None
+        self.replica = (
+            self._new_replica(is_new=not checkpoint) if prepared.plan.has_encoder else None
+        )
         if checkpoint:
-            self._notes += check_fingerprint(checkpoint.fingerprint, self._fingerprint, run=run.path)
+            self._notes += check_fingerprint(
+                checkpoint.fingerprint, self._fingerprint, run=run.path
+            )
             if device.type == "cuda":  # some kernels add up in the order in which their threads end
-                self._notes.append("on a GPU a resumed run may differ in the last digits from an uninterrupted one")
+                self._notes.append(
+                    "on a GPU a resumed run may differ in the last digits from an uninterrupted one"
+                )
             if self.replica:
                 checkpoint.restore(self.replica.model, self.replica.optimizers)
         done = {"data": 0, "train": self.state.step, "validation": self.state.validated_step}
@@ -163,7 +175,9 @@ class _ActiveRun:
             self.state = replace(self.state, linear_texts=affordable_texts(data))
         if (texts := self.state.linear_texts) is not None:
             of_all, data = len(data.dataset.train), streamed(data, texts)
-            begin_work(f"fitting the linear classifier to {texts:,} of {of_all:,} texts (train.time_budget)")
+            begin_work(
+                f"fitting the linear classifier to {texts:,} of {of_all:,} texts (train.time_budget)"
+            )
             self._prepared = replace(self._prepared, plan=data.plan)
         self._fitted = linear = fit(data, self._run, saves_first=is_new, saves=not has_better)
         begin_work("")
@@ -180,7 +194,9 @@ class _ActiveRun:
         """Train one stage; save its best weights, and checkpoints after validations and at the config's steps."""
         stage, every = replica.stage, self._prepared.config.train.checkpoint_every
         seconds = self._prepared.budget.seconds_for(pretraining=not replica.is_last)
-        may_skip = bool(self._fitted) or not replica.is_last  # else the last stage makes the only model
+        may_skip = (
+            bool(self._fitted) or not replica.is_last
+        )  # else the last stage makes the only model
         if seconds == 0 and self.state.step_in_stage == 0 and may_skip:
             self.state = replace(self.state, stage_steps=0)
             yield self._steps_decided(replica)
@@ -189,7 +205,9 @@ class _ActiveRun:
             stage.linear_logits = self._fitted.validation_logits
             stage.pseudo_labels = pseudo_labels(self._prepared, self._fitted)
         start_stage(replica)
-        yield StageStarted(stage=stage.name, step=self.state.step, total_steps=self._total_steps(replica))
+        yield StageStarted(
+            stage=stage.name, step=self.state.step, total_steps=self._total_steps(replica)
+        )
         for state, event in train_stage(replica, self.state, seconds=seconds, may_skip=may_skip):
             is_decided, self.state = state.stage_steps != self.state.stage_steps, state
             if isinstance(event, Validated):
@@ -213,14 +231,20 @@ class _ActiveRun:
 
     def _total_steps(self, replica: Replica) -> int:
         """The steps of all stages, as far as they are known."""
-        still_to_come = sum(it.total_steps for it in self._prepared.plan.schedules[replica.number + 1 :])
+        still_to_come = sum(
+            it.total_steps for it in self._prepared.plan.schedules[replica.number + 1 :]
+        )
         return self.state.stage_start + replica.stage.steps(self.state) + still_to_come
 
     def _steps_decided(self, replica: Replica) -> StepsDecided:
         steps = replica.stage.steps(self.state)
-        if steps == self.state.step_in_stage and self.state.validated_step == self.state.step:  # the stage is skipped
+        if (
+            steps == self.state.step_in_stage and self.state.validated_step == self.state.step
+        ):  # the stage is skipped
             steps = 0
-        return StepsDecided(stage=replica.stage.name, steps=steps, total_steps=self._total_steps(replica))
+        return StepsDecided(
+            stage=replica.stage.name, steps=steps, total_steps=self._total_steps(replica)
+        )
 
     def save_checkpoint(self) -> None:
         """Write a checkpoint, unless the state is that of the newest one."""
@@ -241,9 +265,13 @@ class _ActiveRun:
         """Write the final report."""
         state, prepared = self.state, self._prepared
         best_step = state.best_step if state.has_beaten_linear else 0
-        report = write_final_report(prepared, self._run, self.metric_log, best_step=best_step, device=self._device)
+        report = write_final_report(
+            prepared, self._run, self.metric_log, best_step=best_step, device=self._device
+        )
         gain = None
         if state.score_to_beat and self.replica:  # selection keys have the negative loss
             best = abs(state.best_score[1]) if state.best_score else None
             gain = EncoderGain(prepared.config.train.monitor, abs(state.score_to_beat[1]), best)
-        return Finished(report=report, best_step=best_step, seconds=time.monotonic() - self._started, gain=gain)
+        return Finished(
+            report=report, best_step=best_step, seconds=time.monotonic() - self._started, gain=gain
+        )

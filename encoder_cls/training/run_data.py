@@ -45,7 +45,9 @@ class Prepared:
     plan: Plan
     budget: TimeBudget
     base: Classifier | None = None  # of the base run
-    objective: Objective | None = None  # of the encoder's training on labels, in place of the usual one
+    objective: Objective | None = (
+        None  # of the encoder's training on labels, in place of the usual one
+    )
 
     @property
     def vocab_size(self) -> int:
@@ -81,7 +83,9 @@ class Prepared:
             return torch.tensor([named.get(name, 1.0) for name in dataset.label_names])
         counts = dataset.train.class_counts(len(dataset.label_names))
         if dataset.is_multi_label:
-            return torch.from_numpy(np.maximum(1, len(dataset.train) - counts) / np.maximum(1, counts)).float()
+            return torch.from_numpy(
+                np.maximum(1, len(dataset.train) - counts) / np.maximum(1, counts)
+            ).float()
         return torch.from_numpy(balanced_weights(counts))
 
     def where(self, text: int) -> str:
@@ -89,7 +93,9 @@ class Prepared:
         train, unlabelled = self.dataset.train, self.dataset.unlabelled
         return train.where[text] if text < len(train) else unlabelled.where[text - len(train)]
 
-    def new_model(self, seed: int, kind: type[EncoderClassifier] = EncoderClassifier) -> EncoderClassifier:
+    def new_model(
+        self, seed: int, kind: type[EncoderClassifier] = EncoderClassifier
+    ) -> EncoderClassifier:
         """Make a model with random weights, a function of the seed."""
         torch.manual_seed(seed)
         classes = len(self.dataset.label_names)
@@ -145,7 +151,9 @@ class Prepared:
         """The classes whose names share no word with any text."""
         names = self.train_texts
         in_texts = self.texts.word_counts() - names.word_counts()
-        spans = zip(self.dataset.label_names, names.offsets[:-1] + 1, names.offsets[1:], strict=True)
+        spans = zip(
+            self.dataset.label_names, names.offsets[:-1] + 1, names.offsets[1:], strict=True
+        )
         return [name for name, start, end in spans if not in_texts[names.words[start:end]].any()]
 
     @property
@@ -154,7 +162,11 @@ class Prepared:
         if not self.plan.has_encoder:
             return 0
         shape = {"vocab_size": self.vocab_size, "num_classes": len(self.dataset.label_names)}
-        return sum(map(math.prod, EncoderArchitecture.of(self.config.model).weight_shapes(**shape).values()))
+        return sum(
+            map(
+                math.prod, EncoderArchitecture.of(self.config.model).weight_shapes(**shape).values()
+            )
+        )
 
     @cached_property
     def data_statistics(self) -> dict[str, float]:
@@ -177,6 +189,12 @@ class Prepared:
         }
 
 
-def model_rows(texts: TokenizedTexts, num_labelled: int, has_pseudo_labels: bool) -> NDArray[np.int64]:
+def model_rows(
+    texts: TokenizedTexts, num_labelled: int, has_pseudo_labels: bool
+) -> NDArray[np.int64]:
     """The rows that the encoder learns classes from: labelled texts, then a sample of those with pseudo-labels."""
-    return sample_rows(texts, num_labelled, texts.max_seq_len) if has_pseudo_labels else np.arange(num_labelled)
+    return (
+        sample_rows(texts, num_labelled, texts.max_seq_len)
+        if has_pseudo_labels
+        else np.arange(num_labelled)
+    )

@@ -35,7 +35,10 @@ def score_run(
     name, split = dataset.reported
 
     def weights_note() -> str:
-        linear, is_plain = classifier.linear, config.train.class_weights == "none" and not dataset.has_names_alone
+        linear, is_plain = (
+            classifier.linear,
+            config.train.class_weights == "none" and not dataset.has_names_alone,
+        )
         if linear is None or dataset.is_multi_label or not is_plain:
             return ""
         texts = prepared.train_texts if prepared else classifier.tokenize(dataset.train.texts)
@@ -51,12 +54,16 @@ def score_run(
     )
     begin_work("fitting the TF-IDF baseline")
     seconds = prepared.budget.left if prepared else None
-    reference = run_interruptibly(lambda: baseline_scores(dataset, split, seconds=seconds))  # the longest
+    reference = run_interruptibly(
+        lambda: baseline_scores(dataset, split, seconds=seconds)
+    )  # the longest
     begin_work("")
     return replace(report, linear_reference=reference)
 
 
-def _base_answers(classifier: Classifier, config: Config, dataset: Dataset, *, device: str) -> BaseAnswers | None:
+def _base_answers(
+    classifier: Classifier, config: Config, dataset: Dataset, *, device: str
+) -> BaseAnswers | None:
     base = config.from_run and RunDir(Path(config.from_run))
     if not base or dataset.base is None or dataset.is_multi_label or not base.model.is_dir():
         return None

@@ -44,14 +44,18 @@ FOREVER = 1e9  # seconds of a search
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add what to measure."""
     add_data_arguments(parser)
-    parser.add_argument("--method", choices=METHODS, action="append", help="repeatable; default: all")
+    parser.add_argument(
+        "--method", choices=METHODS, action="append", help="repeatable; default: all"
+    )
 
 
 def cases(arguments: argparse.Namespace) -> list[Case]:
     """Data sets by methods."""
     there = installed(list(PEERS.values()))
     methods = [it for it in arguments.method or METHODS if it in OURS or PEERS[it] in there]
-    return [{"data": data, "method": method} for data in arguments.only or DATA for method in methods]
+    return [
+        {"data": data, "method": method} for data in arguments.only or DATA for method in methods
+    ]
 
 
 def measure(arguments: argparse.Namespace, case: Case) -> Found:
@@ -94,14 +98,18 @@ def lines(rows: Sequence[Row]) -> list[str]:
     scores, costs, chance = [], [], []
     for (data,), of_data in grouped(rows, "data").items():
         cells = grouped(of_data, "method")
-        means = {it: statistics.mean(values(cells[it,], "accuracy")) for it in methods if (it,) in cells}
+        means = {
+            it: statistics.mean(values(cells[it,], "accuracy")) for it in methods if (it,) in cells
+        }
         best, seeds = max(means.values()), max(map(len, cells.values()))
         row = [data, str(of_data[0].found["num_test"]), str(seeds)]
         for method in methods:
             numbers = values(cells.get((method,), []), "accuracy")
             cell = mean_and_spread(numbers) if numbers else NOT_MEASURED
             cell = f"**{cell}**" if numbers and round(means[method], 3) == round(best, 3) else cell
-            row.append(f"{cell} ({len(numbers)} of {seeds} seeds)" if 0 < len(numbers) < seeds else cell)
+            row.append(
+                f"{cell} ({len(numbers)} of {seeds} seeds)" if 0 < len(numbers) < seeds else cell
+            )
         scores.append(row)
         errors = values(cells.get((DEFAULT,), []), "calibration")
         calibration = f"{statistics.mean(errors):.3f}" if errors else NOT_MEASURED

@@ -24,7 +24,7 @@ from shared.benchmark import Benchmark, Case, Found, Row, grouped
 from shared.commands import train_command, watch
 from shared.data import DATA, add_data_arguments, overrides, read, splits, write
 from shared.page import NOT_MEASURED, table
-from shared.peers import accuracy, installed
+from shared.peers import classifier_accuracy, installed
 
 OURS, YARDSTICK = "encoder-cls", "tfidf-svm"
 SYSTEMS = {
@@ -43,8 +43,12 @@ UNFINISHED = shutil.ignore_patterns(".*")  # files that are being written
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add what to measure, and for how long."""
     add_data_arguments(parser)
-    parser.add_argument("--system", choices=SYSTEMS, action="append", help="repeatable; default: all")
-    parser.add_argument("--seconds", type=float, default=600, help="after which a system is stopped; default: 600")
+    parser.add_argument(
+        "--system", choices=SYSTEMS, action="append", help="repeatable; default: all"
+    )
+    parser.add_argument(
+        "--seconds", type=float, default=600, help="after which a system is stopped; default: 600"
+    )
 
 
 def cases(arguments: argparse.Namespace) -> list[Case]:
@@ -73,14 +77,18 @@ def ours(settings: Sequence[str], work: Path, limit: float) -> Found:
 
     weights, copies = work / "run" / "model" / "model.safetensors", list[tuple[float, Path]]()
     seen, start_up, seconds = 0, 0.0, 0.0
-    with closing(watch(train_command(settings, work / "run"), every=SECONDS_BETWEEN_LOOKS)) as looks:
+    with closing(
+        watch(train_command(settings, work / "run"), every=SECONDS_BETWEEN_LOOKS)
+    ) as looks:
         for _, seconds, said in looks:
             if not start_up and "reading" in said:
                 start_up = seconds
             with suppress(FileNotFoundError):
                 changed = weights.stat().st_mtime_ns
                 if changed != seen:
-                    copy = shutil.copytree(weights.parent, work / f"{len(copies)}", ignore=UNFINISHED)
+                    copy = shutil.copytree(
+                        weights.parent, work / f"{len(copies)}", ignore=UNFINISHED
+                    )
                     copies.append((seconds, copy))
                     seen = changed
             if seconds > limit:
@@ -88,14 +96,16 @@ def ours(settings: Sequence[str], work: Path, limit: float) -> Found:
     test, points = read(work / "test.parquet"), []
     for moment, copy in copies:
         classifier = load_classifier(copy, engine="torch")
-        score = accuracy(lambda texts, it=classifier: [a.label or "" for a in it.predict(texts)], test)  # type: ignore[misc]
+        score = classifier_accuracy(classifier, test)
         points.append((moment - start_up, score))
     return {"points": points, "start_up": start_up, "seconds": seconds - start_up}
 
 
 def accuracies(rows: Sequence[Row], seconds: float) -> list[float]:
     """The accuracy of each seed's model by then; none where a seed has no model yet."""
-    had = [[accuracy for moment, accuracy in row.found["points"] if moment <= seconds] for row in rows]
+    had = [
+        [accuracy for moment, accuracy in row.found["points"] if moment <= seconds] for row in rows
+    ]
     return [points[-1] for points in had] if all(had) else []
 
 
@@ -112,8 +122,13 @@ def lines(rows: Sequence[Row]) -> list[str]:
             means = [_mean(accuracies(them, times * unit)) for them in of_data]
             found.append([data, f"{times * unit:.{1 if times * unit < 10 else 0}f} s", *means])
         ends = [_mean(accuracies(them, math.inf)) for them in of_data]
-        spent = [f" ({statistics.mean(it.found['seconds'] for it in them):.0f} s)" if them else "" for them in of_data]
-        found.append([data, "end", *(f"{end}{after}" for end, after in zip(ends, spent, strict=True))])
+        spent = [
+            f" ({statistics.mean(it.found['seconds'] for it in them):.0f} s)" if them else ""
+            for them in of_data
+        ]
+        found.append(
+            [data, "end", *(f"{end}{after}" for end, after in zip(ends, spent, strict=True))]
+        )
     return table(["data set", "after", *systems], found, left=2)
 
 
@@ -130,16 +145,32 @@ def draw(rows: Sequence[Row], path: Path) -> None:
     figure = Figure(figsize=(9, 3.2 * height), layout="constrained", dpi=110)
     panels = dict(zip(names, figure.subplots(height, 2, squeeze=False).flat, strict=False))
     for (data, system), them in grouped(rows, "data", "system").items():
-        moments = sorted({row.found["seconds"] for row in them} | {it for row in them for it, _ in row.found["points"]})
-        points = [(it, 100 * statistics.mean(found)) for it in moments if (found := accuracies(them, it))]
+        moments = sorted(
+            {row.found["seconds"] for row in them}
+            | {it for row in them for it, _ in row.found["points"]}
+        )
+        points = [
+            (it, 100 * statistics.mean(found)) for it in moments if (found := accuracies(them, it))
+        ]
         seconds, means = zip(*points, strict=True) if points else ((), ())
-        panels[data].step(seconds, means, where="post", label=system, color=f"C{list(SYSTEMS).index(system)}")
+        panels[data].step(
+            seconds, means, where="post", label=system, color=f"C{list(SYSTEMS).index(system)}"
+        )
     for name, panel in panels.items():
-        panel.set(title=name, xscale="log", xlabel="seconds after start-up, one thread", ylabel="test accuracy, %")
+        panel.set(
+            title=name,
+            xscale="log",
+            xlabel="seconds after start-up, one thread",
+            ylabel="test accuracy, %",
+        )
         panel.grid(visible=True, alpha=0.3)
     for panel in figure.axes[len(names) :]:
         panel.remove()
-    figure.legend(*panels[names[0]].get_legend_handles_labels(), loc="outside lower center", ncols=len(SYSTEMS))
+    figure.legend(
+        *panels[names[0]].get_legend_handles_labels(),
+        loc="outside lower center",
+        ncols=len(SYSTEMS),
+    )
     figure.savefig(path, metadata={"Software": None})
 
 

@@ -26,7 +26,15 @@ from shared.benchmark import Benchmark, Case, Found, Row, grouped, median
 from shared.commands import PROGRAM, run, train, work_folder
 from shared.data import Texts, add_data_arguments, overrides, path_of, read
 from shared.page import table
-from shared.peers import FASTTEXT, LIBRARIES, Predict, fasttext_file, fasttext_model, installed, tfidf
+from shared.peers import (
+    FASTTEXT,
+    LIBRARIES,
+    Predict,
+    fasttext_file,
+    fasttext_model,
+    installed,
+    tfidf,
+)
 
 DATA, TEXTS = "sst2", 100_000
 OURS = {"encoder-cls, default": [], "encoder-cls, model.encoder=false": ["model.encoder=false"]}
@@ -40,7 +48,9 @@ def cases(_arguments: argparse.Namespace) -> list[Case]:
     ours = [{"system": name, "format": form} for name in OURS for form in ("csv", "parquet")]
     peers = installed(list(LIBRARIES))
     others = [{"system": name, "format": "csv"} for name, peer in OTHERS.items() if peer in peers]
-    return [{**case, "texts": TEXTS // (20 if case["system"] == SLOW else 1)} for case in ours + others]
+    return [
+        {**case, "texts": TEXTS // (20 if case["system"] == SLOW else 1)} for case in ours + others
+    ]
 
 
 def measure(arguments: argparse.Namespace, case: Case) -> Found:
@@ -49,18 +59,31 @@ def measure(arguments: argparse.Namespace, case: Case) -> Found:
     source = input_file(folder, case["texts"], form)
     if case["system"] in OURS:
         with tempfile.TemporaryDirectory() as answers:
-            words = ["--input", str(source), "--output", f"{answers}/answers.{form}", "--device", "cpu"]
-            ended = run([*PROGRAM, "predict", "--model", str(trained(folder, case["system"])), *words])
+            words = [
+                "--input",
+                str(source),
+                "--output",
+                f"{answers}/answers.{form}",
+                "--device",
+                "cpu",
+            ]
+            ended = run(
+                [*PROGRAM, "predict", "--model", str(trained(folder, case["system"])), *words]
+            )
         return {"speed": case["texts"] / ended.seconds, "peak": ended.peak_bytes}
     model = trained(folder, "encoder-cls, default") / "model"
-    ended = run([sys.executable, __file__, "--child", case["system"], str(folder), str(source), str(model)])
+    ended = run(
+        [sys.executable, __file__, "--child", case["system"], str(folder), str(source), str(model)]
+    )
     return {"speed": case["texts"] / float(ended.output.split()[-1]), "peak": ended.peak_bytes}
 
 
 @cache
 def input_file(folder: Path, number: int, form: str) -> Path:
     """A file of so many texts."""
-    sentences = [text for split in ("train", "test") for text in read(path_of(folder, DATA, split)).texts]
+    sentences = [
+        text for split in ("train", "test") for text in read(path_of(folder, DATA, split)).texts
+    ]
     texts, path = list(islice(cycle(sentences), number)), work_folder() / f"{number}.{form}"
     if form == "parquet":
         pyarrow.parquet.write_table(pyarrow.table({"text": texts}), path, use_dictionary=False)
@@ -93,7 +116,9 @@ def predictor(system: str, texts: Texts, model: str) -> Predict:
     """Train another system; the encoder's weights are random, which does not change its speed."""
     if system == "fastText":
         path = fasttext_file(Path(tempfile.mkdtemp(), "train.txt"), texts)
-        return fasttext_model(path, texts.classes, {**FASTTEXT, "wordNgrams": 2, "dim": 20, "epoch": 1})
+        return fasttext_model(
+            path, texts.classes, {**FASTTEXT, "wordNgrams": 2, "dim": 20, "epoch": 1}
+        )
     if system == BASE:
         return next(tfidf(texts, texts, 0, settings=[("linear SVM", 1.0)])).predict
     from shared.hugging_face import SMALL, load
@@ -119,7 +144,9 @@ def lines(rows: Sequence[Row]) -> list[str]:
     return table(["", "texts", "texts a second", "times TF-IDF's", "memory, MiB"], cells)
 
 
-BENCHMARK = Benchmark("bulk", __doc__, partial(add_data_arguments, names=[DATA]), cases, measure, lines)
+BENCHMARK = Benchmark(
+    "bulk", __doc__, partial(add_data_arguments, names=[DATA]), cases, measure, lines
+)
 
 if __name__ == "__main__":
     os.environ.setdefault("HF_HUB_OFFLINE", "1")

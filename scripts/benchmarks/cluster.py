@@ -61,25 +61,42 @@ def measure(arguments: argparse.Namespace, case: Case) -> Found:
     rows, expected, seconds = prepared(model, case["texts"])
     answers, started = expected, 1
     if way in RAY_WORKERS:
-        answers, seconds, started = _by_ray(model, workers=RAY_WORKERS[way], kills=way.endswith("killed"))
+        answers, seconds, started = _by_ray(
+            model, workers=RAY_WORKERS[way], kills=way.endswith("killed")
+        )
     elif way == SPARK:
         answers, seconds = _by_spark(model)
         started = 0
-    is_equal = answers.sort_by("id").select(["id", "label"]).equals(expected.select(["id", "label"]))
+    is_equal = (
+        answers.sort_by("id").select(["id", "label"]).equals(expected.select(["id", "label"]))
+    )
     ids = len(set(answers.column("id").to_pylist()))
     equal = bool(is_equal) and answers.num_rows == ids == rows.num_rows
-    return {"started": started, "rows": answers.num_rows, "ids": ids, "equal": equal, "speed": ids / seconds}
+    return {
+        "started": started,
+        "rows": answers.num_rows,
+        "ids": ids,
+        "equal": equal,
+        "speed": ids / seconds,
+    }
 
 
 @cache
 def prepared(model: str, texts: int) -> tuple[Any, Any, float]:
     """The rows, which are in files as well, the answers of one process, and its seconds."""
-    known = sorted(word for word in Predictor(model).classifier.tokenizer.get_vocab() if word.isalpha())[:2000]
-    made = [" ".join(known[(7 * row + 13 * place) % len(known)] for place in range(10)) for row in range(texts)]
+    known = sorted(
+        word for word in Predictor(model).classifier.tokenizer.get_vocab() if word.isalpha()
+    )[:2000]
+    made = [
+        " ".join(known[(7 * row + 13 * place) % len(known)] for place in range(10))
+        for row in range(texts)
+    ]
     rows, size = pyarrow.table({"id": range(texts), "text": made}), -(-texts // PARTS)
     (work_folder() / "in").mkdir()
     for part in range(PARTS):
-        pyarrow.parquet.write_table(rows.slice(part * size, size), work_folder() / "in" / f"part-{part:02}.parquet")
+        pyarrow.parquet.write_table(
+            rows.slice(part * size, size), work_folder() / "in" / f"part-{part:02}.parquet"
+        )
     began = time.monotonic()
     expected = Predictor(model)(rows)
     return rows, expected, time.monotonic() - began
@@ -103,7 +120,10 @@ def _by_ray(model: str, *, workers: int, kills: bool) -> tuple[Any, float, int]:
             batch_format="pyarrow",
             compute=ray.data.ActorPoolStrategy(size=workers),
         )
-        tables = [pyarrow.table(it) for it in answered.iter_batches(batch_format="pyarrow", batch_size=None)]
+        tables = [
+            pyarrow.table(it)
+            for it in answered.iter_batches(batch_format="pyarrow", batch_size=None)
+        ]
         seconds = time.monotonic() - began
         if kills:
             killer.join()
@@ -122,7 +142,9 @@ def _kill_one(workers: Path) -> None:
 def _by_spark(model: str) -> tuple[Any, float]:
     from pyspark.sql import SparkSession
 
-    spark = SparkSession.builder.master("local[2]").config("spark.ui.enabled", "false").getOrCreate()
+    spark = (
+        SparkSession.builder.master("local[2]").config("spark.ui.enabled", "false").getOrCreate()
+    )
     spark.sparkContext.setLogLevel("ERROR")
     target = tempfile.mkdtemp(dir=work_folder()) + "/out"
     try:
@@ -142,7 +164,9 @@ def lines(rows: Sequence[Row]) -> list[str]:
         counts = [f"{them[-1].found[key]:,}" for key in ("started", "rows", "ids")]
         is_equal = "yes" if them[-1].found["equal"] else "no"
         cells.append([way, *counts, is_equal, f"{median(them, 'speed'):,.0f}"])
-    return table(["", "workers started", "rows", "ids", "answers are equal", "rows a second"], cells)
+    return table(
+        ["", "workers started", "rows", "ids", "answers are equal", "rows a second"], cells
+    )
 
 
 def failures(rows: Sequence[Row]) -> list[str]:
@@ -150,7 +174,9 @@ def failures(rows: Sequence[Row]) -> list[str]:
     return [f"{row.case['way']}: other answers" for row in rows if not row.found["equal"]]
 
 
-BENCHMARK = Benchmark("cluster", __doc__, add_arguments, cases, measure, lines, failures=failures, rounds=1)
+BENCHMARK = Benchmark(
+    "cluster", __doc__, add_arguments, cases, measure, lines, failures=failures, rounds=1
+)
 
 if __name__ == "__main__":
     BENCHMARK.main()

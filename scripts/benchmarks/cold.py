@@ -45,9 +45,18 @@ print(statistics.median(times))
 """
 # What answers a list of texts, by the library that it needs and the lines that make it.
 SYSTEMS = {
-    "encoder-cls": ("encoder_cls", "import encoder_cls\nanswer = encoder_cls.load_classifier({run!r}).predict"),
-    "fastText": ("fasttext", "import fasttext\nanswer = fasttext.load_model({folder!r} + '/fasttext.bin').predict"),
-    "scikit-learn": ("sklearn", "import joblib\nanswer = joblib.load({folder!r} + '/sklearn.joblib').predict"),
+    "encoder-cls": (
+        "encoder_cls",
+        "import encoder_cls\nanswer = encoder_cls.load_classifier({run!r}).predict",
+    ),
+    "fastText": (
+        "fasttext",
+        "import fasttext\nanswer = fasttext.load_model({folder!r} + '/fasttext.bin').predict",
+    ),
+    "scikit-learn": (
+        "sklearn",
+        "import joblib\nanswer = joblib.load({folder!r} + '/sklearn.joblib').predict",
+    ),
     "Hugging Face pipeline": (
         "transformers",
         "from transformers import pipeline\n"
@@ -55,7 +64,10 @@ SYSTEMS = {
     ),
 }
 LIBRARIES, TORCH = "import numpy, tokenizers, typer", "import torch"
-COMMANDS = {"encoder-cls --help": ["--help"], "encoder-cls predict TEXT": ["predict", "--model", "RUN", TEXT]}
+COMMANDS = {
+    "encoder-cls --help": ["--help"],
+    "encoder-cls predict TEXT": ["predict", "--model", "RUN", TEXT],
+}
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -120,9 +132,17 @@ def lines(rows: Sequence[Row]) -> list[str]:
     them = {what: of for (what,), of in grouped(rows, "what").items()}
     cells = []
     for what, of in them.items():
-        name = f"{what}, in Python" if what in SYSTEMS else f"python -c '{what}'" if what not in COMMANDS else what
+        name = (
+            f"{what}, in Python"
+            if what in SYSTEMS
+            else f"python -c '{what}'"
+            if what not in COMMANDS
+            else what
+        )
         loaded = f"{1000 * median(of, 'loaded'):.2f}" if what in SYSTEMS else NOT_MEASURED
-        cells.append([name, f"{median(of, 'seconds'):.3f}", f"{median(of, 'peak') / 1e6:.0f}", loaded])
+        cells.append(
+            [name, f"{median(of, 'seconds'):.3f}", f"{median(of, 'peak') / 1e6:.0f}", loaded]
+        )
     return table(["one text, cold", "seconds", "memory, MB", "loaded, ms"], cells)
 
 

@@ -21,7 +21,7 @@ from shared.benchmark import Benchmark, Case, Found, Row, grouped, values
 from shared.commands import train
 from shared.data import Texts, add_data_arguments, path_of, read, write
 from shared.page import table
-from shared.peers import accuracy
+from shared.peers import classifier_accuracy
 
 from encoder_cls import load_classifier
 
@@ -36,23 +36,35 @@ def cases(arguments: argparse.Namespace) -> list[Case]:
 
 def measure(arguments: argparse.Namespace, case: Case) -> Found:
     """Seconds and test accuracy of both ways."""
-    all_of_train, test = (read(path_of(arguments.folder, case["data"], it)) for it in ("train", "test"))
+    all_of_train, test = (
+        read(path_of(arguments.folder, case["data"], it)) for it in ("train", "test")
+    )
     random = np.random.default_rng(case["round"])
-    unknown = set(random.permutation(all_of_train.classes)[: int(PART_WITHOUT * len(all_of_train.classes))].tolist())
+    unknown = set(
+        random.permutation(all_of_train.classes)[
+            : int(PART_WITHOUT * len(all_of_train.classes))
+        ].tolist()
+    )
     order = random.permutation(len(all_of_train.texts))
     middle = len(order) // 2
-    first = all_of_train.take(np.array([row for row in order[:middle] if all_of_train.labels[row] not in unknown]))
+    first = all_of_train.take(
+        np.array([row for row in order[:middle] if all_of_train.labels[row] not in unknown])
+    )
     second = all_of_train.take(order[middle:])
     both = Texts(first.texts + second.texts, first.labels + second.labels)
     found: Found = {}
     with tempfile.TemporaryDirectory() as name:
         work = Path(name)
         for part, texts in (("first", first), ("second", second), ("both", both)):
-            data = [f"data.train={write(work / f'{part}.parquet', texts)}", "data.validation=null", "data.test=null"]
+            data = [
+                f"data.train={write(work / f'{part}.parquet', texts)}",
+                "data.validation=null",
+                "data.test=null",
+            ]
             words = ["--from", str(work / "run-first")] if part == "second" else []
             ended = train([*data, f"seed={case['round']}"], work / f"run-{part}", *words)
             classifier = load_classifier(work / f"run-{part}")
-            found[part] = accuracy(lambda them, it=classifier: [a.label or "" for a in it.predict(them)], test)  # type: ignore[misc]
+            found[part] = classifier_accuracy(classifier, test)
             found[f"{part}_seconds"] = ended.seconds
     return found
 
@@ -65,7 +77,9 @@ def _is_reached(rows: Sequence[Row]) -> bool:
 
 
 def _ratio(rows: Sequence[Row]) -> float:
-    return statistics.median(float(row.found["second_seconds"] / row.found["both_seconds"]) for row in rows)
+    return statistics.median(
+        float(row.found["second_seconds"] / row.found["both_seconds"]) for row in rows
+    )
 
 
 def lines(rows: Sequence[Row]) -> list[str]:
@@ -73,15 +87,37 @@ def lines(rows: Sequence[Row]) -> list[str]:
     cells = []
     for (data,), them in grouped(rows, "data").items():
         scores = [f"{100 * statistics.mean(values(them, key)):.1f}" for key in ("second", "both")]
-        seconds = [f"{statistics.median(values(them, f'{key}_seconds')):.0f}" for key in ("second", "both")]
-        cells.append([data, *scores, *seconds, f"{_ratio(them):.2f}", "yes" if _is_reached(them) else "**no**"])
-    head = ["", "accuracy, going on", "from nothing", "seconds, going on", "from nothing", "ratio", "reached"]
+        seconds = [
+            f"{statistics.median(values(them, f'{key}_seconds')):.0f}" for key in ("second", "both")
+        ]
+        cells.append(
+            [
+                data,
+                *scores,
+                *seconds,
+                f"{_ratio(them):.2f}",
+                "yes" if _is_reached(them) else "**no**",
+            ]
+        )
+    head = [
+        "",
+        "accuracy, going on",
+        "from nothing",
+        "seconds, going on",
+        "from nothing",
+        "ratio",
+        "reached",
+    ]
     return table(head, cells)
 
 
 def failures(rows: Sequence[Row]) -> list[str]:
     """The data sets on which the target is missed."""
-    return [f"{data}: a target is missed" for (data,), of in grouped(rows, "data").items() if not _is_reached(of)]
+    return [
+        f"{data}: a target is missed"
+        for (data,), of in grouped(rows, "data").items()
+        if not _is_reached(of)
+    ]
 
 
 ADD_ARGUMENTS = partial(add_data_arguments, names=DATA)

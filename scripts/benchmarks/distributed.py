@@ -52,13 +52,19 @@ def measure(arguments: argparse.Namespace, case: Case) -> Found:
         command += ["--config", str(arguments.config), "--run-dir", f"{folder}/run"]
         run([*command, *(word for value in values for word in ("--set", value))])
         rows = metrics(Path(folder, "run"))
-    return {"speed": statistics.median(row["tokens_per_s"] for row in rows if row.get("split") == "train")}
+    return {
+        "speed": statistics.median(
+            row["tokens_per_s"] for row in rows if row.get("split") == "train"
+        )
+    }
 
 
 def lines(rows: Sequence[Row]) -> list[str]:
     """Ways by shapes: tokens a second and, in brackets, the ratio to one process."""
     whole = {
-        shape: median(of, "speed") for (shape, way), of in grouped(rows, "shape", "way").items() if way == "one process"
+        shape: median(of, "speed")
+        for (shape, way), of in grouped(rows, "shape", "way").items()
+        if way == "one process"
     }
 
     def cell(them: list[Row]) -> str:

@@ -33,7 +33,9 @@ MOST_LOST = 0.3  # points
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the data sets and how much of them."""
     add_data_arguments(parser, names=DATA)
-    parser.add_argument("--size", type=int, action="append", help=f"training texts; default: {SIZES}")
+    parser.add_argument(
+        "--size", type=int, action="append", help=f"training texts; default: {SIZES}"
+    )
 
 
 def cases(arguments: argparse.Namespace) -> list[Case]:
@@ -44,10 +46,19 @@ def cases(arguments: argparse.Namespace) -> list[Case]:
 
 def measure(arguments: argparse.Namespace, case: Case) -> Found:
     """Test accuracy of the linear classifier, of the encoder if it is kept, and of the answer; processor seconds."""
-    draw, test = case["round"], sample(read(path_of(arguments.folder, case["data"], "test")), MOST_TEST_TEXTS)
+    draw, test = (
+        case["round"],
+        sample(read(path_of(arguments.folder, case["data"], "test")), MOST_TEST_TEXTS),
+    )
     with tempfile.TemporaryDirectory() as name:
-        texts = sample(read(path_of(arguments.folder, case["data"], "train")), case["size"], seed=1000 + draw)
-        data = [f"data.train={write(Path(name, 'train.parquet'), texts)}", "data.validation=null", "data.test=null"]
+        texts = sample(
+            read(path_of(arguments.folder, case["data"], "train")), case["size"], seed=1000 + draw
+        )
+        data = [
+            f"data.train={write(Path(name, 'train.parquet'), texts)}",
+            "data.validation=null",
+            "data.test=null",
+        ]
         seeds = [f"seed={draw}", f"data.split_seed={draw}"]
         ended = train([*data, *seeds], Path(name, "run"))
         classifier = load_classifier(Path(name, "run"))
@@ -73,18 +84,35 @@ def lines(rows: Sequence[Row]) -> list[str]:
         seconds = f"{statistics.mean(values(them, 'seconds')):.0f}"
         counts = f"{len(kept)} of {len(them)}"
         cells.append(
-            [data, f"{size:,}" if size else "", means[0], encoder, means[1], f"{_gain(them):+.2f}", counts, seconds]
+            [
+                data,
+                f"{size:,}" if size else "",
+                means[0],
+                encoder,
+                means[1],
+                f"{_gain(them):+.2f}",
+                counts,
+                seconds,
+            ]
         )
-    return table(["", "texts", "linear", "encoder", "both", "gain", "encoder kept", "processor, s"], cells)
+    return table(
+        ["", "texts", "linear", "encoder", "both", "gain", "encoder kept", "processor, s"], cells
+    )
 
 
 def failures(rows: Sequence[Row]) -> list[str]:
     """Where the encoder harms."""
     groups = grouped(rows, "data", "size").items()
-    return [f"{data}, {size} texts: {_gain(of):+.2f} points" for (data, size), of in groups if _gain(of) < -MOST_LOST]
+    return [
+        f"{data}, {size} texts: {_gain(of):+.2f} points"
+        for (data, size), of in groups
+        if _gain(of) < -MOST_LOST
+    ]
 
 
-BENCHMARK = Benchmark("encoder_gain", __doc__, add_arguments, cases, measure, lines, failures=failures)
+BENCHMARK = Benchmark(
+    "encoder_gain", __doc__, add_arguments, cases, measure, lines, failures=failures
+)
 
 if __name__ == "__main__":
     BENCHMARK.main()

@@ -54,9 +54,15 @@ def lines(rows: Sequence[Row]) -> list[str]:
     """A row for each data set."""
     cells = []
     for row in rows:
-        texts, different, largest, size = (row.found[key] for key in ("texts", "different", "largest", "size"))
-        cells.append([row.case["data"], f"{texts:,}", str(different), f"{largest:.1e}", f"{size / 1e6:.1f}"])
-    return table(["data set", "test texts", "labels that differ", "largest difference", "model, MB"], cells)
+        texts, different, largest, size = (
+            row.found[key] for key in ("texts", "different", "largest", "size")
+        )
+        cells.append(
+            [row.case["data"], f"{texts:,}", str(different), f"{largest:.1e}", f"{size / 1e6:.1f}"]
+        )
+    return table(
+        ["data set", "test texts", "labels that differ", "largest difference", "model, MB"], cells
+    )
 
 
 def failures(rows: Sequence[Row]) -> list[str]:
@@ -66,7 +72,9 @@ def failures(rows: Sequence[Row]) -> list[str]:
 
 
 ADD_ARGUMENTS = partial(add_data_arguments, names=DATA_SETS)
-BENCHMARK = Benchmark("engines", __doc__, ADD_ARGUMENTS, cases, measure, lines, failures=failures, rounds=1)
+BENCHMARK = Benchmark(
+    "engines", __doc__, ADD_ARGUMENTS, cases, measure, lines, failures=failures, rounds=1
+)
 
 if __name__ == "__main__":
     BENCHMARK.main()

@@ -36,7 +36,9 @@ FIRST_DRAW = 200  # those before it have chosen settings
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the data sets and the numbers of labels."""
     add_data_arguments(parser, DATA)
-    parser.add_argument("--labels", type=int, action="append", help="repeatable; default: 50, 100, 300, 1000")
+    parser.add_argument(
+        "--labels", type=int, action="append", help="repeatable; default: 50, 100, 300, 1000"
+    )
 
 
 def cases(arguments: argparse.Namespace) -> list[Case]:
@@ -75,11 +77,15 @@ def measure(arguments: argparse.Namespace, case: Case) -> Found:
 
 def drawn(folder: Path, case: Case) -> tuple[Texts, Texts, Texts]:
     """Texts with a label, texts without, test texts."""
-    pool = sample(read(path_of(folder, case["data"], "train")), MOST_TEXTS.get(case["data"], 10_000))
+    pool = sample(
+        read(path_of(folder, case["data"], "train")), MOST_TEXTS.get(case["data"], 10_000)
+    )
     test = sample(read(path_of(folder, case["data"], "test")), MOST_TEST_TEXTS)
     if not case["names"]:
         numbers = {name: str(number) for number, name in enumerate(pool.classes)}
-        pool, test = (Texts(it.texts, [numbers.get(name, name) for name in it.labels]) for it in (pool, test))
+        pool, test = (
+            Texts(it.texts, [numbers.get(name, name) for name in it.labels]) for it in (pool, test)
+        )
     random, labels = np.random.default_rng(FIRST_DRAW + case["round"]), np.array(pool.labels)
     order = random.permutation(len(pool.texts))
     first = np.concatenate([order[labels[order] == name][:OF_EACH_CLASS] for name in pool.classes])
@@ -100,9 +106,15 @@ def svm_answers(labelled: Texts, others: Texts, test: Texts) -> list[str]:
     texts = [*labelled.texts, *others.texts]
     latent = make_pipeline(TruncatedSVD(DIMENSIONS, random_state=0), FunctionTransformer(normalize))
     both = make_union(FunctionTransformer(), latent).fit(grams.fit_transform(texts))
-    named = {name: text for name, text in zip(labelled.classes, names_as_texts(labelled.classes), strict=True) if text}
+    named = {
+        name: text
+        for name, text in zip(labelled.classes, names_as_texts(labelled.classes), strict=True)
+        if text
+    }
     known = Texts([*labelled.texts, *named.values()], [*labelled.labels, *named])
-    model = LinearSVC(random_state=0).fit(both.transform(grams.transform(known.texts)), known.labels)
+    model = LinearSVC(random_state=0).fit(
+        both.transform(grams.transform(known.texts)), known.labels
+    )
     return list(model.predict(both.transform(grams.transform(test.texts))))
 
 
@@ -110,8 +122,14 @@ def lines(rows: Sequence[Row]) -> list[str]:
     """A row for each data set and number of labels: means over draws."""
     cells, of = [], grouped(rows, "data", "labels", "names", "system")
     for data, labels in dict.fromkeys(key[:2] for key in of):
-        groups = [of.get((data, labels, names, it), []) for names in (True, False) for it in (SVM, TRAINING)]
-        accuracies = [f"{100 * mean(values(it, 'accuracy')):.1f}" if it else NOT_MEASURED for it in groups]
+        groups = [
+            of.get((data, labels, names, it), [])
+            for names in (True, False)
+            for it in (SVM, TRAINING)
+        ]
+        accuracies = [
+            f"{100 * mean(values(it, 'accuracy')):.1f}" if it else NOT_MEASURED for it in groups
+        ]
         seconds = f"{mean(values(groups[1], 'seconds')):.0f}" if groups[1] else NOT_MEASURED
         cells.append([data, f"{labels:,}", *accuracies, seconds])
     systems = [f"{system}{names}" for names in ("", ", numbers") for system in (SVM, TRAINING)]

@@ -33,13 +33,20 @@ from encoder_cls.inference.guarantees import CONFIDENCE, THRESHOLDS, Guarantees
 
 DATA = ("trec6", "sst2", "banking77", "sst2_glue", "ag_news", "imdb")
 NOT_TRAINED_ON = ("go_emotions",)  # has several labels a text
-SAME_KIND = {"sst2", "sst2_glue"}  # sentences of the same film reviews: each is in the distribution of the other
+SAME_KIND = {
+    "sst2",
+    "sst2_glue",
+}  # sentences of the same film reviews: each is in the distribution of the other
 PRECISIONS, COVERAGE = (0.9, 0.95, 0.98), 0.9
 HALVINGS = 1000
 MOST_BROKEN = (1 - CONFIDENCE) * HALVINGS + 3 * (CONFIDENCE * (1 - CONFIDENCE) * HALVINGS) ** 0.5
 MOST_TEXTS = 800  # of each data set that are distinguished
 GROUPS = {"trec6": 6, "banking77": 5, EXAMPLE: 4, "ag_news": 4}  # of classes, each left out once
-MOST_OF_SPLIT = {"train": 10_000, "validation": 2000, "test": 4000}  # texts, where classes are left out
+MOST_OF_SPLIT = {
+    "train": 10_000,
+    "validation": 2000,
+    "test": 4000,
+}  # texts, where classes are left out
 WANTED_GAIN = 0.03
 
 Probabilities = NDArray[np.float64]
@@ -49,7 +56,9 @@ Labels = NDArray[np.int64]
 def cases(arguments: argparse.Namespace) -> list[Case]:
     """Data sets, then each group of classes to leave out."""
     names = arguments.only or (*DATA, EXAMPLE)
-    groups = [{"data": data, "group": group} for data in names for group in range(GROUPS.get(data, 0))]
+    groups = [
+        {"data": data, "group": group} for data in names for group in range(GROUPS.get(data, 0))
+    ]
     return [*({"data": data} for data in names if data in DATA), *groups]
 
 
@@ -65,17 +74,31 @@ def measure(arguments: argparse.Namespace, case: Case) -> Found:
         test = read(path_of(folder, name, "test"))
         numbers = {label: number for number, label in enumerate(classifier.label_names)}
         labels = np.array([numbers[label] for label in test.labels])
-        others = [it for it in (*DATA, *NOT_TRAINED_ON) if it != name and not {it, name} <= SAME_KIND]
+        others = [
+            it for it in (*DATA, *NOT_TRAINED_ON) if it != name and not {it, name} <= SAME_KIND
+        ]
         own, *of_others = (_some_texts(path_of(folder, it, "test")) for it in (name, *others))
-        pairs = [(it, *separation(classifier, own, texts)) for it, texts in zip(others, of_others, strict=True)]
-    return {"texts": len(labels), **halve(classifier.predict_proba(test.texts), labels), "pairs": pairs}
+        pairs = [
+            (it, *separation(classifier, own, texts))
+            for it, texts in zip(others, of_others, strict=True)
+        ]
+    return {
+        "texts": len(labels),
+        **halve(classifier.predict_proba(test.texts), labels),
+        "pairs": pairs,
+    }
 
 
 def new_topics(name: str, folder: Path, group: int) -> tuple[str, float, float, float, float]:
     """Train without a group of classes, and distinguish its test texts from the others."""
-    texts = {split: sample(it, MOST_OF_SPLIT[split]) for split, it in splits(folder, name, 0).items()}
+    texts = {
+        split: sample(it, MOST_OF_SPLIT[split]) for split, it in splits(folder, name, 0).items()
+    }
     classes = texts["train"].classes
-    left_out = [classes[number] for number in np.random.default_rng(0).permutation(len(classes))[group :: GROUPS[name]]]
+    left_out = [
+        classes[number]
+        for number in np.random.default_rng(0).permutation(len(classes))[group :: GROUPS[name]]
+    ]
     with tempfile.TemporaryDirectory() as temporary:
         settings = ["data.test=null", "model.encoder=false"]
         for split in ("train", "validation"):
@@ -103,16 +126,27 @@ def halve(probabilities: Probabilities, labels: Labels) -> Found:
         for precision in PRECISIONS:
             if (threshold := one.precision_threshold(precision)) is not None:
                 index = np.searchsorted(THRESHOLDS, threshold)
-                answers, right = (getattr(whole, it)[index] - getattr(one, it)[index] for it in ("answers", "right"))
+                answers, right = (
+                    getattr(whole, it)[index] - getattr(one, it)[index]
+                    for it in ("answers", "right")
+                )
                 given[precision] += 1
                 broken[precision] += int(right / max(1, answers) < precision)
         if (threshold := one.coverage_threshold(COVERAGE)) is not None:
             index = np.searchsorted(THRESHOLDS, threshold)
-            covered.append(float(whole.covered[index] - one.covered[index]) / (whole.num_texts - one.num_texts))
-    return {"given": [*given.values()], "broken": [*broken.values()], "coverage": float(np.mean(covered))}
+            covered.append(
+                float(whole.covered[index] - one.covered[index]) / (whole.num_texts - one.num_texts)
+            )
+    return {
+        "given": [*given.values()],
+        "broken": [*broken.values()],
+        "coverage": float(np.mean(covered)),
+    }
 
 
-def separation(classifier: Classifier, own: list[str], others: list[str]) -> tuple[float, float, float, float]:
+def separation(
+    classifier: Classifier, own: list[str], others: list[str]
+) -> tuple[float, float, float, float]:
     """Distinguish texts from a classifier's own.
 
     Returns:
@@ -124,7 +158,13 @@ def separation(classifier: Classifier, own: list[str], others: list[str]) -> tup
     for texts in (own, others):
         logits, numbers = classifier.familiarity_numbers(classifier.tokenize(texts))
         unsure = 1 - classifier.task.probabilities(logits).max(axis=1)
-        found.append((classifier.familiarity.scores(numbers), unsure, classifier.familiarity.are_unfamiliar(numbers)))
+        found.append(
+            (
+                classifier.familiarity.scores(numbers),
+                unsure,
+                classifier.familiarity.are_unfamiliar(numbers),
+            )
+        )
     scores, unsure, flagged = zip(*found, strict=True)
     return auroc(*scores), auroc(*unsure), float(flagged[1].mean()), float(flagged[0].mean())
 
@@ -146,28 +186,47 @@ def lines(rows: Sequence[Row]) -> list[str]:
     for row in rows:
         name, it = row.case["data"], row.found
         if "group" not in row.case:
-            counts = [f"{one:,} of {of:,}" for one, of in zip(it["broken"], it["given"], strict=True)]
+            counts = [
+                f"{one:,} of {of:,}" for one, of in zip(it["broken"], it["given"], strict=True)
+            ]
             tested.append([name, f"{it['texts'] // 2:,}", *counts, f"{it['coverage']:.3f}"])
         found += [
-            [name, other, f"{ours:.3f}", f"{theirs:.3f}", f"{100 * flagged:.0f}%", f"{100 * own:.1f}%"]
+            [
+                name,
+                other,
+                f"{ours:.3f}",
+                f"{theirs:.3f}",
+                f"{100 * flagged:.0f}%",
+                f"{100 * own:.1f}%",
+            ]
             for other, ours, theirs, flagged, own in it["pairs"]
         ]
     broken = [f"precision {it:g}, broken" for it in PRECISIONS]
     return [
-        *(table(["data set", "texts in a half", *broken, f"coverage {COVERAGE:g}"], tested) if tested else []),
+        *(
+            table(["data set", "texts in a half", *broken, f"coverage {COVERAGE:g}"], tested)
+            if tested
+            else []
+        ),
         "",
         *(
             f"{what}: the mean AUROC is **{ours:.3f}**, of the maximum probability **{theirs:.3f}**."
             for what, (ours, theirs) in _means(rows).items()
         ),
         "",
-        *table(["model", "other texts", "AUROC", "maximum probability", "flagged", "of its own"], found, left=2),
+        *table(
+            ["model", "other texts", "AUROC", "maximum probability", "flagged", "of its own"],
+            found,
+            left=2,
+        ),
     ]
 
 
 def _means(rows: Sequence[Row]) -> dict[str, NDArray[np.float64]]:
     """The AUROC of the score and of the maximum probability; of new topics the mean of the data sets' means."""
-    of_others = [pair[1:3] for row in rows if "group" not in row.case for pair in row.found["pairs"]]
+    of_others = [
+        pair[1:3] for row in rows if "group" not in row.case for pair in row.found["pairs"]
+    ]
     groups: dict[str, list[list[float]]] = {}
     for row in rows:
         if "group" in row.case:
@@ -183,7 +242,9 @@ def failures(rows: Sequence[Row]) -> list[str]:
     for row in (row for row in rows if "group" not in row.case):
         for precision, broken in zip(PRECISIONS, row.found["broken"], strict=True):
             if broken > MOST_BROKEN:
-                found.append(f"{row.case['data']}: precision {precision:g} is broken in {broken:,} halvings")
+                found.append(
+                    f"{row.case['data']}: precision {precision:g} is broken in {broken:,} halvings"
+                )
         error = 3 * (COVERAGE * (1 - COVERAGE) / row.found["texts"]) ** 0.5
         if row.found["coverage"] < COVERAGE - error:
             found.append(f"{row.case['data']}: a coverage of {row.found['coverage']:.3f}")
@@ -194,7 +255,9 @@ def failures(rows: Sequence[Row]) -> list[str]:
 
 
 ADD_ARGUMENTS = partial(add_data_arguments, names=(*DATA, EXAMPLE))
-BENCHMARK = Benchmark("guarantees", __doc__, ADD_ARGUMENTS, cases, measure, lines, failures=failures, rounds=1)
+BENCHMARK = Benchmark(
+    "guarantees", __doc__, ADD_ARGUMENTS, cases, measure, lines, failures=failures, rounds=1
+)
 
 if __name__ == "__main__":
     BENCHMARK.main()

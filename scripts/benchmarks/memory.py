@@ -36,16 +36,24 @@ TINY = (
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add what to measure."""
-    parser.add_argument("--texts", type=int, action="append", help="repeatable; default: 100000 and 1000000")
-    parser.add_argument("--linear", action="store_true", help="a linear classifier beside the tiny encoder")
+    parser.add_argument(
+        "--texts", type=int, action="append", help="repeatable; default: 100000 and 1000000"
+    )
+    parser.add_argument(
+        "--linear", action="store_true", help="a linear classifier beside the tiny encoder"
+    )
     parser.add_argument("--default-recipe", action="store_true", help="in place of a tiny model")
     parser.add_argument("--cache", action="store_true", help="each size once more, from a cache")
-    parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="a config value, repeatable")
+    parser.add_argument(
+        "--set", action="append", default=[], metavar="KEY=VALUE", help="a config value, repeatable"
+    )
 
 
 def cases(arguments: argparse.Namespace) -> list[Case]:
     """Numbers of texts."""
-    tiny = () if arguments.default_recipe else (*TINY, f"model.linear={str(arguments.linear).lower()}")
+    tiny = (
+        () if arguments.default_recipe else (*TINY, f"model.linear={str(arguments.linear).lower()}")
+    )
     case = {"times": 2 if arguments.cache else 1, "settings": [*tiny, *arguments.set]}
     return [{"texts": number, **case} for number in arguments.texts or (10**5, 10**6)]
 
@@ -56,15 +64,27 @@ def measure(_arguments: argparse.Namespace, case: Case) -> Found:
         folder = Path(name)
         write_texts(folder / "train.csv", case["texts"])
         cache = folder / "cache" if case["times"] > 1 else "null"
-        data = [f"data.train={folder / 'train.csv'}", "data.validation=null", "data.test=null", f"data.cache={cache}"]
-        return {"trainings": [watched([*data, *case["settings"]], folder / str(it)) for it in range(case["times"])]}
+        data = [
+            f"data.train={folder / 'train.csv'}",
+            "data.validation=null",
+            "data.test=null",
+            f"data.cache={cache}",
+        ]
+        return {
+            "trainings": [
+                watched([*data, *case["settings"]], folder / str(it)) for it in range(case["times"])
+            ]
+        }
 
 
 def write_texts(path: Path, texts: int, *, vocabulary: int = VOCABULARY) -> None:
     """Write a CSV file of random texts, each of a class that its first word decides."""
     random = np.random.default_rng(0)
     letters = np.array(list("abcdefghijklmnopqrstuvwxyz"))
-    words = ["".join(letters[random.integers(0, 26, length)]) for length in random.integers(2, 12, vocabulary)]
+    words = [
+        "".join(letters[random.integers(0, 26, length)])
+        for length in random.integers(2, 12, vocabulary)
+    ]
     with path.open("w") as file:
         file.write("text,label\n")
         for start in range(0, texts, CHUNK):
@@ -72,14 +92,22 @@ def write_texts(path: Path, texts: int, *, vocabulary: int = VOCABULARY) -> None
             # The logarithm of the rank is evenly distributed: the frequency falls with the rank (Zipf's law).
             ranks = (vocabulary ** random.random(counts.sum())).astype(int) - 1
             for drawn in np.split(ranks, np.cumsum(counts)[:-1]):
-                file.write(f"{' '.join([words[rank] for rank in drawn.tolist()])},class {drawn[0] % CLASSES}\n")
+                file.write(
+                    f"{' '.join([words[rank] for rank in drawn.tolist()])},class {drawn[0] % CLASSES}\n"
+                )
 
 
 def watched(overrides: Sequence[str], run_dir: Path, *words: str) -> Found:
     """Look at a training's memory and time until it ends."""
     own, peak, wall, seconds, first_step = 0, 0, 0.0, 0.0, 0.0
-    for pid, passed, said in watch(train_command(overrides, run_dir, *words), every=SECONDS_BETWEEN_LOOKS):
-        wall, own, peak = passed, max(own, memory_of(pid, "RssAnon")), max(peak, memory_of(pid, "VmHWM"))
+    for pid, passed, said in watch(
+        train_command(overrides, run_dir, *words), every=SECONDS_BETWEEN_LOOKS
+    ):
+        wall, own, peak = (
+            passed,
+            max(own, memory_of(pid, "RssAnon")),
+            max(peak, memory_of(pid, "VmHWM")),
+        )
         seconds = _processor_seconds(pid)
         if not first_step and "training in" in said:
             first_step = seconds
@@ -104,8 +132,17 @@ def lines(rows: Sequence[Row]) -> list[str]:
             name = f"{texts:,}{' from the cache' * (number > 0)}"
             seconds = [f"{median(each, key):,.1f}" for key in ("first_step", "seconds")]
             memory = [f"{median(each, key) / 2**20:,.0f}" for key in ("peak", "own")]
-            cells.append([name, *seconds, *memory, f"{median(each, 'speed'):,.0f}" if values(each, "speed") else "-"])
-    return table(["texts", "to first step, s", "in all, s", "peak, MiB", "own, MiB", "tokens/s"], cells)
+            cells.append(
+                [
+                    name,
+                    *seconds,
+                    *memory,
+                    f"{median(each, 'speed'):,.0f}" if values(each, "speed") else "-",
+                ]
+            )
+    return table(
+        ["texts", "to first step, s", "in all, s", "peak, MiB", "own, MiB", "tokens/s"], cells
+    )
 
 
 BENCHMARK = Benchmark("memory", __doc__, add_arguments, cases, measure, lines, rounds=1)

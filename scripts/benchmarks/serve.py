@@ -47,11 +47,17 @@ def measure(arguments: argparse.Namespace, case: Case) -> Found:
     texts = read(path_of(Path(), EXAMPLE, "test")).texts
     if case["clients"]:
         with server(arguments.run) as port:
-            seconds, elapsed = asyncio.run(answer_times(port, texts, SECONDS, clients=case["clients"]))
+            seconds, elapsed = asyncio.run(
+                answer_times(port, texts, SECONDS, clients=case["clients"])
+            )
     else:
         seconds, elapsed = asyncio.run(in_process(arguments.run, texts, SECONDS))
     percentiles = statistics.quantiles(seconds, n=100)
-    return {"speed": len(seconds) / elapsed, "p50": 1000 * percentiles[49], "p99": 1000 * percentiles[98]}
+    return {
+        "speed": len(seconds) / elapsed,
+        "p50": 1000 * percentiles[49],
+        "p99": 1000 * percentiles[98],
+    }
 
 
 @contextmanager
@@ -73,7 +79,9 @@ def server(run: Path) -> Iterator[int]:
             process.terminate()
 
 
-async def answer_times(port: int, texts: Sequence[str], limit: float, *, clients: int) -> tuple[list[float], float]:
+async def answer_times(
+    port: int, texts: Sequence[str], limit: float, *, clients: int
+) -> tuple[list[float], float]:
     """The seconds of each answer to some clients, and those in all."""
     began = time.perf_counter()
 
@@ -133,8 +141,18 @@ def lines(rows: Sequence[Row]) -> list[str]:
     """A row for each number of clients, medians over the rounds."""
     cells = []
     for (clients,), them in grouped(rows, "clients").items():
-        name = f"served, {clients} client{'s' * (clients > 1)}" if clients else "in process, one by one"
-        cells.append([name, f"{median(them, 'speed'):,.0f}", *(f"{median(them, it):.1f}" for it in ("p50", "p99"))])
+        name = (
+            f"served, {clients} client{'s' * (clients > 1)}"
+            if clients
+            else "in process, one by one"
+        )
+        cells.append(
+            [
+                name,
+                f"{median(them, 'speed'):,.0f}",
+                *(f"{median(them, it):.1f}" for it in ("p50", "p99")),
+            ]
+        )
     return table(("", "texts a second", "p50, ms", "p99, ms"), cells)
 
 

@@ -59,7 +59,10 @@ def measure(arguments: argparse.Namespace, case: Case) -> Found:
     work = work_folder() / case["data"]
     if not work.exists():
         work.mkdir()
-        write(work / "train.parquet", sample(read(path_of(arguments.folder, case["data"], "train")), MOST_TEXTS))
+        write(
+            work / "train.parquet",
+            sample(read(path_of(arguments.folder, case["data"], "train")), MOST_TEXTS),
+        )
     if not system.startswith("HF"):
         ours, _, precision = system.rpartition(", ")
         return {"speed": train_ours(work, size, [*OURS[ours], f"train.precision={precision}"])}
@@ -70,7 +73,10 @@ def measure(arguments: argparse.Namespace, case: Case) -> Found:
 def train_ours(work: Path, size: Size, overrides: Sequence[str]) -> float:
     """Tokens a second of a training on labels, the median over its steps but for the first ones."""
     with tempfile.TemporaryDirectory() as folder:
-        train([*settings(work, size), *LABELS_ALONE, "train.log_every=1", *overrides], Path(folder, "run"))
+        train(
+            [*settings(work, size), *LABELS_ALONE, "train.log_every=1", *overrides],
+            Path(folder, "run"),
+        )
         rows = metrics(Path(folder, "run"))
     speeds = [float(row["tokens_per_s"]) for row in rows if "tokens_per_s" in row]
     return statistics.median(speeds[2:] or speeds)
@@ -112,11 +118,16 @@ def child(system: str, size: str, data: str, model: str) -> None:
 
 def lines(rows: Sequence[Row]) -> list[str]:
     """Tokens a second of systems by texts and sizes, medians over the rounds."""
-    columns = [replace(row, case={**row.case, "column": f"{row.case['data']} {row.case['size']}"}) for row in rows]
+    columns = [
+        replace(row, case={**row.case, "column": f"{row.case['data']} {row.case['size']}"})
+        for row in rows
+    ]
     return pivot(columns, "system", "column", lambda them: f"{median(them, 'speed'):,.0f}")
 
 
-BENCHMARK = Benchmark("speed", __doc__, partial(add_data_arguments, names=DATA), cases, measure, lines)
+BENCHMARK = Benchmark(
+    "speed", __doc__, partial(add_data_arguments, names=DATA), cases, measure, lines
+)
 
 if __name__ == "__main__":
     if sys.argv[1:2] == ["--child"]:

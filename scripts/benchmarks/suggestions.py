@@ -32,7 +32,9 @@ MOST_TEXTS, MOST_TEST_TEXTS = 6000, 2000  # of a data set
 
 def cases(arguments: argparse.Namespace) -> list[Case]:
     """Data sets by ways."""
-    return [{"data": data, "way": way} for data in arguments.only or DATA for way in (RANDOM, SUGGESTED)]
+    return [
+        {"data": data, "way": way} for data in arguments.only or DATA for way in (RANDOM, SUGGESTED)
+    ]
 
 
 def measure(arguments: argparse.Namespace, case: Case) -> Found:
@@ -45,7 +47,11 @@ def measure(arguments: argparse.Namespace, case: Case) -> Found:
     order, labelled = labelled, labelled[:FIRST]
     with tempfile.TemporaryDirectory() as name:
         work = Path(name)
-        data = [f"data.test={write(work / 'test.parquet', test)}", "data.validation=null", "model.encoder=false"]
+        data = [
+            f"data.test={write(work / 'test.parquet', test)}",
+            "data.validation=null",
+            "model.encoder=false",
+        ]
         while True:
             write(work / "train.parquet", pool.take(labelled))
             model = work / str(len(labelled))
@@ -56,13 +62,17 @@ def measure(arguments: argparse.Namespace, case: Case) -> Found:
             if case["way"] == RANDOM:
                 labelled = order[: len(labelled) + BATCH]
             else:
-                labelled = np.concatenate([labelled, suggested(model, pool, np.setdiff1d(order, labelled), work)])
+                labelled = np.concatenate(
+                    [labelled, suggested(model, pool, np.setdiff1d(order, labelled), work)]
+                )
 
 
 def suggested(model: Path, pool: Texts, others: NDArray[np.int64], work: Path) -> NDArray[np.int64]:
     """The rows that `encoder-cls suggest` names among others."""
     place = work / "others.jsonl"
-    place.write_text("".join(json.dumps({"text": pool.texts[row]}) + "\n" for row in others), encoding="utf-8")
+    place.write_text(
+        "".join(json.dumps({"text": pool.texts[row]}) + "\n" for row in others), encoding="utf-8"
+    )
     command = [*PROGRAM, "suggest", str(model), "--input", str(place), "--n", str(BATCH), "--json"]
     lines = [json.loads(line) for line in run(command).output.splitlines()]
     return others[[int(str(line["line"])) - 1 for line in lines]]
@@ -71,7 +81,9 @@ def suggested(model: Path, pool: Texts, others: NDArray[np.int64], work: Path) -
 def means(rows: Sequence[Row]) -> tuple[list[int], NDArray[np.float64]]:
     """Numbers of labels and mean accuracies, the highest so far."""
     sizes = [size for size, _ in rows[0].found["curve"]]
-    return sizes, np.maximum.accumulate(np.mean([[it for _, it in row.found["curve"]] for row in rows], axis=0))
+    return sizes, np.maximum.accumulate(
+        np.mean([[it for _, it in row.found["curve"]] for row in rows], axis=0)
+    )
 
 
 def needed(of_random: Sequence[Row], of_suggested: Sequence[Row], size: int) -> float | None:
@@ -88,10 +100,15 @@ def needed(of_random: Sequence[Row], of_suggested: Sequence[Row], size: int) -> 
 def lines(rows: Sequence[Row]) -> list[str]:
     """A row for each data set."""
     cells, of = [], grouped(rows, "data", "way")
-    for data in dict.fromkeys(data for data, way in of if {(data, RANDOM), (data, SUGGESTED)} <= set(of)):
+    for data in dict.fromkeys(
+        data for data, way in of if {(data, RANDOM), (data, SUGGESTED)} <= set(of)
+    ):
         row = [data]
         for size in COMPARED:
-            labels, wanted = needed(of[data, RANDOM], of[data, SUGGESTED], size), means(of[data, RANDOM])
+            labels, wanted = (
+                needed(of[data, RANDOM], of[data, SUGGESTED], size),
+                means(of[data, RANDOM]),
+            )
             share = f"{labels:.0f} ({labels / size:.2f})" if labels else "-"
             row.append(f"{100 * wanted[1][wanted[0].index(size)]:.1f}%: {share}")
         cells.append(row)

@@ -44,9 +44,15 @@ RESULTS = defaultdict(lambda: {"tries": 0, "of": 0, "failed": 0, "seconds": 0.0,
 
 def pytest_addoption(parser):
     group = parser.getgroup("fault injection")
-    group.addoption("--fraction", type=float, default=1.0, help="the part of each case's tries to make")
-    group.addoption("--seed", default="0", help="of what is left to chance; Hypothesis has --hypothesis-seed")
-    group.addoption("--write-table", action="store_true", help=f"write the results into {PAGE.name}")
+    group.addoption(
+        "--fraction", type=float, default=1.0, help="the part of each case's tries to make"
+    )
+    group.addoption(
+        "--seed", default="0", help="of what is left to chance; Hypothesis has --hypothesis-seed"
+    )
+    group.addoption(
+        "--write-table", action="store_true", help=f"write the results into {PAGE.name}"
+    )
 
 
 def pytest_configure(config):
@@ -70,7 +76,11 @@ def pytest_collection_modifyitems(config, items):
         kept |= {*random.Random(f"{name} {config.option.seed}").sample(of_case, chosen)}
         examples = of_case[0].get_closest_marker("examples")
         for item in of_case:
-            of, tried = (examples.args[0], samples.part_of(examples.args[0])) if examples else (len(of_case), 1)
+            of, tried = (
+                (examples.args[0], samples.part_of(examples.args[0]))
+                if examples
+                else (len(of_case), 1)
+            )
             item.user_properties += [("of", of), ("tries", tried)]
     config.hook.pytest_deselected(items=[item for item in items if item not in kept])
     items[:] = [item for item in items if item in kept]
@@ -105,7 +115,10 @@ def table_line(name, result, commit):
 
 def with_lines(page, lines):
     """The page with these lines in its table; cases without one keep theirs, of an older run."""
-    older = {match[1]: match[0] for match in re.finditer(r"^\| `([a-z-]+)` \|.*", TABLE.search(page)[0], re.MULTILINE)}
+    older = {
+        match[1]: match[0]
+        for match in re.finditer(r"^\| `([a-z-]+)` \|.*", TABLE.search(page)[0], re.MULTILINE)
+    }
     table = "\n".join([*HEAD, *(older | lines).values()]) + "\n"
     return TABLE.sub(lambda match: match[1] + table + match[2], page)
 
@@ -119,7 +132,9 @@ def session_space():
 
     torch.set_num_threads(1)
     faults.put_named()
-    with tempfile.TemporaryDirectory(prefix="fault-injection-", ignore_cleanup_errors=True) as folder:
+    with tempfile.TemporaryDirectory(
+        prefix="fault-injection-", ignore_cleanup_errors=True
+    ) as folder:
         space = samples.Workspace(Path(folder).resolve())
         tempfile.tempdir = str(space.scratch)
         yield space

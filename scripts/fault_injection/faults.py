@@ -61,7 +61,9 @@ def found_checkpoint(change):
 def state(**change):
     """Change the state in a checkpoint."""
     return found_checkpoint(
-        lambda it: changed(it, state=changed(it.state, **{key: of(it.state) for key, of in change.items()}))
+        lambda it: changed(
+            it, state=changed(it.state, **{key: of(it.state) for key, of in change.items()})
+        )
     )
 
 
@@ -84,21 +86,33 @@ def rejoined(read):
 
 def always_first(submit):
     first = []
-    return lambda self, request, classifier: (first.append(classifier), submit(self, request, first[0]))[1]
+    return lambda self, request, classifier: (
+        first.append(classifier),
+        submit(self, request, first[0]),
+    )[1]
 
 
 def recorded_hash(hash_of):
     def make(path):
         record = path.parent / "_parts" / f"{path.stem}.json"
-        return json.loads(record.read_bytes())["output_sha256"] if record.is_file() else hash_of(path)
+        return (
+            json.loads(record.read_bytes())["output_sha256"] if record.is_file() else hash_of(path)
+        )
 
     return make
 
 
 def fitted_otherwise(fit):
     def fit_otherwise(prepared, run, *, saves_first, **more):
-        linear = changed(prepared.plan.linear, max_tokens=2) if not saves_first else prepared.plan.linear
-        return fit(changed(prepared, plan=changed(prepared.plan, linear=linear)), run, saves_first=saves_first, **more)
+        linear = (
+            changed(prepared.plan.linear, max_tokens=2) if not saves_first else prepared.plan.linear
+        )
+        return fit(
+            changed(prepared, plan=changed(prepared.plan, linear=linear)),
+            run,
+            saves_first=saves_first,
+            **more,
+        )
 
     return fit_otherwise
 
@@ -106,7 +120,9 @@ def fitted_otherwise(fit):
 def summed_otherwise(sum_gradients):
     def sum_flipped(model, group):
         sum_gradients(model, group)
-        for parameter in [it for it in model.parameters() if it.grad is not None and not it.grad.is_sparse]:
+        for parameter in [
+            it for it in model.parameters() if it.grad is not None and not it.grad.is_sparse
+        ]:
             parameter.grad = parameter.grad.flip(0)
 
     return sum_flipped
@@ -273,7 +289,9 @@ def put(fault):
     replacement = fault.make(original)
     setattr(owner, name, replacement)
     is_own = isinstance(owner, ModuleType) and not isinstance(original, ModuleType)
-    if is_own and getattr(original, "__module__", owner.__name__) == owner.__name__:  # wherever it was imported to
+    if (
+        is_own and getattr(original, "__module__", owner.__name__) == owner.__name__
+    ):  # wherever it was imported to
         for module in [it for key, it in sys.modules.items() if key.startswith("encoder_cls")]:
             if vars(module).get(name) is original:
                 setattr(module, name, replacement)

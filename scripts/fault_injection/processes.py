@@ -44,7 +44,9 @@ class Ended:
     def check_error(self, code, named):
         """Fail unless it ended with a code and one error that names something; itself."""
         self.check(code)
-        assert len([line for line in self.err.splitlines() if line.startswith("error:")]) == 1, self.err[-800:]
+        assert len([line for line in self.err.splitlines() if line.startswith("error:")]) == 1, (
+            self.err[-800:]
+        )
         assert named in self.err, f"{named!r} is not named: {self.err[-800:]}"
         return self
 
@@ -106,7 +108,9 @@ def start(arguments, *, cwd, environment=()):
     out, err = _output_files()
     with out.open("wb") as stdout, err.open("wb") as stderr:
         streams = {"stdin": subprocess.DEVNULL, "stdout": stdout, "stderr": stderr}
-        process = subprocess.Popen([*COMMAND, *arguments], cwd=cwd, env=os.environ | dict(environment), **streams)
+        process = subprocess.Popen(
+            [*COMMAND, *arguments], cwd=cwd, env=os.environ | dict(environment), **streams
+        )
     process.returncode = 0  # `Process` waits for it
     return Process(process.pid, out, err)
 
@@ -172,9 +176,13 @@ def at_file_event(number, action, *, folder="", temporary=""):
         nonlocal seen
         if event not in FILE_EVENTS or not str(arguments[0]).startswith(str(folder)):
             return
-        if event == "open" and not (isinstance(arguments[2], int) and arguments[2] & (os.O_WRONLY | os.O_RDWR)):
+        if event == "open" and not (
+            isinstance(arguments[2], int) and arguments[2] & (os.O_WRONLY | os.O_RDWR)
+        ):
             return
-        if temporary and (event != "open" or not Path(str(arguments[0])).name.startswith(temporary)):
+        if temporary and (
+            event != "open" or not Path(str(arguments[0])).name.startswith(temporary)
+        ):
             return
         seen += 1
         if seen == number:
@@ -203,7 +211,11 @@ def with_mounts(mounts, function):
         user, group = os.getuid(), os.getgid()
         if libc.unshare(CLONE_NEWUSER | CLONE_NEWNS):
             raise OSError(ctypes.get_errno(), "unshare")
-        for name, line in (("setgroups", "deny"), ("uid_map", f"0 {user} 1"), ("gid_map", f"0 {group} 1")):
+        for name, line in (
+            ("setgroups", "deny"),
+            ("uid_map", f"0 {user} 1"),
+            ("gid_map", f"0 {group} 1"),
+        ):
             Path(f"/proc/self/{name}").write_text(line)
         for arguments in mounts:
             mount(*arguments)

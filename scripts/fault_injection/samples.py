@@ -18,7 +18,23 @@ TOPICS = {
     "food": "soup bread cheese salt pepper onion garlic butter honey rice",
     "sport": "ball goal match team coach score league penalty sprint medal",
 }
-FILLERS = ["the", "a", "very", "today", "again", "with", "some", "we", "they", "it", "was", "is", "and", "but", "then"]
+FILLERS = [
+    "the",
+    "a",
+    "very",
+    "today",
+    "again",
+    "with",
+    "some",
+    "we",
+    "they",
+    "it",
+    "was",
+    "is",
+    "and",
+    "but",
+    "then",
+]
 WORDS = " ".join(TOPICS.values()).split()
 
 ENGINES = ("numpy", "torch")  # by which a classifier can be computed
@@ -26,7 +42,13 @@ CHECKPOINT_FILES = ("manifest.json", "model.safetensors", "optimizer.safetensors
 
 SHAPE = {"d_model": 16, "num_layers": 1, "num_heads": 2, "d_ff": 32, "max_seq_len": 24}
 TABLES = {"char_ngram_buckets": 64, "bigram_buckets": 64}
-TRAIN = {"batch_size": 16, "epochs": 3, "log_every": 3, "checkpoint_every": 3, "learning_rate": 0.01}
+TRAIN = {
+    "batch_size": 16,
+    "epochs": 3,
+    "log_every": 3,
+    "checkpoint_every": 3,
+    "learning_rate": 0.01,
+}
 SPLITS = {"train": 40, "validation": 12, "test": 10}  # texts of a class
 
 # Different ways through the code. Pretraining, then an encoder with a linear classifier beside it, as by default; these
@@ -35,12 +57,22 @@ VARIANTS = {
     "default": {"pretrain": {"epochs": 2}, "train": {"validate_every": 4}},
     "labels": {
         "pretrain": {"epochs": 0},
-        "train": {"epochs": 6, "patience": 2, "accumulation_steps": 2, "class_weights": {"food": 2.0}},
+        "train": {
+            "epochs": 6,
+            "patience": 2,
+            "accumulation_steps": 2,
+            "class_weights": {"food": 2.0},
+        },
     },
     "encoder": {
         "pretrain": {"epochs": 0},
         "model": {"linear": False, "norm": "post", "positions": "learned", "activation": "relu"},
-        "train": {"validate_every": 3, "keep_checkpoints": 1, "checkpoint_every": 4, "monitor": "macro_f1"},
+        "train": {
+            "validate_every": 3,
+            "keep_checkpoints": 1,
+            "checkpoint_every": 4,
+            "monitor": "macro_f1",
+        },
     },
 }
 
@@ -62,8 +94,16 @@ def fuzz(count, *strategies, **named):
 
     def decorate(test):
         phases = [Phase.generate] if "FAULT" in os.environ else [Phase.generate, Phase.shrink]
-        common = {"deadline": None, "database": None, "derandomize": True, "phases": phases, "print_blob": False}
-        limited = settings(max_examples=part_of(count), suppress_health_check=list(HealthCheck), **common)
+        common = {
+            "deadline": None,
+            "database": None,
+            "derandomize": True,
+            "phases": phases,
+            "print_blob": False,
+        }
+        limited = settings(
+            max_examples=part_of(count), suppress_health_check=list(HealthCheck), **common
+        )
         return pytest.mark.examples(count)(limited(given(*strategies, **named)(test)))
 
     return decorate
@@ -91,7 +131,10 @@ class Workspace:
             Path(self.data[split]).write_text(labelled_text(size, seed=seed))
         for name, changes in VARIANTS.items():
             sections = {"data": self.data, "model": SHAPE | TABLES, "train": TRAIN}
-            config = {key: sections.get(key, {}) | changes.get(key, {}) for key in sections.keys() | changes.keys()}
+            config = {
+                key: sections.get(key, {}) | changes.get(key, {})
+                for key in sections.keys() | changes.keys()
+            }
             self._add(name, config)
 
     def _add(self, name, config):
@@ -116,7 +159,11 @@ class Workspace:
         data = self.folder / f"{name}.csv"
         data.write_text(labelled_text(12, seed=9).replace(",sport\n", ",games\n"))
         own = {key: VARIANTS[variant].get(key, {}) for key in ("pretrain", "train")}
-        own |= {"from_run": str(self.reference(variant)), "data": {"train": str(data)}, "train": TRAIN | own["train"]}
+        own |= {
+            "from_run": str(self.reference(variant)),
+            "data": {"train": str(data)},
+            "train": TRAIN | own["train"],
+        }
         return self._add(name, own)
 
     def sharded(self, variant):
@@ -171,7 +218,17 @@ class Workspace:
 
     def train(self, variant, run, *more):
         """The arguments that train a variant into a run folder, or go on with it."""
-        return ["train", "--config", self.config(variant), "--run-dir", run, "--resume", "--device", "cpu", *more]
+        return [
+            "train",
+            "--config",
+            self.config(variant),
+            "--run-dir",
+            run,
+            "--resume",
+            "--device",
+            "cpu",
+            *more,
+        ]
 
     def predict(self, run, engine, *more, **options):
         """Predict by an engine, to the end."""
@@ -188,7 +245,9 @@ def labelled_text(texts_per_class, *, seed):
     draw, rows = random.Random(seed), ["text,label\n"]
     for _ in range(texts_per_class):
         for label, words in TOPICS.items():
-            chosen = draw.sample(words.split(), draw.randint(1, 3)) + draw.choices(FILLERS, k=draw.randint(0, 9))
+            chosen = draw.sample(words.split(), draw.randint(1, 3)) + draw.choices(
+                FILLERS, k=draw.randint(0, 9)
+            )
             chosen += draw.choices(WORDS, k=draw.randint(0, 3))
             draw.shuffle(chosen)
             rows.append(f"{' '.join(chosen)},{label}\n")
@@ -202,14 +261,22 @@ def sha256_of(path):
 
 def hashes_of(folder):
     """The hash of each file of a folder."""
-    return {str(path.relative_to(folder)): sha256_of(path) for path in sorted(folder.rglob("*")) if path.is_file()}
+    return {
+        str(path.relative_to(folder)): sha256_of(path)
+        for path in sorted(folder.rglob("*"))
+        if path.is_file()
+    }
 
 
 def fingerprint(run):
     """All of a finished run that must not depend on how it came about: hashes of files, rows of metrics."""
     folders = (run / "model", newest_checkpoint(run), run / "eval")
     return {
-        "files": {f"{folder.name}/{name}": found for folder in folders for name, found in hashes_of(folder).items()},
+        "files": {
+            f"{folder.name}/{name}": found
+            for folder in folders
+            for name, found in hashes_of(folder).items()
+        },
         "metrics": metric_rows(run),
         "curves": curves(run),
         "others": sorted(path.name for path in run.iterdir() if "tfevents" not in path.name),
@@ -218,7 +285,10 @@ def fingerprint(run):
 
 def newest_checkpoint(run):
     """The folder of the checkpoint with the highest step."""
-    return max((run / "checkpoints").glob("step-*"), key=lambda path: int(path.name.split("-")[1].split(".")[0]))
+    return max(
+        (run / "checkpoints").glob("step-*"),
+        key=lambda path: int(path.name.split("-")[1].split(".")[0]),
+    )
 
 
 def last_weights(run):
@@ -229,7 +299,10 @@ def last_weights(run):
 def metric_rows(run):
     """The rows of `metrics.jsonl` without what the clock has written."""
     rows = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
-    return [{key: value for key, value in row.items() if key not in {"time", "tokens_per_s"}} for row in rows]
+    return [
+        {key: value for key, value in row.items() if key not in {"time", "tokens_per_s"}}
+        for row in rows
+    ]
 
 
 def curves(run):

@@ -27,7 +27,9 @@ def wait_until(is_so, what, *, seconds=MOST_SECONDS, process=None):
     deadline = time.monotonic() + seconds
     while not (found := is_so()):
         assert process is None or process.runs_after(0), f"it ended: {process.said()}"
-        assert time.monotonic() < deadline, f"{what}: not within {seconds:.0f} s: {process and process.said()}"
+        assert time.monotonic() < deadline, (
+            f"{what}: not within {seconds:.0f} s: {process and process.said()}"
+        )
         time.sleep(SECONDS_BETWEEN_LOOKS)
     return found
 
@@ -41,7 +43,9 @@ class Served:
 
     def get(self, path):
         """The status and body of a path."""
-        with closing(http.client.HTTPConnection("127.0.0.1", self.port, timeout=MOST_SECONDS)) as connection:
+        with closing(
+            http.client.HTTPConnection("127.0.0.1", self.port, timeout=MOST_SECONDS)
+        ) as connection:
             connection.request("GET", path)
             reply = connection.getresponse()
             return reply.status, reply.read().decode()
@@ -67,7 +71,9 @@ def serve(space, run, *, port=0, prepare=lambda: None):
 
     process = space.fork(["serve", run, "--port", str(port)], prepare=end_with_parent)
     pattern = re.compile(r" on http://127\.0\.0\.1:(\d+); ")
-    found = wait_until(lambda: pattern.search(process.said()), "it listens", seconds=LONGEST, process=process)
+    found = wait_until(
+        lambda: pattern.search(process.said()), "it listens", seconds=LONGEST, process=process
+    )
     return Served(process, int(found[1]))
 
 
@@ -75,7 +81,10 @@ class Answers:
     """The answers of models to some texts, as of `predict`, by the SHA-256 of the model."""
 
     def __init__(self, draw):
-        self.texts = [" ".join(draw.choices(WORDS + FILLERS, k=draw.choice([0, 1, 3, 9, 40]))) for _ in range(20)]
+        self.texts = [
+            " ".join(draw.choices(WORDS + FILLERS, k=draw.choice([0, 1, 3, 9, 40])))
+            for _ in range(20)
+        ]
         self._known = {}
 
     def learn(self, folder):
@@ -84,21 +93,29 @@ class Answers:
 
         classifier = load_classifier(folder, engine="numpy")
         predicted = classifier.predict(self.texts)
-        self._known[classifier.sha256] = [it.to_json(top_k=9, threshold=0.0, words=None) for it in predicted]
+        self._known[classifier.sha256] = [
+            it.to_json(top_k=9, threshold=0.0, words=None) for it in predicted
+        ]
         return classifier.sha256
 
     def check(self, chosen, reply):
         """Fail unless a reply has the answers of one model to these texts."""
         assert reply.keys() == {"predictions", "model"}, reply
-        assert reply["model"] in self._known, f"no model that was there has the hash {reply['model']}"
+        assert reply["model"] in self._known, (
+            f"no model that was there has the hash {reply['model']}"
+        )
         for number, found in zip(chosen, reply["predictions"], strict=True):
             expected = self._known[reply["model"]][number]
             assert found.keys() >= expected.keys(), found
             assert found["truncated"] == expected["truncated"], found
-            probabilities, known = ({it["label"]: it["probability"] for it in one["top"]} for one in (found, expected))
+            probabilities, known = (
+                {it["label"]: it["probability"] for it in one["top"]} for one in (found, expected)
+            )
             assert probabilities.keys() == known.keys(), found
             far = [label for label in known if abs(known[label] - probabilities[label]) > TOLERANCE]
-            assert not far, f"the model {reply['model'][:12]} never said {found} to {self.texts[number]!r}"
+            assert not far, (
+                f"the model {reply['model'][:12]} never said {found} to {self.texts[number]!r}"
+            )
 
 
 class Outcome(NamedTuple):
@@ -116,7 +133,9 @@ class Load:
     def __init__(self, served, answers, draw, *, clients):
         self.outcomes, self._served, self._answers, self._end = [], served, answers, Event()
         seeds = [draw.random() for _ in range(clients)]
-        self._threads = [Thread(target=self._ask, args=(random.Random(seed),), daemon=True) for seed in seeds]
+        self._threads = [
+            Thread(target=self._ask, args=(random.Random(seed),), daemon=True) for seed in seeds
+        ]
 
     def __enter__(self):
         for thread in self._threads:
@@ -127,7 +146,9 @@ class Load:
         self._end.set()
         for thread in self._threads:
             thread.join(MOST_SECONDS)
-        assert kind or not any(thread.is_alive() for thread in self._threads), "a client waits for ever"
+        assert kind or not any(thread.is_alive() for thread in self._threads), (
+            "a client waits for ever"
+        )
 
     def await_answers(self, count):
         """Wait for so many more outcomes."""
@@ -141,13 +162,23 @@ class Load:
         assert self.outcomes, "nobody asked"
 
     def _ask(self, draw):
-        with closing(http.client.HTTPConnection("127.0.0.1", self._served.port, timeout=MOST_SECONDS)) as connection:
+        with closing(
+            http.client.HTTPConnection("127.0.0.1", self._served.port, timeout=MOST_SECONDS)
+        ) as connection:
             while not self._end.is_set():
-                chosen = draw.choices(range(len(self._answers.texts)), k=draw.choice([1, 1, 1, 5, 30]))
-                body = {"texts": [self._answers.texts[it] for it in chosen], "top_k": 9, "explain": len(chosen) == 5}
+                chosen = draw.choices(
+                    range(len(self._answers.texts)), k=draw.choice([1, 1, 1, 5, 30])
+                )
+                body = {
+                    "texts": [self._answers.texts[it] for it in chosen],
+                    "top_k": 9,
+                    "explain": len(chosen) == 5,
+                }
                 began, status, what = time.monotonic(), 0, ""
                 try:
-                    connection.request("POST", "/predict", json.dumps(body), {"Content-Type": "application/json"})
+                    connection.request(
+                        "POST", "/predict", json.dumps(body), {"Content-Type": "application/json"}
+                    )
                     reply = connection.getresponse()
                     content, status = json.loads(reply.read()), reply.status
                     if status == 200:

@@ -20,7 +20,9 @@ from samples import (
     variant_of,
 )
 
-LONGEST_TRAINED = 6.5  # seconds until a real command is killed; in the first 2.5 it has not begun to train
+LONGEST_TRAINED = (
+    6.5  # seconds until a real command is killed; in the first 2.5 it has not begun to train
+)
 FILE_EVENTS_OF_A_RUN, FILE_EVENTS_OF_A_CACHE = 240, 60
 SHARDS = 4
 LONGEST_UNTIL_ALL_END = 10.0  # seconds after one of several processes has been killed
@@ -67,7 +69,11 @@ def kill_and_finish(space, draw, variant):
 @tries(100)
 def test_kill_and_read(space, draw, number):
     """Whatever a killed training left, predict answers from a complete model or reports that none exists yet."""
-    variant, run, engine = variant_of(number), space.new_path("abandoned"), engine_of(number, kinds=len(VARIANTS))
+    variant, run, engine = (
+        variant_of(number),
+        space.new_path("abandoned"),
+        engine_of(number, kinds=len(VARIANTS)),
+    )
     event = draw.randint(1, FILE_EVENTS_OF_A_RUN)
     space.fork(space.train(variant, run), prepare=partial(kill_at_file_event, event, run)).end()
     ended = space.predict(run, engine, "--format", "jsonl", "soup and rain with a ball")
@@ -110,13 +116,26 @@ def started(space, variant, run, size, *, attempt=0):
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
-    shared = {"WORLD_SIZE": size, "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port, "GLOO_SOCKET_IFNAME": "lo"}
+    shared = {
+        "WORLD_SIZE": size,
+        "MASTER_ADDR": "127.0.0.1",
+        "MASTER_PORT": port,
+        "GLOO_SOCKET_IFNAME": "lo",
+    }
     shared |= {"TORCHELASTIC_RESTART_COUNT": attempt}
 
     def be_rank(rank):
-        os.environ.update({name: str(value) for name, value in (shared | {"RANK": rank, "LOCAL_RANK": rank}).items()})
+        os.environ.update(
+            {
+                name: str(value)
+                for name, value in (shared | {"RANK": rank, "LOCAL_RANK": rank}).items()
+            }
+        )
 
-    return [space.fork(space.train(variant, run), prepare=partial(be_rank, rank)) for rank in range(size)]
+    return [
+        space.fork(space.train(variant, run), prepare=partial(be_rank, rank))
+        for rank in range(size)
+    ]
 
 
 @tries(20)
@@ -149,9 +168,20 @@ def test_kill_tune(space, draw, number):
     assert len(waiting) <= 1, waiting
     for trial in {0, found["best"]["number"]}:
         run, undisturbed = folder / "trials" / f"{trial:03}", space.new_path("undisturbed")
-        again = ["train", "--config", run / "config.yaml", "--run-dir", undisturbed, "--device", "cpu"]
+        again = [
+            "train",
+            "--config",
+            run / "config.yaml",
+            "--run-dir",
+            undisturbed,
+            "--device",
+            "cpu",
+        ]
         space.fork(again).end().check()
-        one, other = ([row for row in metric_rows(it) if row["split"] == "validation"] for it in (run, undisturbed))
+        one, other = (
+            [row for row in metric_rows(it) if row["split"] == "validation"]
+            for it in (run, undisturbed)
+        )
         assert one == other, f"trial {trial} went another way"
 
 
@@ -161,7 +191,10 @@ def test_kill_cache(space, draw, number):
     variant, cache = space.cached(variant_of(number))
     killed, beside = space.new_path("killed"), space.new_path("beside")
     kill = partial(kill_at_file_event, draw.randint(1, FILE_EVENTS_OF_A_CACHE), cache)
-    first, second = space.fork(space.train(variant, killed), prepare=kill), space.fork(space.train(variant, beside))
+    first, second = (
+        space.fork(space.train(variant, killed), prepare=kill),
+        space.fork(space.train(variant, beside)),
+    )
     assert first.end().code in {0, -signal.SIGKILL}
     second.end().check()
     assert_same_run(beside, space.reference(variant))

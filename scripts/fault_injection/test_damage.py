@@ -24,7 +24,10 @@ def damaged(path, draw):
 def test_bit_flips_model(space, draw, number):
     """One changed bit, or a lost end, in the model: it is refused."""
     run = space.reference("labels")
-    with damaged(run / "model" / "model.safetensors", draw), pytest.raises(EncoderClsError) as refused:
+    with (
+        damaged(run / "model" / "model.safetensors", draw),
+        pytest.raises(EncoderClsError) as refused,
+    ):
         load_classifier(run, device="cpu", engine=engine_of(number))
     assert str(run) in str(refused.value), f"{refused.value} does not name the folder"
 

@@ -17,16 +17,28 @@ from servers import wait_until
 from tensorboard.summary.writer.event_file_writer import EventFileWriter
 
 CALLS = "mkdir,openat,write,fsync,rename,unlink,unlinkat,rmdir,ftruncate"
-REFUSABLE = {"mkdir", "openat", "write", "fsync", "rename"}  # removals that fail leave more, not less
+REFUSABLE = {
+    "mkdir",
+    "openat",
+    "write",
+    "fsync",
+    "rename",
+}  # removals that fail leave more, not less
 ERRORS = {"EIO": "Input/output error", "ENOSPC": "No space left on device"}
-NUM_CALLS = {"checkpoints": 35, "model": 32, "": 44}  # that write there, or into the run's folder itself
+NUM_CALLS = {
+    "checkpoints": 35,
+    "model": 32,
+    "": 44,
+}  # that write there, or into the run's folder itself
 NUM_REFUSABLE = {"checkpoints": 30, "model": 32, "": 44}
 
 
 def every(counts):
     """A try for each call in each part."""
     calls = [(group, number) for group, count in counts.items() for number in range(count)]
-    return pytest.mark.parametrize(("group", "number"), calls, ids=[f"{group or 'run'}-{it}" for group, it in calls])
+    return pytest.mark.parametrize(
+        ("group", "number"), calls, ids=[f"{group or 'run'}-{it}" for group, it in calls]
+    )
 
 
 @every(NUM_CALLS)
@@ -36,8 +48,12 @@ def test_kill_every_call(space, group, number):
     lines, _ = disturb(space, run, traced(space), NUM_CALLS, group, number, "signal=KILL")
     if (run / "model" / "model.safetensors").exists():
         space.predict(run, engine_of(number), "some rain").check()
-    has_saved = any(name == "rename" and "checkpoints/step-" in target for name, _, target in lines[:-1])
-    assert not has_saved or [*(run / "checkpoints").glob("step-*")], f"{lines[-1]}: there is no checkpoint any more"
+    has_saved = any(
+        name == "rename" and "checkpoints/step-" in target for name, _, target in lines[:-1]
+    )
+    assert not has_saved or [*(run / "checkpoints").glob("step-*")], (
+        f"{lines[-1]}: there is no checkpoint any more"
+    )
     ended = space.finish(space.brief(), run)
     assert "passed over" not in ended.err, f"{lines[-1]}: {ended.err}"
 
@@ -57,7 +73,9 @@ def test_refuse_every_call(space, group, number, error):
     assert "passed over" not in ended.err, f"{lines[-1]}: {ended.err}"
 
 
-@pytest.mark.parametrize("name", ["checkpoints/step-", "model/model.safetensors", "metrics.jsonl", "config.yaml"])
+@pytest.mark.parametrize(
+    "name", ["checkpoints/step-", "model/model.safetensors", "metrics.jsonl", "config.yaml"]
+)
 def test_flush_order(space, name):
     """Every file is flushed between its last write and the rename, and its folder after the rename."""
     flushed, unflushed_renames, renames = set(), set(), 0
@@ -66,14 +84,22 @@ def test_flush_order(space, name):
             flushed.discard(path)
         elif call == "fsync":
             flushed.add(path)
-            unflushed_renames = {renamed for renamed in unflushed_renames if str(Path(renamed).parent) != path}
+            unflushed_renames = {
+                renamed for renamed in unflushed_renames if str(Path(renamed).parent) != path
+            }
         elif call == "rename" and name in target:
             renames += 1
-            written = [it for one, it, _ in traced(space) if one == "write" and (it + "/").startswith(path + "/")]
+            written = [
+                it
+                for one, it, _ in traced(space)
+                if one == "write" and (it + "/").startswith(path + "/")
+            ]
             assert flushed.issuperset(written), f"{target} gets its name before it is on disk"
             unflushed_renames.add(target)
         elif call == "unlinkat" and name in path:
-            assert not unflushed_renames, "an old checkpoint is removed before the new one's name is on disk"
+            assert not unflushed_renames, (
+                "an old checkpoint is removed before the new one's name is on disk"
+            )
     assert renames, "nothing is renamed"
     assert not unflushed_renames, f"{unflushed_renames}: the folder is not flushed"
 
@@ -102,19 +128,27 @@ def test_full_disk(space, number):
 @tries(8)
 def test_full_tensorboard(space, draw, number):
     """No room for TensorBoard's files alone: one warning, and the run is the same otherwise."""
-    reference, run, small = space.reference("default"), space.new_path("no-curves"), space.new_path("small-disk")
+    reference, run, small = (
+        space.reference("default"),
+        space.new_path("no-curves"),
+        space.new_path("small-disk"),
+    )
     small.mkdir()
 
     def write_there():  # the event file is in the run's folder, among files that are to have room
         write = EventFileWriter.__init__
-        EventFileWriter.__init__ = lambda self, _, *more, **options: write(self, str(small), *more, **options)
+        EventFileWriter.__init__ = lambda self, _, *more, **options: write(
+            self, str(small), *more, **options
+        )
 
     def train():
         ended = space.fork(space.train("default", run), prepare=write_there).end().check()
         one, other = fingerprint(run), fingerprint(reference)
         assert one["files"] == other["files"]
         assert one["metrics"] == other["metrics"]
-        assert ended.err.count("goes on without TensorBoard") == (curves(small) != other["curves"]), ended.err
+        assert ended.err.count("goes on without TensorBoard") == (
+            curves(small) != other["curves"]
+        ), ended.err
 
     with_mounts([small_disk(small, 4 * (draw.randint(1, 6) if number else 1))], train)
 
@@ -122,12 +156,18 @@ def test_full_tensorboard(space, draw, number):
 @tries(6)
 def test_read_only(space, number):
     """A folder that cannot be written to: train ends before its first step, eval and predict work."""
-    finished, begun, empty = space.copy("labels"), space.copy("labels", is_begun=True), space.new_path("empty")
+    finished, begun, empty = (
+        space.copy("labels"),
+        space.copy("labels", is_begun=True),
+        space.new_path("empty"),
+    )
     empty.mkdir()
 
     def use():
         target = [begun, empty, empty / "new"][number % 3]
-        ended = space.fork(space.train("labels", target)).end().check_error(1, "Read-only file system")
+        ended = (
+            space.fork(space.train("labels", target)).end().check_error(1, "Read-only file system")
+        )
         assert "step " not in ended.err, ended.err
         space.predict(finished, engine_of(number, kinds=3), "some rain").check()
         ended = space.fork(["eval", finished]).end().check()
@@ -147,9 +187,16 @@ def traced(space):
     logs, found = run.parent.glob(f"{log.name}.*"), []  # one of each thread
     for line in sorted("".join(path.read_text(errors="replace") for path in logs).splitlines()):
         match = re.search(r"(\w+)\((.*)\) += \d", line)
-        if not match or str(run) not in match[2] or (match[1] == "openat" and "O_CREAT" not in match[2]):
+        if (
+            not match
+            or str(run) not in match[2]
+            or (match[1] == "openat" and "O_CREAT" not in match[2])
+        ):
             continue
-        paths = [os.path.relpath(path, run) for path in re.findall(rf"{re.escape(str(run))}[^>\",]*", match[2])]
+        paths = [
+            os.path.relpath(path, run)
+            for path in re.findall(rf"{re.escape(str(run))}[^>\",]*", match[2])
+        ]
         if match[1] == "unlinkat" and len(paths) == 1 and '"' in match[2]:
             paths[0] += "/" + match[2].split('"')[1]
         # TensorBoard writes in a thread, at any time, into files with other names each time; it has a case of its own.
@@ -164,8 +211,14 @@ def disturb(space, run, lines, counts, group, number, injection):
     def watched(line):  # calls that take a folder's descriptor and a name are matched by the folder
         return line[0], str(Path(line[1]).parent) if line[0] == "unlinkat" else line[1]
 
-    places = [at for at, line in enumerate(lines) if line[1].startswith(f"{group}/") or ("/" in line[1]) < (not group)]
-    assert len(places) == counts[group] or "FAULT" in os.environ, f"{group or 'run'}: {len(places)} calls now"
+    places = [
+        at
+        for at, line in enumerate(lines)
+        if line[1].startswith(f"{group}/") or ("/" in line[1]) < (not group)
+    ]
+    assert len(places) == counts[group] or "FAULT" in os.environ, (
+        f"{group or 'run'}: {len(places)} calls now"
+    )
     lines = lines[: places[number % len(places)] + 1]
     (name, path), when = watched(lines[-1]), [*map(watched, lines)].count(watched(lines[-1]))
     inject = ["-e", f"trace={name}", "-e", f"inject={name}:{injection}:when={when}"]

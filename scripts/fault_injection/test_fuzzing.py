@@ -21,35 +21,96 @@ from encoder_cls.data.rows import Columns, Reading
 from encoder_cls.data.sources import read_rows
 from encoder_cls.errors import ConfigError, DataError
 
-TEXTS = ["NA", "null", "None", "nan", "007", "1e5", 'a "quoted" word', "a, b", "two\nlines", "  spaces ", "😀 é ß"]
-ROWS = st.lists(st.tuples(st.sampled_from([*TEXTS, "x" * 50]), st.sampled_from(["a", "b", "007", "NA"])), min_size=1)
+TEXTS = [
+    "NA",
+    "null",
+    "None",
+    "nan",
+    "007",
+    "1e5",
+    'a "quoted" word',
+    "a, b",
+    "two\nlines",
+    "  spaces ",
+    "😀 é ß",
+]
+ROWS = st.lists(
+    st.tuples(st.sampled_from([*TEXTS, "x" * 50]), st.sampled_from(["a", "b", "007", "NA"])),
+    min_size=1,
+)
 MARK, LONG = b"\x7f", b"\x7f" * 50_000_000  # the first is replaced by the second in the file
-PIECES = [b"\xe9", b"\xff\xfe", b"\0", b'"', b'""', b",", b",,", b"\n", b"\r", b"\r\n\r\n", b"\xef\xbb\xbf", b"\t"]
-PIECES += [b"{", b"}", b"\\", b"\\ud800", b"null", b"NaN", b"1e999", b"NA", "\u2028\u202e\x85\x1b[31m".encode(), MARK]
+PIECES = [
+    b"\xe9",
+    b"\xff\xfe",
+    b"\0",
+    b'"',
+    b'""',
+    b",",
+    b",,",
+    b"\n",
+    b"\r",
+    b"\r\n\r\n",
+    b"\xef\xbb\xbf",
+    b"\t",
+]
+PIECES += [
+    b"{",
+    b"}",
+    b"\\",
+    b"\\ud800",
+    b"null",
+    b"NaN",
+    b"1e999",
+    b"NA",
+    "\u2028\u202e\x85\x1b[31m".encode(),
+    MARK,
+]
 # Where something is changed, and how: bytes that come in, how many are removed, or which bit is another.
 CHANGE = st.sampled_from(PIECES) | st.integers(-9, -1) | st.integers(0, 7)
 CHANGES = st.lists(st.tuples(st.integers(0, 10**6), CHANGE), max_size=3)
 ENCODING = st.sampled_from(["utf-8"] * 30 + ["latin-1", "utf-16"])
 REASONS = "is empty|no column|two columns|holds|not UTF-8|occurs twice|not a readable Parquet|carriage return"
-FIELD, SEPARATOR = re.compile(r'"((?:[^"]|"")*)"|([^",\r\n][^,\r\n]*)?'), re.compile(r",|\r\n|\r|\n")
+FIELD, SEPARATOR = (
+    re.compile(r'"((?:[^"]|"")*)"|([^",\r\n][^,\r\n]*)?'),
+    re.compile(r",|\r\n|\r|\n"),
+)
 
 
-@fuzz(1000, ROWS, st.booleans(), st.sampled_from(["\n", "\r\n"]), st.sampled_from(["", "\ufeff"]), ENCODING, CHANGES)
+@fuzz(
+    1000,
+    ROWS,
+    st.booleans(),
+    st.sampled_from(["\n", "\r\n"]),
+    st.sampled_from(["", "\ufeff"]),
+    ENCODING,
+    CHANGES,
+)
 def test_csv_fuzz(space, rows, is_quoted, end, mark, encoding, changes):
     """CSV with some pieces changed: the rows of an independent strict parser, or exit 3 with file:line."""
 
     def field(value):
-        return '"' + value.replace('"', '""') + '"' if is_quoted or re.search('[",\n]', value) else value
+        return (
+            '"' + value.replace('"', '""') + '"'
+            if is_quoted or re.search('[",\n]', value)
+            else value
+        )
 
-    content = mark + end.join(["text,label", *(f"{field(text)},{field(label)}" for text, label in rows), ""])
+    content = mark + end.join(
+        ["text,label", *(f"{field(text)},{field(label)}" for text, label in rows), ""]
+    )
     check_file(space, ".csv", changed(content.encode(encoding, "replace"), changes), parse_csv)
 
 
 @fuzz(1000, ROWS, st.booleans(), ENCODING, CHANGES)
 def test_jsonl_fuzz(space, rows, is_ascii, encoding, changes):
     """The same for JSON Lines."""
-    lines = [json.dumps({"text": text, "label": label}, ensure_ascii=is_ascii) + "\n" for text, label in rows]
-    check_file(space, ".jsonl", changed("".join(lines).encode(encoding, "replace"), changes), parse_jsonl)
+    lines = [
+        json.dumps({"text": text, "label": label}, ensure_ascii=is_ascii) + "\n"
+        for text, label in rows
+    ]
+    check_file(
+        space, ".jsonl", changed("".join(lines).encode(encoding, "replace"), changes), parse_jsonl
+    )
 
 
 ODD_COLUMNS = [
@@ -64,7 +125,13 @@ ODD_COLUMNS = [
 ]
 
 
-@fuzz(1000, ROWS, st.none() | st.sampled_from(ODD_COLUMNS), st.sampled_from(["none", "snappy", "zstd"]), CHANGES)
+@fuzz(
+    1000,
+    ROWS,
+    st.none() | st.sampled_from(ODD_COLUMNS),
+    st.sampled_from(["none", "snappy", "zstd"]),
+    CHANGES,
+)
 def test_parquet_fuzz(space, rows, change_columns, compression, changes):
     """The same for Parquet; a crash of the reader itself is looked for, too."""
     columns = dict(zip(("text", "label"), map(list, zip(*rows, strict=True)), strict=True))
@@ -73,7 +140,9 @@ def test_parquet_fuzz(space, rows, change_columns, compression, changes):
     buffer = io.BytesIO()
     pq.write_table(pa.table(columns), buffer, compression=compression)
     content = buffer.getvalue()
-    check_file(space, ".parquet", content if change_columns else changed(content, changes), parse_parquet)
+    check_file(
+        space, ".parquet", content if change_columns else changed(content, changes), parse_parquet
+    )
 
 
 def changed(content, changes):
@@ -140,7 +209,11 @@ def parse_csv(content):
         place = separator.end()
     header, *rows = records
     rows = [row for row in rows if row != [""]]
-    if header.count("text") != 1 or header.count("label") != 1 or any(len(row) != len(header) for row in rows):
+    if (
+        header.count("text") != 1
+        or header.count("label") != 1
+        or any(len(row) != len(header) for row in rows)
+    ):
         return None
     return [(row[header.index("text")], row[header.index("label")]) for row in rows]
 
@@ -148,7 +221,9 @@ def parse_csv(content):
 def parse_jsonl(content):
     decoder = json.JSONDecoder(parse_constant=lambda _: math.nan)
     try:
-        records = [decoder.decode(line) for line in content.decode("utf-8-sig").split("\n") if line.strip()]
+        records = [
+            decoder.decode(line) for line in content.decode("utf-8-sig").split("\n") if line.strip()
+        ]
         rows = [(record["text"], record["label"]) for record in records]
     except (ValueError, KeyError, TypeError, RecursionError):
         return None
@@ -164,14 +239,25 @@ def parse_parquet(content):
     return rows if all(isinstance(text, str) for text, _ in rows) else None
 
 
-CLASSES, HIDDEN = ["good", "bad", "UGLY", "007", "no", "caf\u00e9"], [".DS_Store", "._1.txt", ".hidden.TXT"]
+CLASSES, HIDDEN = (
+    ["good", "bad", "UGLY", "007", "no", "caf\u00e9"],
+    [".DS_Store", "._1.txt", ".hidden.TXT"],
+)
 INSIDE = [*[""] * 12, "more/", ".git/", ".git/more/"]
 ENDINGS = [*[".txt"] * 6, ".TXT", ".TXT", ".Txt", ".txt.bak", ".md", ""]
 NAMES = [f"{number}{ending}" for number in range(5) for ending in ENDINGS] + HIDDEN
-FILES = [f"{label}/{inside}{name}" for label in CLASSES for inside in INSIDE for name in NAMES] + HIDDEN * 100
-CONTENT = st.sampled_from([*(text.encode() for text in [*TEXTS, "", "  ", "caf\u00e9 \u2028 end"] * 2), b"caf\xe9"])
-LINES = st.lists(st.sampled_from(["rain and snow", "", " ", "a ball, a goal", "\t"]), min_size=1, max_size=9)
-AS_LINES = st.tuples(LINES, st.sampled_from(["\n", "\r\n"]), st.booleans(), st.sampled_from(ENGINES))
+FILES = [
+    f"{label}/{inside}{name}" for label in CLASSES for inside in INSIDE for name in NAMES
+] + HIDDEN * 100
+CONTENT = st.sampled_from(
+    [*(text.encode() for text in [*TEXTS, "", "  ", "caf\u00e9 \u2028 end"] * 2), b"caf\xe9"]
+)
+LINES = st.lists(
+    st.sampled_from(["rain and snow", "", " ", "a ball, a goal", "\t"]), min_size=1, max_size=9
+)
+AS_LINES = st.tuples(
+    LINES, st.sampled_from(["\n", "\r\n"]), st.booleans(), st.sampled_from(ENGINES)
+)
 NONE = st.none()
 
 
@@ -209,9 +295,13 @@ def look(folder):
     for entry in folder.iterdir():
         if entry.name.startswith("."):
             continue
-        paths = [path for path in entry.rglob("*") if path.is_file() and path.suffix.lower() == ".txt"]
+        paths = [
+            path for path in entry.rglob("*") if path.is_file() and path.suffix.lower() == ".txt"
+        ]
         paths = [path for path in paths if "/." not in str(path.relative_to(folder))]
-        is_refused |= not paths or any(path.parent != entry for path in paths)  # in a folder of a class folder
+        is_refused |= not paths or any(
+            path.parent != entry for path in paths
+        )  # in a folder of a class folder
         for path in paths:
             try:
                 rows.append((path.read_bytes().decode("utf-8-sig"), entry.name))
@@ -226,7 +316,9 @@ def check_lines(space, lines, end, has_last_end, engine):
     folder.mkdir()
     (folder / "a.txt").write_text(end.join(lines) + end * has_last_end, newline="")
     sources, run = (folder / "a.txt", folder, folder / "*.txt"), space.reference("default")
-    answers = {space.predict(run, engine, "--format", "jsonl", "--input", it).check().out for it in sources}
+    answers = {
+        space.predict(run, engine, "--format", "jsonl", "--input", it).check().out for it in sources
+    }
     assert len(answers) == 1, "other answers for the file, its folder and a pattern"
     assert len(answers.pop().splitlines()) == len((folder / "a.txt").read_bytes().splitlines())
 
@@ -238,14 +330,41 @@ def fields(model, prefix=""):
         yield from fields(field.annotation, f"{name}.") if is_section else [prefix + name]
 
 
-ODD_VALUES = ["auto", "none", "1e-3", "no", "12:30:45", "0x10", "NaN", -1, 0, 1, 2, 3, 1e-3, 1e400, 10**400]
+ODD_VALUES = [
+    "auto",
+    "none",
+    "1e-3",
+    "no",
+    "12:30:45",
+    "0x10",
+    "NaN",
+    -1,
+    0,
+    1,
+    2,
+    3,
+    1e-3,
+    1e400,
+    10**400,
+]
 VALUE = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.floats() | st.text() | st.sampled_from(ODD_VALUES),
-    lambda values: st.lists(values, max_size=3) | st.dictionaries(st.text(max_size=5), values, max_size=3),
+    st.none()
+    | st.booleans()
+    | st.integers()
+    | st.floats()
+    | st.text()
+    | st.sampled_from(ODD_VALUES),
+    lambda values: (
+        st.lists(values, max_size=3) | st.dictionaries(st.text(max_size=5), values, max_size=3)
+    ),
     max_leaves=4,
 )
-YAML_PIECE = st.sampled_from([b"\0", b"\xff", b":", b"\t", b"- ", b"{", b"]", b"'", b"#", b"\n ", b"&a", b"!"])
-YAML_CHANGES = st.lists(st.tuples(st.integers(0, 10**6), YAML_PIECE | st.integers(-6, -1)), min_size=1, max_size=4)
+YAML_PIECE = st.sampled_from(
+    [b"\0", b"\xff", b":", b"\t", b"- ", b"{", b"]", b"'", b"#", b"\n ", b"&a", b"!"]
+)
+YAML_CHANGES = st.lists(
+    st.tuples(st.integers(0, 10**6), YAML_PIECE | st.integers(-6, -1)), min_size=1, max_size=4
+)
 
 
 @fuzz(2000, st.sampled_from([*fields(Config)]), VALUE, NONE | YAML_CHANGES, st.integers(0, 24))
@@ -263,7 +382,12 @@ def test_config_fuzz(space, field, value, changes, number):
         config = load_config(path)
     except ConfigError as error:
         assert str(path) in str(error), f"{error} does not name the file"
-        is_named = changes or field in str(error) or not isinstance(value, str | list | dict) or ":" in str(error)
+        is_named = (
+            changes
+            or field in str(error)
+            or not isinstance(value, str | list | dict)
+            or ":" in str(error)
+        )
         assert is_named, f"{error} does not name the field"
         assert all(line.isprintable() for line in str(error).splitlines()), repr(str(error))
     else:
@@ -278,7 +402,14 @@ def test_config_fuzz(space, field, value, changes, number):
 MARKS = st.sampled_from(["", *"[{@!%&*|>?#-'\""])
 
 
-@fuzz(1000, MARKS, st.sampled_from(["a", " a"]), st.sampled_from(["", " #", ": ", ", "]), st.text(), MARKS)
+@fuzz(
+    1000,
+    MARKS,
+    st.sampled_from(["a", " a"]),
+    st.sampled_from(["", " #", ": ", ", "]),
+    st.text(),
+    MARKS,
+)
 def test_set_fuzz(begin, start, middle, more, end):
     """A path given by `--set` is read unchanged, whatever it would be in YAML; quotes may be taken off."""
     text = f"{begin}{start}{middle}{more}{end}".strip()
@@ -290,9 +421,36 @@ def test_set_fuzz(begin, start, middle, more, end):
         assert found == text or begin in {"'", '"'}, f"{text!r} is read as {found!r}"
 
 
-ODD_TEXTS = ["", " ", "\0", "\t\r\v\f", "\ufeff", "\u200b" * 50, "\x85\u2028", "\x7f\x9b31m", "\x1b[31mred\x1b[0m"]
-ODD_TEXTS += ["\u202eright to left", "\ud800", "\udfff\ud800", "[PAD] [CLS] [UNK] [MASK]", '"}{', "\\u0000"]
-ODD_TEXTS += ["</script>", "é" * 1000, "e\u0301", "😀👩‍👩‍👧", "a" * 100_000, "ﷺ" * 99, "İ", "ß", "漢字かなไทย"]
+ODD_TEXTS = [
+    "",
+    " ",
+    "\0",
+    "\t\r\v\f",
+    "\ufeff",
+    "\u200b" * 50,
+    "\x85\u2028",
+    "\x7f\x9b31m",
+    "\x1b[31mred\x1b[0m",
+]
+ODD_TEXTS += [
+    "\u202eright to left",
+    "\ud800",
+    "\udfff\ud800",
+    "[PAD] [CLS] [UNK] [MASK]",
+    '"}{',
+    "\\u0000",
+]
+ODD_TEXTS += [
+    "</script>",
+    "é" * 1000,
+    "e\u0301",
+    "😀👩‍👩‍👧",
+    "a" * 100_000,
+    "ﷺ" * 99,
+    "İ",
+    "ß",
+    "漢字かなไทย",
+]
 PREDICTED_AT_ONCE = 100
 
 
@@ -304,15 +462,21 @@ def test_predict_fuzz(space, draw, number):
     path = space.new_path("texts").with_suffix(".jsonl")
     path.write_text("".join(json.dumps({"text": text, "id": text[:20]}) + "\n" for text in texts))
     arguments = ["--input", path, "--top-k", "99", "--format"]
-    for text, answer in zip(texts, answers(space.predict(run, engine, *arguments, "jsonl")), strict=True):
-        assert answer["id"] == json.loads(json.dumps(text[:20])), "another order"  # JSON joins half surrogates
+    for text, answer in zip(
+        texts, answers(space.predict(run, engine, *arguments, "jsonl")), strict=True
+    ):
+        assert answer["id"] == json.loads(json.dumps(text[:20])), (
+            "another order"
+        )  # JSON joins half surrogates
         assert "reason" not in answer or not any(map(str.isalnum, text)), text
     for output_format in ("text", "tsv"):
         ended = space.predict(run, engine, *arguments, output_format).check()
         check_printable(ended.out)
         assert len(ended.out.splitlines()) == len(texts) + (output_format == "tsv")
     if number % 5 == 0:  # bytes that are no UTF-8, as an argument and on standard input
-        content = bytes(draw.choice([*range(1, 256), 0xFF, 0xC3, 0xED]) for _ in range(draw.randint(1, 60)))
+        content = bytes(
+            draw.choice([*range(1, 256), 0xFF, 0xC3, 0xED]) for _ in range(draw.randint(1, 60))
+        )
         ask = predict(run, engine, "--format", "jsonl", "--top-k", "99")
         assert len(answers(space.start([*ask, "--", content]).end())) == 1
         ended = space.fork([*ask, "--input", "-"], stdin=content).end()
@@ -320,14 +484,18 @@ def test_predict_fuzz(space, draw, number):
     if number % 25 == 0:
         piece = draw.choice(["a", "a ", "漢", "\u0301", "x"])
         huge = (piece * (10_000_000 // len(piece)) + "\nrain").encode()
-        ended = space.predict(run, engine, "--format", "jsonl", "--top-k", "99", "--input", "-", stdin=huge)
+        ended = space.predict(
+            run, engine, "--format", "jsonl", "--top-k", "99", "--input", "-", stdin=huge
+        )
         assert answers(ended)[0]["truncated"]
 
 
 def odd_text(draw):
     if draw.random() < 0.3:
         return draw.choice(ODD_TEXTS)
-    odd = [draw.choice(ODD_TEXTS) if draw.random() < 0.1 else "" for _ in range(draw.randint(0, 60))]
+    odd = [
+        draw.choice(ODD_TEXTS) if draw.random() < 0.1 else "" for _ in range(draw.randint(0, 60))
+    ]
     return "".join(it or chr(draw.randrange(draw.choice([128, 0x3000, 0x110000]))) for it in odd)
 
 
@@ -337,7 +505,9 @@ def answers(ended):
     found = [json.loads(line) for line in ended.out.splitlines()]
     for answer in found:
         if answer.get("reason") == "blank":
-            assert (answer["label"], answer["probability"], answer["top"]) == (None, None, []), answer
+            assert (answer["label"], answer["probability"], answer["top"]) == (None, None, []), (
+                answer
+            )
             continue
         probabilities = [entry["probability"] for entry in answer["top"]]
         assert all(math.isfinite(p) and 0 <= p <= 1 for p in probabilities), answer

@@ -44,11 +44,16 @@ ANY_FILE = {
     "is a pipe": lambda path, _: (path.unlink(), os.mkfifo(path)),
     "is a socket": bind,
     "is a folder": lambda path, _: (path.unlink(), path.mkdir()),
-    **{f"has {size} GB": lambda path, _, size=size: os.truncate(path, size * 10**9) for size in (4, 20)},
+    **{
+        f"has {size} GB": lambda path, _, size=size: os.truncate(path, size * 10**9)
+        for size in (4, 20)
+    },
 }
 
 
-def forge(model, *, weights=lambda _: None, header=(), config=lambda _: None, tokenizer=lambda _: None):
+def forge(
+    model, *, weights=lambda _: None, header=(), config=lambda _: None, tokenizer=lambda _: None
+):
     """Change the content of a model, and give it the hash of the new content, as a forger would."""
     with safetensors.safe_open(model / WEIGHTS_FILE, "pt") as file:
         found = json.loads(file.metadata()[FORMAT])
@@ -60,7 +65,9 @@ def forge(model, *, weights=lambda _: None, header=(), config=lambda _: None, to
     found |= {"sha256": NO_HASH.decode(), "tokenizer": json.dumps(of_tokenizer)} | dict(header)
     found = {name: value for name, value in found.items() if value is not ABSENT}
     content = safetensors.torch.save(tensors, {FORMAT: json.dumps(found)})
-    (model / WEIGHTS_FILE).write_bytes(content.replace(NO_HASH, sha256(content).hexdigest().encode(), 1))
+    (model / WEIGHTS_FILE).write_bytes(
+        content.replace(NO_HASH, sha256(content).hexdigest().encode(), 1)
+    )
 
 
 def be_of_format_8(model):
@@ -69,7 +76,14 @@ def be_of_format_8(model):
     values["tokenizer_sha256"] = sha256((model / "tokenizer.json").read_bytes()).hexdigest()
     content = json.dumps(values).encode()
     (model / "config.json").write_bytes(content)
-    forge(model, header={"config": ABSENT, "tokenizer": ABSENT, "config_sha256": sha256(content).hexdigest()})
+    forge(
+        model,
+        header={
+            "config": ABSENT,
+            "tokenizer": ABSENT,
+            "config_sha256": sha256(content).hexdigest(),
+        },
+    )
 
 
 def configured(values):
@@ -96,7 +110,12 @@ def with_rows(weights):
 
 
 IDS, BIAS = "linear.feature_ids", "head.linear.bias"
-SLOW_PATTERN = {"type": "Split", "pattern": {"Regex": "(?:a|a?)+$"}, "behavior": "Isolated", "invert": False}
+SLOW_PATTERN = {
+    "type": "Split",
+    "pattern": {"Regex": "(?:a|a?)+$"},
+    "behavior": "Isolated",
+    "invert": False,
+}
 SLOW_NORMALIZER = {"type": "Replace", "pattern": {"Regex": "(a+)+$"}, "content": "a" * 9999}
 # fmt: off
 CONTENTS = [
@@ -163,10 +182,14 @@ HOSTILE = {
 def test_hostile_model(space, name):
     """A model folder made to do harm: refused within seconds and 1 GB, and nothing in it is run."""
     run, canary = space.copy("labels"), space.new_path("canary")
-    save_classifier(load_classifier(run), run / "model")  # in float32, which is the easiest to forge
+    save_classifier(
+        load_classifier(run), run / "model"
+    )  # in float32, which is the easiest to forge
     HOSTILE[name](run / "model", canary)
     for engine in ENGINES:
-        ended = space.predict(run, engine, "some rain and a ball", prepare=partial(limit_memory, 4 * MOST_BYTES))
+        ended = space.predict(
+            run, engine, "some rain and a ball", prepare=partial(limit_memory, 4 * MOST_BYTES)
+        )
         assert not canary.exists(), "something in the folder was run"
         assert ended.seconds < MOST_SECONDS, f"{engine}: {ended.seconds:.1f} s"
         assert ended.peak_bytes < MOST_BYTES, f"{engine}: {ended.peak_bytes / 1e9:.2f} GB"
@@ -179,7 +202,10 @@ def sealed_state(checkpoint, **values):
     content = json.dumps(json.loads((checkpoint / "state.json").read_bytes()) | values).encode()
     (checkpoint / "state.json").write_bytes(content)
     files = json.loads((checkpoint / "manifest.json").read_bytes())["files"]
-    change_manifest(checkpoint, files | {"state.json": {"size": len(content), "sha256": sha256(content).hexdigest()}})
+    change_manifest(
+        checkpoint,
+        files | {"state.json": {"size": len(content), "sha256": sha256(content).hexdigest()}},
+    )
 
 
 def change_manifest(checkpoint, files):

@@ -13,8 +13,18 @@ from samples import SPLITS, engine_of, predict, sha256_of, tries
 TEXTS = ["rain and snow", "a ball, a goal", "bread and soup"]
 KNOWN_HEX = "0123456789abcdef"  # the end of a temporary name that can be guessed
 MARK = "-".join(sha256(name.encode()).hexdigest()[:12] for name in ("answers.txt", platform.node()))
-LINKS = (f".tmp-{KNOWN_HEX}-answers.txt", f".tmp-{os.getpid()}-answers.txt", f".tmp-{MARK}-{KNOWN_HEX}")
-RUN_FILES = ["model/config.json", "model/model.safetensors", "model/tokenizer.json", "model/new.json", "config.yaml"]
+LINKS = (
+    f".tmp-{KNOWN_HEX}-answers.txt",
+    f".tmp-{os.getpid()}-answers.txt",
+    f".tmp-{MARK}-{KNOWN_HEX}",
+)
+RUN_FILES = [
+    "model/config.json",
+    "model/model.safetensors",
+    "model/tokenizer.json",
+    "model/new.json",
+    "config.yaml",
+]
 RUN_FILES += ["sources.json", "metrics.jsonl", "checkpoints/new.json"]
 ODD_NAMES = ["answers.tsv", "answers.txt", "deeper/answers.jsonl", ".hidden.txt"]
 STDOUT = ["/dev/stdout", "/dev/fd/1", "/proc/self/fd/1"]
@@ -79,8 +89,17 @@ def test_outputs(space, draw, kind, number):
     for name in case.links:
         (folder / name).symlink_to(folder / draw.choice(["texts.txt", "nothing"]))
     named = another_name(output, folder, draw)
-    before, logged, written = contents(folder, log), log.read_bytes() if log else b"", (folder / named).resolve()
-    is_page = case.code == 2 and not case.by_eval and "--attention" not in case.words and draw.random() < 0.3
+    before, logged, written = (
+        contents(folder, log),
+        log.read_bytes() if log else b"",
+        (folder / named).resolve(),
+    )
+    is_page = (
+        case.code == 2
+        and not case.by_eval
+        and "--attention" not in case.words
+        and draw.random() < 0.3
+    )
     command = ["eval", "run"] if case.by_eval else predict("run", engine_of(number))
     command += [*case.words, "--attention" if is_page else "--output", named]
     ended = space.fork(command, prepare=lambda: prepare(folder, case)).end()
@@ -93,8 +112,12 @@ def test_outputs(space, draw, kind, number):
     for path, (content, mode) in before.items():
         assert path in after, f"{path} is gone"
         assert after[path][1] == mode, f"{path} has the mode {after[path][1]:o}, before {mode:o}"
-        assert (path == written and ended.code == 0) or after[path][0] == content, f"{path} is written over"
-    assert not [path for path in after.keys() - before.keys() if path.name.startswith(".tmp-")], "something is left"
+        assert (path == written and ended.code == 0) or after[path][0] == content, (
+            f"{path} is written over"
+        )
+    assert not [path for path in after.keys() - before.keys() if path.name.startswith(".tmp-")], (
+        "something is left"
+    )
     if log:
         assert log.read_bytes().startswith(logged), "what was in the log is gone"
         assert (len(log.read_bytes()) > len(logged)) == (ended.code == 0), "nothing was appended"
@@ -103,7 +126,10 @@ def test_outputs(space, draw, kind, number):
 def prepare(folder, case):
     """In the new process: its streams, and the end of temporary names."""
     os.chdir(folder)
-    for name, flags, number in ((case.stdin, os.O_RDONLY, 0), (case.stdout, os.O_WRONLY | os.O_APPEND, 1)):
+    for name, flags, number in (
+        (case.stdin, os.O_RDONLY, 0),
+        (case.stdout, os.O_WRONLY | os.O_APPEND, 1),
+    ):
         if name:
             os.dup2(os.open(name, flags), number)
     mock.patch("secrets.token_hex", lambda length=8: KNOWN_HEX[: 2 * length]).start()
@@ -112,7 +138,14 @@ def prepare(folder, case):
 def new_folder(space):
     """A new folder with texts of all kinds, and a run with a copy of its data, which may be harmed."""
     folder = space.new_path("named")
-    for name in ("texts.txt", "parts/part-0.txt", "parts/part-1.txt", "reviews/good/1.txt", "reviews/bad/1.txt", "log"):
+    for name in (
+        "texts.txt",
+        "parts/part-0.txt",
+        "parts/part-1.txt",
+        "reviews/good/1.txt",
+        "reviews/bad/1.txt",
+        "log",
+    ):
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
         (folder / name).write_text("\n".join(TEXTS) + "\n")
     shutil.copytree(space.reference("default"), folder / "run")
@@ -136,10 +169,14 @@ def another_name(path, folder, draw):
         return link
     around = folder.with_name(f"{folder.name}-link")
     around.is_symlink() or around.symlink_to(folder)
-    return {0: relative, 1: folder / "parts" / ".." / relative, 2: around / relative}.get(kind, path)
+    return {0: relative, 1: folder / "parts" / ".." / relative, 2: around / relative}.get(
+        kind, path
+    )
 
 
 def contents(folder, except_for):
     """Of all files in a folder their hashes and modes; links are not followed."""
-    paths = [it for it in folder.rglob("*") if it.is_file() and it != except_for and not it.is_symlink()]
+    paths = [
+        it for it in folder.rglob("*") if it.is_file() and it != except_for and not it.is_symlink()
+    ]
     return {path.resolve(): (sha256_of(path), path.stat().st_mode & 0o777) for path in paths}

@@ -35,8 +35,18 @@ class Job:
 
     def begin(self, **options):
         """The command, in a process."""
-        named = ["--input", self.parts, "--output", f"{self.out}/", "--format", self.form, *self.more]
-        return self.space.fork(predict(self.space.reference(self.variant), self.engine, *named), **options)
+        named = [
+            "--input",
+            self.parts,
+            "--output",
+            f"{self.out}/",
+            "--format",
+            self.form,
+            *self.more,
+        ]
+        return self.space.fork(
+            predict(self.space.reference(self.variant), self.engine, *named), **options
+        )
 
     def kill_at(self, event):
         """The command, killed at one of its file events."""
@@ -50,21 +60,31 @@ class Job:
 
     def answers(self):
         """The files of answers by name, without temporary ones."""
-        files = [it for it in self.out.iterdir() if it.is_file() and it.name[0] != "."] if self.out.is_dir() else []
+        files = (
+            [it for it in self.out.iterdir() if it.is_file() and it.name[0] != "."]
+            if self.out.is_dir()
+            else []
+        )
         return {path.name: path.read_bytes() for path in files}
 
     def check(self, expected, *, others=0):
         """Fail unless the folder holds these answers, a record for each, and nothing else but so many older ones."""
         found = self.answers()
-        assert expected.items() <= found.items(), {it for it in expected if expected[it] != found.get(it)}
+        assert expected.items() <= found.items(), {
+            it for it in expected if expected[it] != found.get(it)
+        }
         assert len(found) == len(expected) + others, f"too many: {found.keys() - expected.keys()}"
         names = {path.name for path in (self.out / "_parts").iterdir()}
-        assert names == {f"{Path(name).stem}.json" for name in found}, f"records and what is left: {sorted(names)}"
+        assert names == {f"{Path(name).stem}.json" for name in found}, (
+            f"records and what is left: {sorted(names)}"
+        )
         assert not [*self.out.glob(".*")], "something is left"
         for part in self.parts.iterdir():  # each row has one answer, in order
             rows, content = read_rows(part), found[f"{part.stem}.{self.form}"]
             if self.form == "jsonl":
-                assert [json.loads(line)["id"] for line in content.splitlines()] == [row[0] for row in rows], part.name
+                assert [json.loads(line)["id"] for line in content.splitlines()] == [
+                    row[0] for row in rows
+                ], part.name
             elif self.form != "parquet":
                 assert content.count(b"\n") - (self.form in {"csv", "tsv"}) == len(rows), part.name
 
@@ -75,7 +95,8 @@ def new_job(space, draw, engine):
     parts.mkdir()
     for part in range(draw.randint(2, 6)):
         write_rows(
-            parts / f"part-{part:02}{draw.choice(['.csv', '.jsonl'])}", new_rows(draw, part, draw.choice([0, 1, 7, 60]))
+            parts / f"part-{part:02}{draw.choice(['.csv', '.jsonl'])}",
+            new_rows(draw, part, draw.choice([0, 1, 7, 60])),
         )
     write_rows(parts / "part-99.csv", new_rows(draw, 99, 9))
     return Job(space, parts, space.new_path("out"), draw.choice(FORMATS), engine)
@@ -83,7 +104,10 @@ def new_job(space, draw, engine):
 
 def new_rows(draw, part, count):
     lengths = [draw.choice([0, 1, 5, 20]) for _ in range(count)]
-    return [(f"{part}-{row}", " ".join(draw.choices(WORDS + FILLERS, k=k))) for row, k in enumerate(lengths)]
+    return [
+        (f"{part}-{row}", " ".join(draw.choices(WORDS + FILLERS, k=k)))
+        for row, k in enumerate(lengths)
+    ]
 
 
 def write_rows(path, rows):
@@ -211,7 +235,11 @@ def damaged_record(job, draw, part):
     content = path.read_bytes()
     cut = content[: draw.randrange(len(content) - 2)]
     values = {key: draw.choice([None, 3, [], {}, "../../x"]) for key in json.loads(content)}
-    path.write_bytes(draw.choice([b"", cut, b"[]", b"null", b"3", b"[" * 10**6, b"\xff", json.dumps(values).encode()]))
+    path.write_bytes(
+        draw.choice(
+            [b"", cut, b"[]", b"null", b"3", b"[" * 10**6, b"\xff", json.dumps(values).encode()]
+        )
+    )
 
 
 def record(job, part):
@@ -229,12 +257,21 @@ CHANGES = {
     "the-time-of-an-input": (NONE, lambda _, __, part: os.utime(part)),
     "a-row-more": (ONE, another_row),
     "another-row-as-large-and-as-old": (ONE, another_text),
-    "another-part": (ONE, lambda job, draw, _: write_rows(job.parts / "part-50.jsonl", new_rows(draw, 50, 5))),
+    "another-part": (
+        ONE,
+        lambda job, draw, _: write_rows(job.parts / "part-50.jsonl", new_rows(draw, 50, 5)),
+    ),
     "a-part-less": (NONE, lambda _, __, part: part.unlink()),
     "another-model": (ALL, lambda job, *_: replace(job, variant="labels")),
     "other-options": (ALL, lambda job, draw, _: replace(job, more=draw.choice(OPTIONS))),
-    "another-engine": (ALL, lambda job, *_: replace(job, engine=ENGINES[1 - ENGINES.index(job.engine)])),
-    "another-format": (ALL, lambda job, draw, _: replace(job, form=draw.choice(sorted({*FORMATS} - {job.form})))),
+    "another-engine": (
+        ALL,
+        lambda job, *_: replace(job, engine=ENGINES[1 - ENGINES.index(job.engine)]),
+    ),
+    "another-format": (
+        ALL,
+        lambda job, draw, _: replace(job, form=draw.choice(sorted({*FORMATS} - {job.form}))),
+    ),
     "damaged-answers": (ONE, damaged_answers),
     "no-answers": (ONE, lambda job, _, part: (job.out / f"{part.stem}.{job.form}").unlink()),
     "a-damaged-record": (ONE, damaged_record),

@@ -29,7 +29,11 @@ MEGABYTE = 1 << 20
 @tries(20)
 def test_serve_stop(space, draw, when, number):
     """A signal at any moment under load: each accepted request has its answer; a second one ends at once."""
-    run, answers, kind = space.reference(variant_of(number // 7)), Answers(draw), draw.choice([*CODES])
+    run, answers, kind = (
+        space.reference(variant_of(number // 7)),
+        Answers(draw),
+        draw.choice([*CODES]),
+    )
     if when == "while it starts":
         stop_before_it_listens(space, draw, run, kind)
         return
@@ -41,7 +45,9 @@ def test_serve_stop(space, draw, when, number):
         asked = time.monotonic()
         served.process.signal(kind)
         if when == "twice":  # the second while new requests still get 503
-            wait_until(lambda: "stopping:" in served.process.said(), "it stops", process=served.process)
+            wait_until(
+                lambda: "stopping:" in served.process.said(), "it stops", process=served.process
+            )
             time.sleep(draw.uniform(0, limits.STOPPING_SECONDS / 2))
             served.process.signal(kind)
         ended = served.process.end()
@@ -95,7 +101,9 @@ def test_serve_kill(space, draw, number):
         assert it.status in {0, 200}, it
         assert not (it.status and it.what), it
         assert it.status or it.ended > killed, f"without an answer before the kill: {it}"
-    assert before == {path: path.read_bytes() for path in (run / "model").iterdir()}, "the model has changed"
+    assert before == {path: path.read_bytes() for path in (run / "model").iterdir()}, (
+        "the model has changed"
+    )
     again = serve(space, run, port=served.port)
     with Load(again, answers, draw, clients=2) as load:
         load.await_answers(4)
@@ -112,7 +120,9 @@ def test_serve_reload(space, draw, number):
     with Load(served, answers, draw, clients=draw.choice([2, 6, 12])) as load:
         load.await_answers(4)
         for turn in range(RELOADS):
-            change_model(run, served, answers, draw, ["another", "damaged", "gone"][(number + turn) % 3])
+            change_model(
+                run, served, answers, draw, ["another", "damaged", "gone"][(number + turn) % 3]
+            )
             load.await_answers(3)
             sizes.append(served.own_bytes())
         # While it is replaced again and again: several signals at once, and the last model wins.
@@ -120,7 +130,11 @@ def test_serve_reload(space, draw, number):
             last = save_another(run, answers, draw)
             served.process.signal(signal.SIGHUP)
             time.sleep(draw.uniform(0, 0.05))
-        wait_until(lambda: json.loads(served.get("/health")[1])["model"] == last, "last model", process=served.process)
+        wait_until(
+            lambda: json.loads(served.get("/health")[1])["model"] == last,
+            "last model",
+            process=served.process,
+        )
         sizes.append(served.own_bytes())
     load.check_all_answered()
     check_flat(sizes)
@@ -160,7 +174,9 @@ def save_another(run, answers, draw):
 
 def check_flat(sizes):
     """Fail if memory went on to grow when all had been done twice."""
-    assert sizes[-1] < max(sizes[:2]) + MOST_GROWTH, f"its memory has grown: {[size >> 20 for size in sizes]} MiB"
+    assert sizes[-1] < max(sizes[:2]) + MOST_GROWTH, (
+        f"its memory has grown: {[size >> 20 for size in sizes]} MiB"
+    )
 
 
 def send(served, content):
@@ -188,7 +204,9 @@ def slow_writer(served, draw):
 
 def hangs_up(served, draw):
     """Asks for much, and does not wait."""
-    body = json.dumps({"texts": ["rain snow " * draw.randint(1, 40)] * draw.choice([1, 100]), "top_k": 9}).encode()
+    body = json.dumps(
+        {"texts": ["rain snow " * draw.randint(1, 40)] * draw.choice([1, 100]), "top_k": 9}
+    ).encode()
     connection = send(served, post(body)[: draw.choice([None, -1])])
     if draw.random() < 0.5:  # by a reset, not by an end
         connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, b"\1\0\0\0\0\0\0\0")
@@ -200,7 +218,10 @@ def any_bytes(served, draw):
     content = bytearray(post(b'{"texts": ["rain"]}'))
     for _ in range(draw.randint(1, 9)):
         content[draw.randrange(len(content))] = draw.randrange(256)
-    return send(served, content if draw.random() < 0.7 else draw.randbytes(draw.randint(1, 4000)) + b"\r\n\r\n")
+    return send(
+        served,
+        content if draw.random() < 0.7 else draw.randbytes(draw.randint(1, 4000)) + b"\r\n\r\n",
+    )
 
 
 def status_of(connection):
@@ -221,7 +242,9 @@ CHUNKED, HALF = HEAD + b"Transfer-Encoding: chunked\r\n\r\n", HEAD + b"Content-L
 LARGE = b"%x\r\n%b\r\n" % (MEGABYTE, b" " * MEGABYTE)
 ASKED = post(b'{"texts": ["a"]}')
 KINDS = [*map(post, (b"[]", b"3", b"{}", b'{"texts": 3}', b'{"texts": [{}]}', b'{"text": []}'))]
-KINDS += [post(b'{"texts": ["a"], "top_k": %b}' % it) for it in (b"-1", b"true", b"1e999", b"9" * 5000)]
+KINDS += [
+    post(b'{"texts": ["a"], "top_k": %b}' % it) for it in (b"-1", b"true", b"1e999", b"9" * 5000)
+]
 # fmt: off
 ATTACKS = {  # what is sent, one of these, or a function that sends it; and which status may come
     "broken-JSON": ([post(b'{"texts":'), post(b"\xff\xfe"), post(b"[" * 100_000), post(b"")], {400}),
@@ -268,7 +291,10 @@ def test_serve_hostile(space, draw, name, number):
         load.await_answers(4)
         for _ in range(WAVES):
             count = range(draw.randint(4, 16))
-            begun = [attack(served, draw) if callable(attack) else send(served, draw.choice(attack)) for _ in count]
+            begun = [
+                attack(served, draw) if callable(attack) else send(served, draw.choice(attack))
+                for _ in count
+            ]
             found = {status_of(connection) for connection in begun if connection}
             # On a busy machine anything may come too slowly for a server that is so impatient.
             assert found <= expected | {408}, f"answered with {found}, expected {expected}"

@@ -14,7 +14,9 @@ MEGABYTE = 1_000_000
 GROWTH = 4  # the larger of two inputs, in units of the smaller
 SLACK_SECONDS = 2.0  # for other work of the machine
 LARGEST_REPORT = 3 * MEGABYTE  # of 1,000 classes
-MOST_BYTES_A_BYTE = 16  # memory for each byte of a line: its blocks, the line, its text, the kept part
+MOST_BYTES_A_BYTE = (
+    16  # memory for each byte of a line: its blocks, the line, its text, the kept part
+)
 ROOM = 400 * MEGABYTE  # memory besides that
 CLASSES = 1000
 HUGE = 1000 * MEGABYTE  # a line of standard input, at the first try
@@ -32,7 +34,9 @@ def answer(space, engine, *more, lines, suffix=".txt", stdin=False):
             os.dup2(subprocess.Popen(["cat", path], stdout=subprocess.PIPE).stdout.fileno(), 0)
 
     source = () if stdin else ("--input", path)
-    ended = space.predict(space.reference("default"), engine, *more, *source, prepare=prepare).check()
+    ended = space.predict(
+        space.reference("default"), engine, *more, *source, prepare=prepare
+    ).check()
     path.unlink()
     return ended
 
@@ -50,13 +54,17 @@ def long_text(draw, size):
 
 def line_of_standard_input(space, draw, size, engine):
     """One line that takes many reads."""
-    return check_answers(answer(space, engine, *JSONL, lines=[long_text(draw, size), "some rain"], stdin=True))
+    return check_answers(
+        answer(space, engine, *JSONL, lines=[long_text(draw, size), "some rain"], stdin=True)
+    )
 
 
 def line_of_a_file(space, draw, size, engine):
     """One text of a file of any kind."""
     suffix = draw.choice([".txt", ".csv", ".tsv", ".jsonl"])
-    written = {".csv": '"{}"'.format, ".jsonl": lambda text: json.dumps({"text": text})}.get(suffix, str)
+    written = {".csv": '"{}"'.format, ".jsonl": lambda text: json.dumps({"text": text})}.get(
+        suffix, str
+    )
     head = ["text"] if suffix in {".csv", ".tsv"} else []
     lines = [*head, *map(written, [long_text(draw, size), "some rain"])]
     return check_answers(answer(space, engine, *JSONL, lines=lines, suffix=suffix))
@@ -70,7 +78,10 @@ def explained_text(space, draw, size, engine):
 
 def page_of_many_texts(space, draw, size, engine):
     """A page that a browser can open, and a warning of the texts that it lacks."""
-    output, text = space.new_path("page").with_suffix(".html"), "rain and snow " * draw.randint(1, 3)
+    output, text = (
+        space.new_path("page").with_suffix(".html"),
+        "rain and snow " * draw.randint(1, 3),
+    )
     ended = answer(space, engine, "--output", output, lines=[text] * (size // 4000))
     assert output.stat().st_size < LARGEST_REPORT, f"{output.stat().st_size:,} bytes"
     assert "warning:" in ended.err, ended.err
@@ -80,7 +91,11 @@ def page_of_many_texts(space, draw, size, engine):
 def text_of_training(space, draw, size, _engine):
     """One text of the training data as long as a book."""
     words = {"weather": ["rain", "snow"], "sport": ["ball", "goal"]}
-    rows = [(f"{draw.choice(of_class)} today", label) for label, of_class in words.items() for _ in range(30)]
+    rows = [
+        (f"{draw.choice(of_class)} today", label)
+        for label, of_class in words.items()
+        for _ in range(30)
+    ]
     return train(space, space.new_path("run"), [(long_text(draw, size), "weather"), *rows[1:]])
 
 
@@ -88,10 +103,16 @@ def many_classes(space, draw, size, _engine):
     """A report of many classes that can be opened; here the size is that of the training data."""
     classes, run = CLASSES if size > 16 * MEGABYTE else CLASSES // GROWTH, space.new_path("run")
     words = [f"w{draw.randrange(10**6)}" for _ in range(5000)]
-    texts = [" ".join([words[number % 5000], *draw.choices(words, k=4)]) for number in range(4 * classes)]
-    ended = train(space, run, [(text, f"class {number % classes}") for number, text in enumerate(texts)])
+    texts = [
+        " ".join([words[number % 5000], *draw.choices(words, k=4)]) for number in range(4 * classes)
+    ]
+    ended = train(
+        space, run, [(text, f"class {number % classes}") for number, text in enumerate(texts)]
+    )
     for report in (run / "eval").iterdir():
-        assert report.stat().st_size < LARGEST_REPORT, f"{report.name}: {report.stat().st_size:,} bytes"
+        assert report.stat().st_size < LARGEST_REPORT, (
+            f"{report.name}: {report.stat().st_size:,} bytes"
+        )
     evaluated = space.fork(["eval", run, "--json"]).end().check()
     assert len(json.loads(evaluated.out)["per_class"]) == classes
     return ended
@@ -102,11 +123,22 @@ def train(space, run, rows):
     with path.open("w", newline="") as file:
         csv.writer(file).writerows([("text", "label"), *rows])
     sections = {"data": {"train": str(path), "validation_fraction": 0.25}, "model": SHAPE | TABLES}
-    config.write_text(yaml.safe_dump(sections | {"pretrain": {"epochs": 1}, "train": {"epochs": 1}}))
-    return space.fork(["train", "--config", config, "--run-dir", run, "--device", "cpu"]).end().check()
+    config.write_text(
+        yaml.safe_dump(sections | {"pretrain": {"epochs": 1}, "train": {"epochs": 1}})
+    )
+    return (
+        space.fork(["train", "--config", config, "--run-dir", run, "--device", "cpu"]).end().check()
+    )
 
 
-KINDS = [line_of_standard_input, line_of_a_file, explained_text, page_of_many_texts, text_of_training, many_classes]
+KINDS = [
+    line_of_standard_input,
+    line_of_a_file,
+    explained_text,
+    page_of_many_texts,
+    text_of_training,
+    many_classes,
+]
 
 
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.__name__)
@@ -120,11 +152,15 @@ def test_sizes(space, draw, kind, number):
     small, large = (kind(space, draw, in_all, engine) for in_all in (size, GROWTH * size))
     # Twice what would be linear: quadratic time would be four times that.
     most = 2 * GROWTH * small.cpu_seconds + SLACK_SECONDS
-    assert large.cpu_seconds < most, f"{size:,} bytes: {small.cpu_seconds:.1f} s, then {large.cpu_seconds:.1f} s"
+    assert large.cpu_seconds < most, (
+        f"{size:,} bytes: {small.cpu_seconds:.1f} s, then {large.cpu_seconds:.1f} s"
+    )
     check_memory(large, GROWTH * size)
 
 
 def check_memory(ended, size):
     """Fail if it took more than its share beyond the memory of every fork."""
     own = int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
-    assert ended.peak_bytes < own + MOST_BYTES_A_BYTE * size + ROOM, f"{size:,} bytes: {ended.peak_bytes / 1e9:.2f} GB"
+    assert ended.peak_bytes < own + MOST_BYTES_A_BYTE * size + ROOM, (
+        f"{size:,} bytes: {ended.peak_bytes / 1e9:.2f} GB"
+    )

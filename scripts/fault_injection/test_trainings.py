@@ -8,7 +8,16 @@ from functools import partial
 import pytest
 import safetensors.torch
 from processes import limit_memory
-from samples import assert_same_run, engine_of, last_weights, metric_rows, predict, sha256_of, tries, variant_of
+from samples import (
+    assert_same_run,
+    engine_of,
+    last_weights,
+    metric_rows,
+    predict,
+    sha256_of,
+    tries,
+    variant_of,
+)
 from servers import wait_until
 
 SLOW_MACHINE = 5.0  # seconds that count as at once, where one would do on an idle machine
@@ -28,10 +37,15 @@ def test_signals(space, draw, number):
         waited = time.monotonic() - asked
         assert waited < SLOW_MACHINE, f"ended {waited:.1f} s after the signal"
         # Before the first state to save, SIGTERM ends the process at once.
-        assert ended.code in {0, 128 + kind, -kind if kind == signal.SIGTERM else 130}, (ended.code, ended.err)
+        assert ended.code in {0, 128 + kind, -kind if kind == signal.SIGTERM else 130}, (
+            ended.code,
+            ended.err,
+        )
         assert "Traceback" not in ended.err, ended.err
         # One validation may just have been at its end.
-        assert ended.err.partition("stopping after this step")[2].count("validation loss") <= 1, "it went on training"
+        assert ended.err.partition("stopping after this step")[2].count("validation loss") <= 1, (
+            "it went on training"
+        )
         if ended.code == 128 + kind and "stopped at step" in ended.err:
             assert list((run / "checkpoints").glob("step-*")), "no checkpoint was written"
     space.finish(variant, run)
@@ -71,18 +85,31 @@ def test_two_trainers(space, number):
 @tries(8)
 def test_predict_while_saving(space, draw, number):
     """Eight readers at once while training replaces the model: each reads a whole one with the right hash."""
-    run, often = space.new_path("busy"), ["train.validate_every=1", "train.patience=null", "train.epochs=6"]
+    run, often = (
+        space.new_path("busy"),
+        ["train.validate_every=1", "train.patience=null", "train.epochs=6"],
+    )
     trainer = space.fork(space.train("labels", run, *(f"--set={it}" for it in often)))
     wait_until((run / "model" / "model.safetensors").exists, "it saves a model", process=trainer)
     for _ in range(READS):
         time.sleep(draw.uniform(0, 0.05))
-        for process in [space.fork(predict(run, engine_of(number), "soup and rain")) for _ in range(READERS)]:
+        for process in [
+            space.fork(predict(run, engine_of(number), "soup and rain")) for _ in range(READERS)
+        ]:
             process.end().check()
     trainer.end().check()
 
 
-CHANGES = [f"train.{it}" for it in ("log_every=1", "checkpoint_every=1", "checkpoint_every=null", "keep_checkpoints=5")]
-CHANGES += ["train.validate_every=2", "train.validate_every=7", "train.log_every=5 train.checkpoint_every=2", ""]
+CHANGES = [
+    f"train.{it}"
+    for it in ("log_every=1", "checkpoint_every=1", "checkpoint_every=null", "keep_checkpoints=5")
+]
+CHANGES += [
+    "train.validate_every=2",
+    "train.validate_every=7",
+    "train.log_every=5 train.checkpoint_every=2",
+    "",
+]
 
 
 @pytest.mark.parametrize("changes", CHANGES)
@@ -95,11 +122,17 @@ def test_metamorphic(space, draw, changes, number):
         common.append("pretrain.epochs=0")
     plain, changed = space.new_path("plain"), space.new_path("another name") / "deeper" / "run"
     space.fork(space.train(variant, plain, *(f"--set={it}" for it in common))).end().check()
-    arguments = space.train(variant, changed, *(f"--set={it}" for it in [*common, *changes.split()]))
-    space.start(arguments, environment={"PYTHONHASHSEED": str(draw.randint(1, 10_000))}).end().check()
+    arguments = space.train(
+        variant, changed, *(f"--set={it}" for it in [*common, *changes.split()])
+    )
+    space.start(
+        arguments, environment={"PYTHONHASHSEED": str(draw.randint(1, 10_000))}
+    ).end().check()
     assert last_weights(plain) == last_weights(changed), "other weights"
     if not is_validated_otherwise:
-        best, other_best = (sha256_of(run / "model" / "model.safetensors") for run in (plain, changed))
+        best, other_best = (
+            sha256_of(run / "model" / "model.safetensors") for run in (plain, changed)
+        )
         assert best == other_best, "other best weights"
 
 
@@ -107,17 +140,25 @@ def test_metamorphic(space, draw, changes, number):
 def test_divergence(space, draw, number):
     """A learning rate that is far too high: exit 4, the step named, no weight on disk that is no number."""
     run, rate = space.new_path("diverged"), 10 ** draw.uniform(18, 37)
-    ended = space.fork(space.train(variant_of(number), run, "--set", f"train.learning_rate={rate:.3g}")).end()
+    ended = space.fork(
+        space.train(variant_of(number), run, "--set", f"train.learning_rate={rate:.3g}")
+    ).end()
     ended.check_error(4, "diverged at step")
     for path in run.rglob("*.safetensors"):
         tensors = safetensors.torch.load_file(path)
-        assert all(tensor.isfinite().all() for tensor in tensors.values()), f"{path} holds what is no number"
+        assert all(tensor.isfinite().all() for tensor in tensors.values()), (
+            f"{path} holds what is no number"
+        )
 
 
 @tries(40)
 def test_memory(space, draw, number):
     """A limit of memory that training meets somewhere; however libraries take it, with enough it goes on exactly."""
-    variant, run, room = variant_of(number), space.new_path("short-of-memory"), round(10 ** draw.uniform(5, 8.3))
+    variant, run, room = (
+        variant_of(number),
+        space.new_path("short-of-memory"),
+        round(10 ** draw.uniform(5, 8.3)),
+    )
     ended = space.fork(space.train(variant, run), prepare=partial(limit_memory, room)).end()
     # Some libraries abort by themselves: that cannot be put into one line.
     assert ended.code in {0, 1, -signal.SIGABRT, -signal.SIGSEGV}, ended.err
@@ -141,4 +182,6 @@ def test_resume_finished(space, number):
     before = {path: (path.stat().st_mtime_ns, path.stat().st_size) for path in run.rglob("*")}
     ended = space.fork(space.train(variant_of(number), run)).end().check()
     assert "this run is finished; nothing to do" in ended.err
-    assert before == {path: (path.stat().st_mtime_ns, path.stat().st_size) for path in run.rglob("*")}
+    assert before == {
+        path: (path.stat().st_mtime_ns, path.stat().st_size) for path in run.rglob("*")
+    }

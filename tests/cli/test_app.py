@@ -29,7 +29,16 @@ from encoder_cls.training.encoder import validation as validation_module
 
 pytestmark = pytest.mark.usefixtures("blank_plots")
 REPOSITORY = Path(__file__).resolve().parents[2]
-HEAVY = {"torch", "numpy", "tokenizers", "datasets", "sklearn", "matplotlib", "tensorboard", "pyarrow"}
+HEAVY = {
+    "torch",
+    "numpy",
+    "tokenizers",
+    "datasets",
+    "sklearn",
+    "matplotlib",
+    "tensorboard",
+    "pyarrow",
+}
 
 
 @pytest.fixture
@@ -42,24 +51,32 @@ def tiny(trained_run) -> Path:
 def test_help_and_version_import_nothing_heavy(arguments):
     """They come at once, because no large library is loaded for them."""
     before = "import atexit, sys; atexit.register(lambda: print('modules:', *sys.modules))"
-    shown, _, modules = run_process(*arguments, before=before, check=True).stdout.partition("modules:")
+    shown, _, modules = run_process(*arguments, before=before, check=True).stdout.partition(
+        "modules:"
+    )
     version = f"encoder-cls {importlib.metadata.version('encoder-cls')}\n"
     assert shown == version if arguments == ["--version"] else "Usage: encoder-cls" in shown
     assert not HEAVY & set(modules.split())
 
 
-@pytest.mark.parametrize(("page", "fewest"), [("README.md", 15), ("docs/guide.md", 15), ("docs/serving.md", 1)])
+@pytest.mark.parametrize(
+    ("page", "fewest"), [("README.md", 15), ("docs/guide.md", 15), ("docs/serving.md", 1)]
+)
 def test_what_the_pages_have_people_type_is_accepted(page, fewest):
     """By the parser; configs that are named exist, and settings are those of a config."""
     text = (REPOSITORY / page).read_text("utf-8")
     blocks = re.findall(r"^```sh\n(.*?)^```", text, re.MULTILINE | re.DOTALL)
-    commands = re.findall(r"^encoder-cls (.+?)(?: [|>&;].*)?$", "".join(blocks).replace("\\\n", " "), re.MULTILINE)
+    commands = re.findall(
+        r"^encoder-cls (.+?)(?: [|>&;].*)?$", "".join(blocks).replace("\\\n", " "), re.MULTILINE
+    )
     commands += re.findall(r"^\|.*`encoder-cls ([^`]*)`", text, re.MULTILINE)
     assert len(commands) >= fewest
     for name, *arguments in (shlex.split(command, comments=True) for command in commands):
         given = typer.main.get_command(app).commands[name].make_context(name, arguments).params
         config = given.get("config_file") or given.get("config")
-        assert config is None or Path(config).parts[0] != "configs" or (REPOSITORY / config).is_file()
+        assert (
+            config is None or Path(config).parts[0] != "configs" or (REPOSITORY / config).is_file()
+        )
     load_config(None, re.findall(r"^\|.*`--set ([a-z_.]+=[^`]*)`", text, re.MULTILINE))
 
 
@@ -73,8 +90,19 @@ def test_training_prints_a_summary_to_stdout_and_all_else_to_stderr(cli, tiny, m
     assert "TF-IDF baseline" in outcome.out
     assert len(outcome.out.splitlines()) <= 12
     assert all(line.startswith(("  ", "test:")) for line in outcome.out.splitlines() if line)
-    noted = ["reading ", "tokenizing ", "training in runs/tiny", "step     10 of 12: loss", "model        epoch   1.0"]
-    for part in (*noted, "fitting the TF-IDF baseline", "next: encoder-cls predict", "encoder-cls eval runs/tiny"):
+    noted = [
+        "reading ",
+        "tokenizing ",
+        "training in runs/tiny",
+        "step     10 of 12: loss",
+        "model        epoch   1.0",
+    ]
+    for part in (
+        *noted,
+        "fitting the TF-IDF baseline",
+        "next: encoder-cls predict",
+        "encoder-cls eval runs/tiny",
+    ):
         assert (part in outcome.err, part in outcome.out) == (True, False)
     assert not re.search(r"\r|stopped at step", outcome.out + outcome.err)
     assert RunDir(Path("runs/tiny")).is_finished()
@@ -85,7 +113,10 @@ def test_training_prints_a_summary_to_stdout_and_all_else_to_stderr(cli, tiny, m
 
 def test_the_next_commands_are_such_as_a_shell_takes(capsys):
     training_display.note_what_is_next(Path("my runs/$new"), has_report=True)
-    commands = [line.partition("    (")[0].removeprefix("next:") for line in capsys.readouterr().err.splitlines()]
+    commands = [
+        line.partition("    (")[0].removeprefix("next:")
+        for line in capsys.readouterr().err.splitlines()
+    ]
     assert [shlex.split(command)[1:] for command in commands] == [
         ["predict", "--model", "my runs/$new", "--explain", "some text"],
         ["eval", "my runs/$new"],
@@ -99,18 +130,31 @@ def test_training_notes_each_stage_and_each_validation(cli, tiny, monkeypatch):
     accuracies = iter([*of_linear, *of_epochs, of_report])
     real = validation_module.compute_metrics
     monkeypatch.setattr(
-        validation_module, "compute_metrics", lambda *args: replace(real(*args), accuracy=next(accuracies))
+        validation_module,
+        "compute_metrics",
+        lambda *args: replace(real(*args), accuracy=next(accuracies)),
     )
     chosen = ["pretrain.epochs=1", "train.epochs=9", "train.monitor=accuracy", "train.patience=2"]
     outcome = cli("train", tiny, *setting(*chosen))
     assert outcome.code == 0
     assert "parameters, beside it a linear model\n" in outcome.err
-    assert "steps: 60 in all; 1 epoch of masked-LM pretraining, 9 epochs of training on labels\n" in outcome.err
-    noted = re.findall(r"^model .*accuracy (\d\.\d{4}).*linear weight [01]\.\d{4}(  \*)?$", outcome.err, re.MULTILINE)
+    assert (
+        "steps: 60 in all; 1 epoch of masked-LM pretraining, 9 epochs of training on labels\n"
+        in outcome.err
+    )
+    noted = re.findall(
+        r"^model .*accuracy (\d\.\d{4}).*linear weight [01]\.\d{4}(  \*)?$",
+        outcome.err,
+        re.MULTILINE,
+    )
     assert noted == [(f"{it:.4f}", "  *" if it in {0.25, 0.5, 0.75} else "") for it in of_epochs]
-    assert re.search(r"^pretraining  epoch   1\.0  step      6: .*loss \d\.\d{4}  \*$", outcome.err, re.MULTILINE)
+    assert re.search(
+        r"^pretraining  epoch   1\.0  step      6: .*loss \d\.\d{4}  \*$", outcome.err, re.MULTILINE
+    )
     assert re.search(r"stopped at step \d+ of 60 \(train\.patience\)", outcome.err)
-    assert re.search(r"^linear model: validation .*accuracy 0\.1250.*  \*$", outcome.err, re.MULTILINE)
+    assert re.search(
+        r"^linear model: validation .*accuracy 0\.1250.*  \*$", outcome.err, re.MULTILINE
+    )
     assert "validation accuracy: linear model 0.1250, with the encoder 0.7500\n" in outcome.err
     assert re.search(r"best weights from step 30; [\d.]+ MB$", outcome.err, re.MULTILINE)
 
@@ -118,7 +162,9 @@ def test_training_notes_each_stage_and_each_validation(cli, tiny, monkeypatch):
 def test_a_finished_run_is_not_changed(cli, run_copy):
     """A second training into its folder is refused; to resume it is nothing to do."""
     before = hashes(run_copy.path)
-    assert_failed(cli("train", "--config", run_copy.config_file, "--run-dir", run_copy.path), 2, "--resume")
+    assert_failed(
+        cli("train", "--config", run_copy.config_file, "--run-dir", run_copy.path), 2, "--resume"
+    )
     outcome = cli("train", "--run-dir", run_copy.path, "--resume")
     assert (outcome.code, outcome.out, "finished" in outcome.err) == (0, "", True)
     assert hashes(run_copy.path) == before
@@ -137,7 +183,9 @@ def test_a_dry_run_prints_the_config_and_writes_nothing(cli, tiny, tmp_path, mon
     monkeypatch.setattr(sys, "stdout", sys.stderr)
     outcome = cli("train", tiny, "--set", "train.epochs=3", "--dry-run")
     assert (outcome.code, list(tmp_path.iterdir())) == (0, [])
-    config, found = re.fullmatch(r"reading .*?\n(name: tiny\n.*\n)(data: .*)", outcome.err, re.DOTALL).groups()
+    config, found = re.fullmatch(
+        r"reading .*?\n(name: tiny\n.*\n)(data: .*)", outcome.err, re.DOTALL
+    ).groups()
     assert "parameters" in found
     assert found.splitlines()[3] == "steps: 18 in all; 3 epochs of training on labels"
     Path("again.yaml").write_text(config, encoding="utf-8")
@@ -145,36 +193,54 @@ def test_a_dry_run_prints_the_config_and_writes_nothing(cli, tiny, tmp_path, mon
     assert yaml.safe_load(config)["train"]["epochs"] == 3
 
 
-@pytest.mark.parametrize("values", ["train.learning_rate=1e30", "train.learning_rate=1e38 train.validate_every=1"])
+@pytest.mark.parametrize(
+    "values", ["train.learning_rate=1e30", "train.learning_rate=1e38 train.validate_every=1"]
+)
 def test_a_diverging_training_names_the_step(cli, tiny, values):
     """Numbers that are not finite end the training with code 4, step and remedy, wherever they show first."""
     outcome = cli("train", tiny, *setting(*values.split()))
-    assert_failed(outcome, 4, "diverged at step ", "lower train.learning_rate, and train in another --run-dir")
+    assert_failed(
+        outcome, 4, "diverged at step ", "lower train.learning_rate, and train in another --run-dir"
+    )
 
 
 def test_a_terminated_training_leaves_a_checkpoint_and_resumes(cli, tiny):
     """SIGTERM ends with code 143 after a checkpoint, and --resume brings the run to its end."""
-    values = setting("train.epochs=15", "train.patience=null", "train.validate_every=60", "train.log_every=10")
+    values = setting(
+        "train.epochs=15", "train.patience=null", "train.validate_every=60", "train.log_every=10"
+    )
     arguments = ["train", str(tiny), "--run-dir", "runs/stopped", *values]
     code = "from encoder_cls.cli import display, main; display.SECONDS_BETWEEN_LINES = -1; main()"
     command = [sys.executable, "-c", code, *arguments]
-    with subprocess.Popen(command, stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+    with subprocess.Popen(
+        command, stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as process:
         for line in process.stderr:
             if "step     10 of 90" in line:
                 break
         process.send_signal(signal.SIGTERM)  # before the first validation and its checkpoint
         out, err = process.communicate(timeout=TIME_LIMIT)
     assert (process.returncode, out, "Traceback" in err) == (143, "", False)
-    run, step = RunDir(Path("runs/stopped")), int(re.search(r"stopped at step (\d+).*--resume", err)[1])
+    run, step = (
+        RunDir(Path("runs/stopped")),
+        int(re.search(r"stopped at step (\d+).*--resume", err)[1]),
+    )
     assert 10 <= step < 90
     assert (run.checkpoints / f"step-{step}").is_dir()
     assert "runs/stopped/model holds the best model so far" in err
-    assert "model: runs/stopped (the newest run, which is not finished;" in cli("predict", "snow and rain").err
+    assert (
+        "model: runs/stopped (the newest run, which is not finished;"
+        in cli("predict", "snow and rain").err
+    )
     scored = cli("eval", "runs/stopped")
     assert "runs/stopped is not finished: this is its best model so far\n" in scored.err
     assert scored.out.startswith("test: 15 examples\n")
     resumed = cli(*arguments, "--resume")
-    assert (resumed.code, f"going on after step {step}\n" in resumed.err, run.is_finished()) == (0, True, True)
+    assert (resumed.code, f"going on after step {step}\n" in resumed.err, run.is_finished()) == (
+        0,
+        True,
+        True,
+    )
 
 
 DATA_FILES = {
@@ -189,7 +255,11 @@ DATA_FILES = {
     [
         (["--config", "missing.yaml"], 2, ["missing.yaml", "No such file"]),
         (["--run-dir", "typo", "--resume"], 2, ["typo: no run to go on with"]),
-        (["--set", "data.train=texts", "--run-dir", "texts/run"], 2, ["texts/run: the files of the run would be read"]),
+        (
+            ["--set", "data.train=texts", "--run-dir", "texts/run"],
+            2,
+            ["texts/run: the files of the run would be read"],
+        ),
         (["--set", "train.class_weights={x: 2}"], 2, ["'x'", "there are"]),
         (["--set", "train.epochz=3"], 2, ["train.epochz", "did you mean epochs?"]),
         (["--device", "cuda:99"], 2, ["--device cuda:99"]),
@@ -216,26 +286,54 @@ PREDICT = ["predict", "--model", "RUN", "--input", "mine.csv"]
         (["predict", "rain", "--set", "data.encoding=utf-16"], 2, ["--set is for files"]),
         (["predict", "--runner", "dask"], 2, ["--runner", "not one of 'local', 'ray'"]),
         (["predict", "--runner", "ray"], 2, ["needs --input and --output"]),
-        ([*PREDICT, "--output", "o", "--runner", "ray", "--explain"], 2, ["--runner ray: takes only --input"]),
-        ([*PREDICT, "--keep-columns"], 2, ["text has no columns; --format csv, tsv, jsonl or parquet has"]),
+        (
+            [*PREDICT, "--output", "o", "--runner", "ray", "--explain"],
+            2,
+            ["--runner ray: takes only --input"],
+        ),
+        (
+            [*PREDICT, "--keep-columns"],
+            2,
+            ["text has no columns; --format csv, tsv, jsonl or parquet has"],
+        ),
         ([*PREDICT, "--format", "parquet"], 2, ["is not for printing; --output names a file"]),
         ([*PREDICT, "--output", "/dev/stdout", "--format", "parquet"], 2, ["is not for printing"]),
         ([*PREDICT, "--bad-rows", "ignore"], 2, ["--bad-rows", "not one of 'error', 'skip'"]),
-        ([*PREDICT, "--set", "data.encoding=latin-99"], 2, ["--set data.encoding: 'latin-99' is not an encoding"]),
-        ([*PREDICT, "--set", "data.delimiter=;;"], 2, ["--set data.delimiter: ';;' is not a field separator"]),
-        ([*PREDICT, "--set", "train.epochs=3"], 2, ["only data.delimiter and data.encoding can be set here"]),
+        (
+            [*PREDICT, "--set", "data.encoding=latin-99"],
+            2,
+            ["--set data.encoding: 'latin-99' is not an encoding"],
+        ),
+        (
+            [*PREDICT, "--set", "data.delimiter=;;"],
+            2,
+            ["--set data.delimiter: ';;' is not a field separator"],
+        ),
+        (
+            [*PREDICT, "--set", "train.epochs=3"],
+            2,
+            ["only data.delimiter and data.encoding can be set here"],
+        ),
         ([*PREDICT, "--attention", "mine.csv"], 2, ["is a file that is"]),
         (["predict", "rain"], 2, ["no run with a model", "--model"]),
         (["predict", "rain", "--model", "nowhere"], 2, ["nowhere: no such folder"]),
         (["predict", "--input", "-", "--text-column", "body"], 2, ["--text-column"]),
-        (["eval", "RUN", "--data", "mine.csv", "--output", "mine.csv"], 2, ["is a file that is read"]),
+        (
+            ["eval", "RUN", "--data", "mine.csv", "--output", "mine.csv"],
+            2,
+            ["is a file that is read"],
+        ),
         (["predict", "rain", "--input", "texts.txt"], 2, ["not both"]),
         (["predict", "rain", "--model", "RUN", "--device", "tpu"], 2, ["--device tpu"]),
         (["predict", "--model", "RUN", "--input", "missing.txt"], 3, ["missing.txt"]),
         (["eval", "RUN", "--data", "missing.csv"], 3, ["missing.csv"]),
         (["eval", "RUN", "--data", ""], 2, ["--data: names no file"]),
         (["eval", "RUN", "--output", "RUN/model/new.json"], 2, ["new.json: is a part of"]),
-        (["predict", "x", "--model", "RUN", "--output", "RUN/model/x.csv"], 2, ["x.csv: is a part of"]),
+        (
+            ["predict", "x", "--model", "RUN", "--output", "RUN/model/x.csv"],
+            2,
+            ["x.csv: is a part of"],
+        ),
         (["predict", "--input", ""], 2, ["--input: names no file"]),
         (["prdeict", "x"], 2, ["prdeict"]),
     ],
@@ -271,12 +369,18 @@ def test_a_closed_standard_input_is_no_input(cli, trained_run, monkeypatch):
     ],
 )
 @pytest.mark.parametrize("command", ["predict", "eval"])
-def test_results_that_go_nowhere_are_reported(cli, run_copy, monkeypatch, command, stream, code, expected):
+def test_results_that_go_nowhere_are_reported(
+    cli, run_copy, monkeypatch, command, stream, code, expected
+):
     """A full disk is an error; where the stream was closed, the exit code says that all went well."""
     with Path(stream).open("w") as stdout:
         monkeypatch.setattr("sys.stdout", stdout)
-        outcome = cli(command, *(["rain", "--model"] if command == "predict" else []), run_copy.path)
-    lines = [line for line in outcome.err.splitlines(keepends=True) if not line.startswith("wrote ")]
+        outcome = cli(
+            command, *(["rain", "--model"] if command == "predict" else []), run_copy.path
+        )
+    lines = [
+        line for line in outcome.err.splitlines(keepends=True) if not line.startswith("wrote ")
+    ]
     assert (outcome.code, len(lines)) == (code, 1)
     assert lines[0].startswith(expected)
 
@@ -302,8 +406,18 @@ def test_debug_shows_the_traceback_and_keeps_the_exit_code(cli, caplog):
 def test_predict_into_head_ends_quietly(trained_run, lines, read):
     """A reader that has seen enough is no error, whether the output is more than a buffer or less."""
     Path("texts.txt").write_text("snow and rain today\n" * lines, encoding="utf-8")
-    arguments = ["predict", "--model", str(trained_run.path), "--input", "texts.txt", "--format", "jsonl"]
-    with subprocess.Popen([*COMMAND, *arguments], stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+    arguments = [
+        "predict",
+        "--model",
+        str(trained_run.path),
+        "--input",
+        "texts.txt",
+        "--format",
+        "jsonl",
+    ]
+    with subprocess.Popen(
+        [*COMMAND, *arguments], stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    ) as process:
         answers = [json.loads(process.stdout.readline()) for _ in range(read)]
         process.stdout.close()
         errors = process.stderr.read()
@@ -315,9 +429,13 @@ def test_predict_into_head_ends_quietly(trained_run, lines, read):
 @pytest.mark.parametrize("name", ["/dev/stdout", "/dev/fd/1", "a link"])
 def test_standard_output_by_its_name_is_standard_output(cli, trained_run, monkeypatch, name):
     """Each result comes at once, and it is quiet where its reader ends: nothing is written as a file at the end."""
-    monkeypatch.setattr("encoder_cls.system.files.write_output", lambda *_: pytest.fail("written as a file"))
+    monkeypatch.setattr(
+        "encoder_cls.system.files.write_output", lambda *_: pytest.fail("written as a file")
+    )
     Path("a link").symlink_to("/proc/self/fd/1")
-    outcome = cli("predict", "rain", "--model", trained_run.path, "--output", name, "--format", "jsonl")
+    outcome = cli(
+        "predict", "rain", "--model", trained_run.path, "--output", name, "--format", "jsonl"
+    )
     assert (outcome.code, outcome.err) == (0, "")
     assert json.loads(outcome.out)["label"] == "weather"
 
@@ -336,11 +454,27 @@ def interrupted() -> Exception:
     ("error", "code", "message"),
     [
         (MemoryError(), 1, r"error: out of memory: .*train\.batch_tokens.*\n"),
-        (RuntimeError("[a.cpp:1] can't allocate memory: x"), 1, r"error: out of memory: .*batch_tokens.*\n"),
-        (torch.OutOfMemoryError("CUDA out of memory. x.\nGPU 0 has"), 1, r"error: out of memory: CUDA out.*\n"),
+        (
+            RuntimeError("[a.cpp:1] can't allocate memory: x"),
+            1,
+            r"error: out of memory: .*batch_tokens.*\n",
+        ),
+        (
+            torch.OutOfMemoryError("CUDA out of memory. x.\nGPU 0 has"),
+            1,
+            r"error: out of memory: CUDA out.*\n",
+        ),
         # Torch only warns of it; but the last digits would depend on how much memory there was.
-        (UserWarning("mkldnn_x failed:could not create a primitive"), 1, r"error: out of memory: .*\n"),
-        (PanicException("out of bounds"), 1, r"error: unexpected PanicException: out of bounds .*--debug.*\n"),
+        (
+            UserWarning("mkldnn_x failed:could not create a primitive"),
+            1,
+            r"error: out of memory: .*\n",
+        ),
+        (
+            PanicException("out of bounds"),
+            1,
+            r"error: unexpected PanicException: out of bounds .*--debug.*\n",
+        ),
         (interrupted(), 130, ""),
     ],
     ids=["memory", "allocator", "cuda", "mkldnn", "panic", "interrupt"],
@@ -364,5 +498,7 @@ def test_the_environment_of_libraries_is_set_where_nobody_has_set_it(monkeypatch
     monkeypatch.delenv("GOMP_SPINCOUNT", raising=False)
     monkeypatch.setenv("THP_MEM_ALLOC_ENABLE", "9")
     before = "import atexit, os; names = 'GOMP_SPINCOUNT', 'THP_MEM_ALLOC_ENABLE'"
-    ended = run_process("--help", before=f"{before}; atexit.register(lambda: print(*map(os.environ.get, names)))")
+    ended = run_process(
+        "--help", before=f"{before}; atexit.register(lambda: print(*map(os.environ.get, names)))"
+    )
     assert ended.stdout.split()[-2:] == ["6000", "9"]

@@ -26,22 +26,36 @@ COUNTS = re.compile(r"of \d+ texts?: [1-9].*")
 def predict(cli, run, source: str, *more: object) -> bytes:
     """What `predict` prints, and the same as what it writes into a file."""
     printed = cli("predict", "--model", run.path, "--input", source, *more)
-    assert (printed.code, *[line for line in printed.err.splitlines() if not COUNTS.fullmatch(line)]) == (0,)
-    assert cli("predict", "--model", run.path, "--input", source, *more, "--output", "written.out").code == 0
+    assert (
+        printed.code,
+        *[line for line in printed.err.splitlines() if not COUNTS.fullmatch(line)],
+    ) == (0,)
+    assert (
+        cli(
+            "predict", "--model", run.path, "--input", source, *more, "--output", "written.out"
+        ).code
+        == 0
+    )
     assert printed.out.encode() == Path("written.out").read_bytes()
     return Path("written.out").read_bytes()
 
 
 def test_csv_of_csv_keeps_all_columns_in_place(cli, trained_run):
     """Any characters stay as they are, and label and probability come behind them."""
-    odd = [['"', "the ball", "=1"], ["\0\x1b[2J\x85", "the goal", "\r"], ["\t ", "the team", "\ufeff,\n\n"]]
+    odd = [
+        ['"', "the ball", "=1"],
+        ["\0\x1b[2J\x85", "the goal", "\r"],
+        ["\t ", "the team", "\ufeff,\n\n"],
+    ]
     write_table("in.csv", [["id", "text", "note"], *ROWS, *odd])
     header, *rows = read_table(predict(cli, trained_run, "in.csv", "--format", "csv"))
     assert header == ["id", "text", "note", "label", "probability"]
     assert [row[:3] for row in rows] == [*ROWS, *odd]
     assert [row[3] for row in rows] == [*LABELS, "sport", "sport", "sport"]
     assert all(0 < float(row[4]) <= 1 for row in rows)
-    header, *rows = read_table(predict(cli, trained_run, "in.csv", "--format", "csv", "--top-k", 2, "--explain"))
+    header, *rows = read_table(
+        predict(cli, trained_run, "in.csv", "--format", "csv", "--top-k", 2, "--explain")
+    )
     assert header[3:] == ["label", "probability", "label_2", "probability_2", "explanation"]
     assert {len(row) for row in rows} == {8}
 
@@ -49,7 +63,16 @@ def test_csv_of_csv_keeps_all_columns_in_place(cli, trained_run):
 def test_a_terminal_is_not_steered_by_columns(cli, trained_run, monkeypatch):
     write_table("in.csv", [["text", "note"], ["rain", "\x1b[2J\n"]])
     monkeypatch.setattr(sys.stdout, "isatty", lambda: True, raising=False)
-    shown = cli("predict", "--model", trained_run.path, "--input", "in.csv", "--format", "csv", "--keep-columns").out
+    shown = cli(
+        "predict",
+        "--model",
+        trained_run.path,
+        "--input",
+        "in.csv",
+        "--format",
+        "csv",
+        "--keep-columns",
+    ).out
     assert shown.splitlines()[1].startswith("rain,\\x1b[2J\\n,weather,")
 
 
@@ -57,13 +80,21 @@ def test_without_the_columns_there_is_the_id_alone(cli, trained_run):
     """As in the other formats, where columns are kept when that is asked for."""
     write_table("in.csv", [["id", "text", "note"], *ROWS])
     header = ["id", "label", "probability", "truncated", "unknown_words", "unfamiliar", "reason"]
-    assert read_table(predict(cli, trained_run, "in.csv", "--format", "csv", "--no-keep-columns"))[0] == header
-    assert predict(cli, trained_run, "in.csv", "--format", "tsv").decode().split("\n")[0].split("\t") == header
+    assert (
+        read_table(predict(cli, trained_run, "in.csv", "--format", "csv", "--no-keep-columns"))[0]
+        == header
+    )
+    assert (
+        predict(cli, trained_run, "in.csv", "--format", "tsv").decode().split("\n")[0].split("\t")
+        == header
+    )
 
 
 def test_columns_of_equal_names_are_all_kept(cli, trained_run):
     """A spreadsheet may have columns without a name, and data may have a column called like an answer's."""
-    write_table("in.csv", [["text", "", "", "label", "label", ".1"], ["rain", "a", "b", "c", "d", "e"]])
+    write_table(
+        "in.csv", [["text", "", "", "label", "label", ".1"], ["rain", "a", "b", "c", "d", "e"]]
+    )
     header, row = read_table(predict(cli, trained_run, "in.csv", "--format", "csv"))
     assert header == ["text", "", ".2", "label", "label.1", ".1", "predicted_label", "probability"]
     assert row[:7] == ["rain", "a", "b", "c", "d", "e", "weather"]
@@ -75,17 +106,26 @@ def test_files_with_other_columns_have_empty_fields_in_one_table(cli, trained_ru
     write_table("a2.csv", [["y", "text"]])
     write_table("a3.csv", [["z", "text"], ["3", "soup"]])
     table = read_table(predict(cli, trained_run, "a*.csv", "--format", "csv"))
-    assert [row[:4] for row in table] == [["text", "x", "y", "z"], ["rain", "1", "", ""], ["soup", "", "", "3"]]
+    assert [row[:4] for row in table] == [
+        ["text", "x", "y", "z"],
+        ["rain", "1", "", ""],
+        ["soup", "", "", "3"],
+    ]
     assert predict(cli, trained_run, "a2.csv", "--format", "csv") == b"y,text,label,probability\n"
 
 
 def test_json_lines_keep_their_values(cli, trained_run):
     """Of any type, each row its own columns; names of the answer are called alike in all rows."""
-    rows = [{"text": "rain", "n": 1, "list": [1, {"a": None}]}, {"top": "x", "text": "soup", "id": 5, "n": "\ud800"}]
+    rows = [
+        {"text": "rain", "n": 1, "list": [1, {"a": None}]},
+        {"top": "x", "text": "soup", "id": 5, "n": "\ud800"},
+    ]
     Path("in.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     found = [
         json.loads(line)
-        for line in predict(cli, trained_run, "in.jsonl", "--format", "jsonl", "--keep-columns").splitlines()
+        for line in predict(
+            cli, trained_run, "in.jsonl", "--format", "jsonl", "--keep-columns"
+        ).splitlines()
     ]
     of_answer = ["label", "probability", "predicted_top", "truncated", "unknown_words"]
     assert [list(record) for record in found] == [[*row, *of_answer] for row in rows]
@@ -94,7 +134,11 @@ def test_json_lines_keep_their_values(cli, trained_run):
 
 def test_tabs_and_line_breaks_are_escaped_where_tsv_cannot_hold_them(cli, trained_run):
     write_table("in.csv", [["text", "note"], ["rain\nsnow", "a\tb"]])
-    lines = predict(cli, trained_run, "in.csv", "--format", "tsv", "--keep-columns").decode().splitlines()
+    lines = (
+        predict(cli, trained_run, "in.csv", "--format", "tsv", "--keep-columns")
+        .decode()
+        .splitlines()
+    )
     assert lines[0] == "text\tnote\tlabel\tprobability"
     assert lines[1].startswith("rain\\nsnow\ta\\tb\tweather\t")
 
@@ -106,7 +150,15 @@ def test_what_can_be_read_but_once_has_the_columns_of_its_first_rows(cli, traine
         rows = '{"text": "rain", "x": 1}\n' * 4096 + second + "\n"
         writer = Thread(target=Path("pipe.jsonl").write_text, args=[rows], daemon=True)
         writer.start()
-        arguments = ["--input", "pipe.jsonl", "--format", "csv", "--keep-columns", "--output", "out.csv"]
+        arguments = [
+            "--input",
+            "pipe.jsonl",
+            "--format",
+            "csv",
+            "--keep-columns",
+            "--output",
+            "out.csv",
+        ]
         outcome = cli("predict", "--model", trained_run.path, *arguments)
         assert outcome.code == code, outcome.err
         writer.join()
@@ -121,7 +173,9 @@ def table_of(cli, run, *arguments: object) -> pyarrow.Table:
 
 def test_parquet_has_types(cli, trained_run):
     """Labels are texts, withheld ones null, probabilities numbers, words a list."""
-    table = table_of(cli, trained_run, "rain and snow", "zzz", "--top-k", 2, "--threshold", 0.9, "--explain")
+    table = table_of(
+        cli, trained_run, "rain and snow", "zzz", "--top-k", 2, "--threshold", 0.9, "--explain"
+    )
     assert [f"{field.name} {field.type}" for field in table.schema][:-1] == [
         *("label string", "probability double", "label_2 string", "probability_2 double"),
         *("truncated bool", "unknown_words int64", "unfamiliar bool", "reason string"),
@@ -137,9 +191,15 @@ def test_parquet_keeps_the_columns_of_parquet_as_they_are(cli, trained_run, monk
     monkeypatch.setattr("encoder_cls.answers.parquet.BATCH_ROWS", 3)
     monkeypatch.setattr("encoder_cls.answers.parquet.MOST_ROWS", 8)
     numbers = list(range(10))
-    times = pyarrow.array([number * 1_000_000_000 + 1 for number in numbers], pyarrow.timestamp("us", "UTC"))
-    first = pyarrow.table({"text": ["rain"] * 10, "when": times, "n": pyarrow.array(numbers, pyarrow.uint8())})
-    second = pyarrow.table({"n": pyarrow.array([300], pyarrow.int32()), "text": ["soup"], "label": [b"x"]})
+    times = pyarrow.array(
+        [number * 1_000_000_000 + 1 for number in numbers], pyarrow.timestamp("us", "UTC")
+    )
+    first = pyarrow.table(
+        {"text": ["rain"] * 10, "when": times, "n": pyarrow.array(numbers, pyarrow.uint8())}
+    )
+    second = pyarrow.table(
+        {"n": pyarrow.array([300], pyarrow.int32()), "text": ["soup"], "label": [b"x"]}
+    )
     pyarrow.parquet.write_table(first, "a1.parquet")
     pyarrow.parquet.write_table(second, "a2.parquet")
     table = table_of(cli, trained_run, "--input", "a*.parquet", "--keep-columns")
@@ -154,7 +214,16 @@ def test_parquet_keeps_the_columns_of_parquet_as_they_are(cli, trained_run, monk
 def test_parquet_of_json_lines_has_the_types_of_all_rows(cli, trained_run):
     """Numbers stay numbers; what is of several types, or of none that columns have, is text."""
     rows = [
-        {"text": "rain", "i": 1, "f": 1, "b": True, "mixed": 1, "list": [1], "large": 1 << 70, "s": "\ud800"},
+        {
+            "text": "rain",
+            "i": 1,
+            "f": 1,
+            "b": True,
+            "mixed": 1,
+            "list": [1],
+            "large": 1 << 70,
+            "s": "\ud800",
+        },
         {"text": "soup", "i": None, "f": 0.5, "mixed": "x", "none": None, "id": "a"},
     ]
     Path("in.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
@@ -163,24 +232,40 @@ def test_parquet_of_json_lines_has_the_types_of_all_rows(cli, trained_run):
     assert [types[name] for name in ("i", "f", "b")] == ["int64", "double", "bool"]
     assert {types[name] for name in ("mixed", "list", "large", "none", "id", "s")} == {"string"}
     assert table["mixed"].to_pylist() == ["1", "x"]
-    assert [table[name][0].as_py() for name in ("list", "large", "s")] == ["[1]", str(1 << 70), "\\ud800"]
+    assert [table[name][0].as_py() for name in ("list", "large", "s")] == [
+        "[1]",
+        str(1 << 70),
+        "\\ud800",
+    ]
 
 
 def test_parquet_without_the_columns_has_the_id(cli, trained_run):
     Path("in.jsonl").write_text('{"text": "rain", "id": 7, "x": 1}\n{"text": "soup"}\n')
     table = table_of(cli, trained_run, "--input", "in.jsonl")
-    assert table.schema.names == ["id", "label", "probability", "truncated", "unknown_words", "unfamiliar", "reason"]
+    assert table.schema.names == [
+        "id",
+        "label",
+        "probability",
+        "truncated",
+        "unknown_words",
+        "unfamiliar",
+        "reason",
+    ]
     assert table["id"].to_pylist() == [7, None]
     Path("in.jsonl").write_text("")
     assert table_of(cli, trained_run, "--input", "in.jsonl").num_rows == 0
 
 
-@pytest.mark.parametrize("arguments", [["rain", "--output", "a.parquet"], ["--input", "in.parquet"]])
+@pytest.mark.parametrize(
+    "arguments", [["rain", "--output", "a.parquet"], ["--input", "in.parquet"]]
+)
 def test_where_pyarrow_is_missing_it_is_named(cli, trained_run, monkeypatch, arguments):
     Path("in.parquet").touch()
     for name in ("pyarrow", "pyarrow.parquet"):
         monkeypatch.setitem(sys.modules, name, None)
-    assert_failed(cli("predict", "--model", trained_run.path, *arguments), 2, "pip install pyarrow\n")
+    assert_failed(
+        cli("predict", "--model", trained_run.path, *arguments), 2, "pip install pyarrow\n"
+    )
 
 
 @pytest.fixture
@@ -197,7 +282,13 @@ def cascade(trained_run) -> None:
 @pytest.mark.parametrize("kept", [True, False])
 def test_with_a_cascade_a_table_has_the_part_that_answered(cli, trained_run, name, kept):
     write_table("in.csv", [["text"], ["soup"], ["zzz"]])
-    options = ("--input", "in.csv", "--keep-columns" if kept else "--no-keep-columns", "--output", name)
+    options = (
+        "--input",
+        "in.csv",
+        "--keep-columns" if kept else "--no-keep-columns",
+        "--output",
+        name,
+    )
     for model, expected in (("cascade", ["linear", "both"]), (trained_run.path, None)):
         assert cli("predict", "--model", model, *options).code == 0
         if name == "out.parquet":
@@ -215,9 +306,19 @@ def test_memory_does_not_grow_with_the_input(cli, trained_run, monkeypatch, endi
     monkeypatch.setattr("encoder_cls.answers.parquet.MOST_ROWS", 32)
     peaks = []
     for number in (32, 32, 128):  # the first fills what is kept for good
-        write_table("in.csv", [["text", "note"], *([f"rain {row}", "x" * 10_000] for row in range(number))])
+        write_table(
+            "in.csv", [["text", "note"], *([f"rain {row}", "x" * 10_000] for row in range(number))]
+        )
         tracemalloc.start()
-        options = ("--input", "in.csv", "--keep-columns", "--output", f"out.{ending}", "--engine", "numpy")
+        options = (
+            "--input",
+            "in.csv",
+            "--keep-columns",
+            "--output",
+            f"out.{ending}",
+            "--engine",
+            "numpy",
+        )
         outcome = cli("predict", "--model", trained_run.path, *options)
         peaks.append(tracemalloc.get_traced_memory()[1])
         tracemalloc.stop()

@@ -55,9 +55,15 @@ def test_programs_get_json(cli, run_copy, other):
     report = json.loads((run_copy.path / REPORT).read_text("utf-8"))
     one, two = found["runs"]
     assert found["differing_settings"] == ["model.d_model"]
-    assert all(one[key] == report[key] for key in ("accuracy", "macro_f1", "ece", "num_examples", "split"))
+    assert all(
+        one[key] == report[key] for key in ("accuracy", "macro_f1", "ece", "num_examples", "split")
+    )
     assert one["data_sha256"] == two["data_sha256"] is not None
-    assert (two["run"], two["accuracy_interval"], two["settings"]["model.d_model"]) == ("runs/other", [0.25, 0.75], 32)
+    assert (two["run"], two["accuracy_interval"], two["settings"]["model.d_model"]) == (
+        "runs/other",
+        [0.25, 0.75],
+        32,
+    )
     assert one["model_bytes"] == sum(file.stat().st_size for file in run_copy.model.iterdir())
     assert one["parameters"] > 1000
 
@@ -104,5 +110,7 @@ def test_pauses_are_no_training_time(run_copy):
     rows = [json.loads(line) for line in run_copy.metrics_file.read_text("utf-8").splitlines()]
     for number, row in enumerate(rows):
         row["time"] = 1000.0 + 2 * number + (36_000 if number > 4 else 0)
-    run_copy.metrics_file.write_text("".join(json.dumps(row) + "\n" for row in rows) + '{"half', "utf-8")
+    run_copy.metrics_file.write_text(
+        "".join(json.dumps(row) + "\n" for row in rows) + '{"half', "utf-8"
+    )
     assert summarize(run_copy.path)["seconds"] == pytest.approx(2 * (len(rows) - 2))

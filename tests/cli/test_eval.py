@@ -16,7 +16,15 @@ from encoder_cls.errors import EncoderClsError
 from encoder_cls.evaluation import CHANGED_ANSWERS, DOUBTFUL_LABELS, REPORT_FILES
 from encoder_cls.inference.folder import load_classifier, save_classifier
 
-TOP_LEVEL = {"accuracy", "macro_f1", "ece", "num_examples", "per_class", "confusion_matrix", "linear_reference"}
+TOP_LEVEL = {
+    "accuracy",
+    "macro_f1",
+    "ece",
+    "num_examples",
+    "per_class",
+    "confusion_matrix",
+    "linear_reference",
+}
 TOP_LEVEL |= {"accuracy_interval", "macro_f1_interval", "parts", "comparison", "mixture_shares"}
 pytestmark = pytest.mark.usefixtures("blank_plots")
 
@@ -37,7 +45,10 @@ def test_eval_prints_and_writes_json_as_contracted(cli, run_copy):
     assert json.loads(Path("out/report.json").read_bytes()) == report
     assert (report["split"], report["num_examples"]) == ("test", 15)
     assert report["per_class"].keys() == {"küche", "sport", "weather"}
-    assert all(scores.keys() == {"precision", "recall", "f1", "support"} for scores in report["per_class"].values())
+    assert all(
+        scores.keys() == {"precision", "recall", "f1", "support"}
+        for scores in report["per_class"].values()
+    )
     assert np.sum(report["confusion_matrix"]) == 15
     assert report["linear_reference"].keys() == REFERENCE.keys()
     assert report["comparison"].keys() == {"combined_minus_linear", "interval", "is_sure"}
@@ -76,7 +87,9 @@ def test_eval_without_a_test_split_scores_validation(cli, run_copy):
 @pytest.mark.parametrize("training_texts_gone", [False, True])
 def test_eval_of_another_file_leaves_the_runs_own_report(cli, run_copy, training_texts_gone):
     """The `eval` folder is of the run's own data; without training texts there is only no TF-IDF baseline."""
-    Path("other.csv").write_text("text,label\nrain and snow,weather\nsoup,sport\n", encoding="utf-8")
+    Path("other.csv").write_text(
+        "text,label\nrain and snow,weather\nsoup,sport\n", encoding="utf-8"
+    )
     if training_texts_gone:
         change_data(run_copy, train="gone.csv")
     before = contents(run_copy.eval)
@@ -100,7 +113,9 @@ def test_eval_refuses_classes_that_have_changed_since(cli, run_copy):
     """Their numbers are others than the classifier's: neither scores nor a baseline would mean anything."""
     copied_training_texts(run_copy, "a flute,music\n")
     assert_failed(cli("eval", run_copy.path), 3, "classes have changed")
-    Path("other.csv").write_text("text,label\nrain and snow,weather\nball and goal,sport\n", encoding="utf-8")
+    Path("other.csv").write_text(
+        "text,label\nrain and snow,weather\nball and goal,sport\n", encoding="utf-8"
+    )
     outcome = cli("eval", run_copy.path, "--data", "other.csv", "--json")
     found = json.loads(outcome.out)
     assert (found["accuracy"], found["linear_reference"]) == (1, None)
@@ -155,10 +170,21 @@ def test_a_report_of_any_data_has_all_its_files(cli, run_copy, of):
     data = Path(run_copy.load_config().data.test)
     shutil.copytree(run_copy.model, "alone")
     before = contents(run_copy.eval)
-    outcome = cli("eval", run_copy.path if of == "run" else "alone", "--data", data, "--report", "new/report", "--json")
+    outcome = cli(
+        "eval",
+        run_copy.path if of == "run" else "alone",
+        "--data",
+        data,
+        "--report",
+        "new/report",
+        "--json",
+    )
     assert outcome.code == 0, outcome.err
     assert "wrote new/report: " in outcome.err
-    assert {it.name for it in Path("new/report").iterdir()} | {DOUBTFUL_LABELS, CHANGED_ANSWERS} == {*REPORT_FILES}
+    assert {it.name for it in Path("new/report").iterdir()} | {
+        DOUBTFUL_LABELS,
+        CHANGED_ANSWERS,
+    } == {*REPORT_FILES}
     assert json.loads(Path("new/report/report.json").read_text("utf-8")) == json.loads(outcome.out)
     assert len(Path("new/report/predictions.jsonl").read_text("utf-8").splitlines()) == 15
     assert contents(run_copy.eval) == before
@@ -192,10 +218,16 @@ def test_a_folder_that_is_refused_is_an_error_where_it_was_asked_for(cli, run_co
 
     monkeypatch.setattr("encoder_cls.runs.evaluate.write_report", refuse)
     outcome = cli("eval", run_copy.path)
-    assert (outcome.code, outcome.err) == (0, "warning: report.html: cannot write: No space left on device\n")
+    assert (outcome.code, outcome.err) == (
+        0,
+        "warning: report.html: cannot write: No space left on device\n",
+    )
     assert outcome.out.startswith("test: 15 examples")
     outcome = cli("eval", run_copy.path, "--report", "new")
-    assert (outcome.code, outcome.err) == (1, "error: report.html: cannot write: No space left on device\n")
+    assert (outcome.code, outcome.err) == (
+        1,
+        "error: report.html: cannot write: No space left on device\n",
+    )
 
 
 def test_to_score_the_training_texts_is_warned_of(cli, run_copy):
@@ -211,24 +243,42 @@ def test_to_score_the_training_texts_is_warned_of(cli, run_copy):
 @pytest.mark.parametrize("of", ["run", "model"])
 def test_other_columns_and_spellings_can_be_named(cli, run_copy, of):
     """The error of a missing column has the setting that names it."""
-    rows = [line.split(",") for line in Path(run_copy.load_config().data.test).read_text("utf-8").splitlines()[1:]]
-    Path("other.csv").write_text("body,kind\n" + "".join(f"{text}, {label.upper()}\n" for text, label in rows), "utf-8")
+    rows = [
+        line.split(",")
+        for line in Path(run_copy.load_config().data.test).read_text("utf-8").splitlines()[1:]
+    ]
+    Path("other.csv").write_text(
+        "body,kind\n" + "".join(f"{text}, {label.upper()}\n" for text, label in rows), "utf-8"
+    )
     shutil.copytree(run_copy.model, "alone")
     arguments = ["eval", run_copy.path if of == "run" else "alone", "--data", "other.csv", "--json"]
     for key, column in (("text_column", "body"), ("label_column", "kind")):
         refused = cli(*arguments)
-        assert_failed(refused, 3, f"no column '{key[:-7]}'; it has 'body', 'kind'", f"--set data.{key}=NAME")
+        assert_failed(
+            refused, 3, f"no column '{key[:-7]}'; it has 'body', 'kind'", f"--set data.{key}=NAME"
+        )
         assert "--text-column" not in refused.err
         arguments += ["--set", f"data.{key}={column}"]
     assert_failed(cli(*arguments), 3, "' KÜCHE' never occurs in train")
     scored = cli(*arguments, "--set", "data.fold_labels=true")
     expected = json.loads(cli("eval", run_copy.path, "--json").out)
     assert (scored.code, json.loads(scored.out)["accuracy"]) == (0, expected["accuracy"])
-    assert_failed(cli(*arguments, "--set", "data.fold_labels=maybe"), 2, "data.fold_labels: ", "(found 'maybe')")
-    assert_failed(cli(*arguments, "--set", "data.label_column=body"), 2, "'body' is in text_column, too")
-    Path("other.csv").write_text("body,text\n" + "".join(f"{text},{label}\n" for text, label in rows), "utf-8")
+    assert_failed(
+        cli(*arguments, "--set", "data.fold_labels=maybe"),
+        2,
+        "data.fold_labels: ",
+        "(found 'maybe')",
+    )
+    assert_failed(
+        cli(*arguments, "--set", "data.label_column=body"), 2, "'body' is in text_column, too"
+    )
+    Path("other.csv").write_text(
+        "body,text\n" + "".join(f"{text},{label}\n" for text, label in rows), "utf-8"
+    )
     save_with("of bodies", text_columns=("body",))
-    assert cli("eval", "of bodies", "--data", "other.csv", "--set", "data.label_column=text").code == 0
+    assert (
+        cli("eval", "of bodies", "--data", "other.csv", "--set", "data.label_column=text").code == 0
+    )
 
 
 def save_with(folder: str, **values: tuple[str, ...]) -> None:
@@ -242,7 +292,10 @@ def test_another_classifier_answers_the_same_texts(cli, run_copy):
     """Also one with other classes, in another order: answers are compared by name; the run's own report is as ever."""
     save_with("other", label_names=("weather", "a new one", "küche"))
     report = json.loads(cli("eval", run_copy.path, "--against", "other", "--json").out)
-    scored = [json.loads(line) for line in (run_copy.eval / "predictions.jsonl").read_text("utf-8").splitlines()]
+    scored = [
+        json.loads(line)
+        for line in (run_copy.eval / "predictions.jsonl").read_text("utf-8").splitlines()
+    ]
     answers = [it.label for it in load_classifier("other").predict([it["text"] for it in scored])]
     right = np.mean([answer == it["label"] for answer, it in zip(answers, scored, strict=True)])
     assert right < report["accuracy"]

@@ -15,22 +15,45 @@ from encoder_cls.errors import ConfigError
 from encoder_cls.tracking.run_dir import RunDir
 
 RUN_FILES = ["config.yaml", "metrics.jsonl", "model/model.safetensors", "eval/report.json"]
-RUN_FILES += ["tensorboard/texts/metadata.tsv", "checkpoints/step-1/state.json", "stages/pretraining/config.json"]
+RUN_FILES += [
+    "tensorboard/texts/metadata.tsv",
+    "checkpoints/step-1/state.json",
+    "stages/pretraining/config.json",
+]
 
 
 @pytest.fixture
 def files() -> None:
     """Data of each shape, links to it, and a run that names some of it; nothing of it is read."""
     for name in (
-        *("one.csv", "parts/a.csv", "parts/deep/b.csv", "reviews/good/1.txt", "reviews/bad/1.txt", "report.json"),
-        *("run/model/config.json", "run/model/model.safetensors", "run/metrics.jsonl", "run/eval/report.html"),
-        *("run/checkpoints/step-1/state.json", "alone/config.json", "alone/model.safetensors", "train/a.csv"),
+        *(
+            "one.csv",
+            "parts/a.csv",
+            "parts/deep/b.csv",
+            "reviews/good/1.txt",
+            "reviews/bad/1.txt",
+            "report.json",
+        ),
+        *(
+            "run/model/config.json",
+            "run/model/model.safetensors",
+            "run/metrics.jsonl",
+            "run/eval/report.html",
+        ),
+        *(
+            "run/checkpoints/step-1/state.json",
+            "alone/config.json",
+            "alone/model.safetensors",
+            "train/a.csv",
+        ),
         *("validation.csv", "tests-0.csv", "elsewhere.csv", "third.txt"),
     ):
         Path(name).parent.mkdir(parents=True, exist_ok=True)
         Path(name).write_text("text\nrain\n")
     Path("run/config.yaml").touch()
-    Path("run/sources.json").write_text('{"data": ["train", "validation.csv", "tests-*.csv", "reviews"]}')
+    Path("run/sources.json").write_text(
+        '{"data": ["train", "validation.csv", "tests-*.csv", "reviews"]}'
+    )
     Path("a link").symlink_to("one.csv")
     Path("to parts").symlink_to("parts")
     Path("to the model").symlink_to("run/model")
@@ -51,7 +74,16 @@ def refusal(outputs: list[str], **read) -> str:
     [
         ("one.csv", ["one.csv", "./parts/../one.csv", "a link", "twin.csv"]),
         ("a link", ["one.csv"]),
-        ("parts", ["parts/a.csv", "elsewhere.csv", "parts/answers.tsv", "parts/deep/new/a.html", "to parts/new.jsonl"]),
+        (
+            "parts",
+            [
+                "parts/a.csv",
+                "elsewhere.csv",
+                "parts/answers.tsv",
+                "parts/deep/new/a.html",
+                "to parts/new.jsonl",
+            ],
+        ),
         ("to parts", ["parts/new.jsonl"]),
         ("reviews", ["reviews/good/1.txt", "reviews/good/2.txt", "third.txt"]),
         ("parts/*.csv", ["parts/a.csv"]),
@@ -69,7 +101,12 @@ def test_what_is_read_is_not_written_to(source, outputs):
 @pytest.mark.usefixtures("files")
 def test_what_is_not_read_can_be_written_to():
     for source, output in (
-        *(("one.csv", "new.csv"), ("one.csv", "parts/a.csv"), ("parts", "parts.csv"), ("parts/*.csv", "parts/new.csv")),
+        *(
+            ("one.csv", "new.csv"),
+            ("one.csv", "parts/a.csv"),
+            ("parts", "parts.csv"),
+            ("parts/*.csv", "parts/new.csv"),
+        ),
         *(("missing*.csv", "new.csv"), ("one.csv", os.devnull), ("hub:owner/name", "owner/name")),
     ):
         check_outputs([Path(output)], sources=[source])
@@ -82,9 +119,26 @@ def test_what_is_not_read_can_be_written_to():
 def test_a_run_and_its_data_are_not_written_to(model):
     """Neither what is there nor what would be taken for a part of it, whichever of its folders is named."""
     for output in (
-        *("run/model/config.json", "run/model/new.csv", "run/checkpoints/new", "run/checkpoints/step-1/state.json"),
-        *("run/config.yaml", "run/metrics.jsonl", "run/stages/x/y", "run/.lock", "run/eval/report.html"),
-        *("to the model/model.safetensors", "train/a.csv", "train/new.jsonl", "validation.csv", "tests-0.csv"),
+        *(
+            "run/model/config.json",
+            "run/model/new.csv",
+            "run/checkpoints/new",
+            "run/checkpoints/step-1/state.json",
+        ),
+        *(
+            "run/config.yaml",
+            "run/metrics.jsonl",
+            "run/stages/x/y",
+            "run/.lock",
+            "run/eval/report.html",
+        ),
+        *(
+            "to the model/model.safetensors",
+            "train/a.csv",
+            "train/new.jsonl",
+            "validation.csv",
+            "tests-0.csv",
+        ),
         "reviews/good/2.txt",
     ):
         assert refusal([output], model=Path(model))
@@ -98,7 +152,13 @@ def test_a_model_by_itself_is_not_written_to(output):
 
 
 @pytest.mark.parametrize(
-    "outputs", [["new.html", "./new.html"], ["one.csv", "a link"], ["one.csv", "twin.csv"], ["parts/x", "to parts/x"]]
+    "outputs",
+    [
+        ["new.html", "./new.html"],
+        ["one.csv", "a link"],
+        ["one.csv", "twin.csv"],
+        ["parts/x", "to parts/x"],
+    ],
 )
 @pytest.mark.usefixtures("files")
 def test_two_outputs_are_two_files(outputs):
@@ -122,8 +182,12 @@ def test_standard_output_is_an_output_like_others():
     try:
         with Path("one.csv").open("a") as file:
             os.dup2(file.fileno(), 1)
-        assert refusal([], sources=["one.csv"], is_printing=True).startswith("standard output: is a file that is read")
-        assert "twin.csv and standard output: two outputs" in refusal(["twin.csv"], is_printing=True)
+        assert refusal([], sources=["one.csv"], is_printing=True).startswith(
+            "standard output: is a file that is read"
+        )
+        assert "twin.csv and standard output: two outputs" in refusal(
+            ["twin.csv"], is_printing=True
+        )
         check_outputs([Path("twin.csv")], is_printing=False)
     finally:
         os.dup2(kept, 1)
@@ -153,7 +217,12 @@ def test_a_run_folder_whose_files_would_be_data_is_refused(key):
 
 @pytest.mark.parametrize(
     ("folder", "source"),
-    [("parts", "parts"), ("reviews/good", "reviews"), ("reviews/.runs", "reviews"), ("parts", "parts/*.csv")],
+    [
+        ("parts", "parts"),
+        ("reviews/good", "reviews"),
+        ("reviews/.runs", "reviews"),
+        ("parts", "parts/*.csv"),
+    ],
 )
 @pytest.mark.usefixtures("files")
 def test_a_run_folder_that_adds_no_data_is_not(folder, source):

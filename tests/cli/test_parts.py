@@ -18,7 +18,9 @@ NAMES = ["part-01.jsonl", "part-02.csv", "part-03.tsv", "part-04.jsonl"]
 ROWS = 30
 # The name of a machine whose first part is the first of four.
 BEGINS_AT_FIRST = next(
-    name for name in map(str, range(99)) if int(hashlib.sha256(name.encode()).hexdigest()[:8], 16) % 4 == 0
+    name
+    for name in map(str, range(99))
+    if int(hashlib.sha256(name.encode()).hexdigest()[:8], 16) % 4 == 0
 )
 
 
@@ -52,7 +54,16 @@ def times(folder: str) -> dict[str, int]:
 
 
 def arguments(trained_run, *more: object) -> list[str]:
-    return ["predict", "--model", str(trained_run.path), "--input", "in", "--output", "out/", *map(str, more)]
+    return [
+        "predict",
+        "--model",
+        str(trained_run.path),
+        "--input",
+        "in",
+        "--output",
+        "out/",
+        *map(str, more),
+    ]
 
 
 def test_each_file_gets_a_file_of_answers_and_a_record(cli, trained_run, parts):
@@ -61,12 +72,19 @@ def test_each_file_gets_a_file_of_answers_and_a_record(cli, trained_run, parts):
     assert (outcome.code, outcome.out) == (0, "")
     assert "4 of 4 files written by this process (120 texts), 0 already there" in outcome.err
     assert ids_in("out") == parts
-    assert sorted(path.name for path in Path("out").iterdir()) == ["_parts", *(f"part-0{n}.jsonl" for n in range(1, 5))]
-    assert sorted(path.name for path in Path("out/_parts").iterdir()) == [f"part-0{n}.json" for n in range(1, 5)]
+    assert sorted(path.name for path in Path("out").iterdir()) == [
+        "_parts",
+        *(f"part-0{n}.jsonl" for n in range(1, 5)),
+    ]
+    assert sorted(path.name for path in Path("out/_parts").iterdir()) == [
+        f"part-0{n}.json" for n in range(1, 5)
+    ]
     record = json.loads(Path("out/_parts/part-02.json").read_text())
     expected = {"input": NAMES[1], "output": "part-02.jsonl", "rows": ROWS, "engine": "numpy"}
     assert record.items() >= expected.items()
-    assert all(len(record[f"{name}_sha256"]) == 64 for name in ("input", "model", "options", "output"))
+    assert all(
+        len(record[f"{name}_sha256"]) == 64 for name in ("input", "model", "options", "output")
+    )
 
 
 def test_complete_parts_are_skipped_and_what_has_changed_is_done_again(cli, trained_run, parts):
@@ -83,12 +101,19 @@ def test_complete_parts_are_skipped_and_what_has_changed_is_done_again(cli, trai
     assert [after[name] == before[name] for name in sorted(before)] == [False, False, False, True]
     assert ids_in("out") == parts
     assert "4 of 4 files written" in cli(*arguments(trained_run, "--top-k", 2)).err
-    assert "0 of 4 files written" in cli(*arguments(trained_run, "--top-k", 2, "--batch-tokens", 99)).err
+    assert (
+        "0 of 4 files written"
+        in cli(*arguments(trained_run, "--top-k", 2, "--batch-tokens", 99)).err
+    )
 
 
-def test_the_engine_is_chosen_by_all_parts_and_not_by_who_does_which(cli, trained_run, parts, monkeypatch):
+def test_the_engine_is_chosen_by_all_parts_and_not_by_who_does_which(
+    cli, trained_run, parts, monkeypatch
+):
     """So that equal inputs have equal answers, whichever process gets to them first."""
-    monkeypatch.setattr("encoder_cls.inference.encoder.numpy.BREAK_EVEN", 1e6)  # less than all have, more than each
+    monkeypatch.setattr(
+        "encoder_cls.inference.encoder.numpy.BREAK_EVEN", 1e6
+    )  # less than all have, more than each
     assert cli(*arguments(trained_run)).code == 0
     records = [json.loads(path.read_text()) for path in Path("out/_parts").iterdir()]
     assert [record["engine"] for record in records] == ["torch"] * len(NAMES)
@@ -129,17 +154,24 @@ def test_what_others_write_at_the_same_time_is_noticed(cli, trained_run, parts, 
 
     def meddle(self, texts):
         if first.exists() and "changed" not in first.read_text():
-            first.write_text(json.dumps({**json.loads(first.read_text()), "options_sha256": "changed"}))
+            first.write_text(
+                json.dumps({**json.loads(first.read_text()), "options_sha256": "changed"})
+            )
         return real(self, texts)
 
     monkeypatch.setattr(Classifier, "tokenize", meddle)
     monkeypatch.setattr("platform.node", lambda: BEGINS_AT_FIRST)
     outcome = cli(*arguments(trained_run))
     assert outcome.code == 1
-    assert "out/part-01.jsonl: another process has written it with another model or other options" in outcome.err
+    assert (
+        "out/part-01.jsonl: another process has written it with another model or other options"
+        in outcome.err
+    )
 
 
-def test_a_malformed_part_ends_the_work_and_what_is_done_stays(cli, trained_run, parts, monkeypatch):
+def test_a_malformed_part_ends_the_work_and_what_is_done_stays(
+    cli, trained_run, parts, monkeypatch
+):
     monkeypatch.setattr("platform.node", lambda: BEGINS_AT_FIRST)
     whole = Path("in", NAMES[1]).read_text()
     Path("in", NAMES[1]).write_text(whole + "too,many,fields\n")
@@ -168,7 +200,11 @@ def test_answers_to_files_that_are_gone_are_warned_of(cli, trained_run, parts):
         (["--attention", "a.html"], 2, "--attention: is of a few texts"),
         (["--output", "a file/"], 2, "a file is not a folder"),
         (["--output", "MODEL/"], 2, "is a part of"),
-        (["--input", "twins"], 2, "twins/a.csv and twins/a.jsonl: the answers to both would be written to out/a.jsonl"),
+        (
+            ["--input", "twins"],
+            2,
+            "twins/a.csv and twins/a.jsonl: the answers to both would be written to out/a.jsonl",
+        ),
         (["--input", "classes"], 2, "has a file for each text"),
     ],
 )
@@ -182,7 +218,9 @@ def test_what_cannot_be_is_refused_before_any_work(cli, trained_run, parts, chan
 
 
 @pytest.mark.parametrize("source", ["in", "in/part-*"])
-def test_a_name_without_an_ending_is_a_folder_for_the_answers_to_several_files(cli, trained_run, parts, source):
+def test_a_name_without_an_ending_is_a_folder_for_the_answers_to_several_files(
+    cli, trained_run, parts, source
+):
     """Else a killed command would have nothing; a file, and what is there already, keep their kind."""
     command = ["predict", "--model", trained_run.path, "--input", source, "--output"]
     assert cli(*command, "answers").code == 0
@@ -214,7 +252,9 @@ def test_a_resumed_command_says_how_many_files_are_done_and_a_stopped_one_that_i
 
 
 @pytest.mark.parametrize("output", ["out.csv", "out.parquet", "out/"])
-def test_the_answers_of_several_processes_are_the_same_bytes(cli, trained_run, parts, monkeypatch, output):
+def test_the_answers_of_several_processes_are_the_same_bytes(
+    cli, trained_run, parts, monkeypatch, output
+):
     """With what was counted, and the columns of the input; a small input is answered in this process."""
     with Path("in", NAMES[1]).open("a") as file:
         file.write("".join(f"{row},{'zzz ' * (row % 40)}\n" for row in range(80)))
@@ -222,7 +262,16 @@ def test_the_answers_of_several_processes_are_the_same_bytes(cli, trained_run, p
     monkeypatch.setattr("encoder_cls.answers.classify_chunks.usable_processes", lambda: 2)
     started, real = [], Workers._start
     monkeypatch.setattr(Workers, "_start", lambda self: (started.append(self), real(self))[1])
-    command = ["predict", "--model", trained_run.path, "--input", "in", "--keep-columns", "--output", output]
+    command = [
+        "predict",
+        "--model",
+        trained_run.path,
+        "--input",
+        "in",
+        "--keep-columns",
+        "--output",
+        output,
+    ]
     outcomes, written = [], []
     for shared_bytes in (10**9, 1):
         monkeypatch.setattr("encoder_cls.answers.classify_chunks.SHARED_BYTES", shared_bytes)

@@ -33,8 +33,12 @@ EVERY_FORMAT = pytest.mark.parametrize("output_format", ["text", "jsonl", "tsv",
 HOSTILE = "rain\x1b[2J\x07\x00\x85\x9b\u2028\u2029\u202e\u2066\u200f\ufeff\tsnow\r\n"
 
 
-def lines_of(classifier, texts, *, output_format="jsonl", top_k=1, threshold=0.0, batch_tokens=8192) -> list[str]:
-    request = Request(output_format=output_format, top_k=top_k, threshold=threshold, batch_tokens=batch_tokens)
+def lines_of(
+    classifier, texts, *, output_format="jsonl", top_k=1, threshold=0.0, batch_tokens=8192
+) -> list[str]:
+    request = Request(
+        output_format=output_format, top_k=top_k, threshold=threshold, batch_tokens=batch_tokens
+    )
     return content_of(classifier, texts, request).splitlines()
 
 
@@ -45,7 +49,9 @@ def content_of(classifier, texts, request, **options) -> str:
 
 
 def texts_of(classifier, source: str) -> list[str]:
-    return [item.text for chunk in Source(Request(source=source), classifier).read() for item in chunk]
+    return [
+        item.text for chunk in Source(Request(source=source), classifier).read() for item in chunk
+    ]
 
 
 def test_jsonl_has_the_keys_of_the_contract_in_order(classifier):
@@ -64,8 +70,19 @@ def test_jsonl_has_the_keys_of_the_contract_in_order(classifier):
 
 def test_tsv_has_a_header_and_one_field_a_column(classifier):
     """The header names each column, however many classes are asked for."""
-    header, *rows = [line.split("\t") for line in lines_of(classifier, TEXTS, output_format="tsv", top_k=2)]
-    columns = ["label", "probability", "label_2", "probability_2", "truncated", "unknown_words", "unfamiliar", "reason"]
+    header, *rows = [
+        line.split("\t") for line in lines_of(classifier, TEXTS, output_format="tsv", top_k=2)
+    ]
+    columns = [
+        "label",
+        "probability",
+        "label_2",
+        "probability_2",
+        "truncated",
+        "unknown_words",
+        "unfamiliar",
+        "reason",
+    ]
     assert header == columns
     for row, label in zip(rows, LABELS, strict=True):
         assert (row[0], row[4:]) == (label, ["false", "0", "", ""])
@@ -77,20 +94,28 @@ def test_tsv_has_a_header_and_one_field_a_column(classifier):
 def test_csv_has_the_columns_of_tsv_and_reads_back(classifier):
     """Names and ids with commas and quotes are in quotes; what would end a row is escaped."""
     names = [f'{name}, "so\nto say"' for name in LABELS]
-    quoting = Classifier(classifier.encoder, classifier.tokenizer, names, max_seq_len=classifier.max_seq_len)
+    quoting = Classifier(
+        classifier.encoder, classifier.tokenizer, names, max_seq_len=classifier.max_seq_len
+    )
     texts = [Row(text, id='1,"2"') for text in TEXTS]
     lines = lines_of(quoting, texts, output_format="csv", top_k=2)
     rows = list(csv.reader(lines, strict=True))
-    assert rows == [line.split("\t") for line in lines_of(quoting, texts, output_format="tsv", top_k=2)]
+    assert rows == [
+        line.split("\t") for line in lines_of(quoting, texts, output_format="tsv", top_k=2)
+    ]
     assert {(row[0], row[1].split(",")[1]) for row in rows[1:]} == {('1,"2"', ' "so\\nto say"')}
 
 
 def test_text_names_classes_probabilities_and_what_was_not_read(classifier):
     """A person sees the label first, then the text, then whether words were cut or unknown."""
-    short, long = lines_of(classifier, [TEXTS[0], "rain " * 40 + "zzz"], output_format="text", top_k=2)
+    short, long = lines_of(
+        classifier, [TEXTS[0], "rain " * 40 + "zzz"], output_format="text", top_k=2
+    )
     assert re.fullmatch(r"weather 0\.\d{3}  (sport|küche) 0\.\d{3}  'rain and snow today'", short)
     assert long.endswith("(16 of 42 tokens)")
-    assert lines_of(classifier, ["zzz yyy rain"], output_format="text")[0].endswith("(2 unknown words)")
+    assert lines_of(classifier, ["zzz yyy rain"], output_format="text")[0].endswith(
+        "(2 unknown words)"
+    )
     assert lines_of(classifier, ["zzz rain"], output_format="text")[0].endswith("(1 unknown word)")
 
 
@@ -99,10 +124,18 @@ def test_a_less_probable_label_is_withheld(classifier, output_format):
     """Below the threshold no label is given, at it the label stays, and its probability is there in both cases."""
     threshold = classifier.predict(TEXTS[:1])[0].probability
     above, at = (
-        lines_of(classifier, TEXTS[:1], output_format=output_format, threshold=limit)[-1].split("top")[0]
+        lines_of(classifier, TEXTS[:1], output_format=output_format, threshold=limit)[-1].split(
+            "top"
+        )[0]
         for limit in (threshold + 1e-9, threshold)
     )
-    assert above == at.replace('"weather"', "null").replace("weather", "?" if output_format == "text" else "") != at
+    assert (
+        above
+        == at.replace('"weather"', "null").replace(
+            "weather", "?" if output_format == "text" else ""
+        )
+        != at
+    )
     assert f"{threshold:.3f}"[:-1] in above
 
 
@@ -110,14 +143,22 @@ def test_a_less_probable_label_is_withheld(classifier, output_format):
 def test_hostile_texts_labels_and_ids_give_one_printable_line_each(classifier, output_format):
     """Nothing from outside can move the cursor, reverse the direction or begin a line; JSON keeps it exactly."""
     names = [f"{name}{HOSTILE}" for name in LABELS]
-    hostile = Classifier(classifier.encoder, classifier.tokenizer, names, max_seq_len=classifier.max_seq_len)
-    texts = [Row(text, id=HOSTILE) for text in (HOSTILE, "", "\ud800 rain", "[PAD] [CLS]", "\U000e0001 \x00")]
+    hostile = Classifier(
+        classifier.encoder, classifier.tokenizer, names, max_seq_len=classifier.max_seq_len
+    )
+    texts = [
+        Row(text, id=HOSTILE)
+        for text in (HOSTILE, "", "\ud800 rain", "[PAD] [CLS]", "\U000e0001 \x00")
+    ]
     lines = lines_of(hostile, texts, output_format=output_format, top_k=3)
     assert len(lines) == len(texts) + (output_format in {"tsv", "csv"})
     assert all(line.replace("\t", "").isprintable() and line.encode() for line in lines)
     assert {line.count("\t") for line in lines} == {10 if output_format == "tsv" else 0}
     if output_format == "jsonl":
-        assert (json.loads(lines[0])["id"], json.loads(lines[0])["label"] in names) == (HOSTILE, True)
+        assert (json.loads(lines[0])["id"], json.loads(lines[0])["label"] in names) == (
+            HOSTILE,
+            True,
+        )
         assert json.loads(lines[1])["reason"] == "blank"
 
 
@@ -143,7 +184,9 @@ def test_every_kind_of_file_is_read_and_keeps_order_and_ids(cli, trained_run, na
         else:
             pyarrow.parquet.write_table(pyarrow.table({"body": TEXTS, "id": [id_] * 3}), name)
         column = [] if name == "a.txt" else ["--text-column", "body"]
-        out = cli("predict", "--model", trained_run.path, "--input", name, *column, "--format", "jsonl").out
+        out = cli(
+            "predict", "--model", trained_run.path, "--input", name, *column, "--format", "jsonl"
+        ).out
         records = [json.loads(line) for line in out.splitlines()]
         assert [record["label"] for record in records] == LABELS
         assert all((next(iter(record)) == "id") == (ids is not None) for record in records)
@@ -168,7 +211,10 @@ def test_labels_are_taken_off_the_lines_of_ft_files_only(classifier):
     for name in ("parts/1.txt", "parts/2.ft", "parts/._1.txt"):
         Path(name).parent.mkdir(exist_ok=True)
         Path(name).write_text("__label__a __label__b rain\n\n__label__a\nsnow\n", "utf-8")
-    of_txt, of_ft = ["__label__a __label__b rain", "", "__label__a", "snow"], ["rain", "", "", "snow"]
+    of_txt, of_ft = (
+        ["__label__a __label__b rain", "", "__label__a", "snow"],
+        ["rain", "", "", "snow"],
+    )
     assert texts_of(classifier, "parts") == of_txt + of_ft
 
 
@@ -179,22 +225,33 @@ def test_labels_that_are_read_as_text_are_warned_of(cli, trained_run, monkeypatc
         Path(name).write_text("__label__weather rain and snow\n" * 2)
         outcome = cli("predict", "--model", trained_run.path, "--input", name)
         assert outcome.code == 0
-        assert outcome.err.count(f"warning: {name}: the labels of fastText's lines are read as text") == warnings
+        assert (
+            outcome.err.count(f"warning: {name}: the labels of fastText's lines are read as text")
+            == warnings
+        )
 
 
 def test_jsonl_output_is_strict_json(cli, trained_run):
     """An id that is NaN, which Python reads but JSON does not know, is not passed on as such."""
     Path("texts.jsonl").write_text('{"text": "rain", "id": NaN}\n')
-    out = cli("predict", "--model", trained_run.path, "--input", "texts.jsonl", "--format", "jsonl").out
+    out = cli(
+        "predict", "--model", trained_run.path, "--input", "texts.jsonl", "--format", "jsonl"
+    ).out
     json.loads(out or "{}", parse_constant=lambda name: pytest.fail(f"{name} is not JSON"))
 
 
 @pytest.mark.parametrize("output_format", ["tsv", "csv"])
 @pytest.mark.parametrize("late", [1, 3])
-def test_no_id_is_lost_where_the_first_rows_have_none(cli, trained_run, monkeypatch, output_format, late):
+def test_no_id_is_lost_where_the_first_rows_have_none(
+    cli, trained_run, monkeypatch, output_format, late
+):
     monkeypatch.setattr("encoder_cls.answers.inputs.CHUNK", 2)
-    Path("texts.jsonl").write_text('{"text": "rain"}\n' * late + '{"text": "rain", "id": "the id"}\n')
-    outcome = cli("predict", "--model", trained_run.path, "--input", "texts.jsonl", "--format", output_format)
+    Path("texts.jsonl").write_text(
+        '{"text": "rain"}\n' * late + '{"text": "rain", "id": "the id"}\n'
+    )
+    outcome = cli(
+        "predict", "--model", trained_run.path, "--input", "texts.jsonl", "--format", output_format
+    )
     header, *lines = outcome.out.splitlines()
     assert header.startswith("id")
     assert {line[0] for line in lines[:-1]} == {"\t" if output_format == "tsv" else ","}
@@ -204,8 +261,12 @@ def test_no_id_is_lost_where_the_first_rows_have_none(cli, trained_run, monkeypa
 def test_where_no_row_has_an_id_there_is_no_column_of_ids(cli, trained_run, monkeypatch):
     """What comes after a malformed row is not answered, and adds no column."""
     monkeypatch.setattr("encoder_cls.answers.inputs.CHUNK", 1)
-    Path("texts.jsonl").write_text('{"text": "rain"}\n{"text": "snow", "id": null}\nbroken\n{"text": "x", "id": 1}\n')
-    outcome = cli("predict", "--model", trained_run.path, "--input", "texts.jsonl", "--format", "tsv")
+    Path("texts.jsonl").write_text(
+        '{"text": "rain"}\n{"text": "snow", "id": null}\nbroken\n{"text": "x", "id": 1}\n'
+    )
+    outcome = cli(
+        "predict", "--model", trained_run.path, "--input", "texts.jsonl", "--format", "tsv"
+    )
     assert outcome.code == 3
     assert [line.count("\t") for line in outcome.out.splitlines()] == [5, 5, 5]
 
@@ -214,7 +275,9 @@ def test_many_lines_keep_their_order(classifier, monkeypatch):
     """Texts are sorted by length within chunks, results are not; chunks have no seam."""
     monkeypatch.setattr("encoder_cls.answers.inputs.CHUNK", 100)
     rows = [i % 3 for i in range(150)]
-    Path("texts.txt").write_text("".join(f"{TEXTS[row]}{' of' * (i % 7)}\n" for i, row in enumerate(rows)))
+    Path("texts.txt").write_text(
+        "".join(f"{TEXTS[row]}{' of' * (i % 7)}\n" for i, row in enumerate(rows))
+    )
     chunks = list(Source(Request(source="texts.txt"), classifier).read())
     assert [len(chunk) for chunk in chunks] == [100, 50]
     labels = [json.loads(line)["label"] for chunk in chunks for line in lines_of(classifier, chunk)]
@@ -237,7 +300,9 @@ def test_every_line_gets_one_prediction(cli, trained_run, monkeypatch, source, c
     Path("texts.txt").write_bytes(content)
     with Path("texts.txt").open() as stdin:
         monkeypatch.setattr("sys.stdin", stdin)
-        outcome = cli("predict", "--model", trained_run.path, "--input", source, "--format", "jsonl")
+        outcome = cli(
+            "predict", "--model", trained_run.path, "--input", source, "--format", "jsonl"
+        )
     if source != "-" and b"\xff" in content:
         assert_failed(outcome, 3, "texts.txt:1: not UTF-8")
         return
@@ -245,22 +310,36 @@ def test_every_line_gets_one_prediction(cli, trained_run, monkeypatch, source, c
     assert [json.loads(line)["label"] for line in outcome.out.splitlines()] == labels
 
 
-@pytest.mark.parametrize("content", [b"rain\n\n snow", b"rain\r\n\r\n snow\r\n", b"\xef\xbb\xbfrain\n\n snow\n"])
+@pytest.mark.parametrize(
+    "content", [b"rain\n\n snow", b"rain\r\n\r\n snow\r\n", b"\xef\xbb\xbfrain\n\n snow\n"]
+)
 def test_line_ends_and_a_byte_order_mark_are_not_part_of_a_text(classifier, monkeypatch, content):
     """What Windows programs put around texts is left out, and nothing else."""
     Path("texts.txt").write_bytes(content)
     with Path("texts.txt").open() as stdin:
         monkeypatch.setattr("sys.stdin", stdin)
-        assert texts_of(classifier, "-") == texts_of(classifier, "texts.txt") == ["rain", "", " snow"]
+        assert (
+            texts_of(classifier, "-") == texts_of(classifier, "texts.txt") == ["rain", "", " snow"]
+        )
 
 
 @pytest.mark.parametrize("ending", ["jsonl", "csv", "parquet"])
-def test_a_malformed_row_ends_the_work_and_nothing_is_written(cli, trained_run, monkeypatch, ending):
+def test_a_malformed_row_ends_the_work_and_nothing_is_written(
+    cli, trained_run, monkeypatch, ending
+):
     """A file is written as a whole, or the one that was there before stays."""
     monkeypatch.setattr("encoder_cls.answers.inputs.CHUNK", 4)
     Path("rows.csv").write_text("text\n" + "rain\n" * 16 + "rain,snow\n")
     Path(f"answers.{ending}").write_text("old")
-    outcome = cli("predict", "--model", trained_run.path, "--input", "rows.csv", "--output", f"answers.{ending}")
+    outcome = cli(
+        "predict",
+        "--model",
+        trained_run.path,
+        "--input",
+        "rows.csv",
+        "--output",
+        f"answers.{ending}",
+    )
     assert_failed(outcome, 3, "rows.csv:18: 2 fields")
     assert Path(f"answers.{ending}").read_text() == "old"
     assert sorted(path.name for path in Path().iterdir()) == [f"answers.{ending}", "rows.csv"]
@@ -281,11 +360,15 @@ def test_standard_input_that_does_not_wait_is_waited_for(classifier, monkeypatch
 def test_standard_input_is_answered_line_by_line(trained_run):
     """Each line's answer comes while the pipe is still open, so that another program can converse."""
     command = [*COMMAND, "predict", "--model", trained_run.path, "--format", "jsonl"]
-    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, bufsize=1) as process:
+    with subprocess.Popen(
+        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, bufsize=1
+    ) as process:
         try:
             for text, label in zip(TEXTS, LABELS, strict=True):
                 process.stdin.write(f"{text}\n")
-                assert select.select([process.stdout], [], [], TIME_LIMIT)[0], "no answer while the pipe is open"
+                assert select.select([process.stdout], [], [], TIME_LIMIT)[0], (
+                    "no answer while the pipe is open"
+                )
                 assert json.loads(process.stdout.readline())["label"] == label
             assert process.communicate("soup", timeout=TIME_LIMIT)[0].count("\n") == 1
         finally:
@@ -305,7 +388,9 @@ def test_the_ending_of_the_output_is_its_format(cli, trained_run, name):
     assert Path(name).read_text("utf-8").startswith("label\tprobability")
 
 
-@pytest.mark.parametrize(("output_format", "lines"), [("tsv", 1), ("csv", 1), ("jsonl", 0), ("text", 0)])
+@pytest.mark.parametrize(
+    ("output_format", "lines"), [("tsv", 1), ("csv", 1), ("jsonl", 0), ("text", 0)]
+)
 def test_no_texts_give_what_programs_can_read(classifier, output_format, lines):
     assert len(content_of(classifier, [], Request(output_format)).splitlines()) == lines
     assert "</html>" in content_of(classifier, [], Request("html"))
@@ -316,7 +401,9 @@ def test_a_page_holds_the_first_texts_and_says_so(cli, trained_run, monkeypatch)
     monkeypatch.setattr("encoder_cls.answers.classify_chunks.MOST_PAGE_TEXTS", 2)
     asked = []
     real = Classifier.tokenize
-    monkeypatch.setattr(Classifier, "tokenize", lambda self, texts: (asked.extend(texts), real(self, texts))[1])
+    monkeypatch.setattr(
+        Classifier, "tokenize", lambda self, texts: (asked.extend(texts), real(self, texts))[1]
+    )
     command = ["predict", "--model", trained_run.path, "--format", "html"]
     outcome = cli(*command, *TEXTS)
     assert asked == TEXTS[:2]
@@ -329,12 +416,18 @@ def test_a_page_holds_the_first_texts_and_says_so(cli, trained_run, monkeypatch)
 
 def test_words_left_out_of_an_explanation_are_counted(classifier, monkeypatch):
     monkeypatch.setattr("encoder_cls.inference.explain.MOST_TOKENS", 15)  # of 5 tokens a time
-    notes = {"text": "only the first 2 words explained", "tsv": " (2 words left out)", "csv": " (2 words left out)"}
+    notes = {
+        "text": "only the first 2 words explained",
+        "tsv": " (2 words left out)",
+        "csv": " (2 words left out)",
+    }
     notes |= {"jsonl": '"explanation_left_out": 2}', "html": "(the last 2 words are not explained)"}
     for output_format, what in notes.items():
         warnings = []
         request = Request(output_format=output_format, explained=True)
         texts = ["the rain and snow", "soup rain and ball", "rain"]
-        assert content_of(classifier, texts, request, warn=warnings.append).count(what) == 2, output_format
+        assert content_of(classifier, texts, request, warn=warnings.append).count(what) == 2, (
+            output_format
+        )
         assert len(warnings) == 1
         assert warnings[0].startswith("warning: of very long texts only the first words")

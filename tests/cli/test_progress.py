@@ -62,7 +62,10 @@ def test_a_terminal_has_a_bar_and_warnings_above_it(files, clock, capfd, monkeyp
     monkeypatch.setattr(sys.stderr, "isatty", lambda: True, raising=False)
     if not has_tqdm:
         monkeypatch.setitem(sys.modules, "tqdm", None)
-    with Progress(files, doing="classified") as progress, Progress(files, doing="shown", bar=False) as hidden:
+    with (
+        Progress(files, doing="classified") as progress,
+        Progress(files, doing="shown", bar=False) as hidden,
+    ):
         for line in (50, 100, 150):
             clock[0] += 40
             progress.done(SourceLocation("a.txt", line), 50)
@@ -78,7 +81,9 @@ def test_predict_shows_its_progress(cli, trained_run, monkeypatch):
     monkeypatch.setattr("encoder_cls.answers.inputs.CHUNK", 2)
     monkeypatch.setattr(inputs, "SECONDS_BETWEEN_LINES", 0.0)
     Path("in.txt").write_text("rain\n" * 4)
-    lines = cli("predict", "--model", trained_run.path, "--input", "in.txt", "--output", "out.csv").err.splitlines()
+    lines = cli(
+        "predict", "--model", trained_run.path, "--input", "in.txt", "--output", "out.csv"
+    ).err.splitlines()
     assert [re.sub(r", [\d,]+ texts/s.*", "", line) for line in lines] == [
         *("classified 2 texts, 50%", "classified 4 texts, 100%")
     ]

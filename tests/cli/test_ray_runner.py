@@ -44,10 +44,24 @@ def test_no_output_is_where_files_of_this_machine_are_read(trained_run, tmp_path
     (tmp_path / "in").mkdir()
     pq.write_table(pyarrow.table({"text": ["rain"]}), "in/part.parquet")
     (tmp_path / "link").symlink_to("in")
-    places = ("in", "in/new", "link", "link/new", "in/../in", "simplecache::file://link", f"file://{tmp_path}/in")
-    for output in (*places, str(trained_run.model), str(trained_run.model / "new"), str(trained_run.path)):
+    places = (
+        "in",
+        "in/new",
+        "link",
+        "link/new",
+        "in/../in",
+        "simplecache::file://link",
+        f"file://{tmp_path}/in",
+    )
+    for output in (
+        *places,
+        str(trained_run.model),
+        str(trained_run.model / "new"),
+        str(trained_run.path),
+    ):
         with pytest.raises(
-            ConfigError, match=r"is among what is read|is a file that is read|is a part of|exists already"
+            ConfigError,
+            match=r"is among what is read|is a file that is read|is a part of|exists already",
         ):
             check_places("in", output, model=trained_run.path)
     assert check_places("in", "out", model=trained_run.path)
@@ -62,9 +76,21 @@ def test_ray_answers_every_row(cli, trained_run):
         fsspec.filesystem("file").mkdir(folder)
     pq.write_table(rows.slice(0, 2), "in/a.parquet")
     pq.write_table(rows.slice(2), "in/b.parquet")
-    command = ["predict", "--runner", "ray", "--workers", 1, "--model", trained_run.path, "--engine", "numpy"]
+    command = [
+        "predict",
+        "--runner",
+        "ray",
+        "--workers",
+        1,
+        "--model",
+        trained_run.path,
+        "--engine",
+        "numpy",
+    ]
     outcome = cli(*command, "--input", "in", "--output", "out")
-    assert (outcome.code, outcome.err.splitlines()[-1:]) == (0, ["out: the answers to 4 rows"]), outcome.err
+    assert (outcome.code, outcome.err.splitlines()[-1:]) == (0, ["out: the answers to 4 rows"]), (
+        outcome.err
+    )
     expected = Predictor(str(trained_run.path))(rows)
     assert pq.read_table("out").sort_by("id").equals(expected)
     pq.write_table(pyarrow.table({"words": ["rain"]}), "bad/a.parquet")

@@ -53,7 +53,9 @@ def folder(tmp_path_factory) -> Path:
     folder = tmp_path_factory.mktemp("reviewed")
     with contextlib.chdir(folder):
         write_data()
-        for _ in train(prepare(load_config(Path("c.yaml"))), RunDir(Path("runs/c")), device=torch.device("cpu")):
+        for _ in train(
+            prepare(load_config(Path("c.yaml"))), RunDir(Path("runs/c")), device=torch.device("cpu")
+        ):
             pass
     return folder
 
@@ -79,7 +81,9 @@ def save(rows: list[dict[str, str]], name: str = "corrected.csv", *, delimiter: 
     with Path(name).open("w", encoding="utf-8-sig", newline="") as file:
         writer = csv.DictWriter(file, list(rows[0]), delimiter=delimiter)
         writer.writeheader()
-        writer.writerows([{key: cell.replace("\r\n", "\n") for key, cell in row.items()} for row in rows])
+        writer.writerows(
+            [{key: cell.replace("\r\n", "\n") for key, cell in row.items()} for row in rows]
+        )
 
 
 def corrected(rows: list[dict[str, str]]) -> list[dict[str, str]]:
@@ -88,7 +92,9 @@ def corrected(rows: list[dict[str, str]]) -> list[dict[str, str]]:
 
 
 def dataset(**values: str) -> Dataset:
-    return load_dataset(load_config(Path("c.yaml"), [f"data.{key}={value}" for key, value in values.items()]).data)
+    return load_dataset(
+        load_config(Path("c.yaml"), [f"data.{key}={value}" for key, value in values.items()]).data
+    )
 
 
 def labels_by_place(data: Dataset) -> dict[str, str]:
@@ -102,15 +108,29 @@ def labels_by_place(data: Dataset) -> dict[str, str]:
 
 def test_wrong_labels_come_first(reviewed):
     """Of train by cross-validation, of others by the model; each leads back to its line, and a spreadsheet's row."""
-    assert tuple(reviewed[0]) == ("text", "label", "suggested", "score", "split", "file", "line", "row")
+    assert tuple(reviewed[0]) == (
+        "text",
+        "label",
+        "suggested",
+        "score",
+        "split",
+        "file",
+        "line",
+        "row",
+    )
     scores = [float(row["score"]) for row in reviewed]
     assert scores == sorted(scores, reverse=True)
     found = {(Path(row["file"]).name, row["text"]) for row in reviewed}
     assert {("train.csv", ODD[0]), ("train.csv", ODD[1])} <= found
     lines_of = {int(row["row"]): int(row["line"]) for row in reviewed if row["split"] != "test"}
-    assert lines_of.items() >= {7: 7, 8: 8, 9: 10, 10: 12, 27: 29}.items()  # two texts have a line feed
+    assert (
+        lines_of.items() >= {7: 7, 8: 8, 9: 10, 10: 12, 27: 29}.items()
+    )  # two texts have a line feed
     assert {row["split"] for row in reviewed} >= {"train", "test"}
-    assert {(row["label"], row["suggested"]) for row in reviewed[:6]} == {("sport", "food"), ("food", "sport")}
+    assert {(row["label"], row["suggested"]) for row in reviewed[:6]} == {
+        ("sport", "food"),
+        ("food", "sport"),
+    }
     assert len(reviewed) <= 9
 
 
@@ -132,13 +152,22 @@ def test_corrected_cells_reach_their_rows_alone(reviewed, delimiter):
 def test_the_cycle_goes_round(cli, reviewed):
     """Trained again, reviewed again: the new file has all corrections, so it can take the place of the first."""
     save(corrected(reviewed))
-    outcome = cli("train", "c.yaml", "--run-dir", "runs/d", "--set", "data.corrections=corrected.csv")
+    outcome = cli(
+        "train", "c.yaml", "--run-dir", "runs/d", "--set", "data.corrections=corrected.csv"
+    )
     assert outcome.code == 0, outcome.err
-    assert f"corrections: {len(reviewed)} labels of corrected.csv in place of those of the data" in outcome.err
+    assert (
+        f"corrections: {len(reviewed)} labels of corrected.csv in place of those of the data"
+        in outcome.err
+    )
     assert cli("review", "runs/d", "--output", "again.csv").code == 0
     again = {(row["file"], row["line"]): row["label"] for row in read("again.csv")}
-    assert again.items() >= {(row["file"], row["line"]): row["suggested"] for row in reviewed}.items()
-    assert labels_by_place(dataset(corrections="again.csv")) == labels_by_place(dataset(corrections="corrected.csv"))
+    assert (
+        again.items() >= {(row["file"], row["line"]): row["suggested"] for row in reviewed}.items()
+    )
+    assert labels_by_place(dataset(corrections="again.csv")) == labels_by_place(
+        dataset(corrections="corrected.csv")
+    )
     assert_failed(cli("review", "runs/d", "--output", "corrected.csv"), 2, "is a file that is read")
 
 
@@ -152,7 +181,14 @@ def test_a_file_that_nobody_changed_changes_nothing(cli, reviewed):
 
 def test_a_run_that_goes_on_notices_a_change(cli, reviewed):
     save(reviewed)
-    arguments = ("train", "c.yaml", "--run-dir", "runs/e", "--set", "data.corrections=corrected.csv")
+    arguments = (
+        "train",
+        "c.yaml",
+        "--run-dir",
+        "runs/e",
+        "--set",
+        "data.corrections=corrected.csv",
+    )
     assert cli(*arguments).code == 0
     Path("runs/e/model/README.md").unlink()  # as if it had been stopped before its end
     save(corrected(reviewed))
@@ -167,12 +203,27 @@ CHANGES: dict[str, tuple[Callable[[list[dict[str, str]]], object], str]] = {
     "text": (lambda rows: rows[1].update(text="another"), ": the text is not that of"),
     "line": (lambda rows: rows[0].update(line="999"), "corrected.csv:2: no row of the data is at"),
     "no line": (lambda rows: rows[0].update(line="x"), "corrected.csv:2: the line is 'x'"),
-    "file": (lambda rows: rows[0].update(file="gone.csv"), "corrected.csv:2: no row of the data is at gone.csv:"),
-    "nul": (lambda rows: rows[0].update(file="a\0b"), ":2: the file is 'a\\x00b'; no file has such a name"),
-    "label": (lambda rows: rows[0].update(label="sprot"), ":2: label 'sprot' occurs nowhere in the data"),
+    "file": (
+        lambda rows: rows[0].update(file="gone.csv"),
+        "corrected.csv:2: no row of the data is at gone.csv:",
+    ),
+    "nul": (
+        lambda rows: rows[0].update(file="a\0b"),
+        ":2: the file is 'a\\x00b'; no file has such a name",
+    ),
+    "label": (
+        lambda rows: rows[0].update(label="sprot"),
+        ":2: label 'sprot' occurs nowhere in the data",
+    ),
     "empty": (lambda rows: rows[0].update(label=" "), "corrected.csv:2: the label is empty"),
-    "twice": (lambda rows: rows.append(rows[0] | {"label": "x"}), "gives it 'food'; remove one of both"),
-    "column": (lambda rows: [row.pop("line") for row in rows], ": no column 'line'; data.corrections names"),
+    "twice": (
+        lambda rows: rows.append(rows[0] | {"label": "x"}),
+        "gives it 'food'; remove one of both",
+    ),
+    "column": (
+        lambda rows: [row.pop("line") for row in rows],
+        ": no column 'line'; data.corrections names",
+    ),
 }
 
 
@@ -192,7 +243,12 @@ def test_wrong_labels_of_repeated_texts_are_listed(cli):
     write_data()
     with Path("train.csv").open("a") as file:
         file.write("ball zebra okapi quagga,food\n" * 4 + "42,number\n" * 3)
-    assert cli("train", "--config", "c.yaml", "--set", "data.validation=test.csv", "--run-dir", "r").code == 0
+    assert (
+        cli(
+            "train", "--config", "c.yaml", "--set", "data.validation=test.csv", "--run-dir", "r"
+        ).code
+        == 0
+    )
     assert cli("review", "r", "--output", "review.csv").code == 0
     listed = [row["text"] for row in read("review.csv")]
     assert listed.count("ball zebra okapi quagga") == 4
@@ -209,11 +265,15 @@ def test_a_spreadsheet_in_another_encoding_is_refused():
 def test_json_has_all_rows_and_a_model_alone_has_no_data(cli, reviewed):
     outcome = cli("review", "runs/c", "--json")
     found = json.loads(outcome.out)
-    assert [row["where"] for row in found["rows"]] == [f"{row['file']}:{row['line']}" for row in reviewed]
+    assert [row["where"] for row in found["rows"]] == [
+        f"{row['file']}:{row['line']}" for row in reviewed
+    ]
     assert found["texts"] == 92
     assert 1 <= found["estimated_errors"] <= 12
     shutil.copytree("runs/c/model", "alone")
-    assert_failed(cli("review", "alone"), 2, "alone: a model folder without its run has no data to review")
+    assert_failed(
+        cli("review", "alone"), 2, "alone: a model folder without its run has no data to review"
+    )
 
 
 @pytest.fixture
@@ -221,7 +281,12 @@ def sheet() -> list[dict[str, str]]:
     """Rows of a spreadsheet with ids, semicolons, a byte order mark and names of its own; two texts are equal."""
     write_data()
     rows = [
-        {"id": f"{number:03}", "score": row["label"], "line": row["text"].replace("\r\n", "\n"), "topic": "a; b"}
+        {
+            "id": f"{number:03}",
+            "score": row["label"],
+            "line": row["text"].replace("\r\n", "\n"),
+            "topic": "a; b",
+        }
         for number, row in enumerate(read("train.csv"))
     ]
     save(rows, "train.csv", delimiter=";")
@@ -266,13 +331,20 @@ def test_corrections_go_by_id_where_rows_have_moved(sheet):
     """Also where a spreadsheet has made numbers of ids, and without file and line; an equal text keeps its label."""
     one, other = (number for number, row in enumerate(sheet) if row["line"] == "soup pan")
     wrong = sheet[one]
-    fix = wrong | {"score": "food", "file": "train.csv", "review_line": str(one + 4), "id": str(int(wrong["id"]))}
+    fix = wrong | {
+        "score": "food",
+        "file": "train.csv",
+        "review_line": str(one + 4),
+        "id": str(int(wrong["id"])),
+    }
     assert labels_of_twins(fix) == {wrong["id"]: "food"}
     without_place = {key: it for key, it in fix.items() if key not in {"file", "review_line"}}
     assert labels_of_twins(without_place) == {wrong["id"]: "food"}
     sheet[other]["score"] = "sport"
     save(sheet, "train.csv", delimiter=";")
-    at_twin = next(line for line, row in numbered_lines("train.csv") if row[0] == sheet[other]["id"])
+    at_twin = next(
+        line for line, row in numbered_lines("train.csv") if row[0] == sheet[other]["id"]
+    )
     assert labels_of_twins(fix | {"review_line": str(at_twin)}) == {wrong["id"]: "food"}
     save(sheet[::-1], "train.csv", delimiter=";")
     assert labels_of_twins(fix) == {wrong["id"]: "food"}
@@ -280,7 +352,9 @@ def test_corrections_go_by_id_where_rows_have_moved(sheet):
     Path("train.csv").rename("moved/data.csv")
     assert labels_of_twins(fix, train="moved/data.csv") == {wrong["id"]: "food"}
     fix["id"] = "999"
-    with pytest.raises(DataError, match=r"fix\.csv:2: no row of the data has the id '999' and this text"):
+    with pytest.raises(
+        DataError, match=r"fix\.csv:2: no row of the data has the id '999' and this text"
+    ):
         labels_of_twins(fix, train="moved/data.csv")
 
 
@@ -303,5 +377,7 @@ def test_a_row_beside_a_corrected_one_with_the_same_id_and_text_keeps_its_label(
     sheet[other]["id"] = sheet[one]["id"]
     save(sheet, "train.csv", delimiter=";")
     line = next(at for at, row in numbered_lines("train.csv") if row[2] == "soup pan")
-    save([sheet[one] | {"file": "train.csv", "review_line": str(line)}] * 2, "fix.csv", delimiter=";")
+    save(
+        [sheet[one] | {"file": "train.csv", "review_line": str(line)}] * 2, "fix.csv", delimiter=";"
+    )
     assert dataset(corrections="fix.csv").corrected == {}

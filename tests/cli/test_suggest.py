@@ -16,7 +16,12 @@ from support.tables import read_table, write_table
 from encoder_cls.answers.suggestions import choose, suggest
 from encoder_cls.data.rows import Row
 
-SURE = ["rain and snow today", "cloud and storm today", "the team and the ball", "a big soup with salt"]
+SURE = [
+    "rain and snow today",
+    "cloud and storm today",
+    "the team and the ball",
+    "a big soup with salt",
+]
 UNSURE = ["soup ball", "rain ball of the day", "the coach and the bread", "zzz"]
 
 
@@ -35,7 +40,10 @@ def test_the_next_text_is_uncertain_and_unlike_those_before():
     """A near copy of a chosen text is never chosen; a text half alike comes after those that are not."""
     vectors = np.stack([unit(1, 0, 0), unit(1, 0.1, 0), unit(1, 0.9, 0), unit(0, 0, 1)])
     assert choose(np.array([0.9, 0.89, 0.8, 0.5]), vectors, 4) == [0, 3, 2]
-    assert choose(np.array([0.9, 0.89, 0.8, 0.5]), vectors, 2) == [1, 3]  # the middle one of three that are alike
+    assert choose(np.array([0.9, 0.89, 0.8, 0.5]), vectors, 2) == [
+        1,
+        3,
+    ]  # the middle one of three that are alike
     assert choose(np.array([0.01, 0.01, 0.01, 0.9]), vectors, 1) == [3]
 
 
@@ -60,14 +68,26 @@ def test_a_table_is_printed_to_be_filled_in(cli, trained_run, pool):
     assert (list(rows[0]), len(rows)) == (columns, 3)
     lines = pool.read_text().splitlines()
     for row in rows:
-        assert (row["file"], lines[int(row["line"]) - 1], row["label"]) == ("pool.csv", row["text"], "")
+        assert (row["file"], lines[int(row["line"]) - 1], row["label"]) == (
+            "pool.csv",
+            row["text"],
+            "",
+        )
         assert row["text"] in UNSURE
-        predicted = json.loads(cli("predict", "--model", trained_run.path, "--format", "jsonl", row["text"]).out)
-        assert (row["suggested"], row["probability"]) == (predicted["label"], f"{predicted['probability']:.6f}")
+        predicted = json.loads(
+            cli("predict", "--model", trained_run.path, "--format", "jsonl", row["text"]).out
+        )
+        assert (row["suggested"], row["probability"]) == (
+            predicted["label"],
+            f"{predicted['probability']:.6f}",
+        )
     again = cli("suggest", trained_run.model, "--input", pool, "--n", 3, "--output", "next.csv")
     assert (again.out, again.err.startswith("wrote next.csv: 3 texts to label")) == ("", True)
     assert Path("next.csv").read_text() == outcome.out
-    found = [json.loads(line) for line in cli("suggest", trained_run.path, "--input", pool, "--json").out.splitlines()]
+    found = [
+        json.loads(line)
+        for line in cli("suggest", trained_run.path, "--input", pool, "--json").out.splitlines()
+    ]
     assert [it["text"] for it in found[:3]] == [row["text"] for row in rows]
     assert len({" ".join(it["text"].lower().split()) for it in found}) == len(found) <= 8
     assert (list(found[0]), found[0]["label"]) == (columns, None)
@@ -89,9 +109,17 @@ def test_a_table_is_safe_to_show_and_to_open(cli, trained_run, monkeypatch):
 
 def test_what_is_filled_in_is_data_like_the_input(cli, trained_run):
     """Separator, mark and columns are the input's, ids and an empty label among them; so both are read together."""
-    rows = [["id", "label", "text", "topic"], *([f"0{n}", "", it, "x; y"] for n, it in enumerate([*SURE, *UNSURE]))]
+    rows = [
+        ["id", "label", "text", "topic"],
+        *([f"0{n}", "", it, "x; y"] for n, it in enumerate([*SURE, *UNSURE])),
+    ]
     write_table("pool.csv", rows, ";", "utf-8-sig")
-    assert cli("suggest", trained_run.path, "--input", "pool.csv", "--n", 9, "--output", "next.csv").code == 0
+    assert (
+        cli(
+            "suggest", trained_run.path, "--input", "pool.csv", "--n", 9, "--output", "next.csv"
+        ).code
+        == 0
+    )
     assert Path("next.csv").read_bytes().startswith(b"\xef\xbb\xbf")
     header, *found = read_table("next.csv", ";")
     assert header == ["id", "text", "topic", "label", "suggested", "probability", "file", "line"]
@@ -111,7 +139,10 @@ def test_rows_of_a_spreadsheet_are_named_beside_lines(cli, trained_run):
     assert header[-2:] == ["line", "row"]
     assert {row[0]: row[-2:] for row in rows} == {"soup\nball": ["2", "2"], "zzz": ["4", "3"]}
     lines = cli("suggest", trained_run.path, "--input", "pool.csv", "--json").out.splitlines()
-    assert {row["text"]: row.get("row") for row in map(json.loads, lines)} == {"soup\nball": None, "zzz": 3}
+    assert {row["text"]: row.get("row") for row in map(json.loads, lines)} == {
+        "soup\nball": None,
+        "zzz": 3,
+    }
 
 
 def test_fewer_texts_than_are_wanted_are_warned_of(cli, trained_run, pool):

@@ -14,14 +14,23 @@ from encoder_cls.system.display import seconds_named
 from encoder_cls.tracking.run_dir import RunDir
 from encoder_cls.tuning import Search
 
-OPTIONS = ["--set", "model.encoder=false", "--set", "tune={train.class_weights: [none, balanced]}", "--device", "cpu"]
+OPTIONS = [
+    "--set",
+    "model.encoder=false",
+    "--set",
+    "tune={train.class_weights: [none, balanced]}",
+    "--device",
+    "cpu",
+]
 
 
 @pytest.fixture
 def search(tmp_path) -> list[object]:
     """The command of a search that has time for one trial."""
     data = tmp_path / "train.csv"
-    data.write_text("text,label\n" + "".join(f"{('red', 'blue')[i % 2]} {i % 7},{i % 2}\n" for i in range(80)))
+    data.write_text(
+        "text,label\n" + "".join(f"{('red', 'blue')[i % 2]} {i % 7},{i % 2}\n" for i in range(80))
+    )
     options = [*OPTIONS, "--set", f"data={{train: {data}, validation: null, test: null}}"]
     return ["tune", *options, "--run-dir", tmp_path / "search", "--budget", "0.001s"]
 
@@ -40,11 +49,15 @@ def test_a_search_ends_with_the_report_of_the_best_and_goes_on(tmp_path, cli, se
     assert found["best"]["number"] == 0
     assert 0 < found["report"]["accuracy"] <= 1
     compare = significance.compare_answers
-    monkeypatch.setattr(Search, "best", property(lambda search: replace(search.results[0], number=1)))
+    monkeypatch.setattr(
+        Search, "best", property(lambda search: replace(search.results[0], number=1))
+    )
     for interval, words in (((-0.2, -0.1), "it is better than"), ((-0.2, 0.1), "is as good")):
         monkeypatch.setattr(
             "encoder_cls.runs.evaluate.compare_answers",
-            lambda *more, its=interval, **run: replace(compare(*more, **run), accuracy_difference_interval=its),
+            lambda *more, its=interval, **run: replace(
+                compare(*more, **run), accuracy_difference_interval=its
+            ),
         )
         done = cli(*search)
         assert done.code == 0, done.err
@@ -54,15 +67,22 @@ def test_a_search_ends_with_the_report_of_the_best_and_goes_on(tmp_path, cli, se
 def test_a_search_of_texts_with_several_labels_names_both_runs(tmp_path, cli, monkeypatch):
     """Their answers are not compared one by one; the best is not the default here, whatever chance says."""
     data = tmp_path / "train.csv"
-    rows = (f"{('red', 'blue', 'red blue')[i % 3]} {i % 7},{('r', 'b', 'r|b')[i % 3]}\n" for i in range(90))
+    rows = (
+        f"{('red', 'blue', 'red blue')[i % 3]} {i % 7},{('r', 'b', 'r|b')[i % 3]}\n"
+        for i in range(90)
+    )
     data.write_text("text,label\n" + "".join(rows))
     values = {"train": str(data), "validation": "null", "test": "null", "label_separator": "'|'"}
     options = [part for key, value in values.items() for part in ("--set", f"data.{key}={value}")]
-    monkeypatch.setattr(Search, "best", property(lambda search: replace(search.results[0], number=1)))
+    monkeypatch.setattr(
+        Search, "best", property(lambda search: replace(search.results[0], number=1))
+    )
     done = cli("tune", *OPTIONS, *options, "--run-dir", tmp_path / "search", "--budget", "0.001s")
     assert done.code == 0, done.err
     assert f"encoder-cls compare {tmp_path}/search/trained-*" in done.out
-    assert all(RunDir(tmp_path / "search" / f"trained-00{number}").is_finished() for number in (0, 1))
+    assert all(
+        RunDir(tmp_path / "search" / f"trained-00{number}").is_finished() for number in (0, 1)
+    )
 
 
 def test_a_search_without_labels_is_refused(tmp_path, cli):
@@ -70,7 +90,9 @@ def test_a_search_without_labels_is_refused(tmp_path, cli):
     nothing = "train: null, validation: null, test: null"
     data = f"data={{{nothing}, unlabelled: {tmp_path}/texts.txt, label_names: [red, blue]}}"
     assert_failed(
-        cli("tune", *OPTIONS, "--set", data, "--run-dir", tmp_path / "search"), 2, "no validation text has a label"
+        cli("tune", *OPTIONS, "--set", data, "--run-dir", tmp_path / "search"),
+        2,
+        "no validation text has a label",
     )
 
 

@@ -15,15 +15,33 @@ from encoder_cls.config.yaml import parse_setting, parse_yaml
 from encoder_cls.errors import ConfigError
 
 CONFIGS = Path(__file__).parents[2] / "configs"
-SECTIONS = {name: Config.model_fields[name].annotation for name in ("data", "tokenizer", "model", "pretrain", "train")}
+SECTIONS = {
+    name: Config.model_fields[name].annotation
+    for name in ("data", "tokenizer", "model", "pretrain", "train")
+}
 FIELDS = [(section, field) for section, model in SECTIONS.items() for field in model.model_fields]
 DATA = "data: {train: a.csv}\n"
-UGLY = ["mails.csv #2", "#1", "[v1]/a.csv", "@team", "*new", "{a}", "!b", "%c", "&d e", "- i", "'j'k", "a: b"]
+UGLY = [
+    "mails.csv #2",
+    "#1",
+    "[v1]/a.csv",
+    "@team",
+    "*new",
+    "{a}",
+    "!b",
+    "%c",
+    "&d e",
+    "- i",
+    "'j'k",
+    "a: b",
+]
 
 
 def load(content: str | bytes, *overrides: str, name: str = "run.yaml") -> Config:
     path = Path(name)
-    path.write_bytes(content if isinstance(content, bytes) else content.encode("utf-8", "surrogatepass"))
+    path.write_bytes(
+        content if isinstance(content, bytes) else content.encode("utf-8", "surrogatepass")
+    )
     return load_config(path, overrides)
 
 
@@ -46,7 +64,10 @@ def value_of(config: Config, override: str):
     ("text", "value"),
     [
         *(("1e-3", 0.001), ("1E5", 100_000.0), (".5", 0.5), ("-7", -7), ("010", 10), ("08", 8)),
-        *((word, word) for word in ("no", "Off", "12:30:45", "2024-01-01", "0x10", "1_000", ".inf")),
+        *(
+            (word, word)
+            for word in ("no", "Off", "12:30:45", "2024-01-01", "0x10", "1_000", ".inf")
+        ),
         *(("true", True), ("~", None), ("", None)),
     ],
 )
@@ -77,9 +98,18 @@ def test_yaml_means_what_a_person_reads(text, value):
         ("data:\n", r"run\.yaml: data: train is missing"),
         (DATA + "1: 2\n", r"run\.yaml: 1: "),
         ("data: good.csv\n", r"run\.yaml: data: its values belong below it"),
-        ("data: {train: x.csv, label_names: {0: a}}\n", r"run\.yaml: data\.label_names: Input should be a list"),
-        ("name: my run\ndata: {train: x.csv}\n", r"run\.yaml: name: Input should be letters, digits"),
-        (DATA + "train: {class_weights: {spam: 0}}\n", r"run\.yaml: train\.class_weights.*greater than 0"),
+        (
+            "data: {train: x.csv, label_names: {0: a}}\n",
+            r"run\.yaml: data\.label_names: Input should be a list",
+        ),
+        (
+            "name: my run\ndata: {train: x.csv}\n",
+            r"run\.yaml: name: Input should be letters, digits",
+        ),
+        (
+            DATA + "train: {class_weights: {spam: 0}}\n",
+            r"run\.yaml: train\.class_weights.*greater than 0",
+        ),
     ],
 )
 def test_a_file_that_is_no_config_is_refused_with_its_place(content, message):
@@ -103,14 +133,20 @@ def test_without_a_file_other_data_leaves_nothing_of_the_bundled_example():
     """Neither its splits nor its name, wherever among the overrides `data.train` is; other overrides leave all."""
     config = load_config(None, ["train.epochs=2", "data.train=mails/spam and ham.csv"])
     assert config == Config(
-        name="spam-and-ham", data=DataConfig(train="mails/spam and ham.csv"), train=TrainConfig(epochs=2)
+        name="spam-and-ham",
+        data=DataConfig(train="mails/spam and ham.csv"),
+        train=TrainConfig(epochs=2),
     )
     assert load_config(None, ["train.epochs=2"]).data == load_config().data
-    assert refusal(None, "data.train=a.csv", "data.tests=b.csv").startswith("--set: data.tests: unknown key")
+    assert refusal(None, "data.train=a.csv", "data.tests=b.csv").startswith(
+        "--set: data.tests: unknown key"
+    )
     assert refusal(None, "data.train=null").startswith("--set: data: train is missing")
 
 
-@pytest.mark.parametrize("content", [b"\xef\xbb\xbf" + DATA.encode(), DATA + "model:\ntrain:\ntokenizer:\n"])
+@pytest.mark.parametrize(
+    "content", [b"\xef\xbb\xbf" + DATA.encode(), DATA + "model:\ntrain:\ntokenizer:\n"]
+)
 def test_a_byte_order_mark_and_sections_with_nothing_under_them_change_nothing(content):
     assert load(content) == load(DATA)
 
@@ -125,9 +161,13 @@ def test_an_unknown_key_of_strange_characters_is_reported_in_plain_ones(key):
 def test_a_misspelt_key_names_the_right_one(section, field):
     """A letter left out, doubled or swapped, or a dash for an underscore: the error suggests the key that was meant."""
     swapped = field[:-2] + field[-1] + field[-2]
-    for misspelt in {field[:1] + field[2:], field + field[-1], swapped, field.replace("_", "-")} - {field}:
+    for misspelt in {field[:1] + field[2:], field + field[-1], swapped, field.replace("_", "-")} - {
+        field
+    }:
         message = refusal(None, f"{section}.{misspelt}=1")
-        assert message == f"bundled example: {section}.{misspelt}: unknown key; did you mean {field}?"
+        assert (
+            message == f"bundled example: {section}.{misspelt}: unknown key; did you mean {field}?"
+        )
 
 
 @pytest.mark.parametrize(
@@ -144,7 +184,9 @@ def test_a_misspelt_key_names_the_right_one(section, field):
     ],
 )
 def test_a_key_of_another_section_or_library_names_the_right_one(key, meant):
-    assert refusal(None, f"{key}=1") == f"bundled example: {key}: unknown key; did you mean {meant}?"
+    assert (
+        refusal(None, f"{key}=1") == f"bundled example: {key}: unknown key; did you mean {meant}?"
+    )
 
 
 def test_every_key_in_every_wrong_section_names_its_own():
@@ -153,7 +195,9 @@ def test_every_key_in_every_wrong_section_names_its_own():
         for elsewhere in ("", *(f"{other}." for other in SECTIONS if other != section)):
             known = SECTIONS[elsewhere[:-1]].model_fields if elsewhere else SECTIONS
             message = "" if field in known else refusal(None, f"{elsewhere}{field}=1")
-            meant = " or ".join(f"{home}.{field}" for home, model in SECTIONS.items() if field in model.model_fields)
+            meant = " or ".join(
+                f"{home}.{field}" for home, model in SECTIONS.items() if field in model.model_fields
+            )
             if message and not message.endswith(f"did you mean {meant}?"):
                 misled.append(message)
     assert misled == []
@@ -184,7 +228,9 @@ OUT_OF_RANGE = {
 }
 
 
-@pytest.mark.parametrize("override", [f"{key}={value}" for key, values in OUT_OF_RANGE.items() for value in values])
+@pytest.mark.parametrize(
+    "override", [f"{key}={value}" for key, values in OUT_OF_RANGE.items() for value in values]
+)
 def test_a_value_out_of_range_names_the_field(override):
     message = refusal(None, override)
     field = override.partition("=")[0]
@@ -193,11 +239,23 @@ def test_a_value_out_of_range_names_the_field(override):
 
 
 def test_values_by_dotted_key_are_a_config():
-    values = {"name": "run", "data.train": "a.csv", "model.norm": "post", "train.class_weights": {"a": 2.0}}
+    values = {
+        "name": "run",
+        "data.train": "a.csv",
+        "model.norm": "post",
+        "train.class_weights": {"a": 2.0},
+    }
     found = config_of(values, source="here")
-    assert (found.data.train, found.model.norm, found.train.class_weights) == ("a.csv", "post", {"a": 2.0})
+    assert (found.data.train, found.model.norm, found.train.class_weights) == (
+        "a.csv",
+        "post",
+        {"a": 2.0},
+    )
     assert found.train.learning_rate == load_config().train.learning_rate
-    for key, message in [("model.nrom", "here: model.nrom: unknown key"), ("model..norm", "'model..norm' is no key")]:
+    for key, message in [
+        ("model.nrom", "here: model.nrom: unknown key"),
+        ("model..norm", "'model..norm' is no key"),
+    ]:
         with pytest.raises(ConfigError, match=message):
             config_of(values | {key: "post"}, source="here")
 
@@ -232,7 +290,10 @@ def test_overrides_reach_into_sections_and_later_ones_win():
         (["data.text_column=[a, #b]"], r"--set data\.text_column:1: not valid YAML"),
         (["train={epochs: 1, epochs: 2}"], r"--set train:1: .*'epochs' twice"),
         (["model.num_heads=3"], "model: d_model 128 is not divisible by num_heads 3$"),
-        (["model.d_model=5", "model.num_heads=5"], "model: sinusoidal positions need an even d_model, not 5$"),
+        (
+            ["model.d_model=5", "model.num_heads=5"],
+            "model: sinusoidal positions need an even d_model, not 5$",
+        ),
         (["data.text_column=[text, label]"], "data: label_column 'label' is in text_column, too"),
         (["data.label_column=text"], "data: label_column 'text' is in text_column, too"),
     ],
@@ -241,12 +302,19 @@ def test_an_override_that_cannot_be_is_refused(overrides, message):
     assert re.match(message, refusal(DATA, *overrides).removeprefix("run.yaml: "))
 
 
-@pytest.mark.parametrize("override", ["train.epochs", "=5", ".epochs=5", "train..epochs=5", "train.=5", ""])
+@pytest.mark.parametrize(
+    "override", ["train.epochs", "=5", ".epochs=5", "train..epochs=5", "train.=5", ""]
+)
 def test_a_malformed_override_shows_how_to_write_it(override):
-    assert refusal(DATA, override) == f"--set {override}: write it as section.key=value, such as train.epochs=5"
+    assert (
+        refusal(DATA, override)
+        == f"--set {override}: write it as section.key=value, such as train.epochs=5"
+    )
 
 
-@pytest.mark.parametrize("listed", ["1.50, 1e3, 01, no, true, 0x1, null", "'01', 1, -0, +1, .5, 1_000, 'true'"])
+@pytest.mark.parametrize(
+    "listed", ["1.50, 1e3, 01, no, true, 0x1, null", "'01', 1, -0, +1, .5, 1_000, 'true'"]
+)
 def test_class_names_stay_as_they_are_written(listed):
     names = tuple(name.strip("'") for name in listed.split(", "))
     in_lines = "".join(f"\n    - {name}" for name in listed.split(", "))
@@ -299,12 +367,19 @@ def test_every_value_stays_as_it_is_written(override, value):
 
 
 def test_all_settings_that_are_texts_stay_as_they_are_written():
-    changed = {"data.text_column": "[1e3]", "data.label_names": "[1e3, 1e2]", "data.delimiter": "1e3"}
+    changed = {
+        "data.text_column": "[1e3]",
+        "data.label_names": "[1e3, 1e2]",
+        "data.delimiter": "1e3",
+    }
     for section, field in (*FIELDS, ("", "name"), ("", "from_run")):
         key = f"{section}.{field}".strip(".")
         schema = (SECTIONS[section] if section else Config).model_json_schema()["properties"][field]
         kinds = [schema, *schema.get("anyOf", ())]
-        if any(kind.get("type") == "string" and "enum" not in kind and "const" not in kind for kind in kinds):
+        if any(
+            kind.get("type") == "string" and "enum" not in kind and "const" not in kind
+            for kind in kinds
+        ):
             text = changed.get(key, "1e3")
             assert parse_setting(text, source="here", keys=key.split(".")) == text, key
 
@@ -345,15 +420,34 @@ def test_the_example_file_lists_every_value_with_its_default():
 
 
 WORDS = [f"{word}: " for word in ("name", "seed", *SECTIONS, *(field for _, field in FIELDS))]
-VALUES = ["1e-3", "-1", "08", "1" + "0" * 400, "null", "true", "no", "a.csv", "balanced", "'1e5'", '"\\ud800"', ".nan"]
+VALUES = [
+    "1e-3",
+    "-1",
+    "08",
+    "1" + "0" * 400,
+    "null",
+    "true",
+    "no",
+    "a.csv",
+    "balanced",
+    "'1e5'",
+    '"\\ud800"',
+    ".nan",
+]
 MARKS = ["\n", "\n  ", "\n- ", *"{}[]'\"#\t", ", ", ": ", "&a ", "*a", "!!int ", "!!bool ", "? "]
-yaml_like = st.lists(st.sampled_from(WORDS + VALUES + MARKS) | st.text(max_size=3), max_size=12).map("".join)
+yaml_like = st.lists(
+    st.sampled_from(WORDS + VALUES + MARKS) | st.text(max_size=3), max_size=12
+).map("".join)
 dotted = st.sampled_from([f"{section}.{field}" for section, field in FIELDS])
-override_like = st.builds("{}={}".format, dotted | st.text(max_size=8), yaml_like) | st.text(max_size=12)
+override_like = st.builds("{}={}".format, dotted | st.text(max_size=8), yaml_like) | st.text(
+    max_size=12
+)
 
 
 @settings(max_examples=50, deadline=None, derandomize=True)
-@given(content=yaml_like | yaml_like.map(DATA.__add__), overrides=st.lists(override_like, max_size=2))
+@given(
+    content=yaml_like | yaml_like.map(DATA.__add__), overrides=st.lists(override_like, max_size=2)
+)
 @example(content=DATA + "seed: !!bool maybe", overrides=[])
 @example(content=DATA, overrides=["\ud800=1"])
 @example(content=DATA, overrides=["name='1e5'"])

@@ -30,13 +30,20 @@ def test_data_is_found_beside_the_config_file():
     Path("conf/parts").mkdir(parents=True)
     for name in ("conf/a.csv", "conf/b.csv", "conf/parts/1.csv", "b.csv"):
         Path(name).touch()
-    sources = {"train": "a.csv", "validation": "b.csv", "test": "c.csv", "unlabelled": "parts/*.csv"}
+    sources = {
+        "train": "a.csv",
+        "validation": "b.csv",
+        "test": "c.csv",
+        "unlabelled": "parts/*.csv",
+    }
     Path("conf/run.yaml").write_text(config_of(**sources))
     data = load_config(Path("conf/run.yaml")).data
     places = [data.train, data.validation, data.test, data.unlabelled]
     assert places == ["conf/a.csv", "b.csv", "c.csv", "conf/parts/*.csv"]
     assert missing_sources(data) == [("data.test", "c.csv")]
-    assert load_config(Path("conf/run.yaml"), ["data.train=a.csv"]).data.train == "a.csv"  # typed in this folder
+    assert (
+        load_config(Path("conf/run.yaml"), ["data.train=a.csv"]).data.train == "a.csv"
+    )  # typed in this folder
 
 
 def test_absolute_sources_name_the_same_from_any_folder():
@@ -47,7 +54,9 @@ def test_absolute_sources_name_the_same_from_any_folder():
     Path("a.csv").touch()
     Path("[y]/a.csv").touch()
     Path("run.yaml").write_text(
-        config_of(train="[y]/*.csv", validation="a.csv", test="hub:owner/name", unlabelled="example:train")
+        config_of(
+            train="[y]/*.csv", validation="a.csv", test="hub:owner/name", unlabelled="example:train"
+        )
     )
     data = absolute_sources(load_config(Path("run.yaml"))).data
     os.chdir("/")
@@ -78,7 +87,9 @@ def test_a_run_goes_on_from_any_folder_and_with_moved_data(cli, begun, blank_plo
     assert load_config(begun.config_file) == absolute_sources(load_config(Path("tiny.yaml")))
     command = ["train", "--run-dir", begun.path, "--resume"]
     shutil.copy("train.csv", "copy.csv")
-    assert_failed(cli(*command, "--set", "data.train=copy.csv"), 2, "was started with another data.train")
+    assert_failed(
+        cli(*command, "--set", "data.train=copy.csv"), 2, "was started with another data.train"
+    )
     Path("moved").mkdir()
     shutil.move("train.csv", "moved/train.csv")
     refused = cli(*command)

@@ -26,11 +26,16 @@ def split_of(rows, name="f") -> Split:
 
 
 def dataset_of(train, validation, test=None, names=("x", "y")) -> Dataset:
-    parts = [split_of(rows, name) if rows else None for name, rows in (("t", train), ("v", validation), ("e", test))]
+    parts = [
+        split_of(rows, name) if rows else None
+        for name, rows in (("t", train), ("v", validation), ("e", test))
+    ]
     return Dataset(label_names=names, train=parts[0], validation=parts[1], test=parts[2])
 
 
-SOUND = dataset_of([("a", 0), ("b", 1), ("c", 0), ("d", 1)], [("e", 0), ("f", 1)], [("g", 0), ("h", 1)])
+SOUND = dataset_of(
+    [("a", 0), ("b", 1), ("c", 0), ("d", 1)], [("e", 0), ("f", 1)], [("g", 0), ("h", 1)]
+)
 
 
 def test_a_sound_data_set_has_none():
@@ -45,14 +50,18 @@ def test_texts_that_are_there_twice_are_counted(train, validation, test):
     contradicted = [place for place, (text, _) in enumerate(train) if labels[text] > 1]
     expected = [(f"{len(contradicted)} training", f"t:{contradicted[0]}")] if contradicted else []
     repeating = [place for place, row in enumerate(train) if row in train[:place]]
-    expected += [(f"{len(repeating)} training texts repeat", f"t:{repeating[0]}")] if repeating else []
+    expected += (
+        [(f"{len(repeating)} training texts repeat", f"t:{repeating[0]}")] if repeating else []
+    )
     for name, rows, place in (("validation", validation, "v"), ("test", test, "e")):
         known = [number for number, (text, _) in enumerate(rows or ()) if text in labels]
         if known:
             expected.append((f"{len(known)} of {len(rows)} {name} texts", f"{place}:{known[0]}"))
     of_classes = ("one training example", "classes without a text")
     found = [
-        it for it in data_warnings(dataset_of(train, validation, test)) if not any(map(it.__contains__, of_classes))
+        it
+        for it in data_warnings(dataset_of(train, validation, test))
+        if not any(map(it.__contains__, of_classes))
     ]
     assert len(found) == len(expected)
     for line, (count, place) in zip(found, expected, strict=True):
@@ -72,7 +81,9 @@ def test_rows_left_out_are_counted():
 def test_classes_that_are_written_alike_are_named():
     names = ("Billing", "a  b", "a b ", "billing", "other")
     of_each = [(f"v{n}", n) for n in range(5)]
-    dataset = dataset_of([(f"{n}{i}", n) for n in range(5) for i in "ab"], of_each, [("e", 5)], names=names)
+    dataset = dataset_of(
+        [(f"{n}{i}", n) for n in range(5) for i in "ab"], of_each, [("e", 5)], names=names
+    )
     dataset = replace(dataset, test=replace(dataset.test, unseen_names=("OTHER",)))
     assert [line for line in data_warnings(dataset) if "differ" in line] == [
         f"the classes {alike} differ only in case, in spaces or in how Unicode writes the same characters; "
@@ -94,12 +105,16 @@ def test_classes_that_are_written_alike_are_named():
 )
 def test_classes_that_look_alike_are_named_so_that_they_do_not(one, other, written):
     """Unicode has several ways to write a character, and characters that nobody sees."""
-    assert f"the classes {written} differ" in next(data_warnings(replace(SOUND, label_names=(one, other))))
+    assert f"the classes {written} differ" in next(
+        data_warnings(replace(SOUND, label_names=(one, other)))
+    )
 
 
 def test_labels_that_train_does_not_have_are_named_with_what_follows():
     unseen = [("u", 2), ("v", 3), ("w", 2)]
-    dataset = dataset_of([("a", 0), ("b", 1), ("c", 0), ("d", 1)], [("e", 0), *unseen], [("f", 0), unseen[0]])
+    dataset = dataset_of(
+        [("a", 0), ("b", 1), ("c", 0), ("d", 1)], [("e", 0), *unseen], [("f", 0), unseen[0]]
+    )
     dataset = replace(
         dataset,
         validation=replace(dataset.validation, unseen_names=("p", "q")),
@@ -122,7 +137,10 @@ def test_classes_of_one_example_are_named():
 
 
 def test_classes_that_a_split_lacks_are_named():
-    names, rows = tuple("ABCDEF"), [(f"{text}{label}", label) for label in range(6) for text in "ab"]
+    names, rows = (
+        tuple("ABCDEF"),
+        [(f"{text}{label}", label) for label in range(6) for text in "ab"],
+    )
     all_but_a = [(f"v{label}", label) for label in range(1, 6)]
     assert list(data_warnings(dataset_of(rows, all_but_a, [("e", 0)], names=names))) == [
         "classes without a text in validation, so that nothing shows how well they are recognized: 1 of 6 ('A')",
@@ -132,18 +150,26 @@ def test_classes_that_a_split_lacks_are_named():
 
 def test_many_classes_in_two_spellings_take_a_few_lines():
     names = tuple(f"{sku}-{number}" for number in range(50) for sku in ("sku", "SKU"))
-    *pairs, rest = [line for line in data_warnings(replace(SOUND, label_names=names)) if "differ" in line]
+    *pairs, rest = [
+        line for line in data_warnings(replace(SOUND, label_names=names)) if "differ" in line
+    ]
     assert (len(pairs), rest) == (3, "groups of classes that differ only so, beside these: 47")
 
 
 def test_labels_with_a_space_that_ends_no_label_are_named():
     """As they come of a fastText line with a no-break space after its label."""
-    (line,) = (it for it in data_warnings(replace(SOUND, label_names=("a", "a\xa0cat"))) if "unusual space" in it)
+    (line,) = (
+        it
+        for it in data_warnings(replace(SOUND, label_names=("a", "a\xa0cat")))
+        if "unusual space" in it
+    )
     assert "1 ('a\\xa0cat')" in line
 
 
 def test_numbers_beside_names_are_named_with_the_first_of_each():
     """JSON lines with `1` in some rows and `refund` in others give twice as many classes; a table does so, too."""
     (line,) = data_warnings(replace(SOUND, label_names=("0", "refund")))
-    assert line.startswith("labels are numbers in some rows and names in others: 1 class ('0', the first at t:0) and")
+    assert line.startswith(
+        "labels are numbers in some rows and names in others: 1 class ('0', the first at t:0) and"
+    )
     assert "'refund', the first at t:1" in line

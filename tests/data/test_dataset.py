@@ -25,7 +25,10 @@ def left_out(dataset: Dataset) -> dict[str, int]:
 def test_empty_texts_can_be_dropped():
     """With `empty_texts: drop` the rows are left out, also without a label; a file of nothing else is refused."""
     dataset = load(write("a.csv", 'text,label\none,x\n" ",\n\ntwo,y\n'), empty_texts="drop")
-    assert (list(dataset.train.texts), left_out(dataset)) == (["one", "two"], {"train": 1, "validation": 1})
+    assert (list(dataset.train.texts), left_out(dataset)) == (
+        ["one", "two"],
+        {"train": 1, "validation": 1},
+    )
     assert "no rows with a text" in refusal(write("b.csv", "text,label\n ,x\n"), empty_texts="drop")
 
 
@@ -40,7 +43,9 @@ def test_few_empty_texts_are_left_out(rows, empty):
     dataset = load(write("b.csv", "text,label\none,0\ntwo,1\n"), test=source(empty))
     assert (len(dataset.test), left_out(dataset)) == (rows - empty, {"test": empty})
     assert dict(dataset.sources)["test"].empty.first == ["a.csv:2", "a.csv:3", "a.csv:4"][:empty]
-    with pytest.raises(DataError, match=rf"^a\.csv:2: the text is empty, as in {empty + 1} of {rows} rows .*=drop"):
+    with pytest.raises(
+        DataError, match=rf"^a\.csv:2: the text is empty, as in {empty + 1} of {rows} rows .*=drop"
+    ):
         load("b.csv", test=source(empty + 1))
     with pytest.raises(DataError, match=r"^a\.csv:2: the text is empty; correct the file"):
         load("b.csv", test=source(1), empty_texts="error")
@@ -73,21 +78,27 @@ def test_rows_keep_their_class_and_their_place(monkeypatch, most_pending):
     write("d/b.jsonl", "".join(f'\n{{"text": "b{i}", "label": {i % 3}}}\n' for i in range(20)))
     write("d/c.csv", "text,label\nc,2\n")
     expected = [(f"a{i}", i % 3, f"d/a.csv:{i + 2}") for i in range(20)]
-    expected += [(f"b{i}", i % 3, f"d/b.jsonl:{2 * i + 2}") for i in range(20)] + [("c", 2, "d/c.csv:2")]
+    expected += [(f"b{i}", i % 3, f"d/b.jsonl:{2 * i + 2}") for i in range(20)] + [
+        ("c", 2, "d/c.csv:2")
+    ]
     texts, labels, where = map(list, zip(*expected, strict=True))
     whole = load("d").train
     assert list(zip(whole.texts, whole.labels.tolist(), whole.where, strict=True)) == expected
     assert whole.fingerprint == Split(texts=texts, labels=np.array(labels), where=where).fingerprint
     dataset = load("d", validation=None, validation_fraction=0.5)
     splits = (dataset.train, dataset.validation)
-    parts = [row for it in splits for row in zip(it.texts, it.labels.tolist(), it.where, strict=True)]
+    parts = [
+        row for it in splits for row in zip(it.texts, it.labels.tolist(), it.where, strict=True)
+    ]
     assert sorted(parts) == sorted(expected)
     assert parts != expected
 
 
 def test_the_bundled_example_is_large_enough_and_has_no_text_twice():
     """At least 8 classes, each in each split, and 1,500 texts, all different in more than case and punctuation."""
-    bundled = load_dataset(DataConfig(train="example:train", validation="example:validation", test="example:test"))
+    bundled = load_dataset(
+        DataConfig(train="example:train", validation="example:validation", test="example:test")
+    )
     splits = [bundled.train, bundled.validation, bundled.test]
     assert len(bundled.label_names) >= 8
     assert all(len(np.unique(split.labels)) == len(bundled.label_names) for split in splits)

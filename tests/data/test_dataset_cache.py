@@ -22,7 +22,10 @@ ROWS = [(f"text {number % 17} né {number}", "xyz"[number % 3], number // 3) for
 @pytest.fixture(autouse=True)
 def files() -> None:
     """Files of all kinds in the current folder."""
-    write("train.csv", "\n".join(["text,label,group", *(",".join(map(str, row)) for row in ROWS), ",x,1", "bad"]))
+    write(
+        "train.csv",
+        "\n".join(["text,label,group", *(",".join(map(str, row)) for row in ROWS), ",x,1", "bad"]),
+    )
     write("test.csv", "text,label,group\na,x,1\nb,never,2\n" + "c,y,3\n" * 30)
     write("more.txt", "one\ntwo\n\nthree\n")
     several = ({"text": text, "label": list(label * (group % 3))} for text, label, group in ROWS)
@@ -35,8 +38,18 @@ def files() -> None:
 
 
 SOURCES = {
-    "all splits": {"train": "train.csv", "test": "test.csv", "unlabelled": "more.txt", "bad_rows": "skip"},
-    "groups": {"train": "train.csv", "group_column": "group", "bad_rows": "skip", "empty_texts": "drop"},
+    "all splits": {
+        "train": "train.csv",
+        "test": "test.csv",
+        "unlabelled": "more.txt",
+        "bad_rows": "skip",
+    },
+    "groups": {
+        "train": "train.csv",
+        "group_column": "group",
+        "bad_rows": "skip",
+        "empty_texts": "drop",
+    },
     "several labels": {"train": "several.jsonl"},
     "types": {"train": "mixed.jsonl"},
     "class folders": {"train": "classes"},
@@ -47,7 +60,9 @@ SOURCES = {
 
 
 def config(name: str, **values: object) -> DataConfig:
-    return DataConfig.model_validate({"empty_texts": "drop", **SOURCES[name], "cache": "cache", **values})
+    return DataConfig.model_validate(
+        {"empty_texts": "drop", **SOURCES[name], "cache": "cache", **values}
+    )
 
 
 def read(config: DataConfig) -> Dataset:
@@ -88,14 +103,24 @@ def test_a_mapped_data_set_is_that_which_is_read(name, monkeypatch):
 def test_another_byte_is_read(file):
     load_dataset(config("all splits"))
     path = Path(file)
-    path.write_text(path.read_text().replace("t", "T", 1) if file == "more.txt" else path.read_text() + "\nnew,x,1\n")
+    path.write_text(
+        path.read_text().replace("t", "T", 1)
+        if file == "more.txt"
+        else path.read_text() + "\nnew,x,1\n"
+    )
     assert_equal(load_dataset(config("all splits")), read(config("all splits")))
 
 
 def test_another_setting_is_read():
     load_dataset(config("all splits"))
-    for value in ({"split_seed": 1}, {"validation_fraction": 0.3}, {"text_column": ("text", "group")}):
-        assert_equal(load_dataset(config("all splits", **value)), read(config("all splits", **value)))
+    for value in (
+        {"split_seed": 1},
+        {"validation_fraction": 0.3},
+        {"text_column": ("text", "group")},
+    ):
+        assert_equal(
+            load_dataset(config("all splits", **value)), read(config("all splits", **value))
+        )
 
 
 def test_what_is_refused_is_refused_each_time():
@@ -121,6 +146,8 @@ def test_data_that_changes_while_it_is_read_is_not_kept(monkeypatch):
 
 
 def test_a_cache_is_no_class(cli):
-    ended = cli("train", "--set", "data.train=classes", "--set", "data.cache=classes/cache", "--dry-run")
+    ended = cli(
+        "train", "--set", "data.train=classes", "--set", "data.cache=classes/cache", "--dry-run"
+    )
     assert ended.code == 2
     assert "data.cache: classes/cache: would be read as a class" in ended.err

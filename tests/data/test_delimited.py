@@ -29,12 +29,16 @@ def rows(name: str, content: str | bytes, **options) -> tuple[list[tuple[str, ob
     return [(row.text, row.label) for row in found], reading
 
 
-@pytest.mark.parametrize(("name", "separator"), [("a.csv", ";"), ("a.csv", "\t"), ("a.csv", "|"), ("a.tsv", ";")])
+@pytest.mark.parametrize(
+    ("name", "separator"), [("a.csv", ";"), ("a.csv", "\t"), ("a.csv", "|"), ("a.tsv", ";")]
+)
 @pytest.mark.parametrize("mark", ["", "\ufeff"])
 def test_a_header_that_leaves_no_doubt_shows_the_separator(name, separator, mark):
     """With a note; fields may hold commas, quotes and line breaks."""
     table = io.StringIO()
-    csv.writer(table, delimiter=separator).writerows([["text", "label"], ['a, "b"\nc', "x"], [f"d{separator}e", "y"]])
+    csv.writer(table, delimiter=separator).writerows(
+        [["text", "label"], ['a, "b"\nc', "x"], [f"d{separator}e", "y"]]
+    )
     found, reading = rows(name, mark + table.getvalue())
     assert found == [('a, "b"\nc', "x"), (f"d{separator}e", "y")]
     assert reading.notes.messages == [
@@ -46,7 +50,10 @@ def test_a_header_that_leaves_no_doubt_shows_the_separator(name, separator, mark
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        ("text;class\na;b\n", "no column 'label'; it has 'text', 'class'"),  # by no separator there are both
+        (
+            "text;class\na;b\n",
+            "no column 'label'; it has 'text', 'class'",
+        ),  # by no separator there are both
         ('"text;x",label;text\n', "no column 'text'; it has 'text;x', 'label;text'"),
     ],
 )
@@ -57,7 +64,9 @@ def test_where_there_is_doubt_the_usual_separator_stays(content, message):
 
 @pytest.mark.parametrize("name", ["a.csv", "a.tsv"])
 @pytest.mark.parametrize("separator", [";", "\t", ","])
-@pytest.mark.parametrize("options", [{}, {"delimiter": ";"}, {"delimiter": "|", "bad_rows": "skip"}])
+@pytest.mark.parametrize(
+    "options", [{}, {"delimiter": ";"}, {"delimiter": "|", "bad_rows": "skip"}]
+)
 def test_the_line_that_excel_writes_first_names_the_separator(name, separator, options):
     """Whatever is set; lines are counted from it on."""
     content = f"\ufeffsep={separator}\r\ntext{separator}label\r\na{separator}x\r\n"
@@ -98,13 +107,18 @@ def test_quotes_of_a_spreadsheet_in_tsv(content, expected):
     """Where all rows can be read so, and one shows it."""
     found, reading = rows("a.tsv", content)
     assert found == expected
-    assert reading.notes.messages == ["a.tsv: fields in quotes are read as a spreadsheet writes them"]
+    assert reading.notes.messages == [
+        "a.tsv: fields in quotes are read as a spreadsheet writes them"
+    ]
 
 
 @pytest.mark.parametrize(
     ("content", "expected"),
     [
-        ('text\tlabel\n"hello"\tx\nb\ty\n', [('"hello"', "x"), ("b", "y")]),  # nothing that needs quotes
+        (
+            'text\tlabel\n"hello"\tx\nb\ty\n',
+            [('"hello"', "x"), ("b", "y")],
+        ),  # nothing that needs quotes
         ('text\tlabel\n"say ""hi"""\tx\nb" c\ty\n', [('"say ""hi"""', "x"), ('b" c', "y")]),
         ('text\tlabel\n"say ""hi"""\tx\n"b\ty\n', [('"say ""hi"""', "x"), ('"b', "y")]),
     ],
@@ -113,7 +127,9 @@ def test_other_quotes_in_tsv_are_characters(content, expected):
     """One row that no spreadsheet would write shows that none has written the file."""
     found, reading = rows("a.tsv", content)
     assert (found, reading.notes.messages) == (expected, [])
-    assert rows("a.tsv", 'text\tlabel\n"hello"\tx\n', delimiter="\t")[0] == [("hello", "x")]  # asked for
+    assert rows("a.tsv", 'text\tlabel\n"hello"\tx\n', delimiter="\t")[0] == [
+        ("hello", "x")
+    ]  # asked for
 
 
 def test_what_can_be_read_only_once_is_read_once():
@@ -143,7 +159,11 @@ BAD = {
         "az",
         [2, 3, 4],
     ),
-    "a.txt": (b"__label__x a\nno __label__y\n__label__x \xe9\n__label__ b\n__label__y c\n", "ac", [2, 3, 4]),
+    "a.txt": (
+        b"__label__x a\nno __label__y\n__label__x \xe9\n__label__ b\n__label__y c\n",
+        "ac",
+        [2, 3, 4],
+    ),
 }
 
 
@@ -158,7 +178,9 @@ def test_bad_rows_are_left_out_where_that_is_asked_for(name):
     skipped = reading.notes.skipped
     assert skipped.first == [f"{name}:{line}" for line in first][:3]
     what = "rows of train that cannot be read, which are left out"
-    assert next(reading.notes.warnings("train")).startswith(f"{what}: {skipped.count} ({name}:{first[0]}, ")
+    assert next(reading.notes.warnings("train")).startswith(
+        f"{what}: {skipped.count} ({name}:{first[0]}, "
+    )
     with pytest.raises(DataError, match=f"^{re.escape(name)}:{first[0]}: "):
         read_labelled(name, "train", DataConfig(train=name), Reading())
 

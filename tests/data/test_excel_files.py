@@ -49,7 +49,9 @@ def test_rows_have_their_numbers_and_values():
 def test_the_sheet_that_has_the_columns_is_read():
     """Not one of notes before it; where two have them, neither is read."""
     table = [["text", "label"], ["a", "x"]]
-    assert read(write("a.xlsx", notes=[["read", "me"]], empty=[], data=table)) == [("a", "x", None, "a.xlsx:2")]
+    assert read(write("a.xlsx", notes=[["read", "me"]], empty=[], data=table)) == [
+        ("a", "x", None, "a.xlsx:2")
+    ]
     assert refusal(write("b.xlsx", one=table, two=table)) == (
         "b.xlsx: several sheets have these columns ('one', 'two'); save the one that is meant as a file"
     )
@@ -61,7 +63,9 @@ def test_the_sheet_that_has_the_columns_is_read():
 
 def test_a_bad_row_is_named_and_can_be_left_out():
     day = datetime.datetime(2026, 1, 2)
-    source = write("a.xlsx", data=[["text", "label"], ["a", "x"], ["b", "y", "z"], [day, "x"], ["c", "y"]])
+    source = write(
+        "a.xlsx", data=[["text", "label"], ["a", "x"], ["b", "y", "z"], [day, "x"], ["c", "y"]]
+    )
     assert refusal(source) == "a.xlsx:3: a cell to the right of the header's 2 columns: 'z'"
     reading = Reading(bad_rows="skip")
     assert [row[0] for row in read(source, reading)] == ["a", "c"]
@@ -91,12 +95,20 @@ def test_a_formula_without_a_stored_result_makes_a_bad_row():
     """Also where the row has nothing else; a stored result is read, an empty one, too."""
     rows = [["text", "label"], ["a", "x"], ["=A2", None], ["=A2", "x"], ['=""', "x"], ["b", "=B2"]]
     source = edited(write("a.xlsx", data=rows), b'<c r="A5">', b'<c r="A5" t="str">')
-    assert refusal(source).startswith("a.xlsx:3: column 'text' holds a formula without a stored result; save the file")
+    assert refusal(source).startswith(
+        "a.xlsx:3: column 'text' holds a formula without a stored result; save the file"
+    )
     reading = Reading(bad_rows="skip")
     assert [row[:2] for row in read(source, reading)] == [("a", "x"), ("", "x")]
     assert reading.notes.skipped.count == 3
     edited(source, b"<v />", b"<v>7</v>")
-    assert [row[:2] for row in read(source)] == [("a", "x"), ("7", None), ("7", "x"), ("7", "x"), ("b", 7)]
+    assert [row[:2] for row in read(source)] == [
+        ("a", "x"),
+        ("7", None),
+        ("7", "x"),
+        ("7", "x"),
+        ("b", 7),
+    ]
 
 
 def test_a_formula_in_another_column_is_noted_once():
@@ -104,7 +116,9 @@ def test_a_formula_in_another_column_is_noted_once():
     source = write("a.xlsx", data=[["text", "n"], ["a", "=1"], ["b", "=2"]])
     found = list(read_rows(source, Columns(["text"], every=True), Reading(notify=notes.append)))
     assert [row.record for row in found] == [{"text": "a", "n": None}, {"text": "b", "n": None}]
-    assert notes == ["warning: a.xlsx: cells that hold a formula without a stored result are read as empty"]
+    assert notes == [
+        "warning: a.xlsx: cells that hold a formula without a stored result are read as empty"
+    ]
 
 
 def test_damaged_files_are_refused():
@@ -120,5 +134,7 @@ def test_damaged_files_are_refused():
 def test_where_openpyxl_is_missing_it_is_named(monkeypatch):
     source = write("a.xlsx", data=[["text", "label"], ["a", "x"]])
     monkeypatch.setitem(sys.modules, "openpyxl", None)
-    with pytest.raises(ConfigError, match=r"^a\.xlsx: needs openpyxl: pip install 'encoder-cls\[excel\]'$"):
+    with pytest.raises(
+        ConfigError, match=r"^a\.xlsx: needs openpyxl: pip install 'encoder-cls\[excel\]'$"
+    ):
         read(source)

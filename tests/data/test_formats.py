@@ -33,7 +33,11 @@ def rows(source: str, **values: object) -> list[tuple[str, str]]:
 
 
 def write_parquet(name: str, features: object = None, **columns: object) -> str:
-    metadata = {b"huggingface": json.dumps({"info": {"features": features}}).encode()} if features else None
+    metadata = (
+        {b"huggingface": json.dumps({"info": {"features": features}}).encode()}
+        if features
+        else None
+    )
     pq.write_table(pa.table(columns).replace_schema_metadata(metadata), name)
     return name
 
@@ -47,19 +51,47 @@ def write_parquet(name: str, features: object = None, **columns: object) -> str:
         ("a.csv", GOOD.rstrip("\n"), [("one", "x"), ("two", "y")]),
         ("a.csv", GOOD + "\n\n", [("one", "x"), ("two", "y")]),
         ("a.CSV.gz", packed(GOOD.encode("utf-8-sig")), [("one", "x"), ("two", "y")]),
-        ("a.tsv.gz", packed(b'"text"\t"label"\n"o""ne"\tx\ntwo\ty\n'), [('o"ne', "x"), ("two", "y")]),
+        (
+            "a.tsv.gz",
+            packed(b'"text"\t"label"\n"o""ne"\tx\ntwo\ty\n'),
+            [('o"ne', "x"), ("two", "y")],
+        ),
         ("a.jsonl.gz", packed(OBJECTS.encode()), [("one", "x"), ("two", "y")]),
-        ("a.json", "\ufeff\n[\n" + OBJECTS.strip().replace("\n", ",\n") + "\n]\n", [("one", "x"), ("two", "y")]),
+        (
+            "a.json",
+            "\ufeff\n[\n" + OBJECTS.strip().replace("\n", ",\n") + "\n]\n",
+            [("one", "x"), ("two", "y")],
+        ),
         ("a.json.gz", packed(OBJECTS.encode()), [("one", "x"), ("two", "y")]),
         ("a.csv", "label,id,text\nx,1,one\ny,2,two\n", [("one", "x"), ("two", "y")]),
-        ("a.csv", 'text,label\n"a ""b"", c",x\n"l\n1\r\n\n2",y\n', [('a "b", c', "x"), ("l\n1\r\n\n2", "y")]),
-        ("a.csv", "text,label\nNA,null\nnan,None\n007,1e3\n", [("NA", "null"), ("nan", "None"), ("007", "1e3")]),
-        ("a.csv", "text,label\n  a\t ,x \n\u00a0é\u2028b\x85,y\n", [("  a\t ", "x "), ("\u00a0é\u2028b\x85", "y")]),
+        (
+            "a.csv",
+            'text,label\n"a ""b"", c",x\n"l\n1\r\n\n2",y\n',
+            [('a "b", c', "x"), ("l\n1\r\n\n2", "y")],
+        ),
+        (
+            "a.csv",
+            "text,label\nNA,null\nnan,None\n007,1e3\n",
+            [("NA", "null"), ("nan", "None"), ("007", "1e3")],
+        ),
+        (
+            "a.csv",
+            "text,label\n  a\t ,x \n\u00a0é\u2028b\x85,y\n",
+            [("  a\t ", "x "), ("\u00a0é\u2028b\x85", "y")],
+        ),
         ("a.csv", "text,label\na\0\x0b\x1b,x\nb,y\n", [("a\0\x0b\x1b", "x"), ("b", "y")]),
         ("a.csv", f"text,label\n{'w ' * 100_000},x\nb,y\n", [("w " * 100_000, "x"), ("b", "y")]),
-        ("a.tsv", 'text\tlabel\n"a\tx\nb" "c\ty\r\n"\tx\n', [('"a', "x"), ('b" "c', "y"), ('"', "x")]),
+        (
+            "a.tsv",
+            'text\tlabel\n"a\tx\nb" "c\ty\r\n"\tx\n',
+            [('"a', "x"), ('b" "c', "y"), ('"', "x")],
+        ),
         ("a.tsv", b"\xef\xbb\xbftext\tlabel\n a, b \tx\nNA\ty", [(" a, b ", "x"), ("NA", "y")]),
-        ("a.jsonl", '{"text": "a\\nb", "label": 1}\n\n{"label": 0, "text": "é"}', [("a\nb", "1"), ("é", "0")]),
+        (
+            "a.jsonl",
+            '{"text": "a\\nb", "label": 1}\n\n{"label": 0, "text": "é"}',
+            [("a\nb", "1"), ("é", "0")],
+        ),
         (
             "a.jsonl",
             b'\xef\xbb\xbf{"text": " 007", "label": "x"}\r\n{"text": "b", "label": 1}',
@@ -86,10 +118,17 @@ def test_a_text_file_is_read_exactly(name, content, expected):
             None,
             [("a", "1"), ("a", "0")],
         ),
-        ({"text": ["a", "b"], "label": pa.array(["x", "y"]).dictionary_encode()}, None, [("a", "x"), ("b", "y")]),
+        (
+            {"text": ["a", "b"], "label": pa.array(["x", "y"]).dictionary_encode()},
+            None,
+            [("a", "x"), ("b", "y")],
+        ),
         (
             {"text": ["a", "b"], "label": [1, 0]},
-            {"text": {"dtype": "string"}, "label": {"names": ["neg", "pos"], "_type": "ClassLabel"}},
+            {
+                "text": {"dtype": "string"},
+                "label": {"names": ["neg", "pos"], "_type": "ClassLabel"},
+            },
             [("a", "pos"), ("b", "neg")],
         ),
     ],
@@ -122,8 +161,18 @@ def test_class_folders_of_text_files_are_classes():
     write("d/spam/._2.txt", "what macOS keeps beside a file")
     write("d/.ipynb_checkpoints/1.txt", "what Jupyter keeps in a folder")
     dataset = load("d")
-    assert rows("d") == [("hello", "ham"), ("a suffix in capitals", "ham"), (" a", "spam"), ("win\r\nnow\n", "spam")]
-    assert list(dataset.train.where) == ["d/ham/1.txt", "d/ham/3.TXT", "d/spam/10.txt", "d/spam/2.txt"]
+    assert rows("d") == [
+        ("hello", "ham"),
+        ("a suffix in capitals", "ham"),
+        (" a", "spam"),
+        ("win\r\nnow\n", "spam"),
+    ]
+    assert list(dataset.train.where) == [
+        "d/ham/1.txt",
+        "d/ham/3.TXT",
+        "d/spam/10.txt",
+        "d/spam/2.txt",
+    ]
 
 
 def test_texts_without_columns_have_no_second_text_column():
@@ -135,8 +184,14 @@ def test_texts_without_columns_have_no_second_text_column():
         assert "text files have no columns" in refusal(source, text_column=["title", "body"])
     more = write("more.txt", "one line\n")
     for source, texts in (("d", ["hello", "win"]), (more, ["one line"])):
-        assert list(load(labelled, text_column=["title", "body"], unlabelled=source).unlabelled.texts) == texts
-    assert list(load(labelled, text_column=["title"], unlabelled="d").unlabelled.texts) == ["hello", "win"]
+        assert (
+            list(load(labelled, text_column=["title", "body"], unlabelled=source).unlabelled.texts)
+            == texts
+        )
+    assert list(load(labelled, text_column=["title"], unlabelled="d").unlabelled.texts) == [
+        "hello",
+        "win",
+    ]
 
 
 def test_several_text_columns_are_joined_with_a_space():
@@ -144,7 +199,9 @@ def test_several_text_columns_are_joined_with_a_space():
     assert rows(source, text_column=["title", "body"]) == [("t1 b1", "x"), ("t2 ", "y")]
 
 
-csv_texts = st.text(st.characters(exclude_categories=["Cs"]) | st.sampled_from('",\r\n \ufeff\0'), max_size=12)
+csv_texts = st.text(
+    st.characters(exclude_categories=["Cs"]) | st.sampled_from('",\r\n \ufeff\0'), max_size=12
+)
 
 
 @settings(max_examples=80, deadline=None, derandomize=True)
@@ -176,31 +233,67 @@ def damaged_parquet() -> list[bytes]:
         ("a.csv", "text,label\none,x\na,b,c\n", r"a\.csv:3: 3 fields where the header has 2"),
         ("a.csv", "text,label\none\n", r"a\.csv:2: 1 fields where the header has 2"),
         ("a.csv", 'text,label\n"1\n2",x\none\n', r"a\.csv:4: 1 fields"),
-        ("a.csv", b"text,label\none,x\ncaf\xe9,y\n", r"a\.csv:3: not UTF-8 text \(byte 3 of the line\)"),
+        (
+            "a.csv",
+            b"text,label\none,x\ncaf\xe9,y\n",
+            r"a\.csv:3: not UTF-8 text \(byte 3 of the line\)",
+        ),
         ("a.csv", GOOD.encode("utf-16"), r"a\.csv:1: not UTF-8"),
         ("a.tsv", b"text\tlabel\n\xff\tx\n", r"a\.tsv:2: not UTF-8"),
         ("a.jsonl", b'{"text": "\xff", "label": 1}\n', r"a\.jsonl:1: not UTF-8"),
         ("d/x/1.txt", b"a\n\xff", r"d/x/1\.txt:2: not UTF-8"),
         ("a.csv", 'text,label\none,x\n"two,y\nthree,x\n', r"a\.csv:3: not valid CSV: .*quote"),
         ("a.csv", "text,label\rone,x\r", r"a\.csv:1: not valid CSV"),
-        ("a.csv", "sentence,class\none,x\n", r"a\.csv: no column 'text'; it has 'sentence', 'class' .*text_column"),
-        ("a.csv", "text,class\none,x\n", r"a\.csv: no column 'label'; it has 'text', 'class' .*label_column"),
-        ("a.csv", "texts;class\none;x\n", r"a\.csv: no column 'text'; it has 'texts;class' \(.*separated by ';'"),
-        ("a.csv", "Text ,label\none,x\n", r"a\.csv: no column 'text'; it has 'Text ', .*did you mean 'Text '\?"),
+        (
+            "a.csv",
+            "sentence,class\none,x\n",
+            r"a\.csv: no column 'text'; it has 'sentence', 'class' .*text_column",
+        ),
+        (
+            "a.csv",
+            "text,class\none,x\n",
+            r"a\.csv: no column 'label'; it has 'text', 'class' .*label_column",
+        ),
+        (
+            "a.csv",
+            "texts;class\none;x\n",
+            r"a\.csv: no column 'text'; it has 'texts;class' \(.*separated by ';'",
+        ),
+        (
+            "a.csv",
+            "Text ,label\none,x\n",
+            r"a\.csv: no column 'text'; it has 'Text ', .*did you mean 'Text '\?",
+        ),
         ("a.csv", "text,label,text\na,b,c\n", r"a\.csv:1: two columns are called 'text'"),
         ("a.tsv", "id\ttext\tlabel\tid\n1\ta\tx\t2\n", r"a\.tsv:1: two columns are called 'id'"),
-        ("a.txt", "__label__x one\nno label\nnone\n", r"a\.txt:2: the line has no label, as 2 in all.*label_names="),
+        (
+            "a.txt",
+            "__label__x one\nno label\nnone\n",
+            r"a\.txt:2: the line has no label, as 2 in all.*label_names=",
+        ),
         ("a.ft", "one __label__x\n", r"a\.ft:1: the line has no label"),
         ("a.ft", "__label__x one\n__label__ two\n", r"a\.ft:2: the label is empty"),
         ("a.ft", "__label__x one\n__label__y\n__label__y \n", r"a\.ft:2: the text is empty"),
         ("a.ft", b"__label__x one\n__label__y \xff\n", r"a\.ft:2: not UTF-8"),
         ("a.csv", "", r"a\.csv: no rows"),
         ("a.csv", "\ntext,label\n", r"a\.csv: the first line is empty"),
-        ("a.csv", packed(GOOD.encode()), r"a\.csv: is a gzip file; name it a\.csv\.gz, or unpack it"),
+        (
+            "a.csv",
+            packed(GOOD.encode()),
+            r"a\.csv: is a gzip file; name it a\.csv\.gz, or unpack it",
+        ),
         ("a.csv.gz", GOOD, r"a\.csv\.gz: not a readable gzip file: Not a gzipped file"),
         ("a.csv.gz", packed(GOOD.encode())[:-9], r"a\.csv\.gz: not a readable gzip file: "),
-        ("a.csv.gz", packed(GOOD.encode() * 9)[:20] + b"xxxxxxxx", r"a\.csv\.gz: not a readable gzip file: "),
-        ("a.json", '[{"text": "a", "label": 1}, 7]', r"a\.json:2: a JSON object is expected, not int '7'"),
+        (
+            "a.csv.gz",
+            packed(GOOD.encode() * 9)[:20] + b"xxxxxxxx",
+            r"a\.csv\.gz: not a readable gzip file: ",
+        ),
+        (
+            "a.json",
+            '[{"text": "a", "label": 1}, 7]',
+            r"a\.json:2: a JSON object is expected, not int '7'",
+        ),
         ("a.json", '[{"text": "a"}]', r"a\.json:1: no column 'label'"),
         ("a.json", '[{"text": "a"}', r"a\.json: not valid JSON: .* line 1"),
         ("a.json", b'[{"text": "\xff", "label": 1}]', r"a\.json:1: not UTF-8"),
@@ -212,27 +305,54 @@ def damaged_parquet() -> list[bytes]:
         ),
         ("a.csv", "text,label\none,x\ntwo, \n", r"a\.csv:3: the label is empty"),
         ("a.jsonl", '{"text": "a", "label": true}', r"a\.jsonl:1: the label is bool 'True'"),
-        ("a.jsonl", '{"text": "a", "label": 1}\n{"text": "a", "label": 2.0}', r"a\.jsonl:2: the label is float '2\.0'"),
+        (
+            "a.jsonl",
+            '{"text": "a", "label": 1}\n{"text": "a", "label": 2.0}',
+            r"a\.jsonl:2: the label is float '2\.0'",
+        ),
         ("a.jsonl", '{"text": "a", "label": null}', r"a\.jsonl:1: the label is empty"),
         ("a.jsonl", '{"text": 7, "label": "x"}', r"a\.jsonl:1: column 'text' holds int '7'"),
         ("a.jsonl", '{"text": "a", "label": 1}\n{"text": "a"\n', r"a\.jsonl:2: not valid JSON"),
         ("a.jsonl", "[" * 100_000, r"a\.jsonl:1: not valid JSON"),
         ("a.jsonl", '["a", 1]\n', r"a\.jsonl:1: a JSON object is expected, not list"),
-        ("a.jsonl", '{"text": "a", "label": 1, "text": "b"}', r"a\.jsonl:1: not valid JSON: a key occurs twice"),
-        ("a.jsonl", '{"text": "a", "class": 1}', r"a\.jsonl:1: no column 'label'; it has 'text', 'class'"),
-        ("a.jsonl", '{"text": "ab\\ud800", "label": 1}', r"a\.jsonl:1: the text holds half of a surrogate pair .*2"),
+        (
+            "a.jsonl",
+            '{"text": "a", "label": 1, "text": "b"}',
+            r"a\.jsonl:1: not valid JSON: a key occurs twice",
+        ),
+        (
+            "a.jsonl",
+            '{"text": "a", "class": 1}',
+            r"a\.jsonl:1: no column 'label'; it has 'text', 'class'",
+        ),
+        (
+            "a.jsonl",
+            '{"text": "ab\\ud800", "label": 1}',
+            r"a\.jsonl:1: the text holds half of a surrogate pair .*2",
+        ),
         (
             "a.jsonl",
             '{"text": "a", "label": 1}\n{"text": "a", "label": "\\ud800"}',
             r"a\.jsonl:2: the label holds half of a surrogate pair",
         ),
-        ("a.csv", "text,label\none,x\ntwo,x\n", r"a\.csv: every row has the label 'x'; at least two classes"),
+        (
+            "a.csv",
+            "text,label\none,x\ntwo,x\n",
+            r"a\.csv: every row has the label 'x'; at least two classes",
+        ),
         ("a.parquet", b"", r"a\.parquet: not a readable Parquet file"),
         ("a.parquet", b"PAR1" + b"\0" * 50 + b"PAR1", r"a\.parquet: "),
-        *(("a.parquet", damaged, r"a\.parquet: not a readable Parquet file") for damaged in damaged_parquet()),
+        *(
+            ("a.parquet", damaged, r"a\.parquet: not a readable Parquet file")
+            for damaged in damaged_parquet()
+        ),
         ("a.xls", b"PK", r"a\.xls: unknown format; known: \.csv, .* \.parquet, \.xlsx, "),
         ("a.xlsx", b"PK", r"a\.xlsx: not a readable Excel file: File is not a zip file"),
-        ("d/notes.md", "", r"d: no \.csv, \.tsv, \.jsonl, \.json, .* \.ft, \.txt file and no class folders"),
+        (
+            "d/notes.md",
+            "",
+            r"d: no \.csv, \.tsv, \.jsonl, \.json, .* \.ft, \.txt file and no class folders",
+        ),
     ],
 )
 def test_a_bad_source_is_refused_with_its_place(name, content, message):
@@ -254,7 +374,9 @@ def test_a_bad_source_is_refused_with_its_place(name, content, message):
     ],
 )
 def test_a_bad_parquet_column_is_refused(columns, message):
-    assert re.match(rf"a\.parquet(:\d)?: .*{message}", refusal(write_parquet("a.parquet", **columns)))
+    assert re.match(
+        rf"a\.parquet(:\d)?: .*{message}", refusal(write_parquet("a.parquet", **columns))
+    )
 
 
 @pytest.mark.parametrize("source", ["nowhere.csv", "nowhere/*.csv", "example:nowhere", "x" * 5000])
@@ -262,7 +384,9 @@ def test_a_missing_source_is_named(source):
     assert re.match(r"(.*nowhere.*: no such file or folder)|x{5000}: ", refusal(source))
 
 
-@pytest.mark.parametrize("character", ["\x1b", "\x07", "\r", "\n", "\x9b", "\u202e", "\u2028", "\ud800", "\0"])
+@pytest.mark.parametrize(
+    "character", ["\x1b", "\x07", "\r", "\n", "\x9b", "\u202e", "\u2028", "\ud800", "\0"]
+)
 def test_no_control_character_gets_into_a_message(character):
     content = json.dumps({"text": "a", f"b{character}": "c", "label": 1})
     assert refusal(write("a.jsonl", content), text_column="body").isprintable()

@@ -60,7 +60,16 @@ def test_of_many_small_classes_no_more_is_held_out(sizes, fraction, expected):
 def test_texts_are_alike_that_differ_in_punctuation_and_digits():
     """Marks of letters count, and texts without letters; so do digits where many texts have but these."""
     near = ["Where is it", "where is it !!", "Where is it? 12 \U0001f642", "where... IS it"]
-    others = ["where was it", "ที่", "ทา", "12", "13", "!!", "", *(f"code {number}" for number in range(11))]
+    others = [
+        "where was it",
+        "ที่",
+        "ทา",
+        "12",
+        "13",
+        "!!",
+        "",
+        *(f"code {number}" for number in range(11)),
+    ]
     first, *numbers = texts_alike([*near, *others]).tolist()
     assert numbers[:3] == [first] * 3
     assert len({first, *numbers[3:]}) == 1 + len(others)
@@ -90,7 +99,10 @@ def test_a_group_is_on_one_side_and_a_row_of_each_class_stays(rows, fraction, se
 
 
 def test_the_smallest_group_is_held_out_where_each_is_more_than_is_wanted():
-    labels, groups = np.repeat([0, 0, 1, 1], [50, 40, 30, 60]), np.repeat(np.arange(4), [50, 40, 30, 60])
+    labels, groups = (
+        np.repeat([0, 0, 1, 1], [50, 40, 30, 60]),
+        np.repeat(np.arange(4), [50, 40, 30, 60]),
+    )
     assert set(groups[rows_to_hold_out(labels, groups, fraction=0.05, seed=0)]) == {2}
 
 
@@ -119,8 +131,13 @@ def test_a_group_is_on_one_side(seed):
 
 def test_rows_without_a_group_stand_alone():
     """They are no group of their own, which would be on one side; but equal texts among them are."""
-    dataset = load_grouped(table("a.csv", [""] * 40 + [number // 4 for number in range(160)]), validation_fraction=0.5)
-    alone = [it.subset(np.flatnonzero(it.groups == NO_GROUP)) for it in (dataset.train, dataset.validation)]
+    dataset = load_grouped(
+        table("a.csv", [""] * 40 + [number // 4 for number in range(160)]), validation_fraction=0.5
+    )
+    alone = [
+        it.subset(np.flatnonzero(it.groups == NO_GROUP))
+        for it in (dataset.train, dataset.validation)
+    ]
     texts, held_out = ({*split.texts} for split in alone)
     assert texts and held_out
     assert not texts & held_out
@@ -133,7 +150,10 @@ def test_formats_have_groups_of_their_types():
     rows = (dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True))
     write("a.jsonl", "".join(json.dumps(row) + "\n" for row in rows))
     pq.write_table(pa.table(columns | {"customer": [7.0, 12.0, None, 7.0]}), "a.parquet")
-    found = [load_grouped(f"a.{ending}", validation=f"a.{ending}").train for ending in ("csv", "jsonl", "parquet")]
+    found = [
+        load_grouped(f"a.{ending}", validation=f"a.{ending}").train
+        for ending in ("csv", "jsonl", "parquet")
+    ]
     assert [split.groups.tolist() for split in found[1:]] == [found[0].groups.tolist()] * 2
     first, second, none, again = found[0].groups.tolist()
     assert first == again != second
@@ -141,24 +161,37 @@ def test_formats_have_groups_of_their_types():
     assert len({split.fingerprint for split in found}) == 1
     write("a.csv", "text,label,customer\na,x,7\nb,y,12\nc,x,\nd,y,8\n")
     changed = load_grouped("a.csv", validation="a.csv").train
-    assert changed.fingerprint != found[0].fingerprint  # so that a run does not go on with other folds
+    assert (
+        changed.fingerprint != found[0].fingerprint
+    )  # so that a run does not go on with other folds
 
 
 def test_without_the_column_nothing_is_different():
     source = table("a.csv", list(range(50)))
     plain = load_grouped(source, group_column=None)
     assert plain.train.groups is None
-    assert load_split(source, DataConfig(train=source, group_column="nobody has it"), ("x", "y")).groups is None
-    Path("b.csv").write_text("\n".join(line.rpartition(",")[0] for line in Path(source).read_text().splitlines()))
+    assert (
+        load_split(
+            source, DataConfig(train=source, group_column="nobody has it"), ("x", "y")
+        ).groups
+        is None
+    )
+    Path("b.csv").write_text(
+        "\n".join(line.rpartition(",")[0] for line in Path(source).read_text().splitlines())
+    )
     assert load_grouped("b.csv", group_column=None).train.fingerprint == plain.train.fingerprint
 
 
 def test_groups_of_several_files_that_are_in_two_splits_are_warned_of():
     train, test = table("a.csv", [1, 1, 2, 2, 3, 3]), table("t.csv", [9, 8, 2, 9, "", 3])
     (warning,) = (
-        it for it in data_warnings(load_grouped(train, validation=train, test=test)) if "test texts are of" in it
+        it
+        for it in data_warnings(load_grouped(train, validation=train, test=test))
+        if "test texts are of" in it
     )
-    assert warning.startswith("2 of 6 test texts are of groups (data.group_column) that train has, too")
+    assert warning.startswith(
+        "2 of 6 test texts are of groups (data.group_column) that train has, too"
+    )
     assert "the first at t.csv:4;" in warning
 
 
@@ -166,7 +199,10 @@ def test_groups_of_several_files_that_are_in_two_splits_are_warned_of():
     ("content", "named"),
     [
         ("text,label,Customer\na,x,1\nb,y,2\n", "no column 'customer'.*did you mean 'Customer'"),
-        ("text,label,customer\na,x,1\nb,y,1\n", "no group can be held out.*1 in all.*data.validation"),
+        (
+            "text,label,customer\na,x,1\nb,y,1\n",
+            "no group can be held out.*1 in all.*data.validation",
+        ),
     ],
 )
 def test_groups_that_cannot_be_kept_are_one_error(content, named):
@@ -178,7 +214,9 @@ def test_groups_that_cannot_be_kept_are_one_error(content, named):
 def test_files_without_columns_have_no_groups():
     """Nor can the label be the group: then each class would be on one side."""
     Path("a.txt").write_text("__label__x a\n__label__y b\n")
-    with pytest.raises(DataError, match=r"a\.txt: text files have no columns, so none is called 'customer'"):
+    with pytest.raises(
+        DataError, match=r"a\.txt: text files have no columns, so none is called 'customer'"
+    ):
         load_grouped("a.txt")
     Path("a.yaml").write_text("data: {train: a.csv, group_column: label}")
     with pytest.raises(ConfigError, match="group_column is label_column"):
@@ -216,21 +254,34 @@ def test_of_many_texts_a_limited_number_is_held_out(monkeypatch):
 
 
 def test_the_seed_decides_what_is_held_out():
-    config = DataConfig(train=write("a.csv", "text,label\n" + "".join(f"t{i},{i % 2}\n" for i in range(40))))
+    config = DataConfig(
+        train=write("a.csv", "text,label\n" + "".join(f"t{i},{i % 2}\n" for i in range(40)))
+    )
     dataset, same = (load_dataset(config) for _ in range(2))
     another = load_dataset(config.model_copy(update={"split_seed": 1}))
     assert (len(dataset.train), len(dataset.validation)) == (36, 4)
-    assert list(dataset.validation.texts) == list(same.validation.texts) != list(another.validation.texts)
+    assert (
+        list(dataset.validation.texts)
+        == list(same.validation.texts)
+        != list(another.validation.texts)
+    )
     assert dataset.test is None
 
 
 def test_equal_texts_are_on_one_side():
     """Also where they differ in case, spaces and marks, and in their labels: no validated text was trained on."""
     words = [f"{one}{other}" for one in "abcdef" for other in "abcdefghij"]
-    lines = [f"Text  {word},{i % 2}\ntext {word} !! 4,{1 - i % 2}\n" for i, word in enumerate(words)]
+    lines = [
+        f"Text  {word},{i % 2}\ntext {word} !! 4,{1 - i % 2}\n" for i, word in enumerate(words)
+    ]
     for seed in range(3):
-        dataset = load(write("a.csv", "text,label\n" + "".join(lines)), validation=None, split_seed=seed)
-        sides = [{text.casefold().split()[1] for text in split.texts} for split in (dataset.train, dataset.validation)]
+        dataset = load(
+            write("a.csv", "text,label\n" + "".join(lines)), validation=None, split_seed=seed
+        )
+        sides = [
+            {text.casefold().split()[1] for text in split.texts}
+            for split in (dataset.train, dataset.validation)
+        ]
         assert not sides[0] & sides[1]
         assert len(dataset.validation) == 2 * len(sides[1]) == 12
 

@@ -21,7 +21,10 @@ from hub_stand_in import Files, HubStandIn
 from support.programs import run_beside_hub, setting
 
 PATIENCE = 15  # seconds that may be slept, in all, before a source that cannot be read is given up
-GERMAN, ENGLISH = ["lob", "klage"], ["praise", "complaint"]  # class 0 and 1, not in the order of the alphabet
+GERMAN, ENGLISH = (
+    ["lob", "klage"],
+    ["praise", "complaint"],
+)  # class 0 and 1, not in the order of the alphabet
 
 # The viewer of the real Hub is another host, datasets-server.<HF_ENDPOINT>, not to be looked up here.
 READ = """
@@ -54,11 +57,18 @@ def readme(**configs: list[str]) -> bytes:
     """The card of a repository, with the class names of each config; the first config is the default one."""
     files, infos = [], []
     for name, class_names in configs.items():
-        splits = [{"split": split, "path": f"{name}/{split}-*"} for split in ("train", "test", "unlabelled")]
+        splits = [
+            {"split": split, "path": f"{name}/{split}-*"}
+            for split in ("train", "test", "unlabelled")
+        ]
         files.append({"config_name": name, "default": not files, "data_files": splits})
         label = {"name": "label", "dtype": {"class_label": {"names": dict(enumerate(class_names))}}}
-        infos.append({"config_name": name, "features": [{"name": "text", "dtype": "string"}, label]})
-    return f"---\n{yaml.safe_dump({'configs': files, 'dataset_info': infos})}---\n# Made up\n".encode()
+        infos.append(
+            {"config_name": name, "features": [{"name": "text", "dtype": "string"}, label]}
+        )
+    return (
+        f"---\n{yaml.safe_dump({'configs': files, 'dataset_info': infos})}---\n# Made up\n".encode()
+    )
 
 
 def parquet(*rows: tuple[str, int]) -> bytes:
@@ -74,7 +84,9 @@ def repository(mark: str) -> Files:
     return {
         "README.md": readme(german=GERMAN, english=ENGLISH),
         "german/train-00000-of-00002.parquet": parquet(*((f"{mark} gut {i}", 0) for i in range(4))),
-        "german/train-00001-of-00002.parquet": parquet(*((f"{mark} böse {i}", 1) for i in range(4))),
+        "german/train-00001-of-00002.parquet": parquet(
+            *((f"{mark} böse {i}", 1) for i in range(4))
+        ),
         "german/test-00000-of-00001.parquet": parquet((f"{mark} alt", 1), (f"{mark} \tneu ", 0)),
         "german/unlabelled-00000-of-00001.parquet": parquet(("a", 0), ("b", -1), ("c", -1)),
         "english/train-00000-of-00001.parquet": parquet((f"{mark} good", 0), (f"{mark} bad", 1)),
@@ -86,10 +98,14 @@ def repository(mark: str) -> Files:
 def train_rows(mark: str) -> list[list[str]]:
     """The rows of the train split of the config `german`."""
     good, bad = GERMAN
-    return [[f"{mark} gut {i}", good] for i in range(4)] + [[f"{mark} böse {i}", bad] for i in range(4)]
+    return [[f"{mark} gut {i}", good] for i in range(4)] + [
+        [f"{mark} böse {i}", bad] for i in range(4)
+    ]
 
 
-Answer = list[list[str]] | str  # texts with the names of their classes, or the message of a DataError
+Answer = (
+    list[list[str]] | str
+)  # texts with the names of their classes, or the message of a DataError
 REPOSITORIES = {"owner/name": {"main": repository("main"), "v1": repository("v1")}}
 OF_TEST = [["main alt", "klage"], ["main \tneu ", "lob"]]
 READ_ROWS = {
@@ -97,7 +113,10 @@ READ_ROWS = {
     ("test", "hub:owner/name"): OF_TEST,
     ("train", "hub:owner/name?split=test"): OF_TEST,
     ("train", "hub:owner/name?split=train+test"): train_rows("main") + OF_TEST,
-    ("train", "hub:owner/name?config=english"): [["main good", "praise"], ["main bad", "complaint"]],
+    ("train", "hub:owner/name?config=english"): [
+        ["main good", "praise"],
+        ["main bad", "complaint"],
+    ],
     ("train", "hub:owner/name?revision=v1"): train_rows("v1"),
     ("train", "hub:owner/name?config=english&revision=v1&split=test"): [["v1 new", "praise"]],
     ("train", "hub:./copy"): train_rows("local"),
@@ -111,10 +130,18 @@ REFUSED = {
     ("train", "hub:owner/name?revision=v2"): ("hub:owner/name: ", "v2", ADVICE),
     ("train", "hub:owner/nobody"): ("hub:owner/nobody: ", ADVICE),
     ("validation", "hub:owner/name?streaming=true"): ("cannot load split 'validation'",),
-    ("train", "hub:owner/name?sprit=test"): ("hub:owner/name?sprit=test: write it as hub:owner/name[?config=...",),
-    ("train", "hub:owner/name?split=unlabelled"): ("unlabelled:1: label -1 of column 'label' has no name",),
+    ("train", "hub:owner/name?sprit=test"): (
+        "hub:owner/name?sprit=test: write it as hub:owner/name[?config=...",
+    ),
+    ("train", "hub:owner/name?split=unlabelled"): (
+        "unlabelled:1: label -1 of column 'label' has no name",
+    ),
 }
-SETTINGS = ["data.train=hub:owner/name", "data.validation=null", "data.test=hub:owner/name?config=german"]
+SETTINGS = [
+    "data.train=hub:owner/name",
+    "data.validation=null",
+    "data.test=hub:owner/name?config=german",
+]
 TRAIN = ["train", "--dry-run", "--device", "cpu", *setting(*SETTINGS, "data.cache=kept")]
 
 
@@ -127,13 +154,17 @@ class Ended:
     err: str
 
 
-def run(sources: Iterable[tuple[str, str]], *command: str, cache: Path, **environment: str) -> Ended:
+def run(
+    sources: Iterable[tuple[str, str]], *command: str, cache: Path, **environment: str
+) -> Ended:
     """Read sources, one after the other, then run a command."""
     sources = list(sources)
     ended = run_beside_hub(READ, json.dumps(sources), *command, cache=cache, **environment)
     assert ended.returncode == 0, ended.stderr
     lines = ended.stdout.splitlines(keepends=True)
-    answers = {source: tuple(json.loads(line)) for source, line in zip(sources, lines, strict=False)}
+    answers = {
+        source: tuple(json.loads(line)) for source, line in zip(sources, lines, strict=False)
+    }
     return Ended(answers, "".join(lines[len(sources) :]), ended.stderr)
 
 
@@ -177,15 +208,23 @@ def test_train_takes_its_data_from_the_hub(read, hub):
     data = yaml.safe_load(read.out)["data"]
     assert (data["train"], data["test"]) == ("hub:owner/name", "hub:owner/name?config=german")
     lines = read.err.splitlines()
-    assert [line.split()[1] for line in lines if line.startswith("data.cache: ")] == ["rows", "tokens"]
+    assert [line.split()[1] for line in lines if line.startswith("data.cache: ")] == [
+        "rows",
+        "tokens",
+    ]
     assert lines[0] == "reading hub:owner/name"
-    assert any(line.startswith("data: 6 training, 2 validation, 2 test texts, 2 classes") for line in lines)
+    assert any(
+        line.startswith("data: 6 training, 2 validation, 2 test texts, 2 classes") for line in lines
+    )
     assert hub.unknown == []
 
 
 def test_what_was_read_before_is_read_offline_if_it_is_of_that_revision(read, cache):
     """What never was is given up at once."""
-    known, *others = [("train", f"hub:owner/name?config=german{it}") for it in ("&revision=v1", "", "&revision=v2")]
+    known, *others = [
+        ("train", f"hub:owner/name?config=german{it}")
+        for it in ("&revision=v1", "", "&revision=v2")
+    ]
     never = ("train", "hub:owner/nobody")
     ended = run([known, *others, never], cache=cache, HF_HUB_OFFLINE="1")
     assert ended.answers[known][0] == train_rows("v1")  # of the config german it was loaded last
@@ -200,7 +239,9 @@ def test_a_hub_out_of_reach_is_given_up_soon(tmp_path):
     with socket.socket() as deaf:
         deaf.bind(("127.0.0.1", 0))  # taken, but nobody listens there: connections are refused
         source = ("train", "hub:owner/name")
-        ended = run([source], cache=tmp_path, HF_ENDPOINT=f"http://127.0.0.1:{deaf.getsockname()[1]}")
+        ended = run(
+            [source], cache=tmp_path, HF_ENDPOINT=f"http://127.0.0.1:{deaf.getsockname()[1]}"
+        )
     message, seconds = ended.answers[source]
     assert_refused(message, "hub:owner/name: ", ADVICE)
     assert (seconds < PATIENCE, ended.err) == (True, "")

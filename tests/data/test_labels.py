@@ -46,7 +46,16 @@ def test_labels_that_look_alike_are_one_class_where_they_are_folded():
     test = write_labelled("t.jsonl", "LATE", "LATE", "LATE", " Refund", "REFUND", "REFUND")
     dataset = load(write_labelled("a.jsonl", *SPELLINGS), fold_labels=True, test=test)
     late, refund = "late", "refund"
-    assert classes_of(dataset, dataset.train) == [late, late, refund, refund, late, refund, late, refund]
+    assert classes_of(dataset, dataset.train) == [
+        late,
+        late,
+        refund,
+        refund,
+        late,
+        refund,
+        late,
+        refund,
+    ]
     assert classes_of(dataset, dataset.test) == [late] * 3 + [refund] * 3
     assert not [it for it in data_warnings(dataset) if "differ only" in it]
     (first, second) = (it for it in data_warnings(load("a.jsonl")) if "differ only" in it)
@@ -82,12 +91,21 @@ def test_corrections_give_classes_of_any_split_and_may_leave_one_without_a_row()
     assert dataset.train.labels.tolist() == [1, 2, 2, 0]
     write_labelled("a.csv", *"xy", "", "y")
     write("fix.csv", "file,line,text,label\na.csv,4,a ccc,x\n")
-    with pytest.raises(DataError, match=r"^fix\.csv:2: no row of the data is at a\.csv:4, or it has no label"):
-        load("a.csv", validation=write_labelled("v.csv", "x"), label_names=["x", "y"], corrections=fix)
+    with pytest.raises(
+        DataError, match=r"^fix\.csv:2: no row of the data is at a\.csv:4, or it has no label"
+    ):
+        load(
+            "a.csv",
+            validation=write_labelled("v.csv", "x"),
+            label_names=["x", "y"],
+            corrections=fix,
+        )
 
 
 def test_one_of_two_names_that_folded_labels_have_is_refused():
-    with pytest.raises(ConfigError, match=r"one class of 'a' and 'A', which are two in data\.label_names"):
+    with pytest.raises(
+        ConfigError, match=r"one class of 'a' and 'A', which are two in data\.label_names"
+    ):
         load(write_labelled("a.jsonl", "a", "b"), fold_labels=True, label_names=["a", "A", "b"])
 
 
@@ -101,7 +119,8 @@ def test_labels_of_other_data_are_folded_to_the_classes_of_a_run():
 
 def test_several_labels_of_a_text_are_folded_too():
     dataset = load(
-        write_labelled("a.jsonl", ["Late", "late"], ["refund", "late"], ["REFUND"], ["refund"], []), fold_labels=True
+        write_labelled("a.jsonl", ["Late", "late"], ["refund", "late"], ["REFUND"], ["refund"], []),
+        fold_labels=True,
     )
     assert dataset.label_names == ("late", "refund")
     assert dataset.train.labels.tolist() == [[1, 0], [1, 1], [0, 1], [0, 1], [0, 0]]
@@ -113,9 +132,13 @@ def test_empty_labels_are_counted_and_their_use_can_be_pasted():
     validation = write_labelled("v.jsonl", *["late"] * 24, "paid")
     message = refusal(source, validation=validation)
     assert message.startswith("a.jsonl:2: the label is empty, as in 3 of 7 rows; to use")
-    _, override = shlex.split(message.partition("add ")[2].partition("; data.bad_rows=skip leaves")[0])
+    _, override = shlex.split(
+        message.partition("add ")[2].partition("; data.bad_rows=skip leaves")[0]
+    )
     assert override == 'data.label_names=["it\'s \\"lost\\"", "late", "paid"]'
-    dataset = load(source, validation=validation, label_names=json.loads(override.partition("=")[2]))
+    dataset = load(
+        source, validation=validation, label_names=json.loads(override.partition("=")[2])
+    )
     assert classes_of(dataset, dataset.train) == ["late", "late", 'it\'s "lost"', "late"]
     assert [*dataset.unlabelled.where] == ["a.jsonl:2", "a.jsonl:4", "a.jsonl:7"]
     assert len(load(source, validation=validation, bad_rows="skip").train) == 4
@@ -152,7 +175,10 @@ def test_the_order_of_classes(labels, names, expected):
 def others(unseen: str, *, of: int = 100) -> str:
     """A file of so many rows, the last of which have these labels, which train does not have."""
     seen = "".join(f"t{i},{'xy'[i % 2]}\n" for i in range(of - len(unseen)))
-    return write("b.csv", "text,label\n" + seen + "".join(f"u{i},{label}\n" for i, label in enumerate(unseen)))
+    return write(
+        "b.csv",
+        "text,label\n" + seen + "".join(f"u{i},{label}\n" for i, label in enumerate(unseen)),
+    )
 
 
 def test_few_labels_that_train_does_not_have_are_numbered_behind_the_classes():
@@ -161,10 +187,19 @@ def test_few_labels_that_train_does_not_have_are_numbered_behind_the_classes():
     validation = dataset.validation
     assert (dataset.label_names, validation.unseen_names) == (("x", "y"), ("a", "w", "z"))
     assert validation.labels[-5:].tolist() == [4, 2, 3, 4, 2]
-    assert (len(validation), len(dataset.selection), dataset.selection.unseen_names) == (100, 95, ())
+    assert (len(validation), len(dataset.selection), dataset.selection.unseen_names) == (
+        100,
+        95,
+        (),
+    )
     assert list(dataset.selection.texts) == validation.texts[:95]
-    assert load_split("b.csv", DataConfig(train="a.csv"), ("x", "y")).fingerprint == validation.fingerprint
-    assert load("a.csv", validation=others("zbwzb")).validation.fingerprint != validation.fingerprint
+    assert (
+        load_split("b.csv", DataConfig(train="a.csv"), ("x", "y")).fingerprint
+        == validation.fingerprint
+    )
+    assert (
+        load("a.csv", validation=others("zbwzb")).validation.fingerprint != validation.fingerprint
+    )
 
 
 @pytest.mark.parametrize("split", ["validation", "test"])
@@ -174,7 +209,9 @@ def test_many_labels_that_train_does_not_have_are_refused(split):
     assert re.match(message, refusal(write("a.csv", GOOD), **{split: others("zawzaa")}))
     with pytest.raises(DataError, match=message):
         load_split("b.csv", DataConfig(train="a.csv"), ("x", "y"))
-    assert re.match(r"b\.csv:4: label 'z'", refusal("a.csv", **{split: write("b.csv", GOOD + "three,z\n")}))
+    assert re.match(
+        r"b\.csv:4: label 'z'", refusal("a.csv", **{split: write("b.csv", GOOD + "three,z\n")})
+    )
 
 
 def test_a_name_that_train_does_not_have_is_such_a_label():
@@ -183,7 +220,9 @@ def test_a_name_that_train_does_not_have_is_such_a_label():
     dataset = load(write("a.csv", GOOD), test=others("aw"), label_names=names)
     assert (dataset.label_names, dataset.test.unseen_names) == (("x", "y"), ("w", "a"))
     assert dataset.test.labels[-2:].tolist() == [3, 2]
-    assert "b.csv:101: label 'q' is not in data.label_names" in refusal("a.csv", test=others("q"), label_names=names)
+    assert "b.csv:101: label 'q' is not in data.label_names" in refusal(
+        "a.csv", test=others("q"), label_names=names
+    )
 
 
 STARS = ["1", "2", "3", "4", "5"]
@@ -199,7 +238,9 @@ STARS = ["1", "2", "3", "4", "5"]
         ([1, 2, 1, 2], [*[1, 2] * 20, 5], STARS[:2], "names"),
     ],
 )
-def test_names_of_digits_are_decided_on_once_for_a_data_set(train, split, labels, of_other, names, are):
+def test_names_of_digits_are_decided_on_once_for_a_data_set(
+    train, split, labels, of_other, names, are
+):
     """All labels of all splits are names, or all are indices, typed or of digits; so five classes stay five."""
     other = {split: write_labelled("b.csv", *of_other)}
     dataset = load(write_labelled(train, *labels), label_names=STARS, **other)
@@ -210,9 +251,21 @@ def test_names_of_digits_are_decided_on_once_for_a_data_set(train, split, labels
 @pytest.mark.parametrize(
     ("labels", "names", "message"),
     [
-        ([1, 2], STARS, "a.csv:2: label 1 may be the name '1' or the number of '2' in data.label_names; if names"),
-        (["high", 1], ["low", "mid", "high"], "a.csv:3: label '1' is not in data.label_names; labels are either all"),
-        ([1, "high"], ["low", "mid", "high"], "a.csv:3: label 'high' is a name where others are numbers; labels are"),
+        (
+            [1, 2],
+            STARS,
+            "a.csv:2: label 1 may be the name '1' or the number of '2' in data.label_names; if names",
+        ),
+        (
+            ["high", 1],
+            ["low", "mid", "high"],
+            "a.csv:3: label '1' is not in data.label_names; labels are either all",
+        ),
+        (
+            [1, "high"],
+            ["low", "mid", "high"],
+            "a.csv:3: label 'high' is a name where others are numbers; labels are",
+        ),
         ([0, 7], ["a", "b", "c"], "a.csv:3: label 7 has no name; data.label_names holds 3 names"),
         ([1, 6], STARS, "a.csv:3: label '6' is not in data.label_names"),
         ([1, -1], ["neg", "pos"], "a.csv:3: label '-1' is not in data.label_names"),
@@ -220,7 +273,9 @@ def test_names_of_digits_are_decided_on_once_for_a_data_set(train, split, labels
         (["a", "q"], ["a", "b"], "a.csv:3: label 'q' is not in data.label_names"),
     ],
 )
-def test_labels_that_are_both_or_neither_are_refused_with_the_first_such_row(labels, names, message):
+def test_labels_that_are_both_or_neither_are_refused_with_the_first_such_row(
+    labels, names, message
+):
     """A mixture is refused, too: which row is wrong depends on the others."""
     assert refusal(write_labelled("a.csv", *labels), label_names=names).startswith(message)
 
@@ -232,7 +287,10 @@ def test_a_split_by_itself_is_read_as_the_training_data_was():
     with pytest.raises(DataError, match=r"^b\.csv:2: label 1 may be"):
         load_split(source, config, ("1", "2", "3"))
     assert load_split(source, config, ("1", "2", "3"), labels_are="names").labels.tolist() == [0, 1]
-    assert load_split(source, config, ("1", "2", "3"), labels_are="indices").labels.tolist() == [1, 2]
+    assert load_split(source, config, ("1", "2", "3"), labels_are="indices").labels.tolist() == [
+        1,
+        2,
+    ]
     with pytest.raises(DataError, match=r"^b\.csv:3: label 3 has no name"):
         load_split(write_labelled("b.csv", 1, 3), config, ("1", "2", "3"), labels_are="indices")
 

@@ -38,7 +38,9 @@ def parquet(labels: Sequence[object], features: object = None) -> bytes:
 FORMATS = {
     "a.jsonl": jsonl(ROWS),
     "a.parquet": parquet([labels for _, labels in ROWS]),
-    "a.txt": "".join(" ".join([*(f"__label__{label}" for label in labels), text]) + "\n" for text, labels in ROWS),
+    "a.txt": "".join(
+        " ".join([*(f"__label__{label}" for label in labels), text]) + "\n" for text, labels in ROWS
+    ),
     "a.csv": "text,label\n" + "".join(f"{text},{' | '.join(labels)}\n" for text, labels in ROWS),
 }
 
@@ -54,7 +56,12 @@ def test_several_labels_are_read_in_every_format(name):
     for split in (dataset.train, dataset.validation):
         assert list(split.texts) == [text for text, _ in ROWS]
         assert split.labels.tolist() == MATRIX
-    assert [dataset.train.label_text(row, dataset.label_names) for row in range(4)] == ["a, b", "b", "", "a, c"]
+    assert [dataset.train.label_text(row, dataset.label_names) for row in range(4)] == [
+        "a, b",
+        "b",
+        "",
+        "a, c",
+    ]
 
 
 def test_one_label_a_line_or_a_cell_is_no_multi_label_data():
@@ -73,7 +80,9 @@ def test_one_label_a_line_or_a_cell_is_no_multi_label_data():
 
 def test_labels_as_numbers_have_their_names_and_none_counts_twice():
     """As with one label a text; equal labels of a text are one."""
-    dataset = load(write("a.jsonl", jsonl([("one", [0, 1, 0]), ("two", [])])), label_names=["no", "yes"])
+    dataset = load(
+        write("a.jsonl", jsonl([("one", [0, 1, 0]), ("two", [])])), label_names=["no", "yes"]
+    )
     assert (dataset.label_names, dataset.train.labels.tolist()) == (("no", "yes"), [[1, 1], [0, 0]])
     cell = write("a.csv", "text,label\none,x;;x; y ;\n")
     assert load(cell, label_separator=";").train.labels.tolist() == [[1, 1]]
@@ -101,13 +110,19 @@ def test_a_single_class_is_enough():
 
 def test_labels_that_train_never_shows_count_and_choose_nothing():
     """They come after the classes; without them their texts still choose the weights."""
-    train, new = write("a.jsonl", jsonl([("one", ["a", "b"]), ("two", ["b"])] * 20)), ("new", ["a", "z"])
+    train, new = (
+        write("a.jsonl", jsonl([("one", ["a", "b"]), ("two", ["b"])] * 20)),
+        ("new", ["a", "z"]),
+    )
     dataset = load(train, validation=write("b.jsonl", jsonl([*[("one", ["a"])] * 30, new])))
     assert dataset.validation.unseen_names == ("z",)
     assert dataset.validation.labels[-1].tolist() == [1, 0, 1]
     assert dataset.selection.labels[-1].tolist() == [1, 0]
     assert len(dataset.selection) == 31
-    assert any("never occur in train: 'z'; their 1 of 31 rows" in warning for warning in data_warnings(dataset))
+    assert any(
+        "never occur in train: 'z'; their 1 of 31 rows" in warning
+        for warning in data_warnings(dataset)
+    )
     with pytest.raises(DataError, match="is this the right data"):
         load(train, validation=write("c.jsonl", jsonl([new])))
 
@@ -117,7 +132,10 @@ def test_other_labels_of_an_equal_text_are_warned_of():
     lines = [("one", ["a", "b"]), ("one", ["b", "a"]), ("two", ["a"]), ("two", [])]
     warnings = "\n".join(data_warnings(load(write("a.jsonl", jsonl(lines)))))
     assert "2 training texts occur with other labels, too, the first at a.jsonl:3" in warnings
-    assert "1 training texts repeat an earlier one with the same label, the first at a.jsonl:2" in warnings
+    assert (
+        "1 training texts repeat an earlier one with the same label, the first at a.jsonl:2"
+        in warnings
+    )
 
 
 def test_a_model_with_one_label_a_text_is_not_scored_on_several():
@@ -125,7 +143,10 @@ def test_a_model_with_one_label_a_text_is_not_scored_on_several():
     config = DataConfig(train=several)
     with pytest.raises(DataError, match=r"^a\.ft:2: texts may have several labels"):
         load_split(several, config, ("x", "y"))
-    assert load_split(several, config, ("x", "y"), is_multi_label=True).labels.tolist() == [[1, 0], [1, 1]]
+    assert load_split(several, config, ("x", "y"), is_multi_label=True).labels.tolist() == [
+        [1, 0],
+        [1, 1],
+    ]
 
 
 @pytest.mark.parametrize("seed", range(5))
@@ -144,7 +165,9 @@ def test_every_label_with_two_texts_keeps_one_and_has_about_its_part_held_out(se
     assert (of_each >= 1).all()
     assert (of_each < labels.sum(axis=0)).all()
     assert of_each[:3] / labels[:, :3].sum(axis=0) == pytest.approx([0.2] * 3, abs=0.05)
-    assert (labels[held].sum(axis=1) == 0).mean() == pytest.approx((labels.sum(axis=1) == 0).mean(), abs=0.05)
+    assert (labels[held].sum(axis=1) == 0).mean() == pytest.approx(
+        (labels.sum(axis=1) == 0).mean(), abs=0.05
+    )
     assert (held == rows_to_hold_out(labels, groups, fraction=0.2, seed=seed)).all()
 
 

@@ -34,7 +34,11 @@ def test_names_that_begin_with_a_dot_are_left_out():
 def test_brackets_in_the_names_of_folders_are_no_pattern():
     make("data [x]/a.csv", "data [x]/b.csv", "data [x]/[y]/c.csv")
     assert names(files_named("data [x]/*.csv")) == ["data [x]/a.csv", "data [x]/b.csv"]
-    assert names(files_named("data [x]/[ac].csv")) == names(files_named("data [[]x]/[ac].csv")) == ["data [x]/a.csv"]
+    assert (
+        names(files_named("data [x]/[ac].csv"))
+        == names(files_named("data [[]x]/[ac].csv"))
+        == ["data [x]/a.csv"]
+    )
     assert names(files_named("data [x]/**/[[]y]/*.csv")) == ["data [x]/[y]/c.csv"]
 
 
@@ -92,13 +96,21 @@ def test_a_whole_word_of_a_name_tells_its_split(together):
         (("d/x/1.txt", "d/y/readme.md"), r"d/y: a folder without \.txt files"),
         (("d/x/1.txt", "d/y/._1.txt"), r"d/y: a folder without \.txt files"),
         (("d/x/1.txt", "d/y/z/1.TXT"), r"d/y: has texts in deeper folders \(d/y/z/1\.TXT\)"),
-        (("d/x/1.txt", "d/y/1.txt", "d/y/z/w/1.txt"), r"d/y: has texts in deeper folders \(d/y/z/w/1\.txt\)"),
-        (("d/deep/x/1.txt", "d/deep/y/1.txt"), r"d/deep: has texts in deeper folders \(d/deep/x/1\.txt\)"),
+        (
+            ("d/x/1.txt", "d/y/1.txt", "d/y/z/w/1.txt"),
+            r"d/y: has texts in deeper folders \(d/y/z/w/1\.txt\)",
+        ),
+        (
+            ("d/deep/x/1.txt", "d/deep/y/1.txt"),
+            r"d/deep: has texts in deeper folders \(d/deep/x/1\.txt\)",
+        ),
         (("d/x/1.txt", "d/y/1.txt", "d/a.ft"), r"d: holds class folders .* and a\.ft"),
     ],
 )
 @pytest.mark.parametrize("is_labelled", [True, False])
-def test_a_class_folder_whose_texts_would_be_left_out_is_refused_by_name(files, message, is_labelled):
+def test_a_class_folder_whose_texts_would_be_left_out_is_refused_by_name(
+    files, message, is_labelled
+):
     """One without texts of its own, or with more of them deeper down."""
     make(*files)
     with pytest.raises(DataError, match=f"^{message}"):
@@ -109,7 +121,9 @@ def test_lines_beside_class_folders_are_refused_where_both_could_be_meant():
     """Of texts without labels; for a training, lists of files such as those of IMDB are left alone."""
     make("d/x/1.txt", "d/y/1.txt", "d/urls.txt")
     assert names(class_folders(Path("d"), is_labelled=True)) == ["d/x", "d/y"]
-    with pytest.raises(DataError, match=re.escape("d: holds class folders with .txt files and urls.txt")):
+    with pytest.raises(
+        DataError, match=re.escape("d: holds class folders with .txt files and urls.txt")
+    ):
         class_folders(Path("d"), is_labelled=False)
 
 

@@ -73,7 +73,10 @@ def test_fits_in_threads_give_the_weights_of_one_after_the_other():
     features, labels = random.normal(size=(200, 300)), random.integers(0, 2, 200)
     alone = fit_svm(features, labels, tol=0.01).coef_
     with ThreadPoolExecutor(2) as threads:
-        found = [svm.coef_ for svm in threads.map(lambda _: fit_svm(features, labels, tol=0.01), range(16))]
+        found = [
+            svm.coef_
+            for svm in threads.map(lambda _: fit_svm(features, labels, tol=0.01), range(16))
+        ]
     assert all(np.array_equal(weights, alone) for weights in found)
 
 

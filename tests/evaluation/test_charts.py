@@ -34,13 +34,20 @@ def ends(drawn: str, style: str) -> list[list[float]]:
     """The first and the last point of a curve as values from 0 to 1."""
     (path,) = [path for path in svg_of(drawn).iter("path") if path.attrib["class"] == style]
     found = np.array([[float(n) for n in pair.split(",")] for pair in path.attrib["d"][1:].split()])
-    left, right, floor, top = (charts.LEFT, charts.WIDTH - charts.RIGHT, charts.HEIGHT - charts.BOTTOM, charts.TOP)
+    left, right, floor, top = (
+        charts.LEFT,
+        charts.WIDTH - charts.RIGHT,
+        charts.HEIGHT - charts.BOTTOM,
+        charts.TOP,
+    )
     return ((found - (left, floor)) / (right - left, top - floor))[[0, -1]].round(2).tolist()
 
 
 def test_a_dot_of_few_texts_is_paler():
     """A dot for each bin that holds texts, and its numbers at the pointer."""
-    bins = CalibrationBins.of(np.array([0.5] * 2 + [0.95] * 50), np.array([True, False] + [True] * 50))
+    bins = CalibrationBins.of(
+        np.array([0.5] * 2 + [0.95] * 50), np.array([True, False] + [True] * 50)
+    )
     dots = list(svg_of(charts.reliability(bins)).iter("circle"))
     assert titles(dots) == ["says 0.50, right 0.50: 2 texts", "says 0.95, right 1.00: 50 texts"]
     few, many = (float(dot.attrib["opacity"]) for dot in dots)
@@ -61,11 +68,16 @@ def test_the_threshold_chart_counts_answers():
 
 def test_curves_are_named_whatever_the_names():
     """In the key, as text; the curve of all classes only where others are left out."""
-    probabilities, labels = np.eye(3)[[0, 1, 2, 0]], np.array([0, 1, 2, 3])  # the last has no probability
+    probabilities, labels = (
+        np.eye(3)[[0, 1, 2, 0]],
+        np.array([0, 1, 2, 3]),
+    )  # the last has no probability
     drawn = charts.precision_recall(probabilities, labels, [0, 2], ["_hidden", "unseen", HOSTILE])
     names = ["all classes together", "_hidden", "&lt;script&gt;alert(&quot;x&quot;)&lt;/scrip…"]
     assert re.findall("<bdi>(.*?)</bdi>", drawn) == names
-    assert "all classes" not in charts.precision_recall(probabilities, labels, [0, 1, 2], ["a", "b", "c"])
+    assert "all classes" not in charts.precision_recall(
+        probabilities, labels, [0, 1, 2], ["a", "b", "c"]
+    )
     assert ends(drawn, "c1")[1] == [0, 1]
 
 
@@ -114,11 +126,19 @@ def test_every_class_is_named_inside_the_confusion_matrix(classes):
     figure = charts.confusion_figure(np.eye(classes, dtype=int).tolist(), names)
     figure.draw_without_rendering()
     (axes,) = figure.axes
-    for labels, low, high in ((axes.get_xticklabels(), "x0", "x1"), (axes.get_yticklabels(), "y0", "y1")):
-        boxes = sorted((label.get_window_extent() for label in labels), key=lambda box: getattr(box, low))
+    for labels, low, high in (
+        (axes.get_xticklabels(), "x0", "x1"),
+        (axes.get_yticklabels(), "y0", "y1"),
+    ):
+        boxes = sorted(
+            (label.get_window_extent() for label in labels), key=lambda box: getattr(box, low)
+        )
         assert len(boxes) == classes
         assert min(min(box.x0, box.y0) for box in boxes) >= 0
-        assert all(getattr(one, high) <= getattr(other, low) + 2 for one, other in itertools.pairwise(boxes))
+        assert all(
+            getattr(one, high) <= getattr(other, low) + 2
+            for one, other in itertools.pairwise(boxes)
+        )
         assert all(label.get_fontsize() * charts.DPI / 72 >= 8 for label in labels)
 
 
@@ -127,7 +147,11 @@ def test_a_row_of_the_confusion_matrix_is_a_label():
     blue, orange = [8, 48, 107], [127, 39, 4]
     pixels = charts.to_pixels(charts.confusion_figure([[0, 5], [0, 0]], ["a", "b"]))
     assert not (pixels == blue).all(axis=-1).any()
-    assert (charts.to_pixels(charts.confusion_figure([[5, 0], [0, 0]], ["a", "b"])) == blue).all(axis=-1).any()
+    assert (
+        (charts.to_pixels(charts.confusion_figure([[5, 0], [0, 0]], ["a", "b"])) == blue)
+        .all(axis=-1)
+        .any()
+    )
     rows, columns = np.nonzero((pixels == orange).all(axis=-1))
     assert len(rows) > 5000
     assert rows.max() < 0.5 * len(pixels) < columns.min()
@@ -150,7 +174,10 @@ def test_numbers_stay_in_their_cells(count, is_shown):
 def test_a_letter_is_written_with_a_font_that_has_it(monkeypatch):
     """Beside the usual font only those that are needed, and can be read."""
     stix = Path(mpl.get_data_path(), "fonts", "ttf", "STIXGeneral.ttf")
-    installed = [SimpleNamespace(name="none", fname="no such file"), SimpleNamespace(name="STIX", fname=str(stix))]
+    installed = [
+        SimpleNamespace(name="none", fname="no such file"),
+        SimpleNamespace(name="STIX", fname=str(stix)),
+    ]
     assert charts.fonts_for(["küche", "привет"]) == ["DejaVu Sans"]
     monkeypatch.setattr(font_manager.fontManager, "ttflist", installed)
     assert charts.fonts_for(["\N{COMBINING ENCLOSING CIRCLE}"]) == ["DejaVu Sans", "STIX"]

@@ -38,12 +38,19 @@ def test_metrics_agree_with_scikit_learn():
     assert metrics.accuracy == pytest.approx(peers.accuracy_score(labels, predictions))
     assert metrics.macro_f1 == pytest.approx(peers.f1_score(labels, predictions, average="macro"))
     assert metrics.loss == pytest.approx(peers.log_loss(labels, softmax(logits), labels=range(5)))
-    assert metrics.confusion_matrix == peers.confusion_matrix(labels, predictions, labels=range(5)).tolist()
+    assert (
+        metrics.confusion_matrix
+        == peers.confusion_matrix(labels, predictions, labels=range(5)).tolist()
+    )
     assert list(metrics.per_class) == list(NAMES)
     for number, scores in enumerate(metrics.per_class.values()):
         truth, found = labels == number, predictions == number
         assert scores.support == truth.sum()
-        for score, value in (("precision", scores.precision), ("recall", scores.recall), ("f1", scores.f1)):
+        for score, value in (
+            ("precision", scores.precision),
+            ("recall", scores.recall),
+            ("f1", scores.f1),
+        ):
             expected = getattr(peers, f"{score}_score")(truth, found, zero_division=0)
             assert value == (pytest.approx(expected) if truth.any() else None)
 
@@ -60,18 +67,24 @@ def test_metrics_agree_with_scikit_learn():
 )
 def test_the_calibration_error_of_known_cases(confidence, correct, expected):
     """Certainty belongs to the last bin; gaps of opposite sign in different bins do not cancel."""
-    assert CalibrationBins.of(np.array(confidence), np.array(correct)).expected_error == pytest.approx(expected)
+    assert CalibrationBins.of(
+        np.array(confidence), np.array(correct)
+    ).expected_error == pytest.approx(expected)
 
 
 def test_the_most_confused_classes_come_first():
     """Mistakes only, the most frequent first, of equals the first class first; no more than are named."""
     matrix = np.array([[9, 2, 0], [7, 1, 0], [2, 3, 4]])
-    labels, predictions = (part.repeat(matrix.ravel()) for part in np.indices(matrix.shape).reshape(2, -1))
+    labels, predictions = (
+        part.repeat(matrix.ravel()) for part in np.indices(matrix.shape).reshape(2, -1)
+    )
     metrics = compute_metrics(np.eye(3, dtype=np.float32)[predictions], labels, ("x", "y", "z"))
     found = [(it.label, it.prediction, it.count) for it in metrics.most_confused]
     assert found == [("y", "x", 7), ("z", "y", 3), ("x", "y", 2), ("z", "x", 2)]
     many = np.arange(MOST_CONFUSED + 6)
-    metrics = compute_metrics(np.eye(len(many), dtype=np.float32)[many[::-1]], many, [str(i) for i in many])
+    metrics = compute_metrics(
+        np.eye(len(many), dtype=np.float32)[many[::-1]], many, [str(i) for i in many]
+    )
     assert len(metrics.most_confused) == MOST_CONFUSED
 
 
@@ -84,7 +97,11 @@ def test_labels_that_training_never_showed_are_mistakes_without_a_probability():
     )
     assert metrics.num_examples == 220
     assert metrics.accuracy == pytest.approx(known.accuracy * 200 / 220)
-    assert (metrics.loss, metrics.ece, metrics.calibration) == (known.loss, known.ece, known.calibration)
+    assert (metrics.loss, metrics.ece, metrics.calibration) == (
+        known.loss,
+        known.ece,
+        known.calibration,
+    )
     assert metrics.unseen_labels == {"x": 15, "y": 5}
     assert (metrics.per_class["x"].recall, metrics.per_class["x"].support) == (0, 15)
     assert np.sum(metrics.confusion_matrix, axis=1)[5:].tolist() == [15, 5]
@@ -99,7 +116,11 @@ def test_the_suggested_threshold_is_the_lowest_that_is_accurate_enough():
         confidence = random.choice([0.25, 0.5, 0.9996, 1.0, *random.random(20)], size=texts)
         correct = random.random(texts) < 0.8 + 0.2 * confidence
         answered = [(step / 1000, correct[confidence >= step / 1000]) for step in range(1000)]
-        keeping = [step for step, right in answered if len(right) >= FEWEST_ANSWERS and right.mean() >= WANTED_ACCURACY]
+        keeping = [
+            step
+            for step, right in answered
+            if len(right) >= FEWEST_ANSWERS and right.mean() >= WANTED_ACCURACY
+        ]
         found.append(suggest_threshold(confidence, correct)[0])
         assert found[-1] == (keeping[0] if keeping else None)
     assert found[0] is None
@@ -111,7 +132,9 @@ def scored() -> tuple[np.ndarray, np.ndarray]:
     """Logits of four classes and labels of five: one that no text has, one that training never showed."""
     random = np.random.default_rng(0)
     labels = (random.random((300, 5)) < [0.4, 0.2, 0.05, 0, 0.02]).astype(np.int8)
-    logits = (labels[:, :4] * 2 - 1 + random.normal(size=(300, 4))).round(1).astype(np.float32)  # some are equal
+    logits = (
+        (labels[:, :4] * 2 - 1 + random.normal(size=(300, 4))).round(1).astype(np.float32)
+    )  # some are equal
     return logits, labels
 
 
@@ -122,13 +145,19 @@ def test_the_scores_are_those_of_scikit_learn(scored):
     answers = np.hstack([sigmoid(logits) >= THRESHOLDS, np.zeros((300, 1), dtype=bool)])
     occurring = [0, 1, 2, 4]
     assert found.micro_f1 == pytest.approx(peers.f1_score(labels, answers, average="micro"))
-    assert found.macro_f1 == pytest.approx(peers.f1_score(labels[:, occurring], answers[:, occurring], average="macro"))
-    assert found.samples_f1 == pytest.approx(peers.f1_score(labels, answers, average="samples", zero_division=1))
+    assert found.macro_f1 == pytest.approx(
+        peers.f1_score(labels[:, occurring], answers[:, occurring], average="macro")
+    )
+    assert found.samples_f1 == pytest.approx(
+        peers.f1_score(labels, answers, average="samples", zero_division=1)
+    )
     assert found.subset_accuracy == pytest.approx(peers.accuracy_score(labels, answers))
     expected = [peers.average_precision_score(labels[:, it], logits[:, it]) for it in range(3)]
     assert average_precisions(logits.astype(float), labels[:, :4])[:3] == pytest.approx(expected)
     assert found.mean_average_precision == pytest.approx(np.mean([*expected, 0]))
-    assert found.loss == pytest.approx(4 * peers.log_loss(labels[:, :4].ravel(), sigmoid(logits).ravel()))
+    assert found.loss == pytest.approx(
+        4 * peers.log_loss(labels[:, :4].ravel(), sigmoid(logits).ravel())
+    )
     assert found.unseen_labels == {"unseen": labels[:, 4].sum()}
     rare, never, unseen = (found.per_class[name] for name in ("c", "never", "unseen"))
     assert (rare.threshold, never.threshold, unseen.threshold) == (0.6, 0.9, None)
@@ -138,9 +167,16 @@ def test_the_scores_are_those_of_scikit_learn(scored):
 
 def test_texts_without_labels_are_right_where_none_are_given():
     """Whole texts, F1 1 and all labels right; where there is nothing at all no score is undefined."""
-    nothing = compute_metrics(np.full((3, 2), -5, np.float32), np.zeros((3, 2)), ("a", "b"), (0.5, 0.5))
+    nothing = compute_metrics(
+        np.full((3, 2), -5, np.float32), np.zeros((3, 2)), ("a", "b"), (0.5, 0.5)
+    )
     assert (nothing.samples_f1, nothing.subset_accuracy) == (1, 1)
-    assert (nothing.micro_f1, nothing.macro_f1, nothing.mean_average_precision, nothing.ece) == (0, 0, 0, 0)
+    assert (nothing.micro_f1, nothing.macro_f1, nothing.mean_average_precision, nothing.ece) == (
+        0,
+        0,
+        0,
+        0,
+    )
 
 
 def test_no_threshold_has_a_better_f1_than_the_best(scored):
@@ -149,5 +185,7 @@ def test_no_threshold_has_a_better_f1_than_the_best(scored):
     scores, targets = logits[:, 1].astype(float), labels[:, 1]
     best = best_f1_threshold(scores, targets)
     found = ClassCounts.of((scores >= best)[:, None], targets[:, None]).micro_f1
-    assert found == pytest.approx(max(peers.f1_score(targets, scores >= it) for it in np.unique(scores)))
+    assert found == pytest.approx(
+        max(peers.f1_score(targets, scores >= it) for it in np.unique(scores))
+    )
     assert best_f1_threshold(scores, np.zeros(300)) == 0

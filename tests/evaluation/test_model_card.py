@@ -61,14 +61,21 @@ def test_the_card_has_notes_where_there_is_something_to_note(dataset, report):
     """Of the linear classifier and of the baseline, and of a split that is no test split; names are code."""
     dataset = replace(dataset, label_names=("a`b", "c\n<d>", "ß"))
     answered = replace(report.answered, name="validation")
-    report = replace(report, answered=answered, linear_reference=REFERENCE | {"accuracy": 0.75, "of_texts": 9000})
+    report = replace(
+        report, answered=answered, linear_reference=REFERENCE | {"accuracy": 0.75, "of_texts": 9000}
+    )
     card = model_card(load_config(), dataset, report, **VALUES | {"linear_max_tokens": 4096})
     classes, _, scores, _, reads = [line for line in card.splitlines() if line.startswith("- ")]
     assert classes == r"- Classes: `` a`b ``, `c\n<d>`, `ß`"
     assert scores.startswith("- Validation split: 15 texts, accuracy ")
-    assert "; a TF-IDF baseline, trained on 9 of 9,000 texts: 0.7500, 0.4000 to 0.8000), macro-F1 " in scores
+    assert (
+        "; a TF-IDF baseline, trained on 9 of 9,000 texts: 0.7500, 0.4000 to 0.8000), macro-F1 "
+        in scores
+    )
     assert "; these texts also chose the weights and calibrated them: " in scores
-    assert reads.endswith(" tokens of a text, its linear classifier the first 4,096; 1,234 tokens known")
+    assert reads.endswith(
+        " tokens of a text, its linear classifier the first 4,096; 1,234 tokens known"
+    )
 
 
 def test_the_card_of_a_linear_model_alone_has_no_word_of_an_encoder(dataset, report):
@@ -77,4 +84,6 @@ def test_the_card_of_a_linear_model_alone_has_no_word_of_an_encoder(dataset, rep
     card = model_card(load_config(None, ["model.encoder=false"]), dataset, report, **values)
     assert "\nA linear text classifier, trained" in card
     assert "\n- Reads the first 4,096 tokens of a text; 1,234 tokens known\n" in card
-    assert not {"encoder", "step", "parts"} & set(card.replace("encoder-cls", "").replace("encoder_cls", "").split())
+    assert not {"encoder", "step", "parts"} & set(
+        card.replace("encoder-cls", "").replace("encoder_cls", "").split()
+    )

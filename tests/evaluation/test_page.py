@@ -21,10 +21,18 @@ HOSTILE = '<script>document.title="x"</script><img src=x onerror="alert(1)">"&\'
 
 def of_many_classes(classifier, labels, answers, names):
     """A report of these classes, each text a word."""
-    split, logits = split_of(["x"] * len(labels), labels), np.eye(len(names), dtype=np.float32)[answers] * 9
+    split, logits = (
+        split_of(["x"] * len(labels), labels),
+        np.eye(len(names), dtype=np.float32)[answers] * 9,
+    )
     answered = Answered(name="test", split=split, logits=logits, label_names=names)
     report = evaluate(classifier, split_of(["rain"]), name="test")
-    return replace(report, answered=answered, metrics=compute_metrics(logits, split.labels, names), worst_errors=[])
+    return replace(
+        report,
+        answered=answered,
+        metrics=compute_metrics(logits, split.labels, names),
+        worst_errors=[],
+    )
 
 
 def test_the_summary_comes_first(classifier):
@@ -36,7 +44,11 @@ def test_the_summary_comes_first(classifier):
         for it in (both, replace(report, comparison=None))
     )
     low, high = report.scores["accuracy_interval"]
-    for words in (report_text.comparison_sentence(both), "the encoder has most of the weight (70%)", "both together: "):
+    for words in (
+        report_text.comparison_sentence(both),
+        "the encoder has most of the weight (70%)",
+        "both together: ",
+    ):
         assert words in page
         assert words not in plain
     assert "Is the encoder worth it?" not in plain
@@ -52,15 +64,27 @@ def test_the_matrix_has_every_class_that_occurs_and_no_other(classifier):
     names = tuple({3: "سؤال!", 7: "a < b"}.get(number, f"class {number}") for number in range(150))
     page = render_report("x", of_many_classes(classifier, [3, 3, 149], [3, 7, 149], names))
     matrix = page.partition('<table class="sortable matrix"')[2].partition("</table>")[0]
-    assert re.findall(r'<th scope="row" title="(.*?)"', matrix) == ["سؤال!", "a &lt; b", "class 149"]
+    assert re.findall(r'<th scope="row" title="(.*?)"', matrix) == [
+        "سؤال!",
+        "a &lt; b",
+        "class 149",
+    ]
     # Names are isolated from what is beside them: in heads by elements, in titles by characters.
-    assert re.findall(r"<th[^>]*><bdi>(.*?)</bdi></th>", matrix) == 2 * ["سؤال!", "a &lt; b", "class 149"]
+    assert re.findall(r"<th[^>]*><bdi>(.*?)</bdi></th>", matrix) == 2 * [
+        "سؤال!",
+        "a &lt; b",
+        "class 149",
+    ]
     assert 'title="\u2068سؤال\u2069!, taken for a &lt; b: 1">1</td>' in matrix
     assert "147 classes are left out, since they occur neither as label nor as answer here" in page
 
 
-@pytest.mark.parametrize(("classes", "drawn"), [(LARGEST_MATRIX, True), (LARGEST_MATRIX + 1, False)])
-def test_of_many_classes_the_page_names_the_confused_pairs_instead_of_a_matrix(classifier, classes, drawn):
+@pytest.mark.parametrize(
+    ("classes", "drawn"), [(LARGEST_MATRIX, True), (LARGEST_MATRIX + 1, False)]
+)
+def test_of_many_classes_the_page_names_the_confused_pairs_instead_of_a_matrix(
+    classifier, classes, drawn
+):
     """A matrix of a thousand classes would have a million cells: 65 MB that nobody could read."""
     labels = np.arange(classes)
     names = tuple(f"class {number}" for number in range(classes))
@@ -71,7 +95,9 @@ def test_of_many_classes_the_page_names_the_confused_pairs_instead_of_a_matrix(c
     assert ("class 1, taken for class 2: 1" in page) == drawn
     assert (f"{classes} classes are more than the {LARGEST_MATRIX}" in page) != drawn
     assert len(page) < 1_500_000
-    assert {"label": "class 1", "prediction": "class 2", "count": 1} in report.to_dict()["most_confused"]
+    assert {"label": "class 1", "prediction": "class 2", "count": 1} in report.to_dict()[
+        "most_confused"
+    ]
 
 
 def test_classes_are_listed_worst_first(classifier):
@@ -81,16 +107,24 @@ def test_classes_are_listed_worst_first(classifier):
     page = render_report("x", evaluate(classifier, split, name="test"))
     table = page.partition('<table class="sortable full scores">')[2].partition("</table>")[0]
     assert re.findall("<tr><td><bdi>(.*?)</bdi></td>", table) == ["sport", "weather", "küche"]
-    assert all(bar == number for bar, number in re.findall('class="bar" style="--v:(.*?)">(.*?)</td>', table))
+    assert all(
+        bar == number
+        for bar, number in re.findall('class="bar" style="--v:(.*?)">(.*?)</td>', table)
+    )
 
 
 def test_the_page_has_what_was_measured(classifier):
     """Numbers of the metrics, each class, each mistake, and no address of anything outside the page."""
-    split = split_of(["rain and snow", "ball goal team", "soup bread", HOSTILE, "\x00\ud800\x1b[31m", ""])
+    split = split_of(
+        ["rain and snow", "ball goal team", "soup bread", HOSTILE, "\x00\ud800\x1b[31m", ""]
+    )
     report = evaluate(classifier, split, name="test")
     report = replace(report, linear_reference=REFERENCE | {"of_texts": 9000})
     page = render_report("a report", report)
-    assert "TF-IDF baseline (linear SVM, trained on 9 of 9,000 texts): accuracy 1.0000 [0.400, 0.800]" in page
+    assert (
+        "TF-IDF baseline (linear SVM, trained on 9 of 9,000 texts): accuracy 1.0000 [0.400, 0.800]"
+        in page
+    )
     assert f"{report.metrics.accuracy:.1%}" in page
     assert all(f"<td><bdi>{name}</bdi></td>" in page for name in classifier.label_names)
     assert page.count("<script") == 1
@@ -99,7 +133,10 @@ def test_the_page_has_what_was_measured(classifier):
     wrong = len(report.answered.mistakes)
     assert len(report.worst_errors) == wrong
     assert page.count("f.csv:") == wrong
-    assert f'{wrong} of 6 texts get another answer than their label. All are in <a href="mistakes.csv">' in page
+    assert (
+        f'{wrong} of 6 texts get another answer than their label. All are in <a href="mistakes.csv">'
+        in page
+    )
     assert '(<a href="doubtful_labels.csv">' in page
     assert render_report("a report", report) == page
 

@@ -21,7 +21,10 @@ def test_a_notebook_shows_what_the_terminal_does(classifier):
     report = evaluate(classifier, split_of(["rain and snow"] * 3), name="<test>")
     shown = report._repr_html_()
     assert "<test>" not in shown
-    text, (_, *lines) = html.unescape(re.sub("<[^>]*>", "\n", shown)), full_text(report).splitlines()
+    text, (_, *lines) = (
+        html.unescape(re.sub("<[^>]*>", "\n", shown)),
+        full_text(report).splitlines(),
+    )
     assert {line.strip() for line in lines} <= {line.strip() for line in text.splitlines()}
 
 
@@ -38,7 +41,9 @@ def test_calibration_is_put_in_words(classifier, values, gist, words):
     """How well, in which direction, and only where there are texts enough."""
     bins = {"confidence": [0.5, 0.9], "accuracy": [0.5, 0.9], "texts": [100, 100]} | values
     ece = bins.pop("ece")
-    found = report_text.calibration(report_of(classifier, metrics={"ece": ece, "calibration": CalibrationBins(**bins)}))
+    found = report_text.calibration(
+        report_of(classifier, metrics={"ece": ece, "calibration": CalibrationBins(**bins)})
+    )
     assert found[0] == gist
     assert words in found[1]
 
@@ -61,13 +66,43 @@ def test_a_threshold_that_is_not_suggested_has_a_reason(classifier, number, thre
 @pytest.mark.parametrize(
     ("difference", "is_sure", "linear", "gain", "interval", "weights"),
     [
-        (0.015, True, 0.01, "+1.5 points over", "+0.5 to +3.5", "the encoder decides nearly alone (99.0% of"),
-        (0.0, False, 0.45, "+0.0 points over", "-1.0 to +2.0", "both weigh about the same (the encoder 55%, "),
-        (-0.004, False, 0.999, "0.4 points below", "-1.4 to +1.6", "the linear model decides nearly alone (99.9% of"),
-        (-0.0001, False, 0.7, "+0.0 points over", "-1.0 to +2.0", "the linear model has most of the weight (70%)"),
+        (
+            0.015,
+            True,
+            0.01,
+            "+1.5 points over",
+            "+0.5 to +3.5",
+            "the encoder decides nearly alone (99.0% of",
+        ),
+        (
+            0.0,
+            False,
+            0.45,
+            "+0.0 points over",
+            "-1.0 to +2.0",
+            "both weigh about the same (the encoder 55%, ",
+        ),
+        (
+            -0.004,
+            False,
+            0.999,
+            "0.4 points below",
+            "-1.4 to +1.6",
+            "the linear model decides nearly alone (99.9% of",
+        ),
+        (
+            -0.0001,
+            False,
+            0.7,
+            "+0.0 points over",
+            "-1.0 to +2.0",
+            "the linear model has most of the weight (70%)",
+        ),
     ],
 )
-def test_the_gain_of_the_encoder_is_a_sentence(classifier, difference, is_sure, linear, gain, interval, weights):
+def test_the_gain_of_the_encoder_is_a_sentence(
+    classifier, difference, is_sure, linear, gain, interval, weights
+):
     """Points of accuracy, whether that is sure, and which part decides, if that is known."""
     report = report_of(classifier, **compared(difference, is_sure=is_sure, linear=linear))
     gain = f"{gain} the linear model alone ({'sure' if is_sure else 'not sure'}; 95% interval {interval})"
@@ -80,10 +115,14 @@ def test_advice_can_be_followed(classifier):
     sure = report_of(classifier, **compared(0.1, is_sure=True), metrics={"accuracy": 0.9})
     assert report_text.advice(sure) == ""
     for difference, is_sure in ((0.1, False), (-0.1, True)):
-        assert "--set model.encoder=false" in report_text.advice(replace(sure, **compared(difference, is_sure=is_sure)))
+        assert "--set model.encoder=false" in report_text.advice(
+            replace(sure, **compared(difference, is_sure=is_sure))
+        )
     better = replace(sure, linear_reference=REFERENCE)
     assert "more labelled texts" in report_text.advice(better)
-    alone = replace(better, comparison=None, parts={"combined": sure.parts["encoder"], "encoder": None})
+    alone = replace(
+        better, comparison=None, parts={"combined": sure.parts["encoder"], "encoder": None}
+    )
     assert "a linear model alone: --set model.encoder=false" in report_text.advice(alone)
 
 
@@ -91,7 +130,11 @@ def test_the_terminal_shows_each_part(classifier):
     report = report_of(classifier)
     text = full_text(report)
     both = report.scores
-    assert report_text.part_rows(report)[0] == ("both together", both["accuracy"], both["accuracy_interval"])
+    assert report_text.part_rows(report)[0] == (
+        "both together",
+        both["accuracy"],
+        both["accuracy_interval"],
+    )
     line = "\n    {} alone: accuracy {accuracy:.4f} [{accuracy_interval[0]:.3f}, {accuracy_interval[1]:.3f}], macro-F1 "
     for name in ("linear", "encoder"):
         assert line.format(name, **report.parts[name]) in text
@@ -104,9 +147,18 @@ def test_the_terminal_shows_each_part(classifier):
     ("changes", "words"),
     [
         ({"linear_reference": None}, "TF-IDF baseline: none"),
-        ({"linear_reference": REFERENCE}, "(linear SVM): accuracy 1.0000 [0.400, 0.800], macro-F1 1.0000"),
-        ({"linear_reference": REFERENCE | {"of_texts": 3000}}, "(linear SVM, trained on 9 of 3,000 texts)"),
-        ({"linear_reference": REFERENCE | {"of_texts": 10, "of_features": 8}}, "9 of 10 texts and 7 of 8 features)"),
+        (
+            {"linear_reference": REFERENCE},
+            "(linear SVM): accuracy 1.0000 [0.400, 0.800], macro-F1 1.0000",
+        ),
+        (
+            {"linear_reference": REFERENCE | {"of_texts": 3000}},
+            "(linear SVM, trained on 9 of 3,000 texts)",
+        ),
+        (
+            {"linear_reference": REFERENCE | {"of_texts": 10, "of_features": 8}},
+            "9 of 10 texts and 7 of 8 features)",
+        ),
         (
             {"suggested_threshold": 0.9961, "answered_fraction": 0.66},
             "up (--threshold), 66% of all, are right 95% of the time, on topics that training has seen",
@@ -130,7 +182,10 @@ def test_the_report_fits_a_terminal(classifier, classes, table):
     """A line for each class; the confusion matrix only where it fits; no control character of a class name."""
     names = [f"{number}\x1b[2J\u202e" for number in range(classes)]
     per_class = dict.fromkeys(names, ClassMetrics(precision=0.5, recall=0.5, f1=0.5, support=1))
-    metrics = {"per_class": per_class, "confusion_matrix": np.ones((classes, classes), dtype=int).tolist()}
+    metrics = {
+        "per_class": per_class,
+        "confusion_matrix": np.ones((classes, classes), dtype=int).tolist(),
+    }
     text = full_text(report_of(classifier, answered={"label_names": tuple(names)}, metrics=metrics))
     assert ("   1    1    1" in text) == table
     assert ("no matrix here: 100 classes are more than" in text) != table

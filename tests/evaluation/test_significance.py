@@ -25,11 +25,15 @@ LABELS = np.arange(200) % 3
 TEXTS = ["rain and snow", "ball goal team", "soup bread", "the of", "storm", "salt ball", "a goal"]
 
 
-@pytest.mark.parametrize(("right", "total"), [(0, 1), (0, 10), (10, 10), (7, 9), (352, 374), (1, 100_000)])
+@pytest.mark.parametrize(
+    ("right", "total"), [(0, 1), (0, 10), (10, 10), (7, 9), (352, 374), (1, 100_000)]
+)
 def test_the_interval_of_a_fraction_is_scipy_s(right, total):
     """Wilson's; the fraction is always within."""
     low, high = wilson_interval(right, total)
-    assert (low, high) == pytest.approx(tuple(binomtest(right, total).proportion_ci(method="wilson")), abs=1e-6)
+    assert (low, high) == pytest.approx(
+        tuple(binomtest(right, total).proportion_ci(method="wilson")), abs=1e-6
+    )
     assert 0 <= low <= right / total <= high <= 1
 
 
@@ -45,14 +49,19 @@ def test_the_interval_of_a_difference_by_hand():
 def example(texts: int, classes: int) -> tuple[np.ndarray, np.ndarray]:
     random = np.random.default_rng(1)
     labels = random.integers(0, classes, texts)
-    return labels, np.where(random.random(texts) < 0.8, labels, random.integers(0, classes + 1, texts))
+    return labels, np.where(
+        random.random(texts) < 0.8, labels, random.integers(0, classes + 1, texts)
+    )
 
 
 def test_the_interval_of_macro_f1_is_that_of_texts_drawn_again():
     """As a plain bootstrap of rows, scored by scikit-learn, within what 1,000 samples leave to chance."""
     labels, predictions = example(300, 11)
     draws = np.random.default_rng(2).integers(0, 300, (200, 300))
-    scores = [f1_score(labels[rows], predictions[rows], average="macro", zero_division=0) for rows in draws]
+    scores = [
+        f1_score(labels[rows], predictions[rows], average="macro", zero_division=0)
+        for rows in draws
+    ]
     expected = np.quantile(scores, [0.025, 0.975])
     found = macro_f1_interval(labels, predictions)
     assert found == pytest.approx(expected, abs=0.15 * (expected[1] - expected[0]))
@@ -66,27 +75,53 @@ def test_the_interval_of_micro_f1_is_that_of_texts_drawn_again():
     labels = (random.random((300, 5)) < [0.4, 0.2, 0.05, 0, 0.02]).astype(np.int8)
     answers = labels + random.normal(size=(300, 5)) > 0.8
     drawn = [random.integers(300, size=300) for _ in range(300)]
-    expected = np.quantile([ClassCounts.of(answers[rows], labels[rows]).micro_f1 for rows in drawn], [0.025, 0.975])
+    expected = np.quantile(
+        [ClassCounts.of(answers[rows], labels[rows]).micro_f1 for rows in drawn], [0.025, 0.975]
+    )
     assert micro_f1_interval(labels, answers) == pytest.approx(expected, abs=0.01)
     assert micro_f1_interval(labels, answers, answers) == (0, 0)
-    parts, comparison = score_parts({"combined": answers, "linear": ~answers, "encoder": answers}, labels)
+    parts, comparison = score_parts(
+        {"combined": answers, "linear": ~answers, "encoder": answers}, labels
+    )
     assert comparison.is_sure
-    assert score_parts({"combined": ~answers, "linear": answers, "encoder": answers}, labels)[1].is_sure
-    assert comparison.combined_minus_linear == parts["combined"]["micro_f1"] - parts["linear"]["micro_f1"] > 0.3
+    assert score_parts({"combined": ~answers, "linear": answers, "encoder": answers}, labels)[
+        1
+    ].is_sure
+    assert (
+        comparison.combined_minus_linear
+        == parts["combined"]["micro_f1"] - parts["linear"]["micro_f1"]
+        > 0.3
+    )
 
 
 def test_each_part_is_scored_by_its_own_answers():
     """By hand: of eight texts the sum gets six right, the linear one four, the encoder five."""
     labels = np.array([0, 1, 2, 0, 1, 2, 0, 1])
-    combined, linear, encoder = [0, 1, 2, 0, 1, 2, 1, 0], [0, 1, 2, 1, 0, 0, 0, 0], [0, 1, 2, 0, 1, 0, 1, 0]
-    answers_of = {"combined": np.array(combined), "linear": np.array(linear), "encoder": np.array(encoder)}
+    combined, linear, encoder = (
+        [0, 1, 2, 0, 1, 2, 1, 0],
+        [0, 1, 2, 1, 0, 0, 0, 0],
+        [0, 1, 2, 0, 1, 0, 1, 0],
+    )
+    answers_of = {
+        "combined": np.array(combined),
+        "linear": np.array(linear),
+        "encoder": np.array(encoder),
+    }
     scores, comparison = score_parts(answers_of, labels)
-    assert {name: 8 * score["accuracy"] for name, score in scores.items()} == {"combined": 6, "linear": 4, "encoder": 5}
+    assert {name: 8 * score["accuracy"] for name, score in scores.items()} == {
+        "combined": 6,
+        "linear": 4,
+        "encoder": 5,
+    }
     for name, answers in answers_of.items():
-        assert scores[name]["accuracy_interval"] == wilson_interval(round(8 * scores[name]["accuracy"]), 8)
+        assert scores[name]["accuracy_interval"] == wilson_interval(
+            round(8 * scores[name]["accuracy"]), 8
+        )
         assert scores[name]["macro_f1"] == pytest.approx(f1_score(labels, answers, average="macro"))
         assert scores[name]["macro_f1_interval"] == macro_f1_interval(labels, answers)
-    assert comparison == Comparison(combined_minus_linear=2 / 8, interval=paired_interval(3, 1, 8), is_sure=False)
+    assert comparison == Comparison(
+        combined_minus_linear=2 / 8, interval=paired_interval(3, 1, 8), is_sure=False
+    )
     del answers_of["encoder"]
     assert score_parts(answers_of, labels)[1] is None
 
@@ -105,7 +140,10 @@ def test_parts_of_a_classifier_answer_as_each_would_alone(classifier):
         )
         answers = [classifier.label_names.index(it.label) for it in alone.predict(TEXTS)]
         assert report.parts[name]["accuracy"] == np.mean(np.array(answers) == labels)
-    assert (report.scores["accuracy"], report.scores["macro_f1"]) == (report.metrics.accuracy, report.metrics.macro_f1)
+    assert (report.scores["accuracy"], report.scores["macro_f1"]) == (
+        report.metrics.accuracy,
+        report.metrics.macro_f1,
+    )
     assert sum(report.mixture_shares.values()) == pytest.approx(1)
 
 
@@ -137,14 +175,21 @@ def test_the_numbers_are_those_of_the_texts_on_which_one_is_right():
 def test_sentences_follow_the_interval():
     """Better, worse, or no sure difference; a worse one has the signs of what it is worse by."""
     this, other = answers(100), answers(115, skip=5)
-    better, worse = (compare_answers(LABELS, *pair, run="b").sentences() for pair in ((this, other), (other, this)))
+    better, worse = (
+        compare_answers(LABELS, *pair, run="b").sentences()
+        for pair in ((this, other), (other, this))
+    )
     assert better[0].startswith("b is better by 7.5 points of accuracy, 95% interval 2.")
     assert worse[0].startswith("b is worse by 7.5 points of accuracy, 95% interval 2.")
     assert "20 texts it alone gets right, 5 it alone gets wrong" in better[0]
     assert "p = 0.004" in better[0]
     assert better[1].startswith("b is better by ")
-    unsure, same = (compare_answers(LABELS, this, answers(right), run="b").sentences() for right in (101, 100))
-    assert unsure[0].startswith("no sure difference: b is better by 0.5 points of accuracy, 95% interval -")
+    unsure, same = (
+        compare_answers(LABELS, this, answers(right), run="b").sentences() for right in (101, 100)
+    )
+    assert unsure[0].startswith(
+        "no sure difference: b is better by 0.5 points of accuracy, 95% interval -"
+    )
     assert same[0].startswith("no sure difference: 0.0 points of accuracy, 95% interval -")
     assert "p = 1.000" in same[0]
 

@@ -99,11 +99,16 @@ def test_an_explanation_is_by_the_parts_of_the_whole_text(cascade):
 def test_a_report_scores_the_cascade_and_each_part_alone(cascade):
     split = Split(texts=TEXTS, labels=np.array([2, 0, 1, 0, 0, 1, 1]), where=[""] * len(TEXTS))
     report = evaluate(cascade, split, name="test")
-    np.testing.assert_allclose(report.answered.logits, cascade.logits(cascade.tokenize(TEXTS)), rtol=1e-5)
+    np.testing.assert_allclose(
+        report.answered.logits, cascade.logits(cascade.tokenize(TEXTS)), rtol=1e-5
+    )
     assert report.to_dict()["cascade"] == {"gate": cascade.gate, "skipped_fraction": 4 / 7}
     cascade.gate = None
     other = evaluate(cascade, split, name="test")
-    assert (other.parts["linear"], other.parts["encoder"]) == (report.parts["linear"], report.parts["encoder"])
+    assert (other.parts["linear"], other.parts["encoder"]) == (
+        report.parts["linear"],
+        report.parts["encoder"],
+    )
     assert other.to_dict()["cascade"] is None
 
 
@@ -121,21 +126,33 @@ def test_the_gate_is_kept_with_the_model(cascade, tmp_path):
 
 def test_confidence_of_several_labels_is_that_of_the_least_sure():
     logits = np.array([[3.0, -2.0], [0.1, 4.0]], dtype=np.float32)
-    assert MULTI_LABEL.confidence(sigmoid(logits)) == pytest.approx([sigmoid(np.array(2.0)), sigmoid(np.array(0.1))])
+    assert MULTI_LABEL.confidence(sigmoid(logits)) == pytest.approx(
+        [sigmoid(np.array(2.0)), sigmoid(np.array(0.1))]
+    )
     assert SINGLE_LABEL.confidence(softmax(logits)).tolist() == softmax(logits).max(axis=1).tolist()
 
 
 class OfLogits:
     """A classifier of two classes of given logits, of so many texts each."""
 
-    label_names, parts, task, thresholds, gate = ("a", "b"), ("encoder", "linear"), SINGLE_LABEL, (), None
+    label_names, parts, task, thresholds, gate = (
+        ("a", "b"),
+        ("encoder", "linear"),
+        SINGLE_LABEL,
+        (),
+        None,
+    )
     skip_encoder, combined = Classifier.skip_encoder, Classifier.combined
     mixture_weights = (1.0, 1.0)
 
-    def __init__(self, encoder: list[float], linear: list[float], *, texts: tuple[int, ...] = (100, 100, 100)) -> None:
+    def __init__(
+        self, encoder: list[float], linear: list[float], *, texts: tuple[int, ...] = (100, 100, 100)
+    ) -> None:
         self.texts = texts
         self.of_parts = {
-            name: np.repeat([[0.0, it] for it in of_part], texts[: len(of_part)], axis=0).astype(np.float32)
+            name: np.repeat([[0.0, it] for it in of_part], texts[: len(of_part)], axis=0).astype(
+                np.float32
+            )
             for name, of_part in (("encoder", encoder), ("linear", linear))
         }
 
@@ -144,7 +161,9 @@ class OfLogits:
 
     def gate_for(self, shares: list[float]) -> float | None:
         """Such a share of each has the second label."""
-        labels = [np.arange(texts) < texts * it for texts, it in zip(self.texts, shares, strict=False)]
+        labels = [
+            np.arange(texts) < texts * it for texts, it in zip(self.texts, shares, strict=False)
+        ]
         fit_gate(self, None, np.concatenate(labels).astype(np.int64))
         return self.gate
 
@@ -154,12 +173,17 @@ def test_the_gate_is_the_lowest_at_which_nothing_gets_worse():
     assert OfLogits([0, 0, 0], [3, 1, -2]).gate_for([1, 1, 0]) == GATES[0]
     # Of probability .73, sigmoid(1), and turned by the encoder.
     assert OfLogits([0, -3, 0], [3, 1, -2]).gate_for([1, 0, 0]) == 0.75
-    assert OfLogits([0, -3, 0], [3, 1, -2]).gate_for([1, 1, 0]) == 0.75  # also where it turns them wrongly
+    assert (
+        OfLogits([0, -3, 0], [3, 1, -2]).gate_for([1, 1, 0]) == 0.75
+    )  # also where it turns them wrongly
 
 
 def test_no_gate_where_the_linear_part_is_surely_wrong():
     """Nor where it is alone, nor where so few texts show nothing."""
-    assert [OfLogits([0], [3], texts=(texts,)).gate_for([1]) for texts in (199, 200)] == [None, GATES[0]]
+    assert [OfLogits([0], [3], texts=(texts,)).gate_for([1]) for texts in (199, 200)] == [
+        None,
+        GATES[0],
+    ]
     assert OfLogits([-30, 0], [9, 9]).gate_for([0, 1]) is None
     one = OfLogits([0], [1])
     one.parts = ("linear",)
@@ -185,5 +209,7 @@ def test_a_run_chooses_a_gate_on_request(cli, trained_run, blank_plots, monkeypa
     assert load_classifier(trained_run.path).gate is None
     (line,) = cli("predict", "--model", "on", "--format", "jsonl", "rain and snow").out.splitlines()
     assert json.loads(line)["answered_by"] in {"linear", "both"}
-    (line,) = cli("predict", "--model", trained_run.path, "--format", "jsonl", "rain and snow").out.splitlines()
+    (line,) = cli(
+        "predict", "--model", trained_run.path, "--format", "jsonl", "rain and snow"
+    ).out.splitlines()
     assert "answered_by" not in json.loads(line)

@@ -20,7 +20,13 @@ from encoder_cls.errors import ConfigError, EncoderClsError
 from encoder_cls.inference.classifier import Classifier
 from encoder_cls.inference.encoder.torch import TorchEncoder
 from encoder_cls.inference.explain import attention_maps
-from encoder_cls.inference.folder import FORMAT, NO_HASH, load_classifier, model_folder, save_classifier
+from encoder_cls.inference.folder import (
+    FORMAT,
+    NO_HASH,
+    load_classifier,
+    model_folder,
+    save_classifier,
+)
 from encoder_cls.inference.linear import LinearClassifier
 from encoder_cls.inference.task import softmax
 from encoder_cls.inference.weights import compress
@@ -50,16 +56,28 @@ def contents(classifier):
     )
 
 
-def new_classifier(label_names, *, seed=0, texts=("some words to know",), kind="word_level") -> Classifier:
+def new_classifier(
+    label_names, *, seed=0, texts=("some words to know",), kind="word_level"
+) -> Classifier:
     torch.manual_seed(seed)
     config = ModelConfig(
-        d_model=8, num_layers=1, num_heads=2, d_ff=16, max_seq_len=8, char_ngram_buckets=64, bigram_buckets=64
+        d_model=8,
+        num_layers=1,
+        num_heads=2,
+        d_ff=16,
+        max_seq_len=8,
+        char_ngram_buckets=64,
+        bigram_buckets=64,
     )
     tokenizer = train_tokenizer(texts, TokenizerConfig(type=kind))
-    model = EncoderClassifier(config, vocab_size=tokenizer.get_vocab_size(), num_classes=len(label_names))
+    model = EncoderClassifier(
+        config, vocab_size=tokenizer.get_vocab_size(), num_classes=len(label_names)
+    )
     encoder = TorchEncoder(model, config)
     columns = ("title", "body")
-    return Classifier(encoder, tokenizer, tuple(label_names), max_seq_len=config.max_seq_len, text_columns=columns)
+    return Classifier(
+        encoder, tokenizer, tuple(label_names), max_seq_len=config.max_seq_len, text_columns=columns
+    )
 
 
 def test_too_little_memory_is_not_a_damaged_folder(trained_run, monkeypatch):
@@ -100,7 +118,9 @@ def test_class_names_keep_their_order(tmp_path):
 
 def test_the_run_and_its_model_folder_are_the_same_classifier(trained_run):
     for path in (str(trained_run.path), trained_run.path, trained_run.model):
-        predictions = encoder_cls.load_classifier(path).predict(["rain and snow", "salt", "the race"])
+        predictions = encoder_cls.load_classifier(path).predict(
+            ["rain and snow", "salt", "the race"]
+        )
         assert [prediction.label for prediction in predictions] == ["weather", "küche", "sport"]
 
 
@@ -108,8 +128,15 @@ def test_a_blank_text_has_no_label(classifier):
     texts = ["", " \t\n\u00a0", "rain", "\u3000"]
     predictions = classifier.predict(texts)
     assert [it.reason for it in predictions] == ["blank", "blank", None, "blank"]
-    assert [it.label is None and it.probability is None for it in predictions] == [True, True, False, True]
-    assert [list(it.probabilities.values()) for it in predictions] == classifier.predict_proba(texts).tolist()
+    assert [it.label is None and it.probability is None for it in predictions] == [
+        True,
+        True,
+        False,
+        True,
+    ]
+    assert [list(it.probabilities.values()) for it in predictions] == classifier.predict_proba(
+        texts
+    ).tolist()
     assert [it.label_from(0.0) for it in predictions] == [None, None, "weather", None]
     assert predictions[2].label_from(1.0) is None
 
@@ -129,7 +156,9 @@ WORDS = ["rain", "soup", "ball"]
 
 
 @pytest.mark.parametrize("num_classes", [2, 3])
-def test_logits_are_the_encoder_s_and_the_linear_classifier_s_by_their_mixture_weights(tmp_path, num_classes):
+def test_logits_are_the_encoder_s_and_the_linear_classifier_s_by_their_mixture_weights(
+    tmp_path, num_classes
+):
     saved = with_linear(["weather", "food", "sport"][:num_classes])
     save_classifier(saved, tmp_path)
     loaded = load_classifier(tmp_path)
@@ -140,7 +169,9 @@ def test_logits_are_the_encoder_s_and_the_linear_classifier_s_by_their_mixture_w
     words = WORDS[:num_classes]
     assert [it.label for it in loaded.predict(words)] == ["weather", "food", "sport"][:num_classes]
     np.testing.assert_allclose(
-        [list(it.probabilities.values()) for it in loaded.predict(TEXTS)], softmax(expected), rtol=1e-4
+        [list(it.probabilities.values()) for it in loaded.predict(TEXTS)],
+        softmax(expected),
+        rtol=1e-4,
     )
 
 
@@ -159,8 +190,14 @@ def test_a_linear_classifier_that_is_none_is_refused(tmp_path, weights):
     """Ids out of order or out of range, or another shape, also where the hash fits."""
     classifier = with_linear(["a", "b"])
     linear = classifier.linear
-    kept = {name: getattr(linear, name)[:2] for name in ("frequent_token_ids", "feature_ids", "idf")}
-    kept |= {"max_tokens": 9, "weights": compress(linear.weights.dense()[:2], "float32"), "biases": linear.biases}
+    kept = {
+        name: getattr(linear, name)[:2] for name in ("frequent_token_ids", "feature_ids", "idf")
+    }
+    kept |= {
+        "max_tokens": 9,
+        "weights": compress(linear.weights.dense()[:2], "float32"),
+        "biases": linear.biases,
+    }
     classifier.linear = LinearClassifier(**kept)
     save_classifier(classifier, tmp_path)
     assert load_classifier(tmp_path).linear is not None
@@ -173,15 +210,27 @@ def test_a_linear_classifier_that_is_none_is_refused(tmp_path, weights):
     ("changed", "reason"),
     [
         *(({"features": it}, "linear: features") for it in (-1, 1.0, True, "2", [2], 1 << 40)),
-        *(({"max_tokens": it}, "linear: max_tokens") for it in (-1, 0, 9.0, True, "9", None, 1 << 40)),
-        *(({"frequent_tokens": it}, "linear: frequent_tokens") for it in (-1, 2.0, True, "2", [2], 1 << 40)),
-        *(({name: it}, "other weights") for name in ("features", "frequent_tokens") for it in (0, 3)),
+        *(
+            ({"max_tokens": it}, "linear: max_tokens")
+            for it in (-1, 0, 9.0, True, "9", None, 1 << 40)
+        ),
+        *(
+            ({"frequent_tokens": it}, "linear: frequent_tokens")
+            for it in (-1, 2.0, True, "2", [2], 1 << 40)
+        ),
+        *(
+            ({name: it}, "other weights")
+            for name in ("features", "frequent_tokens")
+            for it in (0, 3)
+        ),
     ],
     ids=str,
 )
 def test_numbers_of_a_linear_classifier_that_are_none_are_refused(tmp_path, changed, reason):
     save_classifier(with_linear(["a", "b"]), tmp_path)
-    rewrite_config(tmp_path, linear=json.loads((tmp_path / "config.json").read_bytes())["linear"] | changed)
+    rewrite_config(
+        tmp_path, linear=json.loads((tmp_path / "config.json").read_bytes())["linear"] | changed
+    )
     with pytest.raises(EncoderClsError, match=rf"damaged.*{reason}"):
         load_classifier(tmp_path)
 
@@ -205,7 +254,9 @@ def test_a_changed_byte_is_refused(run_copy):
     path, draw = run_copy.model / "model.safetensors", random.Random(0)
     content = path.read_bytes()
     header = 8 + int.from_bytes(content[:8], "little")
-    places = [draw.randrange(header) for _ in range(30)] + [draw.randrange(len(content)) for _ in range(30)]
+    places = [draw.randrange(header) for _ in range(30)] + [
+        draw.randrange(len(content)) for _ in range(30)
+    ]
     refused = 0
     for place in places:
         damaged = bytearray(content)
@@ -250,9 +301,25 @@ NO_WEIGHTS = [0.0, -1.5, 1e300, 1e-300, float("nan"), float("inf"), "loud", None
     "metadata",
     [
         *({"mixture_weights": {"encoder": it}} for it in NO_WEIGHTS),
-        *({"mixture_weights": it} for it in ({}, {"linear": 1.0}, {"encoder": 1.0, "linear": 1.0}, [1.0], 1.0, None)),
-        *({"mixture_shares": it} for it in ({"encoder": 1.5}, {"encoder": "nan"}, {"linear": 1.0}, {}, [1.0], "much")),
-        *({"parts": it} for it in ([], ["linear"], ["encoder", "linear"], ["encoder", "encoder"], "encoder", None)),
+        *(
+            {"mixture_weights": it}
+            for it in ({}, {"linear": 1.0}, {"encoder": 1.0, "linear": 1.0}, [1.0], 1.0, None)
+        ),
+        *(
+            {"mixture_shares": it}
+            for it in ({"encoder": 1.5}, {"encoder": "nan"}, {"linear": 1.0}, {}, [1.0], "much")
+        ),
+        *(
+            {"parts": it}
+            for it in (
+                [],
+                ["linear"],
+                ["encoder", "linear"],
+                ["encoder", "encoder"],
+                "encoder",
+                None,
+            )
+        ),
         *({"dtypes": it} for it in ({"encoder": "int4"}, {"linear": "float32"}, {}, "float32")),
         {"thresholds": [0.5, 0.5]},
         {"promises": {"0.95": 0.7}},
@@ -271,7 +338,11 @@ def test_metadata_that_no_classifier_has_is_refused(tmp_path, metadata):
 
 def test_mixture_shares_are_kept_with_the_model_and_may_be_missing(tmp_path):
     classifier = new_classifier(["a", "b"])
-    for given, kept in (({"encoder": 1.0}, {"encoder": 1.0}), ({"encoder": 0.5, "linear": 0.5}, None), (None, None)):
+    for given, kept in (
+        ({"encoder": 1.0}, {"encoder": 1.0}),
+        ({"encoder": 0.5, "linear": 0.5}, None),
+        (None, None),
+    ):
         classifier.mixture_shares = given
         save_classifier(classifier, tmp_path)
         assert load_classifier(tmp_path).mixture_shares == kept
@@ -283,7 +354,12 @@ def test_a_linear_classifier_alone_is_a_classifier(tmp_path):
     """Saved, loaded and asked, without an encoder; and where the config describes one that is not there yet."""
     both = with_linear(["weather", "food", "sport"])
     alone = Classifier(
-        None, both.tokenizer, both.label_names, max_seq_len=8, linear=both.linear, mixture_weights=(3.0,)
+        None,
+        both.tokenizer,
+        both.label_names,
+        max_seq_len=8,
+        linear=both.linear,
+        mixture_weights=(3.0,),
     )
     save_classifier(alone, tmp_path / "alone")
     loaded = load_classifier(tmp_path / "alone")
@@ -294,7 +370,11 @@ def test_a_linear_classifier_alone_is_a_classifier(tmp_path):
     save_classifier(both, tmp_path / "both")
     weights = safetensors.torch.load_file(tmp_path / "both" / "model.safetensors")
     kept = {name: weight for name, weight in weights.items() if name.startswith("linear.")}
-    header = {"parts": ["linear"], "mixture_weights": {"linear": 3.0}, "dtypes": {"linear": "float32"}}
+    header = {
+        "parts": ["linear"],
+        "mixture_weights": {"linear": 3.0},
+        "dtypes": {"linear": "float32"},
+    }
     reseal(tmp_path / "both", kept, keep=False, **header)
     assert load_classifier(tmp_path / "both").predict(WORDS) == alone.predict(WORDS)
     for of_encoder in (loaded.embed, lambda texts: attention_maps(loaded, *texts)):
@@ -343,7 +423,9 @@ def test_the_tokenizer_of_another_model_is_refused(run_copy, tmp_path):
         load_classifier(run_copy.path)
 
 
-@pytest.mark.parametrize(("path", "reason"), [("nowhere", "no such folder"), (".", "holds no model yet")])
+@pytest.mark.parametrize(
+    ("path", "reason"), [("nowhere", "no such folder"), (".", "holds no model yet")]
+)
 def test_a_path_without_a_model_is_refused(path, reason):
     with pytest.raises(ConfigError, match=reason):
         model_folder(Path(path))

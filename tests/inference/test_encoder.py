@@ -42,8 +42,16 @@ def test_the_weights_are_those_of_the_model(values):
 @pytest.mark.parametrize(
     "wrong",
     [
-        *({name: it} for name in ("d_model", "num_layers", "max_seq_len") for it in (0, -1, 1.0, True, "8", None)),
-        *({name: it} for name in ("char_ngram_buckets", "bigram_buckets") for it in (-1, 2.0, False)),
+        *(
+            {name: it}
+            for name in ("d_model", "num_layers", "max_seq_len")
+            for it in (0, -1, 1.0, True, "8", None)
+        ),
+        *(
+            {name: it}
+            for name in ("char_ngram_buckets", "bigram_buckets")
+            for it in (-1, 2.0, False)
+        ),
         *({name: it} for name in ("norm", "activation", "positions") for it in ("other", None, 1)),
         {"num_heads": 3},
         {"d_model": 7, "num_heads": 7},
@@ -54,7 +62,9 @@ def test_the_weights_are_those_of_the_model(values):
 )
 def test_a_shape_that_no_encoder_has_is_refused(wrong):
     """Before anything is made of it, however large it would be."""
-    with pytest.raises(ValueError, match=r"not one of|not a whole number|beyond the limits|does not fit"):
+    with pytest.raises(
+        ValueError, match=r"not one of|not a whole number|beyond the limits|does not fit"
+    ):
         EncoderArchitecture(**SHAPE | wrong)
 
 
@@ -64,9 +74,13 @@ LENGTHS = np.random.default_rng(0).integers(1, 200, size=500)
 @pytest.mark.parametrize("batch_tokens", [1, 50, 10_000])
 def test_inference_batches_hold_every_text_once_longest_first(batch_tokens):
     batches = by_length(LENGTHS, batch_tokens=batch_tokens)
-    assert sorted(np.concatenate([indices for indices, _ in batches]).tolist()) == list(range(len(LENGTHS)))
+    assert sorted(np.concatenate([indices for indices, _ in batches]).tolist()) == list(
+        range(len(LENGTHS))
+    )
     assert all(length >= LENGTHS[indices].max() for indices, length in batches)
-    assert all(len(indices) == 1 or len(indices) * length <= batch_tokens for indices, length in batches)
+    assert all(
+        len(indices) == 1 or len(indices) * length <= batch_tokens for indices, length in batches
+    )
     padded = [length for _, length in batches]
     assert padded == sorted(padded, reverse=True)
     assert padded[0] == LENGTHS.max()  # never longer than the model reads

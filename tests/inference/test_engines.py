@@ -23,7 +23,14 @@ from encoder_cls.system.stop import checking
 from encoder_cls.text.tokenizer import tokenize
 from encoder_cls.transformer import EncoderClassifier
 
-TEXTS = ["rain and snow today", "", "a big soup with zzz", "ball " * 40, "我爱 カナ", "🙂 [PAD] \ud800"]
+TEXTS = [
+    "rain and snow today",
+    "",
+    "a big soup with zzz",
+    "ball " * 40,
+    "我爱 カナ",
+    "🙂 [PAD] \ud800",
+]
 
 
 @functools.cache
@@ -31,7 +38,9 @@ def tokenizer_of(kind: str):
     return train_tokenizer(TEXTS[:4], TokenizerConfig(type=kind, max_vocab_size=60))
 
 
-def both(config: ModelConfig, kind: str = "word_level", seed: int = 0) -> tuple[TorchEncoder, NumpyEncoder]:
+def both(
+    config: ModelConfig, kind: str = "word_level", seed: int = 0
+) -> tuple[TorchEncoder, NumpyEncoder]:
     """An encoder with random weights, large enough that none of its parts is without effect."""
     torch.manual_seed(seed)
     model = EncoderClassifier(config, vocab_size=tokenizer_of(kind).get_vocab_size(), num_classes=3)
@@ -59,24 +68,38 @@ def test_logits_vectors_and_maps_are_those_of_torch(kind, texts, batch_tokens, *
     by_torch, by_numpy = both(ModelConfig(d_model=16, d_ff=24, max_seq_len=16, **knobs), kind)
     tokenized = tokenize(tokenizer_of(kind), texts, max_seq_len=16)
     expected = by_torch.logits(tokenized)
-    np.testing.assert_allclose(by_numpy.logits(tokenized, batch_tokens=batch_tokens), expected, atol=1e-5)
+    np.testing.assert_allclose(
+        by_numpy.logits(tokenized, batch_tokens=batch_tokens), expected, atol=1e-5
+    )
     assert np.ptp(expected) > 0.01
     vectors = by_torch.embed(tokenized)
-    np.testing.assert_allclose(by_numpy.embed(tokenized, batch_tokens=batch_tokens), vectors, atol=1e-5)
+    np.testing.assert_allclose(
+        by_numpy.embed(tokenized, batch_tokens=batch_tokens), vectors, atol=1e-5
+    )
     head = by_numpy.named_weights()
-    np.testing.assert_allclose(vectors @ head["head.linear.weight"].T + head["head.linear.bias"], expected, atol=1e-5)
+    np.testing.assert_allclose(
+        vectors @ head["head.linear.weight"].T + head["head.linear.bias"], expected, atol=1e-5
+    )
     first = tokenized[:1]
-    np.testing.assert_allclose(by_numpy.attention_maps(first), by_torch.attention_maps(first), atol=1e-5)
+    np.testing.assert_allclose(
+        by_numpy.attention_maps(first), by_torch.attention_maps(first), atol=1e-5
+    )
 
 
 @pytest.mark.parametrize("activation", ["relu", "gelu"])
 def test_activations_are_right_far_from_zero(activation):
     """The error function is a formula: as exact at both ends as near zero."""
-    config = ModelConfig(d_model=8, num_layers=1, num_heads=1, d_ff=64, max_seq_len=8, activation=activation)
+    config = ModelConfig(
+        d_model=8, num_layers=1, num_heads=1, d_ff=64, max_seq_len=8, activation=activation
+    )
     by_torch, _ = both(config)
     weights = by_torch.named_weights()
-    weights["encoder.layers.0.feed_forward.up_proj.bias"] = np.linspace(-12, 12, 64, dtype=np.float32)
-    by_torch.model.load_state_dict({name: torch.from_numpy(weight) for name, weight in weights.items()})
+    weights["encoder.layers.0.feed_forward.up_proj.bias"] = np.linspace(
+        -12, 12, 64, dtype=np.float32
+    )
+    by_torch.model.load_state_dict(
+        {name: torch.from_numpy(weight) for name, weight in weights.items()}
+    )
     tokenized = tokenize(tokenizer_of("word_level"), TEXTS, max_seq_len=8)
     found = NumpyEncoder(by_torch.architecture, weights).logits(tokenized)
     np.testing.assert_allclose(found, by_torch.logits(tokenized), rtol=1e-5, atol=1e-5)
@@ -112,7 +135,9 @@ print(os.waitpid(child, 0)[1], torch.get_num_threads())
 @pytest.fixture
 def encoder(classifier) -> NumpyEncoder:
     """A new one, which has done no work yet."""
-    return NumpyEncoder(classifier.encoder.architecture, classifier.encoder.named_weights(), torch_device="cpu")
+    return NumpyEncoder(
+        classifier.encoder.architecture, classifier.encoder.named_weights(), torch_device="cpu"
+    )
 
 
 @pytest.fixture
@@ -120,12 +145,18 @@ def computed_by(monkeypatch) -> list[str]:
     """The engines that have computed logits."""
     called: list[str] = []
     by_numpy, by_torch = NumpyEncoder._pooled, TorchEncoder.logits
-    monkeypatch.setattr(NumpyEncoder, "_pooled", lambda *it: called.append("numpy") or by_numpy(*it))
-    monkeypatch.setattr(TorchEncoder, "logits", lambda *it, **more: called.append("torch") or by_torch(*it, **more))
+    monkeypatch.setattr(
+        NumpyEncoder, "_pooled", lambda *it: called.append("numpy") or by_numpy(*it)
+    )
+    monkeypatch.setattr(
+        TorchEncoder, "logits", lambda *it, **more: called.append("torch") or by_torch(*it, **more)
+    )
     return called
 
 
-def test_few_texts_are_answered_by_numpy_and_many_by_torch(classifier, encoder, computed_by, monkeypatch, caplog):
+def test_few_texts_are_answered_by_numpy_and_many_by_torch(
+    classifier, encoder, computed_by, monkeypatch, caplog
+):
     tokenized = classifier.tokenize(["rain and snow today", "", "soup with zzz"])
     work = multiplications(encoder.architecture, tokenized.lengths)
     monkeypatch.setattr(numpy_engine, "BREAK_EVEN", 2.5 * work)
@@ -136,12 +167,16 @@ def test_few_texts_are_answered_by_numpy_and_many_by_torch(classifier, encoder, 
     np.testing.assert_allclose(answers[-1], answers[0], atol=0.05)
     monkeypatch.setattr(numpy_engine, "BREAK_EVEN", 0.5 * work)
     computed_by.clear()
-    NumpyEncoder(encoder.architecture, encoder.named_weights(), torch_device="cpu").logits(tokenized)
+    NumpyEncoder(encoder.architecture, encoder.named_weights(), torch_device="cpu").logits(
+        tokenized
+    )
     assert computed_by == ["torch"]
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork here")
 def test_a_forked_child_answers(trained_run):
     """After PyTorch has answered on several threads."""
-    ended = subprocess.run([sys.executable, "-c", FORKING, trained_run.path], capture_output=True, check=True)
+    ended = subprocess.run(
+        [sys.executable, "-c", FORKING, trained_run.path], capture_output=True, check=True
+    )
     assert ended.stdout == b"0 2\n"

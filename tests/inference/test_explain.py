@@ -16,7 +16,14 @@ from encoder_cls.inference.explain import attention_maps
 from encoder_cls.sklearn import TextClassifier
 from encoder_cls.transformer import EncoderClassifier
 
-TEXTS = ["rain and snow today", "a big soup with zzz", "Goal! goal; (goal)", "küche ball", "", "   "]
+TEXTS = [
+    "rain and snow today",
+    "a big soup with zzz",
+    "Goal! goal; (goal)",
+    "küche ball",
+    "",
+    "   ",
+]
 
 
 def log_odds(classifier, text: str, label: int) -> float:
@@ -31,7 +38,9 @@ def test_a_weight_is_what_leaving_the_word_out_does(classifier, label):
         for word in words:
             assert text[word.start : word.end] == word.word
             without = log_odds(classifier, text[: word.start] + " " + text[word.end :], label)
-            assert word.weight == pytest.approx(log_odds(classifier, text, label) - without, abs=1e-3)
+            assert word.weight == pytest.approx(
+                log_odds(classifier, text, label) - without, abs=1e-3
+            )
 
 
 def test_words_are_those_that_a_person_reads(classifier):
@@ -44,9 +53,13 @@ def test_words_are_those_that_a_person_reads(classifier):
 def test_neighbours_of_a_script_without_spaces_are_one_word(kind):
     """Where they speak in one direction; the weight is that of leaving the whole run out."""
     texts = [
-        f"{text} {number}" for number in range(20) for text in ("คืนเงิน ค่ะ", "ส่งของช้า ค่ะ", "คืนเงินให้ค่ะ", "ของยังไม่ส่ง")
+        f"{text} {number}"
+        for number in range(20)
+        for text in ("คืนเงิน ค่ะ", "ส่งของช้า ค่ะ", "คืนเงินให้ค่ะ", "ของยังไม่ส่ง")
     ]
-    learned = TextClassifier(settings={"model.encoder": False, "tokenizer.type": kind}).fit(texts, [1, 0] * 40)
+    learned = TextClassifier(settings={"model.encoder": False, "tokenizer.type": kind}).fit(
+        texts, [1, 0] * 40
+    )
     text = "ขอคืนเงิน ok"
     (words,) = learned.classifier_.explain([text], labels=learned.classifier_.label_names[1:])
     assert "".join(word.word for word in words) == text.replace(" ", "")
@@ -62,12 +75,25 @@ def test_parts_of_a_word_count_as_one(kind):
     """Where tokens are parts of words a person still reads words; what was cut off has no weight."""
     torch.manual_seed(0)
     config = ModelConfig(
-        d_model=8, num_layers=1, num_heads=2, d_ff=8, max_seq_len=32, char_ngram_buckets=0, bigram_buckets=8
+        d_model=8,
+        num_layers=1,
+        num_heads=2,
+        d_ff=8,
+        max_seq_len=32,
+        char_ngram_buckets=0,
+        bigram_buckets=8,
     )
-    tokenizer = train_tokenizer(["abcd efgh abef cdgh"] * 3, TokenizerConfig(type=kind, max_vocab_size=30))
+    tokenizer = train_tokenizer(
+        ["abcd efgh abef cdgh"] * 3, TokenizerConfig(type=kind, max_vocab_size=30)
+    )
     model = EncoderClassifier(config, vocab_size=tokenizer.get_vocab_size(), num_classes=2).eval()
     classifier = Classifier(TorchEncoder(model, config), tokenizer, ["x", "y"], max_seq_len=32)
-    assert [word.word for word in classifier.explain(["abgh, cdabef!"])[0]] == ["abgh", ",", "cdabef", "!"]
+    assert [word.word for word in classifier.explain(["abgh, cdabef!"])[0]] == [
+        "abgh",
+        ",",
+        "cdabef",
+        "!",
+    ]
     many = classifier.explain(["abgh " * 99])[0]
     assert 1 <= len(many) < 32
     assert many[0].start == 0

@@ -54,7 +54,9 @@ def test_the_copies_have_the_values_of_the_model(classifier, tmp_path):
         with safetensors.safe_open(tmp_path / WEIGHTS_FILE, "np") as file:
             header = json.loads(file.metadata()[FORMAT])
         assert header["config"] == json.loads((tmp_path / CONFIG_FILE).read_bytes())
-        assert json.loads(header["tokenizer"]) == json.loads((tmp_path / TOKENIZER_FILE).read_bytes())
+        assert json.loads(header["tokenizer"]) == json.loads(
+            (tmp_path / TOKENIZER_FILE).read_bytes()
+        )
 
 
 def test_a_file_larger_than_its_weights_is_refused_by_its_head(classifier, tmp_path, monkeypatch):
@@ -68,8 +70,13 @@ def test_a_file_larger_than_its_weights_is_refused_by_its_head(classifier, tmp_p
 
 
 def test_models_of_format_8_are_read():
-    probabilities = load_classifier(FORMAT_8, engine="numpy").predict_proba(["rain and snow", "the ball"])
-    expected = [[0.0147006296, 0.0154616988, 0.9698376716], [0.0346707417, 0.9325613589, 0.0327678994]]
+    probabilities = load_classifier(FORMAT_8, engine="numpy").predict_proba(
+        ["rain and snow", "the ball"]
+    )
+    expected = [
+        [0.0147006296, 0.0154616988, 0.9698376716],
+        [0.0346707417, 0.9325613589, 0.0327678994],
+    ]
     np.testing.assert_allclose(probabilities, expected, atol=1e-5)
 
 

@@ -112,7 +112,9 @@ def test_a_table_that_contradicts_itself_is_refused(damage):
 def test_a_hundredth_of_the_usual_texts_is_flagged_and_strange_ones_are():
     """Also where a number is always the same; few texts are not enough."""
     random = np.random.default_rng(0)
-    numbers = np.hstack([random.normal(size=(500, 3)), np.ones((500, 1)), random.normal(size=(500, 1))])
+    numbers = np.hstack(
+        [random.normal(size=(500, 3)), np.ones((500, 1)), random.normal(size=(500, 1))]
+    )
     familiarity = Familiarity.of(numbers)
     assert familiarity.are_unfamiliar(numbers).sum() == 5
     strange = np.array([[9.0, 9, 9, 1, 0], [-9, -9, -9, 1, -9], [0, 0, 0, 5, 9]])
@@ -134,4 +136,8 @@ def test_evidence_counts_on_both_sides_and_not_in_earlier_models():
         Familiarity.from_json(familiarity.to_json(), has_linear=False)
     earlier = {"means": [0.0] * 10, "deviations": [1.0] * 10, "threshold": 5.0}
     numbers = np.array([[99.0, 99, *[0] * 10], [0, 0, *[1] * 5, *[0] * 5], [0] * 11 + [2]])
-    assert Familiarity.from_json(earlier, has_linear=True).are_unfamiliar(numbers).tolist() == [False, True, True]
+    assert Familiarity.from_json(earlier, has_linear=True).are_unfamiliar(numbers).tolist() == [
+        False,
+        True,
+        True,
+    ]

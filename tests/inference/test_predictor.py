@@ -20,7 +20,9 @@ def predictor(trained_run) -> Predictor:
 
 
 def test_answers_are_beside_the_columns_of_a_table(predictor):
-    table = pyarrow.table({"id": [4, 5, 6, 7], "text": ["soup with salt", None, "goal of the team", "snow today"]})
+    table = pyarrow.table(
+        {"id": [4, 5, 6, 7], "text": ["soup with salt", None, "goal of the team", "snow today"]}
+    )
     found = predictor(table)
     assert found.column_names == ["id", "text", "label", "probability", "reason"]
     assert found.select(["id", "text"]).equals(table)
@@ -40,14 +42,17 @@ def test_a_mapping_of_arrays_and_a_frame_are_answered_in_kind(predictor):
     assert np.isnan(found["probability"]).tolist() == [False, True, False, False]
     pandas = pytest.importorskip("pandas", reason="pandas is not installed")
     (frame,) = predictor.frames([pandas.DataFrame(batch)])
-    assert frame["predicted_label"].dropna().tolist() == [it for it in found["predicted_label"] if it is not None]
+    assert frame["predicted_label"].dropna().tolist() == [
+        it for it in found["predicted_label"] if it is not None
+    ]
     assert frame["predicted_label"].isna().tolist() == [False, True, False, False]
 
 
 def test_columns_have_equal_types_in_each_batch(predictor):
     """Without a row, or without an answer, too: engines put batches together."""
     batches = [
-        predictor(pyarrow.table({"text": pyarrow.array(texts, pyarrow.string())})) for texts in ([], [""], TEXTS)
+        predictor(pyarrow.table({"text": pyarrow.array(texts, pyarrow.string())}))
+        for texts in ([], [""], TEXTS)
     ]
     assert batches[0].schema == batches[1].schema == batches[2].schema
     assert pyarrow.concat_tables(batches).num_rows == 5

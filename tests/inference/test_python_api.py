@@ -26,7 +26,9 @@ def test_probabilities_are_an_array_in_the_order_of_the_classes(classifier):
 
 def test_words_are_explained_for_the_answer_or_for_a_label(classifier):
     """As `predict --explain` has it; of two labels the words do not speak for both, and a blank text has none."""
-    answers = [prediction.label or classifier.label_names[0] for prediction in classifier.predict(TEXTS)]
+    answers = [
+        prediction.label or classifier.label_names[0] for prediction in classifier.predict(TEXTS)
+    ]
     found = classifier.explain(TEXTS)
     assert found == classifier.explain(TEXTS, labels=answers)
     assert [word.word for word in found[0]] == ["rain", "and", "snow", "today"]
@@ -59,7 +61,10 @@ def test_no_texts_give_nothing(classifier, method):
 @pytest.mark.parametrize(
     ("texts", "message"),
     [
-        ("good film", r"{method} takes several texts; put a single one in a list: {method}\(\[text\]\)"),
+        (
+            "good film",
+            r"{method} takes several texts; put a single one in a list: {method}\(\[text\]\)",
+        ),
         (["good", None], r"texts\[1\] is nothing, not a text"),
         (["good", 7], r"texts\[1\] is int '7', not a text"),
         (["good", b"rain"], r"texts\[1\] is bytes.*, not a text"),
@@ -77,13 +82,22 @@ def test_what_is_no_list_of_texts_is_refused(classifier, method, texts, message)
 def test_threads_that_predict_at_once_get_the_same_answers(trained_run, engine):
     """One classifier, eight threads with texts of their own: each has, bit for bit, what it would have alone."""
     classifier = load_classifier(trained_run.path, engine=engine)
-    of_each = [[f"{text} {['ball', 'snow', 'soup'][number % 3]} {number}" for text in TEXTS] for number in range(8)]
-    expected = [(classifier.predict_proba(texts).tolist(), classifier.embed(texts).tolist()) for texts in of_each]
+    of_each = [
+        [f"{text} {['ball', 'snow', 'soup'][number % 3]} {number}" for text in TEXTS]
+        for number in range(8)
+    ]
+    expected = [
+        (classifier.predict_proba(texts).tolist(), classifier.embed(texts).tolist())
+        for texts in of_each
+    ]
     together = Barrier(len(of_each))
 
     def answers(texts: list[str]) -> list[object]:
         together.wait(TIME_LIMIT)
-        return [(classifier.predict_proba(texts).tolist(), classifier.embed(texts).tolist()) for _ in range(10)]
+        return [
+            (classifier.predict_proba(texts).tolist(), classifier.embed(texts).tolist())
+            for _ in range(10)
+        ]
 
     with ThreadPoolExecutor(len(of_each)) as pool:
         for found, alone in zip(pool.map(answers, of_each), expected, strict=True):
@@ -94,7 +108,9 @@ def test_a_classifier_is_shown_on_a_line(classifier):
     assert repr(classifier) == (
         f"<Classifier: encoder and linear, 3 classes ('küche', 'sport', 'weather'), sha256 {classifier.sha256[:12]}>"
     )
-    assert repr(classifier.predict(["rain"])[0]).startswith("Prediction(label='weather', probability=0.")
+    assert repr(classifier.predict(["rain"])[0]).startswith(
+        "Prediction(label='weather', probability=0."
+    )
 
 
 def test_the_library_logs_what_it_does(trained_run, caplog):

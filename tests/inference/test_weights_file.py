@@ -9,7 +9,11 @@ from encoder_cls.inference.weights import DTYPES, RowTable, compress, dense, pac
 from encoder_cls.text.ngrams import NUM_FEATURE_IDS
 
 RANDOM = np.random.default_rng(0)
-TABLE, MATRIX, NORM = "encoder.embedding.bigrams.table.weight", "head.linear.weight", "encoder.final_norm.weight"
+TABLE, MATRIX, NORM = (
+    "encoder.embedding.bigrams.table.weight",
+    "head.linear.weight",
+    "encoder.final_norm.weight",
+)
 
 
 ZERO = [0, *range(5, 20)]
@@ -66,7 +70,9 @@ def test_what_is_missing_too_much_or_of_another_kind_is_refused(dtype, name):
         unpack(packed | {name + ".more": packed[name]}, SHAPES, dtype)
 
 
-@pytest.mark.parametrize("rows", [[-1, 2, 3, 4], [1, 2, 3, 20], [1, 2, 2, 3], [2, 1, 3, 4]], ids=str)
+@pytest.mark.parametrize(
+    "rows", [[-1, 2, 3, 4], [1, 2, 3, 20], [1, 2, 2, 3], [2, 1, 3, 4]], ids=str
+)
 def test_rows_that_are_none_are_refused(rows):
     packed = pack(WEIGHTS, "int8")
     with pytest.raises(ValueError, match="not in order"):

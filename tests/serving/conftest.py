@@ -18,7 +18,18 @@ from typing import Any
 import pytest
 from support.programs import TIME_LIMIT
 
-BLOCKED = ["torch", "scipy", "sklearn", "pyarrow", "pydantic", "pandas", "datasets", "yaml", "jinja2", "matplotlib"]
+BLOCKED = [
+    "torch",
+    "scipy",
+    "sklearn",
+    "pyarrow",
+    "pydantic",
+    "pandas",
+    "datasets",
+    "yaml",
+    "jinja2",
+    "matplotlib",
+]
 
 
 @dataclass
@@ -30,9 +41,13 @@ class Running:
     warnings: list[str]
 
     def ask(self, method: str, path: str, body: Any = None, **headers: str) -> tuple[int, Any]:
-        sent = {"Content-Type": "application/json"} | {name.replace("_", "-"): it for name, it in headers.items()}
+        sent = {"Content-Type": "application/json"} | {
+            name.replace("_", "-"): it for name, it in headers.items()
+        }
         content = body if body is None or isinstance(body, bytes) else json.dumps(body).encode()
-        with closing(http.client.HTTPConnection("127.0.0.1", self.port, timeout=TIME_LIMIT)) as connection:
+        with closing(
+            http.client.HTTPConnection("127.0.0.1", self.port, timeout=TIME_LIMIT)
+        ) as connection:
             connection.request(method, path, content, sent)
             reply = connection.getresponse()
             found = reply.read()
@@ -64,7 +79,18 @@ def start() -> Iterator[Callable[..., Running]]:
 
     def run(model: Path, before: str = "", *options: str, host: str = "127.0.0.1") -> Running:
         code = f"{before}\nfrom encoder_cls.cli import main; main()"
-        command = [sys.executable, "-c", code, "serve", str(model), "--port", "0", "--host", host, *options]
+        command = [
+            sys.executable,
+            "-c",
+            code,
+            "serve",
+            str(model),
+            "--port",
+            "0",
+            "--host",
+            host,
+            *options,
+        ]
         process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
         started.append(process)
         said = []

@@ -54,13 +54,22 @@ def submitted(batcher: Batcher, held: Held, *requests: PredictRequest) -> list:
 
 def test_what_waits_is_computed_together(classifier):
     held, sizes = Held(classifier), []
-    asked = [ask("rain"), ask("ball goal", "soup", top_k=2), ask("", threshold=1), ask("snow and rain", explain=True)]
+    asked = [
+        ask("rain"),
+        ask("ball goal", "soup", top_k=2),
+        ask("", threshold=1),
+        ask("snow and rain", explain=True),
+    ]
     batcher = Batcher(sizes.append)
     answers = [future.result(TIME_LIMIT) for future in submitted(batcher, held, *asked)]
     assert held.batches == [["rain"], ["ball goal", "soup", "", "snow and rain"]]
     assert sizes == [1, 3]
     for request, answer in zip(asked, answers, strict=True):
-        options = {"top_k": request.top_k, "threshold": request.threshold, "explained": request.explain}
+        options = {
+            "top_k": request.top_k,
+            "threshold": request.threshold,
+            "explained": request.explain,
+        }
         same = Request("jsonl", tuple(request.texts), **options)
         lines = b"".join(Answerer(classifier, same).content(Source(same, classifier))).splitlines()
         for expected, record in zip(map(json.loads, lines), records(answer), strict=True):

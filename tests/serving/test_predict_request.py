@@ -14,7 +14,11 @@ WRONG = {
     "no JSON": (b'{"texts": ["rain"]', 400, "not JSON"),
     "no UTF-8": (b'{"texts": ["\xff"]}', 400, "position 12"),
     "nested": (b"[" * 100_000, 400, "recursion"),
-    "a number that JSON has not": (b'{"texts": [], "threshold": NaN}', 422, "threshold: float 'nan'"),
+    "a number that JSON has not": (
+        b'{"texts": [], "threshold": NaN}',
+        422,
+        "threshold: float 'nan'",
+    ),
     "endless digits": (b'{"texts": [], "top_k": ' + b"9" * 5000 + b"}", 400, "not JSON"),
     "a list": (b'["rain"]', 422, "body: list "),
     "no texts": (b"{}", 422, "texts: nothing"),
@@ -50,4 +54,6 @@ def test_what_is_right_is_read():
     read = parse_predict_request(b'\xef\xbb\xbf{"texts": ["rain \\ud800", ""]}')
     assert read == PredictRequest(texts=["rain \ud800", ""], top_k=1, threshold=0.0, explain=False)
     body = b'{"texts": [], "top_k": 3, "threshold": 1, "explain": true}'
-    assert parse_predict_request(body) == PredictRequest(texts=[], top_k=3, threshold=1, explain=True)
+    assert parse_predict_request(body) == PredictRequest(
+        texts=[], top_k=3, threshold=1, explain=True
+    )

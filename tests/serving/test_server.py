@@ -53,7 +53,17 @@ def read_all(connection: socket.socket) -> bytes:
 
 def test_it_answers_what_predict_prints(server, cli, trained_run):
     arguments = [text for text in TEXTS if text.isascii()]
-    printed = cli("predict", "--model", trained_run.path, "--format", "jsonl", "--top-k", 2, "--explain", *arguments)
+    printed = cli(
+        "predict",
+        "--model",
+        trained_run.path,
+        "--format",
+        "jsonl",
+        "--top-k",
+        2,
+        "--explain",
+        *arguments,
+    )
     status, found = server.predict(*arguments, top_k=2, explain=True)
     assert status == 200
     assert found["model"] == load_classifier(trained_run.path).sha256
@@ -62,8 +72,12 @@ def test_it_answers_what_predict_prints(server, cli, trained_run):
         expected = json.loads(line)
         assert answer.keys() == expected.keys()
         assert answer["probability"] == pytest.approx(expected["probability"], abs=1e-5)
-        assert [word["word"] for word in answer["explanation"]] == [word["word"] for word in expected["explanation"]]
-        assert [item["label"] for item in answer["top"]] == [item["label"] for item in expected["top"]]
+        assert [word["word"] for word in answer["explanation"]] == [
+            word["word"] for word in expected["explanation"]
+        ]
+        assert [item["label"] for item in answer["top"]] == [
+            item["label"] for item in expected["top"]
+        ]
 
 
 @pytest.mark.parametrize(
@@ -143,14 +157,21 @@ def test_health_and_metrics(start, trained_run, classifier):
     server.ask("POST", "/predict", b"{")
     status, health = server.ask("GET", "/health")
     assert status == 200
-    assert health == {"status": "ok", "model": classifier.sha256, "labels": list(classifier.label_names)}
+    assert health == {
+        "status": "ok",
+        "model": classifier.sha256,
+        "labels": list(classifier.label_names),
+    }
     status, text = server.ask("GET", "/metrics")
     found = {
         (sample.name, *sample.labels.values()): sample.value
         for family in text_string_to_metric_families(text)
         for sample in family.samples
     }
-    labels = [prediction.label for prediction in classifier.predict(["rain snow", "ball zebra", "the zebra"])]
+    labels = [
+        prediction.label
+        for prediction in classifier.predict(["rain snow", "ball zebra", "the zebra"])
+    ]
     assert status == 200
     assert found["encoder_cls_requests_total", "/predict", "200"] == 2
     assert found["encoder_cls_requests_total", "/predict", "400"] == 1
@@ -168,7 +189,11 @@ def test_slow_clients_are_let_go_and_hold_up_nobody(start, trained_run):
     """Half a head, half a body, an answer that nobody reads, too many connections: each has its end."""
     server = start(trained_run.path, IMPATIENT)
     head = HEAD + b"Content-Length: 100\r\n"
-    half_head, half_body, silent = raw(server, head), raw(server, head + b'\r\n{"te'), raw(server, b"")
+    half_head, half_body, silent = (
+        raw(server, head),
+        raw(server, head + b'\r\n{"te'),
+        raw(server, b""),
+    )
     unread = raw(server, b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n" * 4000)  # answers of 20 MB
     assert server.predict("rain")[0] == 200
     # Twice as many as there may be: some are refused, however slowly a busy machine opens them.
@@ -190,13 +215,16 @@ def test_slow_clients_are_let_go_and_hold_up_nobody(start, trained_run):
 
 def test_who_hangs_up_is_forgotten(start, trained_run):
     """The request leaves no trace in the queue, and its room is free for others."""
-    server = start(trained_run.path, "from encoder_cls.serving import limits; limits.MOST_HELD_BYTES = 40_000")
+    server = start(
+        trained_run.path, "from encoder_cls.serving import limits; limits.MOST_HELD_BYTES = 40_000"
+    )
     body = json.dumps({"texts": ["rain snow " * 2000]}).encode()
     for _ in range(5):
         raw(server, HEAD + b"Content-Length: %d\r\n\r\n%b" % (len(body), body)).close()
     deadline = time.monotonic() + TIME_LIMIT
     while (
-        server.ask("POST", "/predict", body)[0] == 429 or "waiting_requests 0" not in server.ask("GET", "/metrics")[1]
+        server.ask("POST", "/predict", body)[0] == 429
+        or "waiting_requests 0" not in server.ask("GET", "/metrics")[1]
     ):
         assert time.monotonic() < deadline
     body = json.dumps({"texts": ["rain snow " * 4001]}).encode()
@@ -224,7 +252,9 @@ def test_another_model_takes_the_place_of_the_first(start, run_copy, classifier)
     status, found = server.predict("rain")
     assert status == 200
     assert found["model"] == load_classifier(run_copy.path).sha256 != classifier.sha256
-    assert found["predictions"][0]["probability"] == pytest.approx(other.predict(["rain"])[0].probability, abs=1e-5)
+    assert found["predictions"][0]["probability"] == pytest.approx(
+        other.predict(["rain"])[0].probability, abs=1e-5
+    )
     assert 'encoder_cls_reloads_total{outcome="failed"} 1.0' in server.ask("GET", "/metrics")[1]
 
 

@@ -24,9 +24,15 @@ def write_labelled(name: str, *labels: object) -> str:
     """A file with these labels, those of JSON as they are; the texts are letters."""
     texts = [f"{name[0]} {chr(97 + row % 26) * (3 + row // 26)}" for row in range(len(labels))]
     if name.endswith(".jsonl"):
-        rows = (json.dumps({"text": text, "label": label}) for text, label in zip(texts, labels, strict=True))
+        rows = (
+            json.dumps({"text": text, "label": label})
+            for text, label in zip(texts, labels, strict=True)
+        )
         return write(name, "\n".join(rows))
-    return write(name, "text,label\n" + "".join(f"{text},{it}\n" for text, it in zip(texts, labels, strict=True)))
+    return write(
+        name,
+        "text,label\n" + "".join(f"{text},{it}\n" for text, it in zip(texts, labels, strict=True)),
+    )
 
 
 def load(source: str, **values: object) -> Dataset:

@@ -15,17 +15,26 @@ RUN_MAIN = "from encoder_cls.cli import main; main()"
 COMMAND = [sys.executable, "-c", RUN_MAIN]
 
 
-def run_process(*arguments: object, before: str = "", check: bool = False) -> subprocess.CompletedProcess[str]:
+def run_process(
+    *arguments: object, before: str = "", check: bool = False
+) -> subprocess.CompletedProcess[str]:
     """The program to its end, after some lines of Python."""
     command = [sys.executable, "-c", f"{before}\n{RUN_MAIN}", *map(str, arguments)]
     return subprocess.run(command, check=check, capture_output=True, text=True, timeout=TIME_LIMIT)
 
 
-def run_beside_hub(code: str, *arguments: str, cache: Path, **environment: str) -> subprocess.CompletedProcess[str]:
+def run_beside_hub(
+    code: str, *arguments: str, cache: Path, **environment: str
+) -> subprocess.CompletedProcess[str]:
     """Python code with a cache of the Hub, no proxies, and no settings of the Hub but these."""
     unwanted = re.compile(r".*_proxy|(HF|HUGGINGFACE|TRANSFORMERS)_.*", re.IGNORECASE)
     inherited = {key: value for key, value in os.environ.items() if not unwanted.fullmatch(key)}
-    quiet = {"HF_HUB_DISABLE_TELEMETRY": "1", "HF_HUB_DISABLE_XET": "1", "HF_HOME": str(cache), "PYTHONUTF8": "1"}
+    quiet = {
+        "HF_HUB_DISABLE_TELEMETRY": "1",
+        "HF_HUB_DISABLE_XET": "1",
+        "HF_HOME": str(cache),
+        "PYTHONUTF8": "1",
+    }
     return subprocess.run(
         [sys.executable, "-c", code, *arguments],
         env={**inherited, **quiet, "PYTHONPATH": str(ROOT), **environment},
@@ -43,7 +52,11 @@ def setting(*values: str) -> list[str]:
 
 
 def hashes(folder: Path) -> dict[Path, str]:
-    return {path: hashlib.sha256(path.read_bytes()).hexdigest() for path in folder.rglob("*") if path.is_file()}
+    return {
+        path: hashlib.sha256(path.read_bytes()).hexdigest()
+        for path in folder.rglob("*")
+        if path.is_file()
+    }
 
 
 def assert_failed(outcome, code: int, *named: str) -> None:

@@ -14,7 +14,12 @@ from encoder_cls.evaluation.significance import Comparison
 from encoder_cls.inference.classifier import Classifier
 
 REFERENCE: dict[str, Any] = {
-    **{"accuracy": 1.0, "accuracy_interval": (0.4, 0.8), "macro_f1": 1.0, "macro_f1_interval": (0.4, 0.8)},
+    **{
+        "accuracy": 1.0,
+        "accuracy_interval": (0.4, 0.8),
+        "macro_f1": 1.0,
+        "macro_f1_interval": (0.4, 0.8),
+    },
     **{"texts": 9, "of_texts": 9, "features": 7, "of_features": 7},
 }
 
@@ -22,14 +27,22 @@ REFERENCE: dict[str, Any] = {
 def split_of(texts: Sequence[str], labels: Sequence[Any] | int = 0, **values: Any) -> Split:
     """Texts with these labels, or all with one."""
     numbers = np.full(len(texts), labels) if isinstance(labels, int) else np.array(labels)
-    return Split(texts=texts, labels=numbers, where=[f"f.csv:{row + 2}" for row in range(len(texts))], **values)
+    return Split(
+        texts=texts,
+        labels=numbers,
+        where=[f"f.csv:{row + 2}" for row in range(len(texts))],
+        **values,
+    )
 
 
 def report_of(classifier: Classifier, **changes: Any) -> Report:
     """The report of a few texts, changed; changes of `metrics` and `answered` are dictionaries."""
     split = split_of(["rain and snow", "ball goal team", "soup bread"])
     report = evaluate(classifier, split, name="test")
-    parts = {key: replace(getattr(report, key), **changes.pop(key, {})) for key in ("metrics", "answered")}
+    parts = {
+        key: replace(getattr(report, key), **changes.pop(key, {}))
+        for key in ("metrics", "answered")
+    }
     return replace(report, **parts, **changes)
 
 

@@ -8,7 +8,9 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 
-def write_table(name: str, rows: Iterable[Sequence[object]], separator: str = ",", encoding: str = "utf-8") -> str:
+def write_table(
+    name: str, rows: Iterable[Sequence[object]], separator: str = ",", encoding: str = "utf-8"
+) -> str:
     text = io.StringIO()
     csv.writer(text, delimiter=separator).writerows(rows)
     Path(name).parent.mkdir(parents=True, exist_ok=True)

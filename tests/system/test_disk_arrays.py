@@ -24,7 +24,9 @@ from encoder_cls.system.disk_arrays import DiskBackedArray, DiskBackedTexts
 TEXTS = ["", "a", "naïve 🙂", "", "two\nlines", "\0", "last"]
 
 
-IN_MEMORY_OR_NOT = pytest.mark.parametrize("most_pending", [1 << 20, 5], ids=["memory", "file"], indirect=True)
+IN_MEMORY_OR_NOT = pytest.mark.parametrize(
+    "most_pending", [1 << 20, 5], ids=["memory", "file"], indirect=True
+)
 
 
 @pytest.fixture(autouse=True)
@@ -53,7 +55,12 @@ def test_parts_make_one_array(dtype, lengths):
 
 @IN_MEMORY_OR_NOT
 @settings(max_examples=60, deadline=None, derandomize=True)
-@given(parts=st.lists(st.lists(st.text(st.characters(exclude_categories=["Cs"]), max_size=9), max_size=5), max_size=5))
+@given(
+    parts=st.lists(
+        st.lists(st.text(st.characters(exclude_categories=["Cs"]), max_size=9), max_size=5),
+        max_size=5,
+    )
+)
 def test_texts_are_read_back(parts):
     column = DiskBackedTexts()
     for part in parts:
@@ -104,7 +111,9 @@ def test_a_full_disk_is_named(tmp_path, monkeypatch, most_pending):
             raise OSError(errno.ENOSPC, "No space left on device")
 
     monkeypatch.setattr(tempfile, "TemporaryFile", lambda **_: Full())
-    with pytest.raises(EncoderClsError, match=rf"{tmp_path}: cannot write .*: No space left on device .*TMPDIR"):
+    with pytest.raises(
+        EncoderClsError, match=rf"{tmp_path}: cannot write .*: No space left on device .*TMPDIR"
+    ):
         DiskBackedTexts(TEXTS)
 
 
@@ -148,7 +157,11 @@ def assert_is_whole(entry: Entry) -> None:
     assert entry.numbers.dtype == np.int32
     assert entry.none.tolist() == []
     assert entry.flags.sum() == 996
-    assert (list(entry.texts), list(entry.some), list(entry.where)) == (CACHED, [CACHED[3], CACHED[1]], WHERE)
+    assert (list(entry.texts), list(entry.some), list(entry.where)) == (
+        CACHED,
+        [CACHED[3], CACHED[1]],
+        WHERE,
+    )
     assert [(it.file, it.line) for it in entry.where] == [(it.file, it.line) for it in WHERE]
     assert (entry.name, entry.parts, entry.more) == ("café", (1, None, [2.5]), {"a": ("b",)})
 
@@ -185,14 +198,19 @@ def test_any_damage_is_noticed(tmp_path):
         numbers.unlink,
         lambda: record.write_bytes(written[:-2]),
         lambda: record.write_bytes(b"[]"),
-        *(lambda at=at: record.write_bytes(flipped(written, at)) for at in range(0, len(written), len(written) // 8)),
+        *(
+            lambda at=at: record.write_bytes(flipped(written, at))
+            for at in range(0, len(written), len(written) // 8)
+        ),
         record.unlink,
     ]
     for times, damage in enumerate(damages, start=2):
         damage()
         assert_is_whole(cached(tmp_path, "kind", {}, make))
         assert make.times == times
-    assert sorted(path.name for path in tmp_path.iterdir() if path.name != ".lock") == [entry_in(tmp_path).name]
+    assert sorted(path.name for path in tmp_path.iterdir() if path.name != ".lock") == [
+        entry_in(tmp_path).name
+    ]
 
 
 def test_two_at_once_make_one(tmp_path):

@@ -37,7 +37,8 @@ def test_no_control_character_is_shown(character):
 @settings(deadline=None, derandomize=True, max_examples=30)
 @given(
     st.recursive(
-        st.text() | st.integers() | st.none(), lambda values: st.lists(values) | st.dictionaries(st.text(), values)
+        st.text() | st.integers() | st.none(),
+        lambda values: st.lists(values) | st.dictionaries(st.text(), values),
     )
 )
 def test_json_text_keeps_the_value(value):
@@ -65,12 +66,19 @@ def test_joiners_are_part_of_a_word(text):
     """Without them it is another word, or several pictures; in pages marks and spaces of any script stay as well."""
     assert (printable(text), shown(text), replace_unprintable(text)) == (text, f"'{text}'", text)
     assert shown(rf"\u200c \\u200d{text}") == repr(r"\u200c \\u200d")[:-1] + f"{text}'"
-    assert replace_unprintable("\u3000\xa0\u200f🏴\U000e0067\U000e007f") == "\u3000\xa0\u200f🏴\U000e0067\U000e007f"
+    assert (
+        replace_unprintable("\u3000\xa0\u200f🏴\U000e0067\U000e007f")
+        == "\u3000\xa0\u200f🏴\U000e0067\U000e007f"
+    )
 
 
 def test_a_name_is_code_in_markdown():
     """On one line, ending where the name ends."""
-    assert [markdown_code(it) for it in ("plain", "a`b", "a\n\x1b[31m")] == ["`plain`", "`` a`b ``", "`a\\n\\x1b[31m`"]
+    assert [markdown_code(it) for it in ("plain", "a`b", "a\n\x1b[31m")] == [
+        "`plain`",
+        "`` a`b ``",
+        "`a\\n\\x1b[31m`",
+    ]
 
 
 def test_the_policy_lets_the_script_of_the_page_run_and_no_other():
@@ -78,7 +86,10 @@ def test_the_policy_lets_the_script_of_the_page_run_and_no_other():
     page = html_page("title", "<p>body</p>")
     (script,) = re.findall("<script>(.*?)</script>", page, re.DOTALL)
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
-    assert f"default-src 'none'; style-src 'unsafe-inline'; img-src data:; script-src 'sha256-{digest}'; " in page
+    assert (
+        f"default-src 'none'; style-src 'unsafe-inline'; img-src data:; script-src 'sha256-{digest}'; "
+        in page
+    )
     assert not re.search(r"(src|href)=.?https?:", page)
 
 

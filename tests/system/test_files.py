@@ -18,7 +18,11 @@ from encoder_cls.system.files import LockedError, locked, write_output
 
 
 def contents(folder: Path) -> dict[str, bytes]:
-    return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+    return {
+        str(path.relative_to(folder)): path.read_bytes()
+        for path in folder.rglob("*")
+        if path.is_file()
+    }
 
 
 @pytest.mark.parametrize("call", ["fsync", "replace", "open"])
@@ -98,7 +102,8 @@ def test_a_link_under_the_temporary_name_is_not_followed(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("former", "umask", "mode"), [(0o600, 0o022, 0o600), (0o664, 0o077, 0o664), (None, 0o027, 0o640)]
+    ("former", "umask", "mode"),
+    [(0o600, 0o022, 0o600), (0o664, 0o077, 0o664), (None, 0o027, 0o640)],
 )
 def test_a_replaced_file_keeps_its_mode_and_a_new_one_has_the_umasks(tmp_path, former, umask, mode):
     """What only its owner could read stays so; at no moment can others read more."""
@@ -173,7 +178,11 @@ def test_output_goes_into_pipes_and_devices(tmp_path):
 def test_folders_and_circles_of_links_are_no_output(tmp_path):
     (tmp_path / "a").symlink_to("b")
     (tmp_path / "b").symlink_to("a")
-    for path, message in ((tmp_path, "is a folder"), (Path(), "is a folder"), (tmp_path / "a", "cannot write")):
+    for path, message in (
+        (tmp_path, "is a folder"),
+        (Path(), "is a folder"),
+        (tmp_path / "a", "cannot write"),
+    ):
         with pytest.raises(EncoderClsError, match=message):
             write_output(path, b"content")
 
@@ -210,7 +219,9 @@ def test_a_lock_has_one_holder_until_its_process_ends(tmp_path):
     """Whoever does not wait is refused, with the holder's number; one who was killed holds nothing."""
     path = tmp_path / "lock"
     command = [sys.executable, "-c", HOLD, str(path)]
-    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as holder:
+    with subprocess.Popen(
+        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as holder:
         assert holder.stdout.readline() == "held\n"
         with pytest.raises(LockedError, match=f"process {holder.pid}"), locked(path, wait=False):
             pass

@@ -32,7 +32,13 @@ def test_a_device_that_is_not_here_is_refused(name, monkeypatch):
 
 @pytest.mark.parametrize(
     ("name", "num_gpus", "expected"),
-    [("cpu", 2, "cpu"), ("cuda", 2, "cuda"), ("cuda:1", 2, "cuda:1"), ("auto", 0, "cpu"), ("auto", 1, "cuda")],
+    [
+        ("cpu", 2, "cpu"),
+        ("cuda", 2, "cuda"),
+        ("cuda:1", 2, "cuda:1"),
+        ("auto", 0, "cpu"),
+        ("auto", 1, "cuda"),
+    ],
 )
 def test_devices_by_name(name, num_gpus, expected, monkeypatch):
     monkeypatch.setattr(torch.cuda, "device_count", lambda: num_gpus)
@@ -47,19 +53,25 @@ def test_auto_precision_follows_the_processor(supported, monkeypatch):
         if supported is None:
             monkeypatch.delattr(torch.cpu, probe, raising=False)
         else:
-            monkeypatch.setattr(torch.cpu, probe, lambda probe=probe: probe in supported, raising=False)
+            monkeypatch.setattr(
+                torch.cpu, probe, lambda probe=probe: probe in supported, raising=False
+            )
     assert resolve_precision("auto", CPU) == (torch.bfloat16 if supported else torch.float32)
     assert resolve_precision("bfloat16", CPU) == torch.bfloat16
     assert resolve_precision("float32", CPU) == torch.float32
 
 
-@pytest.mark.parametrize(("capability", "expected"), [((7, 5), torch.float32), ((9, 0), torch.bfloat16)])
+@pytest.mark.parametrize(
+    ("capability", "expected"), [((7, 5), torch.float32), ((9, 0), torch.bfloat16)]
+)
 def test_auto_precision_follows_the_gpu(capability, expected, monkeypatch):
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: capability)
     assert resolve_precision("auto", torch.device("cuda")) == expected
 
 
-@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="only glibc is known to keep what is freed")
+@pytest.mark.skipif(
+    platform.libc_ver()[0] != "glibc", reason="only glibc is known to keep what is freed"
+)
 def test_freed_memory_goes_back_to_the_system():
     """Every other of many blocks is freed: no gap reaches the end of the heap, and yet all of them go back."""
     blocks = [b"x" * 100_000 for _ in range(2_000)]
@@ -79,14 +91,22 @@ def _resident_bytes():
     [
         (["torch"], "needs PyTorch: pip install encoder-cls"),
         (["torch", "pydantic"], "needs PyTorch: pip install encoder-cls"),
-        (["pydantic", "yaml"], "needs PyTorch: pip install encoder-cls (not installed: pydantic, yaml)"),
+        (
+            ["pydantic", "yaml"],
+            "needs PyTorch: pip install encoder-cls (not installed: pydantic, yaml)",
+        ),
     ],
 )
 def test_training_without_its_libraries_is_refused(monkeypatch, missing, message):
     check_training_installed()
     with monkeypatch.context() as patch:
-        patch.setattr("encoder_cls.system.machine.installed_version", lambda: ("encoder-cls-runtime", "1"))
-        assert needs_torch() == "needs PyTorch: pip uninstall encoder-cls-runtime, then pip install encoder-cls"
+        patch.setattr(
+            "encoder_cls.system.machine.installed_version", lambda: ("encoder-cls-runtime", "1")
+        )
+        assert (
+            needs_torch()
+            == "needs PyTorch: pip uninstall encoder-cls-runtime, then pip install encoder-cls"
+        )
     for library in missing:
         monkeypatch.setitem(sys.modules, library, None)
     with pytest.raises(ConfigError) as refused:

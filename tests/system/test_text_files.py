@@ -28,7 +28,9 @@ def refusal(content: bytes, encoding: str = "utf-8") -> str:
     return str(error.value)
 
 
-@pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "utf-16", "utf-16-le", "utf-16-be", "utf-32", "gb18030"])
+@pytest.mark.parametrize(
+    "encoding", ["utf-8", "utf-8-sig", "utf-16", "utf-16-le", "utf-16-be", "utf-32", "gb18030"]
+)
 def test_lines_are_those_of_the_text(encoding):
     """Line ends and what only looks like one stay; a byte order mark is no part of the first line."""
     assert lines(TEXT.encode(encoding), encoding) == LINES
@@ -38,7 +40,9 @@ def test_lines_are_those_of_the_text(encoding):
     assert lines((long * 3).encode(encoding), encoding) == [long] * 3
 
 
-@pytest.mark.parametrize(("encoding", "text"), [("windows-1252", "café\n"), ("shift_jis", "表\n"), ("1251", "да\n")])
+@pytest.mark.parametrize(
+    ("encoding", "text"), [("windows-1252", "café\n"), ("shift_jis", "表\n"), ("1251", "да\n")]
+)
 def test_legacy_encodings_are_read_by_their_names(encoding, text):
     """As Python knows them; a file with the mark of UTF-8 is that all the same."""
     assert lines(text.encode(encoding), encoding) == [text]
@@ -53,8 +57,16 @@ def test_legacy_encodings_are_read_by_their_names(encoding, text):
             "utf-8",
             r"a\.csv:1: not UTF-8 text; the file seems to be UTF-16: --set data\.encoding=utf-16 ",
         ),
-        (TEXT.encode("utf-16-le"), "utf-8", r"a\.csv:1: .* UTF-16: --set data\.encoding=utf-16-le "),
-        (TEXT.encode("utf-16-be"), "windows-1252", r"a\.csv:1: not windows-1252 text; .* data\.encoding=utf-16-be "),
+        (
+            TEXT.encode("utf-16-le"),
+            "utf-8",
+            r"a\.csv:1: .* UTF-16: --set data\.encoding=utf-16-le ",
+        ),
+        (
+            TEXT.encode("utf-16-be"),
+            "windows-1252",
+            r"a\.csv:1: not windows-1252 text; .* data\.encoding=utf-16-be ",
+        ),
         (
             b"a\ncaf\xe9,\x93q\x94\r\n",
             "utf-8",
@@ -66,10 +78,26 @@ def test_legacy_encodings_are_read_by_their_names(encoding, text):
             "utf-8",
             r"a\.csv:3: .*, as other lines are; in Windows-1252 it would be 'café'",
         ),
-        ("привет мир\n".encode("cp1251"), "utf-8", r"a\.csv:1: .*; save the file as UTF-8, or name its encoding"),
-        (b"a\n\x81\n", "windows-1252", r"a\.csv:2: not windows-1252 text \(byte 0 of the line\); data\.encoding names"),
-        (b"text,label\na,b\n", "utf-16", r"a\.csv:1: not utf-16 text; the file seems to be UTF-8: --set data\.enc"),
-        ("a\nb\n".encode("utf-16-le") + b"\x00\xd8\n\0", "utf-16-le", r"a\.csv:3: not utf-16-le text"),
+        (
+            "привет мир\n".encode("cp1251"),
+            "utf-8",
+            r"a\.csv:1: .*; save the file as UTF-8, or name its encoding",
+        ),
+        (
+            b"a\n\x81\n",
+            "windows-1252",
+            r"a\.csv:2: not windows-1252 text \(byte 0 of the line\); data\.encoding names",
+        ),
+        (
+            b"text,label\na,b\n",
+            "utf-16",
+            r"a\.csv:1: not utf-16 text; the file seems to be UTF-8: --set data\.enc",
+        ),
+        (
+            "a\nb\n".encode("utf-16-le") + b"\x00\xd8\n\0",
+            "utf-16-le",
+            r"a\.csv:3: not utf-16-le text",
+        ),
     ],
 )
 def test_another_encoding_is_named_as_what_it_seems_to_be(content, encoding, message):
@@ -92,7 +120,9 @@ def test_no_encoding(name):
 
 def test_delimiters_have_names():
     """Since a tab is hard to type, and YAML has a use for a comma."""
-    assert [delimiter_named(it) for it in ("comma", "semicolon", "tab", "\\t", "pipe", "^")] == [*",;\t\t|^"]
+    assert [delimiter_named(it) for it in ("comma", "semicolon", "tab", "\\t", "pipe", "^")] == [
+        *",;\t\t|^"
+    ]
     for name in ("", ";;", '"', "\n", "a", "\ud800"):
         with pytest.raises(ValueError, match="is not a field separator"):
             delimiter_named(name)

@@ -44,7 +44,10 @@ def test_items_keep_their_order_and_are_taken_as_they_are_needed():
 
 @pytest.mark.parametrize(
     ("item", "error", "message"),
-    [(7, DataError, "^a.csv:7: cannot be halved; leave it out$"), (8, EncoderClsError, "is there enough memory")],
+    [
+        (7, DataError, "^a.csv:7: cannot be halved; leave it out$"),
+        (8, EncoderClsError, "is there enough memory"),
+    ],
 )
 def test_an_error_is_raised_in_its_place(item, error, message):
     made = []
@@ -62,7 +65,9 @@ def has_ended(pid: str) -> bool:
 
 def test_they_end_with_a_process_that_is_killed():
     Path("endless.py").write_text(ENDLESS)
-    with subprocess.Popen([sys.executable, "endless.py"], stdout=subprocess.PIPE, text=True) as process:
+    with subprocess.Popen(
+        [sys.executable, "endless.py"], stdout=subprocess.PIPE, text=True
+    ) as process:
         assert process.stdout
         pids = process.stdout.readline().split()
         process.kill()

@@ -18,7 +18,13 @@ from encoder_cls.text.token_arrays import TokenizedTexts
 from encoder_cls.text.tokenizer import tokenize
 
 MAX_SEQ_LEN = 16
-TEXTS = ("what is the capital of france", "what is the price of bread", "who is she", "who is he", "")
+TEXTS = (
+    "what is the capital of france",
+    "what is the price of bread",
+    "who is she",
+    "who is he",
+    "",
+)
 TOKENIZER = train_tokenizer(TEXTS, TokenizerConfig())
 
 
@@ -33,7 +39,10 @@ def ids_of(*words: str) -> NDArray[np.int32]:
 def count(texts: TokenizedTexts, **options: Any) -> list[SparseRows]:
     """`count_features` with feature ids as columns."""
     pieces = count_features(texts, **{"max_tokens": MAX_SEQ_LEN, **options})
-    return [SparseRows(columns=it.ids[it.columns], values=it.values, offsets=it.offsets) for it in pieces]
+    return [
+        SparseRows(columns=it.ids[it.columns], values=it.values, offsets=it.offsets)
+        for it in pieces
+    ]
 
 
 def dense(rows: SparseRows, num_columns: int = NUM_FEATURE_IDS) -> sp.csr_matrix:
@@ -56,7 +65,12 @@ def test_texts_are_counted_some_at_a_time(monkeypatch, at_once, sizes):
 
 def test_features_are_the_same_in_a_large_chunk(monkeypatch):
     """Of which hashes are looked up in a table, and keys of rows and columns are longer; text by text they are not."""
-    words = np.random.default_rng(0).integers(97, 123, (20_000, 10), dtype=np.uint8).view("S10").astype(str)
+    words = (
+        np.random.default_rng(0)
+        .integers(97, 123, (20_000, 10), dtype=np.uint8)
+        .view("S10")
+        .astype(str)
+    )
     texts = read(*(f"is {word}" for word in words[:, 0]), "")
     options = {"frequent_token_ids": ids_of("is", "the"), "use_char_ngrams": True}
     monkeypatch.setattr(features, "TOKENS_AT_ONCE", 1 << 18)

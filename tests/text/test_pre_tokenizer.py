@@ -36,7 +36,11 @@ def odd_tokenizer(
 ) -> Tokenizer:
     """Knows some of the words of odd texts."""
     config = TokenizerConfig(
-        type=kind, normalization=normalization, strip_accents=strip_accents, lowercase=lowercase, max_vocab_size=200
+        type=kind,
+        normalization=normalization,
+        strip_accents=strip_accents,
+        lowercase=lowercase,
+        max_vocab_size=200,
     )
     return train_tokenizer(["ab a z é 爱 ก zz 🙂 ß [pad] ff . ' �", "# ▁ ab"], config)
 
@@ -73,7 +77,10 @@ def without_surrogates(text: str) -> str:
         ("ခက္ခaမြန်", ["ခ", "က္ခ", "a", "မြ", "န်"]),
         ("ສິ່ງ", ["ສິ່", "ງ"]),
         ("🙂👍🏽 zz🙂", ["🙂", "👍🏽", "zz", "🙂"]),
-        ("👩\u200d💻!!❤\ufe0f🇩🇪🇫🇷? z\u200dz", ["👩\u200d💻", "!!", "❤\ufe0f", "🇩🇪", "🇫🇷", "?", "z\u200dz"]),
+        (
+            "👩\u200d💻!!❤\ufe0f🇩🇪🇫🇷? z\u200dz",
+            ["👩\u200d💻", "!!", "❤\ufe0f", "🇩🇪", "🇫🇷", "?", "z\u200dz"],
+        ),
         ("ＺＺ ﬁｆｔｙ ½", ["zz", "fifty", "1", "⁄", "2"]),
         ("İZ STRASSE ß", ["i̇z", "strasse", "ß"]),
         ("a\u2028b\u00a0c\u3000known\x85d", ["a", "b", "c", "known", "d"]),
@@ -92,7 +99,9 @@ def test_words_of_any_script(text, words):
 
 @settings(max_examples=300, deadline=None, derandomize=True)
 @given(
-    texts=st.lists(ODD_CHARACTERS | st.text(st.characters(max_codepoint=127), max_size=24), max_size=4),
+    texts=st.lists(
+        ODD_CHARACTERS | st.text(st.characters(max_codepoint=127), max_size=24), max_size=4
+    ),
     normalization=st.sampled_from(["none", "nfc", "nfkc"]),
     strip_accents=st.booleans(),
     lowercase=st.booleans(),
@@ -108,9 +117,14 @@ def test_words_of_any_text_are_those_of_the_library(texts, normalization, strip_
         assert (found.indices.dtype, found.lengths.dtype) == (np.int32, np.int64)
     for text, tokens in zip(texts, strings(token_reader(tokenizer)(texts, 99)), strict=True):
         normal = tokenizer.normalizer.normalize_str(without_surrogates(text))
-        assert tokens == ["[CLS]", *(word for word, _ in tokenizer.pre_tokenizer.pre_tokenize_str(normal))]
+        assert tokens == [
+            "[CLS]",
+            *(word for word, _ in tokenizer.pre_tokenizer.pre_tokenize_str(normal)),
+        ]
         ids = [tokenizer.token_to_id(token) for token in tokens]
-        assert [1 if number is None else number for number in ids] == tokenizer.encode(without_surrogates(text)).ids
+        assert [1 if number is None else number for number in ids] == tokenizer.encode(
+            without_surrogates(text)
+        ).ids
 
 
 @pytest.mark.parametrize("kind", ["word_piece", "bpe", "unigram"])
@@ -123,4 +137,7 @@ def test_pieces_of_words_are_those_of_the_vocabulary(kind, texts):
     found = strings(token_reader(tokenizer)(texts, 99))
     assert strings(token_reader(tokenizer)(texts, 2)) == [tokens[:2] for tokens in found]
     assert found == [[tokenizer.id_to_token(number) for number in ids] for ids in expected]
-    assert all(tokens[0] == "[CLS]" and not {"[CLS]", "[PAD]", "[MASK]"} & set(tokens[1:]) for tokens in found)
+    assert all(
+        tokens[0] == "[CLS]" and not {"[CLS]", "[PAD]", "[MASK]"} & set(tokens[1:])
+        for tokens in found
+    )

@@ -45,7 +45,9 @@ def find(*texts: str, max_seq_len: int = 64) -> tuple[TokenizedTexts, list[str]]
 def knowing(found: TokenizedTexts, words: Sequence[str], known: Iterable[str]) -> TokenizedTexts:
     """The texts with an id for each of some words."""
     ids = {word: number for number, word in enumerate([*SPECIAL_TOKENS, *known])}
-    return replace(found, word_ids=np.array([ids.get(word, UNK_ID) for word in words], dtype=np.int32))
+    return replace(
+        found, word_ids=np.array([ids.get(word, UNK_ID) for word in words], dtype=np.int32)
+    )
 
 
 def tokens_of(found: TokenizedTexts, words: Sequence[str]) -> list[list[str]]:
@@ -58,7 +60,15 @@ def ngrams_of(char_ngrams: CharNgrams, word: int = 0) -> list[int]:
     return char_ngrams.take(np.array([word])).ngrams.tolist()
 
 
-WORDS = ["a", "bb", "é", "日本", "[UNK]", "c" * 50, "c" * 51]  # the last two differ beyond the letters that are read
+WORDS = [
+    "a",
+    "bb",
+    "é",
+    "日本",
+    "[UNK]",
+    "c" * 50,
+    "c" * 51,
+]  # the last two differ beyond the letters that are read
 
 
 @settings(max_examples=150, deadline=None, derandomize=True)
@@ -77,7 +87,9 @@ def test_any_texts(texts, max_seq_len, known):
     assert sorted(words) == sorted({word for text in kept for word in text})
     assert found.input_ids().tolist() == found.words.tolist()  # not looked up yet
     assert [ngrams_of(found.char_ngrams, word) for word in found.words] == [
-        ngrams_of(hash_char_ngrams(["" if word in SPECIAL_TOKENS else word])) for text in kept for word in text
+        ngrams_of(hash_char_ngrams(["" if word in SPECIAL_TOKENS else word]))
+        for text in kept
+        for word in text
     ]
     assert found.truncated.tolist() == [
         len(text) > max_seq_len or len(whole) > CHARACTERS_PER_TOKEN * max_seq_len
@@ -136,7 +148,9 @@ def crc32(*ngrams: str) -> list[int]:
 
 
 @settings(max_examples=200, deadline=None, derandomize=True)
-@given(words=st.lists(st.text(st.characters() | st.sampled_from("aé日🙂"), max_size=50), max_size=8))
+@given(
+    words=st.lists(st.text(st.characters() | st.sampled_from("aé日🙂"), max_size=50), max_size=8)
+)
 def test_n_grams_are_named_by_the_crc_32_of_their_bytes(words):
     """In any company, whatever the characters and their bytes."""
     spellings = hash_char_ngrams(words)
@@ -144,12 +158,17 @@ def test_n_grams_are_named_by_the_crc_32_of_their_bytes(words):
     assert (spellings.ngrams.dtype, spellings.offsets.dtype) == (np.uint32, np.int64)
     for place, word in enumerate(words):
         marked = f"<{word[:LONGEST_WORD]}>" if word else ""
-        pieces = [marked[at : at + size] for size in range(2, 6) for at in range(len(marked) - size + 1)]
+        pieces = [
+            marked[at : at + size] for size in range(2, 6) for at in range(len(marked) - size + 1)
+        ]
         assert ngrams_of(spellings, place) == ngrams_of(hash_char_ngrams([word])) == crc32(*pieces)
 
 
 @settings(max_examples=80, deadline=None, derandomize=True)
-@given(places=st.lists(st.integers(0, len(SPELT) - 1), max_size=20), kind=st.sampled_from([np.int32, np.int64]))
+@given(
+    places=st.lists(st.integers(0, len(SPELT) - 1), max_size=20),
+    kind=st.sampled_from([np.int32, np.int64]),
+)
 def test_taking_words_is_spelling_them(places, kind):
     """In any order, words repeated or left out, none at all, empty ones among them."""
     taken = hash_char_ngrams(SPELT).take(np.array(places, dtype=kind))

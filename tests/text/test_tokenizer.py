@@ -31,7 +31,13 @@ from encoder_cls.text.token_arrays import (
     SPECIAL_TOKENS,
     UNK_ID,
 )
-from encoder_cls.text.tokenizer import UNSPACED, parse_tokenizer, split_by_tokenizer, token_spans, tokenize
+from encoder_cls.text.tokenizer import (
+    UNSPACED,
+    parse_tokenizer,
+    split_by_tokenizer,
+    token_spans,
+    tokenize,
+)
 from encoder_cls.text.tokenizer_trainer import train_and_tokenize, train_subwords
 
 TYPES = ["word_level", "word_piece", "bpe", "unigram"]
@@ -87,8 +93,12 @@ def test_the_same_texts_give_the_same_bytes_in_another_process():
     package = str(Path(encoder_cls.__file__).parents[1])
     environment = os.environ | {"PYTHONHASHSEED": "12345", "PYTHONPATH": package}
     arguments = [sys.executable, "-c", PROGRAM, *TYPES]
-    elsewhere = subprocess.run(arguments, env=environment, check=True, capture_output=True, text=True).stdout
-    assert elsewhere.split() == [hashlib.sha256(trained(kind).to_str().encode()).hexdigest() for kind in TYPES]
+    elsewhere = subprocess.run(
+        arguments, env=environment, check=True, capture_output=True, text=True
+    ).stdout
+    assert elsewhere.split() == [
+        hashlib.sha256(trained(kind).to_str().encode()).hexdigest() for kind in TYPES
+    ]
 
 
 @every_type
@@ -107,7 +117,10 @@ def test_words_are_those_that_the_library_finds(size, min_frequency):
     found = train_on(*texts, max_vocab_size=size, min_frequency=min_frequency)
     expected = parse_tokenizer(found.to_str())
     trainer = trainers.WordLevelTrainer(
-        vocab_size=size, min_frequency=min_frequency, special_tokens=SPECIAL_TOKENS, show_progress=False
+        vocab_size=size,
+        min_frequency=min_frequency,
+        special_tokens=SPECIAL_TOKENS,
+        show_progress=False,
     )
     expected.train_from_iterator(texts, trainer)
     assert found.to_str() == expected.to_str()
@@ -116,7 +129,9 @@ def test_words_are_those_that_the_library_finds(size, min_frequency):
 @every_type
 def test_half_surrogates_are_learnt_as_the_replacement_character(kind):
     """Texts that no file can hold train a tokenizer all the same."""
-    broken, replaced = (train_on(f"a {half} b", f"c {half}", type=kind) for half in ("\ud800", "\ufffd"))
+    broken, replaced = (
+        train_on(f"a {half} b", f"c {half}", type=kind) for half in ("\ud800", "\ufffd")
+    )
     assert broken.to_str() == replaced.to_str()
     assert broken.token_to_id("\ufffd") is not None
 
@@ -139,7 +154,12 @@ def test_sub_word_models_learn_nothing_from_long_words_and_from_what_is_not_read
     """An attachment, links beside it or not, and what is behind the last character that is read, change no byte."""
     config, too_long = TokenizerConfig(type=kind, max_vocab_size=600), "qz" * LONGEST_LEARNED
     unread = "short words" + " " * CHARACTERS_PER_TOKEN * 64 + "unread"
-    spoilt = [*bundled_texts(), f"hello (see {too_long})/here,{'q' * LONGEST_LEARNED}", f"{too_long}", unread]
+    spoilt = [
+        *bundled_texts(),
+        f"hello (see {too_long})/here,{'q' * LONGEST_LEARNED}",
+        f"{too_long}",
+        unread,
+    ]
     learned = [*bundled_texts(), f"hello (see )/here,{'q' * LONGEST_LEARNED}", "", "short words"]
     tokenizer, long_words = train_subwords(spoilt, config, max_seq_len=64)
     expected, none = train_subwords(learned, config, max_seq_len=64)
@@ -149,7 +169,10 @@ def test_sub_word_models_learn_nothing_from_long_words_and_from_what_is_not_read
 @pytest.mark.parametrize("kind", ["word_level", "word_piece", "bpe"])
 def test_what_is_rarer_than_min_frequency_is_no_token(kind):
     """Seen twice, a word is a token; seen once, it is unknown, or stays in pieces."""
-    texts = ["often often rare", "ftera"]  # all characters of `rare` at the beginning of a word and inside one
+    texts = [
+        "often often rare",
+        "ftera",
+    ]  # all characters of `rare` at the beginning of a word and inside one
     assert train_on(*texts, type=kind, min_frequency=1).token_to_id("rare") is not None
     tokenizer = train_on(*texts, type=kind, min_frequency=2)
     assert tokenizer.token_to_id("often") is not None
@@ -194,7 +217,9 @@ def test_typed_special_tokens_are_ordinary_words(kind, lowercase):
 
 @every_type
 @pytest.mark.parametrize(
-    "text", ["a" * 10_000_000, "a " * 5_000_000, "ﷺ" * 3_000_000], ids=["word", "words", "expanding"]
+    "text",
+    ["a" * 10_000_000, "a " * 5_000_000, "ﷺ" * 3_000_000],
+    ids=["word", "words", "expanding"],
 )
 def test_ten_megabytes_cost_no_more_than_a_page(kind, text):
     """One endless word or endless words take well under two seconds of a processor."""
@@ -250,7 +275,10 @@ IDS = {token: number for number, token in enumerate([*SPECIAL_TOKENS, "a", "b", 
 
 
 def word_level(vocabulary: dict[str, int]) -> dict[str, object]:
-    return {"model": {"type": "WordLevel", "vocab": vocabulary, "unk_token": "[UNK]"}, "added_tokens": []}
+    return {
+        "model": {"type": "WordLevel", "vocab": vocabulary, "unk_token": "[UNK]"},
+        "added_tokens": [],
+    }
 
 
 SPLIT = {"type": "Split", "pattern": {"Regex": "(a+)+$"}, "behavior": "Isolated", "invert": False}
@@ -260,20 +288,44 @@ FOREIGN = "no tokenizer of encoder-cls does"
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        *((content, "not a tokenizer") for content in ("", "null", "{}", "\ud800", "[" * 9999, '{"model": {}}')),
-        (word_level({"a": 0, "[PAD]": 1, "[UNK]": 2, "[CLS]": 3, "[MASK]": 4}), "its first tokens are not"),
+        *(
+            (content, "not a tokenizer")
+            for content in ("", "null", "{}", "\ud800", "[" * 9999, '{"model": {}}')
+        ),
+        (
+            word_level({"a": 0, "[PAD]": 1, "[UNK]": 2, "[CLS]": 3, "[MASK]": 4}),
+            "its first tokens are not",
+        ),
         (word_level({"a": 0}), "its first tokens are not"),
-        *((word_level(IDS | {"c": number}), "token ids are not 0, 1, 2") for number in (4, 99, 2**32 - 1)),
+        *(
+            (word_level(IDS | {"c": number}), "token ids are not 0, 1, 2")
+            for number in (4, 99, 2**32 - 1)
+        ),
         ({"pre_tokenizer": SPLIT}, FOREIGN),
         ({"pre_tokenizer": None}, FOREIGN),
-        ({"normalizer": {"type": "Replace", "pattern": {"Regex": "(a+)+$"}, "content": ""}}, FOREIGN),
-        ({"normalizer": {"type": "Sequence", "normalizers": [{"type": "Prepend", "prepend": "x"}]}}, FOREIGN),
+        (
+            {"normalizer": {"type": "Replace", "pattern": {"Regex": "(a+)+$"}, "content": ""}},
+            FOREIGN,
+        ),
+        (
+            {
+                "normalizer": {
+                    "type": "Sequence",
+                    "normalizers": [{"type": "Prepend", "prepend": "x"}],
+                }
+            },
+            FOREIGN,
+        ),
     ],
     ids=range(15),
 )
 def test_a_file_that_is_no_tokenizer_of_ours_is_refused(change, message):
     """Its ids would mean something else to the model; a regular expression could take for ever on a short text."""
-    content = change if isinstance(change, str) else json.dumps(json.loads(train_on("a b c").to_str()) | change)
+    content = (
+        change
+        if isinstance(change, str)
+        else json.dumps(json.loads(train_on("a b c").to_str()) | change)
+    )
     with pytest.raises(ValueError, match=message):
         parse_tokenizer(content)
 
@@ -281,7 +333,12 @@ def test_a_file_that_is_no_tokenizer_of_ours_is_refused(change, message):
 @pytest.mark.parametrize("kind", ["word_level", "word_piece"])
 def test_a_tokenizer_that_splits_by_code_points_is_read(kind):
     """As earlier models have it: vowel signs apart, runs of emoji in one."""
-    by_code_points = {"type": "Split", "pattern": {"Regex": f"[{UNSPACED}]"}, "behavior": "Isolated", "invert": False}
+    by_code_points = {
+        "type": "Split",
+        "pattern": {"Regex": f"[{UNSPACED}]"},
+        "behavior": "Isolated",
+        "invert": False,
+    }
     earlier = {"type": "Sequence", "pretokenizers": [by_code_points, {"type": "Whitespace"}]}
     tokenizer = json.loads(train_on("a b", type=kind).to_str()) | {"pre_tokenizer": earlier}
     read = parse_tokenizer(json.dumps(tokenizer))
@@ -291,14 +348,25 @@ def test_a_tokenizer_that_splits_by_code_points_is_read(kind):
     assert split_by_tokenizer(continued, "ที่") == ["ท", "\u0e35", "\u0e48"]
 
 
-PADDING = {"strategy": {"Fixed": 8}, "direction": "Right", "pad_id": 0, "pad_type_id": 0, "pad_token": "[PAD]"}
+PADDING = {
+    "strategy": {"Fixed": 8},
+    "direction": "Right",
+    "pad_id": 0,
+    "pad_type_id": 0,
+    "pad_token": "[PAD]",
+}
 TRUNCATION = {"direction": "Right", "max_length": 2, "strategy": "LongestFirst", "stride": 0}
 TEMPLATE = {"type": "BertProcessing", "sep": ["[SEP]", 77], "cls": ["[CLS]", 99]}
 
 
 @pytest.mark.parametrize(
     "change",
-    [{"post_processor": None}, {"post_processor": TEMPLATE}, {"padding": PADDING}, {"truncation": TRUNCATION}],
+    [
+        {"post_processor": None},
+        {"post_processor": TEMPLATE},
+        {"padding": PADDING},
+        {"truncation": TRUNCATION},
+    ],
     ids=lambda change: next(iter(change)),
 )
 def test_a_foreign_tokenizer_cannot_change_what_a_sequence_is(change):
@@ -308,11 +376,19 @@ def test_a_foreign_tokenizer_cannot_change_what_a_sequence_is(change):
         changed = parse_tokenizer(json.dumps(json.loads(tokenizer.to_str()) | change))
     except ValueError:
         return
-    assert [ids_of(changed, text) for text in ("a b c", "")] == [ids_of(tokenizer, text) for text in ("a b c", "")]
+    assert [ids_of(changed, text) for text in ("a b c", "")] == [
+        ids_of(tokenizer, text) for text in ("a b c", "")
+    ]
 
 
 def test_spans_are_the_places_of_tokens_in_the_text_as_given():
     """Also after surrogates and characters beyond the basic plane."""
     text = "\U0001f600 rain\ud83d\ude00 snow \ud83d"
     spans = token_spans(trained("word_level"), text, max_seq_len=16)
-    assert [text[span.start : span.end] for span in spans] == ["\U0001f600", "rain", "\ud83d\ude00", "snow", "\ud83d"]
+    assert [text[span.start : span.end] for span in spans] == [
+        "\U0001f600",
+        "rain",
+        "\ud83d\ude00",
+        "snow",
+        "\ud83d",
+    ]

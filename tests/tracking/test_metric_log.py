@@ -17,7 +17,9 @@ from encoder_cls.tracking.run_dir import RunDir, read_metrics
 
 
 def open_log(folder, resume_after=MappingProxyType({}), warn=pytest.fail):
-    return MetricLog(RunDir(folder), load_config(), ("a", "b"), resume_after=resume_after, warn=warn)
+    return MetricLog(
+        RunDir(folder), load_config(), ("a", "b"), resume_after=resume_after, warn=warn
+    )
 
 
 def scalars(folder, tag):
@@ -51,7 +53,9 @@ def test_a_resumed_run_has_neither_gaps_nor_overlaps(tmp_path):
     with open_log(tmp_path, {"train": 4, "validation": 2}) as metric_log:
         metric_log.log(4, "validation", {"loss": 40.0})
         metric_log.log(5, "train", {"loss": 50.0})
-    rows = [(row["split"], row["step"], row["loss"]) for row in read_metrics(tmp_path / "metrics.jsonl")]
+    rows = [
+        (row["split"], row["step"], row["loss"]) for row in read_metrics(tmp_path / "metrics.jsonl")
+    ]
     assert rows == [
         *(("train", step, float(step)) for step in range(1, 5)), ("validation", 4, 40.0), ("train", 5, 50.0)
     ]  # fmt: skip
@@ -62,15 +66,28 @@ def test_a_resumed_run_has_neither_gaps_nor_overlaps(tmp_path):
 def test_of_an_earlier_stage_only_what_tells_whether_it_learns_is_shown(tmp_path):
     """And of no split what is an axis; `metrics.jsonl` has it all."""
     with open_log(tmp_path) as metric_log:
-        metric_log.log(1, "pretraining/validation", {"loss": 1.0, "accuracy": 0.5, "epoch": 1.0, "f1/a": 0.1})
+        metric_log.log(
+            1, "pretraining/validation", {"loss": 1.0, "accuracy": 0.5, "epoch": 1.0, "f1/a": 0.1}
+        )
         metric_log.log(2, "validation", {"loss": 1.0, "accuracy": 0.5, "epoch": 1.0, "f1/a": 0.1})
-    shown = {"pretraining/loss in validation", "loss/validation", "accuracy in validation/combined", "validation F1/a"}
+    shown = {
+        "pretraining/loss in validation",
+        "loss/validation",
+        "accuracy in validation/combined",
+        "validation F1/a",
+    }
     tags = EventAccumulator(str(tmp_path)).Reload().Tags()
     assert set(tags["scalars"]) == shown
-    assert all(row["f1/a"] == 0.1 and row["epoch"] == 1.0 for row in read_metrics(tmp_path / "metrics.jsonl"))
+    assert all(
+        row["f1/a"] == 0.1 and row["epoch"] == 1.0
+        for row in read_metrics(tmp_path / "metrics.jsonl")
+    )
 
 
-DRAWN = {"confusion_matrix": [[3, 1], [0, 2]], "calibration": {"confidence": [0.9], "accuracy": [0.8], "texts": [6]}}
+DRAWN = {
+    "confusion_matrix": [[3, 1], [0, 2]],
+    "calibration": {"confidence": [0.9], "accuracy": [0.8], "texts": [6]},
+}
 
 
 def images(folder, name) -> dict[int, bytes]:

@@ -33,7 +33,10 @@ def test_a_held_folder_is_refused_to_others(tmp_path):
     """The holder is named, may enter again, and lets go at the end."""
     run = RunDir(tmp_path / "run")
     with run.lock():
-        with run.lock(), pytest.raises(EncoderClsError, match=f"process {os.getpid()} is training here"):
+        with (
+            run.lock(),
+            pytest.raises(EncoderClsError, match=f"process {os.getpid()} is training here"),
+        ):
             RunDir(tmp_path / "run").lock().__enter__()
         with pytest.raises(EncoderClsError, match="is training here"):
             RunDir(tmp_path / "run").lock().__enter__()
@@ -81,7 +84,9 @@ def test_a_run_killed_before_its_config_was_written_can_begin(tmp_path):
 def test_the_places_of_the_data_are_known_without_a_reader_of_yaml(tmp_path, monkeypatch):
     """As they were when training began; of a damaged file none."""
     run = RunDir(tmp_path / "run")
-    config = load_config(None, ["data.train=a #1.csv", "data.validation=null", "data.test='[b]: c.csv'"])
+    config = load_config(
+        None, ["data.train=a #1.csv", "data.validation=null", "data.test='[b]: c.csv'"]
+    )
     with run.open_for_training(config, resume=False):
         pass
     expected = [str(Path(name).absolute()) for name in ("a #1.csv", "[b]: c.csv")]

@@ -33,7 +33,9 @@ def test_a_finished_run_has_its_images_curves_and_tables(tags, classifier):
     """Each by its name; nothing is there for each head or each bias."""
     groups = ("validation", "result on test")
     assert set(tags["images"]) == {f"{group}/{name}" for group in groups for name in PICTURES}
-    assert {f"precision and recall/{name}" for name in classifier.label_names} <= set(tags["tensors"])
+    assert {f"precision and recall/{name}" for name in classifier.label_names} <= set(
+        tags["tensors"]
+    )
     assert not set(tags["tensors"]) & set(tags["scalars"])  # a class may be called as a metric is
     texts = ("settings", "data", "result", "most confident mistakes")
     assert {f"{text}/text_summary" for text in texts} <= set(tags["tensors"])
@@ -48,7 +50,12 @@ def test_the_table_of_runs_has_the_scores_of_the_best_weights(trained_run):
     started = HParamsPluginData.FromString(contents["_hparams_/session_start_info"])
     shown = {name: value.number_value for name, value in started.session_start_info.hparams.items()}
     (row,) = [row for row in read_metrics(trained_run.metrics_file) if row["split"] == "test"]
-    names = {"accuracy": "accuracy", "macro_f1": "macro-F1", "loss": "loss", "ece": "calibration error"}
+    names = {
+        "accuracy": "accuracy",
+        "macro_f1": "macro-F1",
+        "loss": "loss",
+        "ece": "calibration error",
+    }
     for key, name in names.items():
         assert shown[name] == pytest.approx(row[key], rel=1e-5)
     (text,) = events.Tensors("result/text_summary")[0].tensor_proto.string_val
@@ -65,7 +72,9 @@ def test_a_run_is_called_as_its_folder_is(trained_run):
 def test_the_projector_has_a_point_for_each_text(trained_run, classifier):
     """Label and text of each in one line, its vector, and a square in the colour of its label."""
     (folder,) = trained_run.tensorboard.glob("texts")
-    header, *rows = [line.split("\t") for line in (folder / "metadata.tsv").read_text("utf-8").splitlines()]
+    header, *rows = [
+        line.split("\t") for line in (folder / "metadata.tsv").read_text("utf-8").splitlines()
+    ]
     assert header == ["label", "text"]
     assert len(rows) == 15
     assert all(len(row) == 2 for row in rows)
@@ -98,7 +107,10 @@ def test_points_are_in_the_projector_whatever_is_in_their_texts(tmp_path):
     assert lines == ["label\ttext", "b\tx y z", "a b\t", "b\thalf \ufffd and \ufffd", ""]
     assert (np.loadtxt(folder / "tensors.tsv", dtype=np.float32) == vectors).all()
     config = (tmp_path / "projector_config.pbtxt").read_text()
-    assert all(f'"tensorboard/texts/{name}"' in config for name in ("tensors.tsv", "metadata.tsv", "sprite.png"))
+    assert all(
+        f'"tensorboard/texts/{name}"' in config
+        for name in ("tensors.tsv", "metadata.tsv", "sprite.png")
+    )
 
 
 def test_a_text_is_no_markdown(classifier):

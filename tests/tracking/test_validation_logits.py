@@ -43,13 +43,22 @@ def learned(monkeypatch):
     monkeypatch.setattr(training_plan, "MOST_LABELLED", 0)
     draw = random.Random(0)
     words = [f"w{number}" for number in range(60)]
-    write("a.csv", [(" ".join([*draw.choices(words, k=5), f"only{i}"]), draw.choice("xy")) for i in range(160)])
+    write(
+        "a.csv",
+        [
+            (" ".join([*draw.choices(words, k=5), f"only{i}"]), draw.choice("xy"))
+            for i in range(160)
+        ],
+    )
     return trained("a", "data.train=a.csv").dataset
 
 
 def test_what_scores_goes_by_the_logits_from_before(cli, learned):
     """The report, another run's comparison with it, a file of the same texts, and a review; predictions do not."""
-    validation, kept = learned.validation, ValidationLogits.read(RunDir(Path("a")).validation_logits).logits
+    validation, kept = (
+        learned.validation,
+        ValidationLogits.read(RunDir(Path("a")).validation_logits).logits,
+    )
     is_right = kept.argmax(axis=1) == validation.labels
     model, scored = load_classifier(Path("a")), classifier_to_score(Path("a"))
     texts = model.tokenize(validation.texts)
@@ -64,11 +73,16 @@ def test_what_scores_goes_by_the_logits_from_before(cli, learned):
 
     names = [learned.label_names[label] for label in validation.labels]
     write("same.csv", [*zip(validation.texts, names, strict=True)][::-1])
-    assert json.loads(cli("eval", "a", "--data", "same.csv", "--json").out)["accuracy"] == report["accuracy"]
+    assert (
+        json.loads(cli("eval", "a", "--data", "same.csv", "--json").out)["accuracy"]
+        == report["accuracy"]
+    )
 
     rows = json.loads(cli("review", "a", "--json").out)["rows"]
     listed = {row["text"] for row in rows if row["split"] == "validation"}
-    assert listed == {text for text, right in zip(validation.texts, is_right, strict=True) if not right}
+    assert listed == {
+        text for text, right in zip(validation.texts, is_right, strict=True) if not right
+    }
 
 
 def test_a_run_that_goes_on_is_compared_with_what_the_base_run_answered_before(learned):
@@ -86,6 +100,12 @@ def test_a_damaged_file_is_named_before_a_run_goes_on(learned):
     file = RunDir(Path("a")).validation_logits
     file.write_bytes(file.read_bytes()[:-9])
     write("b.csv", NEW)
-    for read in (lambda: classifier_to_score(Path("a")), lambda: trained("b", "data.train=b.csv", from_run=Path("a"))):
-        with pytest.raises(EncoderClsError, match=r"^a/validation_logits.safetensors: cannot be read .*; train again$"):
+    for read in (
+        lambda: classifier_to_score(Path("a")),
+        lambda: trained("b", "data.train=b.csv", from_run=Path("a")),
+    ):
+        with pytest.raises(
+            EncoderClsError,
+            match=r"^a/validation_logits.safetensors: cannot be read .*; train again$",
+        ):
             read()

@@ -27,7 +27,12 @@ SHAPE = {
 }
 # Values of `make_config` for runs through different code. To try all techniques for few labels takes longer than
 # everything else in such a run.
-NO_TECHNIQUES = {"naive_bayes_em": False, "label_names_as_texts": False, "lsa_dimensions": 0, "self_training": False}
+NO_TECHNIQUES = {
+    "naive_bayes_em": False,
+    "label_names_as_texts": False,
+    "lsa_dimensions": 0,
+    "self_training": False,
+}
 LABELLED, WITH_LINEAR = {}, {"linear": True} | NO_TECHNIQUES
 FEW_LABELS = WITH_LINEAR | {"label_names_as_texts": True}
 PRETRAINED = WITH_LINEAR | {"pretrain": {"epochs": 2}}
@@ -65,7 +70,8 @@ def make_config(
         {
             "name": "test",
             "seed": seed,
-            "data": {"train": str(write_data(folder, texts=texts)), "validation_fraction": 0.2} | (data or {}),
+            "data": {"train": str(write_data(folder, texts=texts)), "validation_fraction": 0.2}
+            | (data or {}),
             "model": SHAPE | {"linear": linear, "cascade": False} | (model or {}),
             "pretrain": pretrain or {"epochs": 0},
             "train": train | train_values,
@@ -92,7 +98,10 @@ def stop_after(steps: int):
 
 def weights_hash(folder: Path) -> str:
     """Of the newest checkpoint's weights and moments, and of the best model's weights."""
-    newest = max((folder / "checkpoints").glob("step-*"), key=lambda path: int(path.name.removeprefix("step-")))
+    newest = max(
+        (folder / "checkpoints").glob("step-*"),
+        key=lambda path: int(path.name.removeprefix("step-")),
+    )
     return " ".join(
         json.loads((newest / "manifest.json").read_text())["files"][name]["sha256"]
         for name in ("model.safetensors", "optimizer.safetensors", "state.json")
@@ -105,7 +114,10 @@ def model_hash(folder: Path) -> str:
 
 def metric_rows(folder: Path) -> list[dict[str, object]]:
     rows = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
-    return [{key: value for key, value in row.items() if key not in {"tokens_per_s", "time"}} for row in rows]
+    return [
+        {key: value for key, value in row.items() if key not in {"tokens_per_s", "time"}}
+        for row in rows
+    ]
 
 
 def result(folder: Path) -> tuple[str, list[dict[str, object]]]:

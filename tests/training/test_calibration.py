@@ -28,7 +28,11 @@ from encoder_cls.training.linear.calibration import (
     targets_of,
 )
 
-LOGITS = arrays(np.float32, st.tuples(st.integers(1, 6), st.integers(2, 5)), elements=st.floats(-1e4, 1e4, width=32))
+LOGITS = arrays(
+    np.float32,
+    st.tuples(st.integers(1, 6), st.integers(2, 5)),
+    elements=st.floats(-1e4, 1e4, width=32),
+)
 
 
 def draw(temperature: float, *, texts: int = 20_000, classes: int = 4, seed: int = 0):
@@ -45,7 +49,9 @@ def test_softmax_is_scipy_s(logits):
     """Also of logits whose exponents no number can hold; in float64, each row summing to 1."""
     probabilities = softmax(logits)
     assert probabilities.dtype == np.float64
-    np.testing.assert_allclose(probabilities, scipy.special.softmax(logits.astype(np.float64), axis=-1), atol=1e-12)
+    np.testing.assert_allclose(
+        probabilities, scipy.special.softmax(logits.astype(np.float64), axis=-1), atol=1e-12
+    )
     np.testing.assert_allclose(probabilities.sum(axis=-1), 1)
     assert softmax(logits[0]).tolist() == probabilities[0].tolist()
 
@@ -57,7 +63,9 @@ def test_cross_entropy_is_scikit_learn_s():
     assert cross_entropy(probabilities, one_hot(labels, probabilities.shape[1])) == pytest.approx(
         log_loss(labels, probabilities)
     )
-    assert cross_entropy(np.array([[0.25, 0.75]]), np.array([[0.0, 1.0]])) == pytest.approx(-np.log(0.75))
+    assert cross_entropy(np.array([[0.25, 0.75]]), np.array([[0.0, 1.0]])) == pytest.approx(
+        -np.log(0.75)
+    )
     assert 20 < cross_entropy(np.array([[1.0, 0.0]]), np.array([[0.0, 1.0]])) < 100
 
 
@@ -98,7 +106,9 @@ def drawn_from_a_sum(scales, *, texts: int = 20_000):
     """Scores of several classifiers, and labels drawn from the softmax of their scaled sum."""
     random = np.random.default_rng(1)
     scores = list(random.standard_normal((len(scales), texts, 3)).astype(np.float32))
-    shares = scipy.special.softmax(sum(s * score for s, score in zip(scales, scores, strict=True)), axis=1)
+    shares = scipy.special.softmax(
+        sum(s * score for s, score in zip(scales, scores, strict=True)), axis=1
+    )
     return scores, (random.random((texts, 1)) > shares.cumsum(axis=1)[:, :-1]).sum(axis=1)
 
 
@@ -122,7 +132,9 @@ def test_the_scales_that_made_the_labels_are_fitted():
 def test_few_labels_hardly_speak_against_the_last_classifier():
     """One that knows nothing has the larger share by 12 labels, and none by 3,000."""
     scores, labels = drawn_from_a_sum([2.0, 0.0], texts=3000)
-    of_few, of_many = (fit_mixture_weights([score[:n] for score in scores], labels[:n])[1] for n in (12, 3000))
+    of_few, of_many = (
+        fit_mixture_weights([score[:n] for score in scores], labels[:n])[1] for n in (12, 3000)
+    )
     assert of_few[1] > 0.5
     assert of_many[1] < 0.05
 
@@ -145,7 +157,9 @@ def test_scale_and_shift_of_float32_margins_have_the_lowest_loss():
     def probabilities(numbers):
         return softmax(log_sigmoid(combine_logits([margins], numbers[:1]) + numbers[1]))
 
-    labels = (random.random((300, 1)) > probabilities((3.0, -0.7)).cumsum(axis=1)[:, :-1]).sum(axis=1)
+    labels = (random.random((300, 1)) > probabilities((3.0, -0.7)).cumsum(axis=1)[:, :-1]).sum(
+        axis=1
+    )
     targets = targets_of(labels, 4)
     found = fit_platt(margins, labels)
     steps = itertools.product([-0.3, -0.01, -0.001, 0, 0.001, 0.01, 0.3], repeat=2)
@@ -174,7 +188,9 @@ def drawn_labels(texts: int, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
     """Margins, and labels that are as probable as `SCALES` and `SHIFTS` have it."""
     random = np.random.default_rng(seed)
     margins = random.normal(-0.5, 1, size=(texts, len(SCALES))).astype(np.float32)
-    return margins, (random.random(margins.shape) < sigmoid(margins * SCALES + SHIFTS)).astype(np.int8)
+    return margins, (random.random(margins.shape) < sigmoid(margins * SCALES + SHIFTS)).astype(
+        np.int8
+    )
 
 
 def test_each_label_has_the_scale_and_the_shift_that_many_examples_show():
@@ -194,7 +210,9 @@ def test_a_label_that_all_or_no_text_has_gets_a_finite_scale(value):
     labels[:, 0] = value
     scales, shifts = fit_platt_per_label(margins, labels)
     assert np.isfinite([*scales, *shifts]).all()
-    thresholds = fit_thresholds((margins * scales + shifts).astype(np.float32), labels, np.arange(200))
+    thresholds = fit_thresholds(
+        (margins * scales + shifts).astype(np.float32), labels, np.arange(200)
+    )
     assert ((thresholds >= 0) & (thresholds <= 1)).all()
 
 
@@ -217,13 +235,17 @@ def test_thresholds_of_rare_labels_do_not_overfit():
 
     def texts(number: int) -> tuple[np.ndarray, np.ndarray]:
         logits = base + 1.6 * random.normal(size=(number, len(rates)))
-        return logits.astype(np.float32), (random.random(logits.shape) < sigmoid(logits)).astype(np.int8)
+        return logits.astype(np.float32), (random.random(logits.shape) < sigmoid(logits)).astype(
+            np.int8
+        )
 
     logits, labels = texts(800)
     new_logits, new_labels = texts(20_000)
     own = [best_f1_threshold(*of_label) for of_label in zip(logits.T, labels.T, strict=True)]
     common = max(np.linspace(-3, 1, 81), key=lambda t: ClassCounts.of(logits >= t, labels).micro_f1)
-    found = ClassCounts.of(sigmoid(new_logits) >= fit_thresholds(logits, labels, np.arange(800)), new_labels)
+    found = ClassCounts.of(
+        sigmoid(new_logits) >= fit_thresholds(logits, labels, np.arange(800)), new_labels
+    )
     assert found.micro_f1 > ClassCounts.of(new_logits >= np.array(own), new_labels).micro_f1 + 0.005
     assert found.micro_f1 > ClassCounts.of(new_logits >= common, new_labels).micro_f1 - 0.02
     assert found.macro_f1 > ClassCounts.of(new_logits >= common, new_labels).macro_f1 + 0.05

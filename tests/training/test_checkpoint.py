@@ -45,7 +45,9 @@ def make_trained(seed=0):
 def update(model, optimizers, token):
     """One step on a batch in which each token is this one."""
     ids = torch.full((2, 3), token)
-    char_ngrams = CharNgramBatch(torch.zeros_like(ids), torch.tensor([token, 7]), torch.tensor([0, 2]))
+    char_ngrams = CharNgramBatch(
+        torch.zeros_like(ids), torch.tensor([token, 7]), torch.tensor([0, 2])
+    )
     for optimizer in optimizers:
         optimizer.zero_grad()
     (model(ids, ids > 0, char_ngrams) * torch.tensor([1.0, -2.0])).sum().backward()
@@ -57,7 +59,9 @@ def save(folder, *, step=3, keep=2, seed=0, weight=None):
     model, optimizers = make_trained(seed)
     if weight is not None:
         model.head.linear.bias.data[1] = weight
-    save_checkpoint(folder, model, optimizers, replace(STATE, step=step), fingerprint=FINGERPRINT, keep=keep)
+    save_checkpoint(
+        folder, model, optimizers, replace(STATE, step=step), fingerprint=FINGERPRINT, keep=keep
+    )
     return model, optimizers
 
 
@@ -75,7 +79,9 @@ def test_everything_comes_back_and_training_goes_on_alike(tmp_path):
         assert torch.equal(left, right)
 
 
-@pytest.mark.parametrize("name", ["model.safetensors", "optimizer.safetensors", "state.json", "manifest.json"])
+@pytest.mark.parametrize(
+    "name", ["model.safetensors", "optimizer.safetensors", "state.json", "manifest.json"]
+)
 def test_every_flipped_bit_and_every_cut_is_noticed(tmp_path, name):
     """One wrong bit or a missing end, anywhere: the checkpoint is passed over and the older one is used."""
     save(tmp_path, step=2)

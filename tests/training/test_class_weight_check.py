@@ -35,8 +35,12 @@ def note(*, sizes: tuple[int, ...], overlap: float, seed: int = 0) -> str:
 def test_it_is_suggested_where_rare_classes_are_missed():
     """With what it brings to macro-F1, and what it costs in accuracy."""
     found = note(sizes=(800, 60, 60), overlap=0.55)
-    assert found.startswith("classes are skewed (60 to 800 texts), and --set train.class_weights=balanced may help")
-    before, after = map(float, re.search(r"macro-F1 ([\d.]+)% -> ([\d.]+)%, accuracy", found).groups())
+    assert found.startswith(
+        "classes are skewed (60 to 800 texts), and --set train.class_weights=balanced may help"
+    )
+    before, after = map(
+        float, re.search(r"macro-F1 ([\d.]+)% -> ([\d.]+)%, accuracy", found).groups()
+    )
     assert after > before + 2
 
 

@@ -26,7 +26,9 @@ def test_changed_validation_texts_and_class_names_are_not_resumed(tmp_path):
         run_all(config, tmp_path / "run", resume=True)
     label = content.splitlines()[1].rpartition(",")[2]
     for path in (train_file, validation_file):
-        path.write_text(content.replace(f",{label}\n", f",{label}z\n"))  # in the same position of the alphabet
+        path.write_text(
+            content.replace(f",{label}\n", f",{label}z\n")
+        )  # in the same position of the alphabet
     with pytest.raises(ConfigError, match="names of the classes have changed"):
         run_all(config, tmp_path / "run", resume=True)
     for path in (train_file, validation_file):
@@ -50,7 +52,9 @@ def test_what_the_disk_cannot_hold_is_not_begun(tmp_path, monkeypatch):
     run_all(config, tmp_path / "other")
     usage = checkpoint.shutil.disk_usage(tmp_path)
     monkeypatch.setattr(checkpoint.shutil, "disk_usage", lambda _: usage._replace(free=1000))
-    with pytest.raises(EncoderClsError, match=r"run: 0\.0 MB are free, the run needs up to 0\.\d MB"):
+    with pytest.raises(
+        EncoderClsError, match=r"run: 0\.0 MB are free, the run needs up to 0\.\d MB"
+    ):
         run_all(config, tmp_path / "run")
     assert not (tmp_path / "run" / "checkpoints").exists()
     (tmp_path / "other" / "model" / "README.md").unlink()

@@ -32,7 +32,9 @@ OLD, NEW = {"red": 20, "green": 20}, {"green": 14, "blue": 20}
 TRAIN = "train: {epochs: 3, batch_size: 8, learning_rate: 0.01, log_every: 2, patience: null}"
 
 
-def write(name: str, sizes: dict[str, int], *, seed: int, words: str = "w") -> list[tuple[str, str]]:
+def write(
+    name: str, sizes: dict[str, int], *, seed: int, words: str = "w"
+) -> list[tuple[str, str]]:
     """A file of texts that name their class among other words."""
     random = np.random.default_rng(seed)
     rows = []
@@ -109,13 +111,22 @@ def test_data_is_joined_and_each_text_stays_on_its_side():
     assert len(learned) == len(dataset.train) <= 20 + 20 + 14 + 20
     assert not learned & {*known[1:], *dataset.validation.texts, *dataset.test.texts}
     assert set(former.validation.texts) < set(dataset.validation.texts)
-    assert set(dataset.test.texts) == texts_of("old_test.csv") | texts_of("new_test.csv") - {former.train.texts[1]}
+    assert set(dataset.test.texts) == texts_of("old_test.csv") | texts_of("new_test.csv") - {
+        former.train.texts[1]
+    }
     for split in (dataset.train, dataset.validation, dataset.test):
-        assert all(dataset.label_names[label] in text for text, label in zip(split.texts, split.labels, strict=True))
         assert all(
-            text in Path(where.split(":")[0]).read_text() for text, where in zip(split.texts, split.where, strict=True)
+            dataset.label_names[label] in text
+            for text, label in zip(split.texts, split.labels, strict=True)
         )
-    assert "test: 1 of 10 new texts are left out, which old has already, or texts like them" in dataset.notes
+        assert all(
+            text in Path(where.split(":")[0]).read_text()
+            for text, where in zip(split.texts, split.where, strict=True)
+        )
+    assert (
+        "test: 1 of 10 new texts are left out, which old has already, or texts like them"
+        in dataset.notes
+    )
 
 
 def test_texts_like_those_of_another_split_are_left_out():
@@ -126,21 +137,32 @@ def test_texts_like_those_of_another_split_are_left_out():
         Path(name).write_text("text,label\n" + "".join(rows))
         return name
 
-    one, two, three = (["".join(word) for word in product(letter, "bcdf", "aeiou")] for letter in "kmp")
+    one, two, three = (
+        ["".join(word) for word in product(letter, "bcdf", "aeiou")] for letter in "kmp"
+    )
     Path("base").mkdir()
-    base = load_config(None, [f"data.train={table('one.csv', one)}", f"data.test={table('two.csv', two)}"])
+    base = load_config(
+        None, [f"data.train={table('one.csv', one)}", f"data.test={table('two.csv', two)}"]
+    )
     Path("base/config.yaml").write_text(base.to_yaml())
     former = load_all_data(base)
-    held_out, tested, learned = (f"{it.texts[0]} - 42!!" for it in (former.validation, former.test, former.train))
+    held_out, tested, learned = (
+        f"{it.texts[0]} - 42!!" for it in (former.validation, former.test, former.train)
+    )
     new = [
         f"data.train={table('new.csv', [held_out, tested, learned, *three])}",
         f"data.test={table('t.csv', [learned])}",
     ]
     dataset = load_all_data(load_config(None, new, from_run=Path("base")))
-    assert sorted([*dataset.train.texts, *dataset.validation.texts]) == sorted([*one, learned, *three])
+    assert sorted([*dataset.train.texts, *dataset.validation.texts]) == sorted(
+        [*one, learned, *three]
+    )
     assert learned in dataset.train.texts
     assert [*dataset.test.texts] == two
-    assert "train: 2 of 21 new texts are left out, which base has already, or texts like them" in dataset.notes
+    assert (
+        "train: 2 of 21 new texts are left out, which base has already, or texts like them"
+        in dataset.notes
+    )
 
 
 def test_groups_stay_on_their_side(tmp_path):
@@ -153,14 +175,23 @@ def test_groups_stay_on_their_side(tmp_path):
     table("a.csv", 0), table("b.csv", 60), table("c.csv", 120)
     keys = ["data.group_column=customer", "model.encoder=false"]
     run = RunDir(Path("grouped"))
-    run_all(load_config(None, ["data.train=a.csv", "data.validation_fraction=0.2", *keys]), run.path)
+    run_all(
+        load_config(None, ["data.train=a.csv", "data.validation_fraction=0.2", *keys]), run.path
+    )
     new = ["data.train=b.csv", "data.test=c.csv", *keys]
     dataset = load_all_data(load_config(None, new, from_run=run.path))
-    splits = [set(split.groups.tolist()) for split in (dataset.train, dataset.validation, dataset.test)]
+    splits = [
+        set(split.groups.tolist()) for split in (dataset.train, dataset.validation, dataset.test)
+    ]
     assert sum(map(len, splits)) == len(set.union(*splits)) > 0, splits
-    assert any("new texts are left out, whose groups grouped has in another split" in note for note in dataset.notes)
+    assert any(
+        "new texts are left out, whose groups grouped has in another split" in note
+        for note in dataset.notes
+    )
     forgotten = load_all_data(load_config(None, [new[0]], from_run=run.path))
-    assert "grouped keeps groups together; name their column of the new data, too" in " ".join(forgotten.notes)
+    assert "grouped keeps groups together; name their column of the new data, too" in " ".join(
+        forgotten.notes
+    )
 
 
 def test_old_words_and_classes_keep_their_weights():
@@ -202,11 +233,15 @@ def test_where_the_base_run_has_no_encoder_a_new_one_starts():
     Path("new.yaml").write_text("data: {train: new.csv}\n")
     continued = load_config(Path("new.yaml"), ["model.encoder=true"], from_run=Path("linear"))
     prepared = prepare(continued)
-    assert "linear has no encoder, so a new one is trained from scratch" in "".join(prepared.warnings())
+    assert "linear has no encoder, so a new one is trained from scratch" in "".join(
+        prepared.warnings()
+    )
     assert prepared.plan.training.epochs > CONTINUED_EPOCHS[1]
     short = ["model.encoder=true", "train.epochs=1", "pretrain.epochs=0"]
     run_all(load_config(Path("new.yaml"), short, from_run=Path("linear")), Path("encoder"))
-    vocabularies = [load_classifier(Path(run)).tokenizer.get_vocab() for run in ("linear", "encoder")]
+    vocabularies = [
+        load_classifier(Path(run)).tokenizer.get_vocab() for run in ("linear", "encoder")
+    ]
     assert vocabularies[0].items() <= vocabularies[1].items()
 
 
@@ -231,17 +266,26 @@ def test_a_run_goes_on_and_reports_what_has_changed(cli):
     old, new = load_classifier(Path("old")), load_classifier(Path("new"))
     with Path("old_test.csv").open(newline="") as file:
         rows = list(csv.DictReader(file))
-    answers = [[it.label for it in model.predict([row["text"] for row in rows])] for model in (old, new)]
+    answers = [
+        [it.label for it in model.predict([row["text"] for row in rows])] for model in (old, new)
+    ]
     expected = [
-        (row["text"], *pair) for row, pair in zip(rows, zip(*answers, strict=True), strict=True) if len({*pair}) > 1
+        (row["text"], *pair)
+        for row, pair in zip(rows, zip(*answers, strict=True), strict=True)
+        if len({*pair}) > 1
     ]
     assert [(row["text"], row["before"], row["now"]) for row in changed] == expected
     assert former["changed"] == len(expected)
-    right = [sum(a == row["label"] for a, row in zip(of_model, rows, strict=True)) for of_model in answers]
+    right = [
+        sum(a == row["label"] for a, row in zip(of_model, rows, strict=True))
+        for of_model in answers
+    ]
     assert former["accuracy_difference"] == pytest.approx((right[0] - right[1]) / 12)
     evaluated = cli("eval", "new")
     assert evaluated.code == 0, evaluated.err
-    assert json.loads(Path("new/eval/report.json").read_text())["former"] | {"run": ""} == former | {"run": ""}
+    assert json.loads(Path("new/eval/report.json").read_text())["former"] | {
+        "run": ""
+    } == former | {"run": ""}
     again = cli("train", "--run-dir", "new", "--resume")
     assert "this run is finished" in again.err
 
@@ -273,13 +317,21 @@ def test_a_stopped_run_goes_on_exactly(steps):
     ("change", "error", "message"),
     [
         (lambda: Path("old/model/README.md").unlink(), ConfigError, "old: is not a finished run"),
-        (lambda: Path("old.csv").unlink(), DataError, r"old: data\.train: .*old\.csv: no such file or folder"),
+        (
+            lambda: Path("old.csv").unlink(),
+            DataError,
+            r"old: data\.train: .*old\.csv: no such file or folder",
+        ),
         (
             lambda: write("old.csv", OLD, seed=7),
             DataError,
             "old: its training data .* has changed since it was trained",
         ),
-        ("data.train=old.csv data.test=null", DataError, r"nothing is left to learn from: train: 32 of 32"),
+        (
+            "data.train=old.csv data.test=null",
+            DataError,
+            r"nothing is left to learn from: train: 32 of 32",
+        ),
         (lambda: shutil.rmtree("old"), ConfigError, r"old/config\.yaml: cannot read the config"),
         ("model=3", ConfigError, "model: "),
         ("model.d_model=32", ConfigError, "model: the encoder of old has another shape"),
@@ -303,9 +355,14 @@ def test_without_the_base_run_a_finished_one_is_whole(cli):
     shutil.rmtree("old")
     assert "this run is finished" in cli("train", "--run-dir", "new", "--resume").err
     assert cli("eval", "new", "--data", "new_test.csv").code == 0
-    for arguments in (("eval", "new"), ("train", "--config", "new/config.yaml", "--run-dir", "again")):
+    for arguments in (
+        ("eval", "new"),
+        ("train", "--config", "new/config.yaml", "--run-dir", "again"),
+    ):
         outcome = cli(*arguments)
-        assert (outcome.code, "old/config.yaml: no such file" in outcome.err) == (3, True), outcome.err
+        assert (outcome.code, "old/config.yaml: no such file" in outcome.err) == (3, True), (
+            outcome.err
+        )
 
 
 def test_the_new_data_is_to_be_named(cli):
@@ -313,7 +370,9 @@ def test_the_new_data_is_to_be_named(cli):
     outcome = cli("train", "--from", "old")
     assert (outcome.code, "--set data.train=PATH" in outcome.err) == (2, True)
     outcome = cli("train", "--from", "old", "--set", "data.train=new.csv", "--dry-run")
-    assert (outcome.code, yaml.safe_load(outcome.out)["data"]["train"]) == (0, "new.csv"), outcome.err
+    assert (outcome.code, yaml.safe_load(outcome.out)["data"]["train"]) == (0, "new.csv"), (
+        outcome.err
+    )
     assert "3 classes" in outcome.err
 
 

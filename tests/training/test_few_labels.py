@@ -54,7 +54,11 @@ def corpus(num_classes: int) -> tuple[tuple[str, ...], NDArray[np.int64]]:
     labels = random.integers(0, num_classes, LABELLED + UNLABELLED + TEST)
     labels[:num_classes] = np.arange(num_classes)
     texts = [
-        " ".join(random.permutation([*random.choice(own_words(num_classes)[label], 2), *random.choice(ALL_WORDS, 3)]))
+        " ".join(
+            random.permutation(
+                [*random.choice(own_words(num_classes)[label], 2), *random.choice(ALL_WORDS, 3)]
+            )
+        )
         for label in labels
     ]
     return tuple(texts), labels
@@ -65,7 +69,10 @@ def tokenized(num_classes: int) -> tuple[TokenizedTexts, TokenizedTexts]:
     """Texts to learn from, and texts to test with."""
     texts, _ = corpus(num_classes)
     tokenizer = train_tokenizer(texts[:-TEST], TokenizerConfig())
-    return tuple(tokenize(tokenizer, some, max_seq_len=MAX_SEQ_LEN) for some in (texts[:-TEST], texts[-TEST:]))
+    return tuple(
+        tokenize(tokenizer, some, max_seq_len=MAX_SEQ_LEN)
+        for some in (texts[:-TEST], texts[-TEST:])
+    )
 
 
 def reading(num_classes: int) -> Reading:
@@ -117,7 +124,9 @@ def test_a_name_is_learned_from_unless_it_is_a_number(monkeypatch):
     """A word that one text of each class has belongs to the class whose name it is."""
     monkeypatch.setattr(few_labels, "_best", lambda *_: LAST)
     names, labels = ("xylophone", "zeppelin"), np.arange(40) % 2
-    texts = [" ".join([*ALL_WORDS[row : row + 5], *(names if row < 2 else ())]) for row in range(40)]
+    texts = [
+        " ".join([*ALL_WORDS[row : row + 5], *(names if row < 2 else ())]) for row in range(40)
+    ]
     tokenizer = train_tokenizer(texts, TokenizerConfig())
     read = functools.partial(tokenize, tokenizer, max_seq_len=MAX_SEQ_LEN)
 
@@ -140,12 +149,19 @@ def test_a_name_is_learned_from_unless_it_is_a_number(monkeypatch):
 
 def test_where_self_training_does_not_help_the_labels_alone_are_learned(monkeypatch):
     """It is the classifier of `fit_linear`, with the penalty that the same folds choose."""
-    monkeypatch.setattr(few_labels, "aligned", lambda margins, _: np.random.default_rng(0).random(margins.shape))
+    monkeypatch.setattr(
+        few_labels, "aligned", lambda margins, _: np.random.default_rng(0).random(margins.shape)
+    )
     monkeypatch.setattr(few_labels, "PSEUDO_LABEL_WEIGHT", 5.0)
     classifier, result = fit(2)
     assert result.kept == ALONE
     assert result.accuracy == result.accuracy_before
-    assert np.mean(np.sign(classifier.logits(tokenized(2)[1])) == np.sign(plain(2).logits(tokenized(2)[1]))) > 0.9
+    assert (
+        np.mean(
+            np.sign(classifier.logits(tokenized(2)[1])) == np.sign(plain(2).logits(tokenized(2)[1]))
+        )
+        > 0.9
+    )
 
 
 def test_another_way_needs_more_right_answers_than_chance_would_give():
@@ -169,7 +185,9 @@ def test_a_reader_sees_one_weight_a_feature_and_class(monkeypatch, num_classes, 
     """The teacher's logits of texts held out are those out of fold; a second time the same classifier."""
     monkeypatch.setattr(few_labels, "_best", lambda *_: kept)
     held_out, names = np.arange(10), tuple(corpus(num_classes)[0][:num_classes])
-    (first, result), (second, _) = (fit(num_classes, names=names, held_out=held_out, **values) for _ in range(2))
+    (first, result), (second, _) = (
+        fit(num_classes, names=names, held_out=held_out, **values) for _ in range(2)
+    )
     assert all(map(np.array_equal, arrays(first), arrays(second)))
     assert result.rows[:10].tolist() == held_out.tolist()
     assert sorted(result.rows) == list(range(LABELLED))
@@ -182,7 +200,11 @@ def test_answers_out_of_fold_have_not_seen_the_label():
     labels = np.random.default_rng(5).integers(0, 2, LABELLED)
     classifier, result = fit(2, labels=labels)
     own = classifier.logits(tokenized(2)[0][:LABELLED]).argmax(axis=1)
-    assert (own == labels).mean() > 0.8 > (result.logits.argmax(axis=1) == labels[result.rows]).mean() + 0.1
+    assert (
+        (own == labels).mean()
+        > 0.8
+        > (result.logits.argmax(axis=1) == labels[result.rows]).mean() + 0.1
+    )
 
 
 def test_shares_are_drawn_to_equal_ones_as_far_as_chance_explains_their_differences():
@@ -218,7 +240,9 @@ def test_rounds_grow_to_all_texts(monkeypatch):
     real = svm.fit_svm
 
     def recorded(features, labels, *, sample_weight, **options):
-        learned.append((int((sample_weight == 1).sum()), int((sample_weight == PSEUDO_LABEL_WEIGHT).sum())))
+        learned.append(
+            (int((sample_weight == 1).sum()), int((sample_weight == PSEUDO_LABEL_WEIGHT).sum()))
+        )
         return real(features, labels, sample_weight=sample_weight, **options)
 
     monkeypatch.setattr(svm, "fit_svm", recorded)
@@ -226,7 +250,9 @@ def test_rounds_grow_to_all_texts(monkeypatch):
     of_all = learned[-3 * (1 + len(ROUNDS)) :: 3]  # an SVM a class
     others = LABELLED + UNLABELLED - (FEWEST_EXTRAPOLATED - 1)
     assert [labelled for labelled, _ in of_all] == [FEWEST_EXTRAPOLATED - 1] * len(of_all)
-    assert [guessed for _, guessed in of_all] == pytest.approx([0, *(share * others for share in ROUNDS)], abs=3)
+    assert [guessed for _, guessed in of_all] == pytest.approx(
+        [0, *(share * others for share in ROUNDS)], abs=3
+    )
 
 
 def test_of_many_texts_without_labels_some_are_read(monkeypatch):
@@ -246,4 +272,6 @@ def test_the_accuracy_with_twice_the_labels_is_extrapolated():
     assert extrapolated(1.0, 0.9) == pytest.approx(1.0)
     _, result = fit(3, **NO_TECHNIQUES)
     assert result.accuracy <= result.accuracy_with_twice <= 1
-    assert fit(3, labels=corpus(3)[1][: LABELLED - 1], **NO_TECHNIQUES)[1].accuracy_with_twice is None
+    assert (
+        fit(3, labels=corpus(3)[1][: LABELLED - 1], **NO_TECHNIQUES)[1].accuracy_with_twice is None
+    )

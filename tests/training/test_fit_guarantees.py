@@ -18,7 +18,11 @@ from encoder_cls.inference.task import softmax
 from encoder_cls.training import plan as training_plan
 from encoder_cls.training.final_model import fit_guarantees
 
-WORDS = [["soup", "bread", "salt", "pan"], ["ball", "goal", "team", "coach"], ["rain", "snow", "cloud", "wind"]]
+WORDS = [
+    ["soup", "bread", "salt", "pan"],
+    ["ball", "goal", "team", "coach"],
+    ["rain", "snow", "cloud", "wind"],
+]
 STRANGE = "qzx wvj pff hgk"
 
 
@@ -30,7 +34,11 @@ def held_out() -> tuple[list[str], np.ndarray]:
     for number in range(240):
         label = draw.randrange(3)
         other = (label + (number % 5 == 0)) % 3
-        words = [draw.choice(WORDS[label]), draw.choice(WORDS[other]), *draw.sample(["the", "a", "of", "big"], 2)]
+        words = [
+            draw.choice(WORDS[label]),
+            draw.choice(WORDS[other]),
+            *draw.sample(["the", "a", "of", "big"], 2),
+        ]
         texts.append(" ".join(draw.sample(words, 4)))
         labels.append(label)
     return [*texts, ""], np.array([*labels, 0])
@@ -55,9 +63,14 @@ def test_guarantees_are_in_the_header_alone(folder, trained_run, held_out):
     """Weights and answers stay; what is read is what was measured, without the blank text."""
     before, after = load_classifier(trained_run.model), load_classifier(folder)
     assert before.sha256 != after.sha256
-    np.testing.assert_array_equal(before.predict_proba(held_out[0]), after.predict_proba(held_out[0]))
+    np.testing.assert_array_equal(
+        before.predict_proba(held_out[0]), after.predict_proba(held_out[0])
+    )
     assert after.guarantees.num_texts == 240
-    assert (before.guarantees.num_texts, before.familiarity) == (12, None)  # of twelve validation texts
+    assert (before.guarantees.num_texts, before.familiarity) == (
+        12,
+        None,
+    )  # of twelve validation texts
     again = load_classifier(folder)
     measure(again, folder, held_out)
     assert load_classifier(folder).sha256 == after.sha256
@@ -74,11 +87,19 @@ def test_guarantees_go_by_the_logits_of_another_classifier(folder, held_out, tmp
     assert load_classifier(tmp_path / "model").guarantees.right[0] == (held_out[1][:-1] == 0).sum()
 
 
-def test_validation_rows_of_labels_that_training_never_shows_count(cli, held_out, blank_plots, monkeypatch):
+def test_validation_rows_of_labels_that_training_never_shows_count(
+    cli, held_out, blank_plots, monkeypatch
+):
     """Guarantees are measured on them, too, though they choose no weights; they do not count as usual texts."""
     monkeypatch.setattr(training_plan, "MOST_LABELLED", 0)
-    rows = [(text, "abc"[label]) for text, label in zip(held_out[0][:-1], held_out[1], strict=False)]
-    for name, more in (("train", []), ("all", [(text, "d") for text, _ in rows[:12]]), ("known", [])):
+    rows = [
+        (text, "abc"[label]) for text, label in zip(held_out[0][:-1], held_out[1], strict=False)
+    ]
+    for name, more in (
+        ("train", []),
+        ("all", [(text, "d") for text, _ in rows[:12]]),
+        ("known", []),
+    ):
         with Path(f"{name}.csv").open("w", newline="") as file:
             csv.writer(file).writerows([("text", "label"), *rows, *more])
     options = ("train", "--set", "data.train=train.csv", "--set", "model.encoder=false")
@@ -89,31 +110,51 @@ def test_validation_rows_of_labels_that_training_never_shows_count(cli, held_out
     assert np.array_equal(all_rows.guarantees.right, known.guarantees.right)
     assert all_rows.familiarity.to_json() == known.familiarity.to_json()
     outcome = cli("predict", "--model", "all", "--coverage", 0.98, "rain")
-    assert (outcome.code, "the highest that can be is 0.948" in outcome.err) == (2, True), outcome.err
+    assert (outcome.code, "the highest that can be is 0.948" in outcome.err) == (2, True), (
+        outcome.err
+    )
 
 
 def test_predict_withholds_what_is_below_a_guarantee(cli, folder, held_out):
     """By the stored threshold; in each format, beside sets and flags; a line counts them."""
     guarantees = load_classifier(folder).guarantees
-    threshold, set_threshold = guarantees.precision_threshold(0.95), guarantees.coverage_threshold(0.9)
+    threshold, set_threshold = (
+        guarantees.precision_threshold(0.95),
+        guarantees.coverage_threshold(0.9),
+    )
     Path("in").mkdir()
-    Path("in/a.csv").write_text("text\n" + "".join(f"{text}\n" for text in held_out[0][:-1]) + f"{STRANGE}\n")
+    Path("in/a.csv").write_text(
+        "text\n" + "".join(f"{text}\n" for text in held_out[0][:-1]) + f"{STRANGE}\n"
+    )
     options = ["predict", "--model", folder, "--min-precision", 0.95, "--coverage", 0.9, "--input"]
     outcome = cli(*options, "in/a.csv", "--format", "jsonl")
     records = [json.loads(line) for line in outcome.out.splitlines()]
     for record in records:
         assert (record["label"] is not None) == (record["probability"] >= threshold)
         assert record["set"][0] == record["top"][0]["label"]
-    assert list(records[0]) == ["label", "probability", "top", "set", "truncated", "unknown_words", "unfamiliar"]
+    assert list(records[0]) == [
+        "label",
+        "probability",
+        "top",
+        "set",
+        "truncated",
+        "unknown_words",
+        "unfamiliar",
+    ]
     assert [record["unfamiliar"] for record in records][-1] is True
     num_unfamiliar = sum(record["unfamiliar"] for record in records)
     assert num_unfamiliar <= 4
     withheld = sum(record["label"] is None for record in records)
     assert 5 < withheld < 60
-    assert f"{withheld} withheld (--min-precision 0.95: probability below {threshold:.3f})" in outcome.err
+    assert (
+        f"{withheld} withheld (--min-precision 0.95: probability below {threshold:.3f})"
+        in outcome.err
+    )
     assert f"{num_unfamiliar} unfamiliar (unlike the training texts)" in outcome.err
     numpy = cli(*options, "in/a.csv", "--format", "jsonl", "--engine", "numpy")
-    assert [json.loads(line)["set"] for line in numpy.out.splitlines()] == [record["set"] for record in records]
+    assert [json.loads(line)["set"] for line in numpy.out.splitlines()] == [
+        record["set"] for record in records
+    ]
     proba = load_classifier(folder).predict_proba(held_out[0][:-1])
     sizes = np.maximum(1, (proba >= set_threshold).sum(axis=1))
     assert [len(record["set"]) for record in records[:-1]] == sizes.tolist()
@@ -124,7 +165,9 @@ def test_predict_withholds_what_is_below_a_guarantee(cli, folder, held_out):
     assert kept[0] == "text,label,probability,set,unfamiliar"
     assert kept[-1].endswith(",true")
     cli(*options, "in/", "--output", "out/", "--format", "parquet")
-    assert pyarrow.parquet.read_table("out/a.parquet")["set"].to_pylist() == [record["set"] for record in records]
+    assert pyarrow.parquet.read_table("out/a.parquet")["set"].to_pylist() == [
+        record["set"] for record in records
+    ]
     text = cli(*options, "in/a.csv").out.splitlines()[-1]
     assert "unlike the training texts" in text
     assert "set: " in text
@@ -134,10 +177,16 @@ def test_a_guarantee_that_cannot_be_given_is_one_line(cli, folder, run_copy):
     """Exit code 2 with the highest that can be; of an older model, what to do; two thresholds are one too many."""
     highest = load_classifier(folder).guarantees.highest_precision
     for arguments, message in (
-        (["--min-precision", 0.99], f"by its 240 held-out texts; the highest that can be is {highest:g}"),
+        (
+            ["--min-precision", 0.99],
+            f"by its 240 held-out texts; the highest that can be is {highest:g}",
+        ),
         (["--coverage", 0.999], "by its 240 held-out texts; the highest that can be is 0.995"),
         (["--min-precision", 0.9, "--threshold", 0.5], "not both"),
-        *(([option, "nan"], "nan is not in the range") for option in ("--threshold", "--coverage", "--min-precision")),
+        *(
+            ([option, "nan"], "nan is not in the range")
+            for option in ("--threshold", "--coverage", "--min-precision")
+        ),
     ):
         outcome = cli("predict", "--model", folder, *arguments, "rain")
         assert (outcome.code, outcome.out, outcome.err.count("\n")) == (2, "", 1)
@@ -167,7 +216,9 @@ def test_a_report_measures_guarantees(folder, held_out):
     assert kept.precision == (probabilities.argmax(axis=1) == held_out[1][:-1])[answered].mean()
     assert kept.coverage >= 0.9
     first, second = kept.sentences()
-    assert first.startswith(f"--min-precision {kept.promised_precision:g}: guaranteed {kept.promised_precision:g}")
+    assert first.startswith(
+        f"--min-precision {kept.promised_precision:g}: guaranteed {kept.promised_precision:g}"
+    )
     assert f"got {kept.precision:.3f}, answers {kept.answered_fraction:.0%}" in first
     assert second.startswith("--coverage 0.9: guaranteed 0.9, got 0.9")
     unseen = measure_guarantees(classifier.guarantees, probabilities, np.full(240, 3))

@@ -30,7 +30,9 @@ def test_what_is_held_out_once_are_whole_groups():
     """As many texts as fit; those alone in the order given; large groups are learned from."""
     random = np.random.default_rng(0)
     order, groups = random.permutation(1000), random.integers(1, 300, size=1000)
-    assert np.array_equal(np.flatnonzero(first_held_out(order, np.arange(1000), 50)), np.sort(order[:50]))
+    assert np.array_equal(
+        np.flatnonzero(first_held_out(order, np.arange(1000), 50)), np.sort(order[:50])
+    )
     groups[:400] = 0
     is_held_out = first_held_out(order, groups, 50)
     assert not set(groups[is_held_out]) & set(groups[~is_held_out])
@@ -44,8 +46,14 @@ def test_the_linear_classifier_is_not_sure_of_what_is_repeated(few_labels):
     random = np.random.default_rng(0)
     texts = [" ".join(map(str, random.integers(0, 30, size=6))) for _ in range(60)]
     rows = [(number, text, "xy"[random.integers(2)]) for number, text in enumerate(texts)] * 5
-    for file, ends in (("equal.csv", [" X", "  x"]), ("other.csv", [f" end{row}" for row in range(len(rows))])):
-        lines = (f"{text}{ends[i % len(ends)]},{label},{number}" for i, (number, text, label) in enumerate(rows))
+    for file, ends in (
+        ("equal.csv", [" X", "  x"]),
+        ("other.csv", [f" end{row}" for row in range(len(rows))]),
+    ):
+        lines = (
+            f"{text}{ends[i % len(ends)]},{label},{number}"
+            for i, (number, text, label) in enumerate(rows)
+        )
         Path(file).write_text("\n".join(["text,label,customer", *lines]))
     values = {"name": "a", "model.encoder": False, "train.label_names_as_texts": few_labels}
     sure = []

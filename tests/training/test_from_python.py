@@ -54,6 +54,10 @@ def test_an_objective_is_what_the_encoder_learns(tmp_path):
 def test_a_config_is_a_file_or_its_values(tmp_path):
     """As the command has it; an unknown key is refused by its name."""
     (tmp_path / "c.yaml").write_text(make_config(tmp_path, epochs=1).to_yaml())
-    assert encoder_cls.train(tmp_path / "c.yaml", run_dir=tmp_path / "run").label_names == ("blue", "green", "red")
+    assert encoder_cls.train(tmp_path / "c.yaml", run_dir=tmp_path / "run").label_names == (
+        "blue",
+        "green",
+        "red",
+    )
     with pytest.raises(ConfigError, match=r"train\.epoch"):
         encoder_cls.train({"data.train": "train.csv", "train.epoch": 1})

@@ -13,7 +13,9 @@ from encoder_cls.training.linear.features import SCALE, find_directions
 
 def texts(num_texts: int, num_features: int, *, rank: int) -> sp.csr_matrix:
     random = np.random.default_rng(0)
-    return sp.csr_matrix((random.random((num_texts, rank)) @ random.random((rank, num_features))).astype(np.float32))
+    return sp.csr_matrix(
+        (random.random((num_texts, rank)) @ random.random((rank, num_features))).astype(np.float32)
+    )
 
 
 def test_directions_are_the_singular_vectors():
@@ -28,7 +30,9 @@ def test_directions_are_the_singular_vectors():
 
 def test_pairs_templates_and_features_of_a_single_text_are_left_out():
     """Words and character n-grams of two texts stay."""
-    ids = np.array([1, 2, HASHES + 1, TEMPLATE_IDS + 1, CHAR_NGRAM_IDS + 1, CHAR_NGRAM_IDS + 2], dtype=np.int32)
+    ids = np.array(
+        [1, 2, HASHES + 1, TEMPLATE_IDS + 1, CHAR_NGRAM_IDS + 1, CHAR_NGRAM_IDS + 2], dtype=np.int32
+    )
     features = np.ones((5, 6), dtype=np.float32) + np.arange(5)[:, None] * [0, 1, 0, 1, 0, 1]
     features[1:, 0] = 0
     columns, _ = find_directions(sp.csr_matrix(features, dtype=np.float32), ids, dimensions=2)
@@ -43,4 +47,6 @@ def test_directions_are_no_more_than_the_texts_have(monkeypatch):
     monkeypatch.setattr(latent_semantics, "MOST_TEXTS", 10)
     first, second = (find_directions(features, ids, dimensions=3)[1] for _ in range(2))
     assert np.array_equal(first, second)
-    assert not np.allclose(np.abs(first), np.abs(find_directions(features[:10], ids, dimensions=3)[1]))
+    assert not np.allclose(
+        np.abs(first), np.abs(find_directions(features[:10], ids, dimensions=3)[1])
+    )

@@ -52,7 +52,9 @@ def reading(*class_weights: float) -> Reading:
 
 
 def stream(texts, labels, *class_weights: float):
-    return fit_linear_from_stream(texts, labels, reading(*class_weights), together=np.arange(len(labels)))
+    return fit_linear_from_stream(
+        texts, labels, reading(*class_weights), together=np.arange(len(labels))
+    )
 
 
 def loss_of(classifier, texts, labels) -> float:
@@ -63,7 +65,9 @@ def test_is_nearly_as_good_as_the_classifier_that_needs_all_texts_at_once(corpus
     texts, labels, others, their_labels = corpus
     streamed = stream(texts, labels)
     whole, _ = fit_linear(texts, labels, reading())
-    accuracies = [(it.logits(others).argmax(axis=1) == their_labels).mean() for it in (streamed, whole)]
+    accuracies = [
+        (it.logits(others).argmax(axis=1) == their_labels).mean() for it in (streamed, whole)
+    ]
     assert accuracies[0] >= accuracies[1] - 0.01 > 0.8
     assert loss_of(streamed, others, their_labels) < 1.1 * loss_of(whole, others, their_labels)
 
@@ -96,7 +100,9 @@ def test_words_that_many_texts_of_a_label_have_are_counted():
 def test_heavier_classes_are_answered_more_often(corpus):
     texts, labels, others, _ = corpus
     random = np.random.default_rng(1)
-    labels = np.where(random.random(len(labels)) < 0.5, random.integers(0, NUM_CLASSES, len(labels)), labels)
+    labels = np.where(
+        random.random(len(labels)) < 0.5, random.integers(0, NUM_CLASSES, len(labels)), labels
+    )
     plain, heavier = (stream(texts, labels, 1, 1, weight).logits(others) for weight in (1, 20))
     assert (heavier.argmax(axis=1) == 2).sum() > (plain.argmax(axis=1) == 2).sum()
 
@@ -104,13 +110,19 @@ def test_heavier_classes_are_answered_more_often(corpus):
 def test_repeated_texts_are_not_held_out_from_themselves():
     """Labels are drawn by lot, each text occurs four times: nothing can be learned that a text held out would show."""
     random = np.random.default_rng(0)
-    texts = [" ".join(f"w{word}" for word in random.integers(0, 300, size=8)) for _ in range(600)] * 4
+    texts = [
+        " ".join(f"w{word}" for word in random.integers(0, 300, size=8)) for _ in range(600)
+    ] * 4
     labels, tokenized = (
         np.tile(random.integers(0, 2, 600), 4),
         tokenize(train_tokenizer(texts, TokenizerConfig()), texts, max_seq_len=16),
     )
     alone, equal = (
-        np.abs(fit_linear_from_stream(tokenized, labels, reading(1, 1), together=together).logits(tokenized)).mean()
+        np.abs(
+            fit_linear_from_stream(tokenized, labels, reading(1, 1), together=together).logits(
+                tokenized
+            )
+        ).mean()
         for together in (np.arange(2400), np.arange(2400) % 600)
     )
     assert alone > 3 * equal

@@ -25,12 +25,16 @@ pytestmark = pytest.mark.usefixtures("blank_plots")
 
 
 def without_encoder(folder: Path, **values: object) -> Config:
-    return make_config(folder, linear=True, pretrain={"epochs": 3}, model={"encoder": False}, **values)
+    return make_config(
+        folder, linear=True, pretrain={"epochs": 3}, model={"encoder": False}, **values
+    )
 
 
 def test_the_model_is_the_linear_classifier_of_a_run_with_both(tmp_path):
     """The same features, weights and scores; its scale is fitted on the validation texts."""
-    run_all(make_config(tmp_path, linear=True, epochs=1, refit_on_validation=False), tmp_path / "both")
+    run_all(
+        make_config(tmp_path, linear=True, epochs=1, refit_on_validation=False), tmp_path / "both"
+    )
     config = without_encoder(tmp_path, refit_on_validation=False)
     events = run_all(config, tmp_path / "alone")
     both, alone = (load_classifier(tmp_path / name) for name in ("both", "alone"))
@@ -39,7 +43,9 @@ def test_the_model_is_the_linear_classifier_of_a_run_with_both(tmp_path):
     logits = alone.linear.logits(setup.validation_texts)
     assert np.allclose(logits, both.linear.logits(setup.validation_texts), atol=0.1)  # small types
     labels = setup.dataset.validation.labels
-    assert alone.mixture_weights[0] == pytest.approx(fit_mixture_weights([logits], labels)[0][0], rel=0.01)
+    assert alone.mixture_weights[0] == pytest.approx(
+        fit_mixture_weights([logits], labels)[0][0], rel=0.01
+    )
     assert alone.mixture_shares == {"linear": 1.0}
     assert [type(event) for event in events] == [Started, FewLabels, Validated, Finished]
     report = events[-1].report
@@ -54,18 +60,29 @@ def test_the_folder_of_the_run_is_whole(tmp_path):
     run = RunDir(tmp_path / "run")
     assert run.is_finished()
     assert not run.load_config().model.encoder
-    assert [row["split"] for row in metric_rows(run.path)] == ["data", "validation", "best_validation"]
+    assert [row["split"] for row in metric_rows(run.path)] == [
+        "data",
+        "validation",
+        "best_validation",
+    ]
     data, validation, best = metric_rows(run.path)
     assert "parameters" not in data
     assert validation["loss"] == pytest.approx(best["loss"], abs=0.01)
     assert "confusion_matrix" in validation
     report = json.loads((run.eval / "report.json").read_bytes())
     assert (report["mixture_shares"], report["comparison"]) == ({"linear": 1.0}, None)
-    assert "texts longer than the linear model reads 0.0%" in (run.eval / "report.html").read_text(encoding="utf-8")
+    assert "texts longer than the linear model reads 0.0%" in (run.eval / "report.html").read_text(
+        encoding="utf-8"
+    )
     classifier = load_classifier(run.path)  # which reads eight times as far as an encoder
     assert (classifier.max_seq_len, classifier.linear.max_tokens) == (16, 128)
     texts = [" ".join(["w1"] * words) for words in (15, 16, 126, 200)]
-    assert [prediction.truncated for prediction in classifier.predict(texts)] == [False, False, False, True]
+    assert [prediction.truncated for prediction in classifier.predict(texts)] == [
+        False,
+        False,
+        False,
+        True,
+    ]
 
 
 @pytest.mark.parametrize("answers", [0, 1])
@@ -111,7 +128,14 @@ def test_every_command_takes_such_a_run(tmp_path, cli):
     """Dry-run, train, predict with words explained, eval; what needs an encoder says so."""
     write_data(tmp_path, texts=60)
     options = ["--set", f"data.train={tmp_path / 'train.csv'}", "--set", "data.validation=null"]
-    options += ["--set", "data.test=null", "--set", "model.encoder=false", "--run-dir", tmp_path / "run"]
+    options += [
+        "--set",
+        "data.test=null",
+        "--set",
+        "model.encoder=false",
+        "--run-dir",
+        tmp_path / "run",
+    ]
     dry = cli("train", *options, "--dry-run")
     assert dry.code == 0
     assert "data: 54 training, 6 validation texts, 3 classes" in dry.err
@@ -126,7 +150,10 @@ def test_every_command_takes_such_a_run(tmp_path, cli):
     texts = ["w1 red end", "w2 w3 blue end"]
     predicted = cli("predict", "--model", tmp_path / "run", "--explain", *texts)
     assert [line.split()[0] for line in predicted.out.splitlines()] == ["red", "blue"]
-    assert cli("predict", "--model", tmp_path / "run", "--attention", tmp_path / "a.html", *texts).code == 2
+    assert (
+        cli("predict", "--model", tmp_path / "run", "--attention", tmp_path / "a.html", *texts).code
+        == 2
+    )
     scored = cli("eval", tmp_path / "run")
     assert "texts longer than the linear model reads 0.0%" in scored.out
     (tmp_path / "train.csv").write_text(
@@ -138,6 +165,8 @@ def test_every_command_takes_such_a_run(tmp_path, cli):
 
 
 def test_neither_of_both_is_refused(cli):
-    outcome = cli("train", "--set", "model.encoder=false", "--set", "model.linear=false", "--dry-run")
+    outcome = cli(
+        "train", "--set", "model.encoder=false", "--set", "model.linear=false", "--dry-run"
+    )
     assert outcome.code == 2
     assert "model: neither encoder nor linear is left; one of both is to be true" in outcome.err

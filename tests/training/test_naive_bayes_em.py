@@ -12,7 +12,10 @@ from encoder_cls.training.linear.few_labels import SMOOTHING, UNLABELLED_WEIGHT,
 
 def ratios_of(labelled, labels, unlabelled, *, weights=1, num_classes=2):
     targets = np.eye(num_classes)[labels] * np.broadcast_to(weights, len(labels))[:, None]
-    texts = [sp.csr_matrix(np.array(rows, dtype=np.float32).reshape(-1, 4)) for rows in (labelled, unlabelled)]
+    texts = [
+        sp.csr_matrix(np.array(rows, dtype=np.float32).reshape(-1, 4))
+        for rows in (labelled, unlabelled)
+    ]
     return log_ratios(texts[0], targets, texts[1])
 
 
@@ -42,4 +45,6 @@ def test_an_iteration_is_that_of_the_paper(monkeypatch):
 
 def test_a_class_without_a_text_is_no_error():
     """As where its only texts are held out."""
-    assert np.isfinite(ratios_of([[1, 0, 0, 0], [0, 1, 0, 0]], [0, 1], [[1, 1, 0, 0]], num_classes=3)).all()
+    assert np.isfinite(
+        ratios_of([[1, 0, 0, 0], [0, 1, 0, 0]], [0, 1], [[1, 1, 0, 0]], num_classes=3)
+    ).all()

@@ -42,14 +42,26 @@ def corpus(num_classes: int, size: int = 90) -> tuple[tuple[str, ...], NDArray[n
     for label in labels:
         own = random.choice(words[label * 5 : label * 5 + 8], size=2)
         others = random.choice(words, size=random.integers(0, 5))
-        texts.append(" ".join(random.permutation([*own, *others])) if random.random() > 0.04 else "")
+        texts.append(
+            " ".join(random.permutation([*own, *others])) if random.random() > 0.04 else ""
+        )
     return tuple(texts), labels
 
 
-UNSEEN = ("", "kori kobari", "zzzz", "zzzz ba yyyy bari", "ba ba ba ba ko", "bako " * 30, "日 本 🙂")
+UNSEEN = (
+    "",
+    "kori kobari",
+    "zzzz",
+    "zzzz ba yyyy bari",
+    "ba ba ba ba ko",
+    "bako " * 30,
+    "日 本 🙂",
+)
 
 
-def reading_of(num_classes: int, char_ngrams: bool = False, weights=None, *, max_tokens: int = MAX_SEQ_LEN) -> Reading:
+def reading_of(
+    num_classes: int, char_ngrams: bool = False, weights=None, *, max_tokens: int = MAX_SEQ_LEN
+) -> Reading:
     weights = np.ones(num_classes) if weights is None else np.array(weights)
     return Reading(max_tokens, char_ngrams, weights.astype(np.float32))
 
@@ -75,11 +87,15 @@ def trained(num_classes: int) -> tuple[Callable[[Sequence[str]], TokenizedTexts]
 class Reference:
     """NB-SVM as in the paper but for `NB_RATIO_POWER`, with strings for columns, nothing hashed."""
 
-    def __init__(self, vocabulary, texts, labels, *, num_classes: int, use_char_ngrams: bool) -> None:
+    def __init__(
+        self, vocabulary, texts, labels, *, num_classes: int, use_char_ngrams: bool
+    ) -> None:
         self.vocabulary = vocabulary
         words = Counter(word for text in texts for word in self.known(text))
         del words["[UNK]"]
-        self.frequent = {word for word, count in words.items() if count * features.MOST_FREQUENT >= words.total()}
+        self.frequent = {
+            word for word, count in words.items() if count * features.MOST_FREQUENT >= words.total()
+        }
         assert len(self.frequent) < len(words)
         analyzers = [self.words_and_pairs] + [self.templates, self.char_ngrams] * use_char_ngrams
         self.vectorizers = [CountVectorizer(analyzer=analyzer) for analyzer in analyzers]
@@ -93,18 +109,29 @@ class Reference:
                 1 + (vectors[labels == number] > 0).sum(axis=0).A1,
                 1 + (vectors[labels != number] > 0).sum(axis=0).A1,
             )
-            ratio = np.abs(np.log((inside / inside.sum()) / (outside / outside.sum()))) ** NB_RATIO_POWER
-            svm = LinearSVC(C=1.0, random_state=0).fit(vectors.multiply(ratio).tocsr(), labels == number)
+            ratio = (
+                np.abs(np.log((inside / inside.sum()) / (outside / outside.sum())))
+                ** NB_RATIO_POWER
+            )
+            svm = LinearSVC(C=1.0, random_state=0).fit(
+                vectors.multiply(ratio).tocsr(), labels == number
+            )
             self.svms.append((ratio, svm))
 
     def known(self, text: str) -> list[str]:
-        return [word if word in self.vocabulary else "[UNK]" for word in text.split()[: MAX_SEQ_LEN - 1]]
+        return [
+            word if word in self.vocabulary else "[UNK]" for word in text.split()[: MAX_SEQ_LEN - 1]
+        ]
 
     def words_and_pairs(self, text: str) -> list[str]:
         words = self.known(text)
         begun = ["[CLS]", *words]
         neighbours = [f"{one} {two}" for one, two in zip(begun, words, strict=False)]
-        return words + neighbours + [f"{one} ... {two}" for one, two in zip(begun, words[1:], strict=False)]
+        return (
+            words
+            + neighbours
+            + [f"{one} ... {two}" for one, two in zip(begun, words[1:], strict=False)]
+        )
 
     def templates(self, text: str) -> list[str]:
         slots = ["[CLS]", *(word if word in self.frequent else "_" for word in self.known(text))]
@@ -115,20 +142,29 @@ class Reference:
         return [w[i : i + n] for w in words for n in range(2, 6) for i in range(len(w) - n + 1)]
 
     def vectors(self, texts) -> sp.csr_matrix:
-        blocks = [t.transform(v.transform(texts)) for v, t in zip(self.vectorizers, self.tfidfs, strict=True)]
-        scaled = [block * length for block, length in zip(blocks, features.GROUP_NORMS, strict=False)]
+        blocks = [
+            t.transform(v.transform(texts))
+            for v, t in zip(self.vectorizers, self.tfidfs, strict=True)
+        ]
+        scaled = [
+            block * length for block, length in zip(blocks, features.GROUP_NORMS, strict=False)
+        ]
         return sp.csr_matrix(sp.hstack(scaled))
 
     def margins(self, texts) -> NDArray[np.float64]:
         vectors = self.vectors(texts)
-        columns = [svm.decision_function(vectors.multiply(ratio).tocsr()) for ratio, svm in self.svms]
+        columns = [
+            svm.decision_function(vectors.multiply(ratio).tocsr()) for ratio, svm in self.svms
+        ]
         return np.stack(columns, axis=1)
 
 
 @pytest.mark.parametrize("use_char_ngrams", [False, True], ids=["words", "all"])
 @pytest.mark.parametrize("num_classes", [2, 4])
 @pytest.mark.parametrize("max_vocab_size", [30_000, 30], ids=["all known", "many unknown"])
-def test_scores_are_those_of_a_plain_nb_svm(monkeypatch, num_classes, use_char_ngrams, max_vocab_size):
+def test_scores_are_those_of_a_plain_nb_svm(
+    monkeypatch, num_classes, use_char_ngrams, max_vocab_size
+):
     """Counts, TF-IDF, ratios and margins written out with scikit-learn, on texts seen and unseen.
 
     The score of a class is the logarithm of a sigmoid of its margin, up to a scale and a shift; of two classes it is
@@ -142,7 +178,9 @@ def test_scores_are_those_of_a_plain_nb_svm(monkeypatch, num_classes, use_char_n
     read = reader_of(texts, max_vocab_size=max_vocab_size)
     classifier = fit(read, texts, labels, use_char_ngrams)
     vocabulary = read.args[0].get_vocab()
-    reference = Reference(vocabulary, texts, labels, num_classes=num_classes, use_char_ngrams=use_char_ngrams)
+    reference = Reference(
+        vocabulary, texts, labels, num_classes=num_classes, use_char_ngrams=use_char_ngrams
+    )
     asked = (*texts, *UNSEEN)
     found, expected = classifier.logits(read(asked)), reference.margins(asked)
     if num_classes > 2:
@@ -166,7 +204,9 @@ def test_texts_are_read_as_far_as_max_tokens(use_char_ngrams):
     of_both = [vars(it) | {"weights": it.weights.dense()} for it in (near, same)]
     assert all(np.array_equal(of_both[0][name], of_both[1][name]) for name in of_both[0])
     assert len(further.feature_ids) > len(near.feature_ids)
-    nothing, something = (it.logits(read(["a a a good", "a a a a good other"])) for it in (near, further))
+    nothing, something = (
+        it.logits(read(["a a a good", "a a a a good other"])) for it in (near, further)
+    )
     assert np.array_equal(nothing[0], nothing[1])
     assert not np.array_equal(something[0], something[1])
 
@@ -203,9 +243,13 @@ def test_a_class_of_one_text_can_be_learnt():
     """Where that is held out, the others know nothing of it."""
     texts, labels = (*("ba ko", "ba ri", "ba tu", "ko ri") * 5, "sol mir"), np.array([0] * 20 + [1])
     read = reader_of(texts)
-    scores, of_the_other = (fit(read, texts, classes).logits(read(texts)) for classes in (labels, 1 - labels))
+    scores, of_the_other = (
+        fit(read, texts, classes).logits(read(texts)) for classes in (labels, 1 - labels)
+    )
     assert scores.argmax(axis=1).tolist() == labels.tolist()
-    np.testing.assert_allclose(scores, of_the_other[:, ::-1], rtol=0.01)  # as far as the solver goes
+    np.testing.assert_allclose(
+        scores, of_the_other[:, ::-1], rtol=0.01
+    )  # as far as the solver goes
 
 
 @pytest.mark.parametrize(("num_classes", "heavy"), [(2, 0), (2, 1), (3, 0), (3, 1), (3, 2)])
@@ -213,7 +257,12 @@ def test_the_weight_of_a_class_moves_its_score(num_classes, heavy):
     """Words that tell nothing: the heavier class is preferred, of two classes and of more."""
     texts, weights = ("same words",) * 12, np.where(np.arange(num_classes) == heavy, 9.0, 1.0)
     read = reader_of(texts)
-    assert fit(read, texts, np.arange(12) % num_classes, False, weights).logits(read(texts[:1])).argmax() == heavy
+    assert (
+        fit(read, texts, np.arange(12) % num_classes, False, weights)
+        .logits(read(texts[:1]))
+        .argmax()
+        == heavy
+    )
 
 
 @pytest.mark.parametrize("limit", ["MOST_FEATURES", "MOST_BYTES"])
@@ -221,7 +270,10 @@ def test_the_weight_of_a_class_moves_its_score(num_classes, heavy):
 def test_of_too_many_features_the_most_frequent_are_kept(monkeypatch, num_classes, limit):
     """As many as fit, and none of those left out occurs in more texts than one that is kept."""
     texts, labels = corpus(num_classes)
-    (read, whole), most = trained(num_classes), 50 * 4 * (2 + SINGLE_LABEL.num_one_vs_rest(num_classes))
+    (read, whole), most = (
+        trained(num_classes),
+        50 * 4 * (2 + SINGLE_LABEL.num_one_vs_rest(num_classes)),
+    )
     monkeypatch.setattr(feature_matrix, limit, 50 if limit == "MOST_FEATURES" else most + 3)
     small = fit(read, texts, labels, True)
     assert len(small.feature_ids) == 50 < len(whole.feature_ids)
@@ -244,7 +296,11 @@ def test_the_penalty_is_the_one_with_the_lowest_loss_on_held_out_texts(monkeypat
     """An SVM that may not learn loses where labels are clear, one that overfits where many are wrong."""
     texts, clear = corpus(num_classes)
     random = np.random.default_rng(0)
-    noisy = np.where(random.random(len(clear)) < 0.2 * num_classes, random.integers(0, num_classes, len(clear)), clear)
+    noisy = np.where(
+        random.random(len(clear)) < 0.2 * num_classes,
+        random.integers(0, num_classes, len(clear)),
+        clear,
+    )
     read = reader_of(texts)
 
     def fitted(labels, *penalties) -> list[list[float]]:
@@ -256,7 +312,11 @@ def test_the_penalty_is_the_one_with_the_lowest_loss_on_held_out_texts(monkeypat
     assert fitted(clear, bold) != fitted(clear, timid)
     careful = 0.03
     monkeypatch.setattr(svm, "LEAST_GAIN", 0)
-    assert fitted(noisy, careful, bold) == fitted(noisy, careful, bold, 100.0) == fitted(noisy, careful)
+    assert (
+        fitted(noisy, careful, bold)
+        == fitted(noisy, careful, bold, 100.0)
+        == fitted(noisy, careful)
+    )
     assert fitted(noisy, careful) != fitted(noisy, bold)
 
 
@@ -268,7 +328,9 @@ def test_texts_held_out_choose_where_they_are_enough(monkeypatch):
     monkeypatch.setitem(svm.PENALTIES, SINGLE_LABEL, (1e-4, 0.01, 2.0))
 
     def fitted(**options) -> tuple[LinearClassifier, float]:
-        classifier, choice = fit_linear(rest, labels[30:], reading, on_first=first.append, **options)
+        classifier, choice = fit_linear(
+            rest, labels[30:], reading, on_first=first.append, **options
+        )
         return classifier.logits(tokenized).tolist(), choice
 
     monkeypatch.setitem(svm.ENOUGH_HELD_OUT, SINGLE_LABEL, 31)
@@ -289,8 +351,12 @@ def test_a_quick_classifier_is_calibrated_on_texts_held_out_however_few():
     texts, labels = corpus(3)
     tokenized = reader_of(texts)(texts)
     asked, their_labels = tokenized[:30], labels[:30]
-    quick, _ = fit_linear(tokenized[30:], labels[30:], reading_of(3), held_out=(asked, their_labels), is_quick=True)
+    quick, _ = fit_linear(
+        tokenized[30:], labels[30:], reading_of(3), held_out=(asked, their_labels), is_quick=True
+    )
     logits = quick.logits(asked)
     assert (logits.argmax(axis=1) == their_labels).mean() > 0.6
-    losses = [cross_entropy(softmax(logits * scale), one_hot(their_labels, 3)) for scale in (1, 0.5, 2)]
+    losses = [
+        cross_entropy(softmax(logits * scale), one_hot(their_labels, 3)) for scale in (1, 0.5, 2)
+    ]
     assert losses[0] == min(losses)

@@ -36,7 +36,8 @@ def test_only_matrices_of_linear_maps_decay():
     }
     assert "weight_decay" not in tables
     assert {names[p] for p in tables["params"]} == {
-        f"encoder.embedding.{name}.weight" for name in ("tokens", "char_ngrams.table", "bigrams.table")
+        f"encoder.embedding.{name}.weight"
+        for name in ("tokens", "char_ngrams.table", "bigrams.table")
     }
     assert sum(len(group["params"]) for group in (decayed, others, tables)) == len(names)
 
@@ -50,7 +51,10 @@ def test_adam_by_rows_is_sparse_adam(device):
     ours = RowwiseAdam([{"params": list(tables[0].parameters())}], lr=0.1)
     theirs = torch.optim.SparseAdam(tables[1].parameters(), lr=0.1, betas=BETAS)
     for _ in range(20):
-        rows, weights = torch.randint(0, 15, (12,), device=device), torch.randn(12, 6, device=device)
+        rows, weights = (
+            torch.randint(0, 15, (12,), device=device),
+            torch.randn(12, 6, device=device),
+        )
         for table, optimizer in zip(tables, (ours, theirs), strict=True):
             optimizer.zero_grad()
             (table(rows) * weights).sum().backward()
@@ -84,13 +88,22 @@ def test_learning_rate_rises_then_falls_to_zero():
 def test_adamw_is_torch_s(device):
     """The update and what is remembered, group by group, whatever the rate of a step and whoever has no gradient."""
     torch.manual_seed(0)
-    ours, theirs = ([torch.nn.Parameter(torch.ones(3, i, device=device)) for i in (1, 2, 4)] for _ in range(2))
+    ours, theirs = (
+        [torch.nn.Parameter(torch.ones(3, i, device=device)) for i in (1, 2, 4)] for _ in range(2)
+    )
     groups = [
-        [{"params": of[:2], "weight_decay": 0.3}, {"params": of[2:], "weight_decay": 0.0}] for of in (ours, theirs)
+        [{"params": of[:2], "weight_decay": 0.3}, {"params": of[2:], "weight_decay": 0.0}]
+        for of in (ours, theirs)
     ]
-    optimizers = AdamW(groups[0], lr=0.1), torch.optim.AdamW(groups[1], lr=0.1, betas=BETAS, fused=False)
+    optimizers = (
+        AdamW(groups[0], lr=0.1),
+        torch.optim.AdamW(groups[1], lr=0.1, betas=BETAS, fused=False),
+    )
     for step in range(5):
-        gradients = [torch.randn_like(parameter) if (step + i) % 3 else None for i, parameter in enumerate(ours)]
+        gradients = [
+            torch.randn_like(parameter) if (step + i) % 3 else None
+            for i, parameter in enumerate(ours)
+        ]
         for optimizer, parameters in zip(optimizers, (ours, theirs), strict=True):
             optimizer.param_groups[0]["lr"] = 0.1 / (1 + step)
             optimizer.zero_grad()

@@ -31,7 +31,20 @@ from encoder_cls.training.plan import (
     make_plan,
 )
 
-SIZES = [1, 100, 20_000, 100_000, 300_000, 1_000_000, 1_000_001, 3_000_000, 3_000_001, 10**7, 10**8, 10**10]
+SIZES = [
+    1,
+    100,
+    20_000,
+    100_000,
+    300_000,
+    1_000_000,
+    1_000_001,
+    3_000_000,
+    3_000_001,
+    10**7,
+    10**8,
+    10**10,
+]
 MANY = 1000  # steps an epoch: so many that no epoch has to be repeated
 
 
@@ -50,7 +63,9 @@ def plan(
     with_labels, max_seq_len = labelled_corpus or corpus, config.model.max_seq_len
     read = min(tokens_of_text, max_seq_len)
     lengths = [part * max_seq_len for part in LINEAR_LENGTHS]
-    within = {length: with_labels.tokens * min(tokens_of_text, length) // read for length in lengths}
+    within = {
+        length: with_labels.tokens * min(tokens_of_text, length) // read for length in lengths
+    }
     values = {"labelled": 10**6, "unlabelled": 10**6 + 1, "validation": 0, "classes": 2} | counts
     return make_plan(
         config,
@@ -68,13 +83,40 @@ NAMES = FEW | {"names_only": True, "validation": 0}
     [
         pytest.param({"validation": 10}, {}, "plain", True, False, id="many labels"),
         pytest.param({}, {}, "plain", False, False, id="nothing held out"),
-        pytest.param({"validation": 10, "is_multi_label": True}, {}, "plain", False, False, id="several labels"),
-        pytest.param({"validation": 10, "classes": 100}, {}, "stream", False, False, id="much work"),
+        pytest.param(
+            {"validation": 10, "is_multi_label": True},
+            {},
+            "plain",
+            False,
+            False,
+            id="several labels",
+        ),
+        pytest.param(
+            {"validation": 10, "classes": 100}, {}, "stream", False, False, id="much work"
+        ),
         pytest.param(FEW, {}, "few_labels", True, True, id="few labels"),
-        pytest.param(FEW | {"unlabelled": 0}, {}, "few_labels", True, False, id="few labels and no other text"),
-        pytest.param(FEW | {"is_multi_label": True}, {}, "plain", False, False, id="few texts of several labels"),
-        pytest.param(FEW, {"pseudo_labels": False}, "few_labels", True, False, id="no pseudo-labels wanted"),
-        pytest.param(FEW, {"refit_on_validation": False}, "few_labels", False, True, id="no refit wanted"),
+        pytest.param(
+            FEW | {"unlabelled": 0},
+            {},
+            "few_labels",
+            True,
+            False,
+            id="few labels and no other text",
+        ),
+        pytest.param(
+            FEW | {"is_multi_label": True},
+            {},
+            "plain",
+            False,
+            False,
+            id="few texts of several labels",
+        ),
+        pytest.param(
+            FEW, {"pseudo_labels": False}, "few_labels", True, False, id="no pseudo-labels wanted"
+        ),
+        pytest.param(
+            FEW, {"refit_on_validation": False}, "few_labels", False, True, id="no refit wanted"
+        ),
         pytest.param(FEW, NO_TECHNIQUES, "plain", True, False, id="no techniques wanted"),
         pytest.param(NAMES, {}, "names", False, False, id="names alone"),
     ],
@@ -84,8 +126,12 @@ def test_the_parts_of_a_run_are_decided_once(counts, train, linear_fit, refits, 
     found = (decided.linear_fit, decided.refits_on_validation, decided.has_pseudo_labels)
     assert found == (linear_fit, refits, pseudo_labels)
     assert decided.has_encoder == (linear_fit != "names")
-    alone = plan(MOST_LINEAR_DETAIL, sections={"train": train, "model": {"encoder": False}}, **counts)
-    assert alone == replace(decided, pretraining=None, training=None, has_pseudo_labels=False, has_word_vectors=False)
+    alone = plan(
+        MOST_LINEAR_DETAIL, sections={"train": train, "model": {"encoder": False}}, **counts
+    )
+    assert alone == replace(
+        decided, pretraining=None, training=None, has_pseudo_labels=False, has_word_vectors=False
+    )
     assert str(linear_fit) in str(decided)
 
 
@@ -101,7 +147,12 @@ def test_the_parts_of_a_run_are_decided_once(counts, train, linear_fit, refits, 
 )
 def test_the_encoder_starts_from_word_vectors_where_most_texts_have_no_label(counts, epochs, parts):
     """Pretraining has to be asked for, and takes their place."""
-    decided = plan(MANY, labelled=9, sections={"pretrain": {"epochs": epochs}, "model": {"encoder": True}}, **counts)
+    decided = plan(
+        MANY,
+        labelled=9,
+        sections={"pretrain": {"epochs": epochs}, "model": {"encoder": True}},
+        **counts,
+    )
     assert (decided.pretraining is not None, decided.has_word_vectors) == parts
     assert ("word vectors" in str(decided)) == decided.has_word_vectors
 
@@ -116,18 +167,27 @@ def test_the_encoder_starts_from_word_vectors_where_most_texts_have_no_label(cou
         ({"labelled": 2001, "unlabelled": 0}, False, False),
     ],
 )
-def test_few_labels_among_many_texts_train_no_encoder_unless_it_is_asked_for(counts, encoder, is_trained):
+def test_few_labels_among_many_texts_train_no_encoder_unless_it_is_asked_for(
+    counts, encoder, is_trained
+):
     assert plan(MANY, sections={"model": {"encoder": encoder}}, **counts).has_encoder == is_trained
 
 
 @settings(max_examples=200, deadline=None, derandomize=True)
-@given(num_tokens=st.integers(1, 10**11), num_classes=st.integers(2, 1000), steps_per_epoch=st.integers(1, 2000))
+@given(
+    num_tokens=st.integers(1, 10**11),
+    num_classes=st.integers(2, 1000),
+    steps_per_epoch=st.integers(1, 2000),
+)
 def test_automatic_lengths_stay_within_their_limits(num_tokens, num_classes, steps_per_epoch):
     """However much text there is: epochs within limits, repeated as often as the fewest steps need, never oftener."""
     decided = plan(num_tokens, classes=num_classes, steps_per_epoch=steps_per_epoch)
     by_labels = decided.training
     assert by_labels.epochs * steps_per_epoch >= FEWEST_STEPS
-    repeated = (divmod(by_labels.epochs, epochs) for epochs in range(TRAINING_EPOCHS[0], TRAINING_EPOCHS[1] + 1))
+    repeated = (
+        divmod(by_labels.epochs, epochs)
+        for epochs in range(TRAINING_EPOCHS[0], TRAINING_EPOCHS[1] + 1)
+    )
     assert any(
         rest == 0 and by_labels.epochs * (times - 1) / times * steps_per_epoch < FEWEST_STEPS
         for times, rest in repeated
@@ -136,21 +196,30 @@ def test_automatic_lengths_stay_within_their_limits(num_tokens, num_classes, ste
 
 def test_epochs_fall_with_the_tokens():
     """Between the limits, four times the text is seen half as often."""
-    assert [plan(size).training.epochs for size in (130_000, 200_000, 460_000, 6_000_000)] == [8, 6, 4, 1]
+    assert [plan(size).training.epochs for size in (130_000, 200_000, 460_000, 6_000_000)] == [
+        8,
+        6,
+        4,
+        1,
+    ]
     assert tuple(plan(size).training.epochs for size in (10**9, 1)) == TRAINING_EPOCHS
     assert {plan(size).training.validate_every for size in SIZES} == {MANY}
 
 
 def test_short_epochs_are_repeated_between_validations():
     """Where an epoch is a few steps, as of a hundred texts, labels are still learned for hundreds."""
-    assert plan(1000, steps_per_epoch=2).training == Schedule(epochs=8 * 19, steps_per_epoch=2, validate_every=19 * 2)
+    assert plan(1000, steps_per_epoch=2).training == Schedule(
+        epochs=8 * 19, steps_per_epoch=2, validate_every=19 * 2
+    )
 
 
 def test_what_is_learnt_from_labels_goes_by_the_texts_that_have_them():
     """Pretraining goes by all texts; the length of the rest and the linear classifier by the labelled ones."""
     few, many, once = 100_000, 10**9, {"pretrain": {"epochs": 1}}
     decided = plan(many, labelled_corpus=CorpusSize(few, 10), sections=once)
-    assert decided == replace(plan(few, steps_per_epoch=10, sections=once), pretraining=decided.pretraining)
+    assert decided == replace(
+        plan(few, steps_per_epoch=10, sections=once), pretraining=decided.pretraining
+    )
     assert decided.training.validate_every == 4 * 10
     assert decided.pretraining == Schedule(epochs=1, steps_per_epoch=MANY, validate_every=MANY)
 
@@ -161,8 +230,17 @@ WHOLE = 512 * KEPT_PER_TOKEN
 @pytest.mark.parametrize(
     ("most", "tokens_of_text", "classes", "within", "beyond"),
     [
-        pytest.param(MOST_LINEAR_DETAIL, 512, 2, ("plain", WHOLE, True), ("plain", WHOLE, False), id="letters"),
-        pytest.param(MOST_LINEAR_TEXT, 512, 2, ("plain", WHOLE, False), ("stream", WHOLE, False), id="memory"),
+        pytest.param(
+            MOST_LINEAR_DETAIL,
+            512,
+            2,
+            ("plain", WHOLE, True),
+            ("plain", WHOLE, False),
+            id="letters",
+        ),
+        pytest.param(
+            MOST_LINEAR_TEXT, 512, 2, ("plain", WHOLE, False), ("stream", WHOLE, False), id="memory"
+        ),
         *(
             pytest.param(
                 MOST_LINEAR_TEXT // part,
@@ -174,15 +252,33 @@ WHOLE = 512 * KEPT_PER_TOKEN
             )
             for part in (4, 2, 1)
         ),
-        pytest.param(MOST_LINEAR_WORK // 50, 10, 50, ("plain", WHOLE, None), ("stream", WHOLE, False), id="minutes"),
-        pytest.param(MOST_STREAMED_TEXT, 512, 2, ("stream", WHOLE, False), ("stream", 512, False), id="disk"),
         pytest.param(
-            MOST_STREAMED_TEXT // 4, 10**4, 2, ("stream", 2048, False), ("stream", 1024, False), id="disk, long texts"
+            MOST_LINEAR_WORK // 50,
+            10,
+            50,
+            ("plain", WHOLE, None),
+            ("stream", WHOLE, False),
+            id="minutes",
         ),
-        pytest.param(MOST_STREAMED_WORK // 50, 10, 50, ("stream", None, False), None, id="many minutes"),
+        pytest.param(
+            MOST_STREAMED_TEXT, 512, 2, ("stream", WHOLE, False), ("stream", 512, False), id="disk"
+        ),
+        pytest.param(
+            MOST_STREAMED_TEXT // 4,
+            10**4,
+            2,
+            ("stream", 2048, False),
+            ("stream", 1024, False),
+            id="disk, long texts",
+        ),
+        pytest.param(
+            MOST_STREAMED_WORK // 50, 10, 50, ("stream", None, False), None, id="many minutes"
+        ),
     ],
 )
-def test_the_linear_classifier_reads_and_learns_as_memory_and_time_allow(most, tokens_of_text, classes, within, beyond):
+def test_the_linear_classifier_reads_and_learns_as_memory_and_time_allow(
+    most, tokens_of_text, classes, within, beyond
+):
     """Whole texts or a part of them, never less than the encoder; at once, from a stream, or not at all."""
     for size, expected in ((most, within), (most + 1, beyond)):
         decided = plan(size, tokens_of_text=tokens_of_text, classes=classes)
@@ -195,8 +291,12 @@ def test_what_is_not_wanted_changes_nothing_else():
     """No linear classifier, which is not refitted either, and no word vectors, however little text there is."""
     for num_tokens in SIZES:
         whole = plan(num_tokens)
-        assert plan(num_tokens, sections={"model": {"linear": False}}) == replace(whole, linear=None, linear_fit=None)
-        assert plan(num_tokens, sections={"pretrain": {"epochs": 0}}) == replace(whole, has_word_vectors=False)
+        assert plan(num_tokens, sections={"model": {"linear": False}}) == replace(
+            whole, linear=None, linear_fit=None
+        )
+        assert plan(num_tokens, sections={"pretrain": {"epochs": 0}}) == replace(
+            whole, has_word_vectors=False
+        )
     without = plan(1000, sections={"model": {"linear": False}}, **FEW)
     assert (without.linear, without.linear_fit, without.refits_on_validation) == (None, None, False)
 
@@ -208,7 +308,9 @@ def test_without_an_encoder_too_much_text_is_refused():
 
 @pytest.mark.parametrize("counts", [{"validation": 10}, FEW])
 def test_a_validation_file_is_not_learned_from(counts):
-    assert not plan(1000, sections={"data": {"train": "x", "validation": "y"}}, **counts).refits_on_validation
+    assert not plan(
+        1000, sections={"data": {"train": "x", "validation": "y"}}, **counts
+    ).refits_on_validation
 
 
 @settings(max_examples=60, deadline=None, derandomize=True)
@@ -224,7 +326,9 @@ def test_what_is_set_is_what_is_done(num_tokens, steps_per_epoch, word_epochs, e
     auto, by_words, by_labels = plan(**size), {"epochs": word_epochs}, {"epochs": epochs}
     steps = {"steps_per_epoch": steps_per_epoch, "validate_every": steps_per_epoch}
     words, labels = Schedule(epochs=word_epochs, **steps), Schedule(epochs=epochs, **steps)
-    assert plan(**size, sections={"pretrain": by_words}) == replace(auto, pretraining=words, has_word_vectors=False)
+    assert plan(**size, sections={"pretrain": by_words}) == replace(
+        auto, pretraining=words, has_word_vectors=False
+    )
     assert plan(**size, sections={"train": by_labels}) == replace(auto, training=labels)
     assert plan(**size, sections={"pretrain": by_words, "train": by_labels}) == replace(
         auto, pretraining=words, training=labels, has_word_vectors=False

@@ -30,9 +30,13 @@ def sharded_config(folder: Path) -> Config:
     (folder / "more.txt").write_text(
         "\n".join(f"w{i % 7} more {'red' if i % 2 else 'green'}" for i in range(30)) + "\n"
     )
-    values = PRETRAINED | {"naive_bayes_em": True}  # else labels are not few, and no linear classifier teaches
+    values = PRETRAINED | {
+        "naive_bayes_em": True
+    }  # else labels are not few, and no linear classifier teaches
     data = {"unlabelled": str(folder / "more.txt")}
-    return make_config(folder, **values, data=data, gradient_shards=SHARDS, epochs=2, checkpoint_every=5)
+    return make_config(
+        folder, **values, data=data, gradient_shards=SHARDS, epochs=2, checkpoint_every=5
+    )
 
 
 @dataclass
@@ -57,7 +61,11 @@ def ended_jobs(folder: Path, *wanted: dict[str, Any]) -> Jobs:
     (folder / "jobs.json").write_text(json.dumps(wanted))
     script = Path(__file__).parent / "process_jobs.py"
     done = subprocess.run(
-        [sys.executable, script, folder / "jobs.json"], check=True, capture_output=True, text=True, timeout=TIME_LIMIT
+        [sys.executable, script, folder / "jobs.json"],
+        check=True,
+        capture_output=True,
+        text=True,
+        timeout=TIME_LIMIT,
     )
     names = [f"{it['name']} {number}" for number, it in enumerate(wanted)]
     return Jobs(folder, dict(zip(names, json.loads(done.stdout), strict=True)))
@@ -73,7 +81,11 @@ def jobs(tmp_path_factory) -> Jobs:
         {"name": "three", "size": 3},
         {"name": "killed", "size": 3, "signal": "SIGKILL", "to": 2},
         {"name": "four", "size": 4},
-        {"name": "missing", "size": 2, "arguments_of": {"1": ["--set", f"data.train={folder}/nowhere.csv"]}},
+        {
+            "name": "missing",
+            "size": 2,
+            "arguments_of": {"1": ["--set", f"data.train={folder}/nowhere.csv"]},
+        },
         {"name": "one", "size": 2},
     )
 
@@ -100,7 +112,8 @@ def assert_close(jobs: Jobs, *names: str) -> None:
     Weights say less: Adam turns the rounding of a gradient that is zero, as of the keys' bias, into whole steps.
     """
     first, *others = (
-        [row["loss"] for row in read_metrics(jobs.run(name) / "metrics.jsonl") if "loss" in row] for name in names
+        [row["loss"] for row in read_metrics(jobs.run(name) / "metrics.jsonl") if "loss" in row]
+        for name in names
     )
     assert first
     for other in others:
@@ -116,7 +129,9 @@ def test_weights_are_close_however_many_processes_there_are(jobs):
     assert "accuracy" in first
     assert_close(jobs, "one", "three")
     # A shard a process: sums are in the same order, so weights and moments, too, differ by rounding alone.
-    one, three = (sorted(jobs.run(name).glob("checkpoints/*/*.safetensors")) for name in ("one", "three"))
+    one, three = (
+        sorted(jobs.run(name).glob("checkpoints/*/*.safetensors")) for name in ("one", "three")
+    )
     assert one
     for expected, found in zip(one, three, strict=True):
         torch.testing.assert_close(load_file(found), load_file(expected), atol=2e-3, rtol=2e-3)
@@ -126,7 +141,10 @@ def test_a_process_that_is_killed_ends_all(jobs):
     """With one message; there is a checkpoint of the last step that all have taken."""
     killed = jobs.ended["killed 2"]
     assert killed["codes"] == [1, 1, -9], killed["outputs"]
-    assert killed["outputs"][0].count("another process of this training has ended; --resume goes on") == 1
+    assert (
+        killed["outputs"][0].count("another process of this training has ended; --resume goes on")
+        == 1
+    )
     assert killed["outputs"][1:] == ["", ""]
     assert list(jobs.run("killed").glob("checkpoints/step-*"))
 
@@ -143,13 +161,17 @@ def check_printed_once(jobs: Jobs, name: str, *, code: int, message: str) -> Non
 def test_what_is_wrong_in_any_process_is_printed_once(jobs):
     """Too many processes, data that one does not find, a run that is there already."""
     check_printed_once(jobs, "four 3", code=2, message="train.gradient_shards: 3, for 4 processes")
-    check_printed_once(jobs, "missing 4", code=3, message=f"process 1: {jobs.folder}/nowhere.csv: no such file")
+    check_printed_once(
+        jobs, "missing 4", code=3, message=f"process 1: {jobs.folder}/nowhere.csv: no such file"
+    )
     check_printed_once(jobs, "one 5", code=2, message="already holds a run")
 
 
 @pytest.mark.slow
 def test_other_configs_and_numbers_that_are_not_finite_end_all(slow_jobs):
-    check_printed_once(slow_jobs, "unequal 6", code=2, message="process 1 has another config than process 0")
+    check_printed_once(
+        slow_jobs, "unequal 6", code=2, message="process 1 has another config than process 0"
+    )
     check_printed_once(slow_jobs, "diverged 7", code=4, message="diverged at step")
 
 
@@ -159,19 +181,29 @@ def test_a_restart_and_a_resume_of_other_numbers_of_processes_end_the_same(slow_
     assert slow_jobs.ended["killed 3"]["codes"] == [0, 0], slow_jobs.ended["killed 3"]["outputs"]
     assert "going on after step" in slow_jobs.ended["killed 3"]["outputs"][0]
     check_printed_once(slow_jobs, "stopped 4", code=143, message="stopped at step")
-    assert slow_jobs.ended["stopped 5"]["codes"] == [0, 0, 0], slow_jobs.ended["stopped 5"]["outputs"]
+    assert slow_jobs.ended["stopped 5"]["codes"] == [0, 0, 0], slow_jobs.ended["stopped 5"][
+        "outputs"
+    ]
     assert_close(slow_jobs, "one", "two", "killed", "stopped")
 
 
-@pytest.mark.parametrize(("stage_number", "objective"), [(0, "masked_lm"), (0, "denoising"), (1, "masked_lm")])
+@pytest.mark.parametrize(
+    ("stage_number", "objective"), [(0, "masked_lm"), (0, "denoising"), (1, "masked_lm")]
+)
 def test_shards_change_no_objective(tmp_path, stage_number, objective):
     """Without dropout and masking by chance, steps in five shards go where whole ones do."""
     pretrain = {"epochs": 1, "objective": objective, "mask_probability": 0.999999}
     values = PRETRAINED | {"pretrain": pretrain, "word_dropout": 0.0}
-    values |= {"model": {"dropout": 0.0, "head_dropout": 0.0}, "batch_size": 7, "precision": "float32"}
+    values |= {
+        "model": {"dropout": 0.0, "head_dropout": 0.0},
+        "batch_size": 7,
+        "precision": "float32",
+    }
     moved = []
     for num_shards in (1, 5):
-        replica = make_replica(prepare(make_config(tmp_path, **values, gradient_shards=num_shards)), stage_number)
+        replica = make_replica(
+            prepare(make_config(tmp_path, **values, gradient_shards=num_shards)), stage_number
+        )
         moved.append([replica.step(step, 0.01) for step in range(3)])
     for whole, cut in zip(*moved, strict=True):
         assert whole.tokens == cut.tokens

@@ -25,7 +25,9 @@ def prepared(folder, *, max_seq_len: int = 64) -> Prepared:
     (folder / "train.csv").write_text("\n".join(["text,label", *rows]) + "\n")
     (folder / "validation.csv").write_text("text,label\nword unseen,a\nand word,b\n")
     files = {name: str(folder / f"{name}.csv") for name in ("train", "validation")}
-    return prepare(make_config(folder, data=files, model={"max_seq_len": max_seq_len}, batch_size=2))
+    return prepare(
+        make_config(folder, data=files, model={"max_seq_len": max_seq_len}, batch_size=2)
+    )
 
 
 def test_the_tokenizer_knows_the_training_texts_only(tmp_path):
@@ -62,7 +64,9 @@ def test_training_a_tokenizer_keeps_neither_a_signal_nor_the_time_budget_from_be
     done, begun = Event(), []
     monkeypatch.setattr(interruptible, "SECONDS_BETWEEN_LOOKS", 0.01)
     monkeypatch.setattr(interruptible, "SECONDS_TO_END", 0.01)
-    monkeypatch.setattr(token_cache, "train_subwords", lambda *_, **__: begun.append(1) or done.wait(60))
+    monkeypatch.setattr(
+        token_cache, "train_subwords", lambda *_, **__: begun.append(1) or done.wait(60)
+    )
     with pytest.raises(error), stopping_at(lambda: signal_number if begun else None):
         prepare(with_subwords(tmp_path, **values))
     done.set()
@@ -71,12 +75,21 @@ def test_training_a_tokenizer_keeps_neither_a_signal_nor_the_time_budget_from_be
 def test_statistics_are_measured_on_the_texts(tmp_path):
     """Cut texts and padding are counted, as a slow loop counts them."""
     setup = prepared(tmp_path, max_seq_len=4)
-    statistics, texts, sampler = setup.data_statistics, setup.train_texts, make_stages(setup, CPU)[-1].sampler
+    statistics, texts, sampler = (
+        setup.data_statistics,
+        setup.train_texts,
+        make_stages(setup, CPU)[-1].sampler,
+    )
     words = [len(text.split()) + 1 for text in setup.dataset.train.texts]
     assert statistics["truncated_fraction"] == sum(length > 4 for length in words) / 10
     assert statistics["tokens"] == sum(min(length, 4) for length in words)
-    padded = sum(max(texts.lengths[i] for i in sampler.indices(b)) * len(sampler.indices(b)) for b in range(5))
-    assert statistics["padding_fraction"] == pytest.approx(1 - sum(min(length, 4) for length in words) / padded)
+    padded = sum(
+        max(texts.lengths[i] for i in sampler.indices(b)) * len(sampler.indices(b))
+        for b in range(5)
+    )
+    assert statistics["padding_fraction"] == pytest.approx(
+        1 - sum(min(length, 4) for length in words) / padded
+    )
 
 
 def test_parameters_are_counted_without_changing_the_first_weights(tmp_path):
@@ -93,7 +106,12 @@ def test_parameters_are_counted_without_changing_the_first_weights(tmp_path):
 )
 def test_class_weights(tmp_path, choice, expected):
     """Balanced weights are inverse frequencies with the mean 1 over examples; unnamed classes have 1."""
-    rows = ["text,label", *(f"x {i},a" for i in range(8)), *(f"y {i},b" for i in range(4)), *(f"z {i},c" for i in range(16))]  # fmt: skip # noqa: E501
+    rows = [
+        "text,label",
+        *(f"x {i},a" for i in range(8)),
+        *(f"y {i},b" for i in range(4)),
+        *(f"z {i},c" for i in range(16)),
+    ]
     (tmp_path / "train.csv").write_text("\n".join(rows) + "\n")
     setup = prepare(make_config(tmp_path, class_weights=choice, data={"validation_fraction": 0.25}))
     counts = np.bincount(setup.dataset.train.labels)
@@ -108,6 +126,7 @@ def test_another_seed_trains_on_the_same_texts_and_another_split_seed_on_others(
     """So that runs of several seeds differ by their training alone."""
     changed = ({}, {"seed": 1}, {"data": {"split_seed": 1}})
     first, other_seed, other_split = (
-        list(prepare(make_config(tmp_path, **values)).dataset.validation.texts) for values in changed
+        list(prepare(make_config(tmp_path, **values)).dataset.validation.texts)
+        for values in changed
     )
     assert first == other_seed != other_split

@@ -18,7 +18,10 @@ from encoder_cls.training.final_model import compact, is_close
 TEXTS = ["rain and snow today", "soup with salt", "ball goal team", "", "zzz qqq"]
 LABELS = np.array([2, 0, 1, 0, 0])
 EXACT = {"encoder": "float32", "linear": "float32"}
-SMALL = {"encoder": "int8", "linear": "float16"}  # of three classes there is no smaller type than 16 bits
+SMALL = {
+    "encoder": "int8",
+    "linear": "float16",
+}  # of three classes there is no smaller type than 16 bits
 
 
 def dtypes_of(folder) -> dict[str, str]:
@@ -54,7 +57,9 @@ def test_answers_stay_what_they_were(folder):
     after = {path.name: path.read_bytes() for path in folder.iterdir()}
     assert {name for name in before if after[name] != before[name]} == {"model.safetensors"}
     assert len(after["model.safetensors"]) < 0.6 * len(before["model.safetensors"])
-    found, expected = (softmax(it.logits(exact.tokenize(TEXTS))) for it in (load_classifier(folder), exact))
+    found, expected = (
+        softmax(it.logits(exact.tokenize(TEXTS))) for it in (load_classifier(folder), exact)
+    )
     np.testing.assert_allclose(found, expected, atol=final_model.MOST_CHANGE)
 
 
@@ -74,7 +79,8 @@ def test_a_type_that_changes_an_answer_is_not_taken(folder, monkeypatch, refused
         final_model,
         "_logits",
         lambda classifier, part, dtype, texts, **options: (
-            real(classifier, part, dtype, texts, **options) * (-1e4 if (part, dtype) in refused else 1)
+            real(classifier, part, dtype, texts, **options)
+            * (-1e4 if (part, dtype) in refused else 1)
         ),
     )
     before = (folder / "model.safetensors").read_bytes()

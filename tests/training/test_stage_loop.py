@@ -75,7 +75,10 @@ def test_steps_and_validations_come_in_order(tmp_path):
 def due(loop: Loop, moment: str) -> list[int]:
     """The steps of a second stage, counted from its start, at which something is due."""
     is_due, steps = getattr(loop.replica.stage, moment), loop.replica.stage.schedule.total_steps + 1
-    states = (TrainingState(step=100 + it, stage=1, stage_start=100, validated_step=100) for it in range(steps))
+    states = (
+        TrainingState(step=100 + it, stage=1, stage_start=100, validated_step=100)
+        for it in range(steps)
+    )
     return [step for step, state in enumerate(states) if is_due(state)]
 
 
@@ -142,7 +145,9 @@ def test_a_validation_without_finite_numbers_ends_it(tmp_path):
 
 def test_rows_are_means_over_the_steps_since_the_last_row(tmp_path):
     """Of steps of a process before this one, too, where they are in the state."""
-    steps = [event for event in make_loop(tmp_path, log_every=4).events() if isinstance(event, Stepped)]
+    steps = [
+        event for event in make_loop(tmp_path, log_every=4).events() if isinstance(event, Stepped)
+    ]
     assert [step.step for step in steps if step.values] == [4, 8, 12, 16]
     for last in (4, 8, 12, 16):
         mean = sum(step.loss for step in steps[last - 4 : last]) / 4
@@ -159,7 +164,9 @@ def test_optimizers_follow_the_learning_rate(tmp_path):
     events = loop.events()
     for step in (1, 2):
         event = next(events)
-        rates = {group["lr"] for optimizer in loop.replica.optimizers for group in optimizer.param_groups}
+        rates = {
+            group["lr"] for optimizer in loop.replica.optimizers for group in optimizer.param_groups
+        }
         assert rates == {event.values["learning_rate"]} == {0.01 * step / 9}
 
 

@@ -46,11 +46,21 @@ class Beside:
 
 def prepared(folder, pretrain: dict[str, object] | None = None, **train_values: object) -> Prepared:
     """Thirty texts of five different words each."""
-    rows = [f"{' '.join(f'w{i}x{position}' for position in range(5))},{CLASSES[i % 3]}" for i in range(30)]
+    rows = [
+        f"{' '.join(f'w{i}x{position}' for position in range(5))},{CLASSES[i % 3]}"
+        for i in range(30)
+    ]
     (folder / "train.csv").write_text("\n".join(["text,label", *rows]) + "\n")
     data = dict.fromkeys(("train", "validation"), str(folder / "train.csv"))
-    values = {"epochs": 2, "batch_size": 4, "accumulation_steps": 2, "learning_rate": 0.001} | train_values
-    return prepare(small_runs.make_config(folder, data=data, pretrain=pretrain, linear=True, **values))
+    values = {
+        "epochs": 2,
+        "batch_size": 4,
+        "accumulation_steps": 2,
+        "learning_rate": 0.001,
+    } | train_values
+    return prepare(
+        small_runs.make_config(folder, data=data, pretrain=pretrain, linear=True, **values)
+    )
 
 
 def classification_objective(setup: Prepared, linear: Beside | None = None) -> ModelStage:
@@ -73,7 +83,9 @@ def test_texts_are_read_twice_and_both_readings_are_to_agree(tmp_path):
     assert first.shape == second.shape == (len(labels), 6)
     assert not torch.equal(first, second)
     assert torch.equal(*batch.inputs.char_ngrams.words.chunk(2))
-    weights = torch.tensor([3.0, 1.0, 0.5]) * (torch.eye(3)[labels] * 0.7 + 0.1)  # 1 - 0.3 + 0.3 / 3 of the label
+    weights = torch.tensor([3.0, 1.0, 0.5]) * (
+        torch.eye(3)[labels] * 0.7 + 0.1
+    )  # 1 - 0.3 + 0.3 / 3 of the label
     assert batch.normalizer.item() == pytest.approx(2 * float(weights.sum()))
     p, q = (log.double() for log in model(*batch.inputs).log_softmax(dim=1).detach().chunk(2))
     divergences = (p.exp() * (p - q)).sum(dim=1) + (q.exp() * (q - p)).sum(dim=1)
@@ -82,7 +94,9 @@ def test_texts_are_read_twice_and_both_readings_are_to_agree(tmp_path):
     assert batch.loss(model).item() == pytest.approx(float(expected), rel=1e-5)
 
 
-@pytest.mark.parametrize(("monitor", "with_linear"), [("accuracy", False), ("macro_f1", True), ("loss", True)])
+@pytest.mark.parametrize(
+    ("monitor", "with_linear"), [("accuracy", False), ("macro_f1", True), ("loss", True)]
+)
 def test_a_validation_judges_the_sum_of_all_scores(tmp_path, monkeypatch, with_linear, monitor):
     """Under the scales that explain the validation labels best; the key is what is monitored, then the loss."""
     setup = prepared(tmp_path, monitor=monitor, class_weights={"a": 30.0})
@@ -96,7 +110,9 @@ def test_a_validation_judges_the_sum_of_all_scores(tmp_path, monkeypatch, with_l
     alone = (fit_inverse_temperature(logits, labels),), (1.0,)
     scales, parts = fit_mixture_weights(scores, labels) if with_linear else alone
     assert (result.mixture_weights, result.mixture_shares) == (scales, parts)
-    metrics = compute_metrics(combine_logits(scores, result.mixture_weights).astype(np.float32), labels, CLASSES)
+    metrics = compute_metrics(
+        combine_logits(scores, result.mixture_weights).astype(np.float32), labels, CLASSES
+    )
     assert result.metrics == metrics
     beside = {}
     if linear:
@@ -114,7 +130,11 @@ def test_a_validation_judges_the_sum_of_all_scores(tmp_path, monkeypatch, with_l
 @pytest.mark.parametrize("number", [0, 1], ids=["pretraining", "model"])
 def test_a_validation_repeats_and_leaves_the_model_as_it_was(tmp_path, number):
     """The same tokens are masked each time; a stop is heard after each batch; numbers that are not finite are none."""
-    setup, linear, asked = prepared(tmp_path, {"epochs": 1, "mask_probability": 0.5}, batch_tokens=24), None, []
+    setup, linear, asked = (
+        prepared(tmp_path, {"epochs": 1, "mask_probability": 0.5}, batch_tokens=24),
+        None,
+        [],
+    )
     objective = make_stages(setup, CPU)[0]
     if number:
         linear = Beside(setup)
@@ -141,10 +161,14 @@ def test_masked_tokens_are_to_be_found_among_those_of_the_batch(tmp_path):
     torch.manual_seed(0)
     masked = words = 0
     for step in range(8):
-        for batch, indices in zip(stage.batches_at(step), stage.sampler.batches_of_step(step), strict=True):
+        for batch, indices in zip(
+            stage.batches_at(step), stage.sampler.batches_of_step(step), strict=True
+        ):
             whole = pad(setup.train_texts, indices)
             assert torch.equal(batch.inputs.input_ids == MASK_ID, batch.is_guessed)
-            assert torch.equal(batch.inputs.input_ids[~batch.is_guessed], whole.input_ids[~batch.is_guessed])
+            assert torch.equal(
+                batch.inputs.input_ids[~batch.is_guessed], whole.input_ids[~batch.is_guessed]
+            )
             assert torch.equal(batch.guessed, whole.input_ids[batch.is_guessed])
             assert set(batch.candidates.tolist()) == set(whole.input_ids.flatten().tolist())
             assert not batch.is_guessed[:, 0].any()
@@ -153,7 +177,10 @@ def test_masked_tokens_are_to_be_found_among_those_of_the_batch(tmp_path):
             letters = char_ngrams.offsets.diff()[char_ngrams.words]
             assert (letters[batch.is_guessed] == 0).all()
             assert (letters[:, 1:][~batch.is_guessed[:, 1:]] > 0).all()
-            masked, words = masked + int(batch.is_guessed.sum()), words + whole.input_ids[:, 1:].numel()
+            masked, words = (
+                masked + int(batch.is_guessed.sum()),
+                words + whole.input_ids[:, 1:].numel(),
+            )
     assert masked / words == pytest.approx(0.3, abs=0.08)
 
 
@@ -201,7 +228,9 @@ def test_deleted_tokens_leave_no_trace(tmp_path):
     assert torch.equal(left.input_ids[left.attention_mask], whole.input_ids[is_kept])
     assert torch.equal(left.attention_mask.sum(dim=1), is_kept.sum(dim=1))
     assert (left.input_ids[~left.attention_mask] == PAD_ID).all()
-    assert torch.equal(left.char_ngrams.words[left.attention_mask], whole.char_ngrams.words[is_kept])
+    assert torch.equal(
+        left.char_ngrams.words[left.attention_mask], whole.char_ngrams.words[is_kept]
+    )
 
 
 def test_denoising_guesses_each_word_from_those_before_it_and_what_the_encoder_read(tmp_path):
@@ -218,7 +247,12 @@ def test_denoising_guesses_each_word_from_those_before_it_and_what_the_encoder_r
     assert torch.equal(batch.guessed, whole.input_ids[:, 1:][whole.attention_mask[:, 1:]])
     assert batch.normalizer == whole.attention_mask[:, 1:].sum()
     embedding, memory = model.encoder.embedding, model.encoder(*corrupted)
-    vectors = model.decoder(embedding(whole.input_ids, whole.char_ngrams), whole.attention_mask, memory, corrupted.attention_mask)  # fmt: skip # noqa: E501
+    vectors = model.decoder(
+        embedding(whole.input_ids, whole.char_ngrams),
+        whole.attention_mask,
+        memory,
+        corrupted.attention_mask,
+    )
     scores = vectors[:, :-1].flatten(0, 1) @ embedding.tokens.weight[batch.candidates].T
     expected = -scores.log_softmax(dim=1)[batch.candidates == batch.guessed[:, None]].sum()
     loss = batch.loss(model)
@@ -240,18 +274,26 @@ def test_word_dropout_replaces_words_only():
     assert drop_tokens(input_ids, fraction=0) is input_ids
 
 
-@pytest.mark.parametrize(("helped", "harmed", "is_sure"), [(40, 0, True), (6, 10, False), (0, 0, False)])
+@pytest.mark.parametrize(
+    ("helped", "harmed", "is_sure"), [(40, 0, True), (6, 10, False), (0, 0, False)]
+)
 def test_an_encoder_has_to_lower_the_loss_by_more_than_its_standard_error(
     tmp_path, monkeypatch, helped, harmed, is_sure
 ):
     """Counted in pairs over the validation texts: a lower loss alone may be chance."""
     monkeypatch.setattr(validation, "SURE", 1)
-    dataset = prepare(small_runs.make_config(tmp_path, texts=600, data={"validation_fraction": 0.4})).dataset
+    dataset = prepare(
+        small_runs.make_config(tmp_path, texts=600, data={"validation_fraction": 0.4})
+    ).dataset
     labels = dataset.selection.labels
-    answers = (labels + np.array([0, 0, 0, 1, 2])[np.arange(len(labels)) % 5]) % 3  # three of five are right
+    answers = (
+        labels + np.array([0, 0, 0, 1, 2])[np.arange(len(labels)) % 5]
+    ) % 3  # three of five are right
     linear = np.log(np.full((len(labels), 3), 0.2) + 0.4 * np.eye(3)[answers]).astype(np.float32)
     encoder = np.zeros_like(linear)
-    ours, theirs = np.split(np.random.default_rng(0).permutation(len(labels))[: helped + harmed], [helped])
+    ours, theirs = np.split(
+        np.random.default_rng(0).permutation(len(labels))[: helped + harmed], [helped]
+    )
     encoder[ours, labels[ours]] = encoder[theirs, (labels[theirs] + 1) % 3] = 1
     assert judge(encoder, linear, dataset, monitor="loss").selection_key[0] == is_sure
     assert judge(None, linear, dataset, monitor="loss").selection_key[0] == 1

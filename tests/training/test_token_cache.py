@@ -27,14 +27,22 @@ def test_weights_are_those_of_a_run_without(tmp_path, monkeypatch):
         patch.setattr(token_cache, "train_and_tokenize", None)  # it is not called
         run_all(cached_config(tmp_path, **WITH_LINEAR), tmp_path / "second")
         with pytest.raises(StoppedError):
-            run_all(cached_config(tmp_path, **WITH_LINEAR), tmp_path / "third", stop_signal=stop_after(5))
+            run_all(
+                cached_config(tmp_path, **WITH_LINEAR),
+                tmp_path / "third",
+                stop_signal=stop_after(5),
+            )
     RunDir(tmp_path / "third").check_trainable(make_config(tmp_path, **WITH_LINEAR), resume=True)
     run_all(make_config(tmp_path, **WITH_LINEAR), tmp_path / "third", resume=True)
     assert [result(tmp_path / name) for name in ("first", "second", "third")] == [expected] * 3
 
 
 def cache_notes(capsys):
-    return [line.partition(" /")[0] for line in capsys.readouterr().err.splitlines() if "data.cache" in line]
+    return [
+        line.partition(" /")[0]
+        for line in capsys.readouterr().err.splitlines()
+        if "data.cache" in line
+    ]
 
 
 @pytest.mark.parametrize("setting", [{"tokenizer": {"lowercase": False}}, {"max_seq_len": 8}])
@@ -44,11 +52,16 @@ def test_other_settings_have_an_entry_of_their_own(tmp_path, capsys, setting):
     assert cache_notes(capsys) == ["data.cache: rows written to", "data.cache: tokens written to"]
     base = cached_config(tmp_path, **LABELLED)
     other = (
-        base.model_copy(update={"tokenizer": base.tokenizer.model_copy(update=setting["tokenizer"])})
+        base.model_copy(
+            update={"tokenizer": base.tokenizer.model_copy(update=setting["tokenizer"])}
+        )
         if "tokenizer" in setting
         else base.model_copy(update={"model": base.model.model_copy(update=setting)})
     )
-    found, expected = prepare(other), prepare(other.model_copy(update={"data": make_config(tmp_path).data}))
+    found, expected = (
+        prepare(other),
+        prepare(other.model_copy(update={"data": make_config(tmp_path).data})),
+    )
     assert found.tokenizer.to_str() == expected.tokenizer.to_str()
     assert found.texts.words.tolist() == expected.texts.words.tolist()
     assert found.texts.truncated.tolist() == expected.texts.truncated.tolist()

@@ -31,7 +31,9 @@ def stepped(setup: Prepared, *, step: int = 0, scale: float = 1.0, drawn_before:
 
 def test_a_step_depends_on_its_arguments_alone(setup):
     """Not on random numbers that were drawn before; another step drops other features and words."""
-    first, again, other = (stepped(setup, **how)[1:] for how in ({}, {"drawn_before": 99}, {"step": 1}))
+    first, again, other = (
+        stepped(setup, **how)[1:] for how in ({}, {"drawn_before": 99}, {"step": 1})
+    )
     assert all(torch.equal(first[0][name], again[0][name]) for name in first[0])
     assert first[1] == again[1]
     assert other[1] != first[1]
@@ -47,7 +49,11 @@ def test_accumulated_gradients_equal_one_large_batch(tmp_path):
     """Many small batches of unequal sizes and weights give the gradient of all their texts at once."""
     gradients = []
     for batch_size, accumulation_steps in ((48, 1), (7, 7)):
-        batches_of = {"batch_size": batch_size, "accumulation_steps": accumulation_steps, "precision": "float32"}
+        batches_of = {
+            "batch_size": batch_size,
+            "accumulation_steps": accumulation_steps,
+            "precision": "float32",
+        }
         config = make_config(
             tmp_path,
             model={"dropout": 0, "head_dropout": 0},
@@ -60,7 +66,9 @@ def test_accumulated_gradients_equal_one_large_batch(tmp_path):
         assert len(replica.stage.batches_at(0)) == accumulation_steps
         replica.optimizers.clear()  # gradients stay
         metrics = replica.step(0, 0.01)
-        gradients.append([metrics.loss, *(parameter.grad.to_dense() for parameter in replica.model.parameters())])
+        gradients.append(
+            [metrics.loss, *(parameter.grad.to_dense() for parameter in replica.model.parameters())]
+        )
     assert gradients[0][0] == pytest.approx(gradients[1][0], rel=1e-6)
     for one, many in zip(gradients[0][1:], gradients[1][1:], strict=True):
         torch.testing.assert_close(one, many, atol=1e-6, rtol=1e-4)

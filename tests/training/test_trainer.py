@@ -45,16 +45,29 @@ def test_it_learns_and_reports(tmp_path):
     assert events[-1].report.metrics.accuracy == 1
     validations = [event for event in events if isinstance(event, Validated)]
     assert [event.epoch for event in validations] == list(range(1, 7))
-    best = max(validations, key=lambda event: (event.result.metrics.accuracy, -event.result.metrics.loss))
+    best = max(
+        validations, key=lambda event: (event.result.metrics.accuracy, -event.result.metrics.loss)
+    )
     assert events[-1].best_step == best.step
     assert load_classifier(tmp_path / "run").predict(["w3 blue w1"])[0].label == "blue"
     folder = tmp_path / "run"
     (event_file,) = RunDir(folder).event_files
     assert {path.name for path in folder.iterdir()} == {
-        *(".lock", "config.yaml", "sources.json", "model", "checkpoints", "metrics.jsonl", "eval", "tensorboard"),
+        *(
+            ".lock",
+            "config.yaml",
+            "sources.json",
+            "model",
+            "checkpoints",
+            "metrics.jsonl",
+            "eval",
+            "tensorboard",
+        ),
         *("projector_config.pbtxt", event_file.name),
     }
-    assert not [path for path in folder.rglob("*") if path.suffix in {".pt", ".pth", ".pkl", ".bin"}]
+    assert not [
+        path for path in folder.rglob("*") if path.suffix in {".pt", ".pth", ".pkl", ".bin"}
+    ]
     assert RunDir(folder).load_config() == config
 
 
@@ -64,8 +77,13 @@ def test_without_a_report_the_model_is_the_same(tmp_path):
     run_all(config, tmp_path / "reported")
     events = run_all(config, tmp_path / "bare", with_report=False)
     of_model = len(model_hash(tmp_path / "bare"))
-    assert weights_hash(tmp_path / "bare")[:-of_model] == weights_hash(tmp_path / "reported")[:-of_model]
-    bare, reported = (load_classifier(tmp_path / name, engine="numpy") for name in ("bare", "reported"))
+    assert (
+        weights_hash(tmp_path / "bare")[:-of_model]
+        == weights_hash(tmp_path / "reported")[:-of_model]
+    )
+    bare, reported = (
+        load_classifier(tmp_path / name, engine="numpy") for name in ("bare", "reported")
+    )
     for part in bare.parts:
         weights, expected = (dense(getattr(it, part).named_weights()) for it in (bare, reported))
         assert all((weights[name] == expected[name]).all() for name in expected)
@@ -92,7 +110,10 @@ def test_pretraining_comes_before_the_labels(tmp_path):
             scores.append((event.stage, event.epoch))
     assert stages == [("pretraining", 0, 12 * 13), ("model", 4 * 13, 12 * 13)]
     epochs = {"pretraining": 4, "model": 8}
-    assert scores == [("model", 0), *((name, epoch) for name, many in epochs.items() for epoch in range(1, many + 1))]
+    assert scores == [
+        ("model", 0),
+        *((name, epoch) for name, many in epochs.items() for epoch in range(1, many + 1)),
+    ]
     assert event.report.metrics.accuracy == 1
     assert not run.stages.exists()
     assert load_classifier(run.path).predict(["w3 blue w1"])[0].label == "blue"
@@ -100,7 +121,10 @@ def test_pretraining_comes_before_the_labels(tmp_path):
     assert list(dict.fromkeys(row["split"] for row in rows)) == [
         "data", "validation", "pretraining/train", "pretraining/validation", "train", "best_validation"
     ]  # fmt: skip
-    assert [row["step"] for row in rows if row["split"] == "validation"] == [0, *(13 * n for n in range(5, 13))]
+    assert [row["step"] for row in rows if row["split"] == "validation"] == [
+        0,
+        *(13 * n for n in range(5, 13)),
+    ]
     losses = [row["loss"] for row in rows if row["split"] == "pretraining/validation"]
     assert losses[-1] < losses[0]
 
@@ -134,7 +158,9 @@ def test_the_model_starts_from_what_was_best_in_pretraining(tmp_path, monkeypatc
     monkeypatch.setattr(PretrainingStage, "validate", lambda *_: next(results))
     run = RunDir(tmp_path / "run")
     best = []
-    for event in train(prepare(make_config(tmp_path, linear=True, pretrain={"epochs": 3})), run, device=CPU):
+    for event in train(
+        prepare(make_config(tmp_path, linear=True, pretrain={"epochs": 3})), run, device=CPU
+    ):
         if isinstance(event, Validated) and event.stage == "pretraining" and event.is_best:
             best.append(load_classifier(run.stages / "pretraining"))
         if isinstance(event, StageStarted) and event.stage == "model":
@@ -143,7 +169,10 @@ def test_the_model_starts_from_what_was_best_in_pretraining(tmp_path, monkeypatc
     for classifier, is_first in zip(best, (False, True), strict=True):
         assert classifier.linear is None
         assert (
-            all(torch.equal(first[name], it) for name, it in classifier.encoder.torch().model.state_dict().items())
+            all(
+                torch.equal(first[name], it)
+                for name, it in classifier.encoder.torch().model.state_dict().items()
+            )
             == is_first
         )
 
@@ -152,7 +181,9 @@ def test_unlabelled_texts_are_learnt_from(tmp_path):
     """Their words are known, pretraining reads them, the model their pseudo-labels; others are refused."""
     more = tmp_path / "more.txt"
     more.write_text("".join(f"w{i} violet {COLOURS[i % 3]}\n" for i in range(24)))
-    config = make_config(tmp_path, **FEW_LABELS, pretrain={"epochs": 1}, data={"unlabelled": str(more)})
+    config = make_config(
+        tmp_path, **FEW_LABELS, pretrain={"epochs": 1}, data={"unlabelled": str(more)}
+    )
     setup = prepare(config)
     assert setup.tokenizer.token_to_id("violet")
     steps = {stage.name: stage.schedule.steps_per_epoch for stage in make_stages(setup, CPU)}
@@ -208,7 +239,9 @@ def test_a_folder_is_never_overwritten(tmp_path):
 def test_mixed_precision_trains(tmp_path):
     run_all(make_config(tmp_path, texts=300, precision="bfloat16", epochs=6), tmp_path / "run")
     classifier = load_classifier(tmp_path / "run")
-    assert {tensor.dtype for tensor in classifier.encoder.torch().model.state_dict().values()} == {torch.float32}
+    assert {tensor.dtype for tensor in classifier.encoder.torch().model.state_dict().values()} == {
+        torch.float32
+    }
     assert classifier.predict(["red end", "w1 green", "blue"])[1].label == "green"
 
 

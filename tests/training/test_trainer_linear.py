@@ -32,7 +32,10 @@ from encoder_cls.training.run_data import Prepared
 
 def test_the_linear_classifier_is_the_model_from_the_start(tmp_path):
     """A run that is stopped before the encoder's first validation leaves it; then only its weights' file changes."""
-    config, run = make_config(tmp_path, **WITH_LINEAR, pretrain={"epochs": 1}), RunDir(tmp_path / "run")
+    config, run = (
+        make_config(tmp_path, **WITH_LINEAR, pretrain={"epochs": 1}),
+        RunDir(tmp_path / "run"),
+    )
     for event in train(prepare(config), run, device=CPU):
         if isinstance(event, Validated):
             break
@@ -52,23 +55,32 @@ def test_a_run_that_goes_on_keeps_the_better_model(tmp_path, monkeypatch):
     """The linear classifier, which is fitted again, does not take its place."""
     accuracies = iter([0.4, 0.5, 0.9, 0.5, 0.8, 0.7])
     real = validation.compute_metrics
-    monkeypatch.setattr(validation, "compute_metrics", lambda *args: replace(real(*args), accuracy=next(accuracies)))
+    monkeypatch.setattr(
+        validation, "compute_metrics", lambda *args: replace(real(*args), accuracy=next(accuracies))
+    )
     config, run = make_config(tmp_path, linear=True, monitor="accuracy"), RunDir(tmp_path / "run")
     for event in train(prepare(config), run, device=CPU):
         if isinstance(event, Stepped) and event.step == 7:  # after the first validation
             break
     before = model_hash(run.path)
     events = run_all(config, run.path, resume=True, with_report=False)
-    assert [event.is_best for event in events if isinstance(event, Validated)][-2:] == [False, False]
+    assert [event.is_best for event in events if isinstance(event, Validated)][-2:] == [
+        False,
+        False,
+    ]
     assert model_hash(run.path) == before
     assert load_classifier(run.path).parts == ("encoder", "linear")
 
 
 def test_an_encoder_that_brings_nothing_is_left_out(tmp_path, monkeypatch):
     """The model is then the linear classifier alone, also where its best step was before a stop."""
-    accuracies = iter([0.4, 0.9, 0.5, 0.9, 0.8, 0.7])  # fitted again, the linear classifier is as good as it was
+    accuracies = iter(
+        [0.4, 0.9, 0.5, 0.9, 0.8, 0.7]
+    )  # fitted again, the linear classifier is as good as it was
     real = validation.compute_metrics
-    monkeypatch.setattr(validation, "compute_metrics", lambda *args: replace(real(*args), accuracy=next(accuracies)))
+    monkeypatch.setattr(
+        validation, "compute_metrics", lambda *args: replace(real(*args), accuracy=next(accuracies))
+    )
     config = make_config(tmp_path, linear=True, monitor="accuracy")
     signals = []
     with pytest.raises(StoppedError), stopping_at(lambda: signals[0] if signals else None):
@@ -120,13 +132,17 @@ def test_a_model_exists_while_the_linear_classifier_is_fitted(tmp_path, monkeypa
     assert first != before == again
 
 
-def test_too_much_text_for_a_linear_classifier_leaves_the_encoder_as_the_model(tmp_path, monkeypatch):
+def test_too_much_text_for_a_linear_classifier_leaves_the_encoder_as_the_model(
+    tmp_path, monkeypatch
+):
     for limit in ("MOST_LINEAR_TEXT", "MOST_STREAMED_WORK"):
         monkeypatch.setattr(training_plan, limit, 10)
     run_all(make_config(tmp_path, linear=True), tmp_path / "run")
     classifier = load_classifier(tmp_path / "run")
     assert (classifier.linear, len(classifier.mixture_weights)) == (None, 1)
-    assert not [key for row in metric_rows(tmp_path / "run") for key in row if key.startswith("linear")]
+    assert not [
+        key for row in metric_rows(tmp_path / "run") for key in row if key.startswith("linear")
+    ]
 
 
 def test_a_heavier_class_is_preferred_in_doubt(tmp_path):
@@ -137,7 +153,10 @@ def test_a_heavier_class_is_preferred_in_doubt(tmp_path):
     shares = []
     for weight in (0.1, 10.0):
         # One validation, at the end: which weights are best is chance here.
-        run_all(make_config(tmp_path, class_weights={"red": weight}, validate_every=1000), tmp_path / str(weight))
+        run_all(
+            make_config(tmp_path, class_weights={"red": weight}, validate_every=1000),
+            tmp_path / str(weight),
+        )
         answers = load_classifier(tmp_path / str(weight)).predict(texts)
         shares.append(np.mean([prediction.label == "red" for prediction in answers]))
     assert shares[0] < 0.1
@@ -149,7 +168,9 @@ def test_the_loss_of_the_best_validation_is_that_of_the_report(tmp_path):
     run_all(make_config(tmp_path, **WITH_LINEAR, class_weights={"red": 10.0}), tmp_path / "run")
     rows = metric_rows(tmp_path / "run")
     best = next(row for row in rows if row["split"] == "best_validation")
-    (validation,) = (row for row in rows if (row["split"], row["step"]) == ("validation", best["step"]))
+    (validation,) = (
+        row for row in rows if (row["split"], row["step"]) == ("validation", best["step"])
+    )
     for name in ("loss", "accuracy", "macro_f1", "ece"):
         assert best[name] == pytest.approx(validation[name], abs=0.01), name
 
@@ -160,24 +181,35 @@ def few_and_many(tmp_path_factory) -> Prepared:
     folder = tmp_path_factory.mktemp("few")
     random = np.random.default_rng(1)
     words = random.permutation([f"{a}{b}{c}" for a in "bdfgklmnpr" for b in "aeiou" for c in "xz"])
-    texts = [" ".join([*random.choice(words[30 * (i % 3) :][:30], 2), random.choice(words)]) for i in range(260)]
-    (folder / "train.csv").write_text("\n".join(["text,label", *(f"{texts[i]},{COLOURS[i % 3]}" for i in range(60))]))
+    texts = [
+        " ".join([*random.choice(words[30 * (i % 3) :][:30], 2), random.choice(words)])
+        for i in range(260)
+    ]
+    (folder / "train.csv").write_text(
+        "\n".join(["text,label", *(f"{texts[i]},{COLOURS[i % 3]}" for i in range(60))])
+    )
     (folder / "more.txt").write_text("\n".join(texts[60:]))
     data = {"unlabelled": str(folder / "more.txt")}
     return prepare(make_config(folder, linear=True, epochs=2, data=data, model={"encoder": True}))
 
 
-def test_few_labels_held_out_are_learned_from_and_judged_by_cross_validation(tmp_path, few_and_many):
+def test_few_labels_held_out_are_learned_from_and_judged_by_cross_validation(
+    tmp_path, few_and_many
+):
     """The classifier of all labels is saved; validation, report and `eval` go by what it said before it knew them."""
     setup, run = few_and_many, RunDir(tmp_path / "run")
     list(train(setup, run, device=CPU))
     fitted = fit_linear_classifier(setup)
     saved, labels = load_classifier(run.model), setup.dataset.selection.labels
     known = saved.linear.logits(setup.validation_texts)
-    assert np.array_equal(known.argmax(axis=1), fitted.classifier.linear.logits(setup.validation_texts).argmax(axis=1))
+    assert np.array_equal(
+        known.argmax(axis=1), fitted.classifier.linear.logits(setup.validation_texts).argmax(axis=1)
+    )
     teacher = fitted.few_labels.teacher.logits(setup.validation_texts)
     assert np.allclose(fitted.validation_logits, teacher, atol=1e-4)  # it has seen none of them
-    assert cross_entropy(softmax(known), one_hot(labels, 3)) < cross_entropy(softmax(teacher), one_hot(labels, 3))
+    assert cross_entropy(softmax(known), one_hot(labels, 3)) < cross_entropy(
+        softmax(teacher), one_hot(labels, 3)
+    )
     of_all = ValidationLogits.read(run.validation_logits).logits
     assert len(of_all) == len(setup.dataset.train) + len(labels)
     kept = of_all[: len(labels)]
@@ -202,16 +234,27 @@ def test_texts_held_out_are_learned_from_in_the_end(tmp_path, monkeypatch):
     config, run = make_config(tmp_path, linear=True), RunDir(tmp_path / "run")
     setup = prepare(config)
     list(train(setup, run, device=CPU))
-    saved, read, texts = load_classifier(run.model).linear, setup.plan.linear, setup.validation_texts
+    saved, read, texts = (
+        load_classifier(run.model).linear,
+        setup.plan.linear,
+        setup.validation_texts,
+    )
     reading = Reading(read.max_tokens, True, np.ones(3, np.float32))
     train_split = setup.dataset.train
-    before, _ = fit_linear(setup.train_texts, train_split.labels, reading, together=train_split.together)
+    before, _ = fit_linear(
+        setup.train_texts, train_split.labels, reading, together=train_split.together
+    )
     kept = ValidationLogits.read(run.validation_logits).logits
     assert np.allclose(kept, before.logits(texts), atol=1e-4)
     labels = one_hot(setup.dataset.selection.labels, 3)
-    assert cross_entropy(softmax(saved.logits(texts)), labels) < cross_entropy(softmax(kept), labels)
+    assert cross_entropy(softmax(saved.logits(texts)), labels) < cross_entropy(
+        softmax(kept), labels
+    )
     assert len(saved.feature_ids) > len(before.feature_ids)
-    assert "the linear classifier in the end also on the 12 held out for validation" in run.model_card.read_text()
+    assert (
+        "the linear classifier in the end also on the 12 held out for validation"
+        in run.model_card.read_text()
+    )
 
 
 @pytest.mark.parametrize("names_a_file", [False, True])
@@ -225,7 +268,9 @@ def test_texts_that_a_base_run_held_out_are_not_learned_from(tmp_path, monkeypat
     new = make_config(tmp_path / "new", linear=True, texts=90)
     setup = prepare(new.model_copy(update={"from_run": str(tmp_path / "former")}))
     fitted = fit_linear_classifier(setup)
-    assert np.array_equal(fitted.validation_logits, fitted.classifier.linear.logits(setup.validation_texts))
+    assert np.array_equal(
+        fitted.validation_logits, fitted.classifier.linear.logits(setup.validation_texts)
+    )
 
 
 def test_the_encoder_learns_a_teachers_answers_to_texts_without_labels(few_and_many):
@@ -253,7 +298,9 @@ def test_the_encoder_learns_a_teachers_answers_to_texts_without_labels(few_and_m
 def test_texts_that_were_learned_from_are_no_measure_of_what_is_usual(tmp_path, few_and_many):
     """New texts of the same kind are not called unfamiliar, as they would be beside texts whose words are known."""
     setup, run = few_and_many, RunDir(tmp_path / "run")
-    config = setup.config.model_copy(update={"model": setup.config.model.model_copy(update={"encoder": False})})
+    config = setup.config.model_copy(
+        update={"model": setup.config.model.model_copy(update={"encoder": False})}
+    )
     # Half of the labels, so that there are held-out texts enough.
     data = config.data.model_copy(update={"validation_fraction": 0.5, "unlabelled": None})
     list(train(prepare(config.model_copy(update={"data": data})), run, device=CPU))
@@ -261,4 +308,6 @@ def test_texts_that_were_learned_from_are_no_measure_of_what_is_usual(tmp_path, 
     assert classifier.familiarity
     new = [setup.dataset.unlabelled.texts[i] for i in range(100)]
     assert np.mean([prediction.unfamiliar for prediction in classifier.predict(new)]) < 0.2
-    assert all(prediction.unfamiliar for prediction in classifier.predict(["zzz yyy xxx qqq", "qqq zzz"]))
+    assert all(
+        prediction.unfamiliar for prediction in classifier.predict(["zzz yyy xxx qqq", "qqq zzz"])
+    )

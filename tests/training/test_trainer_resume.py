@@ -59,7 +59,9 @@ def straight(tmp_path_factory):
         # The stage, the step and the last validated step of the last checkpoint.
         pytest.param(LABELLED, [3, 1, 1, 1, 1], (0, 5, 4), id="many times"),
         pytest.param(WITH_LINEAR, [2], (0, 1, 0), id="after a step beside a linear classifier"),
-        pytest.param(WITH_LINEAR, [14], (0, 9, 8), id="in the last validation beside a linear classifier"),
+        pytest.param(
+            WITH_LINEAR, [14], (0, 9, 8), id="in the last validation beside a linear classifier"
+        ),
         pytest.param(FEW_LABELS, [15], (0, 9, 9), id="in the report on both with few labels"),
         pytest.param(PRETRAINED, [3], (0, 2, 0), id="in a validation of pretraining"),
         pytest.param(DENOISED, [3, 3], (0, 3, 2), id="in denoising"),
@@ -87,8 +89,12 @@ def test_a_resumed_run_equals_an_uninterrupted_one(tmp_path, straight, values, s
     [
         pytest.param(LABELLED, ("model", Stepped, 1), id="before any checkpoint"),
         pytest.param(LABELLED, ("model", Validated, 6), id="after a validation"),
-        pytest.param(WITH_LINEAR, ("model", StageStarted, 0), id="after the linear classifier was fitted"),
-        pytest.param(WITH_LINEAR, ("model", Stepped, 11), id="after a step beside a linear classifier"),
+        pytest.param(
+            WITH_LINEAR, ("model", StageStarted, 0), id="after the linear classifier was fitted"
+        ),
+        pytest.param(
+            WITH_LINEAR, ("model", Stepped, 11), id="after a step beside a linear classifier"
+        ),
         pytest.param(WITH_LINEAR, ("model", Validated, 18), id="before the report on both"),
         pytest.param(PRETRAINED, ("pretraining", Stepped, 5), id="in pretraining"),
         pytest.param(PRETRAINED, ("model", StageStarted, 12), id="after pretraining"),
@@ -108,7 +114,9 @@ def test_a_run_that_vanished_resumes_from_its_last_checkpoint(tmp_path, straight
 
 
 @pytest.mark.parametrize(("step", "checkpoints"), [(6, []), (24, [12])])
-def test_validations_soon_after_a_checkpoint_are_done_again(tmp_path, straight, monkeypatch, step, checkpoints):
+def test_validations_soon_after_a_checkpoint_are_done_again(
+    tmp_path, straight, monkeypatch, step, checkpoints
+):
     """A run that vanished there ends the same, though the model on disk was of a later step than any checkpoint."""
     monkeypatch.setattr(encoder_trainer, "SECONDS_BETWEEN_CHECKPOINTS", 600)
     config = make_config(tmp_path, **PRETRAINED)
@@ -121,7 +129,9 @@ def test_validations_soon_after_a_checkpoint_are_done_again(tmp_path, straight, 
     assert result(tmp_path / "broken") == straight(**PRETRAINED)
 
 
-def test_a_last_validation_that_a_signal_cut_short_has_the_linear_classifier(tmp_path, straight, monkeypatch):
+def test_a_last_validation_that_a_signal_cut_short_has_the_linear_classifier(
+    tmp_path, straight, monkeypatch
+):
     """Every step is done, and still what both say together has to be known; for the report alone it is not fitted."""
     values, fitted = FEW_LABELS | {"validate_every": 1000}, []
     config = make_config(tmp_path, **values)

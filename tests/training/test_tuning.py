@@ -13,12 +13,17 @@ from encoder_cls.system.stop import stopping_at
 from encoder_cls.tracking.run_dir import read_metrics
 from encoder_cls.tuning import DEFAULT_SPACE, Search, search_space
 
-SPACE = {"train.learning_rate": SearchRange(low=0.001, high=0.01, log=True), "train.batch_size": (16, 32)}
+SPACE = {
+    "train.learning_rate": SearchRange(low=0.001, high=0.01, log=True),
+    "train.batch_size": (16, 32),
+}
 
 
 @pytest.fixture
 def config(tmp_path) -> Config:
-    config = make_config(tmp_path, epochs=2, batch_size=32, precision="float32", learning_rate=0.001)
+    config = make_config(
+        tmp_path, epochs=2, batch_size=32, precision="float32", learning_rate=0.001
+    )
     return config.model_copy(update={"name": "run", "tune": SPACE})
 
 
@@ -35,12 +40,17 @@ def trials_of(search: Search, count: int) -> list[tuning.TrialResult]:
 def test_the_first_trial_is_the_config_as_it_is_and_all_are_runs(tmp_path, config):
     search = Search(config, tmp_path / "search", device=CPU)
     first, second = trials_of(search, 2)
-    assert (first.number, first.values) == (0, {"train.learning_rate": 0.001, "train.batch_size": 32})
+    assert (first.number, first.values) == (
+        0,
+        {"train.learning_rate": 0.001, "train.batch_size": 32},
+    )
     assert second.values != first.values
     assert search.config_of(0, first.values) == config.model_copy(update={"tune": {}})
     for result in (first, second):
         run = search._run_of(result.number)
-        scores = [row["loss"] for row in read_metrics(run.metrics_file) if row["split"] == "validation"]
+        scores = [
+            row["loss"] for row in read_metrics(run.metrics_file) if row["split"] == "validation"
+        ]
         assert result.score == min(scores)
         assert run.load_config() == search.config_of(result.number, result.values)
         assert not run.is_finished()
@@ -64,7 +74,9 @@ def test_a_search_goes_on_with_the_trial_whose_process_ended(tmp_path, config):
     stopped = Search(config, tmp_path / "search", device=CPU)
     assert stopped.results == []
     again = trials_of(stopped, 2)
-    assert [(it.number, it.values, it.score) for it in again] == [(it.number, it.values, it.score) for it in whole]
+    assert [(it.number, it.values, it.score) for it in again] == [
+        (it.number, it.values, it.score) for it in whole
+    ]
 
 
 def test_a_torn_last_line_of_the_journal_is_cut_off(tmp_path, config):
@@ -89,7 +101,10 @@ def test_a_trial_that_another_process_trains_is_left_to_it(tmp_path, config):
 @pytest.mark.parametrize("is_time_up", [True, False])
 def test_a_trial_is_pruned_without_time_or_a_chance(tmp_path, config, monkeypatch, is_time_up):
     """But the first, which is trained to its end."""
-    search, left = Search(config, tmp_path / "search", device=CPU), iter([True, False] if is_time_up else [True] * 20)
+    search, left = (
+        Search(config, tmp_path / "search", device=CPU),
+        iter([True, False] if is_time_up else [True] * 20),
+    )
     monkeypatch.setattr(optuna.trial.Trial, "should_prune", lambda _: not is_time_up)
     trials = search.trials(lambda: next(left, False))
     assert (next(trials).state, next(trials).state) == ("complete", "pruned")
@@ -115,7 +130,9 @@ def test_a_folder_with_another_search_is_refused(tmp_path, config):
 def test_the_space_holds_the_configs_own_values():
     config = Config(name="run", data=DataConfig(train="train.csv"))
     assert search_space(config) == DEFAULT_SPACE
-    space = search_space(config.model_copy(update={"train": TrainConfig(learning_rate=0.02, batch_size=8)}))
+    space = search_space(
+        config.model_copy(update={"train": TrainConfig(learning_rate=0.02, batch_size=8)})
+    )
     assert space["train.learning_rate"].high == 0.02
     assert space["train.batch_size"] == (8, 32, 64, 128)
 

@@ -30,9 +30,14 @@ def small_sample(monkeypatch):
 
 
 @pytest.mark.parametrize(("budget", "expected"), [(None, None), ("10h", None), ("0.1s", 12)])
-def test_the_time_of_a_sample_decides_from_how_many_texts_the_linear_classifier_learns(tmp_path, budget, expected):
+def test_the_time_of_a_sample_decides_from_how_many_texts_the_linear_classifier_learns(
+    tmp_path, budget, expected
+):
     """As planned where there is time for that; else from a stream, of the sample at the least."""
-    assert affordable_texts(prepare(make_config(tmp_path, **WITH_LINEAR, time_budget=budget))) == expected
+    assert (
+        affordable_texts(prepare(make_config(tmp_path, **WITH_LINEAR, time_budget=budget)))
+        == expected
+    )
 
 
 def test_a_stream_of_few_texts_has_each_class(tmp_path):
@@ -84,8 +89,13 @@ def test_the_baseline_takes_no_more_than_its_time(tmp_path, monkeypatch):
     assert baseline.baseline_scores(dataset, dataset.validation, seconds=0.0) is None
     monkeypatch.setattr(baseline, "TIMED_CHARACTERS", 500)
     clock = iter(range(10**9))
-    monkeypatch.setattr(baseline.time, "monotonic", lambda: float(next(clock)))  # a second for the sample
-    sizes = [baseline.baseline_scores(dataset, dataset.validation, seconds=seconds) for seconds in (4.0, 8.0, 1000.0)]
+    monkeypatch.setattr(
+        baseline.time, "monotonic", lambda: float(next(clock))
+    )  # a second for the sample
+    sizes = [
+        baseline.baseline_scores(dataset, dataset.validation, seconds=seconds)
+        for seconds in (4.0, 8.0, 1000.0)
+    ]
     assert sizes[0] is None
     assert 0 < sizes[1]["texts"] < sizes[1]["of_texts"] == sizes[2]["texts"] == len(dataset.train)
 
@@ -97,5 +107,7 @@ def test_a_limit_that_nothing_can_keep_is_refused_at_once(tmp_path, monkeypatch)
     prepare(config)
     monkeypatch.setattr(preparing, "load_all_data", lambda *_, **__: 1 / 0)
     monkeypatch.setattr(plan, "LEAST_WORK", 1e9)
-    with pytest.raises(ConfigError, match=r"train\.time_budget: .* MB of text, which take at least about"):
+    with pytest.raises(
+        ConfigError, match=r"train\.time_budget: .* MB of text, which take at least about"
+    ):
         prepare(config)

@@ -14,14 +14,21 @@ from encoder_cls.training.prepare import prepare
 from encoder_cls.training.run_data import Prepared
 from encoder_cls.transformer import INITIAL_STD, InputEmbedding
 
-TEXTS = ("an apple and pear are fruit", "a plum and pear are fruit", "that car has wheels", "that truck has wheels")
+TEXTS = (
+    "an apple and pear are fruit",
+    "a plum and pear are fruit",
+    "that car has wheels",
+    "that truck has wheels",
+)
 
 
 def prepared(folder: Path, *texts: str) -> Prepared:
     """A run with these texts, most of all, without labels."""
     (folder / "more.txt").write_text("".join(f"{text}\n" for text in texts))
     data, model = {"unlabelled": str(folder / "more.txt")}, {"encoder": True}
-    return prepare(make_config(folder, data=data, model=model, pretrain={"epochs": "auto"}, linear=True))
+    return prepare(
+        make_config(folder, data=data, model=model, pretrain={"epochs": "auto"}, linear=True)
+    )
 
 
 def first_tables(setup: Prepared, folder: Path) -> tuple[InputEmbedding, InputEmbedding]:
@@ -37,10 +44,15 @@ def test_words_of_equal_neighbours_start_alike(tmp_path):
     setup = prepared(tmp_path, *TEXTS * 30)
     before, after = first_tables(setup, tmp_path)
     fruit, other, car, truck = (
-        after.tokens.weight[setup.tokenizer.token_to_id(word)] for word in ("apple", "plum", "car", "truck")
+        after.tokens.weight[setup.tokenizer.token_to_id(word)]
+        for word in ("apple", "plum", "car", "truck")
     )
     alike = torch.nn.functional.cosine_similarity
-    assert min(alike(fruit, other, dim=0), alike(car, truck, dim=0)) > 0.7 > alike(fruit, car, dim=0) + 0.3
+    assert (
+        min(alike(fruit, other, dim=0), alike(car, truck, dim=0))
+        > 0.7
+        > alike(fruit, car, dim=0) + 0.3
+    )
     assert torch.equal(after.tokens.weight[:4], before.tokens.weight[:4])
     known = (after.tokens.weight != before.tokens.weight).any(dim=1)
     assert float(after.tokens.weight[known].std()) == pytest.approx(INITIAL_STD, rel=0.02)

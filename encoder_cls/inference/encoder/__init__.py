@@ -20,7 +20,11 @@ Encoder: TypeAlias = "NumpyEncoder | TorchEncoder"
 Indices = NDArray[np.int64]
 
 MOST_LAYERS, LONGEST_SEQUENCE = 256, 65_536  # of a model folder
-CHOICES = {"norm": ("pre", "post"), "activation": ("relu", "gelu"), "positions": ("sinusoidal", "learned", "none")}
+CHOICES = {
+    "norm": ("pre", "post"),
+    "activation": ("relu", "gelu"),
+    "positions": ("sinusoidal", "learned", "none"),
+}
 COUNTS = ("char_ngram_buckets", "bigram_buckets")  # that may be 0
 # Lengths this near count as equal, so that texts are shuffled in each epoch, and padding stays a few percent.
 LENGTH_TOLERANCE = 1 / 16
@@ -46,13 +50,19 @@ class EncoderArchitecture:
             value = getattr(self, field.name)
             if field.name in CHOICES:
                 if value not in CHOICES[field.name]:
-                    raise ValueError(f"{field.name} {value!r} is not one of {', '.join(CHOICES[field.name])}")
+                    raise ValueError(
+                        f"{field.name} {value!r} is not one of {', '.join(CHOICES[field.name])}"
+                    )
             elif type(value) is not int or value < (0 if field.name in COUNTS else 1):
                 raise ValueError(f"{field.name} {value!r} is not a whole number in range")
         if self.num_layers > MOST_LAYERS or self.max_seq_len > LONGEST_SEQUENCE:
-            raise ValueError(f"{self.num_layers:,} layers, {self.max_seq_len:,} tokens: beyond the limits")
+            raise ValueError(
+                f"{self.num_layers:,} layers, {self.max_seq_len:,} tokens: beyond the limits"
+            )
         if self.d_model % self.num_heads or (self.positions == "sinusoidal" and self.d_model % 2):
-            raise ValueError(f"d_model {self.d_model} does not fit {self.num_heads} heads, or the positions")
+            raise ValueError(
+                f"d_model {self.d_model} does not fit {self.num_heads} heads, or the positions"
+            )
 
     @classmethod
     def of(cls, config: Any) -> EncoderArchitecture:
@@ -78,7 +88,10 @@ class EncoderArchitecture:
                 shapes |= {f"{layer}.{norm}.weight": (width,), f"{layer}.{norm}.bias": (width,)}
         if self.norm == "pre":
             shapes |= {"encoder.final_norm.weight": (width,), "encoder.final_norm.bias": (width,)}
-        return shapes | {"head.linear.weight": (num_classes, width), "head.linear.bias": (num_classes,)}
+        return shapes | {
+            "head.linear.weight": (num_classes, width),
+            "head.linear.bias": (num_classes,),
+        }
 
     def linear_maps(self) -> dict[str, tuple[int, int]]:
         """The shape of the matrix of each linear map of a layer, (outputs, inputs)."""
@@ -161,6 +174,8 @@ def by_length(lengths: NDArray[np.int64], *, batch_tokens: int) -> list[tuple[In
 
 def round_up_lengths(lengths: NDArray[np.int64]) -> NDArray[np.int64]:
     """Round lengths up to 1, 2, ..., 15, 16, 17, 18, ..., 32, 34, ..., at most 1/16 apart."""
-    step = np.maximum(1, 2 ** np.floor(np.log2(np.maximum(lengths * LENGTH_TOLERANCE, 1))).astype(np.int64))
+    step = np.maximum(
+        1, 2 ** np.floor(np.log2(np.maximum(lengths * LENGTH_TOLERANCE, 1))).astype(np.int64)
+    )
     rounded: NDArray[np.int64] = -(-lengths // step) * step
     return rounded

@@ -43,14 +43,22 @@ class NumpyEncoder:
     """
 
     def __init__(
-        self, architecture: EncoderArchitecture, weights: Mapping[str, Weight], *, torch_device: str | None = None
+        self,
+        architecture: EncoderArchitecture,
+        weights: Mapping[str, Weight],
+        *,
+        torch_device: str | None = None,
     ) -> None:
         self.architecture = architecture
         self._torch_device = torch_device
         self._torch: TorchEncoder | None = None
         self._work_done = 0.0
-        self._tables = {name: as_table(weight) for name, weight in weights.items() if is_table(name)}
-        self._weights: dict[str, Array] = dense({name: it for name, it in weights.items() if not is_table(name)})
+        self._tables = {
+            name: as_table(weight) for name, weight in weights.items() if is_table(name)
+        }
+        self._weights: dict[str, Array] = dense(
+            {name: it for name, it in weights.items() if not is_table(name)}
+        )
         self._positions = _positions(architecture, self._weights)
 
     @property
@@ -60,7 +68,9 @@ class NumpyEncoder:
 
     def expect(self, num_tokens: int) -> None:
         """Choose the library for texts that come in parts, about so many tokens in all, so that one computes all."""
-        lengths = np.full(1 + num_tokens // self.architecture.max_seq_len, self.architecture.max_seq_len)
+        lengths = np.full(
+            1 + num_tokens // self.architecture.max_seq_len, self.architecture.max_seq_len
+        )
         if self._is_much(work := multiplications(self.architecture, lengths)):
             self._work_done += work
 
@@ -84,7 +94,9 @@ class NumpyEncoder:
         if torch := self._torch_for(texts):
             return torch.embed(texts, batch_tokens=batch_tokens)
         width = self.architecture.d_model
-        return compute_rows(texts, self._pooled, width=width, batch_tokens=batch_tokens or BATCH_TOKENS)
+        return compute_rows(
+            texts, self._pooled, width=width, batch_tokens=batch_tokens or BATCH_TOKENS
+        )
 
     def attention_maps(self, texts: TokenizedTexts) -> Array:
         """The attention weights in one text, (layers, heads, T, T): [layer, head, looking, looked at]."""
@@ -98,7 +110,9 @@ class NumpyEncoder:
 
         if self._torch is None:  # without a lock: two threads may each make one, of equal answers
             device = self._torch_device or "cpu"
-            self._torch = TorchEncoder.from_weights(self.architecture, self.named_weights(), device=device)
+            self._torch = TorchEncoder.from_weights(
+                self.architecture, self.named_weights(), device=device
+            )
             self._work_done = math.inf
         return self._torch
 
@@ -134,12 +148,16 @@ class NumpyEncoder:
         for number in range(self.architecture.num_layers):
             layer = f"encoder.layers.{number}"
             if pre_norm:
-                x_BTD += self._attention(layer, self._norm(f"{layer}.attention_norm", x_BTD), batch, maps)
+                x_BTD += self._attention(
+                    layer, self._norm(f"{layer}.attention_norm", x_BTD), batch, maps
+                )
                 x_BTD += self._feed_forward(layer, self._norm(f"{layer}.feed_forward_norm", x_BTD))
             else:
                 attended_BTD = self._attention(layer, x_BTD, batch, maps)
                 x_BTD = self._norm(f"{layer}.attention_norm", x_BTD + attended_BTD)
-                x_BTD = self._norm(f"{layer}.feed_forward_norm", x_BTD + self._feed_forward(layer, x_BTD))
+                x_BTD = self._norm(
+                    f"{layer}.feed_forward_norm", x_BTD + self._feed_forward(layer, x_BTD)
+                )
         return self._norm("encoder.final_norm", x_BTD) if pre_norm else x_BTD
 
     def _embed(self, batch: Batch) -> Array:
@@ -149,7 +167,9 @@ class NumpyEncoder:
             x_BTD += self._mean_of_ngrams(batch.char_ngrams)[batch.words]
         if self.architecture.bigram_buckets:
             previous_BT = np.pad(batch.input_ids[:, :-1], ((0, 0), (1, 0)), constant_values=PAD_ID)
-            pairs_BT = (previous_BT * PAIR_MULTIPLIER + batch.input_ids) % self.architecture.bigram_buckets
+            pairs_BT = (
+                previous_BT * PAIR_MULTIPLIER + batch.input_ids
+            ) % self.architecture.bigram_buckets
             x_BTD += self._rows("bigrams.table", pairs_BT)
         if self._positions is not None:
             x_BTD += self._positions[: x_BTD.shape[1]]
@@ -165,7 +185,9 @@ class NumpyEncoder:
         means_WD = np.zeros((len(counts), self.architecture.d_model), dtype=np.float32)
         (filled,) = np.nonzero(counts)
         if len(filled):
-            sums = np.add.reduceat(self._rows("char_ngrams.table", buckets), char_ngrams.offsets[filled], axis=0)
+            sums = np.add.reduceat(
+                self._rows("char_ngrams.table", buckets), char_ngrams.offsets[filled], axis=0
+            )
             means_WD[filled] = sums / counts[filled, None].astype(np.float32)
         return means_WD
 
@@ -178,7 +200,9 @@ class NumpyEncoder:
         scores_BHTT = q_BHTK @ k_BHTK.swapaxes(-2, -1)
         scores_BHTT *= np.float32(1 / math.sqrt(q_BHTK.shape[-1]))
         if not batch.attention_mask.all():
-            scores_BHTT += np.where(batch.attention_mask, np.float32(0), np.float32(-np.inf))[:, None, None, :]
+            scores_BHTT += np.where(batch.attention_mask, np.float32(0), np.float32(-np.inf))[
+                :, None, None, :
+            ]
         scores_BHTT -= scores_BHTT.max(axis=-1, keepdims=True)
         weights_BHTT = np.exp(scores_BHTT, out=scores_BHTT)
         weights_BHTT /= weights_BHTT.sum(axis=-1, keepdims=True)
@@ -189,7 +213,11 @@ class NumpyEncoder:
 
     def _feed_forward(self, layer: str, x_BTD: Array) -> Array:
         inner = self._linear(f"{layer}.feed_forward.up_proj", x_BTD)
-        inner = np.maximum(inner, 0, out=inner) if self.architecture.activation == "relu" else _gelu(inner)
+        inner = (
+            np.maximum(inner, 0, out=inner)
+            if self.architecture.activation == "relu"
+            else _gelu(inner)
+        )
         return self._linear(f"{layer}.feed_forward.down_proj", inner)
 
     def _linear(self, name: str, x: Array) -> Array:
@@ -200,7 +228,9 @@ class NumpyEncoder:
     def _norm(self, name: str, x: Array) -> Array:
         """Layer normalization (Ba et al., 2016, https://arxiv.org/abs/1607.06450) over the last axis."""
         centred: Array = x - x.mean(axis=-1, keepdims=True)
-        variance = np.einsum("...d,...d->...", centred, centred)[..., None] / np.float32(x.shape[-1])
+        variance = np.einsum("...d,...d->...", centred, centred)[..., None] / np.float32(
+            x.shape[-1]
+        )
         centred /= np.sqrt(variance + np.float32(NORM_EPSILON))
         centred *= self._weights[f"{name}.weight"]
         centred += self._weights[f"{name}.bias"]
@@ -213,9 +243,15 @@ def _positions(architecture: EncoderArchitecture, weights: Mapping[str, Array]) 
         return weights["encoder.embedding.positions.weight"]
     if architecture.positions == "none":
         return None
-    frequency = np.exp(np.arange(0, architecture.d_model, 2) * (-math.log(10_000) / architecture.d_model))
+    frequency = np.exp(
+        np.arange(0, architecture.d_model, 2) * (-math.log(10_000) / architecture.d_model)
+    )
     angles = np.arange(architecture.max_seq_len)[:, None] * frequency
-    table_TD = np.stack([np.sin(angles), np.cos(angles)], axis=-1).reshape(len(angles), -1).astype(np.float32)
+    table_TD = (
+        np.stack([np.sin(angles), np.cos(angles)], axis=-1)
+        .reshape(len(angles), -1)
+        .astype(np.float32)
+    )
     return np.asarray(table_TD * weights["encoder.embedding.positions.scale"], dtype=np.float32)
 
 

@@ -35,7 +35,10 @@ class Batch(NamedTuple):
     def of(cls, batch: arrays.Batch) -> Batch:
         """A batch of arrays in tensors."""
         words = (batch.words, batch.char_ngrams.ngrams.astype(np.int64), batch.char_ngrams.offsets)
-        input_ids, attention_mask = torch.from_numpy(batch.input_ids), torch.from_numpy(batch.attention_mask)
+        input_ids, attention_mask = (
+            torch.from_numpy(batch.input_ids),
+            torch.from_numpy(batch.attention_mask),
+        )
         return cls(input_ids, attention_mask, CharNgramBatch(*map(torch.from_numpy, words)))
 
     def to(self, device: torch.device) -> Batch:
@@ -57,37 +60,62 @@ class TorchEncoder:
 
     engine = "torch"
 
-    def __init__(self, model: EncoderClassifier, config: ModelConfig, *, precision: str = "auto") -> None:
+    def __init__(
+        self, model: EncoderClassifier, config: ModelConfig, *, precision: str = "auto"
+    ) -> None:
         self.model = model
         self.architecture = EncoderArchitecture.of(config)
         self.precision = precision
 
     @classmethod
     def from_weights(
-        cls, architecture: EncoderArchitecture, weights: Mapping[str, Weight], *, device: str, precision: str = "auto"
+        cls,
+        architecture: EncoderArchitecture,
+        weights: Mapping[str, Weight],
+        *,
+        device: str,
+        precision: str = "auto",
     ) -> TorchEncoder:
         """Make an encoder from its weights by name; a `ConfigError` if the device does not exist."""
         torch_device = resolve_device(device)
         config = ModelConfig(**asdict(architecture))
         shapes = {name: weight.shape for name, weight in weights.items()}
-        vocab_size, num_classes = shapes["encoder.embedding.tokens.weight"][0], shapes["head.linear.bias"][0]
+        vocab_size, num_classes = (
+            shapes["encoder.embedding.tokens.weight"][0],
+            shapes["head.linear.bias"][0],
+        )
         model = EncoderClassifier(config, vocab_size=vocab_size, num_classes=num_classes)
-        model.load_state_dict({name: torch.from_numpy(weight) for name, weight in dense(weights).items()})
+        model.load_state_dict(
+            {name: torch.from_numpy(weight) for name, weight in dense(weights).items()}
+        )
         return cls(model.to(torch_device).eval(), config, precision=precision)
 
     def named_weights(self) -> dict[str, NDArray[np.float32]]:
         """See `NumpyEncoder`."""
-        parts = nn.ModuleDict({"encoder": self.model.encoder, "head": self.model.head})  # without a decoder
-        return {name: tensor.detach().cpu().contiguous().numpy() for name, tensor in parts.state_dict().items()}
+        parts = nn.ModuleDict(
+            {"encoder": self.model.encoder, "head": self.model.head}
+        )  # without a decoder
+        return {
+            name: tensor.detach().cpu().contiguous().numpy()
+            for name, tensor in parts.state_dict().items()
+        }
 
     def logits(
-        self, texts: TokenizedTexts, *, batch_tokens: int | None = None, share: Callable[[int], range] = range
+        self,
+        texts: TokenizedTexts,
+        *,
+        batch_tokens: int | None = None,
+        share: Callable[[int], range] = range,
     ) -> Logits:
         """See `NumpyEncoder`, and `compute_rows`."""
         width, precision = self.model.head.linear.out_features, self.precision
-        return self._rows(texts, lambda batch: self.model(*batch), width, batch_tokens, precision, share)
+        return self._rows(
+            texts, lambda batch: self.model(*batch), width, batch_tokens, precision, share
+        )
 
-    def embed(self, texts: TokenizedTexts, *, batch_tokens: int | None = None) -> NDArray[np.float32]:
+    def embed(
+        self, texts: TokenizedTexts, *, batch_tokens: int | None = None
+    ) -> NDArray[np.float32]:
         """See `NumpyEncoder`; in float32, since vectors are kept and compared with earlier ones."""
 
         def pooled(batch: Batch) -> Tensor:
@@ -117,7 +145,9 @@ class TorchEncoder:
         """
         device = next(self.model.parameters()).device
         dtype = resolve_precision(precision, device)
-        batch_tokens = batch_tokens or (CPU_BATCH_BYTES // dtype.itemsize if device.type == "cpu" else GPU_BATCH_TOKENS)
+        batch_tokens = batch_tokens or (
+            CPU_BATCH_BYTES // dtype.itemsize if device.type == "cpu" else GPU_BATCH_TOKENS
+        )
         was_training = self.model.training
         self.model.eval()
         try:
@@ -126,6 +156,8 @@ class TorchEncoder:
                 def on_device(batch: arrays.Batch) -> NDArray[np.float32]:
                     return compute(Batch.of(batch).to(device)).cpu().numpy()
 
-                return compute_rows(texts, on_device, width=width, batch_tokens=batch_tokens, share=share)
+                return compute_rows(
+                    texts, on_device, width=width, batch_tokens=batch_tokens, share=share
+                )
         finally:
             self.model.train(was_training)

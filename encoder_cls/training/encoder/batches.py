@@ -45,8 +45,12 @@ class BatchSampler:
         self._seed, self._accumulation_steps = seed, config.accumulation_steps
         longest = int(lengths.max(initial=0))
         # The smallest type: sorting eight bits per text takes a tenth of the time and an eighth of the memory.
-        self._rounded = round_up_lengths(np.arange(longest + 1)).astype(np.min_scalar_type(2 * longest))[lengths]
-        self._cuts = cut(np.sort(self._rounded), batch_size=config.batch_size, batch_tokens=config.batch_tokens)
+        self._rounded = round_up_lengths(np.arange(longest + 1)).astype(
+            np.min_scalar_type(2 * longest)
+        )[lengths]
+        self._cuts = cut(
+            np.sort(self._rounded), batch_size=config.batch_size, batch_tokens=config.batch_tokens
+        )
         self._epoch = lru_cache(maxsize=1)(self._shuffled_epoch)  # needed many times in a row
 
     @property
@@ -71,7 +75,9 @@ class BatchSampler:
         epoch, position = divmod(step, self.steps_per_epoch)
         first = position * self._accumulation_steps
         last = min(first + self._accumulation_steps, self.batches_per_epoch)
-        return [self.indices(epoch * self.batches_per_epoch + batch) for batch in range(first, last)]
+        return [
+            self.indices(epoch * self.batches_per_epoch + batch) for batch in range(first, last)
+        ]
 
     def _shuffled_epoch(self, epoch: int) -> tuple[NDArray[np.int32], Indices]:
         """The texts in order of their lengths, and the order of the batches."""
@@ -152,7 +158,9 @@ class MultiLabelBatch(ClassificationBatch):
 
     def _cross_entropy(self, logits: Tensor) -> Tensor:
         """The binary cross entropies of all labels."""
-        return functional.binary_cross_entropy_with_logits(logits, self.targets, weight=self.weights, reduction="sum")
+        return functional.binary_cross_entropy_with_logits(
+            logits, self.targets, weight=self.weights, reduction="sum"
+        )
 
     def _symmetric_kl(self, logits: Tensor) -> Tensor:
         """The same of Bernoulli distributions: (p - q) * (logit p - logit q) / 2 of each label."""

@@ -58,12 +58,20 @@ class TrainingState:
     stage_start: int = 0  # its first step
     stage_steps: int | None = None  # its number of steps, once a time budget has decided it
     validated_step: int = 0  # of the last validation
-    best_score: tuple[float, float, float] | None = None  # the best selection key of the stage so far,
+    best_score: tuple[float, float, float] | None = (
+        None  # the best selection key of the stage so far,
+    )
     best_step: int = 0  # its step,
     stale_validations: int = 0  # and the later validations that count against patience
-    score_to_beat: tuple[float, float, float] | None = None  # the selection key of the linear classifier alone
-    linear_texts: int | None = None  # texts that it learns from, as a stream, once a time budget has decided this
-    sums: dict[str, float] = field(default_factory=dict)  # of the metrics of steps that are not logged yet
+    score_to_beat: tuple[float, float, float] | None = (
+        None  # the selection key of the linear classifier alone
+    )
+    linear_texts: int | None = (
+        None  # texts that it learns from, as a stream, once a time budget has decided this
+    )
+    sums: dict[str, float] = field(
+        default_factory=dict
+    )  # of the metrics of steps that are not logged yet
 
     @property
     def step_in_stage(self) -> int:
@@ -85,8 +93,16 @@ class TrainingState:
 
     def at_next_stage(self) -> TrainingState:
         """The next stage, before its first step."""
-        new = TrainingState(stage=self.stage + 1, score_to_beat=self.score_to_beat, linear_texts=self.linear_texts)
-        return replace(new, step=self.step, stage_start=self.step, validated_step=self.step, best_step=self.step)
+        new = TrainingState(
+            stage=self.stage + 1, score_to_beat=self.score_to_beat, linear_texts=self.linear_texts
+        )
+        return replace(
+            new,
+            step=self.step,
+            stage_start=self.step,
+            validated_step=self.step,
+            best_step=self.step,
+        )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -121,7 +137,9 @@ def save_checkpoint(
         if not tensor.isfinite().all():
             raise DivergedError(state.step, f"{name} holds numbers that are not finite")
     files = to_files(model, optimizers, state, fingerprint=fingerprint)
-    manifest = {name: {"size": len(content), "sha256": sha256(content)} for name, content in files.items()}
+    manifest = {
+        name: {"size": len(content), "sha256": sha256(content)} for name, content in files.items()
+    }
     newest = folder / f"step-{state.step}"
     write_folder(newest, files | {MANIFEST_FILE: to_json({"files": manifest})})
     _read_verified(newest)
@@ -135,7 +153,14 @@ def load_newest(folder: Path) -> tuple[Checkpoint | None, list[str]]:
     for path in _by_age(folder):
         try:
             return from_files(_read_verified(path)), warnings
-        except (EncoderClsError, SafetensorError, ValueError, LookupError, TypeError, AttributeError) as error:
+        except (
+            EncoderClsError,
+            SafetensorError,
+            ValueError,
+            LookupError,
+            TypeError,
+            AttributeError,
+        ) as error:
             reason, _, _ = str(error).partition("\n")
             warnings.append(f"{path}: passed over, damaged: {reason}")
     return None, warnings
@@ -166,14 +191,20 @@ def check_fingerprint(saved: dict[str, Any], current: dict[str, Any], *, run: Pa
         if name in changed:
             raise ConfigError(f"{run}: the {meaning} changed since the run began; start a new run")
     names = ", ".join(changed)
-    return [f"{names} changed since the run began: the result may differ in the last digits"] if changed else []
+    return (
+        [f"{names} changed since the run began: the result may differ in the last digits"]
+        if changed
+        else []
+    )
 
 
 def check_free_space(prepared: Prepared, run: RunDir) -> None:
     """Raise an `EncoderClsError` if the disk has no room for the encoder's weights and checkpoints."""
     plan, config = prepared.plan, prepared.config.train
     every = config.checkpoint_every or math.inf
-    written = sum(2 + it.total_steps // it.validate_every + it.total_steps // every for it in plan.schedules)
+    written = sum(
+        2 + it.total_steps // it.validate_every + it.total_steps // every for it in plan.schedules
+    )
     kept = int(min(config.keep_checkpoints, written))
     # A checkpoint has the weights and two moments of each; one more of each kind exists while it is replaced.
     needed = BYTES_PER_WEIGHT * prepared.num_parameters * (3 * (kept + 1) + len(plan.schedules) + 1)
@@ -189,8 +220,14 @@ def check_free_space(prepared: Prepared, run: RunDir) -> None:
 
 def _by_age(folder: Path) -> list[Path]:
     """Checkpoint folders, the newest first; `.old`, one that was being replaced, after its successor."""
-    matches = {path: re.fullmatch(r"step-(\d+)(\.old)?", path.name) for path in folder.glob("step-*")}
-    ages = {path: (int(match[1]), match[2] is None) for path, match in matches.items() if match and path.is_dir()}
+    matches = {
+        path: re.fullmatch(r"step-(\d+)(\.old)?", path.name) for path in folder.glob("step-*")
+    }
+    ages = {
+        path: (int(match[1]), match[2] is None)
+        for path, match in matches.items()
+        if match and path.is_dir()
+    }
     return sorted(ages, key=ages.__getitem__, reverse=True)
 
 
@@ -198,7 +235,10 @@ def _read_verified(path: Path) -> dict[str, bytes]:
     """Read the files of a checkpoint, and check them against its manifest."""
     try:
         listed = json.loads(read_file(path / MANIFEST_FILE))["files"]
-        files = {name: read_file(path / name, most_bytes=int(listed[name]["size"])) for name in STATE_FILES}
+        files = {
+            name: read_file(path / name, most_bytes=int(listed[name]["size"]))
+            for name in STATE_FILES
+        }
     except (ValueError, KeyError, TypeError, RecursionError) as error:
         raise EncoderClsError(f"{path / MANIFEST_FILE}: not a manifest: {error}") from None
     for name, content in files.items():
@@ -208,7 +248,11 @@ def _read_verified(path: Path) -> dict[str, bytes]:
 
 
 def to_files(
-    model: nn.Module, optimizers: Sequence[Optimizer], state: TrainingState, *, fingerprint: dict[str, Any]
+    model: nn.Module,
+    optimizers: Sequence[Optimizer],
+    state: TrainingState,
+    *,
+    fingerprint: dict[str, Any],
 ) -> dict[str, bytes]:
     """The files of a checkpoint without its manifest, by name."""
     return {
@@ -219,7 +263,9 @@ def to_files(
 
 
 def _saved(tensors: Mapping[str, Tensor]) -> bytes:
-    return safetensors.torch.save({name: it.detach().cpu().contiguous() for name, it in tensors.items()})
+    return safetensors.torch.save(
+        {name: it.detach().cpu().contiguous() for name, it in tensors.items()}
+    )
 
 
 def from_files(files: Mapping[str, bytes]) -> Checkpoint:
@@ -228,7 +274,9 @@ def from_files(files: Mapping[str, bytes]) -> Checkpoint:
     if content["state"].keys() != asdict(TrainingState()).keys():
         raise ValueError(f"{STATE_FILE} is of another version")
     return Checkpoint(
-        state=TypeAdapter(TrainingState).validate_python(content["state"]),  # with tuples, or an error
+        state=TypeAdapter(TrainingState).validate_python(
+            content["state"]
+        ),  # with tuples, or an error
         fingerprint=content["fingerprint"],
         weights=safetensors.torch.load(files[MODEL_FILE]),
         moments=safetensors.torch.load(files[OPTIMIZER_FILE]),

@@ -24,7 +24,9 @@ from encoder_cls.training.run_data import Prepared
 TIMED_STEPS = 20  # after which a time budget decides the number of steps,
 MOST_TIMING = 0.1  # or after this share of the time
 LEAST_STEPS = 20  # a stage with time for fewer is skipped
-STEPS_BETWEEN_RELEASES = 50  # of memory, which is then allocated again: every ten steps would take 5% of the time
+STEPS_BETWEEN_RELEASES = (
+    50  # of memory, which is then allocated again: every ten steps would take 5% of the time
+)
 
 
 def train_stage(
@@ -57,7 +59,9 @@ def train_stage(
         if not metrics.is_finite:
             texts = np.concatenate(stage.sampler.batches_of_step(state.step_in_stage))[:3]
             examples = ", ".join(stage.prepared.where(row) for row in stage.rows[texts].tolist())
-            numbers = f"loss {metrics.loss}, gradient norm {metrics.grad_norm}, learning rate {rate:.3g}"
+            numbers = (
+                f"loss {metrics.loss}, gradient norm {metrics.grad_norm}, learning rate {rate:.3g}"
+            )
             raise DivergedError(state.step + 1, f"{numbers}, batch of {examples}, …")
         state = state.after_step(metrics._asdict())
         taken = time.perf_counter() - started
@@ -77,13 +81,22 @@ def train_stage(
                 "epoch": stage.epoch(state),
             }
             state, row_tokens, row_seconds = replace(state, sums={}), 0, 0.0
-        yield state, Stepped(step=state.step, epoch=stage.epoch(state), loss=metrics.loss, values=values)
+        yield (
+            state,
+            Stepped(step=state.step, epoch=stage.epoch(state), loss=metrics.loss, values=values),
+        )
         if state.step % STEPS_BETWEEN_RELEASES == 0:
             release_memory()
 
 
 def _limited(
-    stage: Stage, state: TrainingState, seconds: float, timed_steps: int, taken: float, *, may_skip: bool
+    stage: Stage,
+    state: TrainingState,
+    seconds: float,
+    timed_steps: int,
+    taken: float,
+    *,
+    may_skip: bool,
 ) -> TrainingState:
     """Decide the number of steps by the time of the first ones; a resumed run keeps it, as part of the state."""
     if timed_steps < TIMED_STEPS and taken < MOST_TIMING * seconds:
@@ -104,7 +117,9 @@ def _validated(replica: Replica, state: TrainingState) -> tuple[TrainingState, V
     is_warming_up = state.step_in_stage <= warmup_steps(stage.steps(state), config)
     state = after_validation(state, result.selection_key, is_warming_up=is_warming_up)
     is_best = state.best_step == state.step
-    return state, Validated(stage.name, state.step, stage.epoch(state), result, is_best, stage.is_drawn(state))
+    return state, Validated(
+        stage.name, state.step, stage.epoch(state), result, is_best, stage.is_drawn(state)
+    )
 
 
 def start_stage(replica: Replica) -> None:

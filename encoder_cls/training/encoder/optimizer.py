@@ -46,8 +46,14 @@ def make_optimizers(model: nn.Module, config: TrainConfig) -> list[Optimizer]:
     matrices = [module.weight for module in model.modules() if isinstance(module, nn.Linear)]
     known = {*sparse, *matrices}
     others = [parameter for parameter in model.parameters() if parameter not in known]
-    groups = [{"params": matrices, "weight_decay": config.weight_decay}, {"params": others, "weight_decay": 0.0}]
-    return [AdamW(groups, lr=config.learning_rate), RowwiseAdam([{"params": sparse}], lr=config.learning_rate)]
+    groups = [
+        {"params": matrices, "weight_decay": config.weight_decay},
+        {"params": others, "weight_decay": 0.0},
+    ]
+    return [
+        AdamW(groups, lr=config.learning_rate),
+        RowwiseAdam([{"params": sparse}], lr=config.learning_rate),
+    ]
 
 
 class Optimizer(ABC):
@@ -57,7 +63,9 @@ class Optimizer(ABC):
     """
 
     def __init__(self, groups: Sequence[dict[str, Any]], *, lr: float) -> None:
-        self.param_groups = [{"lr": lr, "betas": BETAS, "eps": EPSILON, **group} for group in groups]
+        self.param_groups = [
+            {"lr": lr, "betas": BETAS, "eps": EPSILON, **group} for group in groups
+        ]
         self.state: defaultdict[Tensor, dict[str, Any]] = defaultdict(dict)
         self.parameters: list[Tensor] = [it for group in groups for it in group["params"]]
 
@@ -70,7 +78,9 @@ class Optimizer(ABC):
     def step(self) -> None:
         """Update the parameters that have a gradient."""
         for group in self.param_groups:
-            self._update([parameter for parameter in group["params"] if parameter.grad is not None], group)
+            self._update(
+                [parameter for parameter in group["params"] if parameter.grad is not None], group
+            )
 
     @abstractmethod
     def _update(self, parameters: list[Tensor], group: dict[str, Any]) -> None:
@@ -87,10 +97,23 @@ class AdamW(Optimizer):
                 state |= {"step": torch.zeros((), device=parameter.device)}
                 state |= {name: torch.zeros_like(parameter) for name in ("exp_avg", "exp_avg_sq")}
         gradients = [parameter.grad for parameter in parameters if parameter.grad is not None]
-        means, squares, steps = ([state[name] for state in states] for name in ("exp_avg", "exp_avg_sq", "step"))
+        means, squares, steps = (
+            [state[name] for state in states] for name in ("exp_avg", "exp_avg_sq", "step")
+        )
         settings = {name: group[name] for name in ("lr", "weight_decay", "eps")}
         settings["beta1"], settings["beta2"] = group["betas"]
-        adamw(parameters, gradients, means, squares, [], steps, fused=True, amsgrad=False, maximize=False, **settings)
+        adamw(
+            parameters,
+            gradients,
+            means,
+            squares,
+            [],
+            steps,
+            fused=True,
+            amsgrad=False,
+            maximize=False,
+            **settings,
+        )
 
 
 class RowwiseAdam(Optimizer):
@@ -105,7 +128,11 @@ class RowwiseAdam(Optimizer):
         for table in parameters:
             state = self.state[table]
             if not state:
-                state |= {"step": 0, "exp_avg": torch.zeros_like(table), "exp_avg_sq": torch.zeros_like(table)}
+                state |= {
+                    "step": 0,
+                    "exp_avg": torch.zeros_like(table),
+                    "exp_avg_sq": torch.zeros_like(table),
+                }
             state["step"] += 1
             rows, values = sum_by_row(table.grad)  # type: ignore[arg-type]
             mean = state["exp_avg"].index_select(0, rows).lerp_(values, 1 - beta1)
@@ -113,7 +140,9 @@ class RowwiseAdam(Optimizer):
             square.mul_(beta2).addcmul_(values, values, value=1 - beta2)
             state["exp_avg"].index_copy_(0, rows, mean)
             state["exp_avg_sq"].index_copy_(0, rows, square)
-            size = group["lr"] * math.sqrt(1 - beta2 ** state["step"]) / (1 - beta1 ** state["step"])
+            size = (
+                group["lr"] * math.sqrt(1 - beta2 ** state["step"]) / (1 - beta1 ** state["step"])
+            )
             table.index_add_(0, rows, mean.div_(square.sqrt_().add_(group["eps"])), alpha=-size)
 
 
@@ -133,7 +162,9 @@ def load_moments(optimizers: Sequence[Optimizer], moments: Mapping[str, Tensor])
         number, index, name = key.split(".")
         optimizer = optimizers[int(number)]
         parameter = optimizer.parameters[int(index)]
-        value = tensor.to(parameter.device) if tensor.is_floating_point() else int(tensor)  # else a count of steps
+        value = (
+            tensor.to(parameter.device) if tensor.is_floating_point() else int(tensor)
+        )  # else a count of steps
         optimizer.state[parameter][name] = value
 
 
@@ -144,12 +175,16 @@ def sum_by_row(gradient: Tensor) -> tuple[Tensor, Tensor]:
     """
     sorted_rows, positions = gradient._indices()[0].sort(stable=True)
     rows, counts = torch.unique_consecutive(sorted_rows, return_counts=True)
-    return rows, functional.embedding_bag(positions, gradient._values(), counts.cumsum(0) - counts, mode="sum")
+    return rows, functional.embedding_bag(
+        positions, gradient._values(), counts.cumsum(0) - counts, mode="sum"
+    )
 
 
 def without_untrained(model: EncoderClassifier, initial: Mapping[str, Tensor]) -> EncoderClassifier:
     """Copy a model with zeros in the rows of tables that still have their initial values; only tables are copied."""
-    replaced: dict[int, object] = {id(tensor): tensor for tensor in (*model.parameters(), *model.buffers())}
+    replaced: dict[int, object] = {
+        id(tensor): tensor for tensor in (*model.parameters(), *model.buffers())
+    }
     for name, table in tables(model).items():
         is_untrained = (table == initial[name].to(table.device)).all(dim=1, keepdim=True)
         replaced[id(table)] = nn.Parameter(table.detach().masked_fill(is_untrained, 0))

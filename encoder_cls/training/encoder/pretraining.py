@@ -53,7 +53,9 @@ class GuessedTokens:
 
     def loss(self, model: EncoderClassifier) -> Tensor:
         """The losses of all guessed tokens, summed, ()."""
-        scores = model.encoder.embedding.token_scores(self.vectors(model)[self.is_guessed], self.candidates)
+        scores = model.encoder.embedding.token_scores(
+            self.vectors(model)[self.is_guessed], self.candidates
+        )
         targets = torch.searchsorted(self.candidates, self.guessed)
         return functional.cross_entropy(scores.float(), targets, reduction="sum")
 
@@ -72,7 +74,9 @@ def mask_tokens(batch: Batch, candidates: Tensor, *, fraction: float) -> Guessed
         offsets=torch.cat([char_ngrams.offsets, char_ngrams.offsets[-1:]]),
     )
     masked = batch._replace(input_ids=ids.masked_fill(is_masked, MASK_ID), char_ngrams=char_ngrams)
-    return GuessedTokens(masked, is_masked, ids[is_masked], candidates, lambda model: model.encoder(*masked))
+    return GuessedTokens(
+        masked, is_masked, ids[is_masked], candidates, lambda model: model.encoder(*masked)
+    )
 
 
 def denoise(batch: Batch, candidates: Tensor, *, fraction: float) -> GuessedTokens:
@@ -86,8 +90,13 @@ def denoise(batch: Batch, candidates: Tensor, *, fraction: float) -> GuessedToke
     has_next[:, -1] = False
 
     def vectors(model: DenoisingAutoencoder) -> Tensor:
-        embedded, memory = model.encoder.embedding(ids, batch.char_ngrams), model.encoder(*corrupted)
-        decoded: Tensor = model.decoder(embedded, batch.attention_mask, memory, corrupted.attention_mask)
+        embedded, memory = (
+            model.encoder.embedding(ids, batch.char_ngrams),
+            model.encoder(*corrupted),
+        )
+        decoded: Tensor = model.decoder(
+            embedded, batch.attention_mask, memory, corrupted.attention_mask
+        )
         return decoded
 
     return GuessedTokens(batch, has_next, ids[:, 1:][has_next[:, :-1]], candidates, vectors)
@@ -97,7 +106,9 @@ def delete_tokens(batch: Batch, *, fraction: float) -> Batch:
     """Delete a random part of the words; the texts become shorter."""
     ids, mask = batch.input_ids, batch.attention_mask
     is_kept = mask & ((torch.rand(ids.shape, device=ids.device) >= fraction) | (ids == CLS_ID))
-    order = (~is_kept).sort(dim=1, stable=True).indices[:, : is_kept.sum(dim=1).max()]  # those that are kept come first
+    order = (
+        (~is_kept).sort(dim=1, stable=True).indices[:, : is_kept.sum(dim=1).max()]
+    )  # those that are kept come first
     mask, words = is_kept.gather(1, order), batch.char_ngrams.words.gather(1, order)
     ids = ids.gather(1, order).masked_fill(~mask, PAD_ID)
     return Batch(ids, mask, batch.char_ngrams._replace(words=words))
@@ -121,7 +132,9 @@ def summed_loss(
         with torch.inference_mode():
             for number, piece in enumerate(pieces):
                 inputs = pad(texts, *piece).to(device)
-                batch = objective(inputs, torch.unique(inputs.input_ids))  # in all processes: it draws random numbers
+                batch = objective(
+                    inputs, torch.unique(inputs.input_ids)
+                )  # in all processes: it draws random numbers
                 if number in mine:
                     loss += float(batch.loss(model))
                     weight += float(batch.normalizer)
@@ -145,7 +158,9 @@ def start_from_word_vectors(model: EncoderClassifier, texts: TokenizedTexts, *, 
     rows = drawn_rows(np.diff(texts.offsets), MOST_TOKENS, seed=derive_seed(seed))
     information = neighbour_information(texts.take(np.sort(rows)), embedding.tokens.num_embeddings)
     dimensions = min(embedding.tokens.embedding_dim, information.shape[0] - 1)
-    left, values, _ = randomized_svd(information, dimensions, n_iter=POWER_ITERATIONS, random_state=0)
+    left, values, _ = randomized_svd(
+        information, dimensions, n_iter=POWER_ITERATIONS, random_state=0
+    )
     vectors, is_known = left * np.sqrt(values), np.diff(information.indptr) > 0
     _replace_rows(embedding.tokens.weight, vectors, is_known)
     if embedding.char_ngrams:
@@ -173,7 +188,9 @@ def neighbour_information(texts: TokenizedTexts, vocab_size: int) -> sp.csr_matr
     counts = (counts + counts.T).tocoo()
     of_words = np.asarray(counts.sum(axis=1))[:, 0]
     of_neighbours = of_words**SMOOTHING / max(1, (of_words**SMOOTHING).sum())
-    information = np.log(counts.data / (of_words[counts.row] * of_neighbours[counts.col])).clip(min=0)
+    information = np.log(counts.data / (of_words[counts.row] * of_neighbours[counts.col])).clip(
+        min=0
+    )
     positive = sp.csr_matrix((information, (counts.row, counts.col)), shape=counts.shape)
     positive.eliminate_zeros()
     return positive
@@ -185,4 +202,6 @@ def _replace_rows(table: Tensor, vectors: NDArray[np.float64], is_known: NDArray
         return
     rows = vectors[is_known] * (INITIAL_STD / vectors[is_known].std())
     with torch.no_grad():
-        table[torch.from_numpy(is_known).to(table.device), : rows.shape[1]] = torch.from_numpy(rows).to(table)
+        table[torch.from_numpy(is_known).to(table.device), : rows.shape[1]] = torch.from_numpy(
+            rows
+        ).to(table)

@@ -26,7 +26,9 @@ class LostProcessError(EncoderClsError):
     """Another process of the training has ended."""
 
     def __init__(self) -> None:
-        super().__init__("another process of this training has ended; --resume goes on from the newest checkpoint")
+        super().__init__(
+            "another process of this training has ended; --resume goes on from the newest checkpoint"
+        )
 
 
 class ProcessGroup:
@@ -74,7 +76,10 @@ class ProcessGroup:
         import torch
         import torch.distributed as dist
 
-        lengths = [int(it) for it in self.summed(*(len(mine) * (rank == self.rank) for rank in range(self.size)))]
+        lengths = [
+            int(it)
+            for it in self.summed(*(len(mine) * (rank == self.rank) for rank in range(self.size)))
+        ]
         padded = mine.new_zeros((max(lengths), *mine.shape[1:]))
         padded[: len(mine)] = mine
         parts = [torch.empty_like(padded) for _ in lengths]
@@ -132,10 +137,14 @@ class ProcessGroup:
         outcomes = self._outcomes({"message": str(mine), "code": mine.exit_code} if mine else {})
         for rank, outcome in enumerate(outcomes):
             if outcome and not self.leads:
-                raise SystemExit(0)  # the first has the exit code, and prints before torchrun ends it
+                raise SystemExit(
+                    0
+                )  # the first has the exit code, and prints before torchrun ends it
             if outcome:
                 kinds = {kind.exit_code: kind for kind in (ConfigError, DataError)}
-                raise mine or kinds.get(outcome["code"], EncoderClsError)(f"process {rank}: {outcome['message']}")
+                raise mine or kinds.get(outcome["code"], EncoderClsError)(
+                    f"process {rank}: {outcome['message']}"
+                )
 
     def check_size(self, num_shards: int) -> None:
         """Raise a `ConfigError` if there are more processes than shards."""
@@ -150,7 +159,9 @@ class ProcessGroup:
         first, *others = self._outcomes(facts)
         for rank, other in enumerate(others, 1):
             if names := ", ".join(name for name in first if other.get(name) != first[name]):
-                raise ConfigError(f"process {rank} has another {names} than process 0; all must have the same")
+                raise ConfigError(
+                    f"process {rank} has another {names} than process 0; all must have the same"
+                )
 
     def ask_to_stop(self, signal_number: int) -> None:
         """Pass a signal on to the first process."""
@@ -200,12 +211,16 @@ def joined_process_group() -> Iterator[ProcessGroup]:
     from torch._C._distributed_c10d import PrefixStore
     from torch.distributed.rendezvous import rendezvous
 
-    attempt = os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")  # each has its own keys in the store
+    attempt = os.environ.get(
+        "TORCHELASTIC_RESTART_COUNT", "0"
+    )  # each has its own keys in the store
     try:
         store, rank, size = next(iter(rendezvous("env://")))
         store = PrefixStore(f"encoder-cls-{attempt}", store)
         backend = "cpu:gloo,cuda:nccl" if torch.cuda.is_available() else "gloo"
-        dist.init_process_group(backend, store=store, rank=rank, world_size=size, timeout=LONGEST_WAIT)
+        dist.init_process_group(
+            backend, store=store, rank=rank, world_size=size, timeout=LONGEST_WAIT
+        )
     except RuntimeError as error:
         raise LostProcessError from error
     group = ProcessGroup(rank, size, store)
@@ -230,5 +245,7 @@ def device_of_rank(name: str) -> torch.device:
     if device.type != "cuda" or device.index is not None:
         return device
     if number >= torch.cuda.device_count():
-        raise ConfigError(f"process {number} of this machine has no GPU: there are {torch.cuda.device_count()}")
+        raise ConfigError(
+            f"process {number} of this machine has no GPU: there are {torch.cuda.device_count()}"
+        )
     return torch.device("cuda", number)

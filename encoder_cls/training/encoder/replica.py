@@ -15,7 +15,12 @@ from encoder_cls.inference.encoder.torch import TorchEncoder
 from encoder_cls.inference.folder import load_classifier, save_classifier
 from encoder_cls.system.machine import autocast, resolve_precision
 from encoder_cls.training.encoder.batches import derive_seed
-from encoder_cls.training.encoder.optimizer import make_optimizers, sum_by_row, tables, without_untrained
+from encoder_cls.training.encoder.optimizer import (
+    make_optimizers,
+    sum_by_row,
+    tables,
+    without_untrained,
+)
 from encoder_cls.training.encoder.pretraining import start_from_word_vectors
 from encoder_cls.training.encoder.process_group import ALONE, ProcessGroup
 from encoder_cls.training.encoder.stages import make_stages
@@ -43,7 +48,9 @@ class StepMetrics(NamedTuple):
 class Replica:
     """The model of a stage with its optimizers; where the first process steps or validates, so do the others."""
 
-    def __init__(self, prepared: Prepared, number: int, *, device: torch.device, group: ProcessGroup = ALONE) -> None:
+    def __init__(
+        self, prepared: Prepared, number: int, *, device: torch.device, group: ProcessGroup = ALONE
+    ) -> None:
         stages = make_stages(prepared, device)
         self.stage, self.number, self.group = stages[number], number, group
         self.is_last = number == len(stages) - 1
@@ -60,7 +67,9 @@ class Replica:
         """Start from the best weights of the earlier stage, saved in `stages`, of a base run, or from word vectors."""
         prepared, base = self.stage.prepared, self.stage.prepared.base
         if self._earlier and (stages / self._earlier).is_dir():  # else there was no time for it
-            base = load_classifier(stages / self._earlier, engine="numpy")  # arrays: no second model is made
+            base = load_classifier(
+                stages / self._earlier, engine="numpy"
+            )  # arrays: no second model is made
         if base and base.encoder:
             start_from(base, self.model, label_names=prepared.dataset.label_names)
         elif prepared.plan.has_word_vectors:
@@ -96,19 +105,27 @@ class Replica:
     def save(self, folder: Path, result: ValidationResult, *, linear: Classifier | None) -> None:
         """Save the model as a classifier, with the mixture weights and thresholds of its validation."""
         prepared = self.stage.prepared
-        classifier = prepared.new_classifier(TorchEncoder(self._trained_model, prepared.config.model))
+        classifier = prepared.new_classifier(
+            TorchEncoder(self._trained_model, prepared.config.model)
+        )
         if linear:
             classifier.linear = linear.linear
         if result.mixture_weights:  # none of pretraining
             classifier.mixture_weights = result.mixture_weights
-            classifier.mixture_shares = dict(zip(classifier.parts, result.mixture_shares, strict=True))
+            classifier.mixture_shares = dict(
+                zip(classifier.parts, result.mixture_shares, strict=True)
+            )
             classifier.thresholds = result.thresholds
         save_classifier(classifier, folder)
 
     @property
     def _trained_model(self) -> EncoderClassifier:
         """The model to validate and to save, with zeros in the rows of tables that were never trained."""
-        return without_untrained(self.model, self._initial_tables) if self._initial_tables else self.model
+        return (
+            without_untrained(self.model, self._initial_tables)
+            if self._initial_tables
+            else self.model
+        )
 
     def _add_gradients(self, step: int) -> list[float]:
         """Compute the gradients of a step, summed over all processes; return loss, tokens and padded tokens.
@@ -131,14 +148,20 @@ class Replica:
                 torch.manual_seed(derive_seed(seed, shard, 1))  # other shards have drawn since
             for batch in of_shard:
                 with autocast(self._precision, self.stage.device):
-                    total_loss = self._objective(self.model, batch) if self._objective else batch.loss(self.model)
+                    total_loss = (
+                        self._objective(self.model, batch)
+                        if self._objective
+                        else batch.loss(self.model)
+                    )
                     loss: Tensor = total_loss / normalizer
                 loss.backward()  # type: ignore[no-untyped-call]
                 total += loss.item()
         if self.group.size > 1:
             sum_gradients(self.model, self.group)
         masks = [batch.inputs.attention_mask for batch in batches]
-        return self.group.summed(total, sum(int(mask.sum()) for mask in masks), sum(mask.numel() for mask in masks))
+        return self.group.summed(
+            total, sum(int(mask.sum()) for mask in masks), sum(mask.numel() for mask in masks)
+        )
 
 
 def start_from(base: Classifier, model: EncoderClassifier, *, label_names: tuple[str, ...]) -> None:
@@ -173,7 +196,10 @@ def sum_gradients(model: nn.Module, group: ProcessGroup) -> None:
         parameter.grad = gradient.view_as(parameter) if count else None
     for table in sparse.values():
         if table.grad is None:
-            rows, values = torch.empty(0, dtype=torch.int64, device=table.device), table.new_empty(0, table.shape[1])
+            rows, values = (
+                torch.empty(0, dtype=torch.int64, device=table.device),
+                table.new_empty(0, table.shape[1]),
+            )
         else:
             rows, values = sum_by_row(table.grad)
         rows, values = torch.cat(group.gather(rows)), torch.cat(group.gather(values))

@@ -26,7 +26,12 @@ from encoder_cls.training.encoder.batches import (
     shard_of,
 )
 from encoder_cls.training.encoder.checkpoint import TrainingState
-from encoder_cls.training.encoder.pretraining import GuessedTokens, denoise, mask_tokens, summed_loss
+from encoder_cls.training.encoder.pretraining import (
+    GuessedTokens,
+    denoise,
+    mask_tokens,
+    summed_loss,
+)
 from encoder_cls.training.encoder.process_group import ALONE, ProcessGroup
 from encoder_cls.training.encoder.validation import ValidationResult, judge
 from encoder_cls.training.plan import Schedule
@@ -49,14 +54,20 @@ class Stage(ABC):
     prepared: Prepared
     schedule: Schedule
     device: torch.device
-    linear_logits: Logits | None = None  # of validation texts, by the linear classifier; in the first process
-    pseudo_labels: NDArray[np.float32] | None = None  # (texts, classes), of the unlabelled ones among `texts`
+    linear_logits: Logits | None = (
+        None  # of validation texts, by the linear classifier; in the first process
+    )
+    pseudo_labels: NDArray[np.float32] | None = (
+        None  # (texts, classes), of the unlabelled ones among `texts`
+    )
     seed: int = field(init=False)  # of its batches, its dropout and its random weights
     texts: TokenizedTexts = field(init=False)  # that it learns from
     rows: NDArray[np.int64] = field(init=False)  # of these among the prepared ones
     sampler: BatchSampler = field(init=False)
     patience: int | None = field(init=False, default=None)  # as in `train.patience`
-    report_cost: float = field(init=False, default=0.0)  # the time of the report after the stage, in steps
+    report_cost: float = field(
+        init=False, default=0.0
+    )  # the time of the report after the stage, in steps
 
     @abstractmethod
     def __post_init__(self) -> None:
@@ -69,7 +80,9 @@ class Stage(ABC):
         """The batches of a step of the stage, counted from 0; or a shard of each, without empty ones."""
 
     @abstractmethod
-    def validate(self, model: EncoderClassifier, group: ProcessGroup = ALONE) -> ValidationResult | None:
+    def validate(
+        self, model: EncoderClassifier, group: ProcessGroup = ALONE
+    ) -> ValidationResult | None:
         """Validate a model with all processes; None where its logits are not finite, and in all but the first."""
 
     @cached_property
@@ -109,7 +122,9 @@ class Stage(ABC):
 
     def affordable_steps(self, seconds: float, seconds_per_step: float) -> int:
         """The number of steps that fit into a time, with their validations and the report."""
-        steps = seconds / seconds_per_step - self.validation_cost - self.report_cost  # perhaps infinite
+        steps = (
+            seconds / seconds_per_step - self.validation_cost - self.report_cost
+        )  # perhaps infinite
         affordable = steps / (1 + self.validation_cost / self.schedule.validate_every)
         return int(min(max(affordable, 0), self.schedule.total_steps))
 
@@ -129,7 +144,9 @@ class PretrainingStage(Stage):
         self.sampler = BatchSampler(self.texts.lengths, config.train, seed=self.seed)
         is_denoising = config.pretrain.objective == "denoising"
         self.kind = DenoisingAutoencoder if is_denoising else EncoderClassifier
-        self._objective = partial(denoise if is_denoising else mask_tokens, fraction=config.pretrain.mask_probability)
+        self._objective = partial(
+            denoise if is_denoising else mask_tokens, fraction=config.pretrain.mask_probability
+        )
 
     def batches_at(self, step: int, shard: int = 0, num_shards: int = 1) -> list[GuessedTokens]:
         """See `Stage`; the candidates of a shard are those of the whole batch."""
@@ -141,11 +158,18 @@ class PretrainingStage(Stage):
                 batches.append(self._objective(batch, torch.unique(whole.input_ids)))
         return batches
 
-    def validate(self, model: EncoderClassifier, group: ProcessGroup = ALONE) -> ValidationResult | None:
+    def validate(
+        self, model: EncoderClassifier, group: ProcessGroup = ALONE
+    ) -> ValidationResult | None:
         """See `Stage`: the mean loss, with the same tokens hidden each time."""
-        texts, batch_tokens = self.prepared.validation_texts, self.prepared.config.train.batch_tokens
+        texts, batch_tokens = (
+            self.prepared.validation_texts,
+            self.prepared.config.train.batch_tokens,
+        )
         torch.manual_seed(self.seed)
-        mine = summed_loss(model, texts, self._objective, batch_tokens=batch_tokens, share=group.dealt)
+        mine = summed_loss(
+            model, texts, self._objective, batch_tokens=batch_tokens, share=group.dealt
+        )
         loss, weight = group.summed(*mine)
         mean = loss / weight
         return ValidationResult({"loss": mean}, (1.0, -mean, -mean)) if np.isfinite(mean) else None
@@ -159,38 +183,60 @@ class ModelStage(Stage):
     def __post_init__(self) -> None:
         prepared = self.prepared
         self.seed, self.patience = prepared.config.seed, prepared.config.train.patience
-        self.texts, self.rows, self.sampler = prepared.model_texts, prepared.model_rows, prepared.model_sampler
+        self.texts, self.rows, self.sampler = (
+            prepared.model_texts,
+            prepared.model_rows,
+            prepared.model_sampler,
+        )
         tests = len(prepared.dataset.test or ()) / max(1, len(prepared.validation_texts))
         self.report_cost = self.validation_cost * (REPORTED_VALIDATIONS + tests)
 
-    def batches_at(self, step: int, shard: int = 0, num_shards: int = 1) -> list[ClassificationBatch]:
+    def batches_at(
+        self, step: int, shard: int = 0, num_shards: int = 1
+    ) -> list[ClassificationBatch]:
         """See `Stage`."""
-        parts = [shard_of(indices, shard, num_shards) for indices in self.sampler.batches_of_step(step)]
+        parts = [
+            shard_of(indices, shard, num_shards) for indices in self.sampler.batches_of_step(step)
+        ]
         return [self._collate(indices) for indices in parts if len(indices)]
 
-    def validate(self, model: EncoderClassifier, group: ProcessGroup = ALONE) -> ValidationResult | None:
+    def validate(
+        self, model: EncoderClassifier, group: ProcessGroup = ALONE
+    ) -> ValidationResult | None:
         """See `Stage`: scores the weighted sum of the logits of encoder and linear classifier."""
         config, dataset = self.prepared.config.train, self.prepared.dataset
         encoder = TorchEncoder(model, self.prepared.config.model)
-        logits = encoder.logits(self.prepared.validation_texts, batch_tokens=config.batch_tokens, share=group.dealt)
+        logits = encoder.logits(
+            self.prepared.validation_texts, batch_tokens=config.batch_tokens, share=group.dealt
+        )
         group.sum(torch.from_numpy(logits))
         if not (group.leads and np.isfinite(logits).all()):
             return None
         is_taught = self.pseudo_labels is not None
-        return judge(logits, self.linear_logits, dataset, monitor=config.monitor, expects_equal_shares=is_taught)
+        return judge(
+            logits,
+            self.linear_logits,
+            dataset,
+            monitor=config.monitor,
+            expects_equal_shares=is_taught,
+        )
 
     def _collate(self, indices: Indices) -> ClassificationBatch:
         config = self.prepared.config.train
         if config.rdrop_weight:
             indices = np.tile(indices, 2)
         batch = pad(self.texts, indices).to(self.device)
-        inputs = batch._replace(input_ids=drop_tokens(batch.input_ids, fraction=config.word_dropout))
+        inputs = batch._replace(
+            input_ids=drop_tokens(batch.input_ids, fraction=config.word_dropout)
+        )
         targets, weights = self.targets_of(indices), self.prepared.class_weights.to(self.device)
         kind, alternatives = ClassificationBatch, targets.shape[1]
         if self.prepared.dataset.is_multi_label:
             kind, alternatives, weights = MultiLabelBatch, 2, torch.where(targets > 0, weights, 1.0)
         targets = targets * (1 - config.label_smoothing) + config.label_smoothing / alternatives
-        return kind(inputs=inputs, targets=targets, weights=weights, rdrop_weight=config.rdrop_weight)
+        return kind(
+            inputs=inputs, targets=targets, weights=weights, rdrop_weight=config.rdrop_weight
+        )
 
     def targets_of(self, indices: Indices) -> Tensor:
         """The target probability of each class, (B, C): 1 for the labels of a text, else its pseudo-label."""

@@ -18,7 +18,11 @@ from encoder_cls.evaluation.metrics import (
 )
 from encoder_cls.inference.task import Logits, combine_logits
 from encoder_cls.training.encoder.checkpoint import TrainingState
-from encoder_cls.training.linear.calibration import fit_inverse_temperature, fit_mixture_weights, fit_thresholds
+from encoder_cls.training.linear.calibration import (
+    fit_inverse_temperature,
+    fit_mixture_weights,
+    fit_thresholds,
+)
 
 SURE = 1.0  # standard errors by which the encoder must lower the loss of the linear classifier
 
@@ -42,13 +46,22 @@ class ValidationResult(NamedTuple):
         """The row to log, with or without the data of plots."""
         values: dict[str, Any] = {**self.scores, "epoch": epoch}
         if self.metrics:
-            values |= {f"f1/{name}": it.f1 for name, it in self.metrics.per_class.items() if it.f1 is not None}
+            values |= {
+                f"f1/{name}": it.f1
+                for name, it in self.metrics.per_class.items()
+                if it.f1 is not None
+            }
             values |= self.metrics.drawable() if is_drawn else {}
         return values
 
 
 def judge(
-    encoder: Logits | None, linear: Logits | None, dataset: Dataset, *, monitor: str, expects_equal_shares: bool = False
+    encoder: Logits | None,
+    linear: Logits | None,
+    dataset: Dataset,
+    *,
+    monitor: str,
+    expects_equal_shares: bool = False,
 ) -> ValidationResult:
     """Score the weighted sum of the logits, (texts, classes), of an encoder and of a linear classifier.
 
@@ -60,7 +73,9 @@ def judge(
     parts = {name: it for name, it in (("encoder", encoder), ("linear", linear)) if it is not None}
     all_logits = list(parts.values())
     if linear is not None:
-        mixture_weights, shares = fit_mixture_weights(all_logits, labels, expects_equal_shares=expects_equal_shares)
+        mixture_weights, shares = fit_mixture_weights(
+            all_logits, labels, expects_equal_shares=expects_equal_shares
+        )
     else:
         mixture_weights, shares = (fit_inverse_temperature(all_logits[0], labels),), (1.0,)
     joint = combine_logits(all_logits, mixture_weights).astype(np.float32)
@@ -68,10 +83,18 @@ def judge(
     if dataset.is_multi_label:
         thresholds = tuple(fit_thresholds(joint, labels, dataset.selection.together).tolist())
         alone = parts_alone(parts, mixture_weights, shares)
-        answers = {part: answers_of(it, thresholds, num_labels=labels.shape[1]) for part, it in alone.items()}
-        of_parts = {f"{part}_micro_f1": ClassCounts.of(it, labels).micro_f1 for part, it in answers.items()}
+        answers = {
+            part: answers_of(it, thresholds, num_labels=labels.shape[1])
+            for part, it in alone.items()
+        }
+        of_parts = {
+            f"{part}_micro_f1": ClassCounts.of(it, labels).micro_f1 for part, it in answers.items()
+        }
     else:
-        of_parts = {f"{part}_accuracy": float((it.argmax(axis=1) == labels).mean()) for part, it in parts.items()}
+        of_parts = {
+            f"{part}_accuracy": float((it.argmax(axis=1) == labels).mean())
+            for part, it in parts.items()
+        }
     metrics = compute_metrics(joint, labels, names, thresholds)
     scores = metrics.scalars()
     is_sure = True
@@ -86,9 +109,17 @@ def judge(
     return ValidationResult(scores, key, metrics, mixture_weights, shares, thresholds)
 
 
-def after_validation(state: TrainingState, key: tuple[float, float, float], *, is_warming_up: bool) -> TrainingState:
+def after_validation(
+    state: TrainingState, key: tuple[float, float, float], *, is_warming_up: bool
+) -> TrainingState:
     """Count a validation: one that is not the stage's best so far is stale, unless the learning rate still rises."""
     if state.best_score is None or key > state.best_score:
-        return replace(state, validated_step=state.step, best_score=key, best_step=state.step, stale_validations=0)
+        return replace(
+            state,
+            validated_step=state.step,
+            best_score=key,
+            best_step=state.step,
+            stale_validations=0,
+        )
     stale_validations = 0 if is_warming_up else state.stale_validations + 1
     return replace(state, validated_step=state.step, stale_validations=stale_validations)

@@ -77,7 +77,9 @@ def _split(together: NDArray[np.int64]) -> list[NDArray[np.int64]]:
     return [np.flatnonzero(fold_of_text == fold) for fold in np.unique(fold_of_text)]
 
 
-def first_held_out(order: NDArray[np.int64], together: NDArray[np.int64], count: int) -> NDArray[np.bool_]:
+def first_held_out(
+    order: NDArray[np.int64], together: NDArray[np.int64], count: int
+) -> NDArray[np.bool_]:
     """Hold out the first groups in an order of texts, `count` texts at most: whether each text is, (texts,).
 
     Groups of more than `count` texts are skipped; where all are that large, each text is a group.
@@ -106,20 +108,26 @@ class Calibration(NamedTuple):
     penalty: float = 0.0  # under which the machines were fitted
 
 
-def calibrate(margins: NDArray[np.float32], labels: NDArray[Any], class_weights: NDArray[np.float32]) -> Calibration:
+def calibrate(
+    margins: NDArray[np.float32], labels: NDArray[Any], class_weights: NDArray[np.float32]
+) -> Calibration:
     """Calibrate the margins of texts held out: all classes together, or multi-label each label."""
     if task_of(labels) is MULTI_LABEL:
         scales, shifts = fit_platt_per_label(margins, labels)
         logits = (margins * scales + shifts).astype(np.float32)
         loss = binary_cross_entropy(sigmoid(logits), labels)  # weights of classes change no choice
         return Calibration(loss, scales.astype(np.float32), shifts.astype(np.float32), logits)
-    if SINGLE_LABEL.num_one_vs_rest(len(class_weights)) == 1:  # opposite logits have no common shift
+    if (
+        SINGLE_LABEL.num_one_vs_rest(len(class_weights)) == 1
+    ):  # opposite logits have no common shift
         scale, shift = fit_inverse_temperature(SINGLE_LABEL.margins_to_logits(margins), labels), 0.0
     else:
         scale, shift = fit_platt(margins, labels)
     logits = SINGLE_LABEL.margins_to_logits((margins * scale + shift).astype(np.float32))
     # The penalty is chosen by class weights, as the machines are fitted; calibration ignores them.
-    loss = cross_entropy(softmax(logits), one_hot(labels, len(class_weights)), class_weights[labels])
+    loss = cross_entropy(
+        softmax(logits), one_hot(labels, len(class_weights)), class_weights[labels]
+    )
     return Calibration(loss, np.float32(scale), np.float32(shift), logits)
 
 
@@ -132,7 +140,9 @@ def fit_inverse_temperature(logits: Logits, labels: NDArray[Any]) -> float:
 
     scores = logits.astype(np.float64)
     loss_of = _loss_on(labels, logits.shape[1])
-    minimum = minimize_scalar(lambda it: loss_of(scores * np.exp(it))[0], bounds=LOG_SCALE_BOUNDS, method="bounded")
+    minimum = minimize_scalar(
+        lambda it: loss_of(scores * np.exp(it))[0], bounds=LOG_SCALE_BOUNDS, method="bounded"
+    )
     return float(np.exp(minimum.x))
 
 
@@ -183,7 +193,9 @@ def fit_platt_per_label(margins: Logits, targets: NDArray[np.int8]) -> tuple[Flo
         return loss, (gradient + 2 * CALIBRATION_PENALTY * away).ravel()
 
     bounds = [*[LOG_SCALE_BOUNDS] * num_labels, *[SHIFT_BOUNDS] * num_labels]
-    log_scales, shifts = _minimum(single, np.repeat(shared, num_labels), bounds).reshape(2, num_labels)
+    log_scales, shifts = _minimum(single, np.repeat(shared, num_labels), bounds).reshape(
+        2, num_labels
+    )
     return np.exp(log_scales), shifts
 
 
@@ -200,7 +212,11 @@ def fit_mixture_weights(
     loss_of = _loss_on(labels, logits[0].shape[1])
     # A student learns the probabilities of its teacher, which is calibrated.
     alone = np.array(
-        [1.0 if expects_equal_shares else fit_inverse_temperature(part, labels) for part in logits[:-1]] + [1.0]
+        [
+            1.0 if expects_equal_shares else fit_inverse_temperature(part, labels)
+            for part in logits[:-1]
+        ]
+        + [1.0]
     )
     equal = np.full(len(logits), 1 / len(logits))
     expected = equal if expects_equal_shares else np.eye(len(logits))[-1]
@@ -208,7 +224,9 @@ def fit_mixture_weights(
     def loss(shares: Floats) -> tuple[float, Floats]:
         value, of_logits = loss_of(combine_logits(scores, shares * alone))
         away = shares - expected
-        of_shares = alone * [(of_logits * it).sum() for it in scores] + 2 * RIDGE_PENALTY * away / len(labels)
+        of_shares = alone * [
+            (of_logits * it).sum() for it in scores
+        ] + 2 * RIDGE_PENALTY * away / len(labels)
         return value + float(RIDGE_PENALTY * (away**2).sum() / len(labels)), of_shares
 
     shares = _minimum(loss, equal, [(MIN_WEIGHT, MAX_SCALE)] * len(logits))
@@ -227,7 +245,9 @@ def _minimum(
     return minimum
 
 
-def _loss_on(labels: NDArray[Any], num_classes: int) -> Callable[[NDArray[np.floating[Any]]], tuple[float, Floats]]:
+def _loss_on(
+    labels: NDArray[Any], num_classes: int
+) -> Callable[[NDArray[np.floating[Any]]], tuple[float, Floats]]:
     """The mean negative log-likelihood of labels as a function of logits (texts, classes), with its gradient.
 
     Logits are float64: a loss in float32 is too coarse for a minimizer.
@@ -243,7 +263,9 @@ def _loss_on(labels: NDArray[Any], num_classes: int) -> Callable[[NDArray[np.flo
     def of_each_label(logits: NDArray[np.floating[Any]]) -> tuple[float, Floats]:
         yes = sigmoid(logits)
         no = 1 - yes
-        gradient = (1 - targets) * (no > MIN_PROBABILITY) * yes - targets * (yes > MIN_PROBABILITY) * no
+        gradient = (1 - targets) * (no > MIN_PROBABILITY) * yes - targets * (
+            yes > MIN_PROBABILITY
+        ) * no
         return binary_cross_entropy(yes, targets), gradient / len(targets)
 
     return of_each_label if task_of(labels) is MULTI_LABEL else of_classes
@@ -261,14 +283,30 @@ def targets_of(labels: NDArray[Any], num_classes: int) -> Floats:
 
 
 Rule = tuple[float, float]  # for thresholds, chosen by cross-validation: a slope and a strength
-SLOPES = (0.0, 0.1, 0.2, 0.3, 0.4, 0.5)  # of thresholds over log odds of labels: rare labels have low ones
-STRENGTHS = (np.inf, 1000.0, 300.0)  # positive examples from which a label's own threshold outweighs the common rule
+SLOPES = (
+    0.0,
+    0.1,
+    0.2,
+    0.3,
+    0.4,
+    0.5,
+)  # of thresholds over log odds of labels: rare labels have low ones
+STRENGTHS = (
+    np.inf,
+    1000.0,
+    300.0,
+)  # positive examples from which a label's own threshold outweighs the common rule
 MACRO_WEIGHT = 0.5  # of macro-F1 beside micro-F1, since few examples make it noisy
-MOST_PAIRS, FEWEST_TEXTS = 1_000_000, 1000  # of text and label, in cross-validation: a second or two
+MOST_PAIRS, FEWEST_TEXTS = (
+    1_000_000,
+    1000,
+)  # of text and label, in cross-validation: a second or two
 LOWEST, HIGHEST = -12.0, 12.0  # logits of thresholds
 
 
-def fit_thresholds(logits: Logits, targets: NDArray[np.int8], together: NDArray[np.int64]) -> Floats:
+def fit_thresholds(
+    logits: Logits, targets: NDArray[np.int8], together: NDArray[np.int64]
+) -> Floats:
     """Fit the probability of each label from which a text gets it, (labels,), to logits (texts, labels).
 
     One threshold for all labels leaves rare labels out; the best one of each label (Lipton et al., "Optimal
@@ -285,18 +323,28 @@ def fit_thresholds(logits: Logits, targets: NDArray[np.int8], together: NDArray[
         others = np.setdiff1d(sample, fold)
         for rule, thresholds in _thresholds(scores[others], targets[others], rules).items():
             answers[rule][fold] = scores[fold] >= thresholds
-    f1 = {rule: ClassCounts.of(answered[sample], targets[sample]) for rule, answered in answers.items()}
-    best = max(rules, key=lambda rule: f1[rule].micro_f1 + MACRO_WEIGHT * f1[rule].macro_f1)  # the simplest of equals
+    f1 = {
+        rule: ClassCounts.of(answered[sample], targets[sample])
+        for rule, answered in answers.items()
+    }
+    best = max(
+        rules, key=lambda rule: f1[rule].micro_f1 + MACRO_WEIGHT * f1[rule].macro_f1
+    )  # the simplest of equals
     return sigmoid(_thresholds(scores, targets, [best])[best])
 
 
-def _thresholds(scores: Floats, targets: NDArray[np.int8], rules: Sequence[Rule]) -> dict[Rule, Floats]:
+def _thresholds(
+    scores: Floats, targets: NDArray[np.int8], rules: Sequence[Rule]
+) -> dict[Rule, Floats]:
     """The thresholds of each label by each rule, as logits, (labels,)."""
     positives = targets.sum(axis=0, dtype=np.float64)
     log_odds = np.log((positives + 0.5) / (len(targets) - positives + 0.5))
-    own = np.array([best_f1_threshold(*of_label) for of_label in zip(scores.T, targets.T, strict=True)])
+    own = np.array(
+        [best_f1_threshold(*of_label) for of_label in zip(scores.T, targets.T, strict=True)]
+    )
     lines = {
-        slope: slope * log_odds + best_f1_threshold((scores - slope * log_odds).ravel(), targets.ravel())
+        slope: slope * log_odds
+        + best_f1_threshold((scores - slope * log_odds).ravel(), targets.ravel())
         for slope in {slope for slope, _ in rules}
     }
     shares = {strength: positives / (positives + strength) for _, strength in rules}

@@ -30,7 +30,9 @@ from encoder_cls.text.ngrams import (
 from encoder_cls.text.token_arrays import TokenizedTexts, drawn_rows
 
 MOST_FEATURES = 700_000  # at most, the most frequent ones: rarer ones help little, or mislead
-MOST_BYTES = 1 << 25  # of features: their ids, inverse document frequencies and weights, four bytes each
+MOST_BYTES = (
+    1 << 25
+)  # of features: their ids, inverse document frequencies and weights, four bytes each
 
 
 class Reading(NamedTuple):
@@ -64,12 +66,19 @@ class Vocabulary(NamedTuple):
     def of(cls, texts: TokenizedTexts, reading: Reading) -> Vocabulary:
         """Start with the frequent tokens of these texts."""
         none = np.zeros(0, dtype=np.int32)
-        return cls(reading, frequent_tokens(texts, max_tokens=reading.max_tokens) if reading.char_ngrams else none)
+        return cls(
+            reading,
+            frequent_tokens(texts, max_tokens=reading.max_tokens) if reading.char_ngrams else none,
+        )
 
     def pieces(self, texts: TokenizedTexts) -> list[Counts]:
         """Count all features of texts, some texts at a time."""
         (max_tokens, char_ngrams, _), ids = self.reading, self.frequent_token_ids
-        return [*count_features(texts, max_tokens=max_tokens, frequent_token_ids=ids, use_char_ngrams=char_ngrams)]
+        return [
+            *count_features(
+                texts, max_tokens=max_tokens, frequent_token_ids=ids, use_char_ngrams=char_ngrams
+            )
+        ]
 
     def with_most_frequent(
         self, ids: NDArray[np.int32], num_texts: NDArray[np.integer[Any]], task: Task = SINGLE_LABEL
@@ -96,7 +105,10 @@ class Vocabulary(NamedTuple):
         return as_matrix(tfidf(rows, self.feature_ids, self.idf), counts.shape[1])
 
     def classifier(
-        self, weights: NDArray[np.floating[Any]], biases: NDArray[np.float32], task: Task = SINGLE_LABEL
+        self,
+        weights: NDArray[np.floating[Any]],
+        biases: NDArray[np.float32],
+        task: Task = SINGLE_LABEL,
     ) -> LinearClassifier:
         """Make a classifier of these features."""
         return LinearClassifier(
@@ -115,7 +127,9 @@ def count_occurrences(pieces: Sequence[Counts]) -> tuple[NDArray[np.int32], NDAr
     ids = np.unique(np.concatenate([piece.ids for piece in pieces]))
     texts = np.zeros(len(ids), dtype=np.int64)
     for piece in pieces:
-        texts[np.searchsorted(ids, piece.ids)] += np.bincount(piece.columns, minlength=len(piece.ids))
+        texts[np.searchsorted(ids, piece.ids)] += np.bincount(
+            piece.columns, minlength=len(piece.ids)
+        )
     return ids, texts
 
 
@@ -153,16 +167,23 @@ def find_directions(
     if features.shape[0] > MOST_TEXTS:
         chosen = np.random.default_rng(0).permutation(features.shape[0])[:MOST_TEXTS]
         features = features[np.sort(chosen)]
-    is_used = (features.getnnz(axis=0) > 1) & ((feature_ids < HASHES) | (feature_ids >= CHAR_NGRAM_IDS))
+    is_used = (features.getnnz(axis=0) > 1) & (
+        (feature_ids < HASHES) | (feature_ids >= CHAR_NGRAM_IDS)
+    )
     (columns,) = np.nonzero(is_used)
     wanted = min(dimensions, features.shape[0] - 1, len(columns) - 1)
     if wanted < 1:
         return columns[:0], np.zeros((0, 0), dtype=np.float32)
-    _, _, right = randomized_svd(features[:, columns], wanted, n_iter=POWER_ITERATIONS, random_state=0)
+    _, _, right = randomized_svd(
+        features[:, columns], wanted, n_iter=POWER_ITERATIONS, random_state=0
+    )
     return columns, np.ascontiguousarray(SCALE * right.T, dtype=np.float32)
 
 
-MOST_UNLABELLED, MOST_TOKENS = 15_000, 1_000_000  # texts that are read, and their tokens in all: time
+MOST_UNLABELLED, MOST_TOKENS = (
+    15_000,
+    1_000_000,
+)  # texts that are read, and their tokens in all: time
 
 
 class FeatureCorpus:
@@ -197,16 +218,24 @@ class FeatureCorpus:
         ids, of_texts = count_occurrences(pieces)
         is_used = np.isin(ids, count_occurrences(labelled)[0]) | (of_texts > 1)
         vocabulary = vocabulary.with_most_frequent(ids[is_used], of_texts[is_used])
-        self._counts = counts = count_matrix([*pieces, *vocabulary.pieces(names)], vocabulary.feature_ids)
+        self._counts = counts = count_matrix(
+            [*pieces, *vocabulary.pieces(names)], vocabulary.feature_ids
+        )
         self.vocabulary = vocabulary = vocabulary.with_idf_of(counts[: len(texts)])
         self.features = vocabulary.tfidf(counts)
         self.labels, self.class_weights, self.first_name = labels, reading.class_weights, len(texts)
         self.unlabelled = np.arange(len(labels), len(texts))
         self.names = len(texts) + np.flatnonzero(np.diff(counts.indptr)[len(texts) :])
         dimensions = dimensions if len(self.unlabelled) else 0
-        self.directions = find_directions(self.features[: len(texts)], vocabulary.feature_ids, dimensions=dimensions)
-        self.coordinates: NDArray[np.float32] = self.features[:, self.directions[0]] @ self.directions[1]
-        self._word_columns = np.flatnonzero((vocabulary.feature_ids < HASHES) & (counts.getnnz(axis=0) > 1))
+        self.directions = find_directions(
+            self.features[: len(texts)], vocabulary.feature_ids, dimensions=dimensions
+        )
+        self.coordinates: NDArray[np.float32] = (
+            self.features[:, self.directions[0]] @ self.directions[1]
+        )
+        self._word_columns = np.flatnonzero(
+            (vocabulary.feature_ids < HASHES) & (counts.getnnz(axis=0) > 1)
+        )
         self.words = (counts[:, self._word_columns] > 0).astype(np.float32)
 
     def spread_words(self, of_words: NDArray[np.floating[Any]]) -> NDArray[np.float32]:
@@ -218,11 +247,17 @@ class FeatureCorpus:
     def labelled(self) -> tuple[Vocabulary, sp.csr_matrix]:
         """The features of the labelled texts, at least one, and their counts."""
         counts = self._counts[: len(self.labels)]
-        columns = np.flatnonzero(counts.getnnz(axis=0)) if counts.nnz else np.zeros(1, dtype=np.int64)
-        return self.vocabulary._replace(feature_ids=self.vocabulary.feature_ids[columns]), counts[:, columns]
+        columns = (
+            np.flatnonzero(counts.getnnz(axis=0)) if counts.nnz else np.zeros(1, dtype=np.int64)
+        )
+        return self.vocabulary._replace(feature_ids=self.vocabulary.feature_ids[columns]), counts[
+            :, columns
+        ]
 
 
 def sample_rows(texts: TokenizedTexts, num_labelled: int, max_tokens: int) -> NDArray[np.int64]:
     """The rows of the labelled texts, and of a random sample of the others."""
-    others = drawn_rows(texts.lengths_within(max_tokens)[num_labelled:], MOST_TOKENS)[:MOST_UNLABELLED]
+    others = drawn_rows(texts.lengths_within(max_tokens)[num_labelled:], MOST_TOKENS)[
+        :MOST_UNLABELLED
+    ]
     return np.concatenate([np.arange(num_labelled), num_labelled + np.sort(others)])

@@ -21,7 +21,13 @@ from encoder_cls.inference.task import SINGLE_LABEL, Logits, softmax
 from encoder_cls.text.token_arrays import TokenizedTexts
 from encoder_cls.training.linear.calibration import NO_TEXTS, Calibration, calibrate, folds
 from encoder_cls.training.linear.features import FeatureCorpus, Reading
-from encoder_cls.training.linear.svm import OneVsRest, cross_validate, fit_linear, fit_machines, naive_bayes_ratios
+from encoder_cls.training.linear.svm import (
+    OneVsRest,
+    cross_validate,
+    fit_linear,
+    fit_machines,
+    naive_bayes_ratios,
+)
 
 ROUNDS = (0.1, 0.3, 0.6, 1.0)  # the share of the unlabelled texts in each round, the surest first
 PSEUDO_LABEL_WEIGHT = 0.1  # of a text with a guessed class
@@ -31,7 +37,10 @@ ALIGNMENTS, ALIGNMENT_STEP = 50, 0.05  # iterations
 LEAST_SHARE = 1e-4  # of a class, so that its logarithm is finite
 NEVER = -3.0  # the bias of a class without a text, in standard deviations
 MOST_SCALED = 1000  # texts, to measure standard deviations of margins
-MOST_OUT_OF_FOLD, MOST_WORK = 5000, 250_000  # unlabelled texts, and these times classes, in cross-validation
+MOST_OUT_OF_FOLD, MOST_WORK = (
+    5000,
+    250_000,
+)  # unlabelled texts, and these times classes, in cross-validation
 STANDARD_ERRORS = 1.0  # by which another kind must be more accurate than the last round
 FEWEST_EXTRAPOLATED = 40  # labelled texts: half of them must still teach something
 
@@ -45,7 +54,9 @@ class FewLabels(NamedTuple):
     accuracy_before: float  # out of fold, of the labels alone
     accuracy: float
     accuracy_with_twice: float | None  # as many labels; None with too few to extrapolate from
-    teacher: LinearClassifier | None  # on request: a classifier that has not learned from `held_out`
+    teacher: (
+        LinearClassifier | None
+    )  # on request: a classifier that has not learned from `held_out`
     rows: NDArray[np.int64]  # the labelled texts, those `held_out` first
     logits: Logits  # of these, out of fold
 
@@ -105,10 +116,14 @@ class _SelfTraining:
 
     def __init__(self, corpus: FeatureCorpus, config: TrainConfig) -> None:
         self._corpus, self._config = corpus, config
-        self._num_machines = SINGLE_LABEL.num_one_vs_rest(len(corpus.class_weights))  # the last classes have one
+        self._num_machines = SINGLE_LABEL.num_one_vs_rest(
+            len(corpus.class_weights)
+        )  # the last classes have one
         self._inputs = sp.hstack([corpus.features, sp.csr_matrix(corpus.coordinates)], format="csr")
         self._names = corpus.names if config.label_names_as_texts else NO_TEXTS
-        self._sample = corpus.features[np.random.default_rng(0).permutation(corpus.first_name)[:MOST_SCALED]]
+        self._sample = corpus.features[
+            np.random.default_rng(0).permutation(corpus.first_name)[:MOST_SCALED]
+        ]
 
     def learn(self, rows: NDArray[np.int64], unlabelled: NDArray[np.int64]) -> dict[str, OneVsRest]:
         """Learn from labelled texts and names, then in rounds from other texts as well; returns `LAST` and `MEAN`."""
@@ -124,9 +139,15 @@ class _SelfTraining:
             chosen, guesses = surest(aligned(margins, shares), share)
             pseudo_targets = PSEUDO_LABEL_WEIGHT * of_class[guesses]
             rounds.append(
-                self._fit(np.concatenate([known, unlabelled[chosen]]), np.concatenate([targets, pseudo_targets]))
+                self._fit(
+                    np.concatenate([known, unlabelled[chosen]]),
+                    np.concatenate([targets, pseudo_targets]),
+                )
             )
-        return {LAST: rounds[-1], MEAN: OneVsRest(*(np.mean(it, axis=0) for it in zip(*rounds, strict=True)))}
+        return {
+            LAST: rounds[-1],
+            MEAN: OneVsRest(*(np.mean(it, axis=0) for it in zip(*rounds, strict=True))),
+        }
 
     def cross_validate(self, parts: Sequence[NDArray[np.int64]]) -> dict[str, Calibration]:
         """Calibrate each kind of classifier on out-of-fold margins; the default comes first."""
@@ -135,9 +156,14 @@ class _SelfTraining:
         unlabelled = np.sort(np.random.default_rng(0).permutation(corpus.unlabelled)[:most])
         for fold in parts:
             learned = self.learn(np.setdiff1d(np.arange(len(corpus.labels)), fold), unlabelled)
-            by_fold.append({way: machines.margins(corpus.features[fold]) for way, machines in learned.items()})
+            by_fold.append(
+                {way: machines.margins(corpus.features[fold]) for way, machines in learned.items()}
+            )
         labels, class_weights = corpus.labels[np.concatenate(parts)], corpus.class_weights
-        ways = {way: calibrate(np.concatenate([it[way] for it in by_fold]), labels, class_weights) for way in learned}
+        ways = {
+            way: calibrate(np.concatenate([it[way] for it in by_fold]), labels, class_weights)
+            for way in learned
+        }
         alone = cross_validate(*corpus.labelled(), corpus.labels, parts)
         if not len(unlabelled):  # there is a single round
             return {ALONE: alone, LAST: ways[LAST]}
@@ -148,7 +174,9 @@ class _SelfTraining:
         machines = self._svm(rows, targets)
         if self._config.naive_bayes_em:
             words = self._naive_bayes(rows, targets)
-            machines = OneVsRest(machines.weights + NAIVE_BAYES_WEIGHT * words.weights, machines.biases)
+            machines = OneVsRest(
+                machines.weights + NAIVE_BAYES_WEIGHT * words.weights, machines.biases
+            )
         is_absent = targets[:, -self._num_machines :].sum(axis=0) == 0
         machines.weights[:, is_absent], machines.biases[is_absent] = 0, NEVER
         return machines
@@ -160,8 +188,13 @@ class _SelfTraining:
         of_machines = with_classes[:, -self._num_machines :]
         scales = np.ones((inputs.shape[1], self._num_machines), dtype=np.float32)
         scales[: len(with_classes)] = naive_bayes_ratios(of_machines, with_classes.sum(axis=1))
-        is_class, text_weights = targets[:, -self._num_machines :] > 0, targets.sum(axis=1, keepdims=True)
-        weights, biases = fit_machines(inputs, scales, is_class, np.broadcast_to(text_weights, is_class.shape))
+        is_class, text_weights = (
+            targets[:, -self._num_machines :] > 0,
+            targets.sum(axis=1, keepdims=True),
+        )
+        weights, biases = fit_machines(
+            inputs, scales, is_class, np.broadcast_to(text_weights, is_class.shape)
+        )
         of_features, of_coordinates = np.split(weights, [len(with_classes)])
         columns, directions = corpus.directions
         of_features[columns] += directions @ of_coordinates
@@ -215,7 +248,9 @@ def surest(
     guesses, best = scores.argmax(axis=1), np.sort(scores, axis=1)
     by_lead = np.argsort(best[:, -2] - best[:, -1], kind="stable")
     of_classes = (by_lead[guesses[by_lead] == c] for c in range(scores.shape[1]))
-    chosen = np.concatenate([texts[: max(1, int(share * len(texts)))][:most] for texts in of_classes])
+    chosen = np.concatenate(
+        [texts[: max(1, int(share * len(texts)))][:most] for texts in of_classes]
+    )
     return chosen, guesses[chosen]
 
 
@@ -249,10 +284,15 @@ MOST_EXAMPLES = 40  # of each class, the texts nearest to its name,
 MOST_PART = 0.4  # and at most this part of an equal share of all texts
 FEWEST_DIMENSIONS = 200  # of latent semantics
 SCALE = 6.0  # of the margins, times log2(classes): without labels nothing calibrates them
-ITERATIONS, UNLABELLED_WEIGHT = 8, 0.2  # of EM, and of a text with a guessed class: the paper's lambda
+ITERATIONS, UNLABELLED_WEIGHT = (
+    8,
+    0.2,
+)  # of EM, and of a text with a guessed class: the paper's lambda
 
 
-def fit_linear_from_names(texts: TokenizedTexts, reading: Reading, *, dimensions: int) -> LinearClassifier:
+def fit_linear_from_names(
+    texts: TokenizedTexts, reading: Reading, *, dimensions: int
+) -> LinearClassifier:
     """Fit a linear classifier to the class names, which are the first of the texts, and to the other texts.
 
     The texts most similar to a name, by latent semantic analysis, are examples of its class; naive Bayes by expectation
@@ -262,18 +302,25 @@ def fit_linear_from_names(texts: TokenizedTexts, reading: Reading, *, dimensions
     classes = np.arange(len(reading.class_weights))
     names, dimensions = texts[: len(classes)], max(FEWEST_DIMENSIONS, dimensions)
     corpus = FeatureCorpus(texts, classes, names, reading, dimensions=dimensions)
-    coordinates = corpus.coordinates / np.maximum(np.linalg.norm(corpus.coordinates, axis=1, keepdims=True), 1e-9)
+    coordinates = corpus.coordinates / np.maximum(
+        np.linalg.norm(corpus.coordinates, axis=1, keepdims=True), 1e-9
+    )
     cosines = coordinates[corpus.unlabelled] @ coordinates[classes].T
     most = int(min(MOST_EXAMPLES, MOST_PART * len(cosines) / len(classes)))
     examples, of_examples = surest(cosines, 1.0, most)
-    rows, labels = np.concatenate([classes, corpus.unlabelled[examples]]), np.concatenate([classes, of_examples])
+    rows, labels = (
+        np.concatenate([classes, corpus.unlabelled[examples]]),
+        np.concatenate([classes, of_examples]),
+    )
     targets = np.diag(reading.class_weights.astype(np.float64))[labels]
     ratios = log_ratios(corpus.words[rows], targets, corpus.words[corpus.unlabelled])
     weights = corpus.spread_words(SCALE * np.log2(len(classes)) * ratios)
     return corpus.vocabulary.classifier(weights, np.zeros(weights.shape[1], dtype=np.float32))
 
 
-def log_ratios(labelled: sp.csr_matrix, targets: NDArray[np.float64], unlabelled: sp.csr_matrix) -> NDArray[np.float32]:
+def log_ratios(
+    labelled: sp.csr_matrix, targets: NDArray[np.float64], unlabelled: sp.csr_matrix
+) -> NDArray[np.float32]:
     """ln(a feature's share of the class / its share of the others), (features, machines), by naive Bayes with EM.
 
     The classifier of labelled texts guesses the classes of the others, a classifier learns from all, and so on (Nigam
@@ -285,11 +332,15 @@ def log_ratios(labelled: sp.csr_matrix, targets: NDArray[np.float64], unlabelled
     smoothed = known + SMOOTHING
     for _ in range(ITERATIONS):
         # A class whose texts are all held out counts as one text.
-        scores = unlabelled @ np.log(smoothed / smoothed.sum(axis=0)) + np.log(np.maximum(class_sizes, 1))
+        scores = unlabelled @ np.log(smoothed / smoothed.sum(axis=0)) + np.log(
+            np.maximum(class_sizes, 1)
+        )
         guesses = UNLABELLED_WEIGHT * softmax(scores)
         smoothed = known + unlabelled.T @ guesses + SMOOTHING
         class_sizes = targets.sum(axis=0) + guesses.sum(axis=0)
     others = smoothed.sum(axis=1, keepdims=True) - smoothed
     ratios = np.log(smoothed / smoothed.sum(axis=0)) - np.log(others / others.sum(axis=0))
-    columns: NDArray[np.float32] = ratios[:, -SINGLE_LABEL.num_one_vs_rest(targets.shape[1]) :].astype(np.float32)
+    columns: NDArray[np.float32] = ratios[
+        :, -SINGLE_LABEL.num_one_vs_rest(targets.shape[1]) :
+    ].astype(np.float32)
     return columns

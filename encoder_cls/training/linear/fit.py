@@ -18,7 +18,11 @@ from encoder_cls.system.stop import check_stop, run_interruptibly
 from encoder_cls.tracking.run_dir import RunDir, ValidationLogits
 from encoder_cls.training.encoder.validation import ValidationResult, judge
 from encoder_cls.training.linear.features import Reading
-from encoder_cls.training.linear.few_labels import FewLabels, fit_linear_from_few_labels, fit_linear_from_names
+from encoder_cls.training.linear.few_labels import (
+    FewLabels,
+    fit_linear_from_few_labels,
+    fit_linear_from_names,
+)
 from encoder_cls.training.linear.stream import fit_linear_from_stream
 from encoder_cls.training.linear.svm import fit_linear
 from encoder_cls.training.run_data import Prepared
@@ -26,7 +30,9 @@ from encoder_cls.training.run_data import Prepared
 SAMPLE = 5000  # texts to estimate the time by; fewer are never learned from
 # The time of each fit, relative to a stream: `plain` tries all penalties, and refits with the validation texts.
 STREAM, PLAIN, DETAILED = 1.0, 3.0, 12.0
-SCORING = 0.6  # the relative time to score a text: calibration, the smallest types, guarantees, report
+SCORING = (
+    0.6  # the relative time to score a text: calibration, the smallest types, guarantees, report
+)
 SHARE = 0.5  # of the time left, where an encoder follows
 
 
@@ -34,29 +40,52 @@ class Fitted(NamedTuple):
     """The linear classifier of a run."""
 
     classifier: Classifier  # without an encoder; calibrated if there are validation labels
-    validation_logits: Logits  # of a linear classifier that has not learned from the validation texts
+    validation_logits: (
+        Logits  # of a linear classifier that has not learned from the validation texts
+    )
     validation: ValidationResult | None  # None without validation labels
-    before: ValidationLogits | None = None  # of a classifier that was refitted with these texts, from before that
+    before: ValidationLogits | None = (
+        None  # of a classifier that was refitted with these texts, from before that
+    )
     few_labels: FewLabels | None = None
 
 
 def affordable_texts(prepared: Prepared) -> int | None:
     """The number of texts that a stream has time for; None if there is time for the planned fit."""
-    plan, dataset, seconds = prepared.plan, prepared.dataset, prepared.budget.seconds_for(pretraining=False)
+    plan, dataset, seconds = (
+        prepared.plan,
+        prepared.dataset,
+        prepared.budget.seconds_for(pretraining=False),
+    )
     texts = len(dataset.train)
-    if seconds is None or plan.linear is None or plan.linear_fit not in ("plain", "stream") or texts <= SAMPLE:
+    if (
+        seconds is None
+        or plan.linear is None
+        or plan.linear_fit not in ("plain", "stream")
+        or texts <= SAMPLE
+    ):
         return None
     import sklearn.linear_model  # noqa: F401 - not to be measured
 
     sample, began = streamed(prepared, SAMPLE), time.monotonic()
     train = sample.dataset.train
     run_interruptibly(
-        lambda: fit_linear_from_stream(sample.train_texts, train.labels, _reading(sample), together=train.together)
+        lambda: fit_linear_from_stream(
+            sample.train_texts, train.labels, _reading(sample), together=train.together
+        )
     )
     taken = time.monotonic() - began
     scored = len(dataset.validation) + len(dataset.test or ())
-    affordable = ((seconds - taken) / (taken / SAMPLE) - SCORING * scored) * (SHARE if plan.has_encoder else 1)
-    of_plan = STREAM if plan.linear_fit == "stream" else DETAILED if plan.linear.use_char_ngrams else PLAIN
+    affordable = ((seconds - taken) / (taken / SAMPLE) - SCORING * scored) * (
+        SHARE if plan.has_encoder else 1
+    )
+    of_plan = (
+        STREAM
+        if plan.linear_fit == "stream"
+        else DETAILED
+        if plan.linear.use_char_ngrams
+        else PLAIN
+    )
     return None if of_plan * texts <= affordable else min(texts, max(SAMPLE, int(affordable)))
 
 
@@ -65,7 +94,9 @@ def streamed(prepared: Prepared, num_texts: int) -> Prepared:
     train, plan = prepared.dataset.train, prepared.plan
     assert plan.linear
     labels = train.labels
-    of_classes = labels.argmax(axis=0) if train.is_multi_label else np.unique(labels, return_index=True)[1]
+    of_classes = (
+        labels.argmax(axis=0) if train.is_multi_label else np.unique(labels, return_index=True)[1]
+    )
     drawn = np.random.default_rng(0).permutation(len(train))[:num_texts]
     rows = np.union1d(drawn, of_classes)
     words_only = plan.linear._replace(use_char_ngrams=False)
@@ -88,7 +119,9 @@ def fit(prepared: Prepared, run: RunDir, *, saves_first: bool, saves: bool) -> F
         check_stop()  # another process may have resumed a stopped run
         save_classifier(fitted.classifier, run.model)
 
-    fitted = run_interruptibly(lambda: fit_linear_classifier(prepared, on_better=save if saves_first else None))
+    fitted = run_interruptibly(
+        lambda: fit_linear_classifier(prepared, on_better=save if saves_first else None)
+    )
     if fitted.before:
         fitted.before.write(run.validation_logits)
     if saves:
@@ -96,7 +129,9 @@ def fit(prepared: Prepared, run: RunDir, *, saves_first: bool, saves: bool) -> F
     return fitted
 
 
-def fit_linear_classifier(prepared: Prepared, *, on_better: Callable[[Fitted], None] | None = None) -> Fitted:
+def fit_linear_classifier(
+    prepared: Prepared, *, on_better: Callable[[Fitted], None] | None = None
+) -> Fitted:
     """Fit the linear classifier as planned; equal data gives an equal classifier.
 
     Where there are validation texts, `on_better` receives preliminary ones: a quick one, then one of a single penalty.
@@ -105,7 +140,9 @@ def fit_linear_classifier(prepared: Prepared, *, on_better: Callable[[Fitted], N
     train, validation = prepared.dataset.train, prepared.dataset.selection
     if plan.linear_fit == "names":
         dimensions = prepared.config.train.lsa_dimensions
-        return _calibrated(prepared, fit_linear_from_names(prepared.texts, reading, dimensions=dimensions))
+        return _calibrated(
+            prepared, fit_linear_from_names(prepared.texts, reading, dimensions=dimensions)
+        )
     held_out = (prepared.validation_texts, validation.labels)
     if on_better and reading.char_ngrams and len(validation):
         words_only = reading._replace(char_ngrams=False)
@@ -114,7 +151,9 @@ def fit_linear_classifier(prepared: Prepared, *, on_better: Callable[[Fitted], N
     if plan.linear_fit == "few_labels":
         return _fit_few_labels(prepared, reading)
     if plan.linear_fit == "stream":
-        return _calibrated(prepared, fit_linear_from_stream(texts, train.labels, reading, together=train.together))
+        return _calibrated(
+            prepared, fit_linear_from_stream(texts, train.labels, reading, together=train.together)
+        )
     linear, choice = fit_linear(
         texts,
         train.labels,
@@ -127,7 +166,9 @@ def fit_linear_classifier(prepared: Prepared, *, on_better: Callable[[Fitted], N
         return _calibrated(prepared, linear)
     logits, numbers = linear.read(prepared.validation_texts)
     all_texts = prepared.tokenize(train.texts, validation.texts)
-    refitted, _ = fit_linear(all_texts, np.concatenate([train.labels, validation.labels]), reading, choice=choice)
+    refitted, _ = fit_linear(
+        all_texts, np.concatenate([train.labels, validation.labels]), reading, choice=choice
+    )
     before = ValidationLogits.of(prepared.validation_texts, logits, numbers)
     return _calibrated(prepared, refitted, logits)._replace(before=before)
 
@@ -140,7 +181,9 @@ def _reading(prepared: Prepared) -> Reading:
 def _fit_few_labels(prepared: Prepared, reading: Reading) -> Fitted:
     dataset, texts, splits = prepared.dataset, prepared.texts, [prepared.dataset.train]
     if prepared.plan.refits_on_validation:
-        texts = prepared.tokenize(dataset.train.texts, dataset.selection.texts, dataset.unlabelled.texts)
+        texts = prepared.tokenize(
+            dataset.train.texts, dataset.selection.texts, dataset.unlabelled.texts
+        )
         splits.append(dataset.selection)
     num_held_out = sum(map(len, splits[1:]))
     linear, few_labels = fit_linear_from_few_labels(
@@ -160,11 +203,17 @@ def _fit_few_labels(prepared: Prepared, reading: Reading) -> Fitted:
     return fitted._replace(before=before, few_labels=few_labels)
 
 
-def _calibrated(prepared: Prepared, linear: LinearClassifier, logits: Logits | None = None) -> Fitted:
+def _calibrated(
+    prepared: Prepared, linear: LinearClassifier, logits: Logits | None = None
+) -> Fitted:
     """Calibrate a classifier by validation logits, by default its own."""
     logits = linear.logits(prepared.validation_texts) if logits is None else logits
     classifier = prepared.new_classifier(None)
-    classifier.linear, classifier.mixture_weights, classifier.mixture_shares = linear, (1.0,), {"linear": 1.0}
+    classifier.linear, classifier.mixture_weights, classifier.mixture_shares = (
+        linear,
+        (1.0,),
+        {"linear": 1.0},
+    )
     if not len(prepared.validation_texts):
         return Fitted(classifier, logits, None)
     result = judge(None, logits, prepared.dataset, monitor=prepared.config.train.monitor)

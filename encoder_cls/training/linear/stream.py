@@ -27,7 +27,9 @@ PENALTIES = (0.3, 1.0)  # as LinearSVC's C; one is chosen on the texts held out
 MOST_HELD_OUT = 20_000  # texts, to calibrate with
 TEXTS_AT_ONCE = 1 << 14  # in a batch
 MOST_EPOCHS = 5
-MOST_WORK = 10_000_000_000  # values of features times classes in all epochs but the first: a minute or two
+MOST_WORK = (
+    10_000_000_000  # values of features times classes in all epochs but the first: a minute or two
+)
 SEED = 0
 
 
@@ -41,7 +43,9 @@ def fit_linear_from_stream(
     """
     weights, task = reading.class_weights, task_of(labels)
     order = np.random.default_rng(SEED).permutation(len(labels))
-    is_held_out = first_held_out(order, together, min(MOST_HELD_OUT, max(1, len(labels) // 20)))[order]
+    is_held_out = first_held_out(order, together, min(MOST_HELD_OUT, max(1, len(labels) // 20)))[
+        order
+    ]
     held_out, learned = order[is_held_out], order[~is_held_out]
     vocabulary = Vocabulary.of(texts, reading)
     stream = _CountStream(vocabulary, texts, learned)
@@ -52,7 +56,9 @@ def fit_linear_from_stream(
     by_penalty = _fit(stream, vocabulary, texts_with, labels[learned], weights)
     others = _CountStream(vocabulary, texts, held_out).matrices(vocabulary.feature_ids)
     features = sp.vstack([vocabulary.tfidf(counts) for _, counts in others])
-    calibrated = [(it, calibrate(it.margins(features), labels[held_out], weights)) for it in by_penalty]
+    calibrated = [
+        (it, calibrate(it.margins(features), labels[held_out], weights)) for it in by_penalty
+    ]
     machines, calibration = min(calibrated, key=lambda it: it[1].loss)
     return vocabulary.classifier(*machines.calibrated(calibration), task)
 
@@ -63,14 +69,18 @@ class _CountStream:
     `texts_of_ids` is the number of texts with each feature, (ids,).
     """
 
-    def __init__(self, vocabulary: Vocabulary, texts: TokenizedTexts, rows: NDArray[np.int64]) -> None:
+    def __init__(
+        self, vocabulary: Vocabulary, texts: TokenizedTexts, rows: NDArray[np.int64]
+    ) -> None:
         self._ids, self._counts = DiskBackedRaggedArray(np.int32), DiskBackedArray(np.uint16)
         self.texts_of_ids = np.zeros(TEMPLATE_IDS, dtype=np.int32)
         for first in range(0, len(rows), TEXTS_AT_ONCE):
             for counts in vocabulary.pieces(texts.take(rows[first : first + TEXTS_AT_ONCE])):
                 self._ids.append(counts.ids[counts.columns], np.diff(counts.offsets))
                 self._counts.append(np.minimum(counts.values, np.iinfo(np.uint16).max))
-                self.texts_of_ids[counts.ids] += np.bincount(counts.columns, minlength=len(counts.ids)).astype(np.int32)
+                self.texts_of_ids[counts.ids] += np.bincount(
+                    counts.columns, minlength=len(counts.ids)
+                ).astype(np.int32)
 
     def matrices(self, feature_ids: NDArray[np.int32]) -> Iterator[tuple[slice, sp.csr_matrix]]:
         """Yield slices of `TEXTS_AT_ONCE` texts, each with the counts of its texts, a column for each id."""
@@ -80,7 +90,9 @@ class _CountStream:
         for first in range(0, len(self._ids), TEXTS_AT_ONCE):
             ends = offsets[first : first + TEXTS_AT_ONCE + 1]
             part = slice(ends[0], ends[-1])
-            rows = SparseRows(columns=ids[part], values=counts[part].astype(np.float32), offsets=ends - ends[0])
+            rows = SparseRows(
+                columns=ids[part], values=counts[part].astype(np.float32), offsets=ends - ends[0]
+            )
             yield (
                 slice(first, first + len(rows)),
                 as_matrix(keep_known(rows, column_of[rows.columns]), len(feature_ids)),
@@ -103,13 +115,23 @@ def _fit(
     inside = np.zeros((len(texts_with), num_machines))
     for rows, counts in stream.matrices(vocabulary.feature_ids):
         # As floats: SciPy does not add up bools.
-        inside += (counts > 0).T @ targets_of_machines(labels[rows], class_weights)[0].astype(np.float64)
+        inside += (counts > 0).T @ targets_of_machines(labels[rows], class_weights)[0].astype(
+            np.float64
+        )
     ratios = naive_bayes_ratios(inside, texts_with)
-    epochs = 1 + min(MOST_EPOCHS - 1, MOST_WORK // max(1, int(texts_with.sum()) * num_machines * len(PENALTIES)))
+    epochs = 1 + min(
+        MOST_EPOCHS - 1, MOST_WORK // max(1, int(texts_with.sum()) * num_machines * len(PENALTIES))
+    )
     # Weights are averaged over all epochs but the first, or over the second half of a single one.
-    options = {"average": len(labels) if epochs > 1 else max(1, len(labels) // 2), "random_state": SEED}
+    options = {
+        "average": len(labels) if epochs > 1 else max(1, len(labels) // 2),
+        "random_state": SEED,
+    }
     alphas = [1 / (penalty * len(labels)) for penalty in PENALTIES]
-    machines = [[SGDClassifier(loss="modified_huber", alpha=it, **options) for it in alphas] for _ in ratios.T]
+    machines = [
+        [SGDClassifier(loss="modified_huber", alpha=it, **options) for it in alphas]
+        for _ in ratios.T
+    ]
     for _ in range(epochs):
         for rows, counts in stream.matrices(vocabulary.feature_ids):
             check_stop()
@@ -119,10 +141,16 @@ def _fit(
                 scaled = scaled_columns(features, scales)
                 for machine in of_class:
                     machine.partial_fit(
-                        scaled, targets[:, column], classes=[False, True], sample_weight=weights[:, column]
+                        scaled,
+                        targets[:, column],
+                        classes=[False, True],
+                        sample_weight=weights[:, column],
                     )
     by_penalty = []
     for fitted in zip(*machines, strict=True):
-        weights, biases = np.stack([it.coef_[0] for it in fitted], axis=1) * ratios, [it.intercept_[0] for it in fitted]
+        weights, biases = (
+            np.stack([it.coef_[0] for it in fitted], axis=1) * ratios,
+            [it.intercept_[0] for it in fitted],
+        )
         by_penalty.append(OneVsRest(weights.astype(np.float32), np.array(biases, dtype=np.float32)))
     return by_penalty

@@ -32,13 +32,20 @@ from encoder_cls.training.linear.features import (
     scaled_columns,
 )
 
-NB_RATIO_POWER = 0.5  # of naive Bayes ratios: at 1, chance scales features of classes with few texts
+NB_RATIO_POWER = (
+    0.5  # of naive Bayes ratios: at 1, chance scales features of classes with few texts
+)
 TOLERANCE = 0.2  # LinearSVC's: with its default, 1e-4, accuracies were the same, and a fit took up to twice the time
 # LinearSVC's C, chosen on texts held out; low where labels are wrong, or few per class.
 PENALTIES = {SINGLE_LABEL: (0.125, 0.25, 0.5, 1.0, 2.0), MULTI_LABEL: (0.1, 0.3, 1.0)}
-LEAST_GAIN = 0.01  # in loss, of a lower penalty: at about the same loss the higher one is more accurate
+LEAST_GAIN = (
+    0.01  # in loss, of a lower penalty: at about the same loss the higher one is more accurate
+)
 OUT_OF_FOLD_PENALTY = 0.25  # low, for labels that may be wrong
-ENOUGH_HELD_OUT = {SINGLE_LABEL: 1000, MULTI_LABEL: 5000}  # texts, to choose three numbers, or two of each label
+ENOUGH_HELD_OUT = {
+    SINGLE_LABEL: 1000,
+    MULTI_LABEL: 5000,
+}  # texts, to choose three numbers, or two of each label
 
 
 class OneVsRest(NamedTuple):
@@ -59,12 +66,18 @@ class OneVsRest(NamedTuple):
 
 
 def fit_one_vs_rest(
-    features: sp.csr_matrix, labels: NDArray[Any], class_weights: NDArray[np.float32], *, penalty: float
+    features: sp.csr_matrix,
+    labels: NDArray[Any],
+    class_weights: NDArray[np.float32],
+    *,
+    penalty: float,
 ) -> OneVsRest:
     """Fit an NB-SVM for each class; `labels` are classes, (texts,), or all labels, (texts, classes)."""
     targets, text_weights = targets_of_machines(labels, class_weights)
     present = (features > 0).astype(np.float32)
-    with_classes = np.vstack([present[is_class].sum(axis=0, dtype=np.float64) for is_class in targets.T])
+    with_classes = np.vstack(
+        [present[is_class].sum(axis=0, dtype=np.float64) for is_class in targets.T]
+    )
     scales = naive_bayes_ratios(np.asarray(with_classes).T, features.getnnz(axis=0))
     weights, biases = fit_machines(features, scales, targets, text_weights, penalty=penalty)
     biases = np.where(targets.all(axis=0), 1, np.where(targets.any(axis=0), biases, -1))
@@ -90,7 +103,9 @@ def fit_machines(
         if is_class.all() or not is_class.any():
             continue
         scaled = scaled_columns(features, scales[:, number])
-        svm = fit_svm(scaled, is_class, sample_weight=text_weights[:, number], C=penalty, tol=TOLERANCE)
+        svm = fit_svm(
+            scaled, is_class, sample_weight=text_weights[:, number], C=penalty, tol=TOLERANCE
+        )
         weights[:, number], biases[number] = svm.coef_[0] * scales[:, number], svm.intercept_[0]
     return weights, biases
 
@@ -105,11 +120,15 @@ def targets_of_machines(
     if labels.ndim > 1:
         return labels > 0, np.where(labels, class_weights, 1)
     num_classes = len(class_weights)
-    is_class = labels[:, None] == np.arange(num_classes - SINGLE_LABEL.num_one_vs_rest(num_classes), num_classes)
+    is_class = labels[:, None] == np.arange(
+        num_classes - SINGLE_LABEL.num_one_vs_rest(num_classes), num_classes
+    )
     return is_class, np.broadcast_to(class_weights[labels][:, None], is_class.shape)
 
 
-def naive_bayes_ratios(inside: NDArray[np.float64], everywhere: NDArray[Any]) -> NDArray[np.float32]:
+def naive_bayes_ratios(
+    inside: NDArray[np.float64], everywhere: NDArray[Any]
+) -> NDArray[np.float32]:
     """|ln(share of the class / share of the others)| ** `NB_RATIO_POWER`, (features, machines).
 
     Shares are of the number of texts with each feature: `inside` each machine's class, and `everywhere`.
@@ -117,7 +136,9 @@ def naive_bayes_ratios(inside: NDArray[np.float64], everywhere: NDArray[Any]) ->
     columns = []
     for with_class in inside.T:
         of_class, of_others = 1 + with_class, 1 + (everywhere - with_class)
-        ratios = np.log((of_class / of_class.sum()) / (of_others / of_others.sum())).astype(np.float32)
+        ratios = np.log((of_class / of_class.sum()) / (of_others / of_others.sum())).astype(
+            np.float32
+        )
         columns.append(np.abs(ratios) ** NB_RATIO_POWER)
     return np.stack(columns, axis=1)
 
@@ -147,7 +168,9 @@ def fit_linear(
     features, learned = vocabulary.tfidf(counts), dict[float, OneVsRest]()
 
     def classifier(choice: Calibration) -> LinearClassifier:
-        machines = learned.get(choice.penalty) or fit_one_vs_rest(features, labels, weights, penalty=choice.penalty)
+        machines = learned.get(choice.penalty) or fit_one_vs_rest(
+            features, labels, weights, penalty=choice.penalty
+        )
         return vocabulary.classifier(*machines.calibrated(choice), task)
 
     if choice is None and not is_quick and (held_out is None or len(held_out[1]) < enough):
@@ -161,7 +184,9 @@ def fit_linear(
 
     def judged(penalty: float) -> Calibration:
         learned[penalty] = fit_one_vs_rest(features, labels, weights, penalty=penalty)
-        choice = calibrate(learned[penalty].margins(others), other_labels, weights)._replace(penalty=penalty)
+        choice = calibrate(learned[penalty].margins(others), other_labels, weights)._replace(
+            penalty=penalty
+        )
         if len(learned) == 1:
             on_first(classifier(choice))
         return choice
@@ -184,11 +209,16 @@ def out_of_fold_logits(
     """
     vocabulary, counts = count_texts(texts, labels, readings[0])
     parts = folds(together)
-    choices = [cross_validate(vocabulary._replace(reading=it), counts, labels, parts, [penalty]) for it in readings]
+    choices = [
+        cross_validate(vocabulary._replace(reading=it), counts, labels, parts, [penalty])
+        for it in readings
+    ]
     return [it.logits[np.argsort(np.concatenate(parts))] for it in choices]
 
 
-def count_texts(texts: TokenizedTexts, labels: NDArray[Any], reading: Reading) -> tuple[Vocabulary, sp.csr_matrix]:
+def count_texts(
+    texts: TokenizedTexts, labels: NDArray[Any], reading: Reading
+) -> tuple[Vocabulary, sp.csr_matrix]:
     """Count the most frequent features of texts."""
     vocabulary = Vocabulary.of(texts, reading)
     pieces = vocabulary.pieces(texts)
@@ -211,7 +241,9 @@ def cross_validate(
         for fold in parts:
             others = np.setdiff1d(np.arange(len(labels)), fold)
             known = vocabulary.with_idf_of(counts[others])
-            machines = fit_one_vs_rest(known.tfidf(counts[others]), labels[others], class_weights, penalty=penalty)
+            machines = fit_one_vs_rest(
+                known.tfidf(counts[others]), labels[others], class_weights, penalty=penalty
+            )
             margins.append(machines.margins(known.tfidf(counts[fold])))
         choice = calibrate(np.concatenate(margins), labels[np.concatenate(parts)], class_weights)
         return choice._replace(penalty=penalty)
@@ -219,7 +251,9 @@ def cross_validate(
     return _best_penalty(judged, penalties or PENALTIES[task_of(labels)])
 
 
-def _best_penalty(judged: Callable[[float], Calibration], penalties: Sequence[float]) -> Calibration:
+def _best_penalty(
+    judged: Callable[[float], Calibration], penalties: Sequence[float]
+) -> Calibration:
     """Choose from increasing penalties: from the last but one down as long as the loss falls, else the last one up."""
     *lower, first = penalties[:-1] or penalties
     best = judged(first)
@@ -249,7 +283,10 @@ def class_weights_note(train: Split, texts: TokenizedTexts, linear: LinearClassi
     most = min(MOST_TEXTS, MOST_WORK // SINGLE_LABEL.num_one_vs_rest(len(sizes)))
     rows = np.sort(np.random.default_rng(0).permutation(len(train))[:most])
     train, texts = train.subset(rows), texts.take(rows)
-    readings = [Reading.like(linear, it) for it in (np.ones(len(sizes), dtype=np.float32), balanced_weights(sizes))]
+    readings = [
+        Reading.like(linear, it)
+        for it in (np.ones(len(sizes), dtype=np.float32), balanced_weights(sizes))
+    ]
     logits = out_of_fold_logits(texts, train.labels, readings, together=train.together, penalty=1.0)
     plain, balanced = (it.argmax(axis=1) for it in logits)
     if macro_f1_interval(train.labels, balanced, plain)[0] <= 0:

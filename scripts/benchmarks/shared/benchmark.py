@@ -60,9 +60,15 @@ class Benchmark:
     doc: str | None
     add_arguments: Callable[[argparse.ArgumentParser], None]
     cases: Callable[[argparse.Namespace], Iterable[Case]]  # of values that JSON has
-    measure: Callable[[argparse.Namespace, Case], Found]  # an error leaves the case out, and the others go on
-    lines: Callable[[Sequence[Row]], list[str]]  # the Markdown of measured cases, in the order of `cases`
-    failures: Callable[[Sequence[Row]], list[str]] = lambda _: []  # the targets that measured cases miss
+    measure: Callable[
+        [argparse.Namespace, Case], Found
+    ]  # an error leaves the case out, and the others go on
+    lines: Callable[
+        [Sequence[Row]], list[str]
+    ]  # the Markdown of measured cases, in the order of `cases`
+    failures: Callable[[Sequence[Row]], list[str]] = (
+        lambda _: []
+    )  # the targets that measured cases miss
     draw: Callable[[Sequence[Row], Path], None] | None = None  # draws a picture beside the page
     rounds: int = 3  # how often each case is measured
 
@@ -75,13 +81,19 @@ class Benchmark:
         words = sys.argv[1:] if words is None else words
         parser = self._parser()
         arguments = parser.parse_args(words)
-        cases = [{**case, "round": number} for number in range(arguments.rounds) for case in self.cases(arguments)]
+        cases = [
+            {**case, "round": number}
+            for number in range(arguments.rounds)
+            for case in self.cases(arguments)
+        ]
         failed = []
         try:
             if not arguments.tables_only:
                 failed = self._measure(arguments, cases)
         except KeyboardInterrupt:
-            note(f"interrupted; {arguments.results} has the finished cases, and the same command goes on")
+            note(
+                f"interrupted; {arguments.results} has the finished cases, and the same command goes on"
+            )
             sys.exit(INTERRUPTED)
         rows = read(arguments.results, cases)
         if rows:
@@ -90,12 +102,20 @@ class Benchmark:
             sys.exit("\n".join(failed))
 
     def _parser(self) -> argparse.ArgumentParser:
-        parser = argparse.ArgumentParser(description=self.doc, formatter_class=argparse.RawDescriptionHelpFormatter)
+        parser = argparse.ArgumentParser(
+            description=self.doc, formatter_class=argparse.RawDescriptionHelpFormatter
+        )
         self.add_arguments(parser)
         results = Path(f"{self.name}.jsonl")
-        parser.add_argument("--results", type=Path, default=results, help=f"the measured cases; default: {results}")
-        parser.add_argument("--output", type=Path, help=f"a page with a section `<!-- {self.name} -->`")
-        parser.add_argument("--rounds", type=int, default=self.rounds, help=f"default: {self.rounds}")
+        parser.add_argument(
+            "--results", type=Path, default=results, help=f"the measured cases; default: {results}"
+        )
+        parser.add_argument(
+            "--output", type=Path, help=f"a page with a section `<!-- {self.name} -->`"
+        )
+        parser.add_argument(
+            "--rounds", type=int, default=self.rounds, help=f"default: {self.rounds}"
+        )
         parser.add_argument("--threads", type=int, default=1, help="of each process; default: 1")
         parser.add_argument("--tables-only", action="store_true", help="measure nothing")
         return parser
@@ -103,7 +123,12 @@ class Benchmark:
     def _measure(self, arguments: argparse.Namespace, cases: Sequence[Case]) -> list[str]:
         """Measure the cases that have no line of this commit and processor; the errors of those that failed."""
         os.environ["OMP_NUM_THREADS"] = os.environ["OPENBLAS_NUM_THREADS"] = str(arguments.threads)
-        here = {"commit": commit(), "cpu": cpu_name(), "cores": os.cpu_count() or 1, "threads": arguments.threads}
+        here = {
+            "commit": commit(),
+            "cpu": cpu_name(),
+            "cores": os.cpu_count() or 1,
+            "threads": arguments.threads,
+        }
         known = read(arguments.results, cases)
         done = [row.case for row in known if (row.commit, row.cpu) == (here["commit"], here["cpu"])]
         failed = []
@@ -120,7 +145,9 @@ class Benchmark:
             when = datetime.now(UTC).isoformat(timespec="seconds")
             row = Row(case, found, **here, versions=versions(), finished=when)
             with arguments.results.open("a", encoding="utf-8") as file:
-                file.write(f"\n{json.dumps(asdict(row))}")  # first the end of a line that may be cut off
+                file.write(
+                    f"\n{json.dumps(asdict(row))}"
+                )  # first the end of a line that may be cut off
             note(f"{name}: {found}")
         return failed
 
@@ -133,7 +160,9 @@ class Benchmark:
         if self.draw:
             self.draw(rows, arguments.output.with_name(f"{self.name}.png"))
 
-    def _command(self, parser: argparse.ArgumentParser, words: Sequence[str], arguments: argparse.Namespace) -> str:
+    def _command(
+        self, parser: argparse.ArgumentParser, words: Sequence[str], arguments: argparse.Namespace
+    ) -> str:
         """The command that makes the section, without this machine's paths."""
         positional = [action.dest for action in parser._actions if not action.option_strings]
         names = {str(getattr(arguments, name)): name.upper() for name in positional}
@@ -156,7 +185,9 @@ def read(path: Path, cases: Sequence[Case]) -> list[Row]:
 
 def _key(case: Case) -> str:
     """A case as text; values that are empty count as absent, so that older files of results still fit."""
-    return json.dumps({name: value for name, value in case.items() if value not in (None, [])}, sort_keys=True)
+    return json.dumps(
+        {name: value for name, value in case.items() if value not in (None, [])}, sort_keys=True
+    )
 
 
 def grouped(rows: Sequence[Row], *keys: str) -> dict[tuple[Any, ...], list[Row]]:
@@ -183,18 +214,27 @@ def mean_and_spread(numbers: Sequence[float]) -> str:
     return f"{100 * statistics.mean(numbers):.1f}{spread}"
 
 
-def pivot(rows: Sequence[Row], row_key: str, column_key: str, cell: Callable[[list[Row]], str]) -> list[str]:
+def pivot(
+    rows: Sequence[Row], row_key: str, column_key: str, cell: Callable[[list[Row]], str]
+) -> list[str]:
     """A table of cells by the values of two keys; a dash marks a missing row."""
     cells = grouped(rows, row_key, column_key)
-    heads, columns = dict.fromkeys(row for row, _ in cells), list(dict.fromkeys(column for _, column in cells))
-    lines = [[str(head), *(cell(cells[head, it]) if (head, it) in cells else "-" for it in columns)] for head in heads]
+    heads, columns = (
+        dict.fromkeys(row for row, _ in cells),
+        list(dict.fromkeys(column for _, column in cells)),
+    )
+    lines = [
+        [str(head), *(cell(cells[head, it]) if (head, it) in cells else "-" for it in columns)]
+        for head in heads
+    ]
     return table(["", *map(str, columns)], lines)
 
 
 def origin(rows: Sequence[Row]) -> list[str]:
     """Where rows were measured and with what."""
     commits, versions, threads = (
-        "; ".join(dict.fromkeys(str(getattr(row, name)) for row in rows)) for name in ("commit", "versions", "threads")
+        "; ".join(dict.fromkeys(str(getattr(row, name)) for row in rows))
+        for name in ("commit", "versions", "threads")
     )
     text = f"{rows[-1].cpu}, {rows[-1].cores} cores, threads of a process: {threads}; commit {commits}; {versions}."
     return fill(text, WIDTH, break_on_hyphens=False).splitlines()
@@ -203,7 +243,11 @@ def origin(rows: Sequence[Row]) -> list[str]:
 def cpu_name() -> str:
     """What the processor calls itself."""
     info = Path("/proc/cpuinfo")
-    found = re.search(r"^model name\s*: (.+)$", info.read_text(), re.MULTILINE) if info.exists() else None
+    found = (
+        re.search(r"^model name\s*: (.+)$", info.read_text(), re.MULTILINE)
+        if info.exists()
+        else None
+    )
     return found[1] if found else platform.processor() or "unknown processor"
 
 
@@ -220,7 +264,9 @@ def commit() -> str:
     """The last commit that changed the package or the benchmarks, and whether files have changed since."""
     paths = ["--", "encoder_cls", "scripts/benchmarks"]
     last, changes = (
-        subprocess.run(["git", *command, *paths], cwd=ROOT, capture_output=True, text=True, check=False).stdout.strip()
+        subprocess.run(
+            ["git", *command, *paths], cwd=ROOT, capture_output=True, text=True, check=False
+        ).stdout.strip()
         for command in (("log", "-1", "--format=%h"), ("status", "--porcelain"))
     )
     return f"{last or 'unknown'}{' with changes' * bool(changes)}"

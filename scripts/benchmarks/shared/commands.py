@@ -45,10 +45,14 @@ def run(command: Sequence[str]) -> Ended:
     """
     with tempfile.TemporaryDirectory() as folder:
         launched = [sys.executable, "-S", "-c", LAUNCH, folder, *command]
-        numbers = subprocess.run(launched, capture_output=True, text=True, check=True).stdout.split()
+        numbers = subprocess.run(
+            launched, capture_output=True, text=True, check=True
+        ).stdout.split()
         seconds, peak, processor, code = map(float, numbers)
         if code:
-            raise RuntimeError(Path(folder, "err").read_text(encoding="utf-8", errors="replace")[-2000:].strip())
+            raise RuntimeError(
+                Path(folder, "err").read_text(encoding="utf-8", errors="replace")[-2000:].strip()
+            )
         output = Path(folder, "out").read_text(encoding="utf-8", errors="replace")
     return Ended(seconds, peak, processor, output)
 
@@ -62,7 +66,10 @@ def watch(command: Sequence[str], *, every: float) -> Generator[tuple[int, float
         RuntimeError: it failed; the message is the end of its standard error.
     """
     began = time.monotonic()
-    with tempfile.TemporaryFile() as log, subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=log) as process:
+    with (
+        tempfile.TemporaryFile() as log,
+        subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=log) as process,
+    ):
         try:
             while process.poll() is None:
                 yield process.pid, time.monotonic() - began, _content(log)
@@ -96,7 +103,9 @@ def train(overrides: Sequence[str], run_dir: Path, *words: str) -> Ended:
 
 def report(run_dir: Path) -> dict[str, Any]:
     """The report on the test split."""
-    content: dict[str, Any] = json.loads((run_dir / "eval" / "report.json").read_text(encoding="utf-8"))
+    content: dict[str, Any] = json.loads(
+        (run_dir / "eval" / "report.json").read_text(encoding="utf-8")
+    )
     return content
 
 

@@ -20,7 +20,9 @@ from shared.benchmark import ROOT
 EXAMPLE = "example"  # the bundled data
 DATA = ("trec6", "sst2", "banking77", EXAMPLE, "ag_news", "imdb")
 VALIDATION_PART = 0.1  # of train, where a data set has no validation file
-FOLDER_HELP = "with a subfolder for each data set: train.parquet, test.parquet, perhaps validation.parquet"
+FOLDER_HELP = (
+    "with a subfolder for each data set: train.parquet, test.parquet, perhaps validation.parquet"
+)
 
 
 class Texts(NamedTuple):
@@ -42,7 +44,9 @@ class Texts(NamedTuple):
 def add_data_arguments(parser: argparse.ArgumentParser, names: Sequence[str] = DATA) -> None:
     """Add the folder of data sets, and a choice of them."""
     parser.add_argument("folder", type=Path, help=FOLDER_HELP)
-    parser.add_argument("--only", choices=names, action="append", help="repeatable; default: all data sets")
+    parser.add_argument(
+        "--only", choices=names, action="append", help="repeatable; default: all data sets"
+    )
 
 
 def path_of(folder: Path, name: str, split: str) -> Path:
@@ -57,7 +61,9 @@ def read(path: Path) -> Texts:
     """The labelled texts of a CSV or Parquet file, without those that are blank."""
     rows = pyarrow.csv.read_csv(path) if path.suffix == ".csv" else pyarrow.parquet.read_table(path)
     pairs = zip(rows["text"].to_pylist(), rows["label"].to_pylist(), strict=True)
-    texts, labels = zip(*((text, str(label)) for text, label in pairs if text and text.strip()), strict=True)
+    texts, labels = zip(
+        *((text, str(label)) for text, label in pairs if text and text.strip()), strict=True
+    )
     return Texts(list(texts), list(labels))
 
 
@@ -69,7 +75,11 @@ def splits(folder: Path, name: str, seed: int) -> dict[str, Texts]:
         return {"train": train, "validation": read(validation), "test": test}
     order = stratified_order(train.labels, seed)
     first = round(VALIDATION_PART * len(order))
-    return {"train": train.take(order[first:]), "validation": train.take(order[:first]), "test": test}
+    return {
+        "train": train.take(order[first:]),
+        "validation": train.take(order[:first]),
+        "test": test,
+    }
 
 
 def stratified_order(labels: Sequence[str], seed: int) -> NDArray[np.int64]:
@@ -90,7 +100,11 @@ def overrides(folder: Path, name: str, seed: int = 0) -> list[str]:
     named = {split: json.dumps(str(path.resolve())) for split, path in files.items()}
     if not files["validation"].exists():
         named["validation"] = "null"
-    return [*(f"data.{split}={value}" for split, value in named.items()), f"seed={seed}", f"data.split_seed={seed}"]
+    return [
+        *(f"data.{split}={value}" for split, value in named.items()),
+        f"seed={seed}",
+        f"data.split_seed={seed}",
+    ]
 
 
 def write(path: Path, texts: Texts) -> Path:

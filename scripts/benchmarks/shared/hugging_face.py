@@ -27,7 +27,12 @@ class Size(NamedTuple):
     @property
     def overrides(self) -> list[str]:
         """The config values of encoder-cls."""
-        shape = {"d_model": self.d_model, "num_layers": self.layers, "num_heads": self.heads, "d_ff": 4 * self.d_model}
+        shape = {
+            "d_model": self.d_model,
+            "num_layers": self.layers,
+            "num_heads": self.heads,
+            "d_ff": 4 * self.d_model,
+        }
         return [f"model.{key}={value}" for key, value in shape.items()]
 
     @property
@@ -42,14 +47,18 @@ SMALL = Size()
 class Bert:
     """`BertForSequenceClassification` of a size; the vocabulary of its tokenizer has the special tokens."""
 
-    def __init__(self, tokenizer: Tokenizer, classes: Sequence[str], *, max_length: int, size: Size = SMALL) -> None:
+    def __init__(
+        self, tokenizer: Tokenizer, classes: Sequence[str], *, max_length: int, size: Size = SMALL
+    ) -> None:
         from transformers import BertConfig, BertForSequenceClassification, PreTrainedTokenizerFast
         from transformers.utils import logging
 
         logging.set_verbosity_error()
         logging.disable_progress_bar()
         self.classes, self.max_length = list(classes), max_length
-        self.tokenizer = PreTrainedTokenizerFast(tokenizer_object=tokenizer, model_max_length=max_length, **SPECIAL)
+        self.tokenizer = PreTrainedTokenizerFast(
+            tokenizer_object=tokenizer, model_max_length=max_length, **SPECIAL
+        )
         self.model = BertForSequenceClassification(
             BertConfig(
                 vocab_size=tokenizer.get_vocab_size(),
@@ -69,26 +78,42 @@ class Bert:
         how = {"padding": "max_length"} if padding else {}
         found = self.tokenizer(texts.texts, truncation=True, max_length=self.max_length, **how)
         columns = zip(found["input_ids"], found["attention_mask"], texts.labels, strict=True)
-        return [{"input_ids": ids, "attention_mask": mask, "labels": numbers[label]} for ids, mask, label in columns]
+        return [
+            {"input_ids": ids, "attention_mask": mask, "labels": numbers[label]}
+            for ids, mask, label in columns
+        ]
 
     def predict(self, texts: Sequence[str]) -> Sequence[str]:
         """The labels of texts, by Hugging Face's pipeline in batches."""
         from transformers import pipeline
 
-        answer = pipeline("text-classification", model=self.model.eval(), tokenizer=self.tokenizer, device="cpu")
+        answer = pipeline(
+            "text-classification", model=self.model.eval(), tokenizer=self.tokenizer, device="cpu"
+        )
         answers = answer(list(texts), truncation=True, batch_size=64)
         return [self.classes[int(it["label"].removeprefix("LABEL_"))] for it in answers]
 
 
 def fit(
-    bert: Bert, texts: Texts, *, padding: bool = False, after_epoch: Callable[[], bool] = lambda: True, **options: Any
+    bert: Bert,
+    texts: Texts,
+    *,
+    padding: bool = False,
+    after_epoch: Callable[[], bool] = lambda: True,
+    **options: Any,
 ) -> float:
     """Train by `Trainer.train` with these options, until `after_epoch` returns False after an epoch.
 
     With `padding` all texts have `max_length`, as in the text-classification example; else that of the longest text of
     a batch. Returns the tokens a second, padding excluded, of the steps after the first.
     """
-    from transformers import DataCollatorWithPadding, PrinterCallback, Trainer, TrainerCallback, TrainingArguments
+    from transformers import (
+        DataCollatorWithPadding,
+        PrinterCallback,
+        Trainer,
+        TrainerCallback,
+        TrainingArguments,
+    )
 
     moments: list[float] = []
     tokens: list[int] = []

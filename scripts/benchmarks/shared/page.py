@@ -25,7 +25,9 @@ def write_section(page: Path, name: str, lines: Sequence[str]) -> None:
     before = f"<!-- {name} -->\n"
     content = "\n".join([before, *lines, "", "<!-- end -->"])
     text = page.read_text(encoding="utf-8") if page.exists() else ""
-    changed, count = re.subn(rf"{re.escape(before)}.*?<!-- end -->", lambda _: content, text, flags=re.DOTALL)
+    changed, count = re.subn(
+        rf"{re.escape(before)}.*?<!-- end -->", lambda _: content, text, flags=re.DOTALL
+    )
     if not count:
         sys.exit(f"{page} has no section between {before.strip()} and <!-- end -->")
     page.write_text(changed, encoding="utf-8")

@@ -24,12 +24,15 @@ from dataclasses import asdict, dataclass, field
 from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 from shared.benchmark import note
 from shared.data import Texts, read
+
+if TYPE_CHECKING:
+    from encoder_cls import Classifier
 
 TOKEN = r"\w+|[^\w\s]+"  # words and runs of punctuation
 MUCH_TEXT = 1_000_000  # training tokens from which fastText and spaCy read the texts less often
@@ -73,6 +76,15 @@ def accuracy(predict: Predict, texts: Texts) -> float:
     return float(np.mean([a == b for a, b in zip(predict(texts.texts), texts.labels, strict=True)]))
 
 
+def classifier_accuracy(classifier: Classifier, texts: Texts) -> float:
+    """The share of texts that a classifier of encoder-cls labels correctly."""
+
+    def predict(texts: Sequence[str]) -> list[str]:
+        return [prediction.label or "" for prediction in classifier.predict(texts)]
+
+    return accuracy(predict, texts)
+
+
 def search(system: str, seed: int, limit: float, splits: dict[str, Texts]) -> Curve:
     """Search for so many seconds for the model that is best on the validation texts, of equals the first."""
     loading = time.perf_counter()
@@ -95,7 +107,9 @@ def search(system: str, seed: int, limit: float, splits: dict[str, Texts]) -> Cu
         return is_in_time
 
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # of optimizers that stop at their last step: validation judges the result
+        warnings.simplefilter(
+            "ignore"
+        )  # of optimizers that stop at their last step: validation judges the result
         if system == HF_TRAINER:
             hf_trainer(splits["train"], seed, take)
         else:
@@ -145,16 +159,29 @@ def _linear_answers(vectorizer: Any, model: Any, texts: Sequence[str]) -> Sequen
     return answers
 
 
-def fasttext(train: Texts, _validation: Texts, seed: int, *, usual_first: bool = False) -> Iterator[Trial]:
+def fasttext(
+    train: Texts, _validation: Texts, seed: int, *, usual_first: bool = False
+) -> Iterator[Trial]:
     """FastText (Joulin et al., 2017) on words and pairs of words, on one thread, with 16 settings."""
     with tempfile.TemporaryDirectory() as folder:
         path = fasttext_file(Path(folder, "train.txt"), train, seed)
-        many = sum(len(line.split()) for line in path.read_text(encoding="utf-8").splitlines()) > MUCH_TEXT
-        axes = {"lr": (0.1, 0.25, 0.5, 1.0), "epoch": (3, 10) if many else (5, 25), "dim": (20, 100)}
-        grid = [dict(zip(axes, values, strict=True)) for values in itertools.product(*axes.values())]
+        many = (
+            sum(len(line.split()) for line in path.read_text(encoding="utf-8").splitlines())
+            > MUCH_TEXT
+        )
+        axes = {
+            "lr": (0.1, 0.25, 0.5, 1.0),
+            "epoch": (3, 10) if many else (5, 25),
+            "dim": (20, 100),
+        }
+        grid = [
+            dict(zip(axes, values, strict=True)) for values in itertools.product(*axes.values())
+        ]
         for setting in [*([{}] if usual_first else []), *({"wordNgrams": 2, **it} for it in grid)]:
             began = time.perf_counter()
-            with suppress(RuntimeError):  # it diverged: the learning rate is too high for these texts
+            with suppress(
+                RuntimeError
+            ):  # it diverged: the learning rate is too high for these texts
                 predict = fasttext_model(path, train.classes, {"seed": seed, **FASTTEXT, **setting})
                 name = ", ".join(f"{key} {value:g}" for key, value in setting.items())
                 yield Trial(name, time.perf_counter() - began, predict)
@@ -163,7 +190,10 @@ def fasttext(train: Texts, _validation: Texts, seed: int, *, usual_first: bool =
 def fasttext_autotune(train: Texts, validation: Texts, seed: int) -> Iterator[Trial]:
     """FastText's own search on the validation texts, made once for each of so many seconds."""
     with tempfile.TemporaryDirectory() as folder:
-        paths = [fasttext_file(Path(folder, name), it, seed) for name, it in (("train", train), ("val", validation))]
+        paths = [
+            fasttext_file(Path(folder, name), it, seed)
+            for name, it in (("train", train), ("val", validation))
+        ]
         common = {"thread": 1, "verbose": 0, "seed": seed, "autotuneValidationFile": str(paths[1])}
         for duration in AUTOTUNED:
             options = {**common, "autotuneDuration": duration}
@@ -177,7 +207,10 @@ def fasttext_file(path: Path, texts: Texts, seed: int = 0) -> Path:
     """Write texts as fastText reads them, in random order: it keeps to the file's, which may be by class."""
     numbers = {name: number for number, name in enumerate(texts.classes)}
     order = np.random.default_rng(seed).permutation(len(texts.texts))
-    lines = (f"__label__{numbers[texts.labels[row]]} {fasttext_line(texts.texts[row])}\n" for row in order)
+    lines = (
+        f"__label__{numbers[texts.labels[row]]} {fasttext_line(texts.texts[row])}\n"
+        for row in order
+    )
     path.write_text("".join(lines), encoding="utf-8")
     return path
 
@@ -209,7 +242,9 @@ def spacy_ensemble(train: Texts, _validation: Texts, seed: int) -> Iterator[Tria
     nlp.add_pipe("textcat")  # its default is the ensemble
     usual, random = nlp.config["training"], np.random.default_rng(seed)
     batches_of = registry.resolve({"batcher": usual["batcher"]})["batcher"]
-    categories = {label: {it: float(it == label) for it in train.classes} for label in train.classes}
+    categories = {
+        label: {it: float(it == label) for it in train.classes} for label in train.classes
+    }
     pairs = zip(map(nlp.make_doc, train.texts), train.labels, strict=True)
     examples = [Example.from_dict(doc, {"cats": categories[label]}) for doc, label in pairs]
     optimizer = nlp.initialize(lambda: examples)
@@ -235,8 +270,19 @@ def hf_trainer(train: Texts, seed: int, take: Callable[[Trial], bool]) -> None:
     wordpiece = BertWordPieceTokenizer()
     wordpiece.train_from_iterator(train.texts, vocab_size=30_000, show_progress=False)
     bert = Bert(wordpiece._tokenizer, train.classes, max_length=512)
-    options: dict[str, Any] = {"learning_rate": 5e-4, "warmup_steps": 100, "weight_decay": 0.01, "seed": seed}
-    fit(bert, train, after_epoch=lambda: take(Trial("", 0.0, bert.predict)), num_train_epochs=30, **options)
+    options: dict[str, Any] = {
+        "learning_rate": 5e-4,
+        "warmup_steps": 100,
+        "weight_decay": 0.01,
+        "seed": seed,
+    }
+    fit(
+        bert,
+        train,
+        after_epoch=lambda: take(Trial("", 0.0, bert.predict)),
+        num_train_epochs=30,
+        **options,
+    )
 
 
 HF_TRAINER, SPACY = "hf-trainer", "spacy-ensemble"
@@ -250,7 +296,10 @@ SEARCHES: dict[str, Search] = {
     SPACY: spacy_ensemble,
 }
 LIBRARIES = {
-    **{name: (("fasttext",) if name.startswith("fasttext") else ("sklearn.linear_model",)) for name in SEARCHES},
+    **{
+        name: (("fasttext",) if name.startswith("fasttext") else ("sklearn.linear_model",))
+        for name in SEARCHES
+    },
     HF_TRAINER: ("transformers", "accelerate", "torch"),
     SPACY: ("spacy",),
 }
@@ -268,7 +317,9 @@ def installed(systems: Sequence[str]) -> list[str]:
 def main(system: str, seed: str, seconds: str, folder: str) -> None:
     """Run a search, and print its curve as JSON."""
     os.environ.setdefault("HF_HUB_OFFLINE", "1")
-    splits = {name: read(Path(folder, f"{name}.parquet")) for name in ("train", "validation", "test")}
+    splits = {
+        name: read(Path(folder, f"{name}.parquet")) for name in ("train", "validation", "test")
+    }
     print(json.dumps(asdict(search(system, int(seed), float(seconds), splits))))
 
 
