@@ -12,12 +12,12 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from encoder_cls.answers.ray_spark import Predictor
-    from encoder_cls.config import ModelConfig
-    from encoder_cls.inference.classifier import Classifier, Prediction
-    from encoder_cls.inference.folder import load_classifier
+    from encoder_cls.bulk.ray_spark import Predictor
+    from encoder_cls.classifier.classifier import Classifier, Prediction
+    from encoder_cls.classifier.model_folder import load_classifier
+    from encoder_cls.config.schema import ModelConfig
+    from encoder_cls.encoder.transformer import Encoder, EncoderClassifier
     from encoder_cls.training.from_python import train
-    from encoder_cls.transformer import Encoder, EncoderClassifier
 
 __version__ = "0.1.0"
 __all__ = [
@@ -35,13 +35,13 @@ __all__ = [
 
 # The module of each public name, imported on first use, so that `import encoder_cls` does not wait for it.
 _HOMES = {
-    "Classifier": "inference.classifier",
-    "Encoder": "transformer",
-    "EncoderClassifier": "transformer",
-    "ModelConfig": "config",
-    "Prediction": "inference.classifier",
-    "Predictor": "answers.ray_spark",
-    "load_classifier": "inference.folder",
+    "Classifier": "classifier.classifier",
+    "Encoder": "encoder.transformer",
+    "EncoderClassifier": "encoder.transformer",
+    "ModelConfig": "config.schema",
+    "Prediction": "classifier.classifier",
+    "Predictor": "bulk.ray_spark",
+    "load_classifier": "classifier.model_folder",
     "train": "training.from_python",
 }
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from encoder_cls.cli import main
+from encoder_cls.cli.app import main
 
 if __name__ == "__main__":
     main()

@@ -22,13 +22,13 @@ from sklearn.utils import check_consistent_length, column_or_1d
 from sklearn.utils.validation import check_is_fitted
 
 from encoder_cls import Classifier
+from encoder_cls.classifier.classifier import checked_texts
 from encoder_cls.errors import ConfigError, DataError
-from encoder_cls.inference.classifier import checked_texts
 from encoder_cls.system.display import json_text, kind
 from encoder_cls.system.terminal import showing_work
 
 if TYPE_CHECKING:
-    from encoder_cls.config import Config
+    from encoder_cls.config.schema import Config
     from encoder_cls.evaluation.report import Report
 
 # Keys of a config that are arguments of the estimator.
@@ -103,7 +103,7 @@ class TextClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc] # sc
             TypeError: a text is not a string.
             ValueError: too few texts, or not as many as labels; or an unknown or invalid setting, which is named.
         """
-        from encoder_cls.tracking.run_dir import RunDir
+        from encoder_cls.run.run_folder import RunDir
         from encoder_cls.training.from_python import train_texts
 
         def warn(message: str) -> None:
@@ -193,9 +193,9 @@ class TextClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc] # sc
         Raises:
             FileExistsError: the folder is not empty.
         """
-        from encoder_cls.config import Config
-        from encoder_cls.inference.folder import save_classifier
-        from encoder_cls.tracking.run_dir import RunDir
+        from encoder_cls.classifier.model_folder import save_classifier
+        from encoder_cls.config.schema import Config
+        from encoder_cls.run.run_folder import RunDir
 
         check_is_fitted(self, "classifier_")
         run = RunDir(Path(path))
@@ -223,8 +223,8 @@ class TextClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc] # sc
     def report(self) -> Report:
         """Score the texts that were held out, as `encoder-cls eval` does."""
         from encoder_cls.data.load import load_all_data
-        from encoder_cls.tracking.run_dir import RunDir, classifier_to_score
-        from encoder_cls.training.score import score_run
+        from encoder_cls.run.run_folder import RunDir, classifier_to_score
+        from encoder_cls.run.score import score_run
 
         check_is_fitted(self, "classifier_")
         if not self._rows:
@@ -249,7 +249,7 @@ class TextClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc] # sc
         return tags
 
     def _config(self) -> Config:
-        from encoder_cls.config import config_of
+        from encoder_cls.config.loading import config_of
 
         settings = {} if self.settings is None else self.settings
         if not isinstance(settings, Mapping):

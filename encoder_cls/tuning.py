@@ -24,17 +24,18 @@ from filelock import FileLock
 from optuna.storages.journal import JournalFileBackend, JournalFileSymlinkLock
 from optuna.trial import FrozenTrial, Trial, TrialState
 
-from encoder_cls.config import Config, SearchRange, config_of
+from encoder_cls.config.loading import config_of
+from encoder_cls.config.schema import Config, SearchRange
+from encoder_cls.encoder.batches import derive_seed
 from encoder_cls.errors import ConfigError, DivergedError
+from encoder_cls.run.metrics_log import MetricLog
+from encoder_cls.run.run_folder import RunDir, dotted_values, read_metrics
 from encoder_cls.system.files import LockedError, reporting_os_errors
 from encoder_cls.system.terminal import begin_work, note_work, within_work
-from encoder_cls.tracking.metric_log import MetricLog
-from encoder_cls.tracking.run_dir import RunDir, dotted_values, read_metrics
-from encoder_cls.training.encoder.batches import derive_seed
 from encoder_cls.training.events import StageStarted, Validated
 from encoder_cls.training.prepare import prepare
-from encoder_cls.training.run import train
-from encoder_cls.training.run_data import Prepared
+from encoder_cls.training.prepared import Prepared
+from encoder_cls.training.train import train
 
 Choices = SearchRange | tuple[Any, ...]
 DEFAULT_SPACE: dict[str, Choices] = {

@@ -22,16 +22,16 @@ from blank_plots import PLOTS, blank_plot
 from hypothesis import HealthCheck, settings
 from support.programs import TIME_LIMIT
 
-from encoder_cls.cli import main
-from encoder_cls.config import load_config
+from encoder_cls.classifier.classifier import Classifier
+from encoder_cls.classifier.model_folder import load_classifier
+from encoder_cls.cli.app import main
+from encoder_cls.config.loading import load_config
 from encoder_cls.evaluation import charts
-from encoder_cls.inference.classifier import Classifier
-from encoder_cls.inference.folder import load_classifier
+from encoder_cls.run.run_folder import RunDir
 from encoder_cls.system import stop
-from encoder_cls.tracking.run_dir import RunDir
-from encoder_cls.training.encoder import validation
+from encoder_cls.training import validation
 from encoder_cls.training.prepare import prepare
-from encoder_cls.training.run import train
+from encoder_cls.training.train import train
 
 # Each class has words of its own, so that a tiny model learns them in a second.
 TOPICS = {

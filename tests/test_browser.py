@@ -19,11 +19,8 @@ import pytest
 from browser import Page, needs_axe, needs_browser, opened, violations
 from support.programs import TIME_LIMIT
 
-from encoder_cls.data.dataset import Split
-from encoder_cls.evaluation.report import evaluate
-from encoder_cls.evaluation.report_files import render_report
-from encoder_cls.inference.explain import AttentionMaps, Explanation, attention_maps
-from encoder_cls.inference.html_pages import (
+from encoder_cls.classifier.explain import AttentionMaps, Explanation, attention_maps
+from encoder_cls.classifier.html_pages import (
     LEGEND,
     MOST_MAP_TOKENS,
     SHADES,
@@ -34,8 +31,11 @@ from encoder_cls.inference.html_pages import (
     shade,
     words_html,
 )
-from encoder_cls.tracking.metric_log import ACCURACY, TAGS
-from encoder_cls.tracking.run_dir import read_metrics
+from encoder_cls.data.dataset import Split
+from encoder_cls.evaluation.report import evaluate
+from encoder_cls.evaluation.report_files import render_report
+from encoder_cls.run.metrics_log import ACCURACY, TAGS
+from encoder_cls.run.run_folder import read_metrics
 
 pytestmark = needs_browser
 RUN = "tiny"

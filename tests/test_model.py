@@ -9,16 +9,16 @@ import pytest
 import torch
 from torch import nn
 
-from encoder_cls.config import ModelConfig, TrainConfig
-from encoder_cls.text.token_arrays import hash_char_ngrams
-from encoder_cls.training.encoder.optimizer import make_optimizers
-from encoder_cls.transformer import (
+from encoder_cls.config.schema import ModelConfig, TrainConfig
+from encoder_cls.encoder.optimizer import make_optimizers
+from encoder_cls.encoder.transformer import (
     BigramEmbedding,
     CharNgramBatch,
     Decoder,
     EncoderClassifier,
     SequenceDropout,
 )
+from encoder_cls.text.tokens import hash_char_ngrams
 
 TABLES = {"char_ngram_buckets": 50, "bigram_buckets": 40}
 CONFIG = ModelConfig(

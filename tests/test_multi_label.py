@@ -15,17 +15,17 @@ import torch
 from browser import needs_axe, opened, violations
 from support.programs import assert_failed
 
-from encoder_cls.config import config_of
+from encoder_cls.classifier.classifier import Classifier
+from encoder_cls.classifier.model_folder import load_classifier, save_classifier
+from encoder_cls.config.loading import config_of
 from encoder_cls.errors import EncoderClsError, StoppedError
-from encoder_cls.inference.classifier import Classifier
-from encoder_cls.inference.folder import load_classifier, save_classifier
+from encoder_cls.run.run_folder import RunDir, read_metrics
 from encoder_cls.serving.batching import Batcher, PredictRequest
 from encoder_cls.system.stop import stopping_at
-from encoder_cls.tracking.run_dir import RunDir, read_metrics
 from encoder_cls.training.events import Validated
-from encoder_cls.training.linear.fit import fit_linear_classifier
+from encoder_cls.training.fit_linear import fit_linear_classifier
 from encoder_cls.training.prepare import prepare
-from encoder_cls.training.run import train
+from encoder_cls.training.train import train
 
 pytestmark = pytest.mark.usefixtures("blank_plots")
 
@@ -379,7 +379,7 @@ def test_the_loss_is_binary_cross_entropy_and_the_divergence_of_two_dropout_pass
     """As PyTorch computes them for Bernoulli distributions; a label's weight counts where a text has it."""
     from torch.distributions import Bernoulli, kl_divergence
 
-    from encoder_cls.training.encoder.batches import MultiLabelBatch
+    from encoder_cls.encoder.batches import MultiLabelBatch
 
     torch.manual_seed(0)
     logits, targets = torch.randn(4, 3), torch.tensor([[1.0, 0, 0], [0, 1, 1]]).repeat(2, 1)

@@ -9,10 +9,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from encoder_cls.config import DataConfig, config_of
+from encoder_cls.classifier.model_folder import load_classifier
+from encoder_cls.config.loading import config_of
+from encoder_cls.config.schema import DataConfig
 from encoder_cls.data.load import load_dataset
 from encoder_cls.errors import ConfigError, DataError
-from encoder_cls.inference.folder import load_classifier
 from encoder_cls.training.prepare import prepare
 
 pytestmark = pytest.mark.usefixtures("blank_plots")

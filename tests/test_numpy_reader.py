@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from encoder_cls.inference.folder import load_classifier, save_classifier
+from encoder_cls.classifier.model_folder import load_classifier, save_classifier
 
 PAGE = (Path(__file__).parent.parent / "docs" / "deploy.md").read_text(encoding="utf-8")
 (CODE,) = re.findall(r"```python\n(import json.*?)```", PAGE, re.DOTALL)

@@ -23,8 +23,8 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from encoder_cls.config import ModelConfig
-from encoder_cls.transformer import Decoder, Encoder, EncoderClassifier, InputEmbedding
+from encoder_cls.config.schema import ModelConfig
+from encoder_cls.encoder.transformer import Decoder, Encoder, EncoderClassifier, InputEmbedding
 
 B, T, D, H, L = 5, 11, 32, 4, 3  # batch, tokens, d_model, heads, layers
 S = 7  # vectors that the decoder looks at

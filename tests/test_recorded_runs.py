@@ -15,10 +15,10 @@ import pytest
 import safetensors.torch
 import torch
 
-from encoder_cls.config import load_config
-from encoder_cls.tracking.run_dir import RunDir, read_metrics
+from encoder_cls.config.loading import load_config
+from encoder_cls.run.run_folder import RunDir, read_metrics
 from encoder_cls.training.prepare import prepare
-from encoder_cls.training.run import train
+from encoder_cls.training.train import train
 
 pytestmark = pytest.mark.usefixtures("blank_plots")
 RECORD = Path(__file__).parent / "recorded_runs.json"

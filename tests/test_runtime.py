@@ -50,7 +50,7 @@ for module, names in (
 """
 COMMAND_LINE = """
 import contextlib, io, json
-from encoder_cls.cli import main
+from encoder_cls.cli.app import main
 outcomes = []
 for arguments in json.loads(sys.stdin.read()):
     sys.argv = ["encoder-cls", *arguments]

@@ -22,10 +22,10 @@ from sklearn.pipeline import Pipeline
 from sklearn.preprocessing import FunctionTransformer
 
 from encoder_cls import load_classifier
+from encoder_cls.run.run_folder import read_metrics
 from encoder_cls.sklearn import TextClassifier, _repeats
 from encoder_cls.system import terminal
-from encoder_cls.tracking.run_dir import read_metrics
-from encoder_cls.training.run import train
+from encoder_cls.training.train import train
 
 ROOT = Path(__file__).parent.parent
 TOPICS = {

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from encoder_cls.evaluation import SCORE_NAMES
+from encoder_cls.evaluation.files import SCORE_NAMES
 from encoder_cls.system.display import counted, shown
 from encoder_cls.system.machine import check_training_installed
 from encoder_cls.system.stop import stopping_at
@@ -23,10 +23,10 @@ from encoder_cls.system.terminal import be_quiet, handling_signals, note, print_
 
 if TYPE_CHECKING:
     from encoder_cls.data.dataset import Dataset
-    from encoder_cls.training.encoder.process_group import ProcessGroup
+    from encoder_cls.encoder.distributed import ProcessGroup
+    from encoder_cls.linear.few_labels import FewLabels
     from encoder_cls.training.events import Event, Finished, Stepped, Validated
-    from encoder_cls.training.linear.few_labels import FewLabels
-    from encoder_cls.training.run_data import Prepared
+    from encoder_cls.training.prepared import Prepared
 
 SECONDS_BETWEEN_LINES = 30
 SCORES = {**SCORE_NAMES, "linear_weight": "linear weight"}
@@ -40,7 +40,7 @@ def process_group() -> Iterator[ProcessGroup]:
     """Join the processes that torchrun has started, if any; only the first one notes more than errors."""
     check_training_installed()
 
-    from encoder_cls.training.encoder.process_group import LostProcessError, joined_process_group
+    from encoder_cls.encoder.distributed import LostProcessError, joined_process_group
 
     with joined_process_group() as group:
         if not group.leads:
@@ -62,7 +62,7 @@ def stop_signals(group: ProcessGroup | None = None) -> Iterator[None]:
     Several processes pass signals on to the first one, and ignore a second signal, since torchrun repeats those of the
     terminal.
     """
-    from encoder_cls.training.encoder.process_group import ALONE
+    from encoder_cls.encoder.distributed import ALONE
 
     processes = group or ALONE
     received: list[int] = []
@@ -170,8 +170,8 @@ def show_training(events: Iterator[Event], run: Path, *, num_processes: int) -> 
     """Follow a training with a progress bar on a terminal, or with plain lines elsewhere."""
     from tqdm import tqdm
 
+    from encoder_cls.linear.few_labels import FewLabels
     from encoder_cls.training import events as kinds
-    from encoder_cls.training.linear.few_labels import FewLabels
 
     started = next(events, None)
     if not isinstance(started, kinds.Started):

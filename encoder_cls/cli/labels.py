@@ -24,7 +24,7 @@ from encoder_cls.system.machine import check_training_installed
 from encoder_cls.system.terminal import note, print_out
 
 if TYPE_CHECKING:
-    from encoder_cls.answers.suggestions import Suggestion
+    from encoder_cls.bulk.suggestions import Suggestion
     from encoder_cls.data.text_files import CsvForm
 
 SHOWN = 10  # doubtful labels on standard output
@@ -45,13 +45,13 @@ def review_command(
     """List the labels that are probably wrong, the most doubtful first: ten of them, or all with --json."""
     check_training_installed()
 
-    from encoder_cls.answers.output_checks import check_outputs
+    from encoder_cls.bulk.output_checks import check_outputs
 
     check_ending(output, ".csv")
     check_outputs([output] if output else [], model=run, is_printing=True)
 
     from encoder_cls.evaluation.mistakes import label_tables
-    from encoder_cls.runs.review import review_run
+    from encoder_cls.run.review import review_run
     from encoder_cls.system.files import write_output
 
     reviewed = review_run(run, notify=note)
@@ -104,12 +104,12 @@ def suggest_command(
     check_ending(output, ".csv", ".jsonl")
     settings = reading_settings(overrides, "delimiter", "encoding", "bad_rows")
 
-    from encoder_cls.answers.output_checks import check_outputs
-    from encoder_cls.answers.request import Request
+    from encoder_cls.bulk.output_checks import check_outputs
+    from encoder_cls.bulk.request import Request
 
     check_outputs([output] if output else [], sources=[pool], model=run, is_printing=output is None)
 
-    from encoder_cls.answers.suggestions import suggest_from
+    from encoder_cls.bulk.suggestions import suggest_from
     from encoder_cls.system.files import write_output
 
     request = Request(source=pool, model=run, text_columns=tuple(text_columns or ()), **settings)

@@ -46,7 +46,7 @@ def the_config(
         raise ConfigError(f"{argument} and --config {option}: two config files; name one")
     if argument or option or resumed is None:
         return argument or option
-    from encoder_cls.tracking.run_dir import RunDir
+    from encoder_cls.run.run_folder import RunDir
 
     run = RunDir(resumed)
     if not run.is_run():

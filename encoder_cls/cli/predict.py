@@ -110,8 +110,8 @@ def predict_command(
     if texts:  # a few need no pool of threads, which NumPy creates on import
         os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
-    from encoder_cls.answers.predict import predict
-    from encoder_cls.answers.request import Request
+    from encoder_cls.bulk.predict import predict
+    from encoder_cls.bulk.request import Request
 
     predict(Request(**options, **reading), runs=RUNS)
 

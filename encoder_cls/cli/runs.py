@@ -60,9 +60,9 @@ def eval_command(
     if data == "":
         raise ConfigError("--data: names no file")
 
-    from encoder_cls.answers.output_checks import check_outputs
+    from encoder_cls.bulk.output_checks import check_outputs
     from encoder_cls.config.yaml import parse_setting
-    from encoder_cls.evaluation import REPORT_FILES
+    from encoder_cls.evaluation.files import REPORT_FILES
 
     if overrides and not data:
         raise ConfigError("--set is for --data; the run's own data is read as in training")
@@ -77,7 +77,7 @@ def eval_command(
         check_outputs(outputs, model=against)
 
     from encoder_cls.evaluation.report_text import full_text
-    from encoder_cls.runs.evaluate import evaluate_run
+    from encoder_cls.run.evaluate import evaluate_run
     from encoder_cls.system.files import to_json, write_output
 
     with showing_work():
@@ -98,7 +98,7 @@ def compare_command(
     as_json: AsJson = False,
 ) -> None:
     """Compare runs by scores, size, training time, and the settings in which they differ."""
-    from encoder_cls.runs.compare import (
+    from encoder_cls.run.compare import (
         comparison_table,
         comparison_warnings,
         differing_settings,

@@ -40,10 +40,10 @@ def train_command(
     # Each of several processes runs all of this; the first one writes and prints.
     started = time.monotonic()
     with process_group() as group, ExitStack() as held:
-        from encoder_cls.answers.output_checks import check_run_folder
-        from encoder_cls.config import check_sources, load_config
-        from encoder_cls.tracking.run_dir import RunDir
-        from encoder_cls.training.encoder.process_group import device_of_rank, is_restarted
+        from encoder_cls.bulk.output_checks import check_run_folder
+        from encoder_cls.config.loading import check_sources, load_config
+        from encoder_cls.encoder.distributed import device_of_rank, is_restarted
+        from encoder_cls.run.run_folder import RunDir
 
         resume = resume or is_restarted()
         with group.agreeing():
@@ -66,10 +66,10 @@ def train_command(
         if dry_run and not group.leads:
             return
 
-        from encoder_cls.training.encoder.checkpoint import fingerprint
-        from encoder_cls.training.encoder.loop import assist
+        from encoder_cls.training.checkpoint import fingerprint
+        from encoder_cls.training.loop import assist
         from encoder_cls.training.prepare import prepare
-        from encoder_cls.training.run import train
+        from encoder_cls.training.train import train
 
         with nullcontext() if dry_run else group.agreeing():
             torch_device = device_of_rank(device)

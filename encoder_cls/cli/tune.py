@@ -25,7 +25,7 @@ from encoder_cls.system.machine import check_installed, check_training_installed
 from encoder_cls.system.terminal import note, note_work, print_out, showing_work
 
 if TYPE_CHECKING:
-    from encoder_cls.config import Config
+    from encoder_cls.config.schema import Config
     from encoder_cls.tuning import Search, TrialResult
 
 RESERVED = 1.2  # times the time of two trials, to train them again at the end
@@ -51,12 +51,12 @@ def tune_command(
     check_training_installed()
     check_installed("optuna", needed_by="tune", install="'encoder-cls[tune]'")
 
+    from encoder_cls.classifier.model_folder import load_classifier
     from encoder_cls.cli.display import stop_signals
-    from encoder_cls.config import load_config
+    from encoder_cls.config.loading import load_config
     from encoder_cls.evaluation.report_text import summary_text
-    from encoder_cls.inference.folder import load_classifier
-    from encoder_cls.inference.task import MULTI_LABEL
-    from encoder_cls.runs.evaluate import evaluate_run
+    from encoder_cls.metrics.logits import MULTI_LABEL
+    from encoder_cls.run.evaluate import evaluate_run
     from encoder_cls.system.machine import resolve_device
     from encoder_cls.tuning import Search
 

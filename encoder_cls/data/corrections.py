@@ -13,7 +13,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import NamedTuple
 
-from encoder_cls.config import DataConfig
+from encoder_cls.config.schema import DataConfig
 from encoder_cls.data.dataset import label_key
 from encoder_cls.data.labels import Classes, LabelledRows
 from encoder_cls.data.rows import Columns, Notes, Reading, Row, SourceLocation

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from encoder_cls.config import DataConfig
+from encoder_cls.config.schema import DataConfig
 from encoder_cls.data.dataset import (
     NO_GROUP,
     NO_TEXTS,

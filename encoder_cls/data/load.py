@@ -9,7 +9,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from encoder_cls.config import SOURCES, Config, DataConfig, check_sources_of_run, load_config
+from encoder_cls.config.loading import SOURCES, check_sources_of_run, load_config
+from encoder_cls.config.schema import Config, DataConfig
 from encoder_cls.data.corrections import read_corrections, with_corrections
 from encoder_cls.data.dataset import (
     NO_TEXTS,
@@ -21,7 +22,6 @@ from encoder_cls.data.dataset import (
     names_as_texts,
     renumbered,
 )
-from encoder_cls.data.holdout import hold_out
 from encoder_cls.data.labels import (
     Classes,
     LabelledRows,
@@ -41,6 +41,7 @@ from encoder_cls.data.rows import (
     SourceLocation,
 )
 from encoder_cls.data.sources import content_hash, read_rows
+from encoder_cls.data.splitting import hold_out
 from encoder_cls.errors import ConfigError, DataError
 from encoder_cls.system.disk_arrays import cached
 from encoder_cls.system.display import counted, listed, shown

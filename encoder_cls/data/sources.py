@@ -23,7 +23,7 @@ from encoder_cls.data.rows import (
     group_name,
     numbered,
 )
-from encoder_cls.data.table_files import (
+from encoder_cls.data.tables import (
     EXCEL,
     excel_header,
     excel_records,

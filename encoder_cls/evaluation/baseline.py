@@ -12,16 +12,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from encoder_cls.data.dataset import Dataset, Split
-from encoder_cls.evaluation.metrics import (
+from encoder_cls.evaluation.intervals import score_answers
+from encoder_cls.metrics.classification import (
     ClassCounts,
     average_precisions,
     best_f1_threshold,
     mean_or_zero,
     padded,
 )
-from encoder_cls.evaluation.significance import score_answers
-from encoder_cls.text.token_arrays import drawn_rows
 from encoder_cls.text.tokenizer import UNSPACED_RANGES
+from encoder_cls.text.tokens import drawn_rows
 
 # Limits that keep training within a minute and 1.5 GB for any number of texts and classes: characters, characters times
 # classes (time grows with both), and weights, one per feature and class.

@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from encoder_cls.evaluation.metrics import CalibrationBins, ClassMetrics, LabelMetrics
-from encoder_cls.evaluation.significance import Interval
-from encoder_cls.inference.guarantees import counts_from
-from encoder_cls.inference.html_pages import escaped
+from encoder_cls.classifier.guarantees import counts_from
+from encoder_cls.classifier.html_pages import escaped
+from encoder_cls.evaluation.intervals import Interval
+from encoder_cls.metrics.classification import CalibrationBins, ClassMetrics, LabelMetrics
 from encoder_cls.system.display import replace_unprintable, shortened
 
 if TYPE_CHECKING:

@@ -16,15 +16,15 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from encoder_cls.config import DataConfig
+from encoder_cls.classifier.explain import WordWeight
+from encoder_cls.config.schema import DataConfig
 from encoder_cls.data.corrections import ADDED, added_name
 from encoder_cls.data.dataset import Split
 from encoder_cls.data.rows import Columns, Reading, Row
 from encoder_cls.data.sources import files_named, read_again
 from encoder_cls.data.text_files import CsvForm, form_of
-from encoder_cls.evaluation.metrics import answers_of, padded
-from encoder_cls.inference.explain import WordWeight
-from encoder_cls.inference.task import Logits, task_of
+from encoder_cls.metrics.classification import answers_of, padded
+from encoder_cls.metrics.logits import Logits, task_of
 from encoder_cls.system.display import cell, csv_row, guarded
 
 WORST_MISTAKES = 20  # kept in a report

@@ -10,10 +10,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from encoder_cls.classifier.classifier import Classifier
+from encoder_cls.classifier.explain import explain
+from encoder_cls.classifier.guarantees import Guarantees, counts_from
 from encoder_cls.data.dataset import Split
-from encoder_cls.evaluation.metrics import Metrics, compute_metrics, parts_alone
-from encoder_cls.evaluation.mistakes import Answered, Mistake, doubtful_rows
-from encoder_cls.evaluation.significance import (
+from encoder_cls.evaluation.intervals import (
     COMBINED,
     BaseAnswers,
     Comparison,
@@ -21,11 +22,10 @@ from encoder_cls.evaluation.significance import (
     Scores,
     score_parts,
 )
-from encoder_cls.inference.classifier import Classifier
-from encoder_cls.inference.explain import explain
-from encoder_cls.inference.guarantees import Guarantees, counts_from
-from encoder_cls.inference.task import MULTI_LABEL
-from encoder_cls.text.token_arrays import TokenizedTexts
+from encoder_cls.evaluation.mistakes import Answered, Mistake, doubtful_rows
+from encoder_cls.metrics.classification import Metrics, compute_metrics, parts_alone
+from encoder_cls.metrics.logits import MULTI_LABEL
+from encoder_cls.text.tokens import TokenizedTexts
 
 WANTED_ACCURACY = 0.95  # of the answers above the suggested threshold
 FEWEST_ANSWERS, FEWEST_ANSWERED = 20, 0.05  # above it, and their fraction of all texts
@@ -92,8 +92,8 @@ class Report:
 
     def _repr_html_(self) -> str:
         """The report in a notebook: as in a terminal, with the tables folded."""
+        from encoder_cls.classifier.html_pages import escaped
         from encoder_cls.evaluation.report_text import detail_sections, full_text
-        from encoder_cls.inference.html_pages import escaped
 
         page = f'<pre style="white-space: pre-wrap">{escaped(full_text(self, with_tables=False))}</pre>'
         for title, lines in detail_sections(self).items():

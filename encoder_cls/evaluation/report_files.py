@@ -10,15 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from encoder_cls import evaluation
-from encoder_cls.config import Config, DataConfig
-from encoder_cls.data.dataset import Dataset
-from encoder_cls.evaluation import charts, report_text
-from encoder_cls.evaluation.metrics import LARGEST_MATRIX
-from encoder_cls.evaluation.mistakes import Answered, csv_table, file_and_line, label_tables
-from encoder_cls.evaluation.report import Report
-from encoder_cls.inference.explain import marked
-from encoder_cls.inference.html_pages import (
+from encoder_cls.classifier.explain import marked
+from encoder_cls.classifier.html_pages import (
     LEGEND,
     escaped,
     html_page,
@@ -27,6 +20,13 @@ from encoder_cls.inference.html_pages import (
     strongest_words,
     words_html,
 )
+from encoder_cls.config.schema import Config, DataConfig
+from encoder_cls.data.dataset import Dataset
+from encoder_cls.evaluation import charts, report_text
+from encoder_cls.evaluation import files as evaluation
+from encoder_cls.evaluation.mistakes import Answered, csv_table, file_and_line, label_tables
+from encoder_cls.evaluation.report import Report
+from encoder_cls.metrics.classification import LARGEST_MATRIX
 from encoder_cls.system.display import json_text, markdown_code, replace_unprintable, shortened
 from encoder_cls.system.files import reporting_os_errors, to_json, write_file
 

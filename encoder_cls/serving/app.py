@@ -30,8 +30,8 @@ from starlette.responses import Response
 from starlette.routing import Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from encoder_cls.inference.classifier import Classifier
-from encoder_cls.inference.html_pages import html_page
+from encoder_cls.classifier.classifier import Classifier
+from encoder_cls.classifier.html_pages import html_page
 from encoder_cls.serving import limits
 from encoder_cls.serving.batching import Batcher, PredictRequest, RefusedError, TextAnswer
 from encoder_cls.system.display import json_text, kind, replace_unprintable, shown

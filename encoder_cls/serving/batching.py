@@ -15,8 +15,8 @@ from itertools import islice
 from threading import Condition, Thread
 from typing import Any
 
-from encoder_cls.inference.classifier import Classifier
-from encoder_cls.inference.explain import explain
+from encoder_cls.classifier.classifier import Classifier
+from encoder_cls.classifier.explain import explain
 from encoder_cls.serving import limits
 
 

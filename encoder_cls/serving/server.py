@@ -18,9 +18,9 @@ from threading import Lock, Thread
 import uvicorn
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
+from encoder_cls.classifier.classifier import Classifier
+from encoder_cls.classifier.model_folder import load_classifier
 from encoder_cls.errors import ConfigError, EncoderClsError, StoppedError
-from encoder_cls.inference.classifier import Classifier
-from encoder_cls.inference.folder import load_classifier
 from encoder_cls.serving import limits
 from encoder_cls.serving.app import Service, host_name, is_loopback
 from encoder_cls.system.terminal import handling_signals

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 from tokenizers import Regex, Tokenizer, models, pre_tokenizers, processors
 
-from encoder_cls.text.token_arrays import (
+from encoder_cls.text.tokens import (
     CHARACTERS_PER_TOKEN,
     CLS_ID,
     SPECIAL_TOKENS,

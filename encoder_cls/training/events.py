@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from encoder_cls.evaluation.report import Report
-from encoder_cls.training.encoder.validation import ValidationResult
-from encoder_cls.training.linear.few_labels import FewLabels
+from encoder_cls.linear.few_labels import FewLabels
+from encoder_cls.training.validation import ValidationResult
 
 
 class Started(NamedTuple):

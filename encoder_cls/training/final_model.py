@@ -14,18 +14,18 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from encoder_cls.evaluation.metrics import ClassCounts
-from encoder_cls.inference.classifier import Classifier
-from encoder_cls.inference.encoder.torch import TorchEncoder
-from encoder_cls.inference.folder import load_classifier, save_classifier, save_measured
-from encoder_cls.inference.guarantees import Familiarity, Guarantees
-from encoder_cls.inference.linear import LinearClassifier
-from encoder_cls.inference.task import Logits, combine_logits, softmax
-from encoder_cls.inference.weights import DTYPES, Weight, pack, unpack
-from encoder_cls.text.token_arrays import TokenizedTexts
-from encoder_cls.tracking.run_dir import RunDir, classifier_to_score
-from encoder_cls.training.cascade import fit_gate
-from encoder_cls.training.run_data import Prepared
+from encoder_cls.classifier.classifier import Classifier
+from encoder_cls.classifier.gate import fit_gate
+from encoder_cls.classifier.guarantees import Familiarity, Guarantees
+from encoder_cls.classifier.model_folder import load_classifier, save_classifier, save_measured
+from encoder_cls.encoder.torch_encoder import TorchEncoder
+from encoder_cls.linear.linear_model import LinearClassifier
+from encoder_cls.metrics.classification import ClassCounts
+from encoder_cls.metrics.logits import Logits, combine_logits, softmax
+from encoder_cls.run.run_folder import RunDir, classifier_to_score
+from encoder_cls.text.tokens import TokenizedTexts
+from encoder_cls.training.prepared import Prepared
+from encoder_cls.weights import DTYPES, Weight, pack, unpack
 
 Probabilities = NDArray[np.float64]
 

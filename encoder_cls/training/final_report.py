@@ -8,13 +8,13 @@ import torch
 
 from encoder_cls.evaluation.report import Report
 from encoder_cls.evaluation.report_files import model_card, write_report
+from encoder_cls.run.metrics_log import MetricLog, log_final_report
+from encoder_cls.run.run_folder import RunDir
+from encoder_cls.run.score import score_run
 from encoder_cls.system.files import write_file
 from encoder_cls.system.terminal import begin_work
-from encoder_cls.tracking.metric_log import MetricLog, log_final_report
-from encoder_cls.tracking.run_dir import RunDir
 from encoder_cls.training.final_model import finish_model
-from encoder_cls.training.run_data import Prepared
-from encoder_cls.training.score import score_run
+from encoder_cls.training.prepared import Prepared
 
 
 def write_final_report(

@@ -12,18 +12,19 @@ from typing import Any
 
 import torch
 
-from encoder_cls.config import Config, config_of, load_config
+from encoder_cls.classifier.classifier import Classifier
+from encoder_cls.classifier.model_folder import load_classifier
+from encoder_cls.config.loading import config_of, load_config
+from encoder_cls.config.schema import Config
 from encoder_cls.data.rows import Row, SourceLocation
-from encoder_cls.inference.classifier import Classifier
-from encoder_cls.inference.folder import load_classifier
+from encoder_cls.run.run_folder import RunDir
 from encoder_cls.system.machine import resolve_device
 from encoder_cls.system.terminal import begin_work, note_work
-from encoder_cls.tracking.run_dir import RunDir
 from encoder_cls.training.events import Noted, StageStarted, Validated
 from encoder_cls.training.final_model import finish_model
 from encoder_cls.training.prepare import prepare
-from encoder_cls.training.run import train as train_run
-from encoder_cls.training.run_data import Objective
+from encoder_cls.training.prepared import Objective
+from encoder_cls.training.train import train as train_run
 
 # Two trainings would draw from the same random generator: torch has one per process.
 _ALONE = threading.Lock()

@@ -15,15 +15,15 @@ from typing import Literal, NamedTuple, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from encoder_cls.config import Config
+from encoder_cls.config.schema import Config
 from encoder_cls.data.dataset import Dataset
 from encoder_cls.data.load import names_validation, reading_of
 from encoder_cls.data.rows import Columns
 from encoder_cls.data.sources import every_file, read_rows
+from encoder_cls.encoder.batches import BatchSampler
 from encoder_cls.errors import ConfigError
 from encoder_cls.system.display import listed
-from encoder_cls.text.token_arrays import KEPT_PER_TOKEN
-from encoder_cls.training.encoder.batches import BatchSampler
+from encoder_cls.text.tokens import KEPT_PER_TOKEN
 
 RESERVED = 0.1  # of the time, for the start of Python, files, and steps that take longer than the first ones
 PRETRAINING_SHARE = 0.4  # of what is left when it starts, at most

@@ -5,16 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterable
 from pathlib import Path
 
-from encoder_cls.config import Config
+from encoder_cls.classifier.model_folder import load_classifier
+from encoder_cls.config.schema import Config
 from encoder_cls.data.load import config_of_base, load_all_data
 from encoder_cls.data.rows import Row
+from encoder_cls.encoder.architecture import EncoderArchitecture
 from encoder_cls.errors import ConfigError, DataError
-from encoder_cls.inference.encoder import EncoderArchitecture
-from encoder_cls.inference.folder import load_classifier
+from encoder_cls.run.run_folder import RunDir, ValidationLogits
 from encoder_cls.system.terminal import begin_work
-from encoder_cls.text.tokenizer_trainer import tokenized_data
-from encoder_cls.tracking.run_dir import RunDir, ValidationLogits
-from encoder_cls.training.encoder.checkpoint import newest_fingerprint
+from encoder_cls.text.tokenizer_training import tokenized_data
+from encoder_cls.training.checkpoint import newest_fingerprint
 from encoder_cls.training.plan import (
     LINEAR_LENGTHS,
     CorpusSize,
@@ -24,7 +24,7 @@ from encoder_cls.training.plan import (
     check_least_fits,
     make_plan,
 )
-from encoder_cls.training.run_data import Prepared, model_rows
+from encoder_cls.training.prepared import Prepared, model_rows
 
 
 def prepare(

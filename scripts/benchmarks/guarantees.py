@@ -29,7 +29,7 @@ from shared.page import table
 from sklearn.metrics import roc_auc_score
 
 from encoder_cls import Classifier, load_classifier
-from encoder_cls.inference.guarantees import CONFIDENCE, THRESHOLDS, Guarantees
+from encoder_cls.classifier.guarantees import CONFIDENCE, THRESHOLDS, Guarantees
 
 DATA = ("trec6", "sst2", "banking77", "sst2_glue", "ag_news", "imdb")
 NOT_TRAINED_ON = ("go_emotions",)  # has several labels a text

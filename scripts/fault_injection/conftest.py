@@ -34,8 +34,8 @@ PAGE = Path(__file__).parents[2] / "docs/reliability.md"
 TABLE = re.compile(r"(<!-- table: .* -->\n\n).*?(\n<!-- end of table -->)", re.DOTALL)
 HEAD = ["| case | tries | failed | seconds | commit |", "| --- | ---: | ---: | ---: | --- |"]
 USED_BY_COMMANDS = """
-encoder_cls.cli encoder_cls.cli.train encoder_cls.runs.evaluate encoder_cls.inference.encoder.torch
-encoder_cls.serving.server encoder_cls.answers.formats encoder_cls.answers.predict encoder_cls.system.disk_arrays
+encoder_cls.cli.app encoder_cls.cli.train encoder_cls.run.evaluate encoder_cls.encoder.torch_encoder
+encoder_cls.serving.server encoder_cls.bulk.formats encoder_cls.bulk.predict encoder_cls.system.disk_arrays
 encoder_cls.tuning tqdm matplotlib.figure
 pyarrow.parquet scipy.optimize sklearn.svm sklearn.feature_extraction.text sklearn.metrics sklearn.pipeline
 """

@@ -143,11 +143,11 @@ def backwards(tokenized):
     return tokenizer, texts.take([*range(len(texts))][::-1]), *rest
 
 
-SAVE = "encoder_cls.training.encoder.checkpoint"
-RUN = "encoder_cls.training.run"
+SAVE = "encoder_cls.training.checkpoint"
+RUN = "encoder_cls.training.train"
 FILES = "encoder_cls.system.files"
-OUTPUTS = "encoder_cls.answers.output_checks"
-PARTS = "encoder_cls.answers.predict"
+OUTPUTS = "encoder_cls.bulk.output_checks"
+PARTS = "encoder_cls.bulk.predict"
 SERVER = "encoder_cls.serving.server._Server"
 CACHE = "encoder_cls.system.disk_arrays"
 EXCLUSIVE = fcntl.LOCK_EX
@@ -179,18 +179,18 @@ FAULTS = [
      lambda fit: lambda self: iter(()) if self.state.step else fit(self)),
     Fault("a resumed run fits another linear classifier", "kill-forked", 0.05, f"{RUN}.fit", fitted_otherwise),
     Fault("mixture weights are not saved", "saved-model", 1,
-     "encoder_cls.inference.folder.save_classifier",
+     "encoder_cls.classifier.model_folder.save_classifier",
      lambda save: lambda it, *more, **options: save(
          changed(it, mixture_weights=(1.0,) * len(it.parts)), *more, **options)),
     Fault("the linear classifier is not loaded", "saved-model", 1,
-     "encoder_cls.inference.folder.load_classifier",
+     "encoder_cls.classifier.model_folder.load_classifier",
      lambda load: lambda *more, **options: changed(load(*more, **options), linear=None, mixture_weights=(1.0,))),
-    Fault("linear features in any order are taken", "hostile-model", 1, "encoder_cls.inference.linear.are_increasing",
+    Fault("linear features in any order are taken", "hostile-model", 1, "encoder_cls.linear.linear_model.are_increasing",
      constant(lambda *_: True)),
     Fault("random numbers depend on what was drawn before", "kill-forked", 0.05,
-     "encoder_cls.training.encoder.replica.torch",
+     "encoder_cls.training.replica.torch",
      lambda torch: SimpleNamespace(**vars(torch) | {"manual_seed": lambda _: None})),
-    Fault("metrics are not cut on resume", "kill-forked", 0.1, "encoder_cls.tracking.metric_log.MetricLog.__init__",
+    Fault("metrics are not cut on resume", "kill-forked", 0.1, "encoder_cls.run.metrics_log.MetricLog.__init__",
      lambda init: lambda self, *more, resume_after, **options: init(
          self, *more, resume_after=resume_after and dict.fromkeys(resume_after, 10**9), **options)),
     Fault("a signal is not heard", "signals", 0.2, "encoder_cls.system.stop.check_stop", nothing),
@@ -198,13 +198,13 @@ FAULTS = [
      lambda flock: lambda file, kind: flock(file, kind ^ EXCLUSIVE | fcntl.LOCK_SH if kind & EXCLUSIVE else kind)),
     Fault("classes are in the order of a hash table", "metamorphic", 0.5, "encoder_cls.data.labels.sorted",
      constant(lambda found, **_: list(found))),
-    Fault("validation changes the model", "metamorphic", 1, "encoder_cls.inference.encoder.torch.TorchEncoder.logits",
+    Fault("validation changes the model", "metamorphic", 1, "encoder_cls.encoder.torch_encoder.TorchEncoder.logits",
      lambda run: lambda self, *more, **options: (
          run(self, *more, **options), [it.data.mul_(0.999) for it in self.model.parameters()])[0]),
-    Fault("what is no number is trained on", "divergence", 1, "encoder_cls.training.encoder.replica.math",
+    Fault("what is no number is trained on", "divergence", 1, "encoder_cls.training.replica.math",
      lambda math: SimpleNamespace(**vars(math) | {"isfinite": lambda _: True})),
     Fault("a full disk for the curves ends the run", "full-tensorboard", 1,
-     "encoder_cls.tracking.metric_log.MetricLog.show", constant(lambda self, add: self._writer and add(self._writer))),
+     "encoder_cls.run.metrics_log.MetricLog.show", constant(lambda self, add: self._writer and add(self._writer))),
     Fault("surplus fields are dropped", "csv-fuzz", 0.3, "encoder_cls.data.text_files._rows",
      lambda rows: lambda *more: ((line, fields[:2]) for line, fields in rows(*more))),
     Fault("control characters are printed", "predict-fuzz", 0.1, "encoder_cls.system.display.json_text",
@@ -212,18 +212,18 @@ FAULTS = [
     Fault("what is read may be written over", "outputs", 0.3, f"{OUTPUTS}._identities", constant(lambda _: ())),
     Fault("an output may be among what is read", "outputs", 0.3, f"{OUTPUTS}._Target.is_inside", nothing),
     Fault("data of the run may be written over", "outputs", 0.5,
-     "encoder_cls.tracking.run_dir.RunDir.data_sources", constant(lambda _: [])),
+     "encoder_cls.run.run_folder.RunDir.data_sources", constant(lambda _: [])),
     Fault("two outputs may be one file", "outputs", 0.5, f"{OUTPUTS}.check_outputs",
      lambda check: lambda outputs, **more: [check([output], **more) for output in outputs]),
     Fault("a temporary name is opened through a link", "outputs", 0.5, "pathlib.Path.open",
      lambda opens: lambda self, mode="r", *more, **options: opens(self, mode.replace("x", "w"), *more, **options)),
     Fault("a replaced file gets another mode", "outputs", 0.5, "pathlib.Path.chmod", nothing),
     Fault("a long line is put together at each read", "sizes[1-line_of_standard_input]", 1,
-     "encoder_cls.answers.inputs._next_block", rejoined),
+     "encoder_cls.bulk.inputs._next_block", rejoined),
     Fault("a confusion matrix of any size is written", "sizes[0-many_classes]", 1,
-     "encoder_cls.evaluation.metrics.LARGEST_MATRIX", constant(10**9)),
+     "encoder_cls.metrics.classification.LARGEST_MATRIX", constant(10**9)),
     Fault("all texts are on one page", "sizes[0-page_of_many_texts]", 1,
-     "encoder_cls.answers.classify_chunks.MOST_PAGE_TEXTS", constant(10**9)),
+     "encoder_cls.bulk.classify_chunks.MOST_PAGE_TEXTS", constant(10**9)),
     Fault("endings of texts are in small letters", "folder-fuzz", 0.2, "encoder_cls.data.sources.texts_of",
      lambda texts: lambda folder: [path for path in texts(folder) if path.suffix == ".txt"]),
     Fault("hidden folders are classes", "folder-fuzz", 0.2, "encoder_cls.data.sources._visible",
@@ -267,17 +267,17 @@ FAULTS = [
     Fault("a resumed run begins with its first weights again", "kill-continued", 0.06, f"{SAVE}.Checkpoint.restore",
      lambda restore: lambda self, model, optimizers: restore(self, copy.deepcopy(model), optimizers)),
     Fault("something is written into the base run", "kill-continued", 0.01,
-     "encoder_cls.training.score._base_answers",
+     "encoder_cls.run.score._base_answers",
      lambda answers: lambda it, config, *more, **options: (
          config.from_run and Path(config.from_run, "eval/compared").touch(), answers(it, config, *more, **options))[1]),
     Fault("gradients that processes share are in another order", "kill-rank", 0.2,
-     "encoder_cls.training.encoder.replica.sum_gradients", summed_otherwise),
+     "encoder_cls.training.replica.sum_gradients", summed_otherwise),
     Fault("a search begins the trial of a killed process anew", "kill-tune", 0.2, "encoder_cls.tuning.train",
      lambda train: lambda *more, **options: train(*more, **options | {"resume": False})),
     Fault("a damaged entry of the cache is used", "damage-cache", 1,
      f"{CACHE}.all", constant(lambda found: bool([*found]))),
     Fault("what a killed process left in the cache stays", "kill-cache", 1, f"{CACHE}.remove_leftovers", nothing),
-    Fault("the cache forgets whose texts come first", "kill-cache", 0.1, "encoder_cls.text.tokenizer_trainer.cached",
+    Fault("the cache forgets whose texts come first", "kill-cache", 0.1, "encoder_cls.text.tokenizer_training.cached",
      lambda cached: lambda *more: backwards(cached(*more))),
 ]
 # fmt: on
@@ -313,6 +313,6 @@ def put_named():
 
 if __name__ == "__main__":
     put_named()
-    from encoder_cls.cli import main
+    from encoder_cls.cli.app import main
 
     main()

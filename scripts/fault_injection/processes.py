@@ -16,7 +16,7 @@ from pathlib import Path
 
 import pytest
 
-from encoder_cls.cli import main
+from encoder_cls.cli.app import main
 
 COMMAND = (sys.executable, Path(__file__).with_name("faults.py"))
 LONGEST = 120.0  # seconds that any command may take

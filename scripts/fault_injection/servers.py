@@ -89,7 +89,7 @@ class Answers:
 
     def learn(self, folder):
         """Add those of the model that is in a folder; its SHA-256."""
-        from encoder_cls.inference.folder import load_classifier
+        from encoder_cls.classifier.model_folder import load_classifier
 
         classifier = load_classifier(folder, engine="numpy")
         predicted = classifier.predict(self.texts)

@@ -5,9 +5,9 @@ from contextlib import contextmanager
 import pytest
 from samples import CHECKPOINT_FILES, damage, engine_of, newest_checkpoint, tries
 
+from encoder_cls.classifier.model_folder import load_classifier
 from encoder_cls.errors import EncoderClsError
-from encoder_cls.inference.folder import load_classifier
-from encoder_cls.training.encoder.checkpoint import load_newest
+from encoder_cls.training.checkpoint import load_newest
 
 
 @contextmanager

@@ -13,7 +13,7 @@ import torch
 from processes import limit_memory
 from samples import CHECKPOINT_FILES, ENGINES, newest_checkpoint
 
-from encoder_cls.inference.folder import FORMAT, NO_HASH, load_classifier, save_classifier
+from encoder_cls.classifier.model_folder import FORMAT, NO_HASH, load_classifier, save_classifier
 
 MOST_SECONDS, MOST_BYTES = 5.0, 1_000_000_000  # for an answer about a hostile folder
 HUGE = 10**15

@@ -13,7 +13,7 @@ import pytest
 from samples import damage, tries, variant_of
 from servers import MOST_SECONDS, Answers, Load, serve, wait_until
 
-from encoder_cls.inference.folder import load_classifier, save_classifier
+from encoder_cls.classifier.model_folder import load_classifier, save_classifier
 from encoder_cls.serving import limits
 
 AT_ONCE = 5.0  # seconds that count as at once on a busy machine

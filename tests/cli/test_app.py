@@ -20,12 +20,12 @@ import typer.main
 import yaml
 from support.programs import COMMAND, TIME_LIMIT, assert_failed, hashes, run_process, setting
 
-from encoder_cls.cli import app
 from encoder_cls.cli import display as training_display
-from encoder_cls.config import load_config
+from encoder_cls.cli.app import app
+from encoder_cls.config.loading import load_config
+from encoder_cls.run.run_folder import RunDir
 from encoder_cls.system import terminal
-from encoder_cls.tracking.run_dir import RunDir
-from encoder_cls.training.encoder import validation as validation_module
+from encoder_cls.training import validation as validation_module
 
 pytestmark = pytest.mark.usefixtures("blank_plots")
 REPOSITORY = Path(__file__).resolve().parents[2]
@@ -210,7 +210,7 @@ def test_a_terminated_training_leaves_a_checkpoint_and_resumes(cli, tiny):
         "train.epochs=15", "train.patience=null", "train.validate_every=60", "train.log_every=10"
     )
     arguments = ["train", str(tiny), "--run-dir", "runs/stopped", *values]
-    code = "from encoder_cls.cli import display, main; display.SECONDS_BETWEEN_LINES = -1; main()"
+    code = "from encoder_cls.cli import display; from encoder_cls.cli.app import main; display.SECONDS_BETWEEN_LINES = -1; main()"
     command = [sys.executable, "-c", code, *arguments]
     with subprocess.Popen(
         command, stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True
@@ -487,7 +487,7 @@ def test_any_error_is_one_line(cli, trained_run, monkeypatch, error, code, messa
             return warnings.warn(error, stacklevel=2)
         raise error
 
-    monkeypatch.setattr("encoder_cls.inference.classifier.Classifier.predict_tokenized", fail)
+    monkeypatch.setattr("encoder_cls.classifier.classifier.Classifier.predict_tokenized", fail)
     outcome = cli("predict", "--model", trained_run.path, "rain")
     assert outcome.code == code
     assert re.fullmatch(message, outcome.err)

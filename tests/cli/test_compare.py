@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 from support.programs import assert_failed
 
-from encoder_cls.runs.compare import summarize
-from encoder_cls.tracking.run_dir import RunDir
+from encoder_cls.run.compare import summarize
+from encoder_cls.run.run_folder import RunDir
 
 REPORT = "eval/report.json"
 

@@ -12,9 +12,9 @@ import yaml
 from support.programs import assert_failed, hashes
 from support.reports import REFERENCE
 
+from encoder_cls.classifier.model_folder import load_classifier, save_classifier
 from encoder_cls.errors import EncoderClsError
-from encoder_cls.evaluation import CHANGED_ANSWERS, DOUBTFUL_LABELS, REPORT_FILES
-from encoder_cls.inference.folder import load_classifier, save_classifier
+from encoder_cls.evaluation.files import CHANGED_ANSWERS, DOUBTFUL_LABELS, REPORT_FILES
 
 TOP_LEVEL = {
     "accuracy",
@@ -216,7 +216,7 @@ def test_a_folder_that_is_refused_is_an_error_where_it_was_asked_for(cli, run_co
     def refuse(*_arguments, **_options):
         raise EncoderClsError("report.html: cannot write: No space left on device")
 
-    monkeypatch.setattr("encoder_cls.runs.evaluate.write_report", refuse)
+    monkeypatch.setattr("encoder_cls.run.evaluate.write_report", refuse)
     outcome = cli("eval", run_copy.path)
     assert (outcome.code, outcome.err) == (
         0,

@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from encoder_cls.answers.output_checks import check_outputs, check_run_folder
-from encoder_cls.config import DataConfig
+from encoder_cls.bulk.output_checks import check_outputs, check_run_folder
+from encoder_cls.config.schema import DataConfig
 from encoder_cls.data.rows import Columns, Reading
 from encoder_cls.data.sources import read_rows
 from encoder_cls.errors import ConfigError
-from encoder_cls.tracking.run_dir import RunDir
+from encoder_cls.run.run_folder import RunDir
 
 RUN_FILES = ["config.yaml", "metrics.jsonl", "model/model.safetensors", "eval/report.json"]
 RUN_FILES += [

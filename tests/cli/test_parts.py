@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from support.programs import assert_failed
 
-from encoder_cls.inference.classifier import Classifier
+from encoder_cls.classifier.classifier import Classifier
 from encoder_cls.system.processes import Workers
 
 NAMES = ["part-01.jsonl", "part-02.csv", "part-03.tsv", "part-04.jsonl"]
@@ -112,7 +112,7 @@ def test_the_engine_is_chosen_by_all_parts_and_not_by_who_does_which(
 ):
     """So that equal inputs have equal answers, whichever process gets to them first."""
     monkeypatch.setattr(
-        "encoder_cls.inference.encoder.numpy.BREAK_EVEN", 1e6
+        "encoder_cls.encoder.numpy_encoder.BREAK_EVEN", 1e6
     )  # less than all have, more than each
     assert cli(*arguments(trained_run)).code == 0
     records = [json.loads(path.read_text()) for path in Path("out/_parts").iterdir()]
@@ -139,7 +139,7 @@ def test_a_part_that_another_process_is_at_is_waited_for(cli, trained_run, parts
         if len(pauses) == 3:
             os.close(lock)
 
-    monkeypatch.setattr("encoder_cls.answers.predict.time.sleep", pause)
+    monkeypatch.setattr("encoder_cls.bulk.predict.time.sleep", pause)
     outcome = cli(*arguments(trained_run))
     assert len(pauses) == 3
     assert outcome.code == 0
@@ -258,8 +258,8 @@ def test_the_answers_of_several_processes_are_the_same_bytes(
     """With what was counted, and the columns of the input; a small input is answered in this process."""
     with Path("in", NAMES[1]).open("a") as file:
         file.write("".join(f"{row},{'zzz ' * (row % 40)}\n" for row in range(80)))
-    monkeypatch.setattr("encoder_cls.answers.inputs.CHUNK", 8)
-    monkeypatch.setattr("encoder_cls.answers.classify_chunks.usable_processes", lambda: 2)
+    monkeypatch.setattr("encoder_cls.bulk.inputs.CHUNK", 8)
+    monkeypatch.setattr("encoder_cls.bulk.classify_chunks.usable_processes", lambda: 2)
     started, real = [], Workers._start
     monkeypatch.setattr(Workers, "_start", lambda self: (started.append(self), real(self))[1])
     command = [
@@ -274,7 +274,7 @@ def test_the_answers_of_several_processes_are_the_same_bytes(
     ]
     outcomes, written = [], []
     for shared_bytes in (10**9, 1):
-        monkeypatch.setattr("encoder_cls.answers.classify_chunks.SHARED_BYTES", shared_bytes)
+        monkeypatch.setattr("encoder_cls.bulk.classify_chunks.SHARED_BYTES", shared_bytes)
         outcomes.append(cli(*command))
         files = [Path(output)] if Path(output).is_file() else sorted(Path("out").glob("*.jsonl"))
         written.append([file.read_bytes() for file in files])

@@ -18,12 +18,12 @@ import pyarrow.parquet
 import pytest
 from support.programs import COMMAND, TIME_LIMIT, assert_failed
 
-from encoder_cls.answers.classify_chunks import Answerer
-from encoder_cls.answers.inputs import Source
-from encoder_cls.answers.request import Request
+from encoder_cls.bulk.classify_chunks import Answerer
+from encoder_cls.bulk.inputs import Source
+from encoder_cls.bulk.request import Request
+from encoder_cls.classifier.classifier import Classifier
+from encoder_cls.classifier.model_folder import load_classifier, save_classifier
 from encoder_cls.data.rows import Row
-from encoder_cls.inference.classifier import Classifier
-from encoder_cls.inference.folder import load_classifier, save_classifier
 
 TEXTS = ["rain and snow today", "a big soup with salt", "the team and the ball"]
 LABELS = ["weather", "küche", "sport"]
@@ -220,7 +220,7 @@ def test_labels_are_taken_off_the_lines_of_ft_files_only(classifier):
 
 def test_labels_that_are_read_as_text_are_warned_of(cli, trained_run, monkeypatch):
     """A test file of fastText would get other answers than its texts."""
-    monkeypatch.setattr("encoder_cls.answers.inputs.CHUNK", 1)
+    monkeypatch.setattr("encoder_cls.bulk.inputs.CHUNK", 1)
     for name, warnings in (("test.ft", 0), ("test.txt", 1)):
         Path(name).write_text("__label__weather rain and snow\n" * 2)
         outcome = cli("predict", "--model", trained_run.path, "--input", name)
@@ -245,7 +245,7 @@ def test_jsonl_output_is_strict_json(cli, trained_run):
 def test_no_id_is_lost_where_the_first_rows_have_none(
     cli, trained_run, monkeypatch, output_format, late
 ):
-    monkeypatch.setattr("encoder_cls.answers.inputs.CHUNK", 2)
+    monkeypatch.setattr("encoder_cls.bulk.inputs.CHUNK", 2)
     Path("texts.jsonl").write_text(
         '{"text": "rain"}\n' * late + '{"text": "rain", "id": "the id"}\n'
     )
@@ -260,7 +260,7 @@ def test_no_id_is_lost_where_the_first_rows_have_none(
 
 def test_where_no_row_has_an_id_there_is_no_column_of_ids(cli, trained_run, monkeypatch):
     """What comes after a malformed row is not answered, and adds no column."""
-    monkeypatch.setattr("encoder_cls.answers.inputs.CHUNK", 1)
+    monkeypatch.setattr("encoder_cls.bulk.inputs.CHUNK", 1)
     Path("texts.jsonl").write_text(
         '{"text": "rain"}\n{"text": "snow", "id": null}\nbroken\n{"text": "x", "id": 1}\n'
     )
@@ -273,7 +273,7 @@ def test_where_no_row_has_an_id_there_is_no_column_of_ids(cli, trained_run, monk
 
 def test_many_lines_keep_their_order(classifier, monkeypatch):
     """Texts are sorted by length within chunks, results are not; chunks have no seam."""
-    monkeypatch.setattr("encoder_cls.answers.inputs.CHUNK", 100)
+    monkeypatch.setattr("encoder_cls.bulk.inputs.CHUNK", 100)
     rows = [i % 3 for i in range(150)]
     Path("texts.txt").write_text(
         "".join(f"{TEXTS[row]}{' of' * (i % 7)}\n" for i, row in enumerate(rows))
@@ -296,7 +296,7 @@ def test_many_lines_keep_their_order(classifier, monkeypatch):
 @pytest.mark.parametrize("source", ["texts.txt", "-"])
 def test_every_line_gets_one_prediction(cli, trained_run, monkeypatch, source, content, labels):
     """Empty lines, lines in several blocks, and in a pipe bytes that are no UTF-8, for which a file is refused."""
-    monkeypatch.setattr("encoder_cls.answers.inputs.READ_BYTES", 3)
+    monkeypatch.setattr("encoder_cls.bulk.inputs.READ_BYTES", 3)
     Path("texts.txt").write_bytes(content)
     with Path("texts.txt").open() as stdin:
         monkeypatch.setattr("sys.stdin", stdin)
@@ -328,7 +328,7 @@ def test_a_malformed_row_ends_the_work_and_nothing_is_written(
     cli, trained_run, monkeypatch, ending
 ):
     """A file is written as a whole, or the one that was there before stays."""
-    monkeypatch.setattr("encoder_cls.answers.inputs.CHUNK", 4)
+    monkeypatch.setattr("encoder_cls.bulk.inputs.CHUNK", 4)
     Path("rows.csv").write_text("text\n" + "rain\n" * 16 + "rain,snow\n")
     Path(f"answers.{ending}").write_text("old")
     outcome = cli(
@@ -398,7 +398,7 @@ def test_no_texts_give_what_programs_can_read(classifier, output_format, lines):
 
 def test_a_page_holds_the_first_texts_and_says_so(cli, trained_run, monkeypatch):
     """Of more than a browser can show; no more are classified, and the reading ends."""
-    monkeypatch.setattr("encoder_cls.answers.classify_chunks.MOST_PAGE_TEXTS", 2)
+    monkeypatch.setattr("encoder_cls.bulk.classify_chunks.MOST_PAGE_TEXTS", 2)
     asked = []
     real = Classifier.tokenize
     monkeypatch.setattr(
@@ -415,7 +415,7 @@ def test_a_page_holds_the_first_texts_and_says_so(cli, trained_run, monkeypatch)
 
 
 def test_words_left_out_of_an_explanation_are_counted(classifier, monkeypatch):
-    monkeypatch.setattr("encoder_cls.inference.explain.MOST_TOKENS", 15)  # of 5 tokens a time
+    monkeypatch.setattr("encoder_cls.classifier.explain.MOST_TOKENS", 15)  # of 5 tokens a time
     notes = {
         "text": "only the first 2 words explained",
         "tsv": " (2 words left out)",

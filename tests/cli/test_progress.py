@@ -10,8 +10,8 @@ import pyarrow
 import pyarrow.parquet
 import pytest
 
-from encoder_cls.answers import inputs
-from encoder_cls.answers.inputs import Progress
+from encoder_cls.bulk import inputs
+from encoder_cls.bulk.inputs import Progress
 from encoder_cls.data.rows import SourceLocation
 
 
@@ -78,7 +78,7 @@ def test_a_terminal_has_a_bar_and_warnings_above_it(files, clock, capfd, monkeyp
 
 
 def test_predict_shows_its_progress(cli, trained_run, monkeypatch):
-    monkeypatch.setattr("encoder_cls.answers.inputs.CHUNK", 2)
+    monkeypatch.setattr("encoder_cls.bulk.inputs.CHUNK", 2)
     monkeypatch.setattr(inputs, "SECONDS_BETWEEN_LINES", 0.0)
     Path("in.txt").write_text("rain\n" * 4)
     lines = cli(

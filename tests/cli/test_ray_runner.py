@@ -7,7 +7,7 @@ import pyarrow
 import pyarrow.parquet as pq
 import pytest
 
-from encoder_cls.answers.ray_spark import Predictor, check_places
+from encoder_cls.bulk.ray_spark import Predictor, check_places
 from encoder_cls.errors import ConfigError, DataError
 
 

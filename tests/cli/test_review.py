@@ -14,13 +14,13 @@ import pytest
 import torch
 from support.programs import assert_failed
 
-from encoder_cls.config import load_config
+from encoder_cls.config.loading import load_config
 from encoder_cls.data.dataset import Dataset
 from encoder_cls.data.load import load_dataset
 from encoder_cls.errors import DataError
-from encoder_cls.tracking.run_dir import RunDir
+from encoder_cls.run.run_folder import RunDir
 from encoder_cls.training.prepare import prepare
-from encoder_cls.training.run import train
+from encoder_cls.training.train import train
 
 pytestmark = pytest.mark.usefixtures("blank_plots")
 

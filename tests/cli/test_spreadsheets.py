@@ -12,9 +12,9 @@ import pytest
 from support.programs import assert_failed, setting
 from support.tables import read_table, write_table
 
-from encoder_cls.answers.classify_chunks import Answerer
-from encoder_cls.answers.request import Request
-from encoder_cls.inference.folder import load_classifier, save_classifier
+from encoder_cls.bulk.classify_chunks import Answerer
+from encoder_cls.bulk.request import Request
+from encoder_cls.classifier.model_folder import load_classifier, save_classifier
 
 ROWS = [
     ["id", "text", "note"],

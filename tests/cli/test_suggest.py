@@ -13,7 +13,7 @@ import pytest
 from support.programs import assert_failed
 from support.tables import read_table, write_table
 
-from encoder_cls.answers.suggestions import choose, suggest
+from encoder_cls.bulk.suggestions import choose, suggest
 from encoder_cls.data.rows import Row
 
 SURE = [

@@ -8,10 +8,10 @@ from dataclasses import replace
 import pytest
 from support.programs import assert_failed
 
-from encoder_cls.evaluation import significance
+from encoder_cls.evaluation import intervals as significance
+from encoder_cls.run.run_folder import RunDir
 from encoder_cls.system import machine, terminal
 from encoder_cls.system.display import seconds_named
-from encoder_cls.tracking.run_dir import RunDir
 from encoder_cls.tuning import Search
 
 OPTIONS = [
@@ -54,7 +54,7 @@ def test_a_search_ends_with_the_report_of_the_best_and_goes_on(tmp_path, cli, se
     )
     for interval, words in (((-0.2, -0.1), "it is better than"), ((-0.2, 0.1), "is as good")):
         monkeypatch.setattr(
-            "encoder_cls.runs.evaluate.compare_answers",
+            "encoder_cls.run.evaluate.compare_answers",
             lambda *more, its=interval, **run: replace(
                 compare(*more, **run), accuracy_difference_interval=its
             ),

@@ -10,7 +10,8 @@ import yaml
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from encoder_cls.config import Config, DataConfig, ModelConfig, TrainConfig, config_of, load_config
+from encoder_cls.config.loading import config_of, load_config
+from encoder_cls.config.schema import Config, DataConfig, ModelConfig, TrainConfig
 from encoder_cls.config.yaml import parse_setting, parse_yaml
 from encoder_cls.errors import ConfigError
 

@@ -11,12 +11,12 @@ import torch
 import yaml
 from support.programs import assert_failed
 
-from encoder_cls.config import absolute_sources, load_config, missing_sources
+from encoder_cls.config.loading import absolute_sources, load_config, missing_sources
 from encoder_cls.errors import StoppedError
+from encoder_cls.run.run_folder import RunDir
 from encoder_cls.system.stop import stopping_at
-from encoder_cls.tracking.run_dir import RunDir
 from encoder_cls.training.prepare import prepare
-from encoder_cls.training.run import train
+from encoder_cls.training.train import train
 
 CPU = torch.device("cpu")
 

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from support.data import load, refusal, write
 
-from encoder_cls.config import DataConfig
+from encoder_cls.config.schema import DataConfig
 from encoder_cls.data.dataset import Dataset, Split
 from encoder_cls.data.load import load_dataset
 from encoder_cls.errors import DataError

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from support.data import write, write_labelled
 
-from encoder_cls.config import DataConfig
+from encoder_cls.config.schema import DataConfig
 from encoder_cls.data import load
 from encoder_cls.data.dataset import Dataset, Split, Unlabelled
 from encoder_cls.data.load import load_dataset

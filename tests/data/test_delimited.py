@@ -12,7 +12,7 @@ from threading import Thread
 import pytest
 from support.data import refusal, write
 
-from encoder_cls.config import DataConfig
+from encoder_cls.config.schema import DataConfig
 from encoder_cls.data.labels import read_labelled
 from encoder_cls.data.load import reading_of
 from encoder_cls.data.rows import Columns, Reading

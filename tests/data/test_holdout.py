@@ -15,12 +15,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.data import load, refusal, write
 
-from encoder_cls.config import DataConfig, load_config
-from encoder_cls.data import holdout
+from encoder_cls.config.loading import load_config
+from encoder_cls.config.schema import DataConfig
+from encoder_cls.data import splitting as holdout
 from encoder_cls.data.checks import data_warnings
 from encoder_cls.data.dataset import NO_GROUP, Dataset, Split, texts_alike
-from encoder_cls.data.holdout import hold_out, rows_to_hold_out
 from encoder_cls.data.load import load_dataset, load_split
+from encoder_cls.data.splitting import hold_out, rows_to_hold_out
 from encoder_cls.errors import ConfigError, DataError
 
 

@@ -29,7 +29,7 @@ GERMAN, ENGLISH = (
 # The viewer of the real Hub is another host, datasets-server.<HF_ENDPOINT>, not to be looked up here.
 READ = """
 import datasets.config, json, sys, time, traceback
-from encoder_cls.cli import main
+from encoder_cls.cli.app import main
 from encoder_cls.data.rows import Columns, Reading
 from encoder_cls.data.sources import read_rows
 from encoder_cls.errors import DataError

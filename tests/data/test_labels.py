@@ -9,7 +9,7 @@ import shlex
 import pytest
 from support.data import classes_of, load, refusal, write, write_labelled
 
-from encoder_cls.config import DataConfig
+from encoder_cls.config.schema import DataConfig
 from encoder_cls.data.checks import data_warnings
 from encoder_cls.data.dataset import names_as_texts
 from encoder_cls.data.load import load_dataset, load_split

@@ -16,7 +16,7 @@ from matplotlib import font_manager
 from matplotlib.image import imread
 
 from encoder_cls.evaluation import charts
-from encoder_cls.evaluation.metrics import CalibrationBins
+from encoder_cls.metrics.classification import CalibrationBins
 
 HOSTILE = '<script>alert("x")</script>&'
 

@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 from sklearn import metrics as peers
 
-from encoder_cls.evaluation.metrics import (
+from encoder_cls.evaluation.report import FEWEST_ANSWERS, WANTED_ACCURACY, suggest_threshold
+from encoder_cls.metrics.classification import (
     MOST_CONFUSED,
     CalibrationBins,
     ClassCounts,
@@ -14,8 +15,7 @@ from encoder_cls.evaluation.metrics import (
     best_f1_threshold,
     compute_metrics,
 )
-from encoder_cls.evaluation.report import FEWEST_ANSWERS, WANTED_ACCURACY, suggest_threshold
-from encoder_cls.inference.task import sigmoid, softmax
+from encoder_cls.metrics.logits import sigmoid, softmax
 
 NAMES = ("a", "b", "c", "d", "e")
 LABELS = ("a", "b", "c", "never", "unseen")

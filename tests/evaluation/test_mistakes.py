@@ -10,9 +10,10 @@ import numpy as np
 import pytest
 from support.reports import split_of
 
-from encoder_cls.config import DataConfig
+from encoder_cls.config.schema import DataConfig
 from encoder_cls.data.dataset import Split
-from encoder_cls.evaluation import DOUBTFUL_LABELS, MISTAKES, report
+from encoder_cls.evaluation import report
+from encoder_cls.evaluation.files import DOUBTFUL_LABELS, MISTAKES
 from encoder_cls.evaluation.mistakes import Answered, doubtful_rows, label_tables
 from encoder_cls.evaluation.report import evaluate
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 from support.reports import REFERENCE
 
-from encoder_cls.config import load_config
+from encoder_cls.config.loading import load_config
 from encoder_cls.data.dataset import Dataset
 from encoder_cls.data.load import load_dataset
 from encoder_cls.evaluation.report import Report, evaluate

@@ -11,10 +11,10 @@ import pytest
 from support.reports import REFERENCE, compared, split_of
 
 from encoder_cls.evaluation import report_text
-from encoder_cls.evaluation.metrics import LARGEST_MATRIX, compute_metrics
 from encoder_cls.evaluation.mistakes import Answered
 from encoder_cls.evaluation.report import evaluate
 from encoder_cls.evaluation.report_files import render_report
+from encoder_cls.metrics.classification import LARGEST_MATRIX, compute_metrics
 
 HOSTILE = '<script>document.title="x"</script><img src=x onerror="alert(1)">"&\'{{ 7 * 7 }}'
 

@@ -11,10 +11,10 @@ import pytest
 from support.reports import REFERENCE, compared, report_of, split_of
 
 from encoder_cls.evaluation import report_text
-from encoder_cls.evaluation.metrics import CalibrationBins, ClassMetrics
 from encoder_cls.evaluation.report import FEWEST_ANSWERS, evaluate
 from encoder_cls.evaluation.report_files import render_report
 from encoder_cls.evaluation.report_text import full_text
+from encoder_cls.metrics.classification import CalibrationBins, ClassMetrics
 
 
 def test_a_notebook_shows_what_the_terminal_does(classifier):

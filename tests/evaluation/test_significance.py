@@ -8,9 +8,8 @@ from scipy.stats import binomtest
 from sklearn.metrics import f1_score
 from support.reports import split_of
 
-from encoder_cls.evaluation.metrics import ClassCounts
-from encoder_cls.evaluation.report import evaluate
-from encoder_cls.evaluation.significance import (
+from encoder_cls.classifier.classifier import Classifier
+from encoder_cls.evaluation.intervals import (
     Comparison,
     compare_answers,
     macro_f1_interval,
@@ -19,7 +18,8 @@ from encoder_cls.evaluation.significance import (
     score_parts,
     wilson_interval,
 )
-from encoder_cls.inference.classifier import Classifier
+from encoder_cls.evaluation.report import evaluate
+from encoder_cls.metrics.classification import ClassCounts
 
 LABELS = np.arange(200) % 3
 TEXTS = ["rain and snow", "ball goal team", "soup bread", "the of", "storm", "salt ball", "a goal"]

@@ -7,15 +7,15 @@ import json
 import numpy as np
 import pytest
 
+from encoder_cls.classifier import gate as training_cascade
+from encoder_cls.classifier.classifier import Classifier
+from encoder_cls.classifier.gate import GATES, fit_gate
+from encoder_cls.classifier.model_folder import load_classifier, save_classifier
 from encoder_cls.data.dataset import Split
+from encoder_cls.encoder.numpy_encoder import new_encoder
 from encoder_cls.errors import EncoderClsError
 from encoder_cls.evaluation.report import evaluate
-from encoder_cls.inference.classifier import Classifier
-from encoder_cls.inference.encoder.numpy import new_encoder
-from encoder_cls.inference.folder import load_classifier, save_classifier
-from encoder_cls.inference.task import MULTI_LABEL, SINGLE_LABEL, sigmoid, softmax
-from encoder_cls.training import cascade as training_cascade
-from encoder_cls.training.cascade import GATES, fit_gate
+from encoder_cls.metrics.logits import MULTI_LABEL, SINGLE_LABEL, sigmoid, softmax
 
 TEXTS = [
     "rain and snow today",

@@ -15,26 +15,26 @@ import torch
 from support.tokenizer import train_tokenizer
 
 import encoder_cls
-from encoder_cls.config import ModelConfig, TokenizerConfig
-from encoder_cls.errors import ConfigError, EncoderClsError
-from encoder_cls.inference.classifier import Classifier
-from encoder_cls.inference.encoder.torch import TorchEncoder
-from encoder_cls.inference.explain import attention_maps
-from encoder_cls.inference.folder import (
+from encoder_cls.classifier.classifier import Classifier
+from encoder_cls.classifier.explain import attention_maps
+from encoder_cls.classifier.model_folder import (
     FORMAT,
     NO_HASH,
     load_classifier,
     model_folder,
     save_classifier,
 )
-from encoder_cls.inference.linear import LinearClassifier
-from encoder_cls.inference.task import softmax
-from encoder_cls.inference.weights import compress
+from encoder_cls.config.schema import ModelConfig, TokenizerConfig
+from encoder_cls.encoder.torch_encoder import TorchEncoder
+from encoder_cls.encoder.transformer import EncoderClassifier
+from encoder_cls.errors import ConfigError, EncoderClsError
+from encoder_cls.linear.features import Reading
+from encoder_cls.linear.linear_model import LinearClassifier
+from encoder_cls.linear.nb_svm import fit_linear
+from encoder_cls.linear.ngrams import NUM_FEATURE_IDS
+from encoder_cls.metrics.logits import softmax
 from encoder_cls.system.files import sha256
-from encoder_cls.text.ngrams import NUM_FEATURE_IDS
-from encoder_cls.training.linear.features import Reading
-from encoder_cls.training.linear.svm import fit_linear
-from encoder_cls.transformer import EncoderClassifier
+from encoder_cls.weights import compress
 
 TEXTS = ["rain and snow today", "", "a big soup with zzz", "ball " * 40]
 

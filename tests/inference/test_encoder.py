@@ -8,9 +8,9 @@ from dataclasses import asdict
 import numpy as np
 import pytest
 
-from encoder_cls.config import ModelConfig
-from encoder_cls.inference.encoder import EncoderArchitecture, by_length
-from encoder_cls.transformer import EncoderClassifier
+from encoder_cls.config.schema import ModelConfig
+from encoder_cls.encoder.architecture import EncoderArchitecture, by_length
+from encoder_cls.encoder.transformer import EncoderClassifier
 
 SHAPE = {
     "d_model": 8,

@@ -15,13 +15,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.tokenizer import train_tokenizer
 
-from encoder_cls.config import ModelConfig, TokenizerConfig
-from encoder_cls.inference.encoder import numpy as numpy_engine
-from encoder_cls.inference.encoder.numpy import NumpyEncoder, multiplications
-from encoder_cls.inference.encoder.torch import TorchEncoder
+from encoder_cls.config.schema import ModelConfig, TokenizerConfig
+from encoder_cls.encoder import numpy_encoder as numpy_engine
+from encoder_cls.encoder.numpy_encoder import NumpyEncoder, multiplications
+from encoder_cls.encoder.torch_encoder import TorchEncoder
+from encoder_cls.encoder.transformer import EncoderClassifier
 from encoder_cls.system.stop import checking
 from encoder_cls.text.tokenizer import tokenize
-from encoder_cls.transformer import EncoderClassifier
 
 TEXTS = [
     "rain and snow today",

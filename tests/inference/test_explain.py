@@ -9,12 +9,12 @@ import pytest
 import torch
 from support.tokenizer import train_tokenizer
 
-from encoder_cls.config import ModelConfig, TokenizerConfig
-from encoder_cls.inference.classifier import Classifier
-from encoder_cls.inference.encoder.torch import TorchEncoder
-from encoder_cls.inference.explain import attention_maps
+from encoder_cls.classifier.classifier import Classifier
+from encoder_cls.classifier.explain import attention_maps
+from encoder_cls.config.schema import ModelConfig, TokenizerConfig
+from encoder_cls.encoder.torch_encoder import TorchEncoder
+from encoder_cls.encoder.transformer import EncoderClassifier
 from encoder_cls.sklearn import TextClassifier
-from encoder_cls.transformer import EncoderClassifier
 
 TEXTS = [
     "rain and snow today",

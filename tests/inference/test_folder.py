@@ -11,9 +11,8 @@ import numpy as np
 import pytest
 import safetensors
 
-from encoder_cls.errors import EncoderClsError
-from encoder_cls.inference import folder as folder_module
-from encoder_cls.inference.folder import (
+from encoder_cls.classifier import model_folder as folder_module
+from encoder_cls.classifier.model_folder import (
     CONFIG_FILE,
     FORMAT,
     TOKENIZER_FILE,
@@ -21,6 +20,7 @@ from encoder_cls.inference.folder import (
     load_classifier,
     save_classifier,
 )
+from encoder_cls.errors import EncoderClsError
 
 FORMAT_8 = Path(__file__).parent / "format_8"
 

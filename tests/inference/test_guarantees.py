@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from encoder_cls.inference.guarantees import FEWEST_TEXTS, THRESHOLDS, Familiarity, Guarantees
+from encoder_cls.classifier.guarantees import FEWEST_TEXTS, THRESHOLDS, Familiarity, Guarantees
 
 
 def draw(random, texts: int) -> tuple[np.ndarray, np.ndarray]:

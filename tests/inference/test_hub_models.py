@@ -16,8 +16,8 @@ import pytest
 from hub_stand_in import HubStandIn
 from support.programs import run_beside_hub
 
+from encoder_cls.classifier.model_folder import load_classifier, save_classifier
 from encoder_cls.errors import ConfigError
-from encoder_cls.inference.folder import load_classifier, save_classifier
 from encoder_cls.system import machine
 
 FILES = ["config.json", "tokenizer.json", "model.safetensors"]

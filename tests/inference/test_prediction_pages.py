@@ -13,15 +13,15 @@ import numpy as np
 import pytest
 from matplotlib.image import imread
 
-from encoder_cls.inference.classifier import Prediction
-from encoder_cls.inference.explain import (
+from encoder_cls.classifier.classifier import Prediction
+from encoder_cls.classifier.explain import (
     AttentionMaps,
     Explanation,
     WordWeight,
     attention_maps,
     marked,
 )
-from encoder_cls.inference.html_pages import (
+from encoder_cls.classifier.html_pages import (
     MOST_MAP_TOKENS,
     prediction_row,
     render_attention,

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from support.programs import TIME_LIMIT
 
-from encoder_cls.inference.folder import load_classifier
+from encoder_cls.classifier.model_folder import load_classifier
 
 TEXTS = ["rain and snow today", "", "a big soup with zzz", "ball " * 40]
 METHODS = pytest.mark.parametrize("method", ["predict", "predict_proba", "embed", "explain"])

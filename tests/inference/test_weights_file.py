@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from encoder_cls.inference.weights import DTYPES, RowTable, compress, dense, pack, unpack
-from encoder_cls.text.ngrams import NUM_FEATURE_IDS
+from encoder_cls.linear.ngrams import NUM_FEATURE_IDS
+from encoder_cls.weights import DTYPES, RowTable, compress, dense, pack, unpack
 
 RANDOM = np.random.default_rng(0)
 TABLE, MATRIX, NORM = (

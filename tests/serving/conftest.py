@@ -78,7 +78,7 @@ def start() -> Iterator[Callable[..., Running]]:
     started = []
 
     def run(model: Path, before: str = "", *options: str, host: str = "127.0.0.1") -> Running:
-        code = f"{before}\nfrom encoder_cls.cli import main; main()"
+        code = f"{before}\nfrom encoder_cls.cli.app import main; main()"
         command = [
             sys.executable,
             "-c",

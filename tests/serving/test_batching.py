@@ -8,9 +8,9 @@ from threading import Event
 import pytest
 from support.programs import TIME_LIMIT
 
-from encoder_cls.answers.classify_chunks import Answerer
-from encoder_cls.answers.inputs import Source
-from encoder_cls.answers.request import Request
+from encoder_cls.bulk.classify_chunks import Answerer
+from encoder_cls.bulk.inputs import Source
+from encoder_cls.bulk.request import Request
 from encoder_cls.serving import limits
 from encoder_cls.serving.batching import Batcher, PredictRequest, RefusedError, TextAnswer
 

@@ -14,7 +14,7 @@ from threading import Event
 import pytest
 from support.programs import TIME_LIMIT
 
-from encoder_cls.inference.folder import load_classifier, save_classifier
+from encoder_cls.classifier.model_folder import load_classifier, save_classifier
 from encoder_cls.serving.app import PAGE
 from encoder_cls.serving.limits import MOST_BODY_BYTES
 from encoder_cls.serving.server import listening
@@ -29,7 +29,7 @@ limits.MOST_CONNECTIONS = 6
 
 SLOW = """
 import time
-from encoder_cls.inference.classifier import Classifier
+from encoder_cls.classifier.classifier import Classifier
 real = Classifier.tokenize
 def tokenize(self, texts):
     texts = list(texts)

@@ -11,7 +11,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
 TIME_LIMIT = 300.0  # seconds, which end a hang on a busy machine as well; what must be quick is counted, not timed
-RUN_MAIN = "from encoder_cls.cli import main; main()"
+RUN_MAIN = "from encoder_cls.cli.app import main; main()"
 COMMAND = [sys.executable, "-c", RUN_MAIN]
 
 

@@ -8,10 +8,10 @@ from typing import Any
 
 import numpy as np
 
+from encoder_cls.classifier.classifier import Classifier
 from encoder_cls.data.dataset import Split
+from encoder_cls.evaluation.intervals import Comparison
 from encoder_cls.evaluation.report import Report, evaluate
-from encoder_cls.evaluation.significance import Comparison
-from encoder_cls.inference.classifier import Classifier
 
 REFERENCE: dict[str, Any] = {
     **{

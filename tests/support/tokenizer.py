@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 from tokenizers import Tokenizer
 
-from encoder_cls.config import TokenizerConfig
-from encoder_cls.text.tokenizer_trainer import train_and_tokenize
+from encoder_cls.config.schema import TokenizerConfig
+from encoder_cls.text.tokenizer_training import train_and_tokenize
 
 
 def train_tokenizer(texts: Sequence[str], config: TokenizerConfig) -> Tokenizer:

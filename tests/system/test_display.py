@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from encoder_cls.inference.html_pages import escaped, html_page, isolated
+from encoder_cls.classifier.html_pages import escaped, html_page, isolated
 from encoder_cls.system.display import (
     json_text,
     kind,

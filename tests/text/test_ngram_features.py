@@ -11,11 +11,11 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 from support.tokenizer import train_tokenizer
 
-from encoder_cls.config import TokenizerConfig
-from encoder_cls.text import ngrams as features
-from encoder_cls.text.ngrams import NUM_FEATURE_IDS, SparseRows, count_features
-from encoder_cls.text.token_arrays import TokenizedTexts
+from encoder_cls.config.schema import TokenizerConfig
+from encoder_cls.linear import ngrams as features
+from encoder_cls.linear.ngrams import NUM_FEATURE_IDS, SparseRows, count_features
 from encoder_cls.text.tokenizer import tokenize
+from encoder_cls.text.tokens import TokenizedTexts
 
 MAX_SEQ_LEN = 16
 TEXTS = (

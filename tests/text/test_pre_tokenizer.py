@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 from support.tokenizer import train_tokenizer
 from tokenizers import Tokenizer
 
-from encoder_cls.config import TokenizerConfig
-from encoder_cls.text.token_arrays import TokenChunk, TokenReader
+from encoder_cls.config.schema import TokenizerConfig
 from encoder_cls.text.tokenizer import token_reader
-from encoder_cls.text.tokenizer_trainer import ArrowWords
+from encoder_cls.text.tokenizer_training import ArrowWords
+from encoder_cls.text.tokens import TokenChunk, TokenReader
 
 ODD_CHARACTERS = st.text(
     st.one_of(

@@ -12,10 +12,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from encoder_cls.config import TokenizerConfig
+from encoder_cls.config.schema import TokenizerConfig
 from encoder_cls.system import processes
-from encoder_cls.text import token_arrays as tokens_module
-from encoder_cls.text.token_arrays import (
+from encoder_cls.text import tokens as tokens_module
+from encoder_cls.text.tokenizer_training import train_and_tokenize
+from encoder_cls.text.tokens import (
     CHARACTERS_PER_TOKEN,
     KEPT_PER_TOKEN,
     LONGEST_WORD,
@@ -27,7 +28,6 @@ from encoder_cls.text.token_arrays import (
     hash_char_ngrams,
     index_tokens,
 )
-from encoder_cls.text.tokenizer_trainer import train_and_tokenize
 
 
 def by_spaces(texts: Sequence[str], most_tokens: int) -> TokenChunk:

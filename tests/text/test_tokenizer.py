@@ -17,11 +17,19 @@ from support.tokenizer import train_tokenizer
 from tokenizers import Tokenizer, trainers
 
 import encoder_cls
-from encoder_cls.config import DataConfig, TokenizerConfig
+from encoder_cls.config.schema import DataConfig, TokenizerConfig
 from encoder_cls.data.load import load_dataset
 from encoder_cls.errors import ConfigError
 from encoder_cls.system import disk_arrays as columns
-from encoder_cls.text.token_arrays import (
+from encoder_cls.text.tokenizer import (
+    UNSPACED,
+    parse_tokenizer,
+    split_by_tokenizer,
+    token_spans,
+    tokenize,
+)
+from encoder_cls.text.tokenizer_training import train_and_tokenize, train_subwords
+from encoder_cls.text.tokens import (
     CHARACTERS_PER_TOKEN,
     CLS_ID,
     KEPT_PER_TOKEN,
@@ -31,14 +39,6 @@ from encoder_cls.text.token_arrays import (
     SPECIAL_TOKENS,
     UNK_ID,
 )
-from encoder_cls.text.tokenizer import (
-    UNSPACED,
-    parse_tokenizer,
-    split_by_tokenizer,
-    token_spans,
-    tokenize,
-)
-from encoder_cls.text.tokenizer_trainer import train_and_tokenize, train_subwords
 
 TYPES = ["word_level", "word_piece", "bpe", "unigram"]
 ODD_TEXTS = [
@@ -78,9 +78,9 @@ def ids_of(tokenizer: Tokenizer, text: str, max_seq_len: int = 64) -> list[int]:
 
 PROGRAM = """
 import hashlib, sys
-from encoder_cls.config import DataConfig, TokenizerConfig
+from encoder_cls.config.schema import DataConfig, TokenizerConfig
 from encoder_cls.data.load import load_dataset
-from encoder_cls.text.tokenizer_trainer import train_and_tokenize
+from encoder_cls.text.tokenizer_training import train_and_tokenize
 texts = load_dataset(DataConfig(train="example:train")).train.texts
 for kind in sys.argv[1:]:
     tokenizer, *_ = train_and_tokenize(texts, TokenizerConfig(type=kind, max_vocab_size=600), max_seq_len=1 << 20)

@@ -10,10 +10,10 @@ import pytest
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 from torch.utils.tensorboard import SummaryWriter
 
-from encoder_cls.config import load_config
+from encoder_cls.config.loading import load_config
 from encoder_cls.errors import EncoderClsError
-from encoder_cls.tracking.metric_log import ACCURACY, LOSS, MetricLog
-from encoder_cls.tracking.run_dir import RunDir, read_metrics
+from encoder_cls.run.metrics_log import ACCURACY, LOSS, MetricLog
+from encoder_cls.run.run_folder import RunDir, read_metrics
 
 
 def open_log(folder, resume_after=MappingProxyType({}), warn=pytest.fail):

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from encoder_cls.config import load_config
+from encoder_cls.config.loading import load_config
 from encoder_cls.errors import EncoderClsError
-from encoder_cls.tracking.run_dir import RunDir, newest_with_model
+from encoder_cls.run.run_folder import RunDir, newest_with_model
 
 
 def write_weights(folder, *, time):
@@ -93,7 +93,7 @@ def test_the_places_of_the_data_are_known_without_a_reader_of_yaml(tmp_path, mon
     kept = run.sources_file.rename(tmp_path / "kept")
     assert run.data_sources() == expected  # as in a run of an earlier version
     kept.rename(run.sources_file)
-    monkeypatch.setitem(sys.modules, "encoder_cls.config", None)
+    monkeypatch.setitem(sys.modules, "encoder_cls.config.loading", None)
     assert run.data_sources() == expected
     for content in ("{", "[]", "{}"):
         run.sources_file.write_text(content)

@@ -10,16 +10,16 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 from tensorboard.plugins.hparams.plugin_data_pb2 import HParamsPluginData
 from torch.utils.tensorboard import SummaryWriter
 
-from encoder_cls.config import load_config
+from encoder_cls.config.loading import load_config
 from encoder_cls.evaluation.charts import SQUARE
 from encoder_cls.evaluation.report import evaluate
-from encoder_cls.tracking.metric_log import (
+from encoder_cls.run.metrics_log import (
     ALWAYS_COMPARED,
     add_embedding,
     chosen_settings,
     mistakes_table,
 )
-from encoder_cls.tracking.run_dir import read_metrics
+from encoder_cls.run.run_folder import read_metrics
 
 PICTURES = ("confusion matrix", "reliability")
 

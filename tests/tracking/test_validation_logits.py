@@ -11,13 +11,13 @@ import numpy as np
 import pytest
 import torch
 
-from encoder_cls.config import load_config
+from encoder_cls.classifier.model_folder import load_classifier
+from encoder_cls.config.loading import load_config
 from encoder_cls.errors import EncoderClsError
-from encoder_cls.inference.folder import load_classifier
-from encoder_cls.tracking.run_dir import RunDir, ValidationLogits, classifier_to_score
+from encoder_cls.run.run_folder import RunDir, ValidationLogits, classifier_to_score
 from encoder_cls.training import plan as training_plan
 from encoder_cls.training.prepare import prepare
-from encoder_cls.training.run import train
+from encoder_cls.training.train import train
 
 pytestmark = pytest.mark.usefixtures("blank_plots")
 NEW = [(f"new words {number}", "xy"[number % 2]) for number in range(12)]

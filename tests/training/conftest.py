@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from encoder_cls.training import final_model
-from encoder_cls.training import run as encoder_trainer
+from encoder_cls.training import train as encoder_trainer
 
 
 @pytest.fixture(autouse=True)

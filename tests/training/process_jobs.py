@@ -23,8 +23,8 @@ from blank_plots import PLOTS, blank_plot
 from support.programs import TIME_LIMIT
 
 import encoder_cls.training.prepare
-import encoder_cls.training.run  # noqa: F401
-from encoder_cls.cli import main
+import encoder_cls.training.train  # noqa: F401
+from encoder_cls.cli.app import main
 from encoder_cls.evaluation import charts
 
 

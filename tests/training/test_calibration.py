@@ -12,10 +12,8 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 from sklearn.metrics import log_loss
 
-from encoder_cls.evaluation.metrics import ClassCounts, best_f1_threshold, cross_entropy, one_hot
-from encoder_cls.inference.task import combine_logits, log_sigmoid, sigmoid, softmax
-from encoder_cls.training.linear import calibration
-from encoder_cls.training.linear.calibration import (
+from encoder_cls.linear import calibration
+from encoder_cls.linear.calibration import (
     MAX_SCALE,
     MAX_SHIFT,
     MIN_WEIGHT,
@@ -27,6 +25,13 @@ from encoder_cls.training.linear.calibration import (
     folds,
     targets_of,
 )
+from encoder_cls.metrics.classification import (
+    ClassCounts,
+    best_f1_threshold,
+    cross_entropy,
+    one_hot,
+)
+from encoder_cls.metrics.logits import combine_logits, log_sigmoid, sigmoid, softmax
 
 LOGITS = arrays(
     np.float32,

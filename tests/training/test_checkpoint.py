@@ -8,11 +8,11 @@ from dataclasses import replace
 import pytest
 import torch
 
-from encoder_cls.config import ModelConfig, TrainConfig
+from encoder_cls.config.schema import ModelConfig, TrainConfig
+from encoder_cls.encoder.optimizer import make_optimizers
+from encoder_cls.encoder.transformer import CharNgramBatch, EncoderClassifier
 from encoder_cls.errors import DivergedError
-from encoder_cls.training.encoder.checkpoint import TrainingState, load_newest, save_checkpoint
-from encoder_cls.training.encoder.optimizer import make_optimizers
-from encoder_cls.transformer import CharNgramBatch, EncoderClassifier
+from encoder_cls.training.checkpoint import TrainingState, load_newest, save_checkpoint
 
 STATE = TrainingState(
     step=3,

@@ -9,11 +9,11 @@ import numpy as np
 import pytest
 from support.tokenizer import train_tokenizer
 
-from encoder_cls.config import TokenizerConfig
+from encoder_cls.config.schema import TokenizerConfig
 from encoder_cls.data.dataset import Split
+from encoder_cls.linear import nb_svm as class_weight_check
+from encoder_cls.linear.nb_svm import class_weights_note
 from encoder_cls.text.tokenizer import tokenize
-from encoder_cls.training.linear import svm as class_weight_check
-from encoder_cls.training.linear.svm import class_weights_note
 
 
 def note(*, sizes: tuple[int, ...], overlap: float, seed: int = 0) -> str:

@@ -6,9 +6,9 @@ import pytest
 import torch
 from small_runs import make_config, run_all, stop_after
 
-from encoder_cls.config import Config
+from encoder_cls.config.schema import Config
 from encoder_cls.errors import ConfigError, EncoderClsError, StoppedError
-from encoder_cls.training.encoder import checkpoint
+from encoder_cls.training import checkpoint
 
 
 def test_changed_validation_texts_and_class_names_are_not_resumed(tmp_path):

@@ -15,18 +15,18 @@ import yaml
 from blank_plots import PLOTS, blank_plot
 from small_runs import CPU, SHAPE, model_hash, result, run_all, stop_after
 
-from encoder_cls.config import load_config
+from encoder_cls.classifier.model_folder import load_classifier
+from encoder_cls.config.loading import load_config
 from encoder_cls.data.dataset import NO_TEXTS
 from encoder_cls.data.load import load_all_data
 from encoder_cls.errors import ConfigError, DataError, StoppedError
 from encoder_cls.evaluation import charts
-from encoder_cls.evaluation.significance import compare_with_base
-from encoder_cls.inference.folder import load_classifier
-from encoder_cls.tracking.run_dir import RunDir
-from encoder_cls.training.encoder.replica import HEAD, WORDS, start_from
-from encoder_cls.training.encoder.stages import make_stages
+from encoder_cls.evaluation.intervals import compare_with_base
+from encoder_cls.run.run_folder import RunDir
 from encoder_cls.training.plan import CONTINUED_EPOCHS
 from encoder_cls.training.prepare import prepare
+from encoder_cls.training.replica import HEAD, WORDS, start_from
+from encoder_cls.training.stages import make_stages
 
 OLD, NEW = {"red": 20, "green": 20}, {"green": 14, "blue": 20}
 TRAIN = "train: {epochs: 3, batch_size: 8, learning_rate: 0.01, log_every: 2, patience: null}"

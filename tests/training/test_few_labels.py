@@ -10,16 +10,14 @@ from numpy.typing import NDArray
 from small_runs import NO_TECHNIQUES
 from support.tokenizer import train_tokenizer
 
-from encoder_cls.config import TokenizerConfig, TrainConfig
+from encoder_cls.config.schema import TokenizerConfig, TrainConfig
 from encoder_cls.data.dataset import names_as_texts
-from encoder_cls.inference.linear import LinearClassifier
-from encoder_cls.text.token_arrays import TokenizedTexts
-from encoder_cls.text.tokenizer import tokenize
-from encoder_cls.training.linear import features as feature_corpus
-from encoder_cls.training.linear import few_labels, svm
-from encoder_cls.training.linear.calibration import NO_TEXTS
-from encoder_cls.training.linear.features import Reading
-from encoder_cls.training.linear.few_labels import (
+from encoder_cls.linear import features as feature_corpus
+from encoder_cls.linear import few_labels
+from encoder_cls.linear import nb_svm as svm
+from encoder_cls.linear.calibration import NO_TEXTS
+from encoder_cls.linear.features import Reading
+from encoder_cls.linear.few_labels import (
     ALONE,
     FEWEST_EXTRAPOLATED,
     LAST,
@@ -33,7 +31,10 @@ from encoder_cls.training.linear.few_labels import (
     shrunk_shares,
     surest,
 )
-from encoder_cls.training.linear.svm import fit_linear
+from encoder_cls.linear.linear_model import LinearClassifier
+from encoder_cls.linear.nb_svm import fit_linear
+from encoder_cls.text.tokenizer import tokenize
+from encoder_cls.text.tokens import TokenizedTexts
 
 MAX_SEQ_LEN = 12
 LABELLED, UNLABELLED, TEST = 40, 400, 200

@@ -12,9 +12,9 @@ import numpy as np
 import pyarrow.parquet
 import pytest
 
+from encoder_cls.classifier.model_folder import load_classifier, save_classifier, save_measured
 from encoder_cls.evaluation.report import measure_guarantees
-from encoder_cls.inference.folder import load_classifier, save_classifier, save_measured
-from encoder_cls.inference.task import softmax
+from encoder_cls.metrics.logits import softmax
 from encoder_cls.training import plan as training_plan
 from encoder_cls.training.final_model import fit_guarantees
 

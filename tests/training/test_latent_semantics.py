@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 
-from encoder_cls.text.ngrams import CHAR_NGRAM_IDS, HASHES, TEMPLATE_IDS
-from encoder_cls.training.linear import features as latent_semantics
-from encoder_cls.training.linear.features import SCALE, find_directions
+from encoder_cls.linear import features as latent_semantics
+from encoder_cls.linear.features import SCALE, find_directions
+from encoder_cls.linear.ngrams import CHAR_NGRAM_IDS, HASHES, TEMPLATE_IDS
 
 
 def texts(num_texts: int, num_features: int, *, rank: int) -> sp.csr_matrix:

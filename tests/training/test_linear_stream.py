@@ -7,16 +7,16 @@ import pytest
 from small_runs import WITH_LINEAR, make_config
 from support.tokenizer import train_tokenizer
 
-from encoder_cls.config import TokenizerConfig
-from encoder_cls.evaluation.metrics import cross_entropy, one_hot
-from encoder_cls.inference.task import softmax
+from encoder_cls.config.schema import TokenizerConfig
+from encoder_cls.linear import stream as linear_stream
+from encoder_cls.linear.features import Reading
+from encoder_cls.linear.nb_svm import fit_linear
+from encoder_cls.linear.stream import fit_linear_from_stream
+from encoder_cls.metrics.classification import cross_entropy, one_hot
+from encoder_cls.metrics.logits import softmax
 from encoder_cls.text.tokenizer import tokenize
 from encoder_cls.training import plan
-from encoder_cls.training.linear import stream as linear_stream
-from encoder_cls.training.linear.features import Reading
-from encoder_cls.training.linear.fit import fit_linear_classifier
-from encoder_cls.training.linear.stream import fit_linear_from_stream
-from encoder_cls.training.linear.svm import fit_linear
+from encoder_cls.training.fit_linear import fit_linear_classifier
 from encoder_cls.training.prepare import prepare
 
 NUM_CLASSES = 3

@@ -10,15 +10,15 @@ import numpy as np
 import pytest
 from small_runs import make_config, metric_rows, model_hash, run_all, stop_after, write_data
 
-from encoder_cls.config import Config
+from encoder_cls.classifier.model_folder import load_classifier
+from encoder_cls.config.schema import Config
 from encoder_cls.errors import ConfigError, StoppedError
-from encoder_cls.inference.folder import load_classifier
+from encoder_cls.linear.calibration import fit_mixture_weights
+from encoder_cls.linear.few_labels import FewLabels
+from encoder_cls.run.run_folder import RunDir
 from encoder_cls.system import stop as interruptible
-from encoder_cls.tracking.run_dir import RunDir
+from encoder_cls.training import fit_linear as linear_fit
 from encoder_cls.training.events import Finished, Started, Validated
-from encoder_cls.training.linear import fit as linear_fit
-from encoder_cls.training.linear.calibration import fit_mixture_weights
-from encoder_cls.training.linear.few_labels import FewLabels
 from encoder_cls.training.prepare import prepare
 
 pytestmark = pytest.mark.usefixtures("blank_plots")

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 
-from encoder_cls.training.linear import few_labels as naive_bayes_em
-from encoder_cls.training.linear.few_labels import SMOOTHING, UNLABELLED_WEIGHT, log_ratios
+from encoder_cls.linear import few_labels as naive_bayes_em
+from encoder_cls.linear.few_labels import SMOOTHING, UNLABELLED_WEIGHT, log_ratios
 
 
 def ratios_of(labelled, labels, unlabelled, *, weights=1, num_classes=2):

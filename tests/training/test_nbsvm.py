@@ -15,18 +15,18 @@ from sklearn.feature_extraction.text import CountVectorizer, TfidfTransformer
 from sklearn.svm import LinearSVC
 from support.tokenizer import train_tokenizer
 
-from encoder_cls.config import TokenizerConfig
-from encoder_cls.evaluation.metrics import cross_entropy, one_hot
-from encoder_cls.inference.linear import LinearClassifier
-from encoder_cls.inference.task import SINGLE_LABEL, log_sigmoid, softmax
-from encoder_cls.text import ngrams as features
-from encoder_cls.text.token_arrays import TokenizedTexts
+from encoder_cls.config.schema import TokenizerConfig
+from encoder_cls.linear import features as feature_matrix
+from encoder_cls.linear import nb_svm as svm
+from encoder_cls.linear import ngrams as features
+from encoder_cls.linear.calibration import fit_inverse_temperature, fit_platt
+from encoder_cls.linear.features import Reading
+from encoder_cls.linear.linear_model import LinearClassifier
+from encoder_cls.linear.nb_svm import NB_RATIO_POWER, fit_linear
+from encoder_cls.metrics.classification import cross_entropy, one_hot
+from encoder_cls.metrics.logits import SINGLE_LABEL, log_sigmoid, softmax
 from encoder_cls.text.tokenizer import tokenize
-from encoder_cls.training.linear import features as feature_matrix
-from encoder_cls.training.linear import svm
-from encoder_cls.training.linear.calibration import fit_inverse_temperature, fit_platt
-from encoder_cls.training.linear.features import Reading
-from encoder_cls.training.linear.svm import NB_RATIO_POWER, fit_linear
+from encoder_cls.text.tokens import TokenizedTexts
 
 MAX_SEQ_LEN = 12
 SYLLABLES = ["ba", "ko", "ri", "tu", "en", "sol", "mir", "da", "pe", "lo"]

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 import torch
 
-from encoder_cls.config import ModelConfig, TrainConfig
-from encoder_cls.training.encoder.optimizer import (
+from encoder_cls.config.schema import ModelConfig, TrainConfig
+from encoder_cls.encoder.optimizer import (
     BETAS,
     AdamW,
     RowwiseAdam,
@@ -15,7 +15,7 @@ from encoder_cls.training.encoder.optimizer import (
     tables,
     without_untrained,
 )
-from encoder_cls.transformer import EncoderClassifier
+from encoder_cls.encoder.transformer import EncoderClassifier
 
 needs_cuda = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
 

@@ -10,9 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from small_runs import NO_TECHNIQUES
 
-from encoder_cls.config import Config
+from encoder_cls.config.schema import Config
 from encoder_cls.errors import ConfigError
-from encoder_cls.text.token_arrays import KEPT_PER_TOKEN
+from encoder_cls.text.tokens import KEPT_PER_TOKEN
 from encoder_cls.training import plan as plan_module
 from encoder_cls.training.plan import (
     FEWEST_STEPS,

@@ -15,8 +15,8 @@ from safetensors.torch import load_file
 from small_runs import PRETRAINED, make_config, make_replica
 from support.programs import TIME_LIMIT
 
-from encoder_cls.config import Config
-from encoder_cls.tracking.run_dir import read_metrics
+from encoder_cls.config.schema import Config
+from encoder_cls.run.run_folder import read_metrics
 from encoder_cls.training.prepare import prepare
 
 SHARDS = 3

@@ -6,8 +6,8 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from encoder_cls.config import TrainConfig
-from encoder_cls.training.encoder.batches import BatchSampler
+from encoder_cls.config.schema import TrainConfig
+from encoder_cls.encoder.batches import BatchSampler
 
 LENGTHS = np.random.default_rng(0).integers(1, 200, size=500)
 

@@ -9,14 +9,14 @@ import numpy as np
 import pytest
 from small_runs import CPU, make_config
 
-from encoder_cls.config import Config, TokenizerConfig
+from encoder_cls.config.schema import Config, TokenizerConfig
 from encoder_cls.errors import ConfigError, StoppedError
 from encoder_cls.system import stop as interruptible
 from encoder_cls.system.stop import stopping_at
-from encoder_cls.text import tokenizer_trainer as token_cache
-from encoder_cls.training.encoder.stages import make_stages
+from encoder_cls.text import tokenizer_training as token_cache
 from encoder_cls.training.prepare import prepare
-from encoder_cls.training.run_data import Prepared
+from encoder_cls.training.prepared import Prepared
+from encoder_cls.training.stages import make_stages
 
 
 def prepared(folder, *, max_seq_len: int = 64) -> Prepared:

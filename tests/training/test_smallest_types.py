@@ -8,9 +8,9 @@ import shutil
 import numpy as np
 import pytest
 
+from encoder_cls.classifier.model_folder import FORMAT, load_classifier, save_classifier
 from encoder_cls.errors import StoppedError
-from encoder_cls.inference.folder import FORMAT, load_classifier, save_classifier
-from encoder_cls.inference.task import softmax
+from encoder_cls.metrics.logits import softmax
 from encoder_cls.system.stop import checking
 from encoder_cls.training import final_model
 from encoder_cls.training.final_model import compact, is_close

@@ -12,14 +12,14 @@ from small_runs import make_config, make_replica
 
 from encoder_cls.errors import DivergedError
 from encoder_cls.system.stop import check_stop
-from encoder_cls.training.encoder import loop as stage_loop
-from encoder_cls.training.encoder.checkpoint import TrainingState
-from encoder_cls.training.encoder.loop import TIMED_STEPS, train_stage
-from encoder_cls.training.encoder.replica import Replica
-from encoder_cls.training.encoder.stages import PLOTTED_VALIDATIONS
-from encoder_cls.training.encoder.validation import ValidationResult
+from encoder_cls.training import loop as stage_loop
+from encoder_cls.training.checkpoint import TrainingState
 from encoder_cls.training.events import Stepped, Validated
+from encoder_cls.training.loop import TIMED_STEPS, train_stage
 from encoder_cls.training.prepare import prepare
+from encoder_cls.training.replica import Replica
+from encoder_cls.training.stages import PLOTTED_VALIDATIONS
+from encoder_cls.training.validation import ValidationResult
 
 
 @dataclass

@@ -7,19 +7,20 @@ import pytest
 import small_runs
 import torch
 
-from encoder_cls.evaluation.metrics import compute_metrics, one_hot
-from encoder_cls.inference.encoder.torch import TorchEncoder, pad
-from encoder_cls.inference.task import Logits, combine_logits
+from encoder_cls.encoder import pretraining
+from encoder_cls.encoder.batches import drop_tokens
+from encoder_cls.encoder.pretraining import delete_tokens
+from encoder_cls.encoder.torch_encoder import TorchEncoder, pad
+from encoder_cls.linear.calibration import fit_inverse_temperature, fit_mixture_weights
+from encoder_cls.metrics.classification import compute_metrics, one_hot
+from encoder_cls.metrics.logits import Logits, combine_logits
 from encoder_cls.system.stop import checking
-from encoder_cls.text.token_arrays import CLS_ID, MASK_ID, PAD_ID, UNK_ID
-from encoder_cls.training.encoder import pretraining, validation
-from encoder_cls.training.encoder.batches import drop_tokens
-from encoder_cls.training.encoder.pretraining import delete_tokens
-from encoder_cls.training.encoder.stages import ModelStage, make_stages
-from encoder_cls.training.encoder.validation import judge
-from encoder_cls.training.linear.calibration import fit_inverse_temperature, fit_mixture_weights
+from encoder_cls.text.tokens import CLS_ID, MASK_ID, PAD_ID, UNK_ID
+from encoder_cls.training import validation
 from encoder_cls.training.prepare import prepare
-from encoder_cls.training.run_data import Prepared
+from encoder_cls.training.prepared import Prepared
+from encoder_cls.training.stages import ModelStage, make_stages
+from encoder_cls.training.validation import judge
 
 CPU = torch.device("cpu")
 CLASSES = ["a", "b", "c"]

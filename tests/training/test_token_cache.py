@@ -8,9 +8,9 @@ import pytest
 from small_runs import LABELLED, WITH_LINEAR, make_config, result, run_all, stop_after
 
 from encoder_cls.errors import StoppedError
+from encoder_cls.run.run_folder import RunDir
 from encoder_cls.system.terminal import showing_work
-from encoder_cls.text import tokenizer_trainer as token_cache
-from encoder_cls.tracking.run_dir import RunDir
+from encoder_cls.text import tokenizer_training as token_cache
 from encoder_cls.training.prepare import prepare
 
 

@@ -9,7 +9,7 @@ import torch
 from small_runs import make_config, make_replica
 
 from encoder_cls.training.prepare import prepare
-from encoder_cls.training.run_data import Prepared
+from encoder_cls.training.prepared import Prepared
 
 
 @pytest.fixture

@@ -21,18 +21,18 @@ from small_runs import (
     weights_hash,
 )
 
+from encoder_cls.classifier.model_folder import load_classifier
+from encoder_cls.encoder import batches
 from encoder_cls.errors import ConfigError, DivergedError, StoppedError
-from encoder_cls.inference.folder import load_classifier
-from encoder_cls.inference.weights import dense
+from encoder_cls.run.run_folder import RunDir
 from encoder_cls.system import disk_arrays
-from encoder_cls.tracking.run_dir import RunDir
-from encoder_cls.training.encoder import batches
-from encoder_cls.training.encoder.checkpoint import load_newest
-from encoder_cls.training.encoder.stages import PretrainingStage, make_stages
-from encoder_cls.training.encoder.validation import ValidationResult
+from encoder_cls.training.checkpoint import load_newest
 from encoder_cls.training.events import Finished, Noted, StageStarted, Started, Stepped, Validated
 from encoder_cls.training.prepare import prepare
-from encoder_cls.training.run import train
+from encoder_cls.training.stages import PretrainingStage, make_stages
+from encoder_cls.training.train import train
+from encoder_cls.training.validation import ValidationResult
+from encoder_cls.weights import dense
 
 
 def test_it_learns_and_reports(tmp_path):

@@ -9,25 +9,25 @@ import numpy as np
 import pytest
 from small_runs import COLOURS, CPU, WITH_LINEAR, make_config, metric_rows, model_hash, run_all
 
+from encoder_cls.classifier.model_folder import load_classifier
 from encoder_cls.errors import StoppedError
-from encoder_cls.evaluation.metrics import cross_entropy, one_hot
 from encoder_cls.evaluation.report_text import full_text
-from encoder_cls.inference.folder import load_classifier
-from encoder_cls.inference.task import softmax
-from encoder_cls.runs.evaluate import evaluate_run
+from encoder_cls.linear.features import Reading
+from encoder_cls.linear.nb_svm import fit_linear
+from encoder_cls.metrics.classification import cross_entropy, one_hot
+from encoder_cls.metrics.logits import softmax
+from encoder_cls.run.evaluate import evaluate_run
+from encoder_cls.run.run_folder import RunDir, ValidationLogits
 from encoder_cls.system.stop import stopping_at
-from encoder_cls.tracking.run_dir import RunDir, ValidationLogits
+from encoder_cls.training import fit_linear as linear_fit
 from encoder_cls.training import plan as training_plan
-from encoder_cls.training.encoder import validation
-from encoder_cls.training.encoder.stages import make_stages
+from encoder_cls.training import validation
 from encoder_cls.training.events import Stepped, StepsDecided, Validated
-from encoder_cls.training.linear import fit as linear_fit
-from encoder_cls.training.linear.features import Reading
-from encoder_cls.training.linear.fit import fit_linear_classifier, pseudo_labels
-from encoder_cls.training.linear.svm import fit_linear
+from encoder_cls.training.fit_linear import fit_linear_classifier, pseudo_labels
 from encoder_cls.training.prepare import prepare
-from encoder_cls.training.run import train
-from encoder_cls.training.run_data import Prepared
+from encoder_cls.training.prepared import Prepared
+from encoder_cls.training.stages import make_stages
+from encoder_cls.training.train import train
 
 
 def test_the_linear_classifier_is_the_model_from_the_start(tmp_path):

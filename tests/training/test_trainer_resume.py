@@ -21,16 +21,16 @@ from small_runs import (
 from support.programs import TIME_LIMIT
 
 from encoder_cls.errors import StoppedError
+from encoder_cls.run import score
+from encoder_cls.run.run_folder import RunDir
 from encoder_cls.system import stop as interruptible
-from encoder_cls.tracking.run_dir import RunDir
-from encoder_cls.training import run as encoder_trainer
-from encoder_cls.training import score
-from encoder_cls.training.encoder.checkpoint import load_newest
-from encoder_cls.training.encoder.stages import ModelStage
+from encoder_cls.training import fit_linear as linear_fit
+from encoder_cls.training import train as encoder_trainer
+from encoder_cls.training.checkpoint import load_newest
 from encoder_cls.training.events import StageStarted, Stepped, Validated
-from encoder_cls.training.linear import fit as linear_fit
 from encoder_cls.training.prepare import prepare
-from encoder_cls.training.run import train
+from encoder_cls.training.stages import ModelStage
+from encoder_cls.training.train import train
 
 
 @pytest.fixture(autouse=True)

@@ -7,10 +7,10 @@ import pytest
 from small_runs import CPU, make_config
 
 from encoder_cls import tuning
-from encoder_cls.config import Config, DataConfig, SearchRange, TrainConfig
+from encoder_cls.config.schema import Config, DataConfig, SearchRange, TrainConfig
 from encoder_cls.errors import ConfigError, StoppedError
+from encoder_cls.run.run_folder import read_metrics
 from encoder_cls.system.stop import stopping_at
-from encoder_cls.tracking.run_dir import read_metrics
 from encoder_cls.tuning import DEFAULT_SPACE, Search, search_space
 
 SPACE = {

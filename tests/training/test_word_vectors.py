@@ -8,11 +8,11 @@ import pytest
 import torch
 from small_runs import make_config
 
-from encoder_cls.training.encoder import pretraining
-from encoder_cls.training.encoder.replica import Replica
+from encoder_cls.encoder import pretraining
+from encoder_cls.encoder.transformer import INITIAL_STD, InputEmbedding
 from encoder_cls.training.prepare import prepare
-from encoder_cls.training.run_data import Prepared
-from encoder_cls.transformer import INITIAL_STD, InputEmbedding
+from encoder_cls.training.prepared import Prepared
+from encoder_cls.training.replica import Replica
 
 TEXTS = (
     "an apple and pear are fruit",

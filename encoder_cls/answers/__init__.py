@@ -1,1 +1,0 @@
-"""Answers: classify rows of texts, write the answers as files."""

@@ -1,0 +1,1 @@
+"""Predictions in bulk: rows of texts to files of predictions."""

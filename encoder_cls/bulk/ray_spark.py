@@ -1,0 +1,188 @@
+"""Answer on many machines: the classifier as a function of batches, for Ray and Spark."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import cached_property
+from pathlib import Path, PurePosixPath
+from posixpath import normpath
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from encoder_cls.bulk.formats import answer_name
+from encoder_cls.bulk.output_checks import check_outputs
+from encoder_cls.bulk.request import Request
+from encoder_cls.classifier.classifier import Classifier
+from encoder_cls.classifier.model_folder import load_classifier
+from encoder_cls.errors import ConfigError, DataError, EncoderClsError
+from encoder_cls.metrics.logits import MULTI_LABEL
+from encoder_cls.system.display import kind
+from encoder_cls.system.machine import check_installed
+from encoder_cls.system.terminal import note
+
+if TYPE_CHECKING:
+    from fsspec import AbstractFileSystem
+
+
+class Predictor:
+    """Adds a classifier's answers to batches of rows as further columns.
+
+    A batch is a mapping of column names to arrays, a `pandas.DataFrame` or a `pyarrow.Table`, and so is the result. The
+    new columns are `label`, `probability` and `reason` (`blank` or None), or `predicted_label` and so on if the input
+    has such a column; multi-label, the lists `labels` and `probabilities` replace the first two.
+
+    With Ray, the class is the worker, and each loads the model once:
+
+        dataset.map_batches(Predictor, fn_constructor_args=["runs/spam/model"], batch_format="pyarrow", concurrency=4)
+
+    With Spark, a copy goes to each worker:
+
+        frame.mapInPandas(Predictor("runs/spam/model").frames, schema="id long, text string, label string, ...")
+
+    Args:
+        model: a run, a model folder or `hub:owner/name`, which every worker can read; or a classifier.
+        engine: as `--engine`: `numpy` needs no PyTorch.
+    """
+
+    def __init__(self, model: str | Classifier, *, engine: str = "numpy") -> None:
+        self._model, self._engine = model, engine
+
+    def __getstate__(self) -> dict[str, Any]:
+        """All but the loaded classifier, since a copy loads its own."""
+        return {name: value for name, value in self.__dict__.items() if name != "classifier"}
+
+    @cached_property
+    def classifier(self) -> Classifier:
+        """The classifier, loaded on first use."""
+        model = self._model
+        return (
+            model if isinstance(model, Classifier) else load_classifier(model, engine=self._engine)
+        )
+
+    def __call__(self, batch: Any) -> Any:
+        """Add the answers to a batch; a `DataError` if it lacks a column of the model's texts, or texts in it."""
+        taken = list(batch.column_names if hasattr(batch, "column_names") else batch)
+        answers = self._answers(self._texts(batch, taken))
+        if hasattr(batch, "append_column"):
+            import pyarrow
+
+            from encoder_cls.bulk.parquet import TYPES
+
+            for name, values in answers.items():
+                batch = batch.append_column(
+                    answer_name(name, taken), pyarrow.array(values, type=TYPES[name])
+                )
+            return batch
+        arrays = {answer_name(name, taken): _array(values) for name, values in answers.items()}
+        return {**batch, **arrays} if isinstance(batch, Mapping) else batch.assign(**arrays)
+
+    def frames(self, batches: Iterable[Any]) -> Iterator[Any]:
+        """Add the answers to each batch, for Spark's `mapInPandas` and `mapInArrow`."""
+        yield from map(self, batches)
+
+    def _texts(self, batch: Any, names: Sequence[str]) -> list[str]:
+        """The texts of a batch, with blank ones for nulls."""
+        columns = []
+        for name in self.classifier.text_columns:
+            if name not in names:
+                raise DataError(
+                    f"no column {name!r}, which the model reads; there are {', '.join(names)}"
+                )
+            column = batch[name]
+            values = column.to_pylist() if hasattr(column, "to_pylist") else list(column)
+            values = ["" if value is None or value != value else value for value in values]  # noqa: PLR0124 - NaN
+            for value in values:
+                if not isinstance(value, str):
+                    raise DataError(f"column {name!r} has {kind(value)}, where a text is expected")
+            columns.append(values)
+        return [" ".join(parts) for parts in zip(*columns, strict=True)]
+
+    def _answers(self, texts: list[str]) -> dict[str, list[Any]]:
+        predictions = self.classifier.predict(texts) if texts else []
+        if self.classifier.task is MULTI_LABEL:
+            labels = [list(it.labels or ()) for it in predictions]
+            probabilities = [
+                [it.probabilities[label] for label in it.labels or ()] for it in predictions
+            ]
+            answers: dict[str, list[Any]] = {"labels": labels, "probabilities": probabilities}
+        else:
+            answers = {
+                "label": [it.label for it in predictions],
+                "probability": [it.probability for it in predictions],
+            }
+        return {**answers, "reason": [it.reason for it in predictions]}
+
+
+def _array(values: list[Any]) -> Any:
+    """A column as a NumPy array: of numbers, with NaN for None, or else of objects."""
+    are_numbers = any(isinstance(value, float) for value in values)
+    return np.array(values, np.float64) if are_numbers else np.fromiter(values, object, len(values))
+
+
+def predict_by_ray(request: Request) -> None:
+    """Answer Parquet files with Ray, which gives the rows of a worker that dies to another one.
+
+    The source is a Parquet file or a folder of them, the output a new folder, in any storage that fsspec opens. The
+    model is sent to the workers.
+    """
+    model = request.model
+    assert model
+    check_installed("ray", needed_by="predict --runner ray", install="'encoder-cls[ray]'")
+    (inputs, source), (outputs, folder) = check_places(
+        str(request.source), str(request.output), model=model
+    )
+    classifier = load_classifier(model, engine=request.engine)
+    import ray
+
+    logging.getLogger("ray.data").setLevel(logging.ERROR)
+    ray.init(include_dashboard=False, log_to_driver=False, logging_level="ERROR")
+    ray.data.DataContext.get_current().enable_progress_bars = False
+    try:
+        rows = ray.data.read_parquet(source, filesystem=inputs)
+        Predictor(classifier)(
+            rows.schema().base_schema.empty_table()
+        )  # so that a missing column is reported here
+        pool = ray.data.ActorPoolStrategy(size=request.workers)
+        answered = rows.map_batches(
+            Predictor, fn_constructor_args=[classifier], batch_format="pyarrow", compute=pool
+        )
+        answered.write_parquet(folder, filesystem=outputs)
+        note(f"{request.output}: the answers to {rows.count():,} rows")
+    except ray.exceptions.RayError as error:
+        raise EncoderClsError(f"Ray failed: {error!r}") from error
+    finally:
+        ray.shutdown()
+
+
+def check_places(
+    input_uri: str, output_uri: str, *, model: Path
+) -> list[tuple[AbstractFileSystem, str]]:
+    """Open the places of rows and answers, each a path in a file system.
+
+    A `DataError` if the input has no Parquet file; a `ConfigError` if a file system is unknown, or the output exists
+    or is inside of what is read.
+    """
+    import fsspec
+    from fsspec.implementations.local import LocalFileSystem
+
+    try:
+        places = [fsspec.core.url_to_fs(uri) for uri in (input_uri, output_uri)]
+    except (
+        ValueError,
+        ImportError,
+    ) as error:  # no such file system, or its library is not installed
+        raise ConfigError(f"--input {input_uri} --output {output_uri}: {error}") from None
+    (inputs, source), (outputs, folder) = places
+    files = inputs.ls(source, detail=False) if inputs.isdir(source) else []
+    if not inputs.isfile(source) and not any(str(path).endswith(".parquet") for path in files):
+        raise DataError(f"{input_uri}: no Parquet file there")
+    if isinstance(outputs, LocalFileSystem):
+        sources = [source] if isinstance(inputs, LocalFileSystem) else []
+        check_outputs([Path(folder, "part.parquet")], sources=sources, model=model)
+    elif inputs == outputs and PurePosixPath(normpath(folder)).is_relative_to(normpath(source)):
+        raise ConfigError(f"--output {output_uri}: is where the input is; name another folder")
+    if outputs.isfile(folder) or (outputs.isdir(folder) and outputs.ls(folder, detail=False)):
+        raise ConfigError(f"--output {output_uri}: exists already; name a new folder")
+    return places

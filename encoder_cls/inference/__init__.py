@@ -1,1 +1,0 @@
-"""Inference: the portable classifier, its calibration, and explanations of its answers."""

@@ -1,0 +1,346 @@
+"""Fit a linear classifier to few labels, or to class names alone, with the help of texts without labels.
+
+Self-training: a classifier of the labelled texts guesses the classes of the others, and the next one also learns from
+its surest guesses, more of them each round, finally all. Out-of-fold answers decide between the classifier of the last
+round, the mean of all rounds, and a classifier of the labels alone. Each has one weight per feature and class.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+import scipy.sparse as sp
+from numpy.typing import NDArray
+
+from encoder_cls.config.schema import TrainConfig
+from encoder_cls.linear.calibration import NO_TEXTS, Calibration, calibrate, folds
+from encoder_cls.linear.features import FeatureCorpus, Reading
+from encoder_cls.linear.linear_model import LinearClassifier
+from encoder_cls.linear.nb_svm import (
+    OneVsRest,
+    cross_validate,
+    fit_linear,
+    fit_machines,
+    naive_bayes_ratios,
+)
+from encoder_cls.metrics.logits import SINGLE_LABEL, Logits, softmax
+from encoder_cls.text.tokens import TokenizedTexts
+
+ROUNDS = (0.1, 0.3, 0.6, 1.0)  # the share of the unlabelled texts in each round, the surest first
+PSEUDO_LABEL_WEIGHT = 0.1  # of a text with a guessed class
+NAIVE_BAYES_WEIGHT = np.float32(0.5)  # of its margins, where the SVM's count 1
+SMOOTHING = 0.1  # added to the count of each word in each class
+ALIGNMENTS, ALIGNMENT_STEP = 50, 0.05  # iterations
+LEAST_SHARE = 1e-4  # of a class, so that its logarithm is finite
+NEVER = -3.0  # the bias of a class without a text, in standard deviations
+MOST_SCALED = 1000  # texts, to measure standard deviations of margins
+MOST_OUT_OF_FOLD, MOST_WORK = (
+    5000,
+    250_000,
+)  # unlabelled texts, and these times classes, in cross-validation
+STANDARD_ERRORS = 1.0  # by which another kind must be more accurate than the last round
+FEWEST_EXTRAPOLATED = 40  # labelled texts: half of them must still teach something
+
+ALONE, LAST, MEAN = "labels alone", "self-training", "self-training, mean of its rounds"
+
+
+class FewLabels(NamedTuple):
+    """The kind of classifier that was kept, its out-of-fold accuracy and answers, and the teacher of an encoder."""
+
+    kept: str  # `ALONE`, `LAST` or `MEAN`
+    accuracy_before: float  # out of fold, of the labels alone
+    accuracy: float
+    accuracy_with_twice: float | None  # as many labels; None with too few to extrapolate from
+    teacher: (
+        LinearClassifier | None
+    )  # on request: a classifier that has not learned from `held_out`
+    rows: NDArray[np.int64]  # the labelled texts, those `held_out` first
+    logits: Logits  # of these, out of fold
+
+
+def fit_linear_from_few_labels(
+    texts: TokenizedTexts,
+    labels: NDArray[np.int64],
+    names: TokenizedTexts,
+    reading: Reading,
+    *,
+    config: TrainConfig,
+    together: NDArray[np.int64],
+    held_out: NDArray[np.int64] = NO_TEXTS,
+    with_teacher: bool = False,
+) -> tuple[LinearClassifier, FewLabels]:
+    """Fit a linear classifier by self-training, unless the labels alone are more accurate.
+
+    `texts` are those with `labels`, then those without, which are sampled; `names` are the class names as
+    texts. `together` is as in `folds`; the labelled texts `held_out` are one fold of the cross-validation.
+    """
+    corpus = FeatureCorpus(texts, labels, names, reading, dimensions=config.lsa_dimensions)
+    training = _SelfTraining(corpus, config)
+    parts, all_rows = folds(together, first=held_out), np.arange(len(labels))
+    rows = np.concatenate(parts)
+    ways = training.cross_validate(parts)
+    right = {name: _is_right(way, labels[rows]) for name, way in ways.items()}
+    kept = _best(right)
+    accuracy = float(right[kept].mean())
+
+    def learned_from(some: NDArray[np.int64]) -> LinearClassifier:
+        if kept == ALONE:
+            return fit_linear(texts.take(some), labels[some], reading, choice=ways[ALONE])[0]
+        machines = training.learn(some, corpus.unlabelled)[kept]
+        return corpus.vocabulary.classifier(*machines.calibrated(ways[kept]))
+
+    with_twice = None
+    if len(labels) >= FEWEST_EXTRAPOLATED and len(parts) > 2:
+        halves = [np.concatenate(parts[::2]), np.concatenate(parts[1::2])]
+        by_halves = _is_right(training.cross_validate(halves)[kept], labels[np.concatenate(halves)])
+        with_twice = extrapolated(accuracy, float(by_halves.mean()), times=2 - 2 / len(parts))
+    classifier = teacher = learned_from(all_rows)
+    if with_teacher and len(held_out):
+        teacher = learned_from(np.setdiff1d(all_rows, held_out))
+    return classifier, FewLabels(
+        kept=kept,
+        accuracy_before=float(right[ALONE].mean()),
+        accuracy=accuracy,
+        accuracy_with_twice=with_twice,
+        teacher=teacher if with_teacher else None,
+        rows=rows,
+        logits=ways[kept].logits,
+    )
+
+
+class _SelfTraining:
+    """Fits in each round the sum of an NB-SVM of n-grams and latent semantics, and naive Bayes of words."""
+
+    def __init__(self, corpus: FeatureCorpus, config: TrainConfig) -> None:
+        self._corpus, self._config = corpus, config
+        self._num_machines = SINGLE_LABEL.num_one_vs_rest(
+            len(corpus.class_weights)
+        )  # the last classes have one
+        self._inputs = sp.hstack([corpus.features, sp.csr_matrix(corpus.coordinates)], format="csr")
+        self._names = corpus.names if config.label_names_as_texts else NO_TEXTS
+        self._sample = corpus.features[
+            np.random.default_rng(0).permutation(corpus.first_name)[:MOST_SCALED]
+        ]
+
+    def learn(self, rows: NDArray[np.int64], unlabelled: NDArray[np.int64]) -> dict[str, OneVsRest]:
+        """Learn from labelled texts and names, then in rounds from other texts as well; returns `LAST` and `MEAN`."""
+        corpus, labels = self._corpus, self._corpus.labels[rows]
+        shares = shrunk_shares(np.bincount(labels, minlength=len(corpus.class_weights)))
+        of_class = np.diag(corpus.class_weights.astype(np.float64))
+        known = np.concatenate([rows, self._names])
+        targets = of_class[np.concatenate([labels, self._names - corpus.first_name])]
+        rounds = [self._fit(known, targets)]
+        for share in ROUNDS if self._config.self_training and len(unlabelled) else ():
+            margins = rounds[-1].margins(corpus.features[unlabelled])
+            margins = np.hstack([-margins, margins]) if margins.shape[1] == 1 else margins
+            chosen, guesses = surest(aligned(margins, shares), share)
+            pseudo_targets = PSEUDO_LABEL_WEIGHT * of_class[guesses]
+            rounds.append(
+                self._fit(
+                    np.concatenate([known, unlabelled[chosen]]),
+                    np.concatenate([targets, pseudo_targets]),
+                )
+            )
+        return {
+            LAST: rounds[-1],
+            MEAN: OneVsRest(*(np.mean(it, axis=0) for it in zip(*rounds, strict=True))),
+        }
+
+    def cross_validate(self, parts: Sequence[NDArray[np.int64]]) -> dict[str, Calibration]:
+        """Calibrate each kind of classifier on out-of-fold margins; the default comes first."""
+        corpus, by_fold = self._corpus, []
+        most = max(1, min(MOST_OUT_OF_FOLD, MOST_WORK // len(corpus.class_weights)))
+        unlabelled = np.sort(np.random.default_rng(0).permutation(corpus.unlabelled)[:most])
+        for fold in parts:
+            learned = self.learn(np.setdiff1d(np.arange(len(corpus.labels)), fold), unlabelled)
+            by_fold.append(
+                {way: machines.margins(corpus.features[fold]) for way, machines in learned.items()}
+            )
+        labels, class_weights = corpus.labels[np.concatenate(parts)], corpus.class_weights
+        ways = {
+            way: calibrate(np.concatenate([it[way] for it in by_fold]), labels, class_weights)
+            for way in learned
+        }
+        alone = cross_validate(*corpus.labelled(), corpus.labels, parts)
+        if not len(unlabelled):  # there is a single round
+            return {ALONE: alone, LAST: ways[LAST]}
+        return {**ways, ALONE: alone}
+
+    def _fit(self, rows: NDArray[np.int64], targets: NDArray[np.float64]) -> OneVsRest:
+        """Fit to the texts in these rows; `targets` are their weights in each class, (texts, classes)."""
+        machines = self._svm(rows, targets)
+        if self._config.naive_bayes_em:
+            words = self._naive_bayes(rows, targets)
+            machines = OneVsRest(
+                machines.weights + NAIVE_BAYES_WEIGHT * words.weights, machines.biases
+            )
+        is_absent = targets[:, -self._num_machines :].sum(axis=0) == 0
+        machines.weights[:, is_absent], machines.biases[is_absent] = 0, NEVER
+        return machines
+
+    def _svm(self, rows: NDArray[np.int64], targets: NDArray[np.float64]) -> OneVsRest:
+        """Fit an NB-SVM, and add its weights of latent semantics to those of features."""
+        corpus, inputs = self._corpus, self._inputs[rows]
+        with_classes = (corpus.features[rows] > 0).T @ targets
+        of_machines = with_classes[:, -self._num_machines :]
+        scales = np.ones((inputs.shape[1], self._num_machines), dtype=np.float32)
+        scales[: len(with_classes)] = naive_bayes_ratios(of_machines, with_classes.sum(axis=1))
+        is_class, text_weights = (
+            targets[:, -self._num_machines :] > 0,
+            targets.sum(axis=1, keepdims=True),
+        )
+        weights, biases = fit_machines(
+            inputs, scales, is_class, np.broadcast_to(text_weights, is_class.shape)
+        )
+        of_features, of_coordinates = np.split(weights, [len(with_classes)])
+        columns, directions = corpus.directions
+        of_features[columns] += directions @ of_coordinates
+        return self._scaled(of_features, biases)
+
+    def _naive_bayes(self, rows: NDArray[np.int64], targets: NDArray[np.float64]) -> OneVsRest:
+        """Fit naive Bayes: the logarithm of each word's share of each class, per unit of its feature."""
+        counts = self._corpus.words[rows].T @ targets + SMOOTHING
+        shares = np.log(counts / counts.sum(axis=0))
+        shares -= shares.mean(axis=1, keepdims=True)
+        weights = self._corpus.spread_words(shares[:, -self._num_machines :])
+        return self._scaled(weights, np.zeros(self._num_machines))
+
+    def _scaled(self, weights: NDArray[np.floating], biases: NDArray[np.floating]) -> OneVsRest:
+        """Centre weights over several classes, and scale margins to a standard deviation of 1 on a sample of texts."""
+        if len(biases) > 1:
+            weights, biases = weights - weights.mean(axis=1, keepdims=True), biases - biases.mean()
+        machines = OneVsRest(weights.astype(np.float32), biases.astype(np.float32))
+        scale = np.float32(1 / max(float(machines.margins(self._sample).std()), 1e-9))
+        return OneVsRest(machines.weights * scale, machines.biases * scale)
+
+
+def shrunk_shares(counts: NDArray[np.int64]) -> NDArray[np.float64]:
+    """The shares of classes, shrunk towards equal ones as far as chance explains the differences of their counts.
+
+    James and Stein, "Estimation with Quadratic Loss" (1961), with the chi-square of the counts against equal ones.
+    """
+    equal = counts.sum() / len(counts)
+    chi_square = ((counts - equal) ** 2).sum() / equal
+    chance = min(1.0, (len(counts) - 1) / max(chi_square, 1e-9))
+    shares: NDArray[np.float64] = chance / len(counts) + (1 - chance) * counts / counts.sum()
+    return shares
+
+
+def aligned(margins: NDArray[np.floating], shares: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Shift the margins of each class until answers have about these shares; a class without a share gets none.
+
+    As distribution alignment in Berthelot et al., "ReMixMatch" (2020, https://arxiv.org/abs/1911.09785).
+    """
+    shifted, wanted = margins.astype(np.float64), np.log(np.maximum(shares, LEAST_SHARE))
+    for _ in range(ALIGNMENTS):
+        answered = np.bincount(shifted.argmax(axis=1), minlength=len(shares)) / len(shifted)
+        shifted += ALIGNMENT_STEP * (wanted - np.log(np.maximum(answered, LEAST_SHARE)))
+    return shifted
+
+
+def surest(
+    scores: NDArray[np.floating], share: float, most: int | None = None
+) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Choose this share of each guessed class, `most` at most, by their leads; returns rows and their classes."""
+    guesses, best = scores.argmax(axis=1), np.sort(scores, axis=1)
+    by_lead = np.argsort(best[:, -2] - best[:, -1], kind="stable")
+    of_classes = (by_lead[guesses[by_lead] == c] for c in range(scores.shape[1]))
+    chosen = np.concatenate(
+        [texts[: max(1, int(share * len(texts)))][:most] for texts in of_classes]
+    )
+    return chosen, guesses[chosen]
+
+
+def _is_right(way: Calibration, labels: NDArray[np.int64]) -> NDArray[np.float64]:
+    """1 for each text with a correct answer out of fold, else 0."""
+    right: NDArray[np.bool_] = way.logits.argmax(axis=1) == labels
+    return right.astype(np.float64)
+
+
+def _best(right: dict[str, NDArray[np.float64]]) -> str:
+    """Choose the first kind, or the most accurate of those that beat it by more than chance explains."""
+    first, best, most = next(iter(right)), next(iter(right)), 0.0
+    for name, of_way in right.items():
+        gains = of_way - right[first]
+        if gains.mean() > max(most, STANDARD_ERRORS * gains.std() / np.sqrt(len(gains))):
+            best, most = name, gains.mean()
+    return best
+
+
+def extrapolated(accuracy: float, with_fewer: float, *, times: float = 2.0) -> float:
+    """Extrapolate accuracy to twice as many labels, from that with all and with `times` fewer; it never falls.
+
+    Errors fall as a power of the number of labels (Hestness et al., "Deep Learning Scaling is Predictable,
+    Empirically", 2017, https://arxiv.org/abs/1712.00409).
+    """
+    error, of_fewer = 1 - accuracy, max(1 - with_fewer, 1e-3)
+    return 1 - error * math.pow(min(1.0, max(error, 1e-3) / of_fewer), math.log(2, times))
+
+
+MOST_EXAMPLES = 40  # of each class, the texts nearest to its name,
+MOST_PART = 0.4  # and at most this part of an equal share of all texts
+FEWEST_DIMENSIONS = 200  # of latent semantics
+SCALE = 6.0  # of the margins, times log2(classes): without labels nothing calibrates them
+ITERATIONS, UNLABELLED_WEIGHT = (
+    8,
+    0.2,
+)  # of EM, and of a text with a guessed class: the paper's lambda
+
+
+def fit_linear_from_names(
+    texts: TokenizedTexts, reading: Reading, *, dimensions: int
+) -> LinearClassifier:
+    """Fit a linear classifier to the class names, which are the first of the texts, and to the other texts.
+
+    The texts most similar to a name, by latent semantic analysis, are examples of its class; naive Bayes by expectation
+    maximization learns from these and all other texts: two steps as in Meng et al., "Text Classification Using Label
+    Names Only" (2020, https://arxiv.org/abs/2010.07245), without a pretrained model.
+    """
+    classes = np.arange(len(reading.class_weights))
+    names, dimensions = texts[: len(classes)], max(FEWEST_DIMENSIONS, dimensions)
+    corpus = FeatureCorpus(texts, classes, names, reading, dimensions=dimensions)
+    coordinates = corpus.coordinates / np.maximum(
+        np.linalg.norm(corpus.coordinates, axis=1, keepdims=True), 1e-9
+    )
+    cosines = coordinates[corpus.unlabelled] @ coordinates[classes].T
+    most = int(min(MOST_EXAMPLES, MOST_PART * len(cosines) / len(classes)))
+    examples, of_examples = surest(cosines, 1.0, most)
+    rows, labels = (
+        np.concatenate([classes, corpus.unlabelled[examples]]),
+        np.concatenate([classes, of_examples]),
+    )
+    targets = np.diag(reading.class_weights.astype(np.float64))[labels]
+    ratios = log_ratios(corpus.words[rows], targets, corpus.words[corpus.unlabelled])
+    weights = corpus.spread_words(SCALE * np.log2(len(classes)) * ratios)
+    return corpus.vocabulary.classifier(weights, np.zeros(weights.shape[1], dtype=np.float32))
+
+
+def log_ratios(
+    labelled: sp.csr_matrix, targets: NDArray[np.float64], unlabelled: sp.csr_matrix
+) -> NDArray[np.float32]:
+    """ln(a feature's share of the class / its share of the others), (features, machines), by naive Bayes with EM.
+
+    The classifier of labelled texts guesses the classes of the others, a classifier learns from all, and so on (Nigam
+    et al., "Text Classification from Labeled and Unlabeled Documents using EM", 2000,
+    https://doi.org/10.1023/A:1007692713085). Texts are counts of features, (texts, features); `targets` are the weights
+    of the labelled texts in each class, (texts, classes).
+    """
+    known, class_sizes = labelled.T @ targets, targets.sum(axis=0)
+    smoothed = known + SMOOTHING
+    for _ in range(ITERATIONS):
+        # A class whose texts are all held out counts as one text.
+        scores = unlabelled @ np.log(smoothed / smoothed.sum(axis=0)) + np.log(
+            np.maximum(class_sizes, 1)
+        )
+        guesses = UNLABELLED_WEIGHT * softmax(scores)
+        smoothed = known + unlabelled.T @ guesses + SMOOTHING
+        class_sizes = targets.sum(axis=0) + guesses.sum(axis=0)
+    others = smoothed.sum(axis=1, keepdims=True) - smoothed
+    ratios = np.log(smoothed / smoothed.sum(axis=0)) - np.log(others / others.sum(axis=0))
+    columns: NDArray[np.float32] = ratios[
+        :, -SINGLE_LABEL.num_one_vs_rest(targets.shape[1]) :
+    ].astype(np.float32)
+    return columns

@@ -1,0 +1,1 @@
+"""Logits and labels to numbers: probabilities, scores, losses."""

@@ -1,0 +1,1 @@
+"""A run: its folder, its log of metrics, and what is done with a finished one."""

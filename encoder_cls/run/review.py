@@ -1,0 +1,97 @@
+"""Review the labels of a run, each by a classifier that has not seen it.
+
+Training texts are reviewed by a linear classifier of the other folds, all others by that of the run, before a refit.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+
+from encoder_cls.classifier.classifier import Classifier
+from encoder_cls.config.schema import DataConfig
+from encoder_cls.data.dataset import Dataset
+from encoder_cls.errors import ConfigError
+from encoder_cls.evaluation.mistakes import Answered, LabelRow, estimated_errors
+from encoder_cls.linear.features import Reading
+from encoder_cls.linear.nb_svm import out_of_fold_logits
+from encoder_cls.metrics.logits import MULTI_LABEL
+from encoder_cls.run.run_folder import classifier_to_score, run_of
+from encoder_cls.run.scored_texts import dataset_of_run
+
+
+class Review(NamedTuple):
+    """The labels of a run that seem to be wrong, the most doubtful first.
+
+    `rows` are those whose label is not the most probable class, and those that `data.corrections` has corrected, so
+    that the new file can replace that one.
+    """
+
+    rows: list[LabelRow]
+    texts: int  # that were reviewed
+    estimated_errors: int  # too many where the classifier is weak
+    data: DataConfig
+
+
+def review_run(path: Path, *, notify: Callable[[str], None]) -> Review:
+    """Judge the labels of all splits of a run.
+
+    Raises:
+        ConfigError: not a run, or one without a classifier yet, without labels, or multi-label.
+        DataError: the data is missing, or has changed since the training.
+    """
+    classifier, run = classifier_to_score(path), run_of(path)
+    if run is None:
+        raise ConfigError(
+            f"{path}: a model folder without its run has no data to review; name the run"
+        )
+    if classifier.task is MULTI_LABEL:
+        raise ConfigError(
+            f"{path}: review is for data with one label a text; here a text may have several"
+        )
+    dataset = dataset_of_run(run, classifier, needed=True, warn=notify)
+    assert dataset is not None
+    if dataset.has_names_alone:
+        raise ConfigError(
+            f"{path}: learned from the names of the classes alone, so there are no labels to review"
+        )
+    rows: list[LabelRow] = []
+    texts, errors = 0, 0
+    for answered in _judged(dataset, classifier):
+        split, probabilities = answered.split, answered.probabilities
+        is_judged = np.ones(len(split), dtype=bool)
+        if answered.name == "train":  # which takes other texts of the class, not held out with it
+            pairs = np.unique([split.labels, split.together], axis=1)
+            is_judged = np.bincount(pairs[0])[split.labels] > 1
+        texts += int(is_judged.sum())
+        errors += estimated_errors(probabilities[is_judged], split.labels[is_judged])
+        is_corrected = (
+            np.array([where in dataset.corrected for where in split.where])
+            if dataset.corrected
+            else False
+        )
+        is_wrong = answered.answers != split.labels
+        rows += answered.label_rows(np.flatnonzero((is_wrong & is_judged) | is_corrected))
+    return Review(sorted(rows, key=lambda row: -row.score), texts, errors, run.load_config().data)
+
+
+def _judged(dataset: Dataset, classifier: Classifier) -> Iterator[Answered]:
+    """Answer each split by a classifier that has not seen its labels."""
+    train, linear = dataset.train, classifier.linear
+    weights = np.ones(len(classifier.label_names), dtype=np.float32)
+    reading = (
+        Reading.like(linear, weights) if linear else Reading(classifier.max_seq_len, False, weights)
+    )
+    texts = classifier.tokenize(train.texts)
+    (out_of_fold,) = out_of_fold_logits(texts, train.labels, [reading], together=train.together)
+    yield Answered(
+        name="train", split=train, logits=out_of_fold, label_names=classifier.label_names
+    )
+    for name, split in (("validation", dataset.validation), ("test", dataset.test)):
+        if split:
+            logits = classifier.combined(classifier.part_logits(classifier.tokenize(split.texts)))
+            names = (*classifier.label_names, *split.unseen_names)
+            yield Answered(name=name, split=split, logits=logits, label_names=names)

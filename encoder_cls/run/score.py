@@ -1,0 +1,71 @@
+"""Score a run on its own data, at the end of training and for `eval`."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+from encoder_cls.classifier.classifier import Classifier
+from encoder_cls.config.schema import Config
+from encoder_cls.data.dataset import Dataset
+from encoder_cls.evaluation.baseline import baseline_scores
+from encoder_cls.evaluation.intervals import BaseAnswers, compare_with_base
+from encoder_cls.evaluation.report import Report, evaluate
+from encoder_cls.linear.nb_svm import class_weights_note
+from encoder_cls.run.run_folder import RunDir, classifier_to_score
+from encoder_cls.system.stop import run_interruptibly
+from encoder_cls.system.terminal import begin_work
+from encoder_cls.training.prepared import Prepared
+
+
+def score_run(
+    run: RunDir,
+    classifier: Classifier,
+    config: Config,
+    dataset: Dataset,
+    *,
+    prepared: Prepared | None = None,
+    device: str = "auto",
+) -> Report:
+    """Score the classifier of a run, as `classifier_to_score` loads it, on its test split, else its validation split.
+
+    The split must have texts. At the end of training, `prepared` provides its tokens, and limits the time of the TF-IDF
+    baseline. A base run's classifier is loaded onto `device`.
+    """
+    name, split = dataset.reported
+
+    def weights_note() -> str:
+        linear, is_plain = (
+            classifier.linear,
+            config.train.class_weights == "none" and not dataset.has_names_alone,
+        )
+        if linear is None or dataset.is_multi_label or not is_plain:
+            return ""
+        texts = prepared.train_texts if prepared else classifier.tokenize(dataset.train.texts)
+        return class_weights_note(dataset.train, texts, linear)
+
+    begin_work(f"scoring {len(split):,} texts")
+    batch_tokens = config.train.batch_tokens if prepared else None
+    report = replace(
+        evaluate(classifier, split, name=name, batch_tokens=batch_tokens),
+        base_answers=_base_answers(classifier, config, dataset, device=device),
+        num_refitted=len(dataset.selection) if run.validation_logits.exists() else 0,
+        class_weights_note=run_interruptibly(weights_note),
+    )
+    begin_work("fitting the TF-IDF baseline")
+    seconds = prepared.budget.left if prepared else None
+    reference = run_interruptibly(
+        lambda: baseline_scores(dataset, split, seconds=seconds)
+    )  # the longest
+    begin_work("")
+    return replace(report, linear_reference=reference)
+
+
+def _base_answers(
+    classifier: Classifier, config: Config, dataset: Dataset, *, device: str
+) -> BaseAnswers | None:
+    base = config.from_run and RunDir(Path(config.from_run))
+    if not base or dataset.base is None or dataset.is_multi_label or not base.model.is_dir():
+        return None
+    of_base = classifier_to_score(base.path, device=device)
+    return compare_with_base(classifier, of_base, dataset.base, run=str(config.from_run))

@@ -1,1 +1,0 @@
-"""Work on finished runs: score them, review their labels, compare them."""

@@ -1,0 +1,232 @@
+"""Fit, calibrate and save the linear classifier of a run, by its plan and within its time."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from encoder_cls.classifier.classifier import Classifier
+from encoder_cls.classifier.model_folder import save_classifier
+from encoder_cls.linear.features import Reading
+from encoder_cls.linear.few_labels import (
+    FewLabels,
+    fit_linear_from_few_labels,
+    fit_linear_from_names,
+)
+from encoder_cls.linear.linear_model import LinearClassifier
+from encoder_cls.linear.nb_svm import fit_linear
+from encoder_cls.linear.stream import fit_linear_from_stream
+from encoder_cls.metrics.logits import Logits, softmax
+from encoder_cls.run.run_folder import RunDir, ValidationLogits
+from encoder_cls.system.stop import check_stop, run_interruptibly
+from encoder_cls.training.prepared import Prepared
+from encoder_cls.training.validation import ValidationResult, judge
+
+SAMPLE = 5000  # texts to estimate the time by; fewer are never learned from
+# The time of each fit, relative to a stream: `plain` tries all penalties, and refits with the validation texts.
+STREAM, PLAIN, DETAILED = 1.0, 3.0, 12.0
+SCORING = (
+    0.6  # the relative time to score a text: calibration, the smallest types, guarantees, report
+)
+SHARE = 0.5  # of the time left, where an encoder follows
+
+
+class Fitted(NamedTuple):
+    """The linear classifier of a run."""
+
+    classifier: Classifier  # without an encoder; calibrated if there are validation labels
+    validation_logits: (
+        Logits  # of a linear classifier that has not learned from the validation texts
+    )
+    validation: ValidationResult | None  # None without validation labels
+    before: ValidationLogits | None = (
+        None  # of a classifier that was refitted with these texts, from before that
+    )
+    few_labels: FewLabels | None = None
+
+
+def affordable_texts(prepared: Prepared) -> int | None:
+    """The number of texts that a stream has time for; None if there is time for the planned fit."""
+    plan, dataset, seconds = (
+        prepared.plan,
+        prepared.dataset,
+        prepared.budget.seconds_for(pretraining=False),
+    )
+    texts = len(dataset.train)
+    if (
+        seconds is None
+        or plan.linear is None
+        or plan.linear_fit not in ("plain", "stream")
+        or texts <= SAMPLE
+    ):
+        return None
+    import sklearn.linear_model  # noqa: F401 - not to be measured
+
+    sample, began = streamed(prepared, SAMPLE), time.monotonic()
+    train = sample.dataset.train
+    run_interruptibly(
+        lambda: fit_linear_from_stream(
+            sample.train_texts, train.labels, _reading(sample), together=train.together
+        )
+    )
+    taken = time.monotonic() - began
+    scored = len(dataset.validation) + len(dataset.test or ())
+    affordable = ((seconds - taken) / (taken / SAMPLE) - SCORING * scored) * (
+        SHARE if plan.has_encoder else 1
+    )
+    of_plan = (
+        STREAM
+        if plan.linear_fit == "stream"
+        else DETAILED
+        if plan.linear.use_char_ngrams
+        else PLAIN
+    )
+    return None if of_plan * texts <= affordable else min(texts, max(SAMPLE, int(affordable)))
+
+
+def streamed(prepared: Prepared, num_texts: int) -> Prepared:
+    """Replace data and plan by a stream of `num_texts` random labelled texts, with all classes among them."""
+    train, plan = prepared.dataset.train, prepared.plan
+    assert plan.linear
+    labels = train.labels
+    of_classes = (
+        labels.argmax(axis=0) if train.is_multi_label else np.unique(labels, return_index=True)[1]
+    )
+    drawn = np.random.default_rng(0).permutation(len(train))[:num_texts]
+    rows = np.union1d(drawn, of_classes)
+    words_only = plan.linear._replace(use_char_ngrams=False)
+    return replace(
+        prepared,
+        dataset=replace(prepared.dataset, train=train.subset(rows)),
+        texts=prepared.train_texts.take(rows),
+        plan=replace(plan, linear=words_only, linear_fit="stream", refits_on_validation=False),
+    )
+
+
+def fit(prepared: Prepared, run: RunDir, *, saves_first: bool, saves: bool) -> Fitted:
+    """Fit the linear classifier of a run.
+
+    Saves preliminary classifiers as the model if `saves_first`, the result if `saves`. Where the classifier is refitted
+    with the validation texts, the run keeps its logits from before.
+    """
+
+    def save(fitted: Fitted) -> None:
+        check_stop()  # another process may have resumed a stopped run
+        save_classifier(fitted.classifier, run.model)
+
+    fitted = run_interruptibly(
+        lambda: fit_linear_classifier(prepared, on_better=save if saves_first else None)
+    )
+    if fitted.before:
+        fitted.before.write(run.validation_logits)
+    if saves:
+        save_classifier(fitted.classifier, run.model)
+    return fitted
+
+
+def fit_linear_classifier(
+    prepared: Prepared, *, on_better: Callable[[Fitted], None] | None = None
+) -> Fitted:
+    """Fit the linear classifier as planned; equal data gives an equal classifier.
+
+    Where there are validation texts, `on_better` receives preliminary ones: a quick one, then one of a single penalty.
+    """
+    plan, reading, texts = prepared.plan, _reading(prepared), prepared.train_texts
+    train, validation = prepared.dataset.train, prepared.dataset.selection
+    if plan.linear_fit == "names":
+        dimensions = prepared.config.train.lsa_dimensions
+        return _calibrated(
+            prepared, fit_linear_from_names(prepared.texts, reading, dimensions=dimensions)
+        )
+    held_out = (prepared.validation_texts, validation.labels)
+    if on_better and reading.char_ngrams and len(validation):
+        words_only = reading._replace(char_ngrams=False)
+        first, _ = fit_linear(texts, train.labels, words_only, held_out=held_out, is_quick=True)
+        on_better(_calibrated(prepared, first))
+    if plan.linear_fit == "few_labels":
+        return _fit_few_labels(prepared, reading)
+    if plan.linear_fit == "stream":
+        return _calibrated(
+            prepared, fit_linear_from_stream(texts, train.labels, reading, together=train.together)
+        )
+    linear, choice = fit_linear(
+        texts,
+        train.labels,
+        reading,
+        held_out=held_out,
+        together=train.together,
+        on_first=lambda first: on_better(_calibrated(prepared, first)) if on_better else None,
+    )
+    if not plan.refits_on_validation:
+        return _calibrated(prepared, linear)
+    logits, numbers = linear.read(prepared.validation_texts)
+    all_texts = prepared.tokenize(train.texts, validation.texts)
+    refitted, _ = fit_linear(
+        all_texts, np.concatenate([train.labels, validation.labels]), reading, choice=choice
+    )
+    before = ValidationLogits.of(prepared.validation_texts, logits, numbers)
+    return _calibrated(prepared, refitted, logits)._replace(before=before)
+
+
+def _reading(prepared: Prepared) -> Reading:
+    assert prepared.plan.linear
+    return Reading(*prepared.plan.linear, prepared.class_weights.numpy())
+
+
+def _fit_few_labels(prepared: Prepared, reading: Reading) -> Fitted:
+    dataset, texts, splits = prepared.dataset, prepared.texts, [prepared.dataset.train]
+    if prepared.plan.refits_on_validation:
+        texts = prepared.tokenize(
+            dataset.train.texts, dataset.selection.texts, dataset.unlabelled.texts
+        )
+        splits.append(dataset.selection)
+    num_held_out = sum(map(len, splits[1:]))
+    linear, few_labels = fit_linear_from_few_labels(
+        texts,
+        np.concatenate([it.labels for it in splits]),
+        prepared.name_texts,
+        reading,
+        config=prepared.config.train,
+        together=np.concatenate([it.together for it in splits]),
+        held_out=len(dataset.train) + np.arange(num_held_out),
+        with_teacher=prepared.plan.has_pseudo_labels,
+    )
+    if not num_held_out:
+        return _calibrated(prepared, linear)._replace(few_labels=few_labels)
+    before = ValidationLogits.of(texts.take(few_labels.rows), few_labels.logits, None)
+    fitted = _calibrated(prepared, linear, few_labels.logits[:num_held_out])
+    return fitted._replace(before=before, few_labels=few_labels)
+
+
+def _calibrated(
+    prepared: Prepared, linear: LinearClassifier, logits: Logits | None = None
+) -> Fitted:
+    """Calibrate a classifier by validation logits, by default its own."""
+    logits = linear.logits(prepared.validation_texts) if logits is None else logits
+    classifier = prepared.new_classifier(None)
+    classifier.linear, classifier.mixture_weights, classifier.mixture_shares = (
+        linear,
+        (1.0,),
+        {"linear": 1.0},
+    )
+    if not len(prepared.validation_texts):
+        return Fitted(classifier, logits, None)
+    result = judge(None, logits, prepared.dataset, monitor=prepared.config.train.monitor)
+    classifier.mixture_weights, classifier.thresholds = result.mixture_weights, result.thresholds
+    return Fitted(classifier, logits, result)
+
+
+def pseudo_labels(prepared: Prepared, fitted: Fitted) -> NDArray[np.float32] | None:
+    """The teacher's probabilities, (texts, classes), of the unlabelled texts that the encoder learns from, if any.
+
+    Soft labels: Hinton et al., "Distilling the Knowledge in a Neural Network", 2015, https://arxiv.org/abs/1503.02531.
+    """
+    if not (fitted.few_labels and fitted.few_labels.teacher):
+        return None
+    unlabelled = prepared.texts.take(prepared.model_rows[len(prepared.dataset.train) :])
+    return softmax(fitted.few_labels.teacher.logits(unlabelled)).astype(np.float32)
