@@ -5,21 +5,28 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-import tomllib
 from pathlib import Path
 
 import pyarrow
 import pyarrow.parquet
 import pytest
 
-ROOT = Path(__file__).parent.parent
-CONTRACTS = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["importlinter"][
-    "contracts"
+# What `encoder-cls` needs beyond what the runtime declares.
+LIBRARIES = [
+    "torch",
+    "scipy",
+    "sklearn",
+    "pyarrow",
+    "pydantic",
+    "pandas",
+    "datasets",
+    "jinja2",
+    "matplotlib",
+    "yaml",
+    "tensorboard",
+    "tqdm",
+    "openpyxl",
 ]
-(FORBIDDEN,) = (
-    contract["forbidden_modules"] for contract in CONTRACTS if contract["type"] == "forbidden"
-)
-LIBRARIES = [name for name in FORBIDDEN if not name.startswith("encoder_cls")]
 
 BLOCKED = """
 import sys
