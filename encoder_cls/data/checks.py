@@ -68,6 +68,7 @@ def _label_warnings(dataset: Dataset) -> Iterator[str]:
             "__label__NAME only an ordinary space or a tab ends a label; write ordinary spaces"
         )
     yield from _numbers_beside_names(dataset)
+    yield from _minus_one(dataset)
     yield from _names_alike(every)
     yield from _rare_classes(dataset)
 
@@ -84,6 +85,27 @@ def _numbers_beside_names(dataset: Dataset) -> Iterator[str]:
             f"labels are numbers in some rows and names in others: {counted(len(numbers), 'class', 'classes')} "
             f"({listed(numbers, most=FEW)}, the first at {firsts[0]}) and {len(names):,} ({listed(names, most=FEW)}, "
             f"the first at {firsts[1]}); if both mean the same, write them in one way"
+        )
+
+
+def _minus_one(dataset: Dataset) -> Iterator[str]:
+    """Warn of -1 beside numbers from 0 on, which other libraries take as "no label"."""
+    names = dataset.label_names
+    others = [name for name in names if name != "-1"]
+    are_from_0 = "0" in others and all(re.fullmatch("[0-9]+", name) for name in others)
+    if not are_from_0 or len(others) == len(names):
+        return
+
+    number = names.index("-1")
+    labels = dataset.train.labels
+    has_it = labels[:, number] > 0 if dataset.is_multi_label else labels == number
+    count = int(has_it.sum())
+    if count:
+        first = dataset.train.where[int(has_it.argmax())]
+        yield (
+            f"-1 is a class, of {counted(count, 'training text')}, the first at {first}, beside numbers from 0 on; if "
+            'it means "no label", leave these labels empty and name the classes in data.label_names (from Python: '
+            "give None)"
         )
 
 

@@ -343,6 +343,9 @@ def _class_of(
     both = "labels are either all names, or all numbers from 0 on"
     if label in names:
         raise DataError(where, f"label {shown(label)} is a name where others are numbers", both)
-    raise DataError(
-        where, f"label {shown(label)} is not in data.label_names", both if is_number else ""
-    )
+    hint = ""
+    if is_number:
+        hint = both
+    elif label == "-1":
+        hint = 'if it means "no label", leave the label empty, which is possible in train only'
+    raise DataError(where, f"label {shown(label)} is not in data.label_names", hint)

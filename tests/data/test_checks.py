@@ -173,3 +173,27 @@ def test_numbers_beside_names_are_named_with_the_first_of_each():
         "labels are numbers in some rows and names in others: 1 class ('0', the first at t:0) and"
     )
     assert "'refund', the first at t:1" in line
+
+
+@pytest.mark.parametrize(
+    ("names", "is_warned_of"),
+    [
+        (("-1", "0"), True),
+        (("-1", "1"), False),
+        (("-1", "-2"), False),
+        (("-1", "no"), False),
+        (("0", "1"), False),
+    ],
+    ids=str,
+)
+def test_minus_one_beside_numbers_from_0_on_is_warned_of(names, is_warned_of):
+    """The warning says how a text without a label is written."""
+    warnings = [
+        line for line in data_warnings(replace(SOUND, label_names=names)) if "-1 is" in line
+    ]
+    expected = (
+        "-1 is a class, of 2 training texts, the first at t:0, beside numbers from 0 on; if it means "
+        '"no label", leave these labels empty and name the classes in data.label_names'
+    )
+    assert len(warnings) == is_warned_of
+    assert all(line.startswith(expected) for line in warnings)

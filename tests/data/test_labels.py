@@ -270,7 +270,11 @@ def test_names_of_digits_are_decided_on_once_for_a_data_set(
         ),
         ([0, 7], ["a", "b", "c"], "a.csv:3: label 7 has no name; data.label_names holds 3 names"),
         ([1, 6], STARS, "a.csv:3: label '6' is not in data.label_names"),
-        ([1, -1], ["neg", "pos"], "a.csv:3: label '-1' is not in data.label_names"),
+        (
+            [1, -1],
+            ["neg", "pos"],
+            "a.csv:3: label '-1' is not in data.label_names; if it means \"no label\"",
+        ),
         (["9" * 5000], ["a", "b"], "a.csv:2: label '999"),
         (["a", "q"], ["a", "b"], "a.csv:3: label 'q' is not in data.label_names"),
     ],
