@@ -125,6 +125,7 @@ CONTENTS = [
 CONFIGS = [
     {"d_model": HUGE}, {"d_model": 8192, "d_ff": 65536, "num_layers": 256, "num_heads": 1}, {"num_layers": HUGE},
     {"num_heads": HUGE}, {"max_seq_len": HUGE}, {"max_seq_len": 65536, "positions": "learned"}, {"d_model": -16},
+    {"num_heads": 16, "max_seq_len": 65536},
     {"char_ngram_buckets": HUGE}, {"char_ngram_buckets": 2**24, "bigram_buckets": 2**24}, {"linear": None},
     {"d_model": "../../etc/passwd"}, {"id2label": {}}, {"id2label": {"0": ["a"], "1": "b", "2": "c"}},
     {"id2label": {"0": "a", "1": "a", "2": "c"}}, {"id2label": {str(it): f"class {it}" for it in range(1_000_000)}},
