@@ -14,7 +14,7 @@ from encoder_cls.classifier.classifier import Classifier
 from encoder_cls.classifier.explain import explain
 from encoder_cls.classifier.guarantees import Guarantees, counts_from
 from encoder_cls.data.dataset import Split
-from encoder_cls.evaluation.intervals import (
+from encoder_cls.evaluation.comparisons import (
     COMBINED,
     BaseAnswers,
     Comparison,

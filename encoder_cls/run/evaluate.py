@@ -11,7 +11,7 @@ from encoder_cls.classifier.classifier import Classifier
 from encoder_cls.config.loading import config_of
 from encoder_cls.errors import ConfigError, EncoderClsError
 from encoder_cls.evaluation.baseline import baseline_scores
-from encoder_cls.evaluation.intervals import PairedComparison, compare_answers, numbered_answers
+from encoder_cls.evaluation.comparisons import PairedComparison, compare_answers, numbered_answers
 from encoder_cls.evaluation.mistakes import Answered
 from encoder_cls.evaluation.report import Report, evaluate
 from encoder_cls.evaluation.report_files import write_report
