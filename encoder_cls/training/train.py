@@ -12,8 +12,9 @@ from dataclasses import replace
 import torch
 from torch import nn
 
+from encoder_cls.classifier.model_folder import load_classifier
 from encoder_cls.encoder.distributed import ALONE, LostProcessError, ProcessGroup
-from encoder_cls.errors import StoppedError
+from encoder_cls.errors import ConfigError, EncoderClsError, StoppedError
 from encoder_cls.run.metrics_log import MetricLog
 from encoder_cls.run.run_folder import RunDir
 from encoder_cls.system.terminal import begin_work
@@ -40,6 +41,7 @@ from encoder_cls.training.fit_linear import Fitted, affordable_texts, fit, pseud
 from encoder_cls.training.loop import start_stage, train_stage
 from encoder_cls.training.prepared import Prepared
 from encoder_cls.training.replica import Replica
+from encoder_cls.training.stages import make_stages
 
 SECONDS_BETWEEN_CHECKPOINTS = 15.0  # at least, after a validation
 
@@ -110,6 +112,7 @@ class _ActiveRun:
         check_free_space(prepared, run)
         self._saved_state = checkpoint.state if checkpoint else None
         self.state = self._saved_state or TrainingState()
+        self._check_best_is_there()
         self.replica = (
             self._new_replica(is_new=not checkpoint) if prepared.plan.has_encoder else None
         )
@@ -134,6 +137,25 @@ class _ActiveRun:
         )
         if not checkpoint:
             self.metric_log.log(0, "data", prepared.data_statistics)
+
+    def _check_best_is_there(self) -> None:
+        """Refuse to resume a run whose best model so far is missing or damaged: only a better one would replace it."""
+        stages = make_stages(self._prepared, self._device)
+        is_last = self.state.stage == len(stages) - 1
+        if not stages or self.state.best_score is None:
+            return
+        if is_last and not self.state.has_beaten_linear:
+            return  # the linear classifier is fitted again
+        folder = self._run.model
+        if not is_last:
+            folder = self._run.stages / stages[self.state.stage].name
+        try:
+            load_classifier(folder, engine="numpy")
+        except EncoderClsError as error:
+            raise ConfigError(
+                f"{error}; it should be the best model so far, of step {self.state.best_step}: bring it back, or train "
+                "in another --run-dir"
+            ) from None
 
     def _new_replica(self, *, is_new: bool) -> Replica:
         """Make the model of the current stage; a new one with its first weights."""
