@@ -114,7 +114,7 @@ def test_the_first_process_of_a_container_ends_at_sigterm_from_the_start(number:
     """For process 1 the system ignores a signal that has no handler; the others end by the signal itself."""
     program = f"""
 import os, signal
-from encoder_cls import cli
+from encoder_cls.cli import app as cli
 
 os.getpid = lambda: {number}
 cli.open_streams = lambda: signal.raise_signal(signal.SIGTERM)
