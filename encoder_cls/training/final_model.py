@@ -106,9 +106,7 @@ def _logits(
             texts
         )
     assert classifier.encoder
-    encoder = TorchEncoder.from_weights(
-        classifier.encoder.architecture, rounded, device=device, precision="float32"
-    )
+    encoder = TorchEncoder.from_weights(classifier.encoder.architecture, rounded, device=device)
     return encoder.logits(texts)
 
 
