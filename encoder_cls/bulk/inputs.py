@@ -5,6 +5,7 @@ from __future__ import annotations
 import codecs
 import os
 import select
+import stat
 import sys
 import time
 from collections.abc import Iterable, Iterator, Sequence
@@ -31,6 +32,7 @@ LABELS_ARE_TEXT = (
 CHUNK = 4096  # texts classified at once: the encoder's batches are of similar length, and full
 READ_BYTES = 1 << 20
 BYTES_PER_TOKEN = 6  # of English text, about
+EXPLAINED_WORDS = 20  # of a text, about; it is read once for each
 TEXTUAL = {".csv", ".tsv", ".txt", ".ft"}  # endings of files whose values are all texts
 HEADED = {*TEXTUAL, ".xlsx", ".parquet"}  # of files in which all rows have the columns of the first
 SPREADSHEETS = {".csv", ".xlsx"}  # files whose columns answers in CSV keep by default
@@ -152,14 +154,27 @@ class Source:
             self.progress.done(chunk[-1].where, len(chunk))
 
 
-def expect_files(classifier: Classifier, files: Sequence[Path]) -> int:
-    """Let the classifier choose its engine by the size of all files; returns this size in bytes, 0 if it is unknown."""
-    size = (
-        sum(file.stat().st_size for file in files) if all(file.is_file() for file in files) else 0
-    )
-    if isinstance(classifier.encoder, NumpyEncoder):
-        classifier.encoder.expect(size // BYTES_PER_TOKEN)
-    return size
+def choose_engine(classifier: Classifier, num_bytes: int, *, explained: bool = False) -> None:
+    """Let the classifier choose its engine for a whole source, by its size; of unknown size, 0, it is NumPy."""
+    if not isinstance(classifier.encoder, NumpyEncoder):
+        return
+    num_tokens = num_bytes // BYTES_PER_TOKEN
+    if explained:
+        num_tokens *= EXPLAINED_WORDS
+    classifier.encoder.choose_engine(num_tokens)
+
+
+def size_of(files: Sequence[Path]) -> int:
+    """The size of files in bytes; 0 if one is a pipe or a device, whose size is unknown."""
+    if not all(file.is_file() for file in files):
+        return 0
+    return sum(file.stat().st_size for file in files)
+
+
+def size_of_standard_input() -> int:
+    """The size of the file that is standard input; 0 if that is a pipe, a device or a terminal."""
+    status = os.fstat(sys.stdin.fileno())
+    return status.st_size if stat.S_ISREG(status.st_mode) else 0
 
 
 class Progress:

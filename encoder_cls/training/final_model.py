@@ -120,9 +120,7 @@ def _logits(
         return linear.logits(texts)
 
     assert classifier.encoder
-    encoder = TorchEncoder.from_weights(
-        classifier.encoder.architecture, weights, device=device, precision="float32"
-    )
+    encoder = TorchEncoder.from_weights(classifier.encoder.architecture, weights, device=device)
     return encoder.logits(texts)
 
 

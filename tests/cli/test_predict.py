@@ -7,6 +7,7 @@ import datetime
 import json
 import math
 import os
+import pkgutil
 import re
 import select
 import subprocess
@@ -52,6 +53,36 @@ def texts_of(classifier, source: str) -> list[str]:
     return [
         item.text for chunk in Source(Request(source=source), classifier).read() for item in chunk
     ]
+
+
+@pytest.mark.parametrize("is_pipe", [True, False])
+def test_one_engine_answers_standard_input_from_its_first_text_to_its_last(
+    cli, trained_run, monkeypatch, is_pipe
+):
+    """NumPy for a pipe, whose size is unknown; for a file, the one that is quicker for all of it."""
+    monkeypatch.setattr("encoder_cls.encoder.numpy_encoder.BREAK_EVEN", 1e6)
+    engines = []
+    for name in ("numpy.NumpyEncoder._encode", "torch.TorchEncoder.logits"):
+        method = f"encoder_cls.encoder.architecture.{name}"
+        original = pkgutil.resolve_name(method)
+
+        def counted(*arguments, name=name, original=original, **options):
+            engines.append(name.partition(".")[0])
+            return original(*arguments, **options)
+
+        monkeypatch.setattr(method, counted)
+    Path("texts.txt").write_text("rain and snow today\n" * 5000)
+    arguments = ("predict", "--model", trained_run.path, "--format", "jsonl")
+    if is_pipe:
+        with subprocess.Popen(["cat", "texts.txt"], stdout=subprocess.PIPE) as process:
+            monkeypatch.setattr("sys.stdin", process.stdout)
+            outcome = cli(*arguments)
+    else:
+        with Path("texts.txt").open() as stdin:
+            monkeypatch.setattr("sys.stdin", stdin)
+            outcome = cli(*arguments)
+    assert len(outcome.out.splitlines()) == 5000
+    assert set(engines) == {"numpy" if is_pipe else "torch"}
 
 
 def test_jsonl_has_the_keys_of_the_contract_in_order(classifier):
