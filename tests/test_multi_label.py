@@ -437,5 +437,5 @@ def test_malformed_thresholds_are_refused(several, tmp_path, thresholds):
     assert load_classifier(tmp_path / "good").thresholds == several.thresholds
     changed.thresholds = thresholds
     save_classifier(changed, tmp_path / "bad")
-    with pytest.raises(EncoderClsError, match="thresholds is not one of a classifier"):
+    with pytest.raises(EncoderClsError, match="thresholds: invalid value"):
         load_classifier(tmp_path / "bad")

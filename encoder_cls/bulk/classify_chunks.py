@@ -50,10 +50,13 @@ class Answerer:
         self.request = request
         self.warn = warn
         self.workers: Workers[tuple[Writer, Chunk], tuple[Any, Counter[str]]] | None = None
-        self._threshold = request.threshold or 0.0
-        why = f"--threshold {self._threshold:g}"
+        self._threshold = request.threshold
+        why = f"--threshold {self._threshold or 0:g}"
         if request.min_precision is not None:
-            why = f"--min-precision {request.min_precision:g}: probability below {self._threshold:.3f}"
+            why = (
+                f"--min-precision {request.min_precision:g}: probability below "
+                f"{self._threshold or 0:.3f}"
+            )
         self._truncated = f"truncated (longer than {classifier.max_seq_len:,} tokens)"
         self._withheld = f"withheld ({why})"
         self.num_texts = 0  # answered so far

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import codecs
+import json
 import os
 import select
 import stat
@@ -88,7 +89,7 @@ class Source:
         if self._request.source is None:
             yield self.given
         elif self._request.source == STANDARD_INPUT:
-            yield from _as_they_come(sys.stdin.fileno())
+            yield from self._lines_of_standard_input()
         else:
             self._reading = self._new_reading(notify=self.progress.note if self.progress else note)
             for chunk in self._chunks(self._reading):
@@ -96,6 +97,22 @@ class Source:
                     self._reading.note(f"warning: {chunk[0].where.file}: {LABELS_ARE_TEXT}")
                 yield chunk
                 self._count(chunk)
+
+    def _lines_of_standard_input(self) -> Iterator[list[Row]]:
+        """The lines as they come, with a warning where the first one looks like the start of a table."""
+        is_first = True
+        for chunk in _as_they_come(sys.stdin.fileno()):
+            ending = (
+                table_started_by(chunk[0].text, self._text_columns) if is_first and chunk else ""
+            )
+            if ending:
+                warn = self.progress.note if self.progress else note
+                warn(
+                    "warning: each line of standard input is read as a text, and the first one looks like the start of "
+                    f"a table; --input -{ending} reads its rows"
+                )
+            is_first = False
+            yield chunk
 
     def look_ahead(self) -> None:
         """Read the columns ahead, and their types for Parquet, as far as the format of the answers needs them.
@@ -152,6 +169,20 @@ class Source:
     def _count(self, chunk: Sequence[Row]) -> None:
         if self.progress:
             self.progress.done(chunk[-1].where, len(chunk))
+
+
+def table_started_by(line: str, text_columns: Sequence[str]) -> str:
+    """The ending of the format of a table that starts with a line, such as `.csv`; empty if it is no such line."""
+    if line.startswith("{"):
+        with suppress(ValueError, RecursionError):
+            row = json.loads(line)
+            return ".jsonl" if isinstance(row, dict) and set(text_columns) <= row.keys() else ""
+
+    for separator, ending in (("\t", ".tsv"), (",", ".csv"), (";", ".csv")):
+        names = [name.strip().strip('"') for name in line.split(separator)]
+        if len(names) > 1 and set(text_columns) <= set(names):
+            return ending
+    return ""
 
 
 def choose_engine(classifier: Classifier, num_bytes: int, *, explained: bool = False) -> None:

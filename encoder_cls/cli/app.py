@@ -128,6 +128,8 @@ def _explained(error: BaseException) -> tuple[str, int]:
     if hasattr(usage, "format_message"):  # Typer's versions share no class of its errors
         message = usage.format_message()
         path = usage.ctx.command_path if getattr(usage, "ctx", None) else PROGRAM
+        if path.endswith("predict") and message.startswith("No such option"):
+            return f"{message}; before a text that starts with a dash, write --", usage.exit_code
         return message and f"{message} (see {path} --help)", usage.exit_code
     if isinstance(error, MemoryError) or OUT_OF_MEMORY.search(f"{type(error).__name__}: {error}"):
         reason = next(iter(str(error).splitlines()), "no more is available")

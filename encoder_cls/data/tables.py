@@ -44,13 +44,48 @@ def parquet_records(path: Path, columns: Columns, reading: Reading) -> Iterator[
             batch_size=ROWS_AT_ONCE, columns=None if columns.every else wanted
         )
         for number, record in enumerate(
-            chain.from_iterable(batch.to_pylist() for batch in batches), start=1
+            chain.from_iterable(_without_nanoseconds(batch).to_pylist() for batch in batches),
+            start=1,
         ):
             where = SourceLocation(str(path), number)
             try:
                 yield where, with_class_names(record, names, where)
             except DataError as error:
                 reading.bad_row(error)
+
+
+def _without_nanoseconds(batch: Any) -> Any:
+    """A batch with times in microseconds, which Python has; where that would lose digits, as text.
+
+    pyarrow converts nanoseconds to types of pandas, which may not be installed.
+    """
+    import pyarrow
+
+    def has_nanoseconds(column: Any) -> bool:
+        return getattr(column.type, "unit", "") == "ns"
+
+    columns = [
+        _in_microseconds(column) if has_nanoseconds(column) else column for column in batch.columns
+    ]
+    return pyarrow.RecordBatch.from_arrays(columns, names=batch.schema.names)
+
+
+def _in_microseconds(column: Any) -> Any:
+    import pyarrow
+
+    kind = column.type
+    if pyarrow.types.is_timestamp(kind):
+        shorter = pyarrow.timestamp("us", tz=kind.tz)
+    elif pyarrow.types.is_duration(kind):
+        shorter = pyarrow.duration("us")
+    else:
+        shorter = pyarrow.time64("us")
+    try:
+        return column.cast(shorter)
+    except pyarrow.ArrowInvalid:
+        pass
+    # A duration has no text of its own: its number of nanoseconds.
+    return column.cast(pyarrow.int64() if pyarrow.types.is_duration(kind) else pyarrow.string())
 
 
 def parquet_header(path: Path) -> list[str]:

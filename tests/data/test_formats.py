@@ -7,6 +7,8 @@ import gzip
 import io
 import json
 import re
+import sys
+from datetime import datetime
 from functools import partial
 
 import pyarrow as pa
@@ -442,3 +444,21 @@ def test_unlabelled_texts_are_read_without_labels_and_without_what_is_empty(name
     lines = content.splitlines()
     for text, where in zip(unlabelled.texts, unlabelled.where, strict=True):
         assert text in lines[int(str(where).rpartition(":")[2]) - 1]
+
+
+@pytest.mark.parametrize(
+    ("nanoseconds", "expected"),
+    [
+        (1711850400123456000, datetime(2024, 3, 31, 2, 0, 0, 123456)),
+        (1711850400123456789, "2024-03-31 02:00:00.123456789"),
+    ],
+)
+def test_times_in_nanoseconds_need_no_pandas(tmp_path, monkeypatch, nanoseconds, expected):
+    """Where microseconds would lose digits, they are text."""
+    monkeypatch.setitem(sys.modules, "pandas", None)
+    times = pa.array([nanoseconds]).cast(pa.timestamp("ns"))
+    table = pa.table({"text": ["rain"], "at": times})
+    pq.write_table(table, tmp_path / "a.parquet")
+    columns = Columns(("text",), every=True)
+    (row,) = read_rows(str(tmp_path / "a.parquet"), columns, Reading())
+    assert row.record["at"] == expected
