@@ -442,3 +442,9 @@ def test_unlabelled_texts_are_read_without_labels_and_without_what_is_empty(name
     lines = content.splitlines()
     for text, where in zip(unlabelled.texts, unlabelled.where, strict=True):
         assert text in lines[int(str(where).rpartition(":")[2]) - 1]
+
+
+@pytest.mark.parametrize("source", ["a\0.csv", "\0", "no*\0.csv"])
+def test_a_name_with_a_null_byte_is_no_file(source):
+    """A config in YAML can have one."""
+    assert "no such file or folder" in refusal(source)
