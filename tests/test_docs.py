@@ -1,15 +1,65 @@
-"""The documents: links lead somewhere, generated pages are up to date."""
+"""The documents: links lead somewhere, generated pages are up to date, and what they have people type works."""
 
 from __future__ import annotations
 
+import random
 import re
 import runpy
+import shlex
+import tomllib
+from collections.abc import Iterator
+from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 import pytest
+import typer.main
+from conftest import CONFIG, FILLERS, TOPICS
+
+from encoder_cls import train
+from encoder_cls.classifier.classifier import Classifier
+from encoder_cls.cli.app import app
+from encoder_cls.config.loading import load_config
 
 ROOT = Path(__file__).parent.parent
 PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
+WRITTEN_PAGES = [
+    page for page in PAGES if page.name not in {"cli.md", "config.md"}
+]  # the others are generated
+
+# Programs of others, whose options are theirs to check; `pip` is checked for the names of extras.
+OTHERS = {".", "bash", "curl", "du", "hf", "lint-imports", "mypy", "npm", "pip", "pytest"}
+OTHERS |= {"python3", "ruff", "tensorboard", "uv", "uvx"}
+
+BLOCK = re.compile(r"^```(\w+)\n(.*?)^```", re.MULTILINE | re.DOTALL)
+INLINE = re.compile(
+    r"`((?:encoder-cls )?(?:train|tune|eval|compare|predict|review|suggest|serve) [^`]+)`"
+)
+
+# Pages whose blocks are run in order in one folder. docs/library.md is run by tests/training/test_from_python.py, the
+# reader of docs/deploy.md by tests/test_numpy_reader.py, and docs/tour.md by tests/test_tour.py.
+RUN_PAGES = [
+    "README.md",
+    "docs/guide.md",
+    "docs/serving.md",
+    "docs/deploy.md",
+    "docs/how_it_works.md",
+]
+
+# Commands that are only parsed, by what they contain; so is training on the bundled example, which takes longest.
+PARSED_ONLY = {
+    "encoder-cls tune": "a search takes its whole budget",
+    "encoder-cls serve": "a server does not end",
+    "--runner ray": "needs Ray and a bucket",
+}
+
+# Blocks of Python that are only compiled, by what they contain; what they import from this package exists.
+COMPILED_ONLY = {
+    "import ray": "needs Ray",
+    "spark.read": "needs Spark",
+    "from safetensors import safe_open": "run by tests/test_numpy_reader.py",
+    "GridSearchCV": "takes a minute: test_the_search_of_the_guide_runs",
+}
 
 
 def anchors(page: Path) -> set[str]:
@@ -20,7 +70,11 @@ def anchors(page: Path) -> set[str]:
     return slugs | set(re.findall(r'id="([^"]+)"', text))
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.relative_to(ROOT).as_posix())
+def page_name(page: Path) -> str:
+    return page.relative_to(ROOT).as_posix()
+
+
+@pytest.mark.parametrize("page", PAGES, ids=page_name)
 def test_links_lead_somewhere(page):
     """To a file of the repository, and to a heading or a mark in it."""
     text = re.sub(r"```.*?```", "", page.read_text(encoding="utf-8"), flags=re.DOTALL)
@@ -38,3 +92,239 @@ def test_generated_references_are_up_to_date():
     pages = runpy.run_path(str(ROOT / "scripts" / "reference.py"))["PAGES"]
     for name, page in pages.items():
         assert (ROOT / "docs" / name).read_text(encoding="utf-8") == page().rstrip() + "\n"
+
+
+# ---------------------------------------------------------------- commands are accepted
+
+
+def commands_of(block: str) -> Iterator[list[str]]:
+    """The words of each command of a block of shell."""
+    for line in block.replace("\\\n", " ").splitlines():
+        words: list[str] = []
+        for word in shlex.split(line, comments=True):
+            if word in {"&&", "|", ";", ">"}:
+                yield words
+                words = []
+            else:
+                words.append(word)
+        if words:
+            yield words
+
+
+def check_named_command(command: str) -> None:
+    """A command in a sentence or a table: a whole one with the program's name, or else a name and some options."""
+    if command.startswith("encoder-cls "):
+        check_own_command(shlex.split(command)[1:])
+        return
+
+    name, *words = shlex.split(command)
+    known = {option for it in own_command(name).params for option in [*it.opts, *it.secondary_opts]}
+    for word in words:
+        assert not word.startswith("--") or word.partition("=")[0] in known, command
+    check_settings(words)
+
+
+def own_command(name: str) -> Any:
+    return typer.main.get_command(app).commands[name]
+
+
+def check_own_command(words: list[str]) -> None:
+    """The parser takes a command of this program, and a config takes its settings."""
+    name, *arguments = words
+    given = own_command(name).make_context(name, list(arguments)).params
+    config = given.get("config_file") or given.get("config")
+    if config is not None and Path(config).parts[0] == "configs":
+        assert (ROOT / config).is_file()
+    check_settings(arguments)
+
+
+def check_settings(words: list[str]) -> None:
+    """A config has the keys, and takes the values."""
+    settings = [value for option, value in pairwise(words) if option == "--set"]
+    load_config(None, [setting.replace("=PATH", "=a.csv") for setting in settings])
+
+
+def check_script(words: list[str]) -> None:
+    """A script is there, and it, or what it shares with others, has the options."""
+    script = ROOT / words[0]
+    source = script.read_text(encoding="utf-8")
+    source += "".join(
+        path.read_text(encoding="utf-8") for path in script.parent.glob("shared/*.py")
+    )
+    for option in words[1:]:
+        if option.startswith("--"):
+            assert f'"{option}"' in source, words
+
+
+@pytest.mark.parametrize("page", WRITTEN_PAGES, ids=page_name)
+def test_commands_are_accepted(page):
+    """By the parser of this program, by its config, or by the script that they name."""
+    text = page.read_text(encoding="utf-8")
+    blocks = [block for kind, block in BLOCK.findall(text) if kind == "sh"]
+    extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"][
+        "optional-dependencies"
+    ]
+    in_blocks = [words for block in blocks for words in commands_of(block)]
+    for command in INLINE.findall(BLOCK.sub("", text)):
+        check_named_command(command.replace("\n", " "))
+    for words in in_blocks:
+        while re.fullmatch(r"[A-Z_]+=\S*", words[0]):
+            words.pop(0)
+        program, *arguments = words
+        if program == "encoder-cls":
+            check_own_command(arguments)
+        elif program == "torchrun":
+            check_own_command(arguments[arguments.index("encoder_cls") + 1 :])
+        elif program == "python":
+            check_script(arguments)
+        else:
+            assert program in OTHERS, words
+        for extra in re.findall(r"(?:encoder-cls|\.)\[(\w+)\]", " ".join(arguments)):
+            assert extra in extras, words
+
+
+# ---------------------------------------------------------------- pages are run
+
+
+def labelled(count: int, seed: int) -> list[tuple[str, str]]:
+    """Texts with three words of their labels, so many for each label."""
+    draw = random.Random(seed)
+    return [
+        (" ".join([*draw.sample(words, 3), *draw.sample(FILLERS, 3)]), label)
+        for _ in range(count)
+        for label, words in TOPICS.items()
+    ]
+
+
+def write_table(path: Path, rows: list[tuple[str, str]]) -> None:
+    path.parent.mkdir(exist_ok=True)
+    lines = [f"{text},{label}\n" for text, label in rows]
+    path.write_text("text,label\n" + "".join(lines), encoding="utf-8")
+
+
+@pytest.fixture(scope="module")
+def documented_run(tmp_path_factory) -> Path:
+    """A finished run whose held-out texts are enough for guarantees; its config is beside it."""
+    folder = tmp_path_factory.mktemp("documented")
+    for seed, (split, count) in enumerate({"train": 30, "validation": 60, "test": 10}.items()):
+        write_table(folder / f"{split}.csv", labelled(count, seed))
+    config = folder / "spam.yaml"
+    config.write_text(CONFIG.format(folder=folder), encoding="utf-8")
+    train(config, run_dir=folder / "run", device="cpu")
+    return folder / "run"
+
+
+def write_stand_ins(page: str, folder: Path, run: Path) -> None:
+    """The files that a page names, small, and finished runs under the names that they have there."""
+    tables = ("data/messages.csv", "data/messages-test.csv", "data/june.csv", "messages.csv")
+    for seed, name in enumerate(tables, start=3):
+        write_table(folder / name, labelled(8, seed))
+    for number in range(2):
+        write_table(folder / "parts" / f"part-{number}.csv", labelled(8, seed=number))
+    for name in ("pool.csv", "unlabelled.csv"):
+        lines = [f"{text}\n" for text, _ in labelled(20, seed=4)]
+        (folder / name).write_text("text\n" + "".join(lines), encoding="utf-8")
+
+    (folder / "june.yaml").write_text("data: {train: data/june.csv}\n")
+    (folder / "runs").mkdir()
+    names = ["example"]
+    if page != "README.md":  # where they are made
+        names.append("spam")
+        (folder / "spam.yaml").write_bytes((run.parent / "spam.yaml").read_bytes())
+    for name in names:
+        (folder / "runs" / name).symlink_to(run, target_is_directory=True)
+
+
+def is_run(words: list[str]) -> bool:
+    """Whether a command of a block is run, not only parsed."""
+    command = " ".join(words)
+    if words[0] != "encoder-cls" or any(part in command for part in PARSED_ONLY):
+        return False
+    names_data = ".yaml" in command or "data.train=" in command
+    return words[1] != "train" or names_data
+
+
+def run_command(cli, words: list[str]) -> None:
+    """Run a command; where it trains, without an encoder, in a second."""
+    arguments = words[1:]
+    if arguments[0] == "train":
+        arguments = [*arguments, "--set", "model.encoder=false"]
+    outcome = cli(*arguments)
+    assert outcome.code == 0, (words, outcome)
+
+
+def run_python(block: str, namespace: dict[str, object]) -> None:
+    """Run a block after those before it, or compile it and look for what it imports from this package."""
+    if any(part in block for part in COMPILED_ONLY):
+        compile(block, "block", "exec")
+        for imported in re.findall(r"^from encoder_cls\S* import .*$", block, re.MULTILINE):
+            exec(imported, {})
+        return
+    exec(block, namespace)
+
+
+def write_config(block: str, folder: Path) -> None:
+    """Write a config under the name in its first line, or check its keys."""
+    named = re.match(r"# (\S+\.yaml)\n", block)
+    path = folder / (named[1] if named else "block.yaml")
+    path.write_text(block, encoding="utf-8")
+    if "data:" not in block:  # a section alone
+        path.write_text(f"data: {{train: data/messages.csv}}\n{block}", encoding="utf-8")
+    load_config(path)
+
+
+@pytest.mark.usefixtures("blank_plots")
+@pytest.mark.parametrize("page", RUN_PAGES)
+def test_the_blocks_of_a_page_run(page, cli, documented_run, tmp_path):
+    """In order, in one folder with small files under the names that the page has."""
+    write_stand_ins(page, tmp_path, documented_run)
+    namespace: dict[str, object] = {}
+    for kind, block in BLOCK.findall((ROOT / page).read_text(encoding="utf-8")):
+        if kind == "yaml":
+            write_config(block, tmp_path)
+        elif kind == "python":
+            run_python(block, namespace)
+        elif kind == "sh":
+            for words in commands_of(block):
+                if is_run(words):
+                    run_command(cli, words)
+
+
+@pytest.mark.slow
+def test_the_search_of_the_guide_runs():
+    """Of scikit-learn, over the estimator."""
+    text = (ROOT / "docs" / "guide.md").read_text(encoding="utf-8")
+    (block,) = [block for _, block in BLOCK.findall(text) if "GridSearchCV" in block]
+    texts, labels = zip(*labelled(8, seed=5), strict=True)
+    namespace: dict[str, Any] = {"texts": list(texts), "labels": list(labels)}
+    exec(block, namespace)
+    assert namespace["search"].best_score_ > 0.5
+
+
+def test_the_guide_names_what_a_classifier_has(classifier):
+    """In its table of methods and attributes."""
+    text = (ROOT / "docs" / "guide.md").read_text(encoding="utf-8")
+    table = text.split("| method | value |")[1].split("\n\n")[0]
+    for name in re.findall(r"^\|(.*?)\|", table, re.MULTILINE):
+        for path in re.findall(r"`([a-z_.]+)\(", name):
+            value: object = classifier
+            for attribute in path.split("."):
+                value = getattr(value, attribute)
+            assert callable(value)
+
+    assert isinstance(classifier, Classifier)
+    prediction = classifier.predict(["rain"])[0]
+    for name in re.findall(
+        r"`([a-z_]+)(?:\([^`]*\))?`", table.split("`Prediction`: ")[1].partition("|")[0]
+    ):
+        assert hasattr(prediction, name)
+
+
+@pytest.mark.usefixtures("blank_plots")
+def test_the_guide_quotes_what_a_report_prints(cli, documented_run):
+    """Of its guarantees; the numbers are those of the run."""
+    text = (ROOT / "docs" / "guide.md").read_text(encoding="utf-8").replace("\n", " ")
+    quoted = re.search(r"on the test texts: `([^`]+)`", text)
+    assert quoted
+    pattern = re.sub(r"[0-9.]+", r"[0-9.]+", quoted[1])
+    assert re.search(pattern, cli("eval", documented_run).out)

@@ -32,7 +32,7 @@ app = typer.Typer(
     context_settings={"help_option_names": ["--help", "-h"]},
     pretty_exceptions_enable=False,
     help="Train a Transformer-encoder text classifier from scratch on your own labelled text.",
-    epilog="Start with: encoder-cls train (bundled example data, one to three minutes on 2 cores), "
+    epilog="Start with: encoder-cls train (bundled example data), "
     "then encoder-cls train --set data.train=FILE",
 )
 app.command("train")(train_command)

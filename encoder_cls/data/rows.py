@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from itertools import count
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -125,7 +125,8 @@ class Columns(NamedTuple):
         """Number the names of a table's columns; a DataError if a wanted column is missing or occurs twice."""
         self.check_present(path, header)
         wanted = header if self.every and not line else [*self.named, "id"]
-        doubled = next((name for name in wanted if header.count(name) > 1), None)
+        counts = Counter(header)
+        doubled = next((name for name in wanted if counts[name] > 1), None)
         if doubled is not None:
             raise DataError(f"{path}{line}", f"two columns are called {shown(doubled)}")
         return numbered(header) if self.every else list(header)
@@ -133,15 +134,22 @@ class Columns(NamedTuple):
 
 def numbered(header: Sequence[str]) -> list[str]:
     """Number repeated column names, such as the empty ones of a spreadsheet, so that each occurs once."""
-    names: dict[str, None] = {}
+    taken = set(header)
+    last_number: dict[str, int] = {}
+    names = []
     for name in header:
-        numbers = (f"{name}.{number}" for number in count(1))
-        names[
-            name
-            if name not in names
-            else next(it for it in numbers if it not in names and it not in header)
-        ] = None
-    return list(names)
+        if name not in last_number:
+            last_number[name] = 0
+            names.append(name)
+            continue
+
+        number = last_number[name] + 1
+        while f"{name}.{number}" in taken:
+            number += 1
+        last_number[name] = number
+        taken.add(f"{name}.{number}")
+        names.append(f"{name}.{number}")
+    return names
 
 
 def repeats_header(where: SourceLocation, values: Sequence[Any], header: Sequence[str]) -> bool:

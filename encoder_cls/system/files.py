@@ -242,6 +242,8 @@ def reporting_os_errors(path: Path, doing: str = "write") -> Iterator[None]:
 
 def fitting_paths(source: str) -> Iterator[str]:
     """The paths that match a pattern; brackets in the names of existing folders are literal."""
+    if "\0" in source:  # which no name has, and which the system refuses
+        return iter(())
     folder = next((parent for parent in Path(source).parents if parent.is_dir()), Path())
     pattern = Path(glob.escape(str(folder)), Path(source).relative_to(folder))
     return glob.iglob(str(pattern), recursive=True)  # noqa: PTH207 - absolute, too

@@ -16,12 +16,10 @@ from pathlib import Path
 
 import pytest
 import torch
-import typer.main
 import yaml
 from support.programs import COMMAND, TIME_LIMIT, assert_failed, hashes, run_process, setting
 
 from encoder_cls.cli import display as training_display
-from encoder_cls.cli.app import app
 from encoder_cls.config.loading import load_config
 from encoder_cls.run.run_folder import RunDir
 from encoder_cls.system import terminal
@@ -57,27 +55,6 @@ def test_help_and_version_import_nothing_heavy(arguments):
     version = f"encoder-cls {importlib.metadata.version('encoder-cls')}\n"
     assert shown == version if arguments == ["--version"] else "Usage: encoder-cls" in shown
     assert not HEAVY & set(modules.split())
-
-
-@pytest.mark.parametrize(
-    ("page", "fewest"), [("README.md", 15), ("docs/guide.md", 15), ("docs/serving.md", 1)]
-)
-def test_what_the_pages_have_people_type_is_accepted(page, fewest):
-    """By the parser; configs that are named exist, and settings are those of a config."""
-    text = (REPOSITORY / page).read_text("utf-8")
-    blocks = re.findall(r"^```sh\n(.*?)^```", text, re.MULTILINE | re.DOTALL)
-    commands = re.findall(
-        r"^encoder-cls (.+?)(?: [|>&;].*)?$", "".join(blocks).replace("\\\n", " "), re.MULTILINE
-    )
-    commands += re.findall(r"^\|.*`encoder-cls ([^`]*)`", text, re.MULTILINE)
-    assert len(commands) >= fewest
-    for name, *arguments in (shlex.split(command, comments=True) for command in commands):
-        given = typer.main.get_command(app).commands[name].make_context(name, arguments).params
-        config = given.get("config_file") or given.get("config")
-        assert (
-            config is None or Path(config).parts[0] != "configs" or (REPOSITORY / config).is_file()
-        )
-    load_config(None, re.findall(r"^\|.*`--set ([a-z_.]+=[^`]*)`", text, re.MULTILINE))
 
 
 def test_training_prints_a_summary_to_stdout_and_all_else_to_stderr(cli, tiny, monkeypatch):

@@ -235,6 +235,17 @@ def test_a_text_may_be_the_word_that_names_the_only_column():
     assert [row.text for row in found] == ["text", "b"]
 
 
+def test_thousands_of_columns_without_names_are_numbered_at_once():
+    """A spreadsheet may write them; the names must not be compared pair by pair."""
+    num_columns = 50_000
+    commas = "," * num_columns
+    write("a.csv", f"{commas}text,.1\n{commas}a,b\n")
+    (found,) = read_rows("a.csv", Columns(["text"], every=True), Reading())
+    assert len(found.record) == num_columns + 2
+    assert list(found.record)[:3] == ["", ".2", ".3"]
+    assert found.record[".1"] == "b"
+
+
 MEBIBYTES = 64  # four times the longest line
 BOMBS = {
     "a.csv.gz": (b"text,label\n", b"a", b",x\n", "a.csv.gz:2: the line is longer than 16 MiB"),

@@ -462,3 +462,9 @@ def test_times_in_nanoseconds_need_no_pandas(tmp_path, monkeypatch, nanoseconds,
     columns = Columns(("text",), every=True)
     (row,) = read_rows(str(tmp_path / "a.parquet"), columns, Reading())
     assert row.record["at"] == expected
+
+
+@pytest.mark.parametrize("source", ["a\0.csv", "\0", "no*\0.csv"])
+def test_a_name_with_a_null_byte_is_no_file(source):
+    """A config in YAML can have one."""
+    assert "no such file or folder" in refusal(source)
