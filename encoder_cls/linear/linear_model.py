@@ -16,6 +16,7 @@ from encoder_cls.linear.ngrams import (
     RARITY_NUMBERS,
     TEMPLATE_IDS,
     Counts,
+    SparseRows,
     count_features,
     find,
     rarity,
@@ -25,35 +26,48 @@ from encoder_cls.metrics.logits import SINGLE_LABEL, Logits, Task
 from encoder_cls.text.tokens import KEPT_PER_TOKEN, TokenizedTexts
 from encoder_cls.weights import RowTable, Shapes, Weight, are_increasing, as_table
 
-LINEAR = "linear."  # of the names of its weights
-EVIDENCE_NUMBERS = 2
-LEAST_EVIDENCE = 0.01  # added before the logarithm
+# The names of the weights in a model file begin with this.
+LINEAR = "linear."
+# The fields of a `LinearClassifier` that are weights.
 WEIGHTS = ("frequent_token_ids", "feature_ids", "idf", "weights", "biases")
 
 
 def linear_shapes(description: Mapping[str, Any], *, max_seq_len: int, margins: int) -> Shapes:
-    """The shape of each weight of a `LinearClassifier`, by name; a `ValueError` if the description is impossible."""
+    """Return the shape of each weight of a `LinearClassifier`, by name.
+
+    Raises:
+        ValueError: if no classifier has this description.
+    """
     limits = {
         "max_tokens": (1, KEPT_PER_TOKEN * max_seq_len),
         "frequent_tokens": (0, MOST_FREQUENT),
         "features": (0, NUM_FEATURE_IDS),
     }
     for name, (least, most) in limits.items():
-        if type(description[name]) is not int or not least <= description[name] <= most:
+        number = description[name]
+        if type(number) is not int or not least <= number <= most:
             raise ValueError(f"linear: {name} is not a number from {least} to {most}")
-    frequent_tokens, features = description["frequent_tokens"], description["features"]
-    shapes = ((frequent_tokens,), (features,), (features,), (features, margins), (margins,))
-    return {f"{LINEAR}{name}": shape for name, shape in zip(WEIGHTS, shapes, strict=True)}
+
+    frequent_tokens = description["frequent_tokens"]
+    features = description["features"]
+    return {
+        f"{LINEAR}frequent_token_ids": (frequent_tokens,),
+        f"{LINEAR}feature_ids": (features,),
+        f"{LINEAR}idf": (features,),
+        f"{LINEAR}weights": (features, margins),
+        f"{LINEAR}biases": (margins,),
+    }
 
 
 @dataclass(frozen=True, kw_only=True)
 class LinearClassifier:
-    """One-vs-rest classifiers of n-gram features, one for each class; for two classes, the second against the first.
+    """One-vs-rest classifiers of n-gram features, one for each class.
 
-    Multi-label, there is always one for each label.
+    For two classes, a single one separates the second from the first. In a multi-label task there
+    is always one for each label.
 
     Attributes:
-        max_tokens: that are read of a text, `[CLS]` included.
+        max_tokens: how many tokens of a text are read, `[CLS]` included.
         frequent_token_ids: tokens that are not wildcards in n-gram templates, increasing.
         feature_ids: the known features, increasing, (features,).
         idf: inverse document frequencies, (features,).
@@ -74,89 +88,155 @@ class LinearClassifier:
     def from_weights(
         cls, weights: Mapping[str, Weight], *, max_tokens: int, task: Task = SINGLE_LABEL
     ) -> LinearClassifier:
-        """Make a classifier from its `named_weights`; a `ValueError` if feature ids are out of order or range."""
+        """Make a classifier from its `named_weights`.
+
+        Raises:
+            ValueError: if feature ids are out of order or range.
+        """
         fields: dict[str, Any] = {name: weights[f"{LINEAR}{name}"] for name in WEIGHTS}
         if not are_increasing(fields["feature_ids"], NUM_FEATURE_IDS):
             raise ValueError("the feature ids of the linear classifier are not in order")
-        return cls(
-            max_tokens=max_tokens, task=task, **fields | {"weights": as_table(fields["weights"])}
-        )
+
+        fields["weights"] = as_table(fields["weights"])
+        return cls(max_tokens=max_tokens, task=task, **fields)
 
     @property
     def description(self) -> dict[str, int]:
         """The numbers that `linear_shapes` takes."""
-        frequent_tokens, features = len(self.frequent_token_ids), len(self.feature_ids)
         return {
             "max_tokens": self.max_tokens,
-            "frequent_tokens": frequent_tokens,
-            "features": features,
+            "frequent_tokens": len(self.frequent_token_ids),
+            "features": len(self.feature_ids),
         }
 
     def named_weights(self) -> dict[str, Weight]:
-        """The weights by name."""
+        """Return the weights by name."""
         return {f"{LINEAR}{name}": getattr(self, name) for name in WEIGHTS}
 
     def logits(self, texts: TokenizedTexts) -> Logits:
-        """Logits, (texts, classes)."""
-        return self.read(texts, with_numbers=False)[0]
+        """Compute logits, (texts, classes)."""
+        logits, _ = self.read(texts, with_numbers=False)
+        return logits
 
     def count_features(self, texts: TokenizedTexts) -> Iterator[Counts]:
         """Count the features of texts that the classifier may know, some texts at a time."""
+        knows_char_ngrams = bool((self.feature_ids[-1:] >= TEMPLATE_IDS).any())
         return count_features(
             texts,
             max_tokens=self.max_tokens,
             frequent_token_ids=self.frequent_token_ids,
-            use_char_ngrams=bool((self.feature_ids[-1:] >= TEMPLATE_IDS).any()),
+            use_char_ngrams=knows_char_ngrams,
         )
 
     def read(
         self, texts: TokenizedTexts, *, with_numbers: bool = True
     ) -> tuple[Logits, NDArray[np.float64] | None]:
-        """Logits, (texts, classes), and on request evidence and `rarity`, (texts, `EVIDENCE_NUMBERS + RARITY_NUMBERS`).
+        """Compute logits, and on request numbers that show how familiar a text is.
 
-        The evidence for the best class is minus the logarithm of the sum of positive effects, and minus the share of
-        the features, by their squares, that have them.
+        Returns:
+            logits: (texts, classes).
+            numbers: `_evidence` and then `rarity`, (texts, `EVIDENCE_NUMBERS + RARITY_NUMBERS`);
+                None unless `with_numbers`.
         """
+        rarest = float(self.idf.max(initial=0)) if with_numbers else 0.0
+
         margins = np.tile(self.biases, (len(texts), 1))
         numbers = [np.zeros((0, EVIDENCE_NUMBERS + RARITY_NUMBERS))]
-        row, rarest = 0, float(self.idf.max(initial=0)) if with_numbers else 0.0
+        first = 0
         for counts in self.count_features(texts):
-            # Unknown features have no weight.
+            # Look up the features that occur. Unknown ones have no weight.
             found = find(counts.ids, self.feature_ids)
-            idf, weights = np.where(found < 0, 0, self.idf[found]), self.weights.take(found)
+            idf = np.where(found < 0, 0, self.idf[found])
+            weights = self.weights.take(found)
+
+            # Add the products of TF-IDF values and weights to the biases.
             values = tfidf(counts, counts.ids, idf).values
-            rows = np.repeat(np.arange(len(counts)), np.diff(counts.offsets))
-            some = margins[row : row + len(counts)]
-            if weights.shape[1] == 1:
-                some[:, 0] += np.bincount(
-                    rows, weights=values * weights[counts.columns, 0], minlength=len(counts)
-                )
-            else:
-                for text, (start, end) in enumerate(pairwise(counts.offsets)):
-                    some[text] += values[start:end] @ weights[counts.columns[start:end]]
+            margins_here = margins[first : first + len(counts)]
+            _add_products(margins_here, values, counts, weights)
+
             if with_numbers:
-                effects = values * weights[counts.columns, some.argmax(axis=1)[rows]]
-                if weights.shape[1] == 1:
-                    effects *= np.where(some[rows, 0] < 0, -1, 1)  # for the first of two classes
-                evidence = _evidence(rows, values, effects, len(counts))
+                rows = _rows(counts)
+                effects = _effects(margins_here, values, rows, weights, counts.columns)
+                evidence = _evidence(values, effects, rows, len(counts))
                 numbers.append(np.hstack([evidence, rarity(counts, idf, rarest=rarest)]))
-            row += len(counts)
-        return self.task.margins_to_logits(margins), np.concatenate(
-            numbers
-        ) if with_numbers else None
+
+            first += len(counts)
+
+        logits = self.task.margins_to_logits(margins)
+        return logits, np.concatenate(numbers) if with_numbers else None
+
+
+def _rows(counts: SparseRows) -> NDArray[np.int64]:
+    """Return the row of each value of a sparse matrix, (values,)."""
+    return np.repeat(np.arange(len(counts)), np.diff(counts.offsets))
+
+
+def _add_products(
+    margins: NDArray[np.float32],
+    values: NDArray[np.float32],
+    counts: SparseRows,
+    weights: NDArray[np.float32],
+) -> None:
+    """Add the product of features and weights to margins, (texts, machines), in place.
+
+    `values` are those of the features at the places of the counts; `weights` are (columns,
+    machines).
+    """
+    # For a single machine it is fastest to multiply all values at once.
+    if weights.shape[1] == 1:
+        products = values * weights[counts.columns, 0]
+        margins[:, 0] += np.bincount(_rows(counts), weights=products, minlength=len(counts))
+        return
+
+    for text, (start, end) in enumerate(pairwise(counts.offsets)):
+        margins[text] += values[start:end] @ weights[counts.columns[start:end]]
+
+
+def _effects(
+    margins: NDArray[np.float32],
+    values: NDArray[np.float32],
+    rows: NDArray[np.int64],
+    weights: NDArray[np.float32],
+    columns: NDArray[np.int32],
+) -> NDArray[np.floating[Any]]:
+    """Return what each value adds to the margin of its text's best class, (values,).
+
+    `margins` are (texts, machines), `weights` (columns, machines); each value has a row and a
+    column.
+    """
+    best_machines = margins.argmax(axis=1)
+    effects: NDArray[np.floating[Any]] = values * weights[columns, best_machines[rows]]
+
+    # A single machine separates two classes. What is against the second is for the first.
+    if weights.shape[1] == 1:
+        effects *= np.where(margins[rows, 0] < 0, -1, 1)
+    return effects
+
+
+# The numbers of `_evidence` for a text.
+EVIDENCE_NUMBERS = 2
+# Added to the sum of effects before the logarithm, which is finite then.
+LEAST_EVIDENCE = 0.01
 
 
 def _evidence(
-    rows: NDArray[np.int64],
     values: NDArray[np.float32],
     effects: NDArray[np.floating[Any]],
+    rows: NDArray[np.int64],
     num_texts: int,
 ) -> NDArray[np.float64]:
-    """The evidence in each text, (texts, `EVIDENCE_NUMBERS`), by the effects of features on its best class."""
-    is_for, squares = effects > 0, values.astype(np.float64) ** 2
-    sums = [
-        np.bincount(rows, it, num_texts) for it in (is_for * effects, is_for * squares, squares)
-    ]
-    return -np.stack(
-        [np.log(LEAST_EVIDENCE + sums[0]), sums[1] / np.maximum(sums[2], 1e-9)], axis=1
-    )
+    """Measure how little speaks for the best class of each text, (texts, `EVIDENCE_NUMBERS`).
+
+    The numbers are minus the logarithm of the sum of positive effects, and minus the share of the
+    features, by their squares, that have them.
+    """
+    is_positive = effects > 0
+    squares = values.astype(np.float64) ** 2
+
+    effect_sums = np.bincount(rows, is_positive * effects, num_texts)
+    square_sums = np.bincount(rows, squares, num_texts)
+    positive_square_sums = np.bincount(rows, is_positive * squares, num_texts)
+
+    log_effects = np.log(LEAST_EVIDENCE + effect_sums)
+    shares = positive_square_sums / np.maximum(square_sums, 1e-9)
+    return -np.stack([log_effects, shares], axis=1)

@@ -1,9 +1,9 @@
 """Fit the linear classifier of labelled texts by NB-SVM, with its penalty and its calibration.
 
-NB-SVM (Wang and Manning, "Baselines and Bigrams: Simple, Good Sentiment and Topic Classification", 2012,
-https://aclanthology.org/P12-2018/): each feature is scaled by how strongly naive Bayes links it to the class, then a
-linear support vector machine weighs them. Penalty and calibration are chosen on the validation texts if these are
-enough, else by cross-validation.
+NB-SVM (Wang and Manning, "Baselines and Bigrams: Simple, Good Sentiment and Topic Classification",
+2012, https://aclanthology.org/P12-2018/): each feature is scaled by how strongly naive Bayes links
+it to the class, then a linear support vector machine weighs them. Penalty and calibration are
+chosen on the validation texts if these are enough, else by cross-validation.
 """
 
 from __future__ import annotations
@@ -33,37 +33,29 @@ from encoder_cls.metrics.logits import MULTI_LABEL, SINGLE_LABEL, Logits, task_o
 from encoder_cls.system.stop import check_stop
 from encoder_cls.text.tokens import TokenizedTexts
 
-NB_RATIO_POWER = (
-    0.5  # of naive Bayes ratios: at 1, chance scales features of classes with few texts
-)
-TOLERANCE = 0.2  # LinearSVC's: with its default, 1e-4, accuracies were the same, and a fit took up to twice the time
-# LinearSVC's C, chosen on texts held out; low where labels are wrong, or few per class.
+# The values of LinearSVC's C to choose from, increasing. Low ones are best where labels are wrong,
+# or few per class.
 PENALTIES = {SINGLE_LABEL: (0.125, 0.25, 0.5, 1.0, 2.0), MULTI_LABEL: (0.1, 0.3, 1.0)}
-LEAST_GAIN = (
-    0.01  # in loss, of a lower penalty: at about the same loss the higher one is more accurate
-)
-OUT_OF_FOLD_PENALTY = 0.25  # low, for labels that may be wrong
-ENOUGH_HELD_OUT = {
-    SINGLE_LABEL: 1000,
-    MULTI_LABEL: 5000,
-}  # texts, to choose three numbers, or two of each label
+
+# How many texts must be held out to choose three numbers, or two for each label.
+ENOUGH_HELD_OUT = {SINGLE_LABEL: 1000, MULTI_LABEL: 5000}
 
 
 class OneVsRest(NamedTuple):
-    """The weights (features, machines) and biases (machines,) of linear machines."""
+    """Linear machines: weights, (features, machines), and biases, (machines,)."""
 
     weights: NDArray[np.float32]
     biases: NDArray[np.float32]
 
     def margins(self, features: sp.csr_matrix) -> NDArray[np.float32]:
-        """The decision values of texts, (texts, machines)."""
+        """Return the decision values of texts, (texts, machines)."""
         margins: NDArray[np.float32] = features @ self.weights + self.biases
         return margins
 
     def calibrated(self, calibration: Calibration) -> OneVsRest:
         """Scale and shift the margins."""
-        scale, shift = calibration.scale, calibration.shift
-        return OneVsRest(self.weights * scale, self.biases * scale + shift)
+        scale = calibration.scale
+        return OneVsRest(self.weights * scale, self.biases * scale + calibration.shift)
 
 
 def fit_one_vs_rest(
@@ -73,16 +65,28 @@ def fit_one_vs_rest(
     *,
     penalty: float,
 ) -> OneVsRest:
-    """Fit an NB-SVM for each class; `labels` are classes, (texts,), or all labels, (texts, classes)."""
+    """Fit an NB-SVM for each class; `labels` are classes, (texts,), or all, (texts, classes)."""
     targets, text_weights = targets_of_machines(labels, class_weights)
-    present = (features > 0).astype(np.float32)
-    with_classes = np.vstack(
-        [present[is_class].sum(axis=0, dtype=np.float64) for is_class in targets.T]
-    )
-    scales = naive_bayes_ratios(np.asarray(with_classes).T, features.getnnz(axis=0))
-    weights, biases = fit_machines(features, scales, targets, text_weights, penalty=penalty)
-    biases = np.where(targets.all(axis=0), 1, np.where(targets.any(axis=0), biases, -1))
+
+    # Count the texts of each class that have each feature, for the ratios of naive Bayes.
+    is_present = (features > 0).astype(np.float32)
+    counts = []
+    for is_class in targets.T:
+        counts.append(is_present[is_class].sum(axis=0, dtype=np.float64))
+    texts_in_class = np.asarray(np.vstack(counts)).T
+    ratios = naive_bayes_ratios(texts_in_class, features.getnnz(axis=0))
+
+    weights, biases = fit_machines(features, ratios, targets, text_weights, penalty=penalty)
+
+    # A class of no text is never the answer, and one of all texts always is.
+    biases[~targets.any(axis=0)] = -1
+    biases[targets.all(axis=0)] = 1
     return OneVsRest(weights.astype(np.float32), biases.astype(np.float32))
+
+
+# LinearSVC's tolerance: with its default, 1e-4, accuracies were the same, and a fit took up to
+# twice the time.
+TOLERANCE = 0.2
 
 
 def fit_machines(
@@ -95,53 +99,78 @@ def fit_machines(
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """Fit a LinearSVC with the C `penalty` to each column of the targets, (texts, machines).
 
-    Features are multiplied by `scales`, (features, machines). Weights and bias of a class are 0 if all texts or none
-    belong to it.
+    Features are multiplied by `scales`, (features, machines). Weights, (features, machines), and
+    bias, (machines,), of a class are 0 if all texts or none belong to it.
     """
-    weights, biases = np.zeros(scales.shape), np.zeros(targets.shape[1])
-    for number, is_class in enumerate(targets.T):
+    weights = np.zeros(scales.shape)
+    biases = np.zeros(targets.shape[1])
+    for machine, is_class in enumerate(targets.T):
         check_stop()
         if is_class.all() or not is_class.any():
             continue
-        scaled = scaled_columns(features, scales[:, number])
+
         svm = fit_svm(
-            scaled, is_class, sample_weight=text_weights[:, number], C=penalty, tol=TOLERANCE
+            scaled_columns(features, scales[:, machine]),
+            is_class,
+            sample_weight=text_weights[:, machine],
+            C=penalty,
+            tol=TOLERANCE,
         )
-        weights[:, number], biases[number] = svm.coef_[0] * scales[:, number], svm.intercept_[0]
+
+        # The same scales make weights of scaled features those of the features.
+        weights[:, machine] = svm.coef_[0] * scales[:, machine]
+        biases[machine] = svm.intercept_[0]
     return weights, biases
 
 
 def targets_of_machines(
     labels: NDArray[Any], class_weights: NDArray[np.float32]
 ) -> tuple[NDArray[np.bool_], NDArray[np.float32]]:
-    """The targets and the text weights of each machine, both (texts, machines).
+    """Return the targets and the text weights of each machine, both (texts, machines).
 
-    Two classes have one machine, of the second class; in a multi-label task texts without a label have the weight 1.
+    Two classes have one machine, of the second class. In a multi-label task a text without a label
+    has the weight 1 for that label.
     """
     if labels.ndim > 1:
         return labels > 0, np.where(labels, class_weights, 1)
+
     num_classes = len(class_weights)
-    is_class = labels[:, None] == np.arange(
-        num_classes - SINGLE_LABEL.num_one_vs_rest(num_classes), num_classes
-    )
-    return is_class, np.broadcast_to(class_weights[labels][:, None], is_class.shape)
+    num_machines = SINGLE_LABEL.num_one_vs_rest(num_classes)
+    classes = np.arange(num_classes - num_machines, num_classes)
+    is_class = labels[:, None] == classes
+    text_weights = class_weights[labels][:, None]
+    return is_class, np.broadcast_to(text_weights, is_class.shape)
+
+
+# The power of naive Bayes ratios: at 1, chance scales the features of classes with few texts.
+NB_RATIO_POWER = 0.5
 
 
 def naive_bayes_ratios(
     inside: NDArray[np.float64], everywhere: NDArray[Any]
 ) -> NDArray[np.float32]:
-    """|ln(share of the class / share of the others)| ** `NB_RATIO_POWER`, (features, machines).
+    """Compute |ln(share of the class / share of the others)| ** `NB_RATIO_POWER` of features.
 
-    Shares are of the number of texts with each feature: `inside` each machine's class, and `everywhere`.
+    A share is the number of texts with the feature, plus 1, in units of the sum over features.
+
+    Args:
+        inside: the texts of each machine's class that have each feature, (features, machines).
+        everywhere: the texts that have each feature, (features,).
+
+    Returns:
+        (features, machines)
     """
-    columns = []
-    for with_class in inside.T:
-        of_class, of_others = 1 + with_class, 1 + (everywhere - with_class)
-        ratios = np.log((of_class / of_class.sum()) / (of_others / of_others.sum())).astype(
-            np.float32
-        )
-        columns.append(np.abs(ratios) ** NB_RATIO_POWER)
-    return np.stack(columns, axis=1)
+    ratios = []
+    for texts_in_class in inside.T:
+        class_counts = 1 + texts_in_class
+        other_counts = 1 + (everywhere - texts_in_class)
+
+        class_shares = class_counts / class_counts.sum()
+        other_shares = other_counts / other_counts.sum()
+
+        log_ratios = np.log(class_shares / other_shares).astype(np.float32)
+        ratios.append(np.abs(log_ratios) ** NB_RATIO_POWER)
+    return np.stack(ratios, axis=1)
 
 
 def fit_linear(
@@ -155,45 +184,72 @@ def fit_linear(
     is_quick: bool = False,
     on_first: Callable[[LinearClassifier], None] = lambda _: None,
 ) -> tuple[LinearClassifier, Calibration]:
-    """Fit a linear classifier, with penalty and calibration chosen on texts held out with their labels.
+    """Fit a linear classifier, with penalty and calibration chosen on texts held out.
 
-    Labels are classes, (texts,), or all labels of each text, (texts, classes). With too few texts held out, penalty and
-    calibration are cross-validated, with `folds` of `together`, by default of single texts; with an earlier `choice`
-    they are kept. A quick fit tries one penalty, calibrated on the texts held out, however few. `on_first` receives the
-    classifier of the first penalty, unless it is cross-validated.
+    Labels are classes, (texts,), or all labels of each text, (texts, classes).
+
+    Args:
+        texts: to learn from.
+        labels: of these texts.
+        reading: what is read of texts, and the weight of each class.
+        held_out: texts with their labels, to choose on. If they are too few, penalty and
+            calibration are chosen by cross-validation.
+        together: the group of each text, as in `folds`, for cross-validation; by default each text
+            is a group.
+        choice: an earlier choice, which is kept.
+        is_quick: try one penalty, calibrated on the texts held out, however few.
+        on_first: receives the classifier of the first penalty, unless it is cross-validated.
     """
     task = task_of(labels)
-    penalties, enough = PENALTIES[task], ENOUGH_HELD_OUT[task]
-    vocabulary, counts = count_texts(texts, labels, reading)
-    weights, vocabulary = reading.class_weights, vocabulary.with_idf_of(counts)
-    features, learned = vocabulary.tfidf(counts), dict[float, OneVsRest]()
+    enough = ENOUGH_HELD_OUT[task]
 
-    def classifier(choice: Calibration) -> LinearClassifier:
-        machines = learned.get(choice.penalty) or fit_one_vs_rest(
-            features, labels, weights, penalty=choice.penalty
-        )
+    vocabulary, counts = count_texts(texts, labels, reading)
+    vocabulary = vocabulary.with_idf_of(counts)
+    features = vocabulary.tfidf(counts)
+
+    def fitted(penalty: float) -> OneVsRest:
+        return fit_one_vs_rest(features, labels, reading.class_weights, penalty=penalty)
+
+    def classifier(machines: OneVsRest, choice: Calibration) -> LinearClassifier:
         return vocabulary.classifier(*machines.calibrated(choice), task)
 
-    if choice is None and not is_quick and (held_out is None or len(held_out[1]) < enough):
-        parts = folds(np.arange(len(labels)) if together is None else together, enough=enough)
+    # Cross-validate where too few texts are held out to choose on.
+    has_enough = held_out is not None and len(held_out[1]) >= enough
+    if choice is None and not is_quick and not has_enough:
+        if together is None:
+            together = np.arange(len(labels))
+        parts = folds(together, enough=enough)
         choice = cross_validate(vocabulary, counts, labels, parts)
+
     if choice is not None:
-        return classifier(choice), choice
+        return classifier(fitted(choice.penalty), choice), choice
+
+    # Else try penalties, each calibrated on the texts held out.
     assert held_out
     other_texts, other_labels = held_out
-    others = vocabulary.tfidf(count_matrix(vocabulary.pieces(other_texts), vocabulary.feature_ids))
+    other_counts = count_matrix(vocabulary.pieces(other_texts), vocabulary.feature_ids)
+    other_features = vocabulary.tfidf(other_counts)
+    tried: dict[float, OneVsRest] = {}
 
     def judged(penalty: float) -> Calibration:
-        learned[penalty] = fit_one_vs_rest(features, labels, weights, penalty=penalty)
-        choice = calibrate(learned[penalty].margins(others), other_labels, weights)._replace(
-            penalty=penalty
-        )
-        if len(learned) == 1:
-            on_first(classifier(choice))
+        machines = fitted(penalty)
+        choice = calibrate(machines.margins(other_features), other_labels, reading.class_weights)
+        choice = choice._replace(penalty=penalty)
+
+        if not tried:
+            on_first(classifier(machines, choice))
+        tried[penalty] = machines
         return choice
 
-    best = _best_penalty(judged, penalties[-2:-1] if is_quick else penalties)
-    return classifier(best), best
+    penalties = PENALTIES[task]
+    if is_quick:
+        penalties = penalties[-2:-1]
+    best = _best_penalty(judged, penalties)
+    return classifier(tried[best.penalty], best), best
+
+
+# The penalty of out-of-fold answers: low, since they are for labels that may be wrong.
+OUT_OF_FOLD_PENALTY = 0.25
 
 
 def out_of_fold_logits(
@@ -204,17 +260,22 @@ def out_of_fold_logits(
     together: NDArray[np.int64],
     penalty: float = OUT_OF_FOLD_PENALTY,
 ) -> list[Logits]:
-    """The out-of-fold logits of all texts, (texts, classes), for each reading.
+    """Compute the out-of-fold logits of all texts, (texts, classes), for each reading.
 
     Readings differ only in class weights; `together` is as in `folds`.
     """
     vocabulary, counts = count_texts(texts, labels, readings[0])
     parts = folds(together)
-    choices = [
-        cross_validate(vocabulary._replace(reading=it), counts, labels, parts, [penalty])
-        for it in readings
-    ]
-    return [it.logits[np.argsort(np.concatenate(parts))] for it in choices]
+
+    # The logits of a fold follow those of the fold before: bring them into the order of the texts.
+    order = np.argsort(np.concatenate(parts))
+
+    logits = []
+    for reading in readings:
+        read_so = vocabulary._replace(reading=reading)
+        choice = cross_validate(read_so, counts, labels, parts, [penalty])
+        logits.append(choice.logits[order])
+    return logits
 
 
 def count_texts(
@@ -223,7 +284,8 @@ def count_texts(
     """Count the most frequent features of texts."""
     vocabulary = Vocabulary.of(texts, reading)
     pieces = vocabulary.pieces(texts)
-    vocabulary = vocabulary.with_most_frequent(*count_occurrences(pieces), task_of(labels))
+    ids, num_texts = count_occurrences(pieces)
+    vocabulary = vocabulary.with_most_frequent(ids, num_texts, task_of(labels))
     return vocabulary, count_matrix(pieces, vocabulary.feature_ids)
 
 
@@ -234,67 +296,107 @@ def cross_validate(
     parts: Sequence[NDArray[np.int64]],
     penalties: Sequence[float] = (),
 ) -> Calibration:
-    """Choose the best of some penalties, by default the usual ones, on folds, each held out once."""
+    """Choose the best of some penalties, by default the usual ones, on folds, each held out once.
+
+    The logits of the result are those of the folds, one fold after the other.
+    """
     class_weights = vocabulary.reading.class_weights
+    held_out_labels = labels[np.concatenate(parts)]
 
     def judged(penalty: float) -> Calibration:
         margins = []
         for fold in parts:
-            others = np.setdiff1d(np.arange(len(labels)), fold)
-            known = vocabulary.with_idf_of(counts[others])
+            # Learn from all texts but those of the fold; document frequencies are of these, too.
+            learned = np.setdiff1d(np.arange(len(labels)), fold)
+            known = vocabulary.with_idf_of(counts[learned])
             machines = fit_one_vs_rest(
-                known.tfidf(counts[others]), labels[others], class_weights, penalty=penalty
+                known.tfidf(counts[learned]), labels[learned], class_weights, penalty=penalty
             )
             margins.append(machines.margins(known.tfidf(counts[fold])))
-        choice = calibrate(np.concatenate(margins), labels[np.concatenate(parts)], class_weights)
+
+        choice = calibrate(np.concatenate(margins), held_out_labels, class_weights)
         return choice._replace(penalty=penalty)
 
     return _best_penalty(judged, penalties or PENALTIES[task_of(labels)])
 
 
+# The part of the loss that a lower penalty must gain: at about the same loss the higher one is more
+# accurate.
+LEAST_GAIN = 0.01
+
+
 def _best_penalty(
     judged: Callable[[float], Calibration], penalties: Sequence[float]
 ) -> Calibration:
-    """Choose from increasing penalties: from the last but one down as long as the loss falls, else the last one up."""
-    *lower, first = penalties[:-1] or penalties
+    """Choose from increasing penalties, trying as few of them as possible.
+
+    Begin with the last but one, and try lower ones as long as the loss falls. If none was better,
+    try the last one.
+    """
+    if len(penalties) == 1:
+        return judged(penalties[0])
+
+    *lower, first, higher = penalties
     best = judged(first)
     for penalty in reversed(lower):
-        lower_one = judged(penalty)
-        if lower_one.loss > (1 - LEAST_GAIN) * best.loss:
+        candidate = judged(penalty)
+        if candidate.loss > (1 - LEAST_GAIN) * best.loss:
             break
-        best = lower_one
-    if best.penalty != first or len(penalties) == 1:
+        best = candidate
+
+    if best.penalty != first:
         return best
-    return min(best, judged(penalties[-1]), key=lambda it: it.loss)
+
+    candidate = judged(higher)
+    return candidate if candidate.loss < best.loss else best
 
 
-SKEWED = 3.0  # the least ratio of the sizes of the largest and the smallest class: below it weights are nearly equal
-MOST_TEXTS, MOST_WORK = 4000, 30_000  # at most, and texts times machines: a second or two
+# The least ratio of the sizes of the largest and the smallest class: below it, balanced weights are
+# nearly equal.
+SKEWED = 3.0
+
+# The most texts to cross-validate, and the most texts times machines: a second or two.
+MOST_TEXTS = 4000
+MOST_WORK = 30_000
 
 
 def class_weights_note(train: Split, texts: TokenizedTexts, linear: LinearClassifier) -> str:
-    """Describe what `train.class_weights=balanced` would bring; empty where it would not help by more than chance.
+    """Describe what `train.class_weights=balanced` would bring.
 
-    A linear classifier that reads as `linear` does is cross-validated with and without: balanced weights help where the
-    95% interval of the difference of macro-F1 is above zero.
+    A linear classifier that reads as `linear` does is cross-validated with and without: balanced
+    weights help where the 95% interval of the difference of macro-F1 is above zero. Elsewhere the
+    note is empty.
     """
     sizes = np.bincount(train.labels)
     if sizes.max() < SKEWED * sizes.min():
         return ""
+
+    # Draw some of the texts.
     most = min(MOST_TEXTS, MOST_WORK // SINGLE_LABEL.num_one_vs_rest(len(sizes)))
     rows = np.sort(np.random.default_rng(0).permutation(len(train))[:most])
-    train, texts = train.subset(rows), texts.take(rows)
+    train = train.subset(rows)
+    texts = texts.take(rows)
+
+    # Answer them out of fold, with equal and with balanced weights.
+    equal_weights = np.ones(len(sizes), dtype=np.float32)
     readings = [
-        Reading.like(linear, it)
-        for it in (np.ones(len(sizes), dtype=np.float32), balanced_weights(sizes))
+        Reading.like(linear, equal_weights),
+        Reading.like(linear, balanced_weights(sizes)),
     ]
     logits = out_of_fold_logits(texts, train.labels, readings, together=train.together, penalty=1.0)
-    plain, balanced = (it.argmax(axis=1) for it in logits)
-    if macro_f1_interval(train.labels, balanced, plain)[0] <= 0:
+    plain = logits[0].argmax(axis=1)
+    balanced = logits[1].argmax(axis=1)
+
+    low, *_ = macro_f1_interval(train.labels, balanced, plain)
+    if low <= 0:
         return ""
-    before, after = (score_answers(answers, train.labels) for answers in (plain, balanced))
+
+    before = score_answers(plain, train.labels)
+    after = score_answers(balanced, train.labels)
     return (
-        f"classes are skewed ({sizes.min():,} to {sizes.max():,} texts), and --set train.class_weights=balanced may "
-        f"help the rare ones: macro-F1 {before['macro_f1']:.1%} -> {after['macro_f1']:.1%}, accuracy "
-        f"{before['accuracy']:.1%} -> {after['accuracy']:.1%} (linear model, cross-validation)"
+        f"classes are skewed ({sizes.min():,} to {sizes.max():,} texts), and "
+        f"--set train.class_weights=balanced may help the rare ones: "
+        f"macro-F1 {before['macro_f1']:.1%} -> {after['macro_f1']:.1%}, "
+        f"accuracy {before['accuracy']:.1%} -> {after['accuracy']:.1%} "
+        f"(linear model, cross-validation)"
     )

@@ -164,23 +164,16 @@ def _counts(kinds: list[Hashed], lengths: NDArray[np.int64]) -> Counts:
     if num_texts * num_columns < 1 << 32:
         key_type = np.uint32
 
-    # Make the key of each occurrence. It belongs to the text of its last token.
+    # Make the key of each occurrence.
     row_keys = (np.arange(num_texts) * num_columns).astype(key_type)
     token_row_keys = np.repeat(row_keys, lengths)
-    keys_of_kinds = []
-    for kind, columns, first_column in zip(
-        kinds, columns_in_kinds, first_columns[:-1].astype(key_type), strict=True
-    ):
-        hash_columns = first_column + columns.astype(key_type)
-        keys_of_kinds.append(token_row_keys[kind.ends] + hash_columns[kind.occurrences])
-    keys = np.concatenate(keys_of_kinds)
+    keys = _occurrence_keys(kinds, columns_in_kinds, first_columns.astype(key_type), token_row_keys)
 
     # Sort the keys. The length of each run of equal keys is the count of a feature in a text.
     keys.sort()
-    is_first = np.ones(len(keys), dtype=bool)
-    is_first[1:] = keys[1:] != keys[:-1]
+    is_first = np.concatenate([keys[:1] >= 0, keys[1:] != keys[:-1]])
     (run_starts,) = np.nonzero(is_first)
-    counts = np.diff(run_starts, append=len(keys))
+    counts = np.diff(run_starts, append=len(keys)).astype(np.float32)
     keys = keys[run_starts]
 
     # A feature's id is the first id of its kind plus its hash.
@@ -198,11 +191,28 @@ def _counts(kinds: list[Hashed], lengths: NDArray[np.int64]) -> Counts:
 
     return Counts(
         columns=columns.astype(np.int32),
-        values=counts.astype(np.float32),
+        values=counts,
         offsets=np.append(text_starts, len(keys)),
         ids=feature_ids,
         kinds=kind_starts,
     )
+
+
+def _occurrence_keys(
+    kinds: list[Hashed],
+    columns_in_kinds: list[NDArray[np.integer[Any]]],
+    first_columns: NDArray[Any],
+    token_row_keys: NDArray[Any],
+) -> NDArray[Any]:
+    """Return the keys of the occurrences of all kinds, one kind after the other.
+
+    An occurrence belongs to the text of its last token.
+    """
+    keys = []
+    for number, kind in enumerate(kinds):
+        hash_columns = first_columns[number] + columns_in_kinds[number].astype(first_columns.dtype)
+        keys.append(token_row_keys[kind.ends] + hash_columns[kind.occurrences])
+    return np.concatenate(keys)
 
 
 def _distinct(hashes: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.integer[Any]]]:
@@ -316,7 +326,7 @@ TOKENS_AT_ONCE = 1 << 15
 def _in_chunks(
     texts: TokenizedTexts, max_tokens: int
 ) -> Iterator[tuple[NDArray[np.int64], NDArray[np.int64]]]:
-    """Yield the indices of the tokens of some texts at a time, and where each text begins in them."""
+    """Yield the indices of the tokens of some texts at a time, and the offsets of the texts."""
     lengths = texts.lengths_within(max_tokens)
     starts = texts.offsets[:-1]
 

@@ -11,7 +11,7 @@ import unicodedata
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from itertools import chain
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -28,86 +28,128 @@ from encoder_cls.text.tokens import (
     index_tokens,
 )
 
-TYPES = ("word_level", "word_piece", "bpe", "unigram")  # whole words, and three sub-word models
+# Whole words, and three sub-word models.
+TYPES = ("word_level", "word_piece", "bpe", "unigram")
 
-# In scripts without spaces between words, each grapheme cluster is a word, with the consonants that U+17D2 and U+1039
-# stack below it, and with the half of a Thai or Lao AM that NFKC parts. So is each emoji, flag or other picture.
+# Scripts without spaces between words.
 UNSPACED = r"\p{Han}\p{Hiragana}\p{Katakana}\p{Thai}\p{Lao}\p{Khmer}\p{Myanmar}"
-_PICTURE, _FLAG, _WORD = r"\p{Extended_Pictographic}", r"\x{1F1E6}-\x{1F1FF}", r"\w\x{200C}\x{200D}"
-_STACKED = rf"(?<=[\x{{17D2}}\x{{1039}}])(?=[{UNSPACED}])|(?<=[\x{{0E4D}}\x{{0ECD}}])(?=[\x{{0E32}}\x{{0EB2}}])"
-WORDS = (
-    rf"(?=[{UNSPACED}])(?:\X(?:{_STACKED}))*\X|(?=[{_PICTURE}])\X|[{_FLAG}]{{1,2}}"
-    rf"|[{_WORD}&&[^{UNSPACED}{_PICTURE}]]+|[^{_WORD}\s{UNSPACED}{_PICTURE}{_FLAG}]+"
-)
-UNSPACED_RANGES = (
-    "\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u9fff"  # about the same, for `re`
-)
-ASCII_WORD = re.compile(r"\w+|[^\w\s]+", re.ASCII)
-_SURROGATE = re.compile("[\ud800-\udfff]")
+# About the same characters, for `re`.
+UNSPACED_RANGES = "\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u9fff"
 
-MOST_COUNTED = 1_000_000  # characters of a text, by `count_tokens`
-NORMALIZERS = {"NFD", "StripAccents", "NFC", "NFKC", "Lowercase"}
+# Emoji and other pictures, the two letters of a flag, and what words of other scripts consist of:
+# letters, digits, and the joiners U+200C and U+200D.
+_PICTURE = r"\p{Extended_Pictographic}"
+_FLAG = r"\x{1F1E6}-\x{1F1FF}"
+_WORD = r"\w\x{200C}\x{200D}"
+
+# The place between two grapheme clusters that are one: the second is a consonant that U+17D2 or
+# U+1039 stacks below the first, or the half of a Thai or Lao AM that NFKC parts.
+_STACKED = (
+    rf"(?<=[\x{{17D2}}\x{{1039}}])(?=[{UNSPACED}])"
+    r"|(?<=[\x{0E4D}\x{0ECD}])(?=[\x{0E32}\x{0EB2}])"
+)
+
+# A word is a grapheme cluster of a script without spaces, a picture, a flag, a run of letters and
+# digits, or a run of punctuation.
+WORDS = (
+    rf"(?=[{UNSPACED}])(?:\X(?:{_STACKED}))*\X"
+    rf"|(?=[{_PICTURE}])\X"
+    rf"|[{_FLAG}]{{1,2}}"
+    rf"|[{_WORD}&&[^{UNSPACED}{_PICTURE}]]+"
+    rf"|[^{_WORD}\s{UNSPACED}{_PICTURE}{_FLAG}]+"
+)
+# The same for texts that are ASCII.
+ASCII_WORD = re.compile(r"\w+|[^\w\s]+", re.ASCII)
+
+_SURROGATE = re.compile("[\ud800-\udfff]")
 
 
 def tokenize(tokenizer: Tokenizer, texts: Iterable[str], *, max_seq_len: int) -> TokenizedTexts:
-    """Convert texts to token ids, `[CLS]` first, for an encoder that reads `max_seq_len` tokens of each."""
+    """Convert texts to token ids, for an encoder that reads `max_seq_len` tokens of each."""
     indexed, words = index_tokens(token_reader(tokenizer), texts, max_seq_len=max_seq_len)
     return replace(indexed, word_ids=token_ids(words, tokenizer.token_to_id))
 
 
+# The most characters of a text that `count_tokens` reads.
+MOST_COUNTED = 1_000_000
+
+
 def count_tokens(tokenizer: Tokenizer, text: str) -> tuple[int, bool]:
-    """The number of tokens, `[CLS]` included, and whether it is exact: a very long text is not read whole."""
-    read = token_reader(tokenizer)([text[:MOST_COUNTED]], MOST_COUNTED + 1)
-    return int(read.lengths[0]), len(text) <= MOST_COUNTED
+    """Count the tokens of a text, `[CLS]` included, and return whether the count is exact.
+
+    A very long text is not read to its end.
+    """
+    read = token_reader(tokenizer)
+    chunk = read([text[:MOST_COUNTED]], MOST_COUNTED + 1)
+    return int(chunk.lengths[0]), len(text) <= MOST_COUNTED
 
 
 def token_ids(words: Sequence[str], id_of: Callable[[str], int | None]) -> NDArray[np.int32]:
-    """The ids of words, `[UNK]` for those that have none."""
-    ids = [id_of(word) for word in words]
-    return np.array([UNK_ID if number is None else number for number in ids], dtype=np.int32)
+    """Look up the ids of words; `[UNK]` for those that have none."""
+    ids = []
+    for word in words:
+        token_id = id_of(word)
+        ids.append(UNK_ID if token_id is None else token_id)
+    return np.array(ids, dtype=np.int32)
 
 
 def token_reader(tokenizer: Tokenizer) -> TokenReader:
-    """A function that reads words, unknown ones as they are written, or sub-words."""
+    """Return a function that reads words, unknown ones as they are written, or sub-words."""
     if isinstance(tokenizer.model, models.WordLevel):
-        is_lowercase = lowercases(tokenizer)
+        return _word_reader(tokenizer)
+    return _subword_reader(tokenizer)
 
-        def words(text: str) -> list[str]:
-            if text.isascii():
-                return ASCII_WORD.findall(text.lower() if is_lowercase else text)
+
+def _word_reader(tokenizer: Tokenizer) -> TokenReader:
+    is_lowercase = lowercases(tokenizer)
+
+    def split(text: str) -> list[str]:
+        if not text.isascii():
             return split_by_tokenizer(tokenizer, replace_surrogates(text))
+        if is_lowercase:
+            text = text.lower()
+        return ASCII_WORD.findall(text)
 
-        return lambda texts, most: _coded(
-            [SPECIAL_TOKENS[CLS_ID], *words(text)][:most] for text in texts
-        )
+    def read(texts: Sequence[str], most_tokens: int) -> TokenChunk:
+        token_lists = []
+        for text in texts:
+            tokens = [SPECIAL_TOKENS[CLS_ID], *split(text)]
+            token_lists.append(tokens[:most_tokens])
+        return _coded(token_lists)
 
+    return read
+
+
+def _subword_reader(tokenizer: Tokenizer) -> TokenReader:
     vocabulary = tokenizer.get_vocab()
-    tokens = sorted(vocabulary, key=vocabulary.__getitem__)
+    tokens_by_id = sorted(vocabulary, key=vocabulary.__getitem__)
 
-    def read_subwords(texts: Sequence[str], most_tokens: int) -> TokenChunk:
+    def read(texts: Sequence[str], most_tokens: int) -> TokenChunk:
         encodings = tokenizer.encode_batch_fast([replace_surrogates(text) for text in texts])
-        return _coded(
-            [tokens[number] for number in encoding.ids[:most_tokens]] for encoding in encodings
-        )
+        token_lists = []
+        for encoding in encodings:
+            ids = encoding.ids[:most_tokens]
+            token_lists.append([tokens_by_id[token_id] for token_id in ids])
+        return _coded(token_lists)
 
-    return read_subwords
+    return read
 
 
-def _coded(token_lists: Iterable[list[str]]) -> TokenChunk:
-    rows: dict[str, int] = {}
-    coded = [[rows.setdefault(token, len(rows)) for token in tokens] for tokens in token_lists]
-    indices = np.fromiter(chain.from_iterable(coded), dtype=np.int32)
-    return TokenChunk(list(rows), indices, np.array([*map(len, coded)], dtype=np.int64))
+def _coded(token_lists: Sequence[list[str]]) -> TokenChunk:
+    """List each token once, and replace the tokens of texts by their indices in the list."""
+    index: dict[str, int] = {}
+    indices = [index.setdefault(token, len(index)) for token in chain.from_iterable(token_lists)]
+    lengths = [len(tokens) for tokens in token_lists]
+    return TokenChunk(
+        list(index), np.array(indices, dtype=np.int32), np.array(lengths, dtype=np.int64)
+    )
 
 
 def split_by_tokenizer(tokenizer: Tokenizer, text: str) -> list[str]:
-    """The words of a text without surrogates, by the tokenizer's own normalizer and pre-tokenizer."""
-    return [
-        word
-        for word, _ in tokenizer.pre_tokenizer.pre_tokenize_str(
-            tokenizer.normalizer.normalize_str(text)
-        )
-    ]
+    """Split a text without surrogates by the tokenizer's own normalizer and pre-tokenizer."""
+    normalized = tokenizer.normalizer.normalize_str(text)
+    words_and_offsets = tokenizer.pre_tokenizer.pre_tokenize_str(normalized)
+    return [word for word, _ in words_and_offsets]
 
 
 def lowercases(tokenizer: Tokenizer) -> bool:
@@ -125,7 +167,13 @@ def replace_surrogates(text: str) -> str:
 
 
 class Span(NamedTuple):
-    """The characters of a token, `text[start:end]`, and the index of its word; None: of no word."""
+    """The characters of a token, `text[start:end]`.
+
+    Attributes:
+        start: the index of the first character.
+        end: the index after the last one.
+        word: the index of the token's word in the text; None if it belongs to no word.
+    """
 
     start: int
     end: int
@@ -158,8 +206,16 @@ def _continues_character(character: str) -> bool:
     return is_rest_of_syllable or unicodedata.combining(character) != 0
 
 
+# The steps of normalizing that `tokenizer_trainer` may put into a tokenizer.
+NORMALIZERS = {"NFD", "StripAccents", "NFC", "NFKC", "Lowercase"}
+
+
 def parse_tokenizer(content: str) -> Tokenizer:
-    """Parse the JSON of a tokenizer; a `ValueError` if it is not one as `tokenizer_trainer` makes them."""
+    """Parse the JSON of a tokenizer.
+
+    Raises:
+        ValueError: if `tokenizer_trainer` does not make such a tokenizer.
+    """
     try:
         tokenizer = Tokenizer.from_str(content)
         parts = json.loads(tokenizer.to_str())
@@ -167,29 +223,45 @@ def parse_tokenizer(content: str) -> Tokenizer:
         raise
     except BaseException as error:  # a panic in Rust is no Exception
         raise ValueError(f"not a tokenizer: {error}") from None
-    if [tokenizer.id_to_token(i) for i in range(len(SPECIAL_TOKENS))] != SPECIAL_TOKENS:
+
+    first_tokens = [tokenizer.id_to_token(number) for number in range(len(SPECIAL_TOKENS))]
+    if first_tokens != SPECIAL_TOKENS:
         raise ValueError("its first tokens are not " + ", ".join(SPECIAL_TOKENS))
-    if sorted(tokenizer.get_vocab().values()) != list(range(tokenizer.get_vocab_size())):
+
+    ids = sorted(tokenizer.get_vocab().values())
+    if ids != list(range(tokenizer.get_vocab_size())):
         raise ValueError("its token ids are not 0, 1, 2, ...")
-    normalizing = {
-        step["type"] for step in (parts["normalizer"] or {}).get("normalizers", [{"type": None}])
-    }
-    by_code_points = pre_tokenizers.Split(Regex(f"[{UNSPACED}]"), "isolated")  # in earlier models
-    splitters = [
-        *map(pre_tokenizer, TYPES),
-        pre_tokenizers.Sequence([by_code_points, pre_tokenizers.Whitespace()]),
-    ]
-    known = [json.loads(it.__getstate__()) for it in splitters]
-    if parts["pre_tokenizer"] not in known or not normalizing <= NORMALIZERS:
-        # A foreign regular expression could take for ever.
+
+    # A foreign regular expression could take for ever.
+    if not (_is_own_normalizer(parts["normalizer"]) and _is_own_splitter(parts["pre_tokenizer"])):
         raise ValueError("it prepares texts in a way that no tokenizer of encoder-cls does")
+
     return with_cls_template(tokenizer)
 
 
+def _is_own_normalizer(normalizer: dict[str, Any] | None) -> bool:
+    """Whether this part of a tokenizer, as JSON, is a sequence of known steps."""
+    if normalizer is None or "normalizers" not in normalizer:
+        return False
+    return all(step["type"] in NORMALIZERS for step in normalizer["normalizers"])
+
+
+def _is_own_splitter(splitter: Any) -> bool:
+    """Whether this part of a tokenizer, as JSON, is one of our pre-tokenizers."""
+    known = [pre_tokenizer(kind) for kind in TYPES]
+
+    # In earlier models, each character of a script without spaces is a word.
+    by_code_points = pre_tokenizers.Split(Regex(f"[{UNSPACED}]"), "isolated")
+    known.append(pre_tokenizers.Sequence([by_code_points, pre_tokenizers.Whitespace()]))
+
+    return splitter in [json.loads(one.__getstate__()) for one in known]
+
+
 def pre_tokenizer(kind: str) -> pre_tokenizers.PreTokenizer:
-    """The splitter into words for one of the `TYPES`."""
+    """Return the splitter into words for one of the `TYPES`."""
     if kind in {"bpe", "unigram"}:
-        # Into runs of letters and digits, and of punctuation: these models learn the words of unspaced scripts.
+        # Runs of letters and digits, and of punctuation: these models learn the words of scripts
+        # without spaces.
         return pre_tokenizers.Whitespace()
     return pre_tokenizers.Split(Regex(WORDS), "removed", invert=True)
 
@@ -201,6 +273,7 @@ def with_cls_template(tokenizer: Tokenizer) -> Tokenizer:
     )
     tokenizer.no_padding()
     tokenizer.no_truncation()
-    # Else "[PAD]" in a text would get the padding id.
+
+    # Otherwise "[PAD]" in a text would get the padding id.
     tokenizer.encode_special_tokens = True
     return tokenizer

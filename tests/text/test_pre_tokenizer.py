@@ -1,4 +1,4 @@
-"""Splitting: the words of a text are those that its tokenizer finds by itself, whatever the text."""
+"""The words of a text are those that its tokenizer finds by itself, whatever the text."""
 
 from __future__ import annotations
 
@@ -20,7 +20,8 @@ from encoder_cls.text.tokens import TokenChunk, TokenReader
 ODD_CHARACTERS = st.text(
     st.one_of(
         st.sampled_from(
-            "abzZ [](.!?)#▁\t\n\r\0\x01\x1f\x7f\x85\xad\u0301\u0308\u0323\u0345\u05b4\u093f\u0e33\u0e48"
+            "abzZ [](.!?)#▁\t\n\r\0\x01\x1f\x7f\x85\xad"
+            "\u0301\u0308\u0323\u0345\u05b4\u093f\u0e33\u0e48"
             "我爱กขアｱﾞ가\u1100\u1161\u17b6កမြລ\u200b\u200c\u200d\u200e\u2028\u2060\ufe0f\ufeff\xa0\u3000"
             "🙂👩🏽💻🇩🇪ßİıſǅﬁ½´¨ﷺ𝒜²_’'-\ud800\udc00�"
         ),
@@ -52,8 +53,12 @@ def both_readers(tokenizer: Tokenizer) -> tuple[TokenReader, TokenReader]:
 
 def strings(found: TokenChunk) -> list[list[str]]:
     """The tokens of each text."""
-    texts = np.split(found.indices, np.cumsum(found.lengths)[:-1]) if len(found.lengths) else []
-    return [[found.distinct[index] for index in text] for text in texts]
+    tokens = [found.distinct[index] for index in found.indices]
+    texts_tokens = []
+    for length in found.lengths:
+        texts_tokens.append(tokens[:length])
+        tokens = tokens[length:]
+    return texts_tokens
 
 
 def without_surrogates(text: str) -> str:
@@ -91,7 +96,7 @@ def without_surrogates(text: str) -> str:
     ids=lambda value: ascii(value)[:24] if isinstance(value, str) else "",
 )
 def test_words_of_any_script(text, words):
-    """Control characters, marks, unspaced scripts, emoji, joiners, widths, half surrogates, special tokens as text."""
+    """Both readers find these words, also of a text that comes twice."""
     for read in both_readers(odd_tokenizer("word_level")):
         found = strings(read([text, "a", text], 99))
         assert found == [["[CLS]", *words], ["[CLS]", "a"], ["[CLS]", *words]]
@@ -107,37 +112,43 @@ def test_words_of_any_script(text, words):
     lowercase=st.booleans(),
 )
 def test_words_of_any_text_are_those_of_the_library(texts, normalization, strip_accents, lowercase):
-    """One by one or by Arrow's kernels: what normalizer and pre-tokenizer find, and each has the tokenizer's id."""
+    """Both readers find what normalizer and pre-tokenizer find, and the tokenizer's own ids."""
     tokenizer = odd_tokenizer("word_level", normalization, strip_accents, lowercase)
-    one_by_one, by_arrow = (read(texts, 9) for read in both_readers(tokenizer))
-    assert one_by_one.distinct == by_arrow.distinct
-    assert one_by_one.indices.tolist() == by_arrow.indices.tolist()
-    assert one_by_one.lengths.tolist() == by_arrow.lengths.tolist()
-    for found in (one_by_one, by_arrow):
-        assert (found.indices.dtype, found.lengths.dtype) == (np.int32, np.int64)
-    for text, tokens in zip(texts, strings(token_reader(tokenizer)(texts, 99)), strict=True):
-        normal = tokenizer.normalizer.normalize_str(without_surrogates(text))
-        assert tokens == [
-            "[CLS]",
-            *(word for word, _ in tokenizer.pre_tokenizer.pre_tokenize_str(normal)),
-        ]
+    read_few, read_many = both_readers(tokenizer)
+
+    few = read_few(texts, 9)
+    many = read_many(texts, 9)
+    assert few.distinct == many.distinct
+    assert few.indices.tolist() == many.indices.tolist()
+    assert few.lengths.tolist() == many.lengths.tolist()
+    for found in (few, many):
+        assert found.indices.dtype == np.int32
+        assert found.lengths.dtype == np.int64
+
+    for text, tokens in zip(texts, strings(read_few(texts, 99)), strict=True):
+        readable = without_surrogates(text)
+        normalized = tokenizer.normalizer.normalize_str(readable)
+        words = tokenizer.pre_tokenizer.pre_tokenize_str(normalized)
+        assert tokens == ["[CLS]", *(word for word, _ in words)]
+
         ids = [tokenizer.token_to_id(token) for token in tokens]
-        assert [1 if number is None else number for number in ids] == tokenizer.encode(
-            without_surrogates(text)
-        ).ids
+        ids_or_unknown = [1 if token_id is None else token_id for token_id in ids]
+        assert ids_or_unknown == tokenizer.encode(readable).ids
 
 
 @pytest.mark.parametrize("kind", ["word_piece", "bpe", "unigram"])
 @settings(max_examples=120, deadline=None, derandomize=True)
 @given(texts=st.lists(ODD_CHARACTERS, min_size=1, max_size=4))
 def test_pieces_of_words_are_those_of_the_vocabulary(kind, texts):
-    """Each as the vocabulary writes it, `[UNK]` where it has none."""
+    """Each piece is as the vocabulary writes it, `[UNK]` where it has none."""
     tokenizer = odd_tokenizer(kind)
-    expected = [tokenizer.encode(without_surrogates(text)).ids for text in texts]
-    found = strings(token_reader(tokenizer)(texts, 99))
-    assert strings(token_reader(tokenizer)(texts, 2)) == [tokens[:2] for tokens in found]
-    assert found == [[tokenizer.id_to_token(number) for number in ids] for ids in expected]
-    assert all(
-        tokens[0] == "[CLS]" and not {"[CLS]", "[PAD]", "[MASK]"} & set(tokens[1:])
-        for tokens in found
-    )
+    read = token_reader(tokenizer)
+
+    found = strings(read(texts, 99))
+    for text, tokens in zip(texts, found, strict=True):
+        ids = tokenizer.encode(without_surrogates(text)).ids
+        assert tokens == [tokenizer.id_to_token(token_id) for token_id in ids]
+        assert tokens[0] == "[CLS]"
+        assert not {"[CLS]", "[PAD]", "[MASK]"} & set(tokens[1:])
+
+    assert strings(read(texts, 2)) == [tokens[:2] for tokens in found]

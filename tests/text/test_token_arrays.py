@@ -1,11 +1,11 @@
-"""Tokens of many texts: arrays that fit together, with each word once, cut where they are to be."""
+"""The arrays of tokens fit together, list each word once, and end where a text is cut."""
 
 from __future__ import annotations
 
 import zlib
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
-from itertools import chain
+from itertools import chain, pairwise
 
 import numpy as np
 import pytest
@@ -31,11 +31,16 @@ from encoder_cls.text.tokens import (
 
 
 def by_spaces(texts: Sequence[str], most_tokens: int) -> TokenChunk:
-    """A reader to whom words are what is between spaces."""
-    tokens = [["[CLS]", *text.split()][:most_tokens] for text in texts]
-    distinct = list(dict.fromkeys(chain(*tokens)))
-    indices = np.array([distinct.index(token) for token in chain(*tokens)], dtype=np.int32)
-    return TokenChunk(distinct, indices, np.array([*map(len, tokens)], dtype=np.int64))
+    """Read the words between spaces."""
+    texts_tokens = [["[CLS]", *text.split()][:most_tokens] for text in texts]
+    lengths = [len(tokens) for tokens in texts_tokens]
+
+    all_tokens = list(chain.from_iterable(texts_tokens))
+    distinct = list(dict.fromkeys(all_tokens))
+    indices = [distinct.index(token) for token in all_tokens]
+    return TokenChunk(
+        distinct, np.array(indices, dtype=np.int32), np.array(lengths, dtype=np.int64)
+    )
 
 
 def find(*texts: str, max_seq_len: int = 64) -> tuple[TokenizedTexts, list[str]]:
@@ -43,96 +48,125 @@ def find(*texts: str, max_seq_len: int = 64) -> tuple[TokenizedTexts, list[str]]
 
 
 def knowing(found: TokenizedTexts, words: Sequence[str], known: Iterable[str]) -> TokenizedTexts:
-    """The texts with an id for each of some words."""
-    ids = {word: number for number, word in enumerate([*SPECIAL_TOKENS, *known])}
-    return replace(
-        found, word_ids=np.array([ids.get(word, UNK_ID) for word in words], dtype=np.int32)
-    )
+    """Give an id to each of the known words; the others are unknown."""
+    vocabulary = [*SPECIAL_TOKENS, *known]
+    ids = {word: number for number, word in enumerate(vocabulary)}
+    word_ids = [ids.get(word, UNK_ID) for word in words]
+    return replace(found, word_ids=np.array(word_ids, dtype=np.int32))
 
 
 def tokens_of(found: TokenizedTexts, words: Sequence[str]) -> list[list[str]]:
-    """All that is kept of each text."""
-    rows = np.split(found.words, found.offsets[1:-1])[: len(found)]
-    return [[words[row] for row in text] for text in rows]
+    """All tokens that are kept of each text."""
+    texts_tokens = []
+    for start, end in pairwise(found.offsets):
+        indices = found.words[start:end]
+        texts_tokens.append([words[index] for index in indices])
+    return texts_tokens
 
 
 def ngrams_of(char_ngrams: CharNgrams, word: int = 0) -> list[int]:
     return char_ngrams.take(np.array([word])).ngrams.tolist()
 
 
-WORDS = [
-    "a",
-    "bb",
-    "é",
-    "日本",
-    "[UNK]",
-    "c" * 50,
-    "c" * 51,
-]  # the last two differ beyond the letters that are read
+# The last two words differ only beyond the characters that are hashed.
+WORDS = ["a", "bb", "é", "日本", "[UNK]", "c" * 50, "c" * 51]
+
+SOME_TEXTS = st.lists(st.lists(st.sampled_from(WORDS), max_size=40), max_size=6)
 
 
-@settings(max_examples=150, deadline=None, derandomize=True)
+@settings(max_examples=100, deadline=None, derandomize=True)
+@given(texts=SOME_TEXTS, max_seq_len=st.integers(1, 5))
+def test_each_text_keeps_its_tokens_up_to_the_limits(texts, max_seq_len):
+    joined = [" ".join(text) for text in texts]
+    found, words = find(*joined, max_seq_len=max_seq_len)
+
+    most_characters = CHARACTERS_PER_TOKEN * max_seq_len
+    kept = []
+    truncated = []
+    for text in joined:
+        tokens = ["[CLS]", *text[:most_characters].split()]
+        kept.append(tokens[: KEPT_PER_TOKEN * max_seq_len])
+        truncated.append(len(text) > most_characters or len(tokens) > max_seq_len)
+
+    assert tokens_of(found, words) == kept
+    assert found.truncated.tolist() == truncated
+
+    # Each word is listed once, and its id is its index until a vocabulary gives it another.
+    assert sorted(words) == sorted(set(chain.from_iterable(kept)))
+    assert found.input_ids().tolist() == found.words.tolist()
+
+
+@settings(max_examples=100, deadline=None, derandomize=True)
+@given(texts=SOME_TEXTS)
+def test_each_word_has_its_own_n_grams_and_special_tokens_have_none(texts):
+    found, words = find(*(" ".join(text) for text in texts))
+
+    for number, word in enumerate(words):
+        spelling = "" if word in SPECIAL_TOKENS else word
+        assert ngrams_of(found.char_ngrams, number) == ngrams_of(hash_char_ngrams([spelling]))
+
+
+@settings(max_examples=100, deadline=None, derandomize=True)
 @given(
-    texts=st.lists(st.lists(st.sampled_from(WORDS), max_size=40), max_size=6),
+    texts=SOME_TEXTS,
     max_seq_len=st.integers(1, 5),
     known=st.sets(st.sampled_from(["a", "bb", "é"])),
 )
-def test_any_texts(texts, max_seq_len, known):
-    """Each word is kept in its place up to the limit, and has one row, one id and its n-grams."""
-    joined = [" ".join(text) for text in texts]
-    found, words = find(*joined, max_seq_len=max_seq_len)
-    read = [["[CLS]", *text[: CHARACTERS_PER_TOKEN * max_seq_len].split()] for text in joined]
-    kept = [text[: KEPT_PER_TOKEN * max_seq_len] for text in read]
-    assert tokens_of(found, words) == kept
-    assert sorted(words) == sorted({word for text in kept for word in text})
-    assert found.input_ids().tolist() == found.words.tolist()  # not looked up yet
-    assert [ngrams_of(found.char_ngrams, word) for word in found.words] == [
-        ngrams_of(hash_char_ngrams(["" if word in SPECIAL_TOKENS else word]))
-        for text in kept
-        for word in text
-    ]
-    assert found.truncated.tolist() == [
-        len(text) > max_seq_len or len(whole) > CHARACTERS_PER_TOKEN * max_seq_len
-        for text, whole in zip(read, joined, strict=True)
-    ]
+def test_unknown_words_are_counted_among_those_that_an_encoder_reads(texts, max_seq_len, known):
+    found, words = find(*(" ".join(text) for text in texts), max_seq_len=max_seq_len)
     result = knowing(found, words, known)
-    is_unknown = [[word not in known for word in text[1:max_seq_len]] for text in kept]
-    assert result.unknown.tolist() == [*map(sum, is_unknown)]
-    assert result.lengths.tolist() == [min(len(text), max_seq_len) for text in kept]
-    assert result.unknown_fraction == pytest.approx(
-        sum(map(sum, is_unknown)) / max(1, sum(len(text) for text in is_unknown))
-    )
+
+    read = [tokens[:max_seq_len] for tokens in tokens_of(found, words)]
+    unknown = []
+    for tokens in read:
+        unknown.append(sum(word not in known for word in tokens[1:]))
+    num_words = sum(len(tokens) - 1 for tokens in read)
+
+    assert result.lengths.tolist() == [len(tokens) for tokens in read]
+    assert result.unknown.tolist() == unknown
+    assert result.unknown_fraction == pytest.approx(sum(unknown) / max(1, num_words))
 
 
 @pytest.mark.parametrize("at_once", [1, 2, 1024])
 def test_some_of_the_texts_are_those_texts(monkeypatch, at_once):
-    """Neighbours by a slice, others in any order: with the words, lengths and flags that each has among all."""
+    """A part of the texts, in any order, has the words, lengths and flags of the whole."""
     monkeypatch.setattr(tokens_module, "TEXTS_AT_ONCE", at_once)
     found, words = find("a b c", "z z", "a", "", max_seq_len=3)
     found = knowing(found, words, ["a", "b"])
-    for some, rows in (
+
+    parts = [
         (found[:2], [0, 1]),
         (found[1:3], [1, 2]),
         (found[:0], []),
         (found.take(np.array([2, 0])), [2, 0]),
-    ):
-        assert len(some) == len(rows)
-        assert tokens_of(some, words) == [tokens_of(found, words)[row] for row in rows]
-        for name in ("lengths", "truncated", "unknown"):
-            assert getattr(some, name).tolist() == getattr(found, name)[rows].tolist()
-        assert len(some.word_ids) == len(words)
+    ]
+    all_tokens = tokens_of(found, words)
+    for part, rows in parts:
+        assert len(part) == len(rows)
+        assert len(part.word_ids) == len(words)
+        assert tokens_of(part, words) == [all_tokens[row] for row in rows]
+        assert part.lengths.tolist() == found.lengths[rows].tolist()
+        assert part.truncated.tolist() == found.truncated[rows].tolist()
+        assert part.unknown.tolist() == found.unknown[rows].tolist()
+
+
+def test_no_texts_have_no_unknown_words():
+    found, _ = find("a b c")
     assert found[:0].unknown_fraction == 0
 
 
 def test_processes_find_the_same_words(monkeypatch):
-    """In the same order; of texts that are not ASCII, too."""
-    texts = [f"Text {number % 70} né, größer {number}" for number in range(300)] + ["x " * 200]
+    """The words have the same order, and those that are not ASCII are the same, too."""
+    texts = [f"Text {number % 70} né, größer {number}" for number in range(300)]
+    texts.append("x " * 200)
     config = TokenizerConfig(min_frequency=2)
     alone, expected, _ = train_and_tokenize(texts, config, max_seq_len=16)
+
     monkeypatch.setattr(processes, "usable_processes", lambda: 2)
     monkeypatch.setattr(tokens_module, "CHUNKS_ALONE", 1)
     monkeypatch.setattr(tokens_module, "CHUNK_TEXTS", 64)
     shared, found, _ = train_and_tokenize(texts, config, max_seq_len=16)
+
     assert shared.to_str() == alone.to_str()
     assert np.array_equal(found.words, expected.words)
     assert np.array_equal(found.offsets, expected.offsets)
@@ -143,6 +177,18 @@ def test_processes_find_the_same_words(monkeypatch):
 SPELT = ["cat", "", "a", "naïve", "", "🙂", "x" * 99, "日本"]
 
 
+def ngrams_within(word: str) -> list[str]:
+    """The n-grams of two to five characters of "<word>", the shorter first."""
+    if not word:
+        return []
+    marked = f"<{word[:LONGEST_WORD]}>"
+    ngrams = []
+    for size in range(2, 6):
+        for start in range(len(marked) - size + 1):
+            ngrams.append(marked[start : start + size])
+    return ngrams
+
+
 def crc32(*ngrams: str) -> list[int]:
     return [zlib.crc32(ngram.encode("utf-8", "replace")) for ngram in ngrams]
 
@@ -151,17 +197,17 @@ def crc32(*ngrams: str) -> list[int]:
 @given(
     words=st.lists(st.text(st.characters() | st.sampled_from("aé日🙂"), max_size=50), max_size=8)
 )
-def test_n_grams_are_named_by_the_crc_32_of_their_bytes(words):
-    """In any company, whatever the characters and their bytes."""
+def test_n_grams_are_hashed_by_the_crc_32_of_their_bytes(words):
+    """The hashes of a word do not depend on the words beside it, whatever their characters."""
     spellings = hash_char_ngrams(words)
+
     assert len(spellings) == len(words)
-    assert (spellings.ngrams.dtype, spellings.offsets.dtype) == (np.uint32, np.int64)
+    assert spellings.ngrams.dtype == np.uint32
+    assert spellings.offsets.dtype == np.int64
     for place, word in enumerate(words):
-        marked = f"<{word[:LONGEST_WORD]}>" if word else ""
-        pieces = [
-            marked[at : at + size] for size in range(2, 6) for at in range(len(marked) - size + 1)
-        ]
-        assert ngrams_of(spellings, place) == ngrams_of(hash_char_ngrams([word])) == crc32(*pieces)
+        expected = crc32(*ngrams_within(word))
+        assert ngrams_of(spellings, place) == expected
+        assert ngrams_of(hash_char_ngrams([word])) == expected
 
 
 @settings(max_examples=80, deadline=None, derandomize=True)
@@ -170,9 +216,10 @@ def test_n_grams_are_named_by_the_crc_32_of_their_bytes(words):
     kind=st.sampled_from([np.int32, np.int64]),
 )
 def test_taking_words_is_spelling_them(places, kind):
-    """In any order, words repeated or left out, none at all, empty ones among them."""
+    """Words may be in any order, repeated, left out or empty; there may be none at all."""
     taken = hash_char_ngrams(SPELT).take(np.array(places, dtype=kind))
     expected = hash_char_ngrams([SPELT[place] for place in places])
     assert taken.ngrams.tolist() == expected.ngrams.tolist()
     assert taken.offsets.tolist() == expected.offsets.tolist()
-    assert (taken.ngrams.dtype, taken.offsets.dtype) == (np.uint32, np.int64)
+    assert taken.ngrams.dtype == np.uint32
+    assert taken.offsets.dtype == np.int64
