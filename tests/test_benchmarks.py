@@ -54,6 +54,10 @@ FOUND = {
     ),
     "serve": ({"speed": 9, "p50": 1.0, "p99": 2.0}, "| served, 8 clients | 9 | 1.0 | 2.0 |"),
     "speed": ({"speed": 1234}, "| encoder-cls, plain encoder, float32 | 1,234 |"),
+    "estimates": (
+        {"estimate": 0.7, "accuracy": 0.72, "is_inside": True, "ece": 0.05},
+        "| all | suggest | 72.0 | 70.0 |",
+    ),
     "suggestions": ({"curve": [[it, it / 2000] for it in range(100, 1050, 50)]}, "| 15.0%: 300 (1.00) |"),
 }  # fmt: skip
 

@@ -267,7 +267,9 @@ def _linear_line(result: FewLabels) -> str:
     gain = f"{result.accuracy_before:.1%} -> " if result.accuracy != result.accuracy_before else ""
     twice = result.accuracy_with_twice
     outlook = "" if twice is None else f", with twice the labels about {twice:.0%}"
-    return f"linear classifier: {result.kept}; accuracy by cross-validation {gain}{result.accuracy:.1%}{outlook}"
+    low, high = result.interval
+    accuracy = f"{gain}{result.accuracy:.1%} [{low:.1%}, {high:.1%}]"
+    return f"linear classifier: {result.kept}; accuracy by cross-validation {accuracy}{outlook}"
 
 
 def _show_finished(event: Finished, run: Path, *, early: str) -> None:

@@ -16,8 +16,8 @@ from numpy.typing import NDArray
 
 from encoder_cls.classifier.guarantees import counts_from
 from encoder_cls.classifier.html_pages import escaped
-from encoder_cls.evaluation.intervals import Interval
 from encoder_cls.metrics.classification import CalibrationBins, ClassMetrics, LabelMetrics
+from encoder_cls.metrics.intervals import Interval
 from encoder_cls.system.display import replace_unprintable, shortened
 
 if TYPE_CHECKING:

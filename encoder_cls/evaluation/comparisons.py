@@ -12,14 +12,14 @@ from numpy.typing import NDArray
 from encoder_cls.classifier.classifier import Classifier
 from encoder_cls.data.dataset import Dataset, Split, renumbered
 from encoder_cls.evaluation.held_out_answers import OwnAnswers, logits_before_refit
-from encoder_cls.evaluation.intervals import (
+from encoder_cls.metrics.classification import ClassCounts
+from encoder_cls.metrics.intervals import (
     Interval,
     macro_f1_interval,
     micro_f1_interval,
     paired_interval,
     wilson_interval,
 )
-from encoder_cls.metrics.classification import ClassCounts
 from encoder_cls.system.display import counted, printable, shortened
 
 Scores = dict[str, Any]

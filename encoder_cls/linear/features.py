@@ -264,6 +264,8 @@ class FeatureCorpus:
         vocabulary: the features of any labelled text, or of two texts; document frequencies are of
             all texts.
         features: TF-IDF, (rows, features).
+        unseen_features: TF-IDF of the labelled texts as of new ones: without the features that no other
+            text has.
         labels: of the labelled texts.
         class_weights: (classes,).
         unlabelled: the rows of the unlabelled texts.
@@ -303,6 +305,11 @@ class FeatureCorpus:
         self._counts = counts
         self.vocabulary = vocabulary
         self.features = vocabulary.tfidf(counts)
+
+        # Of each labelled text as if it were new: without the features that no other text has.
+        is_shared = counts[:num_texts].getnnz(axis=0) > 1
+        idf_of_shared = np.where(is_shared, vocabulary.idf, 0).astype(np.float32)
+        self.unseen_features = vocabulary._replace(idf=idf_of_shared).tfidf(counts[:num_labelled])
 
         self.labels = labels
         self.class_weights = reading.class_weights

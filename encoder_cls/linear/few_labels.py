@@ -1,9 +1,9 @@
-"""Fit a linear classifier to few labels, or class names alone, and to texts without labels.
+"""Fit a linear classifier to few labels, or to class names alone, with the help of texts without labels.
 
-Self-training: a classifier of the labelled texts guesses the classes of the others, and the next
-one also learns from its surest guesses, more of them each round, finally all. Out-of-fold answers
-decide between the classifier of the last round, the mean of all rounds, and a classifier of the
-labels alone. Each has one weight per feature and class.
+Self-training: a classifier of the labelled texts guesses the classes of the others, and the next one also learns from
+its surest guesses, more of them each round, finally all. Out-of-fold answers decide between the classifier of the last
+round, the mean of all rounds, and a classifier of the labels alone. Labelled texts are weighted so that they resemble
+the texts without labels in the estimate of accuracy and in calibration. Each has one weight per feature and class.
 """
 
 from __future__ import annotations
@@ -17,7 +17,15 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from encoder_cls.config.schema import TrainConfig
-from encoder_cls.linear.calibration import NO_TEXTS, Calibration, calibrate, folds
+from encoder_cls.linear.calibration import (
+    FOLDS,
+    NO_TEXTS,
+    Calibration,
+    calibrate,
+    effective_size,
+    folds,
+    weights_like_pool,
+)
 from encoder_cls.linear.features import FeatureCorpus, Reading
 from encoder_cls.linear.linear_model import LinearClassifier
 from encoder_cls.linear.nb_svm import (
@@ -27,39 +35,41 @@ from encoder_cls.linear.nb_svm import (
     fit_machines,
     naive_bayes_ratios,
 )
+from encoder_cls.metrics.intervals import Interval, wilson_interval
 from encoder_cls.metrics.logits import SINGLE_LABEL, Logits, softmax
 from encoder_cls.text.tokens import TokenizedTexts
 
-# The kinds of classifiers that are compared.
-ALONE = "labels alone"
-LAST = "self-training"
-MEAN = "self-training, mean of its rounds"
+ROUNDS = (0.1, 0.3, 0.6, 1.0)  # the share of the unlabelled texts in each round, the surest first
+PSEUDO_LABEL_WEIGHT = 0.1  # of a text with a guessed class
+NAIVE_BAYES_WEIGHT = np.float32(0.5)  # of its margins, where the SVM's count 1
+SMOOTHING = 0.1  # added to the count of each word in each class
+ALIGNMENTS, ALIGNMENT_STEP = 50, 0.05  # iterations
+LEAST_SHARE = 1e-4  # of a class, so that its logarithm is finite
+NEVER = -3.0  # the bias of a class without a text, in standard deviations
+MOST_SCALED = 1000  # texts, to measure standard deviations of margins
+MOST_OUT_OF_FOLD, MOST_WORK = (
+    5000,
+    250_000,
+)  # unlabelled texts, and these times classes, in cross-validation
+STANDARD_ERRORS = 1.0  # by which another kind must be more accurate than the last round
+FEWEST_EXTRAPOLATED = 40  # labelled texts: half of them must still teach something
 
-# With fewer labelled texts, accuracy is not extrapolated: half of them must still teach something.
-FEWEST_EXTRAPOLATED = 40
+ALONE, LAST, MEAN = "labels alone", "self-training", "self-training, mean of its rounds"
 
 
 class FewLabels(NamedTuple):
-    """What was learned about classifiers of few labels.
+    """The kind of classifier that was kept, its out-of-fold accuracy and answers, and the teacher of an encoder."""
 
-    Attributes:
-        kept: the kind of classifier that was kept: `ALONE`, `LAST` or `MEAN`.
-        accuracy_before: out of fold, of the labels alone.
-        accuracy: out of fold, of the kind that was kept.
-        accuracy_with_twice: with twice as many labels; None with too few to extrapolate from.
-        teacher: on request, a classifier that has not learned from the texts held out, from which
-            an encoder can learn.
-        rows: the labelled texts, those held out first.
-        logits: of these texts, out of fold, (texts, classes).
-    """
-
-    kept: str
-    accuracy_before: float
+    kept: str  # `ALONE`, `LAST` or `MEAN`
+    accuracy_before: float  # out of fold, of the labels alone
     accuracy: float
-    accuracy_with_twice: float | None
-    teacher: LinearClassifier | None
-    rows: NDArray[np.int64]
-    logits: Logits
+    interval: Interval  # of the accuracy
+    accuracy_with_twice: float | None  # as many labels; None with too few to extrapolate from
+    teacher: (
+        LinearClassifier | None
+    )  # on request: a classifier that has not learned from `held_out`
+    rows: NDArray[np.int64]  # the labelled texts, those `held_out` first
+    logits: Logits  # of these, out of fold
 
 
 def fit_linear_from_few_labels(
@@ -75,435 +85,306 @@ def fit_linear_from_few_labels(
 ) -> tuple[LinearClassifier, FewLabels]:
     """Fit a linear classifier by self-training, unless the labels alone are more accurate.
 
-    Args:
-        texts: those with labels, then those without, which are sampled.
-        labels: of the first texts.
-        names: the class names as texts.
-        reading: what is read of texts, and the weight of each class.
-        config: which techniques are used.
-        together: the group of each labelled text, as in `folds`.
-        held_out: the rows of labelled texts that are one fold of the cross-validation.
-        with_teacher: also fit a classifier that has not learned from the texts held out.
+    `texts` are those with `labels`, then those without, which are sampled; `names` are the class names as
+    texts. `together` is as in `folds`; the labelled texts `held_out` are one fold of the cross-validation.
     """
     corpus = FeatureCorpus(texts, labels, names, reading, dimensions=config.lsa_dimensions)
     training = _SelfTraining(corpus, config)
-
-    # Choose the kind of classifier by out-of-fold answers.
-    parts = folds(together, first=held_out)
+    parts, all_rows = folds(together, first=held_out), np.arange(len(labels))
     rows = np.concatenate(parts)
-    calibrations = training.cross_validate(parts)
-    is_right = {
-        kind: _is_right(calibration, labels[rows]) for kind, calibration in calibrations.items()
-    }
-    kept = _best(is_right)
-    accuracy = float(is_right[kept].mean())
+    ways, text_weights = training.cross_validate(parts)
+    right = {name: _is_right(way, labels[rows]) for name, way in ways.items()}
+    kept = _best(right)
+    accuracy = float(np.average(right[kept], weights=text_weights))
+    size = effective_size(text_weights)
 
-    accuracy_with_twice = None
-    if len(labels) >= FEWEST_EXTRAPOLATED and len(parts) > 2:
-        accuracy_with_twice = _accuracy_with_twice(training, labels, parts, kept, accuracy)
-
-    def fitted(learned: NDArray[np.int64]) -> LinearClassifier:
-        calibration = calibrations[kept]
+    def learned_from(some: NDArray[np.int64]) -> LinearClassifier:
         if kept == ALONE:
-            classifier, _ = fit_linear(
-                texts.take(learned), labels[learned], reading, choice=calibration
-            )
-            return classifier
-        machines = training.learn(learned, corpus.unlabelled)[kept]
-        return corpus.vocabulary.classifier(*machines.calibrated(calibration))
+            return fit_linear(texts.take(some), labels[some], reading, choice=ways[ALONE])[0]
+        machines = training.learn(some, corpus.unlabelled)[kept]
+        return corpus.vocabulary.classifier(*machines.calibrated(ways[kept]))
 
-    # Fit that kind to all labels, and as a teacher to those that are not held out.
-    all_rows = np.arange(len(labels))
-    classifier = fitted(all_rows)
-    teacher = None
-    if with_teacher:
-        teacher = fitted(np.setdiff1d(all_rows, held_out)) if len(held_out) else classifier
-
+    with_twice = None
+    if len(labels) >= FEWEST_EXTRAPOLATED and len(parts) > 2:
+        halves = [np.concatenate(parts[::2]), np.concatenate(parts[1::2])]
+        ways_of_halves, weights_of_halves = training.cross_validate(halves)
+        right_of_halves = _is_right(ways_of_halves[kept], labels[np.concatenate(halves)])
+        with_fewer = float(np.average(right_of_halves, weights=weights_of_halves))
+        with_twice = extrapolated(accuracy, with_fewer, times=2 - 2 / len(parts))
+    classifier = teacher = learned_from(all_rows)
+    if with_teacher and len(held_out):
+        teacher = learned_from(np.setdiff1d(all_rows, held_out))
     return classifier, FewLabels(
         kept=kept,
-        accuracy_before=float(is_right[ALONE].mean()),
+        accuracy_before=float(np.average(right[ALONE], weights=text_weights)),
         accuracy=accuracy,
-        accuracy_with_twice=accuracy_with_twice,
-        teacher=teacher,
+        interval=wilson_interval(accuracy * size, size),
+        accuracy_with_twice=with_twice,
+        teacher=teacher if with_teacher else None,
         rows=rows,
-        logits=calibrations[kept].logits,
+        logits=ways[kept].logits,
     )
 
 
-def _accuracy_with_twice(
-    training: _SelfTraining,
-    labels: NDArray[np.int64],
-    parts: Sequence[NDArray[np.int64]],
-    kind: str,
-    accuracy: float,
-) -> float:
-    """Extrapolate the accuracy of a kind of classifier to twice as many labels.
-
-    In cross-validation, a classifier learns from all folds but one. This compares that with
-    learning from half of the folds.
-    """
-    halves = [np.concatenate(parts[::2]), np.concatenate(parts[1::2])]
-    calibration = training.cross_validate(halves)[kind]
-    by_halves = _is_right(calibration, labels[np.concatenate(halves)])
-    return extrapolated(accuracy, float(by_halves.mean()), times=2 - 2 / len(parts))
-
-
-# The share of the unlabelled texts in each round, the surest first.
-ROUNDS = (0.1, 0.3, 0.6, 1.0)
-# The weight of a text with a guessed class.
-PSEUDO_LABEL_WEIGHT = 0.1
-# The weight of the margins of naive Bayes, where the SVM's count 1.
-NAIVE_BAYES_WEIGHT = np.float32(0.5)
-# Added to the count of each word in each class.
-SMOOTHING = 0.1
-# The bias of a class without a text, in standard deviations of margins.
-NEVER = -3.0
-# The texts to measure standard deviations of margins with.
-MOST_SCALED = 1000
-# In cross-validation, the most unlabelled texts, and the most of these times classes.
-MOST_OUT_OF_FOLD = 5000
-MOST_WORK = 250_000
-
-
 class _SelfTraining:
-    """Fits the sum of an NB-SVM of n-grams and latent semantics, and naive Bayes of words."""
+    """Fits in each round the sum of an NB-SVM of n-grams and latent semantics, and naive Bayes of words."""
 
     def __init__(self, corpus: FeatureCorpus, config: TrainConfig) -> None:
-        self._corpus = corpus
-        self._config = config
-
-        # Of two classes, only the last one has a machine.
-        self._num_machines = SINGLE_LABEL.num_one_vs_rest(len(corpus.class_weights))
-
-        coordinates = sp.csr_matrix(corpus.coordinates)
-        self._inputs = sp.hstack([corpus.features, coordinates], format="csr")
+        self._corpus, self._config = corpus, config
+        self._num_machines = SINGLE_LABEL.num_one_vs_rest(
+            len(corpus.class_weights)
+        )  # the last classes have one
+        self._inputs = sp.hstack([corpus.features, sp.csr_matrix(corpus.coordinates)], format="csr")
         self._names = corpus.names if config.label_names_as_texts else NO_TEXTS
-
-        drawn = np.random.default_rng(0).permutation(corpus.first_name)[:MOST_SCALED]
-        self._sample = corpus.features[drawn]
+        self._sample = corpus.features[
+            np.random.default_rng(0).permutation(corpus.first_name)[:MOST_SCALED]
+        ]
 
     def learn(self, rows: NDArray[np.int64], unlabelled: NDArray[np.int64]) -> dict[str, OneVsRest]:
-        """Learn from labelled texts and names, then in rounds from other texts as well.
+        """Learn from labelled texts and names, then in rounds from other texts as well; returns `LAST` and `MEAN`."""
+        corpus, labels = self._corpus, self._corpus.labels[rows]
+        shares = shrunk_shares(np.bincount(labels, minlength=len(corpus.class_weights)))
+        of_class = np.diag(corpus.class_weights.astype(np.float64))
+        known = np.concatenate([rows, self._names])
+        targets = of_class[np.concatenate([labels, self._names - corpus.first_name])]
+        rounds = [self._fit(known, targets)]
+        for share in ROUNDS if self._config.self_training and len(unlabelled) else ():
+            margins = rounds[-1].margins(corpus.features[unlabelled])
+            margins = np.hstack([-margins, margins]) if margins.shape[1] == 1 else margins
+            chosen, guesses = surest(aligned(margins, shares), share)
+            pseudo_targets = PSEUDO_LABEL_WEIGHT * of_class[guesses]
+            rounds.append(
+                self._fit(
+                    np.concatenate([known, unlabelled[chosen]]),
+                    np.concatenate([targets, pseudo_targets]),
+                )
+            )
+        return {
+            LAST: rounds[-1],
+            MEAN: OneVsRest(*(np.mean(it, axis=0) for it in zip(*rounds, strict=True))),
+        }
 
-        Returns `LAST` and `MEAN`.
+    def cross_validate(
+        self, parts: Sequence[NDArray[np.int64]]
+    ) -> tuple[dict[str, Calibration], NDArray[np.float64]]:
+        """Calibrate each kind of classifier on out-of-fold margins; the default comes first.
+
+        Also returns the weights with which the labelled texts, in the order of the folds, resemble all texts.
         """
         corpus = self._corpus
-        labels = corpus.labels[rows]
-
-        # A text counts in its class with the weight of the class.
-        class_targets = np.diag(corpus.class_weights.astype(np.float64))
-        name_labels = self._names - corpus.first_name
-        known_rows = np.concatenate([rows, self._names])
-        known_targets = class_targets[np.concatenate([labels, name_labels])]
-        rounds = [self._fit(known_rows, known_targets)]
-
-        # In each round, guess the classes of other texts, and also learn from the surest guesses.
-        class_counts = np.bincount(labels, minlength=len(corpus.class_weights))
-        class_shares = shrunk_shares(class_counts)
-        if self._config.self_training and len(unlabelled):
-            for share in ROUNDS:
-                margins = rounds[-1].margins(corpus.features[unlabelled])
-                if margins.shape[1] == 1:
-                    margins = np.hstack([-margins, margins])
-                chosen, guesses = surest(aligned(margins, class_shares), share)
-
-                round_rows = np.concatenate([known_rows, unlabelled[chosen]])
-                guessed_targets = PSEUDO_LABEL_WEIGHT * class_targets[guesses]
-                round_targets = np.concatenate([known_targets, guessed_targets])
-                rounds.append(self._fit(round_rows, round_targets))
-
-        mean_weights = np.mean([machines.weights for machines in rounds], axis=0)
-        mean_biases = np.mean([machines.biases for machines in rounds], axis=0)
-        return {LAST: rounds[-1], MEAN: OneVsRest(mean_weights, mean_biases)}
-
-    def cross_validate(self, parts: Sequence[NDArray[np.int64]]) -> dict[str, Calibration]:
-        """Calibrate each kind of classifier on out-of-fold margins; the default comes first."""
-        corpus = self._corpus
-        alone = cross_validate(*corpus.labelled(), corpus.labels, parts)
-
-        # Draw some of the unlabelled texts.
-        num_classes = len(corpus.class_weights)
-        most = max(1, min(MOST_OUT_OF_FOLD, MOST_WORK // num_classes))
-        drawn = np.random.default_rng(0).permutation(corpus.unlabelled)[:most]
-        unlabelled = np.sort(drawn)
-
-        # Answer each fold by machines of the others.
-        margins: dict[str, list[NDArray[np.float32]]] = {LAST: [], MEAN: []}
-        for fold in parts:
-            others = np.setdiff1d(np.arange(len(corpus.labels)), fold)
-            learned = self.learn(others, unlabelled)
-            for kind, machines in learned.items():
-                margins[kind].append(machines.margins(corpus.features[fold]))
-
         labels = corpus.labels[np.concatenate(parts)]
-        last = calibrate(np.concatenate(margins[LAST]), labels, corpus.class_weights)
+        most = max(1, min(MOST_OUT_OF_FOLD, MOST_WORK // len(corpus.class_weights)))
+        unlabelled = np.random.default_rng(0).permutation(corpus.unlabelled)[:most]
 
-        # Without unlabelled texts there is a single round, which is also the mean.
-        if not len(unlabelled):
-            return {ALONE: alone, LAST: last}
+        # With each fold a part of the texts without labels is held out, to be answered as texts that are as new.
+        pool_parts = np.array_split(unlabelled, max(FOLDS, len(parts)))[: len(parts)]
+        margins: dict[str, list[Logits]] = {LAST: [], MEAN: []}
+        pool_margins: list[Logits] = []
+        for fold, pool_part in zip(parts, pool_parts, strict=True):
+            rows = np.setdiff1d(np.arange(len(corpus.labels)), fold)
+            learned = self.learn(rows, np.setdiff1d(unlabelled, pool_part))
+            for way, machines in learned.items():
+                margins[way].append(machines.margins(corpus.unseen_features[fold]))
+            pool_margins.append(learned[LAST].margins(corpus.features[pool_part]))
 
-        mean = calibrate(np.concatenate(margins[MEAN]), labels, corpus.class_weights)
-        return {LAST: last, MEAN: mean, ALONE: alone}
+        # The weights come from the confidence of the default, as it is without weights.
+        unweighted = calibrate(np.concatenate(margins[LAST]), labels, corpus.class_weights)
+        scaled = np.concatenate(pool_margins) * unweighted.scale + unweighted.shift
+        text_weights = weights_like_pool(
+            leads(unweighted.logits),
+            leads(SINGLE_LABEL.margins_to_logits(scaled.astype(np.float32))),
+            pool_size=len(corpus.unlabelled),
+        )
+
+        ways = {
+            way: calibrate(np.concatenate(of_way), labels, corpus.class_weights, text_weights)
+            for way, of_way in margins.items()
+        }
+        counts = corpus.labelled()
+        alone = cross_validate(*counts, corpus.labels, parts, text_weights=text_weights)
+        if not len(unlabelled):  # there is a single round
+            return {ALONE: alone, LAST: ways[LAST]}, text_weights
+        return {**ways, ALONE: alone}, text_weights
 
     def _fit(self, rows: NDArray[np.int64], targets: NDArray[np.float64]) -> OneVsRest:
-        """Fit to the texts in these rows.
-
-        `targets` are their weights in each class, (texts, classes).
-        """
+        """Fit to the texts in these rows; `targets` are their weights in each class, (texts, classes)."""
         machines = self._svm(rows, targets)
         if self._config.naive_bayes_em:
             words = self._naive_bayes(rows, targets)
-            weights = machines.weights + NAIVE_BAYES_WEIGHT * words.weights
-            machines = OneVsRest(weights, machines.biases)
-
-        # A class without a text, whose texts are all held out, is never the answer.
+            machines = OneVsRest(
+                machines.weights + NAIVE_BAYES_WEIGHT * words.weights, machines.biases
+            )
         is_absent = targets[:, -self._num_machines :].sum(axis=0) == 0
-        machines.weights[:, is_absent] = 0
-        machines.biases[is_absent] = NEVER
+        machines.weights[:, is_absent], machines.biases[is_absent] = 0, NEVER
         return machines
 
     def _svm(self, rows: NDArray[np.int64], targets: NDArray[np.float64]) -> OneVsRest:
         """Fit an NB-SVM, and add its weights of latent semantics to those of features."""
-        corpus = self._corpus
-        inputs = self._inputs[rows]
-
-        # Scale features by the ratios of naive Bayes, and coordinates not at all.
-        texts_in_class = (corpus.features[rows] > 0).T @ targets
-        num_features = len(texts_in_class)
+        corpus, inputs = self._corpus, self._inputs[rows]
+        with_classes = (corpus.features[rows] > 0).T @ targets
+        of_machines = with_classes[:, -self._num_machines :]
         scales = np.ones((inputs.shape[1], self._num_machines), dtype=np.float32)
-        scales[:num_features] = naive_bayes_ratios(
-            texts_in_class[:, -self._num_machines :], texts_in_class.sum(axis=1)
+        scales[: len(with_classes)] = naive_bayes_ratios(of_machines, with_classes.sum(axis=1))
+        is_class, text_weights = (
+            targets[:, -self._num_machines :] > 0,
+            targets.sum(axis=1, keepdims=True),
         )
-
-        is_class = targets[:, -self._num_machines :] > 0
-        text_weights = np.broadcast_to(targets.sum(axis=1, keepdims=True), is_class.shape)
-        weights, biases = fit_machines(inputs, scales, is_class, text_weights)
-
-        # Coordinates are features times directions. So a weight of a coordinate is one of features.
-        feature_weights, coordinate_weights = np.split(weights, [num_features])
+        weights, biases = fit_machines(
+            inputs, scales, is_class, np.broadcast_to(text_weights, is_class.shape)
+        )
+        of_features, of_coordinates = np.split(weights, [len(with_classes)])
         columns, directions = corpus.directions
-        feature_weights[columns] += directions @ coordinate_weights
-        return self._scaled(feature_weights, biases)
+        of_features[columns] += directions @ of_coordinates
+        return self._scaled(of_features, biases)
 
     def _naive_bayes(self, rows: NDArray[np.int64], targets: NDArray[np.float64]) -> OneVsRest:
-        """Fit naive Bayes: a weight is the logarithm of the word's share of the class.
-
-        The mean over classes is subtracted.
-        """
+        """Fit naive Bayes: the logarithm of each word's share of each class, per unit of its feature."""
         counts = self._corpus.words[rows].T @ targets + SMOOTHING
-        log_shares = np.log(counts / counts.sum(axis=0))
-        log_shares -= log_shares.mean(axis=1, keepdims=True)
-        weights = self._corpus.spread_words(log_shares[:, -self._num_machines :])
+        shares = np.log(counts / counts.sum(axis=0))
+        shares -= shares.mean(axis=1, keepdims=True)
+        weights = self._corpus.spread_words(shares[:, -self._num_machines :])
         return self._scaled(weights, np.zeros(self._num_machines))
 
     def _scaled(self, weights: NDArray[np.floating], biases: NDArray[np.floating]) -> OneVsRest:
-        """Scale margins to a standard deviation of 1 on a sample of texts.
-
-        With several classes, weights are centred before.
-        """
+        """Centre weights over several classes, and scale margins to a standard deviation of 1 on a sample of texts."""
         if len(biases) > 1:
-            weights = weights - weights.mean(axis=1, keepdims=True)
-            biases = biases - biases.mean()
-
+            weights, biases = weights - weights.mean(axis=1, keepdims=True), biases - biases.mean()
         machines = OneVsRest(weights.astype(np.float32), biases.astype(np.float32))
-        deviation = float(machines.margins(self._sample).std())
-        scale = np.float32(1 / max(deviation, 1e-9))
+        scale = np.float32(1 / max(float(machines.margins(self._sample).std()), 1e-9))
         return OneVsRest(machines.weights * scale, machines.biases * scale)
 
 
 def shrunk_shares(counts: NDArray[np.int64]) -> NDArray[np.float64]:
-    """Compute the shares of classes, shrunk towards equal ones as far as chance explains them.
+    """The shares of classes, shrunk towards equal ones as far as chance explains the differences of their counts.
 
-    James and Stein, "Estimation with Quadratic Loss" (1961), with the chi-square of the counts
-    against equal ones, which is the number of classes minus 1 by chance.
+    James and Stein, "Estimation with Quadratic Loss" (1961), with the chi-square of the counts against equal ones.
     """
-    num_classes = len(counts)
-    equal = counts.sum() / num_classes
+    equal = counts.sum() / len(counts)
     chi_square = ((counts - equal) ** 2).sum() / equal
-    chance = min(1.0, (num_classes - 1) / max(chi_square, 1e-9))
-    shares: NDArray[np.float64] = chance / num_classes + (1 - chance) * counts / counts.sum()
+    chance = min(1.0, (len(counts) - 1) / max(chi_square, 1e-9))
+    shares: NDArray[np.float64] = chance / len(counts) + (1 - chance) * counts / counts.sum()
     return shares
 
 
-# The steps of `aligned`, and their size.
-ALIGNMENTS = 50
-ALIGNMENT_STEP = 0.05
-# The least share of a class, so that its logarithm is finite.
-LEAST_SHARE = 1e-4
-
-
 def aligned(margins: NDArray[np.floating], shares: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Shift the margins of each class until answers have about these shares.
+    """Shift the margins of each class until answers have about these shares; a class without a share gets none.
 
-    A class without a share is no answer. This is distribution alignment as in Berthelot et al.,
-    "ReMixMatch" (2020, https://arxiv.org/abs/1911.09785), by steps.
+    As distribution alignment in Berthelot et al., "ReMixMatch" (2020, https://arxiv.org/abs/1911.09785).
     """
-    shifted = margins.astype(np.float64)
-    wanted = np.log(np.maximum(shares, LEAST_SHARE))
+    shifted, wanted = margins.astype(np.float64), np.log(np.maximum(shares, LEAST_SHARE))
     for _ in range(ALIGNMENTS):
-        counts = np.bincount(shifted.argmax(axis=1), minlength=len(shares))
-        answered = np.log(np.maximum(counts / len(shifted), LEAST_SHARE))
-        shifted += ALIGNMENT_STEP * (wanted - answered)
+        answered = np.bincount(shifted.argmax(axis=1), minlength=len(shares)) / len(shifted)
+        shifted += ALIGNMENT_STEP * (wanted - np.log(np.maximum(answered, LEAST_SHARE)))
     return shifted
 
 
 def surest(
     scores: NDArray[np.floating], share: float, most: int | None = None
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Choose a share of the texts of each guessed class, `most` at most, the surest ones.
-
-    A guess is the surer, the more the best class leads over the second. At least one text of each
-    guessed class is chosen.
-
-    Returns:
-        The rows chosen, and their classes.
-    """
-    guesses = scores.argmax(axis=1)
-    ranked = np.sort(scores, axis=1)
-    leads = ranked[:, -1] - ranked[:, -2]
-    surest_first = np.argsort(-leads, kind="stable")
-
-    chosen = []
-    for label in range(scores.shape[1]):
-        rows = surest_first[guesses[surest_first] == label]
-        num_chosen = max(1, int(share * len(rows)))
-        chosen.append(rows[:num_chosen][:most])
-    all_chosen = np.concatenate(chosen)
-    return all_chosen, guesses[all_chosen]
+    """Choose this share of each guessed class, `most` at most, by their leads; returns rows and their classes."""
+    guesses, best = scores.argmax(axis=1), np.sort(scores, axis=1)
+    by_lead = np.argsort(best[:, -2] - best[:, -1], kind="stable")
+    of_classes = (by_lead[guesses[by_lead] == c] for c in range(scores.shape[1]))
+    chosen = np.concatenate(
+        [texts[: max(1, int(share * len(texts)))][:most] for texts in of_classes]
+    )
+    return chosen, guesses[chosen]
 
 
-def _is_right(calibration: Calibration, labels: NDArray[np.int64]) -> NDArray[np.float64]:
-    """Return 1 for each text with a correct answer out of fold, else 0."""
-    is_right: NDArray[np.bool_] = calibration.logits.argmax(axis=1) == labels
-    return is_right.astype(np.float64)
+def leads(logits: Logits) -> NDArray[np.float64]:
+    """How much more probable the best class of each text is than the next, (texts,), by which `suggest` chooses."""
+    best = np.sort(softmax(logits), axis=1)
+    lead: NDArray[np.float64] = best[:, -1] - best[:, -2]
+    return lead
 
 
-# How many standard errors another kind must be more accurate than the first.
-STANDARD_ERRORS = 1.0
+def _is_right(way: Calibration, labels: NDArray[np.int64]) -> NDArray[np.float64]:
+    """1 for each text with a correct answer out of fold, else 0."""
+    right: NDArray[np.bool_] = way.logits.argmax(axis=1) == labels
+    return right.astype(np.float64)
 
 
-def _best(is_right: dict[str, NDArray[np.float64]]) -> str:
-    """Choose the most accurate kind of those that beat the first by more than chance explains.
-
-    If there is none, choose the first.
-    """
-    first, *others = is_right
-    best = first
-    best_gain = 0.0
-    for kind in others:
-        gains = is_right[kind] - is_right[first]
-        chance = STANDARD_ERRORS * gains.std() / np.sqrt(len(gains))
-        if gains.mean() > max(best_gain, chance):
-            best = kind
-            best_gain = gains.mean()
+def _best(right: dict[str, NDArray[np.float64]]) -> str:
+    """Choose the first kind, or the most accurate of those that beat it by more than chance explains."""
+    first, best, most = next(iter(right)), next(iter(right)), 0.0
+    for name, of_way in right.items():
+        gains = of_way - right[first]
+        if gains.mean() > max(most, STANDARD_ERRORS * gains.std() / np.sqrt(len(gains))):
+            best, most = name, gains.mean()
     return best
 
 
 def extrapolated(accuracy: float, with_fewer: float, *, times: float = 2.0) -> float:
-    """Extrapolate accuracy to twice as many labels, from that with all and with `times` fewer.
+    """Extrapolate accuracy to twice as many labels, from that with all and with `times` fewer; it never falls.
 
-    It never falls. Errors fall as a power of the number of labels (Hestness et al., "Deep Learning
-    Scaling is Predictable, Empirically", 2017, https://arxiv.org/abs/1712.00409).
+    Errors fall as a power of the number of labels (Hestness et al., "Deep Learning Scaling is Predictable,
+    Empirically", 2017, https://arxiv.org/abs/1712.00409).
     """
-    error = 1 - accuracy
-    error_with_fewer = max(1 - with_fewer, 1e-3)
-    ratio = min(1.0, max(error, 1e-3) / error_with_fewer)
-
-    # The ratio belongs to `times` as many labels. Convert it to twice as many.
-    return 1 - error * math.pow(ratio, math.log(2, times))
+    error, of_fewer = 1 - accuracy, max(1 - with_fewer, 1e-3)
+    return 1 - error * math.pow(min(1.0, max(error, 1e-3) / of_fewer), math.log(2, times))
 
 
-# The most examples of each class, the texts nearest to its name, and the most as a part of an equal
-# share of all texts.
-MOST_EXAMPLES = 40
-MOST_PART = 0.4
-# The fewest dimensions of latent semantics.
-FEWEST_DIMENSIONS = 200
-# The scale of the margins, times log2(classes): without labels nothing calibrates them.
-SCALE = 6.0
+MOST_EXAMPLES = 40  # of each class, the texts nearest to its name,
+MOST_PART = 0.4  # and at most this part of an equal share of all texts
+FEWEST_DIMENSIONS = 200  # of latent semantics
+SCALE = 6.0  # of the margins, times log2(classes): without labels nothing calibrates them
+ITERATIONS, UNLABELLED_WEIGHT = (
+    8,
+    0.2,
+)  # of EM, and of a text with a guessed class: the paper's lambda
 
 
 def fit_linear_from_names(
     texts: TokenizedTexts, reading: Reading, *, dimensions: int
 ) -> LinearClassifier:
-    """Fit a linear classifier to the class names, the first of the texts, and to the other texts.
+    """Fit a linear classifier to the class names, which are the first of the texts, and to the other texts.
 
-    The texts most similar to a name, by latent semantic analysis, are examples of its class; naive
-    Bayes by expectation maximization learns from these and all other texts: two steps as in Meng et
-    al., "Text Classification Using Label Names Only" (2020, https://arxiv.org/abs/2010.07245),
-    without a pretrained model.
+    The texts most similar to a name, by latent semantic analysis, are examples of its class; naive Bayes by expectation
+    maximization learns from these and all other texts: two steps as in Meng et al., "Text Classification Using Label
+    Names Only" (2020, https://arxiv.org/abs/2010.07245), without a pretrained model.
     """
-    num_classes = len(reading.class_weights)
-    classes = np.arange(num_classes)
-    corpus = FeatureCorpus(
-        texts,
-        classes,
-        texts[:num_classes],
-        reading,
-        dimensions=max(FEWEST_DIMENSIONS, dimensions),
+    classes = np.arange(len(reading.class_weights))
+    names, dimensions = texts[: len(classes)], max(FEWEST_DIMENSIONS, dimensions)
+    corpus = FeatureCorpus(texts, classes, names, reading, dimensions=dimensions)
+    coordinates = corpus.coordinates / np.maximum(
+        np.linalg.norm(corpus.coordinates, axis=1, keepdims=True), 1e-9
     )
-
-    # Compare texts with names.
-    norms = np.linalg.norm(corpus.coordinates, axis=1, keepdims=True)
-    directions = corpus.coordinates / np.maximum(norms, 1e-9)
-    cosines = directions[corpus.unlabelled] @ directions[classes].T
-
-    # Take the most similar texts as examples.
-    most = int(min(MOST_EXAMPLES, MOST_PART * len(cosines) / num_classes))
-    examples, example_labels = surest(cosines, 1.0, most)
-    rows = np.concatenate([classes, corpus.unlabelled[examples]])
-    labels = np.concatenate([classes, example_labels])
-
-    # Learn words from the examples and all other texts.
+    cosines = coordinates[corpus.unlabelled] @ coordinates[classes].T
+    most = int(min(MOST_EXAMPLES, MOST_PART * len(cosines) / len(classes)))
+    examples, of_examples = surest(cosines, 1.0, most)
+    rows, labels = (
+        np.concatenate([classes, corpus.unlabelled[examples]]),
+        np.concatenate([classes, of_examples]),
+    )
     targets = np.diag(reading.class_weights.astype(np.float64))[labels]
     ratios = log_ratios(corpus.words[rows], targets, corpus.words[corpus.unlabelled])
-    weights = corpus.spread_words(SCALE * np.log2(num_classes) * ratios)
+    weights = corpus.spread_words(SCALE * np.log2(len(classes)) * ratios)
     return corpus.vocabulary.classifier(weights, np.zeros(weights.shape[1], dtype=np.float32))
-
-
-# The iterations of expectation maximization.
-ITERATIONS = 8
-# The weight of a text with a guessed class: the paper's lambda.
-UNLABELLED_WEIGHT = 0.2
 
 
 def log_ratios(
     labelled: sp.csr_matrix, targets: NDArray[np.float64], unlabelled: sp.csr_matrix
 ) -> NDArray[np.float32]:
-    """Compute ln(a feature's share of the class / its share of the others) by naive Bayes with EM.
+    """ln(a feature's share of the class / its share of the others), (features, machines), by naive Bayes with EM.
 
-    The classifier of labelled texts guesses the classes of the others, a classifier learns from
-    all, and so on (Nigam et al., "Text Classification from Labeled and Unlabeled Documents using
-    EM", 2000, https://doi.org/10.1023/A:1007692713085).
-
-    Args:
-        labelled: counts of features in labelled texts, (texts, features).
-        targets: the weights of the labelled texts in each class, (texts, classes).
-        unlabelled: counts of features in the other texts.
-
-    Returns:
-        (features, machines)
+    The classifier of labelled texts guesses the classes of the others, a classifier learns from all, and so on (Nigam
+    et al., "Text Classification from Labeled and Unlabeled Documents using EM", 2000,
+    https://doi.org/10.1023/A:1007692713085). Texts are counts of features, (texts, features); `targets` are the weights
+    of the labelled texts in each class, (texts, classes).
     """
-    known_counts = labelled.T @ targets
-    known_sizes = targets.sum(axis=0)
-
-    counts = known_counts + SMOOTHING
-    sizes = known_sizes
+    known, class_sizes = labelled.T @ targets, targets.sum(axis=0)
+    smoothed = known + SMOOTHING
     for _ in range(ITERATIONS):
-        # Guess classes. A class whose texts are all held out counts as one text.
-        log_shares = np.log(counts / counts.sum(axis=0))
-        scores = unlabelled @ log_shares + np.log(np.maximum(sizes, 1))
+        # A class whose texts are all held out counts as one text.
+        scores = unlabelled @ np.log(smoothed / smoothed.sum(axis=0)) + np.log(
+            np.maximum(class_sizes, 1)
+        )
         guesses = UNLABELLED_WEIGHT * softmax(scores)
-
-        # Learn from labels and guesses.
-        counts = known_counts + unlabelled.T @ guesses + SMOOTHING
-        sizes = known_sizes + guesses.sum(axis=0)
-
-    other_counts = counts.sum(axis=1, keepdims=True) - counts
-    log_shares = np.log(counts / counts.sum(axis=0))
-    ratios = log_shares - np.log(other_counts / other_counts.sum(axis=0))
-
-    # Of two classes, only the last one has a machine.
-    num_machines = SINGLE_LABEL.num_one_vs_rest(targets.shape[1])
-    machines: NDArray[np.float32] = ratios[:, -num_machines:].astype(np.float32)
-    return machines
+        smoothed = known + unlabelled.T @ guesses + SMOOTHING
+        class_sizes = targets.sum(axis=0) + guesses.sum(axis=0)
+    others = smoothed.sum(axis=1, keepdims=True) - smoothed
+    ratios = np.log(smoothed / smoothed.sum(axis=0)) - np.log(others / others.sum(axis=0))
+    columns: NDArray[np.float32] = ratios[
+        :, -SINGLE_LABEL.num_one_vs_rest(targets.shape[1]) :
+    ].astype(np.float32)
+    return columns

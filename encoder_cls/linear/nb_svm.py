@@ -18,7 +18,6 @@ from numpy.typing import NDArray
 from encoder_cls.data.dataset import Split
 from encoder_cls.evaluation.baseline import fit_svm
 from encoder_cls.evaluation.comparisons import score_answers
-from encoder_cls.evaluation.intervals import macro_f1_interval
 from encoder_cls.linear.calibration import Calibration, calibrate, folds
 from encoder_cls.linear.features import (
     Reading,
@@ -29,6 +28,7 @@ from encoder_cls.linear.features import (
     scaled_columns,
 )
 from encoder_cls.linear.linear_model import LinearClassifier
+from encoder_cls.metrics.intervals import macro_f1_interval
 from encoder_cls.metrics.logits import MULTI_LABEL, SINGLE_LABEL, Logits, task_of
 from encoder_cls.system.stop import check_stop
 from encoder_cls.text.tokens import TokenizedTexts
@@ -295,10 +295,13 @@ def cross_validate(
     labels: NDArray[Any],
     parts: Sequence[NDArray[np.int64]],
     penalties: Sequence[float] = (),
+    *,
+    text_weights: NDArray[np.float64] | None = None,
 ) -> Calibration:
     """Choose the best of some penalties, by default the usual ones, on folds, each held out once.
 
     The logits of the result are those of the folds, one fold after the other.
+    `text_weights`, (texts,), in the order of the folds, are those of `calibrate`.
     """
     class_weights = vocabulary.reading.class_weights
     held_out_labels = labels[np.concatenate(parts)]
@@ -314,7 +317,7 @@ def cross_validate(
             )
             margins.append(machines.margins(known.tfidf(counts[fold])))
 
-        choice = calibrate(np.concatenate(margins), held_out_labels, class_weights)
+        choice = calibrate(np.concatenate(margins), held_out_labels, class_weights, text_weights)
         return choice._replace(penalty=penalty)
 
     return _best_penalty(judged, penalties or PENALTIES[task_of(labels)])

@@ -218,14 +218,25 @@ def _fit_few_labels(prepared: Prepared, reading: Reading) -> Fitted:
         return _calibrated(prepared, linear)._replace(few_labels=few_labels)
     numbers = numbers_before_refit(linear, texts.take(few_labels.rows))
     answers = _held_out_answers(prepared, few_labels.rows, few_labels.logits, numbers)
-    fitted = _calibrated(prepared, linear, answers.validation.logits)
+    # Calibrated on all labelled texts already: the few held out would only add chance. But an encoder is weighed by
+    # these few, and beside it both are to be judged alike.
+    fitted = _calibrated(
+        prepared,
+        linear,
+        answers.validation.logits,
+        is_calibrated=not prepared.plan.has_encoder,
+    )
     return fitted._replace(held_out_answers=answers, few_labels=few_labels)
 
 
 def _calibrated(
-    prepared: Prepared, linear: LinearClassifier, logits: Logits | None = None
+    prepared: Prepared,
+    linear: LinearClassifier,
+    logits: Logits | None = None,
+    *,
+    is_calibrated: bool = False,
 ) -> Fitted:
-    """Calibrate a classifier by validation logits, by default its own."""
+    """Calibrate a classifier by validation logits, by default its own, unless it `is_calibrated`."""
     logits = linear.logits(prepared.validation_texts) if logits is None else logits
     classifier = prepared.new_classifier(None)
     classifier.linear, classifier.mixture_weights, classifier.mixture_shares = (
@@ -235,7 +246,8 @@ def _calibrated(
     )
     if not len(prepared.validation_texts):
         return Fitted(classifier, logits, None)
-    result = judge(None, logits, prepared.dataset, monitor=prepared.config.train.monitor)
+    monitor = prepared.config.train.monitor
+    result = judge(None, logits, prepared.dataset, monitor=monitor, is_calibrated=is_calibrated)
     classifier.mixture_weights, classifier.thresholds = result.mixture_weights, result.thresholds
     return Fitted(classifier, logits, result)
 

@@ -62,22 +62,25 @@ def judge(
     *,
     monitor: str,
     expects_equal_shares: bool = False,
+    is_calibrated: bool = False,
 ) -> ValidationResult:
     """Score the weighted sum of the logits, (texts, classes), of an encoder and of a linear classifier.
 
     The texts are those of `dataset.selection`. All count alike, whatever the class weights in training: so the loss is
     that of the final report, and probabilities are calibrated. `expects_equal_shares` is as in
-    `fit_mixture_weights`.
+    `fit_mixture_weights`. The logits of a linear classifier alone that `is_calibrated` on more texts stay as they are.
     """
     labels, names = dataset.selection.labels, dataset.label_names
     parts = {name: it for name, it in (("encoder", encoder), ("linear", linear)) if it is not None}
     all_logits = list(parts.values())
-    if linear is not None:
+    mixture_weights: tuple[float, ...] = (1.0,)
+    shares: tuple[float, ...] = (1.0,)
+    if linear is None:
+        mixture_weights = (fit_inverse_temperature(all_logits[0], labels),)
+    elif encoder is not None or not is_calibrated:
         mixture_weights, shares = fit_mixture_weights(
             all_logits, labels, expects_equal_shares=expects_equal_shares
         )
-    else:
-        mixture_weights, shares = (fit_inverse_temperature(all_logits[0], labels),), (1.0,)
     joint = combine_logits(all_logits, mixture_weights).astype(np.float32)
     thresholds: tuple[float, ...] = ()
     if dataset.is_multi_label:

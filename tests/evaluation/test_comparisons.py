@@ -15,8 +15,8 @@ from encoder_cls.evaluation.comparisons import (
     compare_answers,
     score_parts,
 )
-from encoder_cls.evaluation.intervals import macro_f1_interval, paired_interval, wilson_interval
 from encoder_cls.evaluation.report import evaluate
+from encoder_cls.metrics.intervals import macro_f1_interval, paired_interval, wilson_interval
 
 LABELS = np.arange(200) % 3
 TEXTS = ["rain and snow", "ball goal team", "soup bread", "the of", "storm", "salt ball", "a goal"]

@@ -7,13 +7,13 @@ import pytest
 from scipy.stats import binomtest
 from sklearn.metrics import f1_score
 
-from encoder_cls.evaluation.intervals import (
+from encoder_cls.metrics.classification import ClassCounts
+from encoder_cls.metrics.intervals import (
     macro_f1_interval,
     micro_f1_interval,
     paired_interval,
     wilson_interval,
 )
-from encoder_cls.metrics.classification import ClassCounts
 
 
 @pytest.mark.parametrize(

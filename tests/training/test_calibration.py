@@ -17,6 +17,7 @@ from encoder_cls.linear.calibration import (
     MAX_SCALE,
     MAX_SHIFT,
     MIN_WEIGHT,
+    effective_size,
     fit_inverse_temperature,
     fit_mixture_weights,
     fit_platt,
@@ -24,6 +25,7 @@ from encoder_cls.linear.calibration import (
     fit_thresholds,
     folds,
     targets_of,
+    weights_like_pool,
 )
 from encoder_cls.metrics.classification import (
     ClassCounts,
@@ -265,3 +267,42 @@ def test_repeated_texts_do_not_choose_the_rule(monkeypatch):
     fit_thresholds(logits, labels, texts)
     sampled = texts[np.random.default_rng(0).permutation(200)]
     assert sum(len(set(sampled[part])) for part in parts) == 40
+
+
+def test_weighted_texts_have_the_confidences_of_all_texts():
+    """Whatever the confidence of those that were chosen; of a random choice all weigh about the same."""
+    random = np.random.default_rng(0)
+    pool = random.random(4000)
+    drawn = random.random(200)
+    unsure = 0.3 * random.random(200)
+    chosen = np.concatenate([drawn, unsure])
+    weights = weights_like_pool(chosen, pool, pool_size=4000)
+    assert weights.mean() == pytest.approx(1)
+    assert chosen.mean() < 0.36
+    assert np.average(chosen, weights=weights) == pytest.approx(0.5, abs=0.03)
+    assert 200 < effective_size(weights) < 360
+    assert weights_like_pool(drawn, pool, pool_size=4000) == pytest.approx(np.ones(200), abs=0.3)
+    # Where nearly all texts have a label, those with one are as all are.
+    assert weights_like_pool(chosen, pool[:40], pool_size=40) == pytest.approx(
+        np.ones(400), abs=0.2
+    )
+
+
+def test_without_a_pool_or_with_too_few_labels_all_texts_weigh_the_same():
+    for number, size in ((200, 0), (39, 500)):
+        confidence = np.linspace(0, 0.2, number)
+        weights = weights_like_pool(confidence, np.linspace(0, 1, size), pool_size=size)
+        assert weights.tolist() == [1.0] * number
+
+
+def test_a_weight_of_a_text_counts_as_so_many_texts_in_calibration():
+    logits, labels = draw(2.0, texts=2000)
+    weights = 1.0 + (np.arange(2000) % 2)
+    repeated = np.repeat(np.arange(2000), weights.astype(int))
+    even = weights / weights.mean()
+    expected = fit_inverse_temperature(logits[repeated], labels[repeated])
+    assert fit_inverse_temperature(logits, labels, even) == pytest.approx(expected, rel=2e-3)
+    margins = log_sigmoid(logits.astype(np.float64))
+    assert fit_platt(margins, labels, even) == pytest.approx(
+        fit_platt(margins[repeated], labels[repeated]), rel=2e-2
+    )

@@ -207,7 +207,8 @@ def test_few_labels_held_out_are_learned_from_and_judged_by_cross_validation(
         known.argmax(axis=1), fitted.classifier.linear.logits(setup.validation_texts).argmax(axis=1)
     )
     teacher = fitted.few_labels.teacher.logits(setup.validation_texts)
-    assert np.allclose(fitted.validation_logits, teacher, atol=1e-4)  # it has seen none of them
+    # It has seen none of them, and some more texts without a label.
+    assert np.corrcoef(fitted.validation_logits.ravel(), teacher.ravel())[0, 1] > 0.9
     assert cross_entropy(softmax(known), one_hot(labels, 3)) < cross_entropy(
         softmax(teacher), one_hot(labels, 3)
     )

@@ -20,8 +20,10 @@ NORMAL_QUANTILE = 1.959964
 BOOTSTRAP_QUANTILES = (0.025, 0.975)
 
 
-def wilson_interval(num_right: int, num_texts: int) -> Interval:
+def wilson_interval(num_right: float, num_texts: float) -> Interval:
     """The interval of an accuracy, `num_right` of `num_texts`, by Wilson's score method.
+
+    Weighted texts count as their effective number.
 
     It also holds for few texts, and near 0 and 1. Wilson, "Probable Inference, the Law of
     Succession, and Statistical Inference" (1927), https://doi.org/10.1080/01621459.1927.10502953.

@@ -1,0 +1,127 @@
+"""How well a training with few labels estimates its accuracy, with labels drawn at random and by `suggest`.
+
+    python scripts/benchmarks/estimates.py FOLDER [--only DATASET]... [--rounds N] [--output PAGE]
+
+FOLDER is as that of `accuracy.py`. A round is a draw: a linear classifier is trained on 120 labels drawn at random beside
+1,840 texts, 40 of these get a label, at random or by `suggest`, and it is trained again. The truth is its accuracy on
+2,000 other texts of train.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import tempfile
+from collections.abc import Sequence
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+from shared.benchmark import Benchmark, Case, Found, Row, grouped, values
+from shared.data import Texts, add_data_arguments, path_of, read, sample, write
+from shared.page import table
+
+from encoder_cls.bulk.suggestions import suggest
+from encoder_cls.classifier.classifier import Classifier
+from encoder_cls.config.loading import config_of
+from encoder_cls.data.rows import Row as TextRow
+from encoder_cls.data.rows import SourceLocation
+from encoder_cls.metrics.classification import CalibrationBins
+from encoder_cls.training.fit_linear import Fitted, fit_linear_classifier
+from encoder_cls.training.prepare import prepare
+
+DATA = ("trec6", "ag_news", "sst2")
+WAYS = ("random", "suggest")
+FIRST = 120  # labels
+ADDED = 40  # labels
+POOL = 1840  # texts without a label at first
+MOST_TEST_TEXTS = 2000
+
+
+def cases(arguments: argparse.Namespace) -> list[Case]:
+    """Data sets by ways to choose the labels that are added."""
+    return [{"data": data, "way": way} for data in arguments.only or DATA for way in WAYS]
+
+
+def measure(arguments: argparse.Namespace, case: Case) -> Found:
+    """The estimate with its interval, the accuracy on other texts, and the calibration error on these."""
+    texts = read(path_of(arguments.folder, case["data"], "train"))
+    drawn = sample(texts, FIRST + POOL + MOST_TEST_TEXTS, seed=case["round"])
+    pool = drawn.take(np.arange(FIRST + POOL))
+    test = drawn.take(np.arange(FIRST + POOL, len(drawn.texts)))
+
+    labelled = np.arange(FIRST + ADDED)
+    if case["way"] == "suggest":
+        first = fitted(pool, np.arange(FIRST)).classifier
+        labelled = np.concatenate([np.arange(FIRST), suggested(first, pool)])
+
+    result = fitted(pool, labelled)
+    assert result.few_labels
+    low, high = result.few_labels.interval
+    probabilities = result.classifier.predict_proba(test.texts)
+    answers = np.array(result.classifier.label_names)[probabilities.argmax(axis=1)]
+    is_right = answers == np.array(test.labels)
+    accuracy = float(is_right.mean())
+    return {
+        "estimate": result.few_labels.accuracy,
+        "accuracy": accuracy,
+        "is_inside": low <= accuracy <= high,
+        "ece": CalibrationBins.of(probabilities.max(axis=1), is_right).expected_error,
+    }
+
+
+def fitted(pool: Texts, labelled: NDArray[np.int64]) -> Fitted:
+    """Fit the linear classifier to these rows of the pool with their labels, and to the others without."""
+    others = np.setdiff1d(np.arange(len(pool.texts)), labelled)
+    with tempfile.TemporaryDirectory() as name:
+        lines = (json.dumps({"text": pool.texts[row]}) + "\n" for row in others)
+        unlabelled = Path(name, "others.jsonl")
+        unlabelled.write_text("".join(lines), encoding="utf-8")
+        settings = {
+            "name": "estimates",
+            "data.train": str(write(Path(name, "train.parquet"), pool.take(labelled))),
+            "data.unlabelled": str(unlabelled),
+            "model.encoder": False,
+        }
+        return fit_linear_classifier(prepare(config_of(settings, source="estimates")))
+
+
+def suggested(classifier: Classifier, pool: Texts) -> NDArray[np.int64]:
+    """The rows that `encoder-cls suggest` names among those without a label."""
+    rows = [
+        TextRow(pool.texts[row], None, None, SourceLocation(str(row)))
+        for row in range(FIRST, len(pool.texts))
+    ]
+    chosen = suggest(classifier, [rows], ADDED)
+    return np.array([int(str(suggestion.item.where)) for suggestion in chosen])
+
+
+def lines(rows: Sequence[Row]) -> list[str]:
+    """A row for each data set and way, and for each way over all data sets."""
+    cells = []
+    for (data, way), some in grouped(rows, "data", "way").items():
+        cells.append([data, way, *summary(some)])
+    for (way,), some in grouped(rows, "way").items():
+        cells.append(["all", way, *summary(some)])
+    heads = ["data set", "40 added labels", "accuracy", "estimate", "within its interval"]
+    return table([*heads, "calibration error"], cells)
+
+
+def summary(rows: Sequence[Row]) -> list[str]:
+    """The means of some rows, and how often the accuracy is within the interval of its estimate."""
+    means = {key: float(np.mean(values(rows, key))) for key in ("accuracy", "estimate", "ece")}
+    inside = int(sum(values(rows, "is_inside")))
+    return [
+        f"{100 * means['accuracy']:.1f}",
+        f"{100 * means['estimate']:.1f}",
+        f"{inside} of {len(rows)}",
+        f"{means['ece']:.3f}",
+    ]
+
+
+ADD_ARGUMENTS = partial(add_data_arguments, names=DATA)
+BENCHMARK = Benchmark("estimates", __doc__, ADD_ARGUMENTS, cases, measure, lines, rounds=5)
+
+if __name__ == "__main__":
+    BENCHMARK.main()
