@@ -231,7 +231,7 @@ def _measured(classifier: Classifier) -> dict[str, Any]:
     guarantees, familiarity = classifier.guarantees, classifier.familiarity
     return {
         "gate": classifier.gate,
-        "promises": guarantees and guarantees.to_json(),
+        "guarantees": guarantees and guarantees.to_json(),
         "familiarity": familiarity and familiarity.to_json(),
     }
 
@@ -385,7 +385,7 @@ def _checked(
         if not is_valid:
             raise ValueError(f"{name} is not one of a classifier that this version knows")
     guarantees, familiarity, has_linear = (
-        metadata["promises"],
+        metadata["guarantees"],
         metadata.get("familiarity"),
         "linear" in parts,
     )

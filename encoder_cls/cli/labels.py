@@ -50,7 +50,7 @@ def review_command(
     check_ending(output, ".csv")
     check_outputs([output] if output else [], model=run, is_printing=True)
 
-    from encoder_cls.evaluation.mistakes import label_tables
+    from encoder_cls.evaluation.label_tables import label_tables
     from encoder_cls.run.review import review_run
     from encoder_cls.system.files import write_output
 

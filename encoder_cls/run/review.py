@@ -15,7 +15,9 @@ from encoder_cls.classifier.classifier import Classifier
 from encoder_cls.config.schema import DataConfig
 from encoder_cls.data.dataset import Dataset
 from encoder_cls.errors import ConfigError
-from encoder_cls.evaluation.mistakes import Answered, LabelRow, estimated_errors
+from encoder_cls.evaluation.doubtful_labels import estimated_errors
+from encoder_cls.evaluation.label_tables import LabelRow
+from encoder_cls.evaluation.mistakes import Answered
 from encoder_cls.linear.features import Reading
 from encoder_cls.linear.nb_svm import out_of_fold_logits
 from encoder_cls.metrics.logits import MULTI_LABEL

@@ -157,7 +157,7 @@ HEADERS = [
     {"parts": ["linear", "other"]}, {"dtypes": {"encoder": "int8", "linear": "int8"}},
     {"dtypes": {"encoder": "int4", "linear": "float32"}}, {"config": "[" * 10**6}, {"config": []},
     {"tokenizer": "[" * 10**6}, {"tokenizer": {}}, {"tokenizer": ABSENT}, {"config": ABSENT},
-    {"thresholds": [0.5] * 3}, {"promises": [HUGE] * 9}, {"familiarity": "../../etc/passwd"},
+    {"thresholds": [0.5] * 3}, {"guarantees": [HUGE] * 9}, {"familiarity": "../../etc/passwd"},
 ]
 FORGED = [
     *map(configured, CONFIGS), *({"config": lambda it, more=it: it["linear"].update(more)} for it in LINEARS),

@@ -322,7 +322,7 @@ NO_WEIGHTS = [0.0, -1.5, 1e300, 1e-300, float("nan"), float("inf"), "loud", None
         ),
         *({"dtypes": it} for it in ({"encoder": "int4"}, {"linear": "float32"}, {}, "float32")),
         {"thresholds": [0.5, 0.5]},
-        {"promises": {"0.95": 0.7}},
+        {"guarantees": {"0.95": 0.7}},
         {"gate": 0.9},  # of a single part
         *({"config": it} for it in ({"model_type": "bert"}, [], None, "x")),
     ],
