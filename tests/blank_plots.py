@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from matplotlib.figure import Figure
 
-PLOTS = ("confusion_figure", "reliability_figure")  # functions of `evaluation.charts`
+PLOTS = ("confusion_figure", "reliability_figure")  # functions of `evaluation.figures`
 
 
 def blank_plot(*_: object) -> Figure:

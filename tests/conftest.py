@@ -26,7 +26,7 @@ from encoder_cls.classifier.classifier import Classifier
 from encoder_cls.classifier.model_folder import load_classifier
 from encoder_cls.cli.app import main
 from encoder_cls.config.loading import load_config
-from encoder_cls.evaluation import charts
+from encoder_cls.evaluation import figures
 from encoder_cls.run.run_folder import RunDir
 from encoder_cls.system import stop
 from encoder_cls.training import validation
@@ -98,7 +98,7 @@ def _alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 def blank_plots(monkeypatch: pytest.MonkeyPatch) -> None:
     """Plots stay blank: to draw them takes most of the time of a tiny run, and their own tests draw them."""
     for name in PLOTS:
-        monkeypatch.setattr(charts, name, blank_plot)
+        monkeypatch.setattr(figures, name, blank_plot)
 
 
 @pytest.fixture(scope="session")

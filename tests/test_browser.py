@@ -33,7 +33,7 @@ from encoder_cls.classifier.html_pages import (
 )
 from encoder_cls.data.dataset import Split
 from encoder_cls.evaluation.report import evaluate
-from encoder_cls.evaluation.report_files import render_report
+from encoder_cls.evaluation.report_page import render_report
 from encoder_cls.run.metrics_log import ACCURACY, TAGS
 from encoder_cls.run.run_folder import read_metrics
 

@@ -59,7 +59,7 @@ def review_command(
     check_outputs([output] if output else [], model=run, is_printing=True)
     moved = reading_settings(overrides, *PLACES)
 
-    from encoder_cls.evaluation.mistakes import label_tables
+    from encoder_cls.evaluation.label_tables import label_tables
     from encoder_cls.run.review import review_run
     from encoder_cls.system.files import write_output
 

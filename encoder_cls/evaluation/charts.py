@@ -1,118 +1,153 @@
-"""Charts: SVG for pages, in the style of `inference/html_pages.css`; figures of matplotlib for PNG and TensorBoard."""
+"""The charts of a page: what each one shows, and where. `templates/charts.html` draws them as SVG.
+
+Their colours are those of `inference/html_pages.css`, light or dark.
+"""
 
 from __future__ import annotations
 
-import io
-import os
-import sys
-import warnings
-from collections.abc import Iterable, Mapping, Sequence
-from contextlib import suppress
-from functools import cache
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from encoder_cls.classifier.guarantees import counts_from
-from encoder_cls.classifier.html_pages import escaped
+from encoder_cls.evaluation.figures import import_matplotlib
 from encoder_cls.metrics.classification import CalibrationBins, ClassMetrics, LabelMetrics
 from encoder_cls.metrics.intervals import Interval
-from encoder_cls.system.display import replace_unprintable, shortened
 
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
-
-WIDTH, HEIGHT = 440, 270  # of a chart, in units of its own
-LEFT, RIGHT, TOP, BOTTOM = 46, 16, 24, 42  # around the plane
-MOST_CURVES = 6  # of single classes: more cannot be distinguished
-MOST_DECISIONS = 5_000_000  # texts times classes in the curve of all classes: a second
-LENGTH_BINS = 6
-WIDEST_BAR = 46
-LONGEST_NAME = 26  # characters of a class name in a key
-
-# Of figures.
-USUAL_FONT = "DejaVu Sans"  # comes with matplotlib
-PREFERRED_FONTS = "Noto Sans"
-NO_LETTERS = (
-    "Last Resort",
-    "STIXSize",
-    "DejaVu Sans Display",
-    "cm",
-)  # of matplotlib: boxes, parts of formulas
-DPI = 100  # pixels of an inch
-POINTS = 72 / DPI  # of a pixel: the unit of sizes of letters
-LETTER = 0.64  # the width of a digit, and about that of a letter, relative to the size
-SMALLEST_LETTERS = 7  # pixels in which a number can be read
-MATRIX_SIDE = 480  # pixels of a confusion matrix, where that makes good cells
-READABLE = 10  # pixels of a row in which a name can be read
-LARGEST_CELL = 100  # pixels
-ANNOTATED = 16  # pixels of a cell in which a number can be read
-SQUARE = 8  # pixels of a point's image
+# The size of a chart in units of its own; the page scales it.
+WIDTH = 440
+HEIGHT = 270
 
 
-def _x(value: Any) -> Any:
-    """Map a fraction of the horizontal axis, or an array of them, to units of the drawing."""
-    return LEFT + value * (WIDTH - LEFT - RIGHT)
+@dataclass(frozen=True)
+class Plane:
+    """The part of a chart in which values from 0 to 1 are drawn, by its distances to the edges."""
+
+    left: float = 46
+    right: float = 16
+    top: float = 24
+    bottom: float = 42
+
+    def x(self, fraction: Any) -> Any:
+        """The horizontal place of a fraction, or of an array of them, in units of the chart."""
+        return self.left + fraction * (WIDTH - self.left - self.right)
+
+    def y(self, fraction: Any) -> Any:
+        """The vertical place of a fraction, or of an array of them, in units of the chart."""
+        return HEIGHT - self.bottom - fraction * (HEIGHT - self.bottom - self.top)
 
 
-def _y(value: Any, bottom: int = BOTTOM) -> Any:
-    """Map a fraction of the vertical axis, which ends `bottom` units above the edge, to units of the drawing."""
-    return HEIGHT - bottom - value * (HEIGHT - bottom - TOP)
+@dataclass(frozen=True, kw_only=True)
+class Curve:
+    """A line through points. Its `style` is a class of the style sheet, its `path` that of SVG."""
+
+    style: str
+    name: str
+    path: str
+
+    @classmethod
+    def through(
+        cls, x: NDArray[Any], y: NDArray[Any], *, style: str, name: str, plane: Plane
+    ) -> Curve:
+        """A curve through points with these fractions, both (points,)."""
+        points = np.column_stack([plane.x(x), plane.y(y)])
+
+        # Of points in the same unit of the chart only the last is drawn.
+        whole_units = points.round()
+        is_next_elsewhere = np.diff(whole_units, axis=0, append=np.nan).any(axis=1)
+        pairs = [f"{left:.1f},{top:.1f}" for left, top in points[is_next_elsewhere]]
+        return cls(style=style, name=name, path=f"M{' '.join(pairs)}")
 
 
-def reliability(bins: CalibrationBins, *, of: str = "answer") -> str:
-    """Accuracy by probability of an answer, or of a label; dots of fewer texts are smaller and paler."""
-    bottom, floor = BOTTOM + 42, HEIGHT - BOTTOM  # the counts are below the plane
-    parts = [_line("even", _x(0), _y(0, bottom), _x(1), _y(1, bottom))]
+@dataclass(frozen=True, kw_only=True)
+class ReliabilityDot:
+    """The answers of one bin of confidence."""
+
+    confidence: float
+    accuracy: float
+    # The number of texts, and its fraction of that of the fullest bin.
+    texts: int
+    share: float
+    # The bounds of the bin.
+    low: float
+    high: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class ReliabilityChart:
+    """Accuracy by the probability of an answer, or of a label, as `of` says."""
+
+    of: str
+    dots: list[ReliabilityDot]
+    # The numbers of texts are drawn below the plane.
+    plane: Plane = Plane(bottom=84)
+
+
+def reliability(bins: CalibrationBins, *, of: str = "answer") -> ReliabilityChart:
+    """A dot for each bin that has texts."""
+    num_bins = len(bins.texts)
+    dots = []
     for number in np.flatnonzero(bins.texts).tolist():
-        confidence, accuracy, texts = (
-            bins.confidence[number],
-            bins.accuracy[number],
-            bins.texts[number],
+        dot = ReliabilityDot(
+            confidence=bins.confidence[number],
+            accuracy=bins.accuracy[number],
+            texts=bins.texts[number],
+            share=bins.texts[number] / max(bins.texts),
+            low=number / num_bins,
+            high=(number + 1) / num_bins,
         )
-        part = texts / max(bins.texts)
-        title = f"says {confidence:.2f}, right {accuracy:.2f}: {texts:,} texts"
-        left, right = (_x(edge / len(bins.texts)) for edge in (number, number + 1))
-        parts += [
-            _bar(
-                "count",
-                left + 1,
-                floor - max(1.0, 34 * part),
-                right - left - 2,
-                max(1.0, 34 * part),
-                title,
-            ),
-            f'<circle cx="{_x(confidence):.1f}" cy="{_y(accuracy, bottom):.1f}" r="{3 + 4 * part**0.5:.1f}" '
-            f'opacity="{0.2 + 0.8 * part**0.5:.2f}"><title>{title}</title></circle>',
-        ]
-    parts.append(f'<text x="{LEFT - 6}" y="{floor}" text-anchor="end">texts</text>')
-    frame = _frame("right", f"probability of the {of}", bottom=bottom)
-    return _chart(f"Accuracy by probability of the {of}", [*frame, *parts])
+        dots.append(dot)
+    return ReliabilityChart(of=of, dots=dots)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ThresholdChart:
+    """What a threshold does: how many texts are answered, and how many of the answers are right."""
+
+    curves: list[Curve]
+    suggested: float | None
+    plane: Plane
 
 
 def thresholds(
     confidence: NDArray[np.float64], correct: NDArray[np.bool_], suggested: float | None
-) -> str:
-    """The fraction of the texts that are answered, and of the answers that are right, by threshold."""
+) -> ThresholdChart:
+    """Both fractions by threshold.
+
+    `confidence` is that of the answers, `correct` whether they are right, both (texts,).
+    """
+    plane = Plane()
     steps = np.linspace(0, 1, 201)
-    num_answered, num_right = (counts_from(steps, it) for it in (confidence, confidence[correct]))
+    num_answered = counts_from(steps, confidence)
+    num_right = counts_from(steps, confidence[correct])
+
+    # Beyond the most confident answer there is nothing that could be right.
     has_answers = num_answered > 0
-    right = num_right[has_answers] / num_answered[has_answers]
-    parts = _frame("part of the texts, of the answers", "threshold")
-    if suggested:
-        middle, (anchor, shift) = _x(suggested), ("end", -5) if suggested > 0.5 else ("start", 5)
-        parts += [
-            _line("even", middle, _y(0), middle, _y(1)),
-            f'<text class="strong" x="{middle + shift:.1f}" y="{_y(0.03):.1f}" text-anchor="{anchor}">'
-            f"suggested: {suggested:.3f}</text>",
-        ]
-    parts += [
-        _curve("c1", steps[has_answers], right),
-        _curve("c2", steps, num_answered / len(confidence)),
-    ]
-    key = _key([("c1", "right, of the answers"), ("c2", "texts that get an answer")])
-    return key + _chart("What a threshold does", parts)
+    accuracy = num_right[has_answers] / num_answered[has_answers]
+    right = Curve.through(
+        steps[has_answers], accuracy, style="c1", name="right, of the answers", plane=plane
+    )
+
+    answered_fraction = num_answered / len(confidence)
+    answered = Curve.through(
+        steps, answered_fraction, style="c2", name="texts that get an answer", plane=plane
+    )
+    return ThresholdChart(curves=[right, answered], suggested=suggested, plane=plane)
+
+
+@dataclass(frozen=True, kw_only=True)
+class CurvesChart:
+    """Precision against recall."""
+
+    curves: list[Curve]
+    plane: Plane
+
+
+# Texts times classes in the curve of all classes: about a second.
+MOST_DECISIONS = 5_000_000
 
 
 def precision_recall(
@@ -120,35 +155,48 @@ def precision_recall(
     labels: NDArray[Any],
     chosen: Sequence[int],
     names: Sequence[str],
-) -> str:
-    """Precision against recall of chosen classes, and of all answers together if more classes occur.
+) -> CurvesChart:
+    """Curves of chosen classes, and one of all answers together if more classes occur.
 
     Probabilities are (texts, classes), labels (texts,) or (texts, labels).
     """
     from sklearn.metrics import precision_recall_curve
 
-    num_classes = probabilities.shape[1]
-    drawn, key = [], []
-    is_label = (
-        labels[:, :num_classes] > 0
-        if labels.ndim > 1
-        else labels[:, None] == np.arange(num_classes)
-    )
-    if is_label.any(axis=0).sum() > len(chosen):
-        sample = np.random.default_rng(0).permutation(len(labels))[
-            : max(1, MOST_DECISIONS // num_classes)
-        ]
+    plane = Plane()
+    num_texts, num_classes = probabilities.shape
+    if labels.ndim > 1:
+        is_label = labels[:, :num_classes] > 0
+    else:
+        is_label = labels[:, None] == np.arange(num_classes)
+
+    curves = []
+    num_occurring = is_label.any(axis=0).sum()
+    if num_occurring > len(chosen):
+        # Each pair of a text and a class is a decision; of many texts, take a random sample.
+        most_texts = max(1, MOST_DECISIONS // num_classes)
+        sample = np.random.default_rng(0).permutation(num_texts)[:most_texts]
         if is_label[sample].any():
             precision, recall, _ = precision_recall_curve(
                 is_label[sample].ravel(), probabilities[sample].ravel()
             )
-            drawn.append(_curve("c0", recall, precision))
-            key.append(("c0", "all classes together"))
-    for style, number in enumerate(chosen, start=1):
-        precision, recall, _ = precision_recall_curve(is_label[:, number], probabilities[:, number])
-        drawn.append(_curve(f"c{style}", recall, precision))
-        key.append((f"c{style}", names[number]))
-    return _key(key) + _chart("Precision and recall", [*_frame("precision", "recall"), *drawn])
+            curve = Curve.through(
+                recall, precision, style="c0", name="all classes together", plane=plane
+            )
+            curves.append(curve)
+
+    for style_number, class_number in enumerate(chosen, start=1):
+        precision, recall, _ = precision_recall_curve(
+            is_label[:, class_number], probabilities[:, class_number]
+        )
+        curve = Curve.through(
+            recall, precision, style=f"c{style_number}", name=names[class_number], plane=plane
+        )
+        curves.append(curve)
+    return CurvesChart(curves=curves, plane=plane)
+
+
+# The most classes with a curve: more cannot be distinguished.
+MOST_CURVES = 6
 
 
 def notable_classes(
@@ -156,307 +204,201 @@ def notable_classes(
 ) -> tuple[list[int], str]:
     """The numbers of at most `most` classes, with a note if more occur.
 
-    Half of them are the rarest, and the others those with the lowest F1. Classes from `num_classes` on, which never
-    occur in training, have no probability.
+    Half of them are the rarest, and the others those with the lowest F1. Classes from
+    `num_classes` on, which never occur in training, have no probability.
     """
     scores = list(per_class.values())[:num_classes]
     occurring = [number for number, score in enumerate(scores) if score.support]
     if len(occurring) <= most:
         return occurring, ""
-    usual = np.median([scores[number].support for number in occurring])
-    rare = [number for number in occurring if scores[number].support < usual]
-    rarest = sorted(rare, key=lambda number: scores[number].support)[: most // 2]
+
+    def support(number: int) -> int:
+        return scores[number].support
+
+    def f1(number: int) -> float:
+        return scores[number].f1 or 0
+
+    # A class is rare if it has fewer texts than is usual.
+    usual_support = np.median([support(number) for number in occurring])
+    rare = [number for number in occurring if support(number) < usual_support]
+    rarest = sorted(rare, key=support)[: most // 2]
+
     others = [number for number in occurring if number not in rarest]
-    worst = sorted(others, key=lambda number: scores[number].f1 or 0)[: most - len(rarest)]
-    classes = "labels" if isinstance(scores[0], LabelMetrics) else "classes"
-    note = (
-        f"Curves of {most} of {len(occurring)} {classes}: the rarest and those with the lowest F1."
-    )
+    worst = sorted(others, key=f1)[: most - len(rarest)]
+
+    noun = "classes"
+    if isinstance(scores[0], LabelMetrics):
+        noun = "labels"
+    note = f"Curves of {most} of {len(occurring)} {noun}: the rarest and those with the lowest F1."
     return [*rarest, *worst], note
 
 
-def accuracy_by_length(lengths: NDArray[np.int64], correct: NDArray[np.bool_]) -> str | None:
-    """Accuracy by length of text in words, in bins of about as many texts each; None if all are in one bin."""
-    edges = np.unique(np.quantile(lengths, np.linspace(0, 1, LENGTH_BINS + 1)).round().astype(int))
-    bins = np.clip(np.searchsorted(edges, lengths, side="right") - 1, 0, max(0, len(edges) - 2))
+@dataclass(frozen=True, kw_only=True)
+class LengthBar:
+    """The texts of similar length: the words that they have, and how many are answered right."""
+
+    words: str
+    texts: int
+    accuracy: float
+    # The place of the bar's middle, from 0 to 1.
+    middle: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class LengthChart:
+    """Accuracy by length of text in words."""
+
+    bars: list[LengthBar]
+    # The width of a bar in units of the chart.
+    bar_width: float
+    plane: Plane
+
+
+# Bins of about as many texts each.
+LENGTH_BINS = 6
+# The widest bar in units of the chart.
+WIDEST_BAR = 46
+# The part of the width that bars fill.
+BAR_SHARE = 0.7
+
+
+def accuracy_by_length(
+    lengths: NDArray[np.int64], correct: NDArray[np.bool_]
+) -> LengthChart | None:
+    """A bar for each bin of lengths, which are in words; None if all texts are in one bin.
+
+    Both arguments are (texts,).
+    """
+    # The bounds of bins with about as many texts each; equal bounds are one.
+    quantiles = np.linspace(0, 1, LENGTH_BINS + 1)
+    bounds = np.unique(np.quantile(lengths, quantiles).round().astype(int))
+
+    # The longest texts belong to the last bin.
+    last_bin = max(0, len(bounds) - 2)
+    bins = np.searchsorted(bounds, lengths, side="right") - 1
+    bins = np.clip(bins, 0, last_bin)
     filled = np.unique(bins)
     if len(filled) < 2:
         return None
-    parts = _frame("right", "words of the text", x_ticks=())
-    width = min(WIDEST_BAR, 0.7 * (WIDTH - LEFT - RIGHT) / len(filled))
+
+    bars = []
     for place, number in enumerate(filled):
-        members = bins == number
-        low, high, score = (
-            lengths[members].min(),
-            lengths[members].max(),
-            float(correct[members].mean()),
+        is_member = bins == number
+        shortest = lengths[is_member].min()
+        longest = lengths[is_member].max()
+        words = f"{shortest}"
+        if shortest < longest:
+            words = f"{shortest}–{longest}"
+
+        bar = LengthBar(
+            words=words,
+            texts=int(is_member.sum()),
+            accuracy=float(correct[is_member].mean()),
+            middle=(place + 0.5) / len(filled),
         )
-        name = f"{low}" if low == high else f"{low}–{high}"
-        middle, top = _x((place + 0.5) / len(filled)), _y(score)
-        title = f"{name} words: {score:.1%} right of {members.sum():,} texts"
-        parts += [
-            _bar("bar", middle - width / 2, top, width, _y(0) - top, title),
-            f'<text class="strong" x="{middle:.1f}" y="{top - 5:.1f}" text-anchor="middle">{score:.0%}</text>',
-            f'<text x="{middle:.1f}" y="{HEIGHT - BOTTOM + 16}" text-anchor="middle">{name}</text>',
-        ]
-    return _chart("Accuracy by length of the text", parts)
+        bars.append(bar)
+
+    plane = Plane()
+    width = BAR_SHARE * (plane.x(1) - plane.x(0)) / len(bars)
+    return LengthChart(bars=bars, bar_width=min(WIDEST_BAR, width), plane=plane)
 
 
-def parts_with_intervals(
-    rows: Sequence[tuple[str, float, Interval | None]], name: str = "Accuracy of the parts"
-) -> str:
-    """Scores on one scale, each a dot on the line of its interval; the first is the classifier's."""
+@dataclass(frozen=True, kw_only=True)
+class ScoreRow:
+    """A score, and the ends of its interval if there is one, with their places on the scale."""
+
+    name: str
+    score: float
+    interval: Interval | None
+    # The vertical place of the row, and the horizontal ones of the score and of the interval.
+    y: float
+    x: float
+    low_x: float | None
+    high_x: float | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class ScoresChart:
+    """Scores on one scale, each a dot on the line of its interval; the first one counts most."""
+
+    name: str
+    rows: list[ScoreRow]
+    # Labels of the scale, with their places.
+    ticks: list[tuple[str, float]]
+    # The place of the numbers, right-aligned, and the bounds of the plane.
+    numbers_x: float
+    top: float
+    floor: float
+
+
+# The height of a row, in units of the chart.
+ROW_HEIGHT = 26
+# Above the first row.
+ROWS_TOP = 6
+# The horizontal bounds of the scale: names and numbers are to the left.
+SCALE_LEFT = 186
+SCALE_RIGHT = 412
+# Between the numbers and the scale.
+NUMBERS_GAP = 18
+# The least range of the scale, so that its ticks differ in tenths of a percent.
+LEAST_RANGE = 0.004
+
+
+def scores_with_intervals(
+    rows: Sequence[tuple[str, float, Interval | None]], name: str
+) -> ScoresChart:
+    """A row for each name, score and interval."""
+    values = []
+    for _, score, interval in rows:
+        values.append(score)
+        values += interval or ()
+    ticks = _score_ticks(min(values), max(values))
+    low = ticks[0]
+    high = ticks[-1]
+
+    def x(value: float) -> float:
+        return float(SCALE_LEFT + (value - low) / (high - low) * (SCALE_RIGHT - SCALE_LEFT))
+
+    score_rows = []
+    for number, (row_name, score, interval) in enumerate(rows):
+        low_x = None
+        high_x = None
+        if interval:
+            low_x = x(interval[0])
+            high_x = x(interval[1])
+        row = ScoreRow(
+            name=row_name,
+            score=score,
+            interval=interval,
+            y=ROWS_TOP + ROW_HEIGHT * (number + 0.5),
+            x=x(score),
+            low_x=low_x,
+            high_x=high_x,
+        )
+        score_rows.append(row)
+
+    # Ticks that are closer than a percent need a digit more.
+    num_digits = 0
+    if ticks[1] - ticks[0] < 0.0099:
+        num_digits = 1
+    return ScoresChart(
+        name=name,
+        rows=score_rows,
+        ticks=[(f"{tick:.{num_digits}%}", x(tick)) for tick in ticks],
+        numbers_x=SCALE_LEFT - NUMBERS_GAP,
+        top=ROWS_TOP,
+        floor=ROWS_TOP + ROW_HEIGHT * len(rows),
+    )
+
+
+def _score_ticks(lowest: float, highest: float) -> NDArray[np.float64]:
+    """Round numbers around scores, ascending."""
     import_matplotlib()
     from matplotlib.ticker import MaxNLocator
 
-    ends = [value for _, score, interval in rows for value in (score, *(interval or ()))]
-    # Ticks are shown in tenths of a percent at most.
     locator = MaxNLocator(4, steps=[1, 2, 5, 10])
-    ticks = np.asarray(locator.tick_values(min(*ends, max(ends) - 0.004), max(ends)))
-    ticks = ticks[ticks > -1e-9] if max(ends) > 0 else ticks
-    low, high = ticks[0], ticks[-1]
-    row_height, left, right, top = 26, 186, 412, 6
-    floor = top + row_height * len(rows)
-
-    def x(value: float) -> float:
-        return float(left + (value - low) / (high - low) * (right - left))
-
-    drawn, other, digits = [], ' class="other"', int(ticks[1] - low < 0.0099)
-    for tick in ticks:
-        drawn += [
-            _line("grid", x(tick), top, x(tick), floor),
-            f'<text x="{x(tick):.1f}" y="{floor + 15}" text-anchor="middle">{tick:.{digits}%}</text>',
-        ]
-    for number, (part, score, interval) in enumerate(rows):
-        middle = top + row_height * (number + 0.5)
-        title = f"{part}: {score:.1%}" + (
-            f", {interval[0]:.1%} to {interval[1]:.1%}" if interval else ""
-        )
-        line = _line("interval", x(interval[0]), middle, x(interval[1]), middle) if interval else ""
-        drawn.append(
-            f"<g{other if number else ''}><title>{escaped(title)}</title>"
-            f'<text class="name" x="0" y="{middle + 4:.1f}">{escaped(part)}</text>'
-            f'<text class="strong" x="{left - 18}" y="{middle + 4:.1f}" text-anchor="end">{score:.1%}</text>{line}'
-            f'<circle cx="{x(score):.1f}" cy="{middle:.1f}" r="4.5"/></g>'
-        )
-    return _chart(name, drawn, height=floor + 22)
-
-
-def _frame(
-    y_name: str,
-    x_name: str,
-    *,
-    x_ticks: Sequence[float] = (0, 0.25, 0.5, 0.75, 1),
-    bottom: int = BOTTOM,
-) -> list[str]:
-    """The grid, its numbers, and the names of the axes, both horizontal."""
-    end, values = WIDTH - RIGHT, (0, 0.25, 0.5, 0.75, 1)
-    floor = HEIGHT - BOTTOM + 16
-    return [
-        *(
-            _line("grid" if it else "axis", LEFT, _y(it, bottom), end, _y(it, bottom))
-            for it in values
-        ),
-        *(
-            f'<text x="{LEFT - 6}" y="{_y(it, bottom) + 4:.1f}" text-anchor="end">{it:.0%}</text>'
-            for it in values
-        ),
-        *(
-            f'<text x="{_x(it):.1f}" y="{floor}" text-anchor="middle">{it:g}</text>'
-            for it in x_ticks
-        ),
-        f'<text class="strong" x="0" y="12">{y_name}</text>',
-        f'<text class="strong" x="{end}" y="{HEIGHT - 6}" text-anchor="end">{x_name}</text>',
-    ]
-
-
-def _chart(name: str, parts: Iterable[str], *, height: int = HEIGHT) -> str:
-    head = f'<svg class="chart" viewBox="0 0 {WIDTH} {height}" role="img" aria-label="{name}">'
-    return "\n".join([head, *parts, "</svg>"])
-
-
-def _key(entries: Sequence[tuple[str, str]]) -> str:
-    """The key of the lines, as HTML so that names wrap."""
-    items = "".join(
-        f'<li><svg viewBox="0 0 26 10" aria-hidden="true"><path class="{style}" d="M0 5H26"/></svg>'
-        f"<bdi>{escaped(shortened(name, limit=LONGEST_NAME))}</bdi></li>"
-        for style, name in entries
-    )
-    return f'<ul class="key">{items}</ul>'
-
-
-def _curve(style: str, x: NDArray[Any], y: NDArray[Any]) -> str:
-    """A line through points; of those within one unit of the drawing, only the last."""
-    points = np.column_stack([_x(x), _y(y)])
-    points = points[np.diff(points.round(), axis=0, append=np.nan).any(axis=1)]
-    return f'<path class="{style}" d="M{" ".join(f"{a:.1f},{b:.1f}" for a, b in points)}"/>'
-
-
-def _line(style: str, x1: float, y1: float, x2: float, y2: float) -> str:
-    return f'<line class="{style}" x1="{x1:.1f}" y1="{y1:.1f}" x2="{x2:.1f}" y2="{y2:.1f}"/>'
-
-
-def _bar(style: str, left: float, top: float, width: float, height: float, title: str) -> str:
-    return (
-        f'<rect class="{style}" x="{left:.1f}" y="{top:.1f}" width="{width:.1f}" height="{height:.1f}" rx="1.5">'
-        f"<title>{title}</title></rect>"
-    )
-
-
-def confusion_figure(matrix: Sequence[Sequence[int]], label_names: Sequence[str]) -> Figure:
-    """A confusion matrix: rows are labels, cells are coloured by their share of the row, mistakes in orange."""
-    counts = np.array(matrix)
-    shares = counts / np.maximum(1, counts.sum(axis=1, keepdims=True))
-    cell = int(np.clip(MATRIX_SIDE / len(counts), READABLE, LARGEST_CELL))
-    name_size = min(12.0, 0.85 * cell)
-    # On one line, and no formula.
-    names = [
-        replace_unprintable(shortened(name, limit=24)).replace("$", r"\$") for name in label_names
-    ]
-    side = cell * len(counts) / DPI
-    margin = 0.3 + max(0.6, name_size * LETTER * max(map(len, names)) / DPI)
-    figure = _figure(margin + side + 0.12, margin + side + 0.12, margin=margin)
-    axes = figure.subplots()
-    is_right = np.eye(len(counts), dtype=bool)
-    # Blue where label and answer are equal, orange elsewhere, by the square root: few mistakes would be too pale.
-    axes.imshow(np.ma.masked_array(shares, ~is_right), cmap="Blues", vmin=0, vmax=1)
-    axes.imshow(
-        np.ma.masked_array(np.sqrt(shares), is_right | (counts == 0)),
-        cmap="Oranges",
-        vmin=0,
-        vmax=1,
-    )
-    numbers = np.arange(len(names))
-    style: dict[str, Any] = {"fontsize": POINTS * name_size, "fontfamily": fonts_for(names)}
-    axes.set_xticks(numbers, names, rotation=90, **style)
-    axes.set_yticks(numbers, names, **style)
-    axes.tick_params(length=0)
-    figure.text(0.98, 0.01, "predicted →", ha="right", va="bottom", fontsize=POINTS * 12)
-    figure.text(
-        0.01, 1 - (side + 0.2) / (margin + side + 0.12), "↑ label", va="top", fontsize=POINTS * 12
-    )
-    count_size = min(12.0, 0.9 * cell / (LETTER * len(str(counts.max()))))
-    if cell >= ANNOTATED and count_size >= SMALLEST_LETTERS:
-        for row, column in np.argwhere(counts > 0):
-            axes.text(
-                *(column, row, str(counts[row, column])),
-                color="white"
-                if shares[row, column] ** (1 if row == column else 0.5) > 0.6
-                else "black",
-                ha="center",
-                va="center",
-                fontsize=POINTS * count_size,
-            )
-    return figure
-
-
-def reliability_figure(bins: CalibrationBins) -> Figure:
-    """Accuracy by confidence, above the number of texts of each confidence."""
-    figure = _figure(4, 4)
-    upper, lower = figure.subplots(2, sharex=True, height_ratios=(3, 1))
-    confidence, accuracy, texts = (
-        np.array(bins.confidence),
-        np.array(bins.accuracy),
-        np.array(bins.texts),
-    )
-    filled = texts > 0
-    upper.plot([0, 1], [0, 1], color="0.7", linewidth=1)
-    upper.plot(confidence[filled], accuracy[filled], marker="o", markersize=4)
-    upper.set(ylabel="right", xlim=(0, 1), ylim=(0, 1.02))
-    lower.bar((np.arange(len(texts)) + 0.5) / len(texts), texts, width=0.9 / len(texts))
-    lower.set(xlabel="probability of the answer", ylabel="texts")
-    return figure
-
-
-def import_matplotlib() -> None:
-    """Import matplotlib, a third of a second, whatever the environment variable `MPLBACKEND` is.
-
-    A notebook sets it for the programs that it starts. matplotlib refuses to be imported where it
-    names a backend that is not installed, but the pictures here are drawn without any backend. One
-    that is installed stays the caller's choice.
-    """
-    if "matplotlib" in sys.modules:
-        return
-    backend = os.environ.pop("MPLBACKEND", None)
-    try:
-        import matplotlib as mpl
-    finally:
-        if backend is not None:
-            os.environ["MPLBACKEND"] = backend
-    if backend:
-        with suppress(ValueError):
-            mpl.rcParams["backend"] = backend
-
-
-def colour_squares(groups: NDArray[np.int64]) -> NDArray[np.float32]:
-    """Square images, (groups, 3, `SQUARE`, `SQUARE`), with a white edge and one colour per group."""
-    import_matplotlib()
-    import matplotlib as mpl
-
-    palette = np.array(mpl.colormaps["tab20"](range(20)), dtype=np.float32)[:, :3]
-    images = np.ones((len(groups), 3, SQUARE, SQUARE), dtype=np.float32)
-    images[:, :, 1:-1, 1:-1] = palette[groups % len(palette), :, None, None]
-    return images
-
-
-def to_png(figure: Figure) -> bytes:
-    """A figure as PNG."""
-    import_matplotlib()
-    from matplotlib.image import imsave
-
-    content = io.BytesIO()
-    imsave(content, to_pixels(figure), format="png", origin="upper")
-    return content.getvalue()
-
-
-def to_pixels(figure: Figure) -> NDArray[np.uint8]:
-    """A figure as an image (height, width, 3), with boxes for characters that no font has."""
-    import_matplotlib()
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-
-    canvas: Any = FigureCanvasAgg(figure)
-    with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", message="Glyph .* missing from")
-        canvas.draw()
-    return np.asarray(canvas.buffer_rgba())[:, :, :3]
-
-
-def _figure(width: float, height: float, *, margin: float = 0.7) -> Figure:
-    """An empty figure, in inches, with fixed margins: those of matplotlib take as long as drawing."""
-    import_matplotlib()
-    from matplotlib.figure import Figure
-
-    figure = Figure(figsize=(width, height), dpi=DPI)
-    figure.subplots_adjust(margin / width, margin / height, 1 - 0.12 / width, 1 - 0.12 / height)
-    return figure
-
-
-def fonts_for(texts: Iterable[str]) -> list[str]:
-    """Font families for texts, each for the characters that those before it lack."""
-    import_matplotlib()
-    from matplotlib import font_manager
-
-    wanted = {character for text in texts for character in text if not character.isspace()}
-    families, lacking = [USUAL_FONT], wanted - _characters(str(font_manager.findfont(USUAL_FONT)))
-    paths = {
-        it.name: it.fname
-        for it in font_manager.fontManager.ttflist
-        if not it.name.startswith(NO_LETTERS)
-    }
-    for name in sorted(paths, key=lambda it: (not it.startswith(PREFERRED_FONTS), it)):
-        if lacking and lacking & _characters(paths[name]):
-            families.append(name)
-            lacking -= _characters(paths[name])
-    return families
-
-
-@cache
-def _characters(path: str) -> frozenset[str]:
-    """The characters of a font; none if it cannot be read, such as one of pictures alone."""
-    import_matplotlib()
-    from matplotlib.ft2font import FT2Font
-
-    try:
-        return frozenset(map(chr, FT2Font(path).get_charmap()))
-    except (RuntimeError, OSError, TypeError):
-        return frozenset()
+    ticks = np.asarray(locator.tick_values(min(lowest, highest - LEAST_RANGE), highest))
+    if highest <= 0:
+        return ticks
+    # No score is below 0; rounding may make the tick at 0 a little less.
+    return ticks[ticks > -1e-9]

@@ -1,4 +1,7 @@
-"""Evaluation: metrics, a linear baseline, reports; here the names of scores and of the files of a report."""
+"""Evaluation: metrics, a linear baseline, reports.
+
+Here are the names of scores and of the files of a report.
+"""
 
 REPORT_HTML = "report.html"
 REPORT_JSON = "report.json"

@@ -22,7 +22,7 @@ from torch.utils.tensorboard.summary import hparams
 
 from encoder_cls.classifier.classifier import Classifier
 from encoder_cls.config.schema import Config
-from encoder_cls.evaluation import charts
+from encoder_cls.evaluation import charts, figures
 from encoder_cls.evaluation.files import SCORE_NAMES
 from encoder_cls.evaluation.report import Report
 from encoder_cls.evaluation.report_text import summary_text
@@ -191,17 +191,17 @@ def _show_row(row: Mapping[str, Any], label_names: Sequence[str], writer: Summar
             tag = f"validation F1/{name.removeprefix(CLASS_F1)}"
         if tag:
             writer.add_scalar(tag, value, step, walltime=when)
-    figures = {}
+    pictures = {}
     if "confusion_matrix" in row:
         names = row.get("label_names", label_names)
-        figures["confusion matrix"] = charts.confusion_figure(row["confusion_matrix"], names)
+        pictures["confusion matrix"] = figures.confusion_figure(row["confusion_matrix"], names)
     if "calibration" in row:
-        figures["reliability"] = charts.reliability_figure(CalibrationBins(**row["calibration"]))
+        pictures["reliability"] = figures.reliability_figure(CalibrationBins(**row["calibration"]))
     # Images of the final result have their own group.
     group = split if split == "validation" else f"result on {split.removeprefix('best_')}"
-    for name, figure in figures.items():
+    for name, picture in pictures.items():
         # `SummaryWriter.add_figure` would import pyplot, and warn of characters that a font lacks.
-        pixels = charts.to_pixels(figure)
+        pixels = figures.to_pixels(picture)
         writer.add_image(f"{group}/{name}", pixels, step, walltime=when, dataformats="HWC")
 
 
@@ -253,7 +253,7 @@ def add_embedding(
         [replace_unprintable(" ".join(it.split())) for it in row]
         for row in zip(labels, texts, strict=True)
     ]
-    images = torch.from_numpy(charts.colour_squares(groups))
+    images = torch.from_numpy(figures.colour_squares(groups))
     # The fourth argument, the step, names the folder of its files.
     writer.add_embedding(
         vectors, rows, images, PROJECTOR_FOLDER, "texts", metadata_header=["label", "text"]
@@ -297,7 +297,7 @@ def mistakes_table(report: Report) -> str:
         text = shortened(error.text, limit=MOST_CHARACTERS)
         cells = (
             f"{error.kind} {error.answer} {error.probability:.2f}".strip(),
-            ", ".join(error.labelled),
+            ", ".join(error.labels),
             text,
         )
         rows.append("| " + " | ".join(markdown_text(cell) for cell in cells) + " |")

@@ -16,8 +16,10 @@ from encoder_cls.classifier.model_folder import load_classifier
 from encoder_cls.config.schema import DataConfig
 from encoder_cls.data.dataset import Dataset
 from encoder_cls.errors import ConfigError
+from encoder_cls.evaluation.doubtful_labels import doubtful_rows
 from encoder_cls.evaluation.held_out_answers import OwnAnswers, logits_before_refit
-from encoder_cls.evaluation.mistakes import Answered, LabelRow, doubtful_rows
+from encoder_cls.evaluation.label_tables import LabelRow
+from encoder_cls.evaluation.mistakes import Answered
 from encoder_cls.linear.features import Reading
 from encoder_cls.linear.nb_svm import out_of_fold_logits
 from encoder_cls.metrics.logits import MULTI_LABEL

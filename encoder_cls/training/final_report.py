@@ -7,8 +7,9 @@ import shutil
 import torch
 
 from encoder_cls.evaluation.held_out_answers import OwnAnswers
+from encoder_cls.evaluation.model_card import model_card
 from encoder_cls.evaluation.report import Report
-from encoder_cls.evaluation.report_files import model_card, write_report
+from encoder_cls.evaluation.report_files import write_report
 from encoder_cls.run.metrics_log import MetricLog, log_final_report
 from encoder_cls.run.run_folder import RunDir
 from encoder_cls.run.score import score_run

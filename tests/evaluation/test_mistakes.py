@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -13,58 +14,103 @@ from support.reports import split_of
 from encoder_cls.config.schema import DataConfig
 from encoder_cls.data.dataset import Split
 from encoder_cls.evaluation import report
-from encoder_cls.evaluation.files import DOUBTFUL_LABELS, MISTAKES
-from encoder_cls.evaluation.mistakes import Answered, doubtful_rows, label_tables
+from encoder_cls.evaluation.doubtful_labels import doubtful_rows
+from encoder_cls.evaluation.files import DOUBTFUL_LABELS, MISTAKES, PREDICTIONS, REPORT_JSON
+from encoder_cls.evaluation.label_tables import label_tables
+from encoder_cls.evaluation.mistakes import Answered, Mistake
 from encoder_cls.evaluation.report import evaluate
 
 NAMES = ("a", "b", "new")
 
 
-def test_the_worst_errors_come_first(classifier):
-    """Of 33 wrong labels, the 20 that the classifier was surest of, each with its file and line."""
-    texts = [
-        f"{word}{' of' * i}" for i in range(11) for word in ("rain snow", "soup salt", "ball goal")
-    ]
-    wrong = np.array([0, 1, 2] * 11)  # küche, sport, weather: each is another's
-    split = split_of(texts, wrong)
-    errors = evaluate(classifier, split, name="wrong").worst_errors
-    assert len(errors) == 20
-    assert [error.probability for error in errors] == sorted(
-        (error.probability for error in errors), reverse=True
-    )
-    everything = classifier.predict(texts)
-    assert errors[0].probability == pytest.approx(
-        max(prediction.probability for prediction in everything)
-    )
-    for error in errors:
-        index = int(error.where.removeprefix("f.csv:")) - 2
-        assert error.text == texts[index]
-        assert (error.labelled, error.answer) == (
-            (classifier.label_names[wrong[index]],),
-            everything[index].label,
-        )
+def test_the_most_confident_mistakes_come_first(classifier):
+    """Of 33 wrong labels, the 20 with the surest answers, each with its file and line."""
+    texts = []
+    for number in range(11):
+        for words in ("rain snow", "soup salt", "ball goal"):
+            texts.append(words + " of" * number)
+    # The numbers of küche, sport, weather: each label is that of another text.
+    labels = np.array([0, 1, 2] * 11)
+
+    mistakes = evaluate(classifier, split_of(texts, labels), name="wrong").worst_errors
+    predictions = classifier.predict(texts)
+    probabilities = [mistake.probability for mistake in mistakes]
+    assert len(mistakes) == 20
+    assert probabilities == sorted(probabilities, reverse=True)
+    highest = max(prediction.probability for prediction in predictions)
+    assert probabilities[0] == pytest.approx(highest)
+
+    for mistake in mistakes:
+        row = int(mistake.where.removeprefix("f.csv:")) - 2
+        assert mistake.text == texts[row]
+        assert mistake.labels == (classifier.label_names[labels[row]],)
+        assert mistake.answer == predictions[row].label
 
 
-def test_errors_are_explained_for_the_class_that_was_answered(classifier, monkeypatch):
-    """As many as there is time for."""
+def test_wrong_and_missed_labels_take_turns():
+    """Missed labels are surer here; of both kinds there are ten, the surest first."""
+    labels = np.zeros((40, 2), dtype=np.int8)
+    labels[:20, 0] = 1
+    # The first label is missed in 20 texts, the second is given wrongly in 20 others.
+    logits = np.full((40, 2), -9, dtype=np.float32)
+    logits[:20, 0] = -4 + np.arange(20) / 100
+    logits[20:, 1] = 1 + np.arange(20) / 100
+    answered = Answered(
+        name="test",
+        split=split_of(["x"] * 40, labels),
+        logits=logits,
+        label_names=("a", "b"),
+        thresholds=(0.5, 0.5),
+    )
+
+    worst = answered.worst_mistakes()
+    assert worst[:10] == [(row, 0) for row in range(10)]
+    assert worst[10:] == [(row, 1) for row in range(39, 29, -1)]
+
+
+def test_mistakes_are_explained_for_the_class_that_was_answered(classifier, monkeypatch):
+    """As many as there is time for: a text with 4 tokens is read 4 times."""
     split = split_of(["rain and snow"] * 2, classifier.label_names.index("sport"))
-    monkeypatch.setattr(
-        report, "MOST_EXPLAINED_TOKENS", 17
-    )  # of a text with its 4 tokens it reads 16
-    error, other = evaluate(classifier, split, name="x").worst_errors
-    assert error.answer == "weather"
-    assert [word.word for word in error.words] == ["rain", "and", "snow"]
-    assert max(error.words, key=lambda word: word.weight).word in {"rain", "snow"}
-    assert other.words == ()
+    monkeypatch.setattr(report, "MOST_EXPLAINED_TOKENS", 17)
+    first, second = evaluate(classifier, split, name="x").worst_errors
+
+    assert first.answer == "weather"
+    assert [word.word for word in first.words] == ["rain", "and", "snow"]
+    strongest = max(first.words, key=lambda word: word.weight)
+    assert strongest.word in {"rain", "snow"}
+    assert second.words == ()
+
+
+def test_a_mistake_says_what_it_is_by_task():
+    """A wrong answer, or with several labels a missed or a given one."""
+    values = {"text": "x", "where": "f.csv:2", "probability": 0.9, "words": ()}
+    wrong = Mistake(
+        **values,
+        labels=("a",),
+        answers=("b",),
+        answer="b",
+        is_missed=None,
+        likely_mislabelled=False,
+    )
+    assert wrong.kind == ""
+    assert wrong.to_dict()["label"] == "a"
+    assert wrong.to_dict()["prediction"] == "b"
+
+    missed = replace(wrong, answers=(), answer="a", is_missed=True)
+    assert missed.kind == "missed"
+    assert missed.to_dict()["labels"] == ("a",)
+    assert missed.to_dict()["predictions"] == ()
+    assert missed.to_dict()["is_missed"]
+    assert replace(missed, is_missed=False).kind == "given"
 
 
 def rows_of(content: bytes) -> list[dict[str, str]]:
-    """As a program reads it that knows nothing of where it comes from."""
+    """The rows of a CSV file, as any program reads it."""
     return list(csv.DictReader(io.StringIO(content.decode("utf-8-sig"), newline="")))
 
 
 def test_each_row_leads_back_to_its_data():
-    """Split, file and line; the text with its quotes and line ends, but no formula; the most doubtful first."""
+    """By split, file and line; the most doubtful first; no text can be a formula."""
     texts = ["=1+1", 'he said "no",\r\nthen; left\n', "天気 \N{GRINNING FACE}", "right"]
     split = Split(
         texts=texts,
@@ -89,38 +135,40 @@ def test_each_row_leads_back_to_its_data():
 
 
 def test_a_run_has_the_mistakes_of_its_predictions_and_its_doubtful_labels(trained_run):
-    """The same texts as in `predictions.jsonl`, file and line apart, and the answer as what is suggested."""
-    answers = [
-        json.loads(line)
-        for line in (trained_run.eval / "predictions.jsonl").read_text("utf-8").splitlines()
-    ]
-    assert len(answers) == 15
-    assert list(answers[0]) == ["where", "text", "label", "prediction", "probability"]
-    wrong = [row for row in answers if row["label"] != row["prediction"]]
-    found = rows_of((trained_run.eval / MISTAKES).read_bytes())
-    assert sorted(f"{row['file']}:{row['line']}" for row in found) == sorted(
-        row["where"] for row in wrong
-    )
-    assert {(row["text"], row["label"], row["suggested"]) for row in found} == {
-        (row["text"], row["label"], row["prediction"]) for row in wrong
-    }
-    scores = json.loads((trained_run.eval / "report.json").read_bytes())
-    assert 1 - len(wrong) / 15 == pytest.approx(scores["accuracy"])
-    assert (
-        len(rows_of((trained_run.eval / DOUBTFUL_LABELS).read_bytes())) == scores["doubtful_labels"]
-    )
+    """The same texts as in `predictions.jsonl`, with the answer as what is suggested."""
+    lines = (trained_run.eval / PREDICTIONS).read_text("utf-8").splitlines()
+    predictions = [json.loads(line) for line in lines]
+    assert len(predictions) == 15
+    assert list(predictions[0]) == ["where", "text", "label", "prediction", "probability"]
+
+    expected = set()
+    for row in predictions:
+        if row["label"] != row["prediction"]:
+            expected.add((row["where"], row["text"], row["label"], row["prediction"]))
+    found = set()
+    for row in rows_of((trained_run.eval / MISTAKES).read_bytes()):
+        where = f"{row['file']}:{row['line']}"
+        found.add((where, row["text"], row["label"], row["suggested"]))
+    assert found == expected
+
+    scores = json.loads((trained_run.eval / REPORT_JSON).read_bytes())
+    assert scores["accuracy"] == pytest.approx(1 - len(expected) / 15)
+    doubtful = rows_of((trained_run.eval / DOUBTFUL_LABELS).read_bytes())
+    assert len(doubtful) == scores["doubtful_labels"]
 
 
 def test_doubtful_labels_are_those_with_a_surer_answer():
-    """As many as are wrong by estimate; labels without a probability are passed over, and do not shift the others."""
-    sure, unsure = [0.95, 0.05, 0], [0.45, 0.55, 0]
-    probabilities = np.array([unsure, *[sure] * 9, *[[0.05, 0.95, 0]] * 9, sure, unsure])
+    """As many as are wrong by estimate; labels without a probability are passed over."""
+    sure = [0.95, 0.05, 0]
+    unsure = [0.45, 0.55, 0]
+    other = [0.05, 0.95, 0]
+    probabilities = np.array([unsure, *[sure] * 9, *[other] * 9, sure, unsure])
     labels = np.array([3, *[0] * 9, *[1] * 9, 1, 0])
     assert doubtful_rows(probabilities, labels) == (19,)
     assert doubtful_rows(np.eye(3), np.arange(3)) == ()
 
 
-def test_a_doubtful_label_of_several_is_of_its_text():
+def test_a_doubtful_label_among_several_makes_its_text_doubtful():
     probabilities = np.array([[0.95, 0.05]] * 9 + [[0.05, 0.95]] * 9 + [[0.02, 0.98]])
     labels = np.array([[1, 0, 0]] * 9 + [[0, 1, 1]] * 9 + [[1, 1, 0]], dtype=np.int8)
     assert doubtful_rows(probabilities, labels) == (18,)

@@ -1,4 +1,4 @@
-"""Model cards: Markdown whatever the names in it are, with every number of the report."""
+"""Model cards: Markdown with every number of the report, whatever the names."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from support.reports import REFERENCE
 from encoder_cls.config.loading import load_config
 from encoder_cls.data.dataset import Dataset
 from encoder_cls.data.load import load_dataset
+from encoder_cls.evaluation.model_card import model_card
 from encoder_cls.evaluation.report import Report, evaluate
-from encoder_cls.evaluation.report_files import model_card
 from encoder_cls.evaluation.report_text import comparison_sentence
 
 VALUES = {"best_step": 36, "vocab_size": 1234, "has_encoder": True, "linear_max_tokens": None}
@@ -27,24 +27,29 @@ def report(classifier, dataset) -> Report:
     return evaluate(classifier, dataset.test, name="test")
 
 
+def with_interval(scores, key: str) -> str:
+    """A score with its interval, as a card has it."""
+    low, high = scores[f"{key}_interval"]
+    return f"{scores[key]:.4f} ({low:.4f} to {high:.4f})"
+
+
 def test_the_card_of_a_run_has_its_data_and_scores(trained_run, dataset, report):
-    config, metrics = trained_run.load_config(), report.metrics
-    low, high = report.scores["accuracy_interval"]
-    f1_low, f1_high = report.scores["macro_f1_interval"]
-    parts = "alone has accuracy {accuracy:.4f} ({accuracy_interval[0]:.4f} to {accuracy_interval[1]:.4f})"
-    linear, encoder = (parts.format(**report.parts[part]) for part in ("linear", "encoder"))
-    assert (
-        model_card(config, dataset, report, **VALUES)
-        == f"""# tiny
+    config = trained_run.load_config()
+    accuracy = with_interval(report.scores, "accuracy").replace("(", "(95% interval ")
+    macro_f1 = with_interval(report.scores, "macro_f1")
+    linear = with_interval(report.parts["linear"], "accuracy")
+    encoder = with_interval(report.parts["encoder"], "accuracy")
+
+    expected = f"""# tiny
 
 A Transformer-encoder text classifier, trained from scratch with encoder-cls.
 
 - Classes: `küche`, `sport`, `weather`
 - Trained on 72 texts of `{config.data.train}`; validation was best at step 36
-- Test split: 15 texts, accuracy {metrics.accuracy:.4f} (95% interval {low:.4f} to {high:.4f}), \
-macro-F1 {metrics.macro_f1:.4f} ({f1_low:.4f} to {f1_high:.4f}), expected calibration error {metrics.ece:.4f}
-- Of its parts, the linear model {linear}, \
-the encoder {encoder.replace("has accuracy ", "")}; together they are {comparison_sentence(report)}
+- Test split: 15 texts, accuracy {accuracy}, macro-F1 {macro_f1}, \
+expected calibration error {report.metrics.ece:.4f}
+- Of its parts, the linear model alone has accuracy {linear}, the encoder alone {encoder}; \
+together they are {comparison_sentence(report)}
 - Reads the first 16 tokens of a text; 1,234 tokens known
 
 ```python
@@ -54,11 +59,11 @@ classifier = load_classifier("path/to/this/folder")
 print(classifier.predict(["some text"])[0].label)
 ```
 """
-    )
+    assert model_card(config, dataset, report, **VALUES) == expected
 
 
 def test_the_card_has_notes_where_there_is_something_to_note(dataset, report):
-    """Of the linear classifier and of the baseline, and of a split that is no test split; names are code."""
+    """On the linear classifier, the baseline, and a validation split; names are code."""
     dataset = replace(dataset, label_names=("a`b", "c\n<d>", "ß"))
     answered = replace(report.answered, name="validation")
     report = replace(
@@ -72,7 +77,7 @@ def test_the_card_has_notes_where_there_is_something_to_note(dataset, report):
         "; a TF-IDF baseline, trained on 9 of 9,000 texts: 0.7500, 0.4000 to 0.8000), macro-F1 "
         in scores
     )
-    assert "; these texts also chose the weights and calibrated them: " in scores
+    assert "; the model was tuned on these texts, so expect slightly lower scores" in scores
     assert reads.endswith(
         " tokens of a text, its linear classifier the first 4,096; 1,234 tokens known"
     )

@@ -14,13 +14,14 @@ from encoder_cls.evaluation.comparisons import Comparison
 from encoder_cls.evaluation.report import Report, evaluate
 
 REFERENCE: dict[str, Any] = {
-    **{
-        "accuracy": 1.0,
-        "accuracy_interval": (0.4, 0.8),
-        "macro_f1": 1.0,
-        "macro_f1_interval": (0.4, 0.8),
-    },
-    **{"texts": 9, "of_texts": 9, "features": 7, "of_features": 7},
+    "accuracy": 1.0,
+    "accuracy_interval": (0.4, 0.8),
+    "macro_f1": 1.0,
+    "macro_f1_interval": (0.4, 0.8),
+    "texts": 9,
+    "of_texts": 9,
+    "features": 7,
+    "of_features": 7,
 }
 
 
@@ -39,11 +40,10 @@ def report_of(classifier: Classifier, **changes: Any) -> Report:
     """The report of a few texts, changed; changes of `metrics` and `answered` are dictionaries."""
     split = split_of(["rain and snow", "ball goal team", "soup bread"])
     report = evaluate(classifier, split, name="test")
-    parts = {
-        key: replace(getattr(report, key), **changes.pop(key, {}))
-        for key in ("metrics", "answered")
-    }
-    return replace(report, **parts, **changes)
+
+    metrics = replace(report.metrics, **changes.pop("metrics", {}))
+    answered = replace(report.answered, **changes.pop("answered", {}))
+    return replace(report, metrics=metrics, answered=answered, **changes)
 
 
 def compared(difference: float, *, is_sure: bool, linear: float = 0.3) -> dict[str, Any]:

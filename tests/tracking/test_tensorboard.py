@@ -11,7 +11,7 @@ from tensorboard.plugins.hparams.plugin_data_pb2 import HParamsPluginData
 from torch.utils.tensorboard import SummaryWriter
 
 from encoder_cls.config.loading import load_config
-from encoder_cls.evaluation.charts import SQUARE
+from encoder_cls.evaluation.figures import SQUARE
 from encoder_cls.evaluation.report import evaluate
 from encoder_cls.run.metrics_log import (
     ALWAYS_COMPARED,

@@ -25,7 +25,7 @@ from support.programs import TIME_LIMIT
 import encoder_cls.training.prepare
 import encoder_cls.training.train  # noqa: F401
 from encoder_cls.cli.app import main
-from encoder_cls.evaluation import charts
+from encoder_cls.evaluation import figures
 
 
 def started(rank: int, job: dict[str, Any], port: int, output: Path) -> int:
@@ -90,7 +90,7 @@ def ended(job: dict[str, Any], folder: Path) -> dict[str, Any]:
 
 if __name__ == "__main__":
     for plot in PLOTS:
-        setattr(charts, plot, blank_plot)
+        setattr(figures, plot, blank_plot)
     answers = []
     for job in json.loads(Path(sys.argv[1]).read_text()):
         with tempfile.TemporaryDirectory() as folder:

@@ -20,7 +20,7 @@ from encoder_cls.config.loading import load_config
 from encoder_cls.data.dataset import NO_TEXTS
 from encoder_cls.data.load import load_all_data
 from encoder_cls.errors import ConfigError, DataError, StoppedError
-from encoder_cls.evaluation import charts
+from encoder_cls.evaluation import figures
 from encoder_cls.evaluation.comparisons import compare_with_base
 from encoder_cls.run.run_folder import RunDir
 from encoder_cls.training.plan import CONTINUED_EPOCHS
@@ -54,7 +54,7 @@ def old(tmp_path_factory) -> Path:
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(folder)
         for name in PLOTS:
-            patch.setattr(charts, name, blank_plot)
+            patch.setattr(figures, name, blank_plot)
         write("old.csv", OLD, seed=0)
         write("old_test.csv", {"red": 6, "green": 6}, seed=1)
         write("new.csv", NEW, seed=2, words="v")

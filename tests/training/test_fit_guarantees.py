@@ -14,7 +14,7 @@ import pytest
 
 from encoder_cls.classifier.model_folder import load_classifier, save_classifier, save_measured
 from encoder_cls.evaluation.held_out_answers import Answers
-from encoder_cls.evaluation.report import measure_guarantees
+from encoder_cls.evaluation.measured_guarantees import measure_guarantees
 from encoder_cls.metrics.logits import softmax
 from encoder_cls.training import plan as training_plan
 from encoder_cls.training.final_model import fit_guarantees
@@ -215,13 +215,13 @@ def test_a_report_measures_guarantees(folder, held_out):
     kept = measure_guarantees(classifier.guarantees, probabilities, held_out[1][:-1])
     highest = classifier.guarantees.highest_precision
     answered = probabilities.max(axis=1) >= kept.threshold
-    assert kept.promised_precision == min(0.95, highest)
+    assert kept.guaranteed_precision == min(0.95, highest)
     assert kept.answered_fraction == answered.mean()
     assert kept.precision == (probabilities.argmax(axis=1) == held_out[1][:-1])[answered].mean()
     assert kept.coverage >= 0.9
     first, second = kept.sentences()
     assert first.startswith(
-        f"--min-precision {kept.promised_precision:g}: guaranteed {kept.promised_precision:g}"
+        f"--min-precision {kept.guaranteed_precision:g}: guaranteed {kept.guaranteed_precision:g}"
     )
     assert f"got {kept.precision:.3f}, answers {kept.answered_fraction:.0%}" in first
     assert second.startswith("--coverage 0.9: guaranteed 0.9, got 0.9")

@@ -226,7 +226,7 @@ def test_few_labels_held_out_are_learned_from_and_judged_by_cross_validation(
     assert again.parts["linear"]["accuracy"] == accuracy
     assert again.metrics.accuracy == report["accuracy"]
     assert report["num_refitted"] == again.num_refitted == len(labels) > 1
-    line = f"fitted again, with the {len(labels)} texts held out for validation; the scores here are from before"
+    line = f"also trained on {len(labels)} validation texts; the scores here are from before"
     assert line in full_text(again)
     assert line in (run.eval / "report.html").read_text(encoding="utf-8")
 

@@ -1,0 +1,138 @@
+"""CSV tables in which a person corrects labels in a spreadsheet."""
+
+from __future__ import annotations
+
+from codecs import BOM_UTF8
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import chain
+from typing import Any, NamedTuple
+
+from encoder_cls.config.schema import DataConfig
+from encoder_cls.data.corrections import ADDED, added_name
+from encoder_cls.data.rows import Columns, Reading, Row
+from encoder_cls.data.sources import files_named, read_again
+from encoder_cls.data.text_files import CsvForm, form_of
+from encoder_cls.system.display import cell, csv_row, guarded
+
+# The form of CSV where there is no input to follow.
+SPREADSHEET = CsvForm()
+
+
+class LabelRow(NamedTuple):
+    """A row to review, whose label is doubtful or is not the answer.
+
+    Attributes:
+        split: `train`, `validation` or `test`.
+        where: the location as `data/rows` writes it, to find the row of a corrected label.
+        text: the text as it was read, to notice a row that has changed since.
+        label: the label; several labels are joined.
+        suggested: the answer, likewise.
+        score: 1 minus the probability of the label.
+    """
+
+    split: str
+    where: str
+    text: str
+    label: str
+    suggested: str
+    score: float
+
+
+def label_tables(*tables: Sequence[LabelRow], data: DataConfig) -> list[Iterator[bytes]]:
+    """CSV in the form of the data with all its columns, the most doubtful rows first.
+
+    With corrected labels, the rows can be used as data or as `data.corrections`. Columns of an
+    earlier review, named as in `ADDED`, are replaced.
+    """
+    # Read the rows again, for their other columns.
+    reading = Reading(delimiter=data.delimiter, encoding=data.encoding)
+    columns = Columns(data.text_column, data.label_column, every=True)
+    places = [row.where for rows in tables for row in rows]
+    rows_read = read_again(places, columns, reading)
+
+    form = _form_of_data(data, reading)
+    return [_label_table(rows, rows_read, data, form) for rows in tables]
+
+
+def _form_of_data(data: DataConfig, reading: Reading) -> CsvForm:
+    """The form of the first training file, with a mark of UTF-8 if spreadsheets open the table."""
+    files = [file for file in files_named(data.train or "") if file.is_file()]
+    form = SPREADSHEET
+    if files:
+        form = form_of(files[0], data.text_column, reading)
+    return form._replace(has_mark=form.has_mark or form.is_guarded)
+
+
+def _label_table(
+    rows: Sequence[LabelRow], rows_read: Mapping[str, Row], data: DataConfig, form: CsvForm
+) -> Iterator[bytes]:
+    """The CSV of some rows; `rows_read` are the rows of the data, by location."""
+    # The names of the added columns, by what they hold.
+    added = {name: added_name(name, data) for name in ADDED}
+
+    records = []
+    # A dictionary for its keys, in the order in which they are met.
+    data_columns: dict[str, None] = {}
+    has_row_numbers = False
+    for row in sorted(rows, key=lambda row: -row.score):
+        file, line = file_and_line(row.where)
+        values = {
+            added["suggested"]: guarded(row.suggested),
+            added["score"]: f"{row.score:.4f}",
+            added["split"]: guarded(row.split),
+            added["file"]: guarded(file),
+            added["line"]: guarded(line),
+            added["row"]: "",
+        }
+
+        # Without a row of the same text, the row has changed since, or is in no file.
+        record = dict.fromkeys(data.text_column, "")
+        record[data.text_column[0]] = row.text
+        row_read = rows_read.get(row.where)
+        if row_read and row_read.text == row.text:
+            record = _data_columns(row_read, replaced=set(added.values()))
+            number = row_read.where.row
+            if number >= 0:
+                values[added["row"]] = str(number)
+                has_row_numbers = has_row_numbers or str(number) != line
+
+        record[data.label_column] = row.label
+        data_columns.update(dict.fromkeys(record))
+        records.append({**record, **values})
+
+    if not records:
+        data_columns.update(dict.fromkeys([*data.text_column, data.label_column]))
+    if not has_row_numbers:
+        # Rows are numbered as lines are.
+        del added["row"]
+
+    names = [*data_columns, *added.values()]
+    cells = ([record.get(name, "") for name in names] for record in records)
+    return csv_table(names, cells, form)
+
+
+def _data_columns(row: Row, *, replaced: set[str]) -> dict[str, str]:
+    """The columns of a row of the data, without those that the table replaces."""
+    columns: Mapping[str, Any] = row.record or {}
+    return {name: cell(value) for name, value in columns.items() if name not in replaced}
+
+
+def csv_table(
+    columns: Sequence[str], rows: Iterable[Sequence[str]], form: CsvForm = SPREADSHEET
+) -> Iterator[bytes]:
+    """CSV for spreadsheets, line by line."""
+    if form.has_mark:
+        # By which spreadsheets know UTF-8.
+        yield BOM_UTF8
+    for row in chain([columns], rows):
+        line = csv_row(row, separator=form.separator, is_guarded=form.is_guarded)
+        yield f"{line}\r\n".encode("utf-8", "backslashreplace")
+
+
+def file_and_line(where: str) -> tuple[str, str]:
+    """Split a location as `data/rows` writes it; the line is empty where the file is one row."""
+    file, _, line = where.rpartition(":")
+    has_line = line.isascii() and line.isdigit()
+    if file and has_line:
+        return file, line
+    return where, ""

@@ -1,0 +1,35 @@
+"""The model card of a run."""
+
+from __future__ import annotations
+
+from encoder_cls.config.schema import Config
+from encoder_cls.data.dataset import Dataset
+from encoder_cls.evaluation.rendering import render
+from encoder_cls.evaluation.report import Report
+
+
+def model_card(
+    config: Config,
+    dataset: Dataset,
+    report: Report | None,
+    *,
+    best_step: int,
+    vocab_size: int,
+    has_encoder: bool,
+    linear_max_tokens: int | None,
+) -> str:
+    """Describe the model of a run as Markdown: data, scores, usage.
+
+    `report` is None where no text has a label, `linear_max_tokens` without a linear classifier.
+    """
+    card = render(
+        "model_card.md",
+        config=config,
+        dataset=dataset,
+        report=report,
+        best_step=best_step,
+        vocab_size=vocab_size,
+        has_encoder=has_encoder,
+        linear_max_tokens=linear_max_tokens,
+    )
+    return f"{card}\n"

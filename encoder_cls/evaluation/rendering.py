@@ -1,0 +1,91 @@
+"""Jinja for the templates of this package."""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import TYPE_CHECKING, Any
+
+from encoder_cls.classifier.html_pages import escaped, isolated, shade
+from encoder_cls.evaluation import files as evaluation
+from encoder_cls.evaluation import report_text
+from encoder_cls.metrics.intervals import Interval
+from encoder_cls.system.display import markdown_code, replace_unprintable, shortened
+
+if TYPE_CHECKING:
+    from jinja2 import Environment
+    from markupsafe import Markup
+
+
+def render(template: str, **values: Any) -> str:
+    """Render a file of `templates/`."""
+    return environment().get_template(template).render(**values)
+
+
+@cache
+def environment() -> Environment:
+    """The environment of all templates: an undefined name is an error, and HTML is escaped."""
+    from jinja2 import Environment, PackageLoader, StrictUndefined, select_autoescape
+
+    environment = Environment(
+        loader=PackageLoader("encoder_cls.evaluation"),
+        autoescape=select_autoescape(),
+        undefined=StrictUndefined,
+        finalize=_without_control_characters,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.globals["report_text"] = report_text
+    environment.globals["score_names"] = evaluation.SCORE_NAMES
+
+    # Numbers.
+    environment.filters["percent"] = "{:.1%}".format
+    environment.filters["whole_percent"] = "{:.0%}".format
+    environment.filters["thousands"] = "{:,}".format
+    environment.filters["digits"] = "{:.4f}".format
+    environment.filters["units"] = "{:.1f}".format
+    environment.filters["score"] = report_text.score_text
+    environment.filters["interval"] = _interval
+
+    # Texts.
+    environment.filters["shortened"] = shortened
+    environment.filters["sentence"] = _sentence
+    environment.filters["isolated"] = _isolated
+    environment.filters["breakable"] = _breakable
+    environment.filters["shade"] = shade
+    environment.filters["code"] = markdown_code
+    return environment
+
+
+def _without_control_characters(value: Any) -> Any:
+    """What is written for a value: HTML as it is, other texts without control characters."""
+    from markupsafe import Markup
+
+    if isinstance(value, Markup) or not isinstance(value, str):
+        return value
+    return replace_unprintable(value, keep="\n\t")
+
+
+def _interval(interval: Interval) -> str:
+    low, high = interval
+    return f"{low:.4f} to {high:.4f}"
+
+
+def _sentence(words: str) -> Markup:
+    """Words as a sentence, with names from right to left isolated."""
+    from markupsafe import Markup
+
+    return Markup(isolated(f"{report_text.capitalized(words)}."))
+
+
+def _isolated(words: str) -> Markup:
+    """Words for an attribute, with names from right to left isolated."""
+    from markupsafe import Markup
+
+    return Markup(isolated(words, in_attribute=True))
+
+
+def _breakable(name: str) -> Markup:
+    """A name that may break after an underscore."""
+    from markupsafe import Markup
+
+    return Markup(f"<bdi>{escaped(name).replace('_', '_<wbr>')}</bdi>")

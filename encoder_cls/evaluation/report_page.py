@@ -1,0 +1,212 @@
+"""The page of a report, with tables and charts, and its short form in a notebook."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import date
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+
+from encoder_cls.classifier.explain import marked
+from encoder_cls.classifier.html_pages import LEGEND, html_page, strongest_words, words_html
+from encoder_cls.evaluation import charts, report_text
+from encoder_cls.evaluation.files import SCORE_NAMES
+from encoder_cls.evaluation.mistakes import Answered, Mistake
+from encoder_cls.evaluation.rendering import render
+from encoder_cls.evaluation.report import Report
+from encoder_cls.metrics.classification import LARGEST_MATRIX, ClassMetrics
+
+
+def render_report(
+    title: str, report: Report, *, config_yaml: str = "", written: date | None = None
+) -> str:
+    """Render a report as a page that needs no other file."""
+    first_card, *cards = report_text.summary_sections(report).items()
+
+    matrix = None
+    if not report.is_multi_label:
+        matrix = _matrix(report.answered)
+
+    written_on = ""
+    if written:
+        written_on = f"{written.day} {written:%B %Y}"
+
+    body = render(
+        "report.html",
+        title=title,
+        written_on=written_on,
+        report=report,
+        metrics=report.metrics,
+        is_multi_label=report.is_multi_label,
+        first_card=first_card,
+        cards=cards,
+        part_scores=_part_scores(report),
+        legend=LEGEND,
+        mistakes=[_shown_mistake(mistake) for mistake in report.worst_errors],
+        num_wrong=len(report.answered.mistakes),
+        classes=_classes(report),
+        matrix=matrix,
+        largest_matrix=LARGEST_MATRIX,
+        trust=_trust_charts(report),
+        config_yaml=config_yaml,
+    )
+    return html_page(title, body)
+
+
+def render_notebook_report(report: Report) -> str:
+    """Render a report for a notebook: as in a terminal, with the tables folded."""
+    return render(
+        "notebook.html",
+        summary=report_text.full_text(report, with_tables=False),
+        details=report_text.detail_sections(report),
+    )
+
+
+def _part_scores(report: Report) -> charts.ScoresChart | None:
+    rows = report_text.part_rows(report)
+    if not rows:
+        return None
+    score = SCORE_NAMES[report.metrics.score_name]
+    return charts.scores_with_intervals(rows, report_text.capitalized(f"{score} of the parts"))
+
+
+def _classes(report: Report) -> list[tuple[str, ClassMetrics]]:
+    """The scores of classes, the lowest F1 first; those without a text come last."""
+
+    def place(named_scores: tuple[str, ClassMetrics]) -> tuple[bool, float]:
+        _, scores = named_scores
+        return scores.support == 0, scores.f1 or 0
+
+    return sorted(report.metrics.per_class.items(), key=place)
+
+
+class ShownMistake(NamedTuple):
+    """A mistake with the name of its file, and HTML of its text and of the strongest words."""
+
+    mistake: Mistake
+    where: str
+    text_html: str
+    strongest_html: str
+
+
+def _shown_mistake(mistake: Mistake) -> ShownMistake:
+    return ShownMistake(
+        mistake=mistake,
+        where=Path(mistake.where).name,
+        text_html=words_html(marked(mistake.text, mistake.words)),
+        strongest_html=strongest_words(mistake.words),
+    )
+
+
+class MatrixCell(NamedTuple):
+    """The number of texts of a cell, and its share of the row."""
+
+    texts: int
+    share: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class Matrix:
+    """The confusion matrix of the classes that occur as label or answer.
+
+    Attributes:
+        names: the names of rows and columns.
+        rows: the cells of each row.
+        absent: the names of the classes that do not occur.
+    """
+
+    names: list[str]
+    rows: list[list[MatrixCell]]
+    absent: list[str]
+
+
+def _matrix(answered: Answered) -> Matrix | None:
+    """The confusion matrix of single-label answers; None if it is too large to read."""
+    occurring = np.union1d(answered.labels, answered.answers)
+    if len(occurring) > LARGEST_MATRIX:
+        return None
+
+    # Count the texts of each pair of label and answer.
+    row_numbers = np.searchsorted(occurring, answered.labels)
+    column_numbers = np.searchsorted(occurring, answered.answers)
+    counts = np.zeros((len(occurring), len(occurring)), dtype=np.int64)
+    np.add.at(counts, (row_numbers, column_numbers), 1)
+    shares = counts / np.maximum(1, counts.sum(axis=1, keepdims=True))
+
+    rows = []
+    for row_counts, row_shares in zip(counts.tolist(), shares.tolist(), strict=True):
+        cells = zip(row_counts, row_shares, strict=True)
+        rows.append([MatrixCell(texts, share) for texts, share in cells])
+
+    numbers = set(occurring.tolist())
+    return Matrix(
+        names=[answered.label_names[number] for number in occurring],
+        rows=rows,
+        absent=[name for number, name in enumerate(answered.label_names) if number not in numbers],
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrustCharts:
+    """The charts on how far to trust answers; one that does not apply is None.
+
+    Attributes:
+        curves_note: which classes have a curve, if not all.
+        fewest_words: of a text; None in a multi-label task.
+        most_words: of a text, likewise.
+    """
+
+    reliability: charts.ReliabilityChart
+    thresholds: charts.ThresholdChart | None
+    curves: charts.CurvesChart | None
+    curves_note: str
+    lengths: charts.LengthChart | None
+    fewest_words: int | None
+    most_words: int | None
+
+
+def _trust_charts(report: Report) -> TrustCharts:
+    answered = report.answered
+    chosen, curves_note = charts.notable_classes(
+        report.metrics.per_class, charts.MOST_CURVES, num_classes=answered.logits.shape[1]
+    )
+    curves = None
+    if chosen:
+        curves = charts.precision_recall(
+            answered.probabilities, answered.split.labels, chosen, report.label_names
+        )
+
+    if report.is_multi_label:
+        return TrustCharts(
+            reliability=charts.reliability(report.metrics.calibration, of="label"),
+            thresholds=None,
+            curves=curves,
+            curves_note=curves_note,
+            lengths=None,
+            fewest_words=None,
+            most_words=None,
+        )
+
+    confidence = answered.probabilities.max(axis=1)
+    is_right = answered.answers == answered.labels
+    num_words = np.array(_numbers_of_words(answered.split.texts))
+    return TrustCharts(
+        reliability=charts.reliability(report.metrics.calibration),
+        thresholds=charts.thresholds(confidence, is_right, report.suggested_threshold),
+        curves=curves,
+        curves_note=curves_note,
+        lengths=charts.accuracy_by_length(num_words, is_right),
+        fewest_words=int(num_words.min()),
+        most_words=int(num_words.max()),
+    )
+
+
+# Characters of a text whose words are counted.
+MOST_CHARACTERS = 1_000_000
+
+
+def _numbers_of_words(texts: Sequence[str]) -> list[int]:
+    return [len(text[:MOST_CHARACTERS].split()) for text in texts]

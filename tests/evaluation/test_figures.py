@@ -1,0 +1,166 @@
+"""Pictures by matplotlib: confusion matrices of any size, and of any names."""
+
+from __future__ import annotations
+
+import io
+import itertools
+import subprocess
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+
+import matplotlib as mpl
+import numpy as np
+import pytest
+from matplotlib import font_manager
+from matplotlib.image import imread
+from support.programs import TIME_LIMIT
+
+from encoder_cls.evaluation import figures
+from encoder_cls.metrics.classification import CalibrationBins
+
+# The darkest colours of right and of wrong answers.
+DARK_BLUE = [8, 48, 107]
+DARK_ORANGE = [127, 39, 4]
+
+
+@pytest.mark.parametrize(
+    "names",
+    [
+        ["a"],
+        ["$x^2$", "5$", "a$_{$c", "\\$ \\frac{", "_{^", ""],
+        ["küche", "Ελλάδα", "привет", "x" * 500, "a\x1b\nb"],
+        ["天気", "😀"],
+    ],
+    ids=["one class", "formulas", "not ASCII", "not in the font"],
+)
+def test_a_confusion_matrix_of_any_classes_is_drawn(names):
+    """Without a warning (which pytest makes an error), the same as PNG and as pixels."""
+    figure = figures.confusion_figure(np.eye(len(names), dtype=int).tolist(), names)
+    pixels = figures.to_pixels(figure)
+    height, width, channels = pixels.shape
+    assert channels == 3
+    assert 150 <= height == width <= 1300
+
+    png = imread(io.BytesIO(figures.to_png(figure)))
+    assert np.allclose((255 * png[:, :, :3]).round(), pixels)
+
+
+@pytest.mark.parametrize("num_classes", [2, 100])
+def test_every_class_is_named_inside_the_confusion_matrix(num_classes):
+    """On both axes, in letters that can be read, without touching the next name."""
+    names = [f"card_payment_wrong_rate_{number}" for number in range(num_classes)]
+    figure = figures.confusion_figure(np.eye(num_classes, dtype=int).tolist(), names)
+    figure.draw_without_rendering()
+    (axes,) = figure.axes
+
+    columns = [(box.x0, box.x1) for box in boxes_of(axes.get_xticklabels())]
+    rows = [(box.y0, box.y1) for box in boxes_of(axes.get_yticklabels())]
+    for extents in (columns, rows):
+        assert len(extents) == num_classes
+        for (_, end), (start, _) in itertools.pairwise(sorted(extents)):
+            assert end <= start + 2
+
+
+def boxes_of(labels) -> list:
+    """The boxes of names, in pixels, each of which is inside the image and can be read."""
+    boxes = []
+    for label in labels:
+        box = label.get_window_extent()
+        assert box.x0 >= 0
+        assert box.y0 >= 0
+        assert label.get_fontsize() * figures.DPI / 72 >= 8
+        boxes.append(box)
+    return boxes
+
+
+def test_right_answers_are_blue():
+    figure = figures.confusion_figure([[5, 0], [0, 0]], ["a", "b"])
+    assert is_colour(figures.to_pixels(figure), DARK_BLUE).any()
+
+
+def test_a_row_of_the_confusion_matrix_is_a_label():
+    """Texts of the first class, all taken for the second, are at the top right, and orange."""
+    figure = figures.confusion_figure([[0, 5], [0, 0]], ["a", "b"])
+    pixels = figures.to_pixels(figure)
+    assert not is_colour(pixels, DARK_BLUE).any()
+
+    rows, columns = np.nonzero(is_colour(pixels, DARK_ORANGE))
+    assert len(rows) > 5000
+    assert rows.max() < 0.5 * len(pixels) < columns.min()
+
+
+def is_colour(pixels: np.ndarray, colour: list[int]) -> np.ndarray:
+    """Whether each pixel has this colour."""
+    return (pixels == colour).all(axis=-1)
+
+
+@pytest.mark.parametrize(("count", "is_shown"), [(7, True), (12345, False)])
+def test_numbers_stay_in_their_cells(count, is_shown):
+    """A number that does not fit is not shown."""
+    matrix = (count * np.eye(20, dtype=int)).tolist()
+    figure = figures.confusion_figure(matrix, [""] * 20)
+    figure.draw_without_rendering()
+    (axes,) = figure.axes
+    cell = axes.get_window_extent().width / 20
+
+    assert len(axes.texts) == (20 if is_shown else 0)
+    for number, text in enumerate(axes.texts):
+        box = text.get_window_extent()
+        left, bottom = axes.transData.transform((number - 0.5, number + 0.5))
+        assert left <= box.x0 < box.x1 <= left + cell
+        assert bottom <= box.y0 < box.y1 <= bottom + cell
+
+
+def test_a_letter_is_written_with_a_font_that_has_it(monkeypatch):
+    """Beside the usual font only those that are needed, and can be read."""
+    assert figures.fonts_for(["küche", "привет"]) == ["DejaVu Sans"]
+
+    stix = Path(mpl.get_data_path(), "fonts", "ttf", "STIXGeneral.ttf")
+    installed = [
+        SimpleNamespace(name="none", fname="no such file"),
+        SimpleNamespace(name="STIX", fname=str(stix)),
+    ]
+    monkeypatch.setattr(font_manager.fontManager, "ttflist", installed)
+    assert figures.fonts_for(["\N{COMBINING ENCLOSING CIRCLE}"]) == ["DejaVu Sans", "STIX"]
+
+
+def test_the_reliability_figure_has_a_point_for_each_bin_with_texts():
+    confidence = np.array([0.5] * 2 + [0.95] * 50)
+    correct = np.array([True, False] + [True] * 50)
+    figure = figures.reliability_figure(CalibrationBins.of(confidence, correct))
+
+    _, line = figure.axes[0].lines
+    assert line.get_xydata().tolist() == [[0.5, 0.5], [pytest.approx(0.95), 1.0]]
+
+
+@pytest.mark.parametrize(
+    "drawing",
+    [
+        "figures.to_png(figures.confusion_figure([[1, 0], [0, 1]], ['a', 'b']))",
+        "charts.scores_with_intervals([('both', 0.9, (0.8, 0.95))], 'Accuracy')",
+        "figures.colour_squares(numpy.arange(2))",
+        "figures.fonts_for(['a'])",
+    ],
+)
+def test_pictures_need_no_backend(drawing, monkeypatch):
+    """A notebook names its own backend to the programs that it starts, which may lack it."""
+    monkeypatch.setenv("MPLBACKEND", "no_such_backend")
+    code = f"import numpy; from encoder_cls.evaluation import charts, figures; {drawing}"
+
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=TIME_LIMIT)
+
+
+def test_a_backend_of_the_caller_stays(monkeypatch):
+    """A notebook that trains can still show its own figures."""
+    monkeypatch.setenv("MPLBACKEND", "svg")
+    code = (
+        "import os; from encoder_cls.evaluation import figures; figures.fonts_for(['a'])\n"
+        "import matplotlib; print(matplotlib.get_backend(), os.environ['MPLBACKEND'])"
+    )
+
+    process = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, timeout=TIME_LIMIT, check=True
+    )
+
+    assert process.stdout.split() == ["svg", "svg"]
