@@ -6,13 +6,14 @@ import json
 from threading import Event
 
 import pytest
+from encoder_cls.serving.requests import PredictRequest, RefusedError
 from support.programs import TIME_LIMIT
 
 from encoder_cls.bulk.classify_chunks import Answerer
 from encoder_cls.bulk.inputs import Source
 from encoder_cls.bulk.request import Request
 from encoder_cls.serving import limits
-from encoder_cls.serving.batching import Batcher, PredictRequest, RefusedError, TextAnswer
+from encoder_cls.serving.batching import Batcher, TextAnswer
 
 
 class Held:
