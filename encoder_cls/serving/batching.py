@@ -135,7 +135,7 @@ class Batcher:
                         self._jobs.append(piece.job)
 
     def _take_batch(self) -> list[_Piece]:
-        """Take the next batch from the queue; requests that do not fit into it keep their places."""
+        """Take the next batch; requests that do not fit into it keep their places in the queue."""
         batch: list[_Piece] = []
         passed_over: list[_Job] = []
         has_explained = False

@@ -51,7 +51,7 @@ class Connection(H11Protocol):
     _last_active: float
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        """Close the connection that has waited longest if there are too many, or refuse this one."""
+        """Close the connection that has waited longest if there are too many, or refuse this."""
         super().connection_made(transport)
         self._last_active = self.loop.time()
         if len(self.connections) <= most_connections():
