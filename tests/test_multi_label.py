@@ -20,7 +20,8 @@ from encoder_cls.classifier.model_folder import load_classifier, save_classifier
 from encoder_cls.config.loading import config_of
 from encoder_cls.errors import EncoderClsError, StoppedError
 from encoder_cls.run.run_folder import RunDir, read_metrics
-from encoder_cls.serving.batching import Batcher, PredictRequest
+from encoder_cls.serving.batching import Batcher
+from encoder_cls.serving.requests import PredictRequest
 from encoder_cls.system.stop import stopping_at
 from encoder_cls.training.events import Validated
 from encoder_cls.training.fit_linear import fit_linear_classifier

@@ -10,6 +10,7 @@ from typing import Annotated, Literal
 import typer
 
 from encoder_cls.cli.options import RUNS, Device, TextColumns, TrainedModel, reading_settings
+from encoder_cls.serving.limits import KEEP_ALIVE_SECONDS
 from encoder_cls.system.machine import WHOLE, check_installed, installed_version
 from encoder_cls.system.terminal import note
 
@@ -140,6 +141,15 @@ def serve_command(
             metavar="NAME",
         ),
     ] = None,
+    keep_alive: Annotated[
+        int,
+        typer.Option(
+            min=1,
+            help="Seconds that a connection stays open without a request. More than those of a proxy or load balancer "
+            "in front, which else may send a request just when the connection ends.",
+            metavar="SECONDS",
+        ),
+    ] = KEEP_ALIVE_SECONDS,
 ) -> None:
     """Answer over HTTP: POST /predict, GET /health and /metrics, and a page to try texts."""
     distribution, _ = installed_version() or (WHOLE, "")
@@ -151,4 +161,11 @@ def serve_command(
 
     from encoder_cls.serving.server import serve
 
-    serve(run, host=host, port=port, allowed_hosts=allowed_hosts or (), log=note)
+    serve(
+        run,
+        host=host,
+        port=port,
+        allowed_hosts=allowed_hosts or (),
+        keep_alive=keep_alive,
+        log=note,
+    )

@@ -1,52 +1,40 @@
 """One thread that answers all requests: those that wait while it computes are its next batch.
 
-A batch has a piece of each waiting request for one classifier, the oldest first, up to `BATCH_CHARACTERS`, so that
-nobody waits for another's thousand texts; and one text to explain, since explanations take longest.
+A batch has a piece of each waiting request for one classifier, the oldest first, up to
+`BATCH_CHARACTERS`, so that nobody waits for another's thousand texts; and one text to explain,
+since explanations take longest.
 """
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable
 from concurrent.futures import Future, InvalidStateError
 from contextlib import suppress
 from dataclasses import dataclass, field
-from itertools import islice
 from threading import Condition, Thread
-from typing import Any
+from typing import Any, NamedTuple
 
 from encoder_cls.classifier.classifier import Classifier
 from encoder_cls.classifier.explain import explain
 from encoder_cls.serving import limits
-
-
-class RefusedError(Exception):
-    """A request that gets no predictions: an HTTP status and a message."""
-
-    def __init__(self, status: int, message: str) -> None:
-        super().__init__(message)
-        self.status = status
-
-
-@dataclass(frozen=True, kw_only=True)
-class PredictRequest:
-    """The fields of a request's JSON; multi-label, a threshold replaces the model's unless it is 0."""
-
-    texts: list[str]
-    top_k: int = 1
-    threshold: float = 0.0
-    explain: bool = False
+from encoder_cls.serving.requests import PredictRequest, RefusedError
 
 
 @dataclass(frozen=True)
 class TextAnswer:
-    """The answer to a text."""
+    """The answer to a text.
 
-    record: dict[str, Any]  # as in `predict --format jsonl`
-    labels: tuple[
-        str, ...
-    ]  # the most probable one, withheld or not; none of a blank text; multi-label, its labels
-    words: int  # that the encoder reads, unknown ones included
+    Attributes:
+        record: as in `predict --format jsonl`.
+        labels: the most probable label, withheld or not; none of a blank text; the labels of a text
+            that may have several.
+        words: that the encoder reads, unknown ones included.
+    """
+
+    record: dict[str, Any]
+    labels: tuple[str, ...]
+    words: int
 
 
 @dataclass(eq=False)
@@ -58,20 +46,37 @@ class _Job:
     answers: list[TextAnswer] = field(default_factory=list)
     future: Future[list[TextAnswer]] = field(default_factory=Future)
 
-    def end(self, error: RefusedError | None = None) -> None:
-        """Send the answers, or the error, to the client, unless it has gone."""
-        with suppress(InvalidStateError):
-            if error:
-                self.future.set_exception(error)
-            else:
+    @property
+    def texts_left(self) -> list[str]:
+        """The texts without an answer."""
+        return self.request.texts[len(self.answers) :]
+
+    def add(self, answers: list[TextAnswer]) -> None:
+        """Add the answers to the next texts; send all to the client once they are complete."""
+        self.answers += answers
+        if not self.texts_left:
+            with suppress(InvalidStateError):  # the client has gone
                 self.future.set_result(self.answers)
 
+    def fail(self, error: RefusedError) -> None:
+        """Send an error to the client, unless the client has gone."""
+        with suppress(InvalidStateError):
+            self.future.set_exception(error)
 
-_Pieces = Sequence[tuple[_Job, list[str]]]
+
+class _Piece(NamedTuple):
+    """The texts of a request that are computed in a batch."""
+
+    job: _Job
+    texts: list[str]
 
 
 class Batcher:
-    """A queue of requests and the thread that answers them; `on_batch` gets the number of requests of each batch."""
+    """A queue of requests, and the thread that answers them.
+
+    Args:
+        on_batch: called with the number of requests of each batch.
+    """
 
     def __init__(self, on_batch: Callable[[int], None] = lambda _: None) -> None:
         self._on_batch = on_batch
@@ -84,19 +89,22 @@ class Batcher:
 
     @property
     def waiting(self) -> int:
-        """How many requests have no answer yet."""
+        """The number of requests without an answer."""
         return len(self._waiting)
 
     def submit(self, request: PredictRequest, classifier: Classifier) -> Future[list[TextAnswer]]:
-        """Accept a request, or refuse it if too many wait (429) or after `stop` (503); cancel the future to drop it."""
+        """Accept a request; cancel the future to drop it.
+
+        Raises:
+            RefusedError: too many requests wait (429), or the server stops (503).
+        """
         job = _Job(request, classifier)
         with self._changed:
             if self.is_stopping:
                 raise RefusedError(503, "the server is stopping")
             if self.waiting >= limits.MOST_WAITING:
-                raise RefusedError(
-                    429, f"{limits.MOST_WAITING} requests wait already; try again in a second"
-                )
+                reason = f"{limits.MOST_WAITING} requests wait already; try again in a second"
+                raise RefusedError(429, reason)
             self._jobs.append(job)
             self._waiting.add(job)
             self._changed.notify()
@@ -115,75 +123,115 @@ class Batcher:
                 self._changed.wait_for(lambda: self._jobs or self.is_stopping)
                 if not self._jobs:
                     return
-                batch = self._take()
-            if batch:  # else all have hung up
+                batch = self._take_batch()
+
+            if batch:  # else all clients have hung up
                 self._on_batch(len(batch))
                 _compute(batch)
-            with self._changed:
-                self._jobs.extend(job for job, _ in batch if not job.future.done())
 
-    def _take(self) -> _Pieces:
-        batch: list[tuple[_Job, list[str]]] = []
+            with self._changed:
+                for piece in batch:
+                    if not piece.job.future.done():
+                        self._jobs.append(piece.job)
+
+    def _take_batch(self) -> list[_Piece]:
+        """Take the next batch; requests that do not fit into it keep their places in the queue."""
+        batch: list[_Piece] = []
         passed_over: list[_Job] = []
-        left, has_explained = limits.BATCH_CHARACTERS, False
-        while self._jobs and left > 0:
+        has_explained = False
+        characters_left = limits.BATCH_CHARACTERS
+        while self._jobs and characters_left > 0:
             job = self._jobs.popleft()
             if job.future.cancelled():
                 continue
-            is_explained = job.request.explain
-            if (is_explained and has_explained) or (
-                batch and job.classifier is not batch[0][0].classifier
-            ):
+
+            is_of_another_model = bool(batch) and job.classifier is not batch[0].job.classifier
+            if is_of_another_model or (job.request.explain and has_explained):
                 passed_over.append(job)
                 continue
-            piece: list[str] = []
-            for text in job.request.texts[len(job.answers) :]:
-                cost = 0 if is_explained else len(text) + 4  # `[CLS]` counts
-                if piece and (is_explained or cost > left):
-                    break
-                piece.append(text)
-                left -= cost
-            has_explained |= is_explained  # and leaves room for short requests
-            batch.append((job, piece))
+
+            if job.request.explain:
+                # One text, which leaves room for short requests.
+                batch.append(_Piece(job, job.texts_left[:1]))
+                has_explained = True
+            else:
+                texts, characters = _texts_within(characters_left, job.texts_left)
+                batch.append(_Piece(job, texts))
+                characters_left -= characters
+
         self._jobs.extendleft(reversed(passed_over))
         return batch
 
 
-def _compute(pieces: _Pieces) -> None:
-    """Answer the pieces; after a failure each by itself, so that only the request that causes it fails."""
+def _texts_within(characters: int, texts: list[str]) -> tuple[list[str], int]:
+    """The first texts that have so many characters together, at least one; and their characters."""
+    chosen: list[str] = []
+    total = 0
+    for text in texts:
+        cost = len(text) + 4  # the token `[CLS]` counts as a word
+        if chosen and total + cost > characters:
+            break
+        chosen.append(text)
+        total += cost
+    return chosen, total
+
+
+def _compute(batch: list[_Piece]) -> None:
+    """Answer the pieces of a batch.
+
+    After a failure each is answered by itself, so that only the request that causes it fails.
+    """
     try:
-        answers = _answers(pieces)
-    except (
-        BaseException
-    ) as error:  # a panic in Rust is no Exception; the thread goes on answering the others
-        if len(pieces) > 1:
-            for piece in pieces:
+        answers = _answers(batch)
+    # A panic in Rust is no `Exception`; the thread must go on to answer the others.
+    except BaseException as error:
+        if len(batch) > 1:
+            for piece in batch:
                 _compute([piece])
         else:
-            reason = f"{type(error).__name__}: {next(iter(str(error).splitlines()), '')}"
-            pieces[0][0].end(RefusedError(500, f"the prediction failed: {reason}"))
+            first_line, _, _ = str(error).partition("\n")
+            reason = f"the prediction failed: {type(error).__name__}: {first_line}"
+            batch[0].job.fail(RefusedError(500, reason))
         return
-    for job, texts in pieces:
-        job.answers += islice(answers, len(texts))
-        if len(job.answers) == len(job.request.texts):
-            job.end()
+
+    for piece, answers_to_piece in zip(batch, answers, strict=True):
+        piece.job.add(answers_to_piece)
 
 
-def _answers(pieces: _Pieces) -> Iterator[TextAnswer]:
-    classifier = pieces[0][0].classifier
-    asked = [(job.request, text) for job, texts in pieces for text in texts]
-    tokenized = classifier.tokenize([text for _, text in asked])
-    answers = []
-    for row, prediction in enumerate(classifier.predict_tokenized(tokenized)):
-        (request, text), words = asked[row], None
-        if request.explain:
-            one, most_tokens = tokenized[row : row + 1], limits.MOST_EXPLAINED_TOKENS
-            (words,) = explain(classifier, [text], one, [prediction.label], most_tokens=most_tokens)
-        labels = prediction.labels
-        if labels is None:
-            labels = (prediction.label,) if prediction.label else ()
-        record = prediction.to_json(
-            top_k=request.top_k, threshold=request.threshold or None, words=words
-        )
-        answers.append(TextAnswer(record, labels, int(tokenized.lengths[row]) - 1))
-    return iter(answers)
+def _answers(batch: list[_Piece]) -> list[list[TextAnswer]]:
+    """The answers to the texts of each piece, all computed together."""
+    classifier = batch[0].job.classifier
+    texts = [text for piece in batch for text in piece.texts]
+    tokenized = classifier.tokenize(texts)
+    predictions = classifier.predict_tokenized(tokenized)
+
+    answers: list[list[TextAnswer]] = []
+    row = 0
+    for piece in batch:
+        request = piece.job.request
+        answers_to_piece: list[TextAnswer] = []
+        for text in piece.texts:
+            prediction = predictions[row]
+
+            words = None
+            if request.explain:
+                (words,) = explain(
+                    classifier,
+                    [text],
+                    tokenized[row : row + 1],
+                    [prediction.label],
+                    most_tokens=limits.MOST_EXPLAINED_TOKENS,
+                )
+            record = prediction.to_json(
+                top_k=request.top_k, threshold=request.threshold or None, words=words
+            )
+
+            labels = prediction.labels
+            if labels is None:
+                labels = (prediction.label,) if prediction.label else ()
+
+            num_words = int(tokenized.lengths[row]) - 1  # without `[CLS]`
+            answers_to_piece.append(TextAnswer(record, labels, num_words))
+            row += 1
+        answers.append(answers_to_piece)
+    return answers

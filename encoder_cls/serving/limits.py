@@ -1,27 +1,41 @@
 """The limits of the server, as documented in docs/serving.md."""
 
-MOST_BODY_BYTES = (
-    1 << 20
-)  # of a request: what proxies such as nginx accept, too; some seconds of work
-MOST_TEXTS = 1000  # in a request: more is bulk work, for `encoder-cls predict`
-MOST_EXPLAINED_TEXTS = 16  # in a request: each is classified once for each of its words
-MOST_EXPLAINED_TOKENS = (
-    1 << 15
-)  # read to explain a text, about a second: all words of a text of 180
-MOST_WAITING = 256  # requests; short ones are answered in half a second
-MOST_HELD_BYTES = (
-    16 << 20
-)  # of all bodies that are read or wait: bounds the memory, and the work that waits
-MOST_CONNECTIONS = 512  # half of the files that a process may have open by default
-BATCH_CHARACTERS = (
-    8192  # computed at once: 2,000 tokens of English, what the engine takes as one batch
-)
+# Of a request.
 
-HEADER_SECONDS = 10  # from the first byte of a request's head to its last
-BODY_SECONDS = 20  # to its body's last byte: 50 KB a second
-SEND_SECONDS = 20  # that a client may leave an answer unread
-KEEP_ALIVE_SECONDS = 15  # between two requests of a connection
-STOPPING_SECONDS = 1  # in which new requests get 503 before connections are closed
-CLOSING_SECONDS = (
-    30  # for clients to read the last answers; process managers kill after 30 seconds or later
-)
+# Proxies such as nginx accept a body of 1 MiB, too; its texts are some seconds of work.
+MOST_BODY_BYTES = 1 << 20
+# More is bulk work, for `encoder-cls predict`.
+MOST_TEXTS = 1000
+# With `explain`, a text is classified once for each of its words.
+MOST_EXPLAINED_TEXTS = 16
+# Tokens read to explain a text, about a second: all words of a text of 180.
+MOST_EXPLAINED_TOKENS = 1 << 15
+# From the end of a request's head to the end of its body: 50 KB a second.
+BODY_SECONDS = 20
+
+# Of all requests together.
+
+# Short requests are answered within half a second, even if so many wait.
+MOST_WAITING = 256
+# Of the bodies that are read or wait: bounds the memory, and the work that waits.
+MOST_HELD_BYTES = 16 << 20
+# Characters computed at once: 2,000 tokens of English, what the engine takes as one batch.
+BATCH_CHARACTERS = 8192
+
+# Of connections.
+
+# A process that may open fewer than twice as many files keeps half as many connections as files.
+MOST_CONNECTIONS = 512
+# Accepted before the first of them can be refused: asyncio counts a connection some steps later.
+ACCEPTED_AT_ONCE = 4
+# Connections that the system keeps until they are accepted.
+BACKLOG = 2048
+# Without a request: proxies and load balancers keep theirs for 60 seconds by default.
+KEEP_ALIVE_SECONDS = 75
+
+# Of a stop.
+
+# New requests get 503, before connections are closed.
+STOPPING_SECONDS = 1
+# Clients read the last answers; process managers kill after 30 seconds or later.
+CLOSING_SECONDS = 30

@@ -1,6 +1,6 @@
-"""The server: start, reload, shut down, and drop slow clients.
+"""The server: start, reload and shut down, and which connections it keeps.
 
-Signals are handled here and not by uvicorn, which would end the process by the same signal once more.
+Signals are handled here and not by uvicorn, which would end the process by the same signal again.
 """
 
 from __future__ import annotations
@@ -32,93 +32,115 @@ from encoder_cls.system.terminal import (
 STOPPING = tuple(
     signal.Signals[name] for name in ("SIGTERM", "SIGINT", "SIGBREAK") if hasattr(signal, name)
 )
-SHORT_HASH = 12  # characters of a model's SHA-256 that are shown
+# Characters of a model's SHA-256 that are shown.
+SHORT_HASH = 12
 
 
-class TimedProtocol(H11Protocol):
-    """A connection that ends when its client is too slow; all connections share one thread."""
+def most_connections() -> int:
+    """The number of connections to keep: at most half of the files that the process may open."""
+    try:
+        import resource
+    except ImportError:  # Windows, where connections are no files
+        return limits.MOST_CONNECTIONS
 
-    _timers: dict[str, asyncio.TimerHandle]
+    most_files, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if most_files == resource.RLIM_INFINITY:
+        return limits.MOST_CONNECTIONS
+    return min(limits.MOST_CONNECTIONS, most_files // 2)
+
+
+class Connection(H11Protocol):
+    """A connection that makes room for a new one while it waits for its client."""
+
+    _last_active: float
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        """Refuse the newest of too many connections."""
+        """Close the connection that has waited longest if there are too many, or refuse this."""
         super().connection_made(transport)
-        self._timers = {}
-        if len(self.connections) > limits.MOST_CONNECTIONS:
-            self._refuse(
-                429, "Too Many Requests", f"there are {limits.MOST_CONNECTIONS} connections already"
-            )
+        self._last_active = self.loop.time()
+        if len(self.connections) <= most_connections():
+            return
+
+        others: list[Connection] = [
+            connection
+            for connection in self.connections
+            if isinstance(connection, Connection)
+            and connection is not self
+            and not connection.transport.is_closing()
+        ]
+        if len(others) < most_connections():
+            return
+        waiting = [connection for connection in others if connection.waits_for_client]
+        if waiting:
+            longest = min(waiting, key=lambda connection: connection._last_active)
+            longest.transport.abort()
         else:
-            self._limit("head", limits.HEADER_SECONDS, self._head_is_late)
+            self._refuse(
+                429, "Too Many Requests", f"{len(others)} connections have requests already"
+            )
 
     def data_received(self, data: bytes) -> None:
-        """Limit the time from the first byte of a request to the end of its head."""
-        if self.transport.is_closing():
-            return
+        """Note when the client was last active."""
+        self._last_active = self.loop.time()
         super().data_received(data)
-        if self.cycle is not None and not self.cycle.response_complete:
-            self._cancel("head")
-        elif "head" not in self._timers:
-            self._limit("head", limits.HEADER_SECONDS, self._head_is_late)
 
-    def connection_lost(self, exc: Exception | None) -> None:
-        """Cancel the timers."""
-        for name in [*self._timers]:
-            self._cancel(name)
-        super().connection_lost(exc)
+    @property
+    def waits_for_client(self) -> bool:
+        """Whether the client has no request, or leaves the answer to it unread.
 
-    def pause_writing(self) -> None:
-        """Limit the time in which the client reads an answer."""
-        super().pause_writing()
-        self._limit("send", limits.SEND_SECONDS, self.transport.abort)
-
-    def resume_writing(self) -> None:
-        """Cancel the limit: the client reads on."""
-        super().resume_writing()
-        self._cancel("send")
+        The body of a request has a time limit of its own.
+        """
+        has_request = self.cycle is not None and not self.cycle.response_complete
+        return not has_request or self.flow.write_paused
 
     def send_400_response(self, msg: str) -> None:
         """Answer bytes that are not HTTP."""
         self._refuse(400, "Bad Request", msg)
 
-    def _limit(self, name: str, seconds: float, end: Callable[[], None]) -> None:
-        self._timers[name] = self.loop.call_later(seconds, end)
-
-    def _cancel(self, name: str) -> None:
-        if timer := self._timers.pop(name, None):
-            timer.cancel()
-
-    def _head_is_late(self) -> None:
-        if not self.transport.is_closing():
-            self._refuse(
-                408, "Request Timeout", f"no whole request within {limits.HEADER_SECONDS} seconds"
-            )
-
     def _refuse(self, status: int, reason: str, message: str) -> None:
         body = f'{{"error": "{message}"}}'
-        self.transport.write(
-            f"HTTP/1.1 {status} {reason}\r\nContent-Type: application/json\r\nContent-Length: {len(body)}\r\n"
-            f"Connection: close\r\n\r\n{body}".encode("ascii")
+        head = (
+            f"HTTP/1.1 {status} {reason}\r\n"
+            "Content-Type: application/json\r\n"
+            f"Content-Length: {len(body)}\r\n"
+            "Connection: close\r\n\r\n"
         )
+        self.transport.write(f"{head}{body}".encode("ascii"))
         self.transport.close()
 
 
 def serve(
-    folder: Path, *, host: str, port: int, allowed_hosts: Sequence[str], log: Callable[[str], None]
+    folder: Path,
+    *,
+    host: str,
+    port: int,
+    allowed_hosts: Sequence[str],
+    keep_alive: int,
+    log: Callable[[str], None],
 ) -> None:
-    """Serve the classifier of a run or model folder, read again at SIGHUP, until a signal comes.
+    """Serve the classifier of a run or model folder until a signal comes; SIGHUP reads it again.
 
-    `allowed_hosts` are names of the server besides `host`, `localhost` and loopback addresses; if empty and `host` is
-    not a loopback address: any. `log` gets a line for each change of state and each failure.
+    Args:
+        folder: of a run or of a model.
+        host: the address to listen on.
+        port: 0: any free one.
+        allowed_hosts: names of the server besides `host`, `localhost` and loopback addresses. If
+            there are none and `host` is not a loopback address: any.
+        keep_alive: seconds that a connection stays open without a request.
+        log: gets a line for each change of state and each failure.
     """
-    with listening(host, port) as listener:  # before the model is read, which takes longer
-        is_open = not (allowed_hosts or is_loopback(listener.getsockname()[0]))
-        names = [host_name(name) for name in (host, *allowed_hosts)]
-        hosts = None if is_open else [name for name in names if name and not is_loopback(name)]
+    # Before the model is read, which takes longer.
+    with listening(host, port) as listener:
+        is_local = is_loopback(listener.getsockname()[0])
+        hosts: list[str] | None = None
+        if allowed_hosts or is_local:
+            names = [host_name(name) for name in (host, *allowed_hosts)]
+            hosts = [name for name in names if name and not is_loopback(name)]
+
         service = Service(_load(folder), log, hosts)
         config = uvicorn.Config(
             service.app(),
-            http=TimedProtocol,
+            http=Connection,
             ws="none",
             loop="asyncio",
             lifespan="off",
@@ -127,54 +149,71 @@ def serve(
             access_log=False,
             proxy_headers=False,
             server_header=False,
-            timeout_keep_alive=limits.KEEP_ALIVE_SECONDS,
+            backlog=limits.ACCEPTED_AT_ONCE,
+            timeout_keep_alive=keep_alive,
             timeout_graceful_shutdown=limits.CLOSING_SECONDS,
         )
         server = _Server(config, service, folder, log)
         server.run(sockets=[listener])
+
     if server.stopped:
         raise server.stopped
     log("stopped; all accepted requests are answered")
 
 
 class _Server(uvicorn.Server):
-    """A server with its own signals; `stopped` is the error of a second one, which leaves requests unanswered."""
+    """A server with its own signals.
+
+    Attributes:
+        stopped: the error of a second signal, which leaves requests unanswered.
+    """
 
     def __init__(
         self, config: uvicorn.Config, service: Service, folder: Path, log: Callable[[str], None]
     ) -> None:
         super().__init__(config)
         self.stopped: StoppedError | None = None
-        self._service, self._folder, self._log = service, folder, log
+        self._service = service
+        self._folder = folder
+        self._log = log
         self._reloading = Lock()
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         """Start to listen, and only then log it."""
         await super().startup(sockets)
-        for listener in sockets or []:
-            host, port = listener.getsockname()[:2]
-            if not is_loopback(host):
-                self._log(
-                    f"warning: whoever can connect to {host} can ask: there are no passwords and no encryption"
-                )
-            model, address = (
-                self._service.classifier.sha256[:SHORT_HASH],
-                f"[{host}]" if ":" in host else host,
-            )
+        if most_connections() < limits.MOST_CONNECTIONS:
             self._log(
-                f"serving {self._folder} (model {model}) on http://{address}:{port}; Ctrl-C stops it"
+                f"warning: at most {most_connections()} connections, half of the files that this"
+                " process may open (`ulimit -n`)"
             )
+        for listener in sockets or []:
+            # asyncio takes one number for both: connections that it accepts before it serves them,
+            # and those that the system keeps until then.
+            listener.listen(limits.BACKLOG)
+            self._log_address(listener)
+
+    def _log_address(self, listener: socket.socket) -> None:
+        host, port = listener.getsockname()[:2]
+        if not is_loopback(host):
+            self._log(f"warning: listening on {host} without authentication or TLS")
+        address = f"[{host}]" if ":" in host else host
+        model = self._service.classifier.sha256[:SHORT_HASH]
+        self._log(
+            f"serving {self._folder} (model {model}) on http://{address}:{port}; Ctrl-C stops it"
+        )
 
     @contextmanager
     def capture_signals(self) -> Iterator[None]:
         """Handle signals while the server runs."""
         loop = asyncio.get_running_loop()
-        handled: dict[int, Callable[[int], None]] = dict.fromkeys(STOPPING, self._stop_by)
+        handlers: dict[int, Callable[[int], None]] = dict.fromkeys(STOPPING, self._stop_by)
         if hasattr(signal, "SIGHUP"):
-            handled[signal.SIGHUP] = self._hang_up
-        with handling_signals(
-            handled, lambda number: loop.call_soon_threadsafe(handled[number], number)
-        ):
+            handlers[signal.SIGHUP] = self._hang_up
+
+        def handle(number: int) -> None:
+            loop.call_soon_threadsafe(handlers[number], number)
+
+        with handling_signals(handlers, handle):
             yield
 
     def _hang_up(self, number: int) -> None:
@@ -190,13 +229,7 @@ class _Server(uvicorn.Server):
     def _stop_by(self, number: int) -> None:
         batcher = self._service.batcher
         if batcher.is_stopping:
-            reason = f"stopped at once; requests without an answer: {batcher.waiting}"
-            self.stopped = self.stopped or StoppedError(reason, signal_number=number)
-            self.force_exit = self.should_exit = True
-            for connection in list(
-                self.server_state.connections
-            ):  # Python 3.12 and later wait for each to close
-                connection.transport.abort()
+            self._stop_at_once(number)
             return
         batcher.stop()
         self._log(f"stopping: {batcher.waiting} requests wait; once more ends at once")
@@ -208,26 +241,39 @@ class _Server(uvicorn.Server):
         self._service.batcher.thread.join()
         self.should_exit = True
 
+    def _stop_at_once(self, number: int) -> None:
+        if self.stopped is None:
+            waiting = self._service.batcher.waiting
+            reason = f"stopped at once; requests without an answer: {waiting}"
+            self.stopped = StoppedError(reason, signal_number=number)
+        self.force_exit = True
+        self.should_exit = True
+        # Python 3.12 and later wait for each connection to close.
+        for connection in list(self.server_state.connections):
+            connection.transport.abort()
+
     def _reload(self) -> None:
         """Replace the classifier by the folder's current one, if that answers."""
         with self._reloading:
-            reloads, old = self._service.metrics.reloads, self._service.classifier
+            reloads = self._service.metrics.reloads
             try:
-                self._service.classifier = _load(self._folder)
-            except Exception as error:  # whatever it is, the old model goes on answering
+                classifier = _load(self._folder)
+            # Whatever the error is, the old model goes on answering.
+            except Exception as error:
                 reloads.labels("failed").inc()
-                self._log(
-                    f"warning: not reloaded, model {old.sha256[:SHORT_HASH]} goes on answering: {error}"
-                )
-            else:
-                reloads.labels("done").inc()
-                self._log(f"reloaded: model {self._service.classifier.sha256[:SHORT_HASH]}")
+                old = self._service.classifier.sha256[:SHORT_HASH]
+                self._log(f"warning: not reloaded, model {old} goes on answering: {error}")
+                return
+            self._service.classifier = classifier
+            reloads.labels("done").inc()
+            self._log(f"reloaded: model {classifier.sha256[:SHORT_HASH]}")
 
 
 def _load(folder: Path) -> Classifier:
     """A classifier that has answered once.
 
-    By NumPy, however much work comes: equal texts get equal answers at any time, and no import stops the others.
+    By NumPy, however much work comes: equal texts get equal answers at any time, and no import
+    stops the others.
     """
     classifier = load_classifier(folder, engine="numpy")
     classifier.predict(["a text"])
@@ -236,15 +282,22 @@ def _load(folder: Path) -> Classifier:
 
 @contextmanager
 def listening(host: str, port: int) -> Iterator[socket.socket]:
-    """A socket at an address; `ConfigError` if this machine has none, `EncoderClsError` if it cannot be used."""
+    """A socket at an address.
+
+    Raises:
+        ConfigError: this machine has no such address.
+        EncoderClsError: the address cannot be used, such as one that another program uses.
+    """
     try:
         addresses = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
         family, kind, protocol, _, address = addresses[0]
-        # asyncio sends without delay only on a socket whose protocol is TCP; otherwise an answer waits 40 ms for the
-        # client's acknowledgement of its head.
+        # asyncio sends without delay only on a socket whose protocol is TCP; otherwise an answer
+        # waits 40 ms for the client's acknowledgement of its head.
         listener = socket.socket(family, kind, protocol)
     except (OSError, UnicodeError) as error:
-        raise ConfigError(f"--host {host}: {getattr(error, 'strerror', None) or error}") from None
+        reason = getattr(error, "strerror", None) or error
+        raise ConfigError(f"--host {host}: {reason}") from None
+
     with listener:
         try:
             if os.name == "posix":  # elsewhere it would share the port with another program

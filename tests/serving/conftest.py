@@ -16,8 +16,9 @@ from threading import Timer
 from typing import Any
 
 import pytest
-from support.programs import TIME_LIMIT
+from support.programs import RUN_MAIN, TIME_LIMIT
 
+# Libraries of training, which a server must not need.
 BLOCKED = [
     "torch",
     "scipy",
@@ -34,31 +35,37 @@ BLOCKED = [
 
 @dataclass
 class Running:
-    """A server that runs, and what it said before."""
+    """A server that runs, and the lines that it printed before it said so."""
 
     process: subprocess.Popen[str]
     port: int
     warnings: list[str]
 
     def ask(self, method: str, path: str, body: Any = None, **headers: str) -> tuple[int, Any]:
-        sent = {"Content-Type": "application/json"} | {
-            name.replace("_", "-"): it for name, it in headers.items()
-        }
-        content = body if body is None or isinstance(body, bytes) else json.dumps(body).encode()
-        with closing(
-            http.client.HTTPConnection("127.0.0.1", self.port, timeout=TIME_LIMIT)
-        ) as connection:
+        """The status and the answer to a request."""
+        sent = {"Content-Type": "application/json"}
+        for name, value in headers.items():
+            sent[name.replace("_", "-")] = value
+        content = body
+        if body is not None and not isinstance(body, bytes):
+            content = json.dumps(body).encode()
+
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=TIME_LIMIT)
+        with closing(connection):
             connection.request(method, path, content, sent)
             reply = connection.getresponse()
             found = reply.read()
-        is_json = reply.headers["Content-Type"] == "application/json"
-        return reply.status, json.loads(found) if is_json else found.decode()
+
+        if reply.headers["Content-Type"] == "application/json":
+            return reply.status, json.loads(found)
+        return reply.status, found.decode()
 
     def predict(self, *texts: str, **options: Any) -> tuple[int, Any]:
+        """The status and the answer to a request to predict."""
         return self.ask("POST", "/predict", {"texts": texts, **options})
 
     def said(self, what: str) -> str:
-        """The next line of standard error that holds this; the process is not waited for without an end."""
+        """The next line of standard error that contains this; a server without one is killed."""
         patience = Timer(30, self.process.kill)
         patience.start()
         try:
@@ -67,6 +74,7 @@ class Running:
             patience.cancel()
 
     def stop(self) -> int:
+        """Stop the server; its exit code."""
         self.process.send_signal(signal.SIGTERM)
         self.said("stopped; all accepted requests are answered")
         return self.process.wait(30)
@@ -74,33 +82,25 @@ class Running:
 
 @pytest.fixture(scope="session")
 def start() -> Iterator[Callable[..., Running]]:
-    """Starts a server of a model, after some lines of Python that change its limits."""
+    """Starts a server of a model, after some lines of Python that change it."""
     started = []
 
     def run(model: Path, before: str = "", *options: str, host: str = "127.0.0.1") -> Running:
-        code = f"{before}\nfrom encoder_cls.cli.app import main; main()"
-        command = [
-            sys.executable,
-            "-c",
-            code,
-            "serve",
-            str(model),
-            "--port",
-            "0",
-            "--host",
-            host,
-            *options,
-        ]
+        command = [sys.executable, "-c", f"{before}\n{RUN_MAIN}", "serve", str(model)]
+        command += ["--port", "0", "--host", host, *options]
         process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
         started.append(process)
-        said = []
+
+        warnings = []
         for line in process.stderr:
-            if found := re.search(r" on http://[0-9.]+:(\d+); ", line):
-                return Running(process, int(found[1]), said)
-            said.append(line.strip())
-        raise AssertionError(said)
+            address = re.search(r" on http://[0-9.]+:(\d+); ", line)
+            if address:
+                return Running(process, int(address[1]), warnings)
+            warnings.append(line.strip())
+        raise AssertionError(warnings)
 
     yield run
+
     for process in started:
         process.kill()
         process.wait()

@@ -1,4 +1,4 @@
-"""The queue: what waits together is computed together, in order, fairly, and nothing accepted is lost."""
+"""The queue: what waits together is computed together, fairly, and nothing accepted is lost."""
 
 from __future__ import annotations
 
@@ -12,16 +12,21 @@ from encoder_cls.bulk.classify_chunks import Answerer
 from encoder_cls.bulk.inputs import Source
 from encoder_cls.bulk.request import Request
 from encoder_cls.serving import limits
-from encoder_cls.serving.batching import Batcher, PredictRequest, RefusedError, TextAnswer
+from encoder_cls.serving.batching import Batcher, TextAnswer
+from encoder_cls.serving.requests import PredictRequest, RefusedError
 
 
 class Held:
-    """A classifier whose first answer waits until it is let go, and which notes the texts of each batch."""
+    """A classifier that waits until it is let go, and notes the texts of each batch."""
 
     def __init__(self, classifier, *, fails_on: str | None = None) -> None:
-        self._classifier, self._fails_on = classifier, fails_on
-        self.sha256, self.label_names = "hash", classifier.label_names
-        self.goes_on, self.begun, self.batches = Event(), Event(), []
+        self._classifier = classifier
+        self._fails_on = fails_on
+        self.sha256 = "hash"
+        self.label_names = classifier.label_names
+        self.goes_on = Event()
+        self.begun = Event()
+        self.batches = []
 
     def tokenize(self, texts):
         self.batches.append(list(texts))
@@ -40,7 +45,20 @@ def ask(*texts: str, **options) -> PredictRequest:
 
 
 def records(answers: list[TextAnswer]) -> list[dict]:
-    return [text.record for text in answers]
+    return [answer.record for answer in answers]
+
+
+def printed_records(classifier, request: PredictRequest) -> list[dict]:
+    """What `predict` prints of the texts of a request."""
+    same = Request(
+        "jsonl",
+        tuple(request.texts),
+        top_k=request.top_k,
+        threshold=request.threshold,
+        explained=request.explain,
+    )
+    content = b"".join(Answerer(classifier, same).content(Source(same, classifier)))
+    return [json.loads(line) for line in content.splitlines()]
 
 
 def submitted(batcher: Batcher, held: Held, *requests: PredictRequest) -> list:
@@ -53,65 +71,92 @@ def submitted(batcher: Batcher, held: Held, *requests: PredictRequest) -> list:
 
 
 def test_what_waits_is_computed_together(classifier):
-    held, sizes = Held(classifier), []
-    asked = [
+    held = Held(classifier)
+    sizes = []
+    requests = [
         ask("rain"),
         ask("ball goal", "soup", top_k=2),
         ask("", threshold=1),
         ask("snow and rain", explain=True),
     ]
-    batcher = Batcher(sizes.append)
-    answers = [future.result(TIME_LIMIT) for future in submitted(batcher, held, *asked)]
+
+    futures = submitted(Batcher(sizes.append), held, *requests)
+    answers = [future.result(TIME_LIMIT) for future in futures]
+
     assert held.batches == [["rain"], ["ball goal", "soup", "", "snow and rain"]]
     assert sizes == [1, 3]
-    for request, answer in zip(asked, answers, strict=True):
-        options = {
-            "top_k": request.top_k,
-            "threshold": request.threshold,
-            "explained": request.explain,
-        }
-        same = Request("jsonl", tuple(request.texts), **options)
-        lines = b"".join(Answerer(classifier, same).content(Source(same, classifier))).splitlines()
-        for expected, record in zip(map(json.loads, lines), records(answer), strict=True):
-            assert (record.keys(), record["label"]) == (expected.keys(), expected["label"])
-            assert record["probability"] == pytest.approx(expected["probability"], abs=1e-5)
-    assert [text.words for text in answers[1]] == [2, 1]
+    for request, answer in zip(requests, answers, strict=True):
+        expected = printed_records(classifier, request)
+        for printed, record in zip(expected, records(answer), strict=True):
+            assert record.keys() == printed.keys()
+            assert record["label"] == printed["label"]
+            assert record["probability"] == pytest.approx(printed["probability"], abs=1e-5)
+    assert [answer.words for answer in answers[1]] == [2, 1]
 
 
 def test_a_long_request_is_cut_so_that_short_ones_come_between(classifier, monkeypatch):
     monkeypatch.setattr(limits, "BATCH_CHARACTERS", 20)
     held = Held(classifier)
     long = ["rain snow", "ball goal", "soup bread", "wind frost"]
+
     _, answer, short = submitted(Batcher(), held, ask("rain"), ask(*long), ask("snow"))
-    assert [record["label"] for record in records(answer.result(TIME_LIMIT))] == [
-        "weather",
-        "sport",
-        "küche",
-        "weather",
-    ]
+
+    labels = [record["label"] for record in records(answer.result(TIME_LIMIT))]
+    assert labels == ["weather", "sport", "küche", "weather"]
     assert short.result(TIME_LIMIT)
-    assert held.batches == [["rain"], [*long[:1], "snow"], *([text] for text in long[1:])]
+    assert held.batches == [
+        ["rain"],
+        ["rain snow", "snow"],
+        ["ball goal"],
+        ["soup bread"],
+        ["wind frost"],
+    ]
+
+
+def test_a_batch_has_one_text_to_explain(classifier):
+    held = Held(classifier)
+    explained = [ask("rain snow", "wind", explain=True), ask("ball", explain=True)]
+
+    futures = submitted(Batcher(), held, ask("rain"), *explained, ask("soup"))
+
+    assert all(future.result(TIME_LIMIT) for future in futures)
+    assert held.batches[1] == ["rain snow", "soup"]
+    assert sorted(held.batches[2:]) == [["ball"], ["wind"]]
+
+
+def test_a_request_without_texts_is_answered(classifier):
+    held = Held(classifier)
+
+    futures = submitted(Batcher(), held, ask("rain"), ask(), ask(explain=True))
+
+    assert [len(future.result(TIME_LIMIT)) for future in futures] == [1, 0, 0]
 
 
 def test_a_failure_is_that_of_one_request(classifier):
-    held, batcher = Held(classifier, fails_on="bad"), Batcher()
+    held = Held(classifier, fails_on="bad")
+    batcher = Batcher()
+
     fine, other, bad = submitted(batcher, held, ask("rain"), ask("snow"), ask("bad"))
+
     with pytest.raises(RefusedError, match=r"MemoryError: no more$") as refused:
         bad.result(TIME_LIMIT)
     assert refused.value.status == 500
     later = batcher.submit(ask("ball"), held)
-    answers = [future.result(TIME_LIMIT)[0].labels for future in (fine, other, later)]
-    assert answers == [("weather",), ("weather",), ("sport",)]
+    labels = [future.result(TIME_LIMIT)[0].labels for future in (fine, other, later)]
+    assert labels == [("weather",), ("weather",), ("sport",)]
     assert batcher.thread.is_alive()
 
 
 def test_the_queue_has_an_end(classifier, monkeypatch):
     """Beyond it requests are refused; those in it are answered, which makes room."""
     monkeypatch.setattr(limits, "MOST_WAITING", 2)
-    held, batcher = Held(classifier), Batcher()
+    held = Held(classifier)
+    batcher = Batcher()
     futures = [batcher.submit(ask("rain"), held), batcher.submit(ask("snow"), held)]
+
     with pytest.raises(RefusedError, match="wait already") as refused:
         batcher.submit(ask("ball"), held)
+
     assert refused.value.status == 429
     held.goes_on.set()
     assert all(future.result(TIME_LIMIT) for future in futures)
@@ -120,11 +165,17 @@ def test_the_queue_has_an_end(classifier, monkeypatch):
 
 def test_an_answer_is_that_of_one_model(classifier):
     """A request that comes after the model was replaced is computed apart."""
-    old, new, batcher = Held(classifier), Held(classifier), Batcher()
+    old = Held(classifier)
+    new = Held(classifier)
     new.goes_on.set()
-    futures = [batcher.submit(ask("soup"), old)]
+    batcher = Batcher()
+    first = batcher.submit(ask("soup"), old)
     assert old.begun.wait(TIME_LIMIT)
-    futures += [batcher.submit(ask("rain", "snow"), old), batcher.submit(ask("ball", "goal"), new)]
+
+    by_old = batcher.submit(ask("rain", "snow"), old)
+    by_new = batcher.submit(ask("ball", "goal"), new)
     old.goes_on.set()
-    assert all(future.result(TIME_LIMIT) for future in futures)
-    assert (old.batches, new.batches) == ([["soup"], ["rain", "snow"]], [["ball", "goal"]])
+
+    assert all(future.result(TIME_LIMIT) for future in (first, by_old, by_new))
+    assert old.batches == [["soup"], ["rain", "snow"]]
+    assert new.batches == [["ball", "goal"]]

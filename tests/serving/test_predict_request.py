@@ -6,54 +6,60 @@ import json
 
 import pytest
 
-from encoder_cls.serving.app import parse_predict_request
-from encoder_cls.serving.batching import PredictRequest, RefusedError
 from encoder_cls.serving.limits import MOST_EXPLAINED_TEXTS, MOST_TEXTS
+from encoder_cls.serving.requests import PredictRequest, RefusedError, parse_predict_request
 
+TOO_MANY = {"texts": [""] * (MOST_TEXTS + 1)}
+TOO_MANY_TO_EXPLAIN = {"texts": [""] * (MOST_EXPLAINED_TEXTS + 1), "explain": True}
+
+# A body, its status and a part of the message.
 WRONG = {
     "no JSON": (b'{"texts": ["rain"]', 400, "not JSON"),
     "no UTF-8": (b'{"texts": ["\xff"]}', 400, "position 12"),
     "nested": (b"[" * 100_000, 400, "recursion"),
-    "a number that JSON has not": (
-        b'{"texts": [], "threshold": NaN}',
-        422,
-        "threshold: float 'nan'",
-    ),
+    "no number of JSON": (b'{"texts": [], "threshold": NaN}', 422, "threshold: float 'nan'"),
     "endless digits": (b'{"texts": [], "top_k": ' + b"9" * 5000 + b"}", 400, "not JSON"),
     "a list": (b'["rain"]', 422, "body: list "),
     "no texts": (b"{}", 422, "texts: nothing"),
     "one text": (b'{"texts": "rain"}', 422, "texts: str 'rain'"),
     "a number among texts": (b'{"texts": ["rain", 7]}', 422, "texts[1]: int '7'"),
+    "texts twice": (b'{"texts": ["rain"], "texts": ["sun"]}', 422, "'texts': given twice"),
+    "a name twice within": (b'{"texts": [{"a": 1, "a": 2}]}', 422, "'a': given twice"),
     "an unknown field": (b'{"texts": [], "topk": 2}', 422, "'topk': no such field"),
     "a bool for a number": (b'{"texts": [], "top_k": true}', 422, "top_k: bool 'True'"),
     "no class": (b'{"texts": [], "top_k": 0}', 422, "top_k"),
     "a probability of 2": (b'{"texts": [], "threshold": 2}', 422, "threshold"),
     "a string for a number": (b'{"texts": [], "threshold": "0.5"}', 422, "threshold: str '0.5'"),
     "a number for a bool": (b'{"texts": [], "explain": 1}', 422, "explain: int '1'"),
-    "too many": (json.dumps({"texts": [""] * (MOST_TEXTS + 1)}).encode(), 413, "1,001"),
-    "too many to explain": (
-        json.dumps({"texts": [""] * (MOST_EXPLAINED_TEXTS + 1), "explain": True}).encode(),
-        413,
-        "explained",
-    ),
+    "too many": (json.dumps(TOO_MANY).encode(), 413, "1,001"),
+    "too many to explain": (json.dumps(TOO_MANY_TO_EXPLAIN).encode(), 413, "explained"),
 }
 
 
 @pytest.mark.parametrize("case", WRONG)
 def test_what_is_wrong_is_named(case):
     body, status, message = WRONG[case]
+
     with pytest.raises(RefusedError) as refused:
         parse_predict_request(body)
+
     assert refused.value.status == status
     assert message in str(refused.value)
     assert "\n" not in str(refused.value)
 
 
-def test_what_is_right_is_read():
-    """With the defaults of the contract, a byte order mark, and half surrogates, which JSON can say."""
-    read = parse_predict_request(b'\xef\xbb\xbf{"texts": ["rain \\ud800", ""]}')
-    assert read == PredictRequest(texts=["rain \ud800", ""], top_k=1, threshold=0.0, explain=False)
+def test_what_is_left_out_has_a_default():
+    """After a byte order mark, and with half surrogates, which JSON can say."""
+    request = parse_predict_request(b'\xef\xbb\xbf{"texts": ["rain \\ud800", ""]}')
+
+    assert request == PredictRequest(
+        texts=["rain \ud800", ""], top_k=1, threshold=0.0, explain=False
+    )
+
+
+def test_each_field_is_read():
     body = b'{"texts": [], "top_k": 3, "threshold": 1, "explain": true}'
+
     assert parse_predict_request(body) == PredictRequest(
         texts=[], top_k=3, threshold=1, explain=True
     )
