@@ -243,6 +243,36 @@ def test_plain_attention_equals_the_fused_kernel(monkeypatch):
         torch.testing.assert_close(trained[mask], used[mask], atol=1e-5, rtol=1e-5)
 
 
+def test_fused_attention_never_uses_the_kernel_of_cudnn(monkeypatch):
+    """Whose gradients were not finite; in training on a GPU as in prediction, whatever the caller has chosen."""
+    attention = make_model().encoder.layers[0].attention
+    _, mask = ragged_batch()
+    fused, allowed = nn.functional.scaled_dot_product_attention, []
+
+    def recorded(*of, **more):
+        allowed.append(
+            (
+                torch.backends.cuda.cudnn_sdp_enabled(),
+                torch.backends.cuda.flash_sdp_enabled(),
+                torch.backends.cuda.mem_efficient_sdp_enabled(),
+                torch.backends.cuda.math_sdp_enabled(),
+            )
+        )
+        return fused(*of, **more)
+
+    monkeypatch.setattr(nn.functional, "scaled_dot_product_attention", recorded)
+    was_enabled = torch.backends.cuda.cudnn_sdp_enabled()
+    try:
+        for caller_wants_cudnn in (True, False):
+            torch.backends.cuda.enable_cudnn_sdp(caller_wants_cudnn)
+            with torch.inference_mode():
+                attention(torch.randn(3, 8, CONFIG.d_model), mask[:, None])
+            assert torch.backends.cuda.cudnn_sdp_enabled() == caller_wants_cudnn
+    finally:
+        torch.backends.cuda.enable_cudnn_sdp(was_enabled)
+    assert allowed == [(False, True, True, True)] * 2
+
+
 def test_sequence_dropout_drops_features_of_whole_sequences():
     """A feature is dropped on all tokens or on none, differently in each sequence, and keeps its mean."""
     torch.manual_seed(0)

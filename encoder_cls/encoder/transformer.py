@@ -23,6 +23,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
+from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from encoder_cls.config.schema import ModelConfig
 from encoder_cls.text.tokens import PAIR_MULTIPLIER
@@ -30,6 +31,14 @@ from encoder_cls.text.tokens import PAIR_MULTIPLIER
 INITIAL_STD = (
     0.02  # of all weights, as in BERT (Devlin et al., 2019), https://arxiv.org/abs/1810.04805
 )
+
+# The kernels of fused attention, by name. Without cuDNN's: with a mask it returned gradients that were not finite
+# (torch 2.11, H200, both in bfloat16 and in float32), while the loss was as it should be.
+ATTENTION_KERNELS = [
+    SDPBackend.FLASH_ATTENTION,
+    SDPBackend.EFFICIENT_ATTENTION,
+    SDPBackend.MATH,
+]
 
 
 class SequenceDropout(nn.Module):
@@ -242,9 +251,11 @@ class MultiHeadAttention(nn.Module):
         # On a CPU plain products train faster than the fused kernel, whose backward pass is slow there.
         use_fused_kernel = maps is None and (x_BTD.is_cuda or not torch.is_grad_enabled())
         if use_fused_kernel:
-            mixed_BHTK = functional.scaled_dot_product_attention(
-                q_BHTK, k_BHSK, v_BHSK, attn_mask=mask_B1TS
-            )
+            # The backward pass uses the kernel that is chosen here.
+            with sdpa_kernel(ATTENTION_KERNELS):
+                mixed_BHTK = functional.scaled_dot_product_attention(
+                    q_BHTK, k_BHSK, v_BHSK, attn_mask=mask_B1TS
+                )
         else:
             hidden_B1TS = torch.where(mask_B1TS, 0.0, -torch.inf).to(q_BHTK.dtype)
             scores_BHTS = q_BHTK @ k_BHSK.transpose(-2, -1)

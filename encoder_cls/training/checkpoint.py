@@ -69,6 +69,7 @@ class TrainingState:
     linear_texts: int | None = (
         None  # texts that it learns from, as a stream, once a time budget has decided this
     )
+    skipped_in_a_row: int = 0  # the last steps that updated nothing: their gradient was not finite
     sums: dict[str, float] = field(
         default_factory=dict
     )  # of the metrics of steps that are not logged yet
@@ -85,11 +86,16 @@ class TrainingState:
             return False
         return self.score_to_beat is None or self.best_score > self.score_to_beat
 
-    def after_step(self, metrics: Mapping[str, float]) -> TrainingState:
-        """The state one step later, with its metrics added to the sums."""
-        new = {"steps": 1, **metrics}
-        sums = {name: self.sums.get(name, 0.0) + value for name, value in new.items()}
-        return replace(self, step=self.step + 1, sums=sums)
+    def after_step(
+        self, metrics: Mapping[str, float], *, is_skipped: bool = False
+    ) -> TrainingState:
+        """The state one step later, with its metrics added to the sums; a skipped step has updated nothing."""
+        counts = {"steps": 1, "skipped_steps": 1 if is_skipped else 0}
+        sums = dict(self.sums)
+        for name, value in {**counts, **metrics}.items():
+            sums[name] = sums.get(name, 0.0) + value
+        skipped_in_a_row = self.skipped_in_a_row + 1 if is_skipped else 0
+        return replace(self, step=self.step + 1, skipped_in_a_row=skipped_in_a_row, sums=sums)
 
     def at_next_stage(self) -> TrainingState:
         """The next stage, before its first step."""

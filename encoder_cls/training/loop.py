@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
 import numpy as np
@@ -17,13 +17,16 @@ from encoder_cls.system.stop import check_stop
 from encoder_cls.training.checkpoint import STATE_FILES, TrainingState, from_files, to_files
 from encoder_cls.training.events import Stepped, Validated
 from encoder_cls.training.prepared import Prepared
-from encoder_cls.training.replica import Replica
+from encoder_cls.training.replica import Replica, StepMetrics
 from encoder_cls.training.stages import Stage
 from encoder_cls.training.validation import after_validation
 
 TIMED_STEPS = 20  # after which a time budget decides the number of steps,
 MOST_TIMING = 0.1  # or after this share of the time
 LEAST_STEPS = 20  # a stage with time for fewer is skipped
+MOST_SKIPPED = (
+    2  # steps in a row whose gradient is not finite; one more, and the training has diverged
+)
 STEPS_BETWEEN_RELEASES = (
     50  # of memory, which is then allocated again: every ten steps would take 5% of the time
 )
@@ -38,7 +41,8 @@ def train_stage(
 
     Raises:
         StoppedError: a signal arrived, before a step or during a validation.
-        DivergedError: loss, gradient or validation logits are not finite; the step has updated nothing.
+        DivergedError: the loss, the logits of a validation or the gradients of more than `MOST_SKIPPED` steps in a row
+            are not finite; the step has updated nothing.
         LostProcessError: another process has ended.
     """
     stage, config = replica.stage, replica.stage.prepared.config.train
@@ -56,14 +60,10 @@ def train_stage(
         started = time.perf_counter()
         rate = learning_rate(state.step_in_stage, total_steps=stage.steps(state), config=config)
         metrics = replica.step(state.step_in_stage, rate)
-        if not metrics.is_finite:
-            texts = np.concatenate(stage.sampler.batches_of_step(state.step_in_stage))[:3]
-            examples = ", ".join(stage.prepared.where(row) for row in stage.rows[texts].tolist())
-            numbers = (
-                f"loss {metrics.loss}, gradient norm {metrics.grad_norm}, learning rate {rate:.3g}"
-            )
-            raise DivergedError(state.step + 1, f"{numbers}, batch of {examples}, …")
-        state = state.after_step(metrics._asdict())
+        is_skipped = not metrics.has_updated
+        if not metrics.has_finite_loss or (is_skipped and state.skipped_in_a_row == MOST_SKIPPED):
+            raise _diverged(stage, state, metrics, rate)
+        state = state.after_step(_summed(metrics), is_skipped=is_skipped)
         taken = time.perf_counter() - started
         timed_steps, timed_seconds = timed_steps + 1, timed_seconds + taken
         row_tokens, row_seconds = row_tokens + metrics.tokens, row_seconds + taken
@@ -71,13 +71,10 @@ def train_stage(
             state = _limited(stage, state, seconds, timed_steps, timed_seconds, may_skip=may_skip)
         values = None
         if state.step_in_stage % config.log_every == 0:
-            sums = state.sums  # over the steps since the last row
             values = {
-                "loss": sums["loss"] / sums["steps"],
-                "grad_norm": sums["grad_norm"] / sums["steps"],
+                **_means(state.sums),
                 "learning_rate": rate,
                 "tokens_per_s": row_tokens / row_seconds,
-                "padding_fraction": 1 - sums["tokens"] / sums["padded_tokens"],
                 "epoch": stage.epoch(state),
             }
             state, row_tokens, row_seconds = replace(state, sums={}), 0, 0.0
@@ -87,6 +84,44 @@ def train_stage(
         )
         if state.step % STEPS_BETWEEN_RELEASES == 0:
             release_memory()
+
+
+def _summed(metrics: StepMetrics) -> dict[str, float]:
+    """The metrics of a step that are summed until they are logged; a skipped step has no gradient."""
+    return {
+        "loss": metrics.loss,
+        "grad_norm": metrics.grad_norm if metrics.has_updated else 0.0,
+        "tokens": metrics.tokens,
+        "padded_tokens": metrics.padded_tokens,
+    }
+
+
+def _means(sums: Mapping[str, float]) -> dict[str, float]:
+    """The values of a row that are means over the steps since the row before, and how many of these were skipped."""
+    means = {
+        "loss": sums["loss"] / sums["steps"],
+        "padding_fraction": 1 - sums["tokens"] / sums["padded_tokens"],
+    }
+
+    num_updates = sums["steps"] - sums["skipped_steps"]
+    if num_updates:
+        means["grad_norm"] = sums["grad_norm"] / num_updates
+
+    if sums["skipped_steps"]:
+        means["skipped_steps"] = int(sums["skipped_steps"])
+    return means
+
+
+def _diverged(
+    stage: Stage, state: TrainingState, metrics: StepMetrics, rate: float
+) -> DivergedError:
+    """The error of a step, with its numbers and the places of some of its texts."""
+    texts = np.concatenate(stage.sampler.batches_of_step(state.step_in_stage))[:3]
+    examples = ", ".join(stage.prepared.where(row) for row in stage.rows[texts].tolist())
+    numbers = f"loss {metrics.loss}, gradient norm {metrics.grad_norm}, learning rate {rate:.3g}"
+    if state.skipped_in_a_row:
+        numbers += f", after {state.skipped_in_a_row} skipped steps"
+    return DivergedError(state.step + 1, f"{numbers}, batch of {examples}, …")
 
 
 def _limited(

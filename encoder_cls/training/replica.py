@@ -27,17 +27,31 @@ WORDS, HEAD = "encoder.embedding.tokens.weight", "head.linear."
 
 
 class StepMetrics(NamedTuple):
-    """The mean loss of a step, the norm of its dense gradients before clipping, its tokens without and with padding."""
+    """What a step was like.
+
+    Attributes:
+        loss: the mean loss.
+        grad_norm: the norm of the dense gradients before clipping.
+        tokens: the tokens without padding.
+        padded_tokens: the tokens with padding.
+        has_finite_gradient: whether the gradient is finite in all processes; without, the step has updated nothing.
+    """
 
     loss: float
     grad_norm: float
     tokens: int
     padded_tokens: int
+    has_finite_gradient: bool
 
     @property
-    def is_finite(self) -> bool:
-        """Whether the loss and the norm are finite; else the step has updated nothing."""
-        return math.isfinite(self.loss) and math.isfinite(self.grad_norm)
+    def has_finite_loss(self) -> bool:
+        """Whether the loss is finite."""
+        return math.isfinite(self.loss)
+
+    @property
+    def has_updated(self) -> bool:
+        """Whether the step has updated the model."""
+        return self.has_finite_loss and self.has_finite_gradient
 
 
 class Replica:
@@ -73,22 +87,39 @@ class Replica:
     def step(self, step: int, learning_rate: float) -> StepMetrics:
         """Update the model once, by all batches of a step, counted from 0: a pure function of model and step.
 
-        Nothing is updated where the loss or the gradient is not finite, or a `LostProcessError` is raised.
+        Neither weights nor moments are updated where the loss or the gradient is not finite, or a `LostProcessError`
+        is raised.
         """
         self.group.lead({"step": step, "learning_rate": learning_rate})
         for optimizer in self.optimizers:
             for group in optimizer.param_groups:
                 group["lr"] = learning_rate
         self.model.train()
-        loss, tokens, padded_tokens = self._add_gradients(step)
+        my_loss, my_tokens, my_padded_tokens = self._add_gradients(step)
+
         # The sparse gradients of tables come through the same layers, so they need no clipping.
+        gradients = [p.grad for p in self.model.parameters() if p.grad is not None]
         dense = [p for p in self.model.parameters() if p.grad is not None and not p.grad.is_sparse]
         grad_norm = float(torch.nn.utils.clip_grad_norm_(dense, self._config.max_grad_norm))
-        metrics = StepMetrics(loss, grad_norm, int(tokens), int(padded_tokens))
-        if metrics.is_finite:
-            for optimizer in self.optimizers:
+        of_tables = sum(float(it._values().sum()) for it in gradients if it.is_sparse)
+        is_finite = math.isfinite(grad_norm) and math.isfinite(of_tables)
+
+        # All processes have equal gradients, and decide together all the same: one that kept a step which the others
+        # skip would have another model from then on.
+        loss, tokens, padded_tokens, failed = self.group.summed(
+            my_loss, my_tokens, my_padded_tokens, 0 if is_finite else 1
+        )
+        metrics = StepMetrics(
+            loss=loss,
+            grad_norm=grad_norm,
+            tokens=int(tokens),
+            padded_tokens=int(padded_tokens),
+            has_finite_gradient=failed == 0,
+        )
+        for optimizer in self.optimizers:
+            if metrics.has_updated:
                 optimizer.step()
-                optimizer.zero_grad()
+            optimizer.zero_grad()
         return metrics
 
     def validate(self) -> ValidationResult | None:
@@ -122,8 +153,8 @@ class Replica:
             else self.model
         )
 
-    def _add_gradients(self, step: int) -> list[float]:
-        """Compute the gradients of a step, summed over all processes; return loss, tokens and padded tokens.
+    def _add_gradients(self, step: int) -> tuple[float, int, int]:
+        """Compute the gradients of a step, summed over all processes; return loss, tokens and padded tokens of this one.
 
         Processes share the shards of each batch. The loss is divided by the normalizer of all batches together: so
         small batches give the same gradient as a large one, that of the mean loss over all their targets.
@@ -154,9 +185,9 @@ class Replica:
         if self.group.size > 1:
             sum_gradients(self.model, self.group)
         masks = [batch.inputs.attention_mask for batch in batches]
-        return self.group.summed(
-            total, sum(int(mask.sum()) for mask in masks), sum(mask.numel() for mask in masks)
-        )
+        tokens = sum(int(mask.sum()) for mask in masks)
+        padded_tokens = sum(mask.numel() for mask in masks)
+        return total, tokens, padded_tokens
 
 
 def start_from(base: Classifier, model: EncoderClassifier, *, label_names: tuple[str, ...]) -> None:

@@ -41,7 +41,8 @@ def test_a_step_depends_on_its_arguments_alone(setup):
 
 def test_a_step_without_finite_numbers_updates_nothing(setup):
     before, after, metrics = stepped(setup, scale=float("inf"))
-    assert not metrics.is_finite
+    assert not metrics.has_finite_loss
+    assert not metrics.has_updated
     torch.testing.assert_close(after, before, rtol=0, atol=0, equal_nan=True)
 
 

@@ -1,0 +1,156 @@
+"""A step whose gradient is not finite is skipped and counted; three in a row are a training that has diverged."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+from small_runs import CPU, make_config, make_replica, metric_rows, result, stop_after
+from torch import Tensor
+
+from encoder_cls.config.schema import Config
+from encoder_cls.encoder.batches import derive_seed
+from encoder_cls.encoder.distributed import ProcessGroup
+from encoder_cls.encoder.optimizer import moments_of
+from encoder_cls.errors import DivergedError, StoppedError
+from encoder_cls.run.run_folder import RunDir
+from encoder_cls.system.stop import stopping_at
+from encoder_cls.training.prepare import prepare
+from encoder_cls.training.prepared import Objective, Prepared
+from encoder_cls.training.replica import Replica
+from encoder_cls.training.train import train
+
+
+def failing_at(config: Config, steps: Collection[int]) -> Objective:
+    """The usual objective, whose gradient is not a number in some steps, counted from 1; the loss is as it should be.
+
+    A step is known by the seed of its random numbers, so that a resumed run fails in the same steps.
+    """
+    seeds = {derive_seed(config.seed, step - 1) for step in steps}
+
+    def objective(model, batch) -> Tensor:
+        loss = batch.loss(model)
+        if torch.initial_seed() in seeds:
+            # The square root of 0 is 0, its derivative infinite.
+            loss = loss + (model.head.linear.weight * 0).square().sum().sqrt()
+        return loss
+
+    return objective
+
+
+def run_failing(
+    folder: Path, config: Config, *, at: Collection[int], stop_after_polls: int = 999, **options
+) -> None:
+    prepared = replace(prepare(config), objective=failing_at(config, at))
+    with stopping_at(stop_after(stop_after_polls)):
+        for _ in train(prepared, RunDir(folder), device=CPU, **options):
+            pass
+
+
+def with_moments(prepared: Prepared) -> Replica:
+    """A replica after its first step."""
+    replica = make_replica(prepared)
+    replica.step(0, 0.01)
+    return replica
+
+
+def numbers_of(replica: Replica) -> dict[str, Tensor]:
+    """Copies of the weights, the moments and the counts of steps."""
+    tensors = replica.model.state_dict() | moments_of(replica.optimizers)
+    return {name: tensor.clone() for name, tensor in tensors.items()}
+
+
+def assert_equal(found: dict[str, Tensor], expected: dict[str, Tensor]) -> None:
+    assert found.keys() == expected.keys()
+    for name, tensor in expected.items():
+        assert torch.equal(found[name], tensor), name
+
+
+def test_a_skipped_step_updates_neither_weights_nor_moments_and_the_next_one_starts_anew(tmp_path):
+    config = make_config(tmp_path)
+    prepared = replace(prepare(config), objective=failing_at(config, {2}))
+    skipping = with_moments(prepared)
+    before = numbers_of(skipping)
+
+    metrics = skipping.step(1, 0.01)
+    assert metrics.has_finite_loss
+    assert not metrics.has_finite_gradient
+    assert_equal(numbers_of(skipping), before)
+
+    other = with_moments(prepared)
+    other.step(2, 0.01)
+    skipping.step(2, 0.01)
+    assert_equal(numbers_of(skipping), numbers_of(other))
+
+
+def test_a_gradient_of_a_table_that_is_not_finite_is_noticed(tmp_path):
+    """Though the norm is that of the dense gradients alone."""
+    config = make_config(tmp_path)
+
+    def objective(model, batch) -> Tensor:
+        words = model.encoder.embedding.tokens(batch.inputs.input_ids)
+        return batch.loss(model) + (words * 0).square().sum().sqrt()
+
+    replica = make_replica(replace(prepare(config), objective=objective))
+    before = numbers_of(replica)
+    assert not replica.step(0, 0.01).has_finite_gradient
+    assert_equal(numbers_of(replica), before)
+
+
+def test_a_process_skips_the_step_that_another_one_skips(tmp_path):
+    class WithAnother(ProcessGroup):
+        """Where the other process has found a gradient that is not finite."""
+
+        def summed(self, *numbers: float) -> list[float]:
+            *others, failed = numbers
+            return [*others, failed + 1]
+
+    replica = make_replica(prepare(make_config(tmp_path)))
+    replica.group = WithAnother()
+    before = numbers_of(replica)
+    assert not replica.step(0, 0.01).has_updated
+    assert_equal(numbers_of(replica), before)
+
+
+def test_skipped_steps_are_counted_in_the_log(tmp_path):
+    """Beside means over the other steps; a row without skipped steps does not name them."""
+    run_failing(tmp_path / "run", make_config(tmp_path, log_every=3), at={2, 4, 5})
+    rows = [row for row in metric_rows(tmp_path / "run") if row["split"] == "train"]
+    assert [row.get("skipped_steps") for row in rows] == [1, 2, *[None] * (len(rows) - 2)]
+    assert all(row["grad_norm"] > 0 and row["loss"] > 0 for row in rows)
+
+
+def test_a_row_of_skipped_steps_alone_has_no_gradient(tmp_path):
+    run_failing(tmp_path / "run", make_config(tmp_path, log_every=1), at={2})
+    row = next(it for it in metric_rows(tmp_path / "run") if it["step"] == 2)
+    assert row["skipped_steps"] == 1
+    assert "grad_norm" not in row
+    assert row["loss"] > 0
+
+
+def test_three_skipped_steps_in_a_row_end_the_run_as_diverged(tmp_path):
+    config = make_config(tmp_path)
+    with pytest.raises(DivergedError, match=r"step 7: .*norm nan.* after 2 skipped.*csv:\d+") as it:
+        run_failing(tmp_path / "three", config, at={5, 6, 7})
+    assert it.value.exit_code == 4
+
+    run_failing(tmp_path / "two", config, at={2, 3, 5, 6, 8, 9})
+    assert RunDir(tmp_path / "two").is_finished()
+
+
+def test_a_resumed_run_goes_on_counting(tmp_path):
+    """A run that is stopped between skipped steps ends like one that is not."""
+    config = make_config(tmp_path)
+    with pytest.raises(StoppedError, match="stopped at step 3"):
+        run_failing(tmp_path / "three", config, at={2, 3, 4}, stop_after_polls=3)
+    with pytest.raises(DivergedError, match=r"step 4: .* after 2 skipped"):
+        run_failing(tmp_path / "three", config, at={2, 3, 4}, resume=True)
+
+    run_failing(tmp_path / "straight", config, at={2, 3})
+    with pytest.raises(StoppedError, match="stopped at step 2"):
+        run_failing(tmp_path / "stopped", config, at={2, 3}, stop_after_polls=2)
+    run_failing(tmp_path / "stopped", config, at={2, 3}, resume=True)
+    assert result(tmp_path / "stopped") == result(tmp_path / "straight")
