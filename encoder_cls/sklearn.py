@@ -126,7 +126,7 @@ class TextClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc] # sc
             with showing, tempfile.TemporaryDirectory(prefix="encoder-cls-") as folder:
                 run = RunDir(Path(folder))
                 classifier = train_texts(config, rows, run, warn=warn)
-                kept = (run.metrics_file, run.validation_logits)
+                kept = (run.metrics_file, run.held_out_answers)
                 files = {path.name: path.read_bytes() for path in kept if path.exists()}
         except (ConfigError, DataError) as error:  # what scikit-learn expects of an estimator
             raise ValueError(str(error)) from None
@@ -222,8 +222,10 @@ class TextClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc] # sc
 
     def report(self) -> Report:
         """Score the texts that were held out, as `encoder-cls eval` does."""
+        from encoder_cls.classifier.model_folder import load_classifier
         from encoder_cls.data.load import load_all_data
-        from encoder_cls.run.run_folder import RunDir, classifier_to_score
+        from encoder_cls.evaluation.held_out_answers import OwnAnswers
+        from encoder_cls.run.run_folder import RunDir
         from encoder_cls.run.score import score_run
 
         check_is_fitted(self, "classifier_")
@@ -235,7 +237,10 @@ class TextClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc] # sc
             run = RunDir(Path(folder) / "run")
             self.save(run.path)
             config = run.load_config()
-            return score_run(run, classifier_to_score(run.path), config, load_all_data(config))
+            dataset = load_all_data(config)
+            classifier = load_classifier(run.path, engine="torch")
+            own = OwnAnswers.of_run(run.held_out_answers, classifier, dataset.validation)
+            return score_run(run, classifier, config, dataset, own)
 
     def __getstate__(self) -> dict[str, Any]:
         """Pickle everything but the texts."""

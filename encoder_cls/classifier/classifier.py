@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import KW_ONLY, asdict, dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
@@ -131,8 +131,6 @@ class Classifier:
         thresholds: multi-label, the probability from which a text has each label; single-label empty.
         encoder_architecture: the shape of the encoder, even if it is not trained yet.
         folder: where the classifier was loaded from, with the `sha256` of its weights file; else empty.
-        before_refit: replaces the linear part's logits and evidence of texts by those from before it learned their
-            labels; set to score texts.
     """
 
     encoder: Encoder | None
@@ -155,9 +153,6 @@ class Classifier:
     encoding: str = UTF8
     folder: str = ""
     sha256: str = ""
-    before_refit: (
-        Callable[[Logits, Numbers | None, TokenizedTexts], tuple[Logits, Numbers | None]] | None
-    ) = None
 
     def __post_init__(self) -> None:
         self.delimiter = self.delimiter and delimiter_named(self.delimiter)
@@ -312,18 +307,14 @@ class Classifier:
     def part_logits(
         self, texts: TokenizedTexts, *, batch_tokens: int | None = None
     ) -> dict[str, Logits]:
-        """The logits of each of the `parts` for scoring, (texts, classes), the linear part's after `before_refit`."""
-        return replace(self, gate=None)._ask(texts, batch_tokens=batch_tokens, to_score=True)[0]
+        """The logits of each of the `parts`, also of the encoder for texts that would skip it, (texts, classes)."""
+        return replace(self, gate=None)._ask(texts, batch_tokens=batch_tokens)[0]
 
-    def familiarity_numbers(
-        self, texts: TokenizedTexts, *, batch_tokens: int | None = None
-    ) -> tuple[Logits, NDArray[np.float64]]:
-        """Calibrated logits and `text_numbers` of held-out texts, as if `linear` had not been refitted with them."""
-        of_parts, numbers = self._ask(
-            texts, batch_tokens=batch_tokens, with_numbers=True, to_score=True
-        )
-        logits = self.combined(of_parts)
-        return logits, text_numbers(self.task.probabilities(logits), texts, numbers)
+    def part_logits_and_numbers(
+        self, texts: TokenizedTexts
+    ) -> tuple[dict[str, Logits], Numbers | None]:
+        """`part_logits`, and the numbers that `LinearClassifier.read` measures; None without a linear part."""
+        return replace(self, gate=None)._ask(texts, with_numbers=True)
 
     def skip_encoder(self, linear: Logits) -> NDArray[np.bool_]:
         """Whether the linear part answers each text alone, (texts,), by its logits, which no engine changes."""
@@ -347,22 +338,14 @@ class Classifier:
         *,
         batch_tokens: int | None = None,
         with_numbers: bool = False,
-        to_score: bool = False,
     ) -> tuple[dict[str, Logits], Numbers | None]:
-        """The logits of the `parts`, the encoder's 0 for texts that skip it, and on request the linear part's numbers.
-
-        `to_score` applies `before_refit` to those of the linear part.
-        """
+        """The logits of the `parts`, the encoder's 0 for texts that skip it, and on request the linear part's numbers."""
         of_parts: dict[str, Logits] = {}
         skip, numbers = np.zeros(len(texts), dtype=bool), None
         if self.linear:
-            before_refit = self.before_refit if to_score else None
-            linear, numbers = self.linear.read(
-                texts, with_numbers=with_numbers, leave_out=before_refit is not None
-            )
-            if before_refit:
-                linear, numbers = before_refit(linear, numbers, texts)
-            of_parts["linear"], skip = linear, self.skip_encoder(linear)
+            linear, numbers = self.linear.read(texts, with_numbers=with_numbers)
+            of_parts["linear"] = linear
+            skip = self.skip_encoder(linear)
         if self.encoder:
             asked = texts
             if skip.any():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -11,7 +12,6 @@ from numpy.typing import NDArray
 from encoder_cls.classifier.classifier import Classifier
 from encoder_cls.metrics.classification import answers_of, compute_metrics, losses_of_texts
 from encoder_cls.metrics.logits import Logits
-from encoder_cls.text.tokens import TokenizedTexts
 
 GATES = (*(percent / 100 for percent in range(40, 100, 5)), 0.97, 0.98, 0.99)  # that are tried
 MOST_CHANGED, MOST_LOSS = (
@@ -20,8 +20,12 @@ MOST_CHANGED, MOST_LOSS = (
 )  # share of the answers that a gate changes, nats that it adds to the mean loss
 
 
-def fit_gate(classifier: Classifier, texts: TokenizedTexts, labels: NDArray[Any]) -> None:
+def fit_gate(
+    classifier: Classifier, part_logits: Mapping[str, Logits], labels: NDArray[Any]
+) -> None:
     """Set the lowest gate, if any, at which a classifier answers validation texts as well as without one.
+
+    `part_logits` are those of the texts, as of `Classifier.part_logits`.
 
     At most `MOST_CHANGED` of the texts get another answer, the loss rises by `MOST_LOSS` at most, neither accuracy nor
     loss gets worse by more than its standard error, and the calibration error by no more than that of the accuracy. Too
@@ -30,7 +34,6 @@ def fit_gate(classifier: Classifier, texts: TokenizedTexts, labels: NDArray[Any]
     classifier.gate = None
     if len(classifier.parts) == 1 or len(labels) * MOST_CHANGED < 1:
         return
-    of_parts = classifier.part_logits(texts)
 
     def measured(
         logits: Logits,
@@ -48,11 +51,11 @@ def fit_gate(classifier: Classifier, texts: TokenizedTexts, labels: NDArray[Any]
     def calibration_error(logits: Logits) -> float:
         return compute_metrics(logits, labels, classifier.label_names, classifier.thresholds).ece
 
-    exact = classifier.combined(of_parts)
+    exact = classifier.combined(part_logits)
     (answers, right, losses), ece = measured(exact), calibration_error(exact)
     of_accuracy, of_loss = (float(it.std()) / math.sqrt(len(labels)) for it in (right, losses))
     for classifier.gate in GATES:
-        logits = classifier.combined(of_parts)
+        logits = classifier.combined(part_logits)
         now, now_right, now_losses = measured(logits)
         if (
             (now != answers).any(axis=1).mean() <= MOST_CHANGED

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from encoder_cls.cli.options import (
+    PLACES,
     AsJson,
     TextColumns,
     TrainedModel,
@@ -40,6 +41,13 @@ def review_command(
             help="Write all to this CSV file; correct it, and train with --set data.corrections=FILE."
         ),
     ] = None,
+    overrides: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--set",
+            help=f"data.KEY=PATH, the new place of data of the run that has been moved: {', '.join(PLACES)}. Repeatable.",
+        ),
+    ] = None,
     as_json: AsJson = False,
 ) -> None:
     """List the labels that are probably wrong, the most doubtful first: ten of them, or all with --json."""
@@ -49,12 +57,13 @@ def review_command(
 
     check_ending(output, ".csv")
     check_outputs([output] if output else [], model=run, is_printing=True)
+    moved = reading_settings(overrides, *PLACES)
 
     from encoder_cls.evaluation.mistakes import label_tables
     from encoder_cls.run.review import review_run
     from encoder_cls.system.files import write_output
 
-    reviewed = review_run(run, notify=note)
+    reviewed = review_run(run, notify=note, moved=moved)
     if output:
         write_output(output, b"".join(*label_tables(reviewed.rows, data=reviewed.data)))
     if as_json:
@@ -67,8 +76,8 @@ def review_command(
             text, where = shown(row.text, limit=70), printable(row.where.removeprefix(here))
             print_out(f"{row.score:.3f}  {' -> '.join(names)}  {text}  {where}\n")
     note(
-        f"{reviewed.texts:,} labels checked: another one is more probable for {len(reviewed.rows):,}, confidently for "
-        f"{reviewed.estimated_errors:,}; read them from the top until labels are right"
+        f"{reviewed.texts:,} labels checked: another one is more probable for {reviewed.more_probable:,}, of which "
+        f"{reviewed.estimated_errors:,} seem to be wrong; read them from the top until labels are right"
     )
     if output:
         note(

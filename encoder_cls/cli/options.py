@@ -14,6 +14,8 @@ from encoder_cls.system.encodings import delimiter_named, encoding_named
 from encoder_cls.system.terminal import print_out
 
 RUNS = Path("runs")
+# The keys of `data` by which a command is told where data of a run has been moved to.
+PLACES = ("train", "validation", "test", "unlabelled", "corrections")
 Device = Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:N.", metavar="DEVICE")]
 ConfigFile = Annotated[
     Path | None,

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from encoder_cls.cli.options import AsJson, TrainedModel, print_json, reading_settings
+from encoder_cls.cli.options import PLACES, AsJson, TrainedModel, print_json, reading_settings
 from encoder_cls.errors import ConfigError
 from encoder_cls.system.machine import check_training_installed
 from encoder_cls.system.terminal import note, print_out, showing_work
@@ -41,7 +41,10 @@ def eval_command(
         list[str] | None,
         typer.Option(
             "--set",
-            help=f"data.KEY=VALUE for --data: {', '.join(READING)}. Repeatable. Default: as in training.",
+            help=(
+                f"data.KEY=VALUE for --data: {', '.join(READING)}. Default: as in training. Or the new place of data "
+                f"of the run that has been moved: {', '.join(PLACES)}. Repeatable."
+            ),
         ),
     ] = None,
     output: Annotated[
@@ -64,13 +67,17 @@ def eval_command(
     from encoder_cls.config.yaml import parse_setting
     from encoder_cls.evaluation.files import REPORT_FILES
 
-    if overrides and not data:
-        raise ConfigError("--set is for --data; the run's own data is read as in training")
-    written = reading_settings(overrides, *READING)
+    written = reading_settings(overrides, *READING, *PLACES)
+    moved = {key: place for key, place in written.items() if key in PLACES}
     reading = {
         key: parse_setting(it, source=f"--set data.{key}", keys=["data", key])
         for key, it in written.items()
+        if key not in PLACES
     }
+    if reading and not data:
+        raise ConfigError(
+            f"--set data.{next(iter(reading))} is for --data; the run's own data is read as in training"
+        )
     outputs = [*([output] if output else []), *(report / name for name in REPORT_FILES if report)]
     check_outputs(outputs, sources=[data] if data else [], model=run, is_printing=True)
     if against:
@@ -82,7 +89,13 @@ def eval_command(
 
     with showing_work():
         scored = evaluate_run(
-            run, data=data, reading=reading, folder=report, against=against, notify=note
+            run,
+            data=data,
+            reading=reading,
+            moved=moved,
+            folder=report,
+            against=against,
+            notify=note,
         )
     if output:
         write_output(output, to_json(scored.to_dict()))

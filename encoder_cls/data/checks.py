@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import unicodedata
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import chain
 
 import numpy as np
@@ -17,14 +17,18 @@ FEW = 3  # names that a warning lists
 MOST_SEEN = 0.1  # of the scored texts: a few short ones are usual
 
 
-def data_warnings(dataset: Dataset) -> Iterator[str]:
-    """Warn of doubtful labels, rows left out and texts that occur twice, in a sentence each."""
+def data_warnings(dataset: Dataset, *, learns_validation: bool = False) -> Iterator[str]:
+    """Warn of doubtful labels, rows left out and texts that occur twice, in a sentence each.
+
+    With `learns_validation`, the model learns from the validation texts in the end, so these count as training texts
+    of the test texts.
+    """
     yield from _label_warnings(dataset)
     for name, notes in dataset.sources:
         yield from notes.warnings(name)
     for name, split in dataset.splits.items():
         yield from split_warnings(name, split, dataset.label_names)
-    yield from _repeated_texts(dataset)
+    yield from _repeated_texts(dataset, learns_validation=learns_validation)
 
 
 def split_warnings(name: str, split: Split, label_names: Sequence[str]) -> Iterator[str]:
@@ -42,9 +46,9 @@ def split_warnings(name: str, split: Split, label_names: Sequence[str]) -> Itera
         )
 
 
-def seen_warnings(name: str, split: Split, train: Split) -> Iterator[str]:
-    """Warn where many texts of a split are training texts; compares texts, since files may be copies."""
-    seen = set(split.texts).intersection(train.texts)
+def seen_warnings(name: str, split: Split, learned: Iterable[str]) -> Iterator[str]:
+    """Warn where many texts of a split were learned from; compares texts, since files may be copies."""
+    seen = set(split.texts).intersection(learned)
     count = sum(text in seen for text in split.texts)
     if count > MOST_SEEN * len(split):
         of_all = f"{count:,} of {counted(len(split), 'text')} of {name} {'is' if len(split) == 1 else 'are'}"
@@ -120,7 +124,7 @@ def _rare_classes(dataset: Dataset) -> Iterator[str]:
             )
 
 
-def _repeated_texts(dataset: Dataset) -> Iterator[str]:
+def _repeated_texts(dataset: Dataset, *, learns_validation: bool) -> Iterator[str]:
     hashes = {
         name: np.fromiter(map(hash, it.texts), np.int64, len(it))
         for name, it in dataset.splits.items()
@@ -143,8 +147,11 @@ def _repeated_texts(dataset: Dataset) -> Iterator[str]:
             yield f"{len(indices):,} training texts {what}, the first at {dataset.train.where[indices[0]]}"
     for name, of_split in hashes.items():
         split = dataset.splits[name]
+        is_learned = np.isin(of_split, in_order)
+        if name == "test" and learns_validation:
+            is_learned |= np.isin(of_split, hashes["validation"])
         for is_known, what, new in (
-            (np.isin(of_split, in_order), "training texts, too", "texts"),
+            (is_learned, "training texts, too", "texts"),
             (
                 split.is_of_group_in(dataset.train),
                 "of groups (data.group_column) that train has, too",

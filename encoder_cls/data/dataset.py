@@ -112,6 +112,11 @@ class Split:
         )
 
     @cached_property
+    def texts_fingerprint(self) -> str:
+        """A SHA-256 of all texts in order."""
+        return _hash_of(self.texts)
+
+    @cached_property
     def fingerprint(self) -> str:
         """A SHA-256 of all texts, labels and groups in order."""
         unseen = json.dumps(self.unseen_names).encode() if self.unseen_names else b""

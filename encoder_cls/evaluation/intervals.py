@@ -12,7 +12,8 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from encoder_cls.classifier.classifier import Classifier
-from encoder_cls.data.dataset import Dataset, renumbered
+from encoder_cls.data.dataset import Dataset, Split, renumbered
+from encoder_cls.evaluation.held_out_answers import OwnAnswers, logits_before_refit
 from encoder_cls.metrics.classification import ClassCounts
 from encoder_cls.system.display import counted, printable, shortened
 
@@ -154,11 +155,14 @@ def compare_answers(
 
 
 def numbered_answers(
-    classifier: Classifier, texts: Sequence[str], names: Sequence[str]
+    classifier: Classifier, split: Split, names: Sequence[str], own: OwnAnswers | None = None
 ) -> NDArray[np.int64]:
-    """The answer to each text, (texts,), as an index into `names` and then the classifier's further classes."""
+    """The answer to each text, (texts,), as an index into `names` and then the classifier's further classes.
+
+    `own` are the earlier answers of the classifier's run to its own validation texts, some of which may be here.
+    """
     every = list(dict.fromkeys((*names, *classifier.label_names)))
-    logits = classifier.combined(classifier.part_logits(classifier.tokenize(texts)))
+    logits = logits_before_refit(classifier, split, own)
     return renumbered(logits.argmax(axis=1), classifier.label_names, every)
 
 
@@ -219,13 +223,23 @@ class BaseAnswers:
 
 
 def compare_with_base(
-    classifier: Classifier, base: Classifier, dataset: Dataset, *, run: str
+    classifier: Classifier,
+    base: Classifier,
+    dataset: Dataset,
+    *,
+    run: str,
+    own: OwnAnswers | None = None,
+    own_of_base: OwnAnswers | None = None,
 ) -> BaseAnswers:
-    """Answer the texts that the base run was tested on with both classifiers; `dataset` is the base run's."""
+    """Answer the texts that the base run was tested on with both classifiers; `dataset` is the base run's.
+
+    `own` and `own_of_base` are the earlier answers of both runs to their own validation texts.
+    """
     split_name, split = dataset.reported
     names = tuple(dict.fromkeys((*classifier.label_names, *split.unseen_names)))
     labels = renumbered(split.labels, (*dataset.label_names, *split.unseen_names), names)
-    now, before = (numbered_answers(it, split.texts, names) for it in (classifier, base))
+    now = numbered_answers(classifier, split, names, own)
+    before = numbered_answers(base, split, names, own_of_base)
     counts = (ClassCounts.of(it, labels, num_classes=len(names)) for it in (before, now))
     recalls = zip(
         names, *((it.right / np.maximum(1, it.support)).tolist() for it in counts), strict=False

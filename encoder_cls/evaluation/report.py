@@ -14,6 +14,7 @@ from encoder_cls.classifier.classifier import Classifier
 from encoder_cls.classifier.explain import explain
 from encoder_cls.classifier.guarantees import Guarantees, counts_from
 from encoder_cls.data.dataset import Split
+from encoder_cls.evaluation.held_out_answers import OwnAnswers
 from encoder_cls.evaluation.intervals import (
     COMBINED,
     BaseAnswers,
@@ -130,11 +131,21 @@ class Report:
 
 
 def evaluate(
-    classifier: Classifier, split: Split, *, name: str, batch_tokens: int | None = None
+    classifier: Classifier,
+    split: Split,
+    *,
+    name: str,
+    batch_tokens: int | None = None,
+    own: OwnAnswers | None = None,
 ) -> Report:
-    """Score a classifier on a split, whose labels are indices into the class names, then into its unseen names."""
+    """Score a classifier on a split, whose labels are indices into the class names, then into its unseen names.
+
+    `own` are the earlier answers of the classifier's run to its own validation texts.
+    """
     tokenized = classifier.tokenize(split.texts)
     of_parts = classifier.part_logits(tokenized, batch_tokens=batch_tokens)
+    if own:
+        of_parts = own.in_place_of(of_parts, split)
     answered = Answered(
         name=name,
         split=split,

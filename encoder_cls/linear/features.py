@@ -13,16 +13,18 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
-from encoder_cls.linear.linear_model import LinearClassifier
+from encoder_cls.linear.linear_model import EVIDENCE_NUMBERS, LinearClassifier
 from encoder_cls.linear.ngrams import (
     CHAR_NGRAM_IDS,
     HASHES,
+    RARITY_NUMBERS,
     Counts,
     SparseRows,
     count_features,
     find,
     frequent_tokens,
     keep_known,
+    rarity,
     tfidf,
 )
 from encoder_cls.metrics.logits import SINGLE_LABEL, Task
@@ -46,6 +48,28 @@ class Reading(NamedTuple):
     def like(cls, linear: LinearClassifier, class_weights: NDArray[np.float32]) -> Reading:
         """Read what a fitted classifier reads."""
         return cls(linear.max_tokens, len(linear.frequent_token_ids) > 0, class_weights)
+
+
+def numbers_before_refit(
+    linear: LinearClassifier,
+    texts: TokenizedTexts,
+    evidence: NDArray[np.float64] | None = None,
+) -> NDArray[np.float64]:
+    """The numbers of `LinearClassifier.read` of texts that a classifier has learned from, as if they were new.
+
+    Features of the lowest document frequency may be of these texts alone, so they count as unknown. `evidence` is that
+    of a classifier that had not learned from the texts; without it, all is zero, which does not count.
+    """
+    if evidence is None:
+        evidence = np.zeros((len(texts), EVIDENCE_NUMBERS))
+    rarest = float(linear.idf.max(initial=0))
+    rarities = [np.zeros((0, RARITY_NUMBERS))]
+    for counts in linear.count_features(texts):
+        found = find(counts.ids, linear.feature_ids)
+        idf = np.where(found < 0, 0, linear.idf[found])
+        idf[idf == rarest] = 0
+        rarities.append(rarity(counts, idf, rarest=rarest))
+    return np.hstack([evidence, np.concatenate(rarities)])
 
 
 def balanced_weights(sizes: NDArray[np.int64]) -> NDArray[np.float32]:

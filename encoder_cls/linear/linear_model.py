@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
@@ -15,6 +15,7 @@ from encoder_cls.linear.ngrams import (
     NUM_FEATURE_IDS,
     RARITY_NUMBERS,
     TEMPLATE_IDS,
+    Counts,
     count_features,
     find,
     rarity,
@@ -99,24 +100,27 @@ class LinearClassifier:
         """Logits, (texts, classes)."""
         return self.read(texts, with_numbers=False)[0]
 
-    def read(
-        self, texts: TokenizedTexts, *, with_numbers: bool = True, leave_out: bool = False
-    ) -> tuple[Logits, NDArray[np.float64] | None]:
-        """Logits, (texts, classes), and on request evidence and `rarity`, (texts, `EVIDENCE_NUMBERS + RARITY_NUMBERS`).
-
-        The evidence for the best class is minus the logarithm of the sum of positive effects, and minus the share of
-        the features, by their squares, that have them. With `leave_out`, for texts of the training data, the rarest
-        features count as unknown.
-        """
-        margins = np.tile(self.biases, (len(texts), 1))
-        numbers = [np.zeros((0, EVIDENCE_NUMBERS + RARITY_NUMBERS))]
-        row, rarest = 0, float(self.idf.max(initial=0)) if with_numbers else 0.0
-        for counts in count_features(
+    def count_features(self, texts: TokenizedTexts) -> Iterator[Counts]:
+        """Count the features of texts that the classifier may know, some texts at a time."""
+        return count_features(
             texts,
             max_tokens=self.max_tokens,
             frequent_token_ids=self.frequent_token_ids,
             use_char_ngrams=bool((self.feature_ids[-1:] >= TEMPLATE_IDS).any()),
-        ):
+        )
+
+    def read(
+        self, texts: TokenizedTexts, *, with_numbers: bool = True
+    ) -> tuple[Logits, NDArray[np.float64] | None]:
+        """Logits, (texts, classes), and on request evidence and `rarity`, (texts, `EVIDENCE_NUMBERS + RARITY_NUMBERS`).
+
+        The evidence for the best class is minus the logarithm of the sum of positive effects, and minus the share of
+        the features, by their squares, that have them.
+        """
+        margins = np.tile(self.biases, (len(texts), 1))
+        numbers = [np.zeros((0, EVIDENCE_NUMBERS + RARITY_NUMBERS))]
+        row, rarest = 0, float(self.idf.max(initial=0)) if with_numbers else 0.0
+        for counts in self.count_features(texts):
             # Unknown features have no weight.
             found = find(counts.ids, self.feature_ids)
             idf, weights = np.where(found < 0, 0, self.idf[found]), self.weights.take(found)
@@ -134,7 +138,6 @@ class LinearClassifier:
                 effects = values * weights[counts.columns, some.argmax(axis=1)[rows]]
                 if weights.shape[1] == 1:
                     effects *= np.where(some[rows, 0] < 0, -1, 1)  # for the first of two classes
-                idf[idf == rarest if leave_out else False] = 0
                 evidence = _evidence(rows, values, effects, len(counts))
                 numbers.append(np.hstack([evidence, rarity(counts, idf, rarest=rarest)]))
             row += len(counts)

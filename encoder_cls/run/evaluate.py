@@ -3,21 +3,36 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from encoder_cls.classifier.classifier import Classifier
+from encoder_cls.classifier.model_folder import load_classifier
 from encoder_cls.config.loading import config_of
-from encoder_cls.errors import ConfigError, EncoderClsError
+from encoder_cls.config.schema import Config, DataConfig
+from encoder_cls.data.checks import seen_warnings
+from encoder_cls.data.dataset import Dataset
+from encoder_cls.data.load import load_all_data
+from encoder_cls.errors import ConfigError, DataError, EncoderClsError
 from encoder_cls.evaluation.baseline import baseline_scores
+from encoder_cls.evaluation.held_out_answers import OwnAnswers
 from encoder_cls.evaluation.intervals import PairedComparison, compare_answers, numbered_answers
 from encoder_cls.evaluation.mistakes import Answered
 from encoder_cls.evaluation.report import Report, evaluate
 from encoder_cls.evaluation.report_files import write_report
-from encoder_cls.run.run_folder import classifier_to_score, run_of
+from encoder_cls.run.run_folder import RunDir, run_of
 from encoder_cls.run.score import score_run
-from encoder_cls.run.scored_texts import dataset_of_run, load_labelled, report_notes, warn_of_seen
+from encoder_cls.run.scored_texts import (
+    config_with_moved_data,
+    dataset_of_run,
+    learned_texts,
+    load_labelled,
+    report_notes,
+)
 from encoder_cls.system.display import listed
 
 
@@ -28,66 +43,63 @@ def evaluate_run(
     folder: Path | None,
     notify: Callable[[str], None],
     reading: Mapping[str, Any] | None = None,
+    moved: Mapping[str, str] | None = None,
     against: Path | None = None,
 ) -> Report:
     """Score the classifier of a run or model folder on a labelled source, else on the run's test or validation split.
 
     The files of the report go to `folder`, else, for the run's own data, to its `eval`. The source is read as in
-    training, except for the values of `DataConfig` in `reading`. The classifier `against` is compared on these texts.
+    training, except for the values of `DataConfig` in `reading`; `moved` are new places of the run's data, by key. The
+    classifier `against` is compared on these texts.
 
     Raises:
         ConfigError: no classifier, or no data to score.
         DataError: the data is missing or malformed, or has changed since the training.
         EncoderClsError: the disk refuses `folder`.
     """
-    classifier, other = classifier_to_score(path), classifier_to_score(against) if against else None
-    for named, its in ((path, classifier), (against, other)):
-        if other and its and its.thresholds:
-            several = f"compares classifiers with one label a text; those of {named} may be several"
-            raise ConfigError(f"--against {against}: {several}")
+    classifier = load_classifier(path, engine="torch")
+    other = load_classifier(against, engine="torch") if against else None
+    if other and (classifier.thresholds or other.thresholds):
+        named = path if classifier.thresholds else against
+        several = f"compares classifiers with one label a text; those of {named} may be several"
+        raise ConfigError(f"--against {against}: {several}")
+
     run = run_of(path)
     if run and not run.is_finished():
         notify(f"{run.path} is not finished: this is its best model so far")
-    config = run.load_config() if run else None
-    dataset = dataset_of_run(run, classifier, needed=data is None, warn=notify) if run else None
+
+    config = config_with_moved_data(run, moved) if run else None
+    dataset = None
+    own = None
+    if run and config:
+        dataset = dataset_of_run(run, config, classifier, needed=data is None, warn=notify)
+    if run and dataset:
+        is_scored = data is None and dataset.reported[0] == "validation"
+        own = _own_answers(run, classifier, dataset, needed=is_scored, notify=notify)
+
     if data is not None:
-        of_model = {
-            "name": "eval",
-            "data.text_column": classifier.text_columns,
-            "data.delimiter": classifier.delimiter,
-            "data.encoding": classifier.encoding,
-        }
-        settings = {"data.train": data} | {
-            f"data.{name}": value for name, value in (reading or {}).items()
-        }
-        data_config = config_of(
-            settings if config else of_model | settings, source="--set", base=config
-        ).data
-        split = load_labelled(data, classifier, data_config, dataset, notify=notify)
-        reference = baseline_scores(dataset, split) if dataset else None
-        own = replace(evaluate(classifier, split, name=data), linear_reference=reference)
+        data_config, scored = _score_source(
+            data, classifier, config, dataset, own, reading=reading or {}, notify=notify
+        )
     elif run and config and dataset:
-        data_config, (name, split) = config.data, dataset.reported
-        if not len(split):
-            raise ConfigError(
-                f"{path}: no text of its data has a label to score; name labelled texts with --data"
-            )
-        notes = [it for source, it in dataset.sources if source == name]
-        report_notes(name, split, notes, classifier, notify=notify)
-        own = score_run(run, classifier, config, dataset)
+        data_config = config.data
+        scored = _score_own_data(run, classifier, config, dataset, own, notify=notify)
     else:
         raise ConfigError(
             f"{path}: a model folder without its run has no data of its own; name some with --data"
         )
-    report = (
-        replace(own, against=_compared(against, other, own.answered, notify=notify))
-        if against and other
-        else own
-    )
+
+    report = scored
+    if against and other:
+        compared = _compared(
+            against, other, scored.answered, is_own_data=data is None, notify=notify
+        )
+        report = replace(scored, against=compared)
+
     where = folder or (run.eval if run and data is None else None)
     if where:
         yaml, name = (config.to_yaml(), config.name) if config else ("", path.resolve().name)
-        to_write = report if folder else own  # the run's folder has the report of the run alone
+        to_write = report if folder else scored  # the run's folder has the report of the run alone
         try:
             written = write_report(
                 where, to_write, data=data_config, run_name=name, config_yaml=yaml
@@ -100,15 +112,108 @@ def evaluate_run(
     return report
 
 
+def _score_source(
+    source: str,
+    classifier: Classifier,
+    config: Config | None,
+    dataset: Dataset | None,
+    own: OwnAnswers | None,
+    *,
+    reading: Mapping[str, Any],
+    notify: Callable[[str], None],
+) -> tuple[DataConfig, Report]:
+    """Score a classifier on a labelled source as it answers; also returns how the source was read.
+
+    `config`, `dataset` and `own` are those of the classifier's run, as far as they are known.
+    """
+    settings: dict[str, Any] = {"data.train": source}
+    settings |= {f"data.{name}": value for name, value in reading.items()}
+    if config is None:
+        of_model = {
+            "name": "eval",
+            "data.text_column": classifier.text_columns,
+            "data.delimiter": classifier.delimiter,
+            "data.encoding": classifier.encoding,
+        }
+        settings = of_model | settings
+    data_config = config_of(settings, source="--set", base=config).data
+
+    learned = learned_texts(dataset, own) if dataset else ()
+    split = load_labelled(source, classifier, data_config, dataset, learned, notify=notify)
+    reference = baseline_scores(dataset, split) if dataset else None
+    report = evaluate(classifier, split, name=source)
+    return data_config, replace(report, linear_reference=reference)
+
+
+def _score_own_data(
+    run: RunDir,
+    classifier: Classifier,
+    config: Config,
+    dataset: Dataset,
+    own: OwnAnswers | None,
+    *,
+    notify: Callable[[str], None],
+) -> Report:
+    """Score the classifier of a run on its own test split, else its validation split."""
+    name, split = dataset.reported
+    if not len(split):
+        raise ConfigError(
+            f"{run.path}: no text of its data has a label to score; name labelled texts with --data"
+        )
+    notes = [of_source for source, of_source in dataset.sources if source == name]
+    learned = learned_texts(dataset, own) if name == "test" else ()
+    report_notes(name, split, notes, classifier, learned, notify=notify)
+    return score_run(run, classifier, config, dataset, own)
+
+
+def _own_answers(
+    run: RunDir,
+    classifier: Classifier,
+    dataset: Dataset,
+    *,
+    needed: bool,
+    notify: Callable[[str], None],
+) -> OwnAnswers | None:
+    """The earlier answers of a run to its own validation texts, if any; a warning if these have changed, or an error."""
+    try:
+        return OwnAnswers.of_run(run.held_out_answers, classifier, dataset.validation)
+    except DataError as error:
+        if needed:
+            raise
+        notify(f"warning: {error}")
+        return None
+
+
 def _compared(
-    path: Path, other: Classifier, answered: Answered, *, notify: Callable[[str], None]
+    path: Path,
+    other: Classifier,
+    answered: Answered,
+    *,
+    is_own_data: bool,
+    notify: Callable[[str], None],
 ) -> PairedComparison:
-    """Compare with the classifier of another folder on the same texts."""
+    """Compare with the classifier of another folder on the same texts.
+
+    Where these are of a run's own data, some may be validation texts of the other run, too: of these, the answers from
+    before it learned from them count.
+    """
     names, split = answered.label_names, answered.split
     if not set(other.label_names) & set(names):
         others = f"none of the classes that are scored ({listed(names)}), but {listed(other.label_names)}"
         raise ConfigError(f"--against {path}: knows {others}")
-    warn_of_seen(path, split, notify=notify)
-    return compare_answers(
-        split.labels, answered.answers, numbered_answers(other, split.texts, names), run=str(path)
-    )
+    own = None
+    run = run_of(path)
+    with suppress(DataError):  # without its data, nobody knows what it has learned from
+        dataset = load_all_data(run.load_config()) if run else None
+        if run and dataset:
+            own = _own_answers(run, other, dataset, needed=False, notify=notify)
+            is_new = np.ones(len(split), dtype=bool)
+            if own and is_own_data:
+                is_new[own.places_in(split)[0]] = False
+            new_texts = split.subset(np.flatnonzero(is_new))
+            learned = learned_texts(dataset, own)
+            for warning in seen_warnings(f"--against {path}", new_texts, learned):
+                notify(f"warning: {warning}")
+
+    other_answers = numbered_answers(other, split, names, own if is_own_data else None)
+    return compare_answers(split.labels, answered.answers, other_answers, run=str(path))

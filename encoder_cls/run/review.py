@@ -5,22 +5,24 @@ Training texts are reviewed by a linear classifier of the other folds, all other
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
 
 from encoder_cls.classifier.classifier import Classifier
+from encoder_cls.classifier.model_folder import load_classifier
 from encoder_cls.config.schema import DataConfig
 from encoder_cls.data.dataset import Dataset
 from encoder_cls.errors import ConfigError
-from encoder_cls.evaluation.mistakes import Answered, LabelRow, estimated_errors
+from encoder_cls.evaluation.held_out_answers import OwnAnswers, logits_before_refit
+from encoder_cls.evaluation.mistakes import Answered, LabelRow, doubtful_rows
 from encoder_cls.linear.features import Reading
 from encoder_cls.linear.nb_svm import out_of_fold_logits
 from encoder_cls.metrics.logits import MULTI_LABEL
-from encoder_cls.run.run_folder import classifier_to_score, run_of
-from encoder_cls.run.scored_texts import dataset_of_run
+from encoder_cls.run.run_folder import run_of
+from encoder_cls.run.scored_texts import config_with_moved_data, dataset_of_run
 
 
 class Review(NamedTuple):
@@ -32,18 +34,23 @@ class Review(NamedTuple):
 
     rows: list[LabelRow]
     texts: int  # that were reviewed
-    estimated_errors: int  # too many where the classifier is weak
+    more_probable: int  # of these, those with another class as the most probable one
+    estimated_errors: (
+        int  # of these, those whose label seems to be wrong; too many where the classifier is weak
+    )
     data: DataConfig
 
 
-def review_run(path: Path, *, notify: Callable[[str], None]) -> Review:
-    """Judge the labels of all splits of a run.
+def review_run(
+    path: Path, *, notify: Callable[[str], None], moved: Mapping[str, str] | None = None
+) -> Review:
+    """Judge the labels of all splits of a run; `moved` are new places of its data, by key of `DataConfig`.
 
     Raises:
         ConfigError: not a run, or one without a classifier yet, without labels, or multi-label.
         DataError: the data is missing, or has changed since the training.
     """
-    classifier, run = classifier_to_score(path), run_of(path)
+    classifier, run = load_classifier(path, engine="torch"), run_of(path)
     if run is None:
         raise ConfigError(
             f"{path}: a model folder without its run has no data to review; name the run"
@@ -52,34 +59,45 @@ def review_run(path: Path, *, notify: Callable[[str], None]) -> Review:
         raise ConfigError(
             f"{path}: review is for data with one label a text; here a text may have several"
         )
-    dataset = dataset_of_run(run, classifier, needed=True, warn=notify)
+    config = config_with_moved_data(run, moved)
+    dataset = dataset_of_run(
+        run, config, classifier, needed=True, warn=notify, judges_all_labels=True
+    )
     assert dataset is not None
     if dataset.has_names_alone:
         raise ConfigError(
             f"{path}: learned from the names of the classes alone, so there are no labels to review"
         )
+    own = OwnAnswers.of_run(run.held_out_answers, classifier, dataset.validation)
     rows: list[LabelRow] = []
-    texts, errors = 0, 0
-    for answered in _judged(dataset, classifier):
+    texts, more_probable, errors = 0, 0, 0
+    for answered in _judged(dataset, classifier, own):
         split, probabilities = answered.split, answered.probabilities
         is_judged = np.ones(len(split), dtype=bool)
         if answered.name == "train":  # which takes other texts of the class, not held out with it
             pairs = np.unique([split.labels, split.together], axis=1)
             is_judged = np.bincount(pairs[0])[split.labels] > 1
         texts += int(is_judged.sum())
-        errors += estimated_errors(probabilities[is_judged], split.labels[is_judged])
+        errors += len(doubtful_rows(probabilities[is_judged], split.labels[is_judged]))
         is_corrected = (
             np.array([where in dataset.corrected for where in split.where])
             if dataset.corrected
             else False
         )
-        is_wrong = answered.answers != split.labels
-        rows += answered.label_rows(np.flatnonzero((is_wrong & is_judged) | is_corrected))
-    return Review(sorted(rows, key=lambda row: -row.score), texts, errors, run.load_config().data)
+        is_wrong = (answered.answers != split.labels) & is_judged
+        more_probable += int(is_wrong.sum())
+        rows += answered.label_rows(np.flatnonzero(is_wrong | is_corrected))
+    return Review(
+        rows=sorted(rows, key=lambda row: -row.score),
+        texts=texts,
+        more_probable=more_probable,
+        estimated_errors=errors,
+        data=config.data,
+    )
 
 
-def _judged(dataset: Dataset, classifier: Classifier) -> Iterator[Answered]:
-    """Answer each split by a classifier that has not seen its labels."""
+def _judged(dataset: Dataset, classifier: Classifier, own: OwnAnswers | None) -> Iterator[Answered]:
+    """Answer each split by a classifier that has not seen its labels; `own` are the run's earlier answers."""
     train, linear = dataset.train, classifier.linear
     weights = np.ones(len(classifier.label_names), dtype=np.float32)
     reading = (
@@ -92,6 +110,6 @@ def _judged(dataset: Dataset, classifier: Classifier) -> Iterator[Answered]:
     )
     for name, split in (("validation", dataset.validation), ("test", dataset.test)):
         if split:
-            logits = classifier.combined(classifier.part_logits(classifier.tokenize(split.texts)))
+            logits = logits_before_refit(classifier, split, own)
             names = (*classifier.label_names, *split.unseen_names)
             yield Answered(name=name, split=split, logits=logits, label_names=names)

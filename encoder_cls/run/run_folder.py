@@ -1,9 +1,9 @@
-"""The run folder, and the logits from before a linear classifier was refitted with the validation texts.
+"""The run folder.
 
 config.yaml     the resolved config, with absolute paths of the data
 model/          the portable classifier with the best validation score
 checkpoints/    training state to resume from
-validation_logits.safetensors   see `ValidationLogits`
+held_out_answers.safetensors   see `evaluation.held_out_answers`
 metrics.jsonl   every logged number
 eval/           report, predictions, mistakes, plot of the confusion matrix
 sources.json    the paths of the data and of the base run, for programs without a YAML parser
@@ -15,22 +15,11 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from hashlib import blake2b
 from pathlib import Path
 from shlex import quote
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
-import numpy as np
-import safetensors
-import safetensors.numpy
-from numpy.typing import NDArray
-
-from encoder_cls.classifier.classifier import Classifier, Numbers
-from encoder_cls.classifier.model_folder import load_classifier
-from encoder_cls.encoder.numpy_encoder import NumpyEncoder
-from encoder_cls.errors import ConfigError, EncoderClsError
-from encoder_cls.linear.linear_model import EVIDENCE_NUMBERS
-from encoder_cls.metrics.logits import Logits
+from encoder_cls.errors import ConfigError
 from encoder_cls.system.files import (
     TEMPORARY_PREFIX,
     locked,
@@ -39,7 +28,6 @@ from encoder_cls.system.files import (
     to_json,
     write_file,
 )
-from encoder_cls.text.tokens import UNK_ID, TokenizedTexts
 
 if TYPE_CHECKING:
     from encoder_cls.config.schema import Config
@@ -49,11 +37,6 @@ SOURCES_FILE = "sources.json"
 DATA_KEYS = ("data.train", "data.validation", "data.test", "data.unlabelled")
 CACHE_KEY = "data.cache"  # its place changes nothing
 PROJECTOR_FOLDER = "tensorboard"
-LOGITS, EVIDENCE, TEXTS = (
-    "linear",
-    "evidence",
-    "texts",
-)  # the tensors of validation logits in their file
 
 
 class RunDir:
@@ -70,7 +53,7 @@ class RunDir:
             path / "stages"
         )  # the best classifier of each stage but the last, until the run ends
         self.checkpoints = path / "checkpoints"
-        self.validation_logits = path / "validation_logits.safetensors"
+        self.held_out_answers = path / "held_out_answers.safetensors"
         self.metrics_file = path / "metrics.jsonl"
         self.eval = path / "eval"
         self.tensorboard = path / PROJECTOR_FOLDER
@@ -266,98 +249,3 @@ def dotted_values(config: Config) -> dict[str, Any]:
         return flat
 
     return dotted(config.model_dump(mode="json"), "")
-
-
-class ValidationLogits(NamedTuple):
-    """The linear classifier's logits of validation texts, from before it was refitted with these texts.
-
-    Afterwards its answers to them say nothing about new texts. A text is identified by the hash of what the classifier
-    reads of it.
-    """
-
-    logits: Logits  # (texts, classes)
-    hashes: NDArray[np.uint64]  # (texts,)
-    evidence: Numbers  # (texts, `EVIDENCE_NUMBERS`)
-
-    @classmethod
-    def of(cls, texts: TokenizedTexts, logits: Logits, numbers: Numbers | None) -> ValidationLogits:
-        """Keep the logits of texts, and the evidence among their numbers; zeros, which do not count, if None."""
-        evidence = (
-            np.zeros((len(texts), EVIDENCE_NUMBERS))
-            if numbers is None
-            else numbers[:, :EVIDENCE_NUMBERS]
-        )
-        return cls(logits, _hashes(texts), evidence)
-
-    @classmethod
-    def read(cls, path: Path) -> ValidationLogits:
-        """Read a file; `EncoderClsError` if it cannot be read."""
-        try:
-            tensors = safetensors.numpy.load_file(path)
-            without = np.zeros(
-                (len(tensors[LOGITS]), EVIDENCE_NUMBERS)
-            )  # an older file has no evidence
-            return cls(tensors[LOGITS], tensors[TEXTS], tensors.get(EVIDENCE, without))
-        except (OSError, KeyError, safetensors.SafetensorError) as error:
-            raise EncoderClsError(f"{path}: cannot be read ({error}); train again") from None
-
-    def write(self, path: Path) -> None:
-        """Write a file durably and atomically."""
-        write_file(
-            path,
-            safetensors.numpy.save(
-                {LOGITS: self.logits, TEXTS: self.hashes, EVIDENCE: self.evidence}
-            ),
-        )
-
-    def in_place_of(
-        self, logits: Logits, numbers: Numbers | None, texts: TokenizedTexts
-    ) -> tuple[Logits, Numbers | None]:
-        """Replace the logits and the evidence of those texts that the linear classifier was refitted with."""
-        known = {number: row for row, number in enumerate(self.hashes.tolist())}
-        rows = np.array(
-            [known.get(number, -1) for number in _hashes(texts).tolist()], dtype=np.int64
-        )
-        is_kept = (rows >= 0)[:, None]
-        if numbers is not None:
-            evidence = np.where(is_kept, self.evidence[rows], numbers[:, :EVIDENCE_NUMBERS])
-            numbers = np.hstack([evidence, numbers[:, EVIDENCE_NUMBERS:]])
-        return np.where(is_kept, self.logits[rows], logits), numbers
-
-
-def classifier_to_score(path: Path, *, device: str = "auto") -> Classifier:
-    """Load the classifier of a run or model folder for scoring, with the engine that is fast for many texts.
-
-    Its `part_logits` of validation texts are from before it was refitted with them.
-
-    Raises:
-        ConfigError: the folder has no classifier.
-        EncoderClsError: the folder is damaged, or its validation logits are of other classes.
-    """
-    classifier, run = load_classifier(path, device=device), run_of(path)
-    if isinstance(classifier.encoder, NumpyEncoder):
-        classifier.encoder = classifier.encoder.torch()
-    if classifier.linear and run and run.validation_logits.exists():
-        kept = ValidationLogits.read(run.validation_logits)
-        if kept.logits.shape[1:] != (len(classifier.label_names),):
-            raise EncoderClsError(
-                f"{run.validation_logits}: is of other classes than the model; train again"
-            )
-        classifier.before_refit = kept.in_place_of
-    return classifier
-
-
-def _hashes(texts: TokenizedTexts) -> NDArray[np.uint64]:
-    """Hash each text as the classifier reads it: the ids of known tokens, the character n-grams of unknown ones."""
-    numbers, ngrams = texts.word_ids.astype(np.int64), texts.char_ngrams
-    for word in np.flatnonzero(texts.word_ids == UNK_ID):
-        of_word = ngrams.ngrams[ngrams.offsets[word] : ngrams.offsets[word + 1]]
-        numbers[word] = -1 - int.from_bytes(
-            blake2b(of_word.tobytes(), digest_size=7).digest(), "little"
-        )
-    pieces = (
-        numbers[texts.words[a:b]]
-        for a, b in zip(texts.offsets[:-1], texts.offsets[1:], strict=True)
-    )
-    digests = b"".join(blake2b(piece.tobytes(), digest_size=8).digest() for piece in pieces)
-    return np.frombuffer(digests, dtype="<u8")

@@ -6,13 +6,15 @@ from dataclasses import replace
 from pathlib import Path
 
 from encoder_cls.classifier.classifier import Classifier
+from encoder_cls.classifier.model_folder import load_classifier
 from encoder_cls.config.schema import Config
 from encoder_cls.data.dataset import Dataset
 from encoder_cls.evaluation.baseline import baseline_scores
+from encoder_cls.evaluation.held_out_answers import HeldOutAnswers, OwnAnswers
 from encoder_cls.evaluation.intervals import BaseAnswers, compare_with_base
 from encoder_cls.evaluation.report import Report, evaluate
 from encoder_cls.linear.nb_svm import class_weights_note
-from encoder_cls.run.run_folder import RunDir, classifier_to_score
+from encoder_cls.run.run_folder import RunDir
 from encoder_cls.system.stop import run_interruptibly
 from encoder_cls.system.terminal import begin_work
 from encoder_cls.training.prepared import Prepared
@@ -23,14 +25,19 @@ def score_run(
     classifier: Classifier,
     config: Config,
     dataset: Dataset,
+    own: OwnAnswers | None,
     *,
     prepared: Prepared | None = None,
     device: str = "auto",
 ) -> Report:
-    """Score the classifier of a run, as `classifier_to_score` loads it, on its test split, else its validation split.
+    """Score the classifier of a run on its test split, else its validation split.
 
     The split must have texts. At the end of training, `prepared` provides its tokens, and limits the time of the TF-IDF
-    baseline. A base run's classifier is loaded onto `device`.
+    baseline. A base run's classifier is loaded onto `device`. `own` are the earlier answers of the run to its
+    own validation texts.
+
+    Raises:
+        DataError: the texts that the base run held out for validation have changed.
     """
     name, split = dataset.reported
 
@@ -44,12 +51,16 @@ def score_run(
         texts = prepared.train_texts if prepared else classifier.tokenize(dataset.train.texts)
         return class_weights_note(dataset.train, texts, linear)
 
+    num_refitted = 0
+    if run.held_out_answers.exists():
+        num_refitted = len(HeldOutAnswers.read(run.held_out_answers).validation.rows)
+
     begin_work(f"scoring {len(split):,} texts")
     batch_tokens = config.train.batch_tokens if prepared else None
     report = replace(
-        evaluate(classifier, split, name=name, batch_tokens=batch_tokens),
-        base_answers=_base_answers(classifier, config, dataset, device=device),
-        num_refitted=len(dataset.selection) if run.validation_logits.exists() else 0,
+        evaluate(classifier, split, name=name, batch_tokens=batch_tokens, own=own),
+        base_answers=_base_answers(classifier, own, config, dataset, device=device),
+        num_refitted=num_refitted,
         class_weights_note=run_interruptibly(weights_note),
     )
     begin_work("fitting the TF-IDF baseline")
@@ -62,10 +73,27 @@ def score_run(
 
 
 def _base_answers(
-    classifier: Classifier, config: Config, dataset: Dataset, *, device: str
+    classifier: Classifier,
+    own: OwnAnswers | None,
+    config: Config,
+    dataset: Dataset,
+    *,
+    device: str,
 ) -> BaseAnswers | None:
     base = config.from_run and RunDir(Path(config.from_run))
     if not base or dataset.base is None or dataset.is_multi_label or not base.model.is_dir():
         return None
-    of_base = classifier_to_score(base.path, device=device)
-    return compare_with_base(classifier, of_base, dataset.base, run=str(config.from_run))
+    base_classifier = load_classifier(base.path, device=device, engine="torch")
+    own_of_base = None
+    if dataset.base.reported[0] == "validation":
+        own_of_base = OwnAnswers.of_run(
+            base.held_out_answers, base_classifier, dataset.base.validation
+        )
+    return compare_with_base(
+        classifier,
+        base_classifier,
+        dataset.base,
+        run=str(config.from_run),
+        own=own,
+        own_of_base=own_of_base,
+    )

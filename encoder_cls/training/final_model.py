@@ -16,13 +16,14 @@ from numpy.typing import NDArray
 
 from encoder_cls.classifier.classifier import Classifier
 from encoder_cls.classifier.gate import fit_gate
-from encoder_cls.classifier.guarantees import Familiarity, Guarantees
+from encoder_cls.classifier.guarantees import Familiarity, Guarantees, text_numbers
 from encoder_cls.classifier.model_folder import load_classifier, save_classifier, save_measured
 from encoder_cls.encoder.torch_encoder import TorchEncoder
+from encoder_cls.evaluation.held_out_answers import Answers, HeldOutAnswers
 from encoder_cls.linear.linear_model import LinearClassifier
 from encoder_cls.metrics.classification import ClassCounts
 from encoder_cls.metrics.logits import Logits, combine_logits, softmax
-from encoder_cls.run.run_folder import RunDir, classifier_to_score
+from encoder_cls.run.run_folder import RunDir
 from encoder_cls.text.tokens import TokenizedTexts
 from encoder_cls.training.prepared import Prepared
 from encoder_cls.weights import DTYPES, Weight, pack, unpack
@@ -37,25 +38,38 @@ ENOUGH_TEXTS = 1000  # with fewer texts, no answer may change
 
 def finish_model(prepared: Prepared, run: RunDir, *, device: str) -> Classifier:
     """Save the best weights in the smallest types, with gate and guarantees, and load them."""
-    dataset, texts, labels = (
-        prepared.dataset,
-        prepared.validation_texts,
-        prepared.dataset.selection.labels,
-    )
+    dataset, texts = prepared.dataset, prepared.validation_texts
+    labels = dataset.selection.labels
     if len(labels):
         # Where time is limited, on fewer texts: each type takes a pass over them.
         most = len(labels) if prepared.budget.left is None else MOST_COMPARED
         compact(run.model, texts[:most], labels[:most], device=device)
-    best = classifier_to_score(run.path, device=device)
+    best = load_classifier(run.path, device=device, engine="torch")
     if not len(labels):
         return best
+
+    table = None
+    if best.linear and run.held_out_answers.exists():
+        table = HeldOutAnswers.read(run.held_out_answers)
+
     if prepared.config.model.cascade:
-        fit_gate(best, texts, labels)
-    answers_all = prepared.plan.answers_labels_out_of_fold
-    held_out = [dataset.validation, *([dataset.train] if answers_all else [])]
+        part_logits = best.part_logits(texts)
+        if table:  # which has the texts of `selection`, in order
+            part_logits["linear"] = table.validation.logits
+        fit_gate(best, part_logits, labels)
+
+    # Guarantees also count validation texts whose labels never occur in train, and where each labelled text has an
+    # answer of cross-validation, all labelled texts.
+    held_out, earlier = [dataset.validation], [table.validation] if table else []
+    if table and prepared.plan.answers_labels_out_of_fold:
+        held_out.append(dataset.train)
+        rows = table.train.rows + len(dataset.validation)
+        earlier.append(table.train._replace(rows=rows))
     if held_out[-1] is not dataset.selection:
         texts = best.tokenize([text for split in held_out for text in split.texts])
-    fit_guarantees(best, texts, np.concatenate([split.labels for split in held_out]))
+    labels = np.concatenate([split.labels for split in held_out])
+    fit_guarantees(best, texts, labels, earlier=earlier)
+
     save_measured(best, run.model)
     return best
 
@@ -134,13 +148,27 @@ def is_close(
     return bool(score >= exact_score - MOST_ACCURACY_LOST)
 
 
-def fit_guarantees(classifier: Classifier, texts: TokenizedTexts, labels: NDArray[Any]) -> None:
-    """Measure the guarantees of a classifier on validation texts, and add them to it.
+def fit_guarantees(
+    classifier: Classifier,
+    texts: TokenizedTexts,
+    labels: NDArray[Any],
+    *,
+    earlier: Sequence[Answers] = (),
+) -> None:
+    """Measure the guarantees of a classifier on held-out texts, and add them to it.
 
     Labels beyond the classifier's classes count as mistakes, and their texts not as familiar. Multi-label tasks get no
-    guarantees.
+    guarantees. `earlier` are answers of the linear part to some of the texts, from before it learned from these.
     """
-    logits, numbers = classifier.familiarity_numbers(texts)
+    part_logits, linear_numbers = classifier.part_logits_and_numbers(texts)
+    for answers in earlier:
+        assert linear_numbers is not None
+        part_logits["linear"][answers.rows] = answers.logits
+        linear_numbers[answers.rows] = answers.numbers
+
+    logits = classifier.combined(part_logits)
+    numbers = text_numbers(classifier.task.probabilities(logits), texts, linear_numbers)
+
     is_familiar = has_words = np.diff(texts.offsets) > 1  # blank texts get no answer
     if labels.ndim == 1:
         is_familiar = has_words & (labels < logits.shape[1])

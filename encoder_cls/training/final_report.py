@@ -6,6 +6,7 @@ import shutil
 
 import torch
 
+from encoder_cls.evaluation.held_out_answers import OwnAnswers
 from encoder_cls.evaluation.report import Report
 from encoder_cls.evaluation.report_files import model_card, write_report
 from encoder_cls.run.metrics_log import MetricLog, log_final_report
@@ -29,7 +30,8 @@ def write_final_report(
     best, report = finish_model(prepared, run, device=str(device)), None
     name, split = dataset.reported
     if len(split):
-        report = score_run(run, best, config, dataset, prepared=prepared, device=str(device))
+        own = OwnAnswers.of_run(run.held_out_answers, best, dataset.validation)
+        report = score_run(run, best, config, dataset, own, prepared=prepared, device=str(device))
         begin_work("writing the report")
         write_report(
             run.eval, report, data=config.data, run_name=config.name, config_yaml=config.to_yaml()

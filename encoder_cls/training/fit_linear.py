@@ -10,19 +10,20 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from encoder_cls.classifier.classifier import Classifier
+from encoder_cls.classifier.classifier import Classifier, Numbers
 from encoder_cls.classifier.model_folder import save_classifier
-from encoder_cls.linear.features import Reading
+from encoder_cls.evaluation.held_out_answers import Answers, HeldOutAnswers
+from encoder_cls.linear.features import Reading, numbers_before_refit
 from encoder_cls.linear.few_labels import (
     FewLabels,
     fit_linear_from_few_labels,
     fit_linear_from_names,
 )
-from encoder_cls.linear.linear_model import LinearClassifier
+from encoder_cls.linear.linear_model import EVIDENCE_NUMBERS, LinearClassifier
 from encoder_cls.linear.nb_svm import fit_linear
 from encoder_cls.linear.stream import fit_linear_from_stream
 from encoder_cls.metrics.logits import Logits, softmax
-from encoder_cls.run.run_folder import RunDir, ValidationLogits
+from encoder_cls.run.run_folder import RunDir
 from encoder_cls.system.stop import check_stop, run_interruptibly
 from encoder_cls.training.prepared import Prepared
 from encoder_cls.training.validation import ValidationResult, judge
@@ -44,9 +45,7 @@ class Fitted(NamedTuple):
         Logits  # of a linear classifier that has not learned from the validation texts
     )
     validation: ValidationResult | None  # None without validation labels
-    before: ValidationLogits | None = (
-        None  # of a classifier that was refitted with these texts, from before that
-    )
+    held_out_answers: HeldOutAnswers | None = None  # of a classifier that was refitted
     few_labels: FewLabels | None = None
 
 
@@ -112,7 +111,7 @@ def fit(prepared: Prepared, run: RunDir, *, saves_first: bool, saves: bool) -> F
     """Fit the linear classifier of a run.
 
     Saves preliminary classifiers as the model if `saves_first`, the result if `saves`. Where the classifier is refitted
-    with the validation texts, the run keeps its logits from before.
+    with the validation texts, the run keeps its answers from before.
     """
 
     def save(fitted: Fitted) -> None:
@@ -122,8 +121,8 @@ def fit(prepared: Prepared, run: RunDir, *, saves_first: bool, saves: bool) -> F
     fitted = run_interruptibly(
         lambda: fit_linear_classifier(prepared, on_better=save if saves_first else None)
     )
-    if fitted.before:
-        fitted.before.write(run.validation_logits)
+    if fitted.held_out_answers:
+        fitted.held_out_answers.write(run.held_out_answers)
     if saves:
         save_classifier(fitted.classifier, run.model)
     return fitted
@@ -169,8 +168,27 @@ def fit_linear_classifier(
     refitted, _ = fit_linear(
         all_texts, np.concatenate([train.labels, validation.labels]), reading, choice=choice
     )
-    before = ValidationLogits.of(prepared.validation_texts, logits, numbers)
-    return _calibrated(prepared, refitted, logits)._replace(before=before)
+    assert numbers is not None
+    evidence = numbers[:, :EVIDENCE_NUMBERS]
+    numbers = numbers_before_refit(refitted, prepared.validation_texts, evidence)
+    answers = _held_out_answers(prepared, np.arange(len(train), len(all_texts)), logits, numbers)
+    return _calibrated(prepared, refitted, logits)._replace(held_out_answers=answers)
+
+
+def _held_out_answers(
+    prepared: Prepared, rows: NDArray[np.int64], logits: Logits, numbers: Numbers
+) -> HeldOutAnswers:
+    """The table of answers to labelled texts: `rows` count the training texts, then those of `Dataset.selection`."""
+    dataset, num_train = prepared.dataset, len(prepared.dataset.train)
+    is_train = rows < num_train
+
+    in_validation = np.flatnonzero(~dataset.validation.has_unseen_label(len(dataset.label_names)))
+    validation_rows = in_validation[rows[~is_train] - num_train]
+    return HeldOutAnswers(
+        validation=Answers(validation_rows, logits[~is_train], numbers[~is_train]),
+        train=Answers(rows[is_train], logits[is_train], numbers[is_train]),
+        texts_sha256=dataset.validation.texts_fingerprint,
+    )
 
 
 def _reading(prepared: Prepared) -> Reading:
@@ -198,9 +216,10 @@ def _fit_few_labels(prepared: Prepared, reading: Reading) -> Fitted:
     )
     if not num_held_out:
         return _calibrated(prepared, linear)._replace(few_labels=few_labels)
-    before = ValidationLogits.of(texts.take(few_labels.rows), few_labels.logits, None)
-    fitted = _calibrated(prepared, linear, few_labels.logits[:num_held_out])
-    return fitted._replace(before=before, few_labels=few_labels)
+    numbers = numbers_before_refit(linear, texts.take(few_labels.rows))
+    answers = _held_out_answers(prepared, few_labels.rows, few_labels.logits, numbers)
+    fitted = _calibrated(prepared, linear, answers.validation.logits)
+    return fitted._replace(held_out_answers=answers, few_labels=few_labels)
 
 
 def _calibrated(

@@ -11,7 +11,8 @@ from encoder_cls.data.load import config_of_base, load_all_data
 from encoder_cls.data.rows import Row
 from encoder_cls.encoder.architecture import EncoderArchitecture
 from encoder_cls.errors import ConfigError, DataError
-from encoder_cls.run.run_folder import RunDir, ValidationLogits
+from encoder_cls.evaluation.held_out_answers import HeldOutAnswers
+from encoder_cls.run.run_folder import RunDir
 from encoder_cls.system.terminal import begin_work
 from encoder_cls.text.tokenizer_training import tokenized_data
 from encoder_cls.training.checkpoint import newest_fingerprint
@@ -117,6 +118,6 @@ def _base_run(path: str, config: Config) -> RunDir:
         raise ConfigError(
             f"tokenizer: {run.path} has another tokenizer, which has to stay; leave the section out"
         )
-    if run.validation_logits.exists():
-        ValidationLogits.read(run.validation_logits)  # which the report needs
+    if run.held_out_answers.exists():
+        HeldOutAnswers.read(run.held_out_answers)  # which the report needs
     return run

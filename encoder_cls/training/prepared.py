@@ -127,7 +127,7 @@ class Prepared:
 
     def warnings(self) -> Iterator[str]:
         """Warnings about the data and how it is read."""
-        yield from data_warnings(self.dataset)
+        yield from data_warnings(self.dataset, learns_validation=self.plan.refits_on_validation)
         if self.plan.has_encoder and self.base and self.base.encoder is None:
             yield f"{self.config.from_run} has no encoder, so a new one is trained from scratch"
         if self.dataset.has_names_alone and (unseen := self._unseen_names()):

@@ -29,7 +29,7 @@ from shared.page import table
 from sklearn.metrics import roc_auc_score
 
 from encoder_cls import Classifier, load_classifier
-from encoder_cls.classifier.guarantees import CONFIDENCE, THRESHOLDS, Guarantees
+from encoder_cls.classifier.guarantees import CONFIDENCE, THRESHOLDS, Guarantees, text_numbers
 
 DATA = ("trec6", "sst2", "banking77", "sst2_glue", "ag_news", "imdb")
 NOT_TRAINED_ON = ("go_emotions",)  # has several labels a text
@@ -156,8 +156,11 @@ def separation(
     assert classifier.familiarity
     found = []
     for texts in (own, others):
-        logits, numbers = classifier.familiarity_numbers(classifier.tokenize(texts))
-        unsure = 1 - classifier.task.probabilities(logits).max(axis=1)
+        tokenized = classifier.tokenize(texts)
+        part_logits, linear_numbers = classifier.part_logits_and_numbers(tokenized)
+        probabilities = classifier.task.probabilities(classifier.combined(part_logits))
+        numbers = text_numbers(probabilities, tokenized, linear_numbers)
+        unsure = 1 - probabilities.max(axis=1)
         found.append(
             (
                 classifier.familiarity.scores(numbers),

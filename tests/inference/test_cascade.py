@@ -156,15 +156,12 @@ class OfLogits:
             for name, of_part in (("encoder", encoder), ("linear", linear))
         }
 
-    def part_logits(self, texts: None) -> dict[str, np.ndarray]:
-        return self.of_parts
-
     def gate_for(self, shares: list[float]) -> float | None:
         """Such a share of each has the second label."""
         labels = [
             np.arange(texts) < texts * it for texts, it in zip(self.texts, shares, strict=False)
         ]
-        fit_gate(self, None, np.concatenate(labels).astype(np.int64))
+        fit_gate(self, self.of_parts, np.concatenate(labels).astype(np.int64))
         return self.gate
 
 

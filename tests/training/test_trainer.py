@@ -94,7 +94,7 @@ def test_without_a_report_the_model_is_the_same(tmp_path):
     assert isinstance(events[-1], Validated)
     assert {path.name for path in (tmp_path / "bare").iterdir()} == {
         *(".lock", "config.yaml", "sources.json", "model", "checkpoints", "metrics.jsonl"),
-        "validation_logits.safetensors",
+        "held_out_answers.safetensors",
     }
 
 

@@ -11,13 +11,14 @@ from small_runs import COLOURS, CPU, WITH_LINEAR, make_config, metric_rows, mode
 
 from encoder_cls.classifier.model_folder import load_classifier
 from encoder_cls.errors import StoppedError
+from encoder_cls.evaluation.held_out_answers import HeldOutAnswers
 from encoder_cls.evaluation.report_text import full_text
 from encoder_cls.linear.features import Reading
 from encoder_cls.linear.nb_svm import fit_linear
 from encoder_cls.metrics.classification import cross_entropy, one_hot
 from encoder_cls.metrics.logits import softmax
 from encoder_cls.run.evaluate import evaluate_run
-from encoder_cls.run.run_folder import RunDir, ValidationLogits
+from encoder_cls.run.run_folder import RunDir
 from encoder_cls.system.stop import stopping_at
 from encoder_cls.training import fit_linear as linear_fit
 from encoder_cls.training import plan as training_plan
@@ -210,9 +211,10 @@ def test_few_labels_held_out_are_learned_from_and_judged_by_cross_validation(
     assert cross_entropy(softmax(known), one_hot(labels, 3)) < cross_entropy(
         softmax(teacher), one_hot(labels, 3)
     )
-    of_all = ValidationLogits.read(run.validation_logits).logits
-    assert len(of_all) == len(setup.dataset.train) + len(labels)
-    kept = of_all[: len(labels)]
+    table = HeldOutAnswers.read(run.held_out_answers)
+    assert sorted(table.train.rows) == list(range(len(setup.dataset.train)))
+    assert table.validation.rows.tolist() == list(range(len(labels)))
+    kept = table.validation.logits
     assert np.array_equal(kept, fitted.validation_logits)
     accuracy = (kept.argmax(axis=1) == labels).mean()
     (first, row, *_) = (row for row in metric_rows(run.path) if row["split"] == "validation")
@@ -244,7 +246,7 @@ def test_texts_held_out_are_learned_from_in_the_end(tmp_path, monkeypatch):
     before, _ = fit_linear(
         setup.train_texts, train_split.labels, reading, together=train_split.together
     )
-    kept = ValidationLogits.read(run.validation_logits).logits
+    kept = HeldOutAnswers.read(run.held_out_answers).validation.logits
     assert np.allclose(kept, before.logits(texts), atol=1e-4)
     labels = one_hot(setup.dataset.selection.labels, 3)
     assert cross_entropy(softmax(saved.logits(texts)), labels) < cross_entropy(

@@ -1,0 +1,165 @@
+"""Answers of the linear classifier to texts of its own run, from before it learned from these texts.
+
+At the end of a run, the linear classifier may be fitted again with the validation texts. What it answers to them then
+says nothing about new texts. So the run keeps its earlier answers as a table, by row, and everything that measures the
+model on these rows reads the table. Texts of other splits and files are scored as they are answered, also where they
+are equal to a text of the table.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+import safetensors
+import safetensors.numpy
+from numpy.typing import NDArray
+
+from encoder_cls.classifier.classifier import Classifier, Numbers
+from encoder_cls.data.dataset import Split
+from encoder_cls.errors import DataError, EncoderClsError
+from encoder_cls.metrics.logits import Logits
+from encoder_cls.system.files import sha256, write_file
+
+VALIDATION = "validation"
+TRAIN = "train"
+TEXTS_HASH = "texts_sha256"  # of all texts of the validation split
+TABLE_HASH = "table_sha256"
+
+
+class Answers(NamedTuple):
+    """The answers to some texts of a split.
+
+    Attributes:
+        rows: the indices of the texts in their split, (texts,).
+        logits: of the linear classifier, (texts, classes).
+        numbers: as `LinearClassifier.read` measures them, (texts, numbers).
+    """
+
+    rows: NDArray[np.int64]
+    logits: Logits
+    numbers: Numbers
+
+
+@dataclass(frozen=True, kw_only=True)
+class HeldOutAnswers:
+    """The table of a run.
+
+    Attributes:
+        validation: answers to the validation texts that the linear classifier learned from in the end.
+        train: answers to the training texts, out of fold; without rows where there was no cross-validation.
+        texts_sha256: the hash of the texts of the validation split.
+    """
+
+    validation: Answers
+    train: Answers
+    texts_sha256: str
+
+    @classmethod
+    def read(cls, path: Path) -> HeldOutAnswers:
+        """Read the file of a run; `EncoderClsError` if it is damaged."""
+        try:
+            with safetensors.safe_open(path, framework="numpy") as file:
+                metadata = file.metadata() or {}
+                tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+
+            if metadata[TABLE_HASH] != _hash_of(tensors):
+                raise EncoderClsError(f"{path}: has changed since it was written; train again")
+            validation, train = (
+                Answers(*(tensors[f"{split}.{name}"] for name in Answers._fields))
+                for split in (VALIDATION, TRAIN)
+            )
+            return cls(validation=validation, train=train, texts_sha256=metadata[TEXTS_HASH])
+        except (OSError, KeyError, safetensors.SafetensorError) as error:
+            raise EncoderClsError(f"{path}: cannot be read ({error}); train again") from None
+
+    def write(self, path: Path) -> None:
+        """Write the file durably and atomically."""
+        tensors = {}
+        for split, answers in ((VALIDATION, self.validation), (TRAIN, self.train)):
+            for name, array in answers._asdict().items():
+                tensors[f"{split}.{name}"] = np.ascontiguousarray(array)
+
+        metadata = {TEXTS_HASH: self.texts_sha256, TABLE_HASH: _hash_of(tensors)}
+        write_file(path, safetensors.numpy.save(tensors, metadata))
+
+
+@dataclass(frozen=True)
+class OwnAnswers:
+    """The earlier answers of a run to its own validation texts, with the split that they belong to."""
+
+    split: Split
+    answers: Answers
+
+    @classmethod
+    def of_run(
+        cls, table_file: Path, classifier: Classifier, validation: Split
+    ) -> OwnAnswers | None:
+        """Read the table of a run, which has this classifier and validation split; None without a table.
+
+        Raises:
+            EncoderClsError: the table is damaged, or of other classes.
+            DataError: the validation texts are not those that the table was made for.
+        """
+        if classifier.linear is None or not table_file.exists():
+            return None
+        table = HeldOutAnswers.read(table_file)
+        if table.validation.logits.shape[1:] != (len(classifier.label_names),):
+            raise EncoderClsError(f"{table_file}: is of other classes than the model; train again")
+        if table.texts_sha256 != validation.texts_fingerprint:
+            raise DataError(
+                table_file,
+                "the texts that the run held out for validation have changed since it began",
+                "restore its data, name labelled data with --data, or train again",
+            )
+        return cls(validation, table.validation)
+
+    def places_in(self, split: Split) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """Find the answered texts in a split: rows of the split, and indices into `answers`.
+
+        A text is found by its row, which is the place that it was read from, not by its words: an equal text
+        elsewhere is another row.
+        """
+        if split is self.split:
+            return self.answers.rows, np.arange(len(self.answers.rows))
+
+        rows_of_places = {place: row for row, place in enumerate(_places(split))}
+        own_places = _places(self.split)
+        rows, indices = [], []
+        for index, own_row in enumerate(self.answers.rows.tolist()):
+            row = rows_of_places.get(own_places[own_row])
+            if row is not None:
+                rows.append(row)
+                indices.append(index)
+        return np.array(rows, dtype=np.int64), np.array(indices, dtype=np.int64)
+
+    def in_place_of(self, part_logits: Mapping[str, Logits], split: Split) -> dict[str, Logits]:
+        """Replace the linear part's logits of the texts of a split that are the run's own validation texts."""
+        rows, indices = self.places_in(split)
+        linear = part_logits["linear"].copy()
+        linear[rows] = self.answers.logits[indices]
+        return {**part_logits, "linear": linear}
+
+
+def logits_before_refit(classifier: Classifier, split: Split, own: OwnAnswers | None) -> Logits:
+    """The calibrated logits of the texts of a split, (texts, classes), with the earlier answers of `own`, if any."""
+    part_logits = classifier.part_logits(classifier.tokenize(split.texts))
+    if own:
+        part_logits = own.in_place_of(part_logits, split)
+    return classifier.combined(part_logits)
+
+
+def _places(split: Split) -> list[tuple[str, str]]:
+    """Where each text was read, and the text, since a file may have changed."""
+    return [(str(where), text) for where, text in zip(split.where, split.texts, strict=True)]
+
+
+def _hash_of(tensors: Mapping[str, NDArray[np.generic]]) -> str:
+    content = [
+        f"{name} {tensors[name].shape}".encode() + tensors[name].tobytes()
+        for name in sorted(tensors)
+    ]
+    return sha256(b"".join(content))
