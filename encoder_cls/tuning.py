@@ -188,7 +188,7 @@ class Search:
         self._study.tell(trial, score if state is TrialState.COMPLETE else None, state=state)
         for folder in (
             run.checkpoints,
-            run.stages,
+            run.pretrained,
         ):  # needed to resume a trial until it is recorded
             shutil.rmtree(folder, ignore_errors=True)
         best, stored = self.best, self._trials()[trial.number]

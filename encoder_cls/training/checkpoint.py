@@ -16,8 +16,8 @@ import json
 import math
 import re
 import shutil
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -25,10 +25,11 @@ import safetensors.torch
 import torch
 from pydantic import TypeAdapter
 from safetensors import SafetensorError
-from torch import Tensor, nn
+from torch import Tensor
 
-from encoder_cls.encoder.optimizer import Optimizer, load_moments, moments_of
+from encoder_cls.encoder.training import TrainingState
 from encoder_cls.errors import ConfigError, DivergedError, EncoderClsError
+from encoder_cls.metrics.score import Score
 from encoder_cls.run.run_folder import RunDir
 from encoder_cls.system.files import read_file, reporting_os_errors, sha256, to_json, write_folder
 from encoder_cls.system.machine import environment, resolve_precision
@@ -50,104 +51,80 @@ STATE_FILES = (MODEL_FILE, OPTIMIZER_FILE, STATE_FILE)
 
 
 @dataclass(frozen=True, kw_only=True)
-class TrainingState:
-    """All that decides how training continues, besides weights and moments."""
+class RunState:
+    """How far a run has come: all that decides how it goes on, besides weights and moments.
 
-    step: int = 0  # optimizer steps done, in all stages
-    stage: int = 0  # the current one, counted from 0
-    stage_start: int = 0  # its first step
-    stage_steps: int | None = None  # its number of steps, once a time budget has decided it
-    validated_step: int = 0  # of the last validation
-    best_score: tuple[float, float, float] | None = (
-        None  # the best selection key of the stage so far,
-    )
-    best_step: int = 0  # its step,
-    stale_validations: int = 0  # and the later validations that count against patience
-    score_to_beat: tuple[float, float, float] | None = (
-        None  # the selection key of the linear classifier alone
-    )
-    linear_texts: int | None = (
-        None  # texts that it learns from, as a stream, once a time budget has decided this
-    )
-    skipped_in_a_row: int = 0  # the last steps that updated nothing: their gradient was not finite
-    sums: dict[str, float] = field(
-        default_factory=dict
-    )  # of the metrics of steps that are not logged yet
+    Attributes:
+        linear_score: the score of the linear model alone; None before it is fitted, or without validation labels.
+        linear_texts: the number of texts that it learns from, once a time budget has decided this.
+        is_pretraining: whether the encoder's training is the pretraining.
+        training: the state of the encoder's training.
+    """
+
+    linear_score: Score | None = None
+    linear_texts: int | None = None
+    is_pretraining: bool = False
+    training: TrainingState = field(default_factory=TrainingState)
 
     @property
-    def step_in_stage(self) -> int:
-        """Optimizer steps done in this stage."""
-        return self.step - self.stage_start
+    def step(self) -> int:
+        """Optimizer steps done, those of pretraining counted."""
+        return self.training.step
 
     @property
-    def has_beaten_linear(self) -> bool:
-        """Whether a validation of the last stage was better than the linear classifier alone."""
-        if self.best_score is None:
-            return False
-        return self.score_to_beat is None or self.best_score > self.score_to_beat
-
-    def after_step(
-        self, metrics: Mapping[str, float], *, is_skipped: bool = False
-    ) -> TrainingState:
-        """The state one step later, with its metrics added to the sums; a skipped step has updated nothing."""
-        counts = {"steps": 1, "skipped_steps": 1 if is_skipped else 0}
-        sums = dict(self.sums)
-        for name, value in {**counts, **metrics}.items():
-            sums[name] = sums.get(name, 0.0) + value
-        skipped_in_a_row = self.skipped_in_a_row + 1 if is_skipped else 0
-        return replace(self, step=self.step + 1, skipped_in_a_row=skipped_in_a_row, sums=sums)
-
-    def at_next_stage(self) -> TrainingState:
-        """The next stage, before its first step."""
-        new = TrainingState(
-            stage=self.stage + 1, score_to_beat=self.score_to_beat, linear_texts=self.linear_texts
+    def is_encoder_better(self) -> bool:
+        """Whether a validation of the encoder on labels was better than the linear model alone."""
+        best = self.training.best_score
+        return (
+            not self.is_pretraining and best is not None and best.is_better_than(self.linear_score)
         )
-        return replace(
-            new,
-            step=self.step,
-            stage_start=self.step,
-            validated_step=self.step,
-            best_step=self.step,
-        )
+
+    @property
+    def best_step(self) -> int:
+        """The step of the best weights; 0 where the linear model alone is the best."""
+        return self.training.best_step if self.is_encoder_better else 0
 
 
 @dataclass(frozen=True, kw_only=True)
 class Checkpoint:
-    """A verified checkpoint in memory: the weights by name, and the moments as in `moments_of`."""
+    """A verified checkpoint in memory.
 
-    state: TrainingState
+    Attributes:
+        state: of the run.
+        fingerprint: of its data and its environment.
+        weights: of the encoder in training, by name; empty in a run without an encoder.
+        moments: of its optimizers, as in `moments_of`.
+    """
+
+    state: RunState
     fingerprint: dict[str, Any]
-    weights: dict[str, Tensor]
-    moments: dict[str, Tensor]
-
-    def restore(self, model: nn.Module, optimizers: Sequence[Optimizer]) -> None:
-        """Load weights and moments into a model of the same shape and its new optimizers."""
-        model.load_state_dict(self.weights)
-        load_moments(optimizers, self.moments)
+    weights: dict[str, Tensor] = field(default_factory=dict)
+    moments: dict[str, Tensor] = field(default_factory=dict)
 
 
-def save_checkpoint(
-    folder: Path,
-    model: nn.Module,
-    optimizers: Sequence[Optimizer],
-    state: TrainingState,
-    *,
-    fingerprint: dict[str, Any],
-    keep: int,
-) -> None:
+def save_checkpoint(folder: Path, checkpoint: Checkpoint, *, keep: int) -> None:
     """Write `step-N` into `folder`, verify it, and remove all but the `keep` newest checkpoints.
 
     Removes none where a weight is not finite (`DivergedError`) or the disk refuses (`EncoderClsError`).
     """
-    for name, tensor in model.state_dict().items():
+    step = checkpoint.state.step
+    for name, tensor in checkpoint.weights.items():
         if not tensor.isfinite().all():
-            raise DivergedError(state.step, f"{name} holds numbers that are not finite")
-    files = to_files(model, optimizers, state, fingerprint=fingerprint)
+            raise DivergedError(step, f"{name} holds numbers that are not finite")
+
+    files = {
+        MODEL_FILE: _saved(checkpoint.weights),
+        OPTIMIZER_FILE: _saved(checkpoint.moments),
+        STATE_FILE: to_json(
+            {"state": asdict(checkpoint.state), "fingerprint": checkpoint.fingerprint}
+        ),
+    }
     manifest = {
         name: {"size": len(content), "sha256": sha256(content)} for name, content in files.items()
     }
-    newest = folder / f"step-{state.step}"
+    newest = folder / f"step-{step}"
     write_folder(newest, files | {MANIFEST_FILE: to_json({"files": manifest})})
+
     _read_verified(newest)
     for path in _by_age(folder)[keep:]:
         shutil.rmtree(path, ignore_errors=True)
@@ -158,7 +135,7 @@ def load_newest(folder: Path) -> tuple[Checkpoint | None, list[str]]:
     warnings: list[str] = []
     for path in _by_age(folder):
         try:
-            return from_files(_read_verified(path)), warnings
+            return _parsed(_read_verified(path)), warnings
         except (
             EncoderClsError,
             SafetensorError,
@@ -253,36 +230,21 @@ def _read_verified(path: Path) -> dict[str, bytes]:
     return files
 
 
-def to_files(
-    model: nn.Module,
-    optimizers: Sequence[Optimizer],
-    state: TrainingState,
-    *,
-    fingerprint: dict[str, Any],
-) -> dict[str, bytes]:
-    """The files of a checkpoint without its manifest, by name."""
-    return {
-        MODEL_FILE: _saved(model.state_dict()),
-        OPTIMIZER_FILE: _saved(moments_of(optimizers)),
-        STATE_FILE: to_json({"state": asdict(state), "fingerprint": fingerprint}),
-    }
-
-
 def _saved(tensors: Mapping[str, Tensor]) -> bytes:
     return safetensors.torch.save(
-        {name: it.detach().cpu().contiguous() for name, it in tensors.items()}
+        {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
     )
 
 
-def from_files(files: Mapping[str, bytes]) -> Checkpoint:
-    """The inverse of `to_files`; raises a `ValueError`, `LookupError` or `SafetensorError` for other files."""
+def _parsed(files: Mapping[str, bytes]) -> Checkpoint:
+    """Parse the files of a checkpoint; raises a `ValueError`, `LookupError` or `SafetensorError` for other files."""
     content = json.loads(files[STATE_FILE])
-    if content["state"].keys() != asdict(TrainingState()).keys():
+    state = content["state"]
+    known = asdict(RunState())
+    if state.keys() != known.keys() or state["training"].keys() != known["training"].keys():
         raise ValueError(f"{STATE_FILE} is of another version")
     return Checkpoint(
-        state=TypeAdapter(TrainingState).validate_python(
-            content["state"]
-        ),  # with tuples, or an error
+        state=TypeAdapter(RunState).validate_python(state),
         fingerprint=content["fingerprint"],
         weights=safetensors.torch.load(files[MODEL_FILE]),
         moments=safetensors.torch.load(files[OPTIMIZER_FILE]),

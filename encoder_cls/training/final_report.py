@@ -41,7 +41,7 @@ def write_final_report(
         )  # the curves of validation end with the last weights
         metric_log.log(best_step, group, {**report.metrics.scalars(), **report.metrics.drawable()})
         log_final_report(metric_log, best, config, report, step=best_step)
-        shutil.rmtree(run.stages, ignore_errors=True)
+        shutil.rmtree(run.pretrained, ignore_errors=True)
     begin_work("")
     card = model_card(
         config,
