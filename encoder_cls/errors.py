@@ -25,6 +25,16 @@ class DataError(EncoderClsError):
         self.where, self.what, self.hint = str(where), what, hint
 
 
+class NoRowsError(DataError):
+    """A source has no row with a text."""
+
+
+class NothingNewError(DataError):
+    """The new data of a run that goes on from another has no text to learn from that is new."""
+
+    exit_code = 6
+
+
 class EncodingError(DataError):
     """A text file is not written in the encoding that it is read in."""
 

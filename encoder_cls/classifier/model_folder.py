@@ -208,6 +208,16 @@ def save_measured(classifier: Classifier, folder: Path) -> None:
     _write_weights(folder, safetensors.numpy.load(content), metadata | _measured(classifier))
 
 
+def parts_of_model(folder: Path) -> tuple[str, ...]:
+    """The parts of the classifier in a model folder, `linear`, `encoder` or both, without loading it.
+
+    Errors as of `load_classifier`.
+    """
+    with _reporting_damage(folder), plain_file(folder / WEIGHTS_FILE) as (file, size):
+        metadata, _ = _read_head(file, size)
+        return tuple(metadata["parts"])
+
+
 def _config_of(classifier: Classifier) -> dict[str, Any]:
     encoder, linear = classifier.encoder, classifier.linear
     architecture = encoder.architecture if encoder else classifier.encoder_architecture

@@ -5,13 +5,17 @@ from __future__ import annotations
 import time
 from contextlib import ExitStack, nullcontext
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from encoder_cls.cli.display import described, process_group, show_training, stop_signals
 from encoder_cls.cli.options import RUNS, ConfigFile, ConfigOption, Device, Overrides, the_config
 from encoder_cls.system.terminal import note, print_out, showing_work
+
+if TYPE_CHECKING:
+    from encoder_cls.config.schema import Config
+    from encoder_cls.run.run_folder import RunDir
 
 
 def train_command(
@@ -51,17 +55,16 @@ def train_command(
             settings = load_config(file, overrides or (), from_run=from_run)
             run = RunDir(run_dir or RUNS / settings.name)
             check_run_folder(run, settings.data)
-            is_finished = False
+            ended = ""
             if group.leads and not dry_run:
                 run.check_trainable(settings, resume=resume)
-                is_finished = run.is_finished()
-                if (
-                    not is_finished
-                ):  # before everything slow: a second training in the same folder ends at once
+                if run.is_finished():
+                    ended = _finished(run, settings)
+                else:  # before everything slow: a second training in the same folder ends at once
                     held.enter_context(run.lock())
             group.check_size(settings.train.gradient_shards)
-        if group.broadcast(b"finished" * is_finished):
-            note(f"{run.path}: this run is finished; nothing to do")
+        if group.broadcast(ended.encode()):
+            note(ended)
             return
         if dry_run and not group.leads:
             return
@@ -99,3 +102,12 @@ def train_command(
                 show_training(events, run.path, num_processes=group.size)
             else:
                 assist(prepared, group, device=torch_device)
+
+
+def _finished(run: RunDir, settings: Config) -> str:
+    """Record the new places of data of a finished run, if any; returns what there is to say."""
+    from encoder_cls.run.scored_texts import record_moved_data
+
+    if record_moved_data(run, settings):
+        return f"{run.config_file}: has the new place of the data; this run is finished"
+    return f"{run.path}: this run is finished; nothing to do"

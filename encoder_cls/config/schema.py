@@ -170,8 +170,8 @@ class ModelConfig(Section):
     head_dropout: Fraction = 0.1
     """Dropout on the pooled vector before the last linear map."""
     encoder: bool | Literal["auto"] = "auto"
-    """Whether to train an encoder; `auto`: unless at most 2,000 texts have labels and more have none; false: the linear
-    classifier alone is the model, trained in seconds."""
+    """Whether to train an encoder; `auto`: unless at most 2,000 training texts have labels and more have none; false: the
+    linear classifier alone is the model, trained in seconds."""
     linear: bool = True
     """Whether to add the logits of a linear classifier of word and character n-grams to the encoder's; beyond 12
     million tokens it learns from a stream, from words and pairs of words."""
@@ -244,7 +244,7 @@ class TrainConfig(Section):
     of heavier classes rises; validation and probabilities are unweighted."""
     lsa_dimensions: Annotated[int, Field(ge=0, le=2000)] = 200
     """Dimensions of a truncated SVD of all texts (latent semantic analysis) as features of the linear classifier; 0:
-    none. Used, as the next three, with at most 2,000 labelled texts."""
+    none. Used, as the next three, with at most 2,000 labelled texts, without those held out."""
     label_names_as_texts: bool = True
     """Whether the words of a class's name count as one more text of that class."""
     self_training: bool = True

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import chain, pairwise
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from encoder_cls.data.rows import Notes
 from encoder_cls.errors import ConfigError, DataError
 from encoder_cls.system.disk_arrays import Column, ConcatenatedTexts, in_chunks
+from encoder_cls.system.display import listed
 
 LabelsAre = Literal["names", "indices"]  # into data.label_names
 
@@ -209,47 +210,66 @@ class Dataset:
         return ("test", self.test) if self.test else ("validation", self.validation)
 
 
-def joined(base: Dataset, new: Dataset, *, run: str) -> Dataset:
-    """Join the data of a base run with new data, whose first classes are those of the base run.
+def check_same_kind(
+    base: Dataset, *, run: str, is_multi_label: bool, has_names_alone: bool
+) -> None:
+    """Raise a `ConfigError` if new data is of another kind than that of its base run."""
+    if base.is_multi_label != is_multi_label:
+        there, here = "one label", "several labels"
+        if base.is_multi_label:
+            there, here = here, there
+        raise ConfigError(
+            f"{run}: a text may have {there} there, and {here} in the new data; train one run of each"
+        )
+    if base.has_names_alone or has_names_alone:
+        what = "going on from a run needs labelled texts in both runs, and one of them has none"
+        raise ConfigError(f"{run}: {what}")
+
+
+class NewRows(NamedTuple):
+    """The rows of new data that a run adds to those of its base run.
+
+    Attributes:
+        of_splits: the indices of the rows, by split.
+        must_stay: whether each of those of train must not be held out, since the base run learned from a similar text,
+            or from one of the same group.
+        notes: on the others.
+    """
+
+    of_splits: dict[str, NDArray[np.int64]]
+    must_stay: NDArray[np.bool_]
+    notes: Notes
+
+
+def new_rows(
+    base: Dataset, splits: Mapping[str, Split], label_names: Sequence[str], *, run: str
+) -> NewRows:
+    """Choose the rows of new data that a run adds to those of its base run.
 
     No text that the base run was validated or tested on is learned from, and none that it knows is scored as new: new
     training texts are left out if they are similar to one of those or were learned with the same label, new validation
     and test texts if they are similar to any, and all if their group is in another split of the base run.
     """
-    if base.is_multi_label != new.is_multi_label:
-        one, other = (
-            ("several labels", "one label")
-            if base.is_multi_label
-            else ("one label", "several labels")
-        )
-        raise ConfigError(
-            f"{run}: a text may have {one} there, and {other} in the new data; train one run of each"
-        )
-    if base.has_names_alone or new.has_names_alone:
-        what = "going on from a run needs labelled texts in both runs, and one of them has none"
-        raise ConfigError(f"{run}: {what}")
     learned = {*_labelled(base.train, base.label_names)}
     # All at once, since `texts_alike` ignores patterns that are frequent among all texts.
-    of_both = [*base.splits.values(), *new.splits.values()]
+    of_both = [*base.splits.values(), *splits.values()]
     ends = np.cumsum([len(split) for split in of_both])[:-1]
     alike = np.split(texts_alike(concatenated(*(split.texts for split in of_both))), ends)
     base_alike = dict(zip(base.splits, alike, strict=False))
-    new_alike = dict(zip(new.splits, alike[len(base_alike) :], strict=True))
+    new_alike = dict(zip(splits, alike[len(base_alike) :], strict=True))
     notes = Notes()
-    if base.train.groups is not None and new.train.groups is None:
-        message = f"{run} keeps groups together; name their column of the new data, too, in data.group_column"
-        notes.messages.append(message)
 
-    splits: dict[str, Split] = {}
-    for role, split in new.splits.items():
+    kept: dict[str, NDArray[np.int64]] = {}
+    for role, split in splits.items():
         others = base.splits.keys() - {role}
-        of_base = [base_alike[it] for it in (others if role == "train" else base_alike)]
+        of_base = [base_alike[name] for name in (others if role == "train" else base_alike)]
         is_known = np.isin(new_alike[role], np.concatenate(of_base))
         if role == "train":
-            is_known |= np.array([it in learned for it in _labelled(split, new.label_names)])
+            is_known |= np.array([key in learned for key in _labelled(split, label_names)])
         is_elsewhere = np.any(
             [split.is_of_group_in(base.splits[other]) for other in others], axis=0
         )
+
         for count, why in (
             (is_known.sum(), f"which {run} has already, or texts like them"),
             ((is_elsewhere & ~is_known).sum(), f"whose groups {run} has in another split"),
@@ -258,15 +278,36 @@ def joined(base: Dataset, new: Dataset, *, run: str) -> Dataset:
                 notes.messages.append(
                     f"{role}: {count:,} of {len(split):,} new texts are left out, {why}"
                 )
-        splits[role] = split.subset(np.flatnonzero(~is_known & ~is_elsewhere))
-    if not splits["train"]:
-        raise DataError(
-            new.train.where[0], f"nothing is left to learn from: {'; '.join(notes.messages)}"
-        )
+        kept[role] = np.flatnonzero(~is_known & ~is_elsewhere)
+
+    train = splits["train"]
+    is_beside = np.isin(new_alike["train"], base_alike["train"]) | train.is_of_group_in(base.train)
+    return NewRows(kept, is_beside[kept["train"]], notes)
+
+
+def check_each_class_is_learned(
+    split: Split, label_names: Sequence[str], known: int, *, run: str
+) -> None:
+    """Raise a `DataError` if a class after the `known` ones, which those of the base run are, has no training text."""
+    is_lost = split.class_counts(len(label_names))[known:] == 0
+    lost = [name for name, is_one in zip(label_names[known:], is_lost, strict=True) if is_one]
+    if lost:
+        what = f"no text of these new classes can be learned from: {listed(lost)}; {run} has held all of them out"
+        raise DataError(run, what, "add other texts of these classes")
+
+
+def joined(base: Dataset, new: Dataset, *, run: str) -> Dataset:
+    """Join the data of a base run with new data, which has its `new_rows` and whose first classes are the base run's."""
+    notes = Notes()
+    if base.train.groups is not None and new.train.groups is None:
+        message = f"{run} keeps groups together; name their column of the new data, too, in data.group_column"
+        notes.messages.append(message)
+
+    splits = new.splits
     for role, split in base.splits.items():
         more = [(splits[role], new.label_names)] if role in splits else []
         splits[role] = _concatenated([(split, base.label_names), *more], new.label_names)
-    return replace(
+    both = replace(
         new,
         train=splits["train"],
         validation=splits["validation"],
@@ -276,6 +317,41 @@ def joined(base: Dataset, new: Dataset, *, run: str) -> Dataset:
         several=new.several or base.several,
         sources=(*base.sources, *new.sources, (run, notes)),
         base=base,
+    )
+    return without_labelled_texts(both)
+
+
+def without_labelled_texts(dataset: Dataset) -> Dataset:
+    """Leave out of the texts without labels those that are similar to a labelled, validation or test text.
+
+    A model that guessed the class of such a text would be told its own guess about a text that it is judged by.
+    """
+    texts = dataset.unlabelled.texts
+    splits = dataset.splits
+    if dataset.has_names_alone:  # whose training texts are names
+        splits.pop("train")
+    labelled = [split.texts for split in splits.values() if len(split)]
+    if not texts or not labelled:
+        return dataset
+
+    # All at once, since `texts_alike` ignores patterns that are frequent among all texts.
+    alike = texts_alike(concatenated(*labelled, texts))
+    num_labelled = sum(map(len, labelled))
+    is_labelled = np.isin(alike[num_labelled:], alike[:num_labelled])
+    if not is_labelled.any():
+        return dataset
+
+    notes = Notes()
+    notes.messages.append(
+        f"{is_labelled.sum():,} of {len(texts):,} texts without labels are left out, which are labelled, validation or "
+        "test texts, too, or like them"
+    )
+    rest = np.flatnonzero(~is_labelled)
+    unlabelled = Unlabelled(
+        texts=_selected(texts, rest), where=_selected(dataset.unlabelled.where, rest)
+    )
+    return replace(
+        dataset, unlabelled=unlabelled, sources=(*dataset.sources, ("data.unlabelled", notes))
     )
 
 

@@ -32,7 +32,7 @@ from encoder_cls.data.rows import (
     SourceLocation,
 )
 from encoder_cls.data.sources import read_rows
-from encoder_cls.errors import ConfigError, DataError
+from encoder_cls.errors import ConfigError, DataError, NoRowsError
 from encoder_cls.system.disk_arrays import DiskBackedArray, DiskBackedTexts, in_chunks
 from encoder_cls.system.display import json_text, kind, shown
 
@@ -207,7 +207,8 @@ def _check_left_out(source: str, num_texts: int, config: DataConfig, reading: Re
             if skipped.count
             else ""
         )
-        raise DataError(source, f"no rows with a text{left_out}")
+        error = DataError if skipped.count or empty.count else NoRowsError
+        raise error(source, f"no rows with a text{left_out}")
 
 
 def use_of_empty(

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from shlex import quote
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,11 +17,16 @@ from encoder_cls.data.dataset import (
     NO_TEXTS,
     Dataset,
     LabelsAre,
+    NewRows,
     Split,
     Unlabelled,
+    check_each_class_is_learned,
+    check_same_kind,
     joined,
     names_as_texts,
+    new_rows,
     renumbered,
+    without_labelled_texts,
 )
 from encoder_cls.data.labels import (
     Classes,
@@ -42,7 +48,7 @@ from encoder_cls.data.rows import (
 )
 from encoder_cls.data.sources import content_hash, read_rows
 from encoder_cls.data.splitting import hold_out
-from encoder_cls.errors import ConfigError, DataError
+from encoder_cls.errors import ConfigError, DataError, NoRowsError, NothingNewError
 from encoder_cls.system.disk_arrays import cached
 from encoder_cls.system.display import counted, listed, shown
 
@@ -58,15 +64,24 @@ _FASTTEXT_LINES = (
 # ---------------------------------------------------------------- a run and its base run
 
 
+class BaseData(NamedTuple):
+    """The data set of a base run."""
+
+    run: str  # its folder
+    dataset: Dataset
+
+
 def load_all_data(config: Config, *, train_rows: Iterable[Row] | None = None) -> Dataset:
     """Load the data set of a config, joined to those of its base runs."""
     if config.from_run is None:
         return load_dataset(config.data, train_rows=train_rows)
     base_config = config_of_base(config.from_run)
-    check_sources_of_run(base_config.data, config.from_run, "going on from it needs its data, too")
-    base = load_all_data(base_config)
-    new = load_dataset(config.data, train_rows=train_rows, known=base.label_names)
-    return joined(base, new, run=config.from_run)
+    moved = f"encoder-cls train --run-dir {quote(config.from_run)} --resume --set KEY=PATH"
+    hint = f"going on from it needs its data, too; if it has been moved, say where: {moved}"
+    check_sources_of_run(base_config.data, config.from_run, hint)
+    base = BaseData(config.from_run, load_all_data(base_config))
+    new = load_dataset(config.data, train_rows=train_rows, base=base)
+    return joined(base.dataset, new, run=base.run)
 
 
 def config_of_base(run: str) -> Config:
@@ -89,25 +104,40 @@ def names_validation(config: Config) -> bool:
 
 
 def load_dataset(
-    config: DataConfig, *, train_rows: Iterable[Row] | None = None, known: Sequence[str] = ()
+    config: DataConfig,
+    *,
+    train_rows: Iterable[Row] | None = None,
+    base: BaseData | None = None,
 ) -> Dataset:
     """Read all splits that the config names, once with `data.cache`, and hold out for validation where none is named.
 
     With `data.label_names`, rows of train without a label are unlabelled texts; if no row has one, nothing is held out
     (`Dataset.has_names_alone`). `train_rows`, in memory, may lack labels; `data.train` is then a name for messages.
-    `known` classes come first, and need not occur in train.
+    Of data that is added to that of a `base` run, the classes of that run come first, and need not occur in train; rows
+    that it has already are left out, and nothing needs to be held out.
+
+    Raises:
+        NothingNewError: no text of train is new.
+        DataError: the data is missing, malformed or not enough.
+        ConfigError: the config does not fit the data.
     """
     content = None if config.cache is None or train_rows is not None else _content(config)
     if config.cache is None or content is None:
-        return _read_dataset(config, train_rows, known)
+        return _read_dataset(config, train_rows, base)
     key = {
         "config": config.model_dump(mode="json", exclude={"cache"}),
-        "known": list(known),
+        "base": None
+        if base is None
+        else {
+            "run": base.run,
+            "classes": list(base.dataset.label_names),
+            "splits": {name: split.fingerprint for name, split in base.dataset.splits.items()},
+        },
         "content": content,
     }
 
     def make() -> Dataset:
-        dataset = _read_dataset(config, None, known)
+        dataset = _read_dataset(config, None, base)
         if _content(config) != content:
             hint = "start again once nothing writes to it"
             raise DataError(f"{config.train}", "has changed while it was read", hint)
@@ -126,75 +156,72 @@ def _content(config: DataConfig) -> dict[str, str | None] | None:
 
 
 def _read_dataset(
-    config: DataConfig, train_rows: Iterable[Row] | None, known: Sequence[str]
+    config: DataConfig, train_rows: Iterable[Row] | None, base: BaseData | None
 ) -> Dataset:
+    known = base.dataset.label_names if base else ()
     corrections, of_corrections = read_corrections(config)
-    rows, readings = _read_labelled_sources(config, train_rows)
+    rows, readings = _read_labelled_sources(config, train_rows, base)
     several = next((it.several for it in rows.values() if it.several), None)
     is_multi_label = config.label_separator is not None or several is not None
-    if is_multi_label and config.corrections is not None:
-        why = f"as at {several}" if several else "as data.label_separator has it"
-        what = f"data.corrections is for data with one label a text, and here a text may have several, {why}"
-        raise ConfigError(f"{config.corrections}: {what}; correct the labels in the data itself")
+    if is_multi_label:
+        _check_corrections_fit(config, several)
     unlabelled = NO_TEXTS
     if config.unlabelled is not None:
         readings[UNLABELLED] = reading_of(config)
         unlabelled = _read_unlabelled(config.unlabelled, config, readings[UNLABELLED])
     may_lack_labels = config.label_names is not None or train_rows is not None
-    if not may_lack_labels and (empty := rows["train"].empty).count:
-        of_all = (
-            f", as in {empty.count:,} of {len(rows['train'].texts):,} rows"
-            if empty.count > 1
-            else ""
-        )
-        hint = use_of_empty(rows, config, is_multi_label=is_multi_label)
-        raise DataError(empty.first[0], f"the label is empty{of_all}", hint)
+    if not may_lack_labels:
+        _check_no_label_is_empty(rows, config, is_multi_label=is_multi_label)
     if not is_multi_label:
-        for role, of_role in rows.items():
-            rows[role], others = of_role.divided()
-            if role == "train" and may_lack_labels:
-                unlabelled = unlabelled.joined(others)
-            else:
-                hint = use_of_empty(rows, config) if role == "train" and others.texts else ""
-                _leave_out(others, readings[role], hint)
+        others = _take_unlabelled(rows, readings, config, may_lack_labels=may_lack_labels)
+        unlabelled = unlabelled.joined(others)
     has_labels = "train" in rows and len(rows["train"].labels) > 0
     has_names_alone = not is_multi_label and config.label_names is not None and not has_labels
-    if not has_labels and not has_names_alone:
-        hint = "" if is_multi_label else use_of_empty(rows, config)
-        raise DataError(
-            config.train or "data.train", "no row has a label, so there is nothing to learn", hint
+    if base:
+        check_same_kind(
+            base.dataset,
+            run=base.run,
+            is_multi_label=is_multi_label,
+            has_names_alone=has_names_alone,
         )
+    if not has_names_alone:
+        _check_something_is_learned(rows, config, is_multi_label=is_multi_label)
     classes = decide_classes(rows.values(), config, known)
     before = {role: it.numbered(classes) for role, it in rows.items()}
     rows, corrected = with_corrections(before, corrections, classes, config)
+    # Labels before corrections decide what is held out, so that corrections do not change it.
+    uncorrected = None
+    if "train" in before and rows["train"] is not before["train"]:
+        uncorrected = _by_name(before["train"].numbers, classes.every)
     if has_names_alone:
         rows["train"] = _names_as_rows(config)
     in_train = classes.present(rows["train"].numbers)
-    if len(in_train) < 2 and not is_multi_label and not known:
-        what = f"every row has the label {shown(in_train[0])}; at least two classes are needed"
-        raise DataError(f"{config.train}", what)
+    if not (is_multi_label or known):
+        _check_two_classes(in_train, config)
     label_names = tuple(dict.fromkeys((*known, *in_train)))
     splits = {
         role: _to_split(it, label_names, classes, is_multi_label=is_multi_label)
         for role, it in rows.items()
     }
-    if "validation" not in splits and has_names_alone:
-        splits["validation"] = splits["train"].subset(np.zeros(0, dtype=np.int64))
-    elif "validation" not in splits:
-        numbers = before[
-            "train"
-        ].numbers  # which decide, so that corrections do not change what is held out
-        is_corrected = rows["train"] is not before["train"]
-        uncorrected = (
-            renumbered(numbers, classes.every, classes.present(numbers)) if is_corrected else None
-        )
-        splits["train"], splits["validation"] = hold_out(
+    must_stay = None
+    if base:
+        new = _only_new(base, splits, label_names)
+        readings[base.run] = Reading(notes=new.notes)
+        splits = {role: split.subset(new.of_splits[role]) for role, split in splits.items()}
+        must_stay = new.must_stay
+        if uncorrected is not None:
+            uncorrected = uncorrected[new.of_splits["train"]]
+    if "validation" not in splits:
+        splits["train"], splits["validation"] = _divided(
             splits["train"],
-            fraction=config.validation_fraction,
-            seed=config.split_seed,
+            config,
+            label_names,
             uncorrected=uncorrected,
+            must_stay=must_stay,
+            is_needed=base is None,
+            has_names_alone=has_names_alone,
         )
-    return Dataset(
+    dataset = Dataset(
         label_names=label_names,
         train=splits["train"],
         validation=splits["validation"],
@@ -209,10 +236,112 @@ def _read_dataset(
             ("data.corrections", of_corrections),
         ),
     )
+    return without_labelled_texts(dataset)
+
+
+def _check_something_is_learned(
+    rows: Mapping[str, LabelledRows], config: DataConfig, *, is_multi_label: bool
+) -> None:
+    if "train" in rows and rows["train"].labels:
+        return
+    hint = "" if is_multi_label else use_of_empty(rows, config)
+    what = "no row has a label, so there is nothing to learn"
+    raise DataError(config.train or "data.train", what, hint)
+
+
+def _check_two_classes(in_train: Sequence[str], config: DataConfig) -> None:
+    if len(in_train) < 2:
+        what = f"every row has the label {shown(in_train[0])}; at least two classes are needed"
+        raise DataError(f"{config.train}", what)
+
+
+def _check_corrections_fit(config: DataConfig, several: SourceLocation | None) -> None:
+    """Raise a `ConfigError` if there are corrections, where a text may have several labels."""
+    if config.corrections is None:
+        return
+    why = f"as at {several}" if several else "as data.label_separator has it"
+    what = f"data.corrections is for data with one label a text, and here a text may have several, {why}"
+    raise ConfigError(f"{config.corrections}: {what}; correct the labels in the data itself")
+
+
+def _check_no_label_is_empty(
+    rows: Mapping[str, LabelledRows], config: DataConfig, *, is_multi_label: bool
+) -> None:
+    """Raise a `DataError` if a label of train is empty."""
+    empty = rows["train"].empty
+    if not empty.count:
+        return
+    of_all = ""
+    if empty.count > 1:
+        of_all = f", as in {empty.count:,} of {len(rows['train'].texts):,} rows"
+    hint = use_of_empty(rows, config, is_multi_label=is_multi_label)
+    raise DataError(empty.first[0], f"the label is empty{of_all}", hint)
+
+
+def _take_unlabelled(
+    rows: dict[str, LabelledRows],
+    readings: Mapping[str, Reading],
+    config: DataConfig,
+    *,
+    may_lack_labels: bool,
+) -> Unlabelled:
+    """Remove the rows without a label from `rows`, and return those of train, which only there may lack one."""
+    unlabelled = NO_TEXTS
+    for role, of_role in rows.items():
+        rows[role], others = of_role.divided()
+        if role == "train" and may_lack_labels:
+            unlabelled = others
+        else:
+            hint = use_of_empty(rows, config) if role == "train" and others.texts else ""
+            _leave_out(others, readings[role], hint)
+    return unlabelled
+
+
+def _only_new(base: BaseData, splits: Mapping[str, Split], label_names: Sequence[str]) -> NewRows:
+    """Choose the rows that a base run has not; an error if there are none to learn from, or none of a new class."""
+    new = new_rows(base.dataset, splits, label_names, run=base.run)
+    train = splits["train"].subset(new.of_splits["train"])
+    if not len(train):
+        what = f"nothing is left to learn from: {'; '.join(new.notes.messages)}"
+        raise NothingNewError(splits["train"].where[0], what)
+    check_each_class_is_learned(train, label_names, len(base.dataset.label_names), run=base.run)
+    return new
+
+
+def _divided(
+    train: Split,
+    config: DataConfig,
+    label_names: Sequence[str],
+    *,
+    uncorrected: NDArray[Any] | None,
+    must_stay: NDArray[np.bool_] | None,
+    is_needed: bool,
+    has_names_alone: bool,
+) -> tuple[Split, Split]:
+    """Hold out texts of train for validation, as `hold_out` does; none where the only texts are names."""
+    if has_names_alone:
+        return train, train.subset(np.zeros(0, dtype=np.int64))
+    return hold_out(
+        train,
+        fraction=config.validation_fraction,
+        seed=config.split_seed,
+        classes=_by_name(train.labels, label_names),
+        uncorrected=uncorrected,
+        must_stay=must_stay,
+        is_needed=is_needed,
+    )
+
+
+def _by_name(labels: NDArray[Any], names: Sequence[str]) -> NDArray[Any]:
+    """Number labels by the names that occur, whatever the order of `data.label_names`."""
+    if labels.ndim == 2:
+        return renumbered(labels, names, in_order(names, None))
+    present = [names[number] for number in np.unique(labels)]
+    return renumbered(labels, names, in_order(present, None))
 
 
 def _read_labelled_sources(
-    config: DataConfig, train_rows: Iterable[Row] | None
+    config: DataConfig, train_rows: Iterable[Row] | None, base: BaseData | None
 ) -> tuple[dict[str, LabelledRows], dict[str, Reading]]:
     rows, readings = {}, {}
     for role in ROLES:
@@ -225,7 +354,13 @@ def _read_labelled_sources(
             )
         elif source is not None:
             readings[role] = reading_of(config)
-            rows[role] = read_labelled(source, role, config, readings[role])
+            try:
+                rows[role] = read_labelled(source, role, config, readings[role])
+            except NoRowsError as error:
+                if role == "train" and base:
+                    what = f"{error.what}, so there is nothing new to learn"
+                    raise NothingNewError(error.where, what) from None
+                raise
     return rows, readings
 
 

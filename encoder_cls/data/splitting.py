@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -21,25 +20,48 @@ FEW_ROWS = 10  # more, so that each class has one, as long as all are a quarter 
 
 
 def hold_out(
-    split: Split, *, fraction: float, seed: int, uncorrected: NDArray[np.int64] | None = None
+    split: Split,
+    *,
+    fraction: float,
+    seed: int,
+    classes: NDArray[Any] | None = None,
+    uncorrected: NDArray[Any] | None = None,
+    must_stay: NDArray[np.bool_] | None = None,
+    is_needed: bool = True,
 ) -> tuple[Split, Split]:
     """Divide a split in two: the second part has about `fraction` of all examples and of each class.
 
     It has `MOST_HELD_OUT` examples at most. Groups are not divided, nor, among rows without a group, texts that differ
-    only in case, white space, punctuation and digits. The classes before corrections, `uncorrected`, numbered from 0
-    on, are stratified by, so that corrections do not change the parts, unless a class would have no example left.
+    only in case, white space, punctuation and digits.
+
+    `classes` are stratified by, by default the labels; they have the shape of labels, and are numbered from 0 on. Their
+    numbers decide which rows are held out. `uncorrected` are the classes before corrections, which are stratified by
+    instead, so that corrections do not change the parts, unless a class would have no example left. Examples that
+    `must_stay`, (texts,), are not held out.
+
+    Raises:
+        DataError: nothing can be held out; unless `is_needed`, the second part is empty then.
     """
-    groups = np.unique(split.together, return_inverse=True)[1]
-    choose = partial(
-        rows_to_hold_out,
-        groups=groups,
-        fraction=min(fraction, MOST_HELD_OUT / len(split)),
-        seed=seed,
-    )
-    is_held_out = choose(split.labels if uncorrected is None else uncorrected)
-    if uncorrected is not None and np.setdiff1d(split.labels, split.labels[~is_held_out]).size:
-        is_held_out = choose(split.labels)
-    if not is_held_out.any():
+    if classes is None:
+        classes = split.labels
+    rows = np.arange(len(split)) if must_stay is None else np.flatnonzero(~must_stay)
+    groups = np.unique(split.together[rows], return_inverse=True)[1]
+
+    def choose(classes: NDArray[Any]) -> NDArray[np.bool_]:
+        of_rows = classes[rows]
+        if of_rows.ndim == 1:  # without numbers of classes whose examples all stay
+            of_rows = np.unique(of_rows, return_inverse=True)[1]
+        most = min(fraction, MOST_HELD_OUT / max(1, len(rows)))
+        is_held_out = np.zeros(len(split), dtype=bool)
+        if len(rows):
+            is_held_out[rows] = rows_to_hold_out(of_rows, groups, fraction=most, seed=seed)
+        return is_held_out
+
+    is_held_out = choose(classes if uncorrected is None else uncorrected)
+    if uncorrected is not None and np.setdiff1d(classes, classes[~is_held_out]).size:
+        is_held_out = choose(classes)
+
+    if is_needed and not is_held_out.any():
         what, number = ("text", len(split)) if split.groups is None else ("group", groups.max() + 1)
         what = f"no {what} can be held out to validate with, since a class would have none left ({number:,} in all)"
         hint = "add examples, or name a file in data.validation"

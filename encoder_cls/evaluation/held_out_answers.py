@@ -8,10 +8,11 @@ are equal to a text of the table.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import safetensors
@@ -26,6 +27,7 @@ from encoder_cls.system.files import sha256, write_file
 
 VALIDATION = "validation"
 TRAIN = "train"
+HASHES = "hashes"  # the entry of the metadata that has both
 TEXTS_HASH = "texts_sha256"  # of all texts of the validation split
 TABLE_HASH = "table_sha256"
 
@@ -63,17 +65,17 @@ class HeldOutAnswers:
         """Read the file of a run; `EncoderClsError` if it is damaged."""
         try:
             with safetensors.safe_open(path, framework="numpy") as file:
-                metadata = file.metadata() or {}
+                hashes = json.loads((file.metadata() or {})[HASHES])
                 tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
 
-            if metadata[TABLE_HASH] != _hash_of(tensors):
+            if hashes[TABLE_HASH] != _hash_of(tensors, hashes[TEXTS_HASH]):
                 raise EncoderClsError(f"{path}: has changed since it was written; train again")
             validation, train = (
                 Answers(*(tensors[f"{split}.{name}"] for name in Answers._fields))
                 for split in (VALIDATION, TRAIN)
             )
-            return cls(validation=validation, train=train, texts_sha256=metadata[TEXTS_HASH])
-        except (OSError, KeyError, safetensors.SafetensorError) as error:
+            return cls(validation=validation, train=train, texts_sha256=hashes[TEXTS_HASH])
+        except (OSError, KeyError, ValueError, TypeError, safetensors.SafetensorError) as error:
             raise EncoderClsError(f"{path}: cannot be read ({error}); train again") from None
 
     def write(self, path: Path) -> None:
@@ -83,8 +85,10 @@ class HeldOutAnswers:
             for name, array in answers._asdict().items():
                 tensors[f"{split}.{name}"] = np.ascontiguousarray(array)
 
-        metadata = {TEXTS_HASH: self.texts_sha256, TABLE_HASH: _hash_of(tensors)}
-        write_file(path, safetensors.numpy.save(tensors, metadata))
+        table_sha256 = _hash_of(tensors, self.texts_sha256)
+        hashes = {TEXTS_HASH: self.texts_sha256, TABLE_HASH: table_sha256}
+        # One entry, so that equal runs give equal files: safetensors writes several in random order.
+        write_file(path, safetensors.numpy.save(tensors, {HASHES: json.dumps(hashes)}))
 
 
 @dataclass(frozen=True)
@@ -157,9 +161,10 @@ def _places(split: Split) -> list[tuple[str, str]]:
     return [(str(where), text) for where, text in zip(split.where, split.texts, strict=True)]
 
 
-def _hash_of(tensors: Mapping[str, NDArray[np.generic]]) -> str:
-    content = [
-        f"{name} {tensors[name].shape}".encode() + tensors[name].tobytes()
-        for name in sorted(tensors)
-    ]
+def _hash_of(tensors: Mapping[str, NDArray[Any]], texts_sha256: str) -> str:
+    """A hash of all that is in the file."""
+    content = [texts_sha256.encode()]
+    for name in sorted(tensors):
+        array = tensors[name]
+        content += [f"{name} {array.dtype} {array.shape}".encode(), array.tobytes()]
     return sha256(b"".join(content))

@@ -11,6 +11,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
+from encoder_cls.classifier.model_folder import parts_of_model
 from encoder_cls.errors import ConfigError, EncoderClsError
 from encoder_cls.evaluation.files import PREDICTIONS, REPORT_JSON
 from encoder_cls.run.run_folder import RunDir, dotted_values, read_metrics
@@ -34,8 +35,8 @@ def runs_of(path: Path) -> list[Path]:
 def summarize(path: Path) -> dict[str, Any]:
     """Read facts of a run from its files, as JSON values, None where they are missing.
 
-    `seconds` are those of training without pauses, `parameters` those of the encoder, `settings` by dotted key. Raises
-    a `ConfigError` if the path is not a run, an `EncoderClsError` if its report cannot be read.
+    `seconds` are those of training without pauses, `parameters` those of the encoder, if the model of the run has or
+    may still get one, `settings` by dotted key. Raises a `ConfigError` if the path is not a run, an `EncoderClsError` if its report cannot be read.
     """
     run = RunDir(path)
     if not run.is_run():
@@ -52,7 +53,7 @@ def summarize(path: Path) -> dict[str, Any]:
         **{key: report.get(key) for key in SCORES},
         "model_bytes": sum(file.stat().st_size for file in run.model.glob("*")) or None,
         "seconds": _seconds(rows),
-        "parameters": next((row["parameters"] for row in rows if "parameters" in row), None),
+        "parameters": _encoder_parameters(run, rows),
         "settings": settings,
     }
 
@@ -154,6 +155,13 @@ def _hashes(run: RunDir) -> dict[str, str | None]:
     except (OSError, ValueError, KeyError, TypeError):
         return {"texts_sha256": None, "data_sha256": None}
     return {"texts_sha256": of_texts.hexdigest(), "data_sha256": of_data.hexdigest()}
+
+
+def _encoder_parameters(run: RunDir, rows: Sequence[Mapping[str, Any]]) -> int | None:
+    """The number of parameters of the encoder; None if the run has ended with the linear classifier alone."""
+    if run.is_finished() and run.weights.is_file() and "encoder" not in parts_of_model(run.model):
+        return None
+    return next((row["parameters"] for row in rows if "parameters" in row), None)
 
 
 def _seconds(rows: Sequence[Mapping[str, Any]]) -> float | None:

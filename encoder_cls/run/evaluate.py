@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -15,7 +14,7 @@ from encoder_cls.classifier.model_folder import load_classifier
 from encoder_cls.config.loading import config_of
 from encoder_cls.config.schema import Config, DataConfig
 from encoder_cls.data.checks import seen_warnings
-from encoder_cls.data.dataset import Dataset
+from encoder_cls.data.dataset import Dataset, Split
 from encoder_cls.data.load import load_all_data
 from encoder_cls.errors import ConfigError, DataError, EncoderClsError
 from encoder_cls.evaluation.baseline import baseline_scores
@@ -203,17 +202,33 @@ def _compared(
         raise ConfigError(f"--against {path}: knows {others}")
     own = None
     run = run_of(path)
-    with suppress(DataError):  # without its data, nobody knows what it has learned from
-        dataset = load_all_data(run.load_config()) if run else None
-        if run and dataset:
-            own = _own_answers(run, other, dataset, needed=False, notify=notify)
-            is_new = np.ones(len(split), dtype=bool)
-            if own and is_own_data:
-                is_new[own.places_in(split)[0]] = False
-            new_texts = split.subset(np.flatnonzero(is_new))
-            learned = learned_texts(dataset, own)
-            for warning in seen_warnings(f"--against {path}", new_texts, learned):
-                notify(f"warning: {warning}")
-
-    other_answers = numbered_answers(other, split, names, own if is_own_data else None)
+    if run:
+        own = _answers_of_other(run, other, split, is_own_data=is_own_data, notify=notify)
+    other_answers = numbered_answers(other, split, names, own)
     return compare_answers(split.labels, answered.answers, other_answers, run=str(path))
+
+
+def _answers_of_other(
+    run: RunDir,
+    classifier: Classifier,
+    split: Split,
+    *,
+    is_own_data: bool,
+    notify: Callable[[str], None],
+) -> OwnAnswers | None:
+    """The earlier answers of a run to compare with, if they count; warns of texts that it has learned from."""
+    try:
+        dataset = load_all_data(run.load_config())
+    except DataError as error:
+        notify(f"warning: which of the texts {run.path} has learned from is unknown: {error}")
+        return None
+
+    own = _own_answers(run, classifier, dataset, needed=False, notify=notify)
+    may_be_learned = np.ones(len(split), dtype=bool)
+    if own and is_own_data:
+        may_be_learned[own.places_in(split)[0]] = False
+    learned = learned_texts(dataset, own)
+    others = split.subset(np.flatnonzero(may_be_learned))
+    for warning in seen_warnings(f"--against {run.path}", others, learned):
+        notify(f"warning: {warning}")
+    return own if is_own_data else None

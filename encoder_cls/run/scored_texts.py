@@ -7,7 +7,7 @@ from pathlib import Path
 
 from encoder_cls.classifier.classifier import Classifier
 from encoder_cls.classifier.model_folder import load_classifier
-from encoder_cls.config.loading import absolute_sources, check_sources_of_run, load_config
+from encoder_cls.config.loading import SOURCES, absolute_sources, check_sources_of_run, load_config
 from encoder_cls.config.schema import Config, DataConfig
 from encoder_cls.data.checks import seen_warnings, split_warnings
 from encoder_cls.data.dataset import Dataset, Split
@@ -45,6 +45,8 @@ def dataset_of_run(
     """
     if needed:
         hint = "if it has been moved, add --set KEY=PATH"
+        if not judges_all_labels:
+            hint += ", or name labelled data with --data"
         check_sources_of_run(config.data, run.config_file, hint)
     try:
         dataset = load_all_data(config)
@@ -103,8 +105,11 @@ def record_moved_data(run: RunDir, config: Config) -> bool:
     Returns:
         Whether there were new places.
     """
-    if absolute_sources(config) == absolute_sources(run.load_config()):
+    recorded = absolute_sources(run.load_config()).data
+    named = absolute_sources(config).data
+    if all(getattr(named, key) == getattr(recorded, key) for key in SOURCES):
         return False
+
     dataset = load_all_data(config)
     check_unchanged(
         run,
@@ -115,7 +120,8 @@ def record_moved_data(run: RunDir, config: Config) -> bool:
         validation=True,
         hint="name the data that the run was trained on",
     )
-    run.record_sources(config)
+    with run.lock():
+        run.record_sources(config)
     return True
 
 

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from support.programs import assert_failed
 
+from encoder_cls.classifier.model_folder import load_classifier, save_classifier
 from encoder_cls.run.compare import summarize
 from encoder_cls.run.run_folder import RunDir
 
@@ -114,3 +115,13 @@ def test_pauses_are_no_training_time(run_copy):
         "".join(json.dumps(row) + "\n" for row in rows) + '{"half', "utf-8"
     )
     assert summarize(run_copy.path)["seconds"] == pytest.approx(2 * (len(rows) - 2))
+
+
+def test_a_run_that_ended_without_its_encoder_has_no_parameters(run_copy):
+    """An encoder was trained, and the linear classifier alone is the model."""
+    assert summarize(run_copy.path)["parameters"] > 1000
+    classifier = load_classifier(run_copy.path)
+    classifier.encoder = None
+    classifier.mixture_weights = (1.0,)
+    save_classifier(classifier, run_copy.model)
+    assert summarize(run_copy.path)["parameters"] is None

@@ -381,3 +381,90 @@ def test_a_row_beside_a_corrected_one_with_the_same_id_and_text_keeps_its_label(
         [sheet[one] | {"file": "train.csv", "review_line": str(line)}] * 2, "fix.csv", delimiter=";"
     )
     assert dataset(corrections="fix.csv").corrected == {}
+
+
+def copied_run(folder: Path) -> None:
+    """The run and its data in the current folder, as if they had been moved here."""
+    for name in ("train.csv", "test.csv"):
+        shutil.copy(folder / name, name)
+    shutil.copytree(folder / "runs/c", "c")
+    config = Path("c/config.yaml")
+    config.write_text(config.read_text().replace(str(folder), str(Path.cwd())))
+
+
+@pytest.mark.parametrize("change", ["a label", "more rows"])
+def test_changed_data_is_refused_also_where_a_test_file_is_named(cli, folder, change):
+    """Else other texts were held out, and those of the training would be judged by what has learned them."""
+    copied_run(folder)
+    content = Path("train.csv").read_bytes().decode()
+    if change == "a label":
+        lines = content.split("\n")
+        lines[1] = lines[1].replace("food", "sport")
+        content = "\n".join(lines)
+    else:
+        content += "".join(f"more soup {number},food\r\n" for number in range(9))
+    assert cli("review", "c").code == 0
+    Path("train.csv").write_text(content, newline="")
+    assert_failed(cli("review", "c"), 3, "has changed since the run began")
+    assert cli("eval", "c").code == 0  # of the test file alone
+
+
+def test_the_counts_of_a_review_fit_together(cli, folder, monkeypatch):
+    """Labels that seem to be wrong are among those with a more probable class; corrected rows are none of them."""
+    monkeypatch.chdir(folder)
+    draw = random.Random(1)
+    rows = [(" ".join(draw.choices(WORDS["food"], k=3)), draw.choice("abc")) for _ in range(120)]
+    with Path("noise.csv").open("w", newline="") as file:
+        csv.writer(file).writerows([("text", "label"), *rows])
+    options = ["--set", "data.train=noise.csv", "--set", "model.encoder=false"]
+    assert cli("train", *options, "--run-dir", "runs/noise").code == 0
+    outcome = cli("review", "runs/noise", "--json")
+    found = json.loads(outcome.out)
+    assert 0 < found["estimated_errors"] <= len(found["rows"]) <= found["texts"]
+    counts = f"another one is more probable for {len(found['rows'])}, of which {found['estimated_errors']} seem"
+    assert counts in outcome.err
+
+
+def test_data_that_has_moved_is_named_by_a_setting(cli, folder):
+    """Of `review` and `eval`; it must be the data of the training; other settings are refused."""
+    copied_run(folder)
+    before = json.loads(cli("review", "c", "--json").out)["rows"]
+    Path("away").mkdir()
+    for name in ("train.csv", "test.csv"):
+        shutil.move(name, Path("away") / name)
+
+    for command in ("review", "eval"):
+        outcome = cli(command, "c")
+        assert_failed(outcome, 3, "if it has been moved, add --set data.train=PATH")
+    places = [part for key in ("train", "test") for part in ("--set", f"data.{key}=away/{key}.csv")]
+    rows = json.loads(cli("review", "c", "--json", *places).out)["rows"]
+    assert [row["text"] for row in rows] == [row["text"] for row in before]
+    outcome = cli("eval", "c", *places)
+    assert outcome.code == 0, outcome.err
+
+    with Path("away/train.csv").open("a") as file:
+        file.write("more soup,food\n")
+    assert_failed(cli("review", "c", *places), 3, "away/train.csv: has changed since the run began")
+    assert_failed(cli("review", "c", "--set", "data.text_column=a"), 2, "can be set here")
+
+
+def test_a_finished_run_is_told_once_where_its_data_is(cli, folder):
+    """By `train --resume`, which compares it; from then on the run can be continued and reviewed."""
+    copied_run(folder)
+    Path("new.csv").write_text("text,label\nnew words of soup,food\nnew words of a goal,sport\n")
+    Path("away").mkdir()
+    for name in ("train.csv", "test.csv"):
+        shutil.move(name, Path("away") / name)
+    go_on = ["train", "--from", "c", "--set", "data.train=new.csv", "--run-dir", "next"]
+    outcome = cli(*go_on)
+    assert_failed(outcome, 3, "train --run-dir c --resume --set data.train=PATH")
+
+    places = [part for key in ("train", "test") for part in ("--set", f"data.{key}=away/{key}.csv")]
+    Path("other.csv").write_text(Path("away/train.csv").read_text() + "more soup,food\n")
+    refused = cli("train", "--run-dir", "c", "--resume", *places, "--set", "data.train=other.csv")
+    assert_failed(refused, 3, "has changed since the run began")
+    told = cli("train", "--run-dir", "c", "--resume", *places)
+    assert (told.code, "c/config.yaml: has the new place of the data" in told.err) == (0, True)
+    assert cli("review", "c").code == 0
+    outcome = cli(*go_on)
+    assert outcome.code == 0, outcome.err

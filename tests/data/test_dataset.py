@@ -105,3 +105,22 @@ def test_the_bundled_example_is_large_enough_and_has_no_text_twice():
     texts = Counter(re.sub(r"[\W_]+", "", text.lower()) for split in splits for text in split.texts)
     assert texts.total() >= 1500
     assert [text for text, count in texts.items() if count > 1] == []
+
+
+def test_labelled_texts_are_left_out_of_those_without_labels():
+    """Of train, validation and test, and those that differ in case, space, punctuation and digits; they are counted."""
+    train = write("a.csv", "text,label\nhello there 1,x\ngood bye,y\nwhat now,x\nwho else,y\n")
+    validation = write("v.csv", "text,label\nsee you,x\n")
+    test = write("t.csv", "text,label\nso long,y\n")
+    pool = write("pool.txt", "Hello  there 2!\nsee you\nSO LONG\nanything else\ngood bye\n")
+    dataset = load(train, validation=validation, test=test, unlabelled=pool)
+    assert [*dataset.unlabelled.texts] == ["anything else"]
+    assert [str(where) for where in dataset.unlabelled.where] == ["pool.txt:4"]
+    assert (
+        "4 of 5 texts without labels are left out, which are labelled, validation or test texts, too, or like them"
+        in dataset.notes
+    )
+    others = write("others.txt", "anything else\nand more\n")
+    whole = load(train, validation=validation, test=test, unlabelled=others)
+    assert len(whole.unlabelled.texts) == 2
+    assert not whole.notes

@@ -401,7 +401,7 @@ def test_no_control_character_gets_into_a_message(character):
         ("more.TXT", "__label__x one\n", ["__label__x one"]),
         ("more.ft", "__label__x one text\n\n__label__y\nno label\n", ["one text", "no label"]),
         ("more.csv", "id,text\n1,one text\n2,\n3,last\n", ["one text", "last"]),
-        ("more.jsonl", '{"text": "one"}\n{"text": "two", "label": 3}\n', ["one", "two"]),
+        ("more.jsonl", '{"text": "six"}\n{"text": "ten", "label": 3}\n', ["six", "ten"]),
     ],
 )
 def test_unlabelled_texts_are_read_without_labels_and_without_what_is_empty(name, content, texts):

@@ -294,3 +294,34 @@ def test_a_class_of_one_example_stays_in_train():
     assert dataset.validation.labels.tolist() == [1]
     message = refusal(write("a.csv", "text,label\n1,x\n2,y\n"), validation=None)
     assert re.match(r"a\.csv:2: no text can be held out .* data\.validation", message)
+
+
+@pytest.mark.parametrize("separator", [None, "|"])
+def test_the_order_of_names_does_not_change_what_is_held_out(separator):
+    """Of one label a text, and of several."""
+    draw = np.random.default_rng(0)
+    names = ["red", "green", "blue", "black"]
+    rows = ["text,label"]
+    for number in range(80):
+        labels = draw.choice(names, 1 if separator is None else 2, replace=False)
+        rows.append(f"{number} text {chr(97 + number % 26)}{number},{'|'.join(labels)}")
+    source = write("a.csv", "\n".join(rows) + "\n")
+    of_orders = []
+    for order in (names, names[::-1], sorted(names), None):
+        config = DataConfig(train=source, label_names=order, label_separator=separator)
+        dataset = load_dataset(config)
+        assert dataset.label_names == tuple(order or sorted(names))
+        of_orders.append([*dataset.validation.where])
+    assert 5 < len(of_orders[0]) < 20
+    assert of_orders.count(of_orders[0]) == 4
+
+
+def test_texts_that_must_stay_are_not_held_out():
+    split = numbered([10, 30])
+    must_stay = np.arange(40) % 2 == 0
+    train, validation = hold_out(split, fraction=0.2, seed=0, must_stay=must_stay)
+    staying = [text for text, stays in zip(split.texts, must_stay, strict=True) if stays]
+    assert {*staying} <= {*train.texts}
+    assert len(validation) == 4
+    _, none = hold_out(split, fraction=0.2, seed=0, must_stay=must_stay | True, is_needed=False)
+    assert not len(none)

@@ -12,7 +12,7 @@ from support.data import classes_of, load, refusal, write, write_labelled
 from encoder_cls.config.schema import DataConfig
 from encoder_cls.data.checks import data_warnings
 from encoder_cls.data.dataset import names_as_texts
-from encoder_cls.data.load import load_dataset, load_split
+from encoder_cls.data.load import BaseData, load_dataset, load_split
 from encoder_cls.errors import ConfigError, DataError
 
 
@@ -112,7 +112,9 @@ def test_one_of_two_names_that_folded_labels_have_is_refused():
 def test_labels_of_other_data_are_folded_to_the_classes_of_a_run():
     config = DataConfig(train=write_labelled("a.jsonl", "LATE", "late", "late"), fold_labels=True)
     assert load_split("a.jsonl", config, ("LATE", "other")).labels.tolist() == [0, 0, 0]
-    assert load_dataset(config, known=("Late", "x")).label_names == ("Late", "x")
+    former = load_dataset(DataConfig(train=write_labelled("b.jsonl", *["Late", "x"] * 4)))
+    base = BaseData("former", former)
+    assert load_dataset(config, base=base).label_names == ("Late", "x")
     with pytest.raises(ConfigError, match="which are two in the run"):
         load_split("a.jsonl", config, ("LATE", "Late"))
 

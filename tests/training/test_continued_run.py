@@ -160,7 +160,7 @@ def test_texts_like_those_of_another_split_are_left_out():
     assert learned in dataset.train.texts
     assert [*dataset.test.texts] == two
     assert (
-        "train: 2 of 21 new texts are left out, which base has already, or texts like them"
+        "train: 2 of 23 new texts are left out, which base has already, or texts like them"
         in dataset.notes
     )
 
@@ -330,7 +330,7 @@ def test_a_stopped_run_goes_on_exactly(steps):
         (
             "data.train=old.csv data.test=null",
             DataError,
-            r"nothing is left to learn from: train: 32 of 32",
+            r"nothing is left to learn from: train: 40 of 40",
         ),
         (lambda: shutil.rmtree("old"), ConfigError, r"old/config\.yaml: cannot read the config"),
         ("model=3", ConfigError, "model: "),
@@ -384,3 +384,99 @@ def test_runs_go_on_one_after_the_other():
     assert dataset.label_names == ("green", "red", "blue", "black")
     assert texts_of("old.csv") <= {*dataset.train.texts, *dataset.validation.texts}
     assert dataset.unlabelled == NO_TEXTS
+
+
+def held_out_texts() -> list[str]:
+    """The texts that the run `old` held out for validation."""
+    return [*load_all_data(load_config(Path("old/config.yaml"))).validation.texts]
+
+
+def write_new(rows: Iterable[tuple[str, str]]) -> None:
+    with Path("more.csv").open("w", newline="") as file:
+        csv.writer(file).writerows([("text", "label"), *rows])
+
+
+MORE = "data: {train: more.csv}\ntrain: {epochs: 1}\n"
+
+
+def more(*overrides: str):
+    """The config of a run that adds `more.csv` to the data of `old`."""
+    Path("more.yaml").write_text(MORE)
+    return load_config(Path("more.yaml"), overrides, from_run=Path("old"))
+
+
+def test_a_new_class_whose_texts_are_all_held_out_is_refused(cli):
+    """By the base run, so that none can be learned from; with one more text it is a class."""
+    rows = [(text, "black") for text in held_out_texts()]
+    rows += [(f"v{number} red something", "red") for number in range(9)]
+    write_new(rows)
+    for weights in ("none", "balanced"):
+        with pytest.raises(DataError, match="no text of these new classes can be learned from"):
+            prepare(more(f"train.class_weights={weights}"))
+
+    write_new([*rows, ("a text of the new class", "black")])
+    dataset = prepare(more("train.class_weights=balanced")).dataset
+    counts = dataset.train.class_counts(len(dataset.label_names))
+    assert dict(zip(dataset.label_names, counts, strict=True))["black"] == 1
+
+
+def test_a_new_class_is_never_held_out_as_a_whole():
+    """Rows that the base run has are left out first, then others are held out, of each class all but one at most."""
+    for number in range(8):
+        few = [("the only new text of it", "black")]
+        write_new([*((text, "black") for text in held_out_texts()), *few])
+        dataset = load_all_data(more(f"data.split_seed={number}", "data.validation_fraction=0.5"))
+        assert "the only new text of it" in {*dataset.train.texts}
+
+
+def test_a_row_of_each_class_is_enough_for_a_night():
+    """The base run has validation texts."""
+    write_new([("a single text of it", "red"), ("another text of it", "green")])
+    dataset = load_all_data(more())
+    former = load_all_data(load_config(Path("old/config.yaml")))
+    assert [*dataset.validation.texts] == [*former.validation.texts]
+    assert len(dataset.train) == len(former.train) + 2
+
+
+def test_a_text_beside_one_that_the_base_run_learned_is_not_held_out():
+    """It would be scored as new."""
+    former = load_all_data(load_config(Path("old/config.yaml")))
+    alike = [text.upper() for text in former.train.texts[:12]]
+    rows = [(text, "black") for text in alike]
+    write_new([*rows, *((f"v words {letter}", "black") for letter in "abcd")])
+    dataset = load_all_data(more("data.validation_fraction=0.5"))
+    assert {*alike} <= {*dataset.train.texts}
+    assert len(dataset.validation) == len(former.validation) + 2
+
+
+def test_a_night_without_new_rows_has_an_exit_code_of_its_own(cli):
+    """Also where all rows are known; a file that cannot be read has that of broken data."""
+    for content, code in (
+        ("text,label\n", 6),
+        (Path("old.csv").read_text(), 6),
+        ("text\nno labels\n", 3),
+    ):
+        Path("more.csv").write_text(content)
+        Path("more.yaml").write_text(MORE)
+        outcome = cli("train", "more.yaml", "--from", "old", "--run-dir", "night")
+        assert (outcome.code, outcome.err.count("error: ")) == (code, 1), outcome.err
+    Path("more.csv").write_text("text,label\n")
+    assert (
+        cli("train", "more.yaml", "--run-dir", "night").code == 3
+    )  # there is no run to go on from
+
+
+def test_labelled_texts_are_left_out_of_the_pool_of_the_base_run():
+    """A pool of which some texts were labelled: the new run guesses no class of a text that it learns or is scored on."""
+    pool = [f"pool text {letter}" for letter in "abcdefgh"]
+    Path("pool.csv").write_text("\n".join(["text", *pool]) + "\n")
+    base = load_config(Path("old.yaml"), ["data.unlabelled=pool.csv"])
+    Path("with_pool").mkdir()
+    Path("with_pool/config.yaml").write_text(base.to_yaml())
+    assert [*load_all_data(base).unlabelled.texts] == pool
+
+    write_new([(pool[0], "red"), (pool[1].upper(), "green"), (f"{pool[2]} - 1!", "red")])
+    Path("more.yaml").write_text(MORE)
+    dataset = load_all_data(load_config(Path("more.yaml"), from_run=Path("with_pool")))
+    assert [*dataset.unlabelled.texts] == pool[3:]
+    assert any("3 of 8 texts without labels are left out" in note for note in dataset.notes)

@@ -62,7 +62,7 @@ def test_a_run_that_goes_on_keeps_to_the_number_of_texts(tmp_path, monkeypatch):
     run_all(config, tmp_path / "run", resume=True)
     found, expected = (load_classifier(tmp_path / name).linear for name in ("run", "straight"))
     assert found.biases.tolist() == expected.biases.tolist()
-    assert not RunDir(tmp_path / "run").validation_logits.exists()
+    assert not RunDir(tmp_path / "run").held_out_answers.exists()
 
 
 def test_a_stage_of_a_few_steps_is_skipped(tmp_path, monkeypatch):
