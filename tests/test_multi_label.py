@@ -13,6 +13,8 @@ import numpy as np
 import pytest
 import torch
 from browser import needs_axe, opened, violations
+from encoder_cls.training.events import Validated
+from encoder_cls.training.fit_linear import fit_linear_classifier
 from support.programs import assert_failed
 
 from encoder_cls.classifier.classifier import Classifier
@@ -22,8 +24,6 @@ from encoder_cls.errors import EncoderClsError, StoppedError
 from encoder_cls.run.run_folder import RunDir, read_metrics
 from encoder_cls.serving.batching import Batcher, PredictRequest
 from encoder_cls.system.stop import stopping_at
-from encoder_cls.training.events import Validated
-from encoder_cls.training.fit_linear import fit_linear_classifier
 from encoder_cls.training.prepare import prepare
 from encoder_cls.training.train import train
 

@@ -28,6 +28,7 @@ from encoder_cls.encoder.optimizer import (
     sum_by_row,
     tables,
     warmup_steps,
+    without_untrained,
 )
 from encoder_cls.encoder.torch_encoder import Batch
 from encoder_cls.encoder.transformer import EncoderClassifier
@@ -191,7 +192,7 @@ class EncoderTraining:
         optimizers: of the model.
         batches_at: the batches of a step, counted from 0: `batches_at(step, shard, num_shards)` has this shard of each
             batch, without empty ones.
-        validate: scores the model as it is; None where its logits are not finite, and in all processes but the first.
+        validate: scores a model; None where its logits are not finite, and in all processes but the first.
         schedule: its maximum length.
         config: learning rate, clipping, log intervals.
         seed: of the random numbers of its steps.
@@ -202,6 +203,7 @@ class EncoderTraining:
         report_cost: the time of all that follows the training, in steps.
         describe_step: names some texts of a step, for error messages.
         loss_function: the summed loss of a batch, in place of the batch's own.
+        initial_tables: the tables with which the model began, to tell which of their rows were never trained.
         group: the processes.
     """
 
@@ -209,18 +211,26 @@ class EncoderTraining:
     model: EncoderClassifier
     optimizers: Sequence[Optimizer]
     batches_at: Callable[[int, int, int], Sequence[TrainingBatch]]
-    validate: Callable[[], Validation | None]
+    validate: Callable[[EncoderClassifier], Validation | None]
     schedule: Schedule
     config: TrainConfig
     seed: int
     device: torch.device
-    precision: str
+    precision: torch.dtype
     describe_step: Callable[[int], str]
     group: ProcessGroup
     patience: int | None = None
     validation_cost: float = 0.0
     report_cost: float = 0.0
     loss_function: Callable[[EncoderClassifier, TrainingBatch], Tensor] | None = None
+    initial_tables: Mapping[str, Tensor] | None = None
+
+    @property
+    def model_for_users(self) -> EncoderClassifier:
+        """The model as it is validated and saved: with zeros in the rows of tables that were never trained."""
+        if self.initial_tables is None:
+            return self.model
+        return without_untrained(self.model, self.initial_tables)
 
     def share_weights(self) -> None:
         """Give all processes the weights and moments of the first one."""
@@ -255,11 +265,16 @@ class EncoderTraining:
             sum_gradients(self.model, self.group)
 
         # Clip the dense gradients. Those of tables are sparse; they come through the same layers and need no clipping.
-        with_gradient = [p for p in self.model.parameters() if p.grad is not None]
-        dense = [p for p in with_gradient if not p.grad.is_sparse]
-        sparse = [p for p in with_gradient if p.grad.is_sparse]
+        dense: list[Tensor] = []
+        sum_of_tables = 0.0
+        for parameter in self.model.parameters():
+            if parameter.grad is None:
+                continue
+            if parameter.grad.is_sparse:
+                sum_of_tables += float(parameter.grad._values().sum())  # not finite if any is
+            else:
+                dense.append(parameter)
         grad_norm = float(torch.nn.utils.clip_grad_norm_(dense, self.config.max_grad_norm))
-        sum_of_tables = sum(float(p.grad._values().sum()) for p in sparse)
         is_finite = math.isfinite(grad_norm) and math.isfinite(sum_of_tables)
 
         # All processes have equal gradients, and decide together all the same: one that kept a step which the others
@@ -429,13 +444,14 @@ class EncoderTraining:
     def _validated(self, state: TrainingState) -> tuple[TrainingState, Validation | None]:
         """Validate the model; all processes get the score, the first one also the result."""
         with self.group.deferring_stops():
-            result = self.validate()
+            result = self.validate(self.model_for_users)
         if self.group.leads and result is None:
             raise DivergedError(state.step, "the logits of a validation text are not finite")
 
-        score = self.group.decide(None if result is None else vars(result.score))
+        my_score = vars(result.score) if result else {}
+        score = Score(**self.group.decide(my_score))
         is_warming_up = state.step_in_training <= warmup_steps(self.num_steps(state), self.config)
-        return state.after_validation(Score(**score), is_warming_up=is_warming_up), result
+        return state.after_validation(score, is_warming_up=is_warming_up), result
 
     def _with_step_limit(
         self, state: TrainingState, timer: _Timer, *, may_skip: bool

@@ -19,6 +19,7 @@ from tokenizers import Tokenizer, models, normalizers, trainers
 from encoder_cls.errors import ConfigError
 from encoder_cls.system.disk_arrays import cached, in_chunks
 from encoder_cls.system.files import sha256
+from encoder_cls.system.reporter import SILENT, Reporter
 from encoder_cls.system.stop import checking, run_interruptibly
 from encoder_cls.text.tokenizer import (
     lowercases,
@@ -69,6 +70,7 @@ def tokenized_data(
     fingerprints: Sequence[str],
     base: Tokenizer | None,
     check: Callable[[], None],
+    reporter: Reporter = SILENT,
 ) -> TokenizedData:
     """Train a tokenizer, or extend that of the base run, and tokenize all texts, or read both from the cache.
 
@@ -96,7 +98,9 @@ def tokenized_data(
 
     with checking(check):
         made = (
-            cached(Path(cache), "tokens", key, tokenized, TokenizedTexts, CharNgrams)
+            cached(
+                Path(cache), "tokens", key, tokenized, TokenizedTexts, CharNgrams, reporter=reporter
+            )
             if cache
             else tokenized()
         )

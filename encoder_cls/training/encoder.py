@@ -15,11 +15,11 @@ from torch import Tensor
 
 from encoder_cls.classifier.classifier import Classifier
 from encoder_cls.classifier.mixture import ValidationResult, score_mixture
-from encoder_cls.classifier.model_folder import load_classifier
+from encoder_cls.classifier.model_folder import load_classifier, save_classifier
 from encoder_cls.encoder.architecture import Indices
 from encoder_cls.encoder.batches import BatchSampler, derive_seed, drop_tokens, shard_of
 from encoder_cls.encoder.distributed import ProcessGroup
-from encoder_cls.encoder.optimizer import make_optimizers, tables, without_untrained
+from encoder_cls.encoder.optimizer import make_optimizers, tables
 from encoder_cls.encoder.pretraining import (
     GuessedTokens,
     denoise,
@@ -35,6 +35,7 @@ from encoder_cls.encoder.training import (
     Schedule,
 )
 from encoder_cls.encoder.transformer import DenoisingAutoencoder, EncoderClassifier
+from encoder_cls.linear.linear_model import LinearClassifier
 from encoder_cls.metrics.logits import Logits
 from encoder_cls.metrics.score import Score
 from encoder_cls.run.run_folder import RunDir
@@ -86,7 +87,7 @@ def pretraining_of(
             batches.append(hide(batch, candidates))
         return batches
 
-    def validate() -> ValidationResult | None:
+    def validate(model: EncoderClassifier) -> ValidationResult | None:
         """The mean loss, with the same words hidden each time."""
         torch.manual_seed(seed)
         my_loss, my_weight = summed_loss(
@@ -153,8 +154,8 @@ def training_on_labels(
         parts = [shard_of(batch, shard, num_shards) for batch in sampler.batches_of_step(step)]
         return [_labelled_batch(texts, part, targets) for part in parts if len(part)]
 
-    def validate() -> ValidationResult | None:
-        encoder = TorchEncoder(trained_model(prepared, model), config.model)
+    def validate(model: EncoderClassifier) -> ValidationResult | None:
+        encoder = TorchEncoder(model, config.model)
         logits = encoder.logits(
             prepared.validation_texts, batch_tokens=config.train.batch_tokens, share=group.dealt
         )
@@ -193,6 +194,7 @@ def training_on_labels(
         validation_cost=validation_cost,
         report_cost=validation_cost * (REPORTED_VALIDATIONS + test_share),
         loss_function=prepared.objective,
+        initial_tables=_initial_tables(prepared),
     )
 
 
@@ -263,13 +265,38 @@ def load_first_weights(training: EncoderTraining, prepared: Prepared, run: RunDi
         start_from_word_vectors(training.model, prepared.texts, seed=training.seed)
 
 
+def save_encoder(
+    training: EncoderTraining,
+    result: ValidationResult,
+    prepared: Prepared,
+    run: RunDir,
+    *,
+    linear: LinearClassifier | None,
+) -> None:
+    """Save the encoder as it is now: with the linear model and the mixture of a validation, or as pretrained."""
+    encoder = TorchEncoder(training.model_for_users, prepared.config.model)
+    classifier = prepared.new_classifier(encoder)
+    if training.name == PRETRAINING:
+        save_classifier(classifier, run.pretrained)
+        return
+
+    if linear:
+        classifier.linear = linear
+    classifier.mixture_weights = result.mixture_weights
+    classifier.mixture_shares = dict(zip(classifier.parts, result.mixture_shares, strict=True))
+    classifier.thresholds = result.thresholds
+    save_classifier(classifier, run.model)
+
+
 def start_from(base: Classifier, model: EncoderClassifier, *, label_names: tuple[str, ...]) -> None:
     """Copy the weights of a classifier's encoder into a model of the same shape.
 
     New words and classes keep their random weights. Words of the base come first; classes are matched by name.
     """
     assert base.encoder
-    base_classes = [base.label_names.index(name) for name in label_names if name in base.label_names]
+    base_classes = [
+        base.label_names.index(name) for name in label_names if name in base.label_names
+    ]
     is_known = torch.tensor([name in base.label_names for name in label_names])
 
     state = model.state_dict()
@@ -281,11 +308,6 @@ def start_from(base: Classifier, model: EncoderClassifier, *, label_names: tuple
             state[name][is_known] = values[base_classes].to(state[name].device)
         else:
             state[name].copy_(values)
-
-
-def trained_model(prepared: Prepared, model: EncoderClassifier) -> EncoderClassifier:
-    """The model as users get it: with zeros in the rows of tables that were never trained."""
-    return without_untrained(model, _initial_tables(prepared))
 
 
 def _initial_tables(prepared: Prepared) -> dict[str, Tensor]:

@@ -8,15 +8,15 @@ from pathlib import Path
 
 import numpy as np
 import torch
+from encoder_cls.training.events import Event
+from encoder_cls.training.replica import Replica
 
 from encoder_cls.config.schema import Config
 from encoder_cls.run.run_folder import RunDir
 from encoder_cls.system.files import sha256
 from encoder_cls.system.stop import stopping_at
-from encoder_cls.training.events import Event
 from encoder_cls.training.prepare import prepare
 from encoder_cls.training.prepared import Prepared
-from encoder_cls.training.replica import Replica
 from encoder_cls.training.train import train
 
 CPU = torch.device("cpu")

@@ -12,7 +12,7 @@ from encoder_cls.config.schema import ModelConfig, TrainConfig
 from encoder_cls.encoder.optimizer import make_optimizers
 from encoder_cls.encoder.transformer import CharNgramBatch, EncoderClassifier
 from encoder_cls.errors import DivergedError
-from encoder_cls.training.checkpoint import TrainingState, load_newest, save_checkpoint
+from encoder_cls.run.checkpoint import TrainingState, load_newest, save_checkpoint
 
 STATE = TrainingState(
     step=3,

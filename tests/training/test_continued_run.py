@@ -13,6 +13,8 @@ import numpy as np
 import pytest
 import yaml
 from blank_plots import PLOTS, blank_plot
+from encoder_cls.training.replica import HEAD, WORDS, start_from
+from encoder_cls.training.stages import make_stages
 from small_runs import CPU, SHAPE, model_hash, result, run_all, stop_after
 
 from encoder_cls.classifier.model_folder import load_classifier
@@ -25,8 +27,6 @@ from encoder_cls.evaluation.intervals import compare_with_base
 from encoder_cls.run.run_folder import RunDir
 from encoder_cls.training.plan import CONTINUED_EPOCHS
 from encoder_cls.training.prepare import prepare
-from encoder_cls.training.replica import HEAD, WORDS, start_from
-from encoder_cls.training.stages import make_stages
 
 OLD, NEW = {"red": 20, "green": 20}, {"green": 14, "blue": 20}
 TRAIN = "train: {epochs: 3, batch_size: 8, learning_rate: 0.01, log_every: 2, patience: null}"

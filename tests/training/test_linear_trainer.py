@@ -8,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from encoder_cls.training.events import Finished, Started, Validated
 from small_runs import make_config, metric_rows, model_hash, run_all, stop_after, write_data
 
 from encoder_cls.classifier.model_folder import load_classifier
@@ -18,7 +19,6 @@ from encoder_cls.linear.few_labels import FewLabels
 from encoder_cls.run.run_folder import RunDir
 from encoder_cls.system import stop as interruptible
 from encoder_cls.training import fit_linear as linear_fit
-from encoder_cls.training.events import Finished, Started, Validated
 from encoder_cls.training.prepare import prepare
 
 pytestmark = pytest.mark.usefixtures("blank_plots")

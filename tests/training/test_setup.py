@@ -7,6 +7,7 @@ from threading import Event
 
 import numpy as np
 import pytest
+from encoder_cls.training.stages import make_stages
 from small_runs import CPU, make_config
 
 from encoder_cls.config.schema import Config, TokenizerConfig
@@ -16,7 +17,6 @@ from encoder_cls.system.stop import stopping_at
 from encoder_cls.text import tokenizer_training as token_cache
 from encoder_cls.training.prepare import prepare
 from encoder_cls.training.prepared import Prepared
-from encoder_cls.training.stages import make_stages
 
 
 def prepared(folder, *, max_seq_len: int = 64) -> Prepared:

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from encoder_cls.training.replica import Replica
 from small_runs import CPU, make_config, make_replica, metric_rows, result, stop_after
 from torch import Tensor
 
@@ -20,7 +21,6 @@ from encoder_cls.run.run_folder import RunDir
 from encoder_cls.system.stop import stopping_at
 from encoder_cls.training.prepare import prepare
 from encoder_cls.training.prepared import Objective, Prepared
-from encoder_cls.training.replica import Replica
 from encoder_cls.training.train import train
 
 

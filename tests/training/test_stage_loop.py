@@ -8,18 +8,18 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from small_runs import make_config, make_replica
-
-from encoder_cls.errors import DivergedError
-from encoder_cls.system.stop import check_stop
-from encoder_cls.training import loop as stage_loop
-from encoder_cls.training.checkpoint import TrainingState
 from encoder_cls.training.events import Stepped, Validated
 from encoder_cls.training.loop import TIMED_STEPS, train_stage
-from encoder_cls.training.prepare import prepare
 from encoder_cls.training.replica import Replica
 from encoder_cls.training.stages import PLOTTED_VALIDATIONS
 from encoder_cls.training.validation import ValidationResult
+from small_runs import make_config, make_replica
+
+from encoder_cls.errors import DivergedError
+from encoder_cls.run.checkpoint import TrainingState
+from encoder_cls.system.stop import check_stop
+from encoder_cls.training import loop as stage_loop
+from encoder_cls.training.prepare import prepare
 
 
 @dataclass

@@ -6,6 +6,8 @@ import numpy as np
 import pytest
 import small_runs
 import torch
+from encoder_cls.training.stages import ModelStage, make_stages
+from encoder_cls.training.validation import judge
 
 from encoder_cls.encoder import pretraining
 from encoder_cls.encoder.batches import drop_tokens
@@ -19,8 +21,6 @@ from encoder_cls.text.tokens import CLS_ID, MASK_ID, PAD_ID, UNK_ID
 from encoder_cls.training import validation
 from encoder_cls.training.prepare import prepare
 from encoder_cls.training.prepared import Prepared
-from encoder_cls.training.stages import ModelStage, make_stages
-from encoder_cls.training.validation import judge
 
 CPU = torch.device("cpu")
 CLASSES = ["a", "b", "c"]

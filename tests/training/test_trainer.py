@@ -6,6 +6,9 @@ import math
 
 import pytest
 import torch
+from encoder_cls.training.events import Finished, Noted, StageStarted, Started, Stepped, Validated
+from encoder_cls.training.stages import PretrainingStage, make_stages
+from encoder_cls.training.validation import ValidationResult
 from small_runs import (
     COLOURS,
     CPU,
@@ -24,14 +27,11 @@ from small_runs import (
 from encoder_cls.classifier.model_folder import load_classifier
 from encoder_cls.encoder import batches
 from encoder_cls.errors import ConfigError, DivergedError, StoppedError
+from encoder_cls.run.checkpoint import load_newest
 from encoder_cls.run.run_folder import RunDir
 from encoder_cls.system import disk_arrays
-from encoder_cls.training.checkpoint import load_newest
-from encoder_cls.training.events import Finished, Noted, StageStarted, Started, Stepped, Validated
 from encoder_cls.training.prepare import prepare
-from encoder_cls.training.stages import PretrainingStage, make_stages
 from encoder_cls.training.train import train
-from encoder_cls.training.validation import ValidationResult
 from encoder_cls.weights import dense
 
 

@@ -7,6 +7,9 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from encoder_cls.training.events import Stepped, StepsDecided, Validated
+from encoder_cls.training.fit_linear import fit_linear_classifier, pseudo_labels
+from encoder_cls.training.stages import make_stages
 from small_runs import COLOURS, CPU, WITH_LINEAR, make_config, metric_rows, model_hash, run_all
 
 from encoder_cls.classifier.model_folder import load_classifier
@@ -23,11 +26,8 @@ from encoder_cls.system.stop import stopping_at
 from encoder_cls.training import fit_linear as linear_fit
 from encoder_cls.training import plan as training_plan
 from encoder_cls.training import validation
-from encoder_cls.training.events import Stepped, StepsDecided, Validated
-from encoder_cls.training.fit_linear import fit_linear_classifier, pseudo_labels
 from encoder_cls.training.prepare import prepare
 from encoder_cls.training.prepared import Prepared
-from encoder_cls.training.stages import make_stages
 from encoder_cls.training.train import train
 
 
@@ -221,7 +221,7 @@ def test_few_labels_held_out_are_learned_from_and_judged_by_cross_validation(
     assert first["accuracy"] == row["linear_accuracy"] == accuracy
     report = json.loads((run.eval / "report.json").read_bytes())
     assert report["parts"]["linear"]["accuracy"] == accuracy
-    again = evaluate_run(run.path, data=None, folder=None, notify=lambda _: None)
+    again = evaluate_run(run.path, data=None, folder=None, reporter=SILENT)
     assert again.parts["linear"]["accuracy"] == accuracy
     assert again.metrics.accuracy == report["accuracy"]
     assert report["num_refitted"] == again.num_refitted == len(labels) > 1

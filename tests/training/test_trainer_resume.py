@@ -6,6 +6,8 @@ import signal
 import threading
 
 import pytest
+from encoder_cls.training.events import StageStarted, Stepped, Validated
+from encoder_cls.training.stages import ModelStage
 from small_runs import (
     CPU,
     DENOISED,
@@ -22,14 +24,12 @@ from support.programs import TIME_LIMIT
 
 from encoder_cls.errors import StoppedError
 from encoder_cls.run import score
+from encoder_cls.run.checkpoint import load_newest
 from encoder_cls.run.run_folder import RunDir
 from encoder_cls.system import stop as interruptible
 from encoder_cls.training import fit_linear as linear_fit
 from encoder_cls.training import train as encoder_trainer
-from encoder_cls.training.checkpoint import load_newest
-from encoder_cls.training.events import StageStarted, Stepped, Validated
 from encoder_cls.training.prepare import prepare
-from encoder_cls.training.stages import ModelStage
 from encoder_cls.training.train import train
 
 

@@ -7,19 +7,19 @@ import time
 
 import numpy as np
 import pytest
+from encoder_cls.training.events import Stepped, StepsDecided, Validated
+from encoder_cls.training.fit_linear import affordable_texts, streamed
 from small_runs import WITH_LINEAR, make_config, run_all, stop_after
 
 from encoder_cls.classifier.model_folder import load_classifier
 from encoder_cls.errors import ConfigError, StoppedError
 from encoder_cls.evaluation import baseline
+from encoder_cls.run.checkpoint import load_newest
 from encoder_cls.run.run_folder import RunDir
 from encoder_cls.training import fit_linear as fit
 from encoder_cls.training import loop, plan, stages
 from encoder_cls.training import prepare as preparing
 from encoder_cls.training import train as training
-from encoder_cls.training.checkpoint import load_newest
-from encoder_cls.training.events import Stepped, StepsDecided, Validated
-from encoder_cls.training.fit_linear import affordable_texts, streamed
 from encoder_cls.training.prepare import prepare
 
 

@@ -6,13 +6,13 @@ from pathlib import Path
 
 import pytest
 import torch
+from encoder_cls.training.replica import Replica
 from small_runs import make_config
 
 from encoder_cls.encoder import pretraining
 from encoder_cls.encoder.transformer import INITIAL_STD, InputEmbedding
 from encoder_cls.training.prepare import prepare
 from encoder_cls.training.prepared import Prepared
-from encoder_cls.training.replica import Replica
 
 TEXTS = (
     "an apple and pear are fruit",

@@ -13,7 +13,6 @@ that a file is what was written, not who wrote it.
 from __future__ import annotations
 
 import json
-import math
 import re
 import shutil
 from collections.abc import Mapping
@@ -25,15 +24,16 @@ import safetensors.torch
 import torch
 from pydantic import TypeAdapter
 from safetensors import SafetensorError
+from tokenizers import Tokenizer
 from torch import Tensor
 
+from encoder_cls.config.schema import Config
+from encoder_cls.data.dataset import Dataset
 from encoder_cls.encoder.training import TrainingState
 from encoder_cls.errors import ConfigError, DivergedError, EncoderClsError
 from encoder_cls.metrics.score import Score
-from encoder_cls.run.run_folder import RunDir
-from encoder_cls.system.files import read_file, reporting_os_errors, sha256, to_json, write_folder
+from encoder_cls.system.files import read_file, sha256, to_json, write_folder
 from encoder_cls.system.machine import environment, resolve_precision
-from encoder_cls.training.prepared import Prepared
 
 MODEL_FILE, OPTIMIZER_FILE, STATE_FILE = "model.safetensors", "optimizer.safetensors", "state.json"
 MANIFEST_FILE = "manifest.json"
@@ -46,7 +46,6 @@ REFUSED = {
     "classes": "names of the classes have",
     "tokenizer": "tokenizer's library has",
 }
-BYTES_PER_WEIGHT = 4
 STATE_FILES = (MODEL_FILE, OPTIMIZER_FILE, STATE_FILE)
 
 
@@ -155,11 +154,13 @@ def newest_fingerprint(folder: Path) -> dict[str, Any]:
     return checkpoint.fingerprint if checkpoint else {}
 
 
-def fingerprint(prepared: Prepared, *, device: torch.device) -> dict[str, Any]:
+def fingerprint(
+    config: Config, dataset: Dataset, tokenizer: Tokenizer, *, device: torch.device
+) -> dict[str, Any]:
     """The hashes of data and tokenizer, the names of the classes, and the environment, as JSON values."""
-    dataset = prepared.dataset
-    return environment(device, resolve_precision(prepared.config.train.precision, device)) | {
-        "tokenizer": sha256(prepared.tokenizer.to_str().encode()),
+    precision = resolve_precision(config.train.precision, device)
+    return environment(device, precision) | {
+        "tokenizer": sha256(tokenizer.to_str().encode()),
         "training_data": dataset.train.fingerprint,
         "unlabelled_data": dataset.unlabelled.fingerprint,
         "validation_data": dataset.selection.fingerprint,
@@ -173,32 +174,10 @@ def check_fingerprint(saved: dict[str, Any], current: dict[str, Any], *, run: Pa
     for name, meaning in REFUSED.items():
         if name in changed:
             raise ConfigError(f"{run}: the {meaning} changed since the run began; start a new run")
+    if not changed:
+        return []
     names = ", ".join(changed)
-    return (
-        [f"{names} changed since the run began: the result may differ in the last digits"]
-        if changed
-        else []
-    )
-
-
-def check_free_space(prepared: Prepared, run: RunDir) -> None:
-    """Raise an `EncoderClsError` if the disk has no room for the encoder's weights and checkpoints."""
-    plan, config = prepared.plan, prepared.config.train
-    every = config.checkpoint_every or math.inf
-    written = sum(
-        2 + it.total_steps // it.validate_every + it.total_steps // every for it in plan.schedules
-    )
-    kept = int(min(config.keep_checkpoints, written))
-    # A checkpoint has the weights and two moments of each; one more of each kind exists while it is replaced.
-    needed = BYTES_PER_WEIGHT * prepared.num_parameters * (3 * (kept + 1) + len(plan.schedules) + 1)
-    needed -= sum(path.stat().st_size for path in run.path.rglob("*.safetensors") if path.is_file())
-    with reporting_os_errors(run.path):
-        free = shutil.disk_usage(run.path).free
-    if free < needed:
-        raise EncoderClsError(
-            f"{run.path}: {free / 1e6:,.1f} MB are free, the run needs up to {needed / 1e6:,.1f} MB: make room, or "
-            "choose another --run-dir"
-        )
+    return [f"{names} changed since the run began: the result may differ in the last digits"]
 
 
 def _by_age(folder: Path) -> list[Path]:
