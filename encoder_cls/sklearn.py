@@ -26,7 +26,7 @@ from encoder_cls import Classifier
 from encoder_cls.classifier.classifier import checked_texts
 from encoder_cls.errors import ConfigError, DataError
 from encoder_cls.run.terminal_reporter import TerminalReporter
-from encoder_cls.system.display import json_text, kind
+from encoder_cls.system.display import is_missing, json_text, kind, listed
 from encoder_cls.system.reporter import Reporter
 
 if TYPE_CHECKING:
@@ -41,14 +41,15 @@ ARGUMENTS = {
 # Keys of `data` that `fit` replaces by its arguments.
 NOT_SETTINGS = ("train", "test", "label_names", "label_separator", "group_column", "corrections")
 MOST_REPEATS = 4  # of a text of mean weight
+_SEVERAL = (list, tuple, set, frozenset)  # how the labels of a multi-label text may be given
 _Row = tuple[int, str, str | list[str] | None]  # its number, its text, its label or labels
 
 
 class _Targets(NamedTuple):
-    """The label or labels of each text, None without any; all classes; the form of the labels given to `fit`."""
+    """The labels given to `fit` or `score`, as values of their own type."""
 
-    names: list[Any]
-    classes: NDArray[Any]
+    labels: list[frozenset[Any] | None]  # of each text; None where its label is missing
+    classes: NDArray[Any]  # all of them, sorted; of an indicator matrix: its columns
     form: Literal["one", "lists", "matrix"]
 
 
@@ -92,11 +93,11 @@ class TextClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc] # sc
 
     def fit(
         self,
-        texts: Sequence[str],
-        labels: Sequence[Any],
+        X: Sequence[str],
+        y: Sequence[Any],
         sample_weight: Sequence[float] | None = None,
     ) -> Self:
-        """Train on texts and their labels, all strings or all integers; None or NaN marks unlabelled texts.
+        """Train on the texts X and their labels y, all strings or all integers; None or NaN marks unlabelled texts.
 
         Multi-label, labels are lists, or an indicator matrix, (texts, classes). A text of weight 2 counts as two texts.
         Some of the texts are held out to choose the best weights, unless `settings` names a file in `data.validation`.
@@ -108,9 +109,15 @@ class TextClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc] # sc
         from encoder_cls.run.run_folder import RunDir
         from encoder_cls.training.from_python import train_texts
 
-        listed, (names, classes, form) = _as_texts(texts, "fit"), _as_targets(labels)
-        check_consistent_length(listed, names, *([] if sample_weight is None else [sample_weight]))
-        rows: list[_Row] = list(zip(range(len(listed)), listed, names, strict=True))
+        texts = _as_texts(X, "fit")
+        targets = _as_targets(y)
+        form = targets.form
+        check_consistent_length(texts, targets.labels, sample_weight)
+
+        rows: list[_Row] = [
+            (number, text, _label_names(labels, form))
+            for number, (text, labels) in enumerate(zip(texts, targets.labels, strict=True))
+        ]
         if sample_weight is not None:
             rows = [
                 row
@@ -135,56 +142,73 @@ class TextClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc] # sc
             raise ValueError(
                 f"{config.data.validation}: has texts with several labels, and those of fit have one"
             )
-        if form != "matrix":  # not a class whose texts are all blank
-            classes = classes[[str(label) in classifier.label_names for label in classes]]
-        self.classes_, self.classifier_ = classes, classifier
-        self._form, self._values, self._files, self._rows = (
-            form,
-            config.model_dump(mode="json"),
-            files,
-            rows,
-        )
+
+        classes = targets.classes
+        if form != "matrix":
+            # A class whose texts are all blank is not one of the classifier.
+            classes = classes[[_name(label) in classifier.label_names for label in classes]]
+
+        self.classes_ = classes
+        self.classifier_ = classifier
+        self._form = form
+        self._values = config.model_dump(mode="json")
+        self._files = files
+        self._rows = rows
         return self
 
-    def predict(self, texts: Sequence[str]) -> Any:
+    def predict(self, X: Sequence[str]) -> Any:
         """The most probable label of each text, (texts,); multi-label, lists or a matrix, as given to `fit`."""
-        probabilities = self._probabilities(texts, "predict")
+        probabilities = self._probabilities(X, "predict")
         if self._form == "one":
             return self.classes_[probabilities.argmax(axis=1)]
         thresholds = dict(
             zip(self.classifier_.label_names, self.classifier_.thresholds, strict=True)
         )
-        has_label = probabilities >= [thresholds.get(str(label), 2.0) for label in self.classes_]
-        return (
-            has_label.astype(int)
-            if self._form == "matrix"
-            else [self.classes_[it].tolist() for it in has_label]
-        )
+        has_label = probabilities >= [thresholds.get(_name(label), 2.0) for label in self.classes_]
+        if self._form == "matrix":
+            return has_label.astype(int)
+        return [self.classes_[row].tolist() for row in has_label]
 
     def score(
         self,
-        texts: Sequence[str],
-        labels: Sequence[Any],
+        X: Sequence[str],
+        y: Sequence[Any],
         sample_weight: Sequence[float] | None = None,
     ) -> float:
-        """The fraction of texts with the right label, or with exactly the right labels."""
-        given, answered = (
-            _as_targets(it).names for it in (labels, self.predict(texts))
-        )  # lists are sorted
-        is_right = [one == other for one, other in zip(given, answered, strict=True)]
-        return float(np.average(is_right, weights=sample_weight))
+        """The fraction of texts with the right label, or with exactly the right labels.
 
-    def predict_proba(self, texts: Sequence[str]) -> NDArray[np.float64]:
+        Labels are equal if their values are: 1, 1.0 and True are. Texts whose label is None or NaN do not count. The
+        columns of a `DataFrame` may be in any order.
+
+        Raises:
+            ValueError: no text has a label, or the labels cannot be compared with those of `fit`.
+        """
+        predictions = self.predict(X)
+        given = _as_targets(y, self.classes_)
+        predicted = _as_targets(predictions, self.classes_)
+        check_consistent_length(predicted.labels, given.labels, sample_weight)
+        _check_comparable(given.classes, self.classes_)
+
+        is_labelled = np.array([labels is not None for labels in given.labels], dtype=bool)
+        if not is_labelled.any():
+            raise ValueError("no text to score has a label")
+
+        pairs = zip(given.labels, predicted.labels, strict=True)
+        is_right = np.array([labels == answer for labels, answer in pairs])
+        weights = None if sample_weight is None else np.asarray(sample_weight)[is_labelled]
+        return float(np.average(is_right[is_labelled], weights=weights))
+
+    def predict_proba(self, X: Sequence[str]) -> NDArray[np.float64]:
         """The probability of each class for each text, (texts, classes), in the order of `classes_`."""
-        return self._probabilities(texts, "predict_proba")
+        return self._probabilities(X, "predict_proba")
 
-    def _probabilities(self, texts: Sequence[str], method: str) -> NDArray[np.float64]:
+    def _probabilities(self, X: Sequence[str], method: str) -> NDArray[np.float64]:
         check_is_fitted(self, "classifier_")
-        probabilities = self.classifier_.predict_proba(_as_texts(texts, method))
+        probabilities = self.classifier_.predict_proba(_as_texts(X, method))
         # `classes_` are in the order of NumPy, and may include labels without a text, with a probability of 0.
         columns = {name: column for column, name in enumerate(self.classifier_.label_names)}
         padded = np.pad(probabilities, ((0, 0), (0, 1)))
-        return padded[:, [columns.get(str(label), -1) for label in self.classes_]]
+        return padded[:, [columns.get(_name(label), -1) for label in self.classes_]]
 
     def save(self, path: str | Path) -> None:
         """Write a run folder for the commands: the model, the config, and the training texts.
@@ -287,44 +311,93 @@ def _as_texts(texts: Any, method: str) -> list[str]:
     return list(checked_texts(texts, method))
 
 
-def _as_targets(labels: Any) -> _Targets:
+def _as_targets(labels: Any, known: NDArray[Any] | None = None) -> _Targets:
+    """Read labels of any form; `known` are the classes of the columns of an indicator matrix without names.
+
+    Raises:
+        ValueError: labels are missing altogether, of several types, or of another shape.
+    """
     if labels is None:  # in the words that scikit-learn looks for
         raise ValueError(
             "TextClassifier requires y to be passed, but the target y is None: each text needs a label"
         )
     matrix = labels.toarray() if hasattr(labels, "toarray") else labels
-    if getattr(matrix, "ndim", 1) == 2 and matrix.shape[1] > 1:
-        indicator = np.asarray(matrix)
-        if not np.isin(indicator, (0, 1)).all():
-            raise ValueError("labels of two dimensions are an indicator matrix, of 0 and 1")
-        classes = np.asarray(getattr(labels, "columns", range(indicator.shape[1])))
-        return _Targets([list(map(str, classes[row > 0])) for row in indicator], classes, "matrix")
-    if getattr(matrix, "ndim", 1) == 1 and any(
-        isinstance(it, list | tuple | set | frozenset) for it in labels
-    ):
-        for number, of_text in enumerate(labels):
-            if not isinstance(of_text, list | tuple | set | frozenset):
-                what = (
-                    f"labels[{number}] is {kind(of_text)}; a text without a label has an empty list"
-                )
-                raise ValueError(what)  # noqa: TRY004 - as of any faulty label
-        given = [(number, label) for number, of_text in enumerate(labels) for label in of_text]
-        classes = _checked(*zip(*given, strict=True)) if given else np.zeros(0)
-        return _Targets(
-            [sorted({*map(str, of_text)}) for of_text in labels], np.unique(classes), "lists"
-        )
+    dimensions = getattr(matrix, "ndim", 1)
+    if dimensions == 2 and matrix.shape[1] > 1:
+        return _of_matrix(matrix, known)
+    if dimensions == 1 and any(isinstance(label, _SEVERAL) for label in labels):
+        return _of_lists(labels)
+
     # As objects: NumPy would make strings of strings and integers together.
-    listed = column_or_1d(np.asarray(labels, dtype=object), warn=True)
-    labelled = [number for number, label in enumerate(listed) if not _is_missing(label)]
-    known, names = _checked(labelled, listed[labelled]), np.full(len(listed), None)
-    names[labelled] = list(map(str, known))
-    return _Targets(names.tolist(), np.unique(known), "one")
+    column = column_or_1d(np.asarray(labels, dtype=object), warn=True)
+    labelled = [number for number, label in enumerate(column) if not is_missing(label)]
+    values = _checked(labelled, column[labelled])
+
+    sets: list[frozenset[Any] | None] = [None] * len(column)
+    for number, value in zip(labelled, values.tolist(), strict=True):
+        sets[number] = frozenset([value])
+    return _Targets(sets, np.unique(values), "one")
 
 
-def _is_missing(label: Any) -> bool:
-    """Whether a label is None or a missing value of NumPy or pandas."""
-    is_nan = isinstance(label, float | np.floating) and bool(np.isnan(label))
-    return label is None or is_nan or type(label).__name__ in ("NAType", "NaTType")
+def _of_matrix(matrix: Any, known: NDArray[Any] | None) -> _Targets:
+    """The labels of an indicator matrix, (texts, classes), of which a `DataFrame` names the columns."""
+    indicator = np.asarray(matrix)
+    if not np.isin(indicator, (0, 1)).all():
+        raise ValueError("labels of two dimensions are an indicator matrix, of 0 and 1")
+
+    positions = np.arange(indicator.shape[1])
+    classes = np.asarray(getattr(matrix, "columns", positions))
+    if known is not None and set(classes.tolist()) != set(known.tolist()):
+        # Names stand for names only; where one of both has none, columns are in equal order.
+        has_names = not np.array_equal(classes, positions)
+        has_known_names = not np.array_equal(known, np.arange(len(known)))
+        if len(classes) != len(known) or (has_names and has_known_names):
+            raise ValueError(
+                f"the labels have the columns {listed(list(map(str, classes)))}, and those of fit have "
+                f"{listed(list(map(str, known)))}"
+            )
+        classes = known
+
+    sets: list[frozenset[Any] | None] = [frozenset(classes[row > 0].tolist()) for row in indicator]
+    return _Targets(sets, classes, "matrix")
+
+
+def _of_lists(labels: Any) -> _Targets:
+    """The labels of texts that have a list each."""
+    for number, of_text in enumerate(labels):
+        if not isinstance(of_text, _SEVERAL):
+            what = f"labels[{number}] is {kind(of_text)}; a text without a label has an empty list"
+            raise ValueError(what)  # noqa: TRY004 - as of any faulty label
+    numbers = [number for number, of_text in enumerate(labels) for _ in of_text]
+    given = [label for of_text in labels for label in of_text]
+    classes = np.unique(_checked(numbers, given)) if given else np.zeros(0)
+    return _Targets([frozenset(of_text) for of_text in labels], classes, "lists")
+
+
+def _label_names(
+    labels: frozenset[Any] | None, form: Literal["one", "lists", "matrix"]
+) -> str | list[str] | None:
+    """The name of the label, or the sorted names of the labels, that the classifier learns."""
+    if labels is None:
+        return None
+    names = sorted(map(_name, labels))
+    return names[0] if form == "one" else names
+
+
+def _name(label: Any) -> str:
+    """The name of a class: the digits of a whole number, also of one that NaN beside it made a float."""
+    if isinstance(label, float | np.floating):
+        return str(int(label))
+    return str(label)
+
+
+def _check_comparable(given: NDArray[Any], known: NDArray[Any]) -> None:
+    """Refuse texts to be compared with numbers, of which none would be right."""
+    if len(given) and isinstance(given[0], str) != isinstance(known[0], str):
+        raise ValueError(
+            f"the labels to score, such as {given.tolist()[0]!r}, are of another type than those of fit, "
+            f"such as {known.tolist()[0]!r}"
+        )
 
 
 def _checked(numbers: Iterable[int], labels: Any) -> NDArray[Any]:

@@ -65,8 +65,8 @@ def command_page() -> str:
         f"{HOW} `encoder-cls COMMAND --help` prints the same. Exit codes: 0 done,",
     ]
     lines += [
-        "1 failure at run time, 2 usage or config, 3 bad data, 4 training diverged, 6 nothing new to learn, 130 or 143 stopped by",
-        "a signal.",
+        "1 failure at run time, 2 usage or config, 3 bad data, 4 training diverged, 6 nothing new to learn, 129, 130 or 143 stopped",
+        "by a signal.",
         "",
     ]
     commands: dict[str, Any] = typer.main.get_command(app).commands  # type: ignore[attr-defined]

@@ -136,6 +136,27 @@ def test_eval_has_the_measures_of_several_labels(cli, linear_run):
     assert f"micro-F1 {found['micro_f1']:.4f}" in linear_run.model_card.read_text()
 
 
+def test_the_report_invites_to_no_corrections(cli, linear_run):
+    """`data.corrections` is for one label a text: labels here are corrected in the data itself."""
+    shutil.copytree(linear_run.model, "model")
+    Path("test.csv").write_text("text,label\nsoup with salt,sport\n")
+
+    cli(
+        "eval",
+        "model",
+        "--data",
+        "test.csv",
+        "--report",
+        "scored",
+        "--set",
+        "data.label_separator=;",
+    )
+
+    page = Path("scored", "report.html").read_text()
+    assert "to correct the labels in the data itself" in page
+    assert "in a spreadsheet" not in page
+
+
 def test_what_is_for_one_label_a_text_is_refused(cli, linear_run):
     Path("pool.jsonl").write_text(json.dumps({"text": "a", "label": []}) + "\n")
     run = str(linear_run.path)
@@ -416,5 +437,5 @@ def test_malformed_thresholds_are_refused(several, tmp_path, thresholds):
     assert load_classifier(tmp_path / "good").thresholds == several.thresholds
     changed.thresholds = thresholds
     save_classifier(changed, tmp_path / "bad")
-    with pytest.raises(EncoderClsError, match="thresholds is not one of a classifier"):
+    with pytest.raises(EncoderClsError, match="thresholds: invalid value"):
         load_classifier(tmp_path / "bad")

@@ -210,6 +210,71 @@ def test_texts_may_have_several_labels(tmp_path, form, cli):
     )
 
 
+SMALL = {"model.encoder": False}
+
+
+@pytest.mark.parametrize(
+    ("of_fit", "of_score"),
+    [
+        ([0, 1, 2], [0.0, 1.0, 2.0]),
+        ([0.0, 1.0, 2.0], [0, 1, 2]),
+        ([False, True, True], [0, 1, 1]),
+        (["a", "b", "c"], np.array(["a", "b", "c"], dtype=object)),
+    ],
+    ids=str,
+)
+def test_perfect_answers_score_1_whatever_the_type_of_equal_labels(of_fit, of_score):
+    texts, labels = examples(dict(zip(TOPICS, of_fit, strict=True)))
+    model = tiny(settings=SMALL).fit(texts, labels)
+    assert model.predict(texts).tolist() == labels
+    others = examples(dict(zip(TOPICS, of_score, strict=True)))[1]
+    assert model.score(texts, others) == 1
+
+
+def test_texts_without_a_label_do_not_count_in_the_score():
+    """NaN makes floats of whole numbers, which are the same classes."""
+    texts, labels = examples({"food": 0, "sport": 1, "weather": 2})
+    some = [np.nan if number % 6 == 0 else label for number, label in enumerate(labels)]
+    model = tiny(settings=SMALL).fit(texts, np.array(some))
+    assert model.classifier_.label_names == ("0", "1", "2")
+    assert model.score(texts, labels) == model.score(texts, some) == 1
+    wrong = [None if number % 2 else 1 - min(label, 1) for number, label in enumerate(labels)]
+    assert model.score(texts, wrong) == 0
+    assert model.score(texts[:2], [labels[0], None], sample_weight=[1, 5]) == 1
+    with pytest.raises(ValueError, match="no text to score has a label"):
+        model.score(texts[:2], [None, np.nan])
+
+
+def test_columns_of_a_frame_are_compared_by_their_names():
+    """In any order, with a matrix by position, and never with other columns."""
+    pandas = pytest.importorskip("pandas", reason="pandas is not installed")
+    topics = sorted(TOPICS)
+    indicator = np.array([[int(topic == label) for topic in topics] for label in LABELS])
+    frame = pandas.DataFrame(indicator, columns=topics)
+    model = tiny(settings=SMALL).fit(TEXTS, frame)
+    perfect = pandas.DataFrame(model.predict(TEXTS), columns=topics)
+    assert model.score(TEXTS, perfect) == 1
+    assert model.score(TEXTS, perfect[topics[::-1]]) == 1
+    assert model.score(TEXTS, perfect.to_numpy()) == 1
+    with pytest.raises(ValueError, match=r"the labels have the columns 'a', 'b', 'c', and those"):
+        model.score(TEXTS, perfect.set_axis(["a", "b", "c"], axis=1))
+    by_position = tiny(settings=SMALL).fit(TEXTS, indicator)
+    assert by_position.score(TEXTS, perfect) == 1
+
+
+def test_texts_and_numbers_are_not_compared(fitted):
+    with pytest.raises(ValueError, match="such as 0, are of another type than those of fit, such"):
+        fitted.score(TEXTS[:2], [0, 1])
+
+
+def test_arguments_have_the_names_of_scikit_learn(fitted):
+    """Of every method that takes texts or labels."""
+    copied = clone(fitted).set_params(settings=SMALL).fit(X=TEXTS, y=LABELS)
+    assert copied.predict(X=TEXTS[:1]).shape == (1,)
+    assert copied.predict_proba(X=TEXTS[:1]).shape == (1, 3)
+    assert copied.score(X=TEXTS, y=LABELS) == 1
+
+
 @pytest.mark.parametrize("nothing", [None, np.nan])
 def test_texts_without_a_label_are_unlabelled_ones(tmp_path, nothing):
     """As in the command, to which they are saved as such."""

@@ -10,8 +10,14 @@ from pathlib import Path
 from typing import Any
 
 from encoder_cls.bulk.formats import Answer, PageWriter, Writer, attention_page, writer_for
-from encoder_cls.bulk.inputs import Source, add_columns, expect_files
-from encoder_cls.bulk.request import Request
+from encoder_cls.bulk.inputs import (
+    Source,
+    add_columns,
+    choose_engine,
+    size_of,
+    size_of_standard_input,
+)
+from encoder_cls.bulk.request import STANDARD_INPUT, Request
 from encoder_cls.classifier.classifier import Classifier
 from encoder_cls.classifier.explain import Explanation, explain
 from encoder_cls.data.rows import Row
@@ -44,10 +50,13 @@ class Answerer:
         self.request = request
         self.warn = warn
         self.workers: Workers[tuple[Writer, Chunk], tuple[Any, Counter[str]]] | None = None
-        self._threshold = request.threshold or 0.0
-        why = f"--threshold {self._threshold:g}"
+        self._threshold = request.threshold
+        why = f"--threshold {self._threshold or 0:g}"
         if request.min_precision is not None:
-            why = f"--min-precision {request.min_precision:g}: probability below {self._threshold:.3f}"
+            why = (
+                f"--min-precision {request.min_precision:g}: probability below "
+                f"{self._threshold or 0:.3f}"
+            )
         self._truncated = f"truncated (longer than {classifier.max_seq_len:,} tokens)"
         self._withheld = f"withheld ({why})"
         self.num_texts = 0  # answered so far
@@ -143,7 +152,12 @@ def answering(
 ) -> Iterator[Answerer]:
     """Make an answerer, which shares the work on large files among processes."""
     answerer = Answerer(classifier, request, warn=warn)
-    size = expect_files(classifier, files)
+    size = size_of(files)
+    choose_engine(
+        classifier,
+        size_of_standard_input() if request.source == STANDARD_INPUT else size,
+        explained=request.explained,
+    )
     number = usable_processes() if size >= SHARED_BYTES and request.output_format != "html" else 1
     by_torch = classifier.encoder is not None and classifier.encoder.engine == "torch"
     if number > 1 and by_torch and resolve_device(request.device).type != "cpu":

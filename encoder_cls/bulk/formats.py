@@ -18,6 +18,7 @@ from encoder_cls.system.display import (
     cell,
     counted,
     csv_row,
+    guarded,
     json_text,
     printable,
     record_text,
@@ -27,6 +28,8 @@ from encoder_cls.system.display import (
 BYTE_ORDER_MARK = "\ufeff"
 NO_LABEL = "no label"
 SEPARATOR = "|"  # of the labels of a text, which `data.label_separator` can name
+# A row of TSV is one line; its fields have no quotes.
+ESCAPED_IN_TSV = str.maketrans({"\t": r"\t", "\n": r"\n", "\r": r"\r"})
 FAINT = 0.05  # of the full colour; less is not shown
 MOST_REASONS = 3  # words for, and against, a class in text without colours
 
@@ -92,11 +95,10 @@ class JsonWriter(Writer):
     """Lines of JSON, with all columns of the input if rows come with them."""
 
     def __init__(self, request: Request, columns: ColumnTypes) -> None:
-        threshold, set_threshold = request.threshold or 0.0, request.set_threshold
         self._options: dict[str, Any] = {
             "top_k": request.top_k,
-            "threshold": threshold,
-            "set_threshold": set_threshold,
+            "threshold": request.threshold,
+            "set_threshold": request.set_threshold,
         }
         self._columns = columns
 
@@ -182,7 +184,12 @@ def encodable(text: str) -> str:
 
 
 class CsvWriter(Table):
-    """CSV or TSV, with control characters escaped, except in the kept columns of a CSV file."""
+    """CSV or TSV.
+
+    A file holds labels and texts as they are: only what its format cannot hold is escaped. A terminal gets control
+    characters escaped. What comes from another format than CSV or TSV is guarded: a spreadsheet takes no text of it
+    for a formula.
+    """
 
     def __init__(
         self,
@@ -194,36 +201,45 @@ class CsvWriter(Table):
         on_terminal: bool,
     ) -> None:
         super().__init__(request, classifier, source, columns)
-        form = source.csv_form() if request.output_format == "csv" else None
-        self._separator = form.separator if form else None
-        self._kept_text = encodable if form and self.keep_columns and not on_terminal else printable
-        mark = BYTE_ORDER_MARK if form and form.has_mark and not on_terminal else ""
-        self.header = mark + self._joined(
-            [*map(self._kept_text, (*self.kept, *self.answer_names.values()))]
-        )
+        form = source.csv_form()
+        self._is_csv = request.output_format == "csv"
+        self._separator = form.separator if self._is_csv else "\t"
+        self._is_guarded = form.is_guarded
+        self._on_terminal = on_terminal
+
+        mark = BYTE_ORDER_MARK if self._is_csv and form.has_mark and not on_terminal else ""
+        self.header = mark + self._joined([*self.kept, *self.answer_names.values()])
 
     def line(self, answer: Answer) -> str:
         """A row."""
-        fields = [self._kept_text(cell(value)) for value in self.kept_values(answer.item)]
-        return self._joined([*fields, *map(_field, self.answer_values(answer))])
+        kept = [cell(value) for value in self.kept_values(answer.item)]
+        return self._joined([*kept, *map(_field, self.answer_values(answer))])
 
     def _joined(self, fields: Sequence[str]) -> str:
-        if self._separator is None:
-            return "\t".join(fields)
-        return csv_row(fields, separator=self._separator, is_guarded=False)
+        if self._is_guarded:
+            fields = [guarded(field) for field in fields]
+        if self._on_terminal:
+            fields = [printable(field) for field in fields]
+        else:
+            fields = [encodable(field) for field in fields]
+
+        if self._is_csv:
+            return csv_row(fields, separator=self._separator, is_guarded=False)
+        return self._separator.join(field.translate(ESCAPED_IN_TSV) for field in fields)
 
 
 def _field(value: Any) -> str:
+    """A value of an answer as a field of CSV or TSV."""
     if isinstance(value, float):
         return f"{value:.6f}"
     if isinstance(value, Explanation):
-        left_out = [f"({value.left_out} words left out)"] if value.left_out else []
-        return " ".join(
-            [*(f"{printable(word.word)}:{word.weight:+.2f}" for word in value), *left_out]
-        )
+        words = [f"{word.word}:{word.weight:+.2f}" for word in value]
+        if value.left_out:
+            words.append(f"({value.left_out} words left out)")
+        return " ".join(words)
     if isinstance(value, list):
         return SEPARATOR.join(map(_field, value))
-    return printable(cell(value))
+    return cell(value)
 
 
 # ---------------------------------------------------------------- for people

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import codecs
+import json
 import os
 import select
+import stat
 import sys
 import time
 from collections.abc import Iterable, Iterator, Sequence
@@ -31,6 +33,7 @@ LABELS_ARE_TEXT = (
 CHUNK = 4096  # texts classified at once: the encoder's batches are of similar length, and full
 READ_BYTES = 1 << 20
 BYTES_PER_TOKEN = 6  # of English text, about
+EXPLAINED_WORDS = 20  # of a text, about; it is read once for each
 TEXTUAL = {".csv", ".tsv", ".txt", ".ft"}  # endings of files whose values are all texts
 HEADED = {*TEXTUAL, ".xlsx", ".parquet"}  # of files in which all rows have the columns of the first
 SPREADSHEETS = {".csv", ".xlsx"}  # files whose columns answers in CSV keep by default
@@ -86,7 +89,7 @@ class Source:
         if self._request.source is None:
             yield self.given
         elif self._request.source == STANDARD_INPUT:
-            yield from _as_they_come(sys.stdin.fileno())
+            yield from self._lines_of_standard_input()
         else:
             self._reading = self._new_reading(notify=self.progress.note if self.progress else note)
             for chunk in self._chunks(self._reading):
@@ -94,6 +97,22 @@ class Source:
                     self._reading.note(f"warning: {chunk[0].where.file}: {LABELS_ARE_TEXT}")
                 yield chunk
                 self._count(chunk)
+
+    def _lines_of_standard_input(self) -> Iterator[list[Row]]:
+        """The lines as they come, with a warning where the first one looks like the start of a table."""
+        is_first = True
+        for chunk in _as_they_come(sys.stdin.fileno()):
+            ending = (
+                table_started_by(chunk[0].text, self._text_columns) if is_first and chunk else ""
+            )
+            if ending:
+                warn = self.progress.note if self.progress else note
+                warn(
+                    "warning: each line of standard input is read as a text, and the first one looks like the start of "
+                    f"a table; --input -{ending} reads its rows"
+                )
+            is_first = False
+            yield chunk
 
     def look_ahead(self) -> None:
         """Read the columns ahead, and their types for Parquet, as far as the format of the answers needs them.
@@ -152,14 +171,41 @@ class Source:
             self.progress.done(chunk[-1].where, len(chunk))
 
 
-def expect_files(classifier: Classifier, files: Sequence[Path]) -> int:
-    """Let the classifier choose its engine by the size of all files; returns this size in bytes, 0 if it is unknown."""
-    size = (
-        sum(file.stat().st_size for file in files) if all(file.is_file() for file in files) else 0
-    )
-    if isinstance(classifier.encoder, NumpyEncoder):
-        classifier.encoder.expect(size // BYTES_PER_TOKEN)
-    return size
+def table_started_by(line: str, text_columns: Sequence[str]) -> str:
+    """The ending of the format of a table that starts with a line, such as `.csv`; empty if it is no such line."""
+    if line.startswith("{"):
+        with suppress(ValueError, RecursionError):
+            row = json.loads(line)
+            return ".jsonl" if isinstance(row, dict) and set(text_columns) <= row.keys() else ""
+
+    for separator, ending in (("\t", ".tsv"), (",", ".csv"), (";", ".csv")):
+        names = [name.strip().strip('"') for name in line.split(separator)]
+        if len(names) > 1 and set(text_columns) <= set(names):
+            return ending
+    return ""
+
+
+def choose_engine(classifier: Classifier, num_bytes: int, *, explained: bool = False) -> None:
+    """Let the classifier choose its engine for a whole source, by its size; of unknown size, 0, it is NumPy."""
+    if not isinstance(classifier.encoder, NumpyEncoder):
+        return
+    num_tokens = num_bytes // BYTES_PER_TOKEN
+    if explained:
+        num_tokens *= EXPLAINED_WORDS
+    classifier.encoder.choose_engine(num_tokens)
+
+
+def size_of(files: Sequence[Path]) -> int:
+    """The size of files in bytes; 0 if one is a pipe or a device, whose size is unknown."""
+    if not all(file.is_file() for file in files):
+        return 0
+    return sum(file.stat().st_size for file in files)
+
+
+def size_of_standard_input() -> int:
+    """The size of the file that is standard input; 0 if that is a pipe, a device or a terminal."""
+    status = os.fstat(sys.stdin.fileno())
+    return status.st_size if stat.S_ISREG(status.st_mode) else 0
 
 
 class Progress:

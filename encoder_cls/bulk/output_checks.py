@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from encoder_cls.bulk.request import STANDARD_INPUT
-from encoder_cls.classifier.model_folder import HUB
+from encoder_cls.classifier.hub_models import HUB
 from encoder_cls.data.sources import FORMATS, every_file, texts_of
 from encoder_cls.data.text_files import TEXT
 from encoder_cls.errors import ConfigError, DataError

@@ -23,7 +23,7 @@ from typing import Any, NamedTuple
 from encoder_cls.bulk.classify_chunks import Answerer, answering
 from encoder_cls.bulk.inputs import Progress, Source
 from encoder_cls.bulk.output_checks import check_outputs
-from encoder_cls.bulk.request import Request
+from encoder_cls.bulk.request import Request, reading_stream_as_file
 from encoder_cls.classifier.model_folder import load_classifier
 from encoder_cls.data.sources import class_folders, data_files
 from encoder_cls.errors import ConfigError, DataError, EncoderClsError
@@ -60,7 +60,11 @@ SECONDS_BETWEEN_TRIES = 0.5  # at parts that another process answers
 
 def predict(request: Request, *, runs: Path) -> None:
     """Check a request and answer it, by default with the newest of the runs; failures are `EncoderClsError`s."""
-    request = request.checked(runs)
+    with reading_stream_as_file(request) as readable:
+        _predict(readable.checked(runs))
+
+
+def _predict(request: Request) -> None:
     assert request.model
     if request.runner == "ray":
         from encoder_cls.bulk.ray_spark import predict_by_ray

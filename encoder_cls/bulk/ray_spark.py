@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path, PurePosixPath
@@ -10,6 +11,7 @@ from posixpath import normpath
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from encoder_cls.bulk.formats import answer_name
 from encoder_cls.bulk.output_checks import check_outputs
@@ -18,7 +20,7 @@ from encoder_cls.classifier.classifier import Classifier
 from encoder_cls.classifier.model_folder import load_classifier
 from encoder_cls.errors import ConfigError, DataError, EncoderClsError
 from encoder_cls.metrics.logits import MULTI_LABEL
-from encoder_cls.system.display import kind
+from encoder_cls.system.display import is_missing, kind
 from encoder_cls.system.machine import check_installed
 from encoder_cls.system.terminal import note
 
@@ -63,36 +65,50 @@ class Predictor:
 
     def __call__(self, batch: Any) -> Any:
         """Add the answers to a batch; a `DataError` if it lacks a column of the model's texts, or texts in it."""
-        taken = list(batch.column_names if hasattr(batch, "column_names") else batch)
+        if _is_arrow(batch):
+            return self._with_columns(batch)
+
+        taken = list(batch)
         answers = self._answers(self._texts(batch, taken))
-        if hasattr(batch, "append_column"):
-            import pyarrow
+        if isinstance(batch, Mapping):
+            arrays = {answer_name(name, taken): _array(name, answers[name]) for name in answers}
+            return {**batch, **arrays}
 
-            from encoder_cls.bulk.parquet import TYPES
+        import pandas
 
-            for name, values in answers.items():
-                batch = batch.append_column(
-                    answer_name(name, taken), pyarrow.array(values, type=TYPES[name])
-                )
-            return batch
-        arrays = {answer_name(name, taken): _array(values) for name, values in answers.items()}
-        return {**batch, **arrays} if isinstance(batch, Mapping) else batch.assign(**arrays)
+        series = {}
+        for name, values in answers.items():
+            array = _array(name, values)
+            # With its type, since pandas guesses it by the values of each batch.
+            series[answer_name(name, taken)] = pandas.Series(array, batch.index, array.dtype)
+        return batch.assign(**series)
+
+    def _with_columns(self, table: Any) -> Any:
+        """Add the answers to a table of pyarrow."""
+        import pyarrow
+
+        from encoder_cls.bulk.parquet import TYPES
+
+        taken = table.column_names
+        for name, values in self._answers(self._texts(table, taken)).items():
+            column = pyarrow.array(values, type=TYPES[name])
+            table = table.append_column(answer_name(name, taken), column)
+        return table
 
     def frames(self, batches: Iterable[Any]) -> Iterator[Any]:
         """Add the answers to each batch, for Spark's `mapInPandas` and `mapInArrow`."""
         yield from map(self, batches)
 
-    def _texts(self, batch: Any, names: Sequence[str]) -> list[str]:
+    def _texts(self, batch: Any, names: Sequence[Any]) -> list[str]:
         """The texts of a batch, with blank ones for nulls."""
         columns = []
         for name in self.classifier.text_columns:
             if name not in names:
-                raise DataError(
-                    f"no column {name!r}, which the model reads; there are {', '.join(names)}"
-                )
+                there = ", ".join(map(str, names))
+                raise DataError(f"no column {name!r}, which the model reads; there are {there}")
             column = batch[name]
-            values = column.to_pylist() if hasattr(column, "to_pylist") else list(column)
-            values = ["" if value is None or value != value else value for value in values]  # noqa: PLR0124 - NaN
+            values = column.to_pylist() if _is_arrow(batch) else list(column)
+            values = ["" if is_missing(value) else value for value in values]
             for value in values:
                 if not isinstance(value, str):
                     raise DataError(f"column {name!r} has {kind(value)}, where a text is expected")
@@ -115,10 +131,17 @@ class Predictor:
         return {**answers, "reason": [it.reason for it in predictions]}
 
 
-def _array(values: list[Any]) -> Any:
-    """A column as a NumPy array: of numbers, with NaN for None, or else of objects."""
-    are_numbers = any(isinstance(value, float) for value in values)
-    return np.array(values, np.float64) if are_numbers else np.fromiter(values, object, len(values))
+def _is_arrow(batch: Any) -> bool:
+    """Whether a batch is a table of pyarrow, which the caller has imported then."""
+    pyarrow = sys.modules.get("pyarrow")
+    return pyarrow is not None and isinstance(batch, pyarrow.Table | pyarrow.RecordBatch)
+
+
+def _array(name: str, values: list[Any]) -> NDArray[Any]:
+    """A column of the answer as an array of the type that it has in every batch; of a number None is NaN."""
+    if name == "probability":
+        return np.array(values, np.float64)
+    return np.fromiter(values, object, len(values))
 
 
 def predict_by_ray(request: Request) -> None:

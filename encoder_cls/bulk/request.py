@@ -4,7 +4,12 @@ from __future__ import annotations
 
 import json
 import os
+import re
+import shutil
 import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from math import isnan
 from pathlib import Path
 from typing import NamedTuple
@@ -13,7 +18,7 @@ from encoder_cls.classifier.classifier import Classifier
 from encoder_cls.errors import ConfigError
 from encoder_cls.metrics.logits import MULTI_LABEL
 from encoder_cls.run.run_folder import newest_with_model, run_of
-from encoder_cls.system.files import stream_named
+from encoder_cls.system.files import reporting_os_errors, stream_named
 from encoder_cls.system.machine import check_installed
 from encoder_cls.system.terminal import note
 
@@ -25,6 +30,10 @@ INSTEAD = dict.fromkeys(("xlsx", "xls", "ods"), "spreadsheets open .csv") | {
 }
 OPTIONS_OF_RAY = {"runner", "source", "output", "model", "engine", "workers"}
 NO_COLUMNS = "is for files: texts given here, and lines of standard input, have no columns"
+
+
+# The name of standard input with the ending of its format.
+_STREAM_WITH_FORMAT = re.compile(r"-(\.[a-z]+)+")
 
 
 class Request(NamedTuple):
@@ -41,7 +50,7 @@ class Request(NamedTuple):
     ] = ()  # empty: as in training, like `delimiter` and `encoding` if None
     keep_columns: bool | None = None  # None: in CSV of CSV and Excel files
     top_k: int = 1
-    threshold: float | None = None  # multi-label, 0 means the thresholds of the model
+    threshold: float | None = None  # None: multi-label the thresholds of the model
     min_precision: float | None = None
     coverage: float | None = None
     set_threshold: float | None = (
@@ -131,7 +140,6 @@ class Request(NamedTuple):
             output=output if is_file else None,
             into_folder=into_folder,
             output_format=output_format,
-            threshold=self.threshold or 0.0,
         )
 
     def _names_folder(self, output: Path) -> bool:
@@ -163,6 +171,43 @@ class Request(NamedTuple):
         }
         threshold = found.get("--min-precision", self.threshold)
         return self._replace(threshold=threshold, set_threshold=found.get("--coverage"))
+
+
+@contextmanager
+def reading_stream_as_file(request: Request) -> Iterator[Request]:
+    """Save a standard input that has a format, such as `-.csv`, as a file while the block runs.
+
+    A table is read several times: its separator, its columns, its rows.
+
+    Raises:
+        ConfigError: the source is another stream, whose name does not tell its format.
+        EncoderClsError: the disk has no room for it.
+    """
+    source = request.source or ""
+    if _is_nameless_stream(source):
+        raise ConfigError(
+            f"--input {source}: its name does not tell the format of this stream; as standard input it can have one, "
+            f"as in: encoder-cls predict --input -.csv < {source}"
+        )
+    if not _STREAM_WITH_FORMAT.fullmatch(source):
+        yield request
+        return
+
+    if sys.stdin is None:
+        raise ConfigError("standard input is closed; give texts, or --input FILE")
+    with tempfile.TemporaryDirectory(prefix="encoder-cls-") as folder:
+        path = Path(folder) / f"stdin{source.removeprefix(STANDARD_INPUT)}"
+        with reporting_os_errors(path), path.open("wb") as file:
+            shutil.copyfileobj(sys.stdin.buffer, file)
+        yield request._replace(source=str(path))
+
+
+def _is_nameless_stream(source: str) -> bool:
+    """Whether a source is a pipe or a device without an ending: /dev/stdin, a FIFO, or a shell's <(...)."""
+    path = Path(source)
+    if source in {"", STANDARD_INPUT} or path.suffix:
+        return False
+    return path.is_fifo() or path.is_char_device()
 
 
 def _newest(runs: Path) -> Path:

@@ -16,7 +16,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from encoder_cls.bulk.inputs import Progress, Source, expect_files
+from encoder_cls.bulk.inputs import Progress, Source, choose_engine, size_of
 from encoder_cls.bulk.request import Request
 from encoder_cls.classifier.classifier import Classifier, Prediction
 from encoder_cls.classifier.model_folder import load_classifier
@@ -57,7 +57,7 @@ def suggest_from(request: Request, run: Path, number: int) -> tuple[list[Suggest
             f"{run}: suggest is for models with one label a text; this one is multi-label"
         )
     source = Source(request._replace(keep_columns=True), classifier)
-    expect_files(classifier, source.files)
+    choose_engine(classifier, size_of(source.files))
     with Progress(source.files, doing="classified") as source.progress:
         suggestions = suggest(classifier, source.read(), number)
     for warning in source.skipped():

@@ -55,17 +55,17 @@ class Prediction:
     labels: tuple[str, ...] | None = None
     answered_by: str | None = None
 
-    def labels_from(self, threshold: float) -> tuple[str, ...]:
-        """Multi-label, the labels of at least this probability; for 0, `labels`."""
-        if self.reason or not threshold:
+    def labels_from(self, threshold: float | None) -> tuple[str, ...]:
+        """Multi-label, the labels of at least this probability; None: `labels`, by their own thresholds."""
+        if self.reason or threshold is None:
             return self.labels or ()
         return tuple(name for name, probability in self.top() if probability >= threshold)
 
-    def label_from(self, threshold: float) -> str | None:
+    def label_from(self, threshold: float | None) -> str | None:
         """The label, unless its probability is lower."""
-        return (
-            self.label if self.probability is not None and self.probability >= threshold else None
-        )
+        if self.probability is None:
+            return None
+        return self.label if self.probability >= (threshold or 0) else None
 
     def top(self, k: int | None = None) -> list[tuple[str, float]]:
         """The `k` most probable classes, by default all, with their probabilities, best first."""
@@ -81,7 +81,7 @@ class Prediction:
         self,
         *,
         top_k: int,
-        threshold: float,
+        threshold: float | None,
         set_threshold: float | None = None,
         words: Explanation | None = None,
     ) -> dict[str, Any]:

@@ -10,7 +10,6 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from itertools import groupby
 from typing import NamedTuple
 
 import numpy as np
@@ -145,14 +144,26 @@ def _variants(tokenized: TokenizedTexts, words: Sequence[Word]) -> Iterator[Toke
 
 
 def _words(spans: Sequence[Span], text: str) -> list[Word]:
-    """Group tokens into whole words; a token of no word, or of a script without spaces, is a word by itself."""
+    """Group tokens into whole words; a token of no word, or of a script without spaces, is a word by itself.
 
-    def word_of(token: int) -> int:
-        span = spans[token]
-        return -1 - token if span.word is None or _UNSPACED.match(text, span.start) else span.word
+    Tokens that share a character, as those of a ligature do, are in one word: so words are disjoint.
+    """
+    words: list[Word] = []
+    for token, span in enumerate(spans):
+        before = spans[token - 1] if token else None
+        if before is not None and _are_of_one_word(before, span, text):
+            words[-1] = range(words[-1].start, token + 1)
+        else:
+            words.append(range(token, token + 1))
+    return words
 
-    words = (list(tokens) for _, tokens in groupby(range(len(spans)), word_of))
-    return [range(word[0], word[-1] + 1) for word in words]
+
+def _are_of_one_word(before: Span, span: Span, text: str) -> bool:
+    if span.start < before.end:
+        return True
+    if span.word is None or _UNSPACED.match(text, span.start):
+        return False
+    return span.word == before.word and not _UNSPACED.match(text, before.start)
 
 
 def _joined(

@@ -82,6 +82,8 @@ class Guarantees:
 
     def precision_threshold(self, precision: float) -> float | None:
         """The lowest probability from which a precision is guaranteed, if any."""
+        if precision <= 0:
+            return 0.0  # of any answers
         numbers = starts(self.num_texts, precision)
         lowest = len(THRESHOLDS)
         for start in numbers:

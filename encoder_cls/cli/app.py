@@ -20,7 +20,7 @@ from encoder_cls.cli.runs import compare_command, eval_command
 from encoder_cls.cli.train import train_command
 from encoder_cls.cli.tune import tune_command
 from encoder_cls.errors import EncoderClsError, StoppedError
-from encoder_cls.system.terminal import note, open_streams, print_out
+from encoder_cls.system.terminal import end_at_sigterm_as_process_1, note, open_streams, print_out
 
 PROGRAM = "encoder-cls"  # however it is started; also the distribution with everything
 OUT_OF_MEMORY = re.compile(
@@ -82,6 +82,7 @@ def _root(
 
 def main() -> NoReturn:
     """Run the command line; every failure ends with one or two lines and an exit code."""
+    end_at_sigterm_as_process_1()
     # OpenMP's threads spin before they sleep. Spinning wastes the core if another program wants it; waking up takes
     # longer than most waits if none does. Hence fewer turns than the default of 300,000: docs/experiments/speed.md.
     os.environ.setdefault("GOMP_SPINCOUNT", "6000")
@@ -127,6 +128,8 @@ def _explained(error: BaseException) -> tuple[str, int]:
     if hasattr(usage, "format_message"):  # Typer's versions share no class of its errors
         message = usage.format_message()
         path = usage.ctx.command_path if getattr(usage, "ctx", None) else PROGRAM
+        if path.endswith("predict") and message.startswith("No such option"):
+            return f"{message}; before a text that starts with a dash, write --", usage.exit_code
         return message and f"{message} (see {path} --help)", usage.exit_code
     if isinstance(error, MemoryError) or OUT_OF_MEMORY.search(f"{type(error).__name__}: {error}"):
         reason = next(iter(str(error).splitlines()), "no more is available")

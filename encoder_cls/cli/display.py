@@ -17,7 +17,14 @@ from encoder_cls.run.terminal_reporter import SCORES
 from encoder_cls.system.display import counted, shown
 from encoder_cls.system.machine import check_training_installed
 from encoder_cls.system.stop import stopping_at
-from encoder_cls.system.terminal import be_quiet, handling_signals, note, print_out
+from encoder_cls.system.terminal import (
+    be_quiet,
+    discard_output_to_lost_terminal,
+    handling_signals,
+    hangup_signals,
+    note,
+    print_out,
+)
 
 if TYPE_CHECKING:
     from encoder_cls.data.dataset import Dataset
@@ -55,31 +62,39 @@ def process_group() -> Iterator[ProcessGroup]:
 
 @contextmanager
 def stop_signals(group: ProcessGroup | None = None) -> Iterator[None]:
-    """Turn the first SIGINT or SIGTERM into a request to stop; a second one ends the process at once.
+    """Turn the first SIGINT, SIGTERM or SIGHUP into a request to stop; a second one ends the process at once.
 
-    Several processes pass signals on to the first one, and ignore a second signal, since torchrun repeats those of the
+    A terminal that goes away may send SIGHUP more than once, so that this signal is never the second one. Several
+    processes pass signals on to the first one, and ignore a second signal, since torchrun repeats those of the
     terminal.
     """
     from encoder_cls.encoder.distributed import ALONE
 
     processes = group or ALONE
     received: list[int] = []
+    hangups = hangup_signals()
 
     def receive(number: int) -> None:
-        if received and processes.size == 1:
+        is_hangup = number in hangups
+        if is_hangup:
+            discard_output_to_lost_terminal()
+        is_second = any(earlier not in hangups for earlier in received)
+        if is_second and not is_hangup and processes.size == 1:
             os._exit(128 + number)
+
         received.append(number)
         if not processes.leads:
             processes.ask_to_stop(number)
         elif len(received) == 1:
-            once_more = b"; once more to stop at once" * (processes.size == 1)
-            with suppress(
-                OSError
-            ):  # not through sys.stderr, which may be writing a line at this very moment
-                os.write(2, b"\nstopping after this step" + once_more + b"\n")
+            message = "stopping after this step"
+            if processes.size == 1 and not is_hangup:
+                message += "; once more to stop at once"
+            # Not through sys.stderr, which may be writing a line at this very moment.
+            with suppress(OSError):
+                os.write(2, f"\n{message}\n".encode())
 
     with (
-        handling_signals((signal.SIGINT, signal.SIGTERM), receive),
+        handling_signals((signal.SIGINT, signal.SIGTERM, *hangups), receive),
         stopping_at(lambda: received[0] if received else processes.asked_to_stop()),
     ):
         yield

@@ -17,7 +17,10 @@ _share = partial(typer.Option, min=0, max=1)
 
 
 def predict_command(
-    texts: Annotated[list[str] | None, typer.Argument(help="Texts to classify.")] = None,
+    texts: Annotated[
+        list[str] | None,
+        typer.Argument(help="Texts to classify; write -- before one that starts with a dash."),
+    ] = None,
     model: Annotated[
         Path | None,
         typer.Option(help="A run or model folder, or hub:owner/name. Default: the newest run."),
@@ -25,7 +28,9 @@ def predict_command(
     source: Annotated[
         str | None,
         typer.Option(
-            "--input", help="A file, a folder or a pattern of files; - is standard input."
+            "--input",
+            help="A file, a folder or a pattern of files; - is standard input with a text per line, "
+            "-.csv, -.jsonl and so on are its rows.",
         ),
     ] = None,
     output: Annotated[
@@ -107,8 +112,9 @@ def predict_command(
     options = locals()  # by the names of the fields of a request
     reading = reading_settings(options.pop("overrides"), "delimiter", "encoding")
     options |= {"texts": tuple(texts or ()), "text_columns": tuple(text_columns or ())}
-    if texts:  # a few need no pool of threads, which NumPy creates on import
-        os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+    # NumPy computes a few texts, or its part in each of several processes. A pool of threads, which it creates on
+    # import, would wait in busy loops: on a busy machine a file took twenty times as long.
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
     from encoder_cls.bulk.predict import predict
     from encoder_cls.bulk.request import Request

@@ -5,6 +5,7 @@ It holds only what a person chose; facts of the data (classes, vocabulary size) 
 
 from __future__ import annotations
 
+import math
 from typing import Annotated, Any, Literal
 
 from pydantic import (
@@ -22,6 +23,10 @@ from pydantic import (
 from encoder_cls.config.yaml import to_yaml
 from encoder_cls.system.display import seconds_named
 from encoder_cls.system.encodings import delimiter_named, encoding_named
+
+# Attention scores of a layer for one text, num_heads * max_seq_len^2: 2 GiB of float32 numbers, as
+# in `inference/encoder`.
+MOST_SCORES = 2**29
 
 Fraction = Annotated[float, Field(ge=0, lt=1)]
 Count = Annotated[int, Field(ge=1, lt=2**31)]
@@ -153,8 +158,8 @@ class ModelConfig(Section):
     d_ff: Annotated[int, Field(ge=1, le=65_536)] = 512
     """Inner width of the feed-forward network."""
     max_seq_len: Annotated[int, Field(ge=2, le=65_536)] = 512
-    """The most tokens of a text that the encoder reads, `[CLS]` included; longer texts are reported. The linear
-    classifier reads up to eight times as many."""
+    """The most tokens of a text that the encoder reads, `[CLS]` included; longer texts are reported. The attention to
+    one text may take 2 GiB: 11,585 tokens with four heads. The linear classifier reads up to eight times as many."""
     norm: Literal["pre", "post"] = "pre"
     """`pre`: LayerNorm before each sublayer and once at the end; `post`: after each residual sum."""
     activation: Literal["relu", "gelu"] = "gelu"
@@ -189,6 +194,12 @@ class ModelConfig(Section):
             )
         if self.positions == "sinusoidal" and self.d_model % 2:
             raise ValueError(f"sinusoidal positions need an even d_model, not {self.d_model}")
+        if self.encoder and self.num_heads * self.max_seq_len**2 > MOST_SCORES:
+            longest = math.isqrt(MOST_SCORES // self.num_heads)
+            raise ValueError(
+                f"max_seq_len {self.max_seq_len:,}: the attention to one text takes more than 2 GiB;"
+                f" with num_heads {self.num_heads}, {longest:,} tokens are the most"
+            )
         return self
 
 

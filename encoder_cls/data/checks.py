@@ -14,6 +14,9 @@ from encoder_cls.data.dataset import Dataset, Split, label_key
 from encoder_cls.system.display import counted, listed, shortened
 
 FEW = 3  # names that a warning lists
+# A list that a program has written as text: of Python, JSON or PostgreSQL; or the ends of one that a separator has cut.
+_LIST = re.compile(r"\[.*\]|\{.*\}|\(.*,.*\)", re.DOTALL)
+_END_OF_LIST = re.compile(r"""[\[({]\s*['"].*|.*['"]\s*[\])}]""", re.DOTALL)
 MOST_SEEN = 0.1  # of the scored texts: a few short ones are usual
 
 
@@ -67,9 +70,28 @@ def _label_warnings(dataset: Dataset) -> Iterator[str]:
             f"labels with an unusual space, such as U+00A0, in them: {len(odd):,} ({listed(odd, most=FEW)}); after "
             "__label__NAME only an ordinary space or a tab ends a label; write ordinary spaces"
         )
+    yield from _lists_as_text(dataset)
     yield from _numbers_beside_names(dataset)
+    yield from _minus_one(dataset)
     yield from _names_alike(every)
     yield from _rare_classes(dataset)
+
+
+def _lists_as_text(dataset: Dataset) -> Iterator[str]:
+    """Warn where at least half of the classes look like lists of labels, or like parts of such lists."""
+    pattern = _END_OF_LIST if dataset.is_multi_label else _LIST
+    lists = [name for name in dataset.label_names if pattern.fullmatch(name.strip())]
+    if 2 * len(lists) < len(dataset.label_names):
+        return
+
+    what = "each is a class"
+    if dataset.is_multi_label:
+        what = "data.label_separator has cut them"
+    yield (
+        f"labels look like lists that were written as text: {len(lists):,} of {len(dataset.label_names):,} classes "
+        f"({listed(lists, most=FEW)}); {what}; if a text has several labels, write JSON lines with lists, or plain "
+        "names with a separator between them, such as late|refund, and set data.label_separator"
+    )
 
 
 def _numbers_beside_names(dataset: Dataset) -> Iterator[str]:
@@ -84,6 +106,27 @@ def _numbers_beside_names(dataset: Dataset) -> Iterator[str]:
             f"labels are numbers in some rows and names in others: {counted(len(numbers), 'class', 'classes')} "
             f"({listed(numbers, most=FEW)}, the first at {firsts[0]}) and {len(names):,} ({listed(names, most=FEW)}, "
             f"the first at {firsts[1]}); if both mean the same, write them in one way"
+        )
+
+
+def _minus_one(dataset: Dataset) -> Iterator[str]:
+    """Warn of -1 beside numbers from 0 on, which other libraries take as "no label"."""
+    names = dataset.label_names
+    others = [name for name in names if name != "-1"]
+    are_from_0 = "0" in others and all(re.fullmatch("[0-9]+", name) for name in others)
+    if not are_from_0 or len(others) == len(names):
+        return
+
+    number = names.index("-1")
+    labels = dataset.train.labels
+    has_it = labels[:, number] > 0 if dataset.is_multi_label else labels == number
+    count = int(has_it.sum())
+    if count:
+        first = dataset.train.where[int(has_it.argmax())]
+        yield (
+            f"-1 is a class, of {counted(count, 'training text')}, the first at {first}, beside numbers from 0 on; if "
+            'it means "no label", leave these labels empty and name the classes in data.label_names (from Python: '
+            "give None)"
         )
 
 

@@ -89,7 +89,7 @@ def with_corrections(
         rows = all_rows[role]
         corrected[role] = replace(rows, numbers=rows.numbers.copy())
         for row, correction in of_role.items():
-            label = correction.label
+            label = classes.of_labels.get(correction.label, correction.label)  # as 1 for 1.0
             number = numbers.get(
                 key(label), numbers.get(key(label.strip()))
             )  # with a space after it

@@ -37,6 +37,7 @@ from encoder_cls.system.disk_arrays import DiskBackedArray, DiskBackedTexts, in_
 from encoder_cls.system.display import json_text, kind, shown
 
 _NUMBER = re.compile(r"[0-9]{1,9}")  # a longer one is a name
+_WHOLE_NUMBER = re.compile(r"-?(?:0|[1-9][0-9]{0,14})(?:\.0+)?")  # also as a table of floats has it
 
 
 # ---------------------------------------------------------------- rows with labels
@@ -159,6 +160,7 @@ def _with_text(
 def _labels(row: Row, separator: str | None, *, may_have_none: bool) -> list[str]:
     """The labels of a row, each once; a `DataError` for other values, and for what cannot be written as UTF-8."""
     written: Sequence[Any] = row.label if isinstance(row.label, list | tuple) else [row.label]
+    written = [_whole(label) for label in written]
     if separator is not None and isinstance(row.label, str):
         written = [part.strip() for part in row.label.split(separator) if part.strip()]
     elif may_have_none and _is_empty(row.label):
@@ -184,7 +186,17 @@ def _labels(row: Row, separator: str | None, *, may_have_none: bool) -> list[str
     return labels
 
 
+def _whole(label: Any) -> Any:
+    """A number as the integer that is meant: columns of integers with empty cells often come as floats."""
+    if isinstance(label, float) and label.is_integer():
+        return int(label)
+    return label
+
+
 def _is_empty(label: object) -> bool:
+    """Whether there is no label: nothing, an empty text, or NaN, as pandas has nothing in columns of numbers."""
+    if isinstance(label, float):
+        return math.isnan(label)
     return label is None or (isinstance(label, str) and not label.strip())
 
 
@@ -286,6 +298,11 @@ def _spelling(
     """Spell each label as `data.fold_labels` and `data.label_names` ask for."""
     names = config.label_names or ()
     labels = {label for rows in every for label in rows.labels}
+    are_whole = all(_WHOLE_NUMBER.fullmatch(label) for label in labels)
+    with_point = {label for label in labels if "." in label}
+    if are_whole and with_point and not with_point & {*names, *known}:
+        # In CSV a column of integers with an empty cell has 1.0, where JSON lines and Excel have 1.
+        return {label: label.partition(".")[0] for label in labels}
     if not config.fold_labels:
         return {label: label.strip() if names and label not in names else label for label in labels}
     spelled: dict[str, str] = {}
@@ -343,6 +360,9 @@ def _class_of(
     both = "labels are either all names, or all numbers from 0 on"
     if label in names:
         raise DataError(where, f"label {shown(label)} is a name where others are numbers", both)
-    raise DataError(
-        where, f"label {shown(label)} is not in data.label_names", both if is_number else ""
-    )
+    hint = ""
+    if is_number:
+        hint = both
+    elif label == "-1":
+        hint = 'if it means "no label", leave the label empty, which is possible in train only'
+    raise DataError(where, f"label {shown(label)} is not in data.label_names", hint)

@@ -17,6 +17,7 @@ from encoder_cls.system.disk_arrays import Column, DiskBackedArray, in_chunks
 from encoder_cls.system.display import kind, listed, shown
 from encoder_cls.system.encodings import (
     INVALID,
+    LONGEST_LINE,
     SKIP,
     UTF8,
     is_utf8,
@@ -143,6 +144,30 @@ def numbered(header: Sequence[str]) -> list[str]:
     return list(names)
 
 
+def repeats_header(where: SourceLocation, values: Sequence[Any], header: Sequence[str]) -> bool:
+    """Whether a row is the header once more, as in files that were joined; a `DataError` if its columns moved.
+
+    A single word is a header only with the byte order mark of the file that it began: it could be a text.
+    """
+    if not values or not isinstance(values[0], str):
+        return False
+
+    first = values[0].removeprefix("\ufeff")
+    is_marked = first != values[0]
+    if is_marked and first.startswith('"') and first.endswith('"'):
+        first = first[1:-1]  # quotes after the mark were not at the beginning of the field
+    names = [first, *values[1:]]
+
+    if len(names) < 2 and not is_marked:
+        return False
+    if names == list(header):
+        return True
+    if len(set(header)) == len(header) > 1 and set(names) == set(header):
+        what = f"a second header, with its columns in another order ({listed(names, most=20)})"
+        raise DataError(where, what, "the files that were joined here must have equal columns")
+    return False
+
+
 def group_name(where: SourceLocation, value: Any) -> str | None:
     """The value of a group column, of any type, as text; None for an empty cell."""
     if isinstance(value, dict | list):
@@ -203,11 +228,12 @@ class LeftOut:
 
 @dataclass
 class Notes:
-    """Notes on a source: messages, rows that cannot be read, and rows without a text."""
+    """Notes on a source: messages, rows that cannot be read, rows without a text, and headers between rows."""
 
     messages: list[str] = field(default_factory=list)
     skipped: LeftOut = field(default_factory=LeftOut)
     empty: LeftOut = field(default_factory=LeftOut)
+    repeated_headers: LeftOut = field(default_factory=LeftOut)
 
     def warnings(self, of: str) -> Iterator[str]:
         """Warn of each kind of rows that were left out."""
@@ -216,6 +242,8 @@ class Notes:
             yield f"rows of {of} that cannot be read, which are left out: {self.skipped}; the first: {first}"
         if self.empty.count:
             yield f"rows of {of} without a text, which are left out: {self.empty}"
+        if self.repeated_headers.count:
+            yield f"rows of {of} that repeat the header, which are left out: {self.repeated_headers}"
 
 
 @dataclass
@@ -246,8 +274,11 @@ class Reading:
             raise error
         self.notes.skipped.add(error.where, error.what)
 
-    def lines(self, path: Path) -> Iterator[str]:
-        """The lines of a text file; where bad rows are skipped, invalid bytes are kept for `is_valid`."""
+    def lines(self, path: Path, *, longest: int = LONGEST_LINE) -> Iterator[str]:
+        """The lines of a text file; where bad rows are skipped, invalid bytes are kept for `is_valid`.
+
+        A line of more bytes than the `longest` raises a `DataError`; -1 means no limit.
+        """
         encoding = self.encoding
         if not is_utf8(encoding) and seems_utf8(path):
             if self.is_sure:
@@ -260,7 +291,7 @@ class Reading:
                     f"{path}: read as UTF-8, which it seems to be, not as {encoding} as in training"
                 )
                 encoding = UTF8
-        yield from text_lines(path, encoding, keep_invalid=self.skips)
+        yield from text_lines(path, encoding, keep_invalid=self.skips, longest=longest)
 
     def is_valid(self, path: Path, where: SourceLocation, text: str) -> bool:
         """Whether a row has no invalid bytes; else count it as a bad row."""

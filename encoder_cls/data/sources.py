@@ -45,7 +45,7 @@ from encoder_cls.data.text_files import (
 )
 from encoder_cls.errors import DataError
 from encoder_cls.system.display import kind, shown
-from encoder_cls.system.encodings import ending_of, opened
+from encoder_cls.system.encodings import byte_lines, ending_of, opened
 from encoder_cls.system.files import fitting_paths
 
 EXAMPLE = Path(__file__).parent / "example"  # the bundled data
@@ -330,5 +330,6 @@ def _without_readmes(files: list[Path], ending: str, mark: bytes) -> list[Path]:
 
 def _starts_with(path: Path, mark: bytes) -> bool:
     with opened(path) as file:
-        first = next((line for line in file if line.removeprefix(codecs.BOM_UTF8).strip()), b"")
+        lines = byte_lines(file)
+        first = next((line for line in lines if line.removeprefix(codecs.BOM_UTF8).strip()), b"")
     return first.removeprefix(codecs.BOM_UTF8).lstrip(b" \t\v\f\r\n\0").startswith(mark)

@@ -13,10 +13,20 @@ from itertools import chain
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from encoder_cls.data.rows import Columns, Reading, Record, SourceLocation
+from encoder_cls.data.rows import Columns, Reading, Record, SourceLocation, repeats_header
 from encoder_cls.errors import DataError
 from encoder_cls.system.display import kind, shown
-from encoder_cls.system.encodings import SKIP, ending_of, is_utf8, opened, text_lines
+from encoder_cls.system.encodings import (
+    LONGEST_LINE,
+    MOST_UNPACKED_JSON,
+    SKIP,
+    ending_of,
+    is_gzipped,
+    is_utf8,
+    longer_than,
+    opened,
+    text_lines,
+)
 
 JSON = ".json"  # an array of objects, or an object a line
 FASTTEXT = ".ft"  # a label and a text a line
@@ -31,6 +41,7 @@ LONGEST_FIELD = 2**31 - 1  # characters; the largest C long of every system
 USUAL = {".csv": ",", ".tsv": "\t"}
 SEPARATORS = (",", ";", "\t", "|")
 MOST_LINES = 10_000  # of a field in quotes
+MEMORY_OF_LINE = 64  # bytes beside its characters: a row of empty lines is long, too
 
 
 # ---------------------------------------------------------------- lines, JSON
@@ -104,17 +115,33 @@ def jsonl_records(path: Path, columns: Columns, reading: Reading) -> Iterator[Re
 
 def json_records(path: Path, columns: Columns, reading: Reading) -> Iterator[Record]:
     """Read the objects of an array, or else the object of each line."""
-    first = next((line for line in reading.lines(path) if line.strip()), "")
+    most = MOST_UNPACKED_JSON if is_gzipped(path) else -1
+    first = next((line for line in reading.lines(path, longest=most) if line.strip()), "")
     if not first.lstrip().startswith("["):
         yield from jsonl_records(path, columns, reading)
         return
+
     strict = replace(reading, bad_rows="error")  # not to leave out the whole file
-    for number, item in enumerate(_parsed(str(path), "".join(strict.lines(path))), start=1):
+    content = _bounded(path, strict.lines(path, longest=most), most)
+    for number, item in enumerate(_parsed(str(path), content), start=1):
         where = SourceLocation(str(path), number)
         try:
             yield where, _object(where, item, columns)
         except DataError as error:
             reading.bad_row(error)
+
+
+def _bounded(path: Path, lines: Iterable[str], most: int) -> str:
+    """Some lines as one text; a DataError if they are longer than `most`, unless this is -1."""
+    kept: list[str] = []
+    length = 0
+    for line in lines:
+        kept.append(line)
+        length += len(line)
+        if 0 <= most < length:
+            what = f"a packed JSON array that {longer_than(most)}"
+            raise DataError(path, what, "save it as JSON lines, which are read one by one")
+    return "".join(kept)
 
 
 def _object(where: SourceLocation, item: Any, columns: Columns) -> dict[str, Any]:
@@ -182,6 +209,8 @@ def csv_records(path: Path, columns: Columns, reading: Reading) -> Iterator[Reco
         if len(values) != len(header):
             what = f"{len(values)} fields where the header has {len(header)}"
             reading.bad_row(DataError(where, what, SKIP))
+        elif repeats_header(where, values, header):
+            reading.notes.repeated_headers.add(where)
         elif not reading.skips or reading.is_valid(path, where, " ".join(values)):
             yield where, dict(zip(names, values, strict=True))
 
@@ -259,8 +288,14 @@ def _quoted_rows(
     of_row: list[str] = []
 
     def kept() -> Iterator[str]:
+        length = 0
         for line in lines:
+            if not of_row:
+                length = 0
+            length += len(line) + MEMORY_OF_LINE
             of_row.append(line)
+            if length > LONGEST_LINE + MEMORY_OF_LINE:
+                raise csv.Error(f"the row {longer_than(LONGEST_LINE)}")
             yield line
 
     while True:
@@ -301,7 +336,7 @@ def _is_quoted(path: Path, encoding: str) -> bool:
             continue
         row, num_lines = row + line, num_lines + 1
         if row.count('"') % 2:
-            if num_lines > MOST_LINES:
+            if num_lines > MOST_LINES or len(row) > LONGEST_LINE:
                 return False
             continue
         if not _QUOTED_ROW.fullmatch(row):

@@ -19,7 +19,11 @@ if TYPE_CHECKING:
 Encoder: TypeAlias = "NumpyEncoder | TorchEncoder"
 Indices = NDArray[np.int64]
 
-MOST_LAYERS, LONGEST_SEQUENCE = 256, 65_536  # of a model folder
+# Limits of a model folder, which may come from a stranger.
+MOST_LAYERS = 256
+# Attention scores of a layer for one text, num_heads * max_seq_len^2: 2 GiB of float32 numbers.
+# `config/schema` has the same limit, so that no encoder is trained that cannot be loaded.
+MOST_SCORES = 2**29
 CHOICES = {
     "norm": ("pre", "post"),
     "activation": ("relu", "gelu"),
@@ -55,9 +59,12 @@ class EncoderArchitecture:
                     )
             elif type(value) is not int or value < (0 if field.name in COUNTS else 1):
                 raise ValueError(f"{field.name} {value!r} is not a whole number in range")
-        if self.num_layers > MOST_LAYERS or self.max_seq_len > LONGEST_SEQUENCE:
+        if self.num_layers > MOST_LAYERS:
+            raise ValueError(f"{self.num_layers:,} layers; {MOST_LAYERS} are the most")
+        if self.num_heads * self.max_seq_len**2 > MOST_SCORES:
             raise ValueError(
-                f"{self.num_layers:,} layers, {self.max_seq_len:,} tokens: beyond the limits"
+                f"the attention of {self.num_heads:,} heads to {self.max_seq_len:,} tokens takes"
+                " more than 2 GiB"
             )
         if self.d_model % self.num_heads or (self.positions == "sinusoidal" and self.d_model % 2):
             raise ValueError(

@@ -13,6 +13,7 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from encoder_cls.errors import ConfigError, DataError, EncoderClsError
+from encoder_cls.system.machine import number_in_environment
 from encoder_cls.system.stop import deferring_stops
 
 if TYPE_CHECKING:
@@ -221,8 +222,10 @@ def joined_process_group() -> Iterator[ProcessGroup]:
 
     Raises:
         LostProcessError: the others cannot be reached.
+        ConfigError: an environment variable of torchrun's is missing or wrong.
     """
-    if int(os.environ.get("WORLD_SIZE", "1")) == 1 or "RANK" not in os.environ:
+    size = number_in_environment("WORLD_SIZE", least=1) or 1
+    if size == 1 or number_in_environment("RANK", least=0) is None:
         yield ProcessGroup()
         return
     import torch
@@ -242,6 +245,11 @@ def joined_process_group() -> Iterator[ProcessGroup]:
         )
     except RuntimeError as error:
         raise LostProcessError from error
+    except ValueError as error:
+        raise ConfigError(
+            f"the environment names {size} processes, and not how they reach each other: {error} (start them by "
+            "torchrun, or unset WORLD_SIZE and RANK)"
+        ) from None
     group = ProcessGroup(rank, size, store)
     try:
         yield group
@@ -260,7 +268,8 @@ def device_of_rank(name: str) -> torch.device:
 
     from encoder_cls.system.machine import resolve_device
 
-    device, number = resolve_device(name), int(os.environ.get("LOCAL_RANK", "0"))
+    device = resolve_device(name)
+    number = number_in_environment("LOCAL_RANK", least=0) or 0
     if device.type != "cuda" or device.index is not None:
         return device
     if number >= torch.cuda.device_count():

@@ -26,8 +26,7 @@ Array = NDArray[np.float32]
 
 BATCH_TOKENS = 1024  # fit a processor's caches: with twice as many, a text takes a half longer
 NORM_EPSILON = 1e-5  # that of torch.nn.LayerNorm
-# Multiplications from which PyTorch is quicker, its import of one to two seconds included (docs/results.md). The work
-# chooses the engine, not the clock, so that equal inputs have equal results.
+# Multiplications from which PyTorch is quicker, its import of one to two seconds included (docs/results.md).
 BREAK_EVEN = 6e10
 ENGINES = ("auto", "numpy", "torch")
 
@@ -35,8 +34,10 @@ ENGINES = ("auto", "numpy", "torch")
 class NumpyEncoder:
     """The encoder with its head; of tables, only rows in use are expanded.
 
-    With a `torch_device`, PyTorch takes over much work on that device. `batch_tokens` of its methods is the most tokens
-    in a batch, padding included; by default a number that is fast on the device.
+    With a `torch_device`, PyTorch on that device computes the texts of a call that are much work, unless
+    `choose_engine` has chosen the library for all calls. The work chooses, not what came before, so that equal calls
+    have equal results. `batch_tokens` of its methods is the most tokens in a batch, padding included; by default a
+    number that is fast on the device.
 
     Args:
         weights: as in `EncoderArchitecture.weight_shapes`.
@@ -52,7 +53,7 @@ class NumpyEncoder:
         self.architecture = architecture
         self._torch_device = torch_device
         self._torch: TorchEncoder | None = None
-        self._work_done = 0.0
+        self._chosen: str | None = None  # the library of all calls; None: each call has its own
         self._tables = {
             name: as_table(weight) for name, weight in weights.items() if is_table(name)
         }
@@ -63,16 +64,14 @@ class NumpyEncoder:
 
     @property
     def engine(self) -> str:
-        """The library that computes further texts."""
-        return "torch" if self._torch or self._is_much(0) else "numpy"
+        """The library that was chosen for all calls; NumPy if none was."""
+        return self._chosen or "numpy"
 
-    def expect(self, num_tokens: int) -> None:
-        """Choose the library for texts that come in parts, about so many tokens in all, so that one computes all."""
-        lengths = np.full(
-            1 + num_tokens // self.architecture.max_seq_len, self.architecture.max_seq_len
-        )
-        if self._is_much(work := multiplications(self.architecture, lengths)):
-            self._work_done += work
+    def choose_engine(self, num_tokens: int) -> None:
+        """Choose the library for a stream of texts, about so many tokens in all, which comes in several calls."""
+        max_seq_len = self.architecture.max_seq_len
+        lengths = np.full(math.ceil(num_tokens / max_seq_len), max_seq_len)
+        self._chosen = self._engine_for(lengths)
 
     def named_weights(self) -> dict[str, Array]:
         """The weights by name."""
@@ -105,34 +104,34 @@ class NumpyEncoder:
         return np.concatenate(maps)
 
     def torch(self) -> TorchEncoder:
-        """This encoder in PyTorch, which computes all further texts; a `ConfigError` if the device does not exist."""
+        """This encoder in PyTorch; a `ConfigError` if the device does not exist."""
         from encoder_cls.encoder.torch_encoder import TorchEncoder
 
         if self._torch is None:  # without a lock: two threads may each make one, of equal answers
             device = self._torch_device or "cpu"
+            log("debug", "engine: PyTorch")
             self._torch = TorchEncoder.from_weights(
                 self.architecture, self.named_weights(), device=device
             )
-            self._work_done = math.inf
         return self._torch
 
     def __getstate__(self) -> dict[str, Any]:
-        # Where PyTorch is installed, the infinite work makes a copy load it again.
+        # A copy makes its own from the weights.
         return self.__dict__ | {"_torch": None}
 
-    def _is_much(self, work: float) -> bool:
-        """Whether PyTorch is quicker for this work, or would have been for all work so far."""
-        is_much = max(work, self._work_done) > BREAK_EVEN
-        return is_much and self._torch_device is not None and is_installed("torch")
+    def _engine_for(self, lengths: NDArray[np.int64]) -> str:
+        """The library that is quicker for texts of these lengths, (texts,)."""
+        work = multiplications(self.architecture, lengths)
+        has_torch = self._torch_device is not None and is_installed("torch")
+        return "torch" if has_torch and work > BREAK_EVEN else "numpy"
 
     def _torch_for(self, texts: TokenizedTexts) -> TorchEncoder | None:
-        """The encoder in PyTorch, if that is quicker for these texts or for all so far."""
-        work = multiplications(self.architecture, texts.lengths)
-        if self._torch is None and self._is_much(work):
-            log("debug", f"engine: PyTorch, for {max(work, self._work_done):.0e} multiplications")
-            self.torch()
-        self._work_done += work
-        return self._torch
+        """The encoder in PyTorch, if that computes these texts."""
+        engine = self._chosen or self._engine_for(texts.lengths)
+        # A copy may have come to a machine without PyTorch.
+        if engine == "torch" and is_installed("torch"):
+            return self.torch()
+        return None
 
     def _pooled(self, batch: Batch) -> Array:
         """The mean of the vectors on real tokens, (B, D)."""
@@ -294,8 +293,7 @@ def new_encoder(
         raise ConfigError(f"--engine {engine} --device {device}: {needs_torch()}")
     from encoder_cls.encoder.torch_encoder import TorchEncoder
 
-    precision = "float32" if engine == "torch" else "auto"
-    return TorchEncoder.from_weights(architecture, weights, device=device, precision=precision)
+    return TorchEncoder.from_weights(architecture, weights, device=device)
 
 
 def multiplications(architecture: EncoderArchitecture, lengths: NDArray[np.int64]) -> float:

@@ -16,12 +16,12 @@ from encoder_cls.encoder import architecture as arrays
 from encoder_cls.encoder.architecture import EncoderArchitecture, Indices, compute_rows
 from encoder_cls.encoder.transformer import CharNgramBatch, EncoderClassifier
 from encoder_cls.metrics.logits import Logits
-from encoder_cls.system.machine import autocast, resolve_device, resolve_precision
+from encoder_cls.system.machine import autocast, resolve_device
 from encoder_cls.text.tokens import TokenizedTexts
 from encoder_cls.weights import Weight, dense
 
-# So many tokens in a batch keep a GPU busy; on a CPU, so many bytes of one number for each token fit the caches.
-GPU_BATCH_TOKENS, CPU_BATCH_BYTES = 65_536, 8192
+GPU_BATCH_TOKENS = 65_536  # keep a GPU busy
+CPU_BATCH_TOKENS = 2048  # fit the caches of a CPU
 
 
 class Batch(NamedTuple):
@@ -55,26 +55,18 @@ def pad(texts: TokenizedTexts, indices: Indices, length: int | None = None) -> B
 class TorchEncoder:
     """A model as an encoder with the methods of `NumpyEncoder`, on any device and in any mode.
 
-    `precision` is as in `train.precision`.
+    It computes in float32, whatever the precision of training, so that its answers equal those of `NumpyEncoder`.
     """
 
     engine = "torch"
 
-    def __init__(
-        self, model: EncoderClassifier, config: ModelConfig, *, precision: str = "auto"
-    ) -> None:
+    def __init__(self, model: EncoderClassifier, config: ModelConfig) -> None:
         self.model = model
         self.architecture = EncoderArchitecture.of(config)
-        self.precision = precision
 
     @classmethod
     def from_weights(
-        cls,
-        architecture: EncoderArchitecture,
-        weights: Mapping[str, Weight],
-        *,
-        device: str,
-        precision: str = "auto",
+        cls, architecture: EncoderArchitecture, weights: Mapping[str, Weight], *, device: str
     ) -> TorchEncoder:
         """Make an encoder from its weights by name; a `ConfigError` if the device does not exist."""
         torch_device = resolve_device(device)
@@ -88,7 +80,7 @@ class TorchEncoder:
         model.load_state_dict(
             {name: torch.from_numpy(weight) for name, weight in dense(weights).items()}
         )
-        return cls(model.to(torch_device).eval(), config, precision=precision)
+        return cls(model.to(torch_device).eval(), config)
 
     def named_weights(self) -> dict[str, NDArray[np.float32]]:
         """See `NumpyEncoder`."""
@@ -108,20 +100,18 @@ class TorchEncoder:
         share: Callable[[int], range] = range,
     ) -> Logits:
         """See `NumpyEncoder`, and `compute_rows`."""
-        width, precision = self.model.head.linear.out_features, self.precision
-        return self._rows(
-            texts, lambda batch: self.model(*batch), width, batch_tokens, precision, share
-        )
+        width = self.model.head.linear.out_features
+        return self._rows(texts, lambda batch: self.model(*batch), width, batch_tokens, share)
 
     def embed(
         self, texts: TokenizedTexts, *, batch_tokens: int | None = None
     ) -> NDArray[np.float32]:
-        """See `NumpyEncoder`; in float32, since vectors are kept and compared with earlier ones."""
+        """See `NumpyEncoder`."""
 
         def pooled(batch: Batch) -> Tensor:
             return self.model.head.pool(self.model.encoder(*batch), batch.attention_mask)
 
-        return self._rows(texts, pooled, self.architecture.d_model, batch_tokens, "float32")
+        return self._rows(texts, pooled, self.architecture.d_model, batch_tokens)
 
     def attention_maps(self, texts: TokenizedTexts) -> NDArray[np.float32]:
         """See `NumpyEncoder`."""
@@ -136,26 +126,21 @@ class TorchEncoder:
         compute: Callable[[Batch], Tensor],
         width: int,
         batch_tokens: int | None,
-        precision: str,
         share: Callable[[int], range] = range,
     ) -> NDArray[np.float32]:
-        """Run `compute_rows` on the model's device, without dropout, and restore its training mode.
-
-        The precision `auto` may choose bfloat16, which moves probabilities by a thousandth.
-        """
+        """Run `compute_rows` on the model's device, without dropout, and restore its training mode."""
         device = next(self.model.parameters()).device
-        dtype = resolve_precision(precision, device)
-        batch_tokens = batch_tokens or (
-            CPU_BATCH_BYTES // dtype.itemsize if device.type == "cpu" else GPU_BATCH_TOKENS
-        )
+        if batch_tokens is None:
+            batch_tokens = CPU_BATCH_TOKENS if device.type == "cpu" else GPU_BATCH_TOKENS
+
+        def on_device(batch: arrays.Batch) -> NDArray[np.float32]:
+            return compute(Batch.of(batch).to(device)).cpu().numpy()
+
         was_training = self.model.training
         self.model.eval()
         try:
-            with torch.inference_mode(), autocast(dtype, device):
-
-                def on_device(batch: arrays.Batch) -> NDArray[np.float32]:
-                    return compute(Batch.of(batch).to(device)).cpu().numpy()
-
+            # Also within a caller's own block of `torch.autocast`.
+            with torch.inference_mode(), autocast(torch.float32, device):
                 return compute_rows(
                     texts, on_device, width=width, batch_tokens=batch_tokens, share=share
                 )

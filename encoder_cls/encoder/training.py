@@ -355,6 +355,11 @@ class EncoderTraining:
                 steps in a row are not finite; the step has updated nothing.
             LostProcessError: another process has ended.
         """
+        has_no_time = self.group.decide(seconds == 0)
+        if has_no_time and may_skip and state.step_in_training == 0 and state.outcome is None:
+            yield Ended(replace(state, step_limit=0, outcome="skipped"))
+            return
+
         timer = _Timer(seconds)
         row_tokens = 0
         row_seconds = 0.0

@@ -1,10 +1,13 @@
-"""The TF-IDF baseline: a linear SVM on words and pairs of words, which each report compares the classifier with."""
+"""The TF-IDF baseline that each report compares the classifier with.
+
+It is a linear SVM on words and pairs of words.
+"""
 
 from __future__ import annotations
 
 import time
 import warnings
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from threading import Lock
 from typing import Any, NamedTuple
 
@@ -12,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from encoder_cls.data.dataset import Dataset, Split
-from encoder_cls.evaluation.intervals import score_answers
+from encoder_cls.evaluation.comparisons import score_answers
 from encoder_cls.metrics.classification import (
     ClassCounts,
     average_precisions,
@@ -23,27 +26,13 @@ from encoder_cls.metrics.classification import (
 from encoder_cls.text.tokenizer import UNSPACED_RANGES
 from encoder_cls.text.tokens import drawn_rows
 
-# Limits that keep training within a minute and 1.5 GB for any number of texts and classes: characters, characters times
-# classes (time grows with both), and weights, one per feature and class.
-MOST_CHARACTERS = 40_000_000
-MOST_CHARACTERS_BY_CLASSES = 500_000_000
-MOST_WEIGHTS = 60_000_000
-LONGEST_TEXT = 100_000  # characters read of a text, whose words are in memory at once
-MOST_SCORES = 4_000_000  # texts times classes that are scored at once
-TIMED_CHARACTERS, LEAST_SECONDS = (
-    500_000,
-    0.5,
-)  # of a first sample, whose time decides the size of the sample
-SCORING_SHARE = 0.4  # the time to score a character, relative to learning from one
-SAFETY = 0.7  # of the time: with more text a fit takes longer per character
-_LIBLINEAR = (
-    Lock()
-)  # one random generator per process: `random_state` fixes nothing while another fit runs
-
-# Words, runs of punctuation, and single characters of scripts that are written without spaces.
-WORD_PATTERN = rf"[{UNSPACED_RANGES}]|[^\W{UNSPACED_RANGES}]+|[^\w\s]+"
+# liblinear has one random generator per process, which another fit at the same time would advance:
+# `random_state` alone does not make a fit repeatable.
+_LIBLINEAR_LOCK = Lock()
 
 
+# The linear classifier (`training/linear/svm.py`) is fitted with this solver too. It belongs there,
+# for the baseline to import.
 def fit_svm(
     features: Any,
     labels: NDArray[Any],
@@ -51,103 +40,185 @@ def fit_svm(
     sample_weight: NDArray[Any] | None = None,
     **options: float,
 ) -> Any:
-    """Fit a `LinearSVC`, one at a time, so that equal texts give equal weights."""
-    from sklearn.exceptions import ConvergenceWarning
-    from sklearn.svm import LinearSVC  # most of a second
+    """Fit a `LinearSVC`, one at a time, so that equal texts give equal weights.
 
-    with _LIBLINEAR, warnings.catch_warnings():
+    Features are (texts, features), labels and weights (texts,).
+    """
+    # Importing scikit-learn takes most of a second.
+    from sklearn.exceptions import ConvergenceWarning
+    from sklearn.svm import LinearSVC
+
+    with _LIBLINEAR_LOCK, warnings.catch_warnings():
         # Contradicting labels keep it from converging, and some data has few texts per class.
         warnings.simplefilter("ignore", category=ConvergenceWarning)
         warnings.filterwarnings("ignore", message="The number of unique classes")
-        return LinearSVC(random_state=0, **options).fit(features, labels, sample_weight)
+        svm = LinearSVC(random_state=0, **options)
+        return svm.fit(features, labels, sample_weight)
+
+
+# Limits that keep training within a minute and 1.5 GB for any number of texts and classes. Time
+# grows with the number of characters read, and with characters times classes.
+MOST_CHARACTERS = 40_000_000
+MOST_CHARACTERS_BY_CLASSES = 500_000_000
 
 
 def baseline_scores(
     dataset: Dataset, split: Split, *, seconds: float | None = None
 ) -> dict[str, Any] | None:
-    """Train the baseline on a data set and score it on a split; None if no text has a word, or memory or time is short.
+    """Train the baseline on a data set and score it on a split.
 
-    It is trained on all texts and features, or on a random sample, `texts` of `of_texts`, and its most frequent
-    features, `features` of `of_features`. With a limit of `seconds`, a first, small sample decides the size of the
-    sample. Texts whose label never occurs in training count as mistakes. Multi-label, it has one SVM per label, and one
-    threshold, which maximizes micro-F1 on validation texts.
+    It is trained on all texts and features, or on a random sample of the texts, `texts` of
+    `of_texts`, and its most frequent features, `features` of `of_features`. With a limit of
+    `seconds`, a first, small sample decides the size of the sample. Texts whose label never occurs
+    in training count as mistakes. Multi-label, it has one SVM per label and one threshold, which
+    maximizes micro-F1 on the validation texts.
+
+    Returns None if no text has a word, or where time or memory does not suffice.
     """
     train = dataset.train
-    num_classes = train.labels.shape[1] if dataset.is_multi_label else int(train.labels.max()) + 1
-    most = min(MOST_CHARACTERS, MOST_CHARACTERS_BY_CLASSES // num_classes)
+    num_classes = _num_classes(train)
     try:
-        if seconds is not None:
-            most = min(most, _affordable_characters(train, split, num_classes, seconds))
-            if not most:
-                return None
-        features = _Features.of(train, num_classes, most)
+        most_characters = _most_characters(train, split, num_classes, seconds)
+        if most_characters == 0:
+            return None
+
+        features = _Features.of(train, num_classes, most_characters)
         if dataset.is_multi_label:
             scores = _score_labels(features, dataset.selection, split)
         else:
-            model = fit_svm(features.matrix, features.sample.labels)
-            scores = score_answers(features.scores(split, model.predict), split.labels)
-    except (
-        ValueError,
-        MemoryError,
-    ):  # ValueError of scikit-learn: no text has a word, or one class is left
+            svm = fit_svm(features.matrix, features.sample.labels)
+            answers = features.apply(svm.predict, split)
+            scores = score_answers(answers, split.labels)
+    except (ValueError, MemoryError):
+        # scikit-learn raises a ValueError where no text has a word, or one class is left.
         return None
-    sizes = {"texts": len(features.sample), "of_texts": len(train)}
+
     return {
         **scores,
-        **sizes,
+        "texts": len(features.sample),
+        "of_texts": len(train),
         "features": len(features.kept),
         "of_features": len(features.vectorizer.vocabulary_),
     }
 
 
+def _num_classes(train: Split) -> int:
+    if train.is_multi_label:
+        return int(train.labels.shape[1])
+    return int(train.labels.max()) + 1
+
+
+def _most_characters(train: Split, split: Split, num_classes: int, seconds: float | None) -> int:
+    """The number of characters to learn from; 0 if the time is too short."""
+    most = min(MOST_CHARACTERS, MOST_CHARACTERS_BY_CLASSES // num_classes)
+    if seconds is None:
+        return most
+    return min(most, _affordable_characters(train, split, num_classes, seconds))
+
+
+# Characters of the first sample, whose time decides how many the baseline learns from.
+TIMED_CHARACTERS = 500_000
+# A shorter time is not enough for the first sample.
+LEAST_SECONDS = 0.5
+# The time to score a character, relative to learning from one.
+SCORING_SHARE = 0.4
+# The part of the time to plan for: with more text, a fit takes longer per character.
+SAFETY = 0.7
+
+
 def _affordable_characters(train: Split, split: Split, num_classes: int, seconds: float) -> int:
-    """The number of characters to learn from within the time that scoring the split leaves; 0 if that is too short."""
+    """The number of characters to learn from in the time that scoring the split leaves.
+
+    It is 0 if that is too short.
+    """
     if seconds < LEAST_SECONDS:
         return 0
+
+    # Learn from a first sample. Multi-label, the SVM of one label stands for all.
     start = time.monotonic()
     features = _Features.of(train, num_classes, TIMED_CHARACTERS)
-    fit_svm(
-        features.matrix,
-        features.sample.labels[:, 0] > 0 if train.is_multi_label else features.sample.labels,
-    )
+    labels = features.sample.labels
+    num_svms = 1
+    if train.is_multi_label:
+        labels = labels[:, 0] > 0
+        num_svms = num_classes
+    fit_svm(features.matrix, labels)
+
+    # If the sample has all texts, learning from all of them again takes as long.
     if len(features.sample) == len(train):
         return MOST_CHARACTERS
+
     taken = time.monotonic() - start
-    per_character = (
-        taken / _lengths(features.sample).sum() * (num_classes if train.is_multi_label else 1)
-    )
-    most = int(SAFETY * (seconds - taken) / per_character - SCORING_SHARE * _lengths(split).sum())
-    return most if most >= TIMED_CHARACTERS else 0
+    seconds_per_character = taken / _lengths(features.sample).sum() * num_svms
+
+    # Scoring the split costs as much as learning from so many characters.
+    scoring_characters = SCORING_SHARE * _lengths(split).sum()
+    left = seconds - taken
+    most = int(SAFETY * left / seconds_per_character - scoring_characters)
+    if most < TIMED_CHARACTERS:
+        return 0
+    return most
 
 
 def _score_labels(features: _Features, validation: Split, split: Split) -> dict[str, Any]:
-    num_classes, num_labels = features.num_classes, split.labels.shape[1]
+    """Fit an SVM for each label, choose a threshold on validation texts, and score the split."""
+    num_classes = features.num_classes
+    num_labels = split.labels.shape[1]
     has_label = features.sample.labels > 0
     weights = np.zeros((features.matrix.shape[1], num_classes), dtype=np.float32)
-    biases = np.where(has_label.all(axis=0), 1, -1).astype(np.float32)
-    for label in np.flatnonzero(has_label.any(axis=0) & ~has_label.all(axis=0)):
-        model = fit_svm(features.matrix, has_label[:, label])
-        weights[:, label], biases[label] = model.coef_[0], model.intercept_[0]
-    tuned_on, scores = (
-        features.scores(it, lambda matrix: matrix @ weights + biases) for it in (validation, split)
-    )
-    threshold = best_f1_threshold(tuned_on.ravel(), validation.labels[:, :num_classes].ravel())
+
+    # A label that all texts have is always given, one that no text has never; others get an SVM.
+    has_all = has_label.all(axis=0)
+    biases = np.where(has_all, 1, -1).astype(np.float32)
+    for label in np.flatnonzero(has_label.any(axis=0) & ~has_all):
+        svm = fit_svm(features.matrix, has_label[:, label])
+        weights[:, label] = svm.coef_[0]
+        biases[label] = svm.intercept_[0]
+
+    def margins(matrix: Any) -> NDArray[Any]:
+        return np.asarray(matrix @ weights + biases)
+
+    # One threshold for all pairs of a text and a label.
+    validation_scores = features.apply(margins, validation)
+    validation_labels = validation.labels[:, :num_classes]
+    threshold = best_f1_threshold(validation_scores.ravel(), validation_labels.ravel())
+
+    scores = features.apply(margins, split)
     counts = ClassCounts.of(padded(scores >= threshold, num_labels), split.labels)
-    unseen = ((0, 0), (0, num_labels - num_classes))
-    scores = np.pad(scores, unseen, constant_values=scores.min()).astype(np.float64)
+
+    # Labels that never occur in training come last in each ranking.
+    num_unseen = num_labels - num_classes
+    scores = np.pad(scores, ((0, 0), (0, num_unseen)), constant_values=scores.min())
+    precisions = average_precisions(scores.astype(np.float64), split.labels)
     return {
         "micro_f1": counts.micro_f1,
         "macro_f1": counts.macro_f1,
-        "mean_average_precision": mean_or_zero(average_precisions(scores, split.labels)),
+        "mean_average_precision": mean_or_zero(precisions),
     }
 
 
+# Words, runs of punctuation, and single characters of scripts that are written without spaces.
+WORD_PATTERN = rf"[{UNSPACED_RANGES}]|[^\W{UNSPACED_RANGES}]+|[^\w\s]+"
+# Weights of all SVMs, one for each feature and class.
+MOST_WEIGHTS = 60_000_000
+# Texts times classes that are scored at once.
+MOST_SCORES = 4_000_000
+
+
 class _Features(NamedTuple):
-    """TF-IDF of training texts, or of a random sample; `matrix` is (texts, features)."""
+    """TF-IDF of training texts, or of a random sample of them.
+
+    Attributes:
+        sample: the training texts, or the sample.
+        vectorizer: the `TfidfVectorizer`.
+        kept: the numbers of the most frequent features, ascending, (features,).
+        matrix: the features of the sample, (texts, features).
+        num_classes: the number of classes of the training data.
+    """
 
     sample: Split
     vectorizer: Any
-    kept: NDArray[np.int64]  # the most frequent features, in their order
+    kept: NDArray[np.int64]
     matrix: Any
     num_classes: int
 
@@ -156,30 +227,48 @@ class _Features(NamedTuple):
         """Fit features to all texts, or to a sample with `most_characters` in all."""
         from sklearn.feature_extraction.text import TfidfVectorizer
 
+        sample = train
         lengths = _lengths(train)
         if lengths.sum() > most_characters:
-            train = train.subset(np.sort(drawn_rows(lengths, most_characters)))
+            rows = drawn_rows(lengths, most_characters)
+            sample = train.subset(np.sort(rows))
+
         vectorizer = TfidfVectorizer(
             ngram_range=(1, 2), token_pattern=WORD_PATTERN, sublinear_tf=True
         )
-        features = vectorizer.fit_transform(_cut(train.texts))
-        by_count = np.argsort(-features.getnnz(axis=0), kind="stable")
-        kept = np.sort(by_count[: max(1, MOST_WEIGHTS // num_classes)])
-        return cls(train, vectorizer, kept, features[:, kept], num_classes)
+        matrix = vectorizer.fit_transform(_cut(sample.texts))
 
-    def scores(self, split: Split, score: Callable[[Any], NDArray[Any]]) -> NDArray[Any]:
-        """Apply a model to the features of texts, in chunks that fit in memory."""
-        at_once = max(1, MOST_SCORES // self.num_classes)
-        chunks = (
-            _cut(split.texts[start : start + at_once]) for start in range(0, len(split), at_once)
+        # Keep as many of the most frequent features as there may be weights.
+        num_kept = max(1, MOST_WEIGHTS // num_classes)
+        by_frequency = np.argsort(-matrix.getnnz(axis=0), kind="stable")
+        kept = np.sort(by_frequency[:num_kept])
+        return cls(
+            sample=sample,
+            vectorizer=vectorizer,
+            kept=kept,
+            matrix=matrix[:, kept],
+            num_classes=num_classes,
         )
-        return np.concatenate(
-            [score(self.vectorizer.transform(chunk)[:, self.kept]) for chunk in chunks]
-        )
+
+    def apply(self, score: Callable[[Any], NDArray[Any]], split: Split) -> NDArray[Any]:
+        """Score the features of texts, (texts, features), in chunks that fit in memory."""
+        texts_at_once = max(1, MOST_SCORES // self.num_classes)
+        scores = []
+        for start in range(0, len(split), texts_at_once):
+            texts = _cut(split.texts[start : start + texts_at_once])
+            features = self.vectorizer.transform(texts)
+            scores.append(score(features[:, self.kept]))
+        return np.concatenate(scores)
 
 
-def _cut(texts: Iterable[str]) -> Iterator[str]:
-    return (text[:LONGEST_TEXT] for text in texts)
+# Characters that are read of a text, whose words are in memory at once.
+LONGEST_TEXT = 100_000
+
+
+def _cut(texts: Sequence[str]) -> Iterator[str]:
+    """The part of each text that the baseline reads."""
+    for text in texts:
+        yield text[:LONGEST_TEXT]
 
 
 def _lengths(split: Split) -> NDArray[np.int64]:

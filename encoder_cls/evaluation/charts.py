@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import io
+import os
+import sys
 import warnings
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
@@ -203,6 +206,7 @@ def parts_with_intervals(
     rows: Sequence[tuple[str, float, Interval | None]], name: str = "Accuracy of the parts"
 ) -> str:
     """Scores on one scale, each a dot on the line of its interval; the first is the classifier's."""
+    import_matplotlib()
     from matplotlib.ticker import MaxNLocator
 
     ends = [value for _, score, interval in rows for value in (score, *(interval or ()))]
@@ -364,8 +368,29 @@ def reliability_figure(bins: CalibrationBins) -> Figure:
     return figure
 
 
+def import_matplotlib() -> None:
+    """Import matplotlib, a third of a second, whatever the environment variable `MPLBACKEND` is.
+
+    A notebook sets it for the programs that it starts. matplotlib refuses to be imported where it
+    names a backend that is not installed, but the pictures here are drawn without any backend. One
+    that is installed stays the caller's choice.
+    """
+    if "matplotlib" in sys.modules:
+        return
+    backend = os.environ.pop("MPLBACKEND", None)
+    try:
+        import matplotlib as mpl
+    finally:
+        if backend is not None:
+            os.environ["MPLBACKEND"] = backend
+    if backend:
+        with suppress(ValueError):
+            mpl.rcParams["backend"] = backend
+
+
 def colour_squares(groups: NDArray[np.int64]) -> NDArray[np.float32]:
     """Square images, (groups, 3, `SQUARE`, `SQUARE`), with a white edge and one colour per group."""
+    import_matplotlib()
     import matplotlib as mpl
 
     palette = np.array(mpl.colormaps["tab20"](range(20)), dtype=np.float32)[:, :3]
@@ -376,6 +401,7 @@ def colour_squares(groups: NDArray[np.int64]) -> NDArray[np.float32]:
 
 def to_png(figure: Figure) -> bytes:
     """A figure as PNG."""
+    import_matplotlib()
     from matplotlib.image import imsave
 
     content = io.BytesIO()
@@ -385,6 +411,7 @@ def to_png(figure: Figure) -> bytes:
 
 def to_pixels(figure: Figure) -> NDArray[np.uint8]:
     """A figure as an image (height, width, 3), with boxes for characters that no font has."""
+    import_matplotlib()
     from matplotlib.backends.backend_agg import FigureCanvasAgg
 
     canvas: Any = FigureCanvasAgg(figure)
@@ -396,7 +423,8 @@ def to_pixels(figure: Figure) -> NDArray[np.uint8]:
 
 def _figure(width: float, height: float, *, margin: float = 0.7) -> Figure:
     """An empty figure, in inches, with fixed margins: those of matplotlib take as long as drawing."""
-    from matplotlib.figure import Figure  # a third of a second
+    import_matplotlib()
+    from matplotlib.figure import Figure
 
     figure = Figure(figsize=(width, height), dpi=DPI)
     figure.subplots_adjust(margin / width, margin / height, 1 - 0.12 / width, 1 - 0.12 / height)
@@ -405,6 +433,7 @@ def _figure(width: float, height: float, *, margin: float = 0.7) -> Figure:
 
 def fonts_for(texts: Iterable[str]) -> list[str]:
     """Font families for texts, each for the characters that those before it lack."""
+    import_matplotlib()
     from matplotlib import font_manager
 
     wanted = {character for text in texts for character in text if not character.isspace()}
@@ -424,6 +453,7 @@ def fonts_for(texts: Iterable[str]) -> list[str]:
 @cache
 def _characters(path: str) -> frozenset[str]:
     """The characters of a font; none if it cannot be read, such as one of pictures alone."""
+    import_matplotlib()
     from matplotlib.ft2font import FT2Font
 
     try:

@@ -14,8 +14,7 @@ from encoder_cls.classifier.classifier import Classifier
 from encoder_cls.classifier.explain import explain
 from encoder_cls.classifier.guarantees import Guarantees, counts_from
 from encoder_cls.data.dataset import Split
-from encoder_cls.evaluation.held_out_answers import OwnAnswers
-from encoder_cls.evaluation.intervals import (
+from encoder_cls.evaluation.comparisons import (
     COMBINED,
     BaseAnswers,
     Comparison,
@@ -23,6 +22,7 @@ from encoder_cls.evaluation.intervals import (
     Scores,
     score_parts,
 )
+from encoder_cls.evaluation.held_out_answers import OwnAnswers
 from encoder_cls.evaluation.mistakes import Answered, Mistake, doubtful_rows
 from encoder_cls.metrics.classification import Metrics, compute_metrics, parts_alone
 from encoder_cls.metrics.logits import MULTI_LABEL

@@ -7,8 +7,9 @@ from typing import Any
 
 import numpy as np
 
+from encoder_cls.evaluation.comparisons import COMBINED
 from encoder_cls.evaluation.files import SCORE_NAMES
-from encoder_cls.evaluation.intervals import COMBINED, Interval
+from encoder_cls.evaluation.intervals import Interval
 from encoder_cls.evaluation.report import FEWEST_ANSWERED, FEWEST_ANSWERS, WANTED_ACCURACY, Report
 from encoder_cls.metrics.classification import MultiLabelMetrics, SingleLabelMetrics
 from encoder_cls.system.display import aligned, counted, listed, printable, shortened, shown

@@ -17,7 +17,8 @@ from numpy.typing import NDArray
 
 from encoder_cls.data.dataset import Split
 from encoder_cls.evaluation.baseline import fit_svm
-from encoder_cls.evaluation.intervals import macro_f1_interval, score_answers
+from encoder_cls.evaluation.comparisons import score_answers
+from encoder_cls.evaluation.intervals import macro_f1_interval
 from encoder_cls.linear.calibration import Calibration, calibrate, folds
 from encoder_cls.linear.features import (
     Reading,

@@ -11,20 +11,15 @@ from numpy.typing import NDArray
 
 from encoder_cls.metrics.logits import Logits, sigmoid, softmax, task_of
 
-CALIBRATION_BINS = 15  # as in Guo et al. (2017)
-LARGEST_MATRIX = 100  # classes of a confusion matrix that can be read
-MOST_CONFUSED = 100  # pairs of classes that are named
-MIN_PROBABILITY = (
-    1e-12  # lower ones count as this: one impossible label must not outweigh all others
-)
-LEAST_PROBABILITY = 0.1  # of a label that counts for calibration, multi-label
-
 Floats = NDArray[np.float64]
 
 
 @dataclass(frozen=True, kw_only=True)
 class ClassMetrics:
-    """Scores of one class, from 0 to 1, or None without examples; `support` is the number of examples."""
+    """Scores of one class, from 0 to 1, or None without examples.
+
+    `support` is the number of examples.
+    """
 
     precision: float | None
     recall: float | None
@@ -34,7 +29,11 @@ class ClassMetrics:
 
 @dataclass(frozen=True, kw_only=True)
 class LabelMetrics(ClassMetrics):
-    """Scores of one label, and the probability from which texts get it, None if it never occurs in training."""
+    """Scores of one label of a multi-label task.
+
+    `threshold` is the probability from which texts get the label, None if it never occurs in
+    training.
+    """
 
     average_precision: float | None
     threshold: float | None
@@ -49,9 +48,16 @@ class Confusion:
     count: int
 
 
+# Bins of equal width, as in Guo et al. (2017).
+CALIBRATION_BINS = 15
+
+
 @dataclass(frozen=True, kw_only=True)
 class CalibrationBins:
-    """Mean confidence, accuracy and count of each of `CALIBRATION_BINS` bins of equal width, 0 in empty bins."""
+    """Answers by their confidence: the mean confidence, accuracy and count of each bin.
+
+    There are `CALIBRATION_BINS` bins; an empty one has zeros.
+    """
 
     confidence: list[float]
     accuracy: list[float]
@@ -59,26 +65,33 @@ class CalibrationBins:
 
     @classmethod
     def of(cls, confidence: Floats, correct: NDArray[np.bool_]) -> CalibrationBins:
-        """Sort answers into bins by their confidence."""
-        bins = np.minimum((confidence * CALIBRATION_BINS).astype(int), CALIBRATION_BINS - 1)
-        count = np.bincount(bins, minlength=CALIBRATION_BINS)
-        sums = (
-            np.bincount(bins, weights=values, minlength=CALIBRATION_BINS)
-            for values in (confidence, correct)
-        )
-        mean_confidence, accuracy = (total / np.maximum(1, count) for total in sums)
+        """Sort answers into bins by their confidence; both arguments are (answers,)."""
+        # A confidence of 1 belongs to the last bin.
+        bins = (confidence * CALIBRATION_BINS).astype(int)
+        bins = np.minimum(bins, CALIBRATION_BINS - 1)
+
+        counts = np.bincount(bins, minlength=CALIBRATION_BINS)
+        confidence_sums = np.bincount(bins, weights=confidence, minlength=CALIBRATION_BINS)
+        num_correct = np.bincount(bins, weights=correct, minlength=CALIBRATION_BINS)
+
+        at_least_one = np.maximum(1, counts)
         return cls(
-            confidence=mean_confidence.tolist(), accuracy=accuracy.tolist(), texts=count.tolist()
+            confidence=(confidence_sums / at_least_one).tolist(),
+            accuracy=(num_correct / at_least_one).tolist(),
+            texts=counts.tolist(),
         )
 
     @property
     def expected_error(self) -> float:
-        """The mean over bins of |accuracy - confidence|, weighted by the bins' sizes.
+        """The expected calibration error (ECE); 0 without answers.
 
-        Guo et al., "On Calibration of Modern Neural Networks" (2017), https://arxiv.org/abs/1706.04599.
+        The mean over bins of |accuracy - confidence|, weighted by the sizes of the bins: Guo et
+        al., "On Calibration of Modern Neural Networks" (2017), https://arxiv.org/abs/1706.04599.
         """
-        distances = np.abs(np.subtract(self.accuracy, self.confidence))
-        return float(np.average(distances, weights=self.texts)) if any(self.texts) else 0.0
+        if not any(self.texts):
+            return 0.0
+        gaps = np.abs(np.subtract(self.accuracy, self.confidence))
+        return float(np.average(gaps, weights=self.texts))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -86,17 +99,20 @@ class Metrics:
     """Scores of predictions, single-label or multi-label.
 
     Attributes:
-        macro_f1: the mean F1 of the classes that occur as label or prediction; multi-label, as label.
+        macro_f1: the mean F1 of the classes that occur as label or prediction; multi-label, as
+            label.
         loss: the mean negative log-likelihood of a text's label, or of all its labels, in nats.
         ece: the expected calibration error.
-        most_confused: pairs of label and wrong answer, the most frequent first; multi-label, a missed and a wrong label
-            of the same text.
-        unseen_labels: the number of examples of labels that never occur in the training data. They count as mistakes,
-            and are left out of `loss`, `ece` and `calibration`.
+        most_confused: pairs of label and wrong answer, the most frequent first; multi-label, a
+            missed and a wrong label of the same text.
+        unseen_labels: the number of examples of labels that never occur in the training data. They
+            count as mistakes, and are left out of `loss`, `ece` and `calibration`.
     """
 
+    # The metrics that are single numbers.
     scalar_names: ClassVar[tuple[str, ...]]
-    score_name: ClassVar[str]  # the score that parts and models are compared by
+    # The score by which parts and models are compared.
+    score_name: ClassVar[str]
 
     num_examples: int
     macro_f1: float
@@ -116,37 +132,53 @@ class Metrics:
         return {"calibration": asdict(self.calibration)}
 
 
+# The most classes of a confusion matrix that a person can read.
+LARGEST_MATRIX = 100
+
+
 @dataclass(frozen=True, kw_only=True)
 class SingleLabelMetrics(Metrics):
-    """Single-label scores."""
+    """Single-label scores.
+
+    `confusion_matrix` has counts, `[label][prediction]`; it is None with more than
+    `LARGEST_MATRIX` classes.
+    """
 
     scalar_names = ("loss", "accuracy", "macro_f1", "ece")
     score_name = "accuracy"
 
     accuracy: float
-    confusion_matrix: (
-        list[list[int]] | None
-    )  # `[label][prediction]` counts, of at most `LARGEST_MATRIX` classes
+    confusion_matrix: list[list[int]] | None
 
     def drawable(self) -> dict[str, Any]:
         """See `Metrics`."""
-        matrix = {"confusion_matrix": self.confusion_matrix} if self.confusion_matrix else {}
-        names = {"label_names": list(self.per_class)} if self.unseen_labels else {}
-        return {**super().drawable(), **matrix, **names}
+        values = super().drawable()
+        if self.confusion_matrix:
+            values["confusion_matrix"] = self.confusion_matrix
+        if self.unseen_labels:
+            # The matrix has more classes than the classifier.
+            values["label_names"] = list(self.per_class)
+        return values
+
+
+# The lowest probability of a label that counts for calibration in a multi-label task.
+LEAST_PROBABILITY = 0.1
 
 
 @dataclass(frozen=True, kw_only=True)
 class MultiLabelMetrics(Metrics):
     """Multi-label scores.
 
-    `ece` counts labels with a probability of `LEAST_PROBABILITY` or more: the many improbable labels would hide the
-    calibration of the others.
+    `ece` counts labels with a probability of `LEAST_PROBABILITY` or more: the many improbable
+    labels would hide the calibration of the others.
 
     Attributes:
         micro_f1: F1 of all pairs of a text and a label.
         samples_f1: the mean F1 of texts; 1 where a text has no label and gets none.
         subset_accuracy: the fraction of texts that get exactly their labels.
         mean_average_precision: the mean over the labels that some text has.
+        labels_per_text: the mean number of labels that a text has.
+        predicted_per_text: the mean number of labels that a text gets.
     """
 
     scalar_names = (
@@ -174,9 +206,11 @@ def compute_metrics(
     label_names: Sequence[str],
     thresholds: Sequence[float] = (),
 ) -> Metrics:
-    """Score logits, (texts, classes), by labels: (texts,), or multi-label 1 where a text has a label, (texts, labels).
+    """Score logits, (texts, classes), by labels.
 
-    `label_names` are the classes, then the labels without a logit, which never occur in the training data.
+    Labels are class numbers, (texts,), or multi-label 1 where a text has a label, (texts, labels).
+    `label_names` are the classes, then the labels without a logit, which never occur in the
+    training data. A multi-label task has a threshold for each class.
     """
     if labels.ndim == 1:
         return _single_label_metrics(logits, labels, label_names)
@@ -186,95 +220,161 @@ def compute_metrics(
 def _single_label_metrics(
     logits: Logits, labels: NDArray[np.int64], label_names: Sequence[str]
 ) -> SingleLabelMetrics:
-    num_classes, num_labels = logits.shape[1], len(label_names)
-    is_known = labels < num_classes
-    predictions, probabilities = logits.argmax(axis=1), softmax(logits[is_known])
-    bins = CalibrationBins.of(probabilities.max(axis=1), predictions[is_known] == labels[is_known])
+    num_classes = logits.shape[1]
+    num_labels = len(label_names)
+    predictions = logits.argmax(axis=1)
+
+    # Scores of each class: labels that never occur in the training data count as mistakes.
     counts = ClassCounts.of(predictions, labels, num_classes=num_labels)
-    pairs, numbers = np.unique(np.stack([labels, predictions]), axis=1, return_counts=True)
-    matrix = (
-        np.zeros((num_labels, num_labels), dtype=np.int64) if num_labels <= LARGEST_MATRIX else None
-    )
-    if matrix is not None:
-        matrix[tuple(pairs)] = numbers
+    per_class = {}
+    for number, name in enumerate(label_names):
+        per_class[name] = ClassMetrics(**counts.scores(number))
+
+    # Loss and calibration are of the texts whose label has a probability.
+    is_known = labels < num_classes
+    probabilities = softmax(logits[is_known])
+    is_correct = predictions[is_known] == labels[is_known]
+    bins = CalibrationBins.of(probabilities.max(axis=1), is_correct)
+    targets = one_hot(labels[is_known], num_classes)
+
+    # How often each pair of label and prediction occurs: (2, pairs) and (pairs,).
+    pairs, pair_counts = np.unique(np.stack([labels, predictions]), axis=1, return_counts=True)
+    matrix = None
+    if num_labels <= LARGEST_MATRIX:
+        cells = np.zeros((num_labels, num_labels), dtype=np.int64)
+        cells[pairs[0], pairs[1]] = pair_counts
+        matrix = cells.tolist()
+
     return SingleLabelMetrics(
+        num_examples=len(labels),
         accuracy=float((predictions == labels).mean()),
         macro_f1=counts.macro_f1,
-        loss=cross_entropy(probabilities, one_hot(labels[is_known], num_classes)),
-        per_class={
-            name: ClassMetrics(**counts.scores(number)) for number, name in enumerate(label_names)
-        },
-        confusion_matrix=None if matrix is None else matrix.tolist(),
-        calibration=bins,
+        loss=cross_entropy(probabilities, targets),
         ece=bins.expected_error,
-        most_confused=_most_confused(pairs, numbers, label_names),
-        unseen_labels=dict(
-            zip(label_names[num_classes:], counts.support[num_classes:].tolist(), strict=True)
-        ),
-        num_examples=len(labels),
+        calibration=bins,
+        per_class=per_class,
+        confusion_matrix=matrix,
+        most_confused=_most_confused(pairs, pair_counts, label_names),
+        unseen_labels=_unseen_labels(counts, label_names, num_classes),
     )
 
 
 def _multi_label_metrics(
     logits: Logits, labels: NDArray[Any], label_names: Sequence[str], thresholds: Sequence[float]
 ) -> MultiLabelMetrics:
-    num_classes, num_labels = logits.shape[1], len(label_names)
+    num_classes = logits.shape[1]
+    num_labels = len(label_names)
     labels = padded(labels, num_labels)
-    has_label, known = labels > 0, labels[:, :num_classes] > 0
-    probabilities, given = sigmoid(logits), answers_of(logits, thresholds, num_labels=num_labels)
-    counts, of_texts = ClassCounts.of(given, labels), ClassCounts.of(given.T, labels.T)
+    has_label = labels > 0
+    probabilities = sigmoid(logits)
+    is_given = answers_of(logits, thresholds, num_labels=num_labels)
+
+    # Counts by label, and with texts in the place of labels, by text.
+    counts = ClassCounts.of(is_given, labels)
+    text_counts = ClassCounts.of(is_given.T, labels.T)
+
+    # A text without a label that gets none is answered perfectly.
+    has_any = text_counts.support + text_counts.answered > 0
+    f1_of_texts = np.where(has_any, text_counts.f1, 1.0)
+
+    # A label without a logit is never predicted: its average precision is 0 if some text has it.
     precisions = average_precisions(padded(probabilities, num_labels), labels)
-    precisions[num_classes:] = np.where(
-        counts.support[num_classes:] > 0, 0.0, np.nan
-    )  # nothing can predict them
+    precisions[num_classes:] = np.where(counts.support[num_classes:] > 0, 0.0, np.nan)
+
+    # Loss and calibration are of the labels that have a probability.
+    known_labels = has_label[:, :num_classes]
     is_likely = probabilities >= LEAST_PROBABILITY
-    bins = CalibrationBins.of(probabilities[is_likely], known[is_likely])
-    missed, wrong = (it.astype(np.float32) for it in (has_label & ~given, given & ~has_label))
-    confused = (missed.T @ wrong).astype(np.int64)
+    bins = CalibrationBins.of(probabilities[is_likely], known_labels[is_likely])
+
+    # How many texts miss one label and get another, wrong one, (missed, wrong).
+    is_missed = (has_label & ~is_given).astype(np.float32)
+    is_wrong = (is_given & ~has_label).astype(np.float32)
+    confused = (is_missed.T @ is_wrong).astype(np.int64)
     pairs = np.stack(np.nonzero(confused))
+
     return MultiLabelMetrics(
+        num_examples=len(labels),
         micro_f1=counts.micro_f1,
         macro_f1=counts.macro_f1,
-        samples_f1=float(np.where(of_texts.support + of_texts.answered, of_texts.f1, 1.0).mean()),
-        subset_accuracy=float((given == has_label).all(axis=1).mean()),
+        samples_f1=float(f1_of_texts.mean()),
+        subset_accuracy=float((is_given == has_label).all(axis=1).mean()),
         mean_average_precision=mean_or_zero(precisions),
-        loss=binary_cross_entropy(probabilities, known),
-        labels_per_text=float(of_texts.support.mean()),
-        predicted_per_text=float(of_texts.answered.mean()),
-        per_class={
-            name: LabelMetrics(
-                **counts.scores(number),
-                average_precision=None
-                if np.isnan(precisions[number])
-                else float(precisions[number]),
-                threshold=float(thresholds[number]) if number < num_classes else None,
-            )
-            for number, name in enumerate(label_names)
-        },
-        calibration=bins,
+        labels_per_text=float(text_counts.support.mean()),
+        predicted_per_text=float(text_counts.answered.mean()),
+        loss=binary_cross_entropy(probabilities, known_labels),
         ece=bins.expected_error,
-        most_confused=_most_confused(pairs, confused[tuple(pairs)], label_names),
-        unseen_labels=dict(
-            zip(label_names[num_classes:], counts.support[num_classes:].tolist(), strict=True)
-        ),
-        num_examples=len(labels),
+        calibration=bins,
+        per_class=_label_metrics(counts, precisions, label_names, thresholds),
+        most_confused=_most_confused(pairs, confused[pairs[0], pairs[1]], label_names),
+        unseen_labels=_unseen_labels(counts, label_names, num_classes),
     )
 
 
+def _label_metrics(
+    counts: ClassCounts, precisions: Floats, names: Sequence[str], thresholds: Sequence[float]
+) -> dict[str, LabelMetrics]:
+    """The scores of each label; `precisions` are NaN for labels that no text has."""
+    metrics = {}
+    for number, name in enumerate(names):
+        average_precision = None
+        if not np.isnan(precisions[number]):
+            average_precision = float(precisions[number])
+
+        threshold = None
+        if number < len(thresholds):
+            threshold = float(thresholds[number])
+
+        metrics[name] = LabelMetrics(
+            **counts.scores(number), average_precision=average_precision, threshold=threshold
+        )
+    return metrics
+
+
+def _unseen_labels(
+    counts: ClassCounts, label_names: Sequence[str], num_classes: int
+) -> dict[str, int]:
+    """The number of examples of each label that never occurs in the training data."""
+    unseen_names = label_names[num_classes:]
+    num_examples = counts.support[num_classes:].tolist()
+    return dict(zip(unseen_names, num_examples, strict=True))
+
+
+# Pairs of classes that are named.
+MOST_CONFUSED = 100
+
+
 def _most_confused(
-    pairs: NDArray[np.int64], numbers: NDArray[np.int64], names: Sequence[str]
+    pairs: NDArray[np.int64], counts: NDArray[np.int64], names: Sequence[str]
 ) -> list[Confusion]:
-    """The most frequent mistakes among pairs of label and answer, (2, pairs), by their numbers, (pairs,)."""
+    """The most frequent mistakes among pairs of label and answer, (2, pairs).
+
+    `counts`, (pairs,), is how often each pair occurs.
+    """
     is_wrong = pairs[0] != pairs[1]
-    pairs, numbers = pairs[:, is_wrong], numbers[is_wrong]
-    return [
-        Confusion(label=names[pairs[0, it]], prediction=names[pairs[1, it]], count=int(numbers[it]))
-        for it in np.argsort(-numbers, kind="stable")[:MOST_CONFUSED]
-    ]
+    pairs = pairs[:, is_wrong]
+    counts = counts[is_wrong]
+
+    # Stable: of equally frequent pairs, the first class comes first.
+    most_frequent = np.argsort(-counts, kind="stable")[:MOST_CONFUSED]
+    confusions = []
+    for number in most_frequent:
+        label, prediction = pairs[:, number]
+        confusion = Confusion(
+            label=names[label], prediction=names[prediction], count=int(counts[number])
+        )
+        confusions.append(confusion)
+    return confusions
 
 
 class ClassCounts(NamedTuple):
-    """By class, the numbers of correct answers, labels and answers, and whether macro-F1 counts the class."""
+    """Numbers of answers by class, each (classes,).
+
+    Attributes:
+        right: correct answers.
+        support: labels.
+        answered: answers.
+        is_averaged: whether macro-F1 counts the class.
+    """
 
     right: NDArray[np.int64]
     support: NDArray[np.int64]
@@ -285,43 +385,53 @@ class ClassCounts(NamedTuple):
     def of(
         cls, answers: NDArray[Any], labels: NDArray[Any], *, num_classes: int = 0
     ) -> ClassCounts:
-        """Count answers and labels, (texts,), of at least `num_classes` classes; multi-label, (texts, labels)."""
+        """Count answers and labels, (texts,), of at least `num_classes` classes.
+
+        Multi-label, both are (texts, labels).
+        """
         if labels.ndim > 1:
             has_label = labels > 0
-            right, support, answered = (
-                it.sum(axis=0) for it in (answers & has_label, has_label, answers)
-            )
-            return cls(right, support, answered, support > 0)
-        num_classes = max(num_classes, 1 + int(max(answers.max(), labels.max())))
-        columns = (labels[answers == labels], labels, answers)
-        right, support, answered = (np.bincount(it, minlength=num_classes) for it in columns)
-        return cls(right, support, answered, support + answered > 0)
+            right = (answers & has_label).sum(axis=0)
+            support = has_label.sum(axis=0)
+            answered = answers.sum(axis=0)
+            return cls(right, support, answered, is_averaged=support > 0)
+
+        num_classes = max(num_classes, 1 + int(answers.max()), 1 + int(labels.max()))
+        right = np.bincount(labels[answers == labels], minlength=num_classes)
+        support = np.bincount(labels, minlength=num_classes)
+        answered = np.bincount(answers, minlength=num_classes)
+        return cls(right, support, answered, is_averaged=support + answered > 0)
 
     @property
     def f1(self) -> Floats:
-        """F1 of each class; 0 of one that does not occur."""
+        """F1 of each class, 2 right / (labels + answers); 0 of one that does not occur."""
         return np.asarray(2 * self.right / np.maximum(1, self.support + self.answered))
 
     @property
     def micro_f1(self) -> float:
         """F1 of all pairs of a text and a label."""
-        return float(2 * self.right.sum() / max(1, self.support.sum() + self.answered.sum()))
+        num_pairs = self.support.sum() + self.answered.sum()
+        return float(2 * self.right.sum() / max(1, num_pairs))
 
     @property
     def macro_f1(self) -> float:
         """The mean F1 of the classes that occur as label or answer; multi-label, as label."""
-        return float(self.f1[self.is_averaged].mean()) if self.is_averaged.any() else 0.0
+        if not self.is_averaged.any():
+            return 0.0
+        return float(self.f1[self.is_averaged].mean())
 
     def scores(self, number: int) -> dict[str, Any]:
-        """The fields of `ClassMetrics`."""
-        if not (support := int(self.support[number])):
+        """The fields of `ClassMetrics` of the class with this number."""
+        right = int(self.right[number])
+        support = int(self.support[number])
+        answered = int(self.answered[number])
+
+        if support == 0:
             return {"precision": None, "recall": None, "f1": None, "support": 0}
-        right, answered = int(self.right[number]), int(self.answered[number])
-        f1 = 2 * right / (support + answered)
         return {
             "precision": right / max(1, answered),
             "recall": right / support,
-            "f1": f1,
+            "f1": 2 * right / (support + answered),
             "support": support,
         }
 
@@ -329,25 +439,42 @@ class ClassCounts(NamedTuple):
 def cross_entropy(
     probabilities: Floats, targets: Floats, weights: NDArray[np.floating[Any]] | None = None
 ) -> float:
-    """The mean negative log-likelihood of targets, both (texts, classes), in nats, by the texts' weights."""
-    return float(np.average(_losses(probabilities, targets), weights=weights))
+    """The mean negative log-likelihood of targets, in nats.
+
+    Probabilities and targets are (texts, classes); the weights of texts are (texts,).
+    """
+    return float(np.average(_log_losses(probabilities, targets), weights=weights))
 
 
 def binary_cross_entropy(probabilities: Floats, targets: NDArray[Any]) -> float:
-    """The mean over texts of the negative log-likelihood of all their labels, both (texts, labels), in nats."""
-    return float((_losses(probabilities, targets) + _losses(1 - probabilities, 1 - targets)).mean())
+    """The mean over texts of the negative log-likelihood of all their labels, in nats.
+
+    Both arguments are (texts, labels).
+    """
+    return float(_binary_losses(probabilities, targets).mean())
 
 
 def losses_of_texts(logits: Logits, labels: NDArray[Any]) -> Floats:
-    """The negative log-likelihood of the label of each text, or of all its labels, (texts,), in nats."""
+    """The negative log-likelihood of each text's label, or of all its labels, (texts,), in nats."""
     probabilities = task_of(labels).probabilities(logits)
     if labels.ndim > 1:
-        return _losses(probabilities, labels) + _losses(1 - probabilities, 1 - labels)
-    return _losses(probabilities, one_hot(labels, logits.shape[1]))
+        return _binary_losses(probabilities, labels)
+    return _log_losses(probabilities, one_hot(labels, logits.shape[1]))
 
 
-def _losses(probabilities: Floats, targets: NDArray[Any]) -> Floats:
-    losses: Floats = -(targets * np.log(np.maximum(probabilities, MIN_PROBABILITY))).sum(axis=-1)
+def _binary_losses(probabilities: Floats, targets: NDArray[Any]) -> Floats:
+    """The losses of texts, (texts,), for the labels that they have and for those that they lack."""
+    return _log_losses(probabilities, targets) + _log_losses(1 - probabilities, 1 - targets)
+
+
+# Lower probabilities count as this: one impossible label must not outweigh all others.
+MIN_PROBABILITY = 1e-12
+
+
+def _log_losses(probabilities: Floats, targets: NDArray[Any]) -> Floats:
+    """-sum(target * ln(probability)) over the classes, (texts,)."""
+    log_probabilities = np.log(np.maximum(probabilities, MIN_PROBABILITY))
+    losses: Floats = -(targets * log_probabilities).sum(axis=-1)
     return losses
 
 
@@ -358,53 +485,83 @@ def one_hot(labels: NDArray[np.int64], num_classes: int) -> Floats:
 
 def padded(values: NDArray[Any], num_labels: int) -> NDArray[Any]:
     """Values (texts, classes) with a column of zeros for each further label."""
-    return np.pad(values, ((0, 0), (0, num_labels - values.shape[1])))
+    num_unseen = num_labels - values.shape[1]
+    return np.pad(values, ((0, 0), (0, num_unseen)))
 
 
 def mean_or_zero(values: Floats) -> float:
     """The mean of the values that are not NaN; 0 without one."""
-    return 0.0 if np.isnan(values).all() else float(np.nanmean(values))
+    if np.isnan(values).all():
+        return 0.0
+    return float(np.nanmean(values))
 
 
 def best_f1_threshold(scores: Floats, targets: NDArray[Any]) -> float:
-    """The threshold of scores, (pairs,), with the best F1, halfway between two scores; 0 without positive targets."""
-    positives = int(targets.sum())
-    if not positives:
+    """The threshold of scores with the best F1; both arguments are (pairs,).
+
+    It lies halfway between two scores. It is 0 without positive targets.
+    """
+    num_positives = int(targets.sum())
+    if num_positives == 0:
         return 0.0
+
+    # F1 if the n highest scores are answered, for each n from 1.
     order = np.argsort(-scores, kind="stable")
     ordered = scores[order]
-    f1 = 2 * np.cumsum(targets[order], dtype=np.int64) / (np.arange(1, len(order) + 1) + positives)
-    is_last_of_equals = np.append(ordered[:-1] > ordered[1:], True)
-    best = int(np.argmax(np.where(is_last_of_equals, f1, -1)))
-    following = ordered[best + 1] if best + 1 < len(ordered) else ordered[best]
+    num_right = np.cumsum(targets[order], dtype=np.int64)
+    num_answered = np.arange(1, len(order) + 1)
+    f1 = 2 * num_right / (num_answered + num_positives)
+
+    # No threshold separates equal scores: an end between two of them does not count.
+    best = int(np.argmax(np.where(_is_last_of_equals(ordered), f1, -1)))
+
+    following = ordered[best]
+    if best + 1 < len(ordered):
+        following = ordered[best + 1]
     return float((ordered[best] + following) / 2)
 
 
 def average_precisions(scores: Floats, labels: NDArray[Any]) -> Floats:
-    """The average precision of each label, (labels,), NaN if no text has it; arguments are (texts, labels).
+    """The average precision of each label, (labels,), NaN if no text has it.
 
-    As in scikit-learn, the sum over distinct scores of the precision times the gain of recall.
+    Both arguments are (texts, labels). As in scikit-learn, it is the sum over distinct scores of
+    the precision times the gain of recall.
     """
     precisions = np.full(scores.shape[1], np.nan)
-    ranks = np.arange(1, len(scores) + 1)
-    for label in np.flatnonzero((labels > 0).any(axis=0)).tolist():
+    has_label = labels > 0
+    num_answered = np.arange(1, len(scores) + 1)
+
+    for label in np.flatnonzero(has_label.any(axis=0)).tolist():
+        # Right answers among the n highest scores, for each n from 1.
         order = np.argsort(-scores[:, label], kind="stable")
-        ordered = scores[order, label]
-        right = np.cumsum(labels[order, label] > 0)
-        ends = np.flatnonzero(np.append(ordered[:-1] > ordered[1:], True))
-        gains = np.diff(right[ends], prepend=0) / right[-1]
-        precisions[label] = (gains * right[ends] / ranks[ends]).sum()
+        num_right = np.cumsum(has_label[order, label])
+
+        # Equal scores are answered together.
+        ends = np.flatnonzero(_is_last_of_equals(scores[order, label]))
+        recall_gains = np.diff(num_right[ends], prepend=0) / num_right[-1]
+        precisions[label] = (recall_gains * num_right[ends] / num_answered[ends]).sum()
     return precisions
 
 
-def answers_of(logits: Logits, thresholds: Sequence[float], *, num_labels: int) -> NDArray[Any]:
-    """The most probable class of each text, (texts,); with thresholds, whether it gets each label, (texts, labels).
+def _is_last_of_equals(descending: Floats) -> NDArray[np.bool_]:
+    """Whether a lower score, or none, follows each of the scores, (scores,)."""
+    return np.append(descending[:-1] > descending[1:], True)
 
-    Thresholds are probabilities, (classes,). No text gets the last labels, which have no logit.
+
+def answers_of(logits: Logits, thresholds: Sequence[float], *, num_labels: int) -> NDArray[Any]:
+    """The most probable class of each text, (texts,).
+
+    With thresholds, which are probabilities, (classes,): whether each text gets each label,
+    (texts, labels). No text gets the last labels, which have no logit.
     """
-    if not len(thresholds):
+    if len(thresholds) == 0:
         return np.asarray(logits.argmax(axis=1))
-    return padded(sigmoid(logits) >= np.asarray(thresholds, dtype=np.float64), num_labels)
+    is_given = sigmoid(logits) >= np.asarray(thresholds, dtype=np.float64)
+    return padded(is_given, num_labels)
+
+
+# A part with a smaller share of the sum counts as if it had this one.
+LEAST_SHARE = 1e-6
 
 
 def parts_alone(
@@ -414,9 +571,9 @@ def parts_alone(
 
     The factor of a part alone is its mixture weight divided by its share of the sum.
     """
-    return {
-        name: (logits * (weight / max(share, 1e-6))).astype(np.float32)
-        for (name, logits), weight, share in zip(
-            part_logits.items(), mixture_weights, shares, strict=True
-        )
-    }
+    scaled = {}
+    parts = zip(part_logits.items(), mixture_weights, shares, strict=True)
+    for (name, logits), weight, share in parts:
+        factor = weight / max(share, LEAST_SHARE)
+        scaled[name] = (logits * factor).astype(np.float32)
+    return scaled

@@ -18,8 +18,8 @@ from encoder_cls.data.dataset import Dataset, Split
 from encoder_cls.data.load import load_all_data
 from encoder_cls.errors import ConfigError, DataError, EncoderClsError
 from encoder_cls.evaluation.baseline import baseline_scores
+from encoder_cls.evaluation.comparisons import PairedComparison, compare_answers, numbered_answers
 from encoder_cls.evaluation.held_out_answers import OwnAnswers
-from encoder_cls.evaluation.intervals import PairedComparison, compare_answers, numbered_answers
 from encoder_cls.evaluation.mistakes import Answered
 from encoder_cls.evaluation.report import Report, evaluate
 from encoder_cls.evaluation.report_files import write_report

@@ -10,8 +10,8 @@ from encoder_cls.classifier.model_folder import load_classifier
 from encoder_cls.config.schema import Config
 from encoder_cls.data.dataset import Dataset
 from encoder_cls.evaluation.baseline import baseline_scores
+from encoder_cls.evaluation.comparisons import BaseAnswers, compare_with_base
 from encoder_cls.evaluation.held_out_answers import HeldOutAnswers, OwnAnswers
-from encoder_cls.evaluation.intervals import BaseAnswers, compare_with_base
 from encoder_cls.evaluation.report import Report, evaluate
 from encoder_cls.linear.nb_svm import class_weights_note
 from encoder_cls.run.run_folder import RunDir

@@ -182,6 +182,8 @@ def _answers(pieces: _Pieces) -> Iterator[TextAnswer]:
         labels = prediction.labels
         if labels is None:
             labels = (prediction.label,) if prediction.label else ()
-        record = prediction.to_json(top_k=request.top_k, threshold=request.threshold, words=words)
+        record = prediction.to_json(
+            top_k=request.top_k, threshold=request.threshold or None, words=words
+        )
         answers.append(TextAnswer(record, labels, int(tokenized.lengths[row]) - 1))
     return iter(answers)

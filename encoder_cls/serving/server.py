@@ -23,7 +23,11 @@ from encoder_cls.classifier.model_folder import load_classifier
 from encoder_cls.errors import ConfigError, EncoderClsError, StoppedError
 from encoder_cls.serving import limits
 from encoder_cls.serving.app import Service, host_name, is_loopback
-from encoder_cls.system.terminal import handling_signals
+from encoder_cls.system.terminal import (
+    discard_output_to_lost_terminal,
+    handling_signals,
+    has_lost_terminal,
+)
 
 STOPPING = tuple(
     signal.Signals[name] for name in ("SIGTERM", "SIGINT", "SIGBREAK") if hasattr(signal, name)
@@ -167,11 +171,21 @@ class _Server(uvicorn.Server):
         loop = asyncio.get_running_loop()
         handled: dict[int, Callable[[int], None]] = dict.fromkeys(STOPPING, self._stop_by)
         if hasattr(signal, "SIGHUP"):
-            handled[signal.SIGHUP] = lambda _: Thread(target=self._reload, daemon=True).start()
+            handled[signal.SIGHUP] = self._hang_up
         with handling_signals(
             handled, lambda number: loop.call_soon_threadsafe(handled[number], number)
         ):
             yield
+
+    def _hang_up(self, number: int) -> None:
+        """Reload; or stop, if SIGHUP says that the terminal has gone from which the server was started."""
+        if not has_lost_terminal():
+            Thread(target=self._reload, daemon=True).start()
+            return
+        discard_output_to_lost_terminal()
+        # The signal comes more than once, by the system and by the shell.
+        if not self._service.batcher.is_stopping:
+            self._stop_by(number)
 
     def _stop_by(self, number: int) -> None:
         batcher = self._service.batcher

@@ -10,7 +10,7 @@ import re
 import unicodedata
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from typing import Any
+from typing import Any, SupportsFloat
 
 from encoder_cls.errors import DataError
 
@@ -51,6 +51,13 @@ def listed(names: Sequence[str], *, most: int = 8, limit: int = 80) -> str:
 def kind(value: Any) -> str:
     """Type and start of a value, for a message."""
     return "nothing" if value is None else f"{type(value).__name__} {shown(str(value), limit=40)}"
+
+
+def is_missing(value: Any) -> bool:
+    """Whether a value is None or a missing one of NumPy or pandas, of which pandas' own is not comparable."""
+    if type(value).__name__ in ("NAType", "NaTType"):
+        return True
+    return value is None or (isinstance(value, SupportsFloat) and value != value)  # noqa: PLR0124 - NaN
 
 
 def printable(text: str, *, keep: str = "") -> str:

@@ -7,6 +7,7 @@ import io
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from functools import partial
 from itertools import takewhile
 from pathlib import Path
 from typing import IO, Any
@@ -24,6 +25,8 @@ HEAD_BYTES = 1024
 READ_BYTES = 1 << 16
 SKIP = "data.bad_rows=skip (predict: --bad-rows skip) leaves such rows out"
 JUDGED_BYTES = 1 << 24  # read to judge a file with an invalid line
+LONGEST_LINE = 1 << 24  # bytes of a line, a row or a text: three million words
+MOST_UNPACKED_JSON = 1 << 28  # bytes of a JSON array in a gzip file, which is read as a whole
 GZIPPED = (
     ".csv",
     ".tsv",
@@ -97,10 +100,30 @@ def is_utf8(encoding: str) -> bool:
     return codecs.lookup(encoding).name in {"utf-8", "utf-8-sig"}
 
 
-def text_lines(path: Path, encoding: str = UTF8, *, keep_invalid: bool = False) -> Iterator[str]:
+def longer_than(limit: int) -> str:
+    """The end of a sentence about something of more bytes than a limit."""
+    return f"is longer than {limit / (1 << 20):,.0f} MiB, the limit"
+
+
+def byte_lines(file: Any, longest: int = LONGEST_LINE) -> Iterator[bytes]:
+    """The lines of an open file, each up to a byte more than the longest that is allowed, -1 for none.
+
+    A packed file of a few kilobytes can be a line that fills all memory.
+    """
+    return iter(partial(file.readline, longest + 1 if longest >= 0 else -1), b"")
+
+
+def text_lines(
+    path: Path,
+    encoding: str = UTF8,
+    *,
+    keep_invalid: bool = False,
+    longest: int = LONGEST_LINE,
+) -> Iterator[str]:
     """The lines of a text file with their ends, without a byte order mark; that of UTF-8 overrides the encoding.
 
     Invalid bytes are kept as half surrogates, or raise a `DataError` with the line and the encoding that it may have.
+    So does a line of more bytes than the `longest`; -1 means no limit.
     """
     with opened(path) as file:
         head = file.peek(HEAD_BYTES)[:HEAD_BYTES]
@@ -116,13 +139,14 @@ def text_lines(path: Path, encoding: str = UTF8, *, keep_invalid: bool = False) 
             if is_wide and head and b"\0" not in head and head.isascii():
                 hint = f"the file seems to be UTF-8: {_setting(UTF8)} reads it"
                 raise EncodingError(f"{path}:1", f"not {encoding} text", hint)
-            yield from _decoded_lines(path, file, encoding)
+            yield from _decoded_lines(path, file, encoding, longest)
             return
         if wide := _wide_encoding(head):
             hint = f"the file seems to be {wide[:6].upper()}: {_setting(wide)} reads it"
             raise EncodingError(f"{path}:1", f"not {_shown(encoding)} text", hint)
         errors = "surrogateescape" if keep_invalid else "strict"
-        for number, line in enumerate(file, start=1):
+        for number, line in enumerate(byte_lines(file, longest), start=1):
+            _check_length(path, number, line, longest)
             try:
                 text = line.decode(encoding, errors)
             except UnicodeDecodeError as error:
@@ -132,12 +156,20 @@ def text_lines(path: Path, encoding: str = UTF8, *, keep_invalid: bool = False) 
             yield text.removeprefix("\ufeff") if number == 1 and is_utf8(encoding) else text
 
 
-def _decoded_lines(path: Path, file: IO[bytes], encoding: str) -> Iterator[str]:
+def _check_length(path: Path, number: int, line: str | bytes, longest: int) -> None:
+    if 0 <= longest < len(line):
+        hint = "is the file damaged?"
+        raise DataError(f"{path}:{number}", f"the line {longer_than(longest)}", hint)
+
+
+def _decoded_lines(path: Path, file: IO[bytes], encoding: str, longest: int) -> Iterator[str]:
     """The lines of a file in an encoding whose line ends are not single bytes."""
     number = 0
     try:
         with io.TextIOWrapper(file, encoding, newline="\n") as lines:
-            for number, line in enumerate(lines, start=1):
+            limit = longest + 1 if longest >= 0 else -1
+            for number, line in enumerate(iter(partial(lines.readline, limit), ""), start=1):
+                _check_length(path, number, line, longest)
                 yield line.removeprefix("\ufeff") if number == 1 else line
     except UnicodeDecodeError as error:
         number += 1 + error.object[: error.start].decode(encoding, "replace").count("\n")
@@ -217,6 +249,6 @@ def _is_mostly_utf8(path: Path) -> bool:
     if not path.is_file():
         return False
     with opened(path) as file:
-        lines = takewhile(lambda _: file.tell() <= JUDGED_BYTES, file)
+        lines = takewhile(lambda _: file.tell() <= JUDGED_BYTES, byte_lines(file))
         valid = [_is_valid(line) for line in lines if not line.isascii()]
     return sum(valid) > len(valid) / 2

@@ -75,6 +75,23 @@ def check_training_installed() -> None:
         raise ConfigError(f"{needs_torch()}{others}")
 
 
+def number_in_environment(name: str, *, least: int) -> int | None:
+    """The whole number in an environment variable, None if it is unset or empty; `ConfigError` if it is another one."""
+    written = os.environ.get(name, "")
+    if not written:
+        return None
+    try:
+        number = int(written)
+    except ValueError:
+        number = least - 1
+    if number < least:
+        raise ConfigError(
+            f"{name}: this environment variable is {written!r}, and must be a whole number from {least}; correct or "
+            "unset it"
+        )
+    return number
+
+
 def log(level: Literal["debug", "info", "warning"], message: str) -> None:
     """Log a message if `logging` is imported already; importing it would slow down every start."""
     if logging := sys.modules.get("logging"):

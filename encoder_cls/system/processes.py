@@ -13,6 +13,7 @@ from queue import SimpleQueue
 from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar
 
 from encoder_cls.errors import EncoderClsError
+from encoder_cls.system.machine import number_in_environment
 
 if TYPE_CHECKING:
     from concurrent.futures import Future, ThreadPoolExecutor
@@ -56,11 +57,15 @@ def _usable_processors() -> int:
     granted = (
         os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else range(os.cpu_count() or 1)
     )
-    limits = [len(granted), int(os.environ.get("LOKY_MAX_CPU_COUNT") or len(granted))]
+    limits = [len(granted)]
+    of_user = number_in_environment("LOKY_MAX_CPU_COUNT", least=1)
+    if of_user is not None:
+        limits.append(of_user)
     with suppress(OSError, ValueError):  # no such file, or `max` in it
         busy, of_time = map(int, CPU_LIMIT.read_text(encoding="ascii").split())
         limits.append(-(-busy // of_time))
-    return max(1, min(limits) // int(os.environ.get("LOCAL_WORLD_SIZE", "1")))
+    ranks = number_in_environment("LOCAL_WORLD_SIZE", least=1) or 1
+    return max(1, min(limits) // ranks)
 
 
 class Workers(Generic[Item, Made]):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import io
 import os
 import signal
@@ -61,10 +62,10 @@ def note(message: str, *, is_error: bool = False, above: Any = None) -> None:
     """Write a line to standard error, above a bar of tqdm if there is one; the work goes on where that fails."""
     if _is_quiet and not is_error:
         return
-    if above is not None:
-        above.write(printable(message, keep="\n"), file=sys.stderr)
-        return
     try:
+        if above is not None:
+            above.write(printable(message, keep="\n"), file=sys.stderr)
+            return
         sys.stderr.write(printable(f"{message}\n", keep="\n"))
         sys.stderr.flush()
     except OSError:
@@ -89,6 +90,44 @@ def _discard(stream: TextIO) -> None:
     """Discard all further output to a stream."""
     with open(os.devnull, "wb") as null:  # noqa: PTH123
         os.dup2(null.fileno(), stream.fileno())
+
+
+def end_at_sigterm_as_process_1() -> None:
+    """Let SIGTERM end this process, also where it is process 1, as the program of a container is.
+
+    For process 1 Linux ignores signals that have no handler: `docker stop` would wait for ten seconds and then kill it.
+    """
+    if os.getpid() == 1:
+        signal.signal(signal.SIGTERM, lambda number, _: os._exit(128 + number))
+
+
+def hangup_signals() -> tuple[signal.Signals, ...]:
+    """SIGHUP, which says that the terminal has gone; nothing where it is ignored, as `nohup` wants, or unknown."""
+    if not hasattr(signal, "SIGHUP") or signal.getsignal(signal.SIGHUP) == signal.SIG_IGN:
+        return ()
+    return (signal.SIGHUP,)
+
+
+def has_lost_terminal() -> bool:
+    """Whether standard input was a terminal that has gone: its window was closed, or its connection lost."""
+    return _is_lost_terminal(0)
+
+
+def discard_output_to_lost_terminal() -> None:
+    """Discard what is written to a terminal that has gone, which would be an error."""
+    for number in (1, 2):
+        if _is_lost_terminal(number):
+            with open(os.devnull, "wb") as null:  # noqa: PTH123
+                os.dup2(null.fileno(), number)
+
+
+def _is_lost_terminal(number: int) -> bool:
+    """Whether a file descriptor is of a terminal that has gone; other files have another error here."""
+    try:
+        os.get_terminal_size(number)
+    except OSError as error:
+        return error.errno == errno.EIO
+    return False
 
 
 @contextmanager

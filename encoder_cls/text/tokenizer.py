@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import re
+import unicodedata
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from itertools import chain
@@ -132,10 +133,29 @@ class Span(NamedTuple):
 
 
 def token_spans(tokenizer: Tokenizer, text: str, *, max_seq_len: int) -> list[Span]:
-    """The spans of the tokens that an encoder reads, without `[CLS]`."""
-    encoding = tokenizer.encode(replace_surrogates(text[: CHARACTERS_PER_TOKEN * max_seq_len]))
+    """The spans of the tokens that an encoder reads, without `[CLS]`.
+
+    They are in order and cover whole characters, with their accents. Normalization may make several tokens of one
+    character, such as a ligature: these have the same span.
+    """
+    read = text[: CHARACTERS_PER_TOKEN * max_seq_len]
+    encoding = tokenizer.encode(replace_surrogates(read))
     tokens = list(zip(encoding.offsets, encoding.word_ids, strict=True))[1:max_seq_len]
-    return [Span(start, end, word) for (start, end), word in tokens]
+
+    spans = []
+    for number, ((start, end), word) in enumerate(tokens):
+        next_start = tokens[number + 1][0][0] if number + 1 < len(tokens) else len(read)
+        last = end
+        while last < next_start and _continues_character(read[last]):
+            last += 1
+        spans.append(Span(start, last, word))
+    return spans
+
+
+def _continues_character(character: str) -> bool:
+    """Whether a character is a part of the one before: an accent, or the rest of a decomposed Hangul syllable."""
+    is_rest_of_syllable = "\u1160" <= character <= "\u11ff"
+    return is_rest_of_syllable or unicodedata.combining(character) != 0
 
 
 def parse_tokenizer(content: str) -> Tokenizer:

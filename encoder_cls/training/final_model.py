@@ -6,8 +6,6 @@ Labels are class numbers, (texts,), or for multi-label tasks indicators, (texts,
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import cache
-from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -26,10 +24,12 @@ from encoder_cls.metrics.logits import Logits, combine_logits, softmax
 from encoder_cls.run.run_folder import RunDir
 from encoder_cls.text.tokens import TokenizedTexts
 from encoder_cls.training.prepared import Prepared
-from encoder_cls.weights import DTYPES, Weight, pack, unpack
+from encoder_cls.weights import Weight, pack, unpack
 
 Probabilities = NDArray[np.float64]
 
+# Of the types of numbers in a model folder, the smallest first.
+SMALL_TYPES = ("int8", "float16")
 MOST_COMPARED = 5000  # texts on which types are compared, where time is limited
 MOST_CHANGE = 0.005  # of any probability, by smaller types
 MOST_ACCURACY_LOST = 0.001  # or micro-F1, by smaller types
@@ -75,54 +75,52 @@ def finish_model(prepared: Prepared, run: RunDir, *, device: str) -> Classifier:
 
 
 def compact(folder: Path, texts: TokenizedTexts, labels: NDArray[Any], *, device: str) -> None:
-    """Save the float32 classifier of a folder in the smallest types that keep its answers to validation texts."""
+    """Save the float32 classifier of a folder in the smallest type that keeps its answers to validation texts."""
     exact = load_classifier(folder, device=device, engine="torch")
     if set(exact.dtypes.values()) != {"float32"}:  # a resumed run, which was stopped after this
         return
-    sizes = {
-        (part, dtype): sum(
-            packed.nbytes for packed in pack(getattr(exact, part).named_weights(), dtype).values()
-        )
-        for part, dtype in product(exact.parts, DTYPES)
-    }
 
-    @cache
-    def logits(part: str, dtype: str) -> Logits:
-        return _logits(exact, part, dtype, texts, device=device)
-
-    def probabilities(dtypes: Sequence[str]) -> Probabilities:
-        of_parts = list(map(logits, exact.parts, dtypes))
-        return exact.task.probabilities(
-            combine_logits(of_parts, exact.mixture_weights).astype(np.float32)
-        )
-
-    expected = probabilities(["float32"] * len(exact.parts))
-    choices = product(DTYPES, repeat=len(exact.parts))
-    for dtypes in sorted(
-        choices, key=lambda it: sum(sizes[choice] for choice in zip(exact.parts, it, strict=True))
-    ):
-        if is_close(probabilities(dtypes), expected, labels, exact.thresholds):
-            save_classifier(exact, folder, dtypes=dict(zip(exact.parts, dtypes, strict=True)))
+    expected = _probabilities(exact, "float32", texts, device=device)
+    for dtype in SMALL_TYPES:
+        rounded = _probabilities(exact, dtype, texts, device=device)
+        if is_close(rounded, expected, labels, exact.thresholds):
+            save_classifier(exact, folder, dtypes=dict.fromkeys(exact.parts, dtype))
             return
 
 
+def _probabilities(
+    classifier: Classifier, dtype: str, texts: TokenizedTexts, *, device: str
+) -> Probabilities:
+    """The probabilities of a classifier whose weights are rounded to a type, (texts, classes)."""
+    part_logits = []
+    for part in classifier.parts:
+        weights = getattr(classifier, part).named_weights()
+        shapes = {name: weight.shape for name, weight in weights.items()}
+        rounded = unpack(pack(weights, dtype), shapes, dtype)
+        part_logits.append(_logits(classifier, part, rounded, texts, device=device))
+
+    mixture = combine_logits(part_logits, classifier.mixture_weights).astype(np.float32)
+    return classifier.task.probabilities(mixture)
+
+
 def _logits(
-    classifier: Classifier, part: str, dtype: str, texts: TokenizedTexts, *, device: str
+    classifier: Classifier,
+    part: str,
+    weights: dict[str, Weight],
+    texts: TokenizedTexts,
+    *,
+    device: str,
 ) -> Logits:
-    """The logits of a part whose weights are rounded to a type."""
-    weights = getattr(classifier, part).named_weights()
-    shapes = {name: weight.shape for name, weight in weights.items()}
-    rounded: dict[str, Weight] = unpack(pack(weights, dtype), shapes, dtype)
+    """The logits of a part with these weights in place of its own, (texts, classes)."""
     if part == "linear":
         assert classifier.linear
-        max_tokens, task = classifier.linear.max_tokens, classifier.task
-        return LinearClassifier.from_weights(rounded, max_tokens=max_tokens, task=task).logits(
-            texts
+        linear = LinearClassifier.from_weights(
+            weights, max_tokens=classifier.linear.max_tokens, task=classifier.task
         )
+        return linear.logits(texts)
+
     assert classifier.encoder
-    encoder = TorchEncoder.from_weights(
-        classifier.encoder.architecture, rounded, device=device, precision="float32"
-    )
+    encoder = TorchEncoder.from_weights(classifier.encoder.architecture, weights, device=device)
     return encoder.logits(texts)
 
 
@@ -133,19 +131,29 @@ def is_close(
     thresholds: Sequence[float] = (),
 ) -> bool:
     """Whether probabilities of rounded weights, (texts, classes), are as good; multi-label tasks have thresholds."""
-    if not np.isfinite(rounded).all() or np.abs(rounded - expected).max(initial=0) > MOST_CHANGE:
+    if not np.isfinite(rounded).all():
         return False
-    answers, exact = (
-        it >= np.array(thresholds) if thresholds else it.argmax(axis=1)
-        for it in (rounded, expected)
-    )
+    if np.abs(rounded - expected).max(initial=0) > MOST_CHANGE:
+        return False
+
+    if thresholds:
+        answers = rounded >= np.array(thresholds)
+        exact_answers = expected >= np.array(thresholds)
+    else:
+        answers = rounded.argmax(axis=1)
+        exact_answers = expected.argmax(axis=1)
     if len(labels) < ENOUGH_TEXTS:
-        return bool((answers == exact).all())
-    score, exact_score = (
-        ClassCounts.of(it, labels).micro_f1 if thresholds else (it == labels).mean()
-        for it in (answers, exact)
-    )
-    return bool(score >= exact_score - MOST_ACCURACY_LOST)
+        return bool((answers == exact_answers).all())
+
+    least = _score(exact_answers, labels) - MOST_ACCURACY_LOST
+    return _score(answers, labels) >= least
+
+
+def _score(answers: NDArray[Any], labels: NDArray[Any]) -> float:
+    """Accuracy, or multi-label micro-F1."""
+    if labels.ndim > 1:
+        return ClassCounts.of(answers, labels).micro_f1
+    return float((answers == labels).mean())
 
 
 def fit_guarantees(

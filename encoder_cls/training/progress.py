@@ -12,10 +12,11 @@ from typing import Any, Self
 import torch
 from pydantic import TypeAdapter
 
+from encoder_cls.classifier.model_folder import load_classifier
 from encoder_cls.encoder.distributed import ProcessGroup
 from encoder_cls.encoder.optimizer import load_moments, moments_of
 from encoder_cls.encoder.training import EncoderTraining, TrainingState
-from encoder_cls.errors import EncoderClsError
+from encoder_cls.errors import ConfigError, EncoderClsError
 from encoder_cls.run.checkpoint import (
     Checkpoint,
     RunState,
@@ -88,9 +89,28 @@ class Progress:
             self._checkpoint = checkpoint
             self._saved_state = checkpoint.state
             self.state = checkpoint.state
+            self._check_best_is_there()
 
         for warning in warnings:
             reporter.warning(warning)
+
+    def _check_best_is_there(self) -> None:
+        """Refuse to resume a run whose best model is missing or damaged: only a better one would replace it."""
+        training = self.state.training
+        folder = self._run.model
+        if self.state.is_pretraining:
+            folder = self._run.pretrained
+        elif not self.state.is_encoder_better:
+            return  # the linear model is fitted again
+        if training.best_score is None:
+            return
+        try:
+            load_classifier(folder, engine="numpy")
+        except EncoderClsError as error:
+            raise ConfigError(
+                f"{error}; it should be the best model so far, of step {training.best_step}: bring it back, or train "
+                "in another --run-dir"
+            ) from None
 
     def _open_log(self, reporter: Reporter, *, with_tensorboard: bool) -> None:
         """Open the log, without the rows that come after the checkpoint."""

@@ -17,7 +17,7 @@ from encoder_cls.classifier.model_folder import FORMAT, NO_HASH, load_classifier
 
 MOST_SECONDS, MOST_BYTES = 5.0, 1_000_000_000  # for an answer about a hostile folder
 HUGE = 10**15
-WEIGHTS_FILE, FILES_OF_FORMAT_8 = "model.safetensors", ("config.json", "tokenizer.json")
+WEIGHTS_FILE = "model.safetensors"
 ABSENT = object()
 
 
@@ -70,22 +70,6 @@ def forge(
     )
 
 
-def be_of_format_8(model):
-    """Take config and tokenizer out of the model, so that their own files are read."""
-    values = json.loads((model / "config.json").read_bytes())
-    values["tokenizer_sha256"] = sha256((model / "tokenizer.json").read_bytes()).hexdigest()
-    content = json.dumps(values).encode()
-    (model / "config.json").write_bytes(content)
-    forge(
-        model,
-        header={
-            "config": ABSENT,
-            "tokenizer": ABSENT,
-            "config_sha256": sha256(content).hexdigest(),
-        },
-    )
-
-
 def configured(values):
     """Other values in the config, wherever it has them."""
 
@@ -125,6 +109,7 @@ CONTENTS = [
 CONFIGS = [
     {"d_model": HUGE}, {"d_model": 8192, "d_ff": 65536, "num_layers": 256, "num_heads": 1}, {"num_layers": HUGE},
     {"num_heads": HUGE}, {"max_seq_len": HUGE}, {"max_seq_len": 65536, "positions": "learned"}, {"d_model": -16},
+    {"num_heads": 16, "max_seq_len": 65536},
     {"char_ngram_buckets": HUGE}, {"char_ngram_buckets": 2**24, "bigram_buckets": 2**24}, {"linear": None},
     {"d_model": "../../etc/passwd"}, {"id2label": {}}, {"id2label": {"0": ["a"], "1": "b", "2": "c"}},
     {"id2label": {"0": "a", "1": "a", "2": "c"}}, {"id2label": {str(it): f"class {it}" for it in range(1_000_000)}},
@@ -157,7 +142,7 @@ HEADERS = [
     {"parts": ["linear", "other"]}, {"dtypes": {"encoder": "int8", "linear": "int8"}},
     {"dtypes": {"encoder": "int4", "linear": "float32"}}, {"config": "[" * 10**6}, {"config": []},
     {"tokenizer": "[" * 10**6}, {"tokenizer": {}}, {"tokenizer": ABSENT}, {"config": ABSENT},
-    {"thresholds": [0.5] * 3}, {"promises": [HUGE] * 9}, {"familiarity": "../../etc/passwd"},
+    {"thresholds": [0.5] * 3}, {"guarantees": [HUGE] * 9}, {"familiarity": "../../etc/passwd"},
 ]
 FORGED = [
     *map(configured, CONFIGS), *({"config": lambda it, more=it: it["linear"].update(more)} for it in LINEARS),
@@ -168,8 +153,6 @@ FORGED = [
 HOSTILE = {
     **{f"{WEIGHTS_FILE} {what}": lambda it, canary, a=act: a(it / WEIGHTS_FILE, canary)
        for what, act in ANY_FILE.items()},
-    **{f"{name} of format 8 {what}": lambda it, canary, n=name, a=act: (be_of_format_8(it), a(it / n, canary))
-       for name in FILES_OF_FORMAT_8 for what, act in ANY_FILE.items()},
     **{f"{name} {number}": lambda it, _, n=name, c=content: (it / n).write_bytes(c)
        for number, (name, content) in enumerate(CONTENTS)},
     **{f"{'+'.join(changes)} {number}": lambda it, _, c=changes: forge(it, **c)

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import csv
 import datetime
+import io
 import json
 import math
 import os
+import pkgutil
 import re
 import select
 import subprocess
@@ -21,7 +23,7 @@ from support.programs import COMMAND, TIME_LIMIT, assert_failed
 from encoder_cls.bulk.classify_chunks import Answerer
 from encoder_cls.bulk.inputs import Source
 from encoder_cls.bulk.request import Request
-from encoder_cls.classifier.classifier import Classifier
+from encoder_cls.classifier.classifier import Classifier, Prediction
 from encoder_cls.classifier.model_folder import load_classifier, save_classifier
 from encoder_cls.data.rows import Row
 
@@ -52,6 +54,36 @@ def texts_of(classifier, source: str) -> list[str]:
     return [
         item.text for chunk in Source(Request(source=source), classifier).read() for item in chunk
     ]
+
+
+@pytest.mark.parametrize("is_pipe", [True, False])
+def test_one_engine_answers_standard_input_from_its_first_text_to_its_last(
+    cli, trained_run, monkeypatch, is_pipe
+):
+    """NumPy for a pipe, whose size is unknown; for a file, the one that is quicker for all of it."""
+    monkeypatch.setattr("encoder_cls.encoder.numpy_encoder.BREAK_EVEN", 1e6)
+    engines = []
+    for name in ("numpy_encoder.NumpyEncoder._encode", "torch_encoder.TorchEncoder.logits"):
+        method = f"encoder_cls.encoder.{name}"
+        original = pkgutil.resolve_name(method)
+
+        def counted(*arguments, name=name, original=original, **options):
+            engines.append(name.partition("_")[0])
+            return original(*arguments, **options)
+
+        monkeypatch.setattr(method, counted)
+    Path("texts.txt").write_text("rain and snow today\n" * 5000)
+    arguments = ("predict", "--model", trained_run.path, "--format", "jsonl")
+    if is_pipe:
+        with subprocess.Popen(["cat", "texts.txt"], stdout=subprocess.PIPE) as process:
+            monkeypatch.setattr("sys.stdin", process.stdout)
+            outcome = cli(*arguments)
+    else:
+        with Path("texts.txt").open() as stdin:
+            monkeypatch.setattr("sys.stdin", stdin)
+            outcome = cli(*arguments)
+    assert len(outcome.out.splitlines()) == 5000
+    assert set(engines) == {"numpy" if is_pipe else "torch"}
 
 
 def test_jsonl_has_the_keys_of_the_contract_in_order(classifier):
@@ -92,18 +124,18 @@ def test_tsv_has_a_header_and_one_field_a_column(classifier):
 
 
 def test_csv_has_the_columns_of_tsv_and_reads_back(classifier):
-    """Names and ids with commas and quotes are in quotes; what would end a row is escaped."""
+    """Names and ids with commas, quotes and line ends are in quotes; in TSV, what would end a row is escaped."""
     names = [f'{name}, "so\nto say"' for name in LABELS]
     quoting = Classifier(
         classifier.encoder, classifier.tokenizer, names, max_seq_len=classifier.max_seq_len
     )
     texts = [Row(text, id='1,"2"') for text in TEXTS]
-    lines = lines_of(quoting, texts, output_format="csv", top_k=2)
-    rows = list(csv.reader(lines, strict=True))
-    assert rows == [
-        line.split("\t") for line in lines_of(quoting, texts, output_format="tsv", top_k=2)
-    ]
-    assert {(row[0], row[1].split(",")[1]) for row in rows[1:]} == {('1,"2"', ' "so\\nto say"')}
+    request = Request(output_format="csv", top_k=2, batch_tokens=8192)
+    content = io.StringIO(content_of(quoting, texts, request), newline="")
+    rows = list(csv.reader(content, strict=True))
+    assert {(row[0], row[1].split(",")[1]) for row in rows[1:]} == {('1,"2"', ' "so\nto say"')}
+    in_tsv = [line.split("\t") for line in lines_of(quoting, texts, output_format="tsv", top_k=2)]
+    assert in_tsv == [[cell.replace("\n", r"\n") for cell in row] for row in rows]
 
 
 def test_text_names_classes_probabilities_and_what_was_not_read(classifier):
@@ -139,27 +171,112 @@ def test_a_less_probable_label_is_withheld(classifier, output_format):
     assert f"{threshold:.3f}"[:-1] in above
 
 
-@EVERY_FORMAT
-def test_hostile_texts_labels_and_ids_give_one_printable_line_each(classifier, output_format):
-    """Nothing from outside can move the cursor, reverse the direction or begin a line; JSON keeps it exactly."""
+def hostile_classifier(classifier: Classifier) -> Classifier:
+    """Its names of classes hold everything that could steer a terminal."""
     names = [f"{name}{HOSTILE}" for name in LABELS]
-    hostile = Classifier(
+    return Classifier(
         classifier.encoder, classifier.tokenizer, names, max_seq_len=classifier.max_seq_len
     )
-    texts = [
-        Row(text, id=HOSTILE)
-        for text in (HOSTILE, "", "\ud800 rain", "[PAD] [CLS]", "\U000e0001 \x00")
-    ]
-    lines = lines_of(hostile, texts, output_format=output_format, top_k=3)
-    assert len(lines) == len(texts) + (output_format in {"tsv", "csv"})
-    assert all(line.replace("\t", "").isprintable() and line.encode() for line in lines)
+
+
+HOSTILE_ROWS = [
+    Row(text, id=HOSTILE) for text in (HOSTILE, "", "\ud800 rain", "[PAD] [CLS]", "\U000e0001 \x00")
+]
+
+
+@EVERY_FORMAT
+def test_hostile_texts_labels_and_ids_give_one_printable_line_each(classifier, output_format):
+    """On a terminal nothing from outside can move the cursor, reverse the direction or begin a line."""
+    hostile = hostile_classifier(classifier)
+    request = Request(output_format=output_format, top_k=3, batch_tokens=8192)
+    source = Source(request, hostile)
+    source.given = HOSTILE_ROWS
+    content = Answerer(hostile, request).content(source, on_terminal=True)
+    lines = b"".join(content).decode().splitlines()
+
+    is_table = output_format in {"tsv", "csv"}
+    assert len(lines) == len(HOSTILE_ROWS) + is_table
+    shown = [re.sub(r"\x1b\[[0-9;]*m", "", line) for line in lines]
+    assert all(line.replace("\t", "").isprintable() and line.encode() for line in shown)
     assert {line.count("\t") for line in lines} == {10 if output_format == "tsv" else 0}
-    if output_format == "jsonl":
-        assert (json.loads(lines[0])["id"], json.loads(lines[0])["label"] in names) == (
-            HOSTILE,
-            True,
+
+
+def test_json_keeps_hostile_ids_and_labels_exactly(classifier):
+    hostile = hostile_classifier(classifier)
+    first, blank, *_ = map(json.loads, lines_of(hostile, HOSTILE_ROWS, top_k=3))
+    assert first["id"] == HOSTILE
+    assert first["label"] in hostile.label_names
+    assert blank["reason"] == "blank"
+
+
+@pytest.mark.parametrize("output_format", ["csv", "tsv"])
+def test_a_file_of_a_table_keeps_labels_and_ids_as_they_are(classifier, output_format):
+    """Also other spaces and marks: a filter for terminals is not one for files."""
+    odd = "N\u00a0\u3000\u200b\x07\u202e東京"
+    names = [f"{name}{odd}" for name in LABELS]
+    other = Classifier(
+        classifier.encoder, classifier.tokenizer, names, max_seq_len=classifier.max_seq_len
+    )
+    request = Request(output_format=output_format, batch_tokens=8192)
+    content = content_of(other, [Row("rain", id=odd)], request)
+    separator = "," if output_format == "csv" else "\t"
+    _, row = csv.reader(io.StringIO(content, newline=""), delimiter=separator)
+    assert row[0] == odd
+    assert row[1] in names
+
+
+def test_a_formula_of_another_format_is_no_live_formula_in_a_csv_file(cli, trained_run):
+    """Excel's and JSON's texts get an apostrophe; CSV's own ones stay as they are."""
+    formula = '=HYPERLINK("http://example.org")'
+    Path("a.jsonl").write_text(json.dumps({"text": formula, "note": "+1+2"}) + "\n")
+    with Path("b.csv").open("w", newline="") as file:
+        csv.writer(file).writerows([["text", "note"], [formula, "+1+2"]])
+
+    for name, prefix in (("a.jsonl", "'"), ("b.csv", "")):
+        arguments = ["--model", trained_run.path, "--input", name, "--keep-columns"]
+        outcome = cli("predict", *arguments, "--output", "out.csv")
+        assert outcome.code == 0, outcome.err
+        with Path("out.csv").open(newline="") as file:
+            (row,) = csv.DictReader(file)
+        assert (row["text"], row["note"]) == (f"{prefix}{formula}", f"{prefix}+1+2")
+
+
+def test_standard_input_with_a_format_is_read_as_a_file(cli, trained_run, monkeypatch):
+    """Its rows get answers, and its header none."""
+    Path("t.csv").write_text('id,text\n7,"rain, snow"\n8,the ball\n')
+    with Path("t.csv").open() as stdin:
+        monkeypatch.setattr("sys.stdin", stdin)
+        outcome = cli(
+            "predict", "--model", trained_run.path, "--input", "-.csv", "--format", "jsonl"
         )
-        assert json.loads(lines[1])["reason"] == "blank"
+    assert [json.loads(line)["id"] for line in outcome.out.splitlines()] == ["7", "8"]
+
+
+@pytest.mark.parametrize(
+    ("line", "ending"),
+    [("id,text", ".csv"), ("text\tid", ".tsv"), ('{"text": "rain", "id": 1}', ".jsonl")],
+)
+def test_lines_that_look_like_a_table_are_warned_of(cli, trained_run, monkeypatch, line, ending):
+    Path("t").write_text(f"{line}\nrain\n")
+    with Path("t").open() as stdin:
+        monkeypatch.setattr("sys.stdin", stdin)
+        outcome = cli("predict", "--model", trained_run.path)
+    assert f"--input -{ending} reads its rows" in outcome.err
+    assert len(outcome.out.splitlines()) == 2
+
+
+def test_a_stream_without_a_format_is_named(cli, trained_run):
+    os.mkfifo("pipe")
+    outcome = cli("predict", "--model", trained_run.path, "--input", "pipe")
+    assert outcome.code == 2
+    assert "--input -.csv < pipe" in outcome.err
+
+
+def test_a_text_with_a_dash_is_told_how_to_be_one(cli, trained_run):
+    outcome = cli("predict", "--model", trained_run.path, "-5 degrees")
+    assert outcome.code == 2
+    assert "before a text that starts with a dash, write --" in outcome.err
+    assert cli("predict", "--model", trained_run.path, "--", "-5 degrees").code == 0
 
 
 @pytest.mark.parametrize(
@@ -431,3 +548,33 @@ def test_words_left_out_of_an_explanation_are_counted(classifier, monkeypatch):
         )
         assert len(warnings) == 1
         assert warnings[0].startswith("warning: of very long texts only the first words")
+
+
+def test_no_precision_at_all_withholds_nothing(cli, trained_run):
+    outcome = cli(
+        "predict", "--model", trained_run.path, "--min-precision", "0", "rain", "the ball"
+    )
+    assert outcome.code == 0
+    assert "withheld" not in outcome.err
+
+
+def test_a_threshold_of_0_gives_all_labels():
+    """None stands for the thresholds of the model."""
+    prediction = Prediction(
+        label="a",
+        probability=0.9,
+        probabilities={"a": 0.9, "b": 0.2},
+        truncated=False,
+        unknown_words=0,
+        labels=("a",),
+    )
+    assert prediction.labels_from(None) == ("a",)
+    assert prediction.labels_from(0.0) == ("a", "b")
+
+
+def test_numpy_has_one_thread_also_for_files(cli, trained_run, monkeypatch):
+    """Threads that wait in busy loops take the time of others."""
+    monkeypatch.delenv("OPENBLAS_NUM_THREADS", raising=False)
+    Path("a.txt").write_text("rain\n")
+    cli("predict", "--model", trained_run.path, "--input", "a.txt")
+    assert os.environ["OPENBLAS_NUM_THREADS"] == "1"

@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 from support.programs import assert_failed
 
-from encoder_cls.evaluation import intervals as significance
+from encoder_cls.evaluation import comparisons
 from encoder_cls.run.run_folder import RunDir
 from encoder_cls.system import machine, terminal
 from encoder_cls.system.display import seconds_named
@@ -48,7 +48,7 @@ def test_a_search_ends_with_the_report_of_the_best_and_goes_on(tmp_path, cli, se
     assert [it["number"] for it in found["trials"]] == [0]
     assert found["best"]["number"] == 0
     assert 0 < found["report"]["accuracy"] <= 1
-    compare = significance.compare_answers
+    compare = comparisons.compare_answers
     monkeypatch.setattr(
         Search, "best", property(lambda search: replace(search.results[0], number=1))
     )

@@ -295,6 +295,10 @@ def test_overrides_reach_into_sections_and_later_ones_win():
             ["model.d_model=5", "model.num_heads=5"],
             "model: sinusoidal positions need an even d_model, not 5$",
         ),
+        (
+            ["model.num_heads=8", "model.max_seq_len=8193"],
+            "model: max_seq_len 8,193: .* 2 GiB; with num_heads 8, 8,192 tokens are the most$",
+        ),
         (["data.text_column=[text, label]"], "data: label_column 'label' is in text_column, too"),
         (["data.label_column=text"], "data: label_column 'text' is in text_column, too"),
     ],

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 from dataclasses import replace
 
@@ -9,6 +10,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from support.data import load, write
 
 from encoder_cls.data.checks import data_warnings
 from encoder_cls.data.dataset import Dataset, Split
@@ -173,3 +175,61 @@ def test_numbers_beside_names_are_named_with_the_first_of_each():
         "labels are numbers in some rows and names in others: 1 class ('0', the first at t:0) and"
     )
     assert "'refund', the first at t:1" in line
+
+
+@pytest.mark.parametrize(
+    ("names", "is_warned_of"),
+    [
+        (("-1", "0"), True),
+        (("-1", "1"), False),
+        (("-1", "-2"), False),
+        (("-1", "no"), False),
+        (("0", "1"), False),
+    ],
+    ids=str,
+)
+def test_minus_one_beside_numbers_from_0_on_is_warned_of(names, is_warned_of):
+    """The warning says how a text without a label is written."""
+    warnings = [
+        line for line in data_warnings(replace(SOUND, label_names=names)) if "-1 is" in line
+    ]
+    expected = (
+        "-1 is a class, of 2 training texts, the first at t:0, beside numbers from 0 on; if it means "
+        '"no label", leave these labels empty and name the classes in data.label_names'
+    )
+    assert len(warnings) == is_warned_of
+    assert all(line.startswith(expected) for line in warnings)
+
+
+def table_of(labels: list[str], **values: object) -> Dataset:
+    rows = [{"text": f"text {number}", "label": label} for number, label in enumerate(labels)]
+    return load(write("a.jsonl", "\n".join(map(json.dumps, rows))), **values)
+
+
+@pytest.mark.parametrize(
+    "labels",
+    [
+        ["['late', 'refund']", "['late']", "[]"],
+        ['["late", "refund"]', '["late"]', "late"],
+        ["{late,refund}", "{late}", "{refund}"],
+        ["('late', 'refund')", "('late', 'lost')", "late"],
+    ],
+)
+def test_lists_that_were_written_as_text_are_warned_of(labels):
+    """With the ways to write several labels; also where a separator has cut the lists."""
+    (warning,) = [it for it in data_warnings(table_of(labels)) if "lists" in it]
+    assert "data.label_separator" in warning
+    assert "JSON lines" in warning
+
+
+def test_lists_that_a_separator_has_cut_are_warned_of():
+    labels = ["['late', 'refund']", "['refund', 'lost']", "['lost']"]
+    (warning,) = [
+        it for it in data_warnings(table_of(labels, label_separator=",")) if "lists" in it
+    ]
+    assert "data.label_separator has cut them" in warning
+
+
+def test_names_with_brackets_are_no_lists():
+    for labels in (["late (EU)", "[spam]", "ham", "refund"], ["f(x, y)", "g(x)", "[h"]):
+        assert not [it for it in data_warnings(table_of(labels)) if "lists" in it]

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import csv
+import gzip
 import io
+import json
 import os
 import re
+import tracemalloc
 from pathlib import Path
 from threading import Thread
 
@@ -13,11 +16,13 @@ import pytest
 from support.data import refusal, write
 
 from encoder_cls.config.schema import DataConfig
+from encoder_cls.data import text_files
 from encoder_cls.data.labels import read_labelled
 from encoder_cls.data.load import reading_of
 from encoder_cls.data.rows import Columns, Reading
 from encoder_cls.data.sources import column_names, read_rows
 from encoder_cls.errors import DataError
+from encoder_cls.system.encodings import LONGEST_LINE
 
 COLUMNS = Columns(["text"], "label")
 
@@ -189,3 +194,92 @@ def test_nothing_but_bad_rows_is_an_error():
     """A file in another encoding than named is not left out row by row without a word."""
     message = refusal(write("a.csv", "text,label\na\nb\n"), bad_rows="skip")
     assert message.startswith("a.csv: no rows with a text (2 are left out; a.csv:2: 1 fields where")
+
+
+JOINED = "text,label\na,x\n"
+
+
+@pytest.mark.parametrize(
+    "again",
+    [
+        "text,label\n",
+        "\ufefftext,label\n",
+        '\ufeff"text",label\n',
+        '"text","label"\r\n',
+    ],
+)
+@pytest.mark.parametrize("name", ["a.csv", "a.tsv"])
+def test_the_header_of_a_joined_file_is_left_out(name, again):
+    """With a warning, and with the byte order mark of the file that it began."""
+    content = f"{JOINED}{again}b,y\n".replace(",", "," if name == "a.csv" else "\t")
+    if name == "a.tsv" and again.startswith('"'):
+        content = content.replace("\na\t", '\n"a\t"\t')  # which shows quotes of a spreadsheet
+    found, reading = rows(name, content)
+    assert [label for _, label in found] == ["x", "y"]
+    assert list(reading.notes.warnings("train")) == [
+        f"rows of train that repeat the header, which are left out: 1 ({name}:3)"
+    ]
+
+
+def test_a_joined_file_with_its_columns_in_another_order_is_refused():
+    with pytest.raises(
+        DataError, match=r"^a\.csv:3: a second header, with its columns in another order"
+    ):
+        rows("a.csv", f"{JOINED}label,text\ny,b\n", bad_rows="skip")
+
+
+def test_a_text_may_be_the_word_that_names_the_only_column():
+    """Answers keep to their lines; only a byte order mark shows that a file began there."""
+    write("a.csv", "text\ntext\n\ufefftext\nb\n")
+    found = read_rows("a.csv", Columns(["text"]), Reading())
+    assert [row.text for row in found] == ["text", "b"]
+
+
+MEBIBYTES = 64  # four times the longest line
+BOMBS = {
+    "a.csv.gz": (b"text,label\n", b"a", b",x\n", "a.csv.gz:2: the line is longer than 16 MiB"),
+    "a.tsv.gz": (b"text\tlabel\n", b"a", b"\tx\n", "a.tsv.gz:2: the line is longer than 16 MiB"),
+    "b.csv.gz": (
+        b'text,label\n"',
+        b"a\n",
+        b'",x\n',
+        "b.csv.gz:2: not valid CSV: the row is longer",
+    ),
+    "a.jsonl.gz": (b'{"label": 1, "text": "', b"a", b'"}\n', "a.jsonl.gz:1: the line is longer"),
+}
+
+
+@pytest.mark.parametrize("name", BOMBS)
+def test_a_small_file_that_unpacks_to_a_giant_row_is_refused_in_little_memory(name):
+    """The error names the file and the line."""
+    start, piece, end, message = BOMBS[name]
+    block = piece * ((1 << 20) // len(piece))
+    with gzip.open(name, "wb", 1) as file:
+        file.write(start)
+        for _ in range(MEBIBYTES):
+            file.write(block)
+        file.write(end)
+
+    tracemalloc.start()
+    try:
+        with pytest.raises(DataError, match=f"^{re.escape(message)}"):
+            list(read_rows(name, COLUMNS, Reading()))
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert peak < 8 * LONGEST_LINE  # a field takes four bytes a character while it is read
+
+
+def test_a_packed_array_of_json_is_read_as_a_whole_up_to_a_limit(monkeypatch):
+    """Lines have no such limit, and no array that is as large on the disk."""
+    items = [{"text": f"text {number}", "label": 1} for number in range(30)]
+    monkeypatch.setattr(text_files, "MOST_UNPACKED_JSON", 500)
+    for separator in (",", ",\n"):
+        content = f"[{separator.join(map(json.dumps, items))}]"
+        write("a.json.gz", gzip.compress(content.encode()))
+        with pytest.raises(DataError, match=r"^a\.json\.gz.* longer than"):
+            list(read_rows("a.json.gz", COLUMNS, Reading()))
+        write("a.json", content)
+        assert len(list(read_rows("a.json", COLUMNS, Reading()))) == 30
+    write("b.json.gz", gzip.compress("\n".join(map(json.dumps, items)).encode()))
+    assert len(list(read_rows("b.json.gz", COLUMNS, Reading()))) == 30

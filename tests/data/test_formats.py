@@ -7,6 +7,8 @@ import gzip
 import io
 import json
 import re
+import sys
+from datetime import datetime
 from functools import partial
 
 import pyarrow as pa
@@ -16,6 +18,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.data import load, refusal, write
 
+from encoder_cls.config.schema import DataConfig
+from encoder_cls.data.load import load_split
 from encoder_cls.data.rows import Columns, Reading
 from encoder_cls.data.sources import read_rows
 
@@ -106,6 +110,35 @@ def write_parquet(name: str, features: object = None, **columns: object) -> str:
 def test_a_text_file_is_read_exactly(name, content, expected):
     """Quotes, line ends, marks and blanks are read by the rules of the format, and nothing is coerced."""
     assert rows(write(name, content)) == expected
+
+
+@pytest.mark.parametrize("numbers", [["1", "2", "1"], ["1.0", "2.0", "1.0"], ["1", "2.00", "1"]])
+def test_labels_that_are_whole_numbers_have_one_name_in_all_formats(numbers):
+    """Also where a table has floats, because cells of the column are empty."""
+    floats = [*map(float, numbers)]
+    texts = ["a", "b", "c"]
+    tables = [
+        write("a.csv", "text,label\n" + "".join(map("{},{}\n".format, texts, numbers))),
+        write("a.jsonl", "".join(map('{{"text": "{}", "label": {}}}\n'.format, texts, numbers))),
+        write_parquet("a.parquet", text=texts, label=floats),
+    ]
+    book = pytest.importorskip("openpyxl").Workbook()
+    for row in zip(["text", *texts], ["label", *floats], strict=True):
+        book.active.append(row)
+    book.save("a.xlsx")
+    for table in [*tables, "a.xlsx"]:
+        assert rows(table) == [("a", "1"), ("b", "2"), ("c", "1")]
+    known = load_split("a.csv", DataConfig(train="a.csv"), ("2", "1"))
+    assert known.labels.tolist() == [1, 0, 1]
+
+
+def test_other_numbers_are_names_as_they_are_written():
+    """Versions, numbers with zeros before them, and what `data.label_names` lists."""
+    for labels in (["1.0", "1.5"], ["01.0", "2.0"], ["1.0", "x"]):
+        table = write("a.csv", "text,label\n" + "".join(map("{},{}\n".format, "ab", labels)))
+        assert [label for _, label in rows(table)] == labels
+    table = write("a.csv", "text,label\na,1.0\nb,2.0\n")
+    assert [label for _, label in rows(table, label_names=["1.0", "2.0"])] == ["1.0", "2.0"]
 
 
 @pytest.mark.parametrize(
@@ -307,8 +340,8 @@ def damaged_parquet() -> list[bytes]:
         ("a.jsonl", '{"text": "a", "label": true}', r"a\.jsonl:1: the label is bool 'True'"),
         (
             "a.jsonl",
-            '{"text": "a", "label": 1}\n{"text": "a", "label": 2.0}',
-            r"a\.jsonl:2: the label is float '2\.0'",
+            '{"text": "a", "label": 1}\n{"text": "a", "label": 2.5}',
+            r"a\.jsonl:2: the label is float '2\.5'",
         ),
         ("a.jsonl", '{"text": "a", "label": null}', r"a\.jsonl:1: the label is empty"),
         ("a.jsonl", '{"text": 7, "label": "x"}', r"a\.jsonl:1: column 'text' holds int '7'"),
@@ -366,7 +399,7 @@ def test_a_bad_source_is_refused_with_its_place(name, content, message):
         ({"text": ["a"], "class": ["x"]}, "no column 'label'; it has 'text', 'class'"),
         ({"text": ["a", None], "label": ["x", "y"]}, "column 'text' holds nothing"),
         ({"text": [b"a"], "label": ["x"]}, "column 'text' holds bytes"),
-        ({"text": ["a"], "label": [1.0]}, "the label is float"),
+        ({"text": ["a"], "label": [1.5]}, "the label is float"),
         ({"text": ["a", "b"], "label": [1, None]}, "the label is empty"),
         ({"text": pa.array([], pa.string()), "label": pa.array([], pa.int64())}, "no rows"),
         ({"text": pa.array([b"a\xff"]).view(pa.utf8()), "label": ["x"]}, ""),  # UnicodeDecodeError
@@ -411,3 +444,21 @@ def test_unlabelled_texts_are_read_without_labels_and_without_what_is_empty(name
     lines = content.splitlines()
     for text, where in zip(unlabelled.texts, unlabelled.where, strict=True):
         assert text in lines[int(str(where).rpartition(":")[2]) - 1]
+
+
+@pytest.mark.parametrize(
+    ("nanoseconds", "expected"),
+    [
+        (1711850400123456000, datetime(2024, 3, 31, 2, 0, 0, 123456)),
+        (1711850400123456789, "2024-03-31 02:00:00.123456789"),
+    ],
+)
+def test_times_in_nanoseconds_need_no_pandas(tmp_path, monkeypatch, nanoseconds, expected):
+    """Where microseconds would lose digits, they are text."""
+    monkeypatch.setitem(sys.modules, "pandas", None)
+    times = pa.array([nanoseconds]).cast(pa.timestamp("ns"))
+    table = pa.table({"text": ["rain"], "at": times})
+    pq.write_table(table, tmp_path / "a.parquet")
+    columns = Columns(("text",), every=True)
+    (row,) = read_rows(str(tmp_path / "a.parquet"), columns, Reading())
+    assert row.record["at"] == expected

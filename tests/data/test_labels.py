@@ -83,6 +83,14 @@ def test_names_of_the_config_are_those_of_folded_labels(labels):
     assert dict(dataset.corrected) == {"a.jsonl:1": "no"}
 
 
+def test_corrections_name_numbers_as_the_data_or_as_the_classes():
+    """The file of a review repeats the data's 1.0, where the class is 1."""
+    source = write("a.csv", "text,label\na,1.0\nb,2.0\nc,2.0\nd,2.0\n")
+    fix = write("fix.csv", "file,line,text,label\na.csv,3,b,1.0\na.csv,4,c,1\n")
+    dataset = load(source, corrections=fix)
+    assert classes_of(dataset, dataset.train) == ["1", "1", "1", "2"]
+
+
 def test_corrections_give_classes_of_any_split_and_may_leave_one_without_a_row():
     train, test = write_labelled("a.csv", *"xyyz"), write_labelled("t.csv", *["x"] * 30, "w")
     fix = write("fix.csv", "file,line,text,label\na.csv,5,a ddd,w\n")
@@ -270,7 +278,11 @@ def test_names_of_digits_are_decided_on_once_for_a_data_set(
         ),
         ([0, 7], ["a", "b", "c"], "a.csv:3: label 7 has no name; data.label_names holds 3 names"),
         ([1, 6], STARS, "a.csv:3: label '6' is not in data.label_names"),
-        ([1, -1], ["neg", "pos"], "a.csv:3: label '-1' is not in data.label_names"),
+        (
+            [1, -1],
+            ["neg", "pos"],
+            "a.csv:3: label '-1' is not in data.label_names; if it means \"no label\"",
+        ),
         (["9" * 5000], ["a", "b"], "a.csv:2: label '999"),
         (["a", "q"], ["a", "b"], "a.csv:3: label 'q' is not in data.label_names"),
     ],

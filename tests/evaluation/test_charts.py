@@ -5,6 +5,8 @@ from __future__ import annotations
 import io
 import itertools
 import re
+import subprocess
+import sys
 from pathlib import Path
 from types import SimpleNamespace
 from xml.etree import ElementTree
@@ -14,6 +16,7 @@ import numpy as np
 import pytest
 from matplotlib import font_manager
 from matplotlib.image import imread
+from support.programs import TIME_LIMIT
 
 from encoder_cls.evaluation import charts
 from encoder_cls.metrics.classification import CalibrationBins
@@ -181,3 +184,35 @@ def test_a_letter_is_written_with_a_font_that_has_it(monkeypatch):
     assert charts.fonts_for(["küche", "привет"]) == ["DejaVu Sans"]
     monkeypatch.setattr(font_manager.fontManager, "ttflist", installed)
     assert charts.fonts_for(["\N{COMBINING ENCLOSING CIRCLE}"]) == ["DejaVu Sans", "STIX"]
+
+
+@pytest.mark.parametrize(
+    "drawing",
+    [
+        "charts.to_png(charts.confusion_figure([[1, 0], [0, 1]], ['a', 'b']))",
+        "charts.parts_with_intervals([('both', 0.9, (0.8, 0.95))])",
+        "charts.colour_squares(numpy.arange(2))",
+        "charts.fonts_for(['a'])",
+    ],
+)
+def test_pictures_need_no_backend(drawing, monkeypatch):
+    """A notebook names its own backend to the programs that it starts, which may lack it."""
+    monkeypatch.setenv("MPLBACKEND", "no_such_backend")
+    code = f"import numpy; from encoder_cls.evaluation import charts; {drawing}"
+
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=TIME_LIMIT)
+
+
+def test_a_backend_of_the_caller_stays(monkeypatch):
+    """A notebook that trains can still show its own figures."""
+    monkeypatch.setenv("MPLBACKEND", "svg")
+    code = (
+        "import os; from encoder_cls.evaluation import charts; charts.fonts_for(['a'])\n"
+        "import matplotlib; print(matplotlib.get_backend(), os.environ['MPLBACKEND'])"
+    )
+
+    process = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, timeout=TIME_LIMIT, check=True
+    )
+
+    assert process.stdout.split() == ["svg", "svg"]

@@ -57,15 +57,30 @@ def test_the_weights_are_those_of_the_model(values):
         {"d_model": 7, "num_heads": 7},
         {"num_layers": 10**9},
         {"max_seq_len": 10**9},
+        {"d_model": 64, "num_heads": 64, "max_seq_len": 65_536},
     ],
     ids=str,
 )
 def test_a_shape_that_no_encoder_has_is_refused(wrong):
     """Before anything is made of it, however large it would be."""
     with pytest.raises(
-        ValueError, match=r"not one of|not a whole number|beyond the limits|does not fit"
+        ValueError, match=r"not one of|not a whole number|are the most|more than 2 GiB|does not fit"
     ):
         EncoderArchitecture(**SHAPE | wrong)
+
+
+@pytest.mark.parametrize("shape", [(8, 8192), (4, 11_585), (2, 16_384)], ids=str)
+def test_an_encoder_that_can_be_trained_can_be_loaded(shape):
+    """The config and the model folder have one limit of the attention to one text."""
+    num_heads, max_seq_len = shape
+    config = ModelConfig(num_heads=num_heads, max_seq_len=max_seq_len)
+
+    assert EncoderArchitecture.of(config).max_seq_len == max_seq_len
+
+    with pytest.raises(ValueError, match="tokens are the most"):
+        ModelConfig(num_heads=num_heads, max_seq_len=max_seq_len + 1)
+    with pytest.raises(ValueError, match="more than 2 GiB"):
+        EncoderArchitecture(**SHAPE | {"num_heads": num_heads, "max_seq_len": max_seq_len + 1})
 
 
 LENGTHS = np.random.default_rng(0).integers(1, 200, size=500)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import functools
 import logging
 import os
@@ -46,7 +47,7 @@ def both(
     model = EncoderClassifier(config, vocab_size=tokenizer_of(kind).get_vocab_size(), num_classes=3)
     for parameter in model.parameters():
         torch.nn.init.normal_(parameter, std=0.4)
-    by_torch = TorchEncoder(model.eval(), config, precision="float32")
+    by_torch = TorchEncoder(model.eval(), config)
     return by_torch, NumpyEncoder(by_torch.architecture, by_torch.named_weights())
 
 
@@ -121,7 +122,7 @@ import os, signal, sys, torch
 from encoder_cls import load_classifier
 torch.set_num_threads(2)
 classifier, texts = load_classifier(sys.argv[1]), ["rain and snow today"] * 300
-classifier.encoder.torch()
+classifier.encoder = classifier.encoder.torch()
 classifier.predict(texts)
 child = os.fork()
 if child == 0:
@@ -157,20 +158,47 @@ def computed_by(monkeypatch) -> list[str]:
 def test_few_texts_are_answered_by_numpy_and_many_by_torch(
     classifier, encoder, computed_by, monkeypatch, caplog
 ):
-    tokenized = classifier.tokenize(["rain and snow today", "", "soup with zzz"])
-    work = multiplications(encoder.architecture, tokenized.lengths)
+    """Whatever came before, so that the same call has the same answers."""
+    few = classifier.tokenize(["rain and snow today", "", "soup with zzz"])
+    many = classifier.tokenize(["rain and snow today", "", "soup with zzz"] * 3)
+    work = multiplications(encoder.architecture, few.lengths)
     monkeypatch.setattr(numpy_engine, "BREAK_EVEN", 2.5 * work)
     caplog.set_level(logging.DEBUG, logger="encoder_cls")
-    answers = [encoder.logits(tokenized) for _ in range(5)]
-    assert computed_by == ["numpy"] * 3 + ["torch"] * 2
-    assert [record.message.partition(",")[0] for record in caplog.records] == ["engine: PyTorch"]
-    np.testing.assert_allclose(answers[-1], answers[0], atol=0.05)
-    monkeypatch.setattr(numpy_engine, "BREAK_EVEN", 0.5 * work)
-    computed_by.clear()
-    NumpyEncoder(encoder.architecture, encoder.named_weights(), torch_device="cpu").logits(
-        tokenized
-    )
-    assert computed_by == ["torch"]
+    for texts in (few, few, few, many, few, many):
+        encoder.logits(texts)
+    assert computed_by == ["numpy", "numpy", "numpy", "torch", "numpy", "torch"]
+    assert [record.message for record in caplog.records] == ["engine: PyTorch"]
+
+
+@pytest.mark.parametrize(("num_tokens", "engine"), [(0, "numpy"), (1_000_000, "torch")])
+def test_one_engine_answers_a_stream_however_it_is_cut(
+    classifier, encoder, computed_by, monkeypatch, num_tokens, engine
+):
+    """It is chosen at the start, by the size of the whole."""
+    few = classifier.tokenize(["rain and snow today"])
+    many = classifier.tokenize(["rain and snow today"] * 9)
+    work = multiplications(encoder.architecture, few.lengths)
+    monkeypatch.setattr(numpy_engine, "BREAK_EVEN", 2.5 * work)
+    encoder.choose_engine(num_tokens)
+    of_worker = copy.copy(encoder)
+    for texts in (few, many):
+        encoder.logits(texts)
+        of_worker.logits(texts)
+    assert encoder.engine == engine
+    assert computed_by == [engine] * 4
+
+
+def test_pytorch_answers_in_float32_where_bfloat16_is_fast_or_switched_on(
+    classifier, encoder, monkeypatch
+):
+    """Also in a caller's block of `torch.autocast`."""
+    tokenized = classifier.tokenize(["rain and snow today", "", "soup with zzz"])
+    expected = encoder.logits(tokenized)
+    monkeypatch.setattr("torch.cpu._is_amx_tile_supported", lambda: True, raising=False)
+    by_torch = encoder.torch()
+    np.testing.assert_allclose(by_torch.logits(tokenized), expected, atol=1e-5)
+    with torch.autocast("cpu", torch.bfloat16):
+        np.testing.assert_allclose(by_torch.logits(tokenized), expected, atol=1e-5)
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork here")

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 import math
+import unicodedata
 
 import numpy as np
 import pytest
@@ -10,7 +12,7 @@ import torch
 from support.tokenizer import train_tokenizer
 
 from encoder_cls.classifier.classifier import Classifier
-from encoder_cls.classifier.explain import attention_maps
+from encoder_cls.classifier.explain import attention_maps, marked
 from encoder_cls.config.schema import ModelConfig, TokenizerConfig
 from encoder_cls.encoder.torch_encoder import TorchEncoder
 from encoder_cls.encoder.transformer import EncoderClassifier
@@ -105,3 +107,23 @@ def test_attention_maps_are_those_of_the_model(classifier):
     assert maps.weights.shape == (shape.num_layers, shape.num_heads, 8, 8)
     np.testing.assert_allclose(maps.weights.sum(axis=-1), 1, atol=1e-5)
     assert attention_maps(classifier, "").weights.shape[2:] == (1, 1)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "1\u00bd parcels, \u00bd a refund",
+        "rain of \ufdfa",
+        unicodedata.normalize("NFD", "o\u00f9 est mon caf\u00e9 rain"),
+        unicodedata.normalize("NFD", "\ud55c\uad6d\uc5b4 rain"),
+    ],
+)
+def test_words_are_disjoint_and_cover_whole_characters(classifier, text):
+    """Also where normalization makes several words of a character, or one character of several."""
+    (words,) = classifier.explain([text])
+    assert "".join(piece for piece, _ in marked(text, words)) == text
+    assert all(word.word == text[word.start : word.end] for word in words)
+    for before, word in itertools.pairwise(words):
+        assert before.end <= word.start
+    for word in words:
+        assert not unicodedata.combining(text[word.end : word.end + 1] or " ")

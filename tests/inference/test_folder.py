@@ -4,10 +4,7 @@ from __future__ import annotations
 
 import copy
 import json
-import shutil
-from pathlib import Path
 
-import numpy as np
 import pytest
 import safetensors
 
@@ -21,8 +18,6 @@ from encoder_cls.classifier.model_folder import (
     save_classifier,
 )
 from encoder_cls.errors import EncoderClsError
-
-FORMAT_8 = Path(__file__).parent / "format_8"
 
 
 @pytest.mark.parametrize("last", [WEIGHTS_FILE, CONFIG_FILE, TOKENIZER_FILE])
@@ -67,23 +62,3 @@ def test_a_file_larger_than_its_weights_is_refused_by_its_head(classifier, tmp_p
     monkeypatch.setattr(folder_module, "_read_whole", lambda *_: pytest.fail("read"))
     with pytest.raises(EncoderClsError, match="is larger than the weights"):
         load_classifier(tmp_path)
-
-
-def test_models_of_format_8_are_read():
-    probabilities = load_classifier(FORMAT_8, engine="numpy").predict_proba(
-        ["rain and snow", "the ball"]
-    )
-    expected = [
-        [0.0147006296, 0.0154616988, 0.9698376716],
-        [0.0346707417, 0.9325613589, 0.0327678994],
-    ]
-    np.testing.assert_allclose(probabilities, expected, atol=1e-5)
-
-
-@pytest.mark.parametrize("damaged", [CONFIG_FILE, TOKENIZER_FILE])
-def test_files_of_format_8_must_belong_together(tmp_path, damaged):
-    shutil.copytree(FORMAT_8, tmp_path / "model")
-    content = (tmp_path / "model" / damaged).read_bytes()
-    (tmp_path / "model" / damaged).write_bytes(content + b" ")
-    with pytest.raises(EncoderClsError, match="do not belong together"):
-        load_classifier(tmp_path / "model")

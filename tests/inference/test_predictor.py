@@ -58,6 +58,35 @@ def test_columns_have_equal_types_in_each_batch(predictor):
     assert pyarrow.concat_tables(batches).num_rows == 5
 
 
+@pytest.mark.parametrize("dtype", ["object", "string", "string[pyarrow]", "str"])
+def test_frames_may_have_any_kind_of_null_and_equal_types_in_each_batch(predictor, dtype):
+    pandas = pytest.importorskip("pandas", reason="pandas is not installed")
+    batches = [
+        predictor(pandas.DataFrame({"text": pandas.array(texts, dtype=dtype)}))
+        for texts in (["soup with salt", None], [None, ""], [])
+    ]
+    assert batches[0]["reason"].tolist() == [None, "blank"]
+    assert batches[1]["label"].isna().all()
+    expected = [np.dtype(object), np.dtype(np.float64), np.dtype(object)]
+    for batch in batches:
+        assert batch.dtypes.iloc[1:].tolist() == expected
+
+
+def test_columns_may_have_the_names_of_methods(predictor):
+    """Of tables and frames: what a batch is does not depend on its columns."""
+    pandas = pytest.importorskip("pandas", reason="pandas is not installed")
+    others = {"column_names": [1], "append_column": [2], "assign": [3], "index": [4], 5: [6]}
+    frame = pandas.DataFrame({"text": ["soup with salt"], **others}, index=["to_pylist"])
+    found = predictor(frame)
+    assert list(found) == [*frame, "label", "probability", "reason"]
+    assert found["label"].tolist() == predictor({"text": ["soup with salt"]})["label"].tolist()
+
+
+def test_a_record_batch_is_answered_as_a_table(predictor):
+    batch = pyarrow.record_batch({"text": TEXTS})
+    assert predictor(batch)["label"].to_pylist() == predictor({"text": TEXTS})["label"].tolist()
+
+
 def test_a_copy_is_made_of_the_name_of_the_model_alone(predictor):
     """What goes to a worker is small, and answers the same."""
     content = pickle.dumps(predictor)
@@ -70,5 +99,7 @@ def test_a_copy_is_made_of_the_name_of_the_model_alone(predictor):
 def test_what_is_no_text_is_named(predictor):
     with pytest.raises(DataError, match="no column 'text', which the model reads; there are body"):
         predictor({"body": TEXTS})
+    with pytest.raises(DataError, match="no column 'text', which the model reads; there are 0, 1"):
+        predictor({0: TEXTS, 1: TEXTS})
     with pytest.raises(DataError, match="column 'text' has int '7', where a text"):
         predictor({"text": ["a", 7]})

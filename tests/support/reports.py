@@ -10,7 +10,7 @@ import numpy as np
 
 from encoder_cls.classifier.classifier import Classifier
 from encoder_cls.data.dataset import Split
-from encoder_cls.evaluation.intervals import Comparison
+from encoder_cls.evaluation.comparisons import Comparison
 from encoder_cls.evaluation.report import Report, evaluate
 
 REFERENCE: dict[str, Any] = {

@@ -18,6 +18,7 @@ from encoder_cls.system.machine import (
     resolve_device,
     resolve_precision,
 )
+from encoder_cls.system.processes import usable_processes
 
 CPU = torch.device("cpu")
 PROBES = ["_is_amx_tile_supported", "_is_avx512_bf16_supported"]
@@ -112,3 +113,26 @@ def test_training_without_its_libraries_is_refused(monkeypatch, missing, message
     with pytest.raises(ConfigError) as refused:
         check_training_installed()
     assert str(refused.value) == message
+
+
+@pytest.mark.parametrize("written", ["abc", "0", "-3", "1.5", "2 cores"])
+def test_an_environment_variable_that_is_no_number_is_named(cli, monkeypatch, written):
+    """How to mend it is said, in place of an unexpected error."""
+    monkeypatch.setenv("LOKY_MAX_CPU_COUNT", written)
+    with pytest.raises(ConfigError, match=f"^LOKY_MAX_CPU_COUNT: .* is '{written}'.* from 1; corr"):
+        usable_processes()
+
+    monkeypatch.setenv("WORLD_SIZE", written)
+    ended = cli("train", "--dry-run")
+    assert ended.code == 2
+    assert "error: WORLD_SIZE: " in ended.err
+
+
+def test_processes_without_an_address_are_named(cli, monkeypatch):
+    """As in a job of a cluster that starts several processes, and does not say how they find each other."""
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    monkeypatch.setenv("RANK", "0")
+    monkeypatch.delenv("MASTER_ADDR", raising=False)
+    ended = cli("train", "--dry-run")
+    assert ended.code == 2
+    assert "the environment names 2 processes, and not how they reach each other" in ended.err

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-from typing import Any
+from collections.abc import Sequence
 
 import numpy as np
 import pytest
@@ -13,7 +12,7 @@ from support.tokenizer import train_tokenizer
 
 from encoder_cls.config.schema import TokenizerConfig
 from encoder_cls.linear import ngrams as features
-from encoder_cls.linear.ngrams import NUM_FEATURE_IDS, SparseRows, count_features
+from encoder_cls.linear.ngrams import NUM_FEATURE_IDS, Counts, SparseRows, count_features
 from encoder_cls.text.tokenizer import tokenize
 from encoder_cls.text.tokens import TokenizedTexts
 
@@ -36,47 +35,70 @@ def ids_of(*words: str) -> NDArray[np.int32]:
     return np.array(sorted(TOKENIZER.token_to_id(word) for word in words), dtype=np.int32)
 
 
-def count(texts: TokenizedTexts, **options: Any) -> list[SparseRows]:
-    """`count_features` with feature ids as columns."""
-    pieces = count_features(texts, **{"max_tokens": MAX_SEQ_LEN, **options})
-    return [
-        SparseRows(columns=it.ids[it.columns], values=it.values, offsets=it.offsets)
-        for it in pieces
-    ]
+def count(texts: TokenizedTexts) -> list[SparseRows]:
+    """Count features as `count_features` does, but with feature ids as columns."""
+    all_counts = count_features(
+        texts,
+        max_tokens=MAX_SEQ_LEN,
+        frequent_token_ids=ids_of("is", "the"),
+        use_char_ngrams=True,
+    )
+    return [with_ids_as_columns(counts) for counts in all_counts]
 
 
-def dense(rows: SparseRows, num_columns: int = NUM_FEATURE_IDS) -> sp.csr_matrix:
-    """The same as a matrix of scipy's."""
-    return sp.csr_matrix((rows.values, rows.columns, rows.offsets), shape=(len(rows), num_columns))
+def with_ids_as_columns(counts: Counts) -> SparseRows:
+    return SparseRows(
+        columns=counts.ids[counts.columns], values=counts.values, offsets=counts.offsets
+    )
+
+
+def to_matrix(rows: SparseRows) -> sp.csr_matrix:
+    return sp.csr_matrix(
+        (rows.values, rows.columns, rows.offsets), shape=(len(rows), NUM_FEATURE_IDS)
+    )
+
+
+def are_equal(whole: SparseRows, parts: Sequence[SparseRows]) -> bool:
+    """Whether the rows of the parts, one part after the other, are those of the whole."""
+    joined = sp.vstack([to_matrix(part) for part in parts])
+    return (to_matrix(whole) != joined).nnz == 0
 
 
 @pytest.mark.parametrize(("at_once", "sizes"), [(1, [1] * 7), (12, [1, 4, 2]), (1000, [7])])
-def test_texts_are_counted_some_at_a_time(monkeypatch, at_once, sizes):
-    """The same rows, however many at a time; no feature crosses from one text into the next."""
+def test_counts_do_not_depend_on_how_many_texts_are_counted_at_once(monkeypatch, at_once, sizes):
+    """No feature crosses from one text into the next."""
     texts = read(*TEXTS, "zzz is", "the")
-    options = {"frequent_token_ids": ids_of("is", "the"), "use_char_ngrams": True}
-    (whole,) = count(texts, **options)
+    (whole,) = count(texts)
+
     monkeypatch.setattr(features, "TOKENS_AT_ONCE", at_once)
-    parts = list(count(texts, **options))
+    parts = count(texts)
+
     assert [len(part) for part in parts] == sizes
-    assert (dense(whole) != sp.vstack([dense(part) for part in parts])).nnz == 0
-    assert dense(whole)[4].nnz == 0  # the empty text
+    assert are_equal(whole, parts)
+
+
+def test_an_empty_text_has_no_features():
+    (counts,) = count(read(*TEXTS))
+
+    assert TEXTS[4] == ""
+    assert to_matrix(counts)[4].nnz == 0
 
 
 def test_features_are_the_same_in_a_large_chunk(monkeypatch):
-    """Of which hashes are looked up in a table, and keys of rows and columns are longer; text by text they are not."""
-    words = (
-        np.random.default_rng(0)
-        .integers(97, 123, (20_000, 10), dtype=np.uint8)
-        .view("S10")
-        .astype(str)
-    )
-    texts = read(*(f"is {word}" for word in words[:, 0]), "")
-    options = {"frequent_token_ids": ids_of("is", "the"), "use_char_ngrams": True}
+    """In a large chunk hashes are looked up in tables, and keys have 64 bits; in small ones not."""
+    letters = np.random.default_rng(0).integers(97, 123, (20_000, 10), dtype=np.uint8)
+    words = letters.view("S10").astype(str)[:, 0]
+    texts = read(*(f"is {word}" for word in words), "")
+
     monkeypatch.setattr(features, "TOKENS_AT_ONCE", 1 << 18)
-    (whole,) = count_features(texts, max_tokens=MAX_SEQ_LEN, **options)
-    assert len(whole) * len(whole.ids) > 1 << 32
-    assert (np.diff(whole.ids) > 0).all()
+    (large,) = count_features(
+        texts,
+        max_tokens=MAX_SEQ_LEN,
+        frequent_token_ids=ids_of("is", "the"),
+        use_char_ngrams=True,
+    )
+    assert len(large) * len(large.ids) > 1 << 32
+    assert (np.diff(large.ids) > 0).all()
+
     monkeypatch.setattr(features, "TOKENS_AT_ONCE", 300)
-    whole = dense(replace(whole, columns=whole.ids[whole.columns]))
-    assert (whole != sp.vstack([dense(it) for it in count(texts, **options)])).nnz == 0
+    assert are_equal(with_ids_as_columns(large), count(texts))

@@ -23,7 +23,7 @@ from encoder_cls.data.dataset import NO_TEXTS
 from encoder_cls.data.load import load_all_data
 from encoder_cls.errors import ConfigError, DataError, StoppedError
 from encoder_cls.evaluation import charts
-from encoder_cls.evaluation.intervals import compare_with_base
+from encoder_cls.evaluation.comparisons import compare_with_base
 from encoder_cls.run.run_folder import RunDir
 from encoder_cls.training.plan import CONTINUED_EPOCHS
 from encoder_cls.training.prepare import prepare
@@ -256,7 +256,7 @@ def test_a_run_goes_on_and_reports_what_has_changed(cli):
     trained = cli("train", "new.yaml", "--from", "old", "--run-dir", "new")
     assert trained.code == 0, trained.err
     assert files_of(Path("old")) == before
-    assert "of 12 texts of the test split of old, " in trained.out
+    assert "on 12 texts of the test split of old, " in trained.out
     report = json.loads(Path("new/eval/report.json").read_text())
     former = report["former"]
     assert (former["split"], former["texts"]) == ("test", 12)

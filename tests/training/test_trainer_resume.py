@@ -22,7 +22,7 @@ from small_runs import (
 )
 from support.programs import TIME_LIMIT
 
-from encoder_cls.errors import StoppedError
+from encoder_cls.errors import ConfigError, StoppedError
 from encoder_cls.run import score
 from encoder_cls.run.checkpoint import load_newest
 from encoder_cls.run.run_folder import RunDir
@@ -210,3 +210,25 @@ def test_ctrl_c_ends_with_130_and_leaves_the_best_model_so_far(tmp_path, cli, mo
     assert cli("train", "--run-dir", "run", "--resume").code == 3
     assert cli("train", "--run-dir", "run", "--resume", "--set", "data.train=moved.csv").code == 0
     assert RunDir(tmp_path / "run").is_finished()
+
+
+@pytest.mark.parametrize(
+    ("values", "stops", "lost"),
+    [
+        pytest.param(LABELLED, 12, "model", id="of labels"),
+        pytest.param(PRETRAINED, 13, "stages/pretraining", id="of pretraining"),
+    ],
+)
+def test_a_run_whose_best_model_is_gone_says_so_before_it_trains_on(tmp_path, values, stops, lost):
+    config, run = make_config(tmp_path, **values), RunDir(tmp_path / "run")
+    with pytest.raises(StoppedError):
+        run_all(config, run.path, stop_signal=stop_after(stops))
+    (run.path / lost / "model.safetensors").rename(tmp_path / "saved")
+
+    with pytest.raises(ConfigError, match=rf"{lost}: .*best model so far, of step \d+: bring"):
+        for event in train(prepare(config), run, device=CPU, resume=True):
+            assert not isinstance(event, Stepped)
+
+    (tmp_path / "saved").rename(run.path / lost / "model.safetensors")
+    run_all(config, run.path, resume=True)
+    assert run.is_finished()

@@ -1,0 +1,120 @@
+"""Download models from the Hugging Face Hub."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+from encoder_cls.errors import ConfigError, EncoderClsError
+from encoder_cls.system.display import shown
+from encoder_cls.system.machine import check_installed, log
+
+HUB = "hub:"
+# To reach the Hub at all, in seconds: behind some firewalls downloads would be retried, or wait for ever.
+HUB_TIMEOUT = 10.0
+
+
+def download_model(source: str, *, files: tuple[str, ...], marker: str) -> Path:
+    """Download a model into the Hub's cache; if the Hub cannot be reached, an earlier download is used.
+
+    Args:
+        source: `hub:owner/name[?revision=...]`.
+        files: the names of the files. The first one is small, and tells whose model it is.
+        marker: what the first file contains if the model is one of this program; others are not downloaded.
+
+    Returns:
+        The folder of the downloaded files.
+
+    Raises:
+        ConfigError: the source is badly written, or there is no such model or revision.
+        EncoderClsError: the Hub cannot be reached, and there is no earlier download.
+    """
+    name, revision = _parsed(source)
+    check_installed("huggingface_hub", needed_by=source)
+    from huggingface_hub import errors
+
+    try:
+        folder, missing = _downloaded(name, revision, files, marker)
+    except errors.HFValidationError:
+        raise _badly_written(source) from None
+    except errors.RevisionNotFoundError:
+        raise ConfigError(f"{source}: this model has no revision {shown(revision or '')}") from None
+    except errors.RepositoryNotFoundError:
+        raise ConfigError(
+            f"{source}: the Hub has no such model, or does not show it to you"
+        ) from None
+    except Exception as error:
+        lines = [line for line in str(error).splitlines() if line.strip()]
+        reason = lines[0] if lines else type(error).__name__
+        raise EncoderClsError(
+            f"{source}: cannot be downloaded: {reason} (check the network, or download the folder "
+            "and name it instead)"
+        ) from None
+
+    if missing:
+        raise ConfigError(f"{source}: not a model of encoder-cls: it has no {missing}")
+    return folder
+
+
+def _parsed(source: str) -> tuple[str, str | None]:
+    """The name of a model, and its revision, if one is named."""
+    from urllib.parse import unquote
+
+    name, question, query = source.removeprefix(HUB).partition("?")
+    key, _, escaped = query.partition("=")
+    if not name or (question and (key != "revision" or not escaped)):
+        raise _badly_written(source)
+    return name, unquote(escaped) or None
+
+
+def _badly_written(source: str) -> ConfigError:
+    return ConfigError(f"{source}: write it as hub:owner/name[?revision=...]")
+
+
+def _downloaded(
+    name: str, revision: str | None, files: tuple[str, ...], marker: str
+) -> tuple[Path, str]:
+    """Download the files; returns their folder, and the name of what is missing, if anything is."""
+    from huggingface_hub import errors, hf_hub_download
+    from huggingface_hub.utils.tqdm import disable_progress_bars
+
+    if not sys.stderr.isatty():
+        disable_progress_bars()
+    unreachable = _reason_not_to_reach(name, revision)
+
+    folder = Path()
+    file = files[0]
+    try:
+        for file in files:
+            path = Path(
+                hf_hub_download(
+                    name, file, revision=revision, local_files_only=unreachable is not None
+                )
+            )
+            # All files are of one commit, whatever is published meanwhile.
+            folder = path.parent
+            revision = folder.name
+            if file == files[0] and marker.encode() not in path.read_bytes():
+                return folder, f"{marker} in its {file}"
+    except errors.LocalEntryNotFoundError as error:
+        raise unreachable or error from None
+    except errors.EntryNotFoundError:
+        return folder, file
+    return folder, ""
+
+
+def _reason_not_to_reach(name: str, revision: str | None) -> Exception | None:
+    """Why the Hub cannot be reached; None if it answers. Its own refusals are raised."""
+    from huggingface_hub import HfApi, errors
+
+    try:
+        HfApi().model_info(name, revision=revision, timeout=HUB_TIMEOUT)
+    except (errors.HfHubHTTPError, ValueError):
+        raise
+    except Exception as error:
+        log(
+            "warning",
+            f"{name}: the Hub cannot be reached; what was downloaded before is used ({error})",
+        )
+        return error
+    return None

@@ -1,0 +1,414 @@
+"""The cells of Excel files (Office Open XML, ECMA-376), as a spreadsheet shows them.
+
+The XML is parsed piece by piece, and no tree of it is built: memory follows the longest row and the shared strings,
+never the size that a file unpacks to. openpyxl knows which number formats are dates.
+"""
+
+from __future__ import annotations
+
+import posixpath
+import re
+import sys
+import zipfile
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, NamedTuple
+from xml.parsers import expat
+
+from encoder_cls.errors import DataError
+from encoder_cls.system.encodings import LONGEST_LINE, longer_than
+
+READ_BYTES = 1 << 16
+MOST_COLUMNS = 16_384  # of Excel and of LibreOffice
+# Packed well, distinct strings shrink to a tenth; Apache POI refuses parts that shrink to less than a hundredth, too.
+MOST_UNPACKED = 100
+MOST_WHOLE = 10**15  # numbers below it are exact: a spreadsheet keeps 15 digits
+
+_STRICT = "purl.oclc.org"  # in the namespaces of Excel's other format with this ending
+_ESCAPE = re.compile(r"_x([0-9A-Fa-f]{4})_")
+_PLACE = re.compile(r"([A-Za-z]{1,3})[0-9]+")
+
+
+class ErrorCell(str):
+    """A cell that shows an error, such as `#N/A` where a look-up has found nothing."""
+
+    __slots__ = ()
+
+
+class NoResult:
+    """The value of a formula that was never computed."""
+
+
+NO_RESULT = NoResult()
+
+Cells = list[
+    Any
+]  # the values of a row: str, int, float, bool, dates, None, `ErrorCell` or `NO_RESULT`
+
+
+class Sheet(NamedTuple):
+    """A sheet of a workbook; a hidden one is not shown to a person."""
+
+    title: str
+    part: str
+    is_hidden: bool
+
+
+class Workbook:
+    """An open file: its sheets, and the rows of each."""
+
+    def __init__(self, path: Path, archive: zipfile.ZipFile) -> None:
+        self._path = path
+        self._archive = archive
+
+        main = next(iter(self._related("", "/officeDocument").values()), "xl/workbook.xml")
+        book = _Book()
+        self._parse(main, book)
+        if book.is_strict:
+            what = "a Strict Open XML file"
+            raise DataError(
+                path, what, "save it as an ordinary .xlsx file in a spreadsheet program"
+            )
+
+        parts = self._related(main, "/worksheet")
+        self.sheets = [
+            Sheet(title, parts[identity], is_hidden)
+            for title, identity, is_hidden in book.sheets
+            if identity in parts
+        ]
+        self._counts_from_1904 = book.counts_from_1904
+        self._formats = _Formats()
+        for part in self._related(main, "/styles").values():
+            self._parse(part, self._formats)
+        self._strings = _SharedStrings(path)
+        for part in self._related(main, "/sharedStrings").values():
+            self._parse(part, self._strings)
+
+    def rows(self, sheet: Sheet) -> Iterator[tuple[int, Cells]]:
+        """The number and the cells of each row."""
+        target = _Rows(self._path, self._value)
+        for _ in self._steps(sheet.part, target):
+            for number, cells in target.finished:
+                yield number, [cells.get(column) for column in range(1, max(cells, default=0) + 1)]
+            target.finished.clear()
+
+    def _related(self, part: str, kind: str) -> dict[str, str]:
+        """The parts that a part names with a relationship of this kind, by their ids there."""
+        folder, name = posixpath.split(part)
+        relationships = _Relationships(kind)
+        source = posixpath.join(folder, "_rels", f"{name}.rels")
+        if source in self._archive.namelist():
+            self._parse(source, relationships)
+        # A target that begins with a slash counts from the top.
+        return {
+            identity: posixpath.normpath(posixpath.join("/", folder, target)).lstrip("/")
+            for identity, target in relationships.targets.items()
+        }
+
+    def _parse(self, part: str, target: _Part) -> None:
+        for _ in self._steps(part, target):
+            pass
+
+    def _steps(self, part: str, target: _Part) -> Iterator[None]:
+        """Parse a part, with a step after each block that was read."""
+        parser = expat.ParserCreate(namespace_separator="}")
+        parser.StartElementHandler = target.start
+        parser.EndElementHandler = target.end
+        parser.CharacterDataHandler = target.data
+
+        num_bytes = 0
+        with self._archive.open(part) as source:
+            while block := source.read(READ_BYTES):
+                parser.Parse(block)
+                yield
+                num_bytes += len(block)
+                if num_bytes - parser.CurrentByteIndex > LONGEST_LINE:
+                    raise DataError(self._path, f"an element of {part} {longer_than(LONGEST_LINE)}")
+            parser.Parse(b"", True)
+            yield
+
+    def _value(self, kind: str, style: int, written: str) -> Any:
+        """The value of a cell by its type (`t`), with the number of its format (`s`)."""
+        if kind == "s":
+            return self._strings.texts[int(written)]
+        if kind in {"str", "inlineStr"}:
+            return _unescaped(written)
+        if kind == "e":
+            return ErrorCell(written)
+        if kind == "b":
+            return written not in {"0", "false"}
+        return self._number_or_time(kind, style, written)
+
+    def _number_or_time(self, kind: str, style: int, written: str) -> Any:
+        from openpyxl.utils.datetime import MAC_EPOCH, WINDOWS_EPOCH, from_excel, from_ISO8601
+
+        if kind == "d":
+            return from_ISO8601(written)
+
+        number = _number(written)
+        if style not in self._formats.of_times:
+            return number
+
+        epoch = MAC_EPOCH if self._counts_from_1904 else WINDOWS_EPOCH
+        is_duration = style in self._formats.of_durations
+        try:
+            return from_excel(number, epoch, timedelta=is_duration)
+        except (OverflowError, ValueError):  # before or after all dates of a calendar
+            return ErrorCell("########")
+
+
+@contextmanager
+def opened_workbook(path: Path) -> Iterator[Workbook]:
+    """Open a file; whatever is wrong with its content raises a `DataError` or an error of `zipfile` or of XML."""
+    with path.open("rb") as file, zipfile.ZipFile(file) as archive:
+        yield Workbook(path, archive)
+
+
+def _number(written: str) -> int | float:
+    """A number as a sheet shows it: whole ones are integers, though some programs write 2 as 2.0 or as 2E0."""
+    try:
+        return int(written)
+    except ValueError:
+        number = float(written)
+
+    if number.is_integer() and abs(number) < MOST_WHOLE:
+        return int(number)
+    return number
+
+
+def _unescaped(text: str) -> str:
+    """A text as a spreadsheet shows it: with the characters that `_x000D_` and the like stand for, and line feeds.
+
+    The characters that XML cannot hold are written so (ST_Xstring, ECMA-376 part 1, 22.9.2.19), and a text that
+    looks so begins with `_x005F_`. Line breaks of other programs have a carriage return, which no spreadsheet shows.
+    """
+    plain = text
+    if "_x" in text:
+        plain = _ESCAPE.sub(lambda match: chr(int(match[1], 16)), text)
+        # Two escapes are the halves of a surrogate pair, as of an emoji; a half alone is no character.
+        plain = plain.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
+    return plain.replace("\r\n", "\n").rstrip("\r").replace("\r", "\n")
+
+
+# ---------------------------------------------------------------- parts of a file
+
+
+class _Part:
+    """What is kept of a part: the parser calls this at the start and the end of each element, and with its text."""
+
+    def start(self, tag: str, attributes: dict[str, str]) -> None:
+        """An element begins."""
+
+    def end(self, tag: str) -> None:
+        """An element ends."""
+
+    def data(self, text: str) -> None:
+        """A piece of text."""
+
+
+def _name(tag: str) -> str:
+    """The name of an element without its namespace."""
+    return tag.rpartition("}")[2]
+
+
+class _Relationships(_Part):
+    """The targets of the relationships of one kind, by id."""
+
+    def __init__(self, kind: str) -> None:
+        self._kind = kind
+        self.targets: dict[str, str] = {}
+
+    def start(self, tag: str, attributes: dict[str, str]) -> None:
+        if _name(tag) == "Relationship" and attributes.get("Type", "").endswith(self._kind):
+            self.targets[attributes["Id"]] = attributes["Target"]
+
+
+class _Book(_Part):
+    """What the part `workbook.xml` has: the title, the relationship and the state of each sheet, and the epoch."""
+
+    def __init__(self) -> None:
+        self.sheets: list[tuple[str, str, bool]] = []
+        self.counts_from_1904 = False
+        self.is_strict = False
+
+    def start(self, tag: str, attributes: dict[str, str]) -> None:
+        name = _name(tag)
+        if name == "workbook":
+            self.is_strict = _STRICT in tag
+        elif name == "workbookPr":
+            self.counts_from_1904 = attributes.get("date1904") in {"1", "true"}
+        elif name == "sheet":
+            identity = next(value for key, value in attributes.items() if _name(key) == "id")
+            is_hidden = attributes.get("state", "visible") != "visible"
+            self.sheets.append((attributes.get("name", ""), identity, is_hidden))
+
+
+class _Formats(_Part):
+    """The numbers of the cell formats that show times: dates, times of day, and durations."""
+
+    def __init__(self) -> None:
+        from openpyxl.styles.numbers import BUILTIN_FORMATS
+
+        self._codes = dict(BUILTIN_FORMATS)
+        self._is_in_cells = False
+        self._count = 0
+        self.of_times: set[int] = set()
+        self.of_durations: set[int] = set()
+
+    def start(self, tag: str, attributes: dict[str, str]) -> None:
+        from openpyxl.styles.numbers import is_date_format, is_timedelta_format
+
+        name = _name(tag)
+        if name == "numFmt" and "numFmtId" in attributes:
+            self._codes[int(attributes["numFmtId"])] = attributes.get("formatCode", "")
+        elif name == "cellXfs":
+            self._is_in_cells = True
+        elif name == "xf" and self._is_in_cells:
+            code = self._codes.get(int(attributes.get("numFmtId", 0)), "")
+            if is_date_format(code):
+                self.of_times.add(self._count)
+            if is_timedelta_format(code):
+                self.of_durations.add(self._count)
+            self._count += 1
+
+    def end(self, tag: str) -> None:
+        if _name(tag) == "cellXfs":
+            self._is_in_cells = False
+
+
+class _Pieces(_Part):
+    """The pieces of the text that is being read, bounded in size.
+
+    Text of `rPh` is left out: it says how the characters before it are pronounced.
+    """
+
+    def __init__(self, path: Path, text_tags: Sequence[str]) -> None:
+        self._path = path
+        self._text_tags = text_tags
+        self._pieces: list[str] = []
+        self._size = 0
+        self._is_in_text = False
+        self._is_in_phonetics = False
+
+    def start(self, tag: str, _: dict[str, str]) -> None:
+        name = _name(tag)
+        if name == "rPh":
+            self._is_in_phonetics = True
+        self._is_in_text = name in self._text_tags and not self._is_in_phonetics
+
+    def end(self, tag: str) -> None:
+        if _name(tag) == "rPh":
+            self._is_in_phonetics = False
+        self._is_in_text = False
+
+    def data(self, text: str) -> None:
+        if self._is_in_text:
+            self._pieces.append(text)
+            self._size += len(text)
+            if self._size > LONGEST_LINE:
+                self._refuse("a row")
+
+    def _taken(self) -> str:
+        """The text so far; the next one begins."""
+        text = "".join(self._pieces)
+        self._pieces.clear()
+        return text
+
+    def _refuse(self, what: str) -> None:
+        raise DataError(self._path, f"{what} {longer_than(LONGEST_LINE)}")
+
+
+class _SharedStrings(_Pieces):
+    """The strings that cells of type `s` name by their number."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__(path, ("t",))
+        self.texts: list[str] = []
+        self._memory = 0
+        self._most_memory = LONGEST_LINE + MOST_UNPACKED * path.stat().st_size
+
+    def end(self, tag: str) -> None:
+        super().end(tag)
+        if _name(tag) != "si":
+            return
+
+        text = _unescaped(self._taken())
+        self.texts.append(text)
+        self._size = 0
+        self._memory += sys.getsizeof(text)
+        if self._memory > self._most_memory:
+            what = f"its texts are more than {MOST_UNPACKED} times as large as the file"
+            raise DataError(self._path, what, "save them as CSV")
+
+
+class _Rows(_Pieces):
+    """Rows of a sheet: `finished` has the number and the values of each by column, until they are taken out."""
+
+    def __init__(self, path: Path, value: Any) -> None:
+        super().__init__(path, ("v", "t"))
+        self.finished: list[tuple[int, dict[int, Any]]] = []
+        self._value = value
+        self._number = 0
+        self._cells: dict[int, Any] = {}  # by column
+        self._column = 0
+        self._cell: dict[str, str] = {}
+        self._has_formula = False
+        self._has_value = False
+
+    def start(self, tag: str, attributes: dict[str, str]) -> None:
+        super().start(tag, attributes)
+        name = _name(tag)
+        if name == "row":
+            self._number = int(float(attributes.get("r", self._number + 1)))
+            self._cells = {}
+            self._column = 0
+            self._size = 0
+        elif name == "c":
+            self._cell = attributes
+            self._column = self._column_of(attributes)
+            self._has_formula = False
+            self._has_value = False
+        elif name == "f":
+            self._has_formula = True
+        elif name in {"v", "is"}:
+            self._has_value = True
+
+    def end(self, tag: str) -> None:
+        super().end(tag)
+        name = _name(tag)
+        if name == "c":
+            self._end_cell()
+        elif name == "row":
+            self.finished.append((self._number, self._cells))
+
+    def _column_of(self, attributes: dict[str, str]) -> int:
+        """The column of a cell, from 1 on; some programs write no places, so that each is beside the one before."""
+        place = attributes.get("r")
+        if place is None:
+            column = self._column + 1
+        else:
+            match = _PLACE.fullmatch(place)
+            if match is None:
+                raise ValueError(f"{place!r} is not the place of a cell")
+            column = 0
+            for letter in match[1].upper():
+                column = column * 26 + ord(letter) - ord("A") + 1
+        if column > MOST_COLUMNS:
+            what = f"row {self._number} has more than {MOST_COLUMNS:,} columns"
+            raise DataError(self._path, what)
+        return column
+
+    def _end_cell(self) -> None:
+        kind = self._cell.get("t", "n")
+        style = int(self._cell.get("s", 0))
+        written = self._taken()
+
+        value = None
+        if kind == "inlineStr" or written:
+            value = self._value(kind, style, written) if self._has_value else None
+        elif self._has_formula and kind != "str":  # an empty text is a result, too
+            value = NO_RESULT
+
+        if value is not None:
+            self._cells[self._column] = value

@@ -1,0 +1,126 @@
+"""What ends a command from outside: a terminal that goes away, and SIGTERM to the first process of a container."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import pty
+import signal
+import subprocess
+import sys
+import termios
+from collections.abc import Iterator
+from contextlib import contextmanager
+from threading import Timer
+
+import pytest
+from support.programs import COMMAND, TIME_LIMIT, setting
+
+from encoder_cls.cli.display import stop_signals
+from encoder_cls.errors import StoppedError
+from encoder_cls.system.stop import check_stop
+from encoder_cls.system.terminal import hangup_signals
+
+MOST_SECONDS = (
+    120  # of a program at a terminal: then it is killed, and reading its output is an error
+)
+
+
+class AtTerminal:
+    """A program at a terminal of its own, which is all that it reads and writes."""
+
+    def __init__(self, *arguments: object) -> None:
+        self._terminal, inside = pty.openpty()
+        self.process = subprocess.Popen(
+            [*COMMAND, *map(str, arguments)],
+            stdin=inside,
+            stdout=inside,
+            stderr=inside,
+            start_new_session=True,
+            preexec_fn=lambda: fcntl.ioctl(0, termios.TIOCSCTTY, 0),  # noqa: PLW1509 - no other thread
+        )
+        os.close(inside)
+
+    def read_until(self, text: str) -> None:
+        """Read what the program writes, up to this text."""
+        seen = ""
+        while text not in seen:
+            seen += os.read(self._terminal, 65_536).decode(errors="replace")
+
+    def close_terminal(self) -> None:
+        """Close the window: the system sends SIGHUP to the program."""
+        os.close(self._terminal)
+
+
+@contextmanager
+def at_terminal(*arguments: object) -> Iterator[AtTerminal]:
+    program = AtTerminal(*arguments)
+    patience = Timer(MOST_SECONDS, program.process.kill)
+    patience.start()
+    try:
+        yield program
+    finally:
+        patience.cancel()
+        program.process.kill()
+        program.process.wait()
+
+
+def test_a_training_whose_terminal_goes_away_writes_a_checkpoint(trained_run, tmp_path):
+    # No validation and no checkpoint but the one at the signal.
+    options = setting("train.epochs=100000", "train.validate_every=1000000", "train.patience=null")
+    config = trained_run.path.parent / "tiny.yaml"
+    with at_terminal("train", config, *options, "--run-dir", tmp_path / "run") as program:
+        program.read_until("linear model: validation")
+        program.close_terminal()
+        assert program.process.wait(TIME_LIMIT) == 128 + signal.SIGHUP
+    assert list((tmp_path / "run" / "checkpoints").glob("step-*"))
+
+
+def test_a_server_whose_terminal_goes_away_ends(trained_run):
+    """By SIGHUP, which reloads the model of a server without a terminal, or with one that is still there."""
+    with at_terminal("serve", trained_run.path, "--port", "0") as program:
+        program.read_until("Ctrl-C stops it")
+        program.process.send_signal(signal.SIGHUP)
+        program.read_until("reloaded")
+        program.close_terminal()
+        assert program.process.wait(TIME_LIMIT) == 0
+
+
+def test_a_terminal_that_goes_away_is_no_second_signal():
+    """The system and the shell both send SIGHUP, and a second signal ends a training without a checkpoint."""
+    with stop_signals():
+        signal.raise_signal(signal.SIGHUP)
+        signal.raise_signal(signal.SIGHUP)
+        signal.raise_signal(signal.SIGTERM)
+        with pytest.raises(StoppedError) as stopped:
+            check_stop()
+    assert stopped.value.exit_code == 128 + signal.SIGHUP
+
+
+def test_nohup_keeps_a_training_alive():
+    """A program that is started with SIGHUP ignored leaves it so."""
+    earlier = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    try:
+        assert hangup_signals() == ()
+        with stop_signals():
+            signal.raise_signal(signal.SIGHUP)
+            check_stop()
+    finally:
+        signal.signal(signal.SIGHUP, earlier)
+
+
+@pytest.mark.parametrize(("number", "code"), [(1, 128 + signal.SIGTERM), (2, -signal.SIGTERM)])
+def test_the_first_process_of_a_container_ends_at_sigterm_from_the_start(number: int, code: int):
+    """For process 1 the system ignores a signal that has no handler; the others end by the signal itself."""
+    program = f"""
+import os, signal
+from encoder_cls.cli import app as cli
+
+os.getpid = lambda: {number}
+cli.open_streams = lambda: signal.raise_signal(signal.SIGTERM)
+cli.main()
+"""
+    ended = subprocess.run(
+        [sys.executable, "-c", program], check=False, capture_output=True, timeout=TIME_LIMIT
+    )
+    assert (ended.returncode, ended.stderr) == (code, b"")

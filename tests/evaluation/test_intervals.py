@@ -1,0 +1,96 @@
+"""Confidence intervals: against other libraries, plain bootstraps, and cases known by hand."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from scipy.stats import binomtest
+from sklearn.metrics import f1_score
+
+from encoder_cls.evaluation.intervals import (
+    macro_f1_interval,
+    micro_f1_interval,
+    paired_interval,
+    wilson_interval,
+)
+from encoder_cls.metrics.classification import ClassCounts
+
+
+@pytest.mark.parametrize(
+    ("num_right", "num_texts"),
+    [(0, 1), (0, 10), (10, 10), (7, 9), (352, 374), (1, 100_000)],
+)
+def test_the_interval_of_an_accuracy_is_the_one_of_scipy(num_right, num_texts):
+    """By Wilson's method; the accuracy itself is always inside."""
+    low, high = wilson_interval(num_right, num_texts)
+
+    expected = binomtest(num_right, num_texts).proportion_ci(method="wilson")
+    assert (low, high) == pytest.approx((expected.low, expected.high), abs=1e-6)
+    assert 0 <= low <= num_right / num_texts <= high <= 1
+
+
+def test_the_interval_of_a_difference_by_hand():
+    """Agresti and Min: half a text more in each of the four cells."""
+    low, high = paired_interval(9, 3, 98)
+
+    center = 6 / 100
+    half_width = 1.959964 * np.sqrt(13 - 36 / 100) / 100
+    assert (low, high) == pytest.approx((center - half_width, center + half_width))
+
+    # The other way round it is mirrored, and it is narrow without a difference in many texts.
+    assert paired_interval(3, 9, 98) == pytest.approx((-high, -low))
+    assert paired_interval(0, 0, 10**6) == pytest.approx((0, 0), abs=1e-5)
+
+
+def example(num_texts: int, num_classes: int) -> tuple[np.ndarray, np.ndarray]:
+    """Labels and answers, of which about 80% are right; one answer is no label."""
+    random = np.random.default_rng(1)
+    labels = random.integers(0, num_classes, num_texts)
+    is_right = random.random(num_texts) < 0.8
+    guesses = random.integers(0, num_classes + 1, num_texts)
+    return labels, np.where(is_right, labels, guesses)
+
+
+def test_the_interval_of_macro_f1_agrees_with_a_plain_bootstrap():
+    """Rows drawn again and scored by scikit-learn, within what 1,000 samples leave to chance."""
+    labels, answers = example(300, 11)
+
+    scores = []
+    for rows in np.random.default_rng(2).integers(0, 300, (200, 300)):
+        score = f1_score(labels[rows], answers[rows], average="macro", zero_division=0)
+        scores.append(score)
+    low, high = np.quantile(scores, [0.025, 0.975])
+
+    found = macro_f1_interval(labels, answers)
+    assert found == pytest.approx((low, high), abs=0.15 * (high - low))
+    assert macro_f1_interval(labels, answers) == found
+    assert macro_f1_interval(labels, labels) == (1, 1)
+
+
+def test_the_interval_of_micro_f1_agrees_with_a_plain_bootstrap():
+    """Rows drawn again; the difference of equal answers is 0."""
+    random = np.random.default_rng(0)
+    labels = (random.random((300, 5)) < [0.4, 0.2, 0.05, 0, 0.02]).astype(np.int8)
+    answers = labels + random.normal(size=(300, 5)) > 0.8
+
+    scores = []
+    for _ in range(300):
+        rows = random.integers(300, size=300)
+        scores.append(ClassCounts.of(answers[rows], labels[rows]).micro_f1)
+
+    expected = np.quantile(scores, [0.025, 0.975])
+    assert micro_f1_interval(labels, answers) == pytest.approx(expected, abs=0.01)
+    assert micro_f1_interval(labels, answers, answers) == (0, 0)
+
+
+def test_the_interval_of_a_difference_is_narrower_than_that_of_each_score():
+    """Answers that are mostly equal make the same mistakes, which cancel."""
+    labels, first = example(400, 4)
+    is_corrected = np.random.default_rng(1).random(400) < 0.03
+    second = np.where(is_corrected, labels, first)
+
+    low, high = macro_f1_interval(labels, second, first)
+    first_low, first_high = macro_f1_interval(labels, first)
+    assert high - low < (first_high - first_low) / 2
+    assert macro_f1_interval(labels, first, first) == (0, 0)
+    assert macro_f1_interval(labels, first, second) == pytest.approx((-high, -low), abs=0.003)
