@@ -22,6 +22,7 @@ from blank_plots import PLOTS, blank_plot
 from hypothesis import HealthCheck, settings
 from support.programs import TIME_LIMIT
 
+from encoder_cls.classifier import mixture
 from encoder_cls.classifier.classifier import Classifier
 from encoder_cls.classifier.model_folder import load_classifier
 from encoder_cls.cli.app import main
@@ -29,7 +30,6 @@ from encoder_cls.config.loading import load_config
 from encoder_cls.evaluation import charts
 from encoder_cls.run.run_folder import RunDir
 from encoder_cls.system import stop
-from encoder_cls.training import validation
 from encoder_cls.training.prepare import prepare
 from encoder_cls.training.train import train
 
@@ -81,7 +81,7 @@ def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
 def _encoders_are_kept() -> Iterator[None]:
     """As soon as the loss is lower: a few validation texts cannot show that it is surely so."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(validation, "SURE", -1e9)
+        patch.setattr(mixture, "STANDARD_ERRORS_TO_JOIN", -1e9)
         yield
 
 
@@ -111,8 +111,7 @@ def trained_run(tmp_path_factory: pytest.TempPathFactory) -> RunDir:
     config_file = folder / "tiny.yaml"
     config_file.write_text(CONFIG.format(folder=folder), encoding="utf-8")
     run = RunDir(folder / "tiny")
-    for _ in train(prepare(load_config(config_file)), run, device=torch.device("cpu")):
-        pass
+    train(prepare(load_config(config_file)), run, device=torch.device("cpu"))
     return run
 
 

@@ -13,9 +13,7 @@ import numpy as np
 import pytest
 import yaml
 from blank_plots import PLOTS, blank_plot
-from encoder_cls.training.replica import HEAD, WORDS, start_from
-from encoder_cls.training.stages import make_stages
-from small_runs import CPU, SHAPE, model_hash, result, run_all, stop_after
+from small_runs import SHAPE, model_hash, result, run_all, stop_after
 
 from encoder_cls.classifier.model_folder import load_classifier
 from encoder_cls.config.loading import load_config
@@ -25,6 +23,7 @@ from encoder_cls.errors import ConfigError, DataError, StoppedError
 from encoder_cls.evaluation import charts
 from encoder_cls.evaluation.comparisons import compare_with_base
 from encoder_cls.run.run_folder import RunDir
+from encoder_cls.training.encoder import start_from
 from encoder_cls.training.plan import CONTINUED_EPOCHS
 from encoder_cls.training.prepare import prepare
 
@@ -201,16 +200,16 @@ def test_old_words_and_classes_keep_their_weights():
     old_words, words = former.tokenizer.get_vocab(), setup.tokenizer.get_vocab()
     assert old_words.items() < words.items()
     assert "v3" in words.keys() - old_words.keys()
-    fresh = setup.new_model(make_stages(setup, CPU)[0].seed).state_dict()
-    model = setup.new_model(make_stages(setup, CPU)[0].seed)
+    fresh = setup.new_model(setup.config.seed).state_dict()
+    model = setup.new_model(setup.config.seed)
     start_from(former, model, label_names=setup.dataset.label_names)
     started, weights = model.state_dict(), former.encoder.named_weights()
     assert set(weights) == set(started)
     for name, weight in started.items():
-        if name == WORDS:
+        if name == "encoder.embedding.tokens.weight":
             assert np.array_equal(weight[: len(old_words)], weights[name])
             assert np.array_equal(weight[len(old_words) :], fresh[name][len(old_words) :])
-        elif name.startswith(HEAD):
+        elif name.startswith("head.linear."):
             order = [former.label_names.index("green"), former.label_names.index("red")]
             assert np.array_equal(weight[:2], np.asarray(weights[name])[order])
             assert np.array_equal(weight[2:], fresh[name][2:])

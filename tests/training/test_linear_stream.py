@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from encoder_cls.training.fit_linear import fit_linear_classifier
 from small_runs import WITH_LINEAR, make_config
 from support.tokenizer import train_tokenizer
 
@@ -17,6 +16,7 @@ from encoder_cls.metrics.classification import cross_entropy, one_hot
 from encoder_cls.metrics.logits import softmax
 from encoder_cls.text.tokenizer import tokenize
 from encoder_cls.training import plan
+from encoder_cls.training.linear import fit_linear_classifier
 from encoder_cls.training.prepare import prepare
 
 NUM_CLASSES = 3
