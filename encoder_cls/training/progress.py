@@ -153,7 +153,8 @@ class Progress:
         self._training = training
 
         if self._group.leads:
-            if self._checkpoint:
+            # A run that was stopped before this training began has none.
+            if self._checkpoint and self._checkpoint.weights:
                 training.model.load_state_dict(self._checkpoint.weights)
                 load_moments(training.optimizers, self._checkpoint.moments)
                 self._checkpoint = None

@@ -96,12 +96,13 @@ def train(
         if group.decide(run.is_finished()):
             return None
         if group.leads:
-            run.record_sources(prepared.config)
             check_free_space(prepared, run)
 
         with Progress(
             prepared, run, device=device, group=group, reporter=reporter, with_report=with_report
         ) as progress:
+            if group.leads:
+                run.record_sources(prepared.config)
             reporter.training_started(step=progress.state.step, total_steps=plan.total_steps)
 
             with saving_what_is_done(progress, run):
@@ -134,14 +135,15 @@ def train(
                         linear=linear.classifier.linear if linear else None,
                     )
 
-            progress.save_checkpoint()
-            group.part()  # the first process does the rest
-            if not group.leads:
-                return None
+                # The first process does the rest: the model in small types, its report and its card.
+                progress.save_checkpoint()
+                group.part()
+                if not group.leads:
+                    return None
+                report = None
+                if with_report:
+                    report = write_final_report(run, progress, reporter, device=device)
 
-            report = None
-            if with_report:
-                report = write_final_report(run, progress, reporter, device=device)
             return Finished(
                 report=report,
                 best_step=progress.state.best_step,
