@@ -157,17 +157,18 @@ class Progress:
             if self._checkpoint and self._checkpoint.weights:
                 training.model.load_state_dict(self._checkpoint.weights)
                 load_moments(training.optimizers, self._checkpoint.moments)
-                self._checkpoint = None
             else:
                 self._reporter.working("first weights")
                 load_first_weights(training, self.prepared, self._run)
                 self._reporter.working("")
                 if self.state.step:  # after the pretraining
                     self.save_checkpoint()
+            self._checkpoint = None
         training.share_weights()
 
     def end_pretraining(self) -> None:
-        """Go on to the training on labels."""
+        """Go on to the training on labels, which has no weights before it begins."""
+        self._training = None
         self.state = replace(
             self.state,
             is_pretraining=False,

@@ -14,6 +14,7 @@ import pytest
 import yaml
 from blank_plots import PLOTS, blank_plot
 from small_runs import SHAPE, model_hash, result, run_all, stop_after
+from support.joining import encoders_joining
 
 from encoder_cls.classifier.model_folder import load_classifier
 from encoder_cls.config.loading import load_config
@@ -66,8 +67,9 @@ def old(tmp_path_factory) -> Path:
         Path("new.yaml").write_text(
             f"data: {{train: new.csv, test: new_test.csv, validation_fraction: 0.2}}\n{TRAIN}\n"
         )
-        run_all(load_config(Path("old.yaml")), folder / "old")
-        run_all(config(), folder / "new")
+        with encoders_joining():
+            run_all(load_config(Path("old.yaml")), folder / "old")
+            run_all(config(), folder / "new")
     return folder
 
 
@@ -303,6 +305,7 @@ def test_recall_that_fell_is_named():
     assert not compare_with_base(former, former, setup.dataset.base, run="old").changed
 
 
+@pytest.mark.usefixtures("encoder_joins")
 @pytest.mark.parametrize("steps", [1, 9])
 def test_a_stopped_run_goes_on_exactly(steps):
     with pytest.raises(StoppedError):

@@ -33,6 +33,7 @@ from encoder_cls.training.prepared import Prepared
 from encoder_cls.training.train import train
 
 
+@pytest.mark.usefixtures("encoder_joins")
 def test_the_linear_classifier_is_the_model_from_the_start(tmp_path):
     """A run that is stopped before the encoder's first validation leaves it; then only its weights' file changes."""
     config, run = (
@@ -58,6 +59,7 @@ def is_after_first_validation(event) -> bool:
     return isinstance(event, Stepped) and event.step == 7
 
 
+@pytest.mark.usefixtures("encoder_joins")
 def test_a_run_that_goes_on_keeps_the_better_model(tmp_path, monkeypatch):
     """The linear classifier, which is fitted again, does not take its place."""
     accuracies = iter([0.4, 0.5, 0.9, 0.5, 0.8, 0.7])
@@ -77,6 +79,7 @@ def test_a_run_that_goes_on_keeps_the_better_model(tmp_path, monkeypatch):
     assert load_classifier(run.path).parts == ("encoder", "linear")
 
 
+@pytest.mark.usefixtures("encoder_joins")
 def test_an_encoder_that_brings_nothing_is_left_out(tmp_path, monkeypatch):
     """The model is then the linear classifier alone, also where its best step was before a stop."""
     accuracies = iter(
