@@ -10,8 +10,9 @@ from __future__ import annotations
 
 import tempfile
 import warnings
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import nullcontext
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Self
 
@@ -24,8 +25,9 @@ from sklearn.utils.validation import check_is_fitted
 from encoder_cls import Classifier
 from encoder_cls.classifier.classifier import checked_texts
 from encoder_cls.errors import ConfigError, DataError
+from encoder_cls.run.terminal_reporter import TerminalReporter
 from encoder_cls.system.display import is_missing, json_text, kind, listed
-from encoder_cls.system.terminal import showing_work
+from encoder_cls.system.reporter import Reporter
 
 if TYPE_CHECKING:
     from encoder_cls.config.schema import Config
@@ -107,12 +109,6 @@ class TextClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc] # sc
         from encoder_cls.run.run_folder import RunDir
         from encoder_cls.training.from_python import train_texts
 
-        def warn(message: str) -> None:
-            if (
-                sample_weight is None or "repeat an earlier one" not in message
-            ):  # which weights make them do
-                warnings.warn(message, UserWarning, stacklevel=4)  # of the caller of `fit`
-
         texts = _as_texts(X, "fit")
         targets = _as_targets(y)
         form = targets.form
@@ -129,10 +125,15 @@ class TextClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc] # sc
                 for _ in range(times)
             ]
         try:
-            config, showing = self._config(), showing_work() if self.verbose else nullcontext()
-            with showing, tempfile.TemporaryDirectory(prefix="encoder-cls-") as folder:
+            config = self._config()
+            warn = partial(_warn, repeats_texts=sample_weight is not None)
+            showing = _VerboseReporter(warn) if self.verbose else nullcontext(_QuietReporter(warn))
+            with (
+                showing as reporter,
+                tempfile.TemporaryDirectory(prefix="encoder-cls-") as folder,
+            ):
                 run = RunDir(Path(folder))
-                classifier = train_texts(config, rows, run, warn=warn)
+                classifier = train_texts(config, rows, run, reporter=reporter)
                 kept = (run.metrics_file, run.held_out_answers)
                 files = {path.name: path.read_bytes() for path in kept if path.exists()}
         except (ConfigError, DataError) as error:  # what scikit-learn expects of an estimator
@@ -429,3 +430,32 @@ def _repeats(weights: Sequence[float]) -> NDArray[np.int64]:
 
 def _lines(rows: Iterable[dict[str, Any]]) -> bytes:
     return "".join(f"{json_text(row)}\n" for row in rows).encode()
+
+
+def _warn(message: str, *, repeats_texts: bool) -> None:
+    """Warn the caller of `fit`, but not of the repeated texts that weights make."""
+    if not (repeats_texts and "repeat an earlier one" in message):
+        warnings.warn(message, UserWarning, stacklevel=6)
+
+
+class _QuietReporter(Reporter):
+    """Passes warnings on."""
+
+    def __init__(self, warn: Callable[[str], None]) -> None:
+        self._warn = warn
+
+    def warning(self, message: str) -> None:
+        """Warn the caller of `fit`."""
+        self._warn(message)
+
+
+class _VerboseReporter(TerminalReporter):
+    """Passes warnings on, and shows progress on standard error."""
+
+    def __init__(self, warn: Callable[[str], None]) -> None:
+        super().__init__()
+        self._warn = warn
+
+    def warning(self, message: str) -> None:
+        """Warn the caller of `fit`."""
+        self._warn(message)

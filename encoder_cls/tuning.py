@@ -12,7 +12,7 @@ import os
 import shutil
 import warnings
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack, closing, suppress
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass, replace
 from math import ceil
 from pathlib import Path
@@ -31,10 +31,9 @@ from encoder_cls.errors import ConfigError, DivergedError
 from encoder_cls.run.metrics_log import MetricLog
 from encoder_cls.run.run_folder import RunDir, dotted_values, read_metrics
 from encoder_cls.system.files import LockedError, reporting_os_errors
-from encoder_cls.system.terminal import begin_work, note_work, within_work
-from encoder_cls.training.events import StageStarted, Validated
+from encoder_cls.system.reporter import SILENT, Reporter
+from encoder_cls.training.encoder import ON_LABELS
 from encoder_cls.training.prepare import prepare
-from encoder_cls.training.prepared import Prepared
 from encoder_cls.training.train import train
 
 Choices = SearchRange | tuple[Any, ...]
@@ -73,8 +72,17 @@ class Search:
     Raises a `ConfigError` where the space does not fit the config, or the folder has a search of another config.
     """
 
-    def __init__(self, config: Config, folder: Path, *, device: torch.device) -> None:
-        self.folder, self._device = folder, device
+    def __init__(
+        self,
+        config: Config,
+        folder: Path,
+        *,
+        device: torch.device,
+        reporter: Reporter = SILENT,
+    ) -> None:
+        self.folder = folder
+        self._device = device
+        self._reporter = reporter
         self._base, self._space = config.model_copy(update={"tune": {}}), search_space(config)
         self._monitor = config.train.monitor
         optuna.logging.set_verbosity(optuna.logging.WARNING)
@@ -127,15 +135,14 @@ class Search:
             run = self.trained_again(number)
             if run.is_finished():
                 continue
-            note_work(f"training {run.path}, to its report")
+            self._reporter.note(f"training {run.path}, to its report")
+            reporter = _PartReporter(self._reporter, run.path.name)
             try:
-                with run.lock(), within_work(run.path.name):
-                    prepared = prepare(self.config_of(number, best.values))
-                    for event in train(prepared, run, device=self._device, resume=True):
-                        if isinstance(event, StageStarted):
-                            begin_work(event.stage)
+                with run.lock():
+                    prepared = prepare(self.config_of(number, best.values), reporter=reporter)
+                    train(prepared, run, device=self._device, resume=True, reporter=reporter)
             except LockedError:
-                note_work(
+                self._reporter.note(
                     f"{run.path}: another process of this search trains here, and will report"
                 )
                 return False
@@ -153,25 +160,33 @@ class Search:
                 with reporting_os_errors(self.folder / LOCK), self._alone:
                     trial, run = self._next_trial()
                     held.enter_context(run.lock())
-                with within_work(f"trial {trial.number}"):
-                    result = self._run_trial(trial, run, has_time)
-                yield result
+                yield self._run_trial(trial, run, has_time)
 
     def _run_trial(self, trial: Trial, run: RunDir, has_time: Callable[[], bool]) -> TrialResult:
         """Train a trial to its end, or until it is pruned, and record it in the study."""
         values = {key: _suggested(trial, key, choices) for key, choices in self._space.items()}
-        prepared = prepare(self.config_of(trial.number, values))
+        reporter = _TrialReporter(self, trial, run, has_time)
+        prepared = prepare(self.config_of(trial.number, values), reporter=reporter)
+        if prepared.plan.training:
+            reporter.epochs = prepared.plan.training.epochs
+
+        state = TrialState.COMPLETE
         try:
-            state = (
-                TrialState.COMPLETE
-                if self._train(trial, run, prepared, has_time)
-                else TrialState.PRUNED
+            train(
+                prepared,
+                run,
+                device=self._device,
+                resume=True,
+                with_report=False,
+                reporter=reporter,
             )
+        except _Pruned:
+            state = TrialState.PRUNED
         except DivergedError:
             if trial.number == 0:
                 raise
             state = TrialState.FAIL
-        score = self._best_score(run)
+        score = self.best_score(run)
         if state is TrialState.COMPLETE and score is None:
             raise ConfigError("trials cannot be compared: no validation text has a label")
         all_rows, names = (
@@ -188,7 +203,7 @@ class Search:
         self._study.tell(trial, score if state is TrialState.COMPLETE else None, state=state)
         for folder in (
             run.checkpoints,
-            run.stages,
+            run.pretrained,
         ):  # needed to resume a trial until it is recorded
             shutil.rmtree(folder, ignore_errors=True)
         best, stored = self.best, self._trials()[trial.number]
@@ -196,29 +211,7 @@ class Search:
             _result(stored), score=score, is_best=best is not None and best.number == trial.number
         )
 
-    def _train(
-        self, trial: Trial, run: RunDir, prepared: Prepared, has_time: Callable[[], bool]
-    ) -> bool:
-        """Train; False if the trial is pruned."""
-        reported, training = self._trials()[trial.number].last_step or 0, prepared.plan.training
-        epochs, may_end = training.epochs if training else 1, trial.number > 0
-        events = train(prepared, run, device=self._device, resume=True, with_report=False)
-        with closing(events):  # type: ignore[type-var]  # a generator
-            for event in events:
-                if may_end and not has_time():
-                    return False
-                if isinstance(event, StageStarted):
-                    begin_work(event.stage)
-                elif isinstance(event, Validated) and event.stage == "model":
-                    part, score = ceil(REPORTS * event.epoch / epochs), self._best_score(run)
-                    if score is not None and part > reported:
-                        reported = part
-                        trial.report(score, part)
-                        if may_end and trial.should_prune():
-                            return False
-        return True
-
-    def _best_score(self, run: RunDir) -> float | None:
+    def best_score(self, run: RunDir) -> float | None:
         """The best validation of a run's model."""
         rows = read_metrics(run.metrics_file)
         scores = [
@@ -307,3 +300,72 @@ def _result(trial: FrozenTrial) -> TrialResult:
         state=trial.state.name.lower(),
         seconds=trial.duration.total_seconds() if trial.duration else 0.0,
     )
+
+
+class _Pruned(Exception):  # noqa: N818 - no error
+    """A trial ends early."""
+
+
+class _PartReporter(Reporter):
+    """Names the work of one training in a search."""
+
+    def __init__(self, reporter: Reporter, name: str) -> None:
+        self._reporter = reporter
+        self._name = name
+
+    def working(self, what: str) -> None:
+        """Name the training, too."""
+        self._reporter.working(f"{self._name}: {what}" if what else self._name)
+
+    def encoder_started(self, name: str, *, step: int, total_steps: int) -> None:  # noqa: ARG002
+        """Name what the encoder learns."""
+        self.working(name)
+
+
+class _TrialReporter(_PartReporter):
+    """Reports the best score of each part of a trial to the study, and ends the trial where it is not worth its time."""
+
+    def __init__(
+        self, search: Search, trial: Trial, run: RunDir, has_time: Callable[[], bool]
+    ) -> None:
+        super().__init__(search._reporter, f"trial {trial.number}")
+        self.epochs = 1
+        self._search = search
+        self._trial = trial
+        self._run = run
+        self._has_time = has_time
+        self._may_end = trial.number > 0
+        self._reported = search._trials()[trial.number].last_step or 0
+
+    def step_done(
+        self,
+        *,
+        step: int,  # noqa: ARG002
+        epoch: float,  # noqa: ARG002
+        loss: float,  # noqa: ARG002
+        values: Mapping[str, float] | None,  # noqa: ARG002
+    ) -> None:
+        """End the trial where the time of the search is over."""
+        if self._may_end and not self._has_time():
+            raise _Pruned
+
+    def validated(
+        self,
+        name: str,
+        *,
+        step: int,  # noqa: ARG002
+        epoch: float,
+        scores: Mapping[str, float],  # noqa: ARG002
+        is_best: bool,  # noqa: ARG002
+    ) -> None:
+        """Report the best score so far, once for each part of the training."""
+        if self._may_end and not self._has_time():
+            raise _Pruned
+        part = ceil(REPORTS * epoch / self.epochs)
+        score = self._search.best_score(self._run)
+        if name != ON_LABELS or score is None or part <= self._reported:
+            return
+        self._reported = part
+        self._trial.report(score, part)
+        if self._may_end and self._trial.should_prune():
+            raise _Pruned

@@ -20,6 +20,7 @@ import pytest
 import torch
 from blank_plots import PLOTS, blank_plot
 from hypothesis import HealthCheck, settings
+from support.joining import encoders_joining
 from support.programs import TIME_LIMIT
 
 from encoder_cls.classifier.classifier import Classifier
@@ -29,7 +30,6 @@ from encoder_cls.config.loading import load_config
 from encoder_cls.evaluation import figures
 from encoder_cls.run.run_folder import RunDir
 from encoder_cls.system import stop
-from encoder_cls.training import validation
 from encoder_cls.training.prepare import prepare
 from encoder_cls.training.train import train
 
@@ -77,11 +77,10 @@ def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
     return min(os.cpu_count() or 1, MOST_WORKERS) if is_whole else 0
 
 
-@pytest.fixture(scope="session", autouse=True)
-def _encoders_are_kept() -> Iterator[None]:
-    """As soon as the loss is lower: a few validation texts cannot show that it is surely so."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(validation, "SURE", -1e9)
+@pytest.fixture
+def encoder_joins() -> Iterator[None]:
+    """The encoder of a run with both parts joins the linear model, whatever the validation texts show."""
+    with encoders_joining():
         yield
 
 
@@ -103,7 +102,10 @@ def blank_plots(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture(scope="session")
 def trained_run(tmp_path_factory: pytest.TempPathFactory) -> RunDir:
-    """A finished run; the data files and `tiny.yaml` are beside it. Not to be changed: see `run_copy`."""
+    """A finished run of encoder and linear model; the data files and `tiny.yaml` are beside it.
+
+    Not to be changed: see `run_copy`.
+    """
     torch.set_num_threads(1)
     folder = tmp_path_factory.mktemp("trained")
     for seed, (split, texts) in enumerate({"train": 24, "validation": 4, "test": 5}.items()):
@@ -111,8 +113,8 @@ def trained_run(tmp_path_factory: pytest.TempPathFactory) -> RunDir:
     config_file = folder / "tiny.yaml"
     config_file.write_text(CONFIG.format(folder=folder), encoding="utf-8")
     run = RunDir(folder / "tiny")
-    for _ in train(prepare(load_config(config_file)), run, device=torch.device("cpu")):
-        pass
+    with encoders_joining():
+        train(prepare(load_config(config_file)), run, device=torch.device("cpu"))
     return run
 
 

@@ -13,18 +13,19 @@ import numpy as np
 import pytest
 import torch
 from browser import needs_axe, opened, violations
+from support.events import Validated, recorded
 from support.programs import assert_failed
 
 from encoder_cls.classifier.classifier import Classifier
 from encoder_cls.classifier.model_folder import load_classifier, save_classifier
 from encoder_cls.config.loading import config_of
 from encoder_cls.errors import EncoderClsError, StoppedError
+from encoder_cls.run.checkpoint import load_newest
 from encoder_cls.run.run_folder import RunDir, read_metrics
 from encoder_cls.serving.batching import Batcher
 from encoder_cls.serving.requests import PredictRequest
 from encoder_cls.system.stop import stopping_at
-from encoder_cls.training.events import Validated
-from encoder_cls.training.fit_linear import fit_linear_classifier
+from encoder_cls.training.linear import fit_linear_classifier
 from encoder_cls.training.prepare import prepare
 from encoder_cls.training.train import train
 
@@ -81,8 +82,7 @@ def trained(folder: Path, texts: list[tuple[str, list[str]]], **settings: object
     source = write(folder / "train.jsonl", texts)
     values = {"name": "several", "data.train": str(source), "model.encoder": False, **settings}
     run = RunDir(folder / "run")
-    for _ in train(prepare(config_of(values, source="test")), run, device=torch.device("cpu")):
-        pass
+    train(prepare(config_of(values, source="test")), run, device=torch.device("cpu"))
     return run
 
 
@@ -391,17 +391,19 @@ def test_a_validation_selects_by_the_score_that_is_monitored(tmp_path):
     for monitor in ("micro_f1", "mean_average_precision"):
         setup = prepare(config_of({**values, "train.monitor": monitor}, source="test"))
         run = RunDir(tmp_path / monitor)
-        events = train(setup, run, device=torch.device("cpu"), with_report=False)
-        (result,) = (event.result for event in events if isinstance(event, Validated))
-        assert result.selection_key[1:] == (result.scores[monitor], -result.scores["loss"])
-        assert len(result.thresholds) == 3
+        events = recorded(setup, run, device=torch.device("cpu"), with_report=False)
+        (scores,) = (event.scores for event in events if isinstance(event, Validated))
+        state = load_newest(run.checkpoints)[0].state
+        assert state.linear_score.monitored == scores[monitor]
+        assert state.linear_score.loss == scores["loss"]
+        assert len(load_classifier(run.path).thresholds) == 3
 
 
 def test_the_loss_is_binary_cross_entropy_and_the_divergence_of_two_dropout_passes():
     """As PyTorch computes them for Bernoulli distributions; a label's weight counts where a text has it."""
     from torch.distributions import Bernoulli, kl_divergence
 
-    from encoder_cls.encoder.batches import MultiLabelBatch
+    from encoder_cls.encoder.training import MultiLabelBatch
 
     torch.manual_seed(0)
     logits, targets = torch.randn(4, 3), torch.tensor([[1.0, 0, 0], [0, 1, 1]]).repeat(2, 1)
@@ -420,11 +422,11 @@ def test_a_run_that_was_stopped_ends_as_an_undisturbed_one(tmp_path):
     setup = prepare(config_of({"name": "a", "data.train": str(source), **ENCODER}, source="test"))
     whole, resumed = RunDir(tmp_path / "whole"), RunDir(tmp_path / "resumed")
     options = {"device": torch.device("cpu"), "with_report": False}
-    list(train(setup, whole, **options))
+    train(setup, whole, **options)
     answers = iter([None] * 5)
     with pytest.raises(StoppedError), stopping_at(lambda: next(answers, 15)):
-        list(train(setup, resumed, **options))
-    list(train(setup, resumed, resume=True, **options))
+        train(setup, resumed, **options)
+    train(setup, resumed, resume=True, **options)
     first, second = (load_classifier(run.path) for run in (whole, resumed))
     assert first.sha256 == second.sha256
     assert first.thresholds == second.thresholds != (0.5, 0.5, 0.5)

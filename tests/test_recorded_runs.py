@@ -45,10 +45,8 @@ def numbers(name: str, folder: Path) -> dict[str, Any]:
     """What a run was like: its losses step by step, and of each tensor of the model how large it is."""
     torch.set_num_threads(1)
     run = RunDir(folder / name)
-    for _ in train(
-        prepare(load_config(None, [*SHORT, *RUNS[name]])), run, device=torch.device("cpu")
-    ):
-        pass
+    prepared = prepare(load_config(None, [*SHORT, *RUNS[name]]))
+    train(prepared, run, device=torch.device("cpu"))
     losses = [
         [row["split"], row["step"], row["loss"]]
         for row in read_metrics(run.metrics_file)

@@ -5,17 +5,15 @@ from __future__ import annotations
 import os
 import shlex
 import signal
-import sys
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import typer
 
-from encoder_cls.evaluation.files import SCORE_NAMES
+from encoder_cls.errors import EncoderClsError
+from encoder_cls.run.terminal_reporter import SCORES
 from encoder_cls.system.display import counted, shown
 from encoder_cls.system.machine import check_training_installed
 from encoder_cls.system.stop import stopping_at
@@ -26,18 +24,14 @@ from encoder_cls.system.terminal import (
     hangup_signals,
     note,
     print_out,
-    showing_work,
 )
 
 if TYPE_CHECKING:
     from encoder_cls.data.dataset import Dataset
     from encoder_cls.encoder.distributed import ProcessGroup
-    from encoder_cls.linear.few_labels import FewLabels
-    from encoder_cls.training.events import Event, Finished, Stepped, Validated
     from encoder_cls.training.prepared import Prepared
+    from encoder_cls.training.train import EncoderGain, Finished
 
-SECONDS_BETWEEN_LINES = 30
-SCORES = {**SCORE_NAMES, "linear_weight": "linear weight"}
 WITHOUT_LABELS = """no text has a label, so accuracy and calibration are unknown:
   probabilities are uncalibrated, and there is no report, threshold or guarantee
   check some of its answers; then label some texts, and train on them"""
@@ -58,9 +52,12 @@ def process_group() -> Iterator[ProcessGroup]:
         except LostProcessError:
             if group.leads:
                 raise
-            raise typer.Exit(
-                1
-            ) from None  # reported by the first process; if that has ended, by torchrun
+            # The first process reports it; if that one has ended, torchrun does.
+            raise typer.Exit(1) from None
+        except EncoderClsError:
+            if group.leads:
+                raise
+            raise typer.Exit(0) from None  # the first process has the same error, and its exit code
 
 
 @contextmanager
@@ -182,116 +179,38 @@ def _groups(dataset: Dataset, column: str | None) -> Iterator[str]:
         yield f"groups by {shown(column or '')}: {counts}{without}"
 
 
-def show_training(events: Iterator[Event], run: Path, *, num_processes: int) -> None:
-    """Follow a training with a progress bar on a terminal, or with plain lines elsewhere."""
-    from tqdm import tqdm
-
-    from encoder_cls.linear.few_labels import FewLabels
-    from encoder_cls.training import events as kinds
-
-    started = next(events, None)
-    if not isinstance(started, kinds.Started):
-        return  # another process has finished this run in the meantime
-    together = f" with {num_processes} processes" if num_processes > 1 else ""
-    note(
-        f"training in {run}{together}"
-        + (f", going on after step {started.step}" if started.step else "")
-    )
-    has_bar = sys.stderr.isatty() and started.total_steps > 0
-    last_line = time.monotonic()
-    stage, step, total_steps = "", started.step, started.total_steps
-    with (
-        tqdm(
-            total=total_steps, initial=step, unit="step", disable=not has_bar, dynamic_ncols=True
-        ) as bar,
-        showing_work(bar if has_bar else None),
-    ):
-        show = partial(note, above=bar if has_bar else None)
-        for event in events:
-            match event:
-                case kinds.Stepped():
-                    bar.update()
-                    step = event.step
-                    if event.values:
-                        numbers = f"loss {event.values['loss']:.3f}, {event.values['tokens_per_s']:,.0f} tokens/s"
-                        bar.set_postfix_str(numbers)
-                        if (
-                            not sys.stderr.isatty()
-                            and time.monotonic() - last_line > SECONDS_BETWEEN_LINES
-                        ):
-                            note(f"{_step_and_epoch(stage, event)} of {total_steps}: {numbers}")
-                            last_line = time.monotonic()
-                case kinds.Noted():
-                    show(f"warning: {event.message}")
-                case FewLabels():
-                    show(_linear_line(event))
-                case kinds.StageStarted():
-                    stage, total_steps = event.stage, event.total_steps
-                    bar.set_description(stage)
-                    bar.total = total_steps
-                    bar.refresh()
-                case kinds.StepsDecided():
-                    bar.total = total_steps = event.total_steps
-                    steps = counted(event.steps, "step") if event.steps else "no step"
-                    show(f"time budget: {steps} of {event.stage}")
-                case kinds.Validated():
-                    show(_validation_line(stage, event))
-                    last_line = time.monotonic()
-                case kinds.Finished():
-                    bar.close()
-                    early = (
-                        f", stopped at step {step} of {total_steps} (train.patience)"
-                        if step < total_steps
-                        else ""
-                    )
-                    _show_finished(event, run, early=early)
-
-
-def _step_and_epoch(stage: str, event: Stepped | Validated) -> str:
-    return f"{stage:11}  epoch {event.epoch:5.1f}  step {event.step:6d}"
-
-
-def _validation_line(stage: str, event: Validated) -> str:
-    """A validation in one line, with a star if it is the best so far of its stage."""
-    when = _step_and_epoch(stage, event) if event.step else "linear model"
-    scores = [
-        f"{SCORES[name]} {value:.4f}"
-        for name, value in event.result.scores.items()
-        if name in SCORES
-    ]
-    return f"{when}: validation {'  '.join(scores)}{'  *' * event.is_best}"
-
-
-def _linear_line(result: FewLabels) -> str:
-    """How the linear classifier learned from few labels, with its accuracy."""
-    gain = f"{result.accuracy_before:.1%} -> " if result.accuracy != result.accuracy_before else ""
-    twice = result.accuracy_with_twice
-    outlook = "" if twice is None else f", with twice the labels about {twice:.0%}"
-    low, high = result.interval
-    accuracy = f"{gain}{result.accuracy:.1%} [{low:.1%}, {high:.1%}]"
-    return f"linear classifier: {result.kept}; accuracy by cross-validation {accuracy}{outlook}"
-
-
-def _show_finished(event: Finished, run: Path, *, early: str) -> None:
+def show_finished(finished: Finished, run: Path, *, total_steps: int) -> None:
     """Print the summary of a run; note the encoder's gain, the time, the model's size and the next commands."""
     from encoder_cls.evaluation.report_text import summary_text
 
-    if event.report:
-        print_out(f"{summary_text(event.report)}\n")
+    if finished.report:
+        print_out(f"{summary_text(finished.report)}\n")
     else:
         note(WITHOUT_LABELS)
-    if gain := event.gain:
-        outcome = "; there was no time for an encoder"
-        if gain.with_encoder is not None:
-            better = " at best, not better by a standard error: the model is the linear one alone"
-            outcome = (
-                f", with the encoder {gain.with_encoder:.4f}{'' if event.best_step > 0 else better}"
-            )
-        note(f"\nvalidation {SCORES[gain.monitor]}: linear model {gain.linear:.4f}{outcome}")
-    size = sum(file.stat().st_size for file in (run / "model").iterdir()) / 1e6
-    best = f"; best weights from step {event.best_step}" if event.best_step else ""
-    note(f"\ntrained in {event.seconds:.0f} s{early}{best}; {size:.{1 if size < 10 else 0}f} MB")
-    note_what_is_next(run, has_report=event.report is not None)
+
+    if finished.gain:
+        note(f"\n{_gain_line(finished.gain, is_better=finished.best_step > 0)}")
+
+    when = f"trained in {finished.seconds:.0f} s"
+    if finished.last_step < total_steps:
+        when += f", stopped at step {finished.last_step} of {total_steps} (train.patience)"
+    if finished.best_step:
+        when += f"; best weights from step {finished.best_step}"
+    megabytes = sum(file.stat().st_size for file in (run / "model").iterdir()) / 1e6
+    digits = 1 if megabytes < 10 else 0
+    note(f"\n{when}; {megabytes:.{digits}f} MB")
+    note_what_is_next(run, has_report=finished.report is not None)
+
+
+def _gain_line(gain: EncoderGain, *, is_better: bool) -> str:
+    """The validation score of the linear model, and what the encoder adds to it."""
+    line = f"validation {SCORES[gain.monitor]}: linear model {gain.linear:.4f}"
+    if gain.with_encoder is None:
+        return f"{line}; there was no time for an encoder"
+    line = f"{line}, with the encoder {gain.with_encoder:.4f}"
+    if not is_better:
+        line += " at best, not better by a standard error: the model is the linear one alone"
+    return line
 
 
 def note_what_is_next(run: Path, *, has_report: bool) -> None:

@@ -20,6 +20,7 @@ from encoder_cls.cli.options import (
     reading_settings,
 )
 from encoder_cls.errors import ConfigError
+from encoder_cls.run.terminal_reporter import TerminalReporter
 from encoder_cls.system.display import cell, csv_row, printable, record_text, shortened, shown
 from encoder_cls.system.machine import check_training_installed
 from encoder_cls.system.terminal import note, print_out
@@ -63,7 +64,7 @@ def review_command(
     from encoder_cls.run.review import review_run
     from encoder_cls.system.files import write_output
 
-    reviewed = review_run(run, notify=note, moved=moved)
+    reviewed = review_run(run, reporter=TerminalReporter(), moved=moved)
     if output:
         write_output(output, b"".join(*label_tables(reviewed.rows, data=reviewed.data)))
     if as_json:

@@ -9,8 +9,9 @@ import typer
 
 from encoder_cls.cli.options import PLACES, AsJson, TrainedModel, print_json, reading_settings
 from encoder_cls.errors import ConfigError
+from encoder_cls.run.terminal_reporter import TerminalReporter
 from encoder_cls.system.machine import check_training_installed
-from encoder_cls.system.terminal import note, print_out, showing_work
+from encoder_cls.system.terminal import note, print_out
 
 READING = (
     "text_column",
@@ -87,7 +88,7 @@ def eval_command(
     from encoder_cls.run.evaluate import evaluate_run
     from encoder_cls.system.files import to_json, write_output
 
-    with showing_work():
+    with TerminalReporter() as reporter:
         scored = evaluate_run(
             run,
             data=data,
@@ -95,7 +96,7 @@ def eval_command(
             moved=moved,
             folder=report,
             against=against,
-            notify=note,
+            reporter=reporter,
         )
     if output:
         write_output(output, to_json(scored.to_dict()))

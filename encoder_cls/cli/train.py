@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from encoder_cls.cli.display import described, process_group, show_training, stop_signals
+from encoder_cls.cli.display import described, process_group, show_finished, stop_signals
 from encoder_cls.cli.options import RUNS, ConfigFile, ConfigOption, Device, Overrides, the_config
-from encoder_cls.system.terminal import note, print_out, showing_work
+from encoder_cls.run.terminal_reporter import TerminalReporter
+from encoder_cls.system.terminal import note, print_out
 
 if TYPE_CHECKING:
     from encoder_cls.config.schema import Config
@@ -63,14 +64,13 @@ def train_command(
                 else:  # before everything slow: a second training in the same folder ends at once
                     held.enter_context(run.lock())
             group.check_size(settings.train.gradient_shards)
-        if group.broadcast(ended.encode()):
+        if group.decide(ended):
             note(ended)
             return
         if dry_run and not group.leads:
             return
 
-        from encoder_cls.training.checkpoint import fingerprint
-        from encoder_cls.training.loop import assist
+        from encoder_cls.run.checkpoint import fingerprint
         from encoder_cls.training.prepare import prepare
         from encoder_cls.training.train import train
 
@@ -80,28 +80,28 @@ def train_command(
                 settings.data, config_file=file, of_run=run.config_file if run.is_run() else None
             )
             note(f"reading {settings.data.train or settings.data.unlabelled}")
-            with showing_work():
-                prepared = prepare(settings, started=started)
+            with TerminalReporter() as reporter:
+                prepared = prepare(settings, started=started, reporter=reporter)
         if dry_run:  # the long part first, so that a terminal ends with the summary
             print_out(settings.to_yaml())
-        plan = [f"plan: {prepared.plan}"] if dry_run else []
-        for line in (
-            *described(prepared),
-            *plan,
-            *(f"warning: {it}" for it in prepared.warnings()),
-        ):
+        for line in described(prepared):
             note(line)
+        if dry_run:
+            note(f"plan: {prepared.plan}")
+        for message in prepared.warnings():
+            note(f"warning: {message}")
         if dry_run:
             return
         with group.agreeing():
-            facts = fingerprint(prepared, device=torch_device)
+            facts = fingerprint(settings, prepared.dataset, prepared.tokenizer, device=torch_device)
             group.check_equal(facts | {"config": settings.model_dump(mode="json")})
-        with stop_signals(group):
-            if group.leads:
-                events = train(prepared, run, device=torch_device, resume=resume, group=group)
-                show_training(events, run.path, num_processes=group.size)
-            else:
-                assist(prepared, group, device=torch_device)
+        reporter = TerminalReporter(run=run.path, num_processes=group.size)
+        with stop_signals(group), reporter:
+            finished = train(
+                prepared, run, device=torch_device, resume=resume, group=group, reporter=reporter
+            )
+        if finished:
+            show_finished(finished, run.path, total_steps=reporter.last_total)
 
 
 def _finished(run: RunDir, settings: Config) -> str:

@@ -20,9 +20,11 @@ from encoder_cls.cli.options import (
     the_config,
 )
 from encoder_cls.errors import ConfigError
+from encoder_cls.run.terminal_reporter import TerminalReporter
 from encoder_cls.system.display import seconds_named
 from encoder_cls.system.machine import check_installed, check_training_installed
-from encoder_cls.system.terminal import note, note_work, print_out, showing_work
+from encoder_cls.system.reporter import SILENT
+from encoder_cls.system.terminal import note, print_out
 
 if TYPE_CHECKING:
     from encoder_cls.config.schema import Config
@@ -67,15 +69,16 @@ def tune_command(
         raise ConfigError(f"--budget {budget}: {error}") from None
     settings = load_config(the_config(config_file, config), overrides or ())
     torch_device = resolve_device(device)
-    with stop_signals(), showing_work():
-        search = Search(settings, run_dir or RUNS / f"{settings.name}-tune", device=torch_device)
+    with stop_signals(), TerminalReporter() as reporter:
+        folder = run_dir or RUNS / f"{settings.name}-tune"
+        search = Search(settings, folder, device=torch_device, reporter=reporter)
         for result in search.results:
             note(f"{_line(result, settings)} (before)")
         note(f"searching in {search.folder}")
         for result in search.trials(
             lambda: time.monotonic() - started < seconds - RESERVED * _seconds_at_end(search)
         ):
-            note_work(_line(result, settings))
+            reporter.note(_line(result, settings))
         best = search.best
         assert best
         if not search.train_again(best):
@@ -83,7 +86,7 @@ def tune_command(
     path = search.trained_again(best.number).path
     is_compared = best.number > 0 and load_classifier(path).task is not MULTI_LABEL
     other = search.trained_again(0).path if is_compared else None
-    report = evaluate_run(path, data=None, folder=None, notify=lambda _: None, against=other)
+    report = evaluate_run(path, data=None, folder=None, reporter=SILENT, against=other)
     if as_json:
         trials = [asdict(it) for it in search.results]
         print_json({"trials": trials, "best": asdict(best), "report": report.to_dict()})

@@ -51,6 +51,7 @@ from encoder_cls.data.splitting import hold_out
 from encoder_cls.errors import ConfigError, DataError, NoRowsError, NothingNewError
 from encoder_cls.system.disk_arrays import cached
 from encoder_cls.system.display import counted, listed, shown
+from encoder_cls.system.reporter import SILENT, Reporter
 
 ROLES = ("train", "validation", "test")
 UNLABELLED = "the texts without labels"
@@ -71,16 +72,18 @@ class BaseData(NamedTuple):
     dataset: Dataset
 
 
-def load_all_data(config: Config, *, train_rows: Iterable[Row] | None = None) -> Dataset:
+def load_all_data(
+    config: Config, *, train_rows: Iterable[Row] | None = None, reporter: Reporter = SILENT
+) -> Dataset:
     """Load the data set of a config, joined to those of its base runs."""
     if config.from_run is None:
-        return load_dataset(config.data, train_rows=train_rows)
+        return load_dataset(config.data, train_rows=train_rows, reporter=reporter)
     base_config = config_of_base(config.from_run)
     moved = f"encoder-cls train --run-dir {quote(config.from_run)} --resume --set KEY=PATH"
     hint = f"going on from it needs its data, too; if it has been moved, say where: {moved}"
     check_sources_of_run(base_config.data, config.from_run, hint)
     base = BaseData(config.from_run, load_all_data(base_config))
-    new = load_dataset(config.data, train_rows=train_rows, base=base)
+    new = load_dataset(config.data, train_rows=train_rows, base=base, reporter=reporter)
     return joined(base.dataset, new, run=base.run)
 
 
@@ -108,6 +111,7 @@ def load_dataset(
     *,
     train_rows: Iterable[Row] | None = None,
     base: BaseData | None = None,
+    reporter: Reporter = SILENT,
 ) -> Dataset:
     """Read all splits that the config names, once with `data.cache`, and hold out for validation where none is named.
 
@@ -144,7 +148,7 @@ def load_dataset(
         return dataset
 
     classes = (Dataset, Split, Unlabelled, Notes, LeftOut, DiskBackedLocations)
-    return cached(Path(config.cache), "rows", key, make, *classes)
+    return cached(Path(config.cache), "rows", key, make, *classes, reporter=reporter)
 
 
 def _content(config: DataConfig) -> dict[str, str | None] | None:

@@ -1,4 +1,4 @@
-"""Batches of texts, and the loss on labels.
+"""Batches of texts.
 
 The texts of a batch are a pure function of seed and step, and so are the words dropped in it, since torch's random
 numbers are seeded for each step: a resumed run has nothing to replay or store.
@@ -7,19 +7,15 @@ numbers are seeded for each step: a resumed run has nothing to replay or store.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from functools import lru_cache
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
-from torch.nn import functional
 
 from encoder_cls.config.schema import TrainConfig
 from encoder_cls.encoder.architecture import Indices, round_up_lengths
-from encoder_cls.encoder.torch_encoder import Batch
-from encoder_cls.encoder.transformer import EncoderClassifier
 from encoder_cls.text.tokens import CLS_ID, PAD_ID, UNK_ID
 
 
@@ -110,60 +106,3 @@ def drop_tokens(input_ids: Tensor, *, fraction: float) -> Tensor:
         return input_ids
     is_dropped = torch.rand(input_ids.shape, device=input_ids.device) < fraction
     return input_ids.masked_fill(is_dropped & is_word(input_ids), UNK_ID)
-
-
-@dataclass(frozen=True, kw_only=True)
-class ClassificationBatch:
-    """Texts with target probabilities, (B, C), and weights of classes, (C,).
-
-    With an `rdrop_weight`, each text is in the batch twice, with different dropout masks and dropped words, and the
-    loss has that weight times the symmetric Kullback-Leibler divergence of both predictions added (Liang et al.,
-    "R-Drop: Regularized Dropout for Neural Networks", 2021, https://arxiv.org/abs/2106.14448).
-    """
-
-    inputs: Batch
-    targets: Tensor
-    weights: Tensor
-    rdrop_weight: float
-
-    @property
-    def normalizer(self) -> Tensor:
-        """The sum of the weights of all targets, (): the summed loss divided by it is the mean loss."""
-        return (self.targets @ self.weights).sum()
-
-    def loss(self, model: EncoderClassifier) -> Tensor:
-        """The losses of all texts, summed by their weights, ()."""
-        logits = model(*self.inputs)
-        loss = self._cross_entropy(logits)
-        return loss + self.rdrop_weight * self._symmetric_kl(logits) if self.rdrop_weight else loss
-
-    def _cross_entropy(self, logits: Tensor) -> Tensor:
-        return functional.cross_entropy(logits, self.targets, weight=self.weights, reduction="sum")
-
-    def _symmetric_kl(self, logits: Tensor) -> Tensor:
-        """The mean of KL(p || q) and KL(q || p) of the two dropout passes, in nats, summed by the weights, ()."""
-        first, second = functional.log_softmax(logits, dim=-1).chunk(2)
-        divergences = ((first.exp() - second.exp()) * (first - second)).sum(dim=-1) / 2
-        weights, _ = (self.targets @ self.weights).chunk(2)
-        return (weights * divergences).sum()
-
-
-class MultiLabelBatch(ClassificationBatch):
-    """The same where a text may have several labels, with weights of the labels of each text, (B, C)."""
-
-    @property
-    def normalizer(self) -> Tensor:
-        """The number of texts: each counts once, with all its labels."""
-        return torch.tensor(float(len(self.targets)), device=self.targets.device)
-
-    def _cross_entropy(self, logits: Tensor) -> Tensor:
-        """The binary cross entropies of all labels."""
-        return functional.binary_cross_entropy_with_logits(
-            logits, self.targets, weight=self.weights, reduction="sum"
-        )
-
-    def _symmetric_kl(self, logits: Tensor) -> Tensor:
-        """The same of Bernoulli distributions: (p - q) * (logit p - logit q) / 2 of each label."""
-        first, second = logits.chunk(2)
-        weights, _ = self.weights.chunk(2)
-        return (weights * (first.sigmoid() - second.sigmoid()) * (first - second)).sum() / 2

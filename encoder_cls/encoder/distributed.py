@@ -1,4 +1,7 @@
-"""The processes of one training; all call the same methods in the same order, and the first one, of rank 0, leads."""
+"""The processes of one training; all run the same program, and the first one decides.
+
+The first one, of rank 0, writes and prints; what it decides, `decide` sends to the others.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +10,7 @@ import os
 from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from encoder_cls.errors import ConfigError, DataError, EncoderClsError
 from encoder_cls.system.machine import number_in_environment
@@ -21,6 +24,11 @@ if TYPE_CHECKING:
 # For the first process, which may be fitting a linear classifier; a dead one is noticed at once.
 LONGEST_WAIT = timedelta(days=7)
 STOP_KEY = "stop"
+# The first byte of a broadcast.
+GOES_ON = b"g"
+HAS_ENDED = b"e"
+
+T = TypeVar("T")
 
 
 class LostProcessError(EncoderClsError):
@@ -99,33 +107,44 @@ class ProcessGroup:
         parts = self.gather(torch.from_numpy(np.frombuffer(mine, dtype=np.uint8).copy()))
         return [part.numpy().tobytes() for part in parts]
 
-    def broadcast(self, content: bytes = b"") -> bytes:
-        """Send the content of the first process to all."""
-        return self.gather_bytes(content if self.leads else b"")[0]
+    def broadcast(self, content: bytes) -> bytes:
+        """Send the content of the first process to all; where the first one has ended, the others exit here."""
+        if self.size == 1:
+            return content
+        message = self.gather_bytes(GOES_ON + content if self.leads else b"")[0]
+        kind, content = message[:1], message[1:]
+
+        if kind == HAS_ENDED:
+            self._is_over = True
+            raise SystemExit(0)  # the first process has the exit code, and prints
+        if kind != GOES_ON:  # it has ended in the middle of another exchange
+            self._is_over = True
+            raise LostProcessError
+        return content
+
+    def decide(self, value: T) -> T:
+        """The JSON value of the first process, in all processes; where the first one has ended, the others exit here."""
+        if self.size == 1:
+            return value
+        content = json.dumps(value) if self.leads else ""
+        decided: T = json.loads(self.broadcast(content.encode()))
+        return decided
 
     def deferring_stops(self) -> AbstractContextManager[None]:
         """Defer stops to the end of work that all processes share: the others would wait for one that stops."""
         return deferring_stops() if self.size > 1 else nullcontext()
 
-    def lead(self, command: dict[str, Any]) -> None:
-        """Send the other processes the command that this one, the first, obeys now; in them, do nothing."""
-        if self.leads and self.size > 1:
-            self.broadcast(json.dumps(command).encode())
-
-    def follow(self) -> dict[str, Any]:
-        """Wait for the next command of the first process."""
-        try:
-            return dict(json.loads(self.broadcast()))
-        except ValueError as error:  # the first has ended in the middle of another exchange
-            self._is_over = True
-            raise LostProcessError from error
+    def part(self) -> None:
+        """Let each process go its own way from here on: there is nothing left to do together."""
+        self._is_over = True
 
     def end(self) -> None:
-        """Let the other processes end, if they wait for a command."""
-        if not self._is_over:
-            self._is_over = True
-            with suppress(LostProcessError):
-                self.lead({"end": True})
+        """Let the other processes exit, wherever they wait for a decision of this one, the first."""
+        if self._is_over or not self.leads or self.size == 1:
+            return
+        self._is_over = True
+        with suppress(LostProcessError):
+            self.gather_bytes(HAS_ENDED)
 
     @contextmanager
     def agreeing(self) -> Iterator[None]:

@@ -18,7 +18,6 @@ from encoder_cls.encoder.batches import derive_seed, is_word
 from encoder_cls.encoder.torch_encoder import Batch, pad
 from encoder_cls.encoder.transformer import INITIAL_STD, DenoisingAutoencoder, EncoderClassifier
 from encoder_cls.system.stop import check_stop
-from encoder_cls.system.terminal import begin_work
 from encoder_cls.text.tokens import CLS_ID, MASK_ID, PAD_ID, TokenizedTexts, drawn_rows
 
 WINDOW = 5  # words to either side; a word at distance d counts 1 / d
@@ -153,7 +152,6 @@ def start_from_word_vectors(model: EncoderClassifier, texts: TokenizedTexts, *, 
     """
     from sklearn.utils.extmath import randomized_svd
 
-    begin_work(f"computing word vectors of {len(texts):,} texts")
     embedding = model.encoder.embedding
     rows = drawn_rows(np.diff(texts.offsets), MOST_TOKENS, seed=derive_seed(seed))
     information = neighbour_information(texts.take(np.sort(rows)), embedding.tokens.num_embeddings)
@@ -172,7 +170,6 @@ def start_from_word_vectors(model: EncoderClassifier, texts: TokenizedTexts, *, 
         uses = sp.csr_matrix((np.ones(counted.sum()), (rows[counted], ids[counted])), shape=shape)
         counts = np.asarray(uses.sum(axis=1))
         _replace_rows(table.weight, uses @ vectors / np.maximum(counts, 1), counts[:, 0] > 0)
-    begin_work("")
 
 
 def neighbour_information(texts: TokenizedTexts, vocab_size: int) -> sp.csr_matrix:

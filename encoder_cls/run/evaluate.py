@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -33,6 +33,7 @@ from encoder_cls.run.scored_texts import (
     report_notes,
 )
 from encoder_cls.system.display import listed
+from encoder_cls.system.reporter import Reporter
 
 
 def evaluate_run(
@@ -40,7 +41,7 @@ def evaluate_run(
     *,
     data: str | None,
     folder: Path | None,
-    notify: Callable[[str], None],
+    reporter: Reporter,
     reading: Mapping[str, Any] | None = None,
     moved: Mapping[str, str] | None = None,
     against: Path | None = None,
@@ -65,24 +66,24 @@ def evaluate_run(
 
     run = run_of(path)
     if run and not run.is_finished():
-        notify(f"{run.path} is not finished: this is its best model so far")
+        reporter.note(f"{run.path} is not finished: this is its best model so far")
 
     config = config_with_moved_data(run, moved) if run else None
     dataset = None
     own = None
     if run and config:
-        dataset = dataset_of_run(run, config, classifier, needed=data is None, warn=notify)
+        dataset = dataset_of_run(run, config, classifier, needed=data is None, reporter=reporter)
     if run and dataset:
         is_scored = data is None and dataset.reported[0] == "validation"
-        own = _own_answers(run, classifier, dataset, needed=is_scored, notify=notify)
+        own = _own_answers(run, classifier, dataset, needed=is_scored, reporter=reporter)
 
     if data is not None:
         data_config, scored = _score_source(
-            data, classifier, config, dataset, own, reading=reading or {}, notify=notify
+            data, classifier, config, dataset, own, reading=reading or {}, reporter=reporter
         )
     elif run and config and dataset:
         data_config = config.data
-        scored = _score_own_data(run, classifier, config, dataset, own, notify=notify)
+        scored = _score_own_data(run, classifier, config, dataset, own, reporter=reporter)
     else:
         raise ConfigError(
             f"{path}: a model folder without its run has no data of its own; name some with --data"
@@ -91,7 +92,7 @@ def evaluate_run(
     report = scored
     if against and other:
         compared = _compared(
-            against, other, scored.answered, is_own_data=data is None, notify=notify
+            against, other, scored.answered, is_own_data=data is None, reporter=reporter
         )
         report = replace(scored, against=compared)
 
@@ -103,11 +104,11 @@ def evaluate_run(
             written = write_report(
                 where, to_write, data=data_config, run_name=name, config_yaml=yaml
             )
-            notify(f"wrote {where}: {', '.join(written)}")
+            reporter.note(f"wrote {where}: {', '.join(written)}")
         except EncoderClsError as error:
             if folder:
                 raise
-            notify(f"warning: {error}")
+            reporter.warning(str(error))
     return report
 
 
@@ -119,7 +120,7 @@ def _score_source(
     own: OwnAnswers | None,
     *,
     reading: Mapping[str, Any],
-    notify: Callable[[str], None],
+    reporter: Reporter,
 ) -> tuple[DataConfig, Report]:
     """Score a classifier on a labelled source as it answers; also returns how the source was read.
 
@@ -138,7 +139,7 @@ def _score_source(
     data_config = config_of(settings, source="--set", base=config).data
 
     learned = learned_texts(dataset, own) if dataset else ()
-    split = load_labelled(source, classifier, data_config, dataset, learned, notify=notify)
+    split = load_labelled(source, classifier, data_config, dataset, learned, reporter=reporter)
     reference = baseline_scores(dataset, split) if dataset else None
     report = evaluate(classifier, split, name=source)
     return data_config, replace(report, linear_reference=reference)
@@ -151,7 +152,7 @@ def _score_own_data(
     dataset: Dataset,
     own: OwnAnswers | None,
     *,
-    notify: Callable[[str], None],
+    reporter: Reporter,
 ) -> Report:
     """Score the classifier of a run on its own test split, else its validation split."""
     name, split = dataset.reported
@@ -161,8 +162,8 @@ def _score_own_data(
         )
     notes = [of_source for source, of_source in dataset.sources if source == name]
     learned = learned_texts(dataset, own) if name == "test" else ()
-    report_notes(name, split, notes, classifier, learned, notify=notify)
-    return score_run(run, classifier, config, dataset, own)
+    report_notes(name, split, notes, classifier, learned, reporter=reporter)
+    return score_run(run, classifier, config, dataset, own, reporter=reporter)
 
 
 def _own_answers(
@@ -171,7 +172,7 @@ def _own_answers(
     dataset: Dataset,
     *,
     needed: bool,
-    notify: Callable[[str], None],
+    reporter: Reporter,
 ) -> OwnAnswers | None:
     """The earlier answers of a run to its own validation texts, if any; a warning if these have changed, or an error."""
     try:
@@ -179,7 +180,7 @@ def _own_answers(
     except DataError as error:
         if needed:
             raise
-        notify(f"warning: {error}")
+        reporter.warning(str(error))
         return None
 
 
@@ -189,7 +190,7 @@ def _compared(
     answered: Answered,
     *,
     is_own_data: bool,
-    notify: Callable[[str], None],
+    reporter: Reporter,
 ) -> PairedComparison:
     """Compare with the classifier of another folder on the same texts.
 
@@ -203,7 +204,7 @@ def _compared(
     own = None
     run = run_of(path)
     if run:
-        own = _answers_of_other(run, other, split, is_own_data=is_own_data, notify=notify)
+        own = _answers_of_other(run, other, split, is_own_data=is_own_data, reporter=reporter)
     other_answers = numbered_answers(other, split, names, own)
     return compare_answers(split.labels, answered.answers, other_answers, run=str(path))
 
@@ -214,21 +215,21 @@ def _answers_of_other(
     split: Split,
     *,
     is_own_data: bool,
-    notify: Callable[[str], None],
+    reporter: Reporter,
 ) -> OwnAnswers | None:
     """The earlier answers of a run to compare with, if they count; warns of texts that it has learned from."""
     try:
         dataset = load_all_data(run.load_config())
     except DataError as error:
-        notify(f"warning: which of the texts {run.path} has learned from is unknown: {error}")
+        reporter.warning(f"which of the texts {run.path} has learned from is unknown: {error}")
         return None
 
-    own = _own_answers(run, classifier, dataset, needed=False, notify=notify)
+    own = _own_answers(run, classifier, dataset, needed=False, reporter=reporter)
     may_be_learned = np.ones(len(split), dtype=bool)
     if own and is_own_data:
         may_be_learned[own.places_in(split)[0]] = False
     learned = learned_texts(dataset, own)
     others = split.subset(np.flatnonzero(may_be_learned))
     for warning in seen_warnings(f"--against {run.path}", others, learned):
-        notify(f"warning: {warning}")
+        reporter.warning(str(warning))
     return own if is_own_data else None

@@ -5,7 +5,7 @@ Training texts are reviewed by a linear classifier of the other folds, all other
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
@@ -25,6 +25,7 @@ from encoder_cls.linear.nb_svm import out_of_fold_logits
 from encoder_cls.metrics.logits import MULTI_LABEL
 from encoder_cls.run.run_folder import run_of
 from encoder_cls.run.scored_texts import config_with_moved_data, dataset_of_run
+from encoder_cls.system.reporter import Reporter
 
 
 class Review(NamedTuple):
@@ -43,9 +44,7 @@ class Review(NamedTuple):
     data: DataConfig
 
 
-def review_run(
-    path: Path, *, notify: Callable[[str], None], moved: Mapping[str, str] | None = None
-) -> Review:
+def review_run(path: Path, *, reporter: Reporter, moved: Mapping[str, str] | None = None) -> Review:
     """Judge the labels of all splits of a run; `moved` are new places of its data, by key of `DataConfig`.
 
     Raises:
@@ -63,7 +62,7 @@ def review_run(
         )
     config = config_with_moved_data(run, moved)
     dataset = dataset_of_run(
-        run, config, classifier, needed=True, warn=notify, judges_all_labels=True
+        run, config, classifier, needed=True, reporter=reporter, judges_all_labels=True
     )
     assert dataset is not None
     if dataset.has_names_alone:

@@ -49,9 +49,7 @@ class RunDir:
         self.model = path / "model"
         self.weights = self.model / "model.safetensors"  # written last of the classifier
         self.model_card = self.model / "README.md"  # written last of all: the run is complete
-        self.stages = (
-            path / "stages"
-        )  # the best classifier of each stage but the last, until the run ends
+        self.pretrained = path / "pretrained"  # the best weights of pretraining, until the run ends
         self.checkpoints = path / "checkpoints"
         self.held_out_answers = path / "held_out_answers.safetensors"
         self.metrics_file = path / "metrics.jsonl"
@@ -192,7 +190,7 @@ class RunDir:
                 self.model,
                 self.checkpoints,
                 self.eval,
-                *self.stages.glob("*"),
+                self.pretrained,
             ):
                 remove_leftovers(folder)
             if not self.is_run():

@@ -15,26 +15,35 @@ from encoder_cls.evaluation.held_out_answers import HeldOutAnswers, OwnAnswers
 from encoder_cls.evaluation.report import Report, evaluate
 from encoder_cls.linear.nb_svm import class_weights_note
 from encoder_cls.run.run_folder import RunDir
+from encoder_cls.system.reporter import SILENT, Reporter
 from encoder_cls.system.stop import run_interruptibly
-from encoder_cls.system.terminal import begin_work
-from encoder_cls.training.prepared import Prepared
+from encoder_cls.text.tokens import TokenizedTexts
 
 
-def score_run(
+def score_run(  # noqa: PLR0913 - what is known at the end of a training, too
     run: RunDir,
     classifier: Classifier,
     config: Config,
     dataset: Dataset,
     own: OwnAnswers | None,
     *,
-    prepared: Prepared | None = None,
+    train_texts: TokenizedTexts | None = None,
+    seconds: float | None = None,
     device: str = "auto",
+    reporter: Reporter = SILENT,
 ) -> Report:
     """Score the classifier of a run on its test split, else its validation split.
 
-    The split must have texts. At the end of training, `prepared` provides its tokens, and limits the time of the TF-IDF
-    baseline. A base run's classifier is loaded onto `device`. `own` are the earlier answers of the run to its
-    own validation texts.
+    Args:
+        run: the run.
+        classifier: its classifier.
+        config: its config.
+        dataset: its data; the split that is scored must have texts.
+        own: the run's earlier answers to its own validation texts, if any.
+        train_texts: the tokens of the training texts, where they are known.
+        seconds: the time for the TF-IDF baseline; None: as long as it takes.
+        device: of a base run's classifier.
+        reporter: hears what happens.
 
     Raises:
         DataError: the texts that the base run held out for validation have changed.
@@ -42,33 +51,30 @@ def score_run(
     name, split = dataset.reported
 
     def weights_note() -> str:
-        linear, is_plain = (
-            classifier.linear,
-            config.train.class_weights == "none" and not dataset.has_names_alone,
-        )
+        linear = classifier.linear
+        is_plain = config.train.class_weights == "none" and not dataset.has_names_alone
         if linear is None or dataset.is_multi_label or not is_plain:
             return ""
-        texts = prepared.train_texts if prepared else classifier.tokenize(dataset.train.texts)
+        texts = train_texts
+        if texts is None:
+            texts = classifier.tokenize(dataset.train.texts)
         return class_weights_note(dataset.train, texts, linear)
 
     num_refitted = 0
     if run.held_out_answers.exists():
         num_refitted = len(HeldOutAnswers.read(run.held_out_answers).validation.rows)
 
-    begin_work(f"scoring {len(split):,} texts")
-    batch_tokens = config.train.batch_tokens if prepared else None
+    reporter.working(f"scoring {len(split):,} texts")
+    batch_tokens = config.train.batch_tokens if train_texts is not None else None
     report = replace(
         evaluate(classifier, split, name=name, batch_tokens=batch_tokens, own=own),
         base_answers=_base_answers(classifier, own, config, dataset, device=device),
         num_refitted=num_refitted,
         class_weights_note=run_interruptibly(weights_note),
     )
-    begin_work("fitting the TF-IDF baseline")
-    seconds = prepared.budget.left if prepared else None
-    reference = run_interruptibly(
-        lambda: baseline_scores(dataset, split, seconds=seconds)
-    )  # the longest
-    begin_work("")
+    reporter.working("fitting the TF-IDF baseline")
+    reference = run_interruptibly(lambda: baseline_scores(dataset, split, seconds=seconds))
+    reporter.working("")
     return replace(report, linear_reference=reference)
 
 

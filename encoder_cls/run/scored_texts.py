@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 from encoder_cls.classifier.classifier import Classifier
@@ -16,11 +16,12 @@ from encoder_cls.data.rows import Notes
 from encoder_cls.errors import DataError
 from encoder_cls.evaluation.held_out_answers import OwnAnswers
 from encoder_cls.metrics.logits import MULTI_LABEL
+from encoder_cls.run.checkpoint import newest_fingerprint
 from encoder_cls.run.run_folder import RunDir
 from encoder_cls.system.disk_arrays import ConcatenatedTexts
 from encoder_cls.system.display import json_text
 from encoder_cls.system.encodings import ending_of
-from encoder_cls.training.checkpoint import newest_fingerprint
+from encoder_cls.system.reporter import Reporter
 
 
 def config_with_moved_data(run: RunDir, moved: Mapping[str, str] | None = None) -> Config:
@@ -35,7 +36,7 @@ def dataset_of_run(
     classifier: Classifier,
     *,
     needed: bool,
-    warn: Callable[[str], None],
+    reporter: Reporter,
     judges_all_labels: bool = False,
 ) -> Dataset | None:
     """Load the data of a run; if it is missing or has changed, a `DataError` where it is needed, else None.
@@ -65,7 +66,7 @@ def dataset_of_run(
     except DataError as error:
         if needed:
             raise
-        warn(f"warning: no TF-IDF baseline: {error}")
+        reporter.warning(f"no TF-IDF baseline: {error}")
         return None
     return dataset
 
@@ -132,7 +133,7 @@ def load_labelled(
     dataset: Dataset | None,
     learned: Iterable[str] = (),
     *,
-    notify: Callable[[str], None],
+    reporter: Reporter,
 ) -> Split:
     """Load the labelled texts of a file, a folder or the Hub; `dataset` is that of training.
 
@@ -151,7 +152,7 @@ def load_labelled(
             raise
         hint = "where a cell has several labels, or none, name what separates them: --set data.label_separator='|'"
         raise DataError(f"{error}; {hint}") from None
-    report_notes(source, split, [how.notes], classifier, learned, notify=notify)
+    report_notes(source, split, [how.notes], classifier, learned, reporter=reporter)
     return split
 
 
@@ -162,18 +163,18 @@ def report_notes(
     classifier: Classifier,
     learned: Iterable[str] = (),
     *,
-    notify: Callable[[str], None],
+    reporter: Reporter,
 ) -> None:
     """Report notes and warnings of scored texts, also if many of them are among those that were `learned`."""
     warnings: list[str] = []
     for notes in of_source:
         for message in notes.messages:
-            notify(message)
+            reporter.note(message)
         warnings += notes.warnings(name)
     warnings += split_warnings(name, split, classifier.label_names)
     warnings += seen_warnings(name, split, learned)
     for warning in warnings:
-        notify(f"warning: {warning}")
+        reporter.warning(str(warning))
 
 
 def learned_texts(dataset: Dataset, own: OwnAnswers | None) -> Iterable[str]:

@@ -31,7 +31,7 @@ from encoder_cls.system.files import (
     sha256,
     write_folder,
 )
-from encoder_cls.system.terminal import note_work
+from encoder_cls.system.reporter import SILENT, Reporter
 
 MOST_IN_MEMORY = 1 << 20  # bytes of an array
 CHUNK = 1024  # texts, or rows, worked on at once
@@ -203,7 +203,12 @@ def in_chunks(items: Iterable[Item], size: int | None = None) -> Iterator[list[I
 
 
 def cached(
-    folder: Path, kind: str, key: Mapping[str, Any], make: Callable[[], Value], *classes: type[Any]
+    folder: Path,
+    kind: str,
+    key: Mapping[str, Any],
+    make: Callable[[], Value],
+    *classes: type[Any],
+    reporter: Reporter = SILENT,
 ) -> Value:
     """The value of a key: made the first time, read from the cache after that.
 
@@ -228,10 +233,10 @@ def cached(
             remove_leftovers(folder)
             if _read(path) is None:  # nor has another process made it in between
                 _write(path, make())
-                note_work(f"data.cache: {kind} written to {path}")
+                reporter.note(f"data.cache: {kind} written to {path}")
             entry = _read(path)
     else:
-        note_work(f"data.cache: {kind} read from {path}")
+        reporter.note(f"data.cache: {kind} read from {path}")
     if entry is None:
         raise EncoderClsError(f"{path}: differs from what was just written; check the disk")
     value: Value = _unpacked(*entry, known)

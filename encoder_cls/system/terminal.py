@@ -1,7 +1,4 @@
-"""Standard streams, signals and work in progress: results on standard output, everything else on standard error.
-
-Code that takes long names its work; programs at a terminal show that name with the seconds.
-"""
+"""Standard streams and signals: results on standard output, everything else on standard error."""
 
 from __future__ import annotations
 
@@ -10,20 +7,14 @@ import io
 import os
 import signal
 import sys
-import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
-from contextvars import ContextVar
-from threading import Event, Lock, Thread
 from typing import Any, TextIO
 
 from encoder_cls.errors import EncoderClsError
 from encoder_cls.system.display import printable
 
-FIRST_LINE, SECONDS_BETWEEN_LINES = 1.0, 30.0  # of work in progress, without a terminal
-
 _is_quiet = False
-_show: ContextVar[Callable[[str, bool], None]] = ContextVar("show", default=lambda *_: None)
 
 
 def open_streams() -> None:
@@ -60,6 +51,11 @@ def be_quiet() -> None:
     """Note nothing but errors from now on: another process of the same work notes everything else."""
     global _is_quiet  # noqa: PLW0603 - of the whole process, as the streams are
     _is_quiet = True
+
+
+def is_quiet() -> bool:
+    """Whether this process notes nothing but errors."""
+    return _is_quiet
 
 
 def note(message: str, *, is_error: bool = False, above: Any = None) -> None:
@@ -145,78 +141,3 @@ def handling_signals(numbers: Iterable[int], handle: Callable[[int], object]) ->
     finally:
         for number, handler in previous.items():
             signal.signal(number, handler)
-
-
-def begin_work(what: str) -> None:
-    """Name the work that starts now, in place of the name before; an empty name shows nothing."""
-    _show.get()(what, False)
-
-
-def note_work(line: str) -> None:
-    """Note finished work on a line that stays."""
-    _show.get()(line, True)
-
-
-@contextmanager
-def within_work(what: str) -> Iterator[None]:
-    """Put the name of a larger work before those of its parts."""
-    show = _show.get()
-    token = _show.set(lambda part, stays: show(f"{what}: {part}" if part else what, stays))
-    try:
-        begin_work("")
-        yield
-    finally:
-        _show.reset(token)
-        begin_work("")
-
-
-@contextmanager
-def showing_work(bar: Any = None) -> Iterator[None]:
-    """Show the work of the block with its seconds: as a bar's name, else on a terminal's last line or as lines.
-
-    Lines come after the first second, then now and then.
-    """
-    from tqdm import tqdm
-
-    is_own = bar is None and sys.stderr.isatty() and not _is_quiet
-    shown = tqdm(bar_format="{desc}", leave=False) if is_own else bar
-    lock, ended, what, since, next_line = Lock(), Event(), "", 0.0, 0.0
-
-    def update() -> None:
-        nonlocal next_line
-        seconds = time.monotonic() - since
-        text = f"{what}, {seconds:.0f} s" if seconds >= 1 else what
-        if what and shown is not None:
-            shown.set_description_str(text)
-        elif what and seconds >= next_line:
-            note(text)
-            next_line += SECONDS_BETWEEN_LINES
-
-    def show(text: str, stays: bool) -> None:
-        nonlocal what, since, next_line
-        with lock:
-            if stays:
-                note(text, above=shown)
-                return
-            if shown is not None and what and not text:
-                shown.set_description_str("", refresh=False)
-                shown.clear()
-            what, since, next_line = text, time.monotonic(), FIRST_LINE
-            update()
-
-    def keep_updating() -> None:
-        while not ended.wait(1.0):
-            with lock:
-                update()
-
-    token = _show.set(show)
-    thread = Thread(target=keep_updating, daemon=True)
-    thread.start()
-    try:
-        yield
-    finally:
-        _show.reset(token)
-        ended.set()
-        thread.join()
-        if is_own:
-            shown.close()

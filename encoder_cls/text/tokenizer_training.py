@@ -19,6 +19,7 @@ from tokenizers import Tokenizer, models, normalizers, trainers
 from encoder_cls.errors import ConfigError
 from encoder_cls.system.disk_arrays import cached, in_chunks
 from encoder_cls.system.files import sha256
+from encoder_cls.system.reporter import SILENT, Reporter
 from encoder_cls.system.stop import checking, run_interruptibly
 from encoder_cls.text.tokenizer import (
     lowercases,
@@ -71,6 +72,7 @@ def tokenized_data(
     fingerprints: Sequence[str],
     base: Tokenizer | None,
     check: Callable[[], None],
+    reporter: Reporter = SILENT,
 ) -> TokenizedData:
     """Train a tokenizer and tokenize all texts, or read both from the cache.
 
@@ -96,7 +98,9 @@ def tokenized_data(
                 "base": base and sha256(base.to_str().encode()),
             }
             folder = Path(config.data.cache)
-            made = cached(folder, "tokens", key, tokenized, TokenizedTexts, CharNgrams)
+            made = cached(
+                folder, "tokens", key, tokenized, TokenizedTexts, CharNgrams, reporter=reporter
+            )
         else:
             made = tokenized()
 

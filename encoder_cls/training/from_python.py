@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import threading
 import warnings
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
-from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -19,8 +18,7 @@ from encoder_cls.config.schema import Config
 from encoder_cls.data.rows import Row, SourceLocation
 from encoder_cls.run.run_folder import RunDir
 from encoder_cls.system.machine import resolve_device
-from encoder_cls.system.terminal import begin_work, note_work
-from encoder_cls.training.events import Noted, StageStarted, Validated
+from encoder_cls.system.reporter import Reporter
 from encoder_cls.training.final_model import finish_model
 from encoder_cls.training.prepare import prepare
 from encoder_cls.training.prepared import Objective
@@ -58,12 +56,22 @@ def train(
         config = config_of({"name": "run", **config}, source="train")
     run = RunDir(Path(run_dir or Path("runs", config.name)))
     prepared = replace(prepare(config), objective=objective)
-    events = train_run(prepared, run, device=resolve_device(device), resume=resume)
-    for message in chain(
-        prepared.warnings(), (event.message for event in events if isinstance(event, Noted))
-    ):
-        warnings.warn(message, UserWarning, stacklevel=2)
+    reporter = _WarningReporter(stacklevel=3)
+    for message in prepared.warnings():
+        reporter.warning(message)
+    train_run(prepared, run, device=resolve_device(device), resume=resume, reporter=reporter)
     return load_classifier(run.path, device=device)
+
+
+class _WarningReporter(Reporter):
+    """Passes warnings on as Python's."""
+
+    def __init__(self, *, stacklevel: int) -> None:
+        self._stacklevel = stacklevel
+
+    def warning(self, message: str) -> None:
+        """Warn the caller of `train`."""
+        warnings.warn(message, UserWarning, stacklevel=self._stacklevel)
 
 
 def train_texts(
@@ -71,12 +79,11 @@ def train_texts(
     texts: Iterable[tuple[int, str, str | list[str] | None]],
     run: RunDir,
     *,
-    warn: Callable[[str], None],
+    reporter: Reporter,
 ) -> Classifier:
     """Train into an empty run folder, without a report, on texts with their numbers and their label or labels.
 
-    Reports the work in progress, as the command does. Threads train one at a time, and the state of the caller's random
-    generators is restored.
+    Threads train one at a time, and the state of the caller's random generators is restored.
 
     Raises:
         EncoderClsError: with the message of the command.
@@ -86,22 +93,12 @@ def train_texts(
     )
     device = resolve_device("auto")
     with _ALONE, torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
-        prepared = prepare(config, train_rows=rows)
+        prepared = prepare(config, train_rows=rows, reporter=reporter)
         for message in prepared.warnings():
-            warn(message)
-        for event in train_run(prepared, run, device=device, with_report=False):
-            if isinstance(event, Noted):
-                warn(event.message)
-            elif isinstance(event, StageStarted):
-                begin_work(event.stage)
-            elif isinstance(event, Validated):
-                scores = ", ".join(
-                    f"{name} {value:.4f}" for name, value in event.result.scores.items()
-                )
-                best = ", the best so far" if event.is_best else ""
-                note_work(
-                    f"{event.stage}, epoch {event.epoch:.1f}, step {event.step}: {scores}{best}"
-                )
-        begin_work("finishing the model")
+            reporter.warning(message)
+        train_run(prepared, run, device=device, with_report=False, reporter=reporter)
+
+        reporter.working("finishing the model")
         finish_model(prepared, run, device=str(device))
+        reporter.working("")
         return load_classifier(run.model)

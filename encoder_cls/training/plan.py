@@ -21,6 +21,7 @@ from encoder_cls.data.load import names_validation, reading_of
 from encoder_cls.data.rows import Columns
 from encoder_cls.data.sources import every_file, read_rows
 from encoder_cls.encoder.batches import BatchSampler
+from encoder_cls.encoder.training import Schedule
 from encoder_cls.errors import ConfigError
 from encoder_cls.system.display import listed
 from encoder_cls.text.tokens import KEPT_PER_TOKEN
@@ -140,20 +141,6 @@ class Counts:
     is_multi_label: bool = False
     names_only: bool = False
     has_base_encoder: bool = False
-
-
-@dataclass(frozen=True, kw_only=True)
-class Schedule:
-    """The maximum length of a stage of the encoder, and the steps between its validations."""
-
-    epochs: int
-    steps_per_epoch: int
-    validate_every: int
-
-    @property
-    def total_steps(self) -> int:
-        """Optimizer steps of all epochs."""
-        return self.epochs * self.steps_per_epoch
 
 
 class LinearInput(NamedTuple):

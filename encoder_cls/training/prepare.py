@@ -12,10 +12,10 @@ from encoder_cls.data.rows import Row
 from encoder_cls.encoder.architecture import EncoderArchitecture
 from encoder_cls.errors import ConfigError, DataError
 from encoder_cls.evaluation.held_out_answers import HeldOutAnswers
+from encoder_cls.run.checkpoint import newest_fingerprint
 from encoder_cls.run.run_folder import RunDir
-from encoder_cls.system.terminal import begin_work
+from encoder_cls.system.reporter import SILENT, Reporter
 from encoder_cls.text.tokenizer_training import tokenized_data
-from encoder_cls.training.checkpoint import newest_fingerprint
 from encoder_cls.training.plan import (
     LINEAR_LENGTHS,
     CorpusSize,
@@ -29,7 +29,11 @@ from encoder_cls.training.prepared import Prepared, model_rows
 
 
 def prepare(
-    config: Config, *, train_rows: Iterable[Row] | None = None, started: float | None = None
+    config: Config,
+    *,
+    train_rows: Iterable[Row] | None = None,
+    started: float | None = None,
+    reporter: Reporter = SILENT,
 ) -> Prepared:
     """Prepare a run; `train_rows` as in `load_dataset`, `started` as in `TimeBudget`.
 
@@ -47,7 +51,7 @@ def prepare(
                 "time, or set tokenizer.type=word_level, which takes seconds"
             )
 
-    begin_work(f"reading {config.data.train or config.data.unlabelled}")
+    reporter.working(f"reading {config.data.train or config.data.unlabelled}")
     run = _base_run(config.from_run, config) if config.from_run else None
     base = load_classifier(run.model, device="cpu", engine="numpy") if run else None
     base_encoder = (
@@ -59,7 +63,7 @@ def prepare(
         )
     if train_rows is None:
         check_least_fits(config, seconds=budget.left)
-    dataset = load_all_data(config, train_rows=train_rows)
+    dataset = load_all_data(config, train_rows=train_rows, reporter=reporter)
     if run and dataset.base:
         known = newest_fingerprint(run.checkpoints)
         for kind, split in (
@@ -72,7 +76,7 @@ def prepare(
                     f"{run.path}: its {kind} data ({source}) has changed since it was trained"
                 )
     check_fits(config, dataset)
-    begin_work(f"tokenizing {len(dataset.train):,} texts")
+    reporter.working(f"tokenizing {len(dataset.train):,} texts")
     tokens = tokenized_data(
         dataset.texts_to_learn,
         dataset.selection.texts,
@@ -82,6 +86,7 @@ def prepare(
         ],
         base=base.tokenizer if base else None,
         check=check_budget,
+        reporter=reporter,
     )
     texts, num_labelled = tokens.texts, len(dataset.train)
     lengths = [part * config.model.max_seq_len for part in LINEAR_LENGTHS]
@@ -103,7 +108,7 @@ def prepare(
         )
 
     plan = make_plan(config, counts, model_corpus=model_corpus)
-    begin_work("")
+    reporter.working("")
     return Prepared(
         config=config, dataset=dataset, plan=plan, budget=budget, base=base, **tokens._asdict()
     )

@@ -143,7 +143,7 @@ def backwards(tokenized):
     return tokenizer, texts.take([*range(len(texts))][::-1]), *rest
 
 
-SAVE = "encoder_cls.training.checkpoint"
+SAVE = "encoder_cls.run.checkpoint"
 RUN = "encoder_cls.training.train"
 FILES = "encoder_cls.system.files"
 OUTPUTS = "encoder_cls.bulk.output_checks"

@@ -19,11 +19,11 @@ import torch
 import yaml
 from support.programs import COMMAND, TIME_LIMIT, assert_failed, hashes, run_process, setting
 
+from encoder_cls.classifier import mixture
 from encoder_cls.cli import display as training_display
 from encoder_cls.config.loading import load_config
+from encoder_cls.run import terminal_reporter
 from encoder_cls.run.run_folder import RunDir
-from encoder_cls.system import terminal
-from encoder_cls.training import validation as validation_module
 
 pytestmark = pytest.mark.usefixtures("blank_plots")
 REPOSITORY = Path(__file__).resolve().parents[2]
@@ -59,8 +59,8 @@ def test_help_and_version_import_nothing_heavy(arguments):
 
 def test_training_prints_a_summary_to_stdout_and_all_else_to_stderr(cli, tiny, monkeypatch):
     """The summary can be redirected by itself, and a log file gets plain lines and no progress bar."""
-    monkeypatch.setattr(training_display, "SECONDS_BETWEEN_LINES", -1)
-    monkeypatch.setattr(terminal, "FIRST_LINE", 0.0)
+    monkeypatch.setattr(terminal_reporter, "SECONDS_BETWEEN_LINES", -1)
+    monkeypatch.setattr(terminal_reporter, "SECONDS_BEFORE_FIRST_LINE", 0.0)
     outcome = cli("train", tiny, "--set", "train.epochs=2")
     assert outcome.code == 0
     assert outcome.out.startswith("test: 15 examples\n")
@@ -105,9 +105,9 @@ def test_training_notes_each_stage_and_each_validation(cli, tiny, monkeypatch):
     """Each stage by its name, the best validations so far with a star; and that it stops early."""
     of_linear, of_epochs, of_report = [0.0, 0.125], [0.25, 0.5, 0.125, 0.75, 0.375, 0.375], 0.375
     accuracies = iter([*of_linear, *of_epochs, of_report])
-    real = validation_module.compute_metrics
+    real = mixture.compute_metrics
     monkeypatch.setattr(
-        validation_module,
+        mixture,
         "compute_metrics",
         lambda *args: replace(real(*args), accuracy=next(accuracies)),
     )
@@ -187,7 +187,7 @@ def test_a_terminated_training_leaves_a_checkpoint_and_resumes(cli, tiny):
         "train.epochs=15", "train.patience=null", "train.validate_every=60", "train.log_every=10"
     )
     arguments = ["train", str(tiny), "--run-dir", "runs/stopped", *values]
-    code = "from encoder_cls.cli import display; from encoder_cls.cli.app import main; display.SECONDS_BETWEEN_LINES = -1; main()"
+    code = "from encoder_cls.run import terminal_reporter; from encoder_cls.cli.app import main; terminal_reporter.SECONDS_BETWEEN_LINES = -1; main()"
     command = [sys.executable, "-c", code, *arguments]
     with subprocess.Popen(
         command, stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True

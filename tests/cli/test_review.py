@@ -53,10 +53,8 @@ def folder(tmp_path_factory) -> Path:
     folder = tmp_path_factory.mktemp("reviewed")
     with contextlib.chdir(folder):
         write_data()
-        for _ in train(
-            prepare(load_config(Path("c.yaml"))), RunDir(Path("runs/c")), device=torch.device("cpu")
-        ):
-            pass
+        run = RunDir(Path("runs/c"))
+        train(prepare(load_config(Path("c.yaml"))), run, device=torch.device("cpu"))
     return folder
 
 

@@ -77,8 +77,7 @@ def begun(trained_run, tmp_path) -> RunDir:
     answers = iter([None] * 6)
     run = RunDir(tmp_path / "runs" / "tiny")
     with pytest.raises(StoppedError), stopping_at(lambda: next(answers, 15)):
-        for _ in train(prepare(load_config(Path("tiny.yaml"))), run, device=CPU):
-            pass
+        train(prepare(load_config(Path("tiny.yaml"))), run, device=CPU)
     return run
 
 

@@ -45,8 +45,7 @@ def random_rows() -> list[tuple[str, str]]:
 def trained(name: str, *overrides: str, from_run: Path | None = None):
     config = load_config(None, [*LINEAR, *overrides], from_run=from_run)
     setup = prepare(config)
-    for _ in train(setup, RunDir(Path(name)), device=torch.device("cpu")):
-        pass
+    train(setup, RunDir(Path(name)), device=torch.device("cpu"))
     return setup
 
 

@@ -60,7 +60,7 @@ def test_a_folder_in_which_nothing_was_done_is_left_as_it_was(tmp_path, was_ther
 def test_what_a_killed_process_left_half_written_goes(tmp_path):
     """In every folder of the run that is trained on."""
     run = RunDir(tmp_path / "run")
-    folders = (run.path, run.model, run.checkpoints, run.eval, run.stages / "pretraining")
+    folders = (run.path, run.model, run.checkpoints, run.eval, run.pretrained)
     with run.open_for_training(load_config(), resume=False):
         pass
     for folder in folders:

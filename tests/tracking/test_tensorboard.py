@@ -31,8 +31,7 @@ def tags(trained_run) -> dict[str, list[str]]:
 
 def test_a_finished_run_has_its_images_curves_and_tables(tags, classifier):
     """Each by its name; nothing is there for each head or each bias."""
-    groups = ("validation", "result on test")
-    assert set(tags["images"]) == {f"{group}/{name}" for group in groups for name in PICTURES}
+    assert set(tags["images"]) == {f"result on test/{name}" for name in PICTURES}
     assert {f"precision and recall/{name}" for name in classifier.label_names} <= set(
         tags["tensors"]
     )

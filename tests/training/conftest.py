@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from encoder_cls.training import final_model
-from encoder_cls.training import train as encoder_trainer
+from encoder_cls.training import final_model, progress
 
 
 @pytest.fixture(autouse=True)
@@ -22,4 +21,4 @@ def _exact_weights(monkeypatch):
 @pytest.fixture(autouse=True)
 def _checkpoints_at_each_validation(monkeypatch):
     """However soon after the one before."""
-    monkeypatch.setattr(encoder_trainer, "SECONDS_BETWEEN_CHECKPOINTS", 0)
+    monkeypatch.setattr(progress, "SECONDS_BETWEEN_CHECKPOINTS", 0)

@@ -8,16 +8,22 @@ from pathlib import Path
 
 import numpy as np
 import torch
+from support.events import Event, recorded
 
 from encoder_cls.config.schema import Config
+from encoder_cls.encoder.distributed import ALONE
+from encoder_cls.encoder.training import EncoderTraining
 from encoder_cls.run.run_folder import RunDir
 from encoder_cls.system.files import sha256
 from encoder_cls.system.stop import stopping_at
-from encoder_cls.training.events import Event
+from encoder_cls.training.encoder import (
+    ON_LABELS,
+    PRETRAINING,
+    pretraining_of,
+    training_on_labels,
+)
 from encoder_cls.training.prepare import prepare
 from encoder_cls.training.prepared import Prepared
-from encoder_cls.training.replica import Replica
-from encoder_cls.training.train import train
 
 CPU = torch.device("cpu")
 COLOURS = ["red", "green", "blue"]
@@ -80,14 +86,16 @@ def make_config(
 
 
 def run_all(config: Config, folder: Path, **options: object) -> list[Event]:
-    """The events of a run; `stop_signal` is asked at each poll."""
+    """The events of a run, at last what it returns; `stop_signal` is asked at each poll."""
     with stopping_at(options.pop("stop_signal", lambda: None)):  # type: ignore[arg-type]
-        return list(train(prepare(config), RunDir(folder), device=CPU, **options))  # type: ignore[arg-type]
+        return recorded(prepare(config), RunDir(folder), device=CPU, **options)
 
 
-def make_replica(prepared: Prepared, number: int = 0) -> Replica:
-    """The model of a stage with its first weights."""
-    return Replica(prepared, number, device=CPU)
+def make_training(prepared: Prepared, name: str = ON_LABELS) -> EncoderTraining:
+    """A training of the encoder with its random weights."""
+    if name == PRETRAINING:
+        return pretraining_of(prepared, device=CPU, group=ALONE)
+    return training_on_labels(prepared, device=CPU, group=ALONE)
 
 
 def stop_after(steps: int):
@@ -122,5 +130,5 @@ def metric_rows(folder: Path) -> list[dict[str, object]]:
 
 def result(folder: Path) -> tuple[str, list[dict[str, object]]]:
     """All that a run ends with and that must not depend on where it was interrupted."""
-    assert not RunDir(folder).stages.exists()
+    assert not RunDir(folder).pretrained.exists()
     return weights_hash(folder), metric_rows(folder)

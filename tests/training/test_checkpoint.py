@@ -9,20 +9,26 @@ import pytest
 import torch
 
 from encoder_cls.config.schema import ModelConfig, TrainConfig
-from encoder_cls.encoder.optimizer import make_optimizers
+from encoder_cls.encoder.optimizer import load_moments, make_optimizers, moments_of
+from encoder_cls.encoder.training import TrainingState
 from encoder_cls.encoder.transformer import CharNgramBatch, EncoderClassifier
 from encoder_cls.errors import DivergedError
-from encoder_cls.training.checkpoint import TrainingState, load_newest, save_checkpoint
+from encoder_cls.metrics.score import Score
+from encoder_cls.run.checkpoint import Checkpoint, RunState, load_newest, save_checkpoint
 
-STATE = TrainingState(
-    step=3,
-    stage=1,
-    stage_start=1,
-    validated_step=2,
-    best_score=(1.0, 0.5, -1.25),
-    best_step=2,
-    stale_validations=1,
-    sums={"loss": 0.1, "steps": 3.0},
+STATE = RunState(
+    linear_score=Score(is_sure=True, monitored=0.25, loss=1.5, lower_is_better=False),
+    linear_texts=20,
+    training=TrainingState(
+        step=3,
+        first_step=1,
+        validated_step=2,
+        best_score=Score(is_sure=False, monitored=0.5, loss=1.25, lower_is_better=False),
+        best_step=2,
+        stale_validations=1,
+        sums={"loss": 0.1, "steps": 3.0},
+        outcome="patience",
+    ),
 )
 FINGERPRINT = {"threads": 2}
 
@@ -59,9 +65,13 @@ def save(folder, *, step=3, keep=2, seed=0, weight=None):
     model, optimizers = make_trained(seed)
     if weight is not None:
         model.head.linear.bias.data[1] = weight
-    save_checkpoint(
-        folder, model, optimizers, replace(STATE, step=step), fingerprint=FINGERPRINT, keep=keep
+    checkpoint = Checkpoint(
+        state=replace(STATE, training=replace(STATE.training, step=step)),
+        fingerprint=FINGERPRINT,
+        weights=model.state_dict(),
+        moments=moments_of(optimizers),
     )
+    save_checkpoint(folder, checkpoint, keep=keep)
     return model, optimizers
 
 
@@ -72,7 +82,8 @@ def test_everything_comes_back_and_training_goes_on_alike(tmp_path):
     assert (checkpoint.state, checkpoint.fingerprint, warnings) == (STATE, FINGERPRINT, [])
     restored = EncoderClassifier(make_config(), vocab_size=6, num_classes=2)
     restored_optimizers = make_optimizers(restored, TrainConfig())
-    checkpoint.restore(restored, restored_optimizers)
+    restored.load_state_dict(checkpoint.weights)
+    load_moments(restored_optimizers, checkpoint.moments)
     update(model, optimizers, token=3)
     update(restored, restored_optimizers, token=3)
     for left, right in zip(model.parameters(), restored.parameters(), strict=True):

@@ -5,10 +5,11 @@ from __future__ import annotations
 import pytest
 import torch
 from small_runs import make_config, run_all, stop_after
+from support.events import Warned
 
 from encoder_cls.config.schema import Config
 from encoder_cls.errors import ConfigError, EncoderClsError, StoppedError
-from encoder_cls.training import checkpoint
+from encoder_cls.training import progress
 
 
 def test_changed_validation_texts_and_class_names_are_not_resumed(tmp_path):
@@ -43,15 +44,16 @@ def test_another_thread_count_is_warned_of(tmp_path, monkeypatch):
         run_all(config, tmp_path / "run", stop_signal=stop_after(3))
     monkeypatch.setattr(torch, "get_num_threads", lambda: 64)
     events = run_all(config, tmp_path / "run", resume=True)
-    assert "threads changed" in events[1].message
+    (message,) = [event.message for event in events if isinstance(event, Warned)]
+    assert "threads changed" in message
 
 
 def test_what_the_disk_cannot_hold_is_not_begun(tmp_path, monkeypatch):
     """Before the first step, with what is free and what is needed; what a resumed run has already counts."""
     config = make_config(tmp_path)
     run_all(config, tmp_path / "other")
-    usage = checkpoint.shutil.disk_usage(tmp_path)
-    monkeypatch.setattr(checkpoint.shutil, "disk_usage", lambda _: usage._replace(free=1000))
+    usage = progress.shutil.disk_usage(tmp_path)
+    monkeypatch.setattr(progress.shutil, "disk_usage", lambda _: usage._replace(free=1000))
     with pytest.raises(
         EncoderClsError, match=r"run: 0\.0 MB are free, the run needs up to 0\.\d MB"
     ):
@@ -59,5 +61,5 @@ def test_what_the_disk_cannot_hold_is_not_begun(tmp_path, monkeypatch):
     assert not (tmp_path / "run" / "checkpoints").exists()
     (tmp_path / "other" / "model" / "README.md").unlink()
     present = sum(path.stat().st_size for path in (tmp_path / "other").rglob("*.safetensors"))
-    monkeypatch.setattr(checkpoint.shutil, "disk_usage", lambda _: usage._replace(free=present))
+    monkeypatch.setattr(progress.shutil, "disk_usage", lambda _: usage._replace(free=present))
     run_all(config, tmp_path / "other", resume=True)

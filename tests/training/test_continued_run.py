@@ -13,7 +13,8 @@ import numpy as np
 import pytest
 import yaml
 from blank_plots import PLOTS, blank_plot
-from small_runs import CPU, SHAPE, model_hash, result, run_all, stop_after
+from small_runs import SHAPE, model_hash, result, run_all, stop_after
+from support.joining import encoders_joining
 
 from encoder_cls.classifier.model_folder import load_classifier
 from encoder_cls.config.loading import load_config
@@ -23,10 +24,9 @@ from encoder_cls.errors import ConfigError, DataError, StoppedError
 from encoder_cls.evaluation import figures
 from encoder_cls.evaluation.comparisons import compare_with_base
 from encoder_cls.run.run_folder import RunDir
+from encoder_cls.training.encoder import start_from
 from encoder_cls.training.plan import CONTINUED_EPOCHS
 from encoder_cls.training.prepare import prepare
-from encoder_cls.training.replica import HEAD, WORDS, start_from
-from encoder_cls.training.stages import make_stages
 
 OLD, NEW = {"red": 20, "green": 20}, {"green": 14, "blue": 20}
 TRAIN = "train: {epochs: 3, batch_size: 8, learning_rate: 0.01, log_every: 2, patience: null}"
@@ -67,8 +67,9 @@ def old(tmp_path_factory) -> Path:
         Path("new.yaml").write_text(
             f"data: {{train: new.csv, test: new_test.csv, validation_fraction: 0.2}}\n{TRAIN}\n"
         )
-        run_all(load_config(Path("old.yaml")), folder / "old")
-        run_all(config(), folder / "new")
+        with encoders_joining():
+            run_all(load_config(Path("old.yaml")), folder / "old")
+            run_all(config(), folder / "new")
     return folder
 
 
@@ -201,16 +202,16 @@ def test_old_words_and_classes_keep_their_weights():
     old_words, words = former.tokenizer.get_vocab(), setup.tokenizer.get_vocab()
     assert old_words.items() < words.items()
     assert "v3" in words.keys() - old_words.keys()
-    fresh = setup.new_model(make_stages(setup, CPU)[0].seed).state_dict()
-    model = setup.new_model(make_stages(setup, CPU)[0].seed)
+    fresh = setup.new_model(setup.config.seed).state_dict()
+    model = setup.new_model(setup.config.seed)
     start_from(former, model, label_names=setup.dataset.label_names)
     started, weights = model.state_dict(), former.encoder.named_weights()
     assert set(weights) == set(started)
     for name, weight in started.items():
-        if name == WORDS:
+        if name == "encoder.embedding.tokens.weight":
             assert np.array_equal(weight[: len(old_words)], weights[name])
             assert np.array_equal(weight[len(old_words) :], fresh[name][len(old_words) :])
-        elif name.startswith(HEAD):
+        elif name.startswith("head.linear."):
             order = [former.label_names.index("green"), former.label_names.index("red")]
             assert np.array_equal(weight[:2], np.asarray(weights[name])[order])
             assert np.array_equal(weight[2:], fresh[name][2:])
@@ -304,6 +305,7 @@ def test_recall_that_fell_is_named():
     assert not compare_with_base(former, former, setup.dataset.base, run="old").changed
 
 
+@pytest.mark.usefixtures("encoder_joins")
 @pytest.mark.parametrize("steps", [1, 9])
 def test_a_stopped_run_goes_on_exactly(steps):
     with pytest.raises(StoppedError):

@@ -9,7 +9,7 @@ import pytest
 
 from encoder_cls.config.loading import config_of
 from encoder_cls.linear.calibration import FOLDS, first_held_out, folds
-from encoder_cls.training.fit_linear import fit_linear_classifier
+from encoder_cls.training.linear import fit_linear_classifier
 from encoder_cls.training.prepare import prepare
 
 

@@ -16,7 +16,7 @@ from encoder_cls.metrics.classification import cross_entropy, one_hot
 from encoder_cls.metrics.logits import softmax
 from encoder_cls.text.tokenizer import tokenize
 from encoder_cls.training import plan
-from encoder_cls.training.fit_linear import fit_linear_classifier
+from encoder_cls.training.linear import fit_linear_classifier
 from encoder_cls.training.prepare import prepare
 
 NUM_CLASSES = 3

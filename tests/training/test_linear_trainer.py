@@ -9,16 +9,15 @@ from pathlib import Path
 import numpy as np
 import pytest
 from small_runs import make_config, metric_rows, model_hash, run_all, stop_after, write_data
+from support.events import Finished, Noted, Started, Validated
 
 from encoder_cls.classifier.model_folder import load_classifier
 from encoder_cls.config.schema import Config
 from encoder_cls.errors import ConfigError, StoppedError
 from encoder_cls.linear.calibration import fit_mixture_weights
-from encoder_cls.linear.few_labels import FewLabels
 from encoder_cls.run.run_folder import RunDir
 from encoder_cls.system import stop as interruptible
-from encoder_cls.training import fit_linear as linear_fit
-from encoder_cls.training.events import Finished, Started, Validated
+from encoder_cls.training import linear as linear_fit
 from encoder_cls.training.prepare import prepare
 
 pytestmark = pytest.mark.usefixtures("blank_plots")
@@ -47,7 +46,7 @@ def test_the_model_is_the_linear_classifier_of_a_run_with_both(tmp_path):
         fit_mixture_weights([logits], labels)[0][0], rel=0.01
     )
     assert alone.mixture_shares == {"linear": 1.0}
-    assert [type(event) for event in events] == [Started, FewLabels, Validated, Finished]
+    assert [type(event) for event in events] == [Started, Noted, Validated, Finished]
     report = events[-1].report
     assert report.parts.keys() == {"combined", "linear"}
     assert report.comparison is None
@@ -68,7 +67,7 @@ def test_the_folder_of_the_run_is_whole(tmp_path):
     data, validation, best = metric_rows(run.path)
     assert "parameters" not in data
     assert validation["loss"] == pytest.approx(best["loss"], abs=0.01)
-    assert "confusion_matrix" in validation
+    assert "confusion_matrix" in best
     report = json.loads((run.eval / "report.json").read_bytes())
     assert (report["mixture_shares"], report["comparison"]) == ({"linear": 1.0}, None)
     assert "texts longer than the linear model reads 0.0%" in (run.eval / "report.html").read_text(

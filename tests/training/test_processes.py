@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 import torch
 from safetensors.torch import load_file
-from small_runs import PRETRAINED, make_config, make_replica
+from small_runs import PRETRAINED, make_config, make_training
 from support.programs import TIME_LIMIT
 
 from encoder_cls.config.schema import Config
@@ -188,9 +188,10 @@ def test_a_restart_and_a_resume_of_other_numbers_of_processes_end_the_same(slow_
 
 
 @pytest.mark.parametrize(
-    ("stage_number", "objective"), [(0, "masked_lm"), (0, "denoising"), (1, "masked_lm")]
+    ("name", "objective"),
+    [("pretraining", "masked_lm"), ("pretraining", "denoising"), ("model", "masked_lm")],
 )
-def test_shards_change_no_objective(tmp_path, stage_number, objective):
+def test_shards_change_no_objective(tmp_path, name, objective):
     """Without dropout and masking by chance, steps in five shards go where whole ones do."""
     pretrain = {"epochs": 1, "objective": objective, "mask_probability": 0.999999}
     values = PRETRAINED | {"pretrain": pretrain, "word_dropout": 0.0}
@@ -201,10 +202,10 @@ def test_shards_change_no_objective(tmp_path, stage_number, objective):
     }
     moved = []
     for num_shards in (1, 5):
-        replica = make_replica(
-            prepare(make_config(tmp_path, **values, gradient_shards=num_shards)), stage_number
+        training = make_training(
+            prepare(make_config(tmp_path, **values, gradient_shards=num_shards)), name
         )
-        moved.append([replica.step(step, 0.01) for step in range(3)])
+        moved.append([training.step(step, 0.01) for step in range(3)])
     for whole, cut in zip(*moved, strict=True):
         assert whole.tokens == cut.tokens
         assert (whole.loss, whole.grad_norm) == pytest.approx((cut.loss, cut.grad_norm), rel=1e-3)

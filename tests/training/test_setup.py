@@ -7,7 +7,8 @@ from threading import Event
 
 import numpy as np
 import pytest
-from small_runs import CPU, make_config
+import torch
+from small_runs import make_config, make_training
 
 from encoder_cls.config.schema import Config, TokenizerConfig
 from encoder_cls.errors import ConfigError, StoppedError
@@ -16,7 +17,6 @@ from encoder_cls.system.stop import stopping_at
 from encoder_cls.text import tokenizer_training as token_cache
 from encoder_cls.training.prepare import prepare
 from encoder_cls.training.prepared import Prepared
-from encoder_cls.training.stages import make_stages
 
 
 def prepared(folder, *, max_seq_len: int = 64) -> Prepared:
@@ -75,11 +75,9 @@ def test_training_a_tokenizer_keeps_neither_a_signal_nor_the_time_budget_from_be
 def test_statistics_are_measured_on_the_texts(tmp_path):
     """Cut texts and padding are counted, as a slow loop counts them."""
     setup = prepared(tmp_path, max_seq_len=4)
-    statistics, texts, sampler = (
-        setup.data_statistics,
-        setup.train_texts,
-        make_stages(setup, CPU)[-1].sampler,
-    )
+    statistics = setup.data_statistics
+    texts = setup.train_texts
+    sampler = setup.model_sampler
     words = [len(text.split()) + 1 for text in setup.dataset.train.texts]
     assert statistics["truncated_fraction"] == sum(length > 4 for length in words) / 10
     assert statistics["tokens"] == sum(min(length, 4) for length in words)
@@ -94,9 +92,12 @@ def test_statistics_are_measured_on_the_texts(tmp_path):
 
 def test_parameters_are_counted_without_changing_the_first_weights(tmp_path):
     setup = prepared(tmp_path)
-    (stage,) = make_stages(setup, CPU)
-    assert setup.num_parameters == sum(p.numel() for p in setup.new_model(stage.seed).parameters())
-    assert {p.device.type for p in setup.new_model(stage.seed).parameters()} == {"cpu"}
+    before = make_training(setup).model.state_dict()
+    model = setup.new_model(setup.config.seed)
+    assert setup.num_parameters == sum(parameter.numel() for parameter in model.parameters())
+    assert {parameter.device.type for parameter in model.parameters()} == {"cpu"}
+    for name, weight in make_training(setup).model.state_dict().items():
+        assert torch.equal(weight, before[name])
 
 
 @pytest.mark.parametrize(

@@ -8,19 +8,19 @@ from pathlib import Path
 
 import pytest
 import torch
-from small_runs import CPU, make_config, make_replica, metric_rows, result, stop_after
+from small_runs import CPU, make_config, make_training, metric_rows, result, stop_after
 from torch import Tensor
 
 from encoder_cls.config.schema import Config
 from encoder_cls.encoder.batches import derive_seed
 from encoder_cls.encoder.distributed import ProcessGroup
 from encoder_cls.encoder.optimizer import moments_of
+from encoder_cls.encoder.training import EncoderTraining
 from encoder_cls.errors import DivergedError, StoppedError
 from encoder_cls.run.run_folder import RunDir
 from encoder_cls.system.stop import stopping_at
 from encoder_cls.training.prepare import prepare
 from encoder_cls.training.prepared import Objective, Prepared
-from encoder_cls.training.replica import Replica
 from encoder_cls.training.train import train
 
 
@@ -46,20 +46,19 @@ def run_failing(
 ) -> None:
     prepared = replace(prepare(config), objective=failing_at(config, at))
     with stopping_at(stop_after(stop_after_polls)):
-        for _ in train(prepared, RunDir(folder), device=CPU, **options):
-            pass
+        train(prepared, RunDir(folder), device=CPU, **options)
 
 
-def with_moments(prepared: Prepared) -> Replica:
-    """A replica after its first step."""
-    replica = make_replica(prepared)
-    replica.step(0, 0.01)
-    return replica
+def with_moments(prepared: Prepared) -> EncoderTraining:
+    """A training after its first step."""
+    training = make_training(prepared)
+    training.step(0, 0.01)
+    return training
 
 
-def numbers_of(replica: Replica) -> dict[str, Tensor]:
+def numbers_of(training: EncoderTraining) -> dict[str, Tensor]:
     """Copies of the weights, the moments and the counts of steps."""
-    tensors = replica.model.state_dict() | moments_of(replica.optimizers)
+    tensors = training.model.state_dict() | moments_of(training.optimizers)
     return {name: tensor.clone() for name, tensor in tensors.items()}
 
 
@@ -94,10 +93,10 @@ def test_a_gradient_of_a_table_that_is_not_finite_is_noticed(tmp_path):
         words = model.encoder.embedding.tokens(batch.inputs.input_ids)
         return batch.loss(model) + (words * 0).square().sum().sqrt()
 
-    replica = make_replica(replace(prepare(config), objective=objective))
-    before = numbers_of(replica)
-    assert not replica.step(0, 0.01).has_finite_gradient
-    assert_equal(numbers_of(replica), before)
+    training = make_training(replace(prepare(config), objective=objective))
+    before = numbers_of(training)
+    assert not training.step(0, 0.01).has_finite_gradient
+    assert_equal(numbers_of(training), before)
 
 
 def test_a_process_skips_the_step_that_another_one_skips(tmp_path):
@@ -108,11 +107,11 @@ def test_a_process_skips_the_step_that_another_one_skips(tmp_path):
             *others, failed = numbers
             return [*others, failed + 1]
 
-    replica = make_replica(prepare(make_config(tmp_path)))
-    replica.group = WithAnother()
-    before = numbers_of(replica)
-    assert not replica.step(0, 0.01).has_updated
-    assert_equal(numbers_of(replica), before)
+    training = make_training(prepare(make_config(tmp_path)))
+    training.group = WithAnother()
+    before = numbers_of(training)
+    assert not training.step(0, 0.01).has_updated
+    assert_equal(numbers_of(training), before)
 
 
 def test_skipped_steps_are_counted_in_the_log(tmp_path):

@@ -7,20 +7,23 @@ import pytest
 import small_runs
 import torch
 
+from encoder_cls.classifier.mixture import score_mixture
 from encoder_cls.encoder import pretraining
-from encoder_cls.encoder.batches import drop_tokens
+from encoder_cls.encoder.batches import BatchSampler, drop_tokens
+from encoder_cls.encoder.distributed import ALONE
 from encoder_cls.encoder.pretraining import delete_tokens
 from encoder_cls.encoder.torch_encoder import TorchEncoder, pad
+from encoder_cls.encoder.training import EncoderTraining
+from encoder_cls.encoder.transformer import DenoisingAutoencoder
 from encoder_cls.linear.calibration import fit_inverse_temperature, fit_mixture_weights
 from encoder_cls.metrics.classification import compute_metrics, one_hot
 from encoder_cls.metrics.logits import Logits, combine_logits
+from encoder_cls.metrics.score import Score
 from encoder_cls.system.stop import checking
 from encoder_cls.text.tokens import CLS_ID, MASK_ID, PAD_ID, UNK_ID
-from encoder_cls.training import validation
+from encoder_cls.training.encoder import PRETRAINING, training_on_labels
 from encoder_cls.training.prepare import prepare
 from encoder_cls.training.prepared import Prepared
-from encoder_cls.training.stages import ModelStage, make_stages
-from encoder_cls.training.validation import judge
 
 CPU = torch.device("cpu")
 CLASSES = ["a", "b", "c"]
@@ -31,18 +34,6 @@ def often_right(setup: Prepared, *, seed: int) -> Logits:
     labels = setup.dataset.validation.labels
     noise = np.random.default_rng(seed).standard_normal((len(labels), 3))
     return (noise + one_hot(labels, 3)).astype(np.float32)
-
-
-class Beside:
-    """A linear classifier that is often right, and remembers what it was asked."""
-
-    def __init__(self, setup: Prepared) -> None:
-        self.given = often_right(setup, seed=0)
-        self.asked: list[object] = []
-
-    def logits(self, texts) -> Logits:
-        self.asked.append(texts)
-        return self.given
 
 
 def prepared(folder, pretrain: dict[str, object] | None = None, **train_values: object) -> Prepared:
@@ -64,22 +55,33 @@ def prepared(folder, pretrain: dict[str, object] | None = None, **train_values: 
     )
 
 
-def classification_objective(setup: Prepared, linear: Beside | None = None) -> ModelStage:
-    stage = make_stages(setup, CPU)[-1]
-    stage.linear_logits = linear and linear.logits(setup.validation_texts)
-    return stage
+def on_labels(setup: Prepared, linear_logits: Logits | None = None) -> EncoderTraining:
+    """The training on labels, beside a linear model with these logits of the validation texts."""
+    return training_on_labels(setup, device=CPU, group=ALONE, linear_logits=linear_logits)
+
+
+def on_hidden_words(setup: Prepared) -> EncoderTraining:
+    """The pretraining."""
+    return small_runs.make_training(setup, PRETRAINING)
+
+
+def rows_of_step(setup: Prepared, training: EncoderTraining, step: int) -> list[np.ndarray]:
+    """The texts of each batch of a step."""
+    texts = setup.texts if training.name == PRETRAINING else setup.model_texts
+    sampler = BatchSampler(texts.lengths, setup.config.train, seed=training.seed)
+    return sampler.batches_of_step(step)
 
 
 def test_texts_are_read_twice_and_both_readings_are_to_agree(tmp_path):
     """Other words are dropped in each; losses, of smoothed labels, and how far readings differ count by the classes."""
     weighted = {"class_weights": {"a": 3.0, "c": 0.5}, "label_smoothing": 0.3}
     setup = prepared(tmp_path, **weighted, rdrop_weight=2.0, word_dropout=0.5)
-    stage = classification_objective(setup)
-    model = setup.new_model(stage.seed).eval()
+    training = on_labels(setup)
+    model = training.model.eval()
     torch.nn.init.normal_(model.head.linear.weight)  # or else all readings would be nearly the same
     torch.manual_seed(0)
-    batch = stage.batches_at(0)[0]
-    labels = setup.dataset.train.labels[stage.sampler.batches_of_step(0)[0]]
+    batch = training.batches_at(0, 0, 1)[0]
+    labels = setup.dataset.train.labels[rows_of_step(setup, training, 0)[0]]
     first, second = batch.inputs.input_ids.chunk(2)
     assert first.shape == second.shape == (len(labels), 6)
     assert not torch.equal(first, second)
@@ -99,72 +101,76 @@ def test_texts_are_read_twice_and_both_readings_are_to_agree(tmp_path):
     ("monitor", "with_linear"), [("accuracy", False), ("macro_f1", True), ("loss", True)]
 )
 def test_a_validation_judges_the_sum_of_all_scores(tmp_path, monkeypatch, with_linear, monitor):
-    """Under the scales that explain the validation labels best; the key is what is monitored, then the loss."""
+    """Under the weights that explain the validation labels best; what is monitored is compared, then the loss."""
     setup = prepared(tmp_path, monitor=monitor, class_weights={"a": 30.0})
-    model = setup.new_model(0)
     labels = setup.dataset.validation.labels
-    logits = often_right(setup, seed=1)
-    monkeypatch.setattr(TorchEncoder, "logits", lambda *_arguments, **_options: logits)
-    linear = Beside(setup) if with_linear else None
-    scores = [logits, linear.given] if linear else [logits]
-    result = classification_objective(setup, linear).validate(model)
-    alone = (fit_inverse_temperature(logits, labels),), (1.0,)
-    scales, parts = fit_mixture_weights(scores, labels) if with_linear else alone
-    assert (result.mixture_weights, result.mixture_shares) == (scales, parts)
-    metrics = compute_metrics(
-        combine_logits(scores, result.mixture_weights).astype(np.float32), labels, CLASSES
-    )
+    encoder_logits = often_right(setup, seed=1)
+    linear_logits = often_right(setup, seed=0) if with_linear else None
+    monkeypatch.setattr(TorchEncoder, "logits", lambda *_arguments, **_options: encoder_logits)
+    training = on_labels(setup, linear_logits)
+    result = training.validate(training.model)
+
+    # The weights of the mixture, and the scores of the weighted sum.
+    parts = [encoder_logits]
+    weights, shares = (fit_inverse_temperature(encoder_logits, labels),), (1.0,)
+    if with_linear:
+        parts.append(linear_logits)
+        weights, shares = fit_mixture_weights(parts, labels)
+    assert (result.mixture_weights, result.mixture_shares) == (weights, shares)
+    mixture_logits = combine_logits(parts, weights).astype(np.float32)
+    metrics = compute_metrics(mixture_logits, labels, CLASSES)
     assert result.metrics == metrics
-    beside = {}
-    if linear:
-        alone = {"encoder_accuracy": logits, "linear_accuracy": linear.given}
-        beside = {name: (given.argmax(axis=1) == labels).mean() for name, given in alone.items()}
-        assert len({metrics.accuracy, *beside.values()}) == 3
-        beside["linear_weight"] = parts[1]
-    assert result.scores == metrics.scalars() | beside
-    assert result.selection_key[1:] == (
-        -metrics.loss if monitor == "loss" else metrics.scalars()[monitor],
-        -metrics.loss,
+
+    # Beside them each part's own accuracy.
+    expected = metrics.scalars()
+    if with_linear:
+        expected["encoder_accuracy"] = (encoder_logits.argmax(axis=1) == labels).mean()
+        expected["linear_accuracy"] = (linear_logits.argmax(axis=1) == labels).mean()
+        expected["linear_weight"] = shares[1]
+        alone = {expected["encoder_accuracy"], expected["linear_accuracy"]}
+        assert len({metrics.accuracy, *alone}) == 3
+    assert result.scores == expected
+    assert result.score == Score(
+        is_sure=result.score.is_sure,
+        monitored=metrics.scalars()[monitor],
+        loss=metrics.loss,
+        lower_is_better=monitor == "loss",
     )
 
 
-@pytest.mark.parametrize("number", [0, 1], ids=["pretraining", "model"])
-def test_a_validation_repeats_and_leaves_the_model_as_it_was(tmp_path, number):
+@pytest.mark.parametrize("name", ["pretraining", "model"])
+def test_a_validation_repeats_and_leaves_the_model_as_it_was(tmp_path, name):
     """The same tokens are masked each time; a stop is heard after each batch; numbers that are not finite are none."""
-    setup, linear, asked = (
-        prepared(tmp_path, {"epochs": 1, "mask_probability": 0.5}, batch_tokens=24),
-        None,
-        [],
-    )
-    objective = make_stages(setup, CPU)[0]
-    if number:
-        linear = Beside(setup)
-        objective = classification_objective(setup, linear)
-    model = setup.new_model(objective.seed).train()
+    setup = prepared(tmp_path, {"epochs": 1, "mask_probability": 0.5}, batch_tokens=24)
+    training = on_hidden_words(setup)
+    if name == "model":
+        training = on_labels(setup, often_right(setup, seed=0))
+    model = training.model.train()
+
+    asked = []
     with checking(lambda: asked.append(1)):
-        first = objective.validate(model)
+        first = training.validate(model)
     assert len(asked) >= 8  # thirty texts of six tokens, four in a batch
     torch.rand(3)
-    assert objective.validate(model) == first
+    assert training.validate(model) == first
     assert model.training
-    assert first.selection_key[1:] == (-first.scores["loss"],) * 2
-    assert linear is None or linear.asked == [setup.validation_texts]
+    assert first.score.monitored == first.score.loss == first.scores["loss"]
+
     with torch.no_grad():
         model.encoder.embedding.tokens.weight.fill_(torch.nan)
-    assert objective.validate(model) is None
+    assert training.validate(model) is None
 
 
 def test_masked_tokens_are_to_be_found_among_those_of_the_batch(tmp_path):
     """A third of the words, never [CLS], is `[MASK]` without letters; the answers are what stood there."""
     setup = prepared(tmp_path, {"epochs": 2, "mask_probability": 0.3})
-    stage, model_stage = make_stages(setup, CPU)
-    assert (stage.name, model_stage.name) == ("pretraining", "model")
+    training = on_hidden_words(setup)
     torch.manual_seed(0)
-    masked = words = 0
+    masked = 0
+    words = 0
     for step in range(8):
-        for batch, indices in zip(
-            stage.batches_at(step), stage.sampler.batches_of_step(step), strict=True
-        ):
+        batches = training.batches_at(step, 0, 1)
+        for batch, indices in zip(batches, rows_of_step(setup, training, step), strict=True):
             whole = pad(setup.train_texts, indices)
             assert torch.equal(batch.inputs.input_ids == MASK_ID, batch.is_guessed)
             assert torch.equal(
@@ -178,18 +184,17 @@ def test_masked_tokens_are_to_be_found_among_those_of_the_batch(tmp_path):
             letters = char_ngrams.offsets.diff()[char_ngrams.words]
             assert (letters[batch.is_guessed] == 0).all()
             assert (letters[:, 1:][~batch.is_guessed[:, 1:]] > 0).all()
-            masked, words = (
-                masked + int(batch.is_guessed.sum()),
-                words + whole.input_ids[:, 1:].numel(),
-            )
+            masked += int(batch.is_guessed.sum())
+            words += whole.input_ids[:, 1:].numel()
     assert masked / words == pytest.approx(0.3, abs=0.08)
 
 
 def test_the_loss_of_masked_tokens_is_that_of_a_softmax_with_the_tokens_own_vectors(tmp_path):
     """Over the words of the batch; its gradients stay sparse, so that a step costs what the batch touches."""
     setup = prepared(tmp_path, {"epochs": 1, "mask_probability": 0.5})
-    stage = make_stages(setup, CPU)[0]
-    model, batch = setup.new_model(stage.seed).eval(), stage.batches_at(0)[0]
+    training = on_hidden_words(setup)
+    model = training.model.eval()
+    batch = training.batches_at(0, 0, 1)[0]
     vectors = model.encoder(*batch.inputs)[batch.is_guessed]
     scores = vectors @ model.encoder.embedding.tokens.weight[batch.candidates].T
     expected = -scores.log_softmax(dim=1)[batch.candidates == batch.guessed[:, None]].sum()
@@ -202,8 +207,9 @@ def test_the_loss_of_masked_tokens_is_that_of_a_softmax_with_the_tokens_own_vect
 def test_a_batch_in_which_nothing_is_guessed_teaches_nothing_and_breaks_nothing(tmp_path):
     """By chance no token is masked: the loss is 0, not 0 / 0."""
     setup = prepared(tmp_path, {"epochs": 1, "mask_probability": 1e-9})
-    stage = make_stages(setup, CPU)[0]
-    model, batch = setup.new_model(stage.seed), stage.batches_at(0)[0]
+    training = on_hidden_words(setup)
+    model = training.model
+    batch = training.batches_at(0, 0, 1)[0]
     assert not batch.is_guessed.any()
     loss = batch.loss(model) / batch.normalizer
     loss.backward()
@@ -211,9 +217,16 @@ def test_a_batch_in_which_nothing_is_guessed_teaches_nothing_and_breaks_nothing(
 
 
 def test_a_validation_of_pretraining_reads_every_validation_text_once(tmp_path, monkeypatch):
-    setup, read = prepared(tmp_path, {"epochs": 1}, batch_tokens=20), []
-    monkeypatch.setattr(pretraining, "pad", lambda *of: read.append(of[1]) or pad(*of))
-    make_stages(setup, CPU)[0].validate(setup.new_model(0))
+    setup = prepared(tmp_path, {"epochs": 1}, batch_tokens=20)
+    training = on_hidden_words(setup)
+    read = []
+
+    def recorded(texts, rows, *more):
+        read.append(rows)
+        return pad(texts, rows, *more)
+
+    monkeypatch.setattr(pretraining, "pad", recorded)
+    training.validate(training.model)
     assert len(read) > 1
     assert sorted(np.concatenate(read)) == list(range(len(setup.validation_texts)))
 
@@ -237,11 +250,12 @@ def test_deleted_tokens_leave_no_trace(tmp_path):
 def test_denoising_guesses_each_word_from_those_before_it_and_what_the_encoder_read(tmp_path):
     """Its loss is that of a softmax over the words of the batch; all weights but those of the classes learn."""
     setup = prepared(tmp_path, {"epochs": 2, "objective": "denoising", "mask_probability": 0.4})
-    stage = make_stages(setup, CPU)[0]
-    whole = pad(setup.train_texts, stage.sampler.batches_of_step(0)[0])
-    model = setup.new_model(stage.seed, stage.kind).eval()
+    training = on_hidden_words(setup)
+    whole = pad(setup.train_texts, rows_of_step(setup, training, 0)[0])
+    model = training.model.eval()
+    assert isinstance(model, DenoisingAutoencoder)
     torch.manual_seed(0)
-    batch = stage.batches_at(0)[0]
+    batch = training.batches_at(0, 0, 1)[0]
     torch.manual_seed(0)
     corrupted = delete_tokens(whole, fraction=0.4)
     assert torch.equal(batch.inputs.input_ids, whole.input_ids)
@@ -279,22 +293,20 @@ def test_word_dropout_replaces_words_only():
     ("helped", "harmed", "is_sure"), [(40, 0, True), (6, 10, False), (0, 0, False)]
 )
 def test_an_encoder_has_to_lower_the_loss_by_more_than_its_standard_error(
-    tmp_path, monkeypatch, helped, harmed, is_sure
+    tmp_path, helped, harmed, is_sure
 ):
     """Counted in pairs over the validation texts: a lower loss alone may be chance."""
-    monkeypatch.setattr(validation, "SURE", 1)
     dataset = prepare(
         small_runs.make_config(tmp_path, texts=600, data={"validation_fraction": 0.4})
     ).dataset
     labels = dataset.selection.labels
-    answers = (
-        labels + np.array([0, 0, 0, 1, 2])[np.arange(len(labels)) % 5]
-    ) % 3  # three of five are right
+    shifts = np.array([0, 0, 0, 1, 2])  # three of five are right
+    answers = (labels + shifts[np.arange(len(labels)) % 5]) % 3
     linear = np.log(np.full((len(labels), 3), 0.2) + 0.4 * np.eye(3)[answers]).astype(np.float32)
     encoder = np.zeros_like(linear)
     ours, theirs = np.split(
         np.random.default_rng(0).permutation(len(labels))[: helped + harmed], [helped]
     )
     encoder[ours, labels[ours]] = encoder[theirs, (labels[theirs] + 1) % 3] = 1
-    assert judge(encoder, linear, dataset, monitor="loss").selection_key[0] == is_sure
-    assert judge(None, linear, dataset, monitor="loss").selection_key[0] == 1
+    assert score_mixture(encoder, linear, dataset, monitor="loss").score.is_sure == is_sure
+    assert score_mixture(None, linear, dataset, monitor="loss").score.is_sure

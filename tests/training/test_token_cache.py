@@ -9,7 +9,7 @@ from small_runs import LABELLED, WITH_LINEAR, make_config, result, run_all, stop
 
 from encoder_cls.errors import StoppedError
 from encoder_cls.run.run_folder import RunDir
-from encoder_cls.system.terminal import showing_work
+from encoder_cls.run.terminal_reporter import TerminalReporter
 from encoder_cls.text import tokenizer_training as token_cache
 from encoder_cls.training.prepare import prepare
 
@@ -47,8 +47,8 @@ def cache_notes(capsys):
 
 @pytest.mark.parametrize("setting", [{"tokenizer": {"lowercase": False}}, {"max_seq_len": 8}])
 def test_other_settings_have_an_entry_of_their_own(tmp_path, capsys, setting):
-    with showing_work():
-        prepare(cached_config(tmp_path, **LABELLED))
+    with TerminalReporter() as reporter:
+        prepare(cached_config(tmp_path, **LABELLED), reporter=reporter)
     assert cache_notes(capsys) == ["data.cache: rows written to", "data.cache: tokens written to"]
     base = cached_config(tmp_path, **LABELLED)
     other = (
@@ -66,8 +66,8 @@ def test_other_settings_have_an_entry_of_their_own(tmp_path, capsys, setting):
     assert found.texts.words.tolist() == expected.texts.words.tolist()
     assert found.texts.truncated.tolist() == expected.texts.truncated.tolist()
     capsys.readouterr()
-    with showing_work():
-        prepare(other)
+    with TerminalReporter() as reporter:
+        prepare(other, reporter=reporter)
     assert cache_notes(capsys) == ["data.cache: rows read from", "data.cache: tokens read from"]
     kinds = sorted(path.name.partition("-")[0] for path in (tmp_path / "cache").glob("*-*"))
     assert kinds == ["rows", "tokens", "tokens"]

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from small_runs import make_config, make_replica
+from small_runs import make_config, make_training
 
 from encoder_cls.training.prepare import prepare
 from encoder_cls.training.prepared import Prepared
@@ -20,13 +20,13 @@ def setup(tmp_path: Path) -> Prepared:
 
 def stepped(setup: Prepared, *, step: int = 0, scale: float = 1.0, drawn_before: int = 0):
     """The weights before a step and after it, and the step's numbers."""
-    replica = make_replica(setup)
+    training = make_training(setup)
     with torch.no_grad():
-        replica.model.head.linear.weight.mul_(scale)
-    before = {name: tensor.clone() for name, tensor in replica.model.state_dict().items()}
+        training.model.head.linear.weight.mul_(scale)
+    before = {name: tensor.clone() for name, tensor in training.model.state_dict().items()}
     torch.rand(drawn_before)
-    metrics = replica.step(step, 0.01)
-    return before, replica.model.state_dict(), metrics
+    metrics = training.step(step, 0.01)
+    return before, training.model.state_dict(), metrics
 
 
 def test_a_step_depends_on_its_arguments_alone(setup):
@@ -63,12 +63,15 @@ def test_accumulated_gradients_equal_one_large_batch(tmp_path):
             class_weights={"red": 3.0, "blue": 0.5},
             **batches_of,
         )
-        replica = make_replica(prepare(config))
-        assert len(replica.stage.batches_at(0)) == accumulation_steps
-        replica.optimizers.clear()  # gradients stay
-        metrics = replica.step(0, 0.01)
+        training = make_training(prepare(config))
+        assert len(training.batches_at(0, 0, 1)) == accumulation_steps
+        training.optimizers.clear()  # gradients stay
+        metrics = training.step(0, 0.01)
         gradients.append(
-            [metrics.loss, *(parameter.grad.to_dense() for parameter in replica.model.parameters())]
+            [
+                metrics.loss,
+                *(parameter.grad.to_dense() for parameter in training.model.parameters()),
+            ]
         )
     assert gradients[0][0] == pytest.approx(gradients[1][0], rel=1e-6)
     for one, many in zip(gradients[0][1:], gradients[1][1:], strict=True):

@@ -20,18 +20,24 @@ from small_runs import (
     stop_after,
     weights_hash,
 )
+from support.events import (
+    EncoderStarted,
+    Started,
+    Stepped,
+    Validated,
+    Warned,
+    recorded,
+    train_until,
+)
 
 from encoder_cls.classifier.model_folder import load_classifier
-from encoder_cls.encoder import batches
+from encoder_cls.encoder import training as encoder_training
 from encoder_cls.errors import ConfigError, DivergedError, StoppedError
+from encoder_cls.run.checkpoint import load_newest
 from encoder_cls.run.run_folder import RunDir
 from encoder_cls.system import disk_arrays
-from encoder_cls.training.checkpoint import load_newest
-from encoder_cls.training.events import Finished, Noted, StageStarted, Started, Stepped, Validated
+from encoder_cls.training import encoder as training_encoder
 from encoder_cls.training.prepare import prepare
-from encoder_cls.training.stages import PretrainingStage, make_stages
-from encoder_cls.training.train import train
-from encoder_cls.training.validation import ValidationResult
 from encoder_cls.weights import dense
 
 
@@ -40,14 +46,11 @@ def test_it_learns_and_reports(tmp_path):
     config = make_config(tmp_path, texts=300, epochs=6, monitor="accuracy")
     events = run_all(config, tmp_path / "run")
     assert isinstance(events[0], Started)
-    assert isinstance(events[-1], Finished)
     assert sum(isinstance(event, Stepped) for event in events) == events[0].total_steps == 6 * 30
     assert events[-1].report.metrics.accuracy == 1
     validations = [event for event in events if isinstance(event, Validated)]
     assert [event.epoch for event in validations] == list(range(1, 7))
-    best = max(
-        validations, key=lambda event: (event.result.metrics.accuracy, -event.result.metrics.loss)
-    )
+    best = max(validations, key=lambda event: (event.scores["accuracy"], -event.scores["loss"]))
     assert events[-1].best_step == best.step
     assert load_classifier(tmp_path / "run").predict(["w3 blue w1"])[0].label == "blue"
     folder = tmp_path / "run"
@@ -91,7 +94,7 @@ def test_without_a_report_the_model_is_the_same(tmp_path):
     assert reported.guarantees
     rows = [row for row in metric_rows(tmp_path / "reported") if row["split"] != "best_validation"]
     assert metric_rows(tmp_path / "bare") == rows
-    assert isinstance(events[-1], Validated)
+    assert events[-1].report is None
     assert {path.name for path in (tmp_path / "bare").iterdir()} == {
         *(".lock", "config.yaml", "sources.json", "model", "checkpoints", "metrics.jsonl"),
         "held_out_answers.safetensors",
@@ -102,20 +105,17 @@ def test_pretraining_comes_before_the_labels(tmp_path):
     """It is a stage of its own with validations of its own, and nothing but the model is kept."""
     config = make_config(tmp_path, texts=120, **WITH_LINEAR, pretrain={"epochs": 4}, epochs=8)
     run = RunDir(tmp_path / "run")
-    stages, scores = [], []
-    for event in train(prepare(config), run, device=CPU):
-        if isinstance(event, StageStarted):
-            stages.append((event.stage, event.step, event.total_steps))
-        if isinstance(event, Validated):
-            scores.append((event.stage, event.epoch))
-    assert stages == [("pretraining", 0, 12 * 13), ("model", 4 * 13, 12 * 13)]
+    *events, finished = recorded(prepare(config), run, device=CPU)
+    started = [tuple(event) for event in events if isinstance(event, EncoderStarted)]
+    scores = [(event.name, event.epoch) for event in events if isinstance(event, Validated)]
+    assert started == [("pretraining", 0, 12 * 13), ("model", 4 * 13, 12 * 13)]
     epochs = {"pretraining": 4, "model": 8}
     assert scores == [
         ("model", 0),
         *((name, epoch) for name, many in epochs.items() for epoch in range(1, many + 1)),
     ]
-    assert event.report.metrics.accuracy == 1
-    assert not run.stages.exists()
+    assert finished.report.metrics.accuracy == 1
+    assert not run.pretrained.exists()
     assert load_classifier(run.path).predict(["w3 blue w1"])[0].label == "blue"
     rows = metric_rows(run.path)
     assert list(dict.fromkeys(row["split"] for row in rows)) == [
@@ -154,17 +154,18 @@ def test_the_seed_decides_and_watching_changes_nothing(tmp_path):
 
 def test_the_model_starts_from_what_was_best_in_pretraining(tmp_path, monkeypatch):
     """Which may not be its last weights; in pretraining there is no linear classifier yet."""
-    results = iter([ValidationResult({"loss": loss}, (-loss, -loss)) for loss in (0.5, 0.4, 0.6)])
-    monkeypatch.setattr(PretrainingStage, "validate", lambda *_: next(results))
+    losses = iter([0.5, 0.4, 0.6])
+    monkeypatch.setattr(training_encoder, "summed_loss", lambda *_, **__: (next(losses), 1.0))
     run = RunDir(tmp_path / "run")
     best = []
-    for event in train(
-        prepare(make_config(tmp_path, linear=True, pretrain={"epochs": 3})), run, device=CPU
-    ):
-        if isinstance(event, Validated) and event.stage == "pretraining" and event.is_best:
-            best.append(load_classifier(run.stages / "pretraining"))
-        if isinstance(event, StageStarted) and event.stage == "model":
-            break
+
+    def is_training_on_labels(event) -> bool:
+        if isinstance(event, Validated) and event.name == "pretraining" and event.is_best:
+            best.append(load_classifier(run.pretrained))
+        return isinstance(event, EncoderStarted) and event.name == "model"
+
+    setup = prepare(make_config(tmp_path, linear=True, pretrain={"epochs": 3}))
+    train_until(is_training_on_labels, setup, run, device=CPU)
     first = load_newest(run.checkpoints)[0].weights
     for classifier, is_first in zip(best, (False, True), strict=True):
         assert classifier.linear is None
@@ -186,8 +187,8 @@ def test_unlabelled_texts_are_learnt_from(tmp_path):
     )
     setup = prepare(config)
     assert setup.tokenizer.token_to_id("violet")
-    steps = {stage.name: stage.schedule.steps_per_epoch for stage in make_stages(setup, CPU)}
-    assert steps == {"pretraining": 9, "model": 9}
+    plan = setup.plan
+    assert plan.pretraining.steps_per_epoch == plan.training.steps_per_epoch == 9
     assert (setup.where(47).rpartition("/")[2], setup.where(48)) == ("train.csv:61", f"{more}:1")
     run_all(config, tmp_path / "straight")
     with pytest.raises(StoppedError):
@@ -203,14 +204,14 @@ def test_unlabelled_texts_are_learnt_from(tmp_path):
 def test_divergence_stops_before_the_update(tmp_path, monkeypatch):
     """A loss that is no number ends the run with its step and examples; the last checkpoint stays good."""
     config = make_config(tmp_path)
-    real = batches.functional.cross_entropy
+    real = encoder_training.functional.cross_entropy
     calls = []
 
     def poisoned(*args, **kwargs):
         calls.append(1)
         return real(*args, **kwargs) * (math.nan if len(calls) == 9 else 1)
 
-    monkeypatch.setattr(batches.functional, "cross_entropy", poisoned)
+    monkeypatch.setattr(encoder_training.functional, "cross_entropy", poisoned)
     with pytest.raises(DivergedError, match=r"step 9: loss nan.*train\.csv:\d+") as diverged:
         run_all(config, tmp_path / "run")
     assert diverged.value.exit_code == 4
@@ -250,9 +251,9 @@ def test_a_gpu_trains(tmp_path):
     """The same loop learns the same task on a GPU; going on there warns that bits may differ."""
     config = make_config(tmp_path, texts=300, epochs=6)
     run, device = RunDir(tmp_path / "run"), torch.device("cuda")
-    events = list(train(prepare(config), run, device=device))
+    events = recorded(prepare(config), run, device=device)
     assert events[-1].report.metrics.accuracy > 0.9
     run.model_card.unlink()
-    events = list(train(prepare(config), run, device=device, resume=True))
-    assert any(isinstance(event, Noted) and "on a GPU" in event.message for event in events)
+    events = recorded(prepare(config), run, device=device, resume=True)
+    assert any(isinstance(event, Warned) and "on a GPU" in event.message for event in events)
     assert events[-1].report.metrics.accuracy > 0.9

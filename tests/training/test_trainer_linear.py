@@ -8,8 +8,11 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from small_runs import COLOURS, CPU, WITH_LINEAR, make_config, metric_rows, model_hash, run_all
+from support.events import Stepped, StepsDecided, Validated, recorded, train_until
 
+from encoder_cls.classifier import mixture
 from encoder_cls.classifier.model_folder import load_classifier
+from encoder_cls.encoder.distributed import ALONE
 from encoder_cls.errors import StoppedError
 from encoder_cls.evaluation.held_out_answers import HeldOutAnswers
 from encoder_cls.evaluation.report_text import full_text
@@ -19,32 +22,32 @@ from encoder_cls.metrics.classification import cross_entropy, one_hot
 from encoder_cls.metrics.logits import softmax
 from encoder_cls.run.evaluate import evaluate_run
 from encoder_cls.run.run_folder import RunDir
+from encoder_cls.system.reporter import SILENT
 from encoder_cls.system.stop import stopping_at
-from encoder_cls.training import fit_linear as linear_fit
+from encoder_cls.training import linear as linear_fit
 from encoder_cls.training import plan as training_plan
-from encoder_cls.training import validation
-from encoder_cls.training.events import Stepped, StepsDecided, Validated
-from encoder_cls.training.fit_linear import fit_linear_classifier, pseudo_labels
+from encoder_cls.training.encoder import Targets
+from encoder_cls.training.linear import fit_linear_classifier, shared_pseudo_labels
 from encoder_cls.training.prepare import prepare
 from encoder_cls.training.prepared import Prepared
-from encoder_cls.training.stages import make_stages
 from encoder_cls.training.train import train
 
 
+@pytest.mark.usefixtures("encoder_joins")
 def test_the_linear_classifier_is_the_model_from_the_start(tmp_path):
     """A run that is stopped before the encoder's first validation leaves it; then only its weights' file changes."""
     config, run = (
         make_config(tmp_path, **WITH_LINEAR, pretrain={"epochs": 1}),
         RunDir(tmp_path / "run"),
     )
-    for event in train(prepare(config), run, device=CPU):
-        if isinstance(event, Validated):
-            break
-    assert (event.stage, event.step, event.is_best) == ("model", 0, True)
+    *_, event = train_until(
+        lambda event: isinstance(event, Validated), prepare(config), run, device=CPU
+    )
+    assert (event.name, event.step, event.is_best) == ("model", 0, True)
     first, config_json = load_classifier(run.path), (run.model / "config.json").read_bytes()
     assert first.parts == ("linear",)
     assert first.logits(prepare(config).texts).shape == (48, 3)
-    assert first.mixture_weights == event.result.mixture_weights != (1.0,)
+    assert first.mixture_weights != (1.0,)
     run_all(config, run.path, resume=True)
     assert load_classifier(run.path).parts == ("encoder", "linear")
     assert (run.model / "config.json").read_bytes() == config_json
@@ -52,17 +55,20 @@ def test_the_linear_classifier_is_the_model_from_the_start(tmp_path):
     assert steps == [0, 12, 18, 24]
 
 
+def is_after_first_validation(event) -> bool:
+    return isinstance(event, Stepped) and event.step == 7
+
+
+@pytest.mark.usefixtures("encoder_joins")
 def test_a_run_that_goes_on_keeps_the_better_model(tmp_path, monkeypatch):
     """The linear classifier, which is fitted again, does not take its place."""
     accuracies = iter([0.4, 0.5, 0.9, 0.5, 0.8, 0.7])
-    real = validation.compute_metrics
+    real = mixture.compute_metrics
     monkeypatch.setattr(
-        validation, "compute_metrics", lambda *args: replace(real(*args), accuracy=next(accuracies))
+        mixture, "compute_metrics", lambda *args: replace(real(*args), accuracy=next(accuracies))
     )
     config, run = make_config(tmp_path, linear=True, monitor="accuracy"), RunDir(tmp_path / "run")
-    for event in train(prepare(config), run, device=CPU):
-        if isinstance(event, Stepped) and event.step == 7:  # after the first validation
-            break
+    train_until(is_after_first_validation, prepare(config), run, device=CPU)
     before = model_hash(run.path)
     events = run_all(config, run.path, resume=True, with_report=False)
     assert [event.is_best for event in events if isinstance(event, Validated)][-2:] == [
@@ -73,21 +79,26 @@ def test_a_run_that_goes_on_keeps_the_better_model(tmp_path, monkeypatch):
     assert load_classifier(run.path).parts == ("encoder", "linear")
 
 
+@pytest.mark.usefixtures("encoder_joins")
 def test_an_encoder_that_brings_nothing_is_left_out(tmp_path, monkeypatch):
     """The model is then the linear classifier alone, also where its best step was before a stop."""
     accuracies = iter(
         [0.4, 0.9, 0.5, 0.9, 0.8, 0.7]
     )  # fitted again, the linear classifier is as good as it was
-    real = validation.compute_metrics
+    real = mixture.compute_metrics
     monkeypatch.setattr(
-        validation, "compute_metrics", lambda *args: replace(real(*args), accuracy=next(accuracies))
+        mixture, "compute_metrics", lambda *args: replace(real(*args), accuracy=next(accuracies))
     )
     config = make_config(tmp_path, linear=True, monitor="accuracy")
     signals = []
+
+    def stop_after_validation(event) -> None:
+        if isinstance(event, Validated) and event.step:
+            signals.append(15)
+
     with pytest.raises(StoppedError), stopping_at(lambda: signals[0] if signals else None):
-        for event in train(prepare(config), RunDir(tmp_path / "run"), device=CPU):
-            if isinstance(event, Validated) and event.step:
-                signals.append(15)
+        run = RunDir(tmp_path / "run")
+        recorded(prepare(config), run, on_event=stop_after_validation, device=CPU)
     events = run_all(config, tmp_path / "run", resume=True)
     assert [event.is_best for event in events if isinstance(event, Validated)] == [False, False]
     assert events[-1].best_step == 0
@@ -99,7 +110,7 @@ def test_without_time_for_an_encoder_there_is_a_linear_classifier(tmp_path):
     """Of a run that may take next to no time, with the report on it."""
     config = make_config(tmp_path, linear=True, pretrain={"epochs": 1}, time_budget="0.001s")
     events = run_all(config, tmp_path / "run")
-    decided = [(event.stage, event.steps) for event in events if isinstance(event, StepsDecided)]
+    decided = [(event.name, event.steps) for event in events if isinstance(event, StepsDecided)]
     assert decided == [("pretraining", 0), ("model", 0)]
     assert not any(isinstance(event, Stepped) for event in events)
     assert events[-1].gain.with_encoder is None
@@ -123,9 +134,7 @@ def test_a_model_exists_while_the_linear_classifier_is_fitted(tmp_path, monkeypa
         return real(*args, **options)
 
     monkeypatch.setattr(linear_fit, fit, looked)
-    for event in train(setup, run, device=CPU):
-        if isinstance(event, Stepped) and event.step == 7:  # after the first validation
-            break
+    train_until(is_after_first_validation, setup, run, device=CPU)
     before = model_hash(run.path)
     run_all(setup.config, run.path, resume=True, with_report=False)
     (first, label), (again, _) = found
@@ -199,7 +208,7 @@ def test_few_labels_held_out_are_learned_from_and_judged_by_cross_validation(
 ):
     """The classifier of all labels is saved; validation, report and `eval` go by what it said before it knew them."""
     setup, run = few_and_many, RunDir(tmp_path / "run")
-    list(train(setup, run, device=CPU))
+    train(setup, run, device=CPU)
     fitted = fit_linear_classifier(setup)
     saved, labels = load_classifier(run.model), setup.dataset.selection.labels
     known = saved.linear.logits(setup.validation_texts)
@@ -222,7 +231,7 @@ def test_few_labels_held_out_are_learned_from_and_judged_by_cross_validation(
     assert first["accuracy"] == row["linear_accuracy"] == accuracy
     report = json.loads((run.eval / "report.json").read_bytes())
     assert report["parts"]["linear"]["accuracy"] == accuracy
-    again = evaluate_run(run.path, data=None, folder=None, notify=lambda _: None)
+    again = evaluate_run(run.path, data=None, folder=None, reporter=SILENT)
     assert again.parts["linear"]["accuracy"] == accuracy
     assert again.metrics.accuracy == report["accuracy"]
     assert report["num_refitted"] == again.num_refitted == len(labels) > 1
@@ -236,7 +245,7 @@ def test_texts_held_out_are_learned_from_in_the_end(tmp_path, monkeypatch):
     monkeypatch.setattr(training_plan, "MOST_LABELLED", 0)
     config, run = make_config(tmp_path, linear=True), RunDir(tmp_path / "run")
     setup = prepare(config)
-    list(train(setup, run, device=CPU))
+    train(setup, run, device=CPU)
     saved, read, texts = (
         load_classifier(run.model).linear,
         setup.plan.linear,
@@ -279,16 +288,17 @@ def test_texts_that_a_base_run_held_out_are_not_learned_from(tmp_path, monkeypat
 def test_the_encoder_learns_a_teachers_answers_to_texts_without_labels(few_and_many):
     """One that has not seen the validation labels; labels stay what they are, and every text is there."""
     setup = few_and_many
-    stage, fitted = make_stages(setup, CPU)[-1], fit_linear_classifier(setup)
+    fitted = fit_linear_classifier(setup)
     num_labelled = len(setup.dataset.train)
-    assert len(stage.rows) == len(setup.texts) == num_labelled + 200
-    stage.pseudo_labels = pseudo_labels(setup, fitted)
-    targets = stage.targets_of(np.arange(len(stage.rows))).numpy()
+    rows = setup.model_rows
+    assert len(rows) == len(setup.texts) == num_labelled + 200
+    pseudo_labels = shared_pseudo_labels(setup, fitted, ALONE)
+    targets = Targets(setup, pseudo_labels, device=CPU).of(np.arange(len(rows))).numpy()
     labels = np.eye(3)[setup.dataset.train.labels]
     assert np.array_equal(targets[:num_labelled], labels)
     said = softmax(fitted.few_labels.teacher.logits(setup.texts))[num_labelled:]
     assert np.allclose(targets[num_labelled:], said, atol=1e-6)
-    assert setup.where(stage.rows[num_labelled]).endswith("more.txt:1")
+    assert setup.where(rows[num_labelled]).endswith("more.txt:1")
     train_config, learned = setup.config.train, []
     for is_on in (True, False):
         changed = train_config.model_copy(update={"epochs": "auto", "pseudo_labels": is_on})
@@ -306,7 +316,7 @@ def test_texts_that_were_learned_from_are_no_measure_of_what_is_usual(tmp_path, 
     )
     # Half of the labels, so that there are held-out texts enough.
     data = config.data.model_copy(update={"validation_fraction": 0.5, "unlabelled": None})
-    list(train(prepare(config.model_copy(update={"data": data})), run, device=CPU))
+    train(prepare(config.model_copy(update={"data": data})), run, device=CPU)
     classifier = load_classifier(run.model)
     assert classifier.familiarity
     new = [setup.dataset.unlabelled.texts[i] for i in range(100)]

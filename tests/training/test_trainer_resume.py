@@ -18,19 +18,18 @@ from small_runs import (
     run_all,
     stop_after,
 )
+from support.events import EncoderStarted, Stepped, Validated, recorded, train_until
 from support.programs import TIME_LIMIT
 
+from encoder_cls.encoder.training import EncoderTraining
 from encoder_cls.errors import ConfigError, StoppedError
 from encoder_cls.run import score
+from encoder_cls.run.checkpoint import load_newest
 from encoder_cls.run.run_folder import RunDir
 from encoder_cls.system import stop as interruptible
-from encoder_cls.training import fit_linear as linear_fit
-from encoder_cls.training import train as encoder_trainer
-from encoder_cls.training.checkpoint import load_newest
-from encoder_cls.training.events import StageStarted, Stepped, Validated
+from encoder_cls.training import linear as linear_fit
+from encoder_cls.training import progress as run_progress
 from encoder_cls.training.prepare import prepare
-from encoder_cls.training.stages import ModelStage
-from encoder_cls.training.train import train
 
 
 @pytest.fixture(autouse=True)
@@ -56,18 +55,18 @@ def straight(tmp_path_factory):
 @pytest.mark.parametrize(
     ("values", "stops", "stopped_in"),
     [
-        # The stage, the step and the last validated step of the last checkpoint.
-        pytest.param(LABELLED, [3, 1, 1, 1, 1], (0, 5, 4), id="many times"),
-        pytest.param(WITH_LINEAR, [2], (0, 1, 0), id="after a step beside a linear classifier"),
+        # Of the last checkpoint: whether it is of pretraining, its step, and the step of its last validation.
+        pytest.param(LABELLED, [3, 1, 1, 1, 1], (False, 5, 4), id="many times"),
+        pytest.param(WITH_LINEAR, [2], (False, 1, 0), id="after a step beside a linear classifier"),
         pytest.param(
-            WITH_LINEAR, [14], (0, 9, 8), id="in the last validation beside a linear classifier"
+            WITH_LINEAR, [14], (False, 9, 8), id="in the last validation beside a linear classifier"
         ),
-        pytest.param(FEW_LABELS, [15], (0, 9, 9), id="in the report on both with few labels"),
-        pytest.param(PRETRAINED, [3], (0, 2, 0), id="in a validation of pretraining"),
-        pytest.param(DENOISED, [3, 3], (0, 3, 2), id="in denoising"),
-        pytest.param(PRETRAINED, [23], (1, 15, 14), id="in the last validation"),
-        pytest.param(PRETRAINED, [24], (1, 15, 15), id="in the report"),
-        pytest.param(PRETRAINED, [6, 7, 3, 4], (1, 11, 10), id="in every stage"),
+        pytest.param(FEW_LABELS, [15], (False, 9, 9), id="in the report on both with few labels"),
+        pytest.param(PRETRAINED, [3], (True, 2, 0), id="in a validation of pretraining"),
+        pytest.param(DENOISED, [3, 3], (True, 3, 2), id="in denoising"),
+        pytest.param(PRETRAINED, [23], (False, 15, 14), id="in the last validation"),
+        pytest.param(PRETRAINED, [24], (False, 15, 15), id="in the report"),
+        pytest.param(PRETRAINED, [6, 7, 3, 4], (False, 11, 10), id="in both trainings"),
     ],
 )
 def test_a_resumed_run_equals_an_uninterrupted_one(tmp_path, straight, values, stops, stopped_in):
@@ -79,7 +78,8 @@ def test_a_resumed_run_equals_an_uninterrupted_one(tmp_path, straight, values, s
             run_all(config, tmp_path / "broken", resume=True, stop_signal=stop_after(steps))
         assert stopped.value.exit_code == 143
     state = load_newest(tmp_path / "broken" / "checkpoints")[0].state
-    assert (state.stage, state.step, state.validated_step) == stopped_in
+    found = (state.is_pretraining, state.step, state.training.validated_step)
+    assert found == stopped_in
     run_all(config, tmp_path / "broken", resume=True)
     assert result(tmp_path / "broken") == straight(**values)
 
@@ -90,25 +90,28 @@ def test_a_resumed_run_equals_an_uninterrupted_one(tmp_path, straight, values, s
         pytest.param(LABELLED, ("model", Stepped, 1), id="before any checkpoint"),
         pytest.param(LABELLED, ("model", Validated, 6), id="after a validation"),
         pytest.param(
-            WITH_LINEAR, ("model", StageStarted, 0), id="after the linear classifier was fitted"
+            WITH_LINEAR, ("model", EncoderStarted, 0), id="after the linear classifier was fitted"
         ),
         pytest.param(
             WITH_LINEAR, ("model", Stepped, 11), id="after a step beside a linear classifier"
         ),
         pytest.param(WITH_LINEAR, ("model", Validated, 18), id="before the report on both"),
         pytest.param(PRETRAINED, ("pretraining", Stepped, 5), id="in pretraining"),
-        pytest.param(PRETRAINED, ("model", StageStarted, 12), id="after pretraining"),
+        pytest.param(PRETRAINED, ("model", EncoderStarted, 12), id="after pretraining"),
     ],
 )
 def test_a_run_that_vanished_resumes_from_its_last_checkpoint(tmp_path, straight, values, last):
     """Ended without warning between checkpoints, a run is taken up at the last one, and ends the same."""
     values = values | {"checkpoint_every": 2}
     config = make_config(tmp_path, **values)
-    stage = None
-    for event in train(prepare(config), RunDir(tmp_path / "broken"), device=CPU):
-        stage = event.stage if isinstance(event, StageStarted) else stage
-        if (stage, type(event), event.step) == last:
-            break
+    names = []
+
+    def is_last(event) -> bool:
+        if isinstance(event, EncoderStarted):
+            names.append(event.name)
+        return bool(names) and (names[-1], type(event), getattr(event, "step", None)) == last
+
+    train_until(is_last, prepare(config), RunDir(tmp_path / "broken"), device=CPU)
     run_all(config, tmp_path / "broken", resume=True)
     assert result(tmp_path / "broken") == straight(**values)
 
@@ -118,11 +121,13 @@ def test_validations_soon_after_a_checkpoint_are_done_again(
     tmp_path, straight, monkeypatch, step, checkpoints
 ):
     """A run that vanished there ends the same, though the model on disk was of a later step than any checkpoint."""
-    monkeypatch.setattr(encoder_trainer, "SECONDS_BETWEEN_CHECKPOINTS", 600)
+    monkeypatch.setattr(run_progress, "SECONDS_BETWEEN_CHECKPOINTS", 600)
     config = make_config(tmp_path, **PRETRAINED)
-    for event in train(prepare(config), RunDir(tmp_path / "broken"), device=CPU):
-        if event.step == step and isinstance(event, StageStarted if step == 12 else Validated):
-            break
+
+    def is_that_validation(event) -> bool:
+        return isinstance(event, Validated) and event.step == step
+
+    train_until(is_that_validation, prepare(config), RunDir(tmp_path / "broken"), device=CPU)
     found = (tmp_path / "broken" / "checkpoints").glob("step-*")
     assert [int(path.name.removeprefix("step-")) for path in found] == checkpoints
     run_all(config, tmp_path / "broken", resume=True)
@@ -153,9 +158,9 @@ def test_a_last_validation_that_a_signal_cut_short_has_the_linear_classifier(
 @pytest.mark.parametrize(
     ("module", "work", "steps", "stopped_in"),
     [
-        (linear_fit, "fit_linear_from_few_labels", None, (0, 0)),
-        (linear_fit, "fit_linear_from_few_labels", 12, (0, 10)),
-        (score, "baseline_scores", None, (0, 18)),
+        (linear_fit, "fit_linear_from_few_labels", None, 0),
+        (linear_fit, "fit_linear_from_few_labels", 12, 10),
+        (score, "baseline_scores", None, 18),
     ],
     ids=["linear classifier", "linear classifier again", "TF-IDF baseline"],
 )
@@ -184,7 +189,7 @@ def test_a_signal_is_heard_while_something_long_is_waited_for(
         assert not waited
         release.set()
     state = load_newest(tmp_path / "stopped" / "checkpoints")[0].state
-    assert (state.stage, state.step) == stopped_in
+    assert state.step == stopped_in
     run_all(config, tmp_path / "stopped", resume=True)
     assert result(tmp_path / "stopped") == straight(**FEW_LABELS)
 
@@ -192,20 +197,20 @@ def test_a_signal_is_heard_while_something_long_is_waited_for(
 def test_ctrl_c_ends_with_130_and_leaves_the_best_model_so_far(tmp_path, cli, monkeypatch):
     """Which answers; the message names how to go on, as is possible where the data has moved since."""
     (tmp_path / "c.yaml").write_text(make_config(tmp_path, **WITH_LINEAR).to_yaml())
-    real = ModelStage.batches_at
+    real = EncoderTraining.step
 
-    def pressed(stage, step, *more):
+    def pressed(training, step, rate):
         if step == 8:
             signal.raise_signal(signal.SIGINT)
-        return real(stage, step, *more)
+        return real(training, step, rate)
 
-    monkeypatch.setattr(ModelStage, "batches_at", pressed)
+    monkeypatch.setattr(EncoderTraining, "step", pressed)
     stopped = cli("train", "c.yaml", "--run-dir", "run")
     assert stopped.code == 130
     assert "stopped at step 9; a checkpoint is written" in stopped.err
     assert "--resume" in stopped.err
     assert cli("predict", "--model", "run", "w1 red end").out.startswith("red ")
-    monkeypatch.setattr(ModelStage, "batches_at", real)
+    monkeypatch.setattr(EncoderTraining, "step", real)
     (tmp_path / "train.csv").rename("moved.csv")
     assert cli("train", "--run-dir", "run", "--resume").code == 3
     assert cli("train", "--run-dir", "run", "--resume", "--set", "data.train=moved.csv").code == 0
@@ -216,7 +221,7 @@ def test_ctrl_c_ends_with_130_and_leaves_the_best_model_so_far(tmp_path, cli, mo
     ("values", "stops", "lost"),
     [
         pytest.param(LABELLED, 12, "model", id="of labels"),
-        pytest.param(PRETRAINED, 13, "stages/pretraining", id="of pretraining"),
+        pytest.param(PRETRAINED, 13, "pretrained", id="of pretraining"),
     ],
 )
 def test_a_run_whose_best_model_is_gone_says_so_before_it_trains_on(tmp_path, values, stops, lost):
@@ -226,8 +231,13 @@ def test_a_run_whose_best_model_is_gone_says_so_before_it_trains_on(tmp_path, va
     (run.path / lost / "model.safetensors").rename(tmp_path / "saved")
 
     with pytest.raises(ConfigError, match=rf"{lost}: .*best model so far, of step \d+: bring"):
-        for event in train(prepare(config), run, device=CPU, resume=True):
-            assert not isinstance(event, Stepped)
+        recorded(
+            prepare(config),
+            run,
+            on_event=lambda event: pytest.fail("a step") if isinstance(event, Stepped) else None,
+            device=CPU,
+            resume=True,
+        )
 
     (tmp_path / "saved").rename(run.path / lost / "model.safetensors")
     run_all(config, run.path, resume=True)

@@ -8,18 +8,19 @@ import time
 import numpy as np
 import pytest
 from small_runs import WITH_LINEAR, make_config, run_all, stop_after
+from support.events import Stepped, StepsDecided, Validated
 
 from encoder_cls.classifier.model_folder import load_classifier
+from encoder_cls.encoder import training as encoder_training
 from encoder_cls.errors import ConfigError, StoppedError
 from encoder_cls.evaluation import baseline
+from encoder_cls.run.checkpoint import load_newest
 from encoder_cls.run.run_folder import RunDir
-from encoder_cls.training import fit_linear as fit
-from encoder_cls.training import loop, plan, stages
+from encoder_cls.training import encoder as training_encoder
+from encoder_cls.training import linear as fit
+from encoder_cls.training import plan
 from encoder_cls.training import prepare as preparing
-from encoder_cls.training import train as training
-from encoder_cls.training.checkpoint import load_newest
-from encoder_cls.training.events import Stepped, StepsDecided, Validated
-from encoder_cls.training.fit_linear import affordable_texts, streamed
+from encoder_cls.training.linear import affordable_texts, streamed
 from encoder_cls.training.prepare import prepare
 
 
@@ -52,13 +53,13 @@ def test_a_stream_of_few_texts_has_each_class(tmp_path):
 
 def test_a_run_that_goes_on_keeps_to_the_number_of_texts(tmp_path, monkeypatch):
     """However much time there is then; all of its model is that of an undisturbed run."""
-    monkeypatch.setattr(training, "affordable_texts", lambda _: 20)
+    monkeypatch.setattr(fit, "affordable_texts", lambda _: 20)
     config = make_config(tmp_path, **WITH_LINEAR, time_budget="10h", checkpoint_every=1)
     run_all(config, tmp_path / "straight")
     with pytest.raises(StoppedError):
         run_all(config, tmp_path / "run", stop_signal=stop_after(12))
     assert load_newest(tmp_path / "run" / "checkpoints")[0].state.linear_texts == 20
-    monkeypatch.setattr(training, "affordable_texts", lambda _: None)
+    monkeypatch.setattr(fit, "affordable_texts", lambda _: None)
     run_all(config, tmp_path / "run", resume=True)
     found, expected = (load_classifier(tmp_path / name).linear for name in ("run", "straight"))
     assert found.biases.tolist() == expected.biases.tolist()
@@ -67,16 +68,16 @@ def test_a_run_that_goes_on_keeps_to_the_number_of_texts(tmp_path, monkeypatch):
 
 def test_a_stage_of_a_few_steps_is_skipped(tmp_path, monkeypatch):
     """Where the first steps show that there is time for too few, there is neither a further one nor a validation."""
-    monkeypatch.setattr(stages, "PASSES_PER_STEP", math.inf)
+    monkeypatch.setattr(training_encoder, "PASSES_PER_STEP", math.inf)
     clock = iter(range(10**9))
     monkeypatch.setattr(time, "perf_counter", lambda: next(clock) * 60.0)
     events = run_all(make_config(tmp_path, **WITH_LINEAR, time_budget="10m"), tmp_path / "run")
-    decided = [(event.stage, event.steps) for event in events if isinstance(event, StepsDecided)]
+    decided = [(event.name, event.steps) for event in events if isinstance(event, StepsDecided)]
     assert decided == [("model", 0)]
     assert len([event for event in events if isinstance(event, Stepped)]) == 1
     assert [event.step for event in events if isinstance(event, Validated)] == [0]
     assert load_classifier(tmp_path / "run").parts == ("linear",)
-    monkeypatch.setattr(loop, "LEAST_STEPS", 1)
+    monkeypatch.setattr(encoder_training, "FEWEST_STEPS", 1)
     events = run_all(make_config(tmp_path, **WITH_LINEAR, time_budget="10m"), tmp_path / "other")
     assert any(isinstance(event, Validated) and event.step for event in events)
 

@@ -6,13 +6,14 @@ from pathlib import Path
 
 import pytest
 import torch
-from small_runs import make_config
+from small_runs import make_config, make_training
 
 from encoder_cls.encoder import pretraining
 from encoder_cls.encoder.transformer import INITIAL_STD, InputEmbedding
+from encoder_cls.run.run_folder import RunDir
+from encoder_cls.training.encoder import load_first_weights
 from encoder_cls.training.prepare import prepare
 from encoder_cls.training.prepared import Prepared
-from encoder_cls.training.replica import Replica
 
 TEXTS = (
     "an apple and pear are fruit",
@@ -33,10 +34,11 @@ def prepared(folder: Path, *texts: str) -> Prepared:
 
 def first_tables(setup: Prepared, folder: Path) -> tuple[InputEmbedding, InputEmbedding]:
     """The embeddings with random weights, and with those that the encoder starts from."""
-    replica = Replica(setup, 0, device=torch.device("cpu"))
-    replica.load_first_weights(folder / "stages")
-    models = setup.new_model(replica.stage.seed), replica.model.requires_grad_(False)
-    return models[0].encoder.embedding, models[1].encoder.embedding
+    training = make_training(setup)
+    load_first_weights(training, setup, RunDir(folder))
+    random = setup.new_model(training.seed)
+    started = training.model.requires_grad_(False)
+    return random.encoder.embedding, started.encoder.embedding
 
 
 def test_words_of_equal_neighbours_start_alike(tmp_path):

@@ -1,4 +1,4 @@
-"""Fit, calibrate and save the linear classifier of a run, by its plan and within its time."""
+"""The linear model in a run: fitted by the plan and within the time, calibrated, saved."""
 
 from __future__ import annotations
 
@@ -11,7 +11,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from encoder_cls.classifier.classifier import Classifier, Numbers
+from encoder_cls.classifier.mixture import ValidationResult, score_mixture
 from encoder_cls.classifier.model_folder import save_classifier
+from encoder_cls.encoder.distributed import ProcessGroup
 from encoder_cls.evaluation.held_out_answers import Answers, HeldOutAnswers
 from encoder_cls.linear.features import Reading, numbers_before_refit
 from encoder_cls.linear.few_labels import (
@@ -24,9 +26,10 @@ from encoder_cls.linear.nb_svm import fit_linear
 from encoder_cls.linear.stream import fit_linear_from_stream
 from encoder_cls.metrics.logits import Logits, softmax
 from encoder_cls.run.run_folder import RunDir
+from encoder_cls.system.reporter import Reporter
 from encoder_cls.system.stop import check_stop, run_interruptibly
 from encoder_cls.training.prepared import Prepared
-from encoder_cls.training.validation import ValidationResult, judge
+from encoder_cls.training.progress import Progress
 
 SAMPLE = 5000  # texts to estimate the time by; fewer are never learned from
 # The time of each fit, relative to a stream: `plain` tries all penalties, and refits with the validation texts.
@@ -37,8 +40,8 @@ SCORING = (
 SHARE = 0.5  # of the time left, where an encoder follows
 
 
-class Fitted(NamedTuple):
-    """The linear classifier of a run."""
+class FittedLinear(NamedTuple):
+    """The linear model of a run."""
 
     classifier: Classifier  # without an encoder; calibrated if there are validation labels
     validation_logits: (
@@ -107,30 +110,91 @@ def streamed(prepared: Prepared, num_texts: int) -> Prepared:
     )
 
 
-def fit(prepared: Prepared, run: RunDir, *, saves_first: bool, saves: bool) -> Fitted:
-    """Fit the linear classifier of a run.
+def fit_linear_model(
+    run: RunDir, progress: Progress, group: ProcessGroup, reporter: Reporter
+) -> FittedLinear | None:
+    """Fit the linear model, in the first process, and save it as the model unless an encoder was better.
 
-    Saves preliminary classifiers as the model if `saves_first`, the result if `saves`. Where the classifier is refitted
-    with the validation texts, the run keeps its answers from before.
+    A resumed run fits it again while there is work left that needs it: equal data gives an equal model. Where it is
+    fitted again with the validation texts, the run keeps its answers from before.
+
+    Returns:
+        None in a run without one, in the other processes, and where nothing is left but the report.
     """
+    linear = None
+    if group.leads and progress.prepared.plan.linear and _has_work_left(progress):
+        linear = _fit_within_time(run, progress, reporter)
+    progress.share_state()
+    return linear
 
-    def save(fitted: Fitted) -> None:
+
+def _has_work_left(progress: Progress) -> bool:
+    """Whether the linear model is missing, or an encoder still learns beside it."""
+    state = progress.state
+    if not progress.prepared.plan.has_encoder:
+        return state.linear_score is None
+    return state.is_pretraining or state.training.outcome is None
+
+
+def _fit_within_time(run: RunDir, progress: Progress, reporter: Reporter) -> FittedLinear:
+    prepared = progress.prepared
+    is_first_fit = progress.state.linear_score is None
+    reporter.working("fitting the linear classifier")
+
+    # Where time is short, it learns from as many texts as there is time for; a resumed run from the same ones.
+    if is_first_fit and prepared.budget.left is not None:
+        num_texts = affordable_texts(prepared)
+        progress.state = replace(progress.state, linear_texts=num_texts)
+    num_texts = progress.state.linear_texts
+    data = prepared
+    if num_texts is not None:
+        data = streamed(prepared, num_texts)
+        progress.prepared = replace(prepared, plan=data.plan)
+        reporter.working(
+            f"fitting the linear classifier to {num_texts:,} of {len(prepared.dataset.train):,} texts "
+            "(train.time_budget)"
+        )
+
+    def save(fitted: FittedLinear) -> None:
         check_stop()  # another process may have resumed a stopped run
         save_classifier(fitted.classifier, run.model)
 
-    fitted = run_interruptibly(
-        lambda: fit_linear_classifier(prepared, on_better=save if saves_first else None)
-    )
-    if fitted.held_out_answers:
-        fitted.held_out_answers.write(run.held_out_answers)
-    if saves:
-        save_classifier(fitted.classifier, run.model)
-    return fitted
+    on_better = save if is_first_fit else None
+    linear = run_interruptibly(lambda: fit_linear_classifier(data, on_better=on_better))
+    if linear.held_out_answers:
+        linear.held_out_answers.write(run.held_out_answers)
+    if not progress.state.is_encoder_better:
+        save_classifier(linear.classifier, run.model)
+    reporter.working("")
+
+    if linear.few_labels:
+        reporter.note(few_labels_line(linear.few_labels))
+    if linear.validation is not None:
+        progress.state = replace(progress.state, linear_score=linear.validation.score)
+        if is_first_fit:
+            progress.log.log(0, "validation", linear.validation.row(epoch=0))
+            reporter.validated(
+                "model", step=0, epoch=0, scores=linear.validation.scores, is_best=True
+            )
+    return linear
+
+
+def few_labels_line(result: FewLabels) -> str:
+    """How the linear model learned from few labels, with its accuracy."""
+    low, high = result.interval
+    accuracy = f"{result.accuracy:.1%} [{low:.1%}, {high:.1%}]"
+    if result.accuracy != result.accuracy_before:
+        accuracy = f"{result.accuracy_before:.1%} -> {accuracy}"
+
+    outlook = ""
+    if result.accuracy_with_twice is not None:
+        outlook = f", with twice the labels about {result.accuracy_with_twice:.0%}"
+    return f"linear classifier: {result.kept}; accuracy by cross-validation {accuracy}{outlook}"
 
 
 def fit_linear_classifier(
-    prepared: Prepared, *, on_better: Callable[[Fitted], None] | None = None
-) -> Fitted:
+    prepared: Prepared, *, on_better: Callable[[FittedLinear], None] | None = None
+) -> FittedLinear:
     """Fit the linear classifier as planned; equal data gives an equal classifier.
 
     Where there are validation texts, `on_better` receives preliminary ones: a quick one, then one of a single penalty.
@@ -196,7 +260,7 @@ def _reading(prepared: Prepared) -> Reading:
     return Reading(*prepared.plan.linear, prepared.class_weights.numpy())
 
 
-def _fit_few_labels(prepared: Prepared, reading: Reading) -> Fitted:
+def _fit_few_labels(prepared: Prepared, reading: Reading) -> FittedLinear:
     dataset, texts, splits = prepared.dataset, prepared.texts, [prepared.dataset.train]
     if prepared.plan.refits_on_validation:
         texts = prepared.tokenize(
@@ -235,7 +299,7 @@ def _calibrated(
     logits: Logits | None = None,
     *,
     is_calibrated: bool = False,
-) -> Fitted:
+) -> FittedLinear:
     """Calibrate a classifier by validation logits, by default its own, unless it `is_calibrated`."""
     logits = linear.logits(prepared.validation_texts) if logits is None else logits
     classifier = prepared.new_classifier(None)
@@ -245,19 +309,38 @@ def _calibrated(
         {"linear": 1.0},
     )
     if not len(prepared.validation_texts):
-        return Fitted(classifier, logits, None)
-    monitor = prepared.config.train.monitor
-    result = judge(None, logits, prepared.dataset, monitor=monitor, is_calibrated=is_calibrated)
+        return FittedLinear(classifier, logits, None)
+    result = score_mixture(
+        None,
+        logits,
+        prepared.dataset,
+        monitor=prepared.config.train.monitor,
+        is_calibrated=is_calibrated,
+    )
     classifier.mixture_weights, classifier.thresholds = result.mixture_weights, result.thresholds
-    return Fitted(classifier, logits, result)
+    return FittedLinear(classifier, logits, result)
 
 
-def pseudo_labels(prepared: Prepared, fitted: Fitted) -> NDArray[np.float32] | None:
-    """The teacher's probabilities, (texts, classes), of the unlabelled texts that the encoder learns from, if any.
+def shared_pseudo_labels(
+    prepared: Prepared, linear: FittedLinear | None, group: ProcessGroup
+) -> NDArray[np.float32] | None:
+    """The teacher's probabilities of the unlabelled texts that the encoder learns from, in all processes.
 
     Soft labels: Hinton et al., "Distilling the Knowledge in a Neural Network", 2015, https://arxiv.org/abs/1503.02531.
+
+    Returns:
+        Probabilities, (texts, classes); None without a teacher.
     """
-    if not (fitted.few_labels and fitted.few_labels.teacher):
+    probabilities = None
+    if linear and linear.few_labels and linear.few_labels.teacher:
+        unlabelled = prepared.texts.take(prepared.model_rows[len(prepared.dataset.train) :])
+        logits = linear.few_labels.teacher.logits(unlabelled)
+        probabilities = softmax(logits).astype(np.float32)
+
+    if not group.decide(probabilities is not None):
         return None
-    unlabelled = prepared.texts.take(prepared.model_rows[len(prepared.dataset.train) :])
-    return softmax(fitted.few_labels.teacher.logits(unlabelled)).astype(np.float32)
+    if group.size == 1:
+        return probabilities
+    content = group.broadcast(b"" if probabilities is None else probabilities.tobytes())
+    num_classes = len(prepared.dataset.label_names)
+    return np.frombuffer(content, dtype=np.float32).reshape(-1, num_classes)

@@ -1,0 +1,230 @@
+"""The state of a training, its checkpoints, and the conditions under which a run writes and resumes them.
+
+checkpoints/step-120/
+      model.safetensors       weights
+      optimizer.safetensors   the optimizers' moments
+      state.json              step, best score, running sums, and the fingerprint of data and environment
+      manifest.json           size and SHA-256 of the other three
+
+The newest checkpoint is the one of the highest step whose files match its manifest; no pointer names it. SHA-256 proves
+that a file is what was written, not who wrote it.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+import safetensors.torch
+import torch
+from pydantic import TypeAdapter
+from safetensors import SafetensorError
+from tokenizers import Tokenizer
+from torch import Tensor
+
+from encoder_cls.config.schema import Config
+from encoder_cls.data.dataset import Dataset
+from encoder_cls.encoder.training import TrainingState
+from encoder_cls.errors import ConfigError, DivergedError, EncoderClsError
+from encoder_cls.metrics.score import Score
+from encoder_cls.system.files import read_file, sha256, to_json, write_folder
+from encoder_cls.system.machine import environment, resolve_precision
+
+MODEL_FILE, OPTIMIZER_FILE, STATE_FILE = "model.safetensors", "optimizer.safetensors", "state.json"
+MANIFEST_FILE = "manifest.json"
+
+# Changes that forbid resuming a run; any other change affects the last digits at most.
+REFUSED = {
+    "training_data": "training data has",
+    "unlabelled_data": "unlabelled texts have",
+    "validation_data": "validation data has",
+    "classes": "names of the classes have",
+    "tokenizer": "tokenizer's library has",
+}
+STATE_FILES = (MODEL_FILE, OPTIMIZER_FILE, STATE_FILE)
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunState:
+    """How far a run has come: all that decides how it goes on, besides weights and moments.
+
+    Attributes:
+        linear_score: the score of the linear model alone; None before it is fitted, or without validation labels.
+        linear_texts: the number of texts that it learns from, once a time budget has decided this.
+        is_pretraining: whether the encoder's training is the pretraining.
+        training: the state of the encoder's training.
+    """
+
+    linear_score: Score | None = None
+    linear_texts: int | None = None
+    is_pretraining: bool = False
+    training: TrainingState = field(default_factory=TrainingState)
+
+    @property
+    def step(self) -> int:
+        """Optimizer steps done, those of pretraining counted."""
+        return self.training.step
+
+    @property
+    def is_encoder_better(self) -> bool:
+        """Whether a validation of the encoder on labels was better than the linear model alone."""
+        best = self.training.best_score
+        return (
+            not self.is_pretraining and best is not None and best.is_better_than(self.linear_score)
+        )
+
+    @property
+    def best_step(self) -> int:
+        """The step of the best weights; 0 where the linear model alone is the best."""
+        return self.training.best_step if self.is_encoder_better else 0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Checkpoint:
+    """A verified checkpoint in memory.
+
+    Attributes:
+        state: of the run.
+        fingerprint: of its data and its environment.
+        weights: of the encoder in training, by name; empty in a run without an encoder.
+        moments: of its optimizers, as in `moments_of`.
+    """
+
+    state: RunState
+    fingerprint: dict[str, Any]
+    weights: dict[str, Tensor] = field(default_factory=dict)
+    moments: dict[str, Tensor] = field(default_factory=dict)
+
+
+def save_checkpoint(folder: Path, checkpoint: Checkpoint, *, keep: int) -> None:
+    """Write `step-N` into `folder`, verify it, and remove all but the `keep` newest checkpoints.
+
+    Removes none where a weight is not finite (`DivergedError`) or the disk refuses (`EncoderClsError`).
+    """
+    step = checkpoint.state.step
+    for name, tensor in checkpoint.weights.items():
+        if not tensor.isfinite().all():
+            raise DivergedError(step, f"{name} holds numbers that are not finite")
+
+    files = {
+        MODEL_FILE: _saved(checkpoint.weights),
+        OPTIMIZER_FILE: _saved(checkpoint.moments),
+        STATE_FILE: to_json(
+            {"state": asdict(checkpoint.state), "fingerprint": checkpoint.fingerprint}
+        ),
+    }
+    manifest = {
+        name: {"size": len(content), "sha256": sha256(content)} for name, content in files.items()
+    }
+    newest = folder / f"step-{step}"
+    write_folder(newest, files | {MANIFEST_FILE: to_json({"files": manifest})})
+
+    _read_verified(newest)
+    for path in _by_age(folder)[keep:]:
+        shutil.rmtree(path, ignore_errors=True)
+
+
+def load_newest(folder: Path) -> tuple[Checkpoint | None, list[str]]:
+    """Load the newest undamaged checkpoint; also returns a warning for each damaged one that is newer."""
+    warnings: list[str] = []
+    for path in _by_age(folder):
+        try:
+            return _parsed(_read_verified(path)), warnings
+        except (
+            EncoderClsError,
+            SafetensorError,
+            ValueError,
+            LookupError,
+            TypeError,
+            AttributeError,
+        ) as error:
+            reason, _, _ = str(error).partition("\n")
+            warnings.append(f"{path}: passed over, damaged: {reason}")
+    return None, warnings
+
+
+def newest_fingerprint(folder: Path) -> dict[str, Any]:
+    """The fingerprint in the newest undamaged checkpoint; empty without one."""
+    checkpoint, _ = load_newest(folder)
+    return checkpoint.fingerprint if checkpoint else {}
+
+
+def fingerprint(
+    config: Config, dataset: Dataset, tokenizer: Tokenizer, *, device: torch.device
+) -> dict[str, Any]:
+    """The hashes of data and tokenizer, the names of the classes, and the environment, as JSON values."""
+    precision = resolve_precision(config.train.precision, device)
+    return environment(device, precision) | {
+        "tokenizer": sha256(tokenizer.to_str().encode()),
+        "training_data": dataset.train.fingerprint,
+        "unlabelled_data": dataset.unlabelled.fingerprint,
+        "validation_data": dataset.selection.fingerprint,
+        "classes": list(dataset.label_names),
+    }
+
+
+def check_fingerprint(saved: dict[str, Any], current: dict[str, Any], *, run: Path) -> list[str]:
+    """Compare the fingerprints of a run before and now: refuse it with a `ConfigError`, or return warnings."""
+    changed = [name for name in saved if saved[name] != current.get(name)]
+    for name, meaning in REFUSED.items():
+        if name in changed:
+            raise ConfigError(f"{run}: the {meaning} changed since the run began; start a new run")
+    if not changed:
+        return []
+    names = ", ".join(changed)
+    return [f"{names} changed since the run began: the result may differ in the last digits"]
+
+
+def _by_age(folder: Path) -> list[Path]:
+    """Checkpoint folders, the newest first; `.old`, one that was being replaced, after its successor."""
+    matches = {
+        path: re.fullmatch(r"step-(\d+)(\.old)?", path.name) for path in folder.glob("step-*")
+    }
+    ages = {
+        path: (int(match[1]), match[2] is None)
+        for path, match in matches.items()
+        if match and path.is_dir()
+    }
+    return sorted(ages, key=ages.__getitem__, reverse=True)
+
+
+def _read_verified(path: Path) -> dict[str, bytes]:
+    """Read the files of a checkpoint, and check them against its manifest."""
+    try:
+        listed = json.loads(read_file(path / MANIFEST_FILE))["files"]
+        files = {
+            name: read_file(path / name, most_bytes=int(listed[name]["size"]))
+            for name in STATE_FILES
+        }
+    except (ValueError, KeyError, TypeError, RecursionError) as error:
+        raise EncoderClsError(f"{path / MANIFEST_FILE}: not a manifest: {error}") from None
+    for name, content in files.items():
+        if listed[name] != {"size": len(content), "sha256": sha256(content)}:
+            raise EncoderClsError(f"{path / name}: has changed since it was written")
+    return files
+
+
+def _saved(tensors: Mapping[str, Tensor]) -> bytes:
+    return safetensors.torch.save(
+        {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
+    )
+
+
+def _parsed(files: Mapping[str, bytes]) -> Checkpoint:
+    """Parse the files of a checkpoint; raises a `ValueError`, `LookupError` or `SafetensorError` for other files."""
+    content = json.loads(files[STATE_FILE])
+    state = content["state"]
+    known = asdict(RunState())
+    if state.keys() != known.keys() or state["training"].keys() != known["training"].keys():
+        raise ValueError(f"{STATE_FILE} is of another version")
+    return Checkpoint(
+        state=TypeAdapter(RunState).validate_python(state),
+        fingerprint=content["fingerprint"],
+        weights=safetensors.torch.load(files[MODEL_FILE]),
+        moments=safetensors.torch.load(files[OPTIMIZER_FILE]),
+    )

@@ -1,0 +1,47 @@
+"""What a training tells whoever watches it.
+
+A `Reporter` is passed down to all that takes long. This one is silent; the command line has one for terminals and log
+files, the hyperparameter search one that ends bad trials, and tests one that keeps a list.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+
+class Reporter:
+    """Hears what happens, and says nothing."""
+
+    def note(self, message: str) -> None:
+        """Hear of something that is good to know."""
+
+    def warning(self, message: str) -> None:
+        """Hear of something that may be wrong; the work goes on."""
+
+    def working(self, what: str) -> None:
+        """Hear which work starts now, in place of the work before; an empty name ends it."""
+
+    def training_started(self, *, step: int, total_steps: int) -> None:
+        """Hear that a run starts, or goes on after `step` of `total_steps`."""
+
+    def encoder_started(self, name: str, *, step: int, total_steps: int) -> None:
+        """Hear that a training of the encoder starts or goes on: `pretraining` or `model`.
+
+        `total_steps` are those of the whole run, as far as they are known.
+        """
+
+    def steps_decided(self, name: str, *, steps: int, total_steps: int) -> None:
+        """Hear how many steps a time budget allows a training of the encoder, possibly none."""
+
+    def step_done(
+        self, *, step: int, epoch: float, loss: float, values: Mapping[str, float] | None
+    ) -> None:
+        """Hear of an optimizer step; `values` is the row that was logged, if any."""
+
+    def validated(
+        self, name: str, *, step: int, epoch: float, scores: Mapping[str, float], is_best: bool
+    ) -> None:
+        """Hear of a validation; `is_best`: of its training, and of labels also better than the linear model alone."""
+
+
+SILENT = Reporter()

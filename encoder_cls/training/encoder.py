@@ -1,0 +1,329 @@
+"""The encoder's trainings in a run: on hidden words (pretraining), then on labels and pseudo-labels.
+
+Both are an `EncoderTraining`: the same loop with other batches and another validation.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from encoder_cls.classifier.classifier import Classifier
+from encoder_cls.classifier.mixture import ValidationResult, score_mixture
+from encoder_cls.classifier.model_folder import load_classifier, save_classifier
+from encoder_cls.encoder.architecture import Indices
+from encoder_cls.encoder.batches import BatchSampler, derive_seed, drop_tokens, shard_of
+from encoder_cls.encoder.distributed import ProcessGroup
+from encoder_cls.encoder.optimizer import make_optimizers, tables
+from encoder_cls.encoder.pretraining import (
+    GuessedTokens,
+    denoise,
+    mask_tokens,
+    start_from_word_vectors,
+    summed_loss,
+)
+from encoder_cls.encoder.torch_encoder import TorchEncoder, pad
+from encoder_cls.encoder.training import (
+    ClassificationBatch,
+    EncoderTraining,
+    MultiLabelBatch,
+    Schedule,
+)
+from encoder_cls.encoder.transformer import DenoisingAutoencoder, EncoderClassifier
+from encoder_cls.linear.linear_model import LinearClassifier
+from encoder_cls.metrics.logits import Logits
+from encoder_cls.metrics.score import Score
+from encoder_cls.run.run_folder import RunDir
+from encoder_cls.system.machine import resolve_precision
+from encoder_cls.text.tokens import TokenizedTexts
+from encoder_cls.training.prepared import Prepared
+
+PRETRAINING = "pretraining"
+ON_LABELS = "model"
+
+# Forward passes that take about as long as a step.
+PASSES_PER_STEP = 3
+# Passes over the validation texts that the final report takes, about.
+REPORTED_VALIDATIONS = 3
+# The pretraining's seed is derived with this number, far from the seeds that people try.
+PRETRAINING_SEED = 1000
+
+
+def pretraining_of(
+    prepared: Prepared, *, device: torch.device, group: ProcessGroup
+) -> EncoderTraining:
+    """Masked language modelling or denoising of all texts, with and without labels.
+
+    Each epoch hides other words, so the model does not overfit, and needs no early stopping.
+    """
+    config = prepared.config
+    schedule = prepared.plan.pretraining
+    assert schedule
+
+    seed = derive_seed(config.seed, PRETRAINING_SEED)
+    texts = prepared.texts
+    sampler = BatchSampler(texts.lengths, config.train, seed=seed)
+    kind: type[EncoderClassifier] = EncoderClassifier
+    hide = partial(mask_tokens, fraction=config.pretrain.mask_probability)
+    if config.pretrain.objective == "denoising":
+        kind = DenoisingAutoencoder
+        hide = partial(denoise, fraction=config.pretrain.mask_probability)
+    model = prepared.new_model(seed, kind).to(device)
+
+    def batches_at(step: int, shard: int, num_shards: int) -> list[GuessedTokens]:
+        batches = []
+        for indices in sampler.batches_of_step(step):
+            part = shard_of(indices, shard, num_shards)
+            if not len(part):
+                continue
+            whole = pad(texts, indices).to(device)
+            batch = whole if num_shards == 1 else pad(texts, part).to(device)
+            candidates = torch.unique(whole.input_ids)  # those of the whole batch in each shard
+            batches.append(hide(batch, candidates))
+        return batches
+
+    def validate(model: EncoderClassifier) -> ValidationResult | None:
+        """The mean loss, with the same words hidden each time."""
+        torch.manual_seed(seed)
+        my_loss, my_weight = summed_loss(
+            model,
+            prepared.validation_texts,
+            hide,
+            batch_tokens=config.train.batch_tokens,
+            share=group.dealt,
+        )
+        loss, weight = group.summed(my_loss, my_weight)
+        mean = loss / weight
+        if not np.isfinite(mean):
+            return None
+        score = Score(is_sure=True, monitored=mean, loss=mean, lower_is_better=True)
+        return ValidationResult({"loss": mean}, score)
+
+    def describe_step(step: int) -> str:
+        return _some_texts(prepared, np.concatenate(sampler.batches_of_step(step)))
+
+    return EncoderTraining(
+        name=PRETRAINING,
+        model=model,
+        optimizers=make_optimizers(model, config.train),
+        batches_at=batches_at,
+        validate=validate,
+        schedule=schedule,
+        config=config.train,
+        seed=seed,
+        device=device,
+        precision=resolve_precision(config.train.precision, device),
+        describe_step=describe_step,
+        group=group,
+        validation_cost=_validation_cost(prepared, texts, schedule),
+    )
+
+
+def training_on_labels(
+    prepared: Prepared,
+    *,
+    device: torch.device,
+    group: ProcessGroup,
+    linear_logits: Logits | None = None,
+    pseudo_labels: NDArray[np.float32] | None = None,
+) -> EncoderTraining:
+    """Training on labels and pseudo-labels; validations score the mixture with the linear model.
+
+    Args:
+        prepared: the data and the plan of the run.
+        device: of the model.
+        group: the processes.
+        linear_logits: of the validation texts, by the linear model, (texts, classes); in the first process.
+        pseudo_labels: probabilities of the unlabelled texts among `prepared.model_texts`, (texts, classes).
+    """
+    config = prepared.config
+    schedule = prepared.plan.training
+    assert schedule
+
+    texts = prepared.model_texts
+    sampler = prepared.model_sampler
+    model = prepared.new_model(config.seed).to(device)
+    targets = Targets(prepared, pseudo_labels, device=device)
+
+    def batches_at(step: int, shard: int, num_shards: int) -> list[ClassificationBatch]:
+        parts = [shard_of(batch, shard, num_shards) for batch in sampler.batches_of_step(step)]
+        return [_labelled_batch(texts, part, targets) for part in parts if len(part)]
+
+    def validate(model: EncoderClassifier) -> ValidationResult | None:
+        encoder = TorchEncoder(model, config.model)
+        logits = encoder.logits(
+            prepared.validation_texts, batch_tokens=config.train.batch_tokens, share=group.dealt
+        )
+        group.sum(torch.from_numpy(logits))
+        if not group.leads or not np.isfinite(logits).all():
+            return None
+        return score_mixture(
+            logits,
+            linear_logits,
+            prepared.dataset,
+            monitor=config.train.monitor,
+            expects_equal_shares=pseudo_labels is not None,
+        )
+
+    def describe_step(step: int) -> str:
+        rows = prepared.model_rows[np.concatenate(sampler.batches_of_step(step))]
+        return _some_texts(prepared, rows)
+
+    validation_cost = _validation_cost(prepared, texts, schedule)
+    num_test = len(prepared.dataset.test) if prepared.dataset.test else 0
+    test_share = num_test / max(1, len(prepared.validation_texts))
+    return EncoderTraining(
+        name=ON_LABELS,
+        model=model,
+        optimizers=make_optimizers(model, config.train),
+        batches_at=batches_at,
+        validate=validate,
+        schedule=schedule,
+        config=config.train,
+        seed=config.seed,
+        device=device,
+        precision=resolve_precision(config.train.precision, device),
+        patience=config.train.patience,
+        describe_step=describe_step,
+        group=group,
+        validation_cost=validation_cost,
+        report_cost=validation_cost * (REPORTED_VALIDATIONS + test_share),
+        loss_function=prepared.objective,
+        initial_tables=_initial_tables(prepared),
+    )
+
+
+class Targets:
+    """The target probabilities of texts, (B, C): 1 for the labels of a text, else its pseudo-label."""
+
+    def __init__(
+        self, prepared: Prepared, pseudo_labels: NDArray[np.float32] | None, *, device: torch.device
+    ) -> None:
+        self.config = prepared.config.train
+        self.class_weights = prepared.class_weights.to(device)
+        self.is_multi_label = prepared.dataset.is_multi_label
+        self.device = device
+        self._labels = prepared.dataset.train.labels
+        self._pseudo_labels = pseudo_labels
+        self._num_classes = len(prepared.dataset.label_names)
+
+    def of(self, rows: Indices) -> Tensor:
+        """The targets of rows of `Prepared.model_texts`."""
+        if self.is_multi_label:
+            return torch.from_numpy(self._labels[rows]).to(self.device)
+
+        targets = np.zeros((len(rows), self._num_classes), dtype=np.float32)
+        is_labelled = rows < len(self._labels)
+        targets[is_labelled, self._labels[rows[is_labelled]]] = 1
+        if self._pseudo_labels is not None:
+            targets[~is_labelled] = self._pseudo_labels[rows[~is_labelled] - len(self._labels)]
+        return torch.from_numpy(targets).to(self.device)
+
+
+def _labelled_batch(texts: TokenizedTexts, rows: Indices, targets: Targets) -> ClassificationBatch:
+    """Pad some texts and add their targets."""
+    config = targets.config
+    if config.rdrop_weight:
+        rows = np.tile(rows, 2)  # each text twice: R-Drop compares two passes
+
+    batch = pad(texts, rows).to(targets.device)
+    dropped = drop_tokens(batch.input_ids, fraction=config.word_dropout)
+    probabilities = targets.of(rows)
+
+    # Multi-label, a weight counts for the texts that have the label, and each label has two alternatives.
+    kind = ClassificationBatch
+    weights = targets.class_weights
+    alternatives = probabilities.shape[1]
+    if targets.is_multi_label:
+        kind = MultiLabelBatch
+        weights = torch.where(probabilities > 0, weights, 1.0)
+        alternatives = 2
+
+    smoothing = config.label_smoothing
+    return kind(
+        inputs=batch._replace(input_ids=dropped),
+        targets=probabilities * (1 - smoothing) + smoothing / alternatives,
+        weights=weights,
+        rdrop_weight=config.rdrop_weight,
+    )
+
+
+def load_first_weights(training: EncoderTraining, prepared: Prepared, run: RunDir) -> None:
+    """Start from the pretraining's best weights, from those of a base run, or from word vectors."""
+    base = prepared.base
+    if training.name == ON_LABELS and run.pretrained.is_dir():  # else there was no time for it
+        base = load_classifier(run.pretrained, engine="numpy")  # arrays: no second model is made
+
+    if base and base.encoder:
+        start_from(base, training.model, label_names=prepared.dataset.label_names)
+    elif prepared.plan.has_word_vectors:
+        start_from_word_vectors(training.model, prepared.texts, seed=training.seed)
+
+
+def save_encoder(
+    training: EncoderTraining,
+    result: ValidationResult,
+    prepared: Prepared,
+    run: RunDir,
+    *,
+    linear: LinearClassifier | None,
+) -> None:
+    """Save the encoder as it is now: with the linear model and the mixture of a validation, or as pretrained."""
+    encoder = TorchEncoder(training.model_for_users, prepared.config.model)
+    classifier = prepared.new_classifier(encoder)
+    if training.name == PRETRAINING:
+        save_classifier(classifier, run.pretrained)
+        return
+
+    if linear:
+        classifier.linear = linear
+    classifier.mixture_weights = result.mixture_weights
+    classifier.mixture_shares = dict(zip(classifier.parts, result.mixture_shares, strict=True))
+    classifier.thresholds = result.thresholds
+    save_classifier(classifier, run.model)
+
+
+def start_from(base: Classifier, model: EncoderClassifier, *, label_names: tuple[str, ...]) -> None:
+    """Copy the weights of a classifier's encoder into a model of the same shape.
+
+    New words and classes keep their random weights. Words of the base come first; classes are matched by name.
+    """
+    assert base.encoder
+    base_classes = [
+        base.label_names.index(name) for name in label_names if name in base.label_names
+    ]
+    is_known = torch.tensor([name in base.label_names for name in label_names])
+
+    state = model.state_dict()
+    for name, weight in base.encoder.named_weights().items():
+        values = torch.from_numpy(np.asarray(weight, dtype=np.float32))
+        if name == "encoder.embedding.tokens.weight":
+            state[name][: len(values)] = values
+        elif name.startswith("head.linear."):
+            state[name][is_known] = values[base_classes].to(state[name].device)
+        else:
+            state[name].copy_(values)
+
+
+def _initial_tables(prepared: Prepared) -> dict[str, Tensor]:
+    """The random tables with which the first training of the run starts."""
+    seed = prepared.config.seed
+    if prepared.plan.pretraining:
+        seed = derive_seed(seed, PRETRAINING_SEED)
+    return tables(prepared.new_model(seed))
+
+
+def _validation_cost(prepared: Prepared, texts: TokenizedTexts, schedule: Schedule) -> float:
+    """The time of a validation, in steps, by the number of tokens."""
+    tokens_per_step = int(texts.lengths.sum()) / schedule.steps_per_epoch
+    return int(prepared.validation_texts.lengths.sum()) / tokens_per_step / PASSES_PER_STEP
+
+
+def _some_texts(prepared: Prepared, rows: Sequence[int] | NDArray[np.int64]) -> str:
+    """Where the first texts of a batch were read."""
+    return ", ".join(prepared.where(int(row)) for row in rows[:3])

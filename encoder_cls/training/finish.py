@@ -1,0 +1,76 @@
+"""The end of a run: its model in small types, its report and its model card."""
+
+from __future__ import annotations
+
+import shutil
+
+import torch
+
+from encoder_cls.evaluation.held_out_answers import OwnAnswers
+from encoder_cls.evaluation.model_card import model_card
+from encoder_cls.evaluation.report import Report
+from encoder_cls.evaluation.report_files import write_report
+from encoder_cls.run.metrics_log import log_final_report
+from encoder_cls.run.run_folder import RunDir
+from encoder_cls.run.score import score_run
+from encoder_cls.system.files import write_file
+from encoder_cls.system.reporter import Reporter
+from encoder_cls.training.final_model import finish_model
+from encoder_cls.training.progress import Progress
+
+
+def write_final_report(
+    run: RunDir, progress: Progress, reporter: Reporter, *, device: torch.device
+) -> Report | None:
+    """Score the best weights as a user would load them, and write the model card: with it, the run is finished.
+
+    Returns:
+        The report; None where no text has a label.
+    """
+    prepared = progress.prepared
+    config = prepared.config
+    dataset = prepared.dataset
+    best_step = progress.state.best_step
+
+    reporter.working("finishing the model")
+    best = finish_model(prepared, run, device=str(device))
+
+    report = None
+    name, split = dataset.reported
+    if len(split):
+        own = OwnAnswers.of_run(run.held_out_answers, best, dataset.validation)
+        report = score_run(
+            run,
+            best,
+            config,
+            dataset,
+            own,
+            train_texts=prepared.train_texts,
+            seconds=prepared.budget.left,
+            device=str(device),
+            reporter=reporter,
+        )
+
+        reporter.working("writing the report")
+        write_report(
+            run.eval, report, data=config.data, run_name=config.name, config_yaml=config.to_yaml()
+        )
+        # The curves of `validation` end with the last weights, these scores are of the best ones.
+        split_name = name if dataset.test else f"best_{name}"
+        scores = {**report.metrics.scalars(), **report.metrics.drawable()}
+        progress.log.log(best_step, split_name, scores)
+        log_final_report(progress.log, best, config, report, step=best_step)
+        shutil.rmtree(run.pretrained, ignore_errors=True)
+    reporter.working("")
+
+    card = model_card(
+        config,
+        dataset,
+        report,
+        best_step=best_step,
+        vocab_size=prepared.vocab_size,
+        has_encoder=prepared.plan.has_encoder,
+        linear_max_tokens=prepared.plan.linear.max_tokens if prepared.plan.linear else None,
+    )
+    write_file(run.model_card, card.encode())
+    return report

@@ -1,0 +1,122 @@
+"""What a training tells its reporter, as a list."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
+
+from encoder_cls.run.run_folder import RunDir
+from encoder_cls.system.reporter import Reporter
+from encoder_cls.training.prepared import Prepared
+from encoder_cls.training.train import Finished, train
+
+
+class Noted(NamedTuple):
+    message: str
+
+
+class Warned(NamedTuple):
+    message: str
+
+
+class Started(NamedTuple):
+    step: int
+    total_steps: int
+
+
+class EncoderStarted(NamedTuple):
+    name: str
+    step: int
+    total_steps: int
+
+
+class StepsDecided(NamedTuple):
+    name: str
+    steps: int
+    total_steps: int
+
+
+class Stepped(NamedTuple):
+    step: int
+    epoch: float
+    loss: float
+    values: Mapping[str, float] | None
+
+
+class Validated(NamedTuple):
+    name: str
+    step: int
+    epoch: float
+    scores: Mapping[str, float]
+    is_best: bool
+
+
+Event = Noted | Warned | Started | EncoderStarted | StepsDecided | Stepped | Validated | Finished
+
+
+class Interrupted(Exception):  # noqa: N818 - no error
+    """A test has seen enough of a training."""
+
+
+class RecordingReporter(Reporter):
+    """Keeps a list of what happens, and calls a function with each event."""
+
+    def __init__(self, on_event: Callable[[Event], object] = lambda _: None) -> None:
+        self.events: list[Event] = []
+        self._on_event = on_event
+
+    def _add(self, event: Event) -> None:
+        self.events.append(event)
+        self._on_event(event)
+
+    def note(self, message: str) -> None:
+        self._add(Noted(message))
+
+    def warning(self, message: str) -> None:
+        self._add(Warned(message))
+
+    def training_started(self, **values: Any) -> None:
+        self._add(Started(**values))
+
+    def encoder_started(self, name: str, **values: Any) -> None:
+        self._add(EncoderStarted(name, **values))
+
+    def steps_decided(self, name: str, **values: Any) -> None:
+        self._add(StepsDecided(name, **values))
+
+    def step_done(self, **values: Any) -> None:
+        self._add(Stepped(**values))
+
+    def validated(self, name: str, **values: Any) -> None:
+        self._add(Validated(name, **values))
+
+
+def recorded(
+    prepared: Prepared,
+    run: RunDir,
+    *,
+    on_event: Callable[[Event], object] = lambda _: None,
+    **options: Any,
+) -> list[Event]:
+    """Train, and list the events, at last what the training returns."""
+    reporter = RecordingReporter(on_event)
+    finished = train(prepared, run, reporter=reporter, **options)
+    return [*reporter.events, finished] if finished else reporter.events
+
+
+def train_until(
+    is_enough: Callable[[Event], bool], prepared: Prepared, run: RunDir, **options: Any
+) -> list[Event]:
+    """Train until an event for which a function is true; list the events, that one last."""
+    events: list[Event] = []
+
+    def look(event: Event) -> None:
+        events.append(event)
+        if is_enough(event):
+            raise Interrupted
+
+    try:
+        recorded(prepared, run, on_event=look, **options)
+    except Interrupted:
+        return events
+    raise AssertionError("the training has ended before")
