@@ -28,7 +28,7 @@ from encoder_cls.config.loading import config_of
 from encoder_cls.data.rows import Row as TextRow
 from encoder_cls.data.rows import SourceLocation
 from encoder_cls.metrics.classification import CalibrationBins
-from encoder_cls.training.fit_linear import Fitted, fit_linear_classifier
+from encoder_cls.training.linear import FittedLinear, fit_linear_classifier
 from encoder_cls.training.prepare import prepare
 
 DATA = ("trec6", "ag_news", "sst2")
@@ -71,7 +71,7 @@ def measure(arguments: argparse.Namespace, case: Case) -> Found:
     }
 
 
-def fitted(pool: Texts, labelled: NDArray[np.int64]) -> Fitted:
+def fitted(pool: Texts, labelled: NDArray[np.int64]) -> FittedLinear:
     """Fit the linear classifier to these rows of the pool with their labels, and to the others without."""
     others = np.setdiff1d(np.arange(len(pool.texts)), labelled)
     with tempfile.TemporaryDirectory() as name:
