@@ -9,7 +9,6 @@ array(['track_order'], dtype='<U16')
 from __future__ import annotations
 
 import tempfile
-import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import nullcontext
 from functools import partial
@@ -27,7 +26,8 @@ from encoder_cls.classifier.classifier import checked_texts
 from encoder_cls.errors import ConfigError, DataError
 from encoder_cls.run.terminal_reporter import TerminalReporter
 from encoder_cls.system.display import is_missing, json_text, kind, listed
-from encoder_cls.system.reporter import Reporter
+from encoder_cls.system.reporter import Reporter, warn_caller
+from encoder_cls.system.settings import own_settings
 
 if TYPE_CHECKING:
     from encoder_cls.config.schema import Config
@@ -245,6 +245,7 @@ class TextClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc] # sc
             f"# {config.name}\n\nSaved by `encoder_cls.sklearn.TextClassifier`.\n"
         )
 
+    @own_settings()
     def report(self) -> Report:
         """Score the texts that were held out, as `encoder-cls eval` does."""
         from encoder_cls.classifier.model_folder import load_classifier
@@ -435,7 +436,7 @@ def _lines(rows: Iterable[dict[str, Any]]) -> bytes:
 def _warn(message: str, *, repeats_texts: bool) -> None:
     """Warn the caller of `fit`, but not of the repeated texts that weights make."""
     if not (repeats_texts and "repeat an earlier one" in message):
-        warnings.warn(message, UserWarning, stacklevel=6)
+        warn_caller(message)
 
 
 class _QuietReporter(Reporter):

@@ -22,6 +22,7 @@ from blank_plots import PLOTS, blank_plot
 from hypothesis import HealthCheck, settings
 from support.joining import encoders_joining
 from support.programs import TIME_LIMIT
+from support.tiny_run import CONFIG, FILLERS, TOPICS
 
 from encoder_cls.classifier.classifier import Classifier
 from encoder_cls.classifier.model_folder import load_classifier
@@ -32,24 +33,6 @@ from encoder_cls.run.run_folder import RunDir
 from encoder_cls.system import stop
 from encoder_cls.training.prepare import prepare
 from encoder_cls.training.train import train
-
-# Each class has words of its own, so that a tiny model learns them in a second.
-TOPICS = {
-    "küche": ["soup", "bread", "salt", "pan", "oven", "garlic"],
-    "sport": ["ball", "goal", "team", "coach", "race", "medal"],
-    "weather": ["rain", "snow", "cloud", "storm", "wind", "frost"],
-}
-FILLERS = ["the", "a", "of", "and", "with", "for", "today", "big"]
-
-CONFIG = """\
-name: tiny
-data: {{train: {folder}/train.csv, validation: {folder}/validation.csv, test: {folder}/test.csv}}
-model:
-  {{d_model: 16, num_layers: 1, num_heads: 2, d_ff: 32, max_seq_len: 16, char_ngram_buckets: 64, bigram_buckets: 64,
-  cascade: false}}
-pretrain: {{epochs: 0}}
-train: {{epochs: 6, batch_size: 12, learning_rate: 0.01, precision: float32}}
-"""
 
 # On a busy machine examples are drawn slowly; that says nothing of what is tested.
 settings.register_profile("suite", deadline=None, suppress_health_check=[HealthCheck.too_slow])

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 import typer.main
-from conftest import CONFIG, FILLERS, TOPICS
+from support.tiny_run import CONFIG, FILLERS, TOPICS
 
 from encoder_cls import train
 from encoder_cls.classifier.classifier import Classifier

@@ -315,6 +315,7 @@ def test_unusual_labels_are_learned(tmp_path, labels_of):
         assert no.labels == tuple(labels_of(0))
 
 
+@pytest.mark.usefixtures("encoder_joins")
 def test_an_encoder_learns_several_labels_too(tmp_path):
     """Its loss falls, its weight is fitted, and answers from disk are those of the report."""
     run = trained(

@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 import safetensors.torch
 import torch
+from support.joining import encoders_joining
 
 from encoder_cls.config.loading import load_config
 from encoder_cls.run.run_folder import RunDir, read_metrics
@@ -46,7 +47,8 @@ def numbers(name: str, folder: Path) -> dict[str, Any]:
     torch.set_num_threads(1)
     run = RunDir(folder / name)
     prepared = prepare(load_config(None, [*SHORT, *RUNS[name]]))
-    train(prepared, run, device=torch.device("cpu"))
+    with encoders_joining():
+        train(prepared, run, device=torch.device("cpu"))
     losses = [
         [row["split"], row["step"], row["loss"]]
         for row in read_metrics(run.metrics_file)

@@ -18,6 +18,7 @@ from encoder_cls.metrics.logits import SINGLE_LABEL, Logits, Task, combine_logit
 from encoder_cls.system.display import counted, kind, listed, shown
 from encoder_cls.system.encodings import UTF8, delimiter_named, encoding_named
 from encoder_cls.system.machine import log
+from encoder_cls.system.settings import own_settings
 from encoder_cls.text.tokenizer import parse_tokenizer, tokenize
 from encoder_cls.text.tokens import KEPT_PER_TOKEN, TokenizedTexts
 
@@ -181,12 +182,14 @@ class Classifier:
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state | {"tokenizer": parse_tokenizer(state["tokenizer"])})
 
+    @own_settings()
     def predict(self, texts: Sequence[str], *, batch_tokens: int | None = None) -> list[Prediction]:
         """Classify texts of any length, in order; a `TypeError` for a single string, or an item that is no string."""
         return self.predict_tokenized(
             self.tokenize(checked_texts(texts, "predict")), batch_tokens=batch_tokens
         )
 
+    @own_settings()
     def predict_proba(
         self, texts: Sequence[str], *, batch_tokens: int | None = None
     ) -> NDArray[np.float64]:
@@ -197,6 +200,7 @@ class Classifier:
         tokenized = self.tokenize(checked_texts(texts, "predict_proba"))
         return self.task.probabilities(self.logits(tokenized, batch_tokens=batch_tokens))
 
+    @own_settings()
     def embed(
         self, texts: Sequence[str], *, batch_tokens: int | None = None
     ) -> NDArray[np.float32]:
@@ -210,6 +214,7 @@ class Classifier:
             self.tokenize(checked_texts(texts, "embed")), batch_tokens=batch_tokens
         )
 
+    @own_settings()
     def explain(
         self,
         texts: Sequence[str],
@@ -238,6 +243,7 @@ class Classifier:
             batch_tokens=batch_tokens,
         )
 
+    @own_settings()
     def predict_tokenized(
         self, texts: TokenizedTexts, *, batch_tokens: int | None = None
     ) -> list[Prediction]:
@@ -300,6 +306,7 @@ class Classifier:
         are_longer: NDArray[np.bool_] = np.diff(texts.offsets) > most_tokens
         return are_longer
 
+    @own_settings()
     def logits(self, texts: TokenizedTexts, *, batch_tokens: int | None = None) -> Logits:
         """Calibrated logits, (texts, classes)."""
         return self.combined(self._ask(texts, batch_tokens=batch_tokens)[0])

@@ -33,6 +33,7 @@ from encoder_cls.linear.linear_model import LINEAR, LinearClassifier, linear_sha
 from encoder_cls.metrics.logits import SINGLE_LABEL, TASKS, Task
 from encoder_cls.system.files import plain_file, read_file, sha256, to_json, write_file
 from encoder_cls.system.machine import log
+from encoder_cls.system.settings import own_settings
 from encoder_cls.text.tokenizer import parse_tokenizer
 from encoder_cls.weights import DTYPES, TABLE_OF_IDS, Shapes, Weight, pack, unpack
 
@@ -62,6 +63,7 @@ def model_folder(path: Path) -> Path:
     raise ConfigError(f"{path}: holds no model yet (a run has one after its first validation)")
 
 
+@own_settings()
 def load_classifier(path: str | Path, *, device: str = "auto", engine: str = "auto") -> Classifier:
     """Load a classifier from a run folder, a model folder or the Hugging Face Hub, checking its hash.
 

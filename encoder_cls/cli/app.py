@@ -20,12 +20,15 @@ from encoder_cls.cli.runs import compare_command, eval_command
 from encoder_cls.cli.train import train_command
 from encoder_cls.cli.tune import tune_command
 from encoder_cls.errors import EncoderClsError, StoppedError
+from encoder_cls.system.display import shortened, shown
 from encoder_cls.system.terminal import end_at_sigterm_as_process_1, note, open_streams, print_out
 
 PROGRAM = "encoder-cls"  # however it is started; also the distribution with everything
 OUT_OF_MEMORY = re.compile(
     "OutOfMemoryError|can't allocate memory|could not create a primitive"
 )  # torch, oneDNN
+# Characters of an unexpected error's message, which may list all that a library knows.
+LONGEST_REASON = 400
 app = typer.Typer(
     name=PROGRAM,
     no_args_is_help=True,
@@ -139,7 +142,18 @@ def _explained(error: BaseException) -> tuple[str, int]:
         )
     if isinstance(error, OSError) and error.strerror:
         return f"{error.filename}: {error.strerror}" if error.filename else error.strerror, 1
-    return (
-        f"unexpected {type(error).__name__}: {error} (encoder-cls --debug COMMAND shows where)",
-        1,
-    )
+    reason = shortened(" ".join(str(error).split()), limit=LONGEST_REASON)
+    hint = "encoder-cls --debug COMMAND shows where"
+    variables = _variables_in(str(error))
+    if variables:
+        hint = f"perhaps by the environment: {', '.join(variables)}; {hint}"
+    return f"unexpected {type(error).__name__}: {reason} ({hint})", 1
+
+
+def _variables_in(message: str) -> list[str]:
+    """The environment variables that an error names or quotes: libraries read theirs without a word on which it is."""
+    return [
+        f"{name}={shown(value, limit=40)}"
+        for name, value in os.environ.items()
+        if value and (re.search(rf"\b{re.escape(name)}\b", message) or repr(value) in message)
+    ]

@@ -223,14 +223,20 @@ def newest_with_model(runs: Path) -> RunDir:
 def read_metrics(metrics_file: Path) -> list[dict[str, Any]]:
     """Read the rows of `metrics.jsonl`, except lines that are not rows, such as a last one cut by a crash."""
     with reporting_os_errors(metrics_file, "read"):
-        content = metrics_file.read_text(encoding="utf-8") if metrics_file.exists() else ""
+        content = metrics_file.read_bytes() if metrics_file.exists() else b""
     rows = []
-    for line in content.split(
-        "\n"
-    ):  # `splitlines` would cut at characters that a class name may hold, too
-        with suppress(ValueError):
-            rows.append(json.loads(line))
-    return [row for row in rows if isinstance(row, dict)]
+    # `splitlines` would cut at characters that a class name may hold, too.
+    for line in content.split(b"\n"):
+        with suppress(ValueError, RecursionError):
+            rows.append(json.loads(line.decode()))
+    return [row for row in rows if _is_row(row)]
+
+
+def _is_row(value: Any) -> bool:
+    """Whether a JSON value is a row of metrics: an object with a step and a split."""
+    if not isinstance(value, dict):
+        return False
+    return isinstance(value.get("step"), int) and isinstance(value.get("split"), str)
 
 
 def dotted_values(config: Config) -> dict[str, Any]:

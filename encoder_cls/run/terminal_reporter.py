@@ -78,7 +78,7 @@ class TerminalReporter(Reporter):
 
     def training_started(self, *, step: int, total_steps: int) -> None:
         """Say where the run is, and show its steps from now on."""
-        where = f"training in {self._run}"
+        where = f"training in {self._run}" if self._run else "training"
         if self._num_processes > 1:
             where += f" with {self._num_processes} processes"
         if step:

@@ -268,7 +268,7 @@ def locked(path: Path, *, wait: bool = True, doing: str = "working") -> Iterator
             lock.acquire()
         except Timeout:
             holder = ""
-            with suppress(OSError):  # Windows locks the file for readers, too
+            with suppress(OSError, ValueError):  # Windows locks the file for readers, too
                 holder = path.read_text(encoding="utf-8").strip()
             raise LockedError(
                 f"{path.parent}: {holder or 'another process'} is {doing} here"

@@ -6,6 +6,8 @@ files, the hyperparameter search one that ends bad trials, and tests one that ke
 
 from __future__ import annotations
 
+import sys
+import warnings
 from collections.abc import Mapping
 
 
@@ -45,3 +47,18 @@ class Reporter:
 
 
 SILENT = Reporter()
+
+
+def warn_caller(message: str) -> None:
+    """Give a `UserWarning`, in the line of code that called this package."""
+    level = 1
+    frame = sys._getframe()
+    while frame.f_back is not None and _is_own(frame.f_globals["__name__"]):
+        frame = frame.f_back
+        level += 1
+    warnings.warn(message, UserWarning, stacklevel=level)
+
+
+def _is_own(module: str) -> bool:
+    """Whether a module is of this package, or of the standard library's between two of its functions."""
+    return module == "contextlib" or module.partition(".")[0] == "encoder_cls"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-import warnings
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -18,7 +17,8 @@ from encoder_cls.config.schema import Config
 from encoder_cls.data.rows import Row, SourceLocation
 from encoder_cls.run.run_folder import RunDir
 from encoder_cls.system.machine import resolve_device
-from encoder_cls.system.reporter import Reporter
+from encoder_cls.system.reporter import Reporter, warn_caller
+from encoder_cls.system.settings import own_settings
 from encoder_cls.training.final_model import finish_model
 from encoder_cls.training.prepare import prepare
 from encoder_cls.training.prepared import Objective
@@ -55,23 +55,21 @@ def train(
     elif not isinstance(config, Config):
         config = config_of({"name": "run", **config}, source="train")
     run = RunDir(Path(run_dir or Path("runs", config.name)))
-    prepared = replace(prepare(config), objective=objective)
-    reporter = _WarningReporter(stacklevel=3)
-    for message in prepared.warnings():
-        reporter.warning(message)
-    train_run(prepared, run, device=resolve_device(device), resume=resume, reporter=reporter)
-    return load_classifier(run.path, device=device)
+    reporter = _WarningReporter()
+    with own_settings():
+        prepared = replace(prepare(config), objective=objective)
+        for message in prepared.warnings():
+            reporter.warning(message)
+        train_run(prepared, run, device=resolve_device(device), resume=resume, reporter=reporter)
+        return load_classifier(run.path, device=device)
 
 
 class _WarningReporter(Reporter):
     """Passes warnings on as Python's."""
 
-    def __init__(self, *, stacklevel: int) -> None:
-        self._stacklevel = stacklevel
-
     def warning(self, message: str) -> None:
         """Warn the caller of `train`."""
-        warnings.warn(message, UserWarning, stacklevel=self._stacklevel)
+        warn_caller(message)
 
 
 def train_texts(
@@ -92,7 +90,11 @@ def train_texts(
         Row(text, label, None, SourceLocation(f"texts[{number}]")) for number, text, label in texts
     )
     device = resolve_device("auto")
-    with _ALONE, torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
+    with (
+        own_settings(),
+        _ALONE,
+        torch.random.fork_rng(devices=[device] if device.type == "cuda" else []),
+    ):
         prepared = prepare(config, train_rows=rows, reporter=reporter)
         for message in prepared.warnings():
             reporter.warning(message)

@@ -59,19 +59,27 @@ def found_checkpoint(change):
 
 
 def state(**change):
-    """Change the state in a checkpoint."""
+    """Change the state of the encoder's training in a checkpoint."""
     return found_checkpoint(
         lambda it: changed(
-            it, state=changed(it.state, **{key: of(it.state) for key, of in change.items()})
+            it,
+            state=changed(
+                it.state,
+                training=changed(
+                    it.state.training,
+                    **{key: of(it.state.training) for key, of in change.items()},
+                ),
+            ),
         )
     )
 
 
 def one_step_more(found):
-    for optimizer in found.optimizers:
-        for moments in optimizer["state"].values():
-            moments["step"] += 1
-    return found
+    moments = {
+        name: value + 1 if name.endswith(".step") else value
+        for name, value in found.moments.items()
+    }
+    return changed(found, moments=moments)
 
 
 def of_mode(is_mode):
@@ -103,16 +111,12 @@ def recorded_hash(hash_of):
 
 
 def fitted_otherwise(fit):
-    def fit_otherwise(prepared, run, *, saves_first, **more):
-        linear = (
-            changed(prepared.plan.linear, max_tokens=2) if not saves_first else prepared.plan.linear
-        )
-        return fit(
-            changed(prepared, plan=changed(prepared.plan, linear=linear)),
-            run,
-            saves_first=saves_first,
-            **more,
-        )
+    def fit_otherwise(run, progress, *more):
+        if progress.state.linear_score is not None:
+            plan = progress.prepared.plan
+            otherwise = changed(plan, linear=plan.linear._replace(max_tokens=2))
+            progress.prepared = changed(progress.prepared, plan=otherwise)
+        return fit(run, progress, *more)
 
     return fit_otherwise
 
@@ -173,11 +177,11 @@ FAULTS = [
     Fault("Adam's count of steps is one ahead", "kill-forked", 0.03,
      f"{SAVE}.load_newest", found_checkpoint(one_step_more)),
     Fault("a resumed run goes on a step early", "kill-forked", 0.05, f"{SAVE}.load_newest",
-     state(step=lambda it: max(it.step - 1, it.stage_start))),
+     state(step=lambda it: max(it.step - 1, it.first_step))),
     Fault("the best score is forgotten", "kill-forked", 0.4, f"{SAVE}.load_newest", state(best_score=lambda _: None)),
-    Fault("a resumed run forgets the linear classifier", "kill-forked", 0.05, f"{RUN}._ActiveRun.fit_linear",
-     lambda fit: lambda self: iter(()) if self.state.step else fit(self)),
-    Fault("a resumed run fits another linear classifier", "kill-forked", 0.05, f"{RUN}.fit", fitted_otherwise),
+    Fault("a resumed run forgets the linear classifier", "kill-forked", 0.05, f"{RUN}.fit_linear_model",
+     lambda fit: lambda run, progress, *more: None if progress.state.step else fit(run, progress, *more)),
+    Fault("a resumed run fits another linear classifier", "kill-forked", 0.05, f"{RUN}.fit_linear_model", fitted_otherwise),
     Fault("mixture weights are not saved", "saved-model", 1,
      "encoder_cls.classifier.model_folder.save_classifier",
      lambda save: lambda it, *more, **options: save(
@@ -188,7 +192,7 @@ FAULTS = [
     Fault("linear features in any order are taken", "hostile-model", 1, "encoder_cls.linear.linear_model.are_increasing",
      constant(lambda *_: True)),
     Fault("random numbers depend on what was drawn before", "kill-forked", 0.05,
-     "encoder_cls.training.replica.torch",
+     "encoder_cls.encoder.training.torch",
      lambda torch: SimpleNamespace(**vars(torch) | {"manual_seed": lambda _: None})),
     Fault("metrics are not cut on resume", "kill-forked", 0.1, "encoder_cls.run.metrics_log.MetricLog.__init__",
      lambda init: lambda self, *more, resume_after, **options: init(
@@ -201,7 +205,7 @@ FAULTS = [
     Fault("validation changes the model", "metamorphic", 1, "encoder_cls.encoder.torch_encoder.TorchEncoder.logits",
      lambda run: lambda self, *more, **options: (
          run(self, *more, **options), [it.data.mul_(0.999) for it in self.model.parameters()])[0]),
-    Fault("what is no number is trained on", "divergence", 1, "encoder_cls.training.replica.math",
+    Fault("what is no number is trained on", "divergence", 1, "encoder_cls.encoder.training.math",
      lambda math: SimpleNamespace(**vars(math) | {"isfinite": lambda _: True})),
     Fault("a full disk for the curves ends the run", "full-tensorboard", 1,
      "encoder_cls.run.metrics_log.MetricLog.show", constant(lambda self, add: self._writer and add(self._writer))),
@@ -264,14 +268,14 @@ FAULTS = [
      constant(lambda _: (0,))),
     Fault("a full disk leaves what is half answered", "parts-full-disk", 0.4, "pathlib.Path.unlink",
      lambda unlink: lambda self, **more: None if self.name.startswith(".tmp-") else unlink(self, **more)),
-    Fault("a resumed run begins with its first weights again", "kill-continued", 0.06, f"{SAVE}.Checkpoint.restore",
-     lambda restore: lambda self, model, optimizers: restore(self, copy.deepcopy(model), optimizers)),
+    Fault("a resumed run begins with its first weights again", "kill-continued", 0.06, f"{SAVE}.load_newest",
+     found_checkpoint(lambda it: changed(it, weights={}, moments={}))),
     Fault("something is written into the base run", "kill-continued", 0.01,
      "encoder_cls.run.score._base_answers",
      lambda answers: lambda it, config, *more, **options: (
          config.from_run and Path(config.from_run, "eval/compared").touch(), answers(it, config, *more, **options))[1]),
     Fault("gradients that processes share are in another order", "kill-rank", 0.2,
-     "encoder_cls.training.replica.sum_gradients", summed_otherwise),
+     "encoder_cls.encoder.training.sum_gradients", summed_otherwise),
     Fault("a search begins the trial of a killed process anew", "kill-tune", 0.2, "encoder_cls.tuning.train",
      lambda train: lambda *more, **options: train(*more, **options | {"resume": False})),
     Fault("a damaged entry of the cache is used", "damage-cache", 1,

@@ -101,6 +101,7 @@ def test_the_next_commands_are_such_as_a_shell_takes(capsys):
     ]
 
 
+@pytest.mark.usefixtures("encoder_joins")
 def test_training_notes_each_stage_and_each_validation(cli, tiny, monkeypatch):
     """Each stage by its name, the best validations so far with a star; and that it stops early."""
     of_linear, of_epochs, of_report = [0.0, 0.125], [0.25, 0.5, 0.125, 0.75, 0.375, 0.375], 0.375
@@ -479,3 +480,25 @@ def test_the_environment_of_libraries_is_set_where_nobody_has_set_it(monkeypatch
         "--help", before=f"{before}; atexit.register(lambda: print(*map(os.environ.get, names)))"
     )
     assert ended.stdout.split()[-2:] == ["6000", "9"]
+
+
+@pytest.mark.parametrize(
+    "said",
+    ["invalid literal for int() with base 10: 'abc'", "not known:\n abc; try LIBRARY_SIZE=1"],
+)
+def test_an_error_names_the_environment_variable_that_a_library_could_not_read(
+    cli, trained_run, monkeypatch, said
+):
+    """On one line, whatever the library says: variables of libraries are read where they are imported."""
+
+    def fail(*_, **__):
+        raise ValueError(said)
+
+    monkeypatch.setenv("LIBRARY_SIZE", "abc")
+    monkeypatch.setenv("OTHER_SIZE", "abcd")
+    monkeypatch.setattr("encoder_cls.classifier.classifier.Classifier.predict_tokenized", fail)
+    outcome = cli("predict", "--model", trained_run.path, "rain")
+    assert outcome.code == 1
+    assert outcome.err.count("\n") == 1
+    assert "unexpected ValueError" in outcome.err
+    assert "(perhaps by the environment: LIBRARY_SIZE='abc'; encoder-cls --debug" in outcome.err

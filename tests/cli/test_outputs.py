@@ -128,7 +128,7 @@ def test_a_run_and_its_data_are_not_written_to(model):
         *(
             "run/config.yaml",
             "run/metrics.jsonl",
-            "run/stages/x/y",
+            "run/pretrained/model.safetensors",
             "run/.lock",
             "run/eval/report.html",
         ),

@@ -9,8 +9,9 @@ import pytest
 from support.programs import assert_failed
 
 from encoder_cls.evaluation import comparisons
+from encoder_cls.run import terminal_reporter
 from encoder_cls.run.run_folder import RunDir
-from encoder_cls.system import machine, terminal
+from encoder_cls.system import machine
 from encoder_cls.system.display import seconds_named
 from encoder_cls.tuning import Search
 
@@ -37,7 +38,7 @@ def search(tmp_path) -> list[object]:
 
 def test_a_search_ends_with_the_report_of_the_best_and_goes_on(tmp_path, cli, search, monkeypatch):
     """It names what it does; where another trial is the best, a paired test compares it with the config as it is."""
-    monkeypatch.setattr(terminal, "FIRST_LINE", 0.0)
+    monkeypatch.setattr(terminal_reporter, "SECONDS_BEFORE_FIRST_LINE", 0.0)
     done = cli(*search)
     assert "trial 0: fitting the linear classifier" in done.err
     assert "trained-000: fitting the TF-IDF baseline" in done.err

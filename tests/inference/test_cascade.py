@@ -197,6 +197,7 @@ def test_no_measure_may_get_worse():
     assert OfLogits([0.054, 0], [2.143, 0.5], texts=(200, 200)).gate_for([1, 1]) == 0.9
 
 
+@pytest.mark.usefixtures("encoder_joins")
 def test_a_run_chooses_a_gate_on_request(cli, trained_run, blank_plots, monkeypatch):
     monkeypatch.setattr(training_cascade, "MOST_CHANGED", 1)  # which a few texts can show
     options = ("--set", "train.epochs=1", "--set", "model.cascade=true", "--run-dir", "on")

@@ -130,6 +130,25 @@ def test_a_row_cut_short_by_a_crash_is_left_out(tmp_path):
     assert [row["step"] for row in read_metrics(path)] == [1, 2]
 
 
+@pytest.mark.parametrize(
+    "line",
+    [
+        b"junk",
+        b"\xff\x00",
+        b"[1, 2]",
+        b'{"loss": 1.0}',
+        b'{"step": "x", "split": 1}',
+        b"[" * 99_999,
+    ],
+)
+def test_lines_that_are_no_rows_are_left_out(tmp_path, line):
+    """Such as a damaged disk leaves, or another program."""
+    path = tmp_path / "metrics.jsonl"
+    row = b'{"step": 1, "split": "train", "time": 1.5, "loss": 1.0}'
+    path.write_bytes(b"\n".join([line, row, line]))
+    assert [row["step"] for row in read_metrics(path)] == [1]
+
+
 @pytest.mark.parametrize("moment", ["open", "write"])
 def test_without_tensorboard_training_goes_on(tmp_path, monkeypatch, moment):
     """A disk that refuses the curves costs the curves, with one warning; every number is in the file."""
