@@ -47,31 +47,35 @@ SHIFT_BOUNDS = (-MAX_SHIFT, MAX_SHIFT)
 
 
 def folds(
-    together: NDArray[np.int64], *, first: NDArray[np.int64] = NO_TEXTS, enough: float = np.inf
+    together: NDArray[np.int64],
+    *,
+    first: NDArray[np.int64] = NO_TEXTS,
+    enough: float = np.inf,
+    count: int = FOLDS,
 ) -> list[NDArray[np.int64]]:
-    """Split texts into folds at random.
+    """Split texts into `count` folds at random.
 
     Groups, by `together` as in `Split`, are kept whole; a single group of all texts is split. The texts `first` are the
     first fold, and share no group with others. Folds after `enough` texts are left out.
     """
     others = np.setdiff1d(np.arange(len(together)), first)
-    parts = [others[part] for part in _split(together[others])]
+    parts = [others[part] for part in _split(together[others], count)]
     parts = [first, *parts] if len(first) else parts
     held_out = np.cumsum([len(part) for part in parts])
     return parts[: 1 + int(np.searchsorted(held_out, enough))]
 
 
-def _split(together: NDArray[np.int64]) -> list[NDArray[np.int64]]:
-    """Split all texts into folds, in the order in which they are held out."""
+def _split(together: NDArray[np.int64], count: int) -> list[NDArray[np.int64]]:
+    """Split all texts into `count` folds, in the order in which they are held out."""
     random, num_texts = np.random.default_rng(0), len(together)
     groups, sizes = _groups(together)
     if len(sizes) in (1, num_texts):
-        return np.array_split(random.permutation(num_texts), min(FOLDS, num_texts))
+        return np.array_split(random.permutation(num_texts), min(count, num_texts))
     shuffled = random.permutation(len(sizes))
     # With the groups in a row, each belongs to the fold in which its middle lies.
     middles = np.cumsum(sizes[shuffled]) - sizes[shuffled] / 2
     fold_of_group = np.empty(len(sizes), dtype=np.int64)
-    fold_of_group[shuffled] = np.minimum(middles * FOLDS / num_texts, FOLDS - 1).astype(np.int64)
+    fold_of_group[shuffled] = np.minimum(middles * count / num_texts, count - 1).astype(np.int64)
     if len(np.unique(fold_of_group)) == 1:  # one group has nearly all texts
         fold_of_group[shuffled[-1]] += 1
     fold_of_text = fold_of_group[groups]

@@ -9,6 +9,7 @@ the texts without labels in the estimate of accuracy and in calibration. Each ha
 from __future__ import annotations
 
 import math
+import time
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -26,20 +27,29 @@ from encoder_cls.linear.calibration import (
     folds,
     weights_like_pool,
 )
+from encoder_cls.linear.effort import (
+    FEW_LABELS_EFFORTS,
+    PENALTIES_TRIED,
+    PLANNED,
+    Effort,
+    affordable_effort,
+    seconds_of_machines,
+)
 from encoder_cls.linear.features import FeatureCorpus, Reading
 from encoder_cls.linear.linear_model import LinearClassifier
 from encoder_cls.linear.nb_svm import (
+    USUAL_PENALTY,
     OneVsRest,
     cross_validate,
     fit_linear,
     fit_machines,
     naive_bayes_ratios,
+    targets_of_machines,
 )
 from encoder_cls.metrics.intervals import Interval, wilson_interval
 from encoder_cls.metrics.logits import SINGLE_LABEL, Logits, softmax
 from encoder_cls.text.tokens import TokenizedTexts
 
-ROUNDS = (0.1, 0.3, 0.6, 1.0)  # the share of the unlabelled texts in each round, the surest first
 PSEUDO_LABEL_WEIGHT = 0.1  # of a text with a guessed class
 NAIVE_BAYES_WEIGHT = np.float32(0.5)  # of its margins, where the SVM's count 1
 SMOOTHING = 0.1  # added to the count of each word in each class
@@ -70,9 +80,10 @@ class FewLabels(NamedTuple):
     )  # on request: a classifier that has not learned from `held_out`
     rows: NDArray[np.int64]  # the labelled texts, those `held_out` first
     logits: Logits  # of these, out of fold
+    effort: Effort = PLANNED
 
 
-def fit_linear_from_few_labels(
+def fit_linear_from_few_labels(  # noqa: PLR0913
     texts: TokenizedTexts,
     labels: NDArray[np.int64],
     names: TokenizedTexts,
@@ -82,15 +93,40 @@ def fit_linear_from_few_labels(
     together: NDArray[np.int64],
     held_out: NDArray[np.int64] = NO_TEXTS,
     with_teacher: bool = False,
+    effort: Effort = PLANNED,
+    end: float | None = None,
 ) -> tuple[LinearClassifier, FewLabels]:
     """Fit a linear classifier by self-training, unless the labels alone are more accurate.
 
-    `texts` are those with `labels`, then those without, which are sampled; `names` are the class names as
-    texts. `together` is as in `folds`; the labelled texts `held_out` are one fold of the cross-validation.
+    Args:
+        texts: those with labels, then those without, which are sampled.
+        labels: of the first texts.
+        names: the class names as texts.
+        reading: what is read of texts, and the weight of each class.
+        config: which techniques are used.
+        together: the group of each labelled text, as in `folds`.
+        held_out: labelled texts that are one fold of the cross-validation.
+        with_teacher: also fit a classifier that has not learned from the texts held out.
+        effort: how much work the fit does, unless its end is known.
+        end: of the time for the fit, by `time.monotonic`, which chooses one of the
+            `FEW_LABELS_EFFORTS`.
+
+    Raises:
+        TooLittleTimeError: there is not enough time until `end` for the least effort.
     """
     corpus = FeatureCorpus(texts, labels, names, reading, dimensions=config.lsa_dimensions)
-    training = _SelfTraining(corpus, config)
-    parts, all_rows = folds(together, first=held_out), np.arange(len(labels))
+    if end is not None:
+        seconds_of_fit = _SelfTraining(corpus, config, PLANNED).seconds_to_fit()
+
+        def seconds_of(effort: Effort) -> float:
+            fits = fits_of(effort, corpus, config, held_out, with_teacher=with_teacher)
+            return seconds_of_fit * fits
+
+        effort = affordable_effort(FEW_LABELS_EFFORTS, seconds_of, seconds=end - time.monotonic())
+
+    training = _SelfTraining(corpus, config, effort)
+    parts = folds(together, first=held_out, count=effort.num_folds)
+    all_rows = np.arange(len(labels))
     rows = np.concatenate(parts)
     ways, text_weights = training.cross_validate(parts)
     right = {name: _is_right(way, labels[rows]) for name, way in ways.items()}
@@ -101,11 +137,11 @@ def fit_linear_from_few_labels(
     def learned_from(some: NDArray[np.int64]) -> LinearClassifier:
         if kept == ALONE:
             return fit_linear(texts.take(some), labels[some], reading, choice=ways[ALONE])[0]
-        machines = training.learn(some, corpus.unlabelled)[kept]
+        machines = training.learn(some, training.unlabelled)[kept]
         return corpus.vocabulary.classifier(*machines.calibrated(ways[kept]))
 
     with_twice = None
-    if len(labels) >= FEWEST_EXTRAPOLATED and len(parts) > 2:
+    if effort.extrapolates and len(labels) >= FEWEST_EXTRAPOLATED and len(parts) > 2:
         halves = [np.concatenate(parts[::2]), np.concatenate(parts[1::2])]
         ways_of_halves, weights_of_halves = training.cross_validate(halves)
         right_of_halves = _is_right(ways_of_halves[kept], labels[np.concatenate(halves)])
@@ -123,14 +159,90 @@ def fit_linear_from_few_labels(
         teacher=teacher if with_teacher else None,
         rows=rows,
         logits=ways[kept].logits,
+        effort=effort,
     )
 
 
-class _SelfTraining:
-    """Fits in each round the sum of an NB-SVM of n-grams and latent semantics, and naive Bayes of words."""
+def _most_cross_validated(num_classes: int) -> int:
+    """The most unlabelled texts that each fold of the cross-validation learns from."""
+    return max(1, min(MOST_OUT_OF_FOLD, MOST_WORK // num_classes))
 
-    def __init__(self, corpus: FeatureCorpus, config: TrainConfig) -> None:
-        self._corpus, self._config = corpus, config
+
+# The time of a fit without coordinates of latent semantics, relative to one with these.
+TIME_ALONE = 0.6
+
+
+def fits_of(
+    effort: Effort,
+    corpus: FeatureCorpus,
+    config: TrainConfig,
+    held_out: NDArray[np.int64],
+    *,
+    with_teacher: bool,
+) -> float:
+    """Compute the work of an effort, in fits to all labelled texts.
+
+    Time grows with the texts, so a fit to some of them is a part of a fit, and parts add up.
+
+    Args:
+        effort: whose work is wanted.
+        corpus: the texts.
+        config: which techniques are used.
+        held_out: labelled texts that are one more fold of the cross-validation.
+        with_teacher: whether a classifier that has not learned from these is fitted as well.
+    """
+    num_labelled = len(corpus.labels)
+    num_folds = effort.num_folds
+    if len(held_out):
+        num_folds += 1
+    share_learned = 1 - 1 / num_folds
+
+    num_final = 1
+    if with_teacher and len(held_out):
+        num_final = 2
+
+    # The labels alone: each penalty in each fold.
+    num_penalties = PENALTIES_TRIED if effort.tries_all_penalties else 1
+    fits = TIME_ALONE * num_penalties * num_folds * share_learned
+    if not effort.self_trains:
+        return fits + TIME_ALONE * num_final
+
+    num_unlabelled = len(corpus.unlabelled)
+    if effort.most_unlabelled is not None:
+        num_unlabelled = min(num_unlabelled, effort.most_unlabelled)
+    num_cross_validated = min(num_unlabelled, _most_cross_validated(len(corpus.class_weights)))
+
+    rounds = effort.rounds
+    if not config.self_training or num_unlabelled == 0:
+        rounds = ()
+
+    # Self-training: a round of labelled texts, then rounds with a share of the unlabelled ones.
+    def learning(share_labelled: float, unlabelled: int) -> float:
+        of_labelled = (1 + len(rounds)) * share_labelled
+        of_unlabelled = sum(rounds) * unlabelled / num_labelled
+        return of_labelled + of_unlabelled
+
+    fits += num_folds * learning(share_learned, num_cross_validated)
+    if effort.extrapolates:
+        fits += 2 * learning(0.5, num_cross_validated)
+    return fits + num_final * learning(1.0, num_unlabelled)
+
+
+class _SelfTraining:
+    """In each round fits an NB-SVM of n-grams and latent semantics, plus naive Bayes of words.
+
+    Attributes:
+        unlabelled: the rows of the unlabelled texts that it learns from.
+    """
+
+    def __init__(self, corpus: FeatureCorpus, config: TrainConfig, effort: Effort) -> None:
+        self._corpus, self._config, self._effort = corpus, config, effort
+
+        self.unlabelled = corpus.unlabelled
+        if effort.most_unlabelled is not None:
+            drawn = np.random.default_rng(0).permutation(corpus.unlabelled)
+            self.unlabelled = np.sort(drawn[: effort.most_unlabelled])
+
         self._num_machines = SINGLE_LABEL.num_one_vs_rest(
             len(corpus.class_weights)
         )  # the last classes have one
@@ -147,8 +259,12 @@ class _SelfTraining:
         of_class = np.diag(corpus.class_weights.astype(np.float64))
         known = np.concatenate([rows, self._names])
         targets = of_class[np.concatenate([labels, self._names - corpus.first_name])]
+        shares_of_rounds = self._effort.rounds
+        if not self._config.self_training or not len(unlabelled):
+            shares_of_rounds = ()
+
         rounds = [self._fit(known, targets)]
-        for share in ROUNDS if self._config.self_training and len(unlabelled) else ():
+        for share in shares_of_rounds:
             margins = rounds[-1].margins(corpus.features[unlabelled])
             margins = np.hstack([-margins, margins]) if margins.shape[1] == 1 else margins
             chosen, guesses = surest(aligned(margins, shares), share)
@@ -173,8 +289,17 @@ class _SelfTraining:
         """
         corpus = self._corpus
         labels = corpus.labels[np.concatenate(parts)]
-        most = max(1, min(MOST_OUT_OF_FOLD, MOST_WORK // len(corpus.class_weights)))
-        unlabelled = np.random.default_rng(0).permutation(corpus.unlabelled)[:most]
+        penalties: Sequence[float] = ()
+        if not self._effort.tries_all_penalties:
+            penalties = [USUAL_PENALTY[SINGLE_LABEL]]
+
+        # Without self-training, the texts without labels have no answers: all texts count alike.
+        if not self._effort.self_trains:
+            alone = cross_validate(*corpus.labelled(), corpus.labels, parts, penalties)
+            return {ALONE: alone}, np.ones(len(labels))
+
+        most = _most_cross_validated(len(corpus.class_weights))
+        unlabelled = np.random.default_rng(0).permutation(self.unlabelled)[:most]
 
         # With each fold a part of the texts without labels is held out, to be answered as texts that are as new.
         pool_parts = np.array_split(unlabelled, max(FOLDS, len(parts)))[: len(parts)]
@@ -201,10 +326,17 @@ class _SelfTraining:
             for way, of_way in margins.items()
         }
         counts = corpus.labelled()
-        alone = cross_validate(*counts, corpus.labels, parts, text_weights=text_weights)
+        alone = cross_validate(*counts, corpus.labels, parts, penalties, text_weights=text_weights)
         if not len(unlabelled):  # there is a single round
             return {ALONE: alone, LAST: ways[LAST]}, text_weights
         return {**ways, ALONE: alone}, text_weights
+
+    def seconds_to_fit(self) -> float:
+        """Estimate the time of one fit to all labelled texts."""
+        corpus = self._corpus
+        rows = np.arange(len(corpus.labels))
+        targets, text_weights = targets_of_machines(corpus.labels, corpus.class_weights)
+        return seconds_of_machines(self._inputs[rows], targets, text_weights)
 
     def _fit(self, rows: NDArray[np.int64], targets: NDArray[np.float64]) -> OneVsRest:
         """Fit to the texts in these rows; `targets` are their weights in each class, (texts, classes)."""

@@ -37,6 +37,9 @@ from encoder_cls.text.tokens import TokenizedTexts
 # or few per class.
 PENALTIES = {SINGLE_LABEL: (0.125, 0.25, 0.5, 1.0, 2.0), MULTI_LABEL: (0.1, 0.3, 1.0)}
 
+# The penalty where only one is tried.
+USUAL_PENALTY = {SINGLE_LABEL: 1.0, MULTI_LABEL: 0.3}
+
 # How many texts must be held out to choose three numbers, or two for each label.
 ENOUGH_HELD_OUT = {SINGLE_LABEL: 1000, MULTI_LABEL: 5000}
 
@@ -197,11 +200,16 @@ def fit_linear(
         together: the group of each text, as in `folds`, for cross-validation; by default each text
             is a group.
         choice: an earlier choice, which is kept.
-        is_quick: try one penalty, calibrated on the texts held out, however few.
+        is_quick: try one penalty, calibrated on the texts held out, however few; without any, on a
+            single fold.
         on_first: receives the classifier of the first penalty, unless it is cross-validated.
     """
     task = task_of(labels)
+    penalties: Sequence[float] = PENALTIES[task]
     enough = ENOUGH_HELD_OUT[task]
+    if is_quick:
+        penalties = [USUAL_PENALTY[task]]
+        enough = 1
 
     vocabulary, counts = count_texts(texts, labels, reading)
     vocabulary = vocabulary.with_idf_of(counts)
@@ -215,11 +223,11 @@ def fit_linear(
 
     # Cross-validate where too few texts are held out to choose on.
     has_enough = held_out is not None and len(held_out[1]) >= enough
-    if choice is None and not is_quick and not has_enough:
+    if choice is None and not has_enough:
         if together is None:
             together = np.arange(len(labels))
         parts = folds(together, enough=enough)
-        choice = cross_validate(vocabulary, counts, labels, parts)
+        choice = cross_validate(vocabulary, counts, labels, parts, penalties)
 
     if choice is not None:
         return classifier(fitted(choice.penalty), choice), choice
@@ -241,9 +249,6 @@ def fit_linear(
         tried[penalty] = machines
         return choice
 
-    penalties = PENALTIES[task]
-    if is_quick:
-        penalties = penalties[-2:-1]
     best = _best_penalty(judged, penalties)
     return classifier(tried[best.penalty], best), best
 

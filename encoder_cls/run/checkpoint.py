@@ -56,12 +56,14 @@ class RunState:
     Attributes:
         linear_score: the score of the linear model alone; None before it is fitted, or without validation labels.
         linear_texts: the number of texts that it learns from, once a time budget has decided this.
+        linear_effort: how much work its fit does, the key of one of the `EFFORTS`.
         is_pretraining: whether the encoder's training is the pretraining.
         training: the state of the encoder's training.
     """
 
     linear_score: Score | None = None
     linear_texts: int | None = None
+    linear_effort: str = "planned"
     is_pretraining: bool = False
     training: TrainingState = field(default_factory=TrainingState)
 

@@ -15,6 +15,19 @@ from encoder_cls.classifier.mixture import ValidationResult, score_mixture
 from encoder_cls.classifier.model_folder import save_classifier
 from encoder_cls.encoder.distributed import ProcessGroup
 from encoder_cls.evaluation.held_out_answers import Answers, HeldOutAnswers
+from encoder_cls.linear.calibration import FOLDS
+from encoder_cls.linear.effort import (
+    EFFORTS,
+    ONE_PENALTY,
+    PENALTIES_TRIED,
+    PLAIN_EFFORTS,
+    PLANNED,
+    WORDS_ALONE,
+    Effort,
+    TooLittleTimeError,
+    affordable_effort,
+    seconds_of_machines,
+)
 from encoder_cls.linear.features import Reading, numbers_before_refit
 from encoder_cls.linear.few_labels import (
     FewLabels,
@@ -22,12 +35,18 @@ from encoder_cls.linear.few_labels import (
     fit_linear_from_names,
 )
 from encoder_cls.linear.linear_model import EVIDENCE_NUMBERS, LinearClassifier
-from encoder_cls.linear.nb_svm import fit_linear
+from encoder_cls.linear.nb_svm import (
+    ENOUGH_HELD_OUT,
+    count_texts,
+    fit_linear,
+    targets_of_machines,
+)
 from encoder_cls.linear.stream import fit_linear_from_stream
-from encoder_cls.metrics.logits import Logits, softmax
+from encoder_cls.metrics.logits import Logits, softmax, task_of
 from encoder_cls.run.run_folder import RunDir
 from encoder_cls.system.reporter import Reporter
 from encoder_cls.system.stop import check_stop, run_interruptibly
+from encoder_cls.training.plan import Plan
 from encoder_cls.training.prepared import Prepared
 from encoder_cls.training.progress import Progress
 
@@ -38,10 +57,16 @@ SCORING = (
     0.6  # the relative time to score a text: calibration, the smallest types, guarantees, report
 )
 SHARE = 0.5  # of the time left, where an encoder follows
+ALONE_SHARE = 0.6  # of the time left, where only scores and the report follow
 
 
 class FittedLinear(NamedTuple):
-    """The linear model of a run."""
+    """The linear model of a run.
+
+    Attributes:
+        effort: how much work its fit did; None where no time limit has decided this.
+        plan: where time changed the one of the run.
+    """
 
     classifier: Classifier  # without an encoder; calibrated if there are validation labels
     validation_logits: (
@@ -50,6 +75,8 @@ class FittedLinear(NamedTuple):
     validation: ValidationResult | None  # None without validation labels
     held_out_answers: HeldOutAnswers | None = None  # of a classifier that was refitted
     few_labels: FewLabels | None = None
+    effort: Effort | None = None
+    plan: Plan | None = None
 
 
 def affordable_texts(prepared: Prepared) -> int | None:
@@ -159,14 +186,28 @@ def _fit_within_time(run: RunDir, progress: Progress, reporter: Reporter) -> Fit
         check_stop()  # another process may have resumed a stopped run
         save_classifier(fitted.classifier, run.model)
 
+    # The time left also decides how much work the fit does; a resumed run does the same.
     on_better = save if is_first_fit else None
-    linear = run_interruptibly(lambda: fit_linear_classifier(data, on_better=on_better))
+    effort = None if is_first_fit else EFFORTS[progress.state.linear_effort]
+    linear = run_interruptibly(
+        lambda: fit_linear_classifier(data, on_better=on_better, effort=effort)
+    )
+    if linear.plan:
+        progress.prepared = replace(prepared, plan=linear.plan)
+    if is_first_fit and linear.effort:
+        progress.state = replace(progress.state, linear_effort=linear.effort.key)
+
     if linear.held_out_answers:
         linear.held_out_answers.write(run.held_out_answers)
     if not progress.state.is_encoder_better:
         save_classifier(linear.classifier, run.model)
     reporter.working("")
 
+    if is_first_fit and linear.effort not in (None, PLANNED):
+        reporter.warning(
+            "train.time_budget: there is no time to fit the linear classifier as planned, but in a "
+            f"simpler way: {linear.effort.name}"
+        )
     if linear.few_labels:
         reporter.note(few_labels_line(linear.few_labels))
     if linear.validation is not None:
@@ -193,40 +234,87 @@ def few_labels_line(result: FewLabels) -> str:
 
 
 def fit_linear_classifier(
-    prepared: Prepared, *, on_better: Callable[[FittedLinear], None] | None = None
+    prepared: Prepared,
+    *,
+    on_better: Callable[[FittedLinear], None] | None = None,
+    effort: Effort | None = None,
 ) -> FittedLinear:
-    """Fit the linear classifier as planned; equal data gives an equal classifier.
+    """Fit the linear classifier as planned, or with less work where time is limited.
 
-    Where there are validation texts, `on_better` receives preliminary ones: a quick one, then one of a single penalty.
+    Equal data and an equal effort give an equal classifier.
+
+    Args:
+        prepared: the data and the plan.
+        on_better: receives preliminary classifiers where there are validation texts: a quick one,
+            then one of a single penalty.
+        effort: how much work the fit does; by default the time left decides.
+
+    Raises:
+        TooLittleTimeError: there is not enough time for the least effort.
     """
-    plan, reading, texts = prepared.plan, _reading(prepared), prepared.train_texts
+    plan, reading = prepared.plan, _reading(prepared)
     train, validation = prepared.dataset.train, prepared.dataset.selection
     if plan.linear_fit == "names":
         dimensions = prepared.config.train.lsa_dimensions
         return _calibrated(
             prepared, fit_linear_from_names(prepared.texts, reading, dimensions=dimensions)
         )
-    held_out = (prepared.validation_texts, validation.labels)
+
+    end = None
+    if effort is None:
+        end = _end(prepared)
+    if end is not None:
+        _check_least_effort(prepared, reading, end)
+
     if on_better and reading.char_ngrams and len(validation):
-        words_only = reading._replace(char_ngrams=False)
-        first, _ = fit_linear(texts, train.labels, words_only, held_out=held_out, is_quick=True)
-        on_better(_calibrated(prepared, first))
-    if plan.linear_fit == "few_labels":
-        return _fit_few_labels(prepared, reading)
+        on_better(_fit_words_alone(prepared, reading))
+
     if plan.linear_fit == "stream":
-        return _calibrated(
-            prepared, fit_linear_from_stream(texts, train.labels, reading, together=train.together)
+        linear = fit_linear_from_stream(
+            prepared.train_texts, train.labels, reading, together=train.together
         )
+        return _calibrated(prepared, linear)
+
+    if plan.linear_fit == "few_labels" and effort is not WORDS_ALONE:
+        try:
+            return _fit_few_labels(prepared, reading, effort or PLANNED, end)
+        except TooLittleTimeError:
+            # The teacher of an encoder learns from few labels.
+            if plan.has_pseudo_labels:
+                raise
+        effort = WORDS_ALONE
+    elif end is not None:
+        effort = _plain_effort(prepared, reading, end)
+
+    if effort is WORDS_ALONE:
+        without_refit = replace(plan, linear_fit="plain", refits_on_validation=False)
+        fitted = _fit_words_alone(prepared, reading)
+        return fitted._replace(effort=effort, plan=without_refit)
+    fitted = _fit_plain(prepared, reading, on_better, is_quick=effort is ONE_PENALTY)
+    return fitted._replace(effort=effort)
+
+
+def _fit_plain(
+    prepared: Prepared,
+    reading: Reading,
+    on_better: Callable[[FittedLinear], None] | None,
+    *,
+    is_quick: bool,
+) -> FittedLinear:
+    """Fit to the training texts, then again with the validation texts if so planned."""
+    train, validation = prepared.dataset.train, prepared.dataset.selection
     linear, choice = fit_linear(
-        texts,
+        prepared.train_texts,
         train.labels,
         reading,
-        held_out=held_out,
+        held_out=(prepared.validation_texts, validation.labels),
         together=train.together,
+        is_quick=is_quick,
         on_first=lambda first: on_better(_calibrated(prepared, first)) if on_better else None,
     )
-    if not plan.refits_on_validation:
+    if not prepared.plan.refits_on_validation:
         return _calibrated(prepared, linear)
+
     logits, numbers = linear.read(prepared.validation_texts)
     all_texts = prepared.tokenize(train.texts, validation.texts)
     refitted, _ = fit_linear(
@@ -237,6 +325,77 @@ def fit_linear_classifier(
     numbers = numbers_before_refit(refitted, prepared.validation_texts, evidence)
     answers = _held_out_answers(prepared, np.arange(len(train), len(all_texts)), logits, numbers)
     return _calibrated(prepared, refitted, logits)._replace(held_out_answers=answers)
+
+
+def _fit_words_alone(prepared: Prepared, reading: Reading) -> FittedLinear:
+    """Fit a linear classifier of words with one penalty: the quickest."""
+    train, validation = prepared.dataset.train, prepared.dataset.selection
+    linear, _ = fit_linear(
+        prepared.train_texts,
+        train.labels,
+        reading._replace(char_ngrams=False),
+        held_out=(prepared.validation_texts, validation.labels),
+        together=train.together,
+        is_quick=True,
+    )
+    return _calibrated(prepared, linear)
+
+
+def _end(prepared: Prepared) -> float | None:
+    """When the fit should end, by `time.monotonic`.
+
+    Returns:
+        None without a limit, and where `affordable_texts` keeps it.
+    """
+    plan = prepared.plan
+    seconds = prepared.budget.seconds_for(pretraining=False)
+    if seconds is None:
+        return None
+
+    is_plain_of_few_texts = plan.linear_fit == "plain" and len(prepared.dataset.train) <= SAMPLE
+    if plan.linear_fit != "few_labels" and not is_plain_of_few_texts:
+        return None
+
+    share = SHARE if plan.has_encoder else ALONE_SHARE
+    return time.monotonic() + share * seconds
+
+
+def _seconds_of_fit(prepared: Prepared, reading: Reading) -> float:
+    """Estimate the time to fit the machines once to the training texts."""
+    labels = prepared.dataset.train.labels
+    vocabulary, counts = count_texts(prepared.train_texts, labels, reading)
+    features = vocabulary.with_idf_of(counts).tfidf(counts)
+    targets, text_weights = targets_of_machines(labels, reading.class_weights)
+    return seconds_of_machines(features, targets, text_weights)
+
+
+def _check_least_effort(prepared: Prepared, reading: Reading, end: float) -> None:
+    """Raise a `TooLittleTimeError` if there is no time for a classifier of words alone."""
+    seconds = _seconds_of_fit(prepared, reading._replace(char_ngrams=False))
+    affordable_effort([WORDS_ALONE], lambda _: seconds, seconds=end - time.monotonic())
+
+
+def _plain_effort(prepared: Prepared, reading: Reading, end: float) -> Effort:
+    """Choose the one of the `PLAIN_EFFORTS` that there is time for."""
+    seconds_of_fit = _seconds_of_fit(prepared, reading)
+    task = task_of(prepared.dataset.train.labels)
+    has_enough_held_out = len(prepared.dataset.selection) >= ENOUGH_HELD_OUT[task]
+    num_refits = 1 if prepared.plan.refits_on_validation else 0
+
+    def seconds_of(effort: Effort) -> float:
+        # That there is time for words alone is known.
+        if effort.words_only:
+            return 0.0
+
+        fits = 1
+        if effort.tries_all_penalties:
+            fits = PENALTIES_TRIED
+            if not has_enough_held_out:
+                # Each fold learns from the others; the last fit is with the penalty chosen.
+                fits = PENALTIES_TRIED * (FOLDS - 1) + 1
+        return seconds_of_fit * (fits + num_refits)
+
+    return affordable_effort(PLAIN_EFFORTS, seconds_of, seconds=end - time.monotonic())
 
 
 def _held_out_answers(
@@ -260,7 +419,10 @@ def _reading(prepared: Prepared) -> Reading:
     return Reading(*prepared.plan.linear, prepared.class_weights.numpy())
 
 
-def _fit_few_labels(prepared: Prepared, reading: Reading) -> FittedLinear:
+def _fit_few_labels(
+    prepared: Prepared, reading: Reading, effort: Effort, end: float | None
+) -> FittedLinear:
+    """Fit to few labels; `effort` and `end` are as in `fit_linear_from_few_labels`."""
     dataset, texts, splits = prepared.dataset, prepared.texts, [prepared.dataset.train]
     if prepared.plan.refits_on_validation:
         texts = prepared.tokenize(
@@ -277,9 +439,12 @@ def _fit_few_labels(prepared: Prepared, reading: Reading) -> FittedLinear:
         together=np.concatenate([it.together for it in splits]),
         held_out=len(dataset.train) + np.arange(num_held_out),
         with_teacher=prepared.plan.has_pseudo_labels,
+        effort=effort,
+        end=end,
     )
     if not num_held_out:
-        return _calibrated(prepared, linear)._replace(few_labels=few_labels)
+        fitted = _calibrated(prepared, linear)
+        return fitted._replace(few_labels=few_labels, effort=few_labels.effort)
     numbers = numbers_before_refit(linear, texts.take(few_labels.rows))
     answers = _held_out_answers(prepared, few_labels.rows, few_labels.logits, numbers)
     # Calibrated on all labelled texts already: the few held out would only add chance. But an encoder is weighed by
@@ -290,7 +455,9 @@ def _fit_few_labels(prepared: Prepared, reading: Reading) -> FittedLinear:
         answers.validation.logits,
         is_calibrated=not prepared.plan.has_encoder,
     )
-    return fitted._replace(held_out_answers=answers, few_labels=few_labels)
+    return fitted._replace(
+        held_out_answers=answers, few_labels=few_labels, effort=few_labels.effort
+    )
 
 
 def _calibrated(

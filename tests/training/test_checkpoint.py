@@ -19,6 +19,7 @@ from encoder_cls.run.checkpoint import Checkpoint, RunState, load_newest, save_c
 STATE = RunState(
     linear_score=Score(is_sure=True, monitored=0.25, loss=1.5, lower_is_better=False),
     linear_texts=20,
+    linear_effort="one_penalty",
     training=TrainingState(
         step=3,
         first_step=1,

@@ -16,6 +16,7 @@ from encoder_cls.linear import features as feature_corpus
 from encoder_cls.linear import few_labels
 from encoder_cls.linear import nb_svm as svm
 from encoder_cls.linear.calibration import NO_TEXTS
+from encoder_cls.linear.effort import ROUNDS
 from encoder_cls.linear.features import Reading
 from encoder_cls.linear.few_labels import (
     ALONE,
@@ -23,7 +24,6 @@ from encoder_cls.linear.few_labels import (
     LAST,
     MEAN,
     PSEUDO_LABEL_WEIGHT,
-    ROUNDS,
     FewLabels,
     aligned,
     extrapolated,

@@ -8,25 +8,43 @@ import time
 import numpy as np
 import pytest
 from small_runs import WITH_LINEAR, make_config, run_all, stop_after
-from support.events import Stepped, StepsDecided, Validated
+from support.events import Stepped, StepsDecided, Validated, Warned
 
 from encoder_cls.classifier.model_folder import load_classifier
+from encoder_cls.config.schema import Config, TrainConfig
 from encoder_cls.encoder import training as encoder_training
 from encoder_cls.errors import ConfigError, StoppedError
 from encoder_cls.evaluation import baseline
+from encoder_cls.linear import few_labels
+from encoder_cls.linear.effort import (
+    FEW_LABELS_EFFORTS,
+    ONE_PENALTY,
+    PLAIN_EFFORTS,
+    PLANNED,
+    WORDS_ALONE,
+    affordable_effort,
+)
+from encoder_cls.linear.few_labels import ALONE
 from encoder_cls.run.checkpoint import load_newest
 from encoder_cls.run.run_folder import RunDir
 from encoder_cls.training import encoder as training_encoder
 from encoder_cls.training import linear as fit
 from encoder_cls.training import plan
 from encoder_cls.training import prepare as preparing
-from encoder_cls.training.linear import affordable_texts, streamed
+from encoder_cls.training.linear import affordable_texts, fit_linear_classifier, streamed
 from encoder_cls.training.prepare import prepare
 
 
 @pytest.fixture(autouse=True)
 def small_sample(monkeypatch):
     monkeypatch.setattr(fit, "SAMPLE", 12)
+
+
+def few_labels_config(folder) -> Config:
+    """Few labels beside many texts without."""
+    unlabelled = folder / "unlabelled.txt"
+    unlabelled.write_text("".join(f"w{n} red w{n + 1}\ngreen w{n % 7}\n" for n in range(60)))
+    return make_config(folder, linear=True, data={"unlabelled": str(unlabelled)})
 
 
 @pytest.mark.parametrize(("budget", "expected"), [(None, None), ("10h", None), ("0.1s", 12)])
@@ -111,3 +129,79 @@ def test_a_limit_that_nothing_can_keep_is_refused_at_once(tmp_path, monkeypatch)
         ConfigError, match=r"train\.time_budget: .* MB of text, which take at least about"
     ):
         prepare(config)
+
+
+@pytest.mark.parametrize(
+    ("seconds", "expected"), [(100.0, PLANNED), (20.0, ONE_PENALTY), (9.0, WORDS_ALONE)]
+)
+def test_a_fit_does_as_much_as_there_is_time_for(seconds, expected):
+    seconds_of = {PLANNED: 60.0, ONE_PENALTY: 10.0, WORDS_ALONE: 5.0}
+    found = affordable_effort(PLAIN_EFFORTS, seconds_of.__getitem__, seconds=seconds)
+    assert found is expected
+
+
+def test_a_fit_that_takes_too_long_at_the_least_is_refused_unless_it_takes_a_moment():
+    with pytest.raises(ConfigError, match=r"^train\.time_budget: 3 s are left .* about 130 s at"):
+        affordable_effort([WORDS_ALONE], lambda _: 100.0, seconds=3.0)
+    assert affordable_effort([WORDS_ALONE], lambda _: 0.5, seconds=-1.0) is WORDS_ALONE
+
+
+def test_many_classes_are_refused_before_anything_is_fitted(tmp_path, monkeypatch):
+    monkeypatch.setattr(fit, "SAMPLE", 5000)
+    monkeypatch.setattr(fit, "seconds_of_machines", lambda *_: 100.0)
+    monkeypatch.setattr(fit, "fit_linear", lambda *_, **__: 1 / 0)
+    config = make_config(tmp_path, **WITH_LINEAR, time_budget="20s")
+    with pytest.raises(ConfigError, match=r"train\.time_budget: .* left for the linear classif"):
+        run_all(config, tmp_path / "run")
+    assert not (tmp_path / "run" / "model").exists()
+
+
+@pytest.mark.parametrize("effort", FEW_LABELS_EFFORTS, ids=lambda it: it.key)
+def test_less_effort_for_few_labels_answers_all_of_them(tmp_path, effort):
+    """However few folds there are, each labelled text has an answer from before it was learned."""
+    setup = prepare(few_labels_config(tmp_path))
+    fitted = fit_linear_classifier(setup, effort=effort)
+    num_labelled = len(setup.dataset.train) + len(setup.dataset.selection)
+    assert fitted.few_labels.effort is effort
+    assert sorted(fitted.few_labels.rows) == list(range(num_labelled))
+    assert len(fitted.few_labels.logits) == num_labelled
+    assert (fitted.few_labels.kept == ALONE) or effort.self_trains
+    assert (fitted.few_labels.accuracy_with_twice is not None) == effort.extrapolates
+
+
+def test_less_effort_is_less_work():
+    """By the estimate that decides between them, from the most to the least."""
+
+    class Corpus:
+        labels, unlabelled, class_weights = np.zeros(2000), np.zeros(8000), np.zeros(77)
+
+    work = [
+        few_labels.fits_of(it, Corpus, TrainConfig(), np.zeros(200), with_teacher=True)
+        for it in FEW_LABELS_EFFORTS
+    ]
+    assert work == sorted(work, reverse=True)
+    assert work[0] > 10 * work[-1]
+
+
+@pytest.mark.parametrize("effort", [ONE_PENALTY, WORDS_ALONE], ids=lambda it: it.key)
+def test_a_run_that_goes_on_keeps_to_the_effort(tmp_path, monkeypatch, effort):
+    """However much time there is then; people are told of it once."""
+    monkeypatch.setattr(fit, "SAMPLE", 5000)
+    monkeypatch.setattr(fit, "affordable_effort", lambda *_, **__: effort)
+    config = make_config(tmp_path, **WITH_LINEAR, time_budget="10h", checkpoint_every=1)
+    events = run_all(config, tmp_path / "straight")
+    told = [event.message for event in events if isinstance(event, Warned)]
+    assert [message for message in told if effort.name in message]
+
+    with pytest.raises(StoppedError):
+        run_all(config, tmp_path / "run", stop_signal=stop_after(12))
+    assert load_newest(tmp_path / "run" / "checkpoints")[0].state.linear_effort == effort.key
+    monkeypatch.setattr(fit, "affordable_effort", lambda *_, **__: PLANNED)
+    events = run_all(config, tmp_path / "run", resume=True)
+    told = [event.message for event in events if isinstance(event, Warned)]
+    assert not [message for message in told if effort.name in message]
+
+    found, expected = (load_classifier(tmp_path / name).linear for name in ("run", "straight"))
+    assert found.biases.tolist() == expected.biases.tolist()
+    has_kept = RunDir(tmp_path / "run").held_out_answers.exists()
+    assert has_kept == (effort is ONE_PENALTY)
