@@ -74,6 +74,12 @@ def stop_signals(group: ProcessGroup | None = None) -> Iterator[None]:
     received: list[int] = []
     hangups = hangup_signals()
 
+    def asked() -> int | None:
+        """The signal to stop at; the other processes end when the first one does."""
+        if not processes.leads:
+            return None
+        return received[0] if received else processes.asked_to_stop()
+
     def receive(number: int) -> None:
         is_hangup = number in hangups
         if is_hangup:
@@ -95,7 +101,7 @@ def stop_signals(group: ProcessGroup | None = None) -> Iterator[None]:
 
     with (
         handling_signals((signal.SIGINT, signal.SIGTERM, *hangups), receive),
-        stopping_at(lambda: received[0] if received else processes.asked_to_stop()),
+        stopping_at(asked),
     ):
         yield
 

@@ -366,6 +366,7 @@ class EncoderTraining:
 
         while True:
             if self.is_validation_due(state):
+                self.group.decide(None)  # where the first process has ended, the others end here
                 state, validation = self._validated(state)
                 yield ValidationDone(state, validation, is_best=state.best_step == state.step)
 
@@ -375,7 +376,7 @@ class EncoderTraining:
                 yield Ended(replace(state, outcome=outcome))
                 return
 
-            # The first process heeds signals; where it has ended, the others end here.
+            # The first process heeds signals, and the others end with it.
             check_stop()
             self.group.decide(None)
 

@@ -99,7 +99,7 @@ def pretraining_of(
         )
         loss, weight = group.summed(my_loss, my_weight)
         mean = loss / weight
-        if not np.isfinite(mean):
+        if not group.leads or not np.isfinite(mean):
             return None
         score = Score(is_sure=True, monitored=mean, loss=mean, lower_is_better=True)
         return ValidationResult({"loss": mean}, score)

@@ -17,6 +17,7 @@ import pytest
 from support.programs import COMMAND, TIME_LIMIT, setting
 
 from encoder_cls.cli.display import stop_signals
+from encoder_cls.encoder.distributed import STOP_KEY, ProcessGroup
 from encoder_cls.errors import StoppedError
 from encoder_cls.system.stop import check_stop
 from encoder_cls.system.terminal import hangup_signals
@@ -124,3 +125,35 @@ cli.main()
         [sys.executable, "-c", program], check=False, capture_output=True, timeout=TIME_LIMIT
     )
     assert (ended.returncode, ended.stderr) == (code, b"")
+
+
+class Store:
+    """What the processes of a group tell each other."""
+
+    def __init__(self) -> None:
+        self.values: dict[str, str] = {}
+
+    def set(self, key: str, value: str) -> None:
+        self.values[key] = value
+
+    def get(self, key: str) -> str:
+        return self.values[key]
+
+    def check(self, keys: list[str]) -> bool:
+        return all(key in self.values for key in keys)
+
+
+def test_the_first_process_of_a_group_alone_stops_by_itself():
+    """Another one passes its signal on: were it to end by itself, the first one would take it for lost."""
+    store = Store()
+    with stop_signals(ProcessGroup(rank=1, size=2, store=store)):
+        signal.raise_signal(signal.SIGTERM)
+        check_stop()
+    assert store.values == {STOP_KEY: str(int(signal.SIGTERM))}
+
+    with (
+        stop_signals(ProcessGroup(rank=0, size=2, store=store)),
+        pytest.raises(StoppedError) as stopped,
+    ):
+        check_stop()
+    assert stopped.value.exit_code == 143

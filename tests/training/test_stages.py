@@ -10,7 +10,7 @@ import torch
 from encoder_cls.classifier.mixture import score_mixture
 from encoder_cls.encoder import pretraining
 from encoder_cls.encoder.batches import BatchSampler, drop_tokens
-from encoder_cls.encoder.distributed import ALONE
+from encoder_cls.encoder.distributed import ALONE, ProcessGroup
 from encoder_cls.encoder.pretraining import delete_tokens
 from encoder_cls.encoder.torch_encoder import TorchEncoder, pad
 from encoder_cls.encoder.training import EncoderTraining
@@ -21,7 +21,7 @@ from encoder_cls.metrics.logits import Logits, combine_logits
 from encoder_cls.metrics.score import Score
 from encoder_cls.system.stop import checking
 from encoder_cls.text.tokens import CLS_ID, MASK_ID, PAD_ID, UNK_ID
-from encoder_cls.training.encoder import PRETRAINING, training_on_labels
+from encoder_cls.training.encoder import PRETRAINING, pretraining_of, training_on_labels
 from encoder_cls.training.prepare import prepare
 from encoder_cls.training.prepared import Prepared
 
@@ -229,6 +229,22 @@ def test_a_validation_of_pretraining_reads_every_validation_text_once(tmp_path, 
     training.validate(training.model)
     assert len(read) > 1
     assert sorted(np.concatenate(read)) == list(range(len(setup.validation_texts)))
+
+
+@pytest.mark.parametrize("name", ["pretraining", "model"])
+def test_the_first_process_alone_has_the_result_of_a_validation(tmp_path, name):
+    """So that no other one logs it, or saves the model."""
+
+    class Another(ProcessGroup):
+        """The second of two processes, without the first."""
+
+        def sum(self, tensor: torch.Tensor) -> None:
+            pass
+
+    setup = prepared(tmp_path, {"epochs": 1})
+    make = pretraining_of if name == "pretraining" else training_on_labels
+    training = make(setup, device=CPU, group=Another(rank=1, size=2))
+    assert training.validate(training.model) is None
 
 
 def test_deleted_tokens_leave_no_trace(tmp_path):

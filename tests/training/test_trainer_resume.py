@@ -29,6 +29,7 @@ from encoder_cls.run.run_folder import RunDir
 from encoder_cls.system import stop as interruptible
 from encoder_cls.training import linear as linear_fit
 from encoder_cls.training import progress as run_progress
+from encoder_cls.training import train as train_module
 from encoder_cls.training.prepare import prepare
 
 
@@ -192,6 +193,22 @@ def test_a_signal_is_heard_while_something_long_is_waited_for(
     assert state.step == stopped_in
     run_all(config, tmp_path / "stopped", resume=True)
     assert result(tmp_path / "stopped") == straight(**FEW_LABELS)
+
+
+@pytest.mark.parametrize("values", [PRETRAINED, DENOISED], ids=["masked words", "denoising"])
+def test_a_signal_between_both_trainings_loses_nothing(tmp_path, straight, monkeypatch, values):
+    """The second one begins with the best weights of the first, not with its last ones."""
+    config = make_config(tmp_path, **values)
+
+    def stopped(*_arguments, **_options):
+        raise StoppedError("stopped", signal_number=signal.SIGTERM)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(train_module, "training_on_labels", stopped)
+        with pytest.raises(StoppedError, match="stopped at step 12"):
+            run_all(config, tmp_path / "stopped")
+    run_all(config, tmp_path / "stopped", resume=True)
+    assert result(tmp_path / "stopped") == straight(**values)
 
 
 def test_ctrl_c_ends_with_130_and_leaves_the_best_model_so_far(tmp_path, cli, monkeypatch):
