@@ -26,7 +26,7 @@ from encoder_cls.classifier.classifier import checked_texts
 from encoder_cls.errors import ConfigError, DataError
 from encoder_cls.run.terminal_reporter import TerminalReporter
 from encoder_cls.system.display import is_missing, json_text, kind, listed
-from encoder_cls.system.reporter import Reporter, warn_caller
+from encoder_cls.system.reporter import WarningReporter, warn_caller
 from encoder_cls.system.settings import own_settings
 
 if TYPE_CHECKING:
@@ -127,7 +127,7 @@ class TextClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc] # sc
         try:
             config = self._config()
             warn = partial(_warn, repeats_texts=sample_weight is not None)
-            showing = _VerboseReporter(warn) if self.verbose else nullcontext(_QuietReporter(warn))
+            showing = _VerboseReporter(warn) if self.verbose else nullcontext(WarningReporter(warn))
             with (
                 showing as reporter,
                 tempfile.TemporaryDirectory(prefix="encoder-cls-") as folder,
@@ -437,17 +437,6 @@ def _warn(message: str, *, repeats_texts: bool) -> None:
     """Warn the caller of `fit`, but not of the repeated texts that weights make."""
     if not (repeats_texts and "repeat an earlier one" in message):
         warn_caller(message)
-
-
-class _QuietReporter(Reporter):
-    """Passes warnings on."""
-
-    def __init__(self, warn: Callable[[str], None]) -> None:
-        self._warn = warn
-
-    def warning(self, message: str) -> None:
-        """Warn the caller of `fit`."""
-        self._warn(message)
 
 
 class _VerboseReporter(TerminalReporter):

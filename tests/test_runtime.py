@@ -10,23 +10,7 @@ from pathlib import Path
 import pyarrow
 import pyarrow.parquet
 import pytest
-
-# What `encoder-cls` needs beyond what the runtime declares.
-LIBRARIES = [
-    "torch",
-    "scipy",
-    "sklearn",
-    "pyarrow",
-    "pydantic",
-    "pandas",
-    "datasets",
-    "jinja2",
-    "matplotlib",
-    "yaml",
-    "tensorboard",
-    "tqdm",
-    "openpyxl",
-]
+from support.programs import TRAINING_LIBRARIES
 
 BLOCKED = """
 import sys
@@ -127,7 +111,7 @@ def test_every_prediction_is_what_the_whole_program_gives(cli, trained_run, tmp_
     blocked = (
         {"forbidden": POSIX_MODULES, "before": f"{POSIX_MODULES = }{WITHOUT_POSIX}"}
         if "POSIX" in system
-        else {"forbidden": LIBRARIES}
+        else {"forbidden": TRAINING_LIBRARIES}
     )
     outcomes = run_commands(commands, **blocked)
     assert [outcome[0] for outcome in outcomes] == [0] * len(commands), outcomes
@@ -160,7 +144,7 @@ def test_what_is_not_installed_is_named_in_one_line(trained_run, tmp_path):
             "hub:some/data: needs datasets: pip install datasets",
         ),
     ]
-    outcomes = run_commands([command for command, _ in refusals], forbidden=LIBRARIES)
+    outcomes = run_commands([command for command, _ in refusals], forbidden=TRAINING_LIBRARIES)
     for (command, message), (code, out, err) in zip(refusals, outcomes, strict=True):
         assert (code, out, err.count("\n")) == (2, "", 1), (command, err)
         assert err.endswith(f"{message}\n")

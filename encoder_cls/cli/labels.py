@@ -64,7 +64,8 @@ def review_command(
     from encoder_cls.run.review import review_run
     from encoder_cls.system.files import write_output
 
-    reviewed = review_run(run, reporter=TerminalReporter(), moved=moved)
+    with TerminalReporter() as reporter:
+        reviewed = review_run(run, reporter=reporter, moved=moved)
     if output:
         write_output(output, b"".join(*label_tables(reviewed.rows, data=reviewed.data)))
     if as_json:
@@ -133,9 +134,8 @@ def suggest_command(
     if output is None:
         print_out("".join(lines))
         return
-    mark = (
-        "" if is_json or not (form.has_mark or form.is_guarded) else "\ufeff"
-    )  # by which spreadsheets know UTF-8
+    # By which spreadsheets know UTF-8.
+    mark = "" if is_json or not (form.has_mark or form.is_guarded) else "\ufeff"
     write_output(output, (mark + "".join(lines)).encode("utf-8", "backslashreplace"))
     wrote = f"wrote {output}: {len(suggestions):,} texts to label"
     note(f"{wrote}; fill in the column label, and add it to the training data")

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from encoder_cls.errors import ConfigError
 from encoder_cls.linear.calibration import FOLDS
-from encoder_cls.linear.nb_svm import fit_machines, naive_bayes_ratios
+from encoder_cls.linear.nb_svm import fit_nb_svms
 
 # The rounds of self-training: the share of the texts without labels in each, the surest first.
 ROUNDS = (0.1, 0.3, 0.6, 1.0)
@@ -151,9 +151,7 @@ def seconds_of_machines(
     timed = np.random.default_rng(0).permutation(num_machines)[:TIMED_MACHINES]
 
     began = time.monotonic()
-    texts_in_class = (features > 0).astype(np.float64).T @ targets[:, timed]
-    scales = naive_bayes_ratios(texts_in_class, features.getnnz(axis=0))
-    fit_machines(features, scales, targets[:, timed], text_weights[:, timed])
+    fit_nb_svms(features, targets[:, timed], text_weights[:, timed])
     seconds = time.monotonic() - began
 
     return float(seconds * num_machines / len(timed))

@@ -70,7 +70,26 @@ def fit_one_vs_rest(
 ) -> OneVsRest:
     """Fit an NB-SVM for each class; `labels` are classes, (texts,), or all, (texts, classes)."""
     targets, text_weights = targets_of_machines(labels, class_weights)
+    weights, biases = fit_nb_svms(features, targets, text_weights, penalty=penalty)
 
+    # A class of no text is never the answer, and one of all texts always is.
+    biases[~targets.any(axis=0)] = -1
+    biases[targets.all(axis=0)] = 1
+    return OneVsRest(weights.astype(np.float32), biases.astype(np.float32))
+
+
+def fit_nb_svms(
+    features: sp.csr_matrix,
+    targets: NDArray[np.bool_],
+    text_weights: NDArray[np.floating[Any]],
+    *,
+    penalty: float = 1.0,
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Fit an NB-SVM to each column of the targets, (texts, machines).
+
+    Returns:
+        Weights, (features, machines), and biases, (machines,), as in `fit_machines`.
+    """
     # Count the texts of each class that have each feature, for the ratios of naive Bayes.
     is_present = (features > 0).astype(np.float32)
     counts = []
@@ -79,12 +98,7 @@ def fit_one_vs_rest(
     texts_in_class = np.asarray(np.vstack(counts)).T
     ratios = naive_bayes_ratios(texts_in_class, features.getnnz(axis=0))
 
-    weights, biases = fit_machines(features, ratios, targets, text_weights, penalty=penalty)
-
-    # A class of no text is never the answer, and one of all texts always is.
-    biases[~targets.any(axis=0)] = -1
-    biases[targets.all(axis=0)] = 1
-    return OneVsRest(weights.astype(np.float32), biases.astype(np.float32))
+    return fit_machines(features, ratios, targets, text_weights, penalty=penalty)
 
 
 # LinearSVC's tolerance: with its default, 1e-4, accuracies were the same, and a fit took up to

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import sys
 import warnings
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 
 class Reporter:
@@ -47,6 +47,17 @@ class Reporter:
 
 
 SILENT = Reporter()
+
+
+class WarningReporter(Reporter):
+    """Passes warnings on, by default as Python's, to the code that called this package."""
+
+    def __init__(self, warn: Callable[[str], None] | None = None) -> None:
+        self._warn = warn or warn_caller
+
+    def warning(self, message: str) -> None:
+        """Pass the warning on."""
+        self._warn(message)
 
 
 def warn_caller(message: str) -> None:

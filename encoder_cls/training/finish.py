@@ -60,7 +60,7 @@ def write_final_report(
         scores = {**report.metrics.scalars(), **report.metrics.drawable()}
         progress.log.log(best_step, split_name, scores)
         log_final_report(progress.log, best, config, report, step=best_step)
-        shutil.rmtree(run.pretrained, ignore_errors=True)
+    shutil.rmtree(run.pretrained, ignore_errors=True)
     reporter.working("")
 
     card = model_card(

@@ -17,7 +17,7 @@ from encoder_cls.config.schema import Config
 from encoder_cls.data.rows import Row, SourceLocation
 from encoder_cls.run.run_folder import RunDir
 from encoder_cls.system.machine import resolve_device
-from encoder_cls.system.reporter import Reporter, warn_caller
+from encoder_cls.system.reporter import Reporter, WarningReporter
 from encoder_cls.system.settings import own_settings
 from encoder_cls.training.final_model import finish_model
 from encoder_cls.training.prepare import prepare
@@ -55,21 +55,13 @@ def train(
     elif not isinstance(config, Config):
         config = config_of({"name": "run", **config}, source="train")
     run = RunDir(Path(run_dir or Path("runs", config.name)))
-    reporter = _WarningReporter()
+    reporter = WarningReporter()
     with own_settings():
         prepared = replace(prepare(config), objective=objective)
         for message in prepared.warnings():
             reporter.warning(message)
         train_run(prepared, run, device=resolve_device(device), resume=resume, reporter=reporter)
         return load_classifier(run.path, device=device)
-
-
-class _WarningReporter(Reporter):
-    """Passes warnings on as Python's."""
-
-    def warning(self, message: str) -> None:
-        """Warn the caller of `train`."""
-        warn_caller(message)
 
 
 def train_texts(

@@ -68,11 +68,11 @@ class Progress:
         self._open = ExitStack()
 
         if group.leads:
-            self._load_checkpoint(device, reporter)
-            self._open_log(reporter, with_tensorboard=with_report)
+            self._load_checkpoint(device)
+            self._open_log(with_tensorboard=with_report)
         self.share_state()
 
-    def _load_checkpoint(self, device: torch.device, reporter: Reporter) -> None:
+    def _load_checkpoint(self, device: torch.device) -> None:
         """Go on from the newest checkpoint, if there is one."""
         self._fingerprint = fingerprint(
             self.prepared.config, self.prepared.dataset, self.prepared.tokenizer, device=device
@@ -92,7 +92,7 @@ class Progress:
             self._check_best_is_there()
 
         for warning in warnings:
-            reporter.warning(warning)
+            self._reporter.warning(warning)
 
     def _check_best_is_there(self) -> None:
         """Refuse to resume a run whose best model is missing or damaged: only a better one would replace it."""
@@ -112,7 +112,7 @@ class Progress:
                 "in another --run-dir"
             ) from None
 
-    def _open_log(self, reporter: Reporter, *, with_tensorboard: bool) -> None:
+    def _open_log(self, *, with_tensorboard: bool) -> None:
         """Open the log, without the rows that come after the checkpoint."""
         training = self.state.training
         known = {"data": 0, "train": training.step, "validation": training.validated_step}
@@ -121,7 +121,7 @@ class Progress:
             self.prepared.config,
             self.prepared.dataset.label_names,
             resume_after=known if self._checkpoint else {},
-            warn=reporter.warning,
+            warn=self._reporter.warning,
             with_tensorboard=with_tensorboard,
         )
         self._open.enter_context(self._log)

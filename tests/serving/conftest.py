@@ -16,21 +16,7 @@ from threading import Timer
 from typing import Any
 
 import pytest
-from support.programs import RUN_MAIN, TIME_LIMIT
-
-# Libraries of training, which a server must not need.
-BLOCKED = [
-    "torch",
-    "scipy",
-    "sklearn",
-    "pyarrow",
-    "pydantic",
-    "pandas",
-    "datasets",
-    "yaml",
-    "jinja2",
-    "matplotlib",
-]
+from support.programs import RUN_MAIN, TIME_LIMIT, TRAINING_LIBRARIES
 
 
 @dataclass
@@ -110,4 +96,6 @@ def start() -> Iterator[Callable[..., Running]]:
 @pytest.fixture(scope="session")
 def server(start, trained_run) -> Running:
     """A server of the trained run, where no library of training can be imported."""
-    return start(trained_run.path, f"import sys; sys.modules.update(dict.fromkeys({BLOCKED}))")
+    return start(
+        trained_run.path, f"import sys; sys.modules.update(dict.fromkeys({TRAINING_LIBRARIES}))"
+    )
