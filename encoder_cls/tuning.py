@@ -58,9 +58,8 @@ class TrialResult:
 
     number: int
     values: Mapping[str, Any]  # by config key
-    score: (
-        float | None
-    )  # the best validation, by `train.monitor`; None unless the trial is complete
+    # The best validation, by `train.monitor`; None unless the trial is complete.
+    score: float | None
     state: str  # `complete`, `pruned`, or `fail` where it diverged
     seconds: float  # from start to end, pauses included
     is_best: bool = False  # of the complete trials so far

@@ -112,9 +112,8 @@ def test_tables_are_sorted_by_pointer_and_by_keyboard(tmp_path):
     """
     button = "document.querySelectorAll('th button')[{}]"
     for page in shown(tmp_path, html_page("x", table)):
-        page.run(
-            f"{button.format(1)}.focus()"
-        )  # the space bar presses the element that has the focus
+        # The space bar presses the element that has the focus.
+        page.run(f"{button.format(1)}.focus()")
         for press, number, order, arrow in (
             ("document.activeElement", 1, "cba:-d", "▼"),
             (button.format(1), 1, "abc:-a", "▲"),

@@ -23,9 +23,8 @@ from encoder_cls.config.loading import load_config
 
 ROOT = Path(__file__).parent.parent
 PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
-WRITTEN_PAGES = [
-    page for page in PAGES if page.name not in {"cli.md", "config.md"}
-]  # the others are generated
+# The others are generated.
+WRITTEN_PAGES = [page for page in PAGES if page.name not in {"cli.md", "config.md"}]
 
 # Programs of others, whose options are theirs to check; `pip` is checked for the names of extras.
 OTHERS = {".", "bash", "curl", "du", "hf", "lint-imports", "mypy", "npm", "pip", "pytest"}

@@ -124,9 +124,8 @@ def test_pairs_spread_evenly_over_the_buckets():
     embedding.table.weight.data = torch.arange(32_768.0)[:, None]
     torch.manual_seed(0)
     rows = embedding(torch.randint(4, 60_000, (64, 512))).flatten().int()
-    assert len(rows.unique()) / 32_768 == pytest.approx(
-        1 - math.exp(-1), abs=0.02
-    )  # as of random rows
+    # As of random rows.
+    assert len(rows.unique()) / 32_768 == pytest.approx(1 - math.exp(-1), abs=0.02)
 
 
 def test_a_new_model_reads_no_pairs():

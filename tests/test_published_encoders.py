@@ -349,6 +349,5 @@ def test_decoder_equals_that_of_e(seed: int) -> None:
     reference = decode_e(weights, ids, mask, memory, memory_mask)[mask]
     assert_same(vectors, reference)
     scores = embedding.token_scores(vectors, torch.arange(VOCAB_SIZE))
-    assert_same(
-        scores / D, reference @ weights["embedding"].T / D
-    )  # sums of D products, whose rounding adds up
+    # Sums of D products, whose rounding adds up.
+    assert_same(scores / D, reference @ weights["embedding"].T / D)

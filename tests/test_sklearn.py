@@ -182,12 +182,8 @@ def test_a_pickle_holds_no_texts(tmp_path, fitted, cli):
     copied.save(tmp_path / "run")
     assert cli("predict", "rain and snow", "--model", tmp_path / "run").code == 0
     (tmp_path / "more.csv").write_text("text,label\nrain snow,weather\nsoup bread,food\n")
-    assert (
-        json.loads(cli("eval", tmp_path / "run", "--data", tmp_path / "more.csv", "--json").out)[
-            "accuracy"
-        ]
-        == 1
-    )
+    evaluated = cli("eval", tmp_path / "run", "--data", tmp_path / "more.csv", "--json")
+    assert json.loads(evaluated.out)["accuracy"] == 1
 
 
 @pytest.mark.parametrize("form", ["lists", "matrix"])
@@ -206,10 +202,8 @@ def test_texts_may_have_several_labels(tmp_path, form, cli):
     assert model.predict_proba(texts[:2]).shape == (2, len(model.classes_))
     assert model.score(texts, lists if form == "lists" else matrix) > 0.5
     model.save(tmp_path / "run")
-    assert (
-        json.loads(cli("eval", tmp_path / "run", "--json").out)["micro_f1"]
-        == model.report().metrics.micro_f1
-    )
+    evaluated = cli("eval", tmp_path / "run", "--json")
+    assert json.loads(evaluated.out)["micro_f1"] == model.report().metrics.micro_f1
 
 
 SMALL = {"model.encoder": False}

@@ -30,13 +30,11 @@ from encoder_cls.text.tokenizer import count_tokens
 
 Chunk = Sequence[Row]
 TEXTS, UNFAMILIAR, UNKNOWN = "texts", "unfamiliar (unlike the training texts)", "with unknown words"
-SHARED_BYTES = (
-    5_000_000  # of input, from which two processes are quicker: equal at 4 MB, 1.3 times at 10 MB
-)
+# The size of input from which two processes are quicker: equal at 4 MB, 1.3 times at 10 MB.
+SHARED_BYTES = 5_000_000
 MOST_ATTENTION_TEXTS = 20  # on one page
-MOST_PAGE_TEXTS = (
-    1000  # on a page of predictions: more is slow to explain, and too much for a browser
-)
+# The most texts on a page of predictions: more is slow to explain, and too much for a browser.
+MOST_PAGE_TEXTS = 1000
 LEFT_OUT = "warning: of very long texts only the first words are explained; each result has the number of the others"
 
 

@@ -131,9 +131,8 @@ class Table(Writer):
         self._set_threshold, self._explained = request.set_threshold, request.explained
         self._top_k = min(request.top_k, len(classifier.label_names))
         is_multi_label = classifier.task is MULTI_LABEL
-        self._first_rank = (
-            1 if is_multi_label and self._top_k > 1 else 2
-        )  # of the classes with columns of their own
+        # The rank of the first class with a column of its own.
+        self._first_rank = 1 if is_multi_label and self._top_k > 1 else 2
         by_part = [] if classifier.gate is None else ["answered_by"]
         self._about = ["truncated", "unknown_words", *by_part, "unfamiliar", "reason"]
         if self.keep_columns:

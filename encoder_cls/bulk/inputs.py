@@ -219,9 +219,8 @@ class Progress:
         self._on_terminal = sys.stderr.isatty()
         self._is_shown = bar or not self._on_terminal
         self._bar: Any = None
-        self._lines: dict[str, int] | None = (
-            None  # of each file, counted when there is first something to show
-        )
+        # The lines of each file, counted when there is first something to show.
+        self._lines: dict[str, int] | None = None
         self._reached: dict[str, int] = {}  # the line up to which a file is done
         self.passed_over: set[str] = set()  # files done earlier, which do not count for the rate
         self._texts = 0

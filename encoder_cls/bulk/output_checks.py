@@ -70,9 +70,8 @@ def check_outputs(
             raise ConfigError(
                 f"{target.name}: would be read as data of the run ({source}); write it elsewhere"
             )
-        key = (
-            target.identity or target.path
-        )  # none of a pipe or a device, which takes several outputs
+        # A pipe or a device, which takes several outputs, has neither.
+        key = target.identity or target.path
         if key and (other := written.setdefault(key, target)) is not target:
             both = other.name if other.name == target.name else f"{other.name} and {target.name}"
             raise ConfigError(f"{both}: two outputs would be written into one file; name two files")

@@ -79,9 +79,8 @@ def _predict(request: Request) -> None:
     classifier = load_classifier(request.model, device=request.device, engine=request.engine)
     request = request.with_guarantees(classifier)
     source = Source(request, classifier)
-    files = [
-        part.source for part in parts
-    ] or source.files  # all, so that each process chooses the same engine
+    # All, so that each process chooses the same engine.
+    files = [part.source for part in parts] or source.files
     on_terminal = request.output is None and sys.stdout.isatty()
     if not parts:
         with Progress(files, doing="looked through", bar=not on_terminal) as source.progress:
@@ -103,9 +102,8 @@ def _predict(request: Request) -> None:
                 print_out(piece.decode()) for piece in content
             ):  # the reader has closed the pipe
                 return
-    summary = (
-        answerer.summary() if len(request.texts) != 1 else ""
-    )  # a single text's answer shows it
+    # The answer to a single text shows what a summary would say.
+    summary = answerer.summary() if len(request.texts) != 1 else ""
     for line in filter(None, (summary, last_line)):
         note(line)
 

@@ -164,9 +164,8 @@ def predict_by_ray(request: Request) -> None:
     ray.data.DataContext.get_current().enable_progress_bars = False
     try:
         rows = ray.data.read_parquet(source, filesystem=inputs)
-        Predictor(classifier)(
-            rows.schema().base_schema.empty_table()
-        )  # so that a missing column is reported here
+        # Try an empty table first, so that a missing column is reported here.
+        Predictor(classifier)(rows.schema().base_schema.empty_table())
         pool = ray.data.ActorPoolStrategy(size=request.workers)
         answered = rows.map_batches(
             Predictor, fn_constructor_args=[classifier], batch_format="pyarrow", compute=pool

@@ -45,17 +45,15 @@ class Request(NamedTuple):
     output: str | None = None
     into_folder: bool = False  # `output` gets a file for each file of the input; set by `checked`
     model: Path | None = None
-    text_columns: tuple[
-        str, ...
-    ] = ()  # empty: as in training, like `delimiter` and `encoding` if None
+    # Empty: as in training, like `delimiter` and `encoding` if None.
+    text_columns: tuple[str, ...] = ()
     keep_columns: bool | None = None  # None: in CSV of CSV and Excel files
     top_k: int = 1
     threshold: float | None = None  # None: multi-label the thresholds of the model
     min_precision: float | None = None
     coverage: float | None = None
-    set_threshold: float | None = (
-        None  # least probability of a text's set of classes; set by `with_guarantees`
-    )
+    # Least probability of a text's set of classes; set by `with_guarantees`.
+    set_threshold: float | None = None
     batch_tokens: int | None = None
     explained: bool = False
     attention: Path | None = None

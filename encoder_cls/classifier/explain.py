@@ -85,9 +85,8 @@ def explain(
     most_tokens = most_tokens or MOST_TOKENS
 
     def weights_of(words: Sequence[Word], tokens: TokenizedTexts, number: int) -> list[float]:
-        same = classifier.with_parts_of(
-            tokens
-        )  # so that no weight is the difference between two parts
+        # So that no weight is the difference between two parts.
+        same = classifier.with_parts_of(tokens)
         logits = [same.logits(some, batch_tokens=batch_tokens) for some in _variants(tokens, words)]
         whole, *without = classifier.task.log_odds(
             np.concatenate(logits).astype(np.float64), number

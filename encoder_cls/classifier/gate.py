@@ -14,10 +14,11 @@ from encoder_cls.metrics.classification import answers_of, compute_metrics, loss
 from encoder_cls.metrics.logits import Logits
 
 GATES = (*(percent / 100 for percent in range(40, 100, 5)), 0.97, 0.98, 0.99)  # that are tried
+# Share of the answers that a gate changes, nats that it adds to the mean loss.
 MOST_CHANGED, MOST_LOSS = (
     1 / 200,
     0.01,
-)  # share of the answers that a gate changes, nats that it adds to the mean loss
+)
 
 
 def fit_gate(

@@ -38,10 +38,11 @@ COLUMNS = ("answers", "right", "covered")
 
 CONFIDENCE_WEIGHT = 3.0  # of the log odds of the best class, beside one for each number of rarity
 EVIDENCE_WEIGHTS = (6.0, 4.0)  # of the linear part's evidence, which also counts below its mean
+# Rarity counts more beyond so many deviations, since noise has some evidence by chance.
 FAR, FAR_WEIGHT = (
     4.0,
     2.0,
-)  # rarity counts more beyond so many deviations, since noise has some evidence by chance
+)
 LARGEST_ODDS = 30.0  # log odds: all digits of such a probability are 9
 FLAGGED = 0.01  # of the held-out texts
 LEAST_DEVIATION = 1e-3  # below it, a number counts as constant
@@ -100,9 +101,8 @@ class Guarantees:
 
         Of n held-out texts, the labels of (n + 1) * coverage, rounded up, have at least this probability.
         """
-        wanted = math.ceil(
-            round((self.num_texts + 1) * coverage, 9)
-        )  # 0.9 * 10 is 9, whatever its last digits
+        # 0.9 * 10 is 9, whatever its last digits.
+        wanted = math.ceil(round((self.num_texts + 1) * coverage, 9))
         fitting = np.flatnonzero(self.covered >= wanted)
         return float(THRESHOLDS[fitting[-1]]) if len(fitting) else None
 

@@ -24,9 +24,8 @@ from encoder_cls.system.display import shortened, shown
 from encoder_cls.system.terminal import end_at_sigterm_as_process_1, note, open_streams, print_out
 
 PROGRAM = "encoder-cls"  # however it is started; also the distribution with everything
-OUT_OF_MEMORY = re.compile(
-    "OutOfMemoryError|can't allocate memory|could not create a primitive"
-)  # torch, oneDNN
+# What torch and oneDNN say when memory is short.
+OUT_OF_MEMORY = re.compile("OutOfMemoryError|can't allocate memory|could not create a primitive")
 # Characters of an unexpected error's message, which may list all that a library knows.
 LONGEST_REASON = 400
 app = typer.Typer(

@@ -92,9 +92,8 @@ def tune_command(
         print_json({"trials": trials, "best": asdict(best), "report": report.to_dict()})
         return
     against = report.against
-    is_better = (
-        None if against is None else against.accuracy_difference_interval[1] < 0
-    )  # surely, at 95%
+    # Surely, at 95%.
+    is_better = None if against is None else against.accuracy_difference_interval[1] < 0
     print_out(
         f"{summary_text(report)}\n{_conclusion(search, best, settings, is_better=is_better)}\n"
     )

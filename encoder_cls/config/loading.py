@@ -24,6 +24,7 @@ from encoder_cls.errors import ConfigError, DataError
 from encoder_cls.system.display import printable
 from encoder_cls.system.files import fitting_paths
 
+# Of `schema`.
 __all__ = [
     "Config",
     "DataConfig",
@@ -31,7 +32,7 @@ __all__ = [
     "SearchRange",
     "TokenizerConfig",
     "TrainConfig",
-]  # of `schema`
+]
 
 EXAMPLE = {"data": {split: f"example:{split}" for split in ("train", "validation", "test")}}
 SOURCES = ("train", "validation", "test", "unlabelled", "corrections")
@@ -68,9 +69,10 @@ _ALIASES = {
     "seed": "random_state random_seed",
 }
 USUAL_NAMES = {alias: key for key, aliases in _ALIASES.items() for alias in aliases.split()}
+# The keys of each section.
 FIELDS = {
     name: getattr(it.annotation, "model_fields", {}) for name, it in Config.model_fields.items()
-}  # by section
+}
 
 
 def load_config(
@@ -266,9 +268,8 @@ def _validated(values: dict[str, Any], source: str) -> Config:
     except ValidationError as error:
         messages: dict[str, str] = {}
         for fault in error.errors():
-            path = [str(part) for part in fault["loc"]] or [
-                "a key"
-            ]  # one that is not Unicode is not named
+            # A key that is not Unicode is not named.
+            path = [str(part) for part in fault["loc"]] or ["a key"]
             if (
                 fault["type"] == "literal_error"
                 and isinstance(fault["input"], dict)

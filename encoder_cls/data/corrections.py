@@ -22,6 +22,7 @@ from encoder_cls.errors import DataError, EncodingError
 from encoder_cls.system.display import listed, shown, unguarded
 from encoder_cls.system.encodings import is_utf8
 
+# Columns that are added to those of the data; `row` is that of a spreadsheet.
 ADDED = (
     "suggested",
     "score",
@@ -29,7 +30,7 @@ ADDED = (
     "file",
     "line",
     "row",
-)  # to the columns of the data; `row` of a spreadsheet
+)
 _WHOLE = re.compile(r"-?[0-9]{1,18}(?:\.0+)?")  # a line, also as a spreadsheet may have it
 
 
@@ -50,9 +51,8 @@ class Correction(NamedTuple):
         return _comparable(text) in {self.text, unguarded(self.text)}
 
 
-Corrections = Mapping[
-    Hashable, Correction
-]  # by file and line of the row; the key of one without is itself
+# By file and line of the row; the key of one without is itself.
+Corrections = Mapping[Hashable, Correction]
 
 
 def read_corrections(config: DataConfig) -> tuple[Corrections, Notes]:
@@ -90,9 +90,8 @@ def with_corrections(
         corrected[role] = replace(rows, numbers=rows.numbers.copy())
         for row, correction in of_role.items():
             label = classes.of_labels.get(correction.label, correction.label)  # as 1 for 1.0
-            number = numbers.get(
-                key(label), numbers.get(key(label.strip()))
-            )  # with a space after it
+            # A spreadsheet may have put a space after it.
+            number = numbers.get(key(label), numbers.get(key(label.strip())))
             if number is None:
                 what = f"label {shown(label)} occurs nowhere in the data ({listed(classes.every, most=20)})"
                 hint = "correct the cell, or give the row its new label in the data itself"

@@ -23,10 +23,11 @@ from encoder_cls.system.display import listed
 LabelsAre = Literal["names", "indices"]  # into data.label_names
 
 NO_GROUP = 0  # the number of rows that belong to no group
+# Texts, or this share of all, that differ in punctuation and digits alone.
 MOST_ALIKE, MOST_ALIKE_SHARE = (
     10,
     0.01,
-)  # texts, or this share of all, that differ in punctuation and digits alone
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -40,9 +41,8 @@ class Split:
     texts: Sequence[str]
     labels: NDArray[Any]
     where: Sequence[str]
-    groups: NDArray[np.int64] | None = (
-        None  # numbers, equal in all splits, where `data.group_column` names them
-    )
+    # Numbers, equal in all splits, where `data.group_column` names them.
+    groups: NDArray[np.int64] | None = None
     unseen_names: tuple[str, ...] = ()  # labels that never occur in train
 
     def __len__(self) -> int:
@@ -159,15 +159,12 @@ class Dataset:
     test: Split | None
     unlabelled: Unlabelled = NO_TEXTS
     labels_are: LabelsAre = "names"  # those of all files
-    corrected: Mapping[str, str] = field(
-        default_factory=dict
-    )  # by location, the class before `data.corrections`
-    several: str | None = (
-        None  # the location of the first row with several labels, which make it multi-label
-    )
-    has_names_alone: bool = (
-        False  # whether no text has a label: the texts of `train` are the names of classes
-    )
+    # By location, the class before `data.corrections`.
+    corrected: Mapping[str, str] = field(default_factory=dict)
+    # The location of the first row with several labels, which make it multi-label.
+    several: str | None = None
+    # Whether no text has a label: the texts of `train` are the names of classes.
+    has_names_alone: bool = False
     sources: tuple[tuple[str, Notes], ...] = ()  # the name and notes of each source that was read
     base: Dataset | None = None  # of the base run; its texts come first in each split
 
@@ -324,7 +321,7 @@ def joined(base: Dataset, new: Dataset, *, run: str) -> Dataset:
 def without_labelled_texts(dataset: Dataset) -> Dataset:
     """Leave out of the texts without labels those that are similar to a labelled, validation or test text.
 
-    A model that guessed the class of such a text would be told its own guess about a text that it is judged by.
+    A model that guessed the class of such a text would learn its own guess about a text that it is scored on.
     """
     texts = dataset.unlabelled.texts
     splits = dataset.splits

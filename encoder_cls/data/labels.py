@@ -49,20 +49,16 @@ class LabelledRows:
 
     texts: DiskBackedTexts
     where: DiskBackedLocations
-    labels: Mapping[
-        str, SourceLocation
-    ]  # the first location of each label, an integer as its digits
-    numbers: NDArray[
-        np.integer[Any]
-    ]  # indices into `labels`, later into `Classes.every`, of the labels of all rows in turn
+    # The first location of each label, an integer as its digits.
+    labels: Mapping[str, SourceLocation]
+    # Indices into `labels`, later into `Classes.every`, of the labels of all rows in turn.
+    numbers: NDArray[np.integer[Any]]
     counts: NDArray[np.int64]  # how many labels each row has
-    groups: (
-        NDArray[np.int64] | None
-    )  # the number of the group of each row, where `data.group_column` names them
+    # The number of the group of each row, where `data.group_column` names them.
+    groups: NDArray[np.int64] | None
     ids: Sequence[str | int | None]  # empty without corrections
-    several: (
-        SourceLocation | None
-    )  # of the first row with labels in a list, or with several on a fastText line
+    # Of the first row with labels in a list, or with several on a fastText line.
+    several: SourceLocation | None
     empty: LeftOut  # rows of train with an empty label
 
     def divided(self) -> tuple[LabelledRows, Unlabelled]:
@@ -286,9 +282,8 @@ def in_order(classes: Iterable[str], names: Sequence[str] | None) -> tuple[str, 
     if names is not None:
         return tuple(name for name in names if name in distinct)
     if all(re.fullmatch(r"-?[0-9]{1,19}", name) for name in distinct):
-        return tuple(
-            sorted(distinct, key=lambda name: (int(name), name))
-        )  # `1` and `01` are two classes
+        # `1` and `01` are two classes.
+        return tuple(sorted(distinct, key=lambda name: (int(name), name)))
     return tuple(sorted(distinct))
 
 

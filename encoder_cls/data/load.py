@@ -275,11 +275,11 @@ def _check_no_label_is_empty(
     empty = rows["train"].empty
     if not empty.count:
         return
-    of_all = ""
+    how_many = ""
     if empty.count > 1:
-        of_all = f", as in {empty.count:,} of {len(rows['train'].texts):,} rows"
+        how_many = f", as in {empty.count:,} of {len(rows['train'].texts):,} rows"
     hint = use_of_empty(rows, config, is_multi_label=is_multi_label)
-    raise DataError(empty.first[0], f"the label is empty{of_all}", hint)
+    raise DataError(empty.first[0], f"the label is empty{how_many}", hint)
 
 
 def _take_unlabelled(

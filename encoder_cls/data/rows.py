@@ -189,9 +189,8 @@ def group_name(where: SourceLocation, value: Any) -> str | None:
 
 def class_names_of(features: dict[str, Any]) -> dict[str, list[str]]:
     """The class names of columns of integer labels, by the features of a data set as `datasets` writes them."""
-    of_items = {
-        column: feature.get("feature", feature) for column, feature in features.items()
-    }  # of a list
+    # A column of lists has the names in the feature of its items.
+    of_items = {column: feature.get("feature", feature) for column, feature in features.items()}
     return {
         column: list(it["names"])
         for column, it in of_items.items()

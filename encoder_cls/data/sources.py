@@ -140,9 +140,8 @@ def _rows(records: Iterable[Record], columns: Columns, reading: Reading) -> Iter
 
 
 def _row(where: SourceLocation, record: dict[str, Any], columns: Columns) -> Row:
-    texts = [
-        record[column] for column in columns.text if column in record
-    ]  # text files have only the first
+    # Text files have only the first.
+    texts = [record[column] for column in columns.text if column in record]
     for column, text in zip(columns.text, texts, strict=False):
         if not isinstance(text, str):
             raise DataError(

@@ -12,9 +12,8 @@ from encoder_cls.errors import DataError
 
 Counts = NDArray[np.int64]
 
-MOST_HELD_OUT = (
-    50_000  # texts: more make each validation longer, and the standard error of accuracy is 0.2%
-)
+# Texts: more make each validation longer, and the standard error of accuracy is 0.2%.
+MOST_HELD_OUT = 50_000
 TOLERANCE = 0.1  # of the rows to hold out
 FEW_ROWS = 10  # more, so that each class has one, as long as all are a quarter of the data at most
 
@@ -48,13 +47,14 @@ def hold_out(
     groups = np.unique(split.together[rows], return_inverse=True)[1]
 
     def choose(classes: NDArray[Any]) -> NDArray[np.bool_]:
-        of_rows = classes[rows]
-        if of_rows.ndim == 1:  # without numbers of classes whose examples all stay
-            of_rows = np.unique(of_rows, return_inverse=True)[1]
+        chosen = classes[rows]
+        # Number the classes anew, without those whose examples all stay.
+        if chosen.ndim == 1:
+            chosen = np.unique(chosen, return_inverse=True)[1]
         most = min(fraction, MOST_HELD_OUT / max(1, len(rows)))
         is_held_out = np.zeros(len(split), dtype=bool)
         if len(rows):
-            is_held_out[rows] = rows_to_hold_out(of_rows, groups, fraction=most, seed=seed)
+            is_held_out[rows] = rows_to_hold_out(chosen, groups, fraction=most, seed=seed)
         return is_held_out
 
     is_held_out = choose(classes if uncorrected is None else uncorrected)
@@ -90,9 +90,8 @@ class _Choice:
         if labels.ndim == 2:  # rows without a label have one more
             labels = np.hstack([labels, labels.sum(axis=1, keepdims=True) == 0])
         self.labels = labels
-        self.sizes = (
-            labels.sum(axis=0, dtype=np.int64) if labels.ndim == 2 else np.bincount(labels)
-        )  # by label
+        # The number of examples of each label.
+        self.sizes = labels.sum(axis=0, dtype=np.int64) if labels.ndim == 2 else np.bincount(labels)
         self.held: Counts = np.zeros_like(self.sizes)
         self.num_held = 0
         self.is_held_out = np.zeros(len(labels), dtype=bool)
@@ -110,9 +109,8 @@ class _Choice:
     def fits(self, row: int, most: Counts) -> bool:
         """Whether a row can be held out with its group, so that no label has more than `most`."""
         after = self.held + self._counts(self._rows(row))
-        return (
-            not self.is_held_out[row] and not (after > np.maximum(most, 0)).any()
-        )  # -1 of a class without rows
+        # -1 of a class without rows.
+        return not self.is_held_out[row] and not (after > np.maximum(most, 0)).any()
 
     def hold_out(self, row: int) -> None:
         """Hold out a row with its group."""

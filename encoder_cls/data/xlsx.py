@@ -42,9 +42,8 @@ class NoResult:
 
 NO_RESULT = NoResult()
 
-Cells = list[
-    Any
-]  # the values of a row: str, int, float, bool, dates, None, `ErrorCell` or `NO_RESULT`
+# The values of a row: str, int, float, bool, dates, None, `ErrorCell` or `NO_RESULT`.
+Cells = list[Any]
 
 
 class Sheet(NamedTuple):

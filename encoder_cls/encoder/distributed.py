@@ -157,9 +157,8 @@ class ProcessGroup:
         outcomes = self._outcomes({"message": str(mine), "code": mine.exit_code} if mine else {})
         for rank, outcome in enumerate(outcomes):
             if outcome and not self.leads:
-                raise SystemExit(
-                    0
-                )  # the first has the exit code, and prints before torchrun ends it
+                # The first has the exit code, and prints before torchrun ends it.
+                raise SystemExit(0)
             if outcome:
                 kinds = {kind.exit_code: kind for kind in (ConfigError, DataError)}
                 raise mine or kinds.get(outcome["code"], EncoderClsError)(
@@ -233,9 +232,8 @@ def joined_process_group() -> Iterator[ProcessGroup]:
     from torch._C._distributed_c10d import PrefixStore
     from torch.distributed.rendezvous import rendezvous
 
-    attempt = os.environ.get(
-        "TORCHELASTIC_RESTART_COUNT", "0"
-    )  # each has its own keys in the store
+    # Each has its own keys in the store.
+    attempt = os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")
     try:
         store, rank, size = next(iter(rendezvous("env://")))
         store = PrefixStore(f"encoder-cls-{attempt}", store)

@@ -162,9 +162,8 @@ def load_moments(optimizers: Sequence[Optimizer], moments: Mapping[str, Tensor])
         number, index, name = key.split(".")
         optimizer = optimizers[int(number)]
         parameter = optimizer.parameters[int(index)]
-        value = (
-            tensor.to(parameter.device) if tensor.is_floating_point() else int(tensor)
-        )  # else a count of steps
+        # What is not a floating-point number is a count of steps.
+        value = tensor.to(parameter.device) if tensor.is_floating_point() else int(tensor)
         optimizer.state[parameter][name] = value
 
 

@@ -105,9 +105,8 @@ def delete_tokens(batch: Batch, *, fraction: float) -> Batch:
     """Delete a random part of the words; the texts become shorter."""
     ids, mask = batch.input_ids, batch.attention_mask
     is_kept = mask & ((torch.rand(ids.shape, device=ids.device) >= fraction) | (ids == CLS_ID))
-    order = (
-        (~is_kept).sort(dim=1, stable=True).indices[:, : is_kept.sum(dim=1).max()]
-    )  # those that are kept come first
+    # Those that are kept come first.
+    order = (~is_kept).sort(dim=1, stable=True).indices[:, : is_kept.sum(dim=1).max()]
     mask, words = is_kept.gather(1, order), batch.char_ngrams.words.gather(1, order)
     ids = ids.gather(1, order).masked_fill(~mask, PAD_ID)
     return Batch(ids, mask, batch.char_ngrams._replace(words=words))
@@ -131,9 +130,8 @@ def summed_loss(
         with torch.inference_mode():
             for number, piece in enumerate(pieces):
                 inputs = pad(texts, *piece).to(device)
-                batch = objective(
-                    inputs, torch.unique(inputs.input_ids)
-                )  # in all processes: it draws random numbers
+                # In all processes: it draws random numbers.
+                batch = objective(inputs, torch.unique(inputs.input_ids))
                 if number in mine:
                     loss += float(batch.loss(model))
                     weight += float(batch.normalizer)

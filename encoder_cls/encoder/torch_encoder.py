@@ -84,9 +84,8 @@ class TorchEncoder:
 
     def named_weights(self) -> dict[str, NDArray[np.float32]]:
         """See `NumpyEncoder`."""
-        parts = nn.ModuleDict(
-            {"encoder": self.model.encoder, "head": self.model.head}
-        )  # without a decoder
+        # The decoder of a pretraining is left out.
+        parts = nn.ModuleDict({"encoder": self.model.encoder, "head": self.model.head})
         return {
             name: tensor.detach().cpu().contiguous().numpy()
             for name, tensor in parts.state_dict().items()

@@ -28,9 +28,8 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from encoder_cls.config.schema import ModelConfig
 from encoder_cls.text.tokens import PAIR_MULTIPLIER
 
-INITIAL_STD = (
-    0.02  # of all weights, as in BERT (Devlin et al., 2019), https://arxiv.org/abs/1810.04805
-)
+# Of all weights, as in BERT (Devlin et al., 2019), https://arxiv.org/abs/1810.04805.
+INITIAL_STD = 0.02
 
 # The kernels of fused attention, by name. Without cuDNN's: with a mask it returned gradients that were not finite
 # (torch 2.11, H200, both in bfloat16 and in float32), while the loss was as it should be.
@@ -430,6 +429,5 @@ class DenoisingAutoencoder(EncoderClassifier):
 
     def __init__(self, config: ModelConfig, *, vocab_size: int, num_classes: int) -> None:
         super().__init__(config, vocab_size=vocab_size, num_classes=num_classes)
-        self.decoder = Decoder(
-            config, num_layers=1
-        )  # one layer, too weak to do without the encoder
+        # One layer, too weak to do without the encoder.
+        self.decoder = Decoder(config, num_layers=1)

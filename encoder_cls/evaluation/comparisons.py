@@ -182,10 +182,10 @@ class PairedComparison:
 
     def sentences(self) -> tuple[str, str]:
         """Which classifier is better, by accuracy and by macro-F1."""
-        accuracy = self._verdict(
+        accuracy = self._sentence(
             "accuracy", self.accuracy_difference, self.accuracy_difference_interval
         )
-        macro_f1 = self._verdict(
+        macro_f1 = self._sentence(
             "macro-F1", self.macro_f1_difference, self.macro_f1_difference_interval
         )
 
@@ -197,7 +197,7 @@ class PairedComparison:
         wrong_alone = f"wrong on {self.only_this:,}"
         return f"{accuracy} (McNemar's test: {p_value}; {right_alone}, {wrong_alone})", macro_f1
 
-    def _verdict(self, score: str, difference: float, interval: Interval) -> str:
+    def _sentence(self, score: str, difference: float, interval: Interval) -> str:
         """Whether the other classifier is better or worse by a score, and by how many points."""
         low, high = interval
         direction = "better"
@@ -214,10 +214,10 @@ class PairedComparison:
             # It is shown as 0.0, which is neither better nor worse.
             return f"no sure difference: {points}"
 
-        verdict = f"{printable(self.run)} is {direction} by {points}"
+        sentence = f"{printable(self.run)} is {direction} by {points}"
         if low > 0:
-            return verdict
-        return f"no sure difference: {verdict}"
+            return sentence
+        return f"no sure difference: {sentence}"
 
 
 def compare_answers(

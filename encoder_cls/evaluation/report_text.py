@@ -469,11 +469,11 @@ def _mistake_lines(report: Report) -> Iterator[str]:
     for mistake in report.worst_errors[:MOST_MISTAKES]:
         answer = name_text(mistake.answer)
         if mistake.kind:
-            verdict = f"{mistake.kind} {answer}"
+            answered = f"{mistake.kind} {answer}"
         else:
             labels = ", ".join(name_text(label) for label in mistake.labels)
-            verdict = f"{answer}, not {labels}"
-        yield f"{mistake.probability:.2f} {verdict}: {shown(mistake.text, limit=90)}"
+            answered = f"{answer}, not {labels}"
+        yield f"{mistake.probability:.2f} {answered}: {shown(mistake.text, limit=90)}"
 
 
 def capitalized(words: str) -> str:

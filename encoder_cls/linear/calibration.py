@@ -344,6 +344,7 @@ def targets_of(labels: NDArray[Any], num_classes: int) -> Floats:
 
 
 Rule = tuple[float, float]  # for thresholds, chosen by cross-validation: a slope and a strength
+# Of thresholds over log odds of labels: rare labels have low ones.
 SLOPES = (
     0.0,
     0.1,
@@ -351,17 +352,19 @@ SLOPES = (
     0.3,
     0.4,
     0.5,
-)  # of thresholds over log odds of labels: rare labels have low ones
+)
+# Positive examples from which a label's own threshold outweighs the common rule.
 STRENGTHS = (
     np.inf,
     1000.0,
     300.0,
-)  # positive examples from which a label's own threshold outweighs the common rule
+)
 MACRO_WEIGHT = 0.5  # of macro-F1 beside micro-F1, since few examples make it noisy
+# The most pairs of text and label in cross-validation, which take a second or two.
 MOST_PAIRS, FEWEST_TEXTS = (
     1_000_000,
     1000,
-)  # of text and label, in cross-validation: a second or two
+)
 LOWEST, HIGHEST = -12.0, 12.0  # logits of thresholds
 
 
@@ -388,9 +391,8 @@ def fit_thresholds(
         rule: ClassCounts.of(answered[sample], targets[sample])
         for rule, answered in answers.items()
     }
-    best = max(
-        rules, key=lambda rule: f1[rule].micro_f1 + MACRO_WEIGHT * f1[rule].macro_f1
-    )  # the simplest of equals
+    # The simplest of equals.
+    best = max(rules, key=lambda rule: f1[rule].micro_f1 + MACRO_WEIGHT * f1[rule].macro_f1)
     return sigmoid(_thresholds(scores, targets, [best])[best])
 
 

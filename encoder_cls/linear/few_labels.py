@@ -57,10 +57,11 @@ ALIGNMENTS, ALIGNMENT_STEP = 50, 0.05  # iterations
 LEAST_SHARE = 1e-4  # of a class, so that its logarithm is finite
 NEVER = -3.0  # the bias of a class without a text, in standard deviations
 MOST_SCALED = 1000  # texts, to measure standard deviations of margins
+# Unlabelled texts, and these times classes, in cross-validation.
 MOST_OUT_OF_FOLD, MOST_WORK = (
     5000,
     250_000,
-)  # unlabelled texts, and these times classes, in cross-validation
+)
 STANDARD_ERRORS = 1.0  # by which another kind must be more accurate than the last round
 FEWEST_EXTRAPOLATED = 40  # labelled texts: half of them must still teach something
 
@@ -75,9 +76,8 @@ class FewLabels(NamedTuple):
     accuracy: float
     interval: Interval  # of the accuracy
     accuracy_with_twice: float | None  # as many labels; None with too few to extrapolate from
-    teacher: (
-        LinearClassifier | None
-    )  # on request: a classifier that has not learned from `held_out`
+    # On request: a classifier that has not learned from `held_out`.
+    teacher: LinearClassifier | None
     rows: NDArray[np.int64]  # the labelled texts, those `held_out` first
     logits: Logits  # of these, out of fold
     effort: Effort = PLANNED
@@ -243,9 +243,8 @@ class _SelfTraining:
             drawn = np.random.default_rng(0).permutation(corpus.unlabelled)
             self.unlabelled = np.sort(drawn[: effort.most_unlabelled])
 
-        self._num_machines = SINGLE_LABEL.num_one_vs_rest(
-            len(corpus.class_weights)
-        )  # the last classes have one
+        # The last classes have one.
+        self._num_machines = SINGLE_LABEL.num_one_vs_rest(len(corpus.class_weights))
         self._inputs = sp.hstack([corpus.features, sp.csr_matrix(corpus.coordinates)], format="csr")
         self._names = corpus.names if config.label_names_as_texts else NO_TEXTS
         self._sample = corpus.features[
@@ -460,10 +459,11 @@ MOST_EXAMPLES = 40  # of each class, the texts nearest to its name,
 MOST_PART = 0.4  # and at most this part of an equal share of all texts
 FEWEST_DIMENSIONS = 200  # of latent semantics
 SCALE = 6.0  # of the margins, times log2(classes): without labels nothing calibrates them
+# The iterations of EM, and the weight of a text with a guessed class: the paper's lambda.
 ITERATIONS, UNLABELLED_WEIGHT = (
     8,
     0.2,
-)  # of EM, and of a text with a guessed class: the paper's lambda
+)
 
 
 def fit_linear_from_names(

@@ -61,11 +61,12 @@ TAGS = {
 }
 # The scores by which TensorBoard compares runs; their names sort before those of settings.
 SCORES = {**SCORE_NAMES, "ece": "calibration error"}
+# Settings that are compared in any case, beside the changed ones.
 ALWAYS_COMPARED = {
     "model.d_model",
     "model.num_layers",
     "train.learning_rate",
-}  # settings, beside the changed ones
+}
 AXES = {"step", "split", "time"}  # the values of a row that are not measured
 MOST_CLASSES = 100  # whose F1 in validation is drawn
 MOST_CURVES = 12  # of precision and recall
@@ -148,9 +149,8 @@ class MetricLog:
         def add(writer: SummaryWriter) -> None:
             file_writer = writer._get_file_writer()  # type: ignore[no-untyped-call]
             for summary in hparams(dict(values), {})[1:]:  # type: ignore[no-untyped-call]
-                file_writer.add_summary(
-                    summary
-                )  # `SummaryWriter.add_hparams` would start another run
+                # `SummaryWriter.add_hparams` would start another run.
+                file_writer.add_summary(summary)
 
         self.show(add)
 
@@ -216,9 +216,8 @@ def log_final_report(
     scalars = report.metrics.scalars()
     scores = {name: scalars[key] for key, name in SCORES.items() if key in scalars}
     metric_log.hparams({**scores, **chosen_settings(config)})
-    summary = "\n".join(
-        f"    {line}" for line in summary_text(report).splitlines()
-    )  # preformatted, in Markdown
+    # Preformatted, in Markdown.
+    summary = "\n".join(f"    {line}" for line in summary_text(report).splitlines())
 
     def show(writer: SummaryWriter) -> None:
         writer.add_text("result", summary, step)

@@ -38,9 +38,8 @@ class Review(NamedTuple):
     rows: list[LabelRow]
     texts: int  # that were reviewed
     more_probable: int  # of these, those with another class as the most probable one
-    estimated_errors: (
-        int  # of these, those whose label seems to be wrong; too many where the classifier is weak
-    )
+    # Of these, the texts whose label seems to be wrong; too many where the classifier is weak.
+    estimated_errors: int
     data: DataConfig
 
 

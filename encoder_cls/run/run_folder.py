@@ -126,9 +126,8 @@ class RunDir:
         if not (self.is_run() and self.sources_file.exists()) or located != self.load_config():
             sources = {"data": self._sources(located), "from_run": located.from_run}
             write_file(self.sources_file, to_json(sources))
-            write_file(
-                self.config_file, located.to_yaml().encode()
-            )  # the last: a folder with it is a run
+            # The last: a folder with it is a run.
+            write_file(self.config_file, located.to_yaml().encode())
 
     def data_sources(self) -> list[str]:
         """The paths of the run's data; none if they cannot be read."""
@@ -182,9 +181,8 @@ class RunDir:
         """
         self.check_trainable(config, resume=resume)
         with self.lock():
-            self.check_trainable(
-                config, resume=resume
-            )  # another process may have trained here meanwhile
+            # Another process may have trained here meanwhile.
+            self.check_trainable(config, resume=resume)
             for folder in (
                 self.path,
                 self.model,

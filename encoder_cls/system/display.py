@@ -19,9 +19,8 @@ from encoder_cls.errors import DataError
 _FORMULA = ("=", "+", "-", "@", "\t", "\r")
 JOINERS = "\u200c\u200d"  # of letters in Persian and Indic scripts, and of emoji: without them it is another word
 _ESCAPE = re.compile(r"\\(?:u200([cd])|.)")
-_DIRECTIONS = (
-    "\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069"  # show what follows in another order
-)
+# Characters that show what follows in another order.
+_DIRECTIONS = "\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069"
 _NEGATIVE = re.compile(r"-[0-9]+(?:\.[0-9]+)?")
 
 
@@ -112,9 +111,8 @@ def unguarded(cell: str) -> str:
 def csv_row(fields: Iterable[str], *, separator: str = ",", is_guarded: bool = True) -> str:
     """A row of CSV without its line end; guarded for spreadsheets, or with fields as they are for programs."""
     line = io.StringIO()
-    writer = csv.writer(
-        line, delimiter=separator, lineterminator="\r\n"
-    )  # quotes fields with either character
+    # Quotes fields with either character.
+    writer = csv.writer(line, delimiter=separator, lineterminator="\r\n")
     writer.writerow(map(guarded, fields) if is_guarded else fields)
     return line.getvalue()[:-2]
 

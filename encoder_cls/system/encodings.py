@@ -27,12 +27,13 @@ SKIP = "data.bad_rows=skip (predict: --bad-rows skip) leaves such rows out"
 JUDGED_BYTES = 1 << 24  # read to judge a file with an invalid line
 LONGEST_LINE = 1 << 24  # bytes of a line, a row or a text: three million words
 MOST_UNPACKED_JSON = 1 << 28  # bytes of a JSON array in a gzip file, which is read as a whole
+# Tables that may be gzip files, with .gz at the end of their names.
 GZIPPED = (
     ".csv",
     ".tsv",
     ".jsonl",
     ".json",
-)  # tables that may be gzip files, with .gz at the end of their names
+)
 GZIP_MARK = b"\x1f\x8b"
 INVALID = re.compile("[\udc80-\udcff]")  # an invalid byte, as kept by `text_lines`
 

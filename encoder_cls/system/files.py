@@ -24,11 +24,12 @@ from encoder_cls.system.display import json_text
 TEMPORARY_PREFIX = ".tmp-"
 REPLACED_SUFFIX = ".old"
 OLD = 3600.0  # seconds after which a temporary file counts as abandoned
+# The folders that hold the streams of this process.
 STREAMS = (
     Path("/dev/fd"),
     Path("/proc/self/fd"),
     Path("/proc/thread-self/fd"),
-)  # folders of this process's streams
+)
 MOST_BYTES = 1 << 28  # of a file of unknown size that is read whole: texts of some million tokens
 MOST_LINKS = 40  # to one file; the system itself follows no more
 Content = bytes | Iterable[bytes | memoryview]  # of a file, whole or in parts

@@ -22,14 +22,14 @@ if TYPE_CHECKING:
 
 MOST_PROCESSES = 8  # each takes some 100 MB
 AHEAD = 2  # items per process that are taken ahead of the oldest unfinished one
+# Of the libraries that compute.
 THREADS = (
     "OMP_NUM_THREADS",
     "OPENBLAS_NUM_THREADS",
     "MKL_NUM_THREADS",
-)  # of the libraries that compute
-CPU_LIMIT = Path(
-    "/sys/fs/cgroup/cpu.max"
-)  # of a container: microseconds of CPU time, and the period in microseconds
+)
+# Of a container: microseconds of CPU time, and the period in microseconds.
+CPU_LIMIT = Path("/sys/fs/cgroup/cpu.max")
 
 Item = TypeVar("Item")
 Made = TypeVar("Made")

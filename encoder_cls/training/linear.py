@@ -53,9 +53,8 @@ from encoder_cls.training.progress import Progress
 SAMPLE = 5000  # texts to estimate the time by; fewer are never learned from
 # The time of each fit, relative to a stream: `plain` tries all penalties, and refits with the validation texts.
 STREAM, PLAIN, DETAILED = 1.0, 3.0, 12.0
-SCORING = (
-    0.6  # the relative time to score a text: calibration, the smallest types, guarantees, report
-)
+# The relative time to score a text: calibration, the smallest types, guarantees, report.
+SCORING = 0.6
 SHARE = 0.5  # of the time left, where an encoder follows
 ALONE_SHARE = 0.6  # of the time left, where only scores and the report follow
 
@@ -69,9 +68,8 @@ class FittedLinear(NamedTuple):
     """
 
     classifier: Classifier  # without an encoder; calibrated if there are validation labels
-    validation_logits: (
-        Logits  # of a linear classifier that has not learned from the validation texts
-    )
+    # Of a linear classifier that has not learned from the validation texts.
+    validation_logits: Logits
     validation: ValidationResult | None  # None without validation labels
     held_out_answers: HeldOutAnswers | None = None  # of a classifier that was refitted
     few_labels: FewLabels | None = None

@@ -28,32 +28,30 @@ from encoder_cls.text.tokens import KEPT_PER_TOKEN
 
 RESERVED = 0.1  # of the time, for the start of Python, files, and steps that take longer than the first ones
 PRETRAINING_SHARE = 0.4  # of what is left when it starts, at most
-TRAINING_FACTOR = (
-    2_750  # epochs on labels, over the square root of the tokens, within these limits:
-)
+# Epochs on labels, over the square root of the tokens, within these limits:
+TRAINING_FACTOR = 2_750
 TRAINING_EPOCHS = (1, 8)  # more of them overfit
+# Share of the factor, and limits, from a base run's encoder.
 CONTINUED, CONTINUED_EPOCHS = (
     0.5,
     (1, 4),
-)  # share of the factor, and limits, from a base run's encoder
+)
 FEWEST_STEPS = 300  # on labels: where an epoch is a few steps, more epochs make up for it
+# Tokens that a linear classifier may read, in multiples of `max_seq_len`.
 LINEAR_LENGTHS = (
     KEPT_PER_TOKEN,
     4,
     2,
     1,
-)  # tokens that a linear classifier may read, in multiples of `max_seq_len`
-MOST_LINEAR_DETAIL = (
-    3_000_000  # tokens from which the linear classifier looks at words only: memory
 )
+# Tokens from which the linear classifier looks at words only: memory.
+MOST_LINEAR_DETAIL = 3_000_000
 MOST_LINEAR_WORK = 200_000_000  # tokens times classes from which it learns from a stream: minutes
 MOST_LINEAR_TEXT = 12_000_000  # tokens from which it does so, too: memory
-MOST_STREAMED_TEXT = (
-    200_000_000  # tokens from which it reads no more of a text than the encoder: 4 GB of disk
-)
-MOST_STREAMED_WORK = (
-    20_000_000_000  # tokens times classes from which there is no linear classifier: minutes
-)
+# Tokens from which it reads no more of a text than the encoder: 4 GB of disk.
+MOST_STREAMED_TEXT = 200_000_000
+# Tokens times classes from which there is no linear classifier: minutes.
+MOST_STREAMED_WORK = 20_000_000_000
 MOST_LABELLED = 2000  # texts with a label, where labels are few
 # A run on a large source, in bytes, takes at least so many times the time to read it, estimated on some rows.
 LARGE, TIMED_ROWS, LEAST_WORK = 5_000_000, 5000, 9.0

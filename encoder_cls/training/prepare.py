@@ -54,9 +54,8 @@ def prepare(
     reporter.working(f"reading {config.data.train or config.data.unlabelled}")
     run = _base_run(config.from_run, config) if config.from_run else None
     base = load_classifier(run.model, device="cpu", engine="numpy") if run else None
-    base_encoder = (
-        base.encoder if base and config.model.encoder else None
-    )  # without one a new one is trained
+    # Without one a new one is trained.
+    base_encoder = base.encoder if base and config.model.encoder else None
     if run and base_encoder and base_encoder.architecture != EncoderArchitecture.of(config.model):
         raise ConfigError(
             f"model: the encoder of {run.path} has another shape; leave the section out to keep it"

@@ -45,9 +45,8 @@ class Prepared:
     plan: Plan
     budget: TimeBudget
     base: Classifier | None = None  # of the base run
-    objective: Objective | None = (
-        None  # of the encoder's training on labels, in place of the usual one
-    )
+    # Of the encoder's training on labels, in place of the usual one.
+    objective: Objective | None = None
 
     @property
     def vocab_size(self) -> int:

@@ -33,20 +33,22 @@ from encoder_cls.classifier.guarantees import CONFIDENCE, THRESHOLDS, Guarantees
 
 DATA = ("trec6", "sst2", "banking77", "sst2_glue", "ag_news", "imdb")
 NOT_TRAINED_ON = ("go_emotions",)  # has several labels a text
+# Sentences of the same film reviews: each is in the distribution of the other.
 SAME_KIND = {
     "sst2",
     "sst2_glue",
-}  # sentences of the same film reviews: each is in the distribution of the other
+}
 PRECISIONS, COVERAGE = (0.9, 0.95, 0.98), 0.9
 HALVINGS = 1000
 MOST_BROKEN = (1 - CONFIDENCE) * HALVINGS + 3 * (CONFIDENCE * (1 - CONFIDENCE) * HALVINGS) ** 0.5
 MOST_TEXTS = 800  # of each data set that are distinguished
 GROUPS = {"trec6": 6, "banking77": 5, EXAMPLE: 4, "ag_news": 4}  # of classes, each left out once
+# Texts, where classes are left out.
 MOST_OF_SPLIT = {
     "train": 10_000,
     "validation": 2000,
     "test": 4000,
-}  # texts, where classes are left out
+}
 WANTED_GAIN = 0.03
 
 Probabilities = NDArray[np.float64]

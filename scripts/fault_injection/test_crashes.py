@@ -20,9 +20,8 @@ from samples import (
     variant_of,
 )
 
-LONGEST_TRAINED = (
-    6.5  # seconds until a real command is killed; in the first 2.5 it has not begun to train
-)
+# Seconds until a real command is killed; in the first 2.5 it has not begun to train.
+LONGEST_TRAINED = 6.5
 FILE_EVENTS_OF_A_RUN, FILE_EVENTS_OF_A_CACHE = 240, 60
 SHARDS = 4
 LONGEST_UNTIL_ALL_END = 10.0  # seconds after one of several processes has been killed

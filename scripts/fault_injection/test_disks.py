@@ -17,19 +17,21 @@ from servers import wait_until
 from tensorboard.summary.writer.event_file_writer import EventFileWriter
 
 CALLS = "mkdir,openat,write,fsync,rename,unlink,unlinkat,rmdir,ftruncate"
+# Removals that fail leave more, not less.
 REFUSABLE = {
     "mkdir",
     "openat",
     "write",
     "fsync",
     "rename",
-}  # removals that fail leave more, not less
+}
 ERRORS = {"EIO": "Input/output error", "ENOSPC": "No space left on device"}
+# That write there, or into the run's folder itself.
 NUM_CALLS = {
     "checkpoints": 35,
     "model": 32,
     "": 44,
-}  # that write there, or into the run's folder itself
+}
 NUM_REFUSABLE = {"checkpoints": 30, "model": 32, "": 44}
 
 

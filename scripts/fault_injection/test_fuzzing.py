@@ -300,9 +300,8 @@ def look(folder):
             path for path in entry.rglob("*") if path.is_file() and path.suffix.lower() == ".txt"
         ]
         paths = [path for path in paths if "/." not in str(path.relative_to(folder))]
-        is_refused |= not paths or any(
-            path.parent != entry for path in paths
-        )  # in a folder of a class folder
+        # In a folder of a class folder.
+        is_refused |= not paths or any(path.parent != entry for path in paths)
         for path in paths:
             try:
                 rows.append((path.read_bytes().decode("utf-8-sig"), entry.name))
@@ -466,9 +465,8 @@ def test_predict_fuzz(space, draw, number):
     for text, answer in zip(
         texts, answers(space.predict(run, engine, *arguments, "jsonl")), strict=True
     ):
-        assert answer["id"] == json.loads(json.dumps(text[:20])), (
-            "another order"
-        )  # JSON joins half surrogates
+        # JSON joins half surrogates.
+        assert answer["id"] == json.loads(json.dumps(text[:20])), "another order"
         assert "reason" not in answer or not any(map(str.isalnum, text)), text
     ended = space.predict(run, engine, *arguments, "text").check()
     check_printable(ended.out)

@@ -165,9 +165,8 @@ HOSTILE = {
 def test_hostile_model(space, name):
     """A model folder made to do harm: refused within seconds and 1 GB, and nothing in it is run."""
     run, canary = space.copy("labels"), space.new_path("canary")
-    save_classifier(
-        load_classifier(run), run / "model"
-    )  # in float32, which is the easiest to forge
+    # In float32, which is the easiest to forge.
+    save_classifier(load_classifier(run), run / "model")
     HOSTILE[name](run / "model", canary)
     for engine in ENGINES:
         ended = space.predict(

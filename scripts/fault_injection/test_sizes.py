@@ -14,9 +14,8 @@ MEGABYTE = 1_000_000
 GROWTH = 4  # the larger of two inputs, in units of the smaller
 SLACK_SECONDS = 2.0  # for other work of the machine
 LARGEST_REPORT = 3 * MEGABYTE  # of 1,000 classes
-MOST_BYTES_A_BYTE = (
-    16  # memory for each byte of a line: its blocks, the line, its text, the kept part
-)
+# Memory for each byte of a line: its blocks, the line, its text, the kept part.
+MOST_BYTES_A_BYTE = 16
 ROOM = 400 * MEGABYTE  # memory besides that
 CLASSES = 1000
 HUGE = 1000 * MEGABYTE  # a line of standard input, at the first try
@@ -62,9 +61,8 @@ def line_of_standard_input(space, draw, size, engine):
 def line_of_a_file(space, draw, size, engine):
     """One text of a file of any kind."""
     suffix = draw.choice([".txt", ".csv", ".tsv", ".jsonl"])
-    written = {".csv": '"{}"'.format, ".jsonl": lambda text: json.dumps({"text": text})}.get(
-        suffix, str
-    )
+    writers = {".csv": '"{}"'.format, ".jsonl": lambda text: json.dumps({"text": text})}
+    written = writers.get(suffix, str)
     head = ["text"] if suffix in {".csv", ".tsv"} else []
     lines = [*head, *map(written, [long_text(draw, size), "some rain"])]
     return check_answers(answer(space, engine, *JSONL, lines=lines, suffix=suffix))

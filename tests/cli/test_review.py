@@ -121,9 +121,8 @@ def test_wrong_labels_come_first(reviewed):
     found = {(Path(row["file"]).name, row["text"]) for row in reviewed}
     assert {("train.csv", ODD[0]), ("train.csv", ODD[1])} <= found
     lines_of = {int(row["row"]): int(row["line"]) for row in reviewed if row["split"] != "test"}
-    assert (
-        lines_of.items() >= {7: 7, 8: 8, 9: 10, 10: 12, 27: 29}.items()
-    )  # two texts have a line feed
+    # Two texts have a line feed.
+    assert lines_of.items() >= {7: 7, 8: 8, 9: 10, 10: 12, 27: 29}.items()
     assert {row["split"] for row in reviewed} >= {"train", "test"}
     assert {(row["label"], row["suggested"]) for row in reviewed[:6]} == {
         ("sport", "food"),

@@ -22,9 +22,8 @@ from encoder_cls.errors import StoppedError
 from encoder_cls.system.stop import check_stop
 from encoder_cls.system.terminal import hangup_signals
 
-MOST_SECONDS = (
-    120  # of a program at a terminal: then it is killed, and reading its output is an error
-)
+# Of a program at a terminal: then it is killed, and reading its output is an error.
+MOST_SECONDS = 120
 
 
 class AtTerminal:

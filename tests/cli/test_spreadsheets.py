@@ -67,9 +67,8 @@ def test_the_model_remembers_how_files_were_read(cli, trained_run, tmp_path):
     outcome = cli(*command, write_table("in.csv", ROWS, separator=";", encoding="windows-1252"))
     assert (outcome.code, outcome.err) == (0, "")
     assert answers(read_table("out.csv", ";")) == EXPECTED
-    assert (
-        Path("out.csv").read_bytes().startswith(MARK)
-    )  # no spreadsheet would take it for Windows-1252
+    # No spreadsheet would take it for Windows-1252.
+    assert Path("out.csv").read_bytes().startswith(MARK)
 
     outcome = cli(*command, write_table("in.csv", ROWS))
     assert outcome.code == 0

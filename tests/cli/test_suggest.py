@@ -40,10 +40,11 @@ def test_the_next_text_is_uncertain_and_unlike_those_before():
     """A near copy of a chosen text is never chosen; a text half alike comes after those that are not."""
     vectors = np.stack([unit(1, 0, 0), unit(1, 0.1, 0), unit(1, 0.9, 0), unit(0, 0, 1)])
     assert choose(np.array([0.9, 0.89, 0.8, 0.5]), vectors, 4) == [0, 3, 2]
+    # The middle one of three that are alike.
     assert choose(np.array([0.9, 0.89, 0.8, 0.5]), vectors, 2) == [
         1,
         3,
-    ]  # the middle one of three that are alike
+    ]
     assert choose(np.array([0.01, 0.01, 0.01, 0.9]), vectors, 1) == [3]
 
 

@@ -161,10 +161,11 @@ def test_an_unknown_key_of_strange_characters_is_reported_in_plain_ones(key):
 @pytest.mark.parametrize(("section", "field"), FIELDS)
 def test_a_misspelt_key_names_the_right_one(section, field):
     """A letter left out, doubled or swapped, or a dash for an underscore: the error suggests the key that was meant."""
+    left_out = field[:1] + field[2:]
+    doubled = field + field[-1]
     swapped = field[:-2] + field[-1] + field[-2]
-    for misspelt in {field[:1] + field[2:], field + field[-1], swapped, field.replace("_", "-")} - {
-        field
-    }:
+    with_dashes = field.replace("_", "-")
+    for misspelt in {left_out, doubled, swapped, with_dashes} - {field}:
         message = refusal(None, f"{section}.{misspelt}=1")
         assert (
             message == f"bundled example: {section}.{misspelt}: unknown key; did you mean {field}?"

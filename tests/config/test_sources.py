@@ -41,9 +41,8 @@ def test_data_is_found_beside_the_config_file():
     places = [data.train, data.validation, data.test, data.unlabelled]
     assert places == ["conf/a.csv", "b.csv", "c.csv", "conf/parts/*.csv"]
     assert missing_sources(data) == [("data.test", "c.csv")]
-    assert (
-        load_config(Path("conf/run.yaml"), ["data.train=a.csv"]).data.train == "a.csv"
-    )  # typed in this folder
+    # Typed in this folder.
+    assert load_config(Path("conf/run.yaml"), ["data.train=a.csv"]).data.train == "a.csv"
 
 
 def test_absolute_sources_name_the_same_from_any_folder():

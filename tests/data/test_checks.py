@@ -35,8 +35,11 @@ def dataset_of(train, validation, test=None, names=("x", "y")) -> Dataset:
     return Dataset(label_names=names, train=parts[0], validation=parts[1], test=parts[2])
 
 
+SOUND_TRAIN = [("a", 0), ("b", 1), ("c", 0), ("d", 1)]
 SOUND = dataset_of(
-    [("a", 0), ("b", 1), ("c", 0), ("d", 1)], [("e", 0), ("f", 1)], [("g", 0), ("h", 1)]
+    SOUND_TRAIN,
+    [("e", 0), ("f", 1)],
+    [("g", 0), ("h", 1)],
 )
 
 
@@ -115,7 +118,9 @@ def test_classes_that_look_alike_are_named_so_that_they_do_not(one, other, writt
 def test_labels_that_train_does_not_have_are_named_with_what_follows():
     unseen = [("u", 2), ("v", 3), ("w", 2)]
     dataset = dataset_of(
-        [("a", 0), ("b", 1), ("c", 0), ("d", 1)], [("e", 0), *unseen], [("f", 0), unseen[0]]
+        SOUND_TRAIN,
+        [("e", 0), *unseen],
+        [("f", 0), unseen[0]],
     )
     dataset = replace(
         dataset,

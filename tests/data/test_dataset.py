@@ -78,9 +78,8 @@ def test_rows_keep_their_class_and_their_place(monkeypatch, most_pending):
     write("d/b.jsonl", "".join(f'\n{{"text": "b{i}", "label": {i % 3}}}\n' for i in range(20)))
     write("d/c.csv", "text,label\nc,2\n")
     expected = [(f"a{i}", i % 3, f"d/a.csv:{i + 2}") for i in range(20)]
-    expected += [(f"b{i}", i % 3, f"d/b.jsonl:{2 * i + 2}") for i in range(20)] + [
-        ("c", 2, "d/c.csv:2")
-    ]
+    expected += [(f"b{i}", i % 3, f"d/b.jsonl:{2 * i + 2}") for i in range(20)]
+    expected += [("c", 2, "d/c.csv:2")]
     texts, labels, where = map(list, zip(*expected, strict=True))
     whole = load("d").train
     assert list(zip(whole.texts, whole.labels.tolist(), whole.where, strict=True)) == expected

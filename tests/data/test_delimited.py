@@ -132,9 +132,8 @@ def test_other_quotes_in_tsv_are_characters(content, expected):
     """One row that no spreadsheet would write shows that none has written the file."""
     found, reading = rows("a.tsv", content)
     assert (found, reading.notes.messages) == (expected, [])
-    assert rows("a.tsv", 'text\tlabel\n"hello"\tx\n', delimiter="\t")[0] == [
-        ("hello", "x")
-    ]  # asked for
+    # Asked for.
+    assert rows("a.tsv", 'text\tlabel\n"hello"\tx\n', delimiter="\t")[0] == [("hello", "x")]
 
 
 def test_what_can_be_read_only_once_is_read_once():

@@ -162,9 +162,8 @@ def test_formats_have_groups_of_their_types():
     assert len({split.fingerprint for split in found}) == 1
     write("a.csv", "text,label,customer\na,x,7\nb,y,12\nc,x,\nd,y,8\n")
     changed = load_grouped("a.csv", validation="a.csv").train
-    assert (
-        changed.fingerprint != found[0].fingerprint
-    )  # so that a run does not go on with other folds
+    # So that a run does not go on with other folds.
+    assert changed.fingerprint != found[0].fingerprint
 
 
 def test_without_the_column_nothing_is_different():

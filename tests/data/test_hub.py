@@ -21,10 +21,11 @@ from hub_stand_in import Files, HubStandIn
 from support.programs import run_beside_hub, setting
 
 PATIENCE = 15  # seconds that may be slept, in all, before a source that cannot be read is given up
+# Class 0 and 1, not in the order of the alphabet.
 GERMAN, ENGLISH = (
     ["lob", "klage"],
     ["praise", "complaint"],
-)  # class 0 and 1, not in the order of the alphabet
+)
 
 # The viewer of the real Hub is another host, datasets-server.<HF_ENDPOINT>, not to be looked up here.
 READ = """
@@ -103,9 +104,8 @@ def train_rows(mark: str) -> list[list[str]]:
     ]
 
 
-Answer = (
-    list[list[str]] | str
-)  # texts with the names of their classes, or the message of a DataError
+# Texts with the names of their classes, or the message of a DataError.
+Answer = list[list[str]] | str
 REPOSITORIES = {"owner/name": {"main": repository("main"), "v1": repository("v1")}}
 OF_TEST = [["main alt", "klage"], ["main \tneu ", "lob"]]
 READ_ROWS = {

@@ -170,9 +170,8 @@ def test_the_gate_is_the_lowest_at_which_nothing_gets_worse():
     assert OfLogits([0, 0, 0], [3, 1, -2]).gate_for([1, 1, 0]) == GATES[0]
     # Of probability .73, sigmoid(1), and turned by the encoder.
     assert OfLogits([0, -3, 0], [3, 1, -2]).gate_for([1, 0, 0]) == 0.75
-    assert (
-        OfLogits([0, -3, 0], [3, 1, -2]).gate_for([1, 1, 0]) == 0.75
-    )  # also where it turns them wrongly
+    # Also where it turns them wrongly.
+    assert OfLogits([0, -3, 0], [3, 1, -2]).gate_for([1, 1, 0]) == 0.75
 
 
 def test_no_gate_where_the_linear_part_is_surely_wrong():

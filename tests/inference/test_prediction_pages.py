@@ -102,9 +102,8 @@ def test_an_explanation_names_runner_up_model_and_numbers_that_print():
         [("b", "−2.0"), ("d", "+1.0"), ("a", "+0.5")]
     ]
     assert "<bdi>c</bdi>" not in page
-    assert (
-        page.count('data-head="runner-up"') == 1
-    )  # a heading of nothing on a phone, where there is none
+    # A heading of nothing on a phone, where there is none.
+    assert page.count('data-head="runner-up"') == 1
     row = prediction_row(
         "abcd", replace(prediction, labels=("x",)), Explanation(weights), label="x"
     )
@@ -173,9 +172,8 @@ def test_all_maps_have_one_scale_and_uniform_ones_are_named():
     )[1:]
     assert uniform.attrib["aria-label"] == "layer 1, head 2 (nearly uniform)"
     assert one.attrib["aria-label"] == "layer 1, head 1"
-    assert (1 - pixels(one)).mean(axis=-1).max() == pytest.approx(
-        1 - np.mean([8, 48, 107]) / 255
-    )  # the darkest blue
+    # The darkest blue.
+    assert (1 - pixels(one)).mean(axis=-1).max() == pytest.approx(1 - np.mean([8, 48, 107]) / 255)
     assert (1 - pixels(uniform)).mean(axis=-1).max() < 0.4
 
 

@@ -71,7 +71,14 @@ def test_what_is_missing_too_much_or_of_another_kind_is_refused(dtype, name):
 
 
 @pytest.mark.parametrize(
-    "rows", [[-1, 2, 3, 4], [1, 2, 3, 20], [1, 2, 2, 3], [2, 1, 3, 4]], ids=str
+    "rows",
+    [
+        [-1, 2, 3, 4],
+        [1, 2, 3, 20],
+        [1, 2, 2, 3],
+        [2, 1, 3, 4],
+    ],
+    ids=str,
 )
 def test_rows_that_are_none_are_refused(rows):
     packed = pack(WEIGHTS, "int8")

@@ -169,10 +169,11 @@ def test_sub_word_models_learn_nothing_from_long_words_and_from_what_is_not_read
 @pytest.mark.parametrize("kind", ["word_level", "word_piece", "bpe"])
 def test_what_is_rarer_than_min_frequency_is_no_token(kind):
     """Seen twice, a word is a token; seen once, it is unknown, or stays in pieces."""
+    # All characters of `rare` at the beginning of a word and inside one.
     texts = [
         "often often rare",
         "ftera",
-    ]  # all characters of `rare` at the beginning of a word and inside one
+    ]
     assert train_on(*texts, type=kind, min_frequency=1).token_to_id("rare") is not None
     tokenizer = train_on(*texts, type=kind, min_frequency=2)
     assert tokenizer.token_to_id("often") is not None

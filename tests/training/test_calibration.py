@@ -70,10 +70,11 @@ def test_cross_entropy_is_scikit_learn_s():
     assert cross_entropy(probabilities, one_hot(labels, probabilities.shape[1])) == pytest.approx(
         log_loss(labels, probabilities)
     )
-    assert cross_entropy(np.array([[0.25, 0.75]]), np.array([[0.0, 1.0]])) == pytest.approx(
-        -np.log(0.75)
-    )
-    assert 20 < cross_entropy(np.array([[1.0, 0.0]]), np.array([[0.0, 1.0]])) < 100
+    target = np.array([[0.0, 1.0]])
+    likely = np.array([[0.25, 0.75]])
+    impossible = np.array([[1.0, 0.0]])
+    assert cross_entropy(likely, target) == pytest.approx(-np.log(0.75))
+    assert 20 < cross_entropy(impossible, target) < 100
 
 
 @pytest.mark.parametrize("temperature", [0.25, 0.8, 1.0, 2.0, 6.0])
@@ -164,9 +165,9 @@ def test_scale_and_shift_of_float32_margins_have_the_lowest_loss():
     def probabilities(numbers):
         return softmax(log_sigmoid(combine_logits([margins], numbers[:1]) + numbers[1]))
 
-    labels = (random.random((300, 1)) > probabilities((3.0, -0.7)).cumsum(axis=1)[:, :-1]).sum(
-        axis=1
-    )
+    # Draw a class for each text: as many as there are upper bounds below a random number.
+    upper_bounds = probabilities((3.0, -0.7)).cumsum(axis=1)[:, :-1]
+    labels = (random.random((300, 1)) > upper_bounds).sum(axis=1)
     targets = targets_of(labels, 4)
     found = fit_platt(margins, labels)
     steps = itertools.product([-0.3, -0.01, -0.001, 0, 0.001, 0.01, 0.3], repeat=2)

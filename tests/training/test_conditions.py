@@ -27,9 +27,8 @@ def test_changed_validation_texts_and_class_names_are_not_resumed(tmp_path):
         run_all(config, tmp_path / "run", resume=True)
     label = content.splitlines()[1].rpartition(",")[2]
     for path in (train_file, validation_file):
-        path.write_text(
-            content.replace(f",{label}\n", f",{label}z\n")
-        )  # in the same position of the alphabet
+        # In the same position of the alphabet.
+        path.write_text(content.replace(f",{label}\n", f",{label}z\n"))
     with pytest.raises(ConfigError, match="names of the classes have changed"):
         run_all(config, tmp_path / "run", resume=True)
     for path in (train_file, validation_file):

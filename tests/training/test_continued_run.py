@@ -463,9 +463,8 @@ def test_a_night_without_new_rows_has_an_exit_code_of_its_own(cli):
         outcome = cli("train", "more.yaml", "--from", "old", "--run-dir", "night")
         assert (outcome.code, outcome.err.count("error: ")) == (code, 1), outcome.err
     Path("more.csv").write_text("text,label\n")
-    assert (
-        cli("train", "more.yaml", "--run-dir", "night").code == 3
-    )  # there is no run to go on from
+    # There is no run to go on from.
+    assert cli("train", "more.yaml", "--run-dir", "night").code == 3
 
 
 def test_labelled_texts_are_left_out_of_the_pool_of_the_base_run():

@@ -68,10 +68,11 @@ def test_guarantees_are_in_the_header_alone(folder, trained_run, held_out):
         before.predict_proba(held_out[0]), after.predict_proba(held_out[0])
     )
     assert after.guarantees.num_texts == 240
+    # Of twelve validation texts.
     assert (before.guarantees.num_texts, before.familiarity) == (
         12,
         None,
-    )  # of twelve validation texts
+    )
     again = load_classifier(folder)
     measure(again, folder, held_out)
     assert load_classifier(folder).sha256 == after.sha256

@@ -45,6 +45,7 @@ def test_an_iteration_is_that_of_the_paper(monkeypatch):
 
 def test_a_class_without_a_text_is_no_error():
     """As where its only texts are held out."""
-    assert np.isfinite(
-        ratios_of([[1, 0, 0, 0], [0, 1, 0, 0]], [0, 1], [[1, 1, 0, 0]], num_classes=3)
-    ).all()
+    labelled = [[1, 0, 0, 0], [0, 1, 0, 0]]
+    labels = [0, 1]
+    unlabelled = [[1, 1, 0, 0]]
+    assert np.isfinite(ratios_of(labelled, labels, unlabelled, num_classes=3)).all()

@@ -247,9 +247,8 @@ def test_a_class_of_one_text_can_be_learnt():
         fit(read, texts, classes).logits(read(texts)) for classes in (labels, 1 - labels)
     )
     assert scores.argmax(axis=1).tolist() == labels.tolist()
-    np.testing.assert_allclose(
-        scores, of_the_other[:, ::-1], rtol=0.01
-    )  # as far as the solver goes
+    # As far as the solver goes.
+    np.testing.assert_allclose(scores, of_the_other[:, ::-1], rtol=0.01)
 
 
 @pytest.mark.parametrize(("num_classes", "heavy"), [(2, 0), (2, 1), (3, 0), (3, 1), (3, 2)])

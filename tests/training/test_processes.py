@@ -30,9 +30,8 @@ def sharded_config(folder: Path) -> Config:
     (folder / "more.txt").write_text(
         "\n".join(f"w{i % 7} more {'red' if i % 2 else 'green'}" for i in range(30)) + "\n"
     )
-    values = PRETRAINED | {
-        "naive_bayes_em": True
-    }  # else labels are not few, and no linear classifier teaches
+    # Else labels are not few, and no linear classifier teaches.
+    values = PRETRAINED | {"naive_bayes_em": True}
     data = {"unlabelled": str(folder / "more.txt")}
     return make_config(
         folder, **values, data=data, gradient_shards=SHARDS, epochs=2, checkpoint_every=5

@@ -86,9 +86,8 @@ def test_texts_are_read_twice_and_both_readings_are_to_agree(tmp_path):
     assert first.shape == second.shape == (len(labels), 6)
     assert not torch.equal(first, second)
     assert torch.equal(*batch.inputs.char_ngrams.words.chunk(2))
-    weights = torch.tensor([3.0, 1.0, 0.5]) * (
-        torch.eye(3)[labels] * 0.7 + 0.1
-    )  # 1 - 0.3 + 0.3 / 3 of the label
+    # 1 - 0.3 + 0.3 / 3 of the label.
+    weights = torch.tensor([3.0, 1.0, 0.5]) * (torch.eye(3)[labels] * 0.7 + 0.1)
     assert batch.normalizer.item() == pytest.approx(2 * float(weights.sum()))
     p, q = (log.double() for log in model(*batch.inputs).log_softmax(dim=1).detach().chunk(2))
     divergences = (p.exp() * (p - q)).sum(dim=1) + (q.exp() * (q - p)).sum(dim=1)

@@ -82,9 +82,8 @@ def test_a_run_that_goes_on_keeps_the_better_model(tmp_path, monkeypatch):
 @pytest.mark.usefixtures("encoder_joins")
 def test_an_encoder_that_brings_nothing_is_left_out(tmp_path, monkeypatch):
     """The model is then the linear classifier alone, also where its best step was before a stop."""
-    accuracies = iter(
-        [0.4, 0.9, 0.5, 0.9, 0.8, 0.7]
-    )  # fitted again, the linear classifier is as good as it was
+    # Fitted again, the linear classifier is as good as it was.
+    accuracies = iter([0.4, 0.9, 0.5, 0.9, 0.8, 0.7])
     real = mixture.compute_metrics
     monkeypatch.setattr(
         mixture, "compute_metrics", lambda *args: replace(real(*args), accuracy=next(accuracies))

@@ -107,9 +107,8 @@ def test_the_baseline_takes_no_more_than_its_time(tmp_path, monkeypatch):
     assert baseline.baseline_scores(dataset, dataset.validation, seconds=0.0) is None
     monkeypatch.setattr(baseline, "TIMED_CHARACTERS", 500)
     clock = iter(range(10**9))
-    monkeypatch.setattr(
-        baseline.time, "monotonic", lambda: float(next(clock))
-    )  # a second for the sample
+    # A second for the sample.
+    monkeypatch.setattr(baseline.time, "monotonic", lambda: float(next(clock)))
     sizes = [
         baseline.baseline_scores(dataset, dataset.validation, seconds=seconds)
         for seconds in (4.0, 8.0, 1000.0)
@@ -185,21 +184,21 @@ def test_less_effort_is_less_work():
 
 @pytest.mark.parametrize("effort", [ONE_PENALTY, WORDS_ALONE], ids=lambda it: it.key)
 def test_a_run_that_goes_on_keeps_to_the_effort(tmp_path, monkeypatch, effort):
-    """However much time there is then; people are told of it once."""
+    """However much time there is then; one warning says so."""
     monkeypatch.setattr(fit, "SAMPLE", 5000)
     monkeypatch.setattr(fit, "affordable_effort", lambda *_, **__: effort)
     config = make_config(tmp_path, **WITH_LINEAR, time_budget="10h", checkpoint_every=1)
     events = run_all(config, tmp_path / "straight")
-    told = [event.message for event in events if isinstance(event, Warned)]
-    assert [message for message in told if effort.name in message]
+    warned = [event.message for event in events if isinstance(event, Warned)]
+    assert [message for message in warned if effort.name in message]
 
     with pytest.raises(StoppedError):
         run_all(config, tmp_path / "run", stop_signal=stop_after(12))
     assert load_newest(tmp_path / "run" / "checkpoints")[0].state.linear_effort == effort.key
     monkeypatch.setattr(fit, "affordable_effort", lambda *_, **__: PLANNED)
     events = run_all(config, tmp_path / "run", resume=True)
-    told = [event.message for event in events if isinstance(event, Warned)]
-    assert not [message for message in told if effort.name in message]
+    warned = [event.message for event in events if isinstance(event, Warned)]
+    assert not [message for message in warned if effort.name in message]
 
     found, expected = (load_classifier(tmp_path / name).linear for name in ("run", "straight"))
     assert found.biases.tolist() == expected.biases.tolist()

@@ -60,15 +60,12 @@ class Benchmark:
     doc: str | None
     add_arguments: Callable[[argparse.ArgumentParser], None]
     cases: Callable[[argparse.Namespace], Iterable[Case]]  # of values that JSON has
-    measure: Callable[
-        [argparse.Namespace, Case], Found
-    ]  # an error leaves the case out, and the others go on
-    lines: Callable[
-        [Sequence[Row]], list[str]
-    ]  # the Markdown of measured cases, in the order of `cases`
-    failures: Callable[[Sequence[Row]], list[str]] = (
-        lambda _: []
-    )  # the targets that measured cases miss
+    # An error leaves the case out, and the others go on.
+    measure: Callable[[argparse.Namespace, Case], Found]
+    # The Markdown of measured cases, in the order of `cases`.
+    lines: Callable[[Sequence[Row]], list[str]]
+    # The targets that measured cases miss.
+    failures: Callable[[Sequence[Row]], list[str]] = lambda _: []
     draw: Callable[[Sequence[Row], Path], None] | None = None  # draws a picture beside the page
     rounds: int = 3  # how often each case is measured
 
@@ -145,9 +142,8 @@ class Benchmark:
             when = datetime.now(UTC).isoformat(timespec="seconds")
             row = Row(case, found, **here, versions=versions(), finished=when)
             with arguments.results.open("a", encoding="utf-8") as file:
-                file.write(
-                    f"\n{json.dumps(asdict(row))}"
-                )  # first the end of a line that may be cut off
+                # First the end of a line that may be cut off.
+                file.write(f"\n{json.dumps(asdict(row))}")
             note(f"{name}: {found}")
         return failed
 

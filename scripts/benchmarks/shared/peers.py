@@ -107,9 +107,8 @@ def search(system: str, seed: int, limit: float, splits: dict[str, Texts]) -> Cu
         return is_in_time
 
     with warnings.catch_warnings():
-        warnings.simplefilter(
-            "ignore"
-        )  # of optimizers that stop at their last step: validation judges the result
+        # Of optimizers that stop at their last step: validation judges the result.
+        warnings.simplefilter("ignore")
         if system == HF_TRAINER:
             hf_trainer(splits["train"], seed, take)
         else:
