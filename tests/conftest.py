@@ -18,8 +18,8 @@ os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 
 import pytest
 import torch
-from blank_plots import PLOTS, blank_plot
 from hypothesis import HealthCheck, settings
+from support.blank_plots import PLOTS, blank_plot
 from support.joining import encoders_joining
 from support.programs import TIME_LIMIT
 from support.tiny_run import CONFIG, FILLERS, TOPICS
@@ -31,6 +31,7 @@ from encoder_cls.config.loading import load_config
 from encoder_cls.evaluation import figures
 from encoder_cls.run.run_folder import RunDir
 from encoder_cls.system import stop
+from encoder_cls.training import final_model, progress
 from encoder_cls.training.prepare import prepare
 from encoder_cls.training.train import train
 
@@ -81,6 +82,13 @@ def blank_plots(monkeypatch: pytest.MonkeyPatch) -> None:
     """Plots stay blank: to draw them takes most of the time of a tiny run, and their own tests draw them."""
     for name in PLOTS:
         monkeypatch.setattr(figures, name, blank_plot)
+
+
+@pytest.fixture
+def bare_trainings(monkeypatch: pytest.MonkeyPatch, blank_plots: None) -> None:
+    """Trainings without drawings, with a checkpoint at each validation, whose weights are saved as they are (float32)."""
+    monkeypatch.setattr(final_model, "compact", lambda *_arguments, **_options: {})
+    monkeypatch.setattr(progress, "SECONDS_BETWEEN_CHECKPOINTS", 0)
 
 
 @pytest.fixture(scope="session")

@@ -16,7 +16,7 @@ from urllib.parse import quote
 
 import numpy as np
 import pytest
-from browser import Page, needs_axe, needs_browser, opened, violations
+from support.browser import Page, needs_axe, needs_browser, opened, violations
 from support.programs import TIME_LIMIT
 
 from encoder_cls.classifier.explain import AttentionMaps, Explanation, attention_maps

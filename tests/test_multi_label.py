@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from browser import needs_axe, opened, violations
+from support.browser import needs_axe, opened, violations
 from support.events import Validated, recorded
 from support.programs import assert_failed
 

@@ -17,7 +17,7 @@ import pyarrow
 import pyarrow.parquet
 import pytest
 import yaml
-from hub_stand_in import Files, HubStandIn
+from support.hub_stand_in import Files, HubStandIn
 from support.programs import run_beside_hub, setting
 
 PATIENCE = 15  # seconds that may be slept, in all, before a source that cannot be read is given up

@@ -6,7 +6,7 @@ import json
 import subprocess
 
 import pytest
-from browser import needs_axe, needs_browser, opened, violations
+from support.browser import needs_axe, needs_browser, opened, violations
 
 pytestmark = needs_browser
 HOSTILE = '😀 rain zebra <img src=x onerror="document.title=1">'

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 import torch
-from small_runs import make_config, run_all, stop_after
 from support.events import Warned
+from support.small_runs import make_config, run_all, stop_after
 
 from encoder_cls.config.schema import Config
 from encoder_cls.errors import ConfigError, EncoderClsError, StoppedError

@@ -12,9 +12,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 import yaml
-from blank_plots import PLOTS, blank_plot
-from small_runs import SHAPE, model_hash, result, run_all, stop_after
+from support.blank_plots import PLOTS, blank_plot
 from support.joining import encoders_joining
+from support.small_runs import SHAPE, model_hash, result, run_all, stop_after
 
 from encoder_cls.classifier.model_folder import load_classifier
 from encoder_cls.config.loading import load_config

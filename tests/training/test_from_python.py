@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from small_runs import CPU, make_config, weights_hash, write_data
+from support.small_runs import CPU, make_config, weights_hash, write_data
 
 import encoder_cls
 from encoder_cls.errors import ConfigError

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from small_runs import NO_TECHNIQUES
+from support.small_runs import NO_TECHNIQUES
 
 from encoder_cls.config.schema import Config
 from encoder_cls.errors import ConfigError

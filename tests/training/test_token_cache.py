@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from small_runs import LABELLED, WITH_LINEAR, make_config, result, run_all, stop_after
+from support.small_runs import LABELLED, WITH_LINEAR, make_config, result, run_all, stop_after
 
 from encoder_cls.errors import StoppedError
 from encoder_cls.run.run_folder import RunDir

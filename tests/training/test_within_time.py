@@ -7,8 +7,8 @@ import time
 
 import numpy as np
 import pytest
-from small_runs import WITH_LINEAR, make_config, run_all, stop_after
 from support.events import Stepped, StepsDecided, Validated, Warned
+from support.small_runs import WITH_LINEAR, make_config, run_all, stop_after
 
 from encoder_cls.classifier.model_folder import load_classifier
 from encoder_cls.config.schema import Config, TrainConfig

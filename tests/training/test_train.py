@@ -6,7 +6,16 @@ import math
 
 import pytest
 import torch
-from small_runs import (
+from support.events import (
+    EncoderStarted,
+    Started,
+    Stepped,
+    Validated,
+    Warned,
+    recorded,
+    train_until,
+)
+from support.small_runs import (
     COLOURS,
     CPU,
     FEW_LABELS,
@@ -19,15 +28,6 @@ from small_runs import (
     run_all,
     stop_after,
     weights_hash,
-)
-from support.events import (
-    EncoderStarted,
-    Started,
-    Stepped,
-    Validated,
-    Warned,
-    recorded,
-    train_until,
 )
 
 from encoder_cls.classifier.model_folder import load_classifier

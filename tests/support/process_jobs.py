@@ -19,7 +19,7 @@ import torch
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
-from blank_plots import PLOTS, blank_plot
+from support.blank_plots import PLOTS, blank_plot
 from support.programs import TIME_LIMIT
 
 import encoder_cls.training.prepare

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hub_stand_in import HubStandIn
+from support.hub_stand_in import HubStandIn
 from support.programs import run_beside_hub
 
 from encoder_cls.classifier.model_folder import load_classifier, save_classifier

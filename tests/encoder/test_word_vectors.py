@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from small_runs import make_config, make_training
+from support.small_runs import make_config, make_training
 
 from encoder_cls.encoder import pretraining
 from encoder_cls.encoder.transformer import INITIAL_STD, InputEmbedding

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-import small_runs
 import torch
+from support import small_runs
 
 from encoder_cls.classifier.mixture import score_mixture
 from encoder_cls.encoder import pretraining

@@ -7,7 +7,7 @@ import functools
 import numpy as np
 import pytest
 from numpy.typing import NDArray
-from small_runs import NO_TECHNIQUES
+from support.small_runs import NO_TECHNIQUES
 from support.tokenizer import train_tokenizer
 
 from encoder_cls.config.schema import TokenizerConfig, TrainConfig

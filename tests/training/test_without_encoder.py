@@ -8,8 +8,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from small_runs import make_config, metric_rows, model_hash, run_all, stop_after, write_data
 from support.events import Finished, Noted, Started, Validated
+from support.small_runs import make_config, metric_rows, model_hash, run_all, stop_after, write_data
 
 from encoder_cls.classifier.model_folder import load_classifier
 from encoder_cls.config.schema import Config

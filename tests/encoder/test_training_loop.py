@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import pytest
-from small_runs import make_config, make_training
+from support.small_runs import make_config, make_training
 
 from encoder_cls.encoder import training as encoder_training
 from encoder_cls.encoder.training import (

@@ -16,6 +16,8 @@ from encoder_cls.errors import DivergedError
 from encoder_cls.metrics.score import Score
 from encoder_cls.run.checkpoint import Checkpoint, RunState, load_newest, save_checkpoint
 
+pytestmark = pytest.mark.usefixtures("bare_trainings")
+
 STATE = RunState(
     linear_score=Score(is_sure=True, monitored=0.25, loss=1.5, lower_is_better=False),
     linear_texts=20,

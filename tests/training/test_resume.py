@@ -6,7 +6,9 @@ import signal
 import threading
 
 import pytest
-from small_runs import (
+from support.events import EncoderStarted, Stepped, Validated, recorded, train_until
+from support.programs import TIME_LIMIT
+from support.small_runs import (
     CPU,
     DENOISED,
     FEW_LABELS,
@@ -18,8 +20,6 @@ from small_runs import (
     run_all,
     stop_after,
 )
-from support.events import EncoderStarted, Stepped, Validated, recorded, train_until
-from support.programs import TIME_LIMIT
 
 from encoder_cls.encoder.training import EncoderTraining
 from encoder_cls.errors import ConfigError, StoppedError

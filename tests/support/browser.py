@@ -22,7 +22,7 @@ BROWSER = next(
 )
 AXE = Path(
     os.environ.get("AXE_CORE")
-    or Path(__file__).parents[1] / ".cache/node_modules/axe-core/axe.min.js"
+    or Path(__file__).parents[2] / ".cache/node_modules/axe-core/axe.min.js"
 )
 needs_browser = pytest.mark.skipif(BROWSER is None, reason="needs Chromium or Chrome")
 needs_axe = pytest.mark.skipif(

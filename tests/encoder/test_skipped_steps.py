@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from small_runs import CPU, make_config, make_training, metric_rows, result, stop_after
+from support.small_runs import CPU, make_config, make_training, metric_rows, result, stop_after
 from torch import Tensor
 
 from encoder_cls.config.schema import Config

@@ -8,7 +8,7 @@ from threading import Event
 import numpy as np
 import pytest
 import torch
-from small_runs import make_config, make_training
+from support.small_runs import make_config, make_training
 
 from encoder_cls.config.schema import Config, TokenizerConfig
 from encoder_cls.errors import ConfigError, StoppedError

@@ -7,8 +7,16 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from small_runs import COLOURS, CPU, WITH_LINEAR, make_config, metric_rows, model_hash, run_all
 from support.events import Stepped, StepsDecided, Validated, recorded, train_until
+from support.small_runs import (
+    COLOURS,
+    CPU,
+    WITH_LINEAR,
+    make_config,
+    metric_rows,
+    model_hash,
+    run_all,
+)
 
 from encoder_cls.classifier import mixture
 from encoder_cls.classifier.model_folder import load_classifier

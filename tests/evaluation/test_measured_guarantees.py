@@ -19,6 +19,8 @@ from encoder_cls.metrics.logits import softmax
 from encoder_cls.training import plan as training_plan
 from encoder_cls.training.final_model import fit_guarantees
 
+pytestmark = pytest.mark.usefixtures("bare_trainings")
+
 WORDS = [
     ["soup", "bread", "salt", "pan"],
     ["ball", "goal", "team", "coach"],

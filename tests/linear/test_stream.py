@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from small_runs import WITH_LINEAR, make_config
+from support.small_runs import WITH_LINEAR, make_config
 from support.tokenizer import train_tokenizer
 
 from encoder_cls.config.schema import TokenizerConfig

@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 import torch
 from safetensors.torch import load_file
-from small_runs import PRETRAINED, make_config, make_training
 from support.programs import TIME_LIMIT
+from support.small_runs import PRETRAINED, make_config, make_training
 
 from encoder_cls.config.schema import Config
 from encoder_cls.run.run_folder import read_metrics
@@ -58,7 +58,7 @@ def ended_jobs(folder: Path, *wanted: dict[str, Any]) -> Jobs:
         if "signal" in job:
             job["after"] = str(folder / job["name"] / "checkpoints" / "step-25")
     (folder / "jobs.json").write_text(json.dumps(wanted))
-    script = Path(__file__).parent / "process_jobs.py"
+    script = Path(__file__).parents[1] / "support" / "process_jobs.py"
     done = subprocess.run(
         [sys.executable, script, folder / "jobs.json"],
         check=True,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import optuna
 import pytest
-from small_runs import CPU, make_config
+from support.small_runs import CPU, make_config
 
 from encoder_cls import tuning
 from encoder_cls.config.schema import Config, DataConfig, SearchRange, TrainConfig
@@ -12,6 +12,8 @@ from encoder_cls.errors import ConfigError, StoppedError
 from encoder_cls.run.run_folder import read_metrics
 from encoder_cls.system.stop import stopping_at
 from encoder_cls.tuning import DEFAULT_SPACE, Search, search_space
+
+pytestmark = pytest.mark.usefixtures("bare_trainings")
 
 SPACE = {
     "train.learning_rate": SearchRange(low=0.001, high=0.01, log=True),
