@@ -73,9 +73,10 @@ def old(tmp_path_factory) -> Path:
     return folder
 
 
-@pytest.fixture(autouse=True)
-def _exact_weights():
+@pytest.fixture
+def bare_trainings(blank_plots, monkeypatch):
     """Here runs end as they do for a user, with small weights."""
+    monkeypatch.setattr(progress, "SECONDS_BETWEEN_CHECKPOINTS", 0)
 
 
 @pytest.fixture(autouse=True)
