@@ -24,6 +24,7 @@ from encoder_cls.errors import ConfigError, DataError, StoppedError
 from encoder_cls.evaluation import figures
 from encoder_cls.evaluation.comparisons import compare_with_base
 from encoder_cls.run.run_folder import RunDir
+from encoder_cls.training import progress
 from encoder_cls.training.encoder import start_from
 from encoder_cls.training.plan import CONTINUED_EPOCHS
 from encoder_cls.training.prepare import prepare

@@ -33,9 +33,10 @@ from encoder_cls.training import train as train_module
 from encoder_cls.training.prepare import prepare
 
 
-@pytest.fixture(autouse=True)
-def _exact_weights():
+@pytest.fixture
+def bare_trainings(blank_plots, monkeypatch):
     """Here runs end as they do for a user, with small weights."""
+    monkeypatch.setattr(run_progress, "SECONDS_BETWEEN_CHECKPOINTS", 0)
 
 
 @pytest.fixture(scope="module")
