@@ -28,7 +28,7 @@ from encoder_cls.config.loading import config_of
 from encoder_cls.config.schema import Config, SearchRange
 from encoder_cls.encoder.batches import derive_seed
 from encoder_cls.errors import ConfigError, DivergedError
-from encoder_cls.run.metrics_log import MetricLog
+from encoder_cls.run.metrics_log import MetricsLog
 from encoder_cls.run.run_folder import RunDir, dotted_values, read_metrics
 from encoder_cls.system.files import LockedError, reporting_os_errors
 from encoder_cls.system.reporter import SILENT, Reporter
@@ -192,11 +192,12 @@ class Search:
             dict.fromkeys(("data", "train", "validation"), ALL_STEPS),
             prepared.dataset.label_names,
         )
-        with MetricLog(
+        with MetricsLog(
             run, prepared.config, names, resume_after=all_rows, warn=lambda _: None
         ) as log:
             # TensorBoard shows the first columns by name, which is to include the score.
-            log.hparams(
+            assert log.tensorboard
+            log.tensorboard.show_hparams(
                 {**({} if score is None else {f"best validation {self._monitor}": score}), **values}
             )
         self._study.tell(trial, score if state is TrialState.COMPLETE else None, state=state)

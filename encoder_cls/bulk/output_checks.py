@@ -144,7 +144,7 @@ def _part_of(target: _Target, model: Path, run: RunDir | None) -> Path | None:
     """The model folder, or the run, that a target is or would be a part of, if any."""
     folders, files = [model], list[Path]()
     if run:
-        folders = [run.model, run.checkpoints, run.pretrained, run.tensorboard]
+        folders = [run.model, run.checkpoints, run.pretrained]
         files = [
             run.config_file,
             run.sources_file,

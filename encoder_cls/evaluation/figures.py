@@ -271,19 +271,3 @@ def reliability_figure(bins: CalibrationBins) -> Figure:
     texts_axes.bar(middles, texts, width=0.9 / len(texts))
     texts_axes.set(xlabel="probability of the answer", ylabel="texts")
     return figure
-
-
-# Pixels of the image of a point in TensorBoard's projector.
-SQUARE = 8
-
-
-def colour_squares(groups: NDArray[np.int64]) -> NDArray[np.float32]:
-    """Square images, (groups, 3, `SQUARE`, `SQUARE`), with a white edge and a colour per group."""
-    import_matplotlib()
-    import matplotlib as mpl
-
-    palette = np.array(mpl.colormaps["tab20"](range(20)), dtype=np.float32)[:, :3]
-    colours = palette[groups % len(palette)]
-    images = np.ones((len(groups), 3, SQUARE, SQUARE), dtype=np.float32)
-    images[:, :, 1:-1, 1:-1] = colours[:, :, None, None]
-    return images

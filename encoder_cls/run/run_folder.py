@@ -7,7 +7,7 @@ held_out_answers.safetensors   see `evaluation.held_out_answers`
 metrics.jsonl   every logged number
 eval/           report, predictions, mistakes, plot of the confusion matrix
 sources.json    the paths of the data and of the base run, for programs without a YAML parser
-events.out.tfevents.*, projector_config.pbtxt, tensorboard/   files of TensorBoard
+events.out.tfevents.*   what TensorBoard shows
 """
 
 from __future__ import annotations
@@ -36,7 +36,6 @@ LOCK_FILE = ".lock"
 SOURCES_FILE = "sources.json"
 DATA_KEYS = ("data.train", "data.validation", "data.test", "data.unlabelled")
 CACHE_KEY = "data.cache"  # its place changes nothing
-PROJECTOR_FOLDER = "tensorboard"
 
 
 class RunDir:
@@ -54,7 +53,6 @@ class RunDir:
         self.held_out_answers = path / "held_out_answers.safetensors"
         self.metrics_file = path / "metrics.jsonl"
         self.eval = path / "eval"
-        self.tensorboard = path / PROJECTOR_FOLDER
         self._is_held = False
 
     @property

@@ -10,9 +10,9 @@ from encoder_cls.evaluation.held_out_answers import OwnAnswers
 from encoder_cls.evaluation.model_card import model_card
 from encoder_cls.evaluation.report import Report
 from encoder_cls.evaluation.report_files import write_report
-from encoder_cls.run.metrics_log import log_final_report
 from encoder_cls.run.run_folder import RunDir
 from encoder_cls.run.score import score_run
+from encoder_cls.run.tensorboard import hparams_of
 from encoder_cls.system.files import write_file
 from encoder_cls.system.reporter import Reporter
 from encoder_cls.training.final_model import finish_model
@@ -59,7 +59,9 @@ def write_final_report(
         split_name = name if dataset.test else f"best_{name}"
         scores = {**report.metrics.scalars(), **report.metrics.drawable()}
         progress.log.log(best_step, split_name, scores)
-        log_final_report(progress.log, best, config, report, step=best_step)
+        if progress.log.tensorboard:
+            progress.log.tensorboard.show_hparams(hparams_of(report, config))
+            progress.log.tensorboard.show_report(report, step=best_step)
     shutil.rmtree(run.pretrained, ignore_errors=True)
     reporter.working("")
 

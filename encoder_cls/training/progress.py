@@ -25,7 +25,7 @@ from encoder_cls.run.checkpoint import (
     load_newest,
     save_checkpoint,
 )
-from encoder_cls.run.metrics_log import MetricLog
+from encoder_cls.run.metrics_log import MetricsLog
 from encoder_cls.run.run_folder import RunDir
 from encoder_cls.system.files import reporting_os_errors
 from encoder_cls.system.reporter import Reporter
@@ -64,7 +64,7 @@ class Progress:
         self._checkpoint: Checkpoint | None = None
         self._saved_state: RunState | None = None
         self._saved_at = time.monotonic()
-        self._log: MetricLog | None = None
+        self._log: MetricsLog | None = None
         self._open = ExitStack()
 
         if group.leads:
@@ -116,7 +116,7 @@ class Progress:
         """Open the log, without the rows that come after the checkpoint."""
         training = self.state.training
         known = {"data": 0, "train": training.step, "validation": training.validated_step}
-        self._log = MetricLog(
+        self._log = MetricsLog(
             self._run,
             self.prepared.config,
             self.prepared.dataset.label_names,
@@ -135,7 +135,7 @@ class Progress:
         self._open.__exit__(*exception)
 
     @property
-    def log(self) -> MetricLog:
+    def log(self) -> MetricsLog:
         """The log; in the first process."""
         assert self._log
         return self._log

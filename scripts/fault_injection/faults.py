@@ -194,7 +194,7 @@ FAULTS = [
     Fault("random numbers depend on what was drawn before", "kill-forked", 0.05,
      "encoder_cls.encoder.training.torch",
      lambda torch: SimpleNamespace(**vars(torch) | {"manual_seed": lambda _: None})),
-    Fault("metrics are not cut on resume", "kill-forked", 0.1, "encoder_cls.run.metrics_log.MetricLog.__init__",
+    Fault("metrics are not cut on resume", "kill-forked", 0.1, "encoder_cls.run.metrics_log.MetricsLog.__init__",
      lambda init: lambda self, *more, resume_after, **options: init(
          self, *more, resume_after=resume_after and dict.fromkeys(resume_after, 10**9), **options)),
     Fault("a signal is not heard", "signals", 0.2, "encoder_cls.system.stop.check_stop", nothing),
@@ -208,7 +208,7 @@ FAULTS = [
     Fault("what is no number is trained on", "divergence", 1, "encoder_cls.encoder.training.math",
      lambda math: SimpleNamespace(**vars(math) | {"isfinite": lambda _: True})),
     Fault("a full disk for the curves ends the run", "full-tensorboard", 1,
-     "encoder_cls.run.metrics_log.MetricLog.show", constant(lambda self, add: self._writer and add(self._writer))),
+     "encoder_cls.run.tensorboard.TensorBoard._until_refused", constant(lambda self: contextlib.nullcontext())),
     Fault("surplus fields are dropped", "csv-fuzz", 0.3, "encoder_cls.data.text_files._rows",
      lambda rows: lambda *more: ((line, fields[:2]) for line, fields in rows(*more))),
     Fault("control characters are printed", "predict-fuzz", 0.1, "encoder_cls.system.display.json_text",

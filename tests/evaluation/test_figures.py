@@ -139,7 +139,6 @@ def test_the_reliability_figure_has_a_point_for_each_bin_with_texts():
     [
         "figures.to_png(figures.confusion_figure([[1, 0], [0, 1]], ['a', 'b']))",
         "charts.scores_with_intervals([('both', 0.9, (0.8, 0.95))], 'Accuracy')",
-        "figures.colour_squares(numpy.arange(2))",
         "figures.fonts_for(['a'])",
     ],
 )
