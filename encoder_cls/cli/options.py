@@ -1,8 +1,8 @@
-"""Options that several commands share, their checks, and JSON on standard output."""
+"""Options that several commands share, and their checks."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -13,11 +13,13 @@ from encoder_cls.system.display import json_text
 from encoder_cls.system.encodings import delimiter_named, encoding_named
 from encoder_cls.system.terminal import print_out
 
+# The folder that new runs are in by default.
 RUNS = Path("runs")
-# The keys of `data` by which a command is told where data of a run has been moved to.
-PLACES = ("train", "validation", "test", "unlabelled", "corrections")
+# The keys of `data` that name files: what has been moved is named anew by one of them.
+SOURCE_KEYS = ("train", "validation", "test", "unlabelled", "corrections")
+
 Device = Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:N.", metavar="DEVICE")]
-ConfigFile = Annotated[
+ConfigArgument = Annotated[
     Path | None,
     typer.Argument(metavar="[CONFIG]", help="The config file. Default: the bundled example."),
 ]
@@ -40,20 +42,27 @@ TextColumns = Annotated[
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 
-def the_config(
-    argument: Path | None, option: Path | None, *, resumed: Path | None = None
+def chosen_config_file(
+    argument: Path | None, option: Path | None, *, resumed_run: Path | None = None
 ) -> Path | None:
-    """The config file named by argument or option, or else that of a run to resume; `ConfigError` if there are two."""
+    """The config file named by argument or option, or else that of a run to resume.
+
+    Raises:
+        ConfigError: both name one, or the folder to resume is not a run.
+    """
     if argument and option:
         raise ConfigError(f"{argument} and --config {option}: two config files; name one")
-    if argument or option or resumed is None:
+    if argument or option:
         return argument or option
+    if resumed_run is None:
+        return None
+
     from encoder_cls.run.run_folder import RunDir
 
-    run = RunDir(resumed)
+    run = RunDir(resumed_run)
     if not run.is_run():
         raise ConfigError(
-            f"{run.path}: no run to go on with; name another --run-dir, or a --config to start"
+            f"{run.path}: no run to resume; name another --run-dir, or a --config to start one"
         )
     return run.config_file
 
@@ -66,9 +75,30 @@ def check_ending(output: Path | None, *endings: str) -> None:
         )
 
 
-def print_json(value: Mapping[str, Any]) -> None:
-    """Print a mapping as readable JSON."""
-    print_out(json_text(value, indent=2) + "\n\n")
+def data_overrides(overrides: Sequence[str] | None, *allowed: str) -> dict[str, Any]:
+    """The values of `--set data.KEY=VALUE` by key, checked where they say how files are read.
+
+    Raises:
+        ConfigError: a key is not one of those allowed, or its value is invalid.
+    """
+    values: dict[str, Any] = {}
+    for override in overrides or ():
+        name, equals, text = override.partition("=")
+        section, _, key = name.strip().partition(".")
+        if not equals or section != "data" or key not in allowed:
+            raise ConfigError(f"--set {override}: only {_listed_keys(allowed)} can be set here")
+
+        check = _CHECKS.get(key)
+        try:
+            values[key] = check(text) if check else text
+        except ValueError as error:
+            raise ConfigError(f"--set data.{key}: {error}") from None
+    return values
+
+
+def _listed_keys(keys: Sequence[str]) -> str:
+    *others, last = [f"data.{key}" for key in keys]
+    return f"{', '.join(others)} and {last}"
 
 
 def _bad_rows_named(value: str) -> str:
@@ -77,22 +107,13 @@ def _bad_rows_named(value: str) -> str:
     return value
 
 
-_PARSE = {"delimiter": delimiter_named, "encoding": encoding_named, "bad_rows": _bad_rows_named}
+_CHECKS: dict[str, Callable[[str], str]] = {
+    "delimiter": delimiter_named,
+    "encoding": encoding_named,
+    "bad_rows": _bad_rows_named,
+}
 
 
-def reading_settings(overrides: Sequence[str] | None, *known: str) -> dict[str, Any]:
-    """The values of `--set data.NAME=VALUE` by name, those of `_PARSE` parsed; `ConfigError` for names not `known`."""
-    settings = {}
-    for override in overrides or ():
-        key, equals, value = override.partition("=")
-        name = key.strip().removeprefix("data.")
-        if not equals or not key.strip().startswith("data.") or name not in known:
-            *names, last = [f"data.{name}" for name in known]
-            raise ConfigError(
-                f"--set {override}: only {', '.join(names)} and {last} can be set here"
-            )
-        try:
-            settings[name] = _PARSE[name](value) if name in _PARSE else value
-        except ValueError as error:
-            raise ConfigError(f"--set data.{name}: {error}") from None
-    return settings
+def print_json(value: Mapping[str, Any]) -> None:
+    """Print a mapping as readable JSON."""
+    print_out(json_text(value, indent=2) + "\n\n")

@@ -1,20 +1,14 @@
-"""`encoder-cls predict` and `serve`: classify texts with a trained model."""
+"""`encoder-cls predict`: classify texts with a trained model."""
 
 from __future__ import annotations
 
 import os
-from functools import partial
 from pathlib import Path
 from typing import Annotated, Literal
 
 import typer
 
-from encoder_cls.cli.options import RUNS, Device, TextColumns, TrainedModel, reading_settings
-from encoder_cls.serving.limits import KEEP_ALIVE_SECONDS
-from encoder_cls.system.machine import WHOLE, check_installed, installed_version
-from encoder_cls.system.terminal import note
-
-_share = partial(typer.Option, min=0, max=1)
+from encoder_cls.cli.options import RUNS, Device, TextColumns, data_overrides
 
 
 def predict_command(
@@ -30,8 +24,8 @@ def predict_command(
         str | None,
         typer.Option(
             "--input",
-            help="A file, a folder or a pattern of files; - is standard input with a text per line, "
-            "-.csv, -.jsonl and so on are its rows.",
+            help="A file, a folder or a pattern of files; - is standard input with a text per "
+            "line, -.csv, -.jsonl and so on are its rows.",
         ),
     ] = None,
     output: Annotated[
@@ -59,26 +53,36 @@ def predict_command(
         bool | None,
         typer.Option(
             "--keep-columns/--no-keep-columns",
-            help="Write answers beside all columns of the input. Default: only in CSV of CSV or Excel files.",
+            help="Write answers beside all columns of the input. Default: only in CSV of CSV or "
+            "Excel files.",
         ),
     ] = None,
     top_k: Annotated[int, typer.Option(min=1, help="The number of classes to show.")] = 1,
     threshold: Annotated[
         float | None,
-        _share(
-            help="Withhold less probable labels; multi-label: replaces the thresholds of all labels."
+        typer.Option(
+            min=0,
+            max=1,
+            help="Withhold less probable labels; multi-label: replaces the thresholds of all "
+            "labels.",
         ),
     ] = None,
     min_precision: Annotated[
         float | None,
-        _share(
-            help="Withhold labels so that this share of the rest is right, guaranteed by held-out texts."
+        typer.Option(
+            min=0,
+            max=1,
+            help="Withhold labels so that this share of the rest is right, guaranteed by held-out "
+            "texts.",
         ),
     ] = None,
     coverage: Annotated[
         float | None,
-        _share(
-            help="Give each text a set of classes; this share of sets has the right one, guaranteed."
+        typer.Option(
+            min=0,
+            max=1,
+            help="Give each text a set of classes; this share of sets has the right one, "
+            "guaranteed.",
         ),
     ] = None,
     batch_tokens: Annotated[
@@ -106,66 +110,41 @@ def predict_command(
 ) -> None:
     """Classify texts given here, in files, or on standard input, with one result per line.
 
-    Files have one text per line (.txt, .ft), or texts in a column (.csv, .tsv, .xlsx, .json, .jsonl, .parquet).
+    Files with one text per line: .txt and .ft.
+    Files with a column of texts: .csv, .tsv, .xlsx, .json, .jsonl and .parquet.
 
-    An --output folder gets one file per input file, JSON lines by default; run again, the same command continues it.
+    An --output folder gets one file per input file, JSON lines by default.
+    Run again, the same command continues it.
     """
-    options = locals()  # by the names of the fields of a request
-    reading = reading_settings(options.pop("overrides"), "delimiter", "encoding")
-    options |= {"texts": tuple(texts or ()), "text_columns": tuple(text_columns or ())}
-    # NumPy computes a few texts, or its part in each of several processes. A pool of threads, which it creates on
-    # import, would wait in busy loops: on a busy machine a file took twenty times as long.
+    # NumPy computes a few texts, or its part in each of several processes. A pool of threads, which
+    # it creates on import, would wait in busy loops: on a busy machine a file took twenty times as
+    # long.
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
     from encoder_cls.bulk.predict import predict
     from encoder_cls.bulk.request import Request
 
-    predict(Request(**options, **reading), runs=RUNS)
-
-
-def serve_command(
-    run: TrainedModel,
-    host: Annotated[
-        str,
-        typer.Option(
-            help="The address to listen on; 0.0.0.0: all of this machine.", metavar="ADDRESS"
-        ),
-    ] = "127.0.0.1",
-    port: Annotated[int, typer.Option(min=0, max=65535, help="The port; 0: any free one.")] = 8000,
-    allowed_hosts: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--allowed-host",
-            help="A host name that clients may use, such as a proxy's. Repeatable. Default: localhost and loopback "
-            "addresses if the server listens on one, else any.",
-            metavar="NAME",
-        ),
-    ] = None,
-    keep_alive: Annotated[
-        int,
-        typer.Option(
-            min=1,
-            help="Seconds that a connection stays open without a request. More than those of a proxy or load balancer "
-            "in front, which else may send a request just when the connection ends.",
-            metavar="SECONDS",
-        ),
-    ] = KEEP_ALIVE_SECONDS,
-) -> None:
-    """Answer over HTTP: POST /predict, GET /health and /metrics, and a page to try texts."""
-    distribution, _ = installed_version() or (WHOLE, "")
-    for library in ("starlette", "uvicorn", "prometheus_client"):
-        check_installed(library, needed_by="serve", install=f"'{distribution}[serve]'")
-    # One thread computes, one reads and writes. A pool of NumPy's, whose threads wait in a busy loop, would take the
-    # other's time: on 2 busy cores requests take eight times as long.
-    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
-
-    from encoder_cls.serving.server import serve
-
-    serve(
-        run,
-        host=host,
-        port=port,
-        allowed_hosts=allowed_hosts or (),
-        keep_alive=keep_alive,
-        log=note,
+    reading = data_overrides(overrides, "delimiter", "encoding")
+    request = Request(
+        texts=tuple(texts or ()),
+        model=model,
+        source=source,
+        output=output,
+        text_columns=tuple(text_columns or ()),
+        bad_rows=bad_rows,
+        output_format=output_format,
+        keep_columns=keep_columns,
+        top_k=top_k,
+        threshold=threshold,
+        min_precision=min_precision,
+        coverage=coverage,
+        batch_tokens=batch_tokens,
+        explained=explained,
+        attention=attention,
+        device=device,
+        engine=engine,
+        runner=runner,
+        workers=workers,
+        **reading,
     )
+    predict(request, runs=RUNS)

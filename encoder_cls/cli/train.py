@@ -1,27 +1,38 @@
-"""`encoder-cls train`."""
+"""`encoder-cls train`: train a classifier into a run folder."""
 
 from __future__ import annotations
 
 import time
-from contextlib import ExitStack, nullcontext
+from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from encoder_cls.cli.display import described, process_group, show_finished, stop_signals
-from encoder_cls.cli.options import RUNS, ConfigFile, ConfigOption, Device, Overrides, the_config
+from encoder_cls.cli.options import (
+    RUNS,
+    ConfigArgument,
+    ConfigOption,
+    Device,
+    Overrides,
+    chosen_config_file,
+)
+from encoder_cls.cli.plan_text import plan_lines
+from encoder_cls.cli.run_summary import show_finished
+from encoder_cls.cli.stop_signals import stop_signals
+from encoder_cls.cli.torchrun import process_group
 from encoder_cls.run.terminal_reporter import TerminalReporter
 from encoder_cls.system.terminal import note, print_out
 
 if TYPE_CHECKING:
     from encoder_cls.config.schema import Config
     from encoder_cls.run.run_folder import RunDir
+    from encoder_cls.training.prepared import Prepared
 
 
 def train_command(
-    config_file: ConfigFile = None,
-    config: ConfigOption = None,
+    config_argument: ConfigArgument = None,
+    config_option: ConfigOption = None,
     overrides: Overrides = None,
     from_run: Annotated[
         Path | None,
@@ -46,55 +57,57 @@ def train_command(
     started = time.monotonic()
     with process_group() as group, ExitStack() as held:
         from encoder_cls.bulk.output_checks import check_run_folder
-        from encoder_cls.config.loading import check_sources, load_config
+        from encoder_cls.config.loading import load_config
         from encoder_cls.encoder.distributed import device_of_rank, is_restarted
         from encoder_cls.run.run_folder import RunDir
 
         resume = resume or is_restarted()
         with group.agreeing():
-            file = the_config(config_file, config, resumed=run_dir if resume else None)
-            settings = load_config(file, overrides or (), from_run=from_run)
-            run = RunDir(run_dir or RUNS / settings.name)
-            check_run_folder(run, settings.data)
-            ended = ""
-            if group.leads and not dry_run:
-                run.check_trainable(settings, resume=resume)
-                if run.is_finished():
-                    ended = _finished(run, settings)
-                else:  # before everything slow: a second training in the same folder ends at once
-                    held.enter_context(run.lock())
-            group.check_size(settings.train.gradient_shards)
-        if group.decide(ended):
-            note(ended)
+            resumed_run = run_dir if resume else None
+            config_file = chosen_config_file(
+                config_argument, config_option, resumed_run=resumed_run
+            )
+            config = load_config(config_file, overrides or (), from_run=from_run)
+            run = RunDir(run_dir or RUNS / config.name)
+            check_run_folder(run, config.data)
+            group.check_size(config.train.gradient_shards)
+
+        # A dry run needs the first process alone, and writes nothing.
+        if dry_run:
+            if group.leads:
+                device_of_rank(device)
+                prepared = _prepare(config, config_file, run, started=started)
+                _show_dry_run(prepared)
             return
-        if dry_run and not group.leads:
+
+        with group.agreeing():
+            finished_message = ""
+            if group.leads:
+                run.check_trainable(config, resume=resume)
+                if run.is_finished():
+                    finished_message = _record_moved_data(run, config)
+                else:
+                    # Before everything slow, so that a second training in this folder ends at once.
+                    held.enter_context(run.lock())
+        if group.decide(finished_message):
+            note(finished_message)
             return
 
         from encoder_cls.run.checkpoint import fingerprint
-        from encoder_cls.training.prepare import prepare
         from encoder_cls.training.train import train
 
-        with nullcontext() if dry_run else group.agreeing():
+        with group.agreeing():
             torch_device = device_of_rank(device)
-            check_sources(
-                settings.data, config_file=file, of_run=run.config_file if run.is_run() else None
-            )
-            note(f"reading {settings.data.train or settings.data.unlabelled}")
-            with TerminalReporter() as reporter:
-                prepared = prepare(settings, started=started, reporter=reporter)
-        if dry_run:  # the long part first, so that a terminal ends with the summary
-            print_out(settings.to_yaml())
-        for line in described(prepared):
+            prepared = _prepare(config, config_file, run, started=started)
+        for line in plan_lines(prepared):
             note(line)
-        if dry_run:
-            note(f"plan: {prepared.plan}")
         for message in prepared.warnings():
             note(f"warning: {message}")
-        if dry_run:
-            return
+
         with group.agreeing():
-            facts = fingerprint(settings, prepared.dataset, prepared.tokenizer, device=torch_device)
-            group.check_equal(facts | {"config": settings.model_dump(mode="json")})
+            facts = fingerprint(config, prepared.dataset, prepared.tokenizer, device=torch_device)
+            group.check_equal(facts | {"config": config.model_dump(mode="json")})
+
         reporter = TerminalReporter(run=run.path, num_processes=group.size)
         with stop_signals(group), reporter:
             finished = train(
@@ -104,10 +117,35 @@ def train_command(
             show_finished(finished, run.path, total_steps=reporter.last_total)
 
 
-def _finished(run: RunDir, settings: Config) -> str:
-    """Record the new places of data of a finished run, if any; returns what there is to say."""
+def _prepare(config: Config, config_file: Path | None, run: RunDir, *, started: float) -> Prepared:
+    """Read the data and make the plan."""
+    from encoder_cls.config.loading import check_sources
+    from encoder_cls.training.prepare import prepare
+
+    resumed_config = run.config_file if run.is_run() else None
+    check_sources(config.data, config_file=config_file, of_run=resumed_config)
+
+    note(f"reading {config.data.train or config.data.unlabelled}")
+    with TerminalReporter() as reporter:
+        return prepare(config, started=started, reporter=reporter)
+
+
+def _show_dry_run(prepared: Prepared) -> None:
+    """Print the whole config; note the data, the plan and the warnings."""
+    # The long part comes first, so that a terminal ends with the plan.
+    print_out(prepared.config.to_yaml())
+
+    for line in plan_lines(prepared):
+        note(line)
+    note(f"plan: {prepared.plan}")
+    for message in prepared.warnings():
+        note(f"warning: {message}")
+
+
+def _record_moved_data(run: RunDir, config: Config) -> str:
+    """Record the new places of data of a finished run, if any; returns what has been done."""
     from encoder_cls.run.scored_texts import record_moved_data
 
-    if record_moved_data(run, settings):
+    if record_moved_data(run, config):
         return f"{run.config_file}: has the new place of the data; this run is finished"
     return f"{run.path}: this run is finished; nothing to do"

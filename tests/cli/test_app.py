@@ -20,7 +20,7 @@ import yaml
 from support.programs import COMMAND, TIME_LIMIT, assert_failed, hashes, run_process, setting
 
 from encoder_cls.classifier import mixture
-from encoder_cls.cli import display as training_display
+from encoder_cls.cli import run_summary
 from encoder_cls.config.loading import load_config
 from encoder_cls.run import terminal_reporter
 from encoder_cls.run.run_folder import RunDir
@@ -89,7 +89,7 @@ def test_training_prints_a_summary_to_stdout_and_all_else_to_stderr(cli, tiny, m
 
 
 def test_the_next_commands_are_such_as_a_shell_takes(capsys):
-    training_display.note_what_is_next(Path("my runs/$new"), has_report=True)
+    run_summary.note_next_commands(Path("my runs/$new"), has_report=True)
     commands = [
         line.partition("    (")[0].removeprefix("next:")
         for line in capsys.readouterr().err.splitlines()
@@ -232,7 +232,7 @@ DATA_FILES = {
     ("arguments", "code", "named"),
     [
         (["--config", "missing.yaml"], 2, ["missing.yaml", "No such file"]),
-        (["--run-dir", "typo", "--resume"], 2, ["typo: no run to go on with"]),
+        (["--run-dir", "typo", "--resume"], 2, ["typo: no run to resume"]),
         (
             ["--set", "data.train=texts", "--run-dir", "texts/run"],
             2,

@@ -16,7 +16,7 @@ from threading import Timer
 import pytest
 from support.programs import COMMAND, TIME_LIMIT, setting
 
-from encoder_cls.cli.display import stop_signals
+from encoder_cls.cli.stop_signals import stop_signals
 from encoder_cls.encoder.distributed import STOP_KEY, ProcessGroup
 from encoder_cls.errors import StoppedError
 from encoder_cls.system.stop import check_stop

@@ -1,0 +1,39 @@
+"""`encoder-cls compare`: runs beside each other."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from encoder_cls.cli.options import AsJson, print_json
+from encoder_cls.system.terminal import note, print_out
+
+
+def compare_command(
+    runs: Annotated[list[Path], typer.Argument(help="Run folders, or folders of runs.")],
+    as_json: AsJson = False,
+) -> None:
+    """Compare runs by scores, size, training time, and the settings in which they differ."""
+    from encoder_cls.run.compare import (
+        comparison_table,
+        comparison_warnings,
+        differing_settings,
+        runs_of,
+        summarize,
+    )
+
+    summaries = []
+    for path in runs:
+        summaries += [summarize(run) for run in runs_of(path)]
+
+    for warning in comparison_warnings(summaries):
+        note(f"warning: {warning}")
+
+    differing = differing_settings(summaries)
+    if as_json:
+        print_json({"runs": summaries, "differing_settings": differing})
+    else:
+        table = "\n".join(comparison_table(summaries, differing))
+        print_out(f"{table}\n")

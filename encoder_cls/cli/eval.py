@@ -1,0 +1,134 @@
+"""`encoder-cls eval`: the report of a trained classifier."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from encoder_cls.cli.options import SOURCE_KEYS, AsJson, TrainedModel, data_overrides, print_json
+from encoder_cls.errors import ConfigError
+from encoder_cls.run.terminal_reporter import TerminalReporter
+from encoder_cls.system.machine import check_training_installed
+from encoder_cls.system.terminal import note, print_out
+
+# The keys of `data` that say how a file is read.
+READING_KEYS = (
+    "text_column",
+    "label_column",
+    "delimiter",
+    "encoding",
+    "bad_rows",
+    "label_separator",
+    "fold_labels",
+)
+
+
+def eval_command(
+    run: TrainedModel,
+    data: Annotated[
+        str | None,
+        typer.Option(
+            help="Labelled data to score. Default: the run's test split, else its validation."
+        ),
+    ] = None,
+    against: Annotated[
+        Path | None,
+        typer.Option(
+            help="Another run or model folder, compared on the same texts by a paired test."
+        ),
+    ] = None,
+    overrides: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--set",
+            help=(
+                f"data.KEY=VALUE for --data: {', '.join(READING_KEYS)}. Default: as in training. "
+                "Or the new place of data of the run that has been moved: "
+                f"{', '.join(SOURCE_KEYS)}. Repeatable."
+            ),
+        ),
+    ] = None,
+    output: Annotated[
+        Path | None, typer.Option(help="Write the report as JSON to this file.")
+    ] = None,
+    report: Annotated[
+        Path | None,
+        typer.Option(
+            help=(
+                "Write page, JSON, predictions and pictures to this folder. "
+                "Default for own data: RUN/eval."
+            )
+        ),
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Score a trained classifier, per class and against a linear baseline."""
+    check_training_installed()
+    if data == "":
+        raise ConfigError("--data: names no file")
+
+    reading, moved = _parsed_overrides(overrides)
+    if reading and not data:
+        key = next(iter(reading))
+        raise ConfigError(
+            f"--set data.{key} is for --data; the run's own data is read as in training"
+        )
+    _check_outputs(run, data=data, against=against, output=output, report=report)
+
+    from encoder_cls.evaluation.report_text import full_text
+    from encoder_cls.run.evaluate import evaluate_run
+    from encoder_cls.system.files import to_json, write_output
+
+    with TerminalReporter() as reporter:
+        scores = evaluate_run(
+            run,
+            data=data,
+            reading=reading,
+            moved=moved,
+            folder=report,
+            against=against,
+            reporter=reporter,
+        )
+
+    if output:
+        write_output(output, to_json(scores.to_dict()))
+        note(f"wrote {output}")
+    if as_json:
+        print_json(scores.to_dict())
+    else:
+        print_out(f"{full_text(scores)}\n")
+
+
+def _parsed_overrides(overrides: list[str] | None) -> tuple[dict[str, Any], dict[str, str]]:
+    """How `--data` is read, and the new places of data that has been moved, by key of `data`."""
+    from encoder_cls.config.yaml import parse_setting
+
+    reading: dict[str, Any] = {}
+    moved: dict[str, str] = {}
+    for key, text in data_overrides(overrides, *READING_KEYS, *SOURCE_KEYS).items():
+        if key in SOURCE_KEYS:
+            moved[key] = text
+        else:
+            reading[key] = parse_setting(text, source=f"--set data.{key}", keys=["data", key])
+    return reading, moved
+
+
+def _check_outputs(
+    run: Path, *, data: str | None, against: Path | None, output: Path | None, report: Path | None
+) -> None:
+    """Refuse outputs that would replace the data, or a file of a run that is read."""
+    from encoder_cls.bulk.output_checks import check_outputs
+    from encoder_cls.evaluation.files import REPORT_FILES
+
+    outputs: list[Path] = []
+    if output:
+        outputs.append(output)
+    if report:
+        outputs += [report / name for name in REPORT_FILES]
+
+    sources = [data] if data else []
+    check_outputs(outputs, sources=sources, model=run, is_printing=True)
+    if against:
+        check_outputs(outputs, model=against)

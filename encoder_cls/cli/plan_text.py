@@ -1,0 +1,173 @@
+"""The lines with which a training says what it has read and what it is going to do."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from encoder_cls.system.display import counted, shown
+
+if TYPE_CHECKING:
+    from encoder_cls.data.dataset import Dataset
+    from encoder_cls.training.prepared import Prepared
+
+# Characters of a class name.
+LONGEST_NAME = 30
+# Objectives of pretraining whose usual name is not their name in the config.
+OBJECTIVES = {"masked_lm": "masked-LM"}
+
+
+def plan_lines(prepared: Prepared) -> Iterator[str]:
+    """Describe the data, the tokens, the model and the steps of a run, each in a line or a few."""
+    dataset = prepared.dataset
+    yield from dataset.notes
+
+    if dataset.has_names_alone:
+        classes = counted(len(dataset.label_names), "class", "classes")
+        yield (
+            f"data: no labelled text to learn from, {_split_sizes(dataset)} texts, "
+            f"{classes} by their names (data.label_names)"
+        )
+        yield f"tokens: vocabulary {prepared.vocab_size:,}"
+        yield "model: a linear model alone, learned from the names of the classes"
+        return
+
+    yield _class_sizes(dataset)
+    if dataset.is_multi_label:
+        yield _labels_per_text(dataset)
+    if dataset.corrected:
+        changed = counted(len(dataset.corrected), "label")
+        corrections = prepared.config.data.corrections
+        yield f"corrections: {changed} of {corrections} in place of those of the data"
+    yield from _group_sizes(dataset, prepared.config.data.group_column)
+
+    yield _token_statistics(prepared)
+    yield _model(prepared)
+    if prepared.plan.has_encoder:
+        yield _steps(prepared)
+
+
+def _split_sizes(dataset: Dataset) -> str:
+    """The number of texts of each split that has any."""
+    sizes = {
+        "training": len(dataset.train),
+        "validation": len(dataset.validation),
+        "test": len(dataset.test or ()),
+        "unlabelled": len(dataset.unlabelled.texts),
+    }
+    if dataset.has_names_alone:
+        # Its training texts are the names of the classes.
+        del sizes["training"]
+    return ", ".join(f"{size:,} {name}" for name, size in sizes.items() if size)
+
+
+def _class_sizes(dataset: Dataset) -> str:
+    """The sizes of the splits, and of the smallest and the largest class."""
+    class_counts = dataset.train.class_counts(len(dataset.label_names)).tolist()
+    by_size = sorted(zip(class_counts, dataset.label_names, strict=True))
+
+    smallest = _class_size(*by_size[0])
+    largest = _class_size(*by_size[-1])
+    classes = counted(len(dataset.label_names), "class", "classes")
+    return (
+        f"data: {_split_sizes(dataset)} texts, {classes}, of {smallest} to {largest} training texts"
+    )
+
+
+def _class_size(num_texts: int, name: str) -> str:
+    return f"{num_texts:,} ({shown(name, limit=LONGEST_NAME)})"
+
+
+def _labels_per_text(dataset: Dataset) -> str:
+    """The number of labels of a text, and what in the data has made it multi-label."""
+    reason = "data.label_separator"
+    if dataset.several:
+        reason = f"{dataset.several}: labels in a list"
+
+    num_labels = dataset.train.labels.sum(axis=1)
+    has_several = (num_labels > 1).mean()
+    has_none = (num_labels == 0).mean()
+    return (
+        f"multi-label ({reason}): {num_labels.mean():.2f} labels a text, "
+        f"several {has_several:.1%}, none {has_none:.1%}"
+    )
+
+
+def _group_sizes(dataset: Dataset, column: str | None) -> Iterator[str]:
+    """The number of groups in each split, and of texts without a group; nothing without groups."""
+    import numpy as np
+
+    from encoder_cls.data.dataset import NO_GROUP
+
+    splits = {"training": dataset.train, "validation": dataset.validation, "test": dataset.test}
+    sizes = []
+    num_alone = 0
+    for name, split in splits.items():
+        if split and split.groups is not None:
+            has_group = split.groups != NO_GROUP
+            num_groups = len(np.unique(split.groups[has_group]))
+            sizes.append(f"{num_groups:,} {name}")
+            num_alone += int((~has_group).sum())
+
+    if not sizes:
+        return
+    line = f"groups by {shown(column or '')}: {', '.join(sizes)}"
+    if num_alone:
+        line += f"; {counted(num_alone, 'text')} without one (each alone)"
+    yield line
+
+
+def _token_statistics(prepared: Prepared) -> str:
+    """The size of the vocabulary, and how well it and the encoder's length fit the texts."""
+    statistics = prepared.data_statistics
+    line = (
+        f"tokens: vocabulary {prepared.vocab_size:,}, "
+        f"unknown in validation {statistics['unknown_fraction']:.1%}"
+    )
+    if prepared.plan.has_encoder:
+        line += (
+            f", texts longer than the encoder reads {statistics['truncated_fraction']:.1%}"
+            f", padding {statistics['padding_fraction']:.1%}"
+        )
+    return line
+
+
+def _model(prepared: Prepared) -> str:
+    """The parts of the model, and the size of the encoder."""
+    config = prepared.config.model
+    if not prepared.plan.has_encoder:
+        reason = "few labels" if config.encoder else "model.encoder=false"
+        return f"model: a linear model alone, without steps of training ({reason})"
+
+    layers = counted(config.num_layers, "layer")
+    parameters = f"{prepared.num_parameters:,} parameters"
+    return f"model: {layers} of width {config.d_model}, {parameters}{_linear_model(prepared)}"
+
+
+def _linear_model(prepared: Prepared) -> str:
+    """Whether there is a linear model beside the encoder."""
+    plan = prepared.plan
+    if plan.linear:
+        line = ", beside it a linear model"
+        if plan.linear_fit == "stream":
+            line += " (from a stream: there is much text)"
+        return line
+
+    if prepared.config.model.linear:
+        return ", no linear model beside it (too much text for so many classes)"
+    return ""
+
+
+def _steps(prepared: Prepared) -> str:
+    """The steps of the encoder, and its passes over the texts."""
+    plan = prepared.plan
+    passes = []
+    if plan.pretraining:
+        objective = prepared.config.pretrain.objective
+        objective_name = OBJECTIVES.get(objective, objective)
+        epochs = counted(plan.pretraining.epochs, "epoch")
+        passes.append(f"{epochs} of {objective_name} pretraining")
+    if plan.training:
+        epochs = counted(plan.training.epochs, "epoch")
+        passes.append(f"{epochs} of training on labels")
+    return f"steps: {plan.total_steps:,} in all; {', '.join(passes)}"

@@ -1,0 +1,110 @@
+"""`encoder-cls review`: labels that are probably wrong."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from encoder_cls.cli.options import SOURCE_KEYS, AsJson, check_ending, data_overrides, print_json
+from encoder_cls.run.terminal_reporter import TerminalReporter
+from encoder_cls.system.display import printable, shortened, shown
+from encoder_cls.system.machine import check_training_installed
+from encoder_cls.system.terminal import note, print_out
+
+if TYPE_CHECKING:
+    from encoder_cls.evaluation.label_tables import LabelRow
+    from encoder_cls.run.review import Review
+
+# Doubtful labels on standard output.
+MOST_SHOWN = 10
+# Characters of a class name, and of a text, in a line.
+LONGEST_NAME = 28
+LONGEST_TEXT = 70
+
+
+def review_command(
+    run: Annotated[Path, typer.Argument(help="A run folder.")],
+    output: Annotated[
+        Path | None,
+        typer.Option(
+            help=(
+                "Write all to this CSV file; correct it, and train with "
+                "--set data.corrections=FILE."
+            )
+        ),
+    ] = None,
+    overrides: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--set",
+            help=(
+                "data.KEY=PATH, the new place of data of the run that has been moved: "
+                f"{', '.join(SOURCE_KEYS)}. Repeatable."
+            ),
+        ),
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """List the labels that are probably wrong, the most doubtful first.
+
+    Shows ten of them; --json and --output have all.
+    """
+    check_training_installed()
+
+    from encoder_cls.bulk.output_checks import check_outputs
+
+    check_ending(output, ".csv")
+    outputs = [output] if output else []
+    check_outputs(outputs, model=run, is_printing=True)
+    moved = data_overrides(overrides, *SOURCE_KEYS)
+
+    from encoder_cls.evaluation.label_tables import label_tables
+    from encoder_cls.run.review import review_run
+    from encoder_cls.system.files import write_output
+
+    with TerminalReporter() as reporter:
+        review = review_run(run, reporter=reporter, moved=moved)
+
+    if output:
+        write_output(output, b"".join(*label_tables(review.rows, data=review.data)))
+    if as_json:
+        _print_as_json(review)
+    else:
+        for row in review.rows[:MOST_SHOWN]:
+            print_out(f"{_line(row)}\n")
+
+    note(
+        f"{review.texts:,} labels checked: another one is more probable for "
+        f"{review.more_probable:,}, of which {review.estimated_errors:,} seem to be wrong; "
+        "read them from the top until labels are right"
+    )
+    if output:
+        note(
+            f"wrote {output}: correct its column label, then train with "
+            f"--set data.corrections={output}"
+        )
+
+
+def _print_as_json(review: Review) -> None:
+    print_json(
+        {
+            "estimated_errors": review.estimated_errors,
+            "texts": review.texts,
+            "rows": [row._asdict() for row in review.rows],
+        }
+    )
+
+
+def _line(row: LabelRow) -> str:
+    """A doubtful label in one line: its score, both labels, the text and its location."""
+    label = printable(shortened(row.label, limit=LONGEST_NAME))
+    suggested = printable(shortened(row.suggested, limit=LONGEST_NAME))
+    text = shown(row.text, limit=LONGEST_TEXT)
+
+    # A run records absolute paths.
+    current_folder = f"{Path.cwd()}{os.sep}"
+    location = printable(row.where.removeprefix(current_folder))
+    return f"{row.score:.3f}  {label} -> {suggested}  {text}  {location}"

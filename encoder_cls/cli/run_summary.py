@@ -1,0 +1,76 @@
+"""What a training prints at its end: its scores, the encoder's gain, and the next commands."""
+
+from __future__ import annotations
+
+import shlex
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from encoder_cls.run.terminal_reporter import SCORES
+from encoder_cls.system.terminal import note, print_out
+
+if TYPE_CHECKING:
+    from encoder_cls.training.train import EncoderGain, Finished
+
+WITHOUT_LABELS = """no text has a label, so accuracy and calibration are unknown:
+  probabilities are uncalibrated, and there is no report, threshold or guarantee
+  check some of its answers; then label some texts, and train on them"""
+
+
+def show_finished(finished: Finished, run: Path, *, total_steps: int) -> None:
+    """Print the summary of the report; note gain, time, size and the next commands."""
+    from encoder_cls.evaluation.report_text import summary_text
+
+    if finished.report:
+        print_out(f"{summary_text(finished.report)}\n")
+    else:
+        note(WITHOUT_LABELS)
+
+    if finished.gain:
+        note(f"\n{_gain_line(finished.gain, is_better=finished.best_step > 0)}")
+    note(f"\n{_time_line(finished, total_steps)}; {_model_size(run)}")
+    note_next_commands(run, has_report=finished.report is not None)
+
+
+def _gain_line(gain: EncoderGain, *, is_better: bool) -> str:
+    """The validation score of the linear model, and what the encoder adds to it."""
+    line = f"validation {SCORES[gain.monitor]}: linear model {gain.linear:.4f}"
+    if gain.with_encoder is None:
+        return f"{line}; there was no time for an encoder"
+
+    line = f"{line}, with the encoder {gain.with_encoder:.4f}"
+    if not is_better:
+        line += " at best, not better by a standard error: the model is the linear one alone"
+    return line
+
+
+def _time_line(finished: Finished, total_steps: int) -> str:
+    line = f"trained in {finished.seconds:.0f} s"
+    if finished.last_step < total_steps:
+        line += f", stopped at step {finished.last_step} of {total_steps} (train.patience)"
+    if finished.best_step:
+        line += f"; best weights from step {finished.best_step}"
+    return line
+
+
+def _model_size(run: Path) -> str:
+    """The size of the model's files in megabytes."""
+    num_bytes = sum(file.stat().st_size for file in (run / "model").iterdir())
+    megabytes = num_bytes / 1e6
+    if megabytes < 10:
+        return f"{megabytes:.1f} MB"
+    return f"{megabytes:.0f} MB"
+
+
+def note_next_commands(run: Path, *, has_report: bool) -> None:
+    """Note what to do with a run, as shell commands."""
+    name = shlex.quote(str(run))
+    note(f'next: encoder-cls predict --model {name} --explain "some text"')
+
+    if has_report:
+        page = run / "eval" / "report.html"
+        note(f"      encoder-cls eval {name}    (each class; in a browser: {page})")
+        note(f"      tensorboard --logdir {shlex.quote(str(run.parent))}")
+    else:
+        to_label = "--input TEXTS.csv --n 50 --output next.csv    (the texts to label first)"
+        note(f"      encoder-cls suggest {name} {to_label}")

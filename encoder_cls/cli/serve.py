@@ -1,0 +1,63 @@
+"""`encoder-cls serve`: answer over HTTP."""
+
+from __future__ import annotations
+
+import os
+from typing import Annotated
+
+import typer
+
+from encoder_cls.cli.options import TrainedModel
+from encoder_cls.serving.limits import KEEP_ALIVE_SECONDS
+from encoder_cls.system.machine import WHOLE, check_installed, installed_version
+from encoder_cls.system.terminal import note
+
+
+def serve_command(
+    run: TrainedModel,
+    host: Annotated[
+        str,
+        typer.Option(
+            help="The address to listen on; 0.0.0.0: all of this machine.", metavar="ADDRESS"
+        ),
+    ] = "127.0.0.1",
+    port: Annotated[int, typer.Option(min=0, max=65535, help="The port; 0: any free one.")] = 8000,
+    allowed_hosts: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--allowed-host",
+            help="A host name that clients may use, such as a proxy's. Repeatable. Default: "
+            "localhost and loopback addresses if the server listens on one, else any.",
+            metavar="NAME",
+        ),
+    ] = None,
+    keep_alive: Annotated[
+        int,
+        typer.Option(
+            min=1,
+            help="Seconds that a connection stays open without a request. More than those of a "
+            "proxy or load balancer in front, which else may send a request just when the "
+            "connection ends.",
+            metavar="SECONDS",
+        ),
+    ] = KEEP_ALIVE_SECONDS,
+) -> None:
+    """Answer over HTTP: POST /predict, GET /health and /metrics, and a page to try texts."""
+    distribution, _ = installed_version() or (WHOLE, "")
+    for library in ("starlette", "uvicorn", "prometheus_client"):
+        check_installed(library, needed_by="serve", install=f"'{distribution}[serve]'")
+
+    # One thread computes, one reads and writes. A pool of NumPy's, whose threads wait in a busy
+    # loop, would take the other's time: on 2 busy cores requests take eight times as long.
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+
+    from encoder_cls.serving.server import serve
+
+    serve(
+        run,
+        host=host,
+        port=port,
+        allowed_hosts=allowed_hosts or (),
+        keep_alive=keep_alive,
+        log=note,
+    )

@@ -1,0 +1,40 @@
+"""Join the processes that torchrun has started."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+import typer
+
+from encoder_cls.errors import EncoderClsError
+from encoder_cls.system.machine import check_training_installed
+from encoder_cls.system.terminal import be_quiet
+
+if TYPE_CHECKING:
+    from encoder_cls.encoder.distributed import ProcessGroup
+
+
+@contextmanager
+def process_group() -> Iterator[ProcessGroup]:
+    """Join the processes that torchrun has started, if any; the first one alone writes notes."""
+    check_training_installed()
+
+    from encoder_cls.encoder.distributed import LostProcessError, joined_process_group
+
+    with joined_process_group() as group:
+        if not group.leads:
+            be_quiet()
+        try:
+            yield group
+        except LostProcessError:
+            if group.leads:
+                raise
+            # The first process reports the loss; if that one has ended, torchrun does.
+            raise typer.Exit(1) from None
+        except EncoderClsError:
+            if group.leads:
+                raise
+            # The first process has the same error, and ends with its exit code.
+            raise typer.Exit(0) from None
