@@ -22,7 +22,7 @@ from encoder_cls.data.sources import column_names, files_named, read_rows
 from encoder_cls.data.text_files import LABEL_PREFIX, USUAL, CsvForm, form_of
 from encoder_cls.encoder.numpy_encoder import NumpyEncoder
 from encoder_cls.errors import DataError
-from encoder_cls.system.disk_arrays import in_chunks
+from encoder_cls.system.columns import in_chunks
 from encoder_cls.system.display import counted, duration
 from encoder_cls.system.encodings import ending_of, is_gzipped
 from encoder_cls.system.terminal import note

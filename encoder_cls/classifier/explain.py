@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from encoder_cls.classifier.classifier import Classifier
 from encoder_cls.errors import ConfigError
-from encoder_cls.system.disk_arrays import in_chunks
+from encoder_cls.system.columns import in_chunks
 from encoder_cls.text.tokenizer import UNSPACED_RANGES, Span, token_spans
 from encoder_cls.text.tokens import TokenizedTexts
 

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from encoder_cls.data.rows import Notes
 from encoder_cls.errors import ConfigError, DataError
-from encoder_cls.system.disk_arrays import Column, ConcatenatedTexts, in_chunks
+from encoder_cls.system.columns import Column, ConcatenatedTexts, in_chunks
 from encoder_cls.system.display import listed
 
 LabelsAre = Literal["names", "indices"]  # into data.label_names

@@ -33,7 +33,8 @@ from encoder_cls.data.rows import (
 )
 from encoder_cls.data.sources import read_rows
 from encoder_cls.errors import ConfigError, DataError, NoRowsError
-from encoder_cls.system.disk_arrays import DiskBackedArray, DiskBackedTexts, in_chunks
+from encoder_cls.system.columns import DiskBackedTexts, in_chunks
+from encoder_cls.system.disk_arrays import DiskBackedArray
 from encoder_cls.system.display import json_text, kind, shown
 
 _NUMBER = re.compile(r"[0-9]{1,9}")  # a longer one is a name

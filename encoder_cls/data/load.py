@@ -28,6 +28,7 @@ from encoder_cls.data.dataset import (
     renumbered,
     without_labelled_texts,
 )
+from encoder_cls.data.dataset_cache import dataset_of, entry_of
 from encoder_cls.data.labels import (
     Classes,
     LabelledRows,
@@ -39,9 +40,7 @@ from encoder_cls.data.labels import (
 )
 from encoder_cls.data.rows import (
     Columns,
-    DiskBackedLocations,
     LeftOut,
-    Notes,
     Reading,
     Row,
     SourceLocation,
@@ -49,7 +48,7 @@ from encoder_cls.data.rows import (
 from encoder_cls.data.sources import content_hash, read_rows
 from encoder_cls.data.splitting import hold_out
 from encoder_cls.errors import ConfigError, DataError, NoRowsError, NothingNewError
-from encoder_cls.system.disk_arrays import cached
+from encoder_cls.system.cache import CacheEntry, cached
 from encoder_cls.system.display import counted, listed, shown
 from encoder_cls.system.reporter import SILENT, Reporter
 
@@ -140,15 +139,14 @@ def load_dataset(
         "content": content,
     }
 
-    def make() -> Dataset:
+    def make() -> CacheEntry:
         dataset = _read_dataset(config, None, base)
         if _content(config) != content:
             hint = "start again once nothing writes to it"
             raise DataError(f"{config.train}", "has changed while it was read", hint)
-        return dataset
+        return entry_of(dataset)
 
-    classes = (Dataset, Split, Unlabelled, Notes, LeftOut, DiskBackedLocations)
-    return cached(Path(config.cache), "rows", key, make, *classes, reporter=reporter)
+    return dataset_of(cached(Path(config.cache), "rows", key, make, reporter=reporter))
 
 
 def _content(config: DataConfig) -> dict[str, str | None] | None:

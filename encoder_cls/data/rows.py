@@ -7,13 +7,14 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
 from encoder_cls.errors import DataError
-from encoder_cls.system.disk_arrays import Column, DiskBackedArray, in_chunks
+from encoder_cls.system.columns import Column, in_chunks
+from encoder_cls.system.disk_arrays import DiskBackedArray
 from encoder_cls.system.display import kind, listed, shown
 from encoder_cls.system.encodings import (
     INVALID,
@@ -55,6 +56,23 @@ class DiskBackedLocations(Column[SourceLocation]):
         for chunk in in_chunks(locations):
             self.append(chunk)
 
+    @classmethod
+    def from_arrays(
+        cls, files: Sequence[str], numbers: NDArray[np.int32], lines: NDArray[np.int64]
+    ) -> Self:
+        """Wrap what `arrays` returns; no location can be appended."""
+        locations = cls()
+        locations._files = {file: number for number, file in enumerate(files)}
+        locations._numbers = DiskBackedArray.from_array(numbers)
+        locations._lines = DiskBackedArray.from_array(lines)
+        return locations
+
+    def arrays(self) -> tuple[list[str], NDArray[np.int32], NDArray[np.int64]]:
+        """All files, and of each row the index of its file and its line, both (rows,)."""
+        if self._rows is not None:
+            return DiskBackedLocations(self).arrays()
+        return list(self._files), self._numbers.array(), self._lines.array()
+
     def append(self, locations: Sequence[SourceLocation]) -> None:
         """Add locations at the end."""
         self._numbers.append(
@@ -65,7 +83,7 @@ class DiskBackedLocations(Column[SourceLocation]):
     def _count(self) -> int:
         return len(self._lines.array())
 
-    def _at(self, rows: NDArray[np.int64]) -> list[SourceLocation]:
+    def _items(self, rows: NDArray[np.int64]) -> list[SourceLocation]:
         files = list(self._files)
         numbers = zip(
             self._numbers.array()[rows].tolist(), self._lines.array()[rows].tolist(), strict=True

@@ -18,7 +18,7 @@ from encoder_cls.evaluation.held_out_answers import OwnAnswers
 from encoder_cls.metrics.logits import MULTI_LABEL
 from encoder_cls.run.checkpoint import newest_fingerprint
 from encoder_cls.run.run_folder import RunDir
-from encoder_cls.system.disk_arrays import ConcatenatedTexts
+from encoder_cls.system.columns import ConcatenatedTexts
 from encoder_cls.system.display import json_text
 from encoder_cls.system.encodings import ending_of
 from encoder_cls.system.reporter import Reporter

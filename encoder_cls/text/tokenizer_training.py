@@ -1,14 +1,13 @@
-"""Train a tokenizer, and tokenize the texts of a run."""
+"""Train a tokenizer, and tokenize the same texts."""
 
 from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from functools import lru_cache
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
@@ -17,13 +16,10 @@ from numpy.typing import NDArray
 from tokenizers import Tokenizer, models, normalizers, trainers
 
 from encoder_cls.errors import ConfigError
-from encoder_cls.system.disk_arrays import cached, in_chunks
-from encoder_cls.system.files import sha256
-from encoder_cls.system.reporter import SILENT, Reporter
-from encoder_cls.system.stop import checking, run_interruptibly
+from encoder_cls.system.columns import in_chunks
+from encoder_cls.system.stop import run_interruptibly
 from encoder_cls.text.tokenizer import (
     lowercases,
-    parse_tokenizer,
     pre_tokenizer,
     replace_surrogates,
     split_by_tokenizer,
@@ -38,74 +34,13 @@ from encoder_cls.text.tokens import (
     LONGEST_WORD,
     SPECIAL_TOKENS,
     UNK_ID,
-    CharNgrams,
     TokenChunk,
     TokenizedTexts,
     index_tokens,
 )
 
 if TYPE_CHECKING:
-    from encoder_cls.config.schema import Config, TokenizerConfig
-
-
-class TokenizedData(NamedTuple):
-    """A tokenizer, and the tokens of the texts of a run.
-
-    Attributes:
-        tokenizer: trained on the training texts.
-        texts: the training texts.
-        validation_texts: those to validate with.
-        long_words: how many words of the training texts were too long to learn from.
-    """
-
-    tokenizer: Tokenizer
-    texts: TokenizedTexts
-    validation_texts: TokenizedTexts
-    long_words: int
-
-
-def tokenized_data(
-    texts: Iterable[str],
-    validation_texts: Iterable[str],
-    config: Config,
-    *,
-    fingerprints: Sequence[str],
-    base: Tokenizer | None,
-    check: Callable[[], None],
-    reporter: Reporter = SILENT,
-) -> TokenizedData:
-    """Train a tokenizer and tokenize all texts, or read both from the cache.
-
-    The tokenizer of a `base` run is extended. The key of the cache has the `fingerprints` of the
-    texts. Training calls `check` now and then, which may raise an error; others are those of
-    `train_subwords` and of the disk.
-    """
-    max_seq_len = config.model.max_seq_len
-
-    def tokenized() -> tuple[str, TokenizedTexts, TokenizedTexts, int]:
-        tokenizer, tokens, long_words = train_and_tokenize(
-            texts, config.tokenizer, max_seq_len=max_seq_len, base=base
-        )
-        validation_tokens = tokenize(tokenizer, validation_texts, max_seq_len=max_seq_len)
-        return tokenizer.to_str(), tokens, validation_tokens, long_words
-
-    with checking(check):
-        if config.data.cache:
-            key = {
-                "tokenizer": config.tokenizer.model_dump(mode="json"),
-                "max_seq_len": max_seq_len,
-                "texts": fingerprints,
-                "base": base and sha256(base.to_str().encode()),
-            }
-            folder = Path(config.data.cache)
-            made = cached(
-                folder, "tokens", key, tokenized, TokenizedTexts, CharNgrams, reporter=reporter
-            )
-        else:
-            made = tokenized()
-
-    tokenizer, tokens, validation_tokens, long_words = made
-    return TokenizedData(parse_tokenizer(tokenizer), tokens, validation_tokens, long_words)
+    from encoder_cls.config.schema import TokenizerConfig
 
 
 # A word between spaces that is too long to learn from, or the beginning of one.

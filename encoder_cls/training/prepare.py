@@ -15,7 +15,7 @@ from encoder_cls.evaluation.held_out_answers import HeldOutAnswers
 from encoder_cls.run.checkpoint import newest_fingerprint
 from encoder_cls.run.run_folder import RunDir
 from encoder_cls.system.reporter import SILENT, Reporter
-from encoder_cls.text.tokenizer_training import tokenized_data
+from encoder_cls.text.tokenized_data import tokenized_data
 from encoder_cls.training.plan import (
     LINEAR_LENGTHS,
     CorpusSize,

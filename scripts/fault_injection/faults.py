@@ -142,9 +142,10 @@ def never_left(read):
     return read_apart
 
 
-def backwards(tokenized):
-    tokenizer, texts, *rest = tokenized
-    return tokenizer, texts.take([*range(len(texts))][::-1]), *rest
+def backwards(data):
+    rows = list(range(len(data.texts)))
+    rows.reverse()
+    return data._replace(texts=data.texts.take(rows))
 
 
 SAVE = "encoder_cls.run.checkpoint"
@@ -153,7 +154,7 @@ FILES = "encoder_cls.system.files"
 OUTPUTS = "encoder_cls.bulk.output_checks"
 PARTS = "encoder_cls.bulk.predict"
 SERVER = "encoder_cls.serving.server._Server"
-CACHE = "encoder_cls.system.disk_arrays"
+CACHE = "encoder_cls.system.cache"
 EXCLUSIVE = fcntl.LOCK_EX
 
 # fmt: off
@@ -279,10 +280,10 @@ FAULTS = [
     Fault("a search begins the trial of a killed process anew", "kill-tune", 0.2, "encoder_cls.tuning.train",
      lambda train: lambda *more, **options: train(*more, **options | {"resume": False})),
     Fault("a damaged entry of the cache is used", "damage-cache", 1,
-     f"{CACHE}.all", constant(lambda found: bool([*found]))),
+     f"{CACHE}._has_digest", constant(lambda *_: True)),
     Fault("what a killed process left in the cache stays", "kill-cache", 1, f"{CACHE}.remove_leftovers", nothing),
-    Fault("the cache forgets whose texts come first", "kill-cache", 0.1, "encoder_cls.text.tokenizer_training.cached",
-     lambda cached: lambda *more: backwards(cached(*more))),
+    Fault("the cache forgets whose texts come first", "kill-cache", 0.1, "encoder_cls.text.tokenized_data._from_entry",
+     lambda made: lambda entry: backwards(made(entry))),
 ]
 # fmt: on
 

@@ -14,7 +14,7 @@ from encoder_cls.config.schema import DataConfig
 from encoder_cls.data.dataset import Dataset, Split
 from encoder_cls.data.load import load_dataset
 from encoder_cls.errors import DataError
-from encoder_cls.system import disk_arrays
+from encoder_cls.system import columns, disk_arrays
 
 
 def left_out(dataset: Dataset) -> dict[str, int]:
@@ -72,7 +72,7 @@ def test_the_fingerprint_is_that_of_texts_and_labels():
 @pytest.mark.parametrize("most_pending", [1 << 20, 1], ids=["memory", "files"])
 def test_rows_keep_their_class_and_their_place(monkeypatch, most_pending):
     """Read a few at a time, of several files, in memory and not, and also of the part that is held out."""
-    monkeypatch.setattr(disk_arrays, "CHUNK", 3)
+    monkeypatch.setattr(columns, "CHUNK", 3)
     monkeypatch.setattr(disk_arrays, "MOST_IN_MEMORY", most_pending)
     write("d/a.csv", "text,label\n" + "".join(f"a{i},{i % 3}\n" for i in range(20)))
     write("d/b.jsonl", "".join(f'\n{{"text": "b{i}", "label": {i % 3}}}\n' for i in range(20)))

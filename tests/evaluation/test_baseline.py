@@ -12,7 +12,7 @@ from support.reports import split_of
 from encoder_cls.data.dataset import Dataset, Split
 from encoder_cls.evaluation import baseline
 from encoder_cls.evaluation.baseline import baseline_scores, fit_svm
-from encoder_cls.system.disk_arrays import DiskBackedTexts
+from encoder_cls.system.columns import DiskBackedTexts
 
 TRAIN = split_of(["good fine", "bad poor"] * 4, [0, 1] * 4)
 

@@ -20,7 +20,7 @@ import encoder_cls
 from encoder_cls.config.schema import DataConfig, TokenizerConfig
 from encoder_cls.data.load import load_dataset
 from encoder_cls.errors import ConfigError
-from encoder_cls.system import disk_arrays as columns
+from encoder_cls.system import columns
 from encoder_cls.text.tokenizer import (
     UNSPACED,
     parse_tokenizer,

@@ -14,7 +14,7 @@ from encoder_cls.config.schema import Config, TokenizerConfig
 from encoder_cls.errors import ConfigError, StoppedError
 from encoder_cls.system import stop as interruptible
 from encoder_cls.system.stop import stopping_at
-from encoder_cls.text import tokenizer_training as token_cache
+from encoder_cls.text import tokenizer_training
 from encoder_cls.training.prepare import prepare
 from encoder_cls.training.prepared import Prepared
 
@@ -65,7 +65,7 @@ def test_training_a_tokenizer_keeps_neither_a_signal_nor_the_time_budget_from_be
     monkeypatch.setattr(interruptible, "SECONDS_BETWEEN_LOOKS", 0.01)
     monkeypatch.setattr(interruptible, "SECONDS_TO_END", 0.01)
     monkeypatch.setattr(
-        token_cache, "train_subwords", lambda *_, **__: begun.append(1) or done.wait(60)
+        tokenizer_training, "train_subwords", lambda *_, **__: begun.append(1) or done.wait(60)
     )
     with pytest.raises(error), stopping_at(lambda: signal_number if begun else None):
         prepare(with_subwords(tmp_path, **values))

@@ -10,7 +10,7 @@ from support.small_runs import LABELLED, WITH_LINEAR, make_config, result, run_a
 from encoder_cls.errors import StoppedError
 from encoder_cls.run.run_folder import RunDir
 from encoder_cls.run.terminal_reporter import TerminalReporter
-from encoder_cls.text import tokenizer_training as token_cache
+from encoder_cls.text import tokenized_data
 from encoder_cls.training.prepare import prepare
 
 
@@ -24,7 +24,7 @@ def test_weights_are_those_of_a_run_without(tmp_path, monkeypatch):
     expected = result(tmp_path / "plain")
     run_all(cached_config(tmp_path, **WITH_LINEAR), tmp_path / "first")
     with monkeypatch.context() as patch:
-        patch.setattr(token_cache, "train_and_tokenize", None)  # it is not called
+        patch.setattr(tokenized_data, "train_and_tokenize", None)  # it is not called
         run_all(cached_config(tmp_path, **WITH_LINEAR), tmp_path / "second")
         with pytest.raises(StoppedError):
             run_all(

@@ -1,0 +1,117 @@
+"""How the cache (`data.cache`) keeps a data set: its texts, labels and locations as arrays."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from numpy.typing import NDArray
+from pydantic import TypeAdapter
+
+from encoder_cls.data.dataset import Dataset, Split, Unlabelled
+from encoder_cls.data.rows import DiskBackedLocations, Notes
+from encoder_cls.system.cache import CacheEntry
+from encoder_cls.system.columns import DiskBackedTexts
+
+# The name and the notes of each source.
+_SOURCES = TypeAdapter(tuple[tuple[str, Notes], ...])
+
+
+def entry_of(dataset: Dataset) -> CacheEntry:
+    """What the cache keeps of a data set without a base run."""
+    arrays: dict[str, NDArray[Any]] = {}
+    unlabelled_files = _add_rows(
+        arrays, "unlabelled", dataset.unlabelled.texts, dataset.unlabelled.where
+    )
+    split_values = {}
+    for name, split in dataset.splits.items():
+        split_values[name] = _add_split(arrays, name, split)
+
+    values = {
+        "label_names": dataset.label_names,
+        "labels_are": dataset.labels_are,
+        "corrected": dict(dataset.corrected),
+        "several": dataset.several,
+        "has_names_alone": dataset.has_names_alone,
+        "sources": _SOURCES.dump_python(dataset.sources, mode="json"),
+        "unlabelled_files": unlabelled_files,
+        "splits": split_values,
+    }
+    return CacheEntry(values, arrays)
+
+
+def dataset_of(entry: CacheEntry) -> Dataset:
+    """The data set of an entry; texts and labels are mapped from its files."""
+    values = entry.values
+    splits = {}
+    for name, split_values in values["splits"].items():
+        splits[name] = _split(entry.arrays, name, split_values)
+
+    return Dataset(
+        label_names=tuple(values["label_names"]),
+        train=splits["train"],
+        validation=splits["validation"],
+        test=splits.get("test"),
+        unlabelled=Unlabelled(
+            texts=_texts(entry.arrays, "unlabelled"),
+            where=_where(entry.arrays, "unlabelled", values["unlabelled_files"]),
+        ),
+        labels_are=values["labels_are"],
+        corrected=values["corrected"],
+        several=values["several"],
+        has_names_alone=values["has_names_alone"],
+        sources=_SOURCES.validate_python(values["sources"]),
+    )
+
+
+def _add_split(arrays: dict[str, NDArray[Any]], name: str, split: Split) -> dict[str, Any]:
+    """Add the arrays of a split; return its other values."""
+    files = _add_rows(arrays, name, split.texts, split.where)
+    arrays[f"{name}.labels"] = split.labels
+    if split.groups is not None:
+        arrays[f"{name}.groups"] = split.groups
+    # Where texts were held out, this is known, and takes seconds for millions of texts.
+    if "together" in vars(split):
+        arrays[f"{name}.together"] = split.together
+    return {"files": files, "unseen_names": split.unseen_names}
+
+
+def _split(arrays: Mapping[str, NDArray[Any]], name: str, values: Mapping[str, Any]) -> Split:
+    split = Split(
+        texts=_texts(arrays, name),
+        labels=arrays[f"{name}.labels"],
+        where=_where(arrays, name, values["files"]),
+        groups=arrays.get(f"{name}.groups"),
+        unseen_names=tuple(values["unseen_names"]),
+    )
+    if f"{name}.together" in arrays:
+        vars(split)["together"] = arrays[f"{name}.together"]
+    return split
+
+
+def _add_rows(
+    arrays: dict[str, NDArray[Any]], name: str, texts: Sequence[str], where: Sequence[Any]
+) -> list[str]:
+    """Add the texts and locations of rows; return the files of the locations."""
+    if not isinstance(texts, DiskBackedTexts):
+        texts = DiskBackedTexts(texts)
+    content, offsets = texts.arrays()
+    arrays[f"{name}.texts"] = content
+    arrays[f"{name}.text_offsets"] = offsets
+
+    if not isinstance(where, DiskBackedLocations):
+        where = DiskBackedLocations(where)
+    files, numbers, lines = where.arrays()
+    arrays[f"{name}.files"] = numbers
+    arrays[f"{name}.lines"] = lines
+    return files
+
+
+def _texts(arrays: Mapping[str, NDArray[Any]], name: str) -> DiskBackedTexts:
+    return DiskBackedTexts.from_arrays(arrays[f"{name}.texts"], arrays[f"{name}.text_offsets"])
+
+
+def _where(
+    arrays: Mapping[str, NDArray[Any]], name: str, files: Sequence[str]
+) -> DiskBackedLocations:
+    return DiskBackedLocations.from_arrays(files, arrays[f"{name}.files"], arrays[f"{name}.lines"])

@@ -1,0 +1,157 @@
+"""A cache of arrays on disk (`data.cache`), which several processes may share.
+
+An entry is a folder: `NAME.npy` for each array, and `record.json`. The second line of the record
+has, as JSON, the SHA-256 of each array's file and the other values; the first line is the SHA-256
+of the second. A folder appears as a whole, and a damaged one is made again.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import json
+import unicodedata
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from encoder_cls.errors import EncoderClsError
+from encoder_cls.system.files import (
+    locked,
+    remove_leftovers,
+    reporting_os_errors,
+    sha256,
+    write_folder,
+)
+from encoder_cls.system.reporter import SILENT, Reporter
+
+# Raised with any change of what is in an entry.
+FORMAT = 5
+# The libraries whose versions an entry depends on.
+LIBRARIES = ("encoder-cls", "pyarrow", "tokenizers")
+
+RECORD_FILE = "record.json"
+LOCK_FILE = ".lock"
+
+
+@dataclass(frozen=True)
+class CacheEntry:
+    """What the cache keeps.
+
+    Attributes:
+        values: JSON values.
+        arrays: arrays of numbers by name, of any shape. Those that are read are memory maps;
+            changes of them stay in memory.
+    """
+
+    values: Mapping[str, Any]
+    arrays: Mapping[str, NDArray[Any]]
+
+
+def cached(
+    folder: Path,
+    kind: str,
+    key: Mapping[str, Any],
+    make: Callable[[], CacheEntry],
+    *,
+    reporter: Reporter = SILENT,
+) -> CacheEntry:
+    """Return the entry of a key: made the first time, read after that.
+
+    Of several processes that need it at once, one makes it.
+
+    Args:
+        folder: the cache.
+        kind: begins the name of the entry's folder.
+        key: has, as JSON values, all that the entry depends on besides the versions of libraries.
+        make: makes the entry.
+        reporter: gets a note that says whether the entry was made or read.
+
+    Raises:
+        EncoderClsError: the disk refuses.
+    """
+    path = folder / f"{kind}-{_hash_of_key(key)}"
+    entry = _read(path)
+    if entry:
+        reporter.note(f"data.cache: {kind} read from {path}")
+        return entry
+
+    with reporting_os_errors(folder):
+        folder.mkdir(parents=True, exist_ok=True)
+    with locked(folder / LOCK_FILE):
+        remove_leftovers(folder)
+
+        # Another process may have made it in between.
+        entry = _read(path)
+        if entry is None:
+            _write(path, make())
+            reporter.note(f"data.cache: {kind} written to {path}")
+            entry = _read(path)
+
+    if entry is None:
+        raise EncoderClsError(f"{path}: differs from what was just written; check the disk")
+    return entry
+
+
+def _hash_of_key(key: Mapping[str, Any]) -> str:
+    versions = [version(library) for library in LIBRARIES]
+    whole_key = {**key, "versions": [FORMAT, *versions, unicodedata.unidata_version]}
+    return sha256(json.dumps(whole_key, sort_keys=True).encode())[:32]
+
+
+def _write(path: Path, entry: CacheEntry) -> None:
+    files: dict[str, list[bytes | memoryview]] = {}
+    digests = {}
+    for name, array in entry.arrays.items():
+        parts = _npy_file(array)
+        files[f"{name}.npy"] = parts
+        digest = hashlib.sha256()
+        for part in parts:
+            digest.update(part)
+        digests[name] = digest.hexdigest()
+
+    record = json.dumps({"arrays": digests, "values": entry.values}).encode()
+    files[RECORD_FILE] = [sha256(record).encode(), b"\n", record]
+    write_folder(path, files)
+
+
+def _npy_file(array: NDArray[Any]) -> list[bytes | memoryview]:
+    """The content of an `.npy` file: a header, and the numbers, which are not copied."""
+    in_order = np.ascontiguousarray(array)
+    header = io.BytesIO()
+    np.lib.format.write_array_header_1_0(header, np.lib.format.header_data_from_array_1_0(in_order))
+    return [header.getvalue(), in_order.data]
+
+
+def _read(path: Path) -> CacheEntry | None:
+    """Read an entry; None if it is missing or damaged."""
+    arrays = {}
+    try:
+        digest, _, content = (path / RECORD_FILE).read_bytes().partition(b"\n")
+        if digest != sha256(content).encode():
+            return None
+
+        record = json.loads(content)
+        for name, digest_of_array in record["arrays"].items():
+            array_file = path / f"{name}.npy"
+            if not _has_digest(array_file, digest_of_array):
+                return None
+            # A plain view: each slice of a `np.memmap` would be another one, which takes longer.
+            arrays[name] = np.asarray(np.load(array_file, mmap_mode="c"))
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    except OSError as error:
+        raise EncoderClsError(f"{path}: cannot be read: {error.strerror or error}") from error
+
+    return CacheEntry(record["values"], arrays)
+
+
+def _has_digest(path: Path, expected: str) -> bool:
+    """Whether the content of a file has this SHA-256."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest() == expected
