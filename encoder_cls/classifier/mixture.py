@@ -7,11 +7,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from encoder_cls.data.dataset import Dataset
-from encoder_cls.linear.calibration import (
-    fit_inverse_temperature,
-    fit_mixture_weights,
-    fit_thresholds,
-)
+from encoder_cls.linear.calibration import fit_inverse_temperature, fit_mixture_weights
+from encoder_cls.linear.thresholds import fit_thresholds
 from encoder_cls.metrics.classification import (
     ClassCounts,
     Metrics,

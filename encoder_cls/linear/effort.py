@@ -16,7 +16,7 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from encoder_cls.errors import ConfigError
-from encoder_cls.linear.calibration import FOLDS
+from encoder_cls.linear.folds import FOLDS
 from encoder_cls.linear.nb_svm import fit_nb_svms
 
 # The rounds of self-training: the share of the texts without labels in each, the surest first.

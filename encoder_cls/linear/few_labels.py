@@ -18,15 +18,7 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from encoder_cls.config.schema import TrainConfig
-from encoder_cls.linear.calibration import (
-    FOLDS,
-    NO_TEXTS,
-    Calibration,
-    calibrate,
-    effective_size,
-    folds,
-    weights_like_pool,
-)
+from encoder_cls.linear.calibration import Calibration, calibrate
 from encoder_cls.linear.effort import (
     FEW_LABELS_EFFORTS,
     PENALTIES_TRIED,
@@ -36,6 +28,7 @@ from encoder_cls.linear.effort import (
     seconds_of_machines,
 )
 from encoder_cls.linear.features import FeatureCorpus, Reading
+from encoder_cls.linear.folds import FOLDS, NO_TEXTS, split_into_folds
 from encoder_cls.linear.linear_model import LinearClassifier
 from encoder_cls.linear.nb_svm import (
     USUAL_PENALTY,
@@ -46,6 +39,7 @@ from encoder_cls.linear.nb_svm import (
     naive_bayes_ratios,
     targets_of_machines,
 )
+from encoder_cls.linear.pool_weights import effective_size, weights_like_pool
 from encoder_cls.metrics.intervals import Interval, wilson_interval
 from encoder_cls.metrics.logits import SINGLE_LABEL, Logits, softmax
 from encoder_cls.text.tokens import TokenizedTexts
@@ -104,7 +98,7 @@ def fit_linear_from_few_labels(  # noqa: PLR0913
         names: the class names as texts.
         reading: what is read of texts, and the weight of each class.
         config: which techniques are used.
-        together: the group of each labelled text, as in `folds`.
+        together: the group of each labelled text, as in `split_into_folds`.
         held_out: labelled texts that are one fold of the cross-validation.
         with_teacher: also fit a classifier that has not learned from the texts held out.
         effort: how much work the fit does, unless its end is known.
@@ -125,7 +119,7 @@ def fit_linear_from_few_labels(  # noqa: PLR0913
         effort = affordable_effort(FEW_LABELS_EFFORTS, seconds_of, seconds=end - time.monotonic())
 
     training = _SelfTraining(corpus, config, effort)
-    parts = folds(together, first=held_out, count=effort.num_folds)
+    parts = split_into_folds(together, first=held_out, count=effort.num_folds)
     all_rows = np.arange(len(labels))
     rows = np.concatenate(parts)
     ways, text_weights = training.cross_validate(parts)

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from encoder_cls.data.dataset import Split
 from encoder_cls.evaluation.baseline import fit_svm
 from encoder_cls.evaluation.comparisons import score_answers
-from encoder_cls.linear.calibration import Calibration, calibrate, folds
+from encoder_cls.linear.calibration import Calibration, calibrate
 from encoder_cls.linear.features import (
     Reading,
     Vocabulary,
@@ -27,6 +27,7 @@ from encoder_cls.linear.features import (
     count_occurrences,
     scaled_columns,
 )
+from encoder_cls.linear.folds import split_into_folds
 from encoder_cls.linear.linear_model import LinearClassifier
 from encoder_cls.metrics.intervals import macro_f1_interval
 from encoder_cls.metrics.logits import MULTI_LABEL, SINGLE_LABEL, Logits, task_of
@@ -211,7 +212,7 @@ def fit_linear(
         reading: what is read of texts, and the weight of each class.
         held_out: texts with their labels, to choose on. If they are too few, penalty and
             calibration are chosen by cross-validation.
-        together: the group of each text, as in `folds`, for cross-validation; by default each text
+        together: the group of each text, as in `split_into_folds`, for cross-validation; by default each text
             is a group.
         choice: an earlier choice, which is kept.
         is_quick: try one penalty, calibrated on the texts held out, however few; without any, on a
@@ -240,7 +241,7 @@ def fit_linear(
     if choice is None and not has_enough:
         if together is None:
             together = np.arange(len(labels))
-        parts = folds(together, enough=enough)
+        parts = split_into_folds(together, enough=enough)
         choice = cross_validate(vocabulary, counts, labels, parts, penalties)
 
     if choice is not None:
@@ -281,10 +282,10 @@ def out_of_fold_logits(
 ) -> list[Logits]:
     """Compute the out-of-fold logits of all texts, (texts, classes), for each reading.
 
-    Readings differ only in class weights; `together` is as in `folds`.
+    Readings differ only in class weights; `together` is as in `split_into_folds`.
     """
     vocabulary, counts = count_texts(texts, labels, readings[0])
-    parts = folds(together)
+    parts = split_into_folds(together)
 
     # The logits of a fold follow those of the fold before: bring them into the order of the texts.
     order = np.argsort(np.concatenate(parts))

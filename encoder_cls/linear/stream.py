@@ -14,8 +14,9 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
-from encoder_cls.linear.calibration import calibrate, first_held_out
+from encoder_cls.linear.calibration import calibrate
 from encoder_cls.linear.features import Reading, Vocabulary, as_matrix, scaled_columns
+from encoder_cls.linear.folds import first_held_out
 from encoder_cls.linear.linear_model import LinearClassifier
 from encoder_cls.linear.nb_svm import OneVsRest, naive_bayes_ratios, targets_of_machines
 from encoder_cls.linear.ngrams import TEMPLATE_IDS, SparseRows, keep_known
@@ -39,7 +40,8 @@ def fit_linear_from_stream(
     """Fit a linear classifier, calibrated on texts held out.
 
     Texts are read in random order, without character n-grams. Memory holds a fixed number of texts,
-    and a few numbers per text and per feature. Arguments are those of `fit_linear` and `folds`.
+    and a few numbers per text and per feature. Arguments are those of `fit_linear` and
+    `split_into_folds`.
     """
     task = task_of(labels)
     class_weights = reading.class_weights

@@ -15,7 +15,6 @@ from encoder_cls.classifier.mixture import ValidationResult, score_mixture
 from encoder_cls.classifier.model_folder import save_classifier
 from encoder_cls.encoder.distributed import ProcessGroup
 from encoder_cls.evaluation.held_out_answers import Answers, HeldOutAnswers
-from encoder_cls.linear.calibration import FOLDS
 from encoder_cls.linear.effort import (
     EFFORTS,
     ONE_PENALTY,
@@ -34,6 +33,7 @@ from encoder_cls.linear.few_labels import (
     fit_linear_from_few_labels,
     fit_linear_from_names,
 )
+from encoder_cls.linear.folds import FOLDS
 from encoder_cls.linear.linear_model import EVIDENCE_NUMBERS, LinearClassifier
 from encoder_cls.linear.nb_svm import (
     ENOUGH_HELD_OUT,

@@ -15,7 +15,6 @@ from encoder_cls.data.dataset import names_as_texts
 from encoder_cls.linear import features as feature_corpus
 from encoder_cls.linear import few_labels
 from encoder_cls.linear import nb_svm as svm
-from encoder_cls.linear.calibration import NO_TEXTS
 from encoder_cls.linear.effort import ROUNDS
 from encoder_cls.linear.features import Reading
 from encoder_cls.linear.few_labels import (
@@ -32,6 +31,7 @@ from encoder_cls.linear.few_labels import (
     shrunk_shares,
     surest,
 )
+from encoder_cls.linear.folds import NO_TEXTS
 from encoder_cls.linear.linear_model import LinearClassifier
 from encoder_cls.linear.nb_svm import fit_linear
 from encoder_cls.text.tokenizer import tokenize

@@ -1,66 +1,131 @@
-"""Folds of cross-validation: each text is in one, with all of its group, and the linear classifier uses them."""
+"""Texts are held out with all of their group, and the linear classifier uses these folds."""
 
 from __future__ import annotations
 
+import itertools
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from encoder_cls.config.loading import config_of
-from encoder_cls.linear.calibration import FOLDS, first_held_out, folds
+from encoder_cls.linear.folds import FOLDS, first_held_out, split_into_folds
 from encoder_cls.training.linear import fit_linear_classifier
 from encoder_cls.training.prepare import prepare
 
 
 @pytest.mark.parametrize("num_groups", [2, 6, 50, 900])
 def test_folds_keep_groups_together(num_groups):
-    """Each text is in one fold; folds are of about one size where groups are small."""
     groups = np.random.default_rng(0).integers(1, num_groups + 1, size=1000)
-    found = folds(groups)
-    assert sorted(np.concatenate(found).tolist()) == list(range(1000))
-    members = [set(groups[fold].tolist()) for fold in found]
-    assert sum(map(len, members)) == len(set(groups.tolist()))
-    assert len(found) == min(FOLDS, num_groups)
-    if num_groups >= 50:
-        assert all(150 <= len(fold) <= 250 for fold in found)
+
+    folds = split_into_folds(groups)
+
+    assert sorted(np.concatenate(folds).tolist()) == list(range(1000))
+    groups_in_folds = [len(set(groups[fold])) for fold in folds]
+    assert sum(groups_in_folds) == len(set(groups))
 
 
-def test_what_is_held_out_once_are_whole_groups():
-    """As many texts as fit; those alone in the order given; large groups are learned from."""
+@pytest.mark.parametrize("num_groups", [50, 900])
+def test_folds_of_small_groups_are_of_about_one_size(num_groups):
+    groups = np.random.default_rng(0).integers(1, num_groups + 1, size=1000)
+
+    sizes = [len(fold) for fold in split_into_folds(groups)]
+
+    assert len(sizes) == FOLDS
+    assert min(sizes) >= 150
+    assert max(sizes) <= 250
+
+
+def test_two_groups_make_two_folds():
+    groups = np.random.default_rng(0).integers(1, 3, size=1000)
+
+    assert len(split_into_folds(groups)) == 2
+
+
+def test_texts_named_first_are_the_first_fold():
+    first = np.array([7, 3, 900])
+
+    folds = split_into_folds(np.arange(1000), first=first)
+
+    assert folds[0].tolist() == [7, 3, 900]
+    assert len(folds) == 1 + FOLDS
+    assert sorted(np.concatenate(folds).tolist()) == list(range(1000))
+
+
+def test_folds_end_when_enough_texts_are_held_out():
+    folds = split_into_folds(np.arange(1000), enough=250)
+
+    assert [len(fold) for fold in folds] == [200, 200]
+
+
+def test_texts_are_held_out_in_the_order_given():
+    order = np.random.default_rng(0).permutation(1000)
+
+    is_held_out = first_held_out(order, np.arange(1000), 50)
+
+    assert sorted(order[:50]) == np.flatnonzero(is_held_out).tolist()
+
+
+def test_whole_groups_are_held_out_and_large_ones_are_learned_from():
     random = np.random.default_rng(0)
-    order, groups = random.permutation(1000), random.integers(1, 300, size=1000)
-    assert np.array_equal(
-        np.flatnonzero(first_held_out(order, np.arange(1000), 50)), np.sort(order[:50])
-    )
+    order = random.permutation(1000)
+    groups = random.integers(1, 300, size=1000)
     groups[:400] = 0
+
     is_held_out = first_held_out(order, groups, 50)
+
     assert not set(groups[is_held_out]) & set(groups[~is_held_out])
     assert 45 <= is_held_out.sum() <= 50
-    assert first_held_out(order, np.repeat([1, 2], 500), 50).sum() == 50
+
+
+def test_where_all_groups_are_large_texts_are_held_out():
+    order = np.random.default_rng(0).permutation(1000)
+
+    is_held_out = first_held_out(order, np.repeat([1, 2], 500), 50)
+
+    assert is_held_out.sum() == 50
+
+
+def write_repeated_texts(path: Path, endings: list[str]) -> None:
+    """Sixty texts of one customer each, five times with different endings; labels are chance."""
+    random = np.random.default_rng(0)
+    texts = [" ".join(map(str, random.integers(0, 30, size=6))) for _ in range(60)]
+    labels = ["xy"[random.integers(2)] for _ in texts]
+
+    ending = itertools.cycle(endings)
+    lines = ["text,label,customer"]
+    for _ in range(5):
+        for customer, (text, label) in enumerate(zip(texts, labels, strict=True)):
+            lines.append(f"{text}{next(ending)},{label},{customer}")
+    path.write_text("\n".join(lines))
 
 
 @pytest.mark.parametrize("few_labels", [False, True])
 def test_the_linear_classifier_is_not_sure_of_what_is_repeated(few_labels):
-    """Labels are drawn by lot, each text occurs five times: across groups, or equal texts, nothing can be learned."""
-    random = np.random.default_rng(0)
-    texts = [" ".join(map(str, random.integers(0, 30, size=6))) for _ in range(60)]
-    rows = [(number, text, "xy"[random.integers(2)]) for number, text in enumerate(texts)] * 5
-    for file, ends in (
-        ("equal.csv", [" X", "  x"]),
-        ("other.csv", [f" end{row}" for row in range(len(rows))]),
-    ):
-        lines = (
-            f"{text}{ends[i % len(ends)]},{label},{number}"
-            for i, (number, text, label) in enumerate(rows)
+    """Across groups, or equal texts, nothing can be learned from labels that are chance."""
+    write_repeated_texts(Path("equal.csv"), [" X", "  x"])
+    write_repeated_texts(Path("other.csv"), [f" end{row}" for row in range(300)])
+
+    def mean_margin(file: str, group_column: str | None) -> float:
+        config = config_of(
+            {
+                "name": "a",
+                "model.encoder": False,
+                "train.label_names_as_texts": few_labels,
+                "data.train": file,
+                "data.validation": file,
+                "data.group_column": group_column,
+            },
+            source="test",
         )
-        Path(file).write_text("\n".join(["text,label,customer", *lines]))
-    values = {"name": "a", "model.encoder": False, "train.label_names_as_texts": few_labels}
-    sure = []
-    for file, column in (("other.csv", None), ("other.csv", "customer"), ("equal.csv", None)):
-        data = {"data.train": file, "data.validation": file, "data.group_column": column}
-        setup = prepare(config_of(values | data, source="test"))
-        assert (setup.plan.linear_fit == "few_labels") == few_labels
-        classifier = fit_linear_classifier(setup).classifier.linear
-        sure.append(np.abs(np.diff(classifier.logits(setup.train_texts), axis=1)).mean())
-    assert sure[0] > 3 * max(sure[1:])
+        prepared = prepare(config)
+        assert (prepared.plan.linear_fit == "few_labels") == few_labels
+
+        linear = fit_linear_classifier(prepared).classifier.linear
+        logits = linear.logits(prepared.train_texts)
+        return np.abs(np.diff(logits, axis=1)).mean()
+
+    without_groups = mean_margin("other.csv", None)
+
+    assert without_groups > 3 * mean_margin("other.csv", "customer")
+    assert without_groups > 3 * mean_margin("equal.csv", None)

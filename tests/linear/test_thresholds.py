@@ -1,0 +1,78 @@
+"""Thresholds of a multi-label task: few examples of a label move its own little."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from support.labels import SCALES, SHIFTS, margins_and_labels
+
+from encoder_cls.linear import thresholds as thresholds_module
+from encoder_cls.linear.folds import split_into_folds
+from encoder_cls.linear.thresholds import fit_thresholds
+from encoder_cls.metrics.classification import ClassCounts, best_f1_threshold
+from encoder_cls.metrics.logits import sigmoid
+
+
+def test_thresholds_of_rare_labels_do_not_overfit():
+    """On new texts, F1 is compared with that of each label's own best threshold, and of one for all."""
+    random = np.random.default_rng(0)
+    rates = np.array([0.3, 0.1, *[0.006] * 10])
+    base = np.log(rates / (1 - rates))
+
+    def draw_texts(number: int) -> tuple[np.ndarray, np.ndarray]:
+        logits = base + 1.6 * random.normal(size=(number, len(rates)))
+        labels = random.random(logits.shape) < sigmoid(logits)
+        return logits.astype(np.float32), labels.astype(np.int8)
+
+    logits, labels = draw_texts(800)
+    new_logits, new_labels = draw_texts(20_000)
+
+    own = []
+    for label_logits, label_targets in zip(logits.T, labels.T, strict=True):
+        own.append(best_f1_threshold(label_logits, label_targets))
+
+    def micro_f1(threshold: float) -> float:
+        return ClassCounts.of(logits >= threshold, labels).micro_f1
+
+    common = max(np.linspace(-3, 1, 81), key=micro_f1)
+
+    thresholds = fit_thresholds(logits, labels, np.arange(800))
+    with_fitted = ClassCounts.of(sigmoid(new_logits) >= thresholds, new_labels)
+    with_own = ClassCounts.of(new_logits >= np.array(own), new_labels)
+    with_common = ClassCounts.of(new_logits >= common, new_labels)
+
+    assert with_fitted.micro_f1 > with_own.micro_f1 + 0.005
+    assert with_fitted.micro_f1 > with_common.micro_f1 - 0.02
+    assert with_fitted.macro_f1 > with_common.macro_f1 + 0.05
+
+
+@pytest.mark.parametrize("value", [0, 1])
+def test_the_threshold_of_a_label_that_all_or_no_text_has_is_a_probability(value):
+    margins, labels = margins_and_labels(200)
+    labels[:, 0] = value
+    logits = (margins * SCALES + SHIFTS).astype(np.float32)
+
+    thresholds = fit_thresholds(logits, labels, np.arange(200))
+
+    assert ((thresholds >= 0) & (thresholds <= 1)).all()
+
+
+def test_repeated_texts_do_not_choose_the_rule(monkeypatch):
+    """Each of them is in one fold of the cross-validation, with all its repetitions."""
+    margins, labels = margins_and_labels(40)
+    repeated_margins = np.repeat(margins, 5, axis=0)
+    repeated_labels = np.repeat(labels, 5, axis=0)
+    texts = np.repeat(np.arange(40), 5)
+
+    folds = []
+
+    def recorded(together: np.ndarray) -> list[np.ndarray]:
+        folds.extend(split_into_folds(together))
+        return folds
+
+    monkeypatch.setattr(thresholds_module, "split_into_folds", recorded)
+    fit_thresholds(repeated_margins, repeated_labels, texts)
+
+    sampled = texts[np.random.default_rng(0).permutation(200)]
+    texts_in_folds = [len(set(sampled[fold])) for fold in folds]
+    assert sum(texts_in_folds) == 40
