@@ -245,9 +245,7 @@ def _guaranteed(classifier: Classifier, option: str, share: float) -> float:
         raise ConfigError(f"{option}: is for models with one label a text; {model} is multi-label")
     if guarantees is None:
         what = f"{model} has no results on held-out texts, which guarantees rest on"
-        raise ConfigError(
-            f"{option}: {what}; train it again with this version, on texts with labels"
-        )
+        raise ConfigError(f"{option}: {what}; train it again")
     is_coverage = option == "--coverage"
     threshold = (
         guarantees.coverage_threshold(share)

@@ -22,16 +22,6 @@ def plan_lines(prepared: Prepared) -> Iterator[str]:
     dataset = prepared.dataset
     yield from dataset.notes
 
-    if dataset.has_names_alone:
-        classes = counted(len(dataset.label_names), "class", "classes")
-        yield (
-            f"data: no labelled text to learn from, {_split_sizes(dataset)} texts, "
-            f"{classes} by their names (data.label_names)"
-        )
-        yield f"tokens: vocabulary {prepared.vocab_size:,}"
-        yield "model: a linear model alone, learned from the names of the classes"
-        return
-
     yield _class_sizes(dataset)
     if dataset.is_multi_label:
         yield _labels_per_text(dataset)
@@ -55,9 +45,6 @@ def _split_sizes(dataset: Dataset) -> str:
         "test": len(dataset.test or ()),
         "unlabelled": len(dataset.unlabelled.texts),
     }
-    if dataset.has_names_alone:
-        # Its training texts are the names of the classes.
-        del sizes["training"]
     return ", ".join(f"{size:,} {name}" for name, size in sizes.items() if size)
 
 

@@ -12,10 +12,6 @@ from encoder_cls.system.terminal import note, print_out
 if TYPE_CHECKING:
     from encoder_cls.training.train import EncoderGain, Finished
 
-WITHOUT_LABELS = """no text has a label, so accuracy and calibration are unknown:
-  probabilities are uncalibrated, and there is no report, threshold or guarantee
-  check some of its answers; then label some texts, and train on them"""
-
 
 def show_finished(finished: Finished, run: Path, *, total_steps: int) -> None:
     """Print the summary of the report; note gain, time, size and the next commands."""
@@ -23,13 +19,11 @@ def show_finished(finished: Finished, run: Path, *, total_steps: int) -> None:
 
     if finished.report:
         print_out(f"{summary_text(finished.report)}\n")
-    else:
-        note(WITHOUT_LABELS)
 
     if finished.gain:
         note(f"\n{_gain_line(finished.gain, is_better=finished.best_step > 0)}")
     note(f"\n{_time_line(finished, total_steps)}; {_model_size(run)}")
-    note_next_commands(run, has_report=finished.report is not None)
+    note_next_commands(run)
 
 
 def _gain_line(gain: EncoderGain, *, is_better: bool) -> str:
@@ -62,15 +56,10 @@ def _model_size(run: Path) -> str:
     return f"{megabytes:.0f} MB"
 
 
-def note_next_commands(run: Path, *, has_report: bool) -> None:
+def note_next_commands(run: Path) -> None:
     """Note what to do with a run, as shell commands."""
     name = shlex.quote(str(run))
+    page = run / "eval" / "report.html"
     note(f'next: encoder-cls predict --model {name} --explain "some text"')
-
-    if has_report:
-        page = run / "eval" / "report.html"
-        note(f"      encoder-cls eval {name}    (each class; in a browser: {page})")
-        note(f"      tensorboard --logdir {shlex.quote(str(run.parent))}")
-    else:
-        to_label = "--input TEXTS.csv --n 50 --output next.csv    (the texts to label first)"
-        note(f"      encoder-cls suggest {name} {to_label}")
+    note(f"      encoder-cls eval {name}    (each class; in a browser: {page})")
+    note(f"      tensorboard --logdir {shlex.quote(str(run.parent))}")

@@ -125,7 +125,7 @@ def _prepare(config: Config, config_file: Path | None, run: RunDir, *, started: 
     resumed_config = run.config_file if run.is_run() else None
     check_sources(config.data, config_file=config_file, of_run=resumed_config)
 
-    note(f"reading {config.data.train or config.data.unlabelled}")
+    note(f"reading {config.data.train}")
     with TerminalReporter() as reporter:
         return prepare(config, started=started, reporter=reporter)
 

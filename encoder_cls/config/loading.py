@@ -94,7 +94,7 @@ def load_config(
     elif isinstance(data, dict) and "train" in data:
         source, name, values = (
             "--set",
-            _run_name(Path(str(data["train"] or data.get("unlabelled"))).stem),
+            _run_name(Path(str(data["train"])).stem),
             {},
         )
     elif from_run:

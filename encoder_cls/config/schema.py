@@ -55,12 +55,11 @@ class Section(BaseModel):
 class DataConfig(Section):
     """Where the labelled text is and how to read it."""
 
-    train: str | None = None
+    train: str
     """A CSV, TSV, JSONL (also with .gz), JSON, Parquet or Excel file; a fastText file, .txt or .ft
     (`__label__spam win now`); a folder or glob of these; a folder of class folders with .txt files; `example:train`
     (the bundled data); or `hub:owner/name[?config=...&split=...&revision=...]`. Relative paths start at the current
-    folder, else at that of the config file. With `label_names`, rows may lack a label; null: no labels at all, a first
-    classifier is learned from those names and the texts of `unlabelled`."""
+    folder, else at that of the config file. With `label_names`, rows may lack a label."""
     validation: str | None = None
     """The same for the validation split; null: a part of train is held out, stratified by class."""
     test: str | None = None
@@ -104,6 +103,13 @@ class DataConfig(Section):
     """A folder that keeps rows and tokens as read, so that the next run on the same files and settings starts at once;
     runs may share it, and any part of it may be deleted; null: nothing is kept."""
 
+    @field_validator("train", mode="before")
+    @classmethod
+    def _check_train_is_named(cls, source: object) -> object:
+        if source is None:
+            raise ValueError("name a file of labelled texts; without labels, label about 20 first")
+        return source
+
     @field_validator("label_names", "text_column")
     @classmethod
     def _no_name_twice(cls, names: tuple[str, ...] | None) -> tuple[str, ...] | None:
@@ -114,10 +120,6 @@ class DataConfig(Section):
 
     @model_validator(mode="after")
     def _check_columns(self) -> DataConfig:
-        if self.train is None and (self.unlabelled is None or self.label_names is None):
-            raise ValueError(
-                "train is missing; to learn from names of classes alone, set unlabelled and label_names"
-            )
         if self.label_column == self.group_column:
             raise ValueError(
                 f"group_column is label_column, {self.label_column!r}; name another column, or null"

@@ -151,10 +151,7 @@ def _names_alike(names: Sequence[str]) -> Iterator[str]:
 def _rare_classes(dataset: Dataset) -> Iterator[str]:
     names = np.array(dataset.label_names, dtype=object)
     counts = {name: it.class_counts(len(names)) for name, it in dataset.splits.items()}
-    # Learned from names alone, each class has one text, its name.
-    is_single = (
-        (counts.pop("train") == 1) & (counts["validation"] == 0) & (not dataset.has_names_alone)
-    )
+    is_single = (counts.pop("train") == 1) & (counts["validation"] == 0)
     if is_single.any():
         some = f"{is_single.sum():,} ({listed(names[is_single].tolist(), most=FEW)})"
         yield f"classes with one training example and none to validate with: {some}; add examples"

@@ -163,8 +163,6 @@ class Dataset:
     corrected: Mapping[str, str] = field(default_factory=dict)
     # The location of the first row with several labels, which make it multi-label.
     several: str | None = None
-    # Whether no text has a label: the texts of `train` are the names of classes.
-    has_names_alone: bool = False
     sources: tuple[tuple[str, Notes], ...] = ()  # the name and notes of each source that was read
     base: Dataset | None = None  # of the base run; its texts come first in each split
 
@@ -207,9 +205,7 @@ class Dataset:
         return ("test", self.test) if self.test else ("validation", self.validation)
 
 
-def check_same_kind(
-    base: Dataset, *, run: str, is_multi_label: bool, has_names_alone: bool
-) -> None:
+def check_same_kind(base: Dataset, *, run: str, is_multi_label: bool) -> None:
     """Raise a `ConfigError` if new data is of another kind than that of its base run."""
     if base.is_multi_label != is_multi_label:
         there, here = "one label", "several labels"
@@ -218,9 +214,6 @@ def check_same_kind(
         raise ConfigError(
             f"{run}: a text may have {there} there, and {here} in the new data; train one run of each"
         )
-    if base.has_names_alone or has_names_alone:
-        what = "going on from a run needs labelled texts in both runs, and one of them has none"
-        raise ConfigError(f"{run}: {what}")
 
 
 class NewRows(NamedTuple):
@@ -324,12 +317,9 @@ def without_labelled_texts(dataset: Dataset) -> Dataset:
     A model that guessed the class of such a text would learn its own guess about a text that it is scored on.
     """
     texts = dataset.unlabelled.texts
-    splits = dataset.splits
-    if dataset.has_names_alone:  # whose training texts are names
-        splits.pop("train")
-    labelled = [split.texts for split in splits.values() if len(split)]
-    if not texts or not labelled:
+    if not texts:
         return dataset
+    labelled = [split.texts for split in dataset.splits.values()]
 
     # All at once, since `texts_alike` ignores patterns that are frequent among all texts.
     alike = texts_alike(concatenated(*labelled, texts))

@@ -32,7 +32,6 @@ def entry_of(dataset: Dataset) -> CacheEntry:
         "labels_are": dataset.labels_are,
         "corrected": dict(dataset.corrected),
         "several": dataset.several,
-        "has_names_alone": dataset.has_names_alone,
         "sources": _SOURCES.dump_python(dataset.sources, mode="json"),
         "unlabelled_files": unlabelled_files,
         "splits": split_values,
@@ -59,7 +58,6 @@ def dataset_of(entry: CacheEntry) -> Dataset:
         labels_are=values["labels_are"],
         corrected=values["corrected"],
         several=values["several"],
-        has_names_alone=values["has_names_alone"],
         sources=_SOURCES.validate_python(values["sources"]),
     )
 

@@ -224,8 +224,6 @@ def use_of_empty(
     all_rows: Mapping[str, LabelledRows], config: DataConfig, *, is_multi_label: bool = False
 ) -> str:
     """Suggest how to use rows of train without a label, where `data.label_names` is not set."""
-    if not all_rows["train"].labels:
-        return "name the classes in data.label_names to learn from their names"
     skip = "data.bad_rows=skip leaves such rows out"
     if is_multi_label:
         return f"write [] where a text has none of the labels; {skip}"

@@ -23,7 +23,6 @@ from encoder_cls.data.dataset import (
     check_each_class_is_learned,
     check_same_kind,
     joined,
-    names_as_texts,
     new_rows,
     renumbered,
     without_labelled_texts,
@@ -55,6 +54,8 @@ from encoder_cls.system.reporter import SILENT, Reporter
 ROLES = ("train", "validation", "test")
 UNLABELLED = "the texts without labels"
 MOST_UNSEEN = 0.05  # of the rows of a split: labels that never occur in train
+LABEL_SOME = "label about 20 texts first, some of each class"
+SUGGEST = "from then on, encoder-cls suggest names the texts to label next"
 _FASTTEXT_LINES = (
     "labelled .txt and .ft files are fastText's, each line beginning with __label__ (or put each text in a file in a "
     "folder of its class, or save a CSV file)"
@@ -114,8 +115,8 @@ def load_dataset(
 ) -> Dataset:
     """Read all splits that the config names, once with `data.cache`, and hold out for validation where none is named.
 
-    With `data.label_names`, rows of train without a label are unlabelled texts; if no row has one, nothing is held out
-    (`Dataset.has_names_alone`). `train_rows`, in memory, may lack labels; `data.train` is then a name for messages.
+    With `data.label_names`, rows of train without a label are unlabelled texts. `train_rows`, in memory, may lack labels;
+    `data.train` is then a name for messages.
     Of data that is added to that of a `base` run, the classes of that run come first, and need not occur in train; rows
     that it has already are left out, and nothing needs to be held out.
 
@@ -143,7 +144,7 @@ def load_dataset(
         dataset = _read_dataset(config, None, base)
         if _content(config) != content:
             hint = "start again once nothing writes to it"
-            raise DataError(f"{config.train}", "has changed while it was read", hint)
+            raise DataError(config.train, "has changed while it was read", hint)
         return entry_of(dataset)
 
     return dataset_of(cached(Path(config.cache), "rows", key, make, reporter=reporter))
@@ -171,32 +172,22 @@ def _read_dataset(
     if config.unlabelled is not None:
         readings[UNLABELLED] = reading_of(config)
         unlabelled = _read_unlabelled(config.unlabelled, config, readings[UNLABELLED])
+    _check_something_is_learned(rows["train"], config, is_multi_label=is_multi_label)
     may_lack_labels = config.label_names is not None or train_rows is not None
     if not may_lack_labels:
         _check_no_label_is_empty(rows, config, is_multi_label=is_multi_label)
     if not is_multi_label:
         others = _take_unlabelled(rows, readings, config, may_lack_labels=may_lack_labels)
         unlabelled = unlabelled.joined(others)
-    has_labels = "train" in rows and len(rows["train"].labels) > 0
-    has_names_alone = not is_multi_label and config.label_names is not None and not has_labels
     if base:
-        check_same_kind(
-            base.dataset,
-            run=base.run,
-            is_multi_label=is_multi_label,
-            has_names_alone=has_names_alone,
-        )
-    if not has_names_alone:
-        _check_something_is_learned(rows, config, is_multi_label=is_multi_label)
+        check_same_kind(base.dataset, run=base.run, is_multi_label=is_multi_label)
     classes = decide_classes(rows.values(), config, known)
     before = {role: it.numbered(classes) for role, it in rows.items()}
     rows, corrected = with_corrections(before, corrections, classes, config)
     # Labels before corrections decide what is held out, so that corrections do not change it.
     uncorrected = None
-    if "train" in before and rows["train"] is not before["train"]:
+    if rows["train"] is not before["train"]:
         uncorrected = _by_name(before["train"].numbers, classes.every)
-    if has_names_alone:
-        rows["train"] = _names_as_rows(config)
     in_train = classes.present(rows["train"].numbers)
     if not (is_multi_label or known):
         _check_two_classes(in_train, config)
@@ -214,14 +205,14 @@ def _read_dataset(
         if uncorrected is not None:
             uncorrected = uncorrected[new.of_splits["train"]]
     if "validation" not in splits:
-        splits["train"], splits["validation"] = _divided(
+        splits["train"], splits["validation"] = hold_out(
             splits["train"],
-            config,
-            label_names,
+            fraction=config.validation_fraction,
+            seed=config.split_seed,
+            classes=_by_name(splits["train"].labels, label_names),
             uncorrected=uncorrected,
             must_stay=must_stay,
             is_needed=base is None,
-            has_names_alone=has_names_alone,
         )
     dataset = Dataset(
         label_names=label_names,
@@ -232,7 +223,6 @@ def _read_dataset(
         labels_are=classes.labels_are,
         corrected=corrected,
         several=several,
-        has_names_alone=has_names_alone,
         sources=(
             *((name, it.notes) for name, it in readings.items()),
             ("data.corrections", of_corrections),
@@ -242,19 +232,24 @@ def _read_dataset(
 
 
 def _check_something_is_learned(
-    rows: Mapping[str, LabelledRows], config: DataConfig, *, is_multi_label: bool
+    train: LabelledRows, config: DataConfig, *, is_multi_label: bool
 ) -> None:
-    if "train" in rows and rows["train"].labels:
+    """Raise a `DataError` if no row of train has a label."""
+    if train.labels:
         return
-    hint = "" if is_multi_label else use_of_empty(rows, config)
-    what = "no row has a label, so there is nothing to learn"
-    raise DataError(config.train or "data.train", what, hint)
+    hint = f"{LABEL_SOME}; {SUGGEST}"
+    if is_multi_label:  # for which there are no suggestions
+        hint = LABEL_SOME
+    elif not train.empty.count:
+        # No cell is empty, so these are lines of text.
+        hint = f"{_FASTTEXT_LINES}; {hint}"
+    raise DataError(config.train, "no row has a label, so there is nothing to learn", hint)
 
 
 def _check_two_classes(in_train: Sequence[str], config: DataConfig) -> None:
     if len(in_train) < 2:
         what = f"every row has the label {shown(in_train[0])}; at least two classes are needed"
-        raise DataError(f"{config.train}", what)
+        raise DataError(config.train, what)
 
 
 def _check_corrections_fit(config: DataConfig, several: SourceLocation | None) -> None:
@@ -290,12 +285,14 @@ def _take_unlabelled(
     """Remove the rows without a label from `rows`, and return those of train, which only there may lack one."""
     unlabelled = NO_TEXTS
     for role, of_role in rows.items():
-        rows[role], others = of_role.divided()
+        labelled, others = of_role.divided()
+        rows[role] = labelled
         if role == "train" and may_lack_labels:
             unlabelled = others
         else:
             hint = use_of_empty(rows, config) if role == "train" and others.texts else ""
             _leave_out(others, readings[role], hint)
+        _check_some_have_labels(labelled, f"{getattr(config, role)}")
     return unlabelled
 
 
@@ -308,30 +305,6 @@ def _only_new(base: BaseData, splits: Mapping[str, Split], label_names: Sequence
         raise NothingNewError(splits["train"].where[0], what)
     check_each_class_is_learned(train, label_names, len(base.dataset.label_names), run=base.run)
     return new
-
-
-def _divided(
-    train: Split,
-    config: DataConfig,
-    label_names: Sequence[str],
-    *,
-    uncorrected: NDArray[Any] | None,
-    must_stay: NDArray[np.bool_] | None,
-    is_needed: bool,
-    has_names_alone: bool,
-) -> tuple[Split, Split]:
-    """Hold out texts of train for validation, as `hold_out` does; none where the only texts are names."""
-    if has_names_alone:
-        return train, train.subset(np.zeros(0, dtype=np.int64))
-    return hold_out(
-        train,
-        fraction=config.validation_fraction,
-        seed=config.split_seed,
-        classes=_by_name(train.labels, label_names),
-        uncorrected=uncorrected,
-        must_stay=must_stay,
-        is_needed=is_needed,
-    )
 
 
 def _by_name(labels: NDArray[Any], names: Sequence[str]) -> NDArray[Any]:
@@ -386,6 +359,7 @@ def load_split(
             )
         rows, others = rows.divided()
         _leave_out(others, reading)
+        _check_some_have_labels(rows, source)
     classes = decide_classes([rows], config, label_names, labels_are)
     return _to_split(rows.numbered(classes), label_names, classes, is_multi_label=is_multi_label)
 
@@ -404,26 +378,18 @@ def _leave_out(unlabelled: Unlabelled, reading: Reading, hint: str = "") -> None
         )
 
 
+def _check_some_have_labels(rows: LabelledRows, source: str) -> None:
+    """Raise a `DataError` if all rows of a source were left out, since they have no label."""
+    if not rows.texts:
+        raise DataError(source, f"no row has a label; {_FASTTEXT_LINES}")
+
+
 def _read_unlabelled(source: str, config: DataConfig, reading: Reading) -> Unlabelled:
     plain = config.model_copy(update={"group_column": None, "empty_texts": "drop"})
     rows = read_rows(source, Columns(config.text_column), reading, role="train")
     collected = collect_labelled(rows, source, plain, reading, may_have_none=True)
     reading.notes.empty = LeftOut()  # blank lines are usual here
     return Unlabelled(texts=collected.texts, where=collected.where)
-
-
-def _names_as_rows(config: DataConfig) -> LabelledRows:
-    """Make the words of each class name the one text of its class, where no row has a label."""
-    names = config.label_names or ()
-    texts = names_as_texts(names)
-    silent = [name for name, text in zip(names, texts, strict=True) if not text]
-    if silent or len(names) < 2:
-        what = f"{shown(silent[0])} has no words" if silent else "two classes are needed at least"
-        why = "no text has a label, so all learning is from the names of the classes"
-        raise ConfigError(f"data.label_names: {what}; {why}")
-    where = SourceLocation("data.label_names")
-    rows = (Row(text, name, None, where) for text, name in zip(texts, names, strict=True))
-    return collect_labelled(rows, where, config, reading_of(config))
 
 
 def _to_split(

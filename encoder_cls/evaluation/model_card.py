@@ -11,7 +11,7 @@ from encoder_cls.evaluation.report import Report
 def model_card(
     config: Config,
     dataset: Dataset,
-    report: Report | None,
+    report: Report,
     *,
     best_step: int,
     vocab_size: int,
@@ -20,7 +20,7 @@ def model_card(
 ) -> str:
     """Describe the model of a run as Markdown: data, scores, usage.
 
-    `report` is None where no text has a label, `linear_max_tokens` without a linear classifier.
+    `linear_max_tokens` is None without a linear classifier.
     """
     card = render(
         "model_card.md",

@@ -1,4 +1,4 @@
-"""Fit a linear classifier to few labels, or to class names alone, with the help of texts without labels.
+"""Fit a linear classifier to few labels, with the help of texts without labels.
 
 Self-training: a classifier of the labelled texts guesses the classes of the others, and the next one also learns from
 its surest guesses, more of them each round, finally all. Out-of-fold answers decide between the classifier of the last
@@ -449,43 +449,11 @@ def extrapolated(accuracy: float, with_fewer: float, *, times: float = 2.0) -> f
     return 1 - error * math.pow(min(1.0, max(error, 1e-3) / of_fewer), math.log(2, times))
 
 
-MOST_EXAMPLES = 40  # of each class, the texts nearest to its name,
-MOST_PART = 0.4  # and at most this part of an equal share of all texts
-FEWEST_DIMENSIONS = 200  # of latent semantics
-SCALE = 6.0  # of the margins, times log2(classes): without labels nothing calibrates them
 # The iterations of EM, and the weight of a text with a guessed class: the paper's lambda.
 ITERATIONS, UNLABELLED_WEIGHT = (
     8,
     0.2,
 )
-
-
-def fit_linear_from_names(
-    texts: TokenizedTexts, reading: Reading, *, dimensions: int
-) -> LinearClassifier:
-    """Fit a linear classifier to the class names, which are the first of the texts, and to the other texts.
-
-    The texts most similar to a name, by latent semantic analysis, are examples of its class; naive Bayes by expectation
-    maximization learns from these and all other texts: two steps as in Meng et al., "Text Classification Using Label
-    Names Only" (2020, https://arxiv.org/abs/2010.07245), without a pretrained model.
-    """
-    classes = np.arange(len(reading.class_weights))
-    names, dimensions = texts[: len(classes)], max(FEWEST_DIMENSIONS, dimensions)
-    corpus = FeatureCorpus(texts, classes, names, reading, dimensions=dimensions)
-    coordinates = corpus.coordinates / np.maximum(
-        np.linalg.norm(corpus.coordinates, axis=1, keepdims=True), 1e-9
-    )
-    cosines = coordinates[corpus.unlabelled] @ coordinates[classes].T
-    most = int(min(MOST_EXAMPLES, MOST_PART * len(cosines) / len(classes)))
-    examples, of_examples = surest(cosines, 1.0, most)
-    rows, labels = (
-        np.concatenate([classes, corpus.unlabelled[examples]]),
-        np.concatenate([classes, of_examples]),
-    )
-    targets = np.diag(reading.class_weights.astype(np.float64))[labels]
-    ratios = log_ratios(corpus.words[rows], targets, corpus.words[corpus.unlabelled])
-    weights = corpus.spread_words(SCALE * np.log2(len(classes)) * ratios)
-    return corpus.vocabulary.classifier(weights, np.zeros(weights.shape[1], dtype=np.float32))
 
 
 def log_ratios(

@@ -156,10 +156,6 @@ def _score_own_data(
 ) -> Report:
     """Score the classifier of a run on its own test split, else its validation split."""
     name, split = dataset.reported
-    if not len(split):
-        raise ConfigError(
-            f"{run.path}: no text of its data has a label to score; name labelled texts with --data"
-        )
     notes = [of_source for source, of_source in dataset.sources if source == name]
     learned = learned_texts(dataset, own) if name == "test" else ()
     report_notes(name, split, notes, classifier, learned, reporter=reporter)

@@ -47,7 +47,7 @@ def review_run(path: Path, *, reporter: Reporter, moved: Mapping[str, str] | Non
     """Judge the labels of all splits of a run; `moved` are new places of its data, by key of `DataConfig`.
 
     Raises:
-        ConfigError: not a run, or one without a classifier yet, without labels, or multi-label.
+        ConfigError: not a run, or one without a classifier yet, or multi-label.
         DataError: the data is missing, or has changed since the training.
     """
     classifier, run = load_classifier(path, engine="torch"), run_of(path)
@@ -64,10 +64,6 @@ def review_run(path: Path, *, reporter: Reporter, moved: Mapping[str, str] | Non
         run, config, classifier, needed=True, reporter=reporter, judges_all_labels=True
     )
     assert dataset is not None
-    if dataset.has_names_alone:
-        raise ConfigError(
-            f"{path}: learned from the names of the classes alone, so there are no labels to review"
-        )
     own = OwnAnswers.of_run(run.held_out_answers, classifier, dataset.validation)
     rows: list[LabelRow] = []
     texts, more_probable, errors = 0, 0, 0

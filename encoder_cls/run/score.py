@@ -52,8 +52,8 @@ def score_run(  # noqa: PLR0913 - what is known at the end of a training, too
 
     def weights_note() -> str:
         linear = classifier.linear
-        is_plain = config.train.class_weights == "none" and not dataset.has_names_alone
-        if linear is None or dataset.is_multi_label or not is_plain:
+        has_class_weights = config.train.class_weights != "none"
+        if linear is None or dataset.is_multi_label or has_class_weights:
             return ""
         texts = train_texts
         if texts is None:

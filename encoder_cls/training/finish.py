@@ -21,11 +21,10 @@ from encoder_cls.training.progress import Progress
 
 def write_final_report(
     run: RunDir, progress: Progress, reporter: Reporter, *, device: torch.device
-) -> Report | None:
-    """Score the best weights as a user would load them, and write the model card: with it, the run is finished.
+) -> Report:
+    """Score the best weights as a user would load them, and write the model card.
 
-    Returns:
-        The report; None where no text has a label.
+    With a model card, the run is finished.
     """
     prepared = progress.prepared
     config = prepared.config
@@ -35,33 +34,34 @@ def write_final_report(
     reporter.working("finishing the model")
     best = finish_model(prepared, run, device=str(device))
 
-    report = None
-    name, split = dataset.reported
-    if len(split):
-        own = OwnAnswers.of_run(run.held_out_answers, best, dataset.validation)
-        report = score_run(
-            run,
-            best,
-            config,
-            dataset,
-            own,
-            train_texts=prepared.train_texts,
-            seconds=prepared.budget.left,
-            device=str(device),
-            reporter=reporter,
-        )
+    own = OwnAnswers.of_run(run.held_out_answers, best, dataset.validation)
+    report = score_run(
+        run,
+        best,
+        config,
+        dataset,
+        own,
+        train_texts=prepared.train_texts,
+        seconds=prepared.budget.left,
+        device=str(device),
+        reporter=reporter,
+    )
 
-        reporter.working("writing the report")
-        write_report(
-            run.eval, report, data=config.data, run_name=config.name, config_yaml=config.to_yaml()
-        )
-        # The curves of `validation` end with the last weights, these scores are of the best ones.
-        split_name = name if dataset.test else f"best_{name}"
-        scores = {**report.metrics.scalars(), **report.metrics.drawable()}
-        progress.log.log(best_step, split_name, scores)
-        if progress.log.tensorboard:
-            progress.log.tensorboard.show_hparams(hparams_of(report, config))
-            progress.log.tensorboard.show_report(report, step=best_step)
+    reporter.working("writing the report")
+    write_report(
+        run.eval, report, data=config.data, run_name=config.name, config_yaml=config.to_yaml()
+    )
+
+    # The curves of `validation` end with the last weights, these scores are of the best ones.
+    split_name, _ = dataset.reported
+    if split_name == "validation":
+        split_name = "best_validation"
+    scores = {**report.metrics.scalars(), **report.metrics.drawable()}
+    progress.log.log(best_step, split_name, scores)
+    if progress.log.tensorboard:
+        progress.log.tensorboard.show_hparams(hparams_of(report, config))
+        progress.log.tensorboard.show_report(report, step=best_step)
+
     shutil.rmtree(run.pretrained, ignore_errors=True)
     reporter.working("")
 

@@ -31,7 +31,6 @@ from encoder_cls.linear.features import Reading, numbers_before_refit
 from encoder_cls.linear.few_labels import (
     FewLabels,
     fit_linear_from_few_labels,
-    fit_linear_from_names,
 )
 from encoder_cls.linear.folds import FOLDS
 from encoder_cls.linear.linear_model import EVIDENCE_NUMBERS, LinearClassifier
@@ -252,11 +251,6 @@ def fit_linear_classifier(
     """
     plan, reading = prepared.plan, _reading(prepared)
     train, validation = prepared.dataset.train, prepared.dataset.selection
-    if plan.linear_fit == "names":
-        dimensions = prepared.config.train.lsa_dimensions
-        return _calibrated(
-            prepared, fit_linear_from_names(prepared.texts, reading, dimensions=dimensions)
-        )
 
     end = None
     if effort is None:

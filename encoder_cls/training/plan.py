@@ -89,7 +89,7 @@ class TimeBudget:
 def check_least_fits(config: Config, *, seconds: float | None) -> None:
     """Refuse a time limit that is too short for a large source, judging by the time to read a few rows."""
     source = config.data.train
-    if seconds is None or source is None or ":" in source:
+    if seconds is None or ":" in source:
         return
     size = sum(file.stat().st_size for file in every_file(source) if file.is_file())
     if size < LARGE:
@@ -125,9 +125,8 @@ class CorpusSize(NamedTuple):
 class Counts:
     """The facts of the data that a plan depends on.
 
-    Without any label (`names_only`) the names of classes count as labelled texts. `linear_tokens` has the tokens of all
-    labelled texts by the most that are read of each, in descending order. `has_base_encoder`: the encoder starts from
-    the weights of a base run.
+    `linear_tokens` has the tokens of all labelled texts by the most that are read of each, in descending order.
+    `has_base_encoder`: the encoder starts from the weights of a base run.
     """
 
     labelled: int
@@ -137,7 +136,6 @@ class Counts:
     corpus: CorpusSize
     linear_tokens: dict[int, int]
     is_multi_label: bool = False
-    names_only: bool = False
     has_base_encoder: bool = False
 
 
@@ -148,7 +146,7 @@ class LinearInput(NamedTuple):
     use_char_ngrams: bool
 
 
-LinearFit = Literal["plain", "stream", "few_labels", "names"]
+LinearFit = Literal["plain", "stream", "few_labels"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -225,10 +223,6 @@ def check_fits(config: Config, dataset: Dataset) -> None:
         raise ConfigError(
             f"train.monitor: {monitor} is not a score of data in which a text {what}; there are {', '.join(known)}"
         )
-    if dataset.has_names_alone and not config.model.linear:
-        raise ConfigError(
-            "model.linear=false: no text has a label, and only a linear classifier learns from names alone"
-        )
 
 
 def make_plan(
@@ -274,9 +268,9 @@ def make_plan(
 
 
 def _has_encoder(config: Config, counts: Counts, linear_fit: LinearFit | None) -> bool:
-    """Train none without labels, which early stopping needs; nor, by default, on few labels among many texts."""
-    if counts.names_only or config.model.encoder != "auto":
-        return bool(config.model.encoder) and not counts.names_only
+    """By default, train no encoder on few labels among many texts."""
+    if config.model.encoder != "auto":
+        return bool(config.model.encoder)
     return (
         linear_fit != "few_labels"
         or counts.unlabelled <= counts.labelled
@@ -298,15 +292,11 @@ def _linear(config: Config, counts: Counts) -> tuple[LinearInput | None, LinearF
         if (
             tokens <= MOST_STREAMED_TEXT or is_shortest
         ) and tokens * counts.classes <= MOST_STREAMED_WORK:
-            return LinearInput(
-                max_tokens, use_char_ngrams=False
-            ), "names" if counts.names_only else "stream"
+            return LinearInput(max_tokens, use_char_ngrams=False), "stream"
     return None, None
 
 
 def _fit_at_once(config: Config, counts: Counts) -> LinearFit:
-    if counts.names_only:
-        return "names"
     train = config.train
     uses_texts = train.naive_bayes_em or train.lsa_dimensions > 0 or train.self_training
     has_help = (uses_texts and counts.unlabelled > 0) or train.label_names_as_texts

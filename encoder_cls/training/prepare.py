@@ -51,7 +51,7 @@ def prepare(
                 "time, or set tokenizer.type=word_level, which takes seconds"
             )
 
-    reporter.working(f"reading {config.data.train or config.data.unlabelled}")
+    reporter.working(f"reading {config.data.train}")
     run = _base_run(config.from_run, config) if config.from_run else None
     base = load_classifier(run.model, device="cpu", engine="numpy") if run else None
     # Without one a new one is trained.
@@ -97,7 +97,6 @@ def prepare(
         corpus=CorpusSize.of(texts.lengths, config),
         linear_tokens={it: int(texts.lengths_within(it)[:num_labelled].sum()) for it in lengths},
         is_multi_label=dataset.is_multi_label,
-        names_only=dataset.has_names_alone,
         has_base_encoder=base is not None and base.encoder is not None,
     )
 

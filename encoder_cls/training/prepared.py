@@ -24,7 +24,6 @@ from encoder_cls.encoder.batches import BatchSampler
 from encoder_cls.encoder.transformer import EncoderClassifier
 from encoder_cls.linear.features import balanced_weights, sample_rows
 from encoder_cls.metrics.logits import task_of
-from encoder_cls.system.display import listed
 from encoder_cls.text.tokens import LONGEST_LEARNED, TokenizedTexts
 from encoder_cls.training.plan import Plan, TimeBudget
 
@@ -129,11 +128,6 @@ class Prepared:
         yield from data_warnings(self.dataset, learns_validation=self.plan.refits_on_validation)
         if self.plan.has_encoder and self.base and self.base.encoder is None:
             yield f"{self.config.from_run} has no encoder, so a new one is trained from scratch"
-        if self.dataset.has_names_alone and (unseen := self._unseen_names()):
-            yield (
-                f"no text has a word of these names, so answers of their classes are chance: {listed(unseen)}; use "
-                "names that describe the texts, with several words if necessary (data.label_names)"
-            )
         if self.long_words:
             yield (
                 f"words of more than {LONGEST_LEARNED} characters, which the {self.config.tokenizer.type} tokenizer "
@@ -145,15 +139,6 @@ class Prepared:
                 f"{truncated:.1%} of the training texts are longer than the {self.config.model.max_seq_len:,} tokens "
                 "that the encoder reads; a larger model.max_seq_len reads more of them, and takes longer"
             )
-
-    def _unseen_names(self) -> list[str]:
-        """The classes whose names share no word with any text."""
-        names = self.train_texts
-        in_texts = self.texts.word_counts() - names.word_counts()
-        spans = zip(
-            self.dataset.label_names, names.offsets[:-1] + 1, names.offsets[1:], strict=True
-        )
-        return [name for name, start, end in spans if not in_texts[names.words[start:end]].any()]
 
     @property
     def num_parameters(self) -> int:

@@ -89,7 +89,7 @@ def test_training_prints_a_summary_to_stdout_and_all_else_to_stderr(cli, tiny, m
 
 
 def test_the_next_commands_are_such_as_a_shell_takes(capsys):
-    run_summary.note_next_commands(Path("my runs/$new"), has_report=True)
+    run_summary.note_next_commands(Path("my runs/$new"))
     commands = [
         line.partition("    (")[0].removeprefix("next:")
         for line in capsys.readouterr().err.splitlines()

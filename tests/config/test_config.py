@@ -96,7 +96,7 @@ def test_yaml_means_what_a_person_reads(text, value):
         ("data\n", r"run\.yaml: expected sections .* found str"),
         ("data: [a.csv]\n", r"run\.yaml: data: "),
         ("seed: 1\n", r"run\.yaml: data: is required"),
-        ("data:\n", r"run\.yaml: data: train is missing"),
+        ("data:\n", r"run\.yaml: data\.train: is required"),
         (DATA + "1: 2\n", r"run\.yaml: 1: "),
         ("data: good.csv\n", r"run\.yaml: data: its values belong below it"),
         (
@@ -142,7 +142,9 @@ def test_without_a_file_other_data_leaves_nothing_of_the_bundled_example():
     assert refusal(None, "data.train=a.csv", "data.tests=b.csv").startswith(
         "--set: data.tests: unknown key"
     )
-    assert refusal(None, "data.train=null").startswith("--set: data: train is missing")
+    assert refusal(None, "data.train=null").startswith(
+        "--set: data.train: name a file of labelled texts; without labels, label about 20 first"
+    )
 
 
 @pytest.mark.parametrize(

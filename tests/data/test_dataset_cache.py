@@ -28,6 +28,7 @@ def files() -> None:
     )
     write("test.csv", "text,label,group\na,x,1\nb,never,2\n" + "c,y,3\n" * 30)
     write("more.txt", "one\ntwo\n\nthree\n")
+    write_labelled("some_labels.csv", *["one thing", "another", ""] * 10)
     several = ({"text": text, "label": list(label * (group % 3))} for text, label, group in ROWS)
     write("several.jsonl", "".join(json.dumps(row) + "\n" for row in several))
     write_labelled("mixed.jsonl", *[1, "1", "b"] * 10)
@@ -54,7 +55,11 @@ SOURCES = {
     "types": {"train": "mixed.jsonl"},
     "class folders": {"train": "classes"},
     "example": {"train": "example:train", "validation": "example:validation"},
-    "names alone": {"unlabelled": "more.txt", "label_names": ["one thing", "another"]},
+    "rows without labels": {
+        "train": "some_labels.csv",
+        "unlabelled": "more.txt",
+        "label_names": ["one thing", "another"],
+    },
     "corrections": {"train": "train.csv", "bad_rows": "skip", "corrections": "corrections.csv"},
 }
 

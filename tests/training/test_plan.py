@@ -75,7 +75,6 @@ def plan(
 
 
 FEW = {"labelled": 100, "unlabelled": 50, "validation": 10}
-NAMES = FEW | {"names_only": True, "validation": 0}
 
 
 @pytest.mark.parametrize(
@@ -118,14 +117,13 @@ NAMES = FEW | {"names_only": True, "validation": 0}
             FEW, {"refit_on_validation": False}, "few_labels", False, True, id="no refit wanted"
         ),
         pytest.param(FEW, NO_TECHNIQUES, "plain", True, False, id="no techniques wanted"),
-        pytest.param(NAMES, {}, "names", False, False, id="names alone"),
     ],
 )
 def test_the_parts_of_a_run_are_decided_once(counts, train, linear_fit, refits, pseudo_labels):
     decided = plan(MOST_LINEAR_DETAIL, sections={"train": train}, **counts)
     found = (decided.linear_fit, decided.refits_on_validation, decided.has_pseudo_labels)
     assert found == (linear_fit, refits, pseudo_labels)
-    assert decided.has_encoder == (linear_fit != "names")
+    assert decided.has_encoder
     alone = plan(
         MOST_LINEAR_DETAIL, sections={"train": train, "model": {"encoder": False}}, **counts
     )
