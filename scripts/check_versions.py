@@ -1,10 +1,11 @@
-"""Run the suite and the README's command with the lowest and the newest versions that pyproject.toml declares.
+"""Run the suite and the README's command with the lowest and the newest versions declared.
 
     python scripts/check_versions.py
 
-The lowest version of each direct dependency is tried on the oldest Python of the classifiers, the newest versions on
-the newest Python that is installed, in environments that uv (`pip install uv`) makes for it. What uv downloads, some
-3 GB for each version of PyTorch, stays in its cache. Prints a table; the exit code is 1 if a test or the command fails.
+The lowest version of each direct dependency is tried on the oldest Python of the classifiers, the
+newest versions on the newest Python that is installed, in environments that uv (`pip install uv`)
+makes for it. What uv downloads, some 3 GB for each version of PyTorch, stays in its cache. Prints a
+table; the exit code is 1 if a test or the command fails.
 """
 
 from __future__ import annotations
@@ -24,11 +25,17 @@ PYTHONS: list[str] = [
     name.rpartition(" ")[2] for name in PROJECT["classifiers"] if "Python :: 3." in name
 ]
 SHOWN = ("torch", "numpy", "scipy", "scikit-learn", "matplotlib", "pyarrow", "typer", "pydantic")
-VERSIONS = "import json, platform, sys; from importlib.metadata import version as v; "
-VERSIONS += "print(json.dumps([platform.python_version(), *map(v, sys.argv[1:])]))"
+# Prints the versions of Python and of the libraries that are named.
+VERSIONS = """
+import json, platform, sys
+from importlib.metadata import version
+print(json.dumps([platform.python_version(), *map(version, sys.argv[1:])]))
+"""
 # The README's main command, cut short: the linear model, then an epoch of the encoder.
 EXAMPLE = ["train", "--set", "pretrain.epochs=0", "--set", "train.epochs=1", "--run-dir", "run"]
 UNWANTED = {"PYTHONPATH", "VIRTUAL_ENV"}
+# What uv calls the versions that are tried.
+RESOLUTIONS = {"lowest": "lowest-direct", "newest": "highest"}
 
 
 def run(*command: object, folder: Path = ROOT) -> subprocess.CompletedProcess[str]:
@@ -58,64 +65,58 @@ def last_lines(done: subprocess.CompletedProcess[str], number: int = 30) -> str:
 
 def newest_installed() -> str:
     """The newest of the Pythons declared that uv finds on this machine."""
-    found = (
-        it
-        for it in reversed(PYTHONS)
-        if not run("uv", "python", "find", "--no-python-downloads", it).returncode
-    )
-    return next(found, PYTHONS[0])
+    for python in reversed(PYTHONS):
+        found = run("uv", "python", "find", "--no-python-downloads", python)
+        if found.returncode == 0:
+            return python
+    return PYTHONS[0]
 
 
 def tried(name: str, python: str, work: Path) -> tuple[list[str], bool]:
-    """Run the suite and the command in a new environment: a row of the table, and whether both succeeded."""
+    """Run the suite and the command in a new environment.
+
+    Returns:
+        A row of the table, and whether both succeeded.
+    """
     folder = work / name
     uv("venv", "--quiet", "--python", python, folder)
     inside = folder / "bin" / "python"
-    resolution = {"lowest": "lowest-direct", "newest": "highest"}[name]
-    uv(
-        "pip",
-        "install",
-        "--quiet",
-        "--python",
-        inside,
-        "--resolution",
-        resolution,
-        "--editable",
-        f"{ROOT}[dev]",
-    )
+    install = ["pip", "install", "--quiet", "--python", inside]
+    uv(*install, "--resolution", RESOLUTIONS[name], "--editable", f"{ROOT}[dev]")
     versions = json.loads(run(inside, "-c", VERSIONS, *SHOWN).stdout)
+
     suite = run(inside, "-m", "pytest", "-p", "no:cacheprovider", "-n", os.cpu_count())
     example = run(folder / "bin" / "encoder-cls", *EXAMPLE, folder=folder)
     for done in (suite, example):
         if done.returncode:
-            print(
-                f"{name}, Python {versions[0]}: exit code {done.returncode}\n{last_lines(done)}\n",
-                flush=True,
-            )
-    counts = (
-        ", ".join(re.findall(r"\d+ (?:passed|failed|errors?|skipped)", last_lines(suite, 1)))
-        or "none"
-    )
-    result = "failed"
-    if not example.returncode:
-        rows = [
-            json.loads(line) for line in (folder / "run" / "metrics.jsonl").read_text().splitlines()
-        ]
-        test = next(row for row in reversed(rows) if row["split"] == "test")
-        result = f"accuracy {test['accuracy']:.3f}, calibration error {test['ece']:.3f}"
-    return [name, *versions, counts, result], not suite.returncode and not example.returncode
+            print(f"{name}, Python {versions[0]}: exit code {done.returncode}")
+            print(f"{last_lines(done)}\n", flush=True)
+
+    counts = re.findall(r"\d+ (?:passed|failed|errors?|skipped)", last_lines(suite, 1))
+    tests = ", ".join(counts) or "none"
+    scores = "failed" if example.returncode else test_scores(folder / "run")
+    return [name, *versions, tests, scores], not suite.returncode and not example.returncode
+
+
+def test_scores(run_folder: Path) -> str:
+    """The scores of a run on its test texts, from its log."""
+    lines = (run_folder / "metrics.jsonl").read_text().splitlines()
+    rows = [json.loads(line) for line in lines]
+    test = [row for row in rows if row["split"] == "test"][-1]
+    return f"accuracy {test['accuracy']:.3f}, calibration error {test['ece']:.3f}"
 
 
 def main() -> None:
-    """Try both, one after the other."""
+    """Try both, one after the other, and print the table."""
+    pythons = {"lowest": PYTHONS[0], "newest": newest_installed()}
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
-        pythons = {"lowest": PYTHONS[0], "newest": newest_installed()}
         results = [tried(name, python, Path(folder).resolve()) for name, python in pythons.items()]
-    table = [["versions", "Python", *SHOWN, "tests", "the example"], *(row for row, _ in results)]
-    table.insert(1, ["---"] * len(table[0]))
-    for cells in table:
+
+    head = ["versions", "Python", *SHOWN, "tests", "the example"]
+    for cells in (head, ["---"] * len(head), *(row for row, _ in results)):
         print(f"| {' | '.join(cells)} |")
-    sys.exit(not all(succeeded for _, succeeded in results))
+    has_failed = not all(succeeded for _, succeeded in results)
+    sys.exit(has_failed)
 
 
 if __name__ == "__main__":

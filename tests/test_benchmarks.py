@@ -70,7 +70,7 @@ def test_a_script_describes_itself_and_lays_out_its_tables(name, tmp_path, capsy
         benchmark.main(["--help"])
     assert f"scripts/benchmarks/{name}.py" in capsys.readouterr().out
     positional = re.findall(rf"scripts/benchmarks/{name}\.py ([A-Z]+)\b", benchmark.doc)
-    cases = list(benchmark.cases(benchmark._parser().parse_args(positional)))
+    cases = list(benchmark.cases(benchmark.parser().parse_args(positional)))
     results, page = tmp_path / "results.jsonl", tmp_path / "page.md"
     rows = [{**ROW, "case": {**case, "round": 0}, "found": found} for case in cases]
     results.write_text("".join(json.dumps(row) + "\n" for row in rows))

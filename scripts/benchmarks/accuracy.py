@@ -1,11 +1,12 @@
 """Compare the test accuracy of encoder-cls with that of other methods, over several seeds.
 
-    python scripts/benchmarks/accuracy.py FOLDER [--only DATASET]... [--method METHOD]... [--rounds N]
-        [--output docs/results.md]
+    python scripts/benchmarks/accuracy.py FOLDER [--only DATASET]... [--method METHOD]...
+        [--rounds N] [--output docs/results.md]
 
-FOLDER has a subfolder for each data set (trec6, sst2, ...) with train.parquet, test.parquet and perhaps
-validation.parquet, of the columns `text` and `label`; `example` is the bundled data. A round's number is its seed.
-fastText and spaCy (its TextCatEnsemble) come with `pip install -e '.[bench]'`.
+FOLDER has a subfolder for each data set (trec6, sst2, ...) with train.parquet, test.parquet and
+perhaps validation.parquet, of the columns `text` and `label`; `example` is the bundled data. A
+round's number is its seed. fastText and spaCy (its TextCatEnsemble) come with `pip install -e
+'.[bench]'`.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ import math
 import statistics
 import sys
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from shared.benchmark import Benchmark, Case, Found, Row, grouped, mean_and_spread, median, values
@@ -26,9 +27,12 @@ from shared.page import NOT_MEASURED, table
 from shared.peers import installed
 
 PLAIN = (
-    "pretrain.epochs=0", "model.linear=false", "model.char_ngram_buckets=0", "model.bigram_buckets=0",
+    "pretrain.epochs=0",
+    "model.linear=false",
+    "model.char_ngram_buckets=0",
+    "model.bigram_buckets=0",
     "train.rdrop_weight=0",
-)  # fmt: skip
+)
 DEFAULT = "encoder-cls"
 OURS = {DEFAULT: (), "plain encoder": PLAIN}
 PEERS = {
@@ -51,31 +55,42 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def cases(arguments: argparse.Namespace) -> list[Case]:
     """Data sets by methods."""
-    there = installed(list(PEERS.values()))
-    methods = [it for it in arguments.method or METHODS if it in OURS or PEERS[it] in there]
-    return [
-        {"data": data, "method": method} for data in arguments.only or DATA for method in methods
-    ]
+    peers = installed(list(PEERS.values()))
+    found = []
+    for data in arguments.only or DATA:
+        for method in arguments.method or METHODS:
+            if method in OURS or PEERS[method] in peers:
+                found.append({"data": data, "method": method})
+    return found
 
 
 def measure(arguments: argparse.Namespace, case: Case) -> Found:
     """Train, and score the test split."""
-    folder, data, method, seed = arguments.folder, case["data"], case["method"], case["round"]
+    method = case["method"]
     with tempfile.TemporaryDirectory() as temporary:
-        work = Path(temporary)
         if method in OURS:
-            ended = train([*overrides(folder, data, seed), *OURS[method]], work / "run")
-            found = report(work / "run")
-            return {
-                "accuracy": found["accuracy"],
-                "num_test": found["num_examples"],
-                "calibration": found["ece"],
-                "seconds": ended.seconds,
-                "peak_bytes": ended.peak_bytes,
-            }
-        for name, texts in splits(folder, data, seed).items():
-            write(work / f"{name}.parquet", texts)
-        curve = json.loads(search(PEERS[method], seed, FOREVER, work))
+            return _measure_ours(arguments.folder, case, Path(temporary))
+        return _measure_peer(arguments.folder, case, Path(temporary))
+
+
+def _measure_ours(folder: Path, case: Case, work: Path) -> Found:
+    settings = [*overrides(folder, case["data"], case["round"]), *OURS[case["method"]]]
+    ended = train(settings, work / "run")
+    found = report(work / "run")
+    return {
+        "accuracy": found["accuracy"],
+        "num_test": found["num_examples"],
+        "calibration": found["ece"],
+        "seconds": ended.seconds,
+        "peak_bytes": ended.peak_bytes,
+    }
+
+
+def _measure_peer(folder: Path, case: Case, work: Path) -> Found:
+    for name, texts in splits(folder, case["data"], case["round"]).items():
+        write(work / f"{name}.parquet", texts)
+
+    curve = json.loads(search(PEERS[case["method"]], case["round"], FOREVER, work))
     return {
         "accuracy": curve["points"][-1][1],
         "num_test": curve["num_test"],
@@ -86,52 +101,89 @@ def measure(arguments: argparse.Namespace, case: Case) -> Found:
 
 
 def search(system: str, seed: int, seconds: float, folder: Path) -> str:
-    """The curve of another system, as JSON; it has a process of its own."""
-    code = f"import sys; sys.path.insert(0, {str(Path(__file__).parent)!r}); from shared.peers import main; main"
-    call = f"{code}{(system, str(seed), str(seconds), str(folder))!r}"
-    return run([sys.executable, "-c", call]).output.splitlines()[-1]
+    """Search in a process of its own; returns the curve of another system as JSON."""
+    here = str(Path(__file__).parent)
+    arguments = (system, str(seed), str(seconds), str(folder))
+    code = (
+        f"import sys; sys.path.insert(0, {here!r}); "
+        f"from shared.peers import main; main(*{arguments!r})"
+    )
+    return run([sys.executable, "-c", code]).output.splitlines()[-1]
 
 
 def lines(rows: Sequence[Row]) -> list[str]:
     """Accuracy; then calibration and time."""
-    methods = [it for it in METHODS if any(row.case["method"] == it for row in rows)]
-    scores, costs, chance = [], [], []
-    for (data,), of_data in grouped(rows, "data").items():
-        cells = grouped(of_data, "method")
-        means = {
-            it: statistics.mean(values(cells[it,], "accuracy")) for it in methods if (it,) in cells
-        }
-        best, seeds = max(means.values()), max(map(len, cells.values()))
-        row = [data, str(of_data[0].found["num_test"]), str(seeds)]
-        for method in methods:
-            numbers = values(cells.get((method,), []), "accuracy")
-            cell = mean_and_spread(numbers) if numbers else NOT_MEASURED
-            cell = f"**{cell}**" if numbers and round(means[method], 3) == round(best, 3) else cell
-            row.append(
-                f"{cell} ({len(numbers)} of {seeds} seeds)" if 0 < len(numbers) < seeds else cell
-            )
-        scores.append(row)
-        errors = values(cells.get((DEFAULT,), []), "calibration")
-        calibration = f"{statistics.mean(errors):.3f}" if errors else NOT_MEASURED
-        costs.append([data, calibration, *(_seconds(cells.get((it,), [])) for it in methods)])
-        middle = statistics.median(values(of_data, "accuracy"))
-        error = 200 * math.sqrt(2 * middle * (1 - middle) / of_data[0].found["num_test"])
-        chance.append(f"{data} {error:.1f}")
+    measured = {row.case["method"] for row in rows}
+    methods = [method for method in METHODS if method in measured]
+
+    scores = []
+    costs = []
+    errors = []
+    for (data,), group in grouped(rows, "data").items():
+        by_method = {method: found for (method,), found in grouped(group, "method").items()}
+        scores.append(_score_line(data, by_method, methods))
+        costs.append(_cost_line(data, by_method, methods))
+        errors.append(f"{data} {_two_standard_errors(group):.1f}")
+
     return [
         *table(["data set", "test texts", "seeds", *methods], scores),
         "",
-        f"Two standard errors, by the number of test texts: {', '.join(chance)}.",
+        f"Two standard errors, by the number of test texts: {', '.join(errors)}.",
         "",
-        *table(["data set", "calibration error", *(f"{it}, s" for it in methods)], costs),
+        *table(["data set", "calibration error", *(f"{name}, s" for name in methods)], costs),
     ]
 
 
+def _score_line(
+    data: str, by_method: Mapping[str, Sequence[Row]], methods: Sequence[str]
+) -> list[str]:
+    """The accuracy of each method on a data set, the best ones in bold."""
+    means = {}
+    for method, group in by_method.items():
+        means[method] = round(statistics.mean(values(group, "accuracy")), 3)
+    best = max(means.values())
+    seeds = max(len(group) for group in by_method.values())
+
+    first = next(iter(by_method.values()))[0]
+    line = [data, str(first.found["num_test"]), str(seeds)]
+    for method in methods:
+        numbers = values(by_method.get(method, []), "accuracy")
+        if not numbers:
+            line.append(NOT_MEASURED)
+            continue
+
+        cell = mean_and_spread(numbers)
+        if means[method] == best:
+            cell = f"**{cell}**"
+        if len(numbers) < seeds:
+            cell += f" ({len(numbers)} of {seeds} seeds)"
+        line.append(cell)
+    return line
+
+
+def _cost_line(
+    data: str, by_method: Mapping[str, Sequence[Row]], methods: Sequence[str]
+) -> list[str]:
+    """The calibration error of encoder-cls, and the seconds of each method."""
+    errors = values(by_method.get(DEFAULT, []), "calibration")
+    calibration = f"{statistics.mean(errors):.3f}" if errors else NOT_MEASURED
+    return [data, calibration, *(_seconds(by_method.get(method, [])) for method in methods)]
+
+
+def _two_standard_errors(rows: Sequence[Row]) -> float:
+    """Two standard errors of the difference of two accuracies on the test texts, in points."""
+    middle = statistics.median(values(rows, "accuracy"))
+    return 200 * math.sqrt(2 * middle * (1 - middle) / rows[0].found["num_test"])
+
+
 def _seconds(rows: Sequence[Row]) -> str:
-    """The median time, and that of the whole search."""
+    """The median time to train and, in brackets, that of a whole search."""
     if not rows:
         return NOT_MEASURED
-    whole = f" ({median(rows, 'search_seconds'):,.0f})" if values(rows, "search_seconds") else ""
-    return f"{median(rows, 'seconds'):,.1f}{whole}"
+    seconds = f"{median(rows, 'seconds'):,.1f}"
+    if values(rows, "search_seconds"):
+        seconds += f" ({median(rows, 'search_seconds'):,.0f})"
+    return seconds
 
 
 BENCHMARK = Benchmark("accuracy", __doc__, add_arguments, cases, measure, lines, rounds=5)

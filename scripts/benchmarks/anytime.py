@@ -1,10 +1,11 @@
 """The test accuracy of encoder-cls and of other systems after how many seconds.
 
-    python scripts/benchmarks/anytime.py FOLDER [--only DATASET]... [--system SYSTEM]... [--rounds N] [--seconds N]
-        [--output docs/results.md]
+    python scripts/benchmarks/anytime.py FOLDER [--only DATASET]... [--system SYSTEM]...
+        [--rounds N] [--seconds N] [--output docs/results.md]
 
-FOLDER is as that of `accuracy.py`. Each system has one thread, and the validation texts choose whatever is chosen. A
-round's number is its seed. The picture is written beside the page. Run nothing else meanwhile.
+FOLDER is as that of `accuracy.py`. Each system has one thread, and the validation texts choose
+whatever is chosen. A round's number is its seed. The picture is written beside the page. Run
+nothing else meanwhile.
 """
 
 from __future__ import annotations
@@ -20,13 +21,14 @@ from contextlib import closing, suppress
 from pathlib import Path
 
 from accuracy import search
-from shared.benchmark import Benchmark, Case, Found, Row, grouped
+from shared.benchmark import Benchmark, Case, Found, Row, distinct, grouped
 from shared.commands import train_command, watch
 from shared.data import DATA, add_data_arguments, overrides, read, splits, write
 from shared.page import NOT_MEASURED, table
 from shared.peers import classifier_accuracy, installed
 
-OURS, YARDSTICK = "encoder-cls", "tfidf-svm"
+OURS = "encoder-cls"
+YARDSTICK = "tfidf-svm"
 SYSTEMS = {
     OURS: OURS,
     YARDSTICK: YARDSTICK,
@@ -35,9 +37,11 @@ SYSTEMS = {
     "hf-trainer": "hf-trainer",
     "spacy": "spacy-ensemble",
 }
-MOMENTS = (2, 16)  # times what TF-IDF and a linear SVM need for their first model
+# The moments of the table, as multiples of the time that the yardstick needs for its first model.
+MOMENTS = (2, 16)
 SECONDS_BETWEEN_LOOKS = 0.1
-UNFINISHED = shutil.ignore_patterns(".*")  # files that are being written
+# Files that are being written.
+UNFINISHED = shutil.ignore_patterns(".*")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -53,82 +57,96 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def cases(arguments: argparse.Namespace) -> list[Case]:
     """Data sets by systems."""
-    there = installed(list(SYSTEMS.values()))
-    systems = [it for it in arguments.system or SYSTEMS if SYSTEMS[it] in there]
-    return [{"data": data, "system": it} for data in arguments.only or DATA for it in systems]
+    available = installed(list(SYSTEMS.values()))
+    found = []
+    for data in arguments.only or DATA:
+        for system in arguments.system or SYSTEMS:
+            if SYSTEMS[system] in available:
+                found.append({"data": data, "system": system})
+    return found
 
 
 def measure(arguments: argparse.Namespace, case: Case) -> Found:
-    """One curve."""
-    folder, data, seed = arguments.folder, case["data"], case["round"]
+    """Measure one curve."""
+    folder = arguments.folder
+    seed = case["round"]
     with tempfile.TemporaryDirectory() as temporary:
         work = Path(temporary)
-        for name, texts in splits(folder, data, seed).items():
+        for name, texts in splits(folder, case["data"], seed).items():
             write(work / f"{name}.parquet", texts)
+
         if case["system"] == OURS:
-            return ours(overrides(folder, data, seed), work, arguments.seconds)
+            return ours(overrides(folder, case["data"], seed), work, arguments.seconds)
         found: Found = json.loads(search(SYSTEMS[case["system"]], seed, arguments.seconds, work))
         return found
 
 
 def ours(settings: Sequence[str], work: Path, limit: float) -> Found:
-    """Watch `encoder-cls train` from outside: copy each model in the run's folder, and score it later."""
+    """Watch `encoder-cls train` from outside: copy each model of the run, and score it later."""
     from encoder_cls import load_classifier
 
-    weights, copies = work / "run" / "model" / "model.safetensors", list[tuple[float, Path]]()
-    seen, start_up, seconds = 0, 0.0, 0.0
-    with closing(
-        watch(train_command(settings, work / "run"), every=SECONDS_BETWEEN_LOOKS)
-    ) as looks:
-        for _, seconds, said in looks:
-            if not start_up and "reading" in said:
+    weights = work / "run" / "model" / "model.safetensors"
+    command = train_command(settings, work / "run")
+    copies: list[tuple[float, Path]] = []
+    last_change = 0
+    start_up = 0.0
+    seconds = 0.0
+    with closing(watch(command, every=SECONDS_BETWEEN_LOOKS)) as looks:
+        for _, seconds, messages in looks:
+            if not start_up and "reading" in messages:
                 start_up = seconds
+
+            # There may be no model yet, or it is being replaced.
             with suppress(FileNotFoundError):
-                changed = weights.stat().st_mtime_ns
-                if changed != seen:
-                    copy = shutil.copytree(
-                        weights.parent, work / f"{len(copies)}", ignore=UNFINISHED
-                    )
+                change = weights.stat().st_mtime_ns
+                if change != last_change:
+                    target = work / f"{len(copies)}"
+                    copy = shutil.copytree(weights.parent, target, ignore=UNFINISHED)
                     copies.append((seconds, copy))
-                    seen = changed
+                    last_change = change
+
             if seconds > limit:
                 break
-    test, points = read(work / "test.parquet"), []
+
+    test = read(work / "test.parquet")
+    points = []
     for moment, copy in copies:
         classifier = load_classifier(copy, engine="torch")
-        score = classifier_accuracy(classifier, test)
-        points.append((moment - start_up, score))
+        points.append((moment - start_up, classifier_accuracy(classifier, test)))
     return {"points": points, "start_up": start_up, "seconds": seconds - start_up}
 
 
 def accuracies(rows: Sequence[Row], seconds: float) -> list[float]:
-    """The accuracy of each seed's model by then; none where a seed has no model yet."""
-    had = [
-        [accuracy for moment, accuracy in row.found["points"] if moment <= seconds] for row in rows
-    ]
-    return [points[-1] for points in had] if all(had) else []
+    """The accuracy of each seed's model after so many seconds; none if a seed has no model yet."""
+    found = []
+    for row in rows:
+        until_then = [accuracy for moment, accuracy in row.found["points"] if moment <= seconds]
+        if not until_then:
+            return []
+        found.append(until_then[-1])
+    return found
 
 
 def lines(rows: Sequence[Row]) -> list[str]:
     """Data sets and moments by systems."""
-    cells = grouped(rows, "data", "system")
-    systems = [it for it in SYSTEMS if any(row.case["system"] == it for row in rows)]
+    measured = {row.case["system"] for row in rows}
+    systems = [system for system in SYSTEMS if system in measured]
+    groups = grouped(rows, "data", "system")
+
     found = []
-    for data in dict.fromkeys(data for data, _ in cells):
-        of_data = [cells.get((data, it), []) for it in systems]
-        firsts = [row.found["points"][0][0] for row in cells.get((data, YARDSTICK), [])]
-        unit = statistics.mean(firsts) if firsts else math.nan
-        for times in MOMENTS if firsts else ():
-            means = [_mean(accuracies(them, times * unit)) for them in of_data]
-            found.append([data, f"{times * unit:.{1 if times * unit < 10 else 0}f} s", *means])
-        ends = [_mean(accuracies(them, math.inf)) for them in of_data]
-        spent = [
-            f" ({statistics.mean(it.found['seconds'] for it in them):.0f} s)" if them else ""
-            for them in of_data
-        ]
-        found.append(
-            [data, "end", *(f"{end}{after}" for end, after in zip(ends, spent, strict=True))]
-        )
+    for data in distinct(row.case["data"] for row in rows):
+        by_system = [groups.get((data, system), []) for system in systems]
+
+        yardstick = groups.get((data, YARDSTICK))
+        if yardstick:
+            unit = statistics.mean(row.found["points"][0][0] for row in yardstick)
+            for times in MOMENTS:
+                seconds = times * unit
+                digits = 1 if seconds < 10 else 0
+                means = [_mean(accuracies(group, seconds)) for group in by_system]
+                found.append([data, f"{seconds:.{digits}f} s", *means])
+
+        found.append([data, "end", *(_end(group) for group in by_system)])
     return table(["data set", "after", *systems], found, left=2)
 
 
@@ -136,26 +154,28 @@ def _mean(numbers: Sequence[float]) -> str:
     return f"{100 * statistics.mean(numbers):.1f}" if numbers else NOT_MEASURED
 
 
+def _end(rows: Sequence[Row]) -> str:
+    """The accuracy at the end of a search and, in brackets, its seconds."""
+    accuracy = _mean(accuracies(rows, math.inf))
+    if not rows:
+        return accuracy
+    seconds = statistics.mean(row.found["seconds"] for row in rows)
+    return f"{accuracy} ({seconds:.0f} s)"
+
+
 def draw(rows: Sequence[Row], path: Path) -> None:
-    """A panel for each data set, a line for each system: the mean over seeds."""
+    """Draw a panel for each data set, a line for each system: the mean over seeds."""
     from matplotlib.figure import Figure
 
-    names = list(dict.fromkeys(row.case["data"] for row in rows))
-    height = -(-len(names) // 2)
+    names = distinct(row.case["data"] for row in rows)
+    height = math.ceil(len(names) / 2)
     figure = Figure(figsize=(9, 3.2 * height), layout="constrained", dpi=110)
     panels = dict(zip(names, figure.subplots(height, 2, squeeze=False).flat, strict=False))
-    for (data, system), them in grouped(rows, "data", "system").items():
-        moments = sorted(
-            {row.found["seconds"] for row in them}
-            | {it for row in them for it, _ in row.found["points"]}
-        )
-        points = [
-            (it, 100 * statistics.mean(found)) for it in moments if (found := accuracies(them, it))
-        ]
-        seconds, means = zip(*points, strict=True) if points else ((), ())
-        panels[data].step(
-            seconds, means, where="post", label=system, color=f"C{list(SYSTEMS).index(system)}"
-        )
+    for (data, system), group in grouped(rows, "data", "system").items():
+        seconds, means = _steps(group)
+        color = f"C{list(SYSTEMS).index(system)}"
+        panels[data].step(seconds, means, where="post", label=system, color=color)
+
     for name, panel in panels.items():
         panel.set(
             title=name,
@@ -164,14 +184,29 @@ def draw(rows: Sequence[Row], path: Path) -> None:
             ylabel="test accuracy, %",
         )
         panel.grid(visible=True, alpha=0.3)
-    for panel in figure.axes[len(names) :]:
-        panel.remove()
-    figure.legend(
-        *panels[names[0]].get_legend_handles_labels(),
-        loc="outside lower center",
-        ncols=len(SYSTEMS),
-    )
+    for unused_panel in figure.axes[len(names) :]:
+        unused_panel.remove()
+
+    handles, labels = panels[names[0]].get_legend_handles_labels()
+    figure.legend(handles, labels, loc="outside lower center", ncols=len(SYSTEMS))
     figure.savefig(path, metadata={"Software": None})
+
+
+def _steps(rows: Sequence[Row]) -> tuple[list[float], list[float]]:
+    """The seconds at which the mean accuracy changes, and its percentage from then on."""
+    moments = set()
+    for row in rows:
+        moments.add(row.found["seconds"])
+        moments.update(moment for moment, _ in row.found["points"])
+
+    seconds = []
+    means = []
+    for moment in sorted(moments):
+        found = accuracies(rows, moment)
+        if found:
+            seconds.append(moment)
+            means.append(100 * statistics.mean(found))
+    return seconds, means
 
 
 BENCHMARK = Benchmark("anytime", __doc__, add_arguments, cases, measure, lines, draw=draw)

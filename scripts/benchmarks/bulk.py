@@ -2,10 +2,10 @@
 
     python scripts/benchmarks/bulk.py FOLDER [--threads 2] [--output docs/results.md]
 
-FOLDER is as that of `accuracy.py`; the models learn from SST-2, and answer its sentences, repeated to 100,000
-texts. `encoder-cls predict` runs as a user runs it, its start included. The others are loaded already: they read the
-texts, answer all of them in one call and write the labels; Hugging Face's pipeline answers a twentieth of them. Others
-come with `pip install -e '.[bench]'`.
+FOLDER is as that of `accuracy.py`; the models learn from SST-2, and answer its sentences, repeated
+to 100,000 texts. `encoder-cls predict` runs as a user runs it, its start included. The others are
+loaded already: they read the texts, answer all of them in one call and write the labels; Hugging
+Face's pipeline answers a twentieth of them. Others come with `pip install -e '.[bench]'`.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ import pyarrow.parquet
 from shared.benchmark import Benchmark, Case, Found, Row, grouped, median
 from shared.commands import PROGRAM, run, train, work_folder
 from shared.data import Texts, add_data_arguments, overrides, path_of, read
-from shared.page import table
+from shared.page import NOT_MEASURED, table
 from shared.peers import (
     FASTTEXT,
     LIBRARIES,
@@ -36,55 +36,57 @@ from shared.peers import (
     tfidf,
 )
 
-DATA, TEXTS = "sst2", 100_000
+DATA = "sst2"
+TEXTS = 100_000
+# The part of the texts that the slow system answers.
+SLOW_PART = 20
 OURS = {"encoder-cls, default": [], "encoder-cls, model.encoder=false": ["model.encoder=false"]}
 SLOW = "HF pipeline, batched"
-BASE = "TF-IDF, linear SVM"  # to which ratios are
+BASE = "TF-IDF, linear SVM"  # whose speed the others are compared with
 OTHERS = {BASE: "tfidf-words", "fastText": "fasttext", SLOW: "hf-trainer"}
 
 
 def cases(_arguments: argparse.Namespace) -> list[Case]:
     """Systems; of encoder-cls by the format of the files."""
-    ours = [{"system": name, "format": form} for name in OURS for form in ("csv", "parquet")]
+    found: list[Case] = []
+    for name in OURS:
+        for form in ("csv", "parquet"):
+            found.append({"system": name, "format": form, "texts": TEXTS})
+
     peers = installed(list(LIBRARIES))
-    others = [{"system": name, "format": "csv"} for name, peer in OTHERS.items() if peer in peers]
-    return [
-        {**case, "texts": TEXTS // (20 if case["system"] == SLOW else 1)} for case in ours + others
-    ]
+    for name, peer in OTHERS.items():
+        if peer in peers:
+            texts = TEXTS // SLOW_PART if name == SLOW else TEXTS
+            found.append({"system": name, "format": "csv", "texts": texts})
+    return found
 
 
 def measure(arguments: argparse.Namespace, case: Case) -> Found:
     """The texts a second of one system, and its peak of memory."""
-    folder, form = arguments.folder, case["format"]
-    source = input_file(folder, case["texts"], form)
+    folder = arguments.folder
+    source = input_file(folder, case["texts"], case["format"])
     if case["system"] in OURS:
+        command = [*PROGRAM, "predict", "--model", str(trained(folder, case["system"]))]
+        command += ["--input", str(source), "--device", "cpu"]
         with tempfile.TemporaryDirectory() as answers:
-            words = [
-                "--input",
-                str(source),
-                "--output",
-                f"{answers}/answers.{form}",
-                "--device",
-                "cpu",
-            ]
-            ended = run(
-                [*PROGRAM, "predict", "--model", str(trained(folder, case["system"])), *words]
-            )
-        return {"speed": case["texts"] / ended.seconds, "peak": ended.peak_bytes}
-    model = trained(folder, "encoder-cls, default") / "model"
-    ended = run(
-        [sys.executable, __file__, "--child", case["system"], str(folder), str(source), str(model)]
-    )
-    return {"speed": case["texts"] / float(ended.output.split()[-1]), "peak": ended.peak_bytes}
+            ended = run([*command, "--output", f"{answers}/answers.{case['format']}"])
+        seconds = ended.seconds
+    else:
+        model = trained(folder, "encoder-cls, default") / "model"
+        words = [case["system"], str(folder), str(source), str(model)]
+        ended = run([sys.executable, __file__, "--child", *words])
+        seconds = float(ended.output.split()[-1])
+    return {"speed": case["texts"] / seconds, "peak": ended.peak_bytes}
 
 
 @cache
 def input_file(folder: Path, number: int, form: str) -> Path:
     """A file of so many texts."""
-    sentences = [
-        text for split in ("train", "test") for text in read(path_of(folder, DATA, split)).texts
-    ]
-    texts, path = list(islice(cycle(sentences), number)), work_folder() / f"{number}.{form}"
+    train_texts = read(path_of(folder, DATA, "train")).texts
+    test_texts = read(path_of(folder, DATA, "test")).texts
+    texts = list(islice(cycle(train_texts + test_texts), number))
+
+    path = work_folder() / f"{number}.{form}"
     if form == "parquet":
         pyarrow.parquet.write_table(pyarrow.table({"text": texts}), path, use_dictionary=False)
     else:
@@ -94,17 +96,18 @@ def input_file(folder: Path, number: int, form: str) -> Path:
 
 @cache
 def trained(folder: Path, system: str) -> Path:
-    """A run of all labels of the data set."""
+    """Train encoder-cls on all labels of the data set; returns the run folder."""
     path = work_folder() / f"run-{len(OURS[system])}"
     train([*overrides(folder, DATA), *OURS[system]], path)
     return path
 
 
 def child(system: str, folder: str, source: str, model: str) -> None:
-    """Train another system in this process, answer a file with it, and print the seconds of the latter."""
+    """Train another system in this process, answer a file with it, and print the seconds."""
     texts = read(path_of(Path(folder), DATA, "train"))
     predict = predictor(system, texts, model)
     predict(texts.texts[:64])  # to warm up
+
     began = time.perf_counter()
     with Path(source).open(newline="", encoding="utf-8") as file:
         found = predict([row["text"] for row in csv.DictReader(file)])
@@ -116,11 +119,11 @@ def predictor(system: str, texts: Texts, model: str) -> Predict:
     """Train another system; the encoder's weights are random, which does not change its speed."""
     if system == "fastText":
         path = fasttext_file(Path(tempfile.mkdtemp(), "train.txt"), texts)
-        return fasttext_model(
-            path, texts.classes, {**FASTTEXT, "wordNgrams": 2, "dim": 20, "epoch": 1}
-        )
+        options = {**FASTTEXT, "wordNgrams": 2, "dim": 20, "epoch": 1}
+        return fasttext_model(path, texts.classes, options)
     if system == BASE:
         return next(tfidf(texts, texts, 0, settings=[("linear SVM", 1.0)])).predict
+
     from shared.hugging_face import SMALL, load
 
     return load(f"{model}/tokenizer.json", texts.classes, max_length=128, size=SMALL).predict
@@ -136,11 +139,12 @@ def lines(rows: Sequence[Row]) -> list[str]:
     """A row for each system and format, medians over the rounds, with the ratio to TF-IDF."""
     base = [row for row in rows if row.case["system"] == BASE]
     cells = []
-    for (system, form, texts), them in grouped(rows, "system", "format", "texts").items():
-        speed, memory = median(them, "speed"), f"{median(them, 'peak') / 2**20:,.0f}"
-        name = f"{system}, {'Parquet' if form == 'parquet' else 'CSV'}"
-        ratio = f"{speed / median(base, 'speed'):.2f}" if base else "-"
-        cells.append([name, f"{texts:,}", f"{speed:,.0f}", ratio, memory])
+    for (system, form, texts), group in grouped(rows, "system", "format", "texts").items():
+        name = f"{system}, Parquet" if form == "parquet" else f"{system}, CSV"
+        speed = median(group, "speed")
+        ratio = f"{speed / median(base, 'speed'):.2f}" if base else NOT_MEASURED
+        memory = median(group, "peak") / 2**20
+        cells.append([name, f"{texts:,}", f"{speed:,.0f}", ratio, f"{memory:,.0f}"])
     return table(["", "texts", "texts a second", "times TF-IDF's", "memory, MiB"], cells)
 
 

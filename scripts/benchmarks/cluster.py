@@ -3,15 +3,17 @@
     pip install 'ray[data]' pyspark pandas
     python scripts/benchmarks/cluster.py RUN [--texts 20000] [--output docs/results.md]
 
-Writes Parquet files of short texts with an `id`, and answers them: in one process by `encoder_cls.Predictor`; by Ray's
-`Dataset.map_batches` with one worker, with two, and with two of which one is killed with SIGKILL; by Spark's
-`mapInPandas`. Rows a second count the start of the workers. The command fails where a row is missing, comes twice, or
-has another label than one process gives.
+Writes Parquet files of short texts with an `id`, and answers them: in one process by
+`encoder_cls.Predictor`; by Ray's `Dataset.map_batches` with one worker, with two, and with two of
+which one is killed with SIGKILL; by Spark's `mapInPandas`. Rows a second count the start of the
+workers. The command fails where a row is missing, comes twice, or has another label than one
+process gives.
 """
 
 from __future__ import annotations
 
 import argparse
+import math
 import os
 import signal
 import tempfile
@@ -52,57 +54,74 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def cases(arguments: argparse.Namespace) -> list[Case]:
     """Ways to answer."""
-    return [{"way": way, "texts": arguments.texts} for way in ("one process", *RAY_WORKERS, SPARK)]
+    ways = ("one process", *RAY_WORKERS, SPARK)
+    return [{"way": way, "texts": arguments.texts} for way in ways]
 
 
 def measure(arguments: argparse.Namespace, case: Case) -> Found:
-    """One of them; answers are compared with those of one process."""
-    model, way = str(arguments.run.resolve()), case["way"]
+    """Answer the texts in one way, and compare the answers with those of one process."""
+    model = str(arguments.run.resolve())
+    way = case["way"]
     rows, expected, seconds = prepared(model, case["texts"])
-    answers, started = expected, 1
     if way in RAY_WORKERS:
-        answers, seconds, started = _by_ray(
-            model, workers=RAY_WORKERS[way], kills=way.endswith("killed")
-        )
+        is_killing = way.endswith("killed")
+        answers, seconds, started = _by_ray(model, workers=RAY_WORKERS[way], is_killing=is_killing)
     elif way == SPARK:
         answers, seconds = _by_spark(model)
         started = 0
-    is_equal = (
-        answers.sort_by("id").select(["id", "label"]).equals(expected.select(["id", "label"]))
-    )
-    ids = len(set(answers.column("id").to_pylist()))
-    equal = bool(is_equal) and answers.num_rows == ids == rows.num_rows
+    else:
+        answers = expected
+        started = 1
+
+    columns = ["id", "label"]
+    has_same_labels = answers.sort_by("id").select(columns).equals(expected.select(columns))
+    num_ids = len(set(answers.column("id").to_pylist()))
+    has_all_rows = answers.num_rows == num_ids == rows.num_rows
     return {
         "started": started,
         "rows": answers.num_rows,
-        "ids": ids,
-        "equal": equal,
-        "speed": ids / seconds,
+        "ids": num_ids,
+        "equal": has_same_labels and has_all_rows,
+        "speed": num_ids / seconds,
     }
 
 
 @cache
 def prepared(model: str, texts: int) -> tuple[Any, Any, float]:
-    """The rows, which are in files as well, the answers of one process, and its seconds."""
-    known = sorted(
-        word for word in Predictor(model).classifier.tokenizer.get_vocab() if word.isalpha()
-    )[:2000]
-    made = [
-        " ".join(known[(7 * row + 13 * place) % len(known)] for place in range(10))
-        for row in range(texts)
-    ]
-    rows, size = pyarrow.table({"id": range(texts), "text": made}), -(-texts // PARTS)
-    (work_folder() / "in").mkdir()
+    """Write the rows into files, and answer them in one process.
+
+    Returns:
+        The rows, the answers, and the seconds of the answers.
+    """
+    vocabulary = Predictor(model).classifier.tokenizer.get_vocab()
+    words = sorted(word for word in vocabulary if word.isalpha())[:2000]
+    rows = pyarrow.table(
+        {"id": range(texts), "text": [_made_up_text(words, row) for row in range(texts)]}
+    )
+
+    folder = work_folder() / "in"
+    folder.mkdir()
+    size = math.ceil(texts / PARTS)
     for part in range(PARTS):
-        pyarrow.parquet.write_table(
-            rows.slice(part * size, size), work_folder() / "in" / f"part-{part:02}.parquet"
-        )
+        path = folder / f"part-{part:02}.parquet"
+        pyarrow.parquet.write_table(rows.slice(part * size, size), path)
+
     began = time.monotonic()
     expected = Predictor(model)(rows)
     return rows, expected, time.monotonic() - began
 
 
-def _by_ray(model: str, *, workers: int, kills: bool) -> tuple[Any, float, int]:
+def _made_up_text(words: Sequence[str], row: int) -> str:
+    """Ten words, others for each row."""
+    return " ".join(words[(7 * row + 13 * place) % len(words)] for place in range(10))
+
+
+def _by_ray(model: str, *, workers: int, is_killing: bool) -> tuple[Any, float, int]:
+    """Answer the files by Ray.
+
+    Returns:
+        The answers, the seconds, and how many workers were started.
+    """
     import ray
 
     ray.init(num_cpus=3, include_dashboard=False, log_to_driver=False, configure_logging=False)
@@ -110,8 +129,9 @@ def _by_ray(model: str, *, workers: int, kills: bool) -> tuple[Any, float, int]:
     killer = threading.Thread(target=_kill_one, args=(workers_folder,), daemon=True)
     try:
         ray.data.DataContext.get_current().enable_progress_bars = False
-        if kills:
+        if is_killing:
             killer.start()
+
         began = time.monotonic()
         rows = ray.data.read_parquet(f"{work_folder()}/in").repartition(PARTS)
         answered = rows.map_batches(
@@ -120,12 +140,11 @@ def _by_ray(model: str, *, workers: int, kills: bool) -> tuple[Any, float, int]:
             batch_format="pyarrow",
             compute=ray.data.ActorPoolStrategy(size=workers),
         )
-        tables = [
-            pyarrow.table(it)
-            for it in answered.iter_batches(batch_format="pyarrow", batch_size=None)
-        ]
+        batches = answered.iter_batches(batch_format="pyarrow", batch_size=None)
+        tables = [pyarrow.table(batch) for batch in batches]
         seconds = time.monotonic() - began
-        if kills:
+
+        if is_killing:
             killer.join()
         return pyarrow.concat_tables(tables), seconds, len(list(workers_folder.iterdir()))
     finally:
@@ -133,18 +152,20 @@ def _by_ray(model: str, *, workers: int, kills: bool) -> tuple[Any, float, int]:
 
 
 def _kill_one(workers: Path) -> None:
+    """Kill a worker, some seconds after the first one has left its number in a folder."""
     while not any(workers.iterdir()):
         time.sleep(0.01)
+
     time.sleep(KILL_AFTER)
     os.kill(int(next(workers.iterdir()).name), signal.SIGKILL)
 
 
 def _by_spark(model: str) -> tuple[Any, float]:
+    """Answer the files by Spark; returns the answers and the seconds."""
     from pyspark.sql import SparkSession
 
-    spark = (
-        SparkSession.builder.master("local[2]").config("spark.ui.enabled", "false").getOrCreate()
-    )
+    builder = SparkSession.builder.master("local[2]").config("spark.ui.enabled", "false")
+    spark = builder.getOrCreate()
     spark.sparkContext.setLogLevel("ERROR")
     target = tempfile.mkdtemp(dir=work_folder()) + "/out"
     try:
@@ -160,13 +181,13 @@ def _by_spark(model: str) -> tuple[Any, float]:
 def lines(rows: Sequence[Row]) -> list[str]:
     """A row for each way."""
     cells = []
-    for (way,), them in grouped(rows, "way").items():
-        counts = [f"{them[-1].found[key]:,}" for key in ("started", "rows", "ids")]
-        is_equal = "yes" if them[-1].found["equal"] else "no"
-        cells.append([way, *counts, is_equal, f"{median(them, 'speed'):,.0f}"])
-    return table(
-        ["", "workers started", "rows", "ids", "answers are equal", "rows a second"], cells
-    )
+    for (way,), group in grouped(rows, "way").items():
+        last = group[-1].found
+        counts = [f"{last[key]:,}" for key in ("started", "rows", "ids")]
+        equal = "yes" if last["equal"] else "no"
+        cells.append([way, *counts, equal, f"{median(group, 'speed'):,.0f}"])
+    heads = ["", "workers started", "rows", "ids", "answers are equal", "rows a second"]
+    return table(heads, cells)
 
 
 def failures(rows: Sequence[Row]) -> list[str]:

@@ -1,10 +1,11 @@
-"""The first answer: one text, the start of the process included, and one text of a loaded classifier.
+"""Time the first answer of a new process, and an answer of a loaded classifier.
 
     python scripts/benchmarks/cold.py RUN [--rounds N] [--output docs/results.md]
 
-RUN is a finished run of the bundled example. fastText, a scikit-learn pipeline and Hugging Face's `pipeline` do the
-same, each with a model of the same texts; the weights of the last one are random: time does not depend on them, and
-nothing is downloaded. Others come with `pip install -e '.[bench]'`.
+RUN is a finished run of the bundled example. fastText, a scikit-learn pipeline and Hugging Face's
+`pipeline` do the same, each with a model of the same texts; the weights of the last one are random:
+time does not depend on them, and nothing is downloaded. Others come with `pip install -e
+'.[bench]'`.
 """
 
 from __future__ import annotations
@@ -30,8 +31,8 @@ from sklearn.pipeline import make_pipeline
 from sklearn.svm import LinearSVC
 
 TEXT = (
-    "where on earth is my parcel? i ordered it two weeks ago and the page still says that it is in your depot, "
-    "please tell me"
+    "where on earth is my parcel? i ordered it two weeks ago and the page still says that it is in "
+    "your depot, please tell me"
 )
 LOADED = """
 import statistics, time
@@ -43,7 +44,7 @@ for _ in range(100):
     times.append(time.perf_counter() - start)
 print(statistics.median(times))
 """
-# What answers a list of texts, by the library that it needs and the lines that make it.
+# The library of each system, and the lines that make `answer`, which answers a list of texts.
 SYSTEMS = {
     "encoder-cls": (
         "encoder_cls",
@@ -63,7 +64,9 @@ SYSTEMS = {
         "answer = pipeline('text-classification', model={folder!r} + '/bert', device='cpu')",
     ),
 }
-LIBRARIES, TORCH = "import numpy, tokenizers, typer", "import torch"
+# The libraries that predicting needs, and the one that training needs besides.
+LIBRARIES = "import numpy, tokenizers, typer"
+TORCH = "import torch"
 COMMANDS = {
     "encoder-cls --help": ["--help"],
     "encoder-cls predict TEXT": ["predict", "--model", "RUN", TEXT],
@@ -78,18 +81,22 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def cases(_arguments: argparse.Namespace) -> list[Case]:
     """Programs, then each system in Python."""
     systems = [name for name, (library, _) in SYSTEMS.items() if find_spec(library)]
-    return [{"what": it} for it in (LIBRARIES, TORCH, *COMMANDS, *systems)]
+    return [{"what": what} for what in (LIBRARIES, TORCH, *COMMANDS, *systems)]
 
 
 def measure(arguments: argparse.Namespace, case: Case) -> Found:
     """Seconds and memory of a process, and the seconds of an answer once it is loaded."""
-    what, model = case["what"], str(arguments.run.resolve())
+    what = case["what"]
+    model = str(arguments.run.resolve())
     if what in COMMANDS:
         program = str(Path(sys.executable).with_name("encoder-cls"))
-        return cold([program, *(model if word == "RUN" else word for word in COMMANDS[what])])
+        words = [model if word == "RUN" else word for word in COMMANDS[what]]
+        return cold([program, *words])
     if what not in SYSTEMS:
         return cold([sys.executable, "-c", what])
-    code = f"TEXT = {json.dumps(TEXT)}\n" + SYSTEMS[what][1].format(run=model, folder=str(peers()))
+
+    _, load = SYSTEMS[what]
+    code = f"TEXT = {json.dumps(TEXT)}\n{load.format(run=model, folder=str(peers()))}"
     loaded = float(run([sys.executable, "-c", code + LOADED]).output.split()[-1])
     return {**cold([sys.executable, "-c", f"{code}\nanswer([TEXT])"]), "loaded": loaded}
 
@@ -103,18 +110,22 @@ def cold(command: Sequence[str]) -> Found:
 
 @cache
 def peers() -> Path:
-    """A folder with the models of the other systems."""
+    """Train the other systems; returns the folder with their models."""
     os.environ.setdefault("HF_HUB_OFFLINE", "1")
-    folder, texts = work_folder() / "peers", read(path_of(Path(), EXAMPLE, "train"))
+    texts = read(path_of(Path(), EXAMPLE, "train"))
+    folder = work_folder() / "peers"
     folder.mkdir()
+
     if find_spec("fasttext"):
         import fasttext
 
         path = fasttext_file(folder / "train.txt", texts)
         model = fasttext.train_supervised(str(path), epoch=5, wordNgrams=2, verbose=0, thread=1)
         model.save_model(str(folder / "fasttext.bin"))
+
     model = make_pipeline(TfidfVectorizer(ngram_range=(1, 2), sublinear_tf=True), LinearSVC())
     joblib.dump(model.fit(texts.texts, texts.labels), folder / "sklearn.joblib")
+
     if find_spec("transformers"):
         from shared.hugging_face import Bert
         from tokenizers import BertWordPieceTokenizer
@@ -129,20 +140,19 @@ def peers() -> Path:
 
 def lines(rows: Sequence[Row]) -> list[str]:
     """A row for each program, medians over the rounds."""
-    them = {what: of for (what,), of in grouped(rows, "what").items()}
     cells = []
-    for what, of in them.items():
-        name = (
-            f"{what}, in Python"
-            if what in SYSTEMS
-            else f"python -c '{what}'"
-            if what not in COMMANDS
-            else what
-        )
-        loaded = f"{1000 * median(of, 'loaded'):.2f}" if what in SYSTEMS else NOT_MEASURED
-        cells.append(
-            [name, f"{median(of, 'seconds'):.3f}", f"{median(of, 'peak') / 1e6:.0f}", loaded]
-        )
+    for (what,), group in grouped(rows, "what").items():
+        name = f"python -c '{what}'"
+        loaded = NOT_MEASURED
+        if what in SYSTEMS:
+            name = f"{what}, in Python"
+            loaded = f"{1000 * median(group, 'loaded'):.2f}"
+        elif what in COMMANDS:
+            name = what
+
+        seconds = median(group, "seconds")
+        megabytes = median(group, "peak") / 1e6
+        cells.append([name, f"{seconds:.3f}", f"{megabytes:.0f}", loaded])
     return table(["one text, cold", "seconds", "memory, MB", "loaded, ms"], cells)
 
 

@@ -3,9 +3,10 @@
     python scripts/benchmarks/encoder_gain.py FOLDER [--only DATASET]... [--size N]... [--rounds N]
         [--output docs/results.md]
 
-FOLDER is as that of `accuracy.py`. Each round draws so many texts of train; test is at most 3,000 texts. Where the
-encoder is not kept, the answer is the linear classifier's. The command fails where the combination is more than 0.3
-points less accurate than the linear classifier in the mean of the draws.
+FOLDER is as that of `accuracy.py`. Each round draws so many texts of train; test is at most 3,000
+texts. Where the encoder is not kept, the answer is the linear classifier's. The command fails where
+the combination is more than 0.3 points less accurate than the linear classifier in the mean of the
+draws.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ import numpy as np
 from shared.benchmark import Benchmark, Case, Found, Row, grouped, values
 from shared.commands import train
 from shared.data import add_data_arguments, path_of, read, sample, write
-from shared.page import table
+from shared.page import NOT_MEASURED, table
 
 from encoder_cls import load_classifier
 
@@ -28,6 +29,8 @@ DATA = ("trec6", "sst2", "banking77", "ag_news", "sst2_glue", "imdb")
 SIZES = (2000, 4000, 8000)
 MOST_TEST_TEXTS = 3000
 MOST_LOST = 0.3  # points
+# The seed of the first draw of training texts.
+FIRST_DRAW = 1000
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -45,69 +48,78 @@ def cases(arguments: argparse.Namespace) -> list[Case]:
 
 
 def measure(arguments: argparse.Namespace, case: Case) -> Found:
-    """Test accuracy of the linear classifier, of the encoder if it is kept, and of the answer; processor seconds."""
-    draw, test = (
-        case["round"],
-        sample(read(path_of(arguments.folder, case["data"], "test")), MOST_TEST_TEXTS),
-    )
+    """Train, and score the test texts.
+
+    Returns:
+        The accuracy of the linear classifier, of the encoder if it is kept, and of the answer; and
+        processor seconds.
+    """
+    seed = case["round"]
+    whole = read(path_of(arguments.folder, case["data"], "train"))
+    texts = sample(whole, case["size"], seed=FIRST_DRAW + seed)
     with tempfile.TemporaryDirectory() as name:
-        texts = sample(
-            read(path_of(arguments.folder, case["data"], "train")), case["size"], seed=1000 + draw
-        )
-        data = [
+        settings = [
             f"data.train={write(Path(name, 'train.parquet'), texts)}",
             "data.validation=null",
             "data.test=null",
+            f"seed={seed}",
+            f"data.split_seed={seed}",
         ]
-        seeds = [f"seed={draw}", f"data.split_seed={draw}"]
-        ended = train([*data, *seeds], Path(name, "run"))
+        ended = train(settings, Path(name, "run"))
         classifier = load_classifier(Path(name, "run"))
+
+    test = sample(read(path_of(arguments.folder, case["data"], "test")), MOST_TEST_TEXTS)
+    labels = np.array([classifier.label_names.index(label) for label in test.labels])
     tokens = classifier.tokenize(test.texts)
-    logits = {**classifier.part_logits(tokens), "both": classifier.logits(tokens)}
-    labels = np.array([classifier.label_names.index(it) for it in test.labels])
-    scores = {part: float((it.argmax(axis=1) == labels).mean()) for part, it in logits.items()}
-    return {**scores, "seconds": ended.processor_seconds}
+    logits_of_part = {**classifier.part_logits(tokens), "both": classifier.logits(tokens)}
+
+    found: Found = {"seconds": ended.processor_seconds}
+    for part, logits in logits_of_part.items():
+        found[part] = float((logits.argmax(axis=1) == labels).mean())
+    return found
 
 
 def _gain(rows: Sequence[Row]) -> float:
     """The mean gain over the draws, in points."""
-    return 100 * statistics.mean(float(row.found["both"] - row.found["linear"]) for row in rows)
+    gains = [row.found["both"] - row.found["linear"] for row in rows]
+    return float(100 * statistics.mean(gains))
 
 
 def lines(rows: Sequence[Row]) -> list[str]:
     """A row for each data set and size, and one for all."""
     cells = []
-    for (data, size), them in [*grouped(rows, "data", "size").items(), (("all", 0), list(rows))]:
-        kept = [row for row in them if "encoder" in row.found]
-        means = [f"{100 * statistics.mean(values(them, it)):.1f}" for it in ("linear", "both")]
-        encoder = f"{100 * statistics.mean(values(kept, 'encoder')):.1f}" if kept else "-"
-        seconds = f"{statistics.mean(values(them, 'seconds')):.0f}"
-        counts = f"{len(kept)} of {len(them)}"
-        cells.append(
-            [
-                data,
-                f"{size:,}" if size else "",
-                means[0],
-                encoder,
-                means[1],
-                f"{_gain(them):+.2f}",
-                counts,
-                seconds,
-            ]
-        )
-    return table(
-        ["", "texts", "linear", "encoder", "both", "gain", "encoder kept", "processor, s"], cells
-    )
+    for (data, size), group in grouped(rows, "data", "size").items():
+        cells.append([data, f"{size:,}", *_summary(group)])
+    cells.append(["all", "", *_summary(rows)])
+    heads = ["", "texts", "linear", "encoder", "both", "gain", "encoder kept", "processor, s"]
+    return table(heads, cells)
+
+
+def _summary(rows: Sequence[Row]) -> list[str]:
+    """The means over some rows, and in how many of them the encoder is kept."""
+    with_encoder = [row for row in rows if "encoder" in row.found]
+    return [
+        _mean_percent(rows, "linear"),
+        _mean_percent(with_encoder, "encoder"),
+        _mean_percent(rows, "both"),
+        f"{_gain(rows):+.2f}",
+        f"{len(with_encoder)} of {len(rows)}",
+        f"{statistics.mean(values(rows, 'seconds')):.0f}",
+    ]
+
+
+def _mean_percent(rows: Sequence[Row], key: str) -> str:
+    return f"{100 * statistics.mean(values(rows, key)):.1f}" if rows else NOT_MEASURED
 
 
 def failures(rows: Sequence[Row]) -> list[str]:
-    """Where the encoder harms."""
-    groups = grouped(rows, "data", "size").items()
-    return [
-        f"{data}, {size} texts: {_gain(of):+.2f} points"
-        for (data, size), of in groups
-        if _gain(of) < -MOST_LOST
-    ]
+    """The data sets and sizes where the encoder harms."""
+    found = []
+    for (data, size), group in grouped(rows, "data", "size").items():
+        gain = _gain(group)
+        if gain < -MOST_LOST:
+            found.append(f"{data}, {size} texts: {gain:+.2f} points")
+    return found
 
 
 BENCHMARK = Benchmark(

@@ -2,8 +2,9 @@
 
     python scripts/benchmarks/engines.py FOLDER [--only DATASET]... [--output docs/results.md]
 
-FOLDER is as that of `accuracy.py`. A classifier is trained for a short time on each data set, and both engines classify
-the test texts (5,000 at most). The command fails where a label differs, or a probability by more than 0.00001.
+FOLDER is as that of `accuracy.py`. A classifier is trained for a short time on each data set, and
+both engines classify the test texts (5,000 at most). The command fails where a label differs, or a
+probability by more than 0.00001.
 """
 
 from __future__ import annotations
@@ -34,18 +35,19 @@ def cases(arguments: argparse.Namespace) -> list[Case]:
 
 
 def measure(arguments: argparse.Namespace, case: Case) -> Found:
-    """What differs between the engines."""
+    """Train, and count the answers in which the engines differ."""
     test = sample(read(path_of(arguments.folder, case["data"], "test")), MOST_TEXTS)
     with tempfile.TemporaryDirectory() as folder:
         run = Path(folder, "run")
         train([*overrides(arguments.folder, case["data"]), *case["settings"]], run)
         size = (run / "model" / "model.safetensors").stat().st_size
-        engines = [load_classifier(run, device="cpu", engine=it) for it in ("numpy", "torch")]
-        one, other = (it.predict_proba(test.texts) for it in engines)
+
+        by_numpy = load_classifier(run, device="cpu", engine="numpy").predict_proba(test.texts)
+        by_torch = load_classifier(run, device="cpu", engine="torch").predict_proba(test.texts)
     return {
         "texts": len(test.texts),
-        "different": int((one.argmax(axis=1) != other.argmax(axis=1)).sum()),
-        "largest": float(np.abs(one - other).max()),
+        "different": int((by_numpy.argmax(axis=1) != by_torch.argmax(axis=1)).sum()),
+        "largest": float(np.abs(by_numpy - by_torch).max()),
         "size": size,
     }
 
@@ -54,21 +56,27 @@ def lines(rows: Sequence[Row]) -> list[str]:
     """A row for each data set."""
     cells = []
     for row in rows:
-        texts, different, largest, size = (
-            row.found[key] for key in ("texts", "different", "largest", "size")
-        )
+        found = row.found
         cells.append(
-            [row.case["data"], f"{texts:,}", str(different), f"{largest:.1e}", f"{size / 1e6:.1f}"]
+            [
+                row.case["data"],
+                f"{found['texts']:,}",
+                str(found["different"]),
+                f"{found['largest']:.1e}",
+                f"{found['size'] / 1e6:.1f}",
+            ]
         )
-    return table(
-        ["data set", "test texts", "labels that differ", "largest difference", "model, MB"], cells
-    )
+    heads = ["data set", "test texts", "labels that differ", "largest difference", "model, MB"]
+    return table(heads, cells)
 
 
 def failures(rows: Sequence[Row]) -> list[str]:
     """The data sets on which the engines differ."""
-    found = [row for row in rows if row.found["different"] or row.found["largest"] > TOLERANCE]
-    return [f"{row.case['data']}: NumPy and PyTorch differ" for row in found]
+    found = []
+    for row in rows:
+        if row.found["different"] or row.found["largest"] > TOLERANCE:
+            found.append(f"{row.case['data']}: NumPy and PyTorch differ")
+    return found
 
 
 ADD_ARGUMENTS = partial(add_data_arguments, names=DATA_SETS)

@@ -1,16 +1,15 @@
-"""How well a training with few labels estimates its accuracy, with labels drawn at random and by `suggest`.
+"""Compare the accuracy that a training with few labels estimates with the true one.
 
     python scripts/benchmarks/estimates.py FOLDER [--only DATASET]... [--rounds N] [--output PAGE]
 
-FOLDER is as that of `accuracy.py`. A round is a draw: a linear classifier is trained on 120 labels drawn at random beside
-1,840 texts, 40 of these get a label, at random or by `suggest`, and it is trained again. The truth is its accuracy on
-2,000 other texts of train.
+FOLDER is as that of `accuracy.py`. A round is a draw: a linear classifier is trained on 120 labels
+drawn at random beside 1,840 texts, 40 of these get a label, at random or by `suggest`, and it is
+trained again. The truth is its accuracy on 2,000 other texts of train.
 """
 
 from __future__ import annotations
 
 import argparse
-import json
 import tempfile
 from collections.abc import Sequence
 from functools import partial
@@ -19,7 +18,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 from shared.benchmark import Benchmark, Case, Found, Row, grouped, values
-from shared.data import Texts, add_data_arguments, path_of, read, sample, write
+from shared.data import Texts, add_data_arguments, json_lines, path_of, read, sample, write
 from shared.page import table
 
 from encoder_cls.bulk.suggestions import suggest
@@ -45,7 +44,10 @@ def cases(arguments: argparse.Namespace) -> list[Case]:
 
 
 def measure(arguments: argparse.Namespace, case: Case) -> Found:
-    """The estimate with its interval, the accuracy on other texts, and the calibration error on these."""
+    """Compare the estimate and its interval with the accuracy on other texts.
+
+    The calibration error is that on the other texts.
+    """
     texts = read(path_of(arguments.folder, case["data"], "train"))
     drawn = sample(texts, FIRST + POOL + MOST_TEST_TEXTS, seed=case["round"])
     pool = drawn.take(np.arange(FIRST + POOL))
@@ -72,12 +74,11 @@ def measure(arguments: argparse.Namespace, case: Case) -> Found:
 
 
 def fitted(pool: Texts, labelled: NDArray[np.int64]) -> FittedLinear:
-    """Fit the linear classifier to these rows of the pool with their labels, and to the others without."""
+    """Fit the linear classifier to these rows of the pool with labels, to the others without."""
     others = np.setdiff1d(np.arange(len(pool.texts)), labelled)
     with tempfile.TemporaryDirectory() as name:
-        lines = (json.dumps({"text": pool.texts[row]}) + "\n" for row in others)
         unlabelled = Path(name, "others.jsonl")
-        unlabelled.write_text("".join(lines), encoding="utf-8")
+        unlabelled.write_text(json_lines(pool.texts[row] for row in others), encoding="utf-8")
         settings = {
             "name": "estimates",
             "data.train": str(write(Path(name, "train.parquet"), pool.take(labelled))),

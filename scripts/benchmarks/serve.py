@@ -2,9 +2,10 @@
 
     python scripts/benchmarks/serve.py RUN [--output docs/results.md]
 
-Asks a server of RUN for the bundled example's test texts, one in a request, by 1, 8 and 64 clients for ten seconds
-each; and the same model in this process, one text after the other. Client and server share the machine's cores. Bad
-clients, reloads and stops are tried by `pytest scripts/fault_injection -k serve`.
+Asks a server of RUN for the bundled example's test texts, one in a request, by 1, 8 and 64 clients
+for ten seconds each; and the same model in this process, one text after the other. Client and
+server share the machine's cores. Bad clients, reloads and stops are tried by `pytest
+scripts/fault_injection -k serve`.
 """
 
 from __future__ import annotations
@@ -26,8 +27,16 @@ from shared.commands import PROGRAM
 from shared.data import EXAMPLE, path_of, read
 from shared.page import table
 
-CLIENTS, SECONDS = (1, 8, 64), 10.0
-HEAD = "POST /predict HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: {}\r\n\r\n"
+CLIENTS = (1, 8, 64)
+# How long each number of clients asks.
+SECONDS = 10.0
+HEAD = (
+    "POST /predict HTTP/1.1\r\n"
+    "Host: localhost\r\n"
+    "Content-Type: application/json\r\n"
+    "Content-Length: {}\r\n"
+    "\r\n"
+)
 
 Ask = Callable[[str], Awaitable[None]]
 
@@ -47,11 +56,11 @@ def measure(arguments: argparse.Namespace, case: Case) -> Found:
     texts = read(path_of(Path(), EXAMPLE, "test")).texts
     if case["clients"]:
         with server(arguments.run) as port:
-            seconds, elapsed = asyncio.run(
-                answer_times(port, texts, SECONDS, clients=case["clients"])
-            )
+            asking = answer_times(port, texts, SECONDS, clients=case["clients"])
+            seconds, elapsed = asyncio.run(asking)
     else:
         seconds, elapsed = asyncio.run(in_process(arguments.run, texts, SECONDS))
+
     percentiles = statistics.quantiles(seconds, n=100)
     return {
         "speed": len(seconds) / elapsed,
@@ -62,7 +71,7 @@ def measure(arguments: argparse.Namespace, case: Case) -> Found:
 
 @contextmanager
 def server(run: Path) -> Iterator[int]:
-    """Start a server in a process of its own, on the port that is given.
+    """Run a server in a process of its own; gives its port.
 
     Raises:
         RuntimeError: it does not start.
@@ -71,8 +80,10 @@ def server(run: Path) -> Iterator[int]:
     with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
         assert process.stderr is not None
         line = process.stderr.readline()
-        if not (port := re.search(r":(\d+);", line)):
+        port = re.search(r":(\d+);", line)
+        if not port:
             raise RuntimeError(line + process.stderr.read())
+
         try:
             yield int(port[1])
         finally:
@@ -82,19 +93,21 @@ def server(run: Path) -> Iterator[int]:
 async def answer_times(
     port: int, texts: Sequence[str], limit: float, *, clients: int
 ) -> tuple[list[float], float]:
-    """The seconds of each answer to some clients, and those in all."""
+    """Ask by some clients; returns the seconds of each answer, and those in all."""
     began = time.perf_counter()
 
     async def be_client(number: int) -> list[float]:
+        # Each client begins with another text.
+        rotated = [*texts[number:], *texts[:number]]
         async with connection(port) as ask:
-            return await timed(ask, [*texts[number:], *texts[:number]], limit)
+            return await timed(ask, rotated, limit)
 
-    found = await asyncio.gather(*map(be_client, range(clients)))
-    return list(chain(*found)), time.perf_counter() - began
+    seconds_by_client = await asyncio.gather(*map(be_client, range(clients)))
+    return list(chain(*seconds_by_client)), time.perf_counter() - began
 
 
 async def in_process(run: Path, texts: Sequence[str], limit: float) -> tuple[list[float], float]:
-    """The same by a loaded classifier."""
+    """Ask a classifier in this process; returns the seconds of each answer, and those in all."""
     from encoder_cls import load_classifier
 
     classifier = load_classifier(run, engine="numpy")
@@ -102,14 +115,17 @@ async def in_process(run: Path, texts: Sequence[str], limit: float) -> tuple[lis
     async def ask(text: str) -> None:
         classifier.predict([text])
 
-    await ask(texts[0])
+    await ask(texts[0])  # to warm up
+
     began = time.perf_counter()
-    return await timed(ask, texts, limit), time.perf_counter() - began
+    seconds = await timed(ask, texts, limit)
+    return seconds, time.perf_counter() - began
 
 
 async def timed(ask: Ask, texts: Sequence[str], limit: float) -> list[float]:
-    """Ask for so many seconds, again as soon as there is an answer; the seconds of each."""
-    found, began = [], time.perf_counter()
+    """Ask for so many seconds, again as soon as there is an answer; returns the seconds of each."""
+    found = []
+    began = time.perf_counter()
     for text in cycle(texts):
         start = time.perf_counter()
         if start - began > limit:
@@ -127,6 +143,7 @@ async def connection(port: int) -> AsyncIterator[Ask]:
     async def ask(text: str) -> None:
         body = json.dumps({"texts": [text]}).encode()
         writer.write(HEAD.format(len(body)).encode() + body)
+
         head = await reader.readuntil(b"\r\n\r\n")
         (length,) = re.findall(rb"(?i)content-length: (\d+)", head)
         answer = await reader.readexactly(int(length))
@@ -137,22 +154,21 @@ async def connection(port: int) -> AsyncIterator[Ask]:
     writer.close()
 
 
+def _name(clients: int) -> str:
+    if clients == 0:
+        return "in process, one by one"
+    if clients == 1:
+        return "served, 1 client"
+    return f"served, {clients} clients"
+
+
 def lines(rows: Sequence[Row]) -> list[str]:
     """A row for each number of clients, medians over the rounds."""
     cells = []
-    for (clients,), them in grouped(rows, "clients").items():
-        name = (
-            f"served, {clients} client{'s' * (clients > 1)}"
-            if clients
-            else "in process, one by one"
-        )
-        cells.append(
-            [
-                name,
-                f"{median(them, 'speed'):,.0f}",
-                *(f"{median(them, it):.1f}" for it in ("p50", "p99")),
-            ]
-        )
+    for (clients,), group in grouped(rows, "clients").items():
+        speed = f"{median(group, 'speed'):,.0f}"
+        percentiles = [f"{median(group, key):.1f}" for key in ("p50", "p99")]
+        cells.append([_name(clients), speed, *percentiles])
     return table(("", "texts a second", "p50, ms", "p99, ms"), cells)
 
 

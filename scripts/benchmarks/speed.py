@@ -1,10 +1,12 @@
-"""The speed of training beside Hugging Face; that of prediction is measured by `bulk.py` and `cold.py`.
+"""The speed of training beside Hugging Face.
 
-    python scripts/benchmarks/speed.py FOLDER [--only DATASET]... [--rounds N] [--output docs/results.md]
+    python scripts/benchmarks/speed.py FOLDER [--only DATASET]... [--rounds N]
+        [--output docs/results.md]
 
-FOLDER is as that of `accuracy.py`. Each system trains in a process of its own, on 2,048 texts of at most 128 tokens.
-Tokens a second exclude padding: of `encoder-cls train` they are the median of its log, of the Trainer the mean after
-the first step. The Trainer comes with `pip install -e '.[bench]'`.
+FOLDER is as that of `accuracy.py`. Each system trains in a process of its own, on 2,048 texts of at
+most 128 tokens. Tokens a second exclude padding: of `encoder-cls train` they are the median of its
+log, of the Trainer the mean after the first step. The speed of prediction is measured by `bulk.py`
+and `cold.py`. The Trainer comes with `pip install -e '.[bench]'`.
 """
 
 from __future__ import annotations
@@ -27,56 +29,61 @@ from shared.hugging_face import Size
 from shared.peers import installed
 
 DATA = ("sst2", "ag_news")
-SIZES = {str(it): it for it in (Size(128, 2), Size(256, 4))}
-MOST_TEXTS, MOST_TOKENS = 2048, 128
+SIZES = {str(size): size for size in (Size(128, 2), Size(256, 4))}
+# The texts of a training, and the tokens of a text.
+MOST_TEXTS = 2048
+MOST_TOKENS = 128
 LABELS_ALONE = ("pretrain.epochs=0", "model.linear=false", "train.rdrop_weight=0", "train.epochs=1")
 PLAIN = ("model.char_ngram_buckets=0", "model.bigram_buckets=0")  # an encoder as the others have it
 OURS = {"encoder-cls, plain encoder": PLAIN, "encoder-cls, default tables": ()}
-HF_BEST, HF_DEFAULT = "HF Trainer, best effort", "HF Trainer, default"
-PRECISIONS = ("float32", "bfloat16")
+HF_BEST = "HF Trainer, best effort"
+HF_DEFAULT = "HF Trainer, default"
+# The systems that train, each with its precision.
 TRAINING = [
-    *(f"{system}, {precision}" for precision in PRECISIONS for system in (*OURS, HF_BEST)),
+    *(f"{system}, float32" for system in (*OURS, HF_BEST)),
+    *(f"{system}, bfloat16" for system in (*OURS, HF_BEST)),
     f"{HF_DEFAULT}, float32",
 ]
+# Steps of the Trainer with its defaults, which is slow.
+DEFAULT_STEPS = 8
 
 
 def cases(arguments: argparse.Namespace) -> list[Case]:
     """Texts and sizes by systems."""
     has_trainer = "hf-trainer" in installed(["hf-trainer"])
-    return [
-        {"data": data, "size": size, "system": system}
-        for size in SIZES
-        for data in arguments.only or DATA
-        for system in TRAINING
-        if has_trainer or not system.startswith("HF")
-    ]
+    systems = [name for name in TRAINING if has_trainer or not name.startswith("HF")]
+    found = []
+    for size in SIZES:
+        for data in arguments.only or DATA:
+            found += [{"data": data, "size": size, "system": system} for system in systems]
+    return found
 
 
 def measure(arguments: argparse.Namespace, case: Case) -> Found:
     """Tokens a second of one system."""
     os.environ.setdefault("HF_HUB_OFFLINE", "1")
-    size, system = SIZES[case["size"]], case["system"]
+    size = SIZES[case["size"]]
+    system = case["system"]
     work = work_folder() / case["data"]
     if not work.exists():
         work.mkdir()
-        write(
-            work / "train.parquet",
-            sample(read(path_of(arguments.folder, case["data"], "train")), MOST_TEXTS),
-        )
-    if not system.startswith("HF"):
-        ours, _, precision = system.rpartition(", ")
-        return {"speed": train_ours(work, size, [*OURS[ours], f"train.precision={precision}"])}
-    words = [system, case["size"], str(work / "train.parquet"), str(model_of(work, size))]
-    return {"speed": float(run([sys.executable, __file__, "--child", *words]).output.split()[-1])}
+        whole = read(path_of(arguments.folder, case["data"], "train"))
+        write(work / "train.parquet", sample(whole, MOST_TEXTS))
+
+    if system.startswith("HF"):
+        words = [system, case["size"], str(work / "train.parquet"), str(model_of(work, size))]
+        ended = run([sys.executable, __file__, "--child", *words])
+        return {"speed": float(ended.output.split()[-1])}
+
+    ours, _, precision = system.rpartition(", ")
+    return {"speed": train_ours(work, size, [*OURS[ours], f"train.precision={precision}"])}
 
 
 def train_ours(work: Path, size: Size, overrides: Sequence[str]) -> float:
-    """Tokens a second of a training on labels, the median over its steps but for the first ones."""
+    """Train on labels; returns tokens a second, the median over the steps but for the first two."""
     with tempfile.TemporaryDirectory() as folder:
-        train(
-            [*settings(work, size), *LABELS_ALONE, "train.log_every=1", *overrides],
-            Path(folder, "run"),
-        )
+        values = [*settings(work, size), *LABELS_ALONE, "train.log_every=1", *overrides]
+        train(values, Path(folder, "run"))
         rows = metrics(Path(folder, "run"))
     speeds = [float(row["tokens_per_s"]) for row in rows if "tokens_per_s" in row]
     return statistics.median(speeds[2:] or speeds)
@@ -100,29 +107,37 @@ def model_of(work: Path, size: Size) -> Path:
 def child(system: str, size: str, data: str, model: str) -> None:
     """Train by Hugging Face's Trainer in this process, and print tokens a second.
 
-    By default it pads all texts to the same length; at its best to the longest of a batch, and texts of similar
-    length come together.
+    By default it pads all texts to the same length; at its best to the longest of a batch, in
+    which texts have similar lengths.
     """
     from shared.hugging_face import fit, load
 
     texts = read(Path(data))
     bert = load(f"{model}/tokenizer.json", texts.classes, max_length=MOST_TOKENS, size=SIZES[size])
-    options: dict[str, Any] = {"per_device_train_batch_size": 64, "num_train_epochs": 1}
-    options["bf16"] = system.endswith("bfloat16")
-    if system.startswith(HF_BEST):
+    options: dict[str, Any] = {
+        "per_device_train_batch_size": 64,
+        "num_train_epochs": 1,
+        "bf16": system.endswith("bfloat16"),
+    }
+    is_best = system.startswith(HF_BEST)
+    if is_best:
         options["train_sampling_strategy"] = "group_by_length"
     else:
-        options["max_steps"] = 8
-    print(fit(bert, texts, padding=not system.startswith(HF_BEST), **options))
+        options["max_steps"] = DEFAULT_STEPS
+    print(fit(bert, texts, padding=not is_best, **options))
 
 
 def lines(rows: Sequence[Row]) -> list[str]:
     """Tokens a second of systems by texts and sizes, medians over the rounds."""
-    columns = [
-        replace(row, case={**row.case, "column": f"{row.case['data']} {row.case['size']}"})
-        for row in rows
-    ]
-    return pivot(columns, "system", "column", lambda them: f"{median(them, 'speed'):,.0f}")
+    with_columns = []
+    for row in rows:
+        column = f"{row.case['data']} {row.case['size']}"
+        with_columns.append(replace(row, case={**row.case, "column": column}))
+
+    def cell(group: list[Row]) -> str:
+        return f"{median(group, 'speed'):,.0f}"
+
+    return pivot(with_columns, "system", "column", cell)
 
 
 BENCHMARK = Benchmark(

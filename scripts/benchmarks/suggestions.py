@@ -1,9 +1,10 @@
-"""How many labels `suggest` saves, simulated: its texts are labelled batch by batch, beside texts in random order.
+"""Simulate how many labels `suggest` saves, beside texts in random order.
 
     python scripts/benchmarks/suggestions.py FOLDER [--only DATASET]... [--rounds N] [--output PAGE]
 
-FOLDER is as that of `accuracy.py`. A linear classifier is trained on 100 labels drawn at random, 50 texts of the others
-get their label, it is trained again, and so on; both ways start with the same 100.
+FOLDER is as that of `accuracy.py`. A linear classifier is trained on 100 labels drawn at random, 50
+texts of the others get their label, it is trained again, and so on; both ways start with the same
+100.
 """
 
 from __future__ import annotations
@@ -19,35 +20,44 @@ import numpy as np
 from numpy.typing import NDArray
 from shared.benchmark import Benchmark, Case, Found, Row, grouped
 from shared.commands import PROGRAM, report, run, train
-from shared.data import Texts, add_data_arguments, path_of, read, sample, write
-from shared.page import table
+from shared.data import Texts, add_data_arguments, json_lines, path_of, read, sample, write
+from shared.page import NOT_MEASURED, table
 
 DATA = ("trec6", "ag_news", "sst2", "banking77")
-FIRST, BATCH = 100, 50  # labels
-RANDOM, SUGGESTED = "random order", "suggest"
-MOST = {RANDOM: 1000, SUGGESTED: 700}  # labels
-COMPARED = (300, 500, 700, 1000)  # labels in random order, whose accuracy is to be reached
-MOST_TEXTS, MOST_TEST_TEXTS = 6000, 2000  # of a data set
+RANDOM = "random order"
+SUGGESTED = "suggest"
+# Labels that both ways start with, labels of a batch, and the labels at which each way ends.
+FIRST = 100
+BATCH = 50
+MOST = {RANDOM: 1000, SUGGESTED: 700}
+# Labels in random order, whose accuracy suggestions must reach.
+COMPARED = (300, 500, 700, 1000)
+# Texts of a data set.
+MOST_TEXTS = 6000
+MOST_TEST_TEXTS = 2000
 
 
 def cases(arguments: argparse.Namespace) -> list[Case]:
     """Data sets by ways."""
-    return [
-        {"data": data, "way": way} for data in arguments.only or DATA for way in (RANDOM, SUGGESTED)
-    ]
+    found: list[Case] = []
+    for data in arguments.only or DATA:
+        found += [{"data": data, "way": RANDOM}, {"data": data, "way": SUGGESTED}]
+    return found
 
 
 def measure(arguments: argparse.Namespace, case: Case) -> Found:
-    """Numbers of labels, and the accuracy with them."""
-    pool, test = (
-        sample(read(path_of(arguments.folder, case["data"], split)), most)
-        for split, most in (("train", MOST_TEXTS), ("test", MOST_TEST_TEXTS))
-    )
-    labelled, curve = np.random.default_rng(case["round"]).permutation(len(pool.texts)), []
-    order, labelled = labelled, labelled[:FIRST]
+    """Measure numbers of labels, and the accuracy with them."""
+    folder = arguments.folder
+    pool = sample(read(path_of(folder, case["data"], "train")), MOST_TEXTS)
+    test = sample(read(path_of(folder, case["data"], "test")), MOST_TEST_TEXTS)
+    order = np.random.default_rng(case["round"]).permutation(len(pool.texts))
+
+    labelled = order[:FIRST]
+    curve = []
     with tempfile.TemporaryDirectory() as name:
         work = Path(name)
-        data = [
+        settings = [
+            f"data.train={work / 'train.parquet'}",
             f"data.test={write(work / 'test.parquet', test)}",
             "data.validation=null",
             "model.encoder=false",
@@ -55,63 +65,73 @@ def measure(arguments: argparse.Namespace, case: Case) -> Found:
         while True:
             write(work / "train.parquet", pool.take(labelled))
             model = work / str(len(labelled))
-            train([f"data.train={work / 'train.parquet'}", *data], model)
+            train(settings, model)
             curve.append((len(labelled), report(model)["accuracy"]))
             if len(labelled) >= MOST[case["way"]]:
                 return {"curve": curve}
+
             if case["way"] == RANDOM:
                 labelled = order[: len(labelled) + BATCH]
             else:
-                labelled = np.concatenate(
-                    [labelled, suggested(model, pool, np.setdiff1d(order, labelled), work)]
-                )
+                others = np.setdiff1d(order, labelled)
+                labelled = np.concatenate([labelled, suggested(model, pool, others, work)])
 
 
 def suggested(model: Path, pool: Texts, others: NDArray[np.int64], work: Path) -> NDArray[np.int64]:
     """The rows that `encoder-cls suggest` names among others."""
-    place = work / "others.jsonl"
-    place.write_text(
-        "".join(json.dumps({"text": pool.texts[row]}) + "\n" for row in others), encoding="utf-8"
-    )
-    command = [*PROGRAM, "suggest", str(model), "--input", str(place), "--n", str(BATCH), "--json"]
-    lines = [json.loads(line) for line in run(command).output.splitlines()]
-    return others[[int(str(line["line"])) - 1 for line in lines]]
+    path = work / "others.jsonl"
+    path.write_text(json_lines(pool.texts[row] for row in others), encoding="utf-8")
+    command = [*PROGRAM, "suggest", str(model), "--input", str(path), "--n", str(BATCH), "--json"]
+    suggestions = [json.loads(line) for line in run(command).output.splitlines()]
+    return others[[suggestion["line"] - 1 for suggestion in suggestions]]
 
 
 def means(rows: Sequence[Row]) -> tuple[list[int], NDArray[np.float64]]:
-    """Numbers of labels and mean accuracies, the highest so far."""
-    sizes = [size for size, _ in rows[0].found["curve"]]
-    return sizes, np.maximum.accumulate(
-        np.mean([[it for _, it in row.found["curve"]] for row in rows], axis=0)
-    )
+    """Numbers of labels, and the highest mean accuracy with so many labels or fewer."""
+    curves = np.array([row.found["curve"] for row in rows])  # (rows, sizes, 2)
+    sizes = curves[0, :, 0].astype(int).tolist()
+    accuracies = curves[:, :, 1].mean(axis=0)
+    return sizes, np.maximum.accumulate(accuracies)
 
 
 def needed(of_random: Sequence[Row], of_suggested: Sequence[Row], size: int) -> float | None:
-    """How many labels suggestions need for the accuracy of random order with `size`; none: not with those simulated."""
-    sizes, accuracies = means(of_random)
-    wanted = accuracies[sizes.index(size)]
+    """How many labels suggestions need for the accuracy of `size` labels in random order.
+
+    None if the labels that were simulated do not reach it.
+    """
+    wanted = accuracy_with(of_random, size)
     sizes, accuracies = means(of_suggested)
     if accuracies[-1] < wanted:
         return None
+
+    # Between the last size below and the first one above, the accuracy is taken as linear.
     first = max(1, int((accuracies >= wanted).argmax()))
-    return float(np.interp(wanted, accuracies[first - 1 : first + 1], sizes[first - 1 : first + 1]))
+    around = slice(first - 1, first + 1)
+    return float(np.interp(wanted, accuracies[around], sizes[around]))
+
+
+def accuracy_with(rows: Sequence[Row], size: int) -> float:
+    """The mean accuracy with so many labels."""
+    sizes, accuracies = means(rows)
+    return float(accuracies[sizes.index(size)])
 
 
 def lines(rows: Sequence[Row]) -> list[str]:
     """A row for each data set."""
-    cells, of = [], grouped(rows, "data", "way")
-    for data in dict.fromkeys(
-        data for data, way in of if {(data, RANDOM), (data, SUGGESTED)} <= set(of)
-    ):
-        row = [data]
+    cells = []
+    for (data,), group in grouped(rows, "data").items():
+        ways = grouped(group, "way")
+        of_random = ways.get((RANDOM,))
+        of_suggested = ways.get((SUGGESTED,))
+        if not of_random or not of_suggested:
+            continue
+
+        line = [data]
         for size in COMPARED:
-            labels, wanted = (
-                needed(of[data, RANDOM], of[data, SUGGESTED], size),
-                means(of[data, RANDOM]),
-            )
-            share = f"{labels:.0f} ({labels / size:.2f})" if labels else "-"
-            row.append(f"{100 * wanted[1][wanted[0].index(size)]:.1f}%: {share}")
-        cells.append(row)
+            labels = needed(of_random, of_suggested, size)
+            part = f"{labels:.0f} ({labels / size:.2f})" if labels else NOT_MEASURED
+            line.append(f"{100 * accuracy_with(of_random, size):.1f}%: {part}")
+        cells.append(line)
     return table(["data set", *(f"{size:,} in random order" for size in COMPARED)], cells)
 
 

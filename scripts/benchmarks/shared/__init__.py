@@ -1,1 +1,1 @@
-"""What all benchmarks share: data sets, commands, other systems, files of results and sections of pages."""
+"""What all benchmarks share: data sets, commands, other systems, results and sections of pages."""

@@ -1,8 +1,9 @@
-"""A benchmark: cases, each measured once and kept as one line of JSON; and a section of a page, made of these lines.
+"""A benchmark: its cases, each measured once and kept as a line of JSON, and a section of a page.
 
-The same command goes on with the cases that are missing, so it can be interrupted at any time. A line counts for the
-commit and the processor that it was measured with. A round measures every case once more; the rounds go around the
-cases, so that a busy moment of the machine does not hit one case alone.
+The same command goes on with the cases that are missing, so it can be interrupted at any time. A
+line counts for the commit and the processor that it was measured with. A round measures every case
+once more; the rounds go around the cases, so that a busy moment of the machine does not hit one
+case alone.
 """
 
 from __future__ import annotations
@@ -16,26 +17,36 @@ import shlex
 import statistics
 import subprocess
 import sys
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from functools import cache
 from importlib import metadata
 from pathlib import Path
 from textwrap import fill
-from typing import Any
+from typing import Any, TypeVar
 
-from shared.page import table, write_section
+from shared.page import NOT_MEASURED, table, write_section
 
 ROOT = Path(__file__).parents[3]
+# The libraries whose versions a measured case records.
 LIBRARIES = (
-    "torch", "tokenizers", "scikit-learn", "numpy", "fasttext-numpy2-wheel", "transformers", "spacy"
-)  # fmt: skip
-INTERRUPTED = 130  # the exit code
+    "torch",
+    "tokenizers",
+    "scikit-learn",
+    "numpy",
+    "fasttext-numpy2-wheel",
+    "transformers",
+    "spacy",
+)
+# The exit code of a benchmark that Ctrl-C has ended.
+INTERRUPTED = 130
+# Characters of a line of a page.
 WIDTH = 120
 
 Case = dict[str, Any]
 Found = dict[str, Any]
+Value = TypeVar("Value", bound=Hashable)
 
 
 @dataclass(frozen=True)
@@ -75,34 +86,42 @@ class Benchmark:
         Raises:
             SystemExit: a case failed, or a target is missed.
         """
-        words = sys.argv[1:] if words is None else words
-        parser = self._parser()
+        if words is None:
+            words = sys.argv[1:]
+        parser = self.parser()
         arguments = parser.parse_args(words)
-        cases = [
-            {**case, "round": number}
-            for number in range(arguments.rounds)
-            for case in self.cases(arguments)
-        ]
+
+        cases = []
+        for number in range(arguments.rounds):
+            cases += [{**case, "round": number} for case in self.cases(arguments)]
+
         failed = []
-        try:
-            if not arguments.tables_only:
+        if not arguments.tables_only:
+            try:
                 failed = self._measure(arguments, cases)
-        except KeyboardInterrupt:
-            note(
-                f"interrupted; {arguments.results} has the finished cases, and the same command goes on"
-            )
-            sys.exit(INTERRUPTED)
+            except KeyboardInterrupt:
+                note(
+                    f"interrupted; {arguments.results} has the finished cases, "
+                    "and the same command goes on"
+                )
+                sys.exit(INTERRUPTED)
+
         rows = read(arguments.results, cases)
         if rows:
             self._write(rows, arguments, self._command(parser, words, arguments))
-        if failed := [*failed, *(self.failures(rows) if rows else ["nothing is measured"])]:
+            failed += self.failures(rows)
+        else:
+            failed.append("nothing is measured")
+        if failed:
             sys.exit("\n".join(failed))
 
-    def _parser(self) -> argparse.ArgumentParser:
+    def parser(self) -> argparse.ArgumentParser:
+        """The parser of the script's own arguments and of those that all benchmarks have."""
         parser = argparse.ArgumentParser(
             description=self.doc, formatter_class=argparse.RawDescriptionHelpFormatter
         )
         self.add_arguments(parser)
+
         results = Path(f"{self.name}.jsonl")
         parser.add_argument(
             "--results", type=Path, default=results, help=f"the measured cases; default: {results}"
@@ -118,20 +137,23 @@ class Benchmark:
         return parser
 
     def _measure(self, arguments: argparse.Namespace, cases: Sequence[Case]) -> list[str]:
-        """Measure the cases that have no line of this commit and processor; the errors of those that failed."""
-        os.environ["OMP_NUM_THREADS"] = os.environ["OPENBLAS_NUM_THREADS"] = str(arguments.threads)
-        here = {
-            "commit": commit(),
-            "cpu": cpu_name(),
-            "cores": os.cpu_count() or 1,
-            "threads": arguments.threads,
-        }
+        """Measure the cases that have no line of this commit and processor.
+
+        Returns:
+            The errors of the cases that failed.
+        """
+        os.environ["OMP_NUM_THREADS"] = str(arguments.threads)
+        os.environ["OPENBLAS_NUM_THREADS"] = str(arguments.threads)
+
+        here = (commit(), cpu_name())
         known = read(arguments.results, cases)
-        done = [row.case for row in known if (row.commit, row.cpu) == (here["commit"], here["cpu"])]
+        done = [row.case for row in known if (row.commit, row.cpu) == here]
+
         failed = []
         for case in cases:
             if case in done:
                 continue
+
             name = ", ".join(f"{key} {value}" for key, value in case.items())
             try:
                 found = self.measure(arguments, case)
@@ -139,19 +161,30 @@ class Benchmark:
                 failed.append(f"{name}: {type(error).__name__}: {error}")
                 note(failed[-1])
                 continue
-            when = datetime.now(UTC).isoformat(timespec="seconds")
-            row = Row(case, found, **here, versions=versions(), finished=when)
+
+            row = Row(
+                case=case,
+                found=found,
+                commit=commit(),
+                cpu=cpu_name(),
+                cores=os.cpu_count() or 1,
+                threads=arguments.threads,
+                versions=versions(),
+                finished=datetime.now(UTC).isoformat(timespec="seconds"),
+            )
             with arguments.results.open("a", encoding="utf-8") as file:
-                # First the end of a line that may be cut off.
+                # The line break comes first, since a line before may be cut off.
                 file.write(f"\n{json.dumps(asdict(row))}")
             note(f"{name}: {found}")
         return failed
 
     def _write(self, rows: Sequence[Row], arguments: argparse.Namespace, command: str) -> None:
+        """Print the section, or write it, with its picture, to the page that was named."""
         lines = [*origin(rows), "", "```sh", command, "```", "", *self.lines(rows)]
         if not arguments.output:
             print("\n".join(lines))
             return
+
         write_section(arguments.output, self.name, lines)
         if self.draw:
             self.draw(rows, arguments.output.with_name(f"{self.name}.png"))
@@ -160,42 +193,66 @@ class Benchmark:
         self, parser: argparse.ArgumentParser, words: Sequence[str], arguments: argparse.Namespace
     ) -> str:
         """The command that makes the section, without this machine's paths."""
-        positional = [action.dest for action in parser._actions if not action.option_strings]
-        names = {str(getattr(arguments, name)): name.upper() for name in positional}
-        kept = [names.get(str(Path(word)), word) for word in words if word != "--tables-only"]
-        if "--results" in kept:
-            place = kept.index("--results")
-            del kept[place : place + 2]
+        names = {}
+        for action in parser._actions:
+            if not action.option_strings:
+                names[str(getattr(arguments, action.dest))] = action.dest.upper()
+
+        kept = []
+        remaining = iter(words)
+        for word in remaining:
+            if word == "--results":
+                next(remaining)  # its value
+            elif word != "--tables-only":
+                kept.append(names.get(str(Path(word)), word))
         return shlex.join(["python", f"scripts/benchmarks/{self.name}.py", *kept])
 
 
 def read(path: Path, cases: Sequence[Case]) -> list[Row]:
-    """The newest line of each of these cases, in their order, as far as it is of the processor of the newest line."""
+    """Read the newest line of each case, in the order of the cases.
+
+    Lines of another processor than that of the newest line are left out.
+    """
     lines = path.read_text(encoding="utf-8").splitlines() if path.exists() else []
-    rows = [Row(**json.loads(line)) for line in lines if line.endswith("}")]  # else it was cut off
-    of_case = {_key(row.case): row for row in rows}
-    found = [of_case[_key(case)] for case in cases if _key(case) in of_case]
-    newest = max(found, key=lambda row: row.finished, default=None)
-    return [row for row in found if newest and row.cpu == newest.cpu]
+
+    newest_of_case = {}
+    for line in lines:
+        if line.endswith("}"):  # else it was cut off
+            row = Row(**json.loads(line))
+            newest_of_case[_key(row.case)] = row
+
+    found = [newest_of_case[_key(case)] for case in cases if _key(case) in newest_of_case]
+    if not found:
+        return []
+    newest = max(found, key=lambda row: row.finished)
+    return [row for row in found if row.cpu == newest.cpu]
 
 
 def _key(case: Case) -> str:
-    """A case as text; values that are empty count as absent, so that older files of results still fit."""
-    return json.dumps(
-        {name: value for name, value in case.items() if value not in (None, [])}, sort_keys=True
-    )
+    """A case as text; empty values count as absent, so that older files of results still fit."""
+    given = {name: value for name, value in case.items() if value not in (None, [])}
+    return json.dumps(given, sort_keys=True)
+
+
+# Tables and numbers
 
 
 def grouped(rows: Sequence[Row], *keys: str) -> dict[tuple[Any, ...], list[Row]]:
     """Rows by the values of their cases."""
     groups: dict[tuple[Any, ...], list[Row]] = {}
     for row in rows:
-        groups.setdefault(tuple(row.case[key] for key in keys), []).append(row)
+        key = tuple(row.case[name] for name in keys)
+        groups.setdefault(key, []).append(row)
     return groups
 
 
+def distinct(values: Iterable[Value]) -> list[Value]:
+    """Each value once, in the order of their first appearance."""
+    return list(dict.fromkeys(values))
+
+
 def values(rows: Sequence[Row], key: str) -> list[float]:
-    """What rows have under a key, as far as they have it."""
+    """The numbers that rows have under a key; rows without it are left out."""
     return [float(row.found[key]) for row in rows if row.found.get(key) is not None]
 
 
@@ -206,66 +263,86 @@ def median(rows: Sequence[Row], key: str) -> float:
 
 def mean_and_spread(numbers: Sequence[float]) -> str:
     """The mean in percent and, of several, the standard deviation."""
-    spread = f" ± {100 * statistics.stdev(numbers):.1f}" if len(numbers) > 1 else ""
-    return f"{100 * statistics.mean(numbers):.1f}{spread}"
+    mean = f"{100 * statistics.mean(numbers):.1f}"
+    if len(numbers) == 1:
+        return mean
+    return f"{mean} ± {100 * statistics.stdev(numbers):.1f}"
 
 
 def pivot(
     rows: Sequence[Row], row_key: str, column_key: str, cell: Callable[[list[Row]], str]
 ) -> list[str]:
     """A table of cells by the values of two keys; a dash marks a missing row."""
-    cells = grouped(rows, row_key, column_key)
-    heads, columns = (
-        dict.fromkeys(row for row, _ in cells),
-        list(dict.fromkeys(column for _, column in cells)),
-    )
-    lines = [
-        [str(head), *(cell(cells[head, it]) if (head, it) in cells else "-" for it in columns)]
-        for head in heads
-    ]
+    groups = grouped(rows, row_key, column_key)
+    columns = distinct(column for _, column in groups)
+
+    lines = []
+    for head in distinct(head for head, _ in groups):
+        line = [str(head)]
+        for column in columns:
+            group = groups.get((head, column))
+            line.append(cell(group) if group else NOT_MEASURED)
+        lines.append(line)
     return table(["", *map(str, columns)], lines)
+
+
+# Where and with what a case was measured
 
 
 def origin(rows: Sequence[Row]) -> list[str]:
     """Where rows were measured and with what."""
-    commits, versions, threads = (
-        "; ".join(dict.fromkeys(str(getattr(row, name)) for row in rows))
-        for name in ("commit", "versions", "threads")
+    threads = _listed(row.threads for row in rows)
+    commits = _listed(row.commit for row in rows)
+    libraries = _listed(row.versions for row in rows)
+    text = (
+        f"{rows[-1].cpu}, {rows[-1].cores} cores, threads of a process: {threads}; "
+        f"commit {commits}; {libraries}."
     )
-    text = f"{rows[-1].cpu}, {rows[-1].cores} cores, threads of a process: {threads}; commit {commits}; {versions}."
     return fill(text, WIDTH, break_on_hyphens=False).splitlines()
 
 
+def _listed(facts: Iterable[object]) -> str:
+    return "; ".join(distinct(str(fact) for fact in facts))
+
+
 def cpu_name() -> str:
-    """What the processor calls itself."""
+    """The processor's own name."""
     info = Path("/proc/cpuinfo")
-    found = (
-        re.search(r"^model name\s*: (.+)$", info.read_text(), re.MULTILINE)
-        if info.exists()
-        else None
-    )
-    return found[1] if found else platform.processor() or "unknown processor"
+    if info.exists():
+        found = re.search(r"^model name\s*: (.+)$", info.read_text(), re.MULTILINE)
+        if found:
+            return found[1]
+    return platform.processor() or "unknown processor"
 
 
 @cache
 def versions() -> str:
     """Versions of Python and of the libraries that are installed."""
-    installed = {it.metadata["Name"]: it.version for it in metadata.distributions()}
-    found = [f"{name} {installed[name]}" for name in LIBRARIES if name in installed]
-    return ", ".join([f"Python {platform.python_version()}", *found])
+    installed = {}
+    for distribution in metadata.distributions():
+        installed[distribution.metadata["Name"]] = distribution.version
+
+    found = [f"Python {platform.python_version()}"]
+    found += [f"{name} {installed[name]}" for name in LIBRARIES if name in installed]
+    return ", ".join(found)
 
 
 @cache
 def commit() -> str:
-    """The last commit that changed the package or the benchmarks, and whether files have changed since."""
+    """The last commit of the package or the benchmarks; "with changes" if files differ."""
+    last = _git("log", "-1", "--format=%h") or "unknown"
+    if _git("status", "--porcelain"):
+        return f"{last} with changes"
+    return last
+
+
+def _git(*command: str) -> str:
+    """The output of a command of git about the package and the benchmarks."""
     paths = ["--", "encoder_cls", "scripts/benchmarks"]
-    last, changes = (
-        subprocess.run(
-            ["git", *command, *paths], cwd=ROOT, capture_output=True, text=True, check=False
-        ).stdout.strip()
-        for command in (("log", "-1", "--format=%h"), ("status", "--porcelain"))
+    done = subprocess.run(
+        ["git", *command, *paths], cwd=ROOT, capture_output=True, text=True, check=False
     )
-    return f"{last or 'unknown'}{' with changes' * bool(changes)}"
+    return done.stdout.strip()
 
 
 def note(line: str) -> None:

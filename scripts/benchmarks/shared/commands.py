@@ -18,11 +18,18 @@ from typing import IO, Any
 # A child's peak of memory includes that of its parent at the fork, so a small process starts it.
 LAUNCH = """
 import os, subprocess, sys, time
+
+folder = sys.argv[1]
 start = time.perf_counter()
-process = subprocess.Popen(sys.argv[2:], stdout=open(sys.argv[1] + '/out', 'w'), stderr=open(sys.argv[1] + '/err', 'w'))
+process = subprocess.Popen(
+    sys.argv[2:], stdout=open(folder + '/out', 'w'), stderr=open(folder + '/err', 'w')
+)
 _, status, usage = os.wait4(process.pid, 0)
-print(time.perf_counter() - start, usage.ru_maxrss * 1024, usage.ru_utime + usage.ru_stime,
-      os.waitstatus_to_exitcode(status))
+seconds = time.perf_counter() - start
+
+peak_bytes = usage.ru_maxrss * 1024
+processor_seconds = usage.ru_utime + usage.ru_stime
+print(seconds, peak_bytes, processor_seconds, os.waitstatus_to_exitcode(status))
 """
 PROGRAM = [sys.executable, "-m", "encoder_cls"]
 
@@ -45,20 +52,18 @@ def run(command: Sequence[str]) -> Ended:
     """
     with tempfile.TemporaryDirectory() as folder:
         launched = [sys.executable, "-S", "-c", LAUNCH, folder, *command]
-        numbers = subprocess.run(
-            launched, capture_output=True, text=True, check=True
-        ).stdout.split()
-        seconds, peak, processor, code = map(float, numbers)
+        done = subprocess.run(launched, capture_output=True, text=True, check=True)
+        seconds, peak, processor, code = map(float, done.stdout.split())
+
         if code:
-            raise RuntimeError(
-                Path(folder, "err").read_text(encoding="utf-8", errors="replace")[-2000:].strip()
-            )
+            errors = Path(folder, "err").read_text(encoding="utf-8", errors="replace")
+            raise RuntimeError(errors[-2000:].strip())
         output = Path(folder, "out").read_text(encoding="utf-8", errors="replace")
     return Ended(seconds, peak, processor, output)
 
 
 def watch(command: Sequence[str], *, every: float) -> Generator[tuple[int, float, str], None, None]:
-    """Run a command, and look at it every so many seconds: its process, its seconds and its messages until then.
+    """Run a command, and yield every so many seconds: its process, its seconds, its messages.
 
     The command ends when the caller stops iterating.
 
@@ -76,24 +81,34 @@ def watch(command: Sequence[str], *, every: float) -> Generator[tuple[int, float
                 time.sleep(every)
         finally:
             process.terminate()
+
         if process.returncode:
             raise RuntimeError(_content(log)[-500:])
 
 
 def _content(log: IO[bytes]) -> str:
+    """The first mebibyte of a file that another process writes, without moving its position."""
     return os.pread(log.fileno(), 1 << 20, 0).decode(errors="replace")
 
 
 def memory_of(pid: int, key: str) -> int:
-    """The bytes of a process under a key of Linux's status, such as `VmHWM`, the peak; 0 once it has ended."""
-    lines = Path(f"/proc/{pid}/status").read_text().splitlines()
-    return sum(int(line.split()[1]) * 1024 for line in lines if line.startswith(f"{key}:"))
+    """The bytes of a process under a key of Linux's status, such as `VmHWM`, the peak.
+
+    A process that has ended has 0.
+    """
+    for line in Path(f"/proc/{pid}/status").read_text().splitlines():
+        if line.startswith(f"{key}:"):
+            kilobytes = int(line.split()[1])
+            return kilobytes * 1024
+    return 0
 
 
 def train_command(overrides: Sequence[str], run_dir: Path, *words: str) -> list[str]:
     """The command line of a training."""
-    settings = [word for override in overrides for word in ("--set", override)]
-    return [*PROGRAM, "train", *words, "--device", "cpu", "--run-dir", str(run_dir), *settings]
+    command = [*PROGRAM, "train", *words, "--device", "cpu", "--run-dir", str(run_dir)]
+    for override in overrides:
+        command += ["--set", override]
+    return command
 
 
 def train(overrides: Sequence[str], run_dir: Path, *words: str) -> Ended:
@@ -103,14 +118,13 @@ def train(overrides: Sequence[str], run_dir: Path, *words: str) -> Ended:
 
 def report(run_dir: Path) -> dict[str, Any]:
     """The report on the test split."""
-    content: dict[str, Any] = json.loads(
-        (run_dir / "eval" / "report.json").read_text(encoding="utf-8")
-    )
+    path = run_dir / "eval" / "report.json"
+    content: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
     return content
 
 
 def metrics(run_dir: Path) -> list[dict[str, Any]]:
-    """The logged rows, as far as they are whole."""
+    """The logged rows; a last line that was cut off is left out."""
     path = run_dir / "metrics.jsonl"
     lines = path.read_text(encoding="utf-8").splitlines() if path.exists() else []
     return [json.loads(line) for line in lines if line.endswith("}")]

@@ -1,10 +1,10 @@
-"""Labelled texts: data sets in a folder, the bundled example, made-up texts; and the files that a training reads."""
+"""Labelled texts: data sets in a folder, the bundled example, and files that a training reads."""
 
 from __future__ import annotations
 
 import argparse
 import json
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from functools import cache
 from pathlib import Path
 from typing import NamedTuple
@@ -59,20 +59,28 @@ def path_of(folder: Path, name: str, split: str) -> Path:
 @cache
 def read(path: Path) -> Texts:
     """The labelled texts of a CSV or Parquet file, without those that are blank."""
-    rows = pyarrow.csv.read_csv(path) if path.suffix == ".csv" else pyarrow.parquet.read_table(path)
-    pairs = zip(rows["text"].to_pylist(), rows["label"].to_pylist(), strict=True)
-    texts, labels = zip(
-        *((text, str(label)) for text, label in pairs if text and text.strip()), strict=True
-    )
-    return Texts(list(texts), list(labels))
+    is_csv = path.suffix == ".csv"
+    rows = pyarrow.csv.read_csv(path) if is_csv else pyarrow.parquet.read_table(path)
+
+    found = Texts([], [])
+    for text, label in zip(rows["text"].to_pylist(), rows["label"].to_pylist(), strict=True):
+        if text and text.strip():
+            found.texts.append(text)
+            found.labels.append(str(label))
+    return found
 
 
 def splits(folder: Path, name: str, seed: int) -> dict[str, Texts]:
-    """Train, validation and test as other systems see them: without a validation file a tenth of train validates."""
-    train, test = (read(path_of(folder, name, split)) for split in ("train", "test"))
+    """Read train, validation and test for other systems.
+
+    Without a validation file, a tenth of train is held out.
+    """
+    train = read(path_of(folder, name, "train"))
+    test = read(path_of(folder, name, "test"))
     validation = path_of(folder, name, "validation")
     if validation.exists():
         return {"train": train, "validation": read(validation), "test": test}
+
     order = stratified_order(train.labels, seed)
     first = round(VALIDATION_PART * len(order))
     return {
@@ -83,28 +91,38 @@ def splits(folder: Path, name: str, seed: int) -> dict[str, Texts]:
 
 
 def stratified_order(labels: Sequence[str], seed: int) -> NDArray[np.int64]:
-    """An order of rows in which the first rows, however many, have about the same part of each class."""
+    """Order rows at random so that any first ones have about the same part of each class."""
     random = np.random.default_rng(seed)
     _, classes = np.unique(np.array(labels), return_inverse=True)
     order = random.permutation(len(labels))
+
+    # The members of a class are spread evenly between 0 and 1, with a random shift of each class.
     ranks = np.empty(len(labels))
     for number in range(classes.max() + 1):
         members = order[classes[order] == number]
         ranks[members] = (np.arange(len(members)) + random.random()) / len(members)
+
     return order[np.argsort(ranks[order], kind="stable")]
 
 
+def json_lines(texts: Iterable[str]) -> str:
+    """Texts without labels, as the content of a .jsonl file that encoder-cls reads."""
+    return "".join(json.dumps({"text": text}) + "\n" for text in texts)
+
+
 def overrides(folder: Path, name: str, seed: int = 0) -> list[str]:
-    """The config values with which encoder-cls reads a data set; the held-out texts differ with each seed."""
-    files = {split: path_of(folder, name, split) for split in ("train", "validation", "test")}
-    named = {split: json.dumps(str(path.resolve())) for split, path in files.items()}
-    if not files["validation"].exists():
-        named["validation"] = "null"
-    return [
-        *(f"data.{split}={value}" for split, value in named.items()),
-        f"seed={seed}",
-        f"data.split_seed={seed}",
-    ]
+    """The config values with which encoder-cls reads a data set.
+
+    The held-out texts differ with each seed.
+    """
+    settings = []
+    for split in ("train", "validation", "test"):
+        path = path_of(folder, name, split)
+        if split == "validation" and not path.exists():
+            settings.append("data.validation=null")
+        else:
+            settings.append(f"data.{split}={json.dumps(str(path.resolve()))}")
+    return [*settings, f"seed={seed}", f"data.split_seed={seed}"]
 
 
 def write(path: Path, texts: Texts) -> Path:
@@ -114,5 +132,6 @@ def write(path: Path, texts: Texts) -> Path:
 
 
 def sample(texts: Texts, most: int, seed: int = 0) -> Texts:
-    """So many texts at most, drawn at random."""
-    return texts.take(np.random.default_rng(seed).permutation(len(texts.texts))[:most])
+    """Draw so many texts at most, at random."""
+    order = np.random.default_rng(seed).permutation(len(texts.texts))
+    return texts.take(order[:most])

@@ -1,4 +1,4 @@
-"""Hugging Face's side: a BERT from random weights, its Trainer and its pipeline; nothing is downloaded."""
+"""Hugging Face's BERT from random weights, its Trainer and its pipeline; downloads nothing."""
 
 from __future__ import annotations
 
@@ -27,17 +27,16 @@ class Size(NamedTuple):
     @property
     def overrides(self) -> list[str]:
         """The config values of encoder-cls."""
-        shape = {
-            "d_model": self.d_model,
-            "num_layers": self.layers,
-            "num_heads": self.heads,
-            "d_ff": 4 * self.d_model,
-        }
-        return [f"model.{key}={value}" for key, value in shape.items()]
+        return [
+            f"model.d_model={self.d_model}",
+            f"model.num_layers={self.layers}",
+            f"model.num_heads={self.heads}",
+            f"model.d_ff={4 * self.d_model}",
+        ]
 
     @property
     def heads(self) -> int:
-        """Each has a width of 32."""
+        """The number of heads, each of a width of 32."""
         return max(1, self.d_model // 32)
 
 
@@ -45,7 +44,10 @@ SMALL = Size()
 
 
 class Bert:
-    """`BertForSequenceClassification` of a size; the vocabulary of its tokenizer has the special tokens."""
+    """`BertForSequenceClassification` of a size.
+
+    The vocabulary of its tokenizer has the special tokens.
+    """
 
     def __init__(
         self, tokenizer: Tokenizer, classes: Sequence[str], *, max_length: int, size: Size = SMALL
@@ -55,7 +57,9 @@ class Bert:
 
         logging.set_verbosity_error()
         logging.disable_progress_bar()
-        self.classes, self.max_length = list(classes), max_length
+
+        self.classes = list(classes)
+        self.max_length = max_length
         self.tokenizer = PreTrainedTokenizerFast(
             tokenizer_object=tokenizer, model_max_length=max_length, **SPECIAL
         )
@@ -75,8 +79,12 @@ class Bert:
     def rows(self, texts: Texts, *, padding: bool = False) -> list[dict[str, Any]]:
         """Texts as tokens with labels, on request all padded to the same length."""
         numbers = {name: number for number, name in enumerate(self.classes)}
-        how = {"padding": "max_length"} if padding else {}
-        found = self.tokenizer(texts.texts, truncation=True, max_length=self.max_length, **how)
+        found = self.tokenizer(
+            texts.texts,
+            truncation=True,
+            max_length=self.max_length,
+            padding="max_length" if padding else False,
+        )
         columns = zip(found["input_ids"], found["attention_mask"], texts.labels, strict=True)
         return [
             {"input_ids": ids, "attention_mask": mask, "labels": numbers[label]}
@@ -91,7 +99,8 @@ class Bert:
             "text-classification", model=self.model.eval(), tokenizer=self.tokenizer, device="cpu"
         )
         answers = answer(list(texts), truncation=True, batch_size=64)
-        return [self.classes[int(it["label"].removeprefix("LABEL_"))] for it in answers]
+        numbers = [int(found["label"].removeprefix("LABEL_")) for found in answers]
+        return [self.classes[number] for number in numbers]
 
 
 def fit(
@@ -102,10 +111,13 @@ def fit(
     after_epoch: Callable[[], bool] = lambda: True,
     **options: Any,
 ) -> float:
-    """Train by `Trainer.train` with these options, until `after_epoch` returns False after an epoch.
+    """Train by `Trainer.train` with these options, until `after_epoch` returns False.
 
-    With `padding` all texts have `max_length`, as in the text-classification example; else that of the longest text of
-    a batch. Returns the tokens a second, padding excluded, of the steps after the first.
+    With `padding` all texts have `max_length`, as in the text-classification example, else the
+    length of the longest text of a batch.
+
+    Returns:
+        The tokens a second, padding excluded, of the steps after the first.
     """
     from transformers import (
         DataCollatorWithPadding,
@@ -126,15 +138,23 @@ def fit(
             control.should_training_stop = not after_epoch()
             bert.model.train()
 
+    def count_tokens(_module: Any, _arguments: Any, inputs: Any) -> None:
+        tokens.append(int(inputs["attention_mask"].sum()))
+
+    hook = bert.model.register_forward_pre_hook(count_tokens, with_kwargs=True)
     options = {"per_device_train_batch_size": 32, **options}
-    hook = bert.model.register_forward_pre_hook(
-        lambda _, __, inputs: tokens.append(int(inputs["attention_mask"].sum())), with_kwargs=True
-    )
     with tempfile.TemporaryDirectory() as folder:
-        fixed = {"save_strategy": "no", "report_to": [], "disable_tqdm": True, "use_cpu": True}
+        training = TrainingArguments(
+            output_dir=folder,
+            save_strategy="no",
+            report_to=[],
+            disable_tqdm=True,
+            use_cpu=True,
+            **options,
+        )
         trainer = Trainer(
             model=bert.model.train(),
-            args=TrainingArguments(output_dir=folder, **fixed, **options),
+            args=training,
             train_dataset=bert.rows(texts, padding=padding),
             data_collator=DataCollatorWithPadding(bert.tokenizer),
             callbacks=[Stamps()],
@@ -142,6 +162,7 @@ def fit(
         trainer.remove_callback(PrinterCallback)
         trainer.train()
     hook.remove()
+
     return sum(tokens[1:]) / (moments[-1] - moments[0])
 
 

@@ -13,21 +13,21 @@ NOT_MEASURED = "-"
 def table(columns: Sequence[str], rows: Sequence[Sequence[str]], *, left: int = 1) -> list[str]:
     """Lay out a table whose first columns are aligned left."""
     ruler = ["---"] * left + ["---:"] * (len(columns) - left)
-    return ["| " + " | ".join(cells) + " |" for cells in (columns, ruler, *rows)]
+    return [f"| {' | '.join(cells)} |" for cells in (columns, ruler, *rows)]
 
 
 def write_section(page: Path, name: str, lines: Sequence[str]) -> None:
-    """Replace what is between `<!-- NAME -->` and the next `<!-- end -->` of a page.
+    """Replace the lines between `<!-- NAME -->` and the next `<!-- end -->` of a page.
 
     Raises:
         SystemExit: the page has no such section.
     """
     before = f"<!-- {name} -->\n"
+    section = re.compile(rf"{re.escape(before)}.*?<!-- end -->", re.DOTALL)
     content = "\n".join([before, *lines, "", "<!-- end -->"])
+
     text = page.read_text(encoding="utf-8") if page.exists() else ""
-    changed, count = re.subn(
-        rf"{re.escape(before)}.*?<!-- end -->", lambda _: content, text, flags=re.DOTALL
-    )
+    changed, count = section.subn(lambda _: content, text)
     if not count:
         sys.exit(f"{page} has no section between {before.strip()} and <!-- end -->")
     page.write_text(changed, encoding="utf-8")
