@@ -2,9 +2,11 @@
 
     float32   every weight as it is
     float16   tables, matrices and inverse document frequencies in 16 bits
-    int8      tables and the linear classifier's weights in 8 bits with a scale for each row, the rest as in float16
+    int8      tables and the linear classifier's weights in 8 bits with a scale for each row, the
+              rest as in float16
 
-In the small types, rows of a table that are zero are not stored. Biases, norms and scales stay float32.
+In the small types, rows of a table that are zero are not stored. Biases, norms and scales stay
+float32.
 """
 
 from __future__ import annotations
@@ -17,12 +19,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from encoder_cls.linear.ngrams import NUM_FEATURE_IDS
-
 Array = NDArray[np.float32]
 
-LARGEST_INT8 = 127
-FEWEST_INT8_COLUMNS = 4  # with fewer, the scale of a row takes more than 8 bits save
+DTYPES = ("float32", "float16", "int8")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -30,8 +29,8 @@ class RowTable:
     """A matrix, (rows, columns), of which only some rows may be stored; the others are zero.
 
     Attributes:
-        values: of the stored rows, (stored, columns): float32, float16, or int8 with scales.
-        num_rows: of the whole matrix.
+        values: the stored rows, (stored, columns): float32, float16, or int8 with scales.
+        num_rows: the number of rows of the whole matrix.
         stored_rows: the indices of the stored rows, increasing; None: all are stored.
         scales: factors of the rows of `values`, (stored,).
     """
@@ -50,7 +49,11 @@ class RowTable:
         """Some rows in float32, (*rows, columns)."""
         if not len(self.values):
             return np.zeros((*rows.shape, self.values.shape[1]), dtype=np.float32)
-        stored = rows if self.stored_rows is None else self._stored_index[rows]
+
+        stored = rows
+        if self.stored_rows is not None:
+            stored = self._stored_index[rows]
+
         taken: Array = self.values[stored].astype(np.float32, copy=False)
         if self.scales is not None:
             taken *= self.scales[stored].astype(np.float32)[..., None]
@@ -70,19 +73,27 @@ class RowTable:
         return index
 
 
+LARGEST_INT8 = 127
+# In rows of fewer columns, the scale takes more than 8 bits save.
+FEWEST_INT8_COLUMNS = 4
+
+
 def compress(
     matrix: Array, dtype: str, *, stored_rows: NDArray[np.int32] | None = None
 ) -> RowTable:
     """Store a matrix in one of the `DTYPES`.
 
-    In int8, a row has multiples of a 127th of its largest number; rows of fewer than `FEWEST_INT8_COLUMNS` are float16.
-    `stored_rows` are those that are not zero, increasing.
+    In int8, a row has multiples of a 127th of its largest number; rows of fewer than
+    `FEWEST_INT8_COLUMNS` are float16. `stored_rows` are those that are not zero, increasing.
     """
-    values: NDArray[Any] = matrix if stored_rows is None else matrix[stored_rows]
+    values: NDArray[Any] = matrix
+    if stored_rows is not None:
+        values = matrix[stored_rows]
+
     scales = None
-    if dtype == "int8" and matrix.shape[1] >= FEWEST_INT8_COLUMNS:
+    if _has_scales(dtype, matrix.shape[1]):
+        # Scales are rounded up, so that no value exceeds 127.
         largest = np.abs(values).max(axis=1, initial=0)
-        # Rounded up, so that no value exceeds 127.
         scales = np.nextafter((largest / LARGEST_INT8).astype(np.float16), np.float16(np.inf))
         values = np.rint(values / scales.astype(np.float32)[:, None]).astype(np.int8)
     elif dtype != "float32":
@@ -90,10 +101,10 @@ def compress(
     return RowTable(values=values, num_rows=len(matrix), stored_rows=stored_rows, scales=scales)
 
 
-DTYPES = ("float32", "float16", "int8")
-SCALES, ROWS, HIGH = ".scales", ".rows", ".high"  # after the name of the weight that they belong to
-FEATURE_IDS, IDF = "linear.feature_ids", "linear.idf"
-TABLE_OF_IDS = 4 * (NUM_FEATURE_IDS >> 16)  # bytes of packed feature ids beside the ids
+def _has_scales(dtype: str, num_columns: int) -> bool:
+    """Whether a table is stored in 8 bits, with a scale for each row."""
+    return dtype == "int8" and num_columns >= FEWEST_INT8_COLUMNS
+
 
 Weight = NDArray[Any] | RowTable
 Shapes = dict[str, tuple[int, ...]]
@@ -104,55 +115,81 @@ def is_table(name: str) -> bool:
     return name.endswith((".table.weight", ".tokens.weight")) or name == "linear.weights"
 
 
+def as_table(weight: Weight) -> RowTable:
+    """Convert a weight that is read by rows."""
+    if isinstance(weight, RowTable):
+        return weight
+    return compress(weight, "float32")
+
+
+def dense(weights: Mapping[str, Weight]) -> dict[str, NDArray[Any]]:
+    """Convert all weights to arrays."""
+    arrays = {}
+    for name, weight in weights.items():
+        arrays[name] = weight.dense() if isinstance(weight, RowTable) else weight
+    return arrays
+
+
 def are_increasing(indices: NDArray[np.int32], limit: int) -> bool:
     """Whether indices increase, from 0 at least to below the limit."""
     return bool((np.diff(indices, prepend=-1, append=limit) > 0).all())
 
 
-def as_table(weight: Weight) -> RowTable:
-    """Convert a weight that is read by rows."""
-    return weight if isinstance(weight, RowTable) else compress(weight, "float32")
+# The names of the weights that are stored in their own way.
+FEATURE_IDS = "linear.feature_ids"
+IDF = "linear.idf"
 
+# What belongs to a weight has its name and one of these endings: the scales of rows, the indices
+# of stored rows, and the number of ids with each high half.
+SCALES = ".scales"
+ROWS = ".rows"
+HIGH = ".high"
 
-def dense(weights: Mapping[str, Weight]) -> dict[str, NDArray[Any]]:
-    """Convert all weights to arrays."""
-    return {name: it.dense() if isinstance(it, RowTable) else it for name, it in weights.items()}
+# Feature ids are below this number; `linear.ngrams` says what they mean.
+ID_LIMIT = 5 << 22
+# The values of the high half of an id, of 16 bits.
+HIGH_HALVES = ID_LIMIT >> 16
+# The bytes of packed ids beside their low halves.
+HIGH_HALVES_BYTES = HIGH_HALVES * np.dtype(np.int32).itemsize
 
 
 def pack(weights: Mapping[str, Weight], dtype: str) -> dict[str, NDArray[Any]]:
     """Convert weights to the tensors of a file, in one of the `DTYPES`."""
-    tensors = dense(weights)
+    arrays = dense(weights)
     if dtype == "float32":
-        return tensors
-    for name, array in list(tensors.items()):
+        return arrays
+
+    tensors: dict[str, NDArray[Any]] = {}
+    for name, array in arrays.items():
         if is_table(name):
             tensors |= _packed_table(name, array, dtype)
         elif name == FEATURE_IDS:
-            # Since ids increase: their low halves, and the count of each high half.
-            tensors[name] = (array & 0xFFFF).astype(np.uint16)
-            tensors[name + HIGH] = np.bincount(array >> 16, minlength=NUM_FEATURE_IDS >> 16).astype(
-                np.int32
-            )
+            tensors |= _packed_ids(name, array)
         else:
             tensors[name] = array.astype(_stored_type(name, array.shape, dtype))
     return tensors
 
 
 def unpack(tensors: Mapping[str, NDArray[Any]], shapes: Shapes, dtype: str) -> dict[str, Weight]:
-    """Convert the tensors of `pack` to weights: tables as `RowTable`, all others in float32 or int32.
+    """Convert the tensors of `pack` to weights.
 
-    A `ValueError` if tensors have other shapes or types or are not finite, a `KeyError` if one is missing.
+    Tables become a `RowTable`, all others arrays of float32 or int32.
+
+    Raises:
+        ValueError: tensors have other shapes or types, are unknown, or are not finite.
+        KeyError: a tensor is missing.
     """
     remaining = dict(tensors)
     weights: dict[str, Weight] = {}
     for name, shape in shapes.items():
         if is_table(name):
-            weights[name] = _table(name, remaining, shape, dtype)
+            weights[name] = _take_table(name, remaining, shape, dtype)
         elif name == FEATURE_IDS and dtype != "float32":
-            weights[name] = _feature_ids(name, remaining, shape)
+            weights[name] = _take_ids(name, remaining, shape)
         else:
-            array = _tensor(name, remaining, shape, _stored_type(name, shape, dtype))
+            array = _take(name, remaining, shape, _stored_type(name, shape, dtype))
             weights[name] = array.astype(_stored_type(name, shape, "float32"), copy=False)
+
     if remaining:
         raise ValueError(f"unknown tensor: {min(remaining)}")
     return weights
@@ -162,54 +199,86 @@ def _stored_type(name: str, shape: tuple[int, ...], dtype: str) -> type:
     """The type of a weight that is not read by rows, in a file of one of the `DTYPES`."""
     if name.endswith("_ids"):
         return np.int32
-    return np.float16 if dtype != "float32" and (name == IDF or len(shape) == 2) else np.float32
+
+    is_matrix = len(shape) == 2
+    if dtype != "float32" and (is_matrix or name == IDF):
+        return np.float16
+    return np.float32
 
 
-def _packed_table(name: str, array: NDArray[np.float32], dtype: str) -> dict[str, NDArray[Any]]:
-    stored = np.flatnonzero(array.any(axis=1)).astype(np.int32)
-    row_bytes = array.shape[1] if dtype == "int8" else 2 * array.shape[1]
-    is_worth_it = len(stored) * (row_bytes + stored.itemsize) < len(array) * row_bytes
-    table = compress(array, dtype, stored_rows=stored if is_worth_it else None)
-    tensors = {name: table.values, name + ROWS: table.stored_rows, name + SCALES: table.scales}
-    return {name: tensor for name, tensor in tensors.items() if tensor is not None}
+def _packed_table(name: str, array: Array, dtype: str) -> dict[str, NDArray[Any]]:
+    """Convert a table to tensors, without its zero rows where that takes less space."""
+    nonzero_rows = np.flatnonzero(array.any(axis=1)).astype(np.int32)
+    num_rows, num_columns = array.shape
+    row_bytes = 2 * num_columns
+    if dtype == "int8":
+        row_bytes = num_columns
+
+    stored_rows = None
+    if len(nonzero_rows) * (row_bytes + nonzero_rows.itemsize) < num_rows * row_bytes:
+        stored_rows = nonzero_rows
+    table = compress(array, dtype, stored_rows=stored_rows)
+
+    tensors = {name: table.values}
+    if table.stored_rows is not None:
+        tensors[name + ROWS] = table.stored_rows
+    if table.scales is not None:
+        tensors[name + SCALES] = table.scales
+    return tensors
 
 
-def _table(
+def _take_table(
     name: str, tensors: dict[str, NDArray[Any]], shape: tuple[int, ...], dtype: str
 ) -> RowTable:
-    num_rows, columns = shape
-    stored_rows, scales = None, None
+    """Take the tensors of a table from the others, and check them."""
+    num_rows, num_columns = shape
+    num_stored = num_rows
+    stored_rows = None
     if dtype != "float32" and name + ROWS in tensors:
-        stored_rows = _tensor(name + ROWS, tensors, tensors[name].shape[:1], np.int32)
+        stored_rows = _take(name + ROWS, tensors, tensors[name].shape[:1], np.int32)
+        num_stored = len(stored_rows)
         if not are_increasing(stored_rows, num_rows):
             raise ValueError(f"the rows of {name} are not in order")
-    stored = num_rows if stored_rows is None else len(stored_rows)
-    kind: type = np.float32 if dtype == "float32" else np.float16
-    if dtype == "int8" and columns >= FEWEST_INT8_COLUMNS:
-        kind, scales = np.int8, _tensor(name + SCALES, tensors, (stored,), np.float16)
-    values = _tensor(name, tensors, (stored, columns), kind)
+
+    value_type: type = np.float32 if dtype == "float32" else np.float16
+    scales = None
+    if _has_scales(dtype, num_columns):
+        value_type = np.int8
+        scales = _take(name + SCALES, tensors, (num_stored,), np.float16)
+
+    values = _take(name, tensors, (num_stored, num_columns), value_type)
     return RowTable(values=values, num_rows=num_rows, stored_rows=stored_rows, scales=scales)
 
 
-def _feature_ids(
+def _packed_ids(name: str, ids: NDArray[np.int32]) -> dict[str, NDArray[Any]]:
+    """Convert increasing ids to tensors: their low halves, and the number of each high half."""
+    low = (ids & 0xFFFF).astype(np.uint16)
+    counts = np.bincount(ids >> 16, minlength=HIGH_HALVES).astype(np.int32)
+    return {name: low, name + HIGH: counts}
+
+
+def _take_ids(
     name: str, tensors: dict[str, NDArray[Any]], shape: tuple[int, ...]
 ) -> NDArray[np.int32]:
-    low = _tensor(name, tensors, shape, np.uint16)
-    counts = _tensor(name + HIGH, tensors, (NUM_FEATURE_IDS >> 16,), np.int32)
+    """Take the tensors of increasing ids from the others, and check them."""
+    low = _take(name, tensors, shape, np.uint16)
+    counts = _take(name + HIGH, tensors, (HIGH_HALVES,), np.int32)
     if (counts < 0).any() or counts.sum() != len(low):
         raise ValueError(f"{name}: high and low halves differ in number")
-    high = np.repeat(np.arange(len(counts), dtype=np.int32), counts)
+
+    high = np.repeat(np.arange(HIGH_HALVES, dtype=np.int32), counts)
     return (high << 16) + low.astype(np.int32)
 
 
-def _tensor(
+def _take(
     name: str, tensors: dict[str, NDArray[Any]], shape: tuple[int, ...], dtype: type
 ) -> NDArray[Any]:
     """Take a tensor from the others and check it."""
     tensor = tensors.pop(name)
-    if tensor.shape != shape or tensor.dtype != np.dtype(dtype):
+    expected = np.dtype(dtype)
+    if tensor.shape != shape or tensor.dtype != expected:
         raise ValueError(
-            f"{name} is {tensor.dtype} of {tensor.shape}, where {np.dtype(dtype)} of {shape} is expected"
+            f"{name} is {tensor.dtype} of {tensor.shape}, where {expected} of {shape} is expected"
         )
     if not np.isfinite(tensor).all():
         raise ValueError(f"{name} holds numbers that are not finite")

@@ -6,21 +6,28 @@ import numpy as np
 import pytest
 
 from encoder_cls.linear.ngrams import NUM_FEATURE_IDS
-from encoder_cls.weights import DTYPES, RowTable, compress, dense, pack, unpack
-
-RANDOM = np.random.default_rng(0)
-TABLE, MATRIX, NORM = (
-    "encoder.embedding.bigrams.table.weight",
-    "head.linear.weight",
-    "encoder.final_norm.weight",
+from encoder_cls.weights import (
+    DTYPES,
+    HIGH_HALVES,
+    ID_LIMIT,
+    RowTable,
+    compress,
+    dense,
+    pack,
+    unpack,
 )
 
+RANDOM = np.random.default_rng(0)
+TABLE = "encoder.embedding.bigrams.table.weight"
+MATRIX = "head.linear.weight"
+NORM = "encoder.final_norm.weight"
 
+# The rows of the table that are zero.
 ZERO = [0, *range(5, 20)]
 
 
-def weights() -> dict[str, np.ndarray]:
-    """One of each kind, of the table most rows zero."""
+def make_weights() -> dict[str, np.ndarray]:
+    """Weights of each kind; most rows of the table are zero."""
     table = RANDOM.normal(size=(20, 8)).astype(np.float32)
     table[ZERO] = 0
     ids = np.array([0, 7, 65_535, 65_536, 70_000, NUM_FEATURE_IDS - 1], dtype=np.int32)
@@ -35,39 +42,75 @@ def weights() -> dict[str, np.ndarray]:
     }
 
 
-WEIGHTS = weights()
+WEIGHTS = make_weights()
 SHAPES = {name: weight.shape for name, weight in WEIGHTS.items()}
+
+
+def test_all_feature_ids_can_be_packed():
+    assert ID_LIMIT == NUM_FEATURE_IDS
 
 
 @pytest.mark.parametrize(("dtype", "error"), [("float32", 0), ("float16", 1e-3), ("int8", 1e-2)])
 def test_weights_come_back(dtype, error):
-    packed = pack(WEIGHTS, dtype)
-    found = unpack(packed, SHAPES, dtype)
-    assert isinstance(found[TABLE], RowTable)
-    for name, weight in dense(found).items():
+    weights = unpack(pack(WEIGHTS, dtype), SHAPES, dtype)
+
+    assert isinstance(weights[TABLE], RowTable)
+    for name, weight in dense(weights).items():
+        most = error * np.abs(WEIGHTS[name]).max()
         assert weight.dtype == WEIGHTS[name].dtype
-        np.testing.assert_allclose(weight, WEIGHTS[name], atol=error * np.abs(WEIGHTS[name]).max())
-    for name in (NORM, "linear.frequent_token_ids", "linear.feature_ids"):
-        assert np.array_equal(found[name], WEIGHTS[name])
-    assert not found[TABLE].dense()[ZERO].any()
-    assert (TABLE + ".rows" in packed) == (dtype != "float32")
-    assert pack(found, dtype).keys() == packed.keys()
+        np.testing.assert_allclose(weight, WEIGHTS[name], atol=most)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("name", [NORM, "linear.frequent_token_ids", "linear.feature_ids"])
+def test_norms_and_ids_come_back_exactly(dtype, name):
+    weights = unpack(pack(WEIGHTS, dtype), SHAPES, dtype)
+
+    assert np.array_equal(weights[name], WEIGHTS[name])
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_zero_rows_are_stored_in_float32_only(dtype):
+    packed = pack(WEIGHTS, dtype)
+
+    assert (f"{TABLE}.rows" in packed) == (dtype != "float32")
+    table = unpack(packed, SHAPES, dtype)[TABLE]
+    assert not table.dense()[ZERO].any()
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_weights_that_came_back_are_packed_alike(dtype):
+    packed = pack(WEIGHTS, dtype)
+
+    again = pack(unpack(packed, SHAPES, dtype), dtype)
+
+    assert again.keys() == packed.keys()
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("name", WEIGHTS)
-def test_what_is_missing_too_much_or_of_another_kind_is_refused(dtype, name):
+def test_tensors_of_another_shape_type_or_content_are_refused(dtype, name):
     packed = pack(WEIGHTS, dtype)
-    wrong = [packed[name][1:], packed[name].astype(np.float64)]
+    wrong_tensors = [packed[name][1:], packed[name].astype(np.float64)]
     if packed[name].dtype.kind == "f":
-        wrong.append(np.full_like(packed[name], np.nan))
-    for tensor in wrong:
+        wrong_tensors.append(np.full_like(packed[name], np.nan))
+
+    for tensor in wrong_tensors:
         with pytest.raises(ValueError, match=r"expected|not finite|other numbers"):
             unpack(packed | {name: tensor}, SHAPES, dtype)
-    with pytest.raises(KeyError):
-        unpack({other: tensor for other, tensor in packed.items() if other != name}, SHAPES, dtype)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("name", WEIGHTS)
+def test_a_tensor_that_is_missing_or_unknown_is_refused(dtype, name):
+    packed = pack(WEIGHTS, dtype)
+
     with pytest.raises(ValueError, match="unknown tensor"):
-        unpack(packed | {name + ".more": packed[name]}, SHAPES, dtype)
+        unpack(packed | {f"{name}.more": packed[name]}, SHAPES, dtype)
+
+    del packed[name]
+    with pytest.raises(KeyError):
+        unpack(packed, SHAPES, dtype)
 
 
 @pytest.mark.parametrize(
@@ -80,31 +123,37 @@ def test_what_is_missing_too_much_or_of_another_kind_is_refused(dtype, name):
     ],
     ids=str,
 )
-def test_rows_that_are_none_are_refused(rows):
+def test_stored_rows_must_be_in_range_and_in_order(rows):
     packed = pack(WEIGHTS, "int8")
+    packed[f"{TABLE}.rows"] = np.array(rows, dtype=np.int32)
+
     with pytest.raises(ValueError, match="not in order"):
-        unpack(packed | {TABLE + ".rows": np.array(rows, dtype=np.int32)}, SHAPES, "int8")
+        unpack(packed, SHAPES, "int8")
 
 
-@pytest.mark.parametrize("counts", [[-1, 7], [3, 4], [3, 2]])
+@pytest.mark.parametrize("counts", [[-1, 7], [3, 4], [3, 2]], ids=str)
 def test_high_halves_that_do_not_fit_are_refused(counts):
     packed = pack(WEIGHTS, "int8")
-    high = np.zeros(NUM_FEATURE_IDS >> 16, dtype=np.int32)
+    high = np.zeros(HIGH_HALVES, dtype=np.int32)
     high[:2] = counts
+    packed["linear.feature_ids.high"] = high
+
     with pytest.raises(ValueError, match="low halves"):
-        unpack(packed | {"linear.feature_ids.high": high}, SHAPES, "int8")
+        unpack(packed, SHAPES, "int8")
 
 
 NUMBERS = (RANDOM.normal(size=(40, 8)) * 10 ** RANDOM.uniform(-3, 3, (40, 1))).astype(np.float32)
 NUMBERS[[3, 17]] = 0
 
 
-@pytest.mark.parametrize("dtype", ["float32", "float16", "int8"])
-@pytest.mark.parametrize("stored", [[], [0], [1, 4, 39]])
-def test_rows_that_are_not_stored_are_zero(dtype, stored):
-    table = compress(NUMBERS, dtype, stored_rows=np.array(stored, dtype=np.int32))
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("stored_rows", [[], [0], [1, 4, 39]], ids=str)
+def test_rows_that_are_not_stored_are_zero(dtype, stored_rows):
     expected = np.zeros_like(NUMBERS)
-    expected[stored] = compress(NUMBERS, dtype).dense()[stored]
-    assert len(table.values) == len(stored)
+    expected[stored_rows] = compress(NUMBERS, dtype).dense()[stored_rows]
+
+    table = compress(NUMBERS, dtype, stored_rows=np.array(stored_rows, dtype=np.int32))
+
+    assert len(table.values) == len(stored_rows)
     assert np.array_equal(table.dense(), expected)
     assert np.array_equal(table.take(np.array([39, 2, 0])), expected[[39, 2, 0]])

@@ -35,7 +35,7 @@ from encoder_cls.system.files import plain_file, read_file, sha256, to_json, wri
 from encoder_cls.system.machine import log
 from encoder_cls.system.settings import own_settings
 from encoder_cls.text.tokenizer import parse_tokenizer
-from encoder_cls.weights import DTYPES, TABLE_OF_IDS, Shapes, Weight, pack, unpack
+from encoder_cls.weights import DTYPES, HIGH_HALVES_BYTES, Shapes, Weight, pack, unpack
 
 FORMAT = "encoder-cls"
 FORMAT_VERSION = 1
@@ -139,7 +139,7 @@ def _read(folder: Path) -> tuple[Classifier, dict[str, Weight]]:
 
         # Before the whole file is in memory: float32 weights and the packed ids of features are the most there can be.
         num_weights = sum(math.prod(shape) for part in shapes.values() for shape in part.values())
-        if num_bytes > 4 * num_weights + TABLE_OF_IDS:
+        if num_bytes > 4 * num_weights + HIGH_HALVES_BYTES:
             raise ValueError(f"{WEIGHTS_FILE} is larger than the weights that its head describes")
         content = _read_whole(file, head)
 

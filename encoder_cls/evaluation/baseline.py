@@ -6,9 +6,7 @@ It is a linear SVM on words and pairs of words.
 from __future__ import annotations
 
 import time
-import warnings
 from collections.abc import Callable, Iterator, Sequence
-from threading import Lock
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -16,6 +14,7 @@ from numpy.typing import NDArray
 
 from encoder_cls.data.dataset import Dataset, Split
 from encoder_cls.evaluation.comparisons import score_answers
+from encoder_cls.linear.svm import fit_svm
 from encoder_cls.metrics.classification import (
     ClassCounts,
     average_precisions,
@@ -25,36 +24,6 @@ from encoder_cls.metrics.classification import (
 )
 from encoder_cls.text.tokenizer import UNSPACED_RANGES
 from encoder_cls.text.tokens import drawn_rows
-
-# liblinear has one random generator per process, which another fit at the same time would advance:
-# `random_state` alone does not make a fit repeatable.
-_LIBLINEAR_LOCK = Lock()
-
-
-# The linear classifier (`training/linear/svm.py`) is fitted with this solver too. It belongs there,
-# for the baseline to import.
-def fit_svm(
-    features: Any,
-    labels: NDArray[Any],
-    *,
-    sample_weight: NDArray[Any] | None = None,
-    **options: float,
-) -> Any:
-    """Fit a `LinearSVC`, one at a time, so that equal texts give equal weights.
-
-    Features are (texts, features), labels and weights (texts,).
-    """
-    # Importing scikit-learn takes most of a second.
-    from sklearn.exceptions import ConvergenceWarning
-    from sklearn.svm import LinearSVC
-
-    with _LIBLINEAR_LOCK, warnings.catch_warnings():
-        # Contradicting labels keep it from converging, and some data has few texts per class.
-        warnings.simplefilter("ignore", category=ConvergenceWarning)
-        warnings.filterwarnings("ignore", message="The number of unique classes")
-        svm = LinearSVC(random_state=0, **options)
-        return svm.fit(features, labels, sample_weight)
-
 
 # Limits that keep training within a minute and 1.5 GB for any number of texts and classes. Time
 # grows with the number of characters read, and with characters times classes.

@@ -76,12 +76,6 @@ def numbers_before_refit(
     return np.hstack([evidence, np.concatenate(rarities)])
 
 
-def balanced_weights(sizes: NDArray[np.int64]) -> NDArray[np.float32]:
-    """Return the weights, (classes,), by which classes of these sizes count alike."""
-    weights: NDArray[np.float32] = (sizes.sum() / (len(sizes) * sizes)).astype(np.float32)
-    return weights
-
-
 # The most features, by number and by size: rarer ones help little, or mislead. A feature takes four
 # bytes each for its id, its inverse document frequency and each of its weights.
 MOST_FEATURES = 700_000

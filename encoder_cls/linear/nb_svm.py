@@ -15,21 +15,17 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
-from encoder_cls.data.dataset import Split
-from encoder_cls.evaluation.baseline import fit_svm
-from encoder_cls.evaluation.comparisons import score_answers
 from encoder_cls.linear.calibration import Calibration, calibrate
 from encoder_cls.linear.features import (
     Reading,
     Vocabulary,
-    balanced_weights,
     count_matrix,
     count_occurrences,
     scaled_columns,
 )
 from encoder_cls.linear.folds import split_into_folds
 from encoder_cls.linear.linear_model import LinearClassifier
-from encoder_cls.metrics.intervals import macro_f1_interval
+from encoder_cls.linear.svm import fit_svm
 from encoder_cls.metrics.logits import MULTI_LABEL, SINGLE_LABEL, Logits, task_of
 from encoder_cls.system.stop import check_stop
 from encoder_cls.text.tokens import TokenizedTexts
@@ -372,54 +368,3 @@ def _best_penalty(
 
     candidate = judged(higher)
     return candidate if candidate.loss < best.loss else best
-
-
-# The least ratio of the sizes of the largest and the smallest class: below it, balanced weights are
-# nearly equal.
-SKEWED = 3.0
-
-# The most texts to cross-validate, and the most texts times machines: a second or two.
-MOST_TEXTS = 4000
-MOST_WORK = 30_000
-
-
-def class_weights_note(train: Split, texts: TokenizedTexts, linear: LinearClassifier) -> str:
-    """Describe what `train.class_weights=balanced` would bring.
-
-    A linear classifier that reads as `linear` does is cross-validated with and without: balanced
-    weights help where the 95% interval of the difference of macro-F1 is above zero. Elsewhere the
-    note is empty.
-    """
-    sizes = np.bincount(train.labels)
-    if sizes.max() < SKEWED * sizes.min():
-        return ""
-
-    # Draw some of the texts.
-    most = min(MOST_TEXTS, MOST_WORK // SINGLE_LABEL.num_one_vs_rest(len(sizes)))
-    rows = np.sort(np.random.default_rng(0).permutation(len(train))[:most])
-    train = train.subset(rows)
-    texts = texts.take(rows)
-
-    # Answer them out of fold, with equal and with balanced weights.
-    equal_weights = np.ones(len(sizes), dtype=np.float32)
-    readings = [
-        Reading.like(linear, equal_weights),
-        Reading.like(linear, balanced_weights(sizes)),
-    ]
-    logits = out_of_fold_logits(texts, train.labels, readings, together=train.together, penalty=1.0)
-    plain = logits[0].argmax(axis=1)
-    balanced = logits[1].argmax(axis=1)
-
-    low, *_ = macro_f1_interval(train.labels, balanced, plain)
-    if low <= 0:
-        return ""
-
-    before = score_answers(plain, train.labels)
-    after = score_answers(balanced, train.labels)
-    return (
-        f"classes are skewed ({sizes.min():,} to {sizes.max():,} texts), and "
-        f"--set train.class_weights=balanced may help the rare ones: "
-        f"macro-F1 {before['macro_f1']:.1%} -> {after['macro_f1']:.1%}, "
-        f"accuracy {before['accuracy']:.1%} -> {after['accuracy']:.1%} "
-        f"(linear model, cross-validation)"
-    )

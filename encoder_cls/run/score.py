@@ -13,7 +13,7 @@ from encoder_cls.evaluation.baseline import baseline_scores
 from encoder_cls.evaluation.comparisons import BaseAnswers, compare_with_base
 from encoder_cls.evaluation.held_out_answers import HeldOutAnswers, OwnAnswers
 from encoder_cls.evaluation.report import Report, evaluate
-from encoder_cls.linear.nb_svm import class_weights_note
+from encoder_cls.linear.class_weights import class_weights_note
 from encoder_cls.run.run_folder import RunDir
 from encoder_cls.system.reporter import SILENT, Reporter
 from encoder_cls.system.stop import run_interruptibly

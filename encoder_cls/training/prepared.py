@@ -22,7 +22,8 @@ from encoder_cls.data.dataset import Dataset, names_as_texts
 from encoder_cls.encoder.architecture import Encoder, EncoderArchitecture
 from encoder_cls.encoder.batches import BatchSampler
 from encoder_cls.encoder.transformer import EncoderClassifier
-from encoder_cls.linear.features import balanced_weights, sample_rows
+from encoder_cls.linear.class_weights import balanced_weights
+from encoder_cls.linear.features import sample_rows
 from encoder_cls.metrics.logits import task_of
 from encoder_cls.text.tokens import LONGEST_LEARNED, TokenizedTexts
 from encoder_cls.training.plan import Plan, TimeBudget

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from concurrent.futures import ThreadPoolExecutor
-
 import numpy as np
 import pytest
 from sklearn.svm import LinearSVC
@@ -11,7 +9,7 @@ from support.reports import split_of
 
 from encoder_cls.data.dataset import Dataset, Split
 from encoder_cls.evaluation import baseline
-from encoder_cls.evaluation.baseline import baseline_scores, fit_svm
+from encoder_cls.evaluation.baseline import baseline_scores
 from encoder_cls.system.columns import DiskBackedTexts
 
 TRAIN = split_of(["good fine", "bad poor"] * 4, [0, 1] * 4)
@@ -89,19 +87,6 @@ def test_the_more_classes_the_less_the_baseline_reads(monkeypatch, num_classes, 
     assert (scores["texts"] < 600) == is_sampled
     assert scores["features"] == min(scores["of_features"], 900 // num_classes)
     assert scores["accuracy"] > 0
-
-
-def test_fits_in_threads_give_the_weights_of_one_after_the_other():
-    """liblinear has one random generator per process."""
-    random = np.random.default_rng(0)
-    features = random.normal(size=(200, 300))
-    labels = random.integers(0, 2, 200)
-    alone = fit_svm(features, labels, tol=0.01).coef_
-
-    with ThreadPoolExecutor(2) as threads:
-        fits = [threads.submit(fit_svm, features, labels, tol=0.01) for _ in range(16)]
-    for fit in fits:
-        assert np.array_equal(fit.result().coef_, alone)
 
 
 def test_of_a_very_long_text_the_baseline_reads_the_start(monkeypatch):

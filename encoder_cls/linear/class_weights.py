@@ -1,0 +1,82 @@
+"""Weights by which rare classes count as much as frequent ones, and whether they would help."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from encoder_cls.data.dataset import Split
+from encoder_cls.linear.features import Reading
+from encoder_cls.linear.linear_model import LinearClassifier
+from encoder_cls.linear.nb_svm import out_of_fold_logits
+from encoder_cls.metrics.classification import ClassCounts
+from encoder_cls.metrics.intervals import macro_f1_interval
+from encoder_cls.metrics.logits import SINGLE_LABEL
+from encoder_cls.text.tokens import TokenizedTexts
+
+
+def balanced_weights(sizes: NDArray[np.int64]) -> NDArray[np.float32]:
+    """Return the weights, (classes,), by which classes of these sizes count alike."""
+    weights: NDArray[np.float32] = (sizes.sum() / (len(sizes) * sizes)).astype(np.float32)
+    return weights
+
+
+# The least ratio of the sizes of the largest and the smallest class: below it, balanced weights are
+# nearly equal.
+SKEWED = 3.0
+
+# The most texts to cross-validate, and the most texts times machines: a second or two.
+MOST_TEXTS = 4000
+MOST_WORK = 30_000
+
+# The penalty of the classifiers that are compared.
+PENALTY = 1.0
+
+
+def class_weights_note(train: Split, texts: TokenizedTexts, linear: LinearClassifier) -> str:
+    """Describe what `train.class_weights=balanced` would bring.
+
+    A linear classifier that reads as `linear` does is cross-validated with and without: balanced
+    weights help where the 95% interval of the difference of macro-F1 is above zero. Elsewhere the
+    note is empty.
+    """
+    sizes = np.bincount(train.labels)
+    if sizes.max() < SKEWED * sizes.min():
+        return ""
+
+    # Draw some of the texts.
+    most = min(MOST_TEXTS, MOST_WORK // SINGLE_LABEL.num_one_vs_rest(len(sizes)))
+    rows = np.sort(np.random.default_rng(0).permutation(len(train))[:most])
+    train = train.subset(rows)
+    texts = texts.take(rows)
+
+    # Answer them out of fold, with equal and with balanced weights.
+    equal_weights = np.ones(len(sizes), dtype=np.float32)
+    readings = [
+        Reading.like(linear, equal_weights),
+        Reading.like(linear, balanced_weights(sizes)),
+    ]
+    logits = out_of_fold_logits(
+        texts, train.labels, readings, together=train.together, penalty=PENALTY
+    )
+    plain = logits[0].argmax(axis=1)
+    balanced = logits[1].argmax(axis=1)
+
+    low, _ = macro_f1_interval(train.labels, balanced, plain)
+    if low <= 0:
+        return ""
+
+    macro_f1 = _change(
+        ClassCounts.of(plain, train.labels).macro_f1,
+        ClassCounts.of(balanced, train.labels).macro_f1,
+    )
+    accuracy = _change((plain == train.labels).mean(), (balanced == train.labels).mean())
+    return (
+        f"classes are skewed ({sizes.min():,} to {sizes.max():,} texts), and "
+        f"--set train.class_weights=balanced may help the rare ones: macro-F1 {macro_f1}, "
+        f"accuracy {accuracy} (linear model, cross-validation)"
+    )
+
+
+def _change(before: float, after: float) -> str:
+    return f"{before:.1%} -> {after:.1%}"

@@ -1,0 +1,70 @@
+"""Balanced class weights are suggested where they help by more than chance, and not otherwise."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+from support.tokenizer import train_tokenizer
+
+from encoder_cls.config.schema import TokenizerConfig
+from encoder_cls.data.dataset import Split
+from encoder_cls.linear import class_weights
+from encoder_cls.linear.class_weights import class_weights_note
+from encoder_cls.text.tokenizer import tokenize
+
+
+def note_on_classes(sizes: Sequence[int], *, overlap: float) -> str:
+    """The note on classes of these sizes, each with twelve words of its own.
+
+    A word is of a random class with the probability `overlap`.
+    """
+    random = np.random.default_rng(0)
+    num_classes = len(sizes)
+    labels = random.permutation(np.repeat(np.arange(num_classes), sizes))
+
+    texts = []
+    for label in labels:
+        words = []
+        for _ in range(4):
+            word_class = label
+            if random.random() <= overlap:
+                word_class = random.integers(num_classes)
+            words.append(f"w{12 * word_class + random.integers(12)}")
+        texts.append(" ".join(words))
+
+    tokenizer = train_tokenizer(texts, TokenizerConfig())
+    tokens = tokenize(tokenizer, texts, max_seq_len=16)
+    words_only = SimpleNamespace(max_tokens=16, frequent_token_ids=[])
+    split = Split(texts=texts, labels=labels, where=texts)
+    return class_weights_note(split, tokens, words_only)
+
+
+def test_balanced_weights_are_suggested_where_rare_classes_are_missed():
+    """The note says what they bring to macro-F1, and what they cost in accuracy."""
+    note = note_on_classes((800, 60, 60), overlap=0.55)
+
+    assert note.startswith(
+        "classes are skewed (60 to 800 texts), and --set train.class_weights=balanced may help"
+    )
+    before, after = re.search(r"macro-F1 ([\d.]+)% -> ([\d.]+)%, accuracy", note).groups()
+    assert float(after) > float(before) + 2
+
+
+@pytest.mark.parametrize(
+    ("sizes", "overlap"),
+    [((300, 300, 200), 0.6), ((800, 60, 60), 0.0), ((800, 60, 60), 1.0), ((30, 3, 3), 0.5)],
+    ids=["not skewed", "all are found", "nothing can be found", "too few texts"],
+)
+def test_nothing_is_said_where_balanced_weights_would_not_help(sizes, overlap):
+    assert note_on_classes(sizes, overlap=overlap) == ""
+
+
+def test_much_text_is_sampled(monkeypatch):
+    """The sample of three classes is too small here to be sure of anything."""
+    monkeypatch.setattr(class_weights, "MOST_WORK", 90)
+
+    assert note_on_classes((800, 60, 60), overlap=0.55) == ""
