@@ -119,7 +119,7 @@ def train_command(
 
 def _prepare(config: Config, config_file: Path | None, run: RunDir, *, started: float) -> Prepared:
     """Read the data and make the plan."""
-    from encoder_cls.config.loading import check_sources
+    from encoder_cls.config.data_paths import check_sources
     from encoder_cls.training.prepare import prepare
 
     resumed_config = run.config_file if run.is_run() else None

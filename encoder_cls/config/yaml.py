@@ -10,50 +10,82 @@ import yaml
 
 from encoder_cls.errors import ConfigError
 
+# A key of the config by its parts, such as `("data", "train")`.
+KeyPath = tuple[str, ...]
+
 # Settings that are texts: what looks like a number there stays as it is written.
-_SEPARATORS = {("data", "delimiter"), ("data", "label_separator")}
-_LISTS = {("data", "text_column"), ("data", "label_names")}
-_PATHS = ("train", "validation", "test", "unlabelled", "corrections", "cache")
-_OTHERS = ("encoding", "label_column", "group_column")
-_TEXTS = (
-    {("name",), ("from_run",)}
-    | _SEPARATORS
-    | _LISTS
-    | {("data", key) for key in (*_PATHS, *_OTHERS)}
-)
-_TEXT_KEYS = {("train", "class_weights")}  # mappings whose keys are texts
-_TEXT_TAG = "tag:yaml.org,2002:str"
+_SEPARATORS: set[KeyPath] = {("data", "delimiter"), ("data", "label_separator")}
+_LISTS_OF_TEXTS: set[KeyPath] = {("data", "text_column"), ("data", "label_names")}
+_TEXTS: set[KeyPath] = {
+    ("name",),
+    ("from_run",),
+    ("data", "train"),
+    ("data", "validation"),
+    ("data", "test"),
+    ("data", "unlabelled"),
+    ("data", "corrections"),
+    ("data", "cache"),
+    ("data", "encoding"),
+    ("data", "label_column"),
+    ("data", "group_column"),
+    *_SEPARATORS,
+    *_LISTS_OF_TEXTS,
+}
+# Mappings whose keys are texts.
+_MAPPINGS_OF_TEXTS: set[KeyPath] = {("train", "class_weights")}
+# The number of parts of a key in a section.
+_LONGEST_PATH = 2
+
+_TAG = "tag:yaml.org,2002:"
+_TEXT_TAG = f"{_TAG}str"
+_OTHER_SCALAR_TAGS = {f"{_TAG}int", f"{_TAG}float", f"{_TAG}bool"}
+
 _NULL_OR_QUOTED = re.compile(r"""|~|null|Null|NULL|'([^']|'')*'|"([^"\\]|\\.)*\"""", re.DOTALL)
 _UNICODE_LINE_BREAK = re.compile("[\x85\u2028\u2029]")
-_NO_TEXT_TAGS = {f"tag:yaml.org,2002:{name}" for name in ("int", "float", "bool")}
 
 
-def parse_yaml(text: str, *, source: str, keys: tuple[str, ...] = ()) -> Any:
-    """Parse a config, or its part at these keys: `1e-3` is a number, `no` is a word, a repeated key is an error.
+def parse_yaml(text: str, *, source: str, path: KeyPath = ()) -> Any:
+    """Parse a config, or the part of it that is at this path.
 
-    A `ConfigError` names the source and the line.
+    `1e-3` is a number, `no` is a word, and a repeated key is an error.
+
+    Raises:
+        ConfigError: the text is not valid YAML; the message names the source and the line.
     """
     try:
         loader = _PlainLoader(text)
         node = loader.get_single_node()
-        _keep_as_written(node, keys)
-        return None if node is None else loader.construct_document(node)
+        if node is None:
+            return None
+        _keep_texts_as_written(node, path)
+        return loader.construct_document(node)
     except yaml.MarkedYAMLError as error:
-        line = f":{error.problem_mark.line + 1}" if error.problem_mark else ""
-        raise ConfigError(f"{source}{line}: not valid YAML: {error.problem}") from None
+        place = source
+        if error.problem_mark:
+            place = f"{source}:{error.problem_mark.line + 1}"
+        raise ConfigError(f"{place}: not valid YAML: {error.problem}") from None
     except (yaml.YAMLError, ValueError, RecursionError) as error:
         raise ConfigError(f"{source}: not valid YAML: {error}") from None
 
 
 def parse_setting(text: str, *, source: str, keys: Sequence[str]) -> Any:
-    """Parse the value of one setting: a text as written, unless it is null, in quotes or a whole list; else YAML."""
-    value, keys = text.strip(), tuple(keys)
-    if keys in _SEPARATORS and len(text) == 1:  # a space, or what is null in YAML
+    """Parse the value of one setting, as `--set` has it.
+
+    A setting that is a text is taken as it is written, unless it is null, in quotes or a whole
+    list. All others are YAML.
+    """
+    path = tuple(keys)
+    value = text.strip()
+
+    # A separator may be a space, or a character that is null in YAML.
+    if path in _SEPARATORS and len(text) == 1:
         return text
-    is_list = keys in _LISTS and value.startswith("[") and value.endswith("]")
-    if keys in _TEXTS and not is_list and not _NULL_OR_QUOTED.fullmatch(value):
+
+    is_list = path in _LISTS_OF_TEXTS and value.startswith("[") and value.endswith("]")
+    is_plain = not is_list and not _NULL_OR_QUOTED.fullmatch(value)
+    if path in _TEXTS and is_plain:
         return value
-    return parse_yaml(value, source=source, keys=keys)
+    return parse_yaml(value, source=source, path=path)
 
 
 def to_yaml(values: dict[str, Any]) -> str:
@@ -61,34 +93,54 @@ def to_yaml(values: dict[str, Any]) -> str:
     return yaml.dump(values, Dumper=_PlainDumper, sort_keys=False, allow_unicode=True, width=100)
 
 
-def _keep_as_written(node: Any, keys: tuple[str, ...]) -> None:
-    """Keep scalars as texts where the config expects texts, such as `01` among class names."""
-    is_list, is_mapping = isinstance(node, yaml.SequenceNode), isinstance(node, yaml.MappingNode)
-    if is_mapping and len(keys) < 2:
+def _keep_texts_as_written(node: yaml.Node, path: KeyPath) -> None:
+    """Make scalars texts where the config expects texts, such as `01` among class names."""
+    if isinstance(node, yaml.MappingNode) and len(path) < _LONGEST_PATH:
         for key, value in node.value:
-            _keep_as_written(value, (*keys, str(key.value)))
-    elif keys in _TEXTS | _TEXT_KEYS:
-        scalars = (
-            [key for key, _ in node.value] if is_mapping else node.value if is_list else [node]
-        )
-        for scalar in filter(lambda it: isinstance(it, yaml.ScalarNode), scalars):
-            if scalar.tag in _NO_TEXT_TAGS or (
-                is_list and scalar.value == "null"
-            ):  # alone it is no value
-                scalar.tag = _TEXT_TAG
+            _keep_texts_as_written(value, (*path, str(key.value)))
+        return
+
+    if path not in _TEXTS and path not in _MAPPINGS_OF_TEXTS:
+        return
+
+    is_list = isinstance(node, yaml.SequenceNode)
+    if is_list:
+        nodes = node.value
+    elif isinstance(node, yaml.MappingNode):
+        nodes = [key for key, _ in node.value]
+    else:
+        nodes = [node]
+
+    for text_node in nodes:
+        if not isinstance(text_node, yaml.ScalarNode):
+            continue
+        # In a list `null` is a name like any other; alone it means that there is no value.
+        is_null_name = is_list and text_node.value == "null"
+        if is_null_name or text_node.tag in _OTHER_SCALAR_TAGS:
+            text_node.tag = _TEXT_TAG
 
 
 class _PlainLoader(yaml.SafeLoader):
     """PyYAML's safe loader with the YAML 1.2 core schema instead of that of YAML 1.1."""
 
-    yaml_implicit_resolvers: dict[str, list[tuple[str, re.Pattern[str]]]] = {}  # noqa: RUF012 - PyYAML's own name
+    # An empty attribute of its own, so that the patterns of YAML 1.1 are not inherited.
+    yaml_implicit_resolvers: dict[str, list[tuple[str, re.Pattern[str]]]] = {}  # noqa: RUF012
 
-    def _refuse(self) -> NoReturn:
+    def fetch_tag(self) -> NoReturn:
+        """Refuse tags: PyYAML raises anything at all on a value that does not fit its tag."""
+        self._refuse_next_character()
+
+    def fetch_anchor(self) -> NoReturn:
+        """Refuse anchors."""
+        self._refuse_next_character()
+
+    def fetch_alias(self) -> NoReturn:
+        """Refuse aliases, which can name more than fits in memory."""
+        self._refuse_next_character()
+
+    def _refuse_next_character(self) -> NoReturn:
         problem = f"a value cannot start with {self.peek()} unless in quotes"
         raise yaml.scanner.ScannerError(None, None, problem, self.get_mark())
-
-    # PyYAML raises anything at all on a value that does not fit its tag; aliases can name more than fits in memory.
-    fetch_tag = fetch_anchor = fetch_alias = _refuse
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
         """Refuse equal keys, of which PyYAML takes the last."""
@@ -108,13 +160,12 @@ class _PlainDumper(yaml.SafeDumper):
     """PyYAML's safe dumper, which quotes the words that `_PlainLoader` would read as numbers."""
 
     def represent_text(self, text: str) -> yaml.ScalarNode:
-        """Escape line breaks of Unicode, in double quotes: in single ones PyYAML reads another text."""
-        return self.represent_scalar(
-            _TEXT_TAG, text, style='"' if _UNICODE_LINE_BREAK.search(text) else None
-        )
+        """Put a text with line breaks of Unicode in double quotes, which escape them.
 
-
-_PlainDumper.add_representer(str, _PlainDumper.represent_text)
+        In single quotes PyYAML would read another text.
+        """
+        style = '"' if _UNICODE_LINE_BREAK.search(text) else None
+        return self.represent_scalar(_TEXT_TAG, text, style=style)
 
 
 def _decimal(loader: yaml.SafeLoader, node: yaml.ScalarNode) -> int:
@@ -122,14 +173,17 @@ def _decimal(loader: yaml.SafeLoader, node: yaml.ScalarNode) -> int:
     return int(loader.construct_scalar(node))
 
 
-_PlainLoader.add_constructor("tag:yaml.org,2002:int", _decimal)
-for _tag, _pattern, _first in (
-    ("bool", r"true|True|TRUE|false|False|FALSE", "tTfF"),
-    ("null", r"~|null|Null|NULL|", ["~", "n", "N", ""]),
-    ("int", r"[-+]?[0-9]+", "-+0123456789"),
-    ("float", r"[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?", "-+0123456789."),
-):
-    for _yaml in (_PlainLoader, _PlainDumper):
-        _yaml.add_implicit_resolver(
-            f"tag:yaml.org,2002:{_tag}", re.compile(rf"^(?:{_pattern})$"), list(_first)
-        )
+# The scalars of the YAML 1.2 core schema: tag, pattern, and the first characters to try it on.
+_SCALARS = (
+    ("bool", "true|True|TRUE|false|False|FALSE", ["t", "T", "f", "F"]),
+    ("null", "~|null|Null|NULL|", ["~", "n", "N", ""]),
+    ("int", "[-+]?[0-9]+", list("-+0123456789")),
+    ("float", r"[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?", list("-+0123456789.")),
+)
+for _name, _pattern, _first_characters in _SCALARS:
+    _regex = re.compile(rf"^(?:{_pattern})$")
+    _PlainLoader.add_implicit_resolver(f"{_TAG}{_name}", _regex, _first_characters)
+    _PlainDumper.add_implicit_resolver(f"{_TAG}{_name}", _regex, _first_characters)
+
+_PlainLoader.add_constructor(f"{_TAG}int", _decimal)
+_PlainDumper.add_representer(str, _PlainDumper.represent_text)

@@ -10,7 +10,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from encoder_cls.config.loading import SOURCES, check_sources_of_run, load_config
+from encoder_cls.config.data_paths import SOURCES, check_sources_of_run
+from encoder_cls.config.loading import load_config
 from encoder_cls.config.schema import Config, DataConfig
 from encoder_cls.data.corrections import read_corrections, with_corrections
 from encoder_cls.data.dataset import (

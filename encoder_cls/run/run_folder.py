@@ -98,7 +98,7 @@ class RunDir:
 
     def _changed(self, config: Config) -> list[str]:
         """The keys whose values differ from those of the run; data that is gone may have another path now."""
-        from encoder_cls.config.loading import absolute_sources, source_exists
+        from encoder_cls.config.data_paths import absolute_sources, source_exists
 
         started = absolute_sources(self.load_config())
         values, others = dotted_values(started), dotted_values(absolute_sources(config))
@@ -118,7 +118,7 @@ class RunDir:
 
     def record_sources(self, config: Config) -> None:
         """Write the config and the paths of the data, which the caller has compared with the data of the run."""
-        from encoder_cls.config.loading import absolute_sources
+        from encoder_cls.config.data_paths import absolute_sources
 
         located = absolute_sources(config)
         if not (self.is_run() and self.sources_file.exists()) or located != self.load_config():
@@ -138,7 +138,7 @@ class RunDir:
 
     @staticmethod
     def _sources(config: Config) -> list[str]:
-        from encoder_cls.config.loading import SOURCES
+        from encoder_cls.config.data_paths import SOURCES
 
         data = config.data.model_dump()
         return [data[key] for key in SOURCES if data[key]]

@@ -7,7 +7,8 @@ from pathlib import Path
 
 from encoder_cls.classifier.classifier import Classifier
 from encoder_cls.classifier.model_folder import load_classifier
-from encoder_cls.config.loading import SOURCES, absolute_sources, check_sources_of_run, load_config
+from encoder_cls.config.data_paths import SOURCES, absolute_sources, check_sources_of_run
+from encoder_cls.config.loading import load_config
 from encoder_cls.config.schema import Config, DataConfig
 from encoder_cls.data.checks import seen_warnings, split_warnings
 from encoder_cls.data.dataset import Dataset, Split

@@ -11,7 +11,8 @@ import torch
 import yaml
 from support.programs import assert_failed
 
-from encoder_cls.config.loading import absolute_sources, load_config, missing_sources
+from encoder_cls.config.data_paths import absolute_sources, missing_sources
+from encoder_cls.config.loading import load_config
 from encoder_cls.errors import StoppedError
 from encoder_cls.run.run_folder import RunDir
 from encoder_cls.system.stop import stopping_at

@@ -1,0 +1,159 @@
+"""Validate values against the schema, and say what is wrong in the words of a config file."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from pydantic import ValidationError
+
+from encoder_cls.config.schema import Config, SearchRange
+from encoder_cls.errors import ConfigError
+
+# In place of messages of pydantic that name its own classes, or a pattern.
+PLAIN_MESSAGES = {
+    "model_type": "its values belong below it, each on a line of its own with spaces before it",
+    "tuple_type": "Input should be a list, such as [a, b]",
+    "string_pattern_mismatch": (
+        "Input should be letters, digits, `_`, `-` and `.`, the first no `-` or `.`"
+    ),
+}
+# Characters of a value in a message.
+LONGEST_VALUE = 60
+
+# The fields of each section by its name; none of a key at the top that holds a single value.
+FIELDS: dict[str, Mapping[str, Any]] = {
+    name: getattr(field.annotation, "model_fields", {})
+    for name, field in Config.model_fields.items()
+}
+
+# Names of other libraries, and common short ones.
+_ALIASES = {
+    "train.learning_rate": "lr learningrate learning_rate_init max_lr alpha",
+    "train.batch_size": "bs batch per_device_train_batch_size train_batch_size",
+    "train.epochs": "num_epochs n_epochs num_train_epochs max_epochs max_iter",
+    "train.warmup_fraction": "warmup warmup_ratio warmup_steps",
+    "train.weight_decay": "wd decay l2",
+    "train.patience": "early_stopping early_stopping_patience n_iter_no_change",
+    "train.max_grad_norm": "clip clip_grad_norm grad_clip gradient_clip_val",
+    "train.accumulation_steps": "gradient_accumulation_steps accumulate_grad_batches",
+    "train.class_weights": "class_weight",
+    "model.d_model": "dim hidden_size hidden_dim n_embd embedding_dim width",
+    "model.num_layers": "layers n_layers n_layer num_hidden_layers depth",
+    "model.num_heads": "heads n_heads n_head num_attention_heads",
+    "model.d_ff": "intermediate_size ffn_dim dim_feedforward",
+    "model.max_seq_len": "max_length max_len max_position_embeddings block_size",
+    "tokenizer.max_vocab_size": "vocab_size max_features",
+    "tokenizer.min_frequency": "min_df min_count",
+    "pretrain.mask_probability": "mlm_probability masking_rate",
+    "data.text_column": "text text_field text_col",
+    "data.label_column": "label target label_field label_col",
+    "seed": "random_state random_seed",
+}
+# How similar a key must be to the one that was probably meant, from 0 to 1.
+VERY_SIMILAR = 0.7
+SIMILAR = 0.5
+
+
+def validated_config(values: Mapping[str, Any], *, source: str) -> Config:
+    """Make a config of nested values; `source` is what messages call their place.
+
+    Raises:
+        ConfigError: values are invalid; the message has a line for each faulty key.
+    """
+    try:
+        return Config.model_validate(values)
+    except ValidationError as error:
+        faults = error.errors()
+
+    # Each member of a union reports its own fault under its own name; the first one counts.
+    messages: dict[str, str] = {}
+    for fault in faults:
+        # A key that is not Unicode is not named.
+        path = [str(part) for part in fault["loc"]] or ["a key"]
+        if not _is_about_other_form(fault, path):
+            messages.setdefault(_key(path), _message(fault, path))
+
+    lines = []
+    for key, message in messages.items():
+        shown_key = key if key.isprintable() else repr(key)
+        lines.append(f"{source}: {shown_key}: {message}")
+    raise ConfigError("\n".join(lines))
+
+
+def _is_about_other_form(fault: Any, path: Sequence[str]) -> bool:
+    """Whether a fault says that a mapping is not a word, as in class weights by name.
+
+    The fault that counts is in the mapping, and follows.
+    """
+    return fault["type"] == "literal_error" and isinstance(fault["input"], dict) and len(path) > 2
+
+
+def _key(path: Sequence[str]) -> str:
+    """The key that a person wrote; pydantic adds names of types and positions in lists to it."""
+    if path[0] in FIELDS:
+        return ".".join(path[:2])
+    return path[0]
+
+
+def _message(fault: Any, path: Sequence[str]) -> str:
+    """Explain a fault that pydantic reports."""
+    if fault["type"] == "extra_forbidden":
+        return f"unknown key{_suggestion(path)}"
+    if fault["type"] == "missing":
+        return "is required"
+
+    message: str = PLAIN_MESSAGES.get(fault["type"], fault["msg"]).removeprefix("Value error, ")
+    if isinstance(fault["input"], dict):
+        return message
+    found = str(fault["input"])[:LONGEST_VALUE]
+    return f"{message} (found {found!r})"
+
+
+def _suggestion(path: Sequence[str]) -> str:
+    """The end of a message about an unknown key: what was probably meant, or all known keys."""
+    known_keys = _known_keys(path)
+    meant_keys = _meant_keys(path[-1], known_keys)
+    if meant_keys:
+        return f"; did you mean {' or '.join(meant_keys)}?"
+    return f"; known: {', '.join(known_keys)}"
+
+
+def _known_keys(path: Sequence[str]) -> list[str]:
+    """The keys that are known where an unknown one is."""
+    if len(path) == 1:
+        return list(FIELDS)
+    if path[0] == "tune":
+        return list(SearchRange.model_fields)
+    return list(FIELDS[path[0]])
+
+
+def _meant_keys(key: str, known_keys: Sequence[str]) -> list[str]:
+    """The keys that an unknown key was probably meant to be, if any."""
+    # A key of another section.
+    elsewhere = [f"{section}.{key}" for section, fields in FIELDS.items() if key in fields]
+    if elsewhere:
+        return elsewhere
+
+    # The name that another library has for a key.
+    usual_name = key.lower().replace("-", "_")
+    for meant_key, aliases in _ALIASES.items():
+        if usual_name in aliases.split():
+            return [meant_key]
+
+    # A misspelt key of the same section.
+    similar = difflib.get_close_matches(key, known_keys, 1, VERY_SIMILAR)
+    if similar:
+        return similar
+
+    # A misspelt key of another section.
+    sections = {}
+    for section, fields in FIELDS.items():
+        for name in fields:
+            sections[name] = section
+    similar = difflib.get_close_matches(key, sections, 1, VERY_SIMILAR)
+    if similar:
+        return [f"{sections[name]}.{name}" for name in similar]
+
+    return difflib.get_close_matches(key, known_keys, 1, SIMILAR)
