@@ -20,7 +20,7 @@ from encoder_cls.classifier.classifier import Classifier
 from encoder_cls.data.rows import Columns, Reading, Row, SourceLocation
 from encoder_cls.data.sources import column_names, files_named, read_rows
 from encoder_cls.data.text_files import LABEL_PREFIX, USUAL, CsvForm, form_of
-from encoder_cls.encoder.numpy_encoder import NumpyEncoder
+from encoder_cls.encoder.engines import AutomaticEncoder
 from encoder_cls.errors import DataError
 from encoder_cls.system.columns import in_chunks
 from encoder_cls.system.display import counted, duration
@@ -187,7 +187,7 @@ def table_started_by(line: str, text_columns: Sequence[str]) -> str:
 
 def choose_engine(classifier: Classifier, num_bytes: int, *, explained: bool = False) -> None:
     """Let the classifier choose its engine for a whole source, by its size; of unknown size, 0, it is NumPy."""
-    if not isinstance(classifier.encoder, NumpyEncoder):
+    if not isinstance(classifier.encoder, AutomaticEncoder):
         return
     num_tokens = num_bytes // BYTES_PER_TOKEN
     if explained:

@@ -11,7 +11,8 @@ from numpy.typing import NDArray
 from tokenizers import Tokenizer
 
 from encoder_cls.classifier.guarantees import Familiarity, Guarantees, text_numbers
-from encoder_cls.encoder.architecture import Encoder, EncoderArchitecture
+from encoder_cls.encoder.architecture import EncoderArchitecture
+from encoder_cls.encoder.engines import Encoder
 from encoder_cls.errors import ConfigError
 from encoder_cls.linear.linear_model import LinearClassifier
 from encoder_cls.metrics.logits import SINGLE_LABEL, Logits, Task, combine_logits

@@ -27,7 +27,7 @@ from encoder_cls.classifier.classifier import PARTS, Classifier
 from encoder_cls.classifier.guarantees import Familiarity, Guarantees
 from encoder_cls.classifier.hub_models import HUB, download_model
 from encoder_cls.encoder.architecture import EncoderArchitecture
-from encoder_cls.encoder.numpy_encoder import ENGINES, new_encoder
+from encoder_cls.encoder.engines import ENGINES, new_encoder
 from encoder_cls.errors import ConfigError, EncoderClsError
 from encoder_cls.linear.linear_model import LINEAR, LinearClassifier, linear_shapes
 from encoder_cls.metrics.logits import SINGLE_LABEL, TASKS, Task
@@ -50,7 +50,7 @@ NO_HASH = b"0" * 64
 LARGEST_MIXTURE_WEIGHT = 1e6
 
 
-# --- Load -------------------------------------------------------------------------------------------------------------
+# --- Load -----------------------------------------------------------------------------------------
 
 
 def model_folder(path: Path) -> Path:
@@ -192,7 +192,7 @@ def _weights(
     }
 
 
-# --- What the head of a weights file says, checked --------------------------------------------------------------------
+# --- What the head of a weights file says, checked ------------------------------------------------
 
 
 def _classifier_of(head: Mapping[str, Any]) -> tuple[Classifier, dict[str, Shapes]]:
@@ -320,7 +320,7 @@ def _is_mixture_weight(value: Any) -> bool:
     return 1 / LARGEST_MIXTURE_WEIGHT < float(value) < LARGEST_MIXTURE_WEIGHT
 
 
-# --- Save -------------------------------------------------------------------------------------------------------------
+# --- Save -----------------------------------------------------------------------------------------
 
 
 def save_classifier(

@@ -1,6 +1,6 @@
-"""Batches of texts.
+"""The batches of training: which texts are in the batches of a step, and which words are dropped.
 
-The texts of a batch are a pure function of seed and step, and so are the words dropped in it, since torch's random
+Texts are a pure function of seed and step, and so are the dropped words, because torch's random
 numbers are seeded for each step: a resumed run has nothing to replay or store.
 """
 
@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from functools import lru_cache
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -15,39 +16,59 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from encoder_cls.config.schema import TrainConfig
-from encoder_cls.encoder.architecture import Indices, round_up_lengths
+from encoder_cls.encoder.padding import Indices, round_up_lengths
 from encoder_cls.text.tokens import CLS_ID, PAD_ID, UNK_ID
 
 
 def derive_seed(*numbers: int) -> int:
-    """Derive one seed from several numbers, of 32 bits: torch's CPU generator ignores further bits."""
+    """Derive a seed of 32 bits from several numbers; torch's CPU generator ignores further bits."""
     return int(np.random.SeedSequence(numbers).generate_state(1)[0])
 
 
-def shard_of(indices: Indices, shard: int, num_shards: int) -> Indices:
-    """Part number `shard`, from 0, of a batch, perhaps empty; neighbours, since these have similar lengths."""
-    return indices[shard * len(indices) // num_shards : (shard + 1) * len(indices) // num_shards]
+class Epoch(NamedTuple):
+    """The order of texts and batches in an epoch.
+
+    Attributes:
+        texts: the texts in the order of their rounded lengths, (texts,).
+        batches: the numbers of the batches in the order in which they are used, (batches,).
+    """
+
+    texts: NDArray[np.int32]
+    batches: Indices
 
 
 class BatchSampler:
     """The batches of all epochs.
 
-    In each epoch the texts are shuffled, sorted by their (rounded) lengths and cut into batches of at most `batch_size`
-    texts and `batch_tokens` tokens, padding counted; then the batches are shuffled. The sorted lengths are the same in
-    each epoch, and so are the cuts and their number. A text longer than `batch_tokens` is a batch by itself.
+    In each epoch the texts are shuffled, sorted by their rounded lengths and cut into batches of at
+    most `batch_size` texts and `batch_tokens` tokens, padding included; then the batches are
+    shuffled. The sorted lengths are the same in each epoch, and so are the cuts and their number. A
+    text longer than `batch_tokens` is a batch by itself.
+
+    Args:
+        lengths: the number of tokens of each text, (texts,).
+        config: the size of a batch, and how many batches there are in a step.
+        seed: of the shuffles.
     """
 
     def __init__(self, lengths: NDArray[np.int64], config: TrainConfig, *, seed: int) -> None:
-        self._seed, self._accumulation_steps = seed, config.accumulation_steps
+        self._seed = seed
+        self._accumulation_steps = config.accumulation_steps
+
+        # The smallest type: sorting eight bits for each text takes a tenth of the time and an
+        # eighth of the memory.
         longest = int(lengths.max(initial=0))
-        # The smallest type: sorting eight bits per text takes a tenth of the time and an eighth of the memory.
-        self._rounded = round_up_lengths(np.arange(longest + 1)).astype(
-            np.min_scalar_type(2 * longest)
-        )[lengths]
+        rounded = round_up_lengths(np.arange(longest + 1))
+        self._rounded_lengths = rounded.astype(np.min_scalar_type(2 * longest))[lengths]
+
         self._cuts = cut(
-            np.sort(self._rounded), batch_size=config.batch_size, batch_tokens=config.batch_tokens
+            np.sort(self._rounded_lengths),
+            batch_size=config.batch_size,
+            batch_tokens=config.batch_tokens,
         )
-        self._epoch = lru_cache(maxsize=1)(self._shuffled_epoch)  # needed many times in a row
+
+        # An epoch is needed for many batches in a row.
+        self._epoch = lru_cache(maxsize=1)(self._shuffled_epoch)
 
     @property
     def batches_per_epoch(self) -> int:
@@ -60,48 +81,70 @@ class BatchSampler:
         return math.ceil(self.batches_per_epoch / self._accumulation_steps)
 
     def indices(self, batch: int) -> Indices:
-        """The texts of batch number `batch`, counted from 0 at the start of training."""
-        epoch, position = divmod(batch, self.batches_per_epoch)
-        in_order, order = self._epoch(epoch)
-        first, last = self._cuts[order[position] : order[position] + 2]
-        return in_order[first:last].astype(np.int64)
+        """The texts of a batch, counted from 0 at the start of training."""
+        number, position = divmod(batch, self.batches_per_epoch)
+        epoch = self._epoch(number)
+
+        batch_of_epoch = epoch.batches[position]
+        start = self._cuts[batch_of_epoch]
+        end = self._cuts[batch_of_epoch + 1]
+        return epoch.texts[start:end].astype(np.int64)
 
     def batches_of_step(self, step: int) -> list[Indices]:
-        """The batches of a step; the last step of an epoch may have fewer, so that no step spans two epochs."""
+        """The texts of each batch of a step.
+
+        The last step of an epoch may have fewer batches, so that no step spans two epochs.
+        """
         epoch, position = divmod(step, self.steps_per_epoch)
         first = position * self._accumulation_steps
-        last = min(first + self._accumulation_steps, self.batches_per_epoch)
-        return [
-            self.indices(epoch * self.batches_per_epoch + batch) for batch in range(first, last)
-        ]
+        end = min(first + self._accumulation_steps, self.batches_per_epoch)
 
-    def _shuffled_epoch(self, epoch: int) -> tuple[NDArray[np.int32], Indices]:
-        """The texts in order of their lengths, and the order of the batches."""
+        batches_before = epoch * self.batches_per_epoch
+        return [self.indices(batches_before + batch) for batch in range(first, end)]
+
+    def _shuffled_epoch(self, epoch: int) -> Epoch:
         random = np.random.default_rng([self._seed, epoch])
-        shuffled = random.permutation(np.arange(len(self._rounded), dtype=np.int32))
-        in_order = shuffled[np.argsort(self._rounded[shuffled], kind="stable")]
-        return in_order, random.permutation(self.batches_per_epoch)
+        shuffled = random.permutation(np.arange(len(self._rounded_lengths), dtype=np.int32))
+
+        # A stable sort keeps texts of equal lengths in their shuffled order.
+        order = np.argsort(self._rounded_lengths[shuffled], kind="stable")
+        return Epoch(texts=shuffled[order], batches=random.permutation(self.batches_per_epoch))
 
 
 def cut(sorted_lengths: NDArray[np.int64], *, batch_size: int, batch_tokens: int) -> Indices:
-    """The positions at which to cut sorted lengths, so that each piece, padded, is within both limits."""
+    """The positions at which to cut sorted lengths into batches that are within both limits.
+
+    The first one is 0, the last one the number of lengths, (batches + 1,).
+    """
     cuts = [0]
     while cuts[-1] < len(sorted_lengths):
         start = cuts[-1]
         window = sorted_lengths[start : start + batch_size]
-        # Padded to its longest text, the last one, a piece of n texts has n * (length of the last) tokens.
-        padded = np.arange(1, len(window) + 1) * window
-        cuts.append(start + max(1, int(np.searchsorted(padded, batch_tokens, side="right"))))
+
+        # A batch is padded to its longest text, which is its last one.
+        tokens_with_padding = np.arange(1, len(window) + 1) * window
+        num_texts = int(np.searchsorted(tokens_with_padding, batch_tokens, side="right"))
+        cuts.append(start + max(1, num_texts))
     return np.array(cuts)
 
 
+def shard_of(indices: Indices, shard: int, num_shards: int) -> Indices:
+    """One of the shards of a batch, counted from 0, which may be empty.
+
+    Neighbours are in the same shard, because they have similar lengths.
+    """
+    start = shard * len(indices) // num_shards
+    end = (shard + 1) * len(indices) // num_shards
+    return indices[start:end]
+
+
 def is_word(input_ids: Tensor) -> Tensor:
-    """Which tokens, (B, T), are neither padding nor `[CLS]`."""
+    """Which tokens are neither padding nor `[CLS]`, (B, T)."""
     return (input_ids != PAD_ID) & (input_ids != CLS_ID)
 
 
 def drop_tokens(input_ids: Tensor, *, fraction: float) -> Tensor:
-    """Replace a random part of the words by `[UNK]`, which training would otherwise see too rarely."""
+    """Replace a random part of the words, (B, T), by `[UNK]`, which is too rare otherwise."""
     if fraction == 0:
         return input_ids
     is_dropped = torch.rand(input_ids.shape, device=input_ids.device) < fraction

@@ -1,6 +1,7 @@
-"""The processes of one training; all run the same program, and the first one decides.
+"""The processes of one training, as torchrun starts them.
 
-The first one, of rank 0, writes and prints; what it decides, `decide` sends to the others.
+All run the same program. The first one, of rank 0, decides, writes and prints; `decide` sends what
+it decides to the others.
 """
 
 from __future__ import annotations
@@ -21,12 +22,12 @@ if TYPE_CHECKING:
     from torch import Tensor
     from torch._C._distributed_c10d import Store
 
-# For the first process, which may be fitting a linear classifier; a dead one is noticed at once.
-LONGEST_WAIT = timedelta(days=7)
-STOP_KEY = "stop"
-# The first byte of a broadcast.
+# The first byte of what the first process broadcasts: it goes on, or it has ended.
 GOES_ON = b"g"
 HAS_ENDED = b"e"
+
+# The key in the store of the signal to stop.
+STOP_KEY = "stop"
 
 T = TypeVar("T")
 
@@ -43,12 +44,18 @@ class LostProcessError(EncoderClsError):
 class ProcessGroup:
     """The processes of a training; without arguments, this one alone.
 
-    Methods that communicate raise a `LostProcessError` where another process has ended. Stops are exchanged through the
-    store, which works at any time.
+    Methods that communicate raise a `LostProcessError` where another process has ended. Stops are
+    exchanged through the store, which works at any time.
+
+    Args:
+        rank: the number of this process, from 0.
+        size: the number of processes.
+        store: shared by all of them.
     """
 
     def __init__(self, rank: int = 0, size: int = 1, store: Store | None = None) -> None:
-        self.rank, self.size = rank, size
+        self.rank = rank
+        self.size = size
         self._store = store
         self._is_over = False
 
@@ -57,9 +64,11 @@ class ProcessGroup:
         """Whether this process decides, writes and prints."""
         return self.rank == 0
 
-    def dealt(self, count: int) -> range:
-        """This process's share of numbered items: equal shares, in order of rank."""
+    def share(self, count: int) -> range:
+        """This process's part of numbered items: equal parts, in order of rank."""
         return range(self.rank * count // self.size, (self.rank + 1) * count // self.size)
+
+    # --- Exchange tensors -------------------------------------------------------------------------
 
     def sum(self, tensor: Tensor) -> None:
         """Replace a tensor, which has the same shape in all processes, by the sum over them."""
@@ -76,7 +85,7 @@ class ProcessGroup:
 
         sums = torch.tensor(numbers, dtype=torch.float64)
         self.sum(sums)
-        return list(map(float, sums))
+        return [float(number) for number in sums]
 
     def gather(self, mine: Tensor) -> tuple[Tensor, ...]:
         """The tensors of all processes, in order of rank; their first dimensions may differ."""
@@ -85,17 +94,21 @@ class ProcessGroup:
         import torch
         import torch.distributed as dist
 
-        lengths = [
-            int(it)
-            for it in self.summed(*(len(mine) * (rank == self.rank) for rank in range(self.size)))
-        ]
+        # Each process adds its length to zeros of the others.
+        my_lengths = [0] * self.size
+        my_lengths[self.rank] = len(mine)
+        lengths = [int(length) for length in self.summed(*my_lengths)]
+
+        # Only tensors of one shape can be gathered.
         padded = mine.new_zeros((max(lengths), *mine.shape[1:]))
         padded[: len(mine)] = mine
-        parts = [torch.empty_like(padded) for _ in lengths]
+        gathered = [torch.empty_like(padded) for _ in lengths]
         if padded.numel():
             with self._noticing_loss():
-                dist.all_gather(parts, padded)
-        return tuple(part[:length] for part, length in zip(parts, lengths, strict=True))
+                dist.all_gather(gathered, padded)
+        return tuple(part[:length] for part, length in zip(gathered, lengths, strict=True))
+
+    # --- Exchange values --------------------------------------------------------------------------
 
     def gather_bytes(self, mine: bytes) -> list[bytes]:
         """The contents of all processes, in order of rank."""
@@ -104,66 +117,86 @@ class ProcessGroup:
         import numpy as np
         import torch
 
-        parts = self.gather(torch.from_numpy(np.frombuffer(mine, dtype=np.uint8).copy()))
-        return [part.numpy().tobytes() for part in parts]
+        my_tensor = torch.from_numpy(np.frombuffer(mine, dtype=np.uint8).copy())
+        return [tensor.numpy().tobytes() for tensor in self.gather(my_tensor)]
 
     def broadcast(self, content: bytes) -> bytes:
-        """Send the content of the first process to all; where the first one has ended, the others exit here."""
+        """Send the content of the first process to all.
+
+        Raises:
+            SystemExit: in the others, where the first one has ended.
+        """
         if self.size == 1:
             return content
-        message = self.gather_bytes(GOES_ON + content if self.leads else b"")[0]
-        kind, content = message[:1], message[1:]
+        messages = self.gather_bytes(GOES_ON + content if self.leads else b"")
+        kind = messages[0][:1]
 
         if kind == HAS_ENDED:
             self._is_over = True
-            raise SystemExit(0)  # the first process has the exit code, and prints
-        if kind != GOES_ON:  # it has ended in the middle of another exchange
+            # The first process has the exit code, and prints.
+            raise SystemExit(0)
+        if kind != GOES_ON:
+            # The first process has ended in the middle of another exchange.
             self._is_over = True
             raise LostProcessError
-        return content
+        return messages[0][1:]
 
     def decide(self, value: T) -> T:
-        """The JSON value of the first process, in all processes; where the first one has ended, the others exit here."""
+        """Send the JSON value of the first process to all. Errors are those of `broadcast`."""
         if self.size == 1:
             return value
         content = json.dumps(value) if self.leads else ""
         decided: T = json.loads(self.broadcast(content.encode()))
         return decided
 
-    def deferring_stops(self) -> AbstractContextManager[None]:
-        """Defer stops to the end of work that all processes share: the others would wait for one that stops."""
-        return deferring_stops() if self.size > 1 else nullcontext()
+    def _gather_values(self, mine: Mapping[str, Any]) -> list[dict[str, Any]]:
+        """The JSON values of all processes, in order of rank."""
+        contents = self.gather_bytes(json.dumps(mine).encode())
+        return [json.loads(content) for content in contents]
 
-    def part(self) -> None:
-        """Let each process go its own way from here on: there is nothing left to do together."""
-        self._is_over = True
+    # --- End together -----------------------------------------------------------------------------
+
+    def end_with_first(self) -> None:
+        """Exit here, where the first process has ended. Errors are those of `broadcast`."""
+        self.decide(None)
 
     def end(self) -> None:
-        """Let the other processes exit, wherever they wait for a decision of this one, the first."""
+        """Let the others exit, where they wait for a decision of this process, the first."""
         if self._is_over or not self.leads or self.size == 1:
             return
         self._is_over = True
         with suppress(LostProcessError):
             self.gather_bytes(HAS_ENDED)
 
+    def separate(self) -> None:
+        """Let each process go its own way from here on: nothing is left to do together."""
+        self._is_over = True
+
     @contextmanager
     def agreeing(self) -> Iterator[None]:
-        """Let a block that fails in one process fail in all: the first raises the error, the others exit."""
-        mine: EncoderClsError | None = None
+        """Let a block that fails in one process fail in all.
+
+        The first process raises the error, whichever process has it, and the others exit.
+        """
+        my_error: EncoderClsError | None = None
         try:
             yield
         except EncoderClsError as error:
-            mine = error
-        outcomes = self._outcomes({"message": str(mine), "code": mine.exit_code} if mine else {})
-        for rank, outcome in enumerate(outcomes):
-            if outcome and not self.leads:
-                # The first has the exit code, and prints before torchrun ends it.
+            my_error = error
+
+        my_failure: dict[str, Any] = {}
+        if my_error is not None:
+            my_failure = {"message": str(my_error), "code": my_error.exit_code}
+
+        for rank, failure in enumerate(self._gather_values(my_failure)):
+            if not failure:
+                continue
+            if not self.leads:
+                # The first process has the exit code, and prints before torchrun ends it.
                 raise SystemExit(0)
-            if outcome:
-                kinds = {kind.exit_code: kind for kind in (ConfigError, DataError)}
-                raise mine or kinds.get(outcome["code"], EncoderClsError)(
-                    f"process {rank}: {outcome['message']}"
-                )
+            if my_error is not None:
+                raise my_error
+            raise _error_of(rank, failure)
 
     def check_size(self, num_shards: int) -> None:
         """Raise a `ConfigError` if there are more processes than shards."""
@@ -175,12 +208,29 @@ class ProcessGroup:
 
     def check_equal(self, facts: Mapping[str, Any]) -> None:
         """Raise a `ConfigError` if JSON values are not equal in all processes."""
-        first, *others = self._outcomes(facts)
-        for rank, other in enumerate(others, 1):
-            if names := ", ".join(name for name in first if other.get(name) != first[name]):
+        first, *others = self._gather_values(facts)
+        for rank, other in enumerate(others, start=1):
+            different = [name for name in first if other.get(name) != first[name]]
+            if different:
+                names = ", ".join(different)
                 raise ConfigError(
                     f"process {rank} has another {names} than process 0; all must have the same"
                 )
+
+    @contextmanager
+    def _noticing_loss(self) -> Iterator[None]:
+        """Raise a `LostProcessError` for torch's error that a connection is broken."""
+        try:
+            yield
+        except RuntimeError as error:
+            self._is_over = True
+            raise LostProcessError from error
+
+    # --- Stop -------------------------------------------------------------------------------------
+
+    def deferring_stops(self) -> AbstractContextManager[None]:
+        """Defer stops to the end of work that is shared: the others would wait for a process."""
+        return deferring_stops() if self.size > 1 else nullcontext()
 
     def ask_to_stop(self, signal_number: int) -> None:
         """Pass a signal on to the first process."""
@@ -193,31 +243,36 @@ class ProcessGroup:
             return None
         return int(self._store.get(STOP_KEY))
 
-    @contextmanager
-    def _noticing_loss(self) -> Iterator[None]:
-        """Raise a `LostProcessError` for an error of torch's, of a broken connection."""
-        try:
-            yield
-        except RuntimeError as error:
-            self._is_over = True
-            raise LostProcessError from error
-
-    def _outcomes(self, mine: Mapping[str, Any]) -> list[dict[str, Any]]:
-        """Exchange JSON values with all processes."""
-        return [json.loads(content) for content in self.gather_bytes(json.dumps(mine).encode())]
-
 
 ALONE = ProcessGroup()
 
 
+def _error_of(rank: int, failure: Mapping[str, Any]) -> EncoderClsError:
+    """The error of another process, of the same exit code."""
+    message = f"process {rank}: {failure['message']}"
+    for kind in (ConfigError, DataError):
+        if failure["code"] == kind.exit_code:
+            return kind(message)
+    return EncoderClsError(message)
+
+
 def is_restarted() -> bool:
     """Whether torchrun has restarted the processes after one of them failed."""
-    return os.environ.get("TORCHELASTIC_RESTART_COUNT", "0") != "0"
+    return _number_of_restarts() != "0"
+
+
+def _number_of_restarts() -> str:
+    return os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")
+
+
+# The others wait for the first process, which may be fitting a linear classifier. That a process
+# has died is noticed at once.
+LONGEST_WAIT = timedelta(days=7)
 
 
 @contextmanager
 def joined_process_group() -> Iterator[ProcessGroup]:
-    """The group of the processes that torchrun, or a program like it, has started; else this process alone.
+    """The group of the processes that torchrun has started; otherwise this process alone.
 
     Raises:
         LostProcessError: the others cannot be reached.
@@ -232,22 +287,25 @@ def joined_process_group() -> Iterator[ProcessGroup]:
     from torch._C._distributed_c10d import PrefixStore
     from torch.distributed.rendezvous import rendezvous
 
-    # Each has its own keys in the store.
-    attempt = os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")
     try:
         store, rank, size = next(iter(rendezvous("env://")))
-        store = PrefixStore(f"encoder-cls-{attempt}", store)
-        backend = "cpu:gloo,cuda:nccl" if torch.cuda.is_available() else "gloo"
+        # After a restart, keys of the processes before must not be found.
+        store = PrefixStore(f"encoder-cls-{_number_of_restarts()}", store)
         dist.init_process_group(
-            backend, store=store, rank=rank, world_size=size, timeout=LONGEST_WAIT
+            "cpu:gloo,cuda:nccl" if torch.cuda.is_available() else "gloo",
+            store=store,
+            rank=rank,
+            world_size=size,
+            timeout=LONGEST_WAIT,
         )
     except RuntimeError as error:
         raise LostProcessError from error
     except ValueError as error:
         raise ConfigError(
-            f"the environment names {size} processes, and not how they reach each other: {error} (start them by "
-            "torchrun, or unset WORLD_SIZE and RANK)"
+            f"the environment names {size} processes, and not how they reach each other: {error} "
+            "(start them by torchrun, or unset WORLD_SIZE and RANK)"
         ) from None
+
     group = ProcessGroup(rank, size, store)
     try:
         yield group
@@ -257,7 +315,10 @@ def joined_process_group() -> Iterator[ProcessGroup]:
 
 
 def device_of_rank(name: str) -> torch.device:
-    """The device of this process: where several processes of a machine use GPUs (`cuda`, without a number), one each.
+    """The device of this process: of several on a machine that use GPUs, each has one of its own.
+
+    Args:
+        name: `auto`, `cpu`, `cuda` or `cuda:N`. The number of a GPU is the same for all processes.
 
     Raises:
         ConfigError: this machine has too few GPUs.
@@ -270,8 +331,8 @@ def device_of_rank(name: str) -> torch.device:
     number = number_in_environment("LOCAL_RANK", least=0) or 0
     if device.type != "cuda" or device.index is not None:
         return device
-    if number >= torch.cuda.device_count():
-        raise ConfigError(
-            f"process {number} of this machine has no GPU: there are {torch.cuda.device_count()}"
-        )
+
+    num_gpus = torch.cuda.device_count()
+    if number >= num_gpus:
+        raise ConfigError(f"process {number} of this machine has no GPU: there are {num_gpus}")
     return torch.device("cuda", number)

@@ -1,7 +1,8 @@
 """Train an encoder: the loss, the step and the loop.
 
-The loop is the same for labels and for pretraining, which differ in their batches and their validation. A step is a
-pure function of the weights, the moments and its number, so a resumed training equals one that was never interrupted.
+The loop is the same for labels and for pretraining, which differ in their batches and their
+validation. A step is a pure function of the weights, the moments and its number, so a resumed
+training equals one that was never interrupted.
 """
 
 from __future__ import annotations
@@ -9,49 +10,35 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from typing import Literal, NamedTuple, Protocol
+from dataclasses import dataclass, replace
+from typing import NamedTuple, Protocol
 
 import safetensors.torch
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from torch.nn import functional
 
 from encoder_cls.config.schema import TrainConfig
 from encoder_cls.encoder.batches import derive_seed
 from encoder_cls.encoder.distributed import ProcessGroup
+from encoder_cls.encoder.embedding_tables import without_untrained
+from encoder_cls.encoder.gradients import clip_gradients, sum_gradients
 from encoder_cls.encoder.optimizer import (
     Optimizer,
     learning_rate,
     load_moments,
     moments_of,
-    sum_by_row,
-    tables,
     warmup_steps,
-    without_untrained,
 )
 from encoder_cls.encoder.torch_encoder import Batch
+from encoder_cls.encoder.training_state import Outcome, StepMetrics, TrainingState
 from encoder_cls.encoder.transformer import EncoderClassifier
 from encoder_cls.errors import DivergedError
 from encoder_cls.metrics.score import Score
 from encoder_cls.system.machine import autocast, release_memory
 from encoder_cls.system.stop import check_stop
 
-# A time budget decides the number of steps after this many steps have been timed,
-TIMED_STEPS = 20
-# or earlier, once timing them has taken this share of the time.
-LARGEST_TIMING_SHARE = 0.1
-# A training with time for fewer steps is skipped, where a run can do without it.
-FEWEST_STEPS = 20
-# Gradients that are not finite may come in so many steps in a row; one more, and the training has diverged.
-MOST_SKIPPED_IN_A_ROW = 2
-# Memory that was freed goes back to the system; doing so every ten steps would take 5% of the time.
-STEPS_BETWEEN_RELEASES = 50
-
-Outcome = Literal["done", "patience", "time", "skipped"]
-
-
-# --- The loss ---------------------------------------------------------------------------------------------------------
+# --- The loss -------------------------------------------------------------------------------------
 
 
 class TrainingBatch(Protocol):
@@ -63,7 +50,7 @@ class TrainingBatch(Protocol):
 
     @property
     def normalizer(self) -> Tensor:
-        """What the summed loss is divided by to get the mean loss, ()."""
+        """The number by which the summed loss is divided to get the mean loss, ()."""
 
     def loss(self, model: EncoderClassifier) -> Tensor:
         """The losses of all targets, summed, ()."""
@@ -71,11 +58,18 @@ class TrainingBatch(Protocol):
 
 @dataclass(frozen=True, kw_only=True)
 class ClassificationBatch:
-    """Texts with target probabilities, (B, C), and weights of classes, (C,).
+    """Texts with target probabilities.
 
-    With an `rdrop_weight`, each text is in the batch twice, with different dropout masks and dropped words, and the
-    loss has that weight times the symmetric Kullback-Leibler divergence of both predictions added (Liang et al.,
-    "R-Drop: Regularized Dropout for Neural Networks", 2021, https://arxiv.org/abs/2106.14448).
+    With an `rdrop_weight`, each text is in the batch twice, with different dropout masks and
+    dropped words, and the loss has that weight times the symmetric Kullback-Leibler divergence of
+    both predictions added (Liang et al., "R-Drop: Regularized Dropout for Neural Networks", 2021,
+    https://arxiv.org/abs/2106.14448).
+
+    Attributes:
+        inputs: the texts; with an `rdrop_weight`, all of them once, then all of them again.
+        targets: target probabilities, (B, C).
+        weights: of the classes, (C,).
+        rdrop_weight: of the divergence; 0: each text is there once.
     """
 
     inputs: Batch
@@ -85,7 +79,7 @@ class ClassificationBatch:
 
     @property
     def normalizer(self) -> Tensor:
-        """The sum of the weights of all targets, (): the summed loss divided by it is the mean loss."""
+        """The sum of the weights of all targets, ()."""
         return (self.targets @ self.weights).sum()
 
     def loss(self, model: EncoderClassifier) -> Tensor:
@@ -100,15 +94,17 @@ class ClassificationBatch:
         return functional.cross_entropy(logits, self.targets, weight=self.weights, reduction="sum")
 
     def _symmetric_kl(self, logits: Tensor) -> Tensor:
-        """The mean of KL(p || q) and KL(q || p) of the two passes, in nats, summed by the weights, ()."""
+        """The mean of KL(p || q) and KL(q || p) of both passes, summed by the weights, ()."""
         log_p, log_q = functional.log_softmax(logits, dim=-1).chunk(2)
         divergences = ((log_p.exp() - log_q.exp()) * (log_p - log_q)).sum(dim=-1) / 2
+
+        # Both halves of the batch have the same targets.
         weights, _ = (self.targets @ self.weights).chunk(2)
         return (weights * divergences).sum()
 
 
 class MultiLabelBatch(ClassificationBatch):
-    """The same where a text may have several labels, with weights of the labels of each text, (B, C)."""
+    """Texts that may have several labels; `weights` are those of each text's labels, (B, C)."""
 
     @property
     def normalizer(self) -> Tensor:
@@ -122,42 +118,14 @@ class MultiLabelBatch(ClassificationBatch):
         )
 
     def _symmetric_kl(self, logits: Tensor) -> Tensor:
-        """The same of Bernoulli distributions: (p - q) * (logit p - logit q) / 2 of each label."""
+        """The divergences of Bernoulli distributions: (p - q) * (logit p - logit q) / 2."""
         first, second = logits.chunk(2)
         divergences = (first.sigmoid() - second.sigmoid()) * (first - second) / 2
         weights, _ = self.weights.chunk(2)
         return (weights * divergences).sum()
 
 
-# --- The step ---------------------------------------------------------------------------------------------------------
-
-
-class StepMetrics(NamedTuple):
-    """What a step was like.
-
-    Attributes:
-        loss: the mean loss.
-        grad_norm: the norm of the dense gradients before clipping.
-        tokens: the number of tokens without padding.
-        padded_tokens: the number of tokens with padding.
-        has_finite_gradient: whether the gradient is finite in all processes.
-    """
-
-    loss: float
-    grad_norm: float
-    tokens: int
-    padded_tokens: int
-    has_finite_gradient: bool
-
-    @property
-    def has_finite_loss(self) -> bool:
-        """Whether the loss is finite."""
-        return math.isfinite(self.loss)
-
-    @property
-    def has_updated(self) -> bool:
-        """Whether the step has updated the model; it does not where the loss or the gradient is not finite."""
-        return self.has_finite_loss and self.has_finite_gradient
+# --- A training -----------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -179,7 +147,52 @@ class Validation(Protocol):
 
     @property
     def score(self) -> Score:
-        """By which validations are compared."""
+        """The score by which validations are compared."""
+
+
+class StepDone(NamedTuple):
+    """A step is done.
+
+    Attributes:
+        state: the state after it.
+        loss: its mean loss.
+        values: the row to log, if one is due.
+    """
+
+    state: TrainingState
+    loss: float
+    values: dict[str, float] | None
+
+
+class ValidationDone(NamedTuple):
+    """A validation is done.
+
+    Attributes:
+        state: the state after it.
+        result: what it has found; only the first process has it.
+        is_best: whether its score is the best so far.
+    """
+
+    state: TrainingState
+    result: Validation | None
+    is_best: bool
+
+
+class Ended(NamedTuple):
+    """The training has ended; the state has its outcome."""
+
+    state: TrainingState
+
+
+# How many gradients in a row may not be finite; one more, and the training has diverged.
+MOST_SKIPPED_IN_A_ROW = 2
+
+# A training with time for fewer steps is skipped, where a run can do without it.
+FEWEST_STEPS = 20
+
+# Memory that was freed goes back to the system after so many steps. After every tenth, it would
+# take 5% of the time.
+STEPS_BETWEEN_RELEASES = 50
 
 
 @dataclass(kw_only=True)
@@ -190,21 +203,23 @@ class EncoderTraining:
         name: `pretraining` or `model`, as people see it.
         model: in training; all processes have equal weights.
         optimizers: of the model.
-        batches_at: the batches of a step, counted from 0: `batches_at(step, shard, num_shards)` has this shard of each
-            batch, without empty ones.
-        validate: scores a model; None where its logits are not finite, and in all processes but the first.
+        batches_at: the batches of a step, counted from 0: `batches_at(step, shard, num_shards)` has
+            this shard of each batch, without empty ones.
+        validate: scores a model; None where its logits are not finite, and in all processes but the
+            first.
         schedule: its maximum length.
         config: learning rate, clipping, log intervals.
         seed: of the random numbers of its steps.
         device: of the model.
         precision: of the products, as in `system.machine.autocast`.
+        describe_step: names some texts of a step, for error messages.
+        group: the processes.
         patience: ends it after this many validations in a row without a better score; None: never.
         validation_cost: the time of a validation, in steps.
         report_cost: the time of all that follows the training, in steps.
-        describe_step: names some texts of a step, for error messages.
         loss_function: the summed loss of a batch, in place of the batch's own.
-        initial_tables: the tables with which the model began, to tell which of their rows were never trained.
-        group: the processes.
+        initial_tables: the tables with which the model began, to find the rows that were never
+            trained.
     """
 
     name: str
@@ -227,7 +242,7 @@ class EncoderTraining:
 
     @property
     def model_for_users(self) -> EncoderClassifier:
-        """The model as it is validated and saved: with zeros in the rows of tables that were never trained."""
+        """The model as it is validated and saved: rows of tables that were never trained are 0."""
         if self.initial_tables is None:
             return self.model
         return without_untrained(self.model, self.initial_tables)
@@ -236,49 +251,40 @@ class EncoderTraining:
         """Give all processes the weights and moments of the first one."""
         if self.group.size == 1:
             return
-        weights = _saved(self.model.state_dict())
-        moments = _saved(moments_of(self.optimizers))
-
-        weights = self.group.broadcast(weights)
-        moments = self.group.broadcast(moments)
+        weights = self.group.broadcast(_saved(self.model.state_dict()))
+        moments = self.group.broadcast(_saved(moments_of(self.optimizers)))
 
         if not self.group.leads:
             self.model.load_state_dict(safetensors.torch.load(weights))
             load_moments(self.optimizers, safetensors.torch.load(moments))
 
-    def step(self, step: int, rate: float) -> StepMetrics:
-        """Update the model once, by all batches of a step, counted from 0, with a learning rate.
+    # --- The step ---------------------------------------------------------------------------------
 
-        Neither weights nor moments are updated where the loss or the gradient is not finite.
+    def step(self, step: int, rate: float) -> StepMetrics:
+        """Update the model once, by all batches of a step.
+
+        Where the loss or the gradient is not finite, neither weights nor moments are updated.
+
+        Args:
+            step: its number, counted from 0.
+            rate: the learning rate.
 
         Raises:
             LostProcessError: another process has ended; nothing is updated.
         """
+        self.model.train()
         for optimizer in self.optimizers:
             for parameters in optimizer.param_groups:
                 parameters["lr"] = rate
-        self.model.train()
 
-        # The gradient of the mean loss, summed over all processes.
+        # The gradient of the mean loss over all targets, of all batches and processes.
         my_loss, my_batches = self._add_gradients(step)
         if self.group.size > 1:
             sum_gradients(self.model, self.group)
+        grad_norm, is_finite = clip_gradients(self.model, self.config.max_grad_norm)
 
-        # Clip the dense gradients. Those of tables are sparse; they come through the same layers and need no clipping.
-        dense: list[Tensor] = []
-        sum_of_tables = 0.0
-        for parameter in self.model.parameters():
-            if parameter.grad is None:
-                continue
-            if parameter.grad.is_sparse:
-                sum_of_tables += float(parameter.grad._values().sum())  # not finite if any is
-            else:
-                dense.append(parameter)
-        grad_norm = float(torch.nn.utils.clip_grad_norm_(dense, self.config.max_grad_norm))
-        is_finite = math.isfinite(grad_norm) and math.isfinite(sum_of_tables)
-
-        # All processes have equal gradients, and decide together all the same: one that kept a step which the others
-        # skip would have another model from then on.
+        # All processes have equal gradients, and decide together all the same: one that kept a step
+        # which the others skip would have another model from then on.
         masks = [batch.inputs.attention_mask for batch in my_batches]
         loss, tokens, padded_tokens, failed = self.group.summed(
             my_loss,
@@ -301,58 +307,66 @@ class EncoderTraining:
         return metrics
 
     def _add_gradients(self, step: int) -> tuple[float, list[TrainingBatch]]:
-        """Add the gradients of this process's shards of a step's batches; return its part of the loss, and its batches.
+        """Add the gradients of this process's shards of a step's batches.
 
-        The loss is divided by the normalizer of all batches together: so small batches give the same gradient as a
-        large one, that of the mean loss over all their targets.
+        The loss is divided by the normalizer of all batches together: so small batches give the
+        same gradient as a large one, that of the mean loss over all their targets.
+
+        Returns:
+            The part of the mean loss, and the batches, of this process.
         """
         num_shards = self.config.gradient_shards
         seed = derive_seed(self.seed, step)
 
         # Draw the batches. Each shard has random numbers of its own, whichever process has it.
         batches_of_shards: dict[int, Sequence[TrainingBatch]] = {}
-        for shard in self.group.dealt(num_shards):
+        my_batches: list[TrainingBatch] = []
+        for shard in self.group.share(num_shards):
             torch.manual_seed(derive_seed(seed, shard) if num_shards > 1 else seed)
             batches_of_shards[shard] = self.batches_at(step, shard, num_shards)
-        batches = [batch for shard in batches_of_shards.values() for batch in shard]
+            my_batches += batches_of_shards[shard]
 
-        normalizer: Tensor | float = sum(batch.normalizer for batch in batches)
+        normalizer: Tensor | float = sum(batch.normalizer for batch in my_batches)
         if self.group.size > 1:
             (normalizer,) = self.group.summed(float(normalizer))
 
-        # Forward and backward, batch by batch.
+        # Forward and backward, batch by batch. Of several shards, others have drawn random numbers
+        # since.
         mean_loss = 0.0
-        for shard, shard_batches in batches_of_shards.items():
+        for shard, batches in batches_of_shards.items():
             if num_shards > 1:
-                torch.manual_seed(derive_seed(seed, shard, 1))  # other shards have drawn since
-            for batch in shard_batches:
+                torch.manual_seed(derive_seed(seed, shard, 1))
+            for batch in batches:
                 with autocast(self.precision, self.device):
                     loss: Tensor = self._summed_loss(batch) / normalizer
                 loss.backward()  # type: ignore[no-untyped-call]
                 mean_loss += loss.item()
-        return mean_loss, batches
+        return mean_loss, my_batches
 
     def _summed_loss(self, batch: TrainingBatch) -> Tensor:
         if self.loss_function is None:
             return batch.loss(self.model)
         return self.loss_function(self.model, batch)
 
-    # --- The loop -----------------------------------------------------------------------------------------------------
+    # --- The loop ---------------------------------------------------------------------------------
 
     def run(
         self, state: TrainingState, *, seconds: float | None = None, may_skip: bool = False
     ) -> Iterator[StepDone | ValidationDone | Ended]:
-        """Train until the last step, or until patience or time runs out; yields each step, each validation and the end.
+        """Train until the last step, or until patience or time runs out.
 
         Args:
             state: where to go on.
             seconds: the time for the training and all that follows it.
             may_skip: whether the training is skipped where there is time for a few steps only.
 
+        Yields:
+            Each step, each validation and the end.
+
         Raises:
             StoppedError: a signal arrived, before a step or during a validation.
-            DivergedError: the loss, the logits of a validation or the gradients of more than `MOST_SKIPPED_IN_A_ROW`
-                steps in a row are not finite; the step has updated nothing.
+            DivergedError: the loss, the logits of a validation or the gradients of more than
+                `MOST_SKIPPED_IN_A_ROW` steps in a row are not finite; the step has updated nothing.
             LostProcessError: another process has ended.
         """
         has_no_time = self.group.decide(seconds == 0)
@@ -361,12 +375,12 @@ class EncoderTraining:
             return
 
         timer = _Timer(seconds)
-        row_tokens = 0
-        row_seconds = 0.0
+        tokens_since_row = 0
+        seconds_since_row = 0.0
 
         while True:
             if self.is_validation_due(state):
-                self.group.decide(None)  # where the first process has ended, the others end here
+                self.group.end_with_first()
                 state, validation = self._validated(state)
                 yield ValidationDone(state, validation, is_best=state.best_step == state.step)
 
@@ -378,7 +392,7 @@ class EncoderTraining:
 
             # The first process heeds signals, and the others end with it.
             check_stop()
-            self.group.decide(None)
+            self.group.end_with_first()
 
             started = time.perf_counter()
             rate = learning_rate(
@@ -394,20 +408,21 @@ class EncoderTraining:
             if seconds is not None and state.step_limit is None:
                 state = self._with_step_limit(state, timer, may_skip=may_skip)
 
-            values = None
-            row_tokens += metrics.tokens
-            row_seconds += seconds_taken
+            # A row of the log has the means over the steps since the last row.
+            row = None
+            tokens_since_row += metrics.tokens
+            seconds_since_row += seconds_taken
             if state.step_in_training % self.config.log_every == 0:
-                values = {
+                row = {
                     **state.mean_metrics(),
                     "learning_rate": rate,
-                    "tokens_per_s": row_tokens / row_seconds,
+                    "tokens_per_s": tokens_since_row / seconds_since_row,
                     "epoch": self.epoch(state),
                 }
                 state = replace(state, sums={})
-                row_tokens = 0
-                row_seconds = 0.0
-            yield StepDone(state, metrics.loss, values)
+                tokens_since_row = 0
+                seconds_since_row = 0.0
+            yield StepDone(state, metrics.loss, row)
 
             if state.step % STEPS_BETWEEN_RELEASES == 0:
                 release_memory()
@@ -442,10 +457,15 @@ class EncoderTraining:
         return self.is_validation_due(state) or self.outcome(state) is None
 
     def affordable_steps(self, seconds: float, seconds_per_step: float) -> int:
-        """The number of steps that fit into a time, with their validations and what follows the training."""
-        steps = seconds / seconds_per_step - self.validation_cost - self.report_cost  # or infinite
-        affordable = steps / (1 + self.validation_cost / self.schedule.validate_every)
-        return int(min(max(affordable, 0), self.schedule.total_steps))
+        """The number of steps that fit into a time, with validations and what follows them."""
+        total_steps = self.schedule.total_steps
+
+        # The time in steps, which may be infinite, without the last validation and the report.
+        steps = seconds / seconds_per_step - self.validation_cost - self.report_cost
+
+        # A step takes its part of the validation that comes after every few steps.
+        cost_per_step = 1 + self.validation_cost / self.schedule.validate_every
+        return int(min(max(steps / cost_per_step, 0), total_steps))
 
     def _validated(self, state: TrainingState) -> tuple[TrainingState, Validation | None]:
         """Validate the model; all processes get the score, the first one also the result."""
@@ -462,7 +482,10 @@ class EncoderTraining:
     def _with_step_limit(
         self, state: TrainingState, timer: _Timer, *, may_skip: bool
     ) -> TrainingState:
-        """Decide the number of steps by the time of the first ones; the state keeps it, also for a resumed run."""
+        """Decide the number of steps by the time of the first ones, once enough are timed.
+
+        The state keeps the number, also for a resumed run.
+        """
         steps = None
         if timer.is_sure:
             steps_before = state.step_in_training - timer.steps
@@ -478,7 +501,7 @@ class EncoderTraining:
         return replace(state, step_limit=min(max(steps, done), total))
 
     def _check_finite(self, state: TrainingState, metrics: StepMetrics, rate: float) -> None:
-        """Raise a `DivergedError` for a loss that is not finite, or for too many such gradients in a row."""
+        """Raise a `DivergedError` for a loss, or for gradients in a row, that are not finite."""
         has_failed_too_often = (
             not metrics.has_updated and state.skipped_in_a_row == MOST_SKIPPED_IN_A_ROW
         )
@@ -492,112 +515,11 @@ class EncoderTraining:
         raise DivergedError(state.step + 1, f"{reason}, batch of {texts}, …")
 
 
-@dataclass(frozen=True, kw_only=True)
-class TrainingState:
-    """All that decides how a training goes on, besides weights and moments.
+# A time budget decides the number of steps once this many of them are timed.
+TIMED_STEPS = 20
 
-    Attributes:
-        step: optimizer steps done in the run, those of an earlier pretraining counted.
-        first_step: the steps done before this training.
-        step_limit: its number of steps, once a time budget has decided it.
-        validated_step: the step of the last validation.
-        best_score: the best score so far.
-        best_step: its step.
-        stale_validations: the later validations that count against patience.
-        skipped_in_a_row: the last steps that updated nothing, since their gradient was not finite.
-        sums: of the metrics of steps that are not logged yet.
-        outcome: how it has ended; None before.
-    """
-
-    step: int = 0
-    first_step: int = 0
-    step_limit: int | None = None
-    validated_step: int = 0
-    best_score: Score | None = None
-    best_step: int = 0
-    stale_validations: int = 0
-    skipped_in_a_row: int = 0
-    sums: dict[str, float] = field(default_factory=dict)
-    outcome: Outcome | None = None
-
-    @classmethod
-    def starting_at(cls, step: int) -> TrainingState:
-        """The state of a training that follows another one."""
-        return cls(step=step, first_step=step, validated_step=step, best_step=step)
-
-    @property
-    def step_in_training(self) -> int:
-        """Optimizer steps done in this training."""
-        return self.step - self.first_step
-
-    def after_step(self, metrics: StepMetrics) -> TrainingState:
-        """The state one step later, with its metrics added to the sums."""
-        is_skipped = not metrics.has_updated
-        added = {
-            "steps": 1,
-            "skipped_steps": 1 if is_skipped else 0,
-            "loss": metrics.loss,
-            "grad_norm": 0.0 if is_skipped else metrics.grad_norm,
-            "tokens": metrics.tokens,
-            "padded_tokens": metrics.padded_tokens,
-        }
-        return replace(
-            self,
-            step=self.step + 1,
-            skipped_in_a_row=self.skipped_in_a_row + 1 if is_skipped else 0,
-            sums={name: self.sums.get(name, 0.0) + value for name, value in added.items()},
-        )
-
-    def after_validation(self, score: Score, *, is_warming_up: bool) -> TrainingState:
-        """The state after a validation: one without a better score is stale, unless the learning rate still rises."""
-        if score.is_better_than(self.best_score):
-            return replace(
-                self,
-                validated_step=self.step,
-                best_score=score,
-                best_step=self.step,
-                stale_validations=0,
-            )
-        stale_validations = 0 if is_warming_up else self.stale_validations + 1
-        return replace(self, validated_step=self.step, stale_validations=stale_validations)
-
-    def mean_metrics(self) -> dict[str, float]:
-        """The means of the metrics since the last row of the log, and how many steps were skipped, if any."""
-        sums = self.sums
-        means = {
-            "loss": sums["loss"] / sums["steps"],
-            "padding_fraction": 1 - sums["tokens"] / sums["padded_tokens"],
-        }
-
-        num_updates = sums["steps"] - sums["skipped_steps"]
-        if num_updates:
-            means["grad_norm"] = sums["grad_norm"] / num_updates
-
-        if sums["skipped_steps"]:
-            means["skipped_steps"] = int(sums["skipped_steps"])
-        return means
-
-
-class StepDone(NamedTuple):
-    """A step is done; `values` is the row to log, if one is due."""
-
-    state: TrainingState
-    loss: float
-    values: dict[str, float] | None
-
-
-class ValidationDone(NamedTuple):
-    """A validation is done; only the first process has its result. `is_best`: it is the best so far."""
-
-    state: TrainingState
-    result: Validation | None
-    is_best: bool
-
-
-class Ended(NamedTuple):
-    """The training has ended; the state has its outcome."""
-
-    state: TrainingState
+# It decides earlier where timing has taken this share of the time.
+LARGEST_TIMING_SHARE = 0.1
 
 
 class _Timer:
@@ -622,36 +544,6 @@ class _Timer:
     def is_sure(self) -> bool:
         """Whether enough steps are timed to tell how long others will take."""
         return self.steps >= TIMED_STEPS or self._seconds >= LARGEST_TIMING_SHARE * self.limit
-
-
-def sum_gradients(model: nn.Module, group: ProcessGroup) -> None:
-    """Sum the gradients of all processes: the dense ones in one buffer, of each table the rows that have one."""
-    sparse = tables(model)
-    dense = [parameter for name, parameter in model.named_parameters() if name not in sparse]
-
-    # One buffer for all dense gradients, and for which of them there are.
-    gradients = [torch.zeros_like(p) if p.grad is None else p.grad for p in dense]
-    counts = torch.tensor([p.grad is not None for p in dense]).to(gradients[0])
-    buffer = torch.cat([*(gradient.flatten() for gradient in gradients), counts])
-    group.sum(buffer)
-
-    *sums, counts = torch.split(buffer, [*(p.numel() for p in dense), len(dense)])
-    for parameter, gradient, count in zip(dense, sums, counts.tolist(), strict=True):
-        parameter.grad = gradient.view_as(parameter) if count else None
-
-    # The rows of each table, gathered: a sum over whole tables would cost what the tables cost.
-    for table in sparse.values():
-        if table.grad is None:
-            rows = torch.empty(0, dtype=torch.int64, device=table.device)
-            values = table.new_empty(0, table.shape[1])
-        else:
-            rows, values = sum_by_row(table.grad)
-        rows = torch.cat(group.gather(rows))
-        values = torch.cat(group.gather(values))
-        if len(rows):
-            # Not by the argument `check_invariants`, of which torch 2.11 warns.
-            with torch.sparse.check_sparse_tensor_invariants(enable=False):  # type: ignore[no-untyped-call]
-                table.grad = torch.sparse_coo_tensor(rows[None], values, table.shape)
 
 
 def _saved(tensors: Mapping[str, Tensor]) -> bytes:

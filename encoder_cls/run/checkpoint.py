@@ -29,7 +29,7 @@ from torch import Tensor
 
 from encoder_cls.config.schema import Config
 from encoder_cls.data.dataset import Dataset
-from encoder_cls.encoder.training import TrainingState
+from encoder_cls.encoder.training_state import TrainingState
 from encoder_cls.errors import ConfigError, DivergedError, EncoderClsError
 from encoder_cls.metrics.score import Score
 from encoder_cls.system.files import read_file, sha256, to_json, write_folder

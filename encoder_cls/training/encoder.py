@@ -16,18 +16,18 @@ from torch import Tensor
 from encoder_cls.classifier.classifier import Classifier
 from encoder_cls.classifier.mixture import ValidationResult, score_mixture
 from encoder_cls.classifier.model_folder import load_classifier, save_classifier
-from encoder_cls.encoder.architecture import Indices
 from encoder_cls.encoder.batches import BatchSampler, derive_seed, drop_tokens, shard_of
 from encoder_cls.encoder.distributed import ProcessGroup
-from encoder_cls.encoder.optimizer import make_optimizers, tables
+from encoder_cls.encoder.embedding_tables import embedding_tables
+from encoder_cls.encoder.optimizer import make_optimizers
+from encoder_cls.encoder.padding import Indices
 from encoder_cls.encoder.pretraining import (
     GuessedTokens,
     denoise,
     mask_tokens,
-    start_from_word_vectors,
     summed_loss,
 )
-from encoder_cls.encoder.torch_encoder import TorchEncoder, pad
+from encoder_cls.encoder.torch_encoder import TorchEncoder, make_batch
 from encoder_cls.encoder.training import (
     ClassificationBatch,
     EncoderTraining,
@@ -35,6 +35,7 @@ from encoder_cls.encoder.training import (
     Schedule,
 )
 from encoder_cls.encoder.transformer import DenoisingAutoencoder, EncoderClassifier
+from encoder_cls.encoder.word_vectors import start_from_word_vectors
 from encoder_cls.linear.linear_model import LinearClassifier
 from encoder_cls.metrics.logits import Logits
 from encoder_cls.metrics.score import Score
@@ -81,8 +82,8 @@ def pretraining_of(
             part = shard_of(indices, shard, num_shards)
             if not len(part):
                 continue
-            whole = pad(texts, indices).to(device)
-            batch = whole if num_shards == 1 else pad(texts, part).to(device)
+            whole = make_batch(texts, indices).to(device)
+            batch = whole if num_shards == 1 else make_batch(texts, part).to(device)
             candidates = torch.unique(whole.input_ids)  # those of the whole batch in each shard
             batches.append(hide(batch, candidates))
         return batches
@@ -95,7 +96,7 @@ def pretraining_of(
             prepared.validation_texts,
             hide,
             batch_tokens=config.train.batch_tokens,
-            share=group.dealt,
+            share=group.share,
         )
         loss, weight = group.summed(my_loss, my_weight)
         mean = loss / weight
@@ -157,7 +158,7 @@ def training_on_labels(
     def validate(model: EncoderClassifier) -> ValidationResult | None:
         encoder = TorchEncoder(model, config.model)
         logits = encoder.logits(
-            prepared.validation_texts, batch_tokens=config.train.batch_tokens, share=group.dealt
+            prepared.validation_texts, batch_tokens=config.train.batch_tokens, share=group.share
         )
         group.sum(torch.from_numpy(logits))
         if not group.leads or not np.isfinite(logits).all():
@@ -231,7 +232,7 @@ def _labelled_batch(texts: TokenizedTexts, rows: Indices, targets: Targets) -> C
     if config.rdrop_weight:
         rows = np.tile(rows, 2)  # each text twice: R-Drop compares two passes
 
-    batch = pad(texts, rows).to(targets.device)
+    batch = make_batch(texts, rows).to(targets.device)
     dropped = drop_tokens(batch.input_ids, fraction=config.word_dropout)
     probabilities = targets.of(rows)
 
@@ -315,7 +316,7 @@ def _initial_tables(prepared: Prepared) -> dict[str, Tensor]:
     seed = prepared.config.seed
     if prepared.plan.pretraining:
         seed = derive_seed(seed, PRETRAINING_SEED)
-    return tables(prepared.new_model(seed))
+    return embedding_tables(prepared.new_model(seed))
 
 
 def _validation_cost(prepared: Prepared, texts: TokenizedTexts, schedule: Schedule) -> float:

@@ -19,8 +19,9 @@ from encoder_cls.classifier.classifier import Classifier
 from encoder_cls.config.schema import Config
 from encoder_cls.data.checks import data_warnings
 from encoder_cls.data.dataset import Dataset, names_as_texts
-from encoder_cls.encoder.architecture import Encoder, EncoderArchitecture
+from encoder_cls.encoder.architecture import EncoderArchitecture
 from encoder_cls.encoder.batches import BatchSampler
+from encoder_cls.encoder.engines import Encoder
 from encoder_cls.encoder.transformer import EncoderClassifier
 from encoder_cls.linear.class_weights import balanced_weights
 from encoder_cls.linear.features import sample_rows

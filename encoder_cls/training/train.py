@@ -137,7 +137,7 @@ def train(
 
                 # The first process does the rest: the model in small types, its report and its card.
                 progress.save_checkpoint()
-                group.part()
+                group.separate()
                 if not group.leads:
                     return None
                 report = None

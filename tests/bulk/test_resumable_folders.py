@@ -112,7 +112,7 @@ def test_the_engine_is_chosen_by_all_parts_and_not_by_who_does_which(
 ):
     """So that equal inputs have equal answers, whichever process gets to them first."""
     # Less than all have, more than each.
-    monkeypatch.setattr("encoder_cls.encoder.numpy_encoder.BREAK_EVEN", 1e6)
+    monkeypatch.setattr("encoder_cls.encoder.engines.BREAK_EVEN", 1e6)
     assert cli(*arguments(trained_run)).code == 0
     records = [json.loads(path.read_text()) for path in Path("out/_parts").iterdir()]
     assert [record["engine"] for record in records] == ["torch"] * len(NAMES)

@@ -61,7 +61,7 @@ def test_one_engine_answers_standard_input_from_its_first_text_to_its_last(
     cli, trained_run, monkeypatch, is_pipe
 ):
     """NumPy for a pipe, whose size is unknown; for a file, the one that is quicker for all of it."""
-    monkeypatch.setattr("encoder_cls.encoder.numpy_encoder.BREAK_EVEN", 1e6)
+    monkeypatch.setattr("encoder_cls.encoder.engines.BREAK_EVEN", 1e6)
     engines = []
     for name in ("numpy_encoder.NumpyEncoder._encode", "torch_encoder.TorchEncoder.logits"):
         method = f"encoder_cls.encoder.{name}"

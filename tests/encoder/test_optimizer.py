@@ -6,14 +6,13 @@ import pytest
 import torch
 
 from encoder_cls.config.schema import ModelConfig, TrainConfig
+from encoder_cls.encoder.embedding_tables import embedding_tables, without_untrained
 from encoder_cls.encoder.optimizer import (
     BETAS,
     AdamW,
     RowwiseAdam,
     learning_rate,
     make_optimizers,
-    tables,
-    without_untrained,
 )
 from encoder_cls.encoder.transformer import EncoderClassifier
 
@@ -133,7 +132,7 @@ def test_rows_are_zero_until_they_are_trained():
                 table[2] += 1
                 table[4, 1] += 1e-6
     before = {name: tensor.clone() for name, tensor in model.state_dict().items()}
-    zeroed = without_untrained(model, tables(new_model()))
+    zeroed = without_untrained(model, embedding_tables(new_model()))
     parameters = dict(model.named_parameters())
     for name, found in zeroed.named_parameters():
         if name.endswith(TABLES):

@@ -16,9 +16,9 @@ from encoder_cls.encoder.training import (
     EncoderTraining,
     Ended,
     StepDone,
-    TrainingState,
     ValidationDone,
 )
+from encoder_cls.encoder.training_state import TrainingState
 from encoder_cls.encoder.transformer import EncoderClassifier
 from encoder_cls.errors import DivergedError
 from encoder_cls.metrics.score import Score

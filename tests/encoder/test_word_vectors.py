@@ -8,8 +8,8 @@ import pytest
 import torch
 from support.small_runs import make_config, make_training
 
-from encoder_cls.encoder import pretraining
 from encoder_cls.encoder.transformer import INITIAL_STD, InputEmbedding
+from encoder_cls.encoder.word_vectors import neighbour_information
 from encoder_cls.run.run_folder import RunDir
 from encoder_cls.training.encoder import load_first_weights
 from encoder_cls.training.prepare import prepare
@@ -70,5 +70,5 @@ def test_a_word_without_neighbours_starts_at_random(tmp_path):
     before, after = first_tables(setup, tmp_path)
     word = setup.tokenizer.token_to_id("lonely")
     assert torch.equal(after.tokens.weight[word], before.tokens.weight[word])
-    nothing = pretraining.neighbour_information(setup.texts[48:], setup.vocab_size)
+    nothing = neighbour_information(setup.texts[48:], setup.vocab_size)
     assert nothing.nnz == 0

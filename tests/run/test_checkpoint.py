@@ -10,7 +10,7 @@ import torch
 
 from encoder_cls.config.schema import ModelConfig, TrainConfig
 from encoder_cls.encoder.optimizer import load_moments, make_optimizers, moments_of
-from encoder_cls.encoder.training import TrainingState
+from encoder_cls.encoder.training_state import TrainingState
 from encoder_cls.encoder.transformer import CharNgramBatch, EncoderClassifier
 from encoder_cls.errors import DivergedError
 from encoder_cls.metrics.score import Score

@@ -12,7 +12,7 @@ from encoder_cls.encoder import pretraining
 from encoder_cls.encoder.batches import BatchSampler, drop_tokens
 from encoder_cls.encoder.distributed import ALONE, ProcessGroup
 from encoder_cls.encoder.pretraining import delete_tokens
-from encoder_cls.encoder.torch_encoder import TorchEncoder, pad
+from encoder_cls.encoder.torch_encoder import TorchEncoder, make_batch
 from encoder_cls.encoder.training import EncoderTraining
 from encoder_cls.encoder.transformer import DenoisingAutoencoder
 from encoder_cls.linear.calibration import fit_inverse_temperature, fit_mixture_weights
@@ -170,7 +170,7 @@ def test_masked_tokens_are_to_be_found_among_those_of_the_batch(tmp_path):
     for step in range(8):
         batches = training.batches_at(step, 0, 1)
         for batch, indices in zip(batches, rows_of_step(setup, training, step), strict=True):
-            whole = pad(setup.train_texts, indices)
+            whole = make_batch(setup.train_texts, indices)
             assert torch.equal(batch.inputs.input_ids == MASK_ID, batch.is_guessed)
             assert torch.equal(
                 batch.inputs.input_ids[~batch.is_guessed], whole.input_ids[~batch.is_guessed]
@@ -222,9 +222,9 @@ def test_a_validation_of_pretraining_reads_every_validation_text_once(tmp_path, 
 
     def recorded(texts, rows, *more):
         read.append(rows)
-        return pad(texts, rows, *more)
+        return make_batch(texts, rows, *more)
 
-    monkeypatch.setattr(pretraining, "pad", recorded)
+    monkeypatch.setattr(pretraining, "make_batch", recorded)
     training.validate(training.model)
     assert len(read) > 1
     assert sorted(np.concatenate(read)) == list(range(len(setup.validation_texts)))
@@ -248,7 +248,7 @@ def test_the_first_process_alone_has_the_result_of_a_validation(tmp_path, name):
 
 def test_deleted_tokens_leave_no_trace(tmp_path):
     """A third of the words, never [CLS]; what is left is in order, with its letters, as if there were no others."""
-    whole = pad(prepared(tmp_path).train_texts, np.arange(30))
+    whole = make_batch(prepared(tmp_path).train_texts, np.arange(30))
     torch.manual_seed(0)
     left = delete_tokens(whole, fraction=0.3)
     is_kept = torch.isin(whole.input_ids, left.input_ids)  # each word is in one text
@@ -266,7 +266,7 @@ def test_denoising_guesses_each_word_from_those_before_it_and_what_the_encoder_r
     """Its loss is that of a softmax over the words of the batch; all weights but those of the classes learn."""
     setup = prepared(tmp_path, {"epochs": 2, "objective": "denoising", "mask_probability": 0.4})
     training = on_hidden_words(setup)
-    whole = pad(setup.train_texts, rows_of_step(setup, training, 0)[0])
+    whole = make_batch(setup.train_texts, rows_of_step(setup, training, 0)[0])
     model = training.model.eval()
     assert isinstance(model, DenoisingAutoencoder)
     torch.manual_seed(0)
