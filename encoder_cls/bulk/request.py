@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import re
 import shutil
@@ -15,10 +14,10 @@ from pathlib import Path
 from typing import NamedTuple
 
 from encoder_cls.classifier.classifier import Classifier
-from encoder_cls.errors import ConfigError
+from encoder_cls.errors import ConfigError, EncoderClsError
 from encoder_cls.metrics.logits import MULTI_LABEL
 from encoder_cls.run.run_folder import newest_with_model, run_of
-from encoder_cls.system.files import reporting_os_errors, stream_named
+from encoder_cls.system.files import read_json, reporting_os_errors, stream_named
 from encoder_cls.system.machine import check_installed
 from encoder_cls.system.terminal import note
 
@@ -269,12 +268,8 @@ def _suggested(classifier: Classifier) -> str:
     """The end of a message with the threshold that the report of the run suggests; empty without one."""
     run = run_of(Path(classifier.folder)) if classifier.folder else None
     try:
-        value = (
-            json.loads((run.eval / "report.json").read_bytes())["suggested_threshold"]
-            if run
-            else None
-        )
-    except (OSError, ValueError, KeyError, TypeError):  # no report of this version
+        value = read_json(run.eval / "report.json")["suggested_threshold"] if run else None
+    except (EncoderClsError, ValueError, KeyError, TypeError):  # no report of this version
         value = None
     return (
         f"; its report suggests --threshold {value:.3f} for 95%, without a guarantee"

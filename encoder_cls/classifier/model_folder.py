@@ -60,6 +60,8 @@ def model_folder(path: Path) -> Path:
             return folder
     if not path.exists():
         raise ConfigError(f"{path}: no such folder")
+    if not path.is_dir():
+        raise ConfigError(f"{path}: is a file; name the folder of a run or of a model")
     raise ConfigError(f"{path}: holds no model yet (a run has one after its first validation)")
 
 
@@ -161,7 +163,7 @@ def _read(folder: Path) -> tuple[Classifier, dict[str, Weight]]:
 def _read_head(file: BinaryIO, size: int) -> tuple[dict[str, Any], int]:
     """The head of a weights file, and the number of bytes after it."""
     length = int.from_bytes(file.read(8), "little")
-    if length > min(LARGEST_HEAD, size):
+    if not 0 < length <= min(LARGEST_HEAD, size):
         raise ValueError(f"{WEIGHTS_FILE} has no head")
     metadata = json.loads(file.read(length))["__metadata__"]
     return dict(json.loads(metadata[FORMAT])), size - 8 - length

@@ -107,10 +107,17 @@ def _bad_rows_named(value: str) -> str:
     return value
 
 
+def _source_named(value: str) -> str:
+    if not value:
+        raise ValueError("names no file or folder")
+    return value
+
+
 _CHECKS: dict[str, Callable[[str], str]] = {
     "delimiter": delimiter_named,
     "encoding": encoding_named,
     "bad_rows": _bad_rows_named,
+    **dict.fromkeys(SOURCE_KEYS, _source_named),
 }
 
 

@@ -16,7 +16,7 @@ from encoder_cls.errors import ConfigError, EncoderClsError
 from encoder_cls.evaluation.files import PREDICTIONS, REPORT_JSON
 from encoder_cls.run.run_folder import RunDir, dotted_values, read_metrics
 from encoder_cls.system.display import aligned, duration, json_text, printable
-from encoder_cls.system.files import reporting_os_errors
+from encoder_cls.system.files import read_json
 
 # A longer time between two rows of metrics, in seconds and in median steps, is a pause.
 LONGEST_STEP, LONGEST_STEPS = 300.0, 20.0
@@ -135,8 +135,8 @@ def _report(run: RunDir) -> dict[str, Any]:
     path, report = run.eval / REPORT_JSON, None
     if not path.exists():
         return {}
-    with reporting_os_errors(path, "read"), suppress(ValueError):
-        report = json.loads(path.read_bytes())
+    with suppress(ValueError):
+        report = read_json(path)
     if not isinstance(report, dict):
         raise EncoderClsError(f"{path}: no report; write it again: encoder-cls eval {run.path}")
     return report
@@ -152,7 +152,7 @@ def _hashes(run: RunDir) -> dict[str, str | None]:
                 labels = record["label"] if "label" in record else record["labels"]
                 of_texts.update(json.dumps(record["text"]).encode())
                 of_data.update(json.dumps([record["text"], labels]).encode())
-    except (OSError, ValueError, KeyError, TypeError):
+    except (OSError, ValueError, KeyError, TypeError, RecursionError):
         return {"texts_sha256": None, "data_sha256": None}
     return {"texts_sha256": of_texts.hexdigest(), "data_sha256": of_data.hexdigest()}
 

@@ -19,10 +19,11 @@ from pathlib import Path
 from shlex import quote
 from typing import TYPE_CHECKING, Any
 
-from encoder_cls.errors import ConfigError
+from encoder_cls.errors import ConfigError, EncoderClsError
 from encoder_cls.system.files import (
     TEMPORARY_PREFIX,
     locked,
+    read_json,
     remove_leftovers,
     reporting_os_errors,
     to_json,
@@ -129,11 +130,11 @@ class RunDir:
 
     def data_sources(self) -> list[str]:
         """The paths of the run's data; none if they cannot be read."""
-        with suppress(OSError, ValueError, KeyError, TypeError):
+        with suppress(EncoderClsError, ValueError, KeyError, TypeError):
             if self.is_run() and not self.sources_file.exists():  # a run of an earlier version
                 with suppress(ConfigError, ImportError):
                     return self._sources(self.load_config())
-            return [str(source) for source in json.loads(self.sources_file.read_bytes())["data"]]
+            return [str(source) for source in read_json(self.sources_file)["data"]]
         return []
 
     @staticmethod

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import glob
 import hashlib
+import json
 import os
 import platform
 import secrets
@@ -52,6 +53,20 @@ def read_file(path: Path, *, most_bytes: int | None = None) -> bytes:
         if size > most_bytes:
             raise EncoderClsError(f"{path}: {size:,} bytes; the limit is {most_bytes:,}")
         return file.read()
+
+
+def read_json(path: Path) -> Any:
+    """Read the value in a JSON file.
+
+    Raises:
+        EncoderClsError: the file cannot be read, as by `read_file`.
+        ValueError: it is not JSON.
+    """
+    content = read_file(path)
+    try:
+        return json.loads(content)
+    except RecursionError:
+        raise ValueError(f"{path}: JSON nested too deeply") from None
 
 
 @contextmanager

@@ -423,8 +423,19 @@ def test_the_tokenizer_of_another_model_is_refused(run_copy, tmp_path):
         load_classifier(run_copy.path)
 
 
+def test_an_empty_file_of_weights_is_damaged(run_copy):
+    run_copy.weights.write_bytes(b"")
+    with pytest.raises(EncoderClsError, match=r"damaged.*model\.safetensors has no head"):
+        load_classifier(run_copy.path)
+
+
 @pytest.mark.parametrize(
-    ("path", "reason"), [("nowhere", "no such folder"), (".", "holds no model yet")]
+    ("path", "reason"),
+    [
+        ("nowhere", "no such folder"),
+        (".", "holds no model yet"),
+        (__file__, "is a file; name the folder of a run or of a model"),
+    ],
 )
 def test_a_path_without_a_model_is_refused(path, reason):
     with pytest.raises(ConfigError, match=reason):

@@ -443,6 +443,7 @@ def test_data_that_has_moved_is_named_by_a_setting(cli, folder):
         file.write("more soup,food\n")
     assert_failed(cli("review", "c", *places), 3, "away/train.csv: has changed since the run began")
     assert_failed(cli("review", "c", "--set", "data.text_column=a"), 2, "can be set here")
+    assert_failed(cli("review", "c", "--set", "data.train="), 2, "data.train: names no file")
 
 
 def test_a_finished_run_is_told_once_where_its_data_is(cli, folder):

@@ -202,6 +202,12 @@ def test_a_guarantee_that_cannot_be_given_is_one_line(cli, folder, run_copy):
     report.write_text(json.dumps({**json.loads(report.read_text()), "suggested_threshold": 0.8765}))
     outcome = cli("predict", "--model", run_copy.path, "--min-precision", 0.999, "rain")
     assert "; its report suggests --threshold 0.876 for 95%, without a guarantee\n" in outcome.err
+
+    report.write_text("[" * 100_000)
+    outcome = cli("predict", "--model", run_copy.path, "--min-precision", 0.999, "rain")
+    assert (outcome.code, outcome.err.count("\n")) == (2, 1)
+    assert "cannot be guaranteed" in outcome.err
+
     classifier = load_classifier(run_copy.path)
     classifier.guarantees = None
     save_classifier(classifier, run_copy.model)

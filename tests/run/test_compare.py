@@ -102,8 +102,9 @@ def test_a_run_without_a_report_is_shown_with_a_warning(cli, run_copy, other):
     Path("empty").mkdir()
     assert_failed(cli("compare", "runs/tiny", "empty"), 2, "error: empty: no run")
     other.eval.mkdir()
-    (other.path / REPORT).write_text("[]")
-    assert cli("compare", "runs/other").code == 1
+    for damaged in ("[]", "[" * 100_000):
+        (other.path / REPORT).write_text(damaged)
+        assert_failed(cli("compare", "runs/other"), 1, "report.json: no report; write it again")
 
 
 def test_pauses_are_no_training_time(run_copy):

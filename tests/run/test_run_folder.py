@@ -95,6 +95,11 @@ def test_the_places_of_the_data_are_known_without_a_reader_of_yaml(tmp_path, mon
     kept.rename(run.sources_file)
     monkeypatch.setitem(sys.modules, "encoder_cls.config.loading", None)
     assert run.data_sources() == expected
-    for content in ("{", "[]", "{}"):
+    for content in ("{", "[]", "{}", "[" * 100_000):
         run.sources_file.write_text(content)
         assert run.data_sources() == []
+
+    # A device that can be read without end.
+    run.sources_file.unlink()
+    run.sources_file.symlink_to("/dev/full")
+    assert run.data_sources() == []

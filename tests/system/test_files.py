@@ -205,6 +205,14 @@ def test_only_plain_files_of_sensible_size_are_read(tmp_path, monkeypatch):
             storage.read_file(path)
 
 
+@pytest.mark.parametrize("content", ["", "{", "[" * 100_000], ids=["empty", "cut off", "deep"])
+def test_a_file_that_is_no_json_is_a_value_error(tmp_path, content):
+    path = tmp_path / "file.json"
+    path.write_text(content)
+    with pytest.raises(ValueError, match=r"."):
+        storage.read_json(path)
+
+
 HOLD = """
 import sys
 from pathlib import Path
