@@ -152,7 +152,6 @@ class Search:
 
         Raises:
             StoppedError: a signal asked to stop; the next search resumes the trial.
-            ConfigError: no validation text has a label.
         """
         while not self._trials(TrialState.COMPLETE) or has_time():
             with ExitStack() as held:
@@ -186,8 +185,6 @@ class Search:
                 raise
             state = TrialState.FAIL
         score = self.best_score(run)
-        if state is TrialState.COMPLETE and score is None:
-            raise ConfigError("trials cannot be compared: no validation text has a label")
         all_rows, names = (
             dict.fromkeys(("data", "train", "validation"), ALL_STEPS),
             prepared.dataset.label_names,

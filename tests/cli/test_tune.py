@@ -86,17 +86,6 @@ def test_a_search_of_texts_with_several_labels_names_both_runs(tmp_path, cli, mo
     )
 
 
-def test_a_search_without_labels_is_refused(tmp_path, cli):
-    (tmp_path / "texts.txt").write_text("red flowers\nblue sky\n" * 20)
-    nothing = "train: null, validation: null, test: null"
-    data = f"data={{{nothing}, unlabelled: {tmp_path}/texts.txt, label_names: [red, blue]}}"
-    assert_failed(
-        cli("tune", *OPTIONS, "--set", data, "--run-dir", tmp_path / "search"),
-        2,
-        "no validation text has a label",
-    )
-
-
 def test_a_missing_library_is_named_with_its_extra(cli, monkeypatch):
     monkeypatch.setattr(machine, "is_installed", lambda library: library != "optuna")
     assert_failed(cli("tune"), 2, "pip install 'encoder-cls[tune]'")
