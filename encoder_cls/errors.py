@@ -29,6 +29,14 @@ class NoRowsError(DataError):
     """A source has no row with a text."""
 
 
+class MissingColumnError(DataError):
+    """A table has no column of the name that is needed."""
+
+    def __init__(self, where: object, column: str, what: str, hint: str = "") -> None:
+        super().__init__(where, what, hint)
+        self.column = column
+
+
 class NothingNewError(DataError):
     """The new data of a run that goes on from another has no text to learn from that is new."""
 

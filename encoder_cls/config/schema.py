@@ -83,8 +83,8 @@ class DataConfig(Section):
     """The column with the group of a row, such as its customer or thread: groups are never split between training,
     validation and folds of cross-validation. A row without a value is a group by itself; null: no groups."""
     corrections: str | None = None
-    """A CSV file of corrected labels, as `encoder-cls review` writes it: the columns of the data with the new label,
-    and file and line of a row. A row with an `id` is also recognised elsewhere; null: no corrections."""
+    """A table of corrected labels, as `encoder-cls review` writes it: the label column of the data, and the column
+    `key`, a hash of the text. A correction holds for every row with this text; null: no corrections."""
     label_names: tuple[str, ...] | None = None
     """The classes in order. Labels are all names, or all numbers (0: the first); spaces around them do not count."""
     fold_labels: bool = False

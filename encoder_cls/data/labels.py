@@ -57,7 +57,6 @@ class LabelledRows:
     counts: NDArray[np.int64]  # how many labels each row has
     # The number of the group of each row, where `data.group_column` names them.
     groups: NDArray[np.int64] | None
-    ids: Sequence[str | int | None]  # empty without corrections
     # Of the first row with labels in a list, or with several on a fastText line.
     several: SourceLocation | None
     empty: LeftOut  # rows of train with an empty label
@@ -73,7 +72,6 @@ class LabelledRows:
             where=self.where.select(rows),
             counts=self.counts[rows],
             groups=None if self.groups is None else self.groups[rows],
-            ids=[self.ids[row] for row in rows.tolist()] if self.ids else (),
         )
         return labelled, Unlabelled(
             texts=self.texts.select(others), where=self.where.select(others)
@@ -111,7 +109,6 @@ def collect_labelled(
     )
     labels: dict[str, SourceLocation] = {}
     indices: dict[str, int] = {}
-    ids: list[str | int | None] = []
     several, empty = None, LeftOut()
     for chunk in in_chunks(_with_text(rows, config, reading, may_have_none=may_have_none)):
         for row, of_row in chunk:
@@ -130,11 +127,10 @@ def collect_labelled(
         )
         texts.append([row.text for row, _ in chunk])
         where.append([row.where for row, _ in chunk])
-        ids += [row.id for row, _ in chunk] if config.corrections else ()
     _check_left_out(source, len(texts), config, reading)
     named_groups = groups.array() if config.group_column else None
     return LabelledRows(
-        texts, where, labels, numbers.array(), counts.array(), named_groups, ids, several, empty
+        texts, where, labels, numbers.array(), counts.array(), named_groups, several, empty
     )
 
 

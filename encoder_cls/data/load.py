@@ -187,7 +187,7 @@ def _read_dataset(
     rows, corrected = with_corrections(before, corrections, classes, config)
     # Labels before corrections decide what is held out, so that corrections do not change it.
     uncorrected = None
-    if rows["train"] is not before["train"]:
+    if corrections:
         uncorrected = _by_name(before["train"].numbers, classes.every)
     in_train = classes.present(rows["train"].numbers)
     if not (is_multi_label or known):

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from encoder_cls.errors import DataError
+from encoder_cls.errors import DataError, MissingColumnError
 from encoder_cls.system.columns import Column, in_chunks
 from encoder_cls.system.disk_arrays import DiskBackedArray
 from encoder_cls.system.display import kind, listed, shown
@@ -135,9 +135,8 @@ class Columns(NamedTuple):
             hint = f"did you mean {shown(alike)}? {hint}"
         elif len(names) == 1 and (separator := next((it for it in ";|\t" if it in names[0]), None)):
             hint = f"its fields seem to be separated by {shown(separator)}, which data.delimiter can name; {hint}"
-        raise DataError(
-            where, f"no column {shown(missing)}; it has {listed(names, most=20)} ({hint})"
-        )
+        what = f"no column {shown(missing)}; it has {listed(names, most=20)} ({hint})"
+        raise MissingColumnError(where, missing, what)
 
     def checked(self, path: Path | str, header: Sequence[str], *, line: str = "") -> list[str]:
         """Number the names of a table's columns; a DataError if a wanted column is missing or occurs twice."""

@@ -8,12 +8,14 @@ from itertools import chain
 from typing import Any, NamedTuple
 
 from encoder_cls.config.schema import DataConfig
-from encoder_cls.data.corrections import ADDED, added_name
+from encoder_cls.data.corrections import KEY, LABEL_IN_DATA, added_column
 from encoder_cls.data.rows import Columns, Reading, Row
 from encoder_cls.data.sources import files_named, read_again
 from encoder_cls.data.text_files import CsvForm, form_of
 from encoder_cls.system.display import cell, csv_row, guarded
 
+# Columns that are added to those of the data; `row` is the number of a row in a spreadsheet.
+ADDED = ("suggested", "score", "split", "file", "line", "row", LABEL_IN_DATA, KEY)
 # The form of CSV where there is no input to follow.
 SPREADSHEET = CsvForm()
 
@@ -23,11 +25,14 @@ class LabelRow(NamedTuple):
 
     Attributes:
         split: `train`, `validation` or `test`.
-        where: the location as `data/rows` writes it, to find the row of a corrected label.
-        text: the text as it was read, to notice a row that has changed since.
+        where: the location as `data/rows` writes it.
+        text: the text as it was read.
         label: the label; several labels are joined.
         suggested: the answer, likewise.
         score: 1 minus the probability of the label.
+        label_in_data: the label in the data, from which `label` differs where it was corrected.
+        key: the key of the text in `data.corrections`; empty where a text may have several labels,
+            which have no corrections.
     """
 
     split: str
@@ -36,6 +41,8 @@ class LabelRow(NamedTuple):
     label: str
     suggested: str
     score: float
+    label_in_data: str
+    key: str
 
 
 def label_tables(*tables: Sequence[LabelRow], data: DataConfig) -> list[Iterator[bytes]]:
@@ -68,7 +75,7 @@ def _label_table(
 ) -> Iterator[bytes]:
     """The CSV of some rows; `rows_read` are the rows of the data, by location."""
     # The names of the added columns, by what they hold.
-    added = {name: added_name(name, data) for name in ADDED}
+    added = {name: added_column(name, data) for name in ADDED}
 
     records = []
     # A dictionary for its keys, in the order in which they are met.
@@ -83,6 +90,9 @@ def _label_table(
             added["file"]: guarded(file),
             added["line"]: guarded(line),
             added["row"]: "",
+            # As the label itself, with which it is compared.
+            added[LABEL_IN_DATA]: row.label_in_data,
+            added[KEY]: row.key,
         }
 
         # Without a row of the same text, the row has changed since, or is in no file.
@@ -105,6 +115,10 @@ def _label_table(
     if not has_row_numbers:
         # Rows are numbered as lines are.
         del added["row"]
+    if rows and not rows[0].key:
+        # Texts may have several labels.
+        del added[LABEL_IN_DATA]
+        del added[KEY]
 
     names = [*data_columns, *added.values()]
     cells = ([record.get(name, "") for name in names] for record in records)

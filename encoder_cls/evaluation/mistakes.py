@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from encoder_cls.classifier.explain import WordWeight
+from encoder_cls.data.corrections import correction_key
 from encoder_cls.data.dataset import Split
 from encoder_cls.evaluation.doubtful_labels import label_probabilities
 from encoder_cls.evaluation.label_tables import LabelRow
@@ -163,14 +164,22 @@ class Answered:
         doubts = self._doubts()
         found = []
         for row in np.asarray(rows, dtype=np.int64).tolist():
+            text = self.split.texts[row]
+            label = separator.join(self.names(self.labels[row]))
+            key = ""
+            if not self.split.is_multi_label:
+                key = correction_key(text)
+
             found.append(
                 LabelRow(
                     split=self.name,
                     where=self.split.where[row],
-                    text=self.split.texts[row],
-                    label=separator.join(self.names(self.labels[row])),
+                    text=text,
+                    label=label,
                     suggested=separator.join(self.names(self.answers[row])),
                     score=float(doubts[row]),
+                    label_in_data=label,
+                    key=key,
                 )
             )
         return found

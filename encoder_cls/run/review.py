@@ -75,14 +75,15 @@ def review_run(path: Path, *, reporter: Reporter, moved: Mapping[str, str] | Non
             is_judged = np.bincount(pairs[0])[split.labels] > 1
         texts += int(is_judged.sum())
         errors += len(doubtful_rows(probabilities[is_judged], split.labels[is_judged]))
-        is_corrected = (
-            np.array([where in dataset.corrected for where in split.where])
-            if dataset.corrected
-            else False
-        )
+
+        is_corrected = np.zeros(len(split), dtype=bool)
+        if dataset.corrected:
+            is_corrected[:] = [where in dataset.corrected for where in split.where]
         is_wrong = (answered.answers != split.labels) & is_judged
         more_probable += int(is_wrong.sum())
-        rows += answered.label_rows(np.flatnonzero(is_wrong | is_corrected))
+        for row in answered.label_rows(np.flatnonzero(is_wrong | is_corrected)):
+            label_in_data = dataset.corrected.get(row.where, row.label)
+            rows.append(row._replace(label_in_data=label_in_data))
     return Review(
         rows=sorted(rows, key=lambda row: -row.score),
         texts=texts,

@@ -12,6 +12,7 @@ from support.data import write, write_labelled
 
 from encoder_cls.config.schema import DataConfig
 from encoder_cls.data import load
+from encoder_cls.data.corrections import correction_key
 from encoder_cls.data.dataset import Dataset, Split, Unlabelled
 from encoder_cls.data.load import load_dataset
 from encoder_cls.errors import DataError
@@ -35,7 +36,8 @@ def files() -> None:
     for name in ("spam", "ham"):
         for number in range(12):
             write(f"classes/{name}/{number}.txt", f"{name} {number}")
-    write("corrections.csv", "file,line,text,label\ntrain.csv,2,text 0 né 0,y\n")
+    key = correction_key("text 0 né 0")
+    write("corrections.csv", f"key,label\n{key},y\n")
 
 
 SOURCES = {

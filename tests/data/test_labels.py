@@ -65,49 +65,7 @@ def test_labels_that_look_alike_are_one_class_where_they_are_folded():
 
 
 def test_of_equally_frequent_spellings_the_first_names_the_class():
-    """Corrected labels do not count, so that a correction renames no class."""
     assert load(write_labelled("a.jsonl", *"bXxxX"), fold_labels=True).label_names == ("X", "b")
-    fix = write("fix.csv", "file,line,text,label\na.jsonl,1,a aaa,x\na.jsonl,2,a bbb,x\n")
-    dataset = load(write_labelled("a.jsonl", *"bXxxXb"), fold_labels=True, corrections=fix)
-    assert classes_of(dataset, dataset.train) == ["X", "X", "X", "X", "X", "b"]
-    assert dict(dataset.corrected) == {"a.jsonl:1": "b"}
-
-
-@pytest.mark.parametrize("labels", [["No", "YES ", "no", "yes"], [0, 1, 0, 1]])
-def test_names_of_the_config_are_those_of_folded_labels(labels):
-    """Where labels are their numbers as well; corrections name them in any spelling."""
-    fix = write("fix.csv", "file,line,text,label\na.jsonl,1,a aaa,Yes\n")
-    source = write_labelled("a.jsonl", *labels)
-    dataset = load(source, fold_labels=True, label_names=["no", "yes"], corrections=fix)
-    assert classes_of(dataset, dataset.train) == ["yes", "yes", "no", "yes"]
-    assert dict(dataset.corrected) == {"a.jsonl:1": "no"}
-
-
-def test_corrections_name_numbers_as_the_data_or_as_the_classes():
-    """The file of a review repeats the data's 1.0, where the class is 1."""
-    source = write("a.csv", "text,label\na,1.0\nb,2.0\nc,2.0\nd,2.0\n")
-    fix = write("fix.csv", "file,line,text,label\na.csv,3,b,1.0\na.csv,4,c,1\n")
-    dataset = load(source, corrections=fix)
-    assert classes_of(dataset, dataset.train) == ["1", "1", "1", "2"]
-
-
-def test_corrections_give_classes_of_any_split_and_may_leave_one_without_a_row():
-    train, test = write_labelled("a.csv", *"xyyz"), write_labelled("t.csv", *["x"] * 30, "w")
-    fix = write("fix.csv", "file,line,text,label\na.csv,5,a ddd,w\n")
-    dataset = load_dataset(DataConfig(train=train, validation=test, test=test, corrections=fix))
-    assert dataset.label_names == ("w", "x", "y")
-    assert dataset.train.labels.tolist() == [1, 2, 2, 0]
-    write_labelled("a.csv", *"xy", "", "y")
-    write("fix.csv", "file,line,text,label\na.csv,4,a ccc,x\n")
-    with pytest.raises(
-        DataError, match=r"^fix\.csv:2: no row of the data is at a\.csv:4, or it has no label"
-    ):
-        load(
-            "a.csv",
-            validation=write_labelled("v.csv", "x"),
-            label_names=["x", "y"],
-            corrections=fix,
-        )
 
 
 def test_one_of_two_names_that_folded_labels_have_is_refused():

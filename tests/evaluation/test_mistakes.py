@@ -12,6 +12,7 @@ import pytest
 from support.reports import split_of
 
 from encoder_cls.config.schema import DataConfig
+from encoder_cls.data.corrections import correction_key
 from encoder_cls.data.dataset import Split
 from encoder_cls.evaluation import report
 from encoder_cls.evaluation.doubtful_labels import doubtful_rows
@@ -125,13 +126,28 @@ def test_each_row_leads_back_to_its_data():
     content = b"".join(mistakes)
     assert content.startswith(b"\xef\xbb\xbf")
     found = rows_of(content)
-    assert list(found[0]) == ["text", "label", "suggested", "score", "split", "file", "line"]
+    columns = ["text", "label", "suggested", "score", "split", "file", "line"]
+    assert list(found[0]) == [*columns, "label_in_data", "key"]
+    keys = [correction_key(text) for text in texts]
     assert [tuple(row.values()) for row in found] == [
-        (texts[2], "new", "b", "1.0000", "test", "good/7.txt", ""),
-        (texts[1], "b", "a", "0.9000", "test", "c:/d.csv", "3"),
-        ("'=1+1", "a", "b", "0.6000", "test", "'=f.csv", "12"),
+        (texts[2], "new", "b", "1.0000", "test", "good/7.txt", "", "new", keys[2]),
+        (texts[1], "b", "a", "0.9000", "test", "c:/d.csv", "3", "b", keys[1]),
+        ("'=1+1", "a", "b", "0.6000", "test", "'=f.csv", "12", "a", keys[0]),
     ]
     assert rows_of(b"".join(none)) == []
+
+
+def test_texts_with_several_labels_have_no_keys_since_they_have_no_corrections():
+    split = Split(texts=["one"], labels=np.array([[1, 0]], dtype=np.int8), where=["a.jsonl:1"])
+    logits = np.array([[-1.0, 1.0]], dtype=np.float32)
+    answered = Answered(
+        name="test", split=split, logits=logits, label_names=("a", "b"), thresholds=(0.5, 0.5)
+    )
+    (table,) = label_tables(
+        answered.label_rows(answered.mistakes), data=DataConfig(train="gone.jsonl")
+    )
+    (row,) = rows_of(b"".join(table))
+    assert list(row) == ["text", "label", "suggested", "score", "split", "file", "line"]
 
 
 def test_a_run_has_the_mistakes_of_its_predictions_and_its_doubtful_labels(trained_run):

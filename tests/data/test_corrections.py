@@ -1,0 +1,196 @@
+"""Corrected labels (`data.corrections`) reach every row with the text of their key."""
+
+from __future__ import annotations
+
+import csv
+import re
+from pathlib import Path
+
+import pytest
+from support.data import classes_of, load, refusal, write, write_labelled
+
+from encoder_cls.config.schema import DataConfig
+from encoder_cls.data.corrections import correction_key
+from encoder_cls.data.dataset import Dataset
+from encoder_cls.data.load import load_dataset
+
+
+def fix(*rows: tuple[str, str], name: str = "fix.csv", label: str = "label") -> str:
+    """A file of corrections: texts and their new labels."""
+    with Path(name).open("w", encoding="utf-8", newline="") as file:
+        writer = csv.writer(file)
+        writer.writerow(["key", label])
+        writer.writerows([correction_key(text), new_label] for text, new_label in rows)
+    return name
+
+
+def labels_by_place(dataset: Dataset) -> dict[str, str]:
+    places = {}
+    for split in dataset.splits.values():
+        places.update(zip(split.where, classes_of(dataset, split), strict=True))
+    return places
+
+
+def test_a_key_is_letters_alone():
+    """No spreadsheet makes a number, a date or a formula of it."""
+    texts = [f"text {number}" for number in range(1000)]
+    keys = {correction_key(text) for text in texts}
+    assert len(keys) == len(texts)
+    assert all(re.fullmatch("k[a-z]{12}", key) for key in keys)
+    assert correction_key("good soup") == "kplchxaaqfuvv"
+
+
+def test_line_ends_do_not_change_a_key():
+    assert correction_key("a\r\nb") == correction_key("a\nb") == correction_key("a\rb")
+    assert correction_key("a b") != correction_key("a\nb")
+
+
+def test_a_correction_holds_for_every_row_with_its_text():
+    """It is also applied to the rows of validation and test, and in each file of a folder."""
+    for name in ("data/one.csv", "data/two.csv"):
+        write(name, "text,label\ngood soup,sport\nfast ball,sport\nsalt,food\n")
+    test = write("scored.csv", "text,label\ngood soup,sport\nfast ball,sport\n")
+    before = load_dataset(DataConfig(train="data", validation=test, test=test))
+    after = load_dataset(
+        DataConfig(train="data", validation=test, test=test, corrections=fix(("good soup", "food")))
+    )
+
+    changed = {"data/one.csv:2", "data/two.csv:2", "scored.csv:2"}
+    assert set(after.corrected) == changed
+    assert set(after.corrected.values()) == {"sport"}
+    labels_before = labels_by_place(before)
+    for place, label in labels_by_place(after).items():
+        expected = "food" if place in changed else labels_before[place]
+        assert label == expected
+
+
+def test_the_texts_of_several_columns_have_one_key():
+    source = write("a.csv", "title,body,label\ngood,soup,sport\nfast,ball,sport\nsalt,pan,food\n")
+    columns = ("title", "body")
+    dataset = load(source, text_column=columns, corrections=fix(("good soup", "food")))
+    assert classes_of(dataset, dataset.train) == ["food", "sport", "food"]
+
+
+def test_a_label_that_is_still_that_of_the_data_corrects_nothing():
+    """Of two equal texts with different labels, one may be listed and left as it is."""
+    source = write("a.csv", "text,label\nsoup,sport\nsoup,food\nball,sport\n")
+    key = correction_key("soup")
+    lines = [f"{key},sport,sport", f"{key},food,food"]
+    corrections = write("fix.csv", "\n".join(["key,label,label_in_data", *lines]))
+    assert load(source, corrections=corrections).corrected == {}
+
+    write("fix.csv", "\n".join(["key,label,label_in_data", f"{key},food ,sport", lines[1]]))
+    assert load(source, corrections=corrections).corrected == {"a.csv:2": "sport"}
+
+
+def test_corrections_have_the_column_names_of_a_review():
+    """A column of the data that is called `key` keeps its name; that of the review gets a prefix."""
+    source = write("a.csv", "key,label\nsoup,sport\nball,sport\npan,food\n")
+    corrections = write("fix.csv", f"review_key,label\n{correction_key('soup')},food\n")
+    dataset = load(source, text_column=("key",), corrections=corrections)
+    assert dataset.corrected == {"a.csv:2": "sport"}
+
+
+GOOD = "text,label\nsoup,food\nball,sport\n"
+SOUP = correction_key("soup")
+BALL = correction_key("ball")
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (
+            "text,label,file,line\nsoup,sport,a.csv,2\n",
+            "fix.csv: no column 'key', by which corrections find their texts; run encoder-cls "
+            "review again, which writes it",
+        ),
+        ("key,file\nk,a.csv\n", "fix.csv: no column 'label'; it has 'key', 'file'"),
+        ("key,label\n,food\n", "fix.csv:2: the key is empty; remove the row, or review again"),
+        (f"key,label\n{SOUP}, \n", "fix.csv:2: the label is empty; give it one, or remove the row"),
+        (
+            f"key,label\n{SOUP},sprot\n",
+            "fix.csv:2: label 'sprot' occurs nowhere in the data ('food', 'sport')",
+        ),
+        (
+            f"key,label\n{SOUP},sport\n{BALL},food\n{SOUP},food\n",
+            "fix.csv:4: the label is 'food', but the same text has 'sport' at fix.csv:2; equal "
+            "texts must have equal labels",
+        ),
+        (
+            "key,label\nkaaaaaaaaaaaa,food\n",
+            "fix.csv:2: no labelled row of the data has the key 'kaaaaaaaaaaaa'; the data has "
+            "changed since the review: remove such rows, or review again",
+        ),
+        (
+            f"key,label\n{SOUP},sport\nka,food\nkb,food\nkc,food\n",
+            "fix.csv:3: no labelled row of the data has the key 'ka', nor the keys of 2 further "
+            "corrections; the data has changed",
+        ),
+    ],
+)
+def test_corrections_that_do_not_fit_are_one_error(content, message):
+    write("fix.csv", content)
+    assert refusal(write("a.csv", GOOD), corrections="fix.csv").startswith(message)
+
+
+def test_a_correction_of_a_row_that_has_lost_its_label_is_refused():
+    source = write("a.csv", "text,label\nsoup,food\nball,sport\npan,\n")
+    values = {"validation": write("v.csv", GOOD), "label_names": ["food", "sport"]}
+    assert load(source, **values).label_names == ("food", "sport")
+
+    message = refusal(source, corrections=fix(("pan", "food")), **values)
+    assert message.startswith("fix.csv:2: no labelled row of the data has the key")
+
+
+def test_corrections_in_another_encoding_are_refused():
+    """Spreadsheets write it where they are not asked for UTF-8."""
+    content = f"key,label\n{SOUP},größe\n".encode("cp1252")
+    message = refusal(write("a.csv", GOOD), corrections=write("fix.csv", content))
+    assert message.startswith("fix.csv:2: not UTF-8 text")
+    assert message.endswith("; save it as CSV UTF-8")
+
+
+def test_corrected_labels_do_not_count_for_the_spelling_of_a_class():
+    """So a correction renames no class."""
+    assert load(write_labelled("a.jsonl", *"bXxxX"), fold_labels=True).label_names == ("X", "b")
+    source = write_labelled("a.jsonl", *"bXxxXb")
+    dataset = load(source, fold_labels=True, corrections=fix(("a aaa", "x"), ("a bbb", "x")))
+    assert classes_of(dataset, dataset.train) == ["X", "X", "X", "X", "X", "b"]
+    assert dict(dataset.corrected) == {"a.jsonl:1": "b"}
+
+
+@pytest.mark.parametrize("labels", [["No", "YES ", "no", "yes"], [0, 1, 0, 1]])
+def test_folded_labels_are_corrected_in_any_spelling(labels):
+    """Labels may be the numbers of the names, too."""
+    source = write_labelled("a.jsonl", *labels)
+    corrections = fix(("a aaa", "Yes"))
+    dataset = load(source, fold_labels=True, label_names=["no", "yes"], corrections=corrections)
+    assert classes_of(dataset, dataset.train) == ["yes", "yes", "no", "yes"]
+    assert dict(dataset.corrected) == {"a.jsonl:1": "no"}
+
+
+def test_corrections_name_numbers_as_the_data_or_as_the_classes():
+    """The file of a review repeats the data's 1.0, where the class is 1."""
+    source = write("a.csv", "text,label\na,1.0\nb,2.0\nc,2.0\nd,2.0\n")
+    dataset = load(source, corrections=fix(("b", "1.0"), ("c", "1")))
+    assert classes_of(dataset, dataset.train) == ["1", "1", "1", "2"]
+
+
+def test_corrections_give_classes_of_any_split_and_may_leave_one_without_a_row():
+    train = write_labelled("a.csv", *"xyyz")
+    test = write_labelled("t.csv", *["x"] * 30, "w")
+    corrections = fix(("a ddd", "w"))
+    dataset = load_dataset(
+        DataConfig(train=train, validation=test, test=test, corrections=corrections)
+    )
+    assert dataset.label_names == ("w", "x", "y")
+    assert dataset.train.labels.tolist() == [1, 2, 2, 0]
+
+
+def test_corrections_do_not_change_what_is_held_out():
+    source = write_labelled("a.csv", *"xyz" * 10)
+    before = load_dataset(DataConfig(train=source))
+    corrections = fix(("a aaa", "y"), ("a bbb", "z"), ("a ccc", "x"))
+    after = load_dataset(DataConfig(train=source, corrections=corrections))
+    assert len(after.corrected) == 3
+    assert [*after.validation.where] == [*before.validation.where]
