@@ -1,13 +1,13 @@
-"""The state of a training, its checkpoints, and the conditions under which a run writes and resumes them.
+"""The checkpoints of a run: its state, and whether it may go on from there.
 
 checkpoints/step-120/
       model.safetensors       weights
       optimizer.safetensors   the optimizers' moments
-      state.json              step, best score, running sums, and the fingerprint of data and environment
+      state.json              step, best score, running sums; fingerprint of data and environment
       manifest.json           size and SHA-256 of the other three
 
-The newest checkpoint is the one of the highest step whose files match its manifest; no pointer names it. SHA-256 proves
-that a file is what was written, not who wrote it.
+The newest checkpoint is the one of the highest step whose files match its manifest; no pointer
+names it. SHA-256 proves that a file is what was written, not who wrote it.
 """
 
 from __future__ import annotations
@@ -35,18 +35,12 @@ from encoder_cls.metrics.score import Score
 from encoder_cls.system.files import read_file, sha256, to_json, write_folder
 from encoder_cls.system.machine import environment, resolve_precision
 
-MODEL_FILE, OPTIMIZER_FILE, STATE_FILE = "model.safetensors", "optimizer.safetensors", "state.json"
+MODEL_FILE = "model.safetensors"
+OPTIMIZER_FILE = "optimizer.safetensors"
+STATE_FILE = "state.json"
 MANIFEST_FILE = "manifest.json"
-
-# Changes that forbid resuming a run; any other change affects the last digits at most.
-REFUSED = {
-    "training_data": "training data has",
-    "unlabelled_data": "unlabelled texts have",
-    "validation_data": "validation data has",
-    "classes": "names of the classes have",
-    "tokenizer": "tokenizer's library has",
-}
-STATE_FILES = (MODEL_FILE, OPTIMIZER_FILE, STATE_FILE)
+# The files that the manifest lists.
+LISTED_FILES = (MODEL_FILE, OPTIMIZER_FILE, STATE_FILE)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -54,7 +48,8 @@ class RunState:
     """How far a run has come: all that decides how it goes on, besides weights and moments.
 
     Attributes:
-        linear_score: the score of the linear model alone; None before it is fitted, or without validation labels.
+        linear_score: the score of the linear model alone; None before it is fitted, or without
+            validation labels.
         linear_texts: the number of texts that it learns from, once a time budget has decided this.
         linear_effort: how much work its fit does, the key of one of the `EFFORTS`.
         is_pretraining: whether the encoder's training is the pretraining.
@@ -76,9 +71,9 @@ class RunState:
     def is_encoder_better(self) -> bool:
         """Whether a validation of the encoder on labels was better than the linear model alone."""
         best = self.training.best_score
-        return (
-            not self.is_pretraining and best is not None and best.is_better_than(self.linear_score)
-        )
+        if self.is_pretraining or best is None:
+            return False
+        return best.is_better_than(self.linear_score)
 
     @property
     def best_step(self) -> int:
@@ -91,10 +86,10 @@ class Checkpoint:
     """A verified checkpoint in memory.
 
     Attributes:
-        state: of the run.
-        fingerprint: of its data and its environment.
-        weights: of the encoder in training, by name; empty in a run without an encoder.
-        moments: of its optimizers, as in `moments_of`.
+        state: the state of the run.
+        fingerprint: the hashes of its data, and its environment.
+        weights: those of the encoder in training, by name; empty in a run without an encoder.
+        moments: those of its optimizers, as in `moments_of`.
     """
 
     state: RunState
@@ -106,37 +101,40 @@ class Checkpoint:
 def save_checkpoint(folder: Path, checkpoint: Checkpoint, *, keep: int) -> None:
     """Write `step-N` into `folder`, verify it, and remove all but the `keep` newest checkpoints.
 
-    Removes none where a weight is not finite (`DivergedError`) or the disk refuses (`EncoderClsError`).
+    After an error, none is removed.
+
+    Raises:
+        DivergedError: a weight is not finite.
+        EncoderClsError: the disk refuses.
     """
     step = checkpoint.state.step
     for name, tensor in checkpoint.weights.items():
         if not tensor.isfinite().all():
             raise DivergedError(step, f"{name} holds numbers that are not finite")
 
+    state = {"state": asdict(checkpoint.state), "fingerprint": checkpoint.fingerprint}
     files = {
-        MODEL_FILE: _saved(checkpoint.weights),
-        OPTIMIZER_FILE: _saved(checkpoint.moments),
-        STATE_FILE: to_json(
-            {"state": asdict(checkpoint.state), "fingerprint": checkpoint.fingerprint}
-        ),
+        MODEL_FILE: _to_bytes(checkpoint.weights),
+        OPTIMIZER_FILE: _to_bytes(checkpoint.moments),
+        STATE_FILE: to_json(state),
     }
-    manifest = {
-        name: {"size": len(content), "sha256": sha256(content)} for name, content in files.items()
-    }
-    newest = folder / f"step-{step}"
-    write_folder(newest, files | {MANIFEST_FILE: to_json({"files": manifest})})
+    listed = {name: _manifest_entry(content) for name, content in files.items()}
+    files[MANIFEST_FILE] = to_json({"files": listed})
 
+    newest = folder / f"step-{step}"
+    write_folder(newest, files)
     _read_verified(newest)
     for path in _by_age(folder)[keep:]:
         shutil.rmtree(path, ignore_errors=True)
 
 
 def load_newest(folder: Path) -> tuple[Checkpoint | None, list[str]]:
-    """Load the newest undamaged checkpoint; also returns a warning for each damaged one that is newer."""
+    """Load the newest undamaged checkpoint, with a warning for each damaged one that is newer."""
     warnings: list[str] = []
+
     for path in _by_age(folder):
         try:
-            return _parsed(_read_verified(path)), warnings
+            checkpoint = _parse(_read_verified(path))
         except (
             EncoderClsError,
             SafetensorError,
@@ -147,6 +145,8 @@ def load_newest(folder: Path) -> tuple[Checkpoint | None, list[str]]:
         ) as error:
             reason, _, _ = str(error).partition("\n")
             warnings.append(f"{path}: passed over, damaged: {reason}")
+        else:
+            return checkpoint, warnings
     return None, warnings
 
 
@@ -159,9 +159,13 @@ def newest_fingerprint(folder: Path) -> dict[str, Any]:
 def fingerprint(
     config: Config, dataset: Dataset, tokenizer: Tokenizer, *, device: torch.device
 ) -> dict[str, Any]:
-    """The hashes of data and tokenizer, the names of the classes, and the environment, as JSON values."""
+    """What a resumed run must have in common with the checkpoint, as JSON values.
+
+    That is the hashes of data and tokenizer, the names of the classes, and the environment.
+    """
     precision = resolve_precision(config.train.precision, device)
-    return environment(device, precision) | {
+    return {
+        **environment(device, precision),
         "tokenizer": sha256(tokenizer.to_str().encode()),
         "training_data": dataset.train.fingerprint,
         "unlabelled_data": dataset.unlabelled.fingerprint,
@@ -170,12 +174,30 @@ def fingerprint(
     }
 
 
+# Changes that forbid resuming a run; any other change affects the last digits at most.
+REFUSED = {
+    "training_data": "training data has",
+    "unlabelled_data": "unlabelled texts have",
+    "validation_data": "validation data has",
+    "classes": "names of the classes have",
+    "tokenizer": "tokenizer's library has",
+}
+
+
 def check_fingerprint(saved: dict[str, Any], current: dict[str, Any], *, run: Path) -> list[str]:
-    """Compare the fingerprints of a run before and now: refuse it with a `ConfigError`, or return warnings."""
+    """Compare the fingerprints of a run before and now.
+
+    Returns:
+        Warnings of changes that affect the last digits at most.
+
+    Raises:
+        ConfigError: something has changed with which the run cannot go on.
+    """
     changed = [name for name in saved if saved[name] != current.get(name)]
     for name, meaning in REFUSED.items():
         if name in changed:
             raise ConfigError(f"{run}: the {meaning} changed since the run began; start a new run")
+
     if not changed:
         return []
     names = ", ".join(changed)
@@ -183,47 +205,60 @@ def check_fingerprint(saved: dict[str, Any], current: dict[str, Any], *, run: Pa
 
 
 def _by_age(folder: Path) -> list[Path]:
-    """Checkpoint folders, the newest first; `.old`, one that was being replaced, after its successor."""
-    matches = {
-        path: re.fullmatch(r"step-(\d+)(\.old)?", path.name) for path in folder.glob("step-*")
-    }
-    ages = {
-        path: (int(match[1]), match[2] is None)
-        for path, match in matches.items()
-        if match and path.is_dir()
-    }
-    return sorted(ages, key=ages.__getitem__, reverse=True)
+    """Checkpoint folders, the newest first.
+
+    One that was being replaced, with `.old` at its end, comes after its successor.
+    """
+    found = []
+    for path in folder.glob("step-*"):
+        match = re.fullmatch(r"step-(\d+)(\.old)?", path.name)
+        if match and path.is_dir():
+            is_replaced = match[2] is not None
+            found.append((int(match[1]), not is_replaced, path))
+
+    found.sort(reverse=True)
+    return [path for _, _, path in found]
 
 
 def _read_verified(path: Path) -> dict[str, bytes]:
     """Read the files of a checkpoint, and check them against its manifest."""
+    files = {}
     try:
         listed = json.loads(read_file(path / MANIFEST_FILE))["files"]
-        files = {
-            name: read_file(path / name, most_bytes=int(listed[name]["size"]))
-            for name in STATE_FILES
-        }
+        for name in LISTED_FILES:
+            files[name] = read_file(path / name, most_bytes=int(listed[name]["size"]))
     except (ValueError, KeyError, TypeError, RecursionError) as error:
         raise EncoderClsError(f"{path / MANIFEST_FILE}: not a manifest: {error}") from None
+
     for name, content in files.items():
-        if listed[name] != {"size": len(content), "sha256": sha256(content)}:
+        if listed[name] != _manifest_entry(content):
             raise EncoderClsError(f"{path / name}: has changed since it was written")
     return files
 
 
-def _saved(tensors: Mapping[str, Tensor]) -> bytes:
-    return safetensors.torch.save(
-        {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
-    )
+def _manifest_entry(content: bytes) -> dict[str, Any]:
+    """What the manifest says of a file."""
+    return {"size": len(content), "sha256": sha256(content)}
 
 
-def _parsed(files: Mapping[str, bytes]) -> Checkpoint:
-    """Parse the files of a checkpoint; raises a `ValueError`, `LookupError` or `SafetensorError` for other files."""
+def _to_bytes(tensors: Mapping[str, Tensor]) -> bytes:
+    on_cpu = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
+    return safetensors.torch.save(on_cpu)
+
+
+def _parse(files: Mapping[str, bytes]) -> Checkpoint:
+    """Parse the files of a checkpoint.
+
+    Raises:
+        ValueError, LookupError, TypeError, AttributeError, SafetensorError: the files are of
+            something else, or of another version.
+    """
     content = json.loads(files[STATE_FILE])
     state = content["state"]
     known = asdict(RunState())
     if state.keys() != known.keys() or state["training"].keys() != known["training"].keys():
         raise ValueError(f"{STATE_FILE} is of another version")
+
     return Checkpoint(
         state=TypeAdapter(RunState).validate_python(state),
         fingerprint=content["fingerprint"],

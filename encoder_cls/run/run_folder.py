@@ -35,8 +35,6 @@ if TYPE_CHECKING:
 
 LOCK_FILE = ".lock"
 SOURCES_FILE = "sources.json"
-DATA_KEYS = ("data.train", "data.validation", "data.test", "data.unlabelled")
-CACHE_KEY = "data.cache"  # its place changes nothing
 
 
 class RunDir:
@@ -44,12 +42,15 @@ class RunDir:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self.config_file = path / "config.yaml"  # a folder with it is a run
+        # A folder with a config is a run.
+        self.config_file = path / "config.yaml"
         self.sources_file = path / SOURCES_FILE
         self.model = path / "model"
-        self.weights = self.model / "model.safetensors"  # written last of the classifier
-        self.model_card = self.model / "README.md"  # written last of all: the run is complete
-        self.pretrained = path / "pretrained"  # the best weights of pretraining, until the run ends
+        # The weights are written last of the classifier, the card last of all: the run is complete.
+        self.weights = self.model / "model.safetensors"
+        self.model_card = self.model / "README.md"
+        # The best weights of pretraining, until the run ends.
+        self.pretrained = path / "pretrained"
         self.checkpoints = path / "checkpoints"
         self.held_out_answers = path / "held_out_answers.safetensors"
         self.metrics_file = path / "metrics.jsonl"
@@ -70,7 +71,11 @@ class RunDir:
         return self.model_card.is_file()
 
     def load_config(self) -> Config:
-        """Load the config that the run was started with; `ConfigError` if it cannot be read."""
+        """Load the config that the run was started with.
+
+        Raises:
+            ConfigError: it cannot be read.
+        """
         from encoder_cls.config.loading import load_config
 
         return load_config(self.config_file)
@@ -78,77 +83,63 @@ class RunDir:
     def check_trainable(self, config: Config, *, resume: bool) -> None:
         """Raise a `ConfigError` if training in this folder would overwrite something."""
         if self.is_run():
-            if not resume:
-                raise ConfigError(
-                    f"{self.path}: already holds a run; add --resume to go on with it, or choose another --run-dir"
-                )
-            if changed := self._changed(config):
-                again = f"train --run-dir {quote(str(self.path))} --resume"
-                raise ConfigError(
-                    f"{self.config_file}: the run was started with another {', '.join(changed)}; without --config and "
-                    f"--set it goes on as it was ({again}), or choose another --run-dir"
-                )
-        elif self.path.exists() and not self.path.is_dir():
-            raise ConfigError(f"{self.path}: is a file; choose another --run-dir")
+            self._check_resumable(config, resume=resume)
         elif self.path.is_dir():
-            names = {path.name for path in self.path.iterdir()} - {LOCK_FILE, SOURCES_FILE}
-            if not all(
-                name.startswith(TEMPORARY_PREFIX) for name in names
-            ):  # left by a killed process
+            self._check_has_no_other_files()
+        elif self.path.exists():
+            raise ConfigError(f"{self.path}: is a file; choose another --run-dir")
+
+    def _check_resumable(self, config: Config, *, resume: bool) -> None:
+        """Raise a `ConfigError` if this run is not to be resumed with this config."""
+        if not resume:
+            raise ConfigError(
+                f"{self.path}: already holds a run; add --resume to go on with it, or choose "
+                "another --run-dir"
+            )
+
+        changed = changed_keys(self.load_config(), config)
+        if changed:
+            again = f"train --run-dir {quote(str(self.path))} --resume"
+            raise ConfigError(
+                f"{self.config_file}: the run was started with another {', '.join(changed)}; "
+                f"without --config and --set it goes on as it was ({again}), or choose another "
+                "--run-dir"
+            )
+
+    def _check_has_no_other_files(self) -> None:
+        """Raise a `ConfigError` if the folder holds more than a killed process may have left."""
+        for path in self.path.iterdir():
+            is_own = path.name in {LOCK_FILE, SOURCES_FILE}
+            if not is_own and not path.name.startswith(TEMPORARY_PREFIX):
                 raise ConfigError(f"{self.path}: holds other files; choose another --run-dir")
 
-    def _changed(self, config: Config) -> list[str]:
-        """The keys whose values differ from those of the run; data that is gone may have another path now."""
-        from encoder_cls.config.data_paths import absolute_sources, source_exists
-
-        started = absolute_sources(self.load_config())
-        values, others = dotted_values(started), dotted_values(absolute_sources(config))
-        changed = sorted(
-            name for name in values.keys() | others.keys() if values.get(name) != others.get(name)
-        )
-        moved = {
-            f"data.{key}"
-            for key, source in started.data
-            if isinstance(source, str) and not source_exists(source)
-        }
-        return [
-            name
-            for name in changed
-            if name != CACHE_KEY and not (name in DATA_KEYS and name in moved)
-        ]
-
     def record_sources(self, config: Config) -> None:
-        """Write the config and the paths of the data, which the caller has compared with the data of the run."""
+        """Write the config and the paths of the data, which must be the data of the run."""
         from encoder_cls.config.data_paths import absolute_sources
 
         located = absolute_sources(config)
-        if not (self.is_run() and self.sources_file.exists()) or located != self.load_config():
-            sources = {"data": self._sources(located), "from_run": located.from_run}
-            write_file(self.sources_file, to_json(sources))
-            # The last: a folder with it is a run.
-            write_file(self.config_file, located.to_yaml().encode())
+        is_recorded = self.is_run() and self.sources_file.exists()
+        if is_recorded and located == self.load_config():
+            return
+
+        sources = {"data": _sources(located), "from_run": located.from_run}
+        write_file(self.sources_file, to_json(sources))
+        # The config comes last: a folder with it is a run.
+        write_file(self.config_file, located.to_yaml().encode())
 
     def data_sources(self) -> list[str]:
         """The paths of the run's data; none if they cannot be read."""
-        with suppress(EncoderClsError, ValueError, KeyError, TypeError):
-            if self.is_run() and not self.sources_file.exists():  # a run of an earlier version
-                with suppress(ConfigError, ImportError):
-                    return self._sources(self.load_config())
+        try:
             return [str(source) for source in read_json(self.sources_file)["data"]]
-        return []
-
-    @staticmethod
-    def _sources(config: Config) -> list[str]:
-        from encoder_cls.config.data_paths import SOURCES
-
-        data = config.data.model_dump()
-        return [data[key] for key in SOURCES if data[key]]
+        except (EncoderClsError, ValueError, KeyError, TypeError):
+            return []
 
     @contextmanager
     def lock(self) -> Iterator[None]:
         """Lock the folder for this process; the system releases the lock however the process ends.
 
-        May be nested. Folders made for the lock are removed if nothing else was written into them.
+        Locks may be nested. Folders made for the lock are removed if nothing else was written into
+        them.
 
         Raises:
             LockedError: another process trains here.
@@ -157,6 +148,7 @@ class RunDir:
         if self._is_held:
             yield
             return
+
         made = [folder for folder in (self.path, *self.path.parents) if not folder.exists()]
         with reporting_os_errors(self.path):
             self.path.mkdir(parents=True, exist_ok=True)
@@ -166,29 +158,32 @@ class RunDir:
                 yield
             finally:
                 self._is_held = False
-                with suppress(OSError):
-                    if [path.name for path in self.path.iterdir()] == [LOCK_FILE]:
-                        (self.path / LOCK_FILE).unlink()
-                    for folder in made:
-                        folder.rmdir()
+                self._remove_if_unused(made)
+
+    def _remove_if_unused(self, made: list[Path]) -> None:
+        """Remove the lock, and the folders made for it, the innermost first, if nothing else is there."""
+        with suppress(OSError):
+            names = [path.name for path in self.path.iterdir()]
+            if names == [LOCK_FILE]:
+                (self.path / LOCK_FILE).unlink()
+            # A folder that is not empty is refused, which ends this.
+            for folder in made:
+                folder.rmdir()
 
     @contextmanager
     def open_for_training(self, config: Config, *, resume: bool) -> Iterator[None]:
-        """Lock the folder, write the config into it, and remove files that a killed process left unfinished.
+        """Lock the folder, and write the config into it.
 
-        Raises the errors of `check_trainable` and `lock`.
+        Files that a killed process left unfinished are removed. Errors are those of
+        `check_trainable` and `lock`.
         """
         self.check_trainable(config, resume=resume)
         with self.lock():
             # Another process may have trained here meanwhile.
             self.check_trainable(config, resume=resume)
-            for folder in (
-                self.path,
-                self.model,
-                self.checkpoints,
-                self.eval,
-                self.pretrained,
-            ):
+
+            folders = (self.path, self.model, self.checkpoints, self.eval, self.pretrained)
+            for folder in folders:
                 remove_leftovers(folder)
             if not self.is_run():
                 self.record_sources(config)
@@ -200,16 +195,25 @@ def run_of(path: Path) -> RunDir | None:
 
     A run has metrics, too: other programs may have a config.yaml beside a model.
     """
-    run, parent = RunDir(path), RunDir(path.resolve().parent)
+    run = RunDir(path)
     if run.is_run() and run.metrics_file.is_file():
         return run
+
+    parent = RunDir(path.resolve().parent)
     is_model = parent.model.resolve() == path.resolve()
-    return parent if is_model and parent.is_run() and parent.metrics_file.is_file() else None
+    if is_model and parent.is_run() and parent.metrics_file.is_file():
+        return parent
+    return None
 
 
 def newest_with_model(runs: Path) -> RunDir:
-    """The run with the newest model in a folder of runs, finished or not; `ConfigError` if none has a model."""
-    with_model = [run for path in runs.glob("*") if (run := RunDir(path)).weights.is_file()]
+    """The run with the newest model in a folder of runs, finished or not.
+
+    Raises:
+        ConfigError: none has a model.
+    """
+    all_runs = [RunDir(path) for path in runs.glob("*")]
+    with_model = [run for run in all_runs if run.weights.is_file()]
     if not with_model:
         raise ConfigError(
             f"no run with a model in {runs.resolve()}; train one, or name a model with --model"
@@ -218,15 +222,23 @@ def newest_with_model(runs: Path) -> RunDir:
 
 
 def read_metrics(metrics_file: Path) -> list[dict[str, Any]]:
-    """Read the rows of `metrics.jsonl`, except lines that are not rows, such as a last one cut by a crash."""
+    """Read the rows of `metrics.jsonl`; none if there is no such file.
+
+    Lines that are not rows are left out, such as a last one cut by a crash.
+    """
+    if not metrics_file.exists():
+        return []
     with reporting_os_errors(metrics_file, "read"):
-        content = metrics_file.read_bytes() if metrics_file.exists() else b""
+        content = metrics_file.read_bytes()
+
     rows = []
     # `splitlines` would cut at characters that a class name may hold, too.
     for line in content.split(b"\n"):
         with suppress(ValueError, RecursionError):
-            rows.append(json.loads(line.decode()))
-    return [row for row in rows if _is_row(row)]
+            value = json.loads(line.decode())
+            if _is_row(value):
+                rows.append(value)
+    return rows
 
 
 def _is_row(value: Any) -> bool:
@@ -236,17 +248,54 @@ def _is_row(value: Any) -> bool:
     return isinstance(value.get("step"), int) and isinstance(value.get("split"), str)
 
 
+def _sources(config: Config) -> list[str]:
+    """The paths of the data of a config."""
+    from encoder_cls.config.data_paths import SOURCES
+
+    data = config.data.model_dump()
+    return [data[key] for key in SOURCES if data[key]]
+
+
 def dotted_values(config: Config) -> dict[str, Any]:
     """All values of a config by dotted key."""
+    flat: dict[str, Any] = {}
 
-    def dotted(values: dict[str, Any], prefix: str) -> dict[str, Any]:
-        flat: dict[str, Any] = {}
+    def add(values: dict[str, Any], prefix: str) -> None:
         for key, value in values.items():
-            flat |= (
-                dotted(value, f"{prefix}{key}.")
-                if isinstance(value, dict)
-                else {prefix + key: value}
-            )
-        return flat
+            if isinstance(value, dict):
+                add(value, f"{prefix}{key}.")
+            else:
+                flat[prefix + key] = value
 
-    return dotted(config.model_dump(mode="json"), "")
+    add(config.model_dump(mode="json"), "")
+    return flat
+
+
+# The data may be moved while a run is not in training.
+DATA_KEYS = ("data.train", "data.validation", "data.test", "data.unlabelled")
+# The place of the cache changes nothing.
+CACHE_KEY = "data.cache"
+
+
+def changed_keys(started: Config, config: Config) -> list[str]:
+    """The dotted keys with another value than the run was started with, sorted.
+
+    Data that is gone from its place may have another one now.
+    """
+    from encoder_cls.config.data_paths import absolute_sources, source_exists
+
+    located = absolute_sources(started)
+    values = dotted_values(located)
+    new_values = dotted_values(absolute_sources(config))
+
+    moved = set()
+    for key, source in located.data:
+        if isinstance(source, str) and not source_exists(source):
+            moved.add(f"data.{key}")
+
+    changed = []
+    for key in sorted(values.keys() | new_values.keys()):
+        may_differ = key == CACHE_KEY or (key in DATA_KEYS and key in moved)
+        if values.get(key) != new_values.get(key) and not may_differ:
+            changed.append(key)
+    return changed

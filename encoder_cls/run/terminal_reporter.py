@@ -1,4 +1,4 @@
-"""What a training tells people: a progress bar on a terminal, plain lines now and then in a log file."""
+"""What people see of a training: a progress bar on a terminal, lines now and then in a log file."""
 
 from __future__ import annotations
 
@@ -14,15 +14,18 @@ from encoder_cls.system.display import counted
 from encoder_cls.system.reporter import Reporter
 from encoder_cls.system.terminal import is_quiet, note
 
-# The first line about work in progress comes after so many seconds, where there is no terminal,
+# In a log file, seconds of a work before its first line, and between two lines about it.
 SECONDS_BEFORE_FIRST_LINE = 1.0
-# and others after so many seconds each.
 SECONDS_BETWEEN_LINES = 30.0
+
+# The names of the scores of a validation.
 SCORES = {**SCORE_NAMES, "linear_weight": "linear weight"}
 
 
 class TerminalReporter(Reporter):
-    """Writes to standard error; a context manager, since a thread of its own shows the seconds of long work.
+    """Writes to standard error.
+
+    It is a context manager, in which a thread shows the seconds of long work.
 
     Attributes:
         last_total: the steps of the whole run, as far as they are known.
@@ -32,12 +35,17 @@ class TerminalReporter(Reporter):
         self.last_total = 0
         self._run = run
         self._num_processes = num_processes
+
+        # The bar of a terminal; once training has started, it counts steps.
         self._bar: Any = None
         self._has_steps = False
+
+        # The work in progress, when it began, and its seconds at its next line.
         self._work = ""
         self._since = 0.0
         self._next_line = 0.0
         self._last_step_line = time.monotonic()
+
         self._lock = Lock()
         self._ended = Event()
         self._thread = Thread(target=self._keep_showing_seconds, daemon=True)
@@ -66,7 +74,7 @@ class TerminalReporter(Reporter):
         self.note(f"warning: {message}")
 
     def working(self, what: str) -> None:
-        """Show what is done: as the bar's name, else as a line after the first second and now and then."""
+        """Show the work in progress: as the bar's name, else as a line now and then."""
         with self._lock:
             if self._bar is not None and self._work and not what:
                 self._bar.set_description_str("", refresh=False)
@@ -88,6 +96,7 @@ class TerminalReporter(Reporter):
         self.last_total = total_steps
         if self._bar is None or total_steps == 0:
             return
+
         from tqdm import tqdm
 
         with self._lock:

@@ -52,14 +52,18 @@ def make_trained(seed=0):
 
 
 def update(model, optimizers, token):
-    """One step on a batch in which each token is this one."""
+    """Take one step on a batch in which each token is this one."""
     ids = torch.full((2, 3), token)
     char_ngrams = CharNgramBatch(
         torch.zeros_like(ids), torch.tensor([token, 7]), torch.tensor([0, 2])
     )
     for optimizer in optimizers:
         optimizer.zero_grad()
-    (model(ids, ids > 0, char_ngrams) * torch.tensor([1.0, -2.0])).sum().backward()
+
+    logits = model(ids, ids > 0, char_ngrams)
+    loss = (logits * torch.tensor([1.0, -2.0])).sum()
+    loss.backward()
+
     for optimizer in optimizers:
         optimizer.step()
 
@@ -68,6 +72,7 @@ def save(folder, *, step=3, keep=2, seed=0, weight=None):
     model, optimizers = make_trained(seed)
     if weight is not None:
         model.head.linear.bias.data[1] = weight
+
     checkpoint = Checkpoint(
         state=replace(STATE, training=replace(STATE.training, step=step)),
         fingerprint=FINGERPRINT,
@@ -79,14 +84,18 @@ def save(folder, *, step=3, keep=2, seed=0, weight=None):
 
 
 def test_everything_comes_back_and_training_goes_on_alike(tmp_path):
-    """State, weights and moments are restored exactly, also before a first step: the next update is the same."""
+    """State, weights and moments are restored exactly, so the next update is the same."""
     model, optimizers = save(tmp_path)
     checkpoint, warnings = load_newest(tmp_path)
-    assert (checkpoint.state, checkpoint.fingerprint, warnings) == (STATE, FINGERPRINT, [])
+    assert checkpoint.state == STATE
+    assert checkpoint.fingerprint == FINGERPRINT
+    assert warnings == []
+
     restored = EncoderClassifier(make_config(), vocab_size=6, num_classes=2)
     restored_optimizers = make_optimizers(restored, TrainConfig())
     restored.load_state_dict(checkpoint.weights)
     load_moments(restored_optimizers, checkpoint.moments)
+
     update(model, optimizers, token=3)
     update(restored, restored_optimizers, token=3)
     for left, right in zip(model.parameters(), restored.parameters(), strict=True):
@@ -97,29 +106,32 @@ def test_everything_comes_back_and_training_goes_on_alike(tmp_path):
     "name", ["model.safetensors", "optimizer.safetensors", "state.json", "manifest.json"]
 )
 def test_every_flipped_bit_and_every_cut_is_noticed(tmp_path, name):
-    """One wrong bit or a missing end, anywhere: the checkpoint is passed over and the older one is used."""
+    """The damaged checkpoint is passed over, and the older one is used."""
     save(tmp_path, step=2)
     save(tmp_path, step=3)
     path = tmp_path / "step-3" / name
     original = path.read_bytes()
+
     chance = random.Random(0)
     damaged = [original[: chance.randrange(len(original))] for _ in range(10)]
     for _ in range(60):
         content = bytearray(original)
         content[chance.randrange(len(content))] ^= 1 << chance.randrange(8)
         damaged.append(bytes(content))
+
     for content in damaged:
         path.write_bytes(content)
         checkpoint, warnings = load_newest(tmp_path)
         assert checkpoint.state.step == 2
-        assert len(warnings) == 1
-        assert "step-3" in warnings[0]
+        (warning,) = warnings
+        assert "step-3" in warning
+
     path.unlink()
     assert load_newest(tmp_path)[0].state.step == 2
 
 
 def test_a_kill_while_a_checkpoint_is_replaced_loses_nothing(tmp_path):
-    """The replaced folder is read under its temporary name; what was half written is not."""
+    """The replaced folder is read under its temporary name; a half written one is not."""
     save(tmp_path, step=3)
     (tmp_path / "step-3").rename(tmp_path / "step-3.old")
     (tmp_path / ".tmp-1-step-3").mkdir()
@@ -127,14 +139,14 @@ def test_a_kill_while_a_checkpoint_is_replaced_loses_nothing(tmp_path):
 
 
 def test_the_newest_few_are_kept(tmp_path):
-    """Older ones go once a newer one is on disk; numbers are compared as numbers."""
+    """Steps are compared as numbers."""
     for step in (8, 9, 10, 11):
         save(tmp_path, step=step)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["step-10", "step-11"]
 
 
-def test_weights_that_are_no_numbers_are_not_kept(tmp_path):
-    """Training has diverged: the checkpoint before stays the newest."""
+def test_weights_that_are_not_finite_are_not_saved(tmp_path):
+    """Training has diverged, and the checkpoint before stays the newest."""
     save(tmp_path, step=3)
     with pytest.raises(DivergedError, match=r"step 4: .* not finite"):
         save(tmp_path, step=4, weight=float("nan"))

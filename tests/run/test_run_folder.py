@@ -1,4 +1,4 @@
-"""One trainer a folder, nothing left of one that did nothing, and which run has the newest model."""
+"""The run folder: its lock, its leftovers, the places of its data, and the newest run."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def write_weights(folder, *, time):
 
 
 def test_the_newest_run_with_a_model_is_found(tmp_path):
-    """By the time at which its model was written; runs without one and stray files do not count."""
+    """Its model was written last; runs without a model and stray files do not count."""
     write_weights(tmp_path / "older", time=1_000)
     write_weights(tmp_path / "newer", time=2_000)
     (tmp_path / "without" / "model").mkdir(parents=True)
@@ -29,18 +29,19 @@ def test_the_newest_run_with_a_model_is_found(tmp_path):
     assert newest_with_model(tmp_path).path.name == "newer"
 
 
-def test_a_held_folder_is_refused_to_others(tmp_path):
-    """The holder is named, may enter again, and lets go at the end."""
+def test_a_locked_folder_is_refused_to_others(tmp_path):
+    """The holder is named, may lock it again, and releases it at the end of the outer block."""
     run = RunDir(tmp_path / "run")
+    other = RunDir(tmp_path / "run")
+
     with run.lock():
-        with (
-            run.lock(),
-            pytest.raises(EncoderClsError, match=f"process {os.getpid()} is training here"),
-        ):
-            RunDir(tmp_path / "run").lock().__enter__()
+        with run.lock(), pytest.raises(EncoderClsError) as error:
+            other.lock().__enter__()
+        assert f"process {os.getpid()} is training here" in str(error.value)
         with pytest.raises(EncoderClsError, match="is training here"):
-            RunDir(tmp_path / "run").lock().__enter__()
-    with RunDir(tmp_path / "run").lock():
+            other.lock().__enter__()
+
+    with other.lock():
         pass
 
 
@@ -50,56 +51,59 @@ def test_a_folder_in_which_nothing_was_done_is_left_as_it_was(tmp_path, was_ther
     run = RunDir(tmp_path / "runs" / "new")
     if was_there:
         run.path.mkdir(parents=True)
+
     with run.lock():
         assert run.path.is_dir()
+
     assert run.path.exists() == was_there
     assert run.path.parent.exists() == was_there
     assert not was_there or not list(run.path.iterdir())
 
 
-def test_what_a_killed_process_left_half_written_goes(tmp_path):
-    """In every folder of the run that is trained on."""
+def test_half_written_files_of_a_killed_process_are_removed(tmp_path):
+    """A resumed run removes them in each of its folders."""
     run = RunDir(tmp_path / "run")
-    folders = (run.path, run.model, run.checkpoints, run.eval, run.pretrained)
     with run.open_for_training(load_config(), resume=False):
         pass
-    for folder in folders:
+    for folder in (run.path, run.model, run.checkpoints, run.eval, run.pretrained):
         folder.mkdir(parents=True, exist_ok=True)
         (folder / ".tmp-99-model.safetensors").write_bytes(b"half")
+
     with run.open_for_training(load_config(), resume=True):
         assert not list(run.path.rglob(".tmp-*"))
         assert run.is_run()
 
 
 def test_a_run_killed_before_its_config_was_written_can_begin(tmp_path):
-    """What it left is no stranger's file."""
+    """The files that it left are its own."""
     run = RunDir(tmp_path / "run")
     run.path.mkdir()
     (run.path / ".tmp-99-config.yaml").write_text("half")
     run.sources_file.write_text("{}")
+
     with run.open_for_training(load_config(), resume=False):
         assert run.is_run()
 
 
-def test_the_places_of_the_data_are_known_without_a_reader_of_yaml(tmp_path, monkeypatch):
-    """As they were when training began; of a damaged file none."""
+def test_the_places_of_the_data_are_known_without_a_yaml_parser(tmp_path, monkeypatch):
+    """They are absolute; a damaged or missing file has none."""
     run = RunDir(tmp_path / "run")
     config = load_config(
         None, ["data.train=a #1.csv", "data.validation=null", "data.test='[b]: c.csv'"]
     )
     with run.open_for_training(config, resume=False):
         pass
+
+    monkeypatch.setitem(sys.modules, "encoder_cls.config.data_paths", None)
     expected = [str(Path(name).absolute()) for name in ("a #1.csv", "[b]: c.csv")]
-    kept = run.sources_file.rename(tmp_path / "kept")
-    assert run.data_sources() == expected  # as in a run of an earlier version
-    kept.rename(run.sources_file)
-    monkeypatch.setitem(sys.modules, "encoder_cls.config.loading", None)
     assert run.data_sources() == expected
+
     for content in ("{", "[]", "{}", "[" * 100_000):
         run.sources_file.write_text(content)
         assert run.data_sources() == []
-
-    # A device that can be read without end.
     run.sources_file.unlink()
+    assert run.data_sources() == []
+
+    # A device can be read without end.
     run.sources_file.symlink_to("/dev/full")
     assert run.data_sources() == []

@@ -1,4 +1,4 @@
-"""A training at a terminal, and in a log file."""
+"""What is seen of a training at a terminal, and in a log file."""
 
 from __future__ import annotations
 
@@ -13,10 +13,11 @@ from encoder_cls.run import terminal_reporter
 from encoder_cls.run.terminal_reporter import TerminalReporter
 
 
-def test_lines_about_work_come_after_a_first_while_then_now_and_then(monkeypatch, capsys):
-    """Short work has none."""
+def test_a_log_file_has_lines_about_long_work(monkeypatch, capsys):
+    """The first comes after a second, others now and then; short work has none."""
     monkeypatch.setattr(terminal_reporter, "SECONDS_BETWEEN_LINES", 0.3)
     lines = []
+
     deadline = time.monotonic() + TIME_LIMIT
     with TerminalReporter() as reporter:
         reporter.working("short")
@@ -25,20 +26,23 @@ def test_lines_about_work_come_after_a_first_while_then_now_and_then(monkeypatch
             time.sleep(0.1)
             lines += capsys.readouterr().err.splitlines()
         reporter.working("")
+
     seconds = [int(re.fullmatch(r"long, (\d+) s", line)[1]) for line in lines]
     assert 1 <= seconds[0] < seconds[1]
 
 
 def test_a_terminal_shows_work_at_once_and_cleans_up(monkeypatch):
-    """On its last line, above which stays what is noted."""
+    """Work is on the last line; notes stay above it."""
     terminal = io.StringIO()
     terminal.isatty = lambda: True
     monkeypatch.setattr(sys, "stderr", terminal)
+
     with TerminalReporter() as reporter:
         reporter.working("fitting")
         shown = terminal.getvalue()
         reporter.note("done")
         reporter.working("end")
+
     assert "fitting" in shown
     assert "done\n" in terminal.getvalue()
     assert terminal.getvalue().rstrip(" \r").endswith("end")
