@@ -1,6 +1,6 @@
-"""docs/tour.md: every command in it is run, and prints what the page says; numbers may differ between machines.
+"""docs/tour.md and docs/first_hour.md: every command prints what the page says, but for numbers.
 
-`python tests/test_tour.py` runs them and writes their output into the page.
+`python tests/test_tour.py` runs the commands and writes their output into the pages.
 """
 
 from __future__ import annotations
@@ -10,13 +10,15 @@ import re
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-PAGE = Path(__file__).parents[1] / "docs" / "tour.md"
-EXAMPLE = Path(__file__).parents[1] / "encoder_cls" / "data" / "example"
+ROOT = Path(__file__).parents[1]
+TOUR = ROOT / "docs" / "tour.md"
+FIRST_HOUR = ROOT / "docs" / "first_hour.md"
+EXAMPLE = ROOT / "encoder_cls" / "data" / "example"
 BLOCK = re.compile(r"^```console\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 PROMPT = "$ "
 CONTINUED = ">"
@@ -26,7 +28,7 @@ QUICK_JOURNEY = "Somebody who mistypes"
 
 
 def journeys(page: str) -> dict[str, str]:
-    """The sections of the page that have commands, by their headings."""
+    """The sections of the tour that have commands, by their headings."""
     sections = re.split(r"^(?=## )", page, flags=re.MULTILINE)
     return {
         section.partition("\n")[0].removeprefix("## "): section
@@ -61,7 +63,7 @@ def run(command: str, folder: Path) -> str:
         program.chmod(0o755)
     environment = os.environ | {
         "PATH": f"{programs}{os.pathsep}{os.environ['PATH']}",
-        "PYTHONPATH": os.pathsep.join([str(PAGE.parents[1]), os.environ.get("PYTHONPATH", "")]),
+        "PYTHONPATH": os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")]),
         "EXAMPLE": str(EXAMPLE),
         "COLUMNS": "110",
         "TERM": "dumb",
@@ -100,43 +102,55 @@ def comparable(text: str) -> list[str]:
     return lines
 
 
+def check(text: str, folder: Path) -> None:
+    """Run the commands of a text in order, in one folder, and compare what they print."""
+    for block in BLOCK.findall(text):
+        for command, expected in steps(block):
+            found = run(command, folder)
+            assert comparable(found) == comparable(expected), f"$ {command}\n{found}"
+
+
 @pytest.mark.parametrize(
     "journey",
     [
         pytest.param(name, marks=[] if name == QUICK_JOURNEY else pytest.mark.slow)
-        for name in journeys(PAGE.read_text())
+        for name in journeys(TOUR.read_text())
     ],
 )
-def test_the_page_shows_what_happens(journey, tmp_path):
-    for block in BLOCK.findall(journeys(PAGE.read_text())[journey]):
-        for command, expected in steps(block):
-            found = run(command, tmp_path)
-            assert comparable(found) == comparable(expected), f"$ {command}\n{found}"
+def test_the_tour_shows_what_happens(journey, tmp_path):
+    check(journeys(TOUR.read_text())[journey], tmp_path)
 
 
-def rewritten(page: str, answer: Callable[[str], str]) -> str:
-    """The page with the output of every command as it is now."""
+@pytest.mark.slow
+def test_the_first_hour_shows_what_happens(tmp_path):
+    check(FIRST_HOUR.read_text(), tmp_path)
+
+
+def rewritten(text: str, folder: Path) -> str:
+    """The text with the output of every command as it is now."""
 
     def block(match: re.Match[str]) -> str:
         lines = []
         for command, _ in steps(match[1]):
             first, *further = command.splitlines()
-            lines += [PROMPT + first, *(f"{CONTINUED} {line}".rstrip() for line in further)]
-            lines += answer(command).splitlines()
+            lines.append(PROMPT + first)
+            lines.extend(f"{CONTINUED} {line}".rstrip() for line in further)
+            lines.extend(run(command, folder).splitlines())
         return "\n".join(["```console", *lines, "```"])
 
-    return BLOCK.sub(block, page)
+    return BLOCK.sub(block, text)
 
 
 def record() -> None:
-    """Run all journeys, and write what is printed into the page."""
-    page = PAGE.read_text()
-    for section in journeys(page).values():
+    """Run all commands, each section of the tour in its own folder, and write what is printed."""
+    with tempfile.TemporaryDirectory() as folder:
+        FIRST_HOUR.write_text(rewritten(FIRST_HOUR.read_text(), Path(folder)))
+
+    tour = TOUR.read_text()
+    for section in journeys(tour).values():
         with tempfile.TemporaryDirectory() as folder:
-            page = page.replace(
-                section, rewritten(section, lambda command, at=Path(folder): run(command, at))
-            )
-    PAGE.write_text(page)
+            tour = tour.replace(section, rewritten(section, Path(folder)))
+    TOUR.write_text(tour)
 
 
 if __name__ == "__main__":
