@@ -33,6 +33,17 @@ def test_the_drawing_has_the_layers_that_are_enforced():
     assert ["__main__", *(name.removesuffix(".py") for name in drawn)] == contract["layers"]
 
 
+def test_the_files_to_look_into_exist():
+    """A file may be named after its folder, as in `evaluation/report`, `report_text`."""
+    page = (ROOT / "ARCHITECTURE.md").read_text()
+    table = page.split("## Where to look")[1].split("\n## ")[0]
+    names = re.findall(r"`([a-z_]+(?:/[a-z_]+)?)`", table)
+    known = {path.with_suffix("").relative_to(ROOT / "encoder_cls").as_posix() for path in MODULES}
+    known_in_a_folder = {name.rpartition("/")[2] for name in known}
+    assert len(names) > 50
+    assert [name for name in names if name not in known | known_in_a_folder] == []
+
+
 def test_nothing_unpickles_or_borrows_a_transformer():
     """The encoder is written here, and no file is read by running it."""
     borrowed = (
