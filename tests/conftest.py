@@ -1,19 +1,19 @@
-"""What several test files need: a tiny trained run, its classifier, and the command line inside the process."""
+"""Fixtures of many test files: a tiny run, its classifier, the command line in this process."""
 
 from __future__ import annotations
 
 import os
-import random
 import shutil
 import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-# One thread, before any library counts the cores: workers share them. Streams are buffered as on a user's machine.
+# Workers share the cores: one thread each, set before any library counts the cores.
 os.environ["OMP_NUM_THREADS"] = "1"
+# Streams are buffered as on a user's machine.
 os.environ.pop("PYTHONUNBUFFERED", None)
-# Workers, and the programs that tests start, compile the package once, not each anew.
+# The package is compiled once for all workers and for the programs that tests start.
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 
 import pytest
@@ -22,7 +22,7 @@ from hypothesis import HealthCheck, settings
 from support.blank_plots import PLOTS, blank_plot
 from support.joining import encoders_joining
 from support.programs import TIME_LIMIT
-from support.tiny_run import CONFIG, FILLERS, TOPICS
+from support.topics import labelled_texts, write_labelled_texts, write_tiny_config
 
 from encoder_cls.classifier.classifier import Classifier
 from encoder_cls.classifier.model_folder import load_classifier
@@ -35,11 +35,12 @@ from encoder_cls.training import final_model, progress
 from encoder_cls.training.prepare import prepare
 from encoder_cls.training.train import train
 
-# On a busy machine examples are drawn slowly; that says nothing of what is tested.
+# Examples are drawn slowly on a busy machine, which says nothing about what is tested.
 settings.register_profile("suite", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("suite")
 
-MOST_WORKERS = 8  # each takes a gigabyte of memory
+# Each worker takes a gigabyte of memory.
+MOST_WORKERS = 8
 
 
 @dataclass(frozen=True)
@@ -52,57 +53,72 @@ class Outcome:
 
 
 def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
-    """A worker for each core where the whole suite is run; none for tests that are chosen, which then begin at once."""
+    """A worker for each core runs the whole suite.
+
+    Chosen tests run in this process, where they begin at once.
+    """
     is_whole = (
         config.args == config.getini("testpaths")
         and not config.option.keyword
         and not config.option.lf
     )
-    return min(os.cpu_count() or 1, MOST_WORKERS) if is_whole else 0
+    if not is_whole:
+        return 0
+    return min(os.cpu_count() or 1, MOST_WORKERS)
 
 
 @pytest.fixture
 def encoder_joins() -> Iterator[None]:
-    """The encoder of a run with both parts joins the linear model, whatever the validation texts show."""
+    """Encoders join the linear model, whatever the validation texts show."""
     with encoders_joining():
+        yield
+
+
+@pytest.fixture(autouse=True, scope="session")
+def _quick_disk() -> Iterator[None]:
+    """No test waits until its files are on the disk, where only a power cut needs them."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(os, "fsync", lambda _descriptor: None)
         yield
 
 
 @pytest.fixture(autouse=True)
 def _alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """One thread, and a folder of its own as the current one, for each test."""
+    """Each test has one thread, and an empty current folder."""
     torch.set_num_threads(1)
     monkeypatch.chdir(tmp_path)
-    # Tests count how often a stop is asked for: in steps alone, not while something is fitted.
+    # Tests count how often a run looks for a signal: at its steps alone, not during long work.
     monkeypatch.setattr(stop, "SECONDS_BETWEEN_LOOKS", TIME_LIMIT)
 
 
 @pytest.fixture
 def blank_plots(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Plots stay blank: to draw them takes most of the time of a tiny run, and their own tests draw them."""
+    """Plots stay blank, since drawing takes most of the time of a tiny run."""
     for name in PLOTS:
         monkeypatch.setattr(figures, name, blank_plot)
 
 
 @pytest.fixture
 def bare_trainings(monkeypatch: pytest.MonkeyPatch, blank_plots: None) -> None:
-    """Trainings without drawings, with a checkpoint at each validation, whose weights are saved as they are (float32)."""
+    """Trainings draw nothing, save a checkpoint at each validation, and keep weights in float32."""
     monkeypatch.setattr(final_model, "compact", lambda *_arguments, **_options: {})
     monkeypatch.setattr(progress, "SECONDS_BETWEEN_CHECKPOINTS", 0)
 
 
 @pytest.fixture(scope="session")
 def trained_run(tmp_path_factory: pytest.TempPathFactory) -> RunDir:
-    """A finished run of encoder and linear model; the data files and `tiny.yaml` are beside it.
+    """A finished run of encoder and linear model, for all tests together: see `run_copy`.
 
-    Not to be changed: see `run_copy`.
+    The data files and the config `tiny.yaml` are beside its folder.
     """
     torch.set_num_threads(1)
     folder = tmp_path_factory.mktemp("trained")
-    for seed, (split, texts) in enumerate({"train": 24, "validation": 4, "test": 5}.items()):
-        _write_split(folder / f"{split}.csv", texts_per_class=texts, seed=seed)
+    write_labelled_texts(folder / "train.csv", labelled_texts(24, seed=0))
+    write_labelled_texts(folder / "validation.csv", labelled_texts(4, seed=1))
+    write_labelled_texts(folder / "test.csv", labelled_texts(5, seed=2))
     config_file = folder / "tiny.yaml"
-    config_file.write_text(CONFIG.format(folder=folder), encoding="utf-8")
+    write_tiny_config(config_file)
+
     run = RunDir(folder / "tiny")
     with encoders_joining():
         train(prepare(load_config(config_file)), run, device=torch.device("cpu"))
@@ -111,7 +127,7 @@ def trained_run(tmp_path_factory: pytest.TempPathFactory) -> RunDir:
 
 @pytest.fixture
 def run_copy(trained_run: RunDir, tmp_path: Path) -> RunDir:
-    """A copy of the trained run, in `runs/` of the test's own folder, to damage."""
+    """A copy of the trained run, `runs/tiny`, which a test may change."""
     return RunDir(shutil.copytree(trained_run.path, tmp_path / "runs" / "tiny"))
 
 
@@ -125,7 +141,7 @@ def classifier(trained_run: RunDir) -> Classifier:
 def cli(
     monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> Callable[..., Outcome]:
-    """Runs `encoder-cls` with these arguments in this process."""
+    """A function that runs `encoder-cls` with some arguments in this process."""
 
     def run(*arguments: object) -> Outcome:
         monkeypatch.setattr(sys, "argv", ["encoder-cls", *map(str, arguments)])
@@ -135,13 +151,3 @@ def cli(
         return Outcome(int(ended.value.code or 0), *capfd.readouterr())
 
     return run
-
-
-def _write_split(path: Path, *, texts_per_class: int, seed: int) -> None:
-    draw = random.Random(seed)
-    rows = [
-        f"{' '.join([*draw.sample(words, 3), *draw.sample(FILLERS, 2)])},{label}\n"
-        for _ in range(texts_per_class)
-        for label, words in TOPICS.items()
-    ]
-    path.write_text("text,label\n" + "".join(rows), encoding="utf-8")

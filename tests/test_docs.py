@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import random
 import re
 import runpy
 import shlex
@@ -14,7 +13,7 @@ from typing import Any
 
 import pytest
 import typer.main
-from support.tiny_run import CONFIG, FILLERS, TOPICS
+from support.topics import labelled_texts, write_labelled_texts, write_tiny_config
 
 from encoder_cls import train
 from encoder_cls.classifier.classifier import Classifier
@@ -185,30 +184,20 @@ def test_commands_are_accepted(page):
 # ---------------------------------------------------------------- pages are run
 
 
-def labelled(count: int, seed: int) -> list[tuple[str, str]]:
-    """Texts with three words of their labels, so many for each label."""
-    draw = random.Random(seed)
-    return [
-        (" ".join([*draw.sample(words, 3), *draw.sample(FILLERS, 3)]), label)
-        for _ in range(count)
-        for label, words in TOPICS.items()
-    ]
-
-
-def write_table(path: Path, rows: list[tuple[str, str]]) -> None:
-    path.parent.mkdir(exist_ok=True)
-    lines = [f"{text},{label}\n" for text, label in rows]
-    path.write_text("text,label\n" + "".join(lines), encoding="utf-8")
+def labelled(texts_per_class: int, *, seed: int) -> list[tuple[str, str]]:
+    """Texts of six words with their labels."""
+    return labelled_texts(texts_per_class, seed=seed, fillers_per_text=3)
 
 
 @pytest.fixture(scope="module")
 def documented_run(tmp_path_factory) -> Path:
     """A finished run whose held-out texts are enough for guarantees; its config is beside it."""
     folder = tmp_path_factory.mktemp("documented")
-    for seed, (split, count) in enumerate({"train": 30, "validation": 60, "test": 10}.items()):
-        write_table(folder / f"{split}.csv", labelled(count, seed))
+    write_labelled_texts(folder / "train.csv", labelled(30, seed=0))
+    write_labelled_texts(folder / "validation.csv", labelled(60, seed=1))
+    write_labelled_texts(folder / "test.csv", labelled(10, seed=2))
     config = folder / "spam.yaml"
-    config.write_text(CONFIG.format(folder=folder), encoding="utf-8")
+    write_tiny_config(config)
     train(config, run_dir=folder / "run", device="cpu")
     return folder / "run"
 
@@ -217,9 +206,9 @@ def write_stand_ins(page: str, folder: Path, run: Path) -> None:
     """The files that a page names, small, and finished runs under the names that they have there."""
     tables = ("data/messages.csv", "data/messages-test.csv", "data/june.csv", "messages.csv")
     for seed, name in enumerate(tables, start=3):
-        write_table(folder / name, labelled(8, seed))
+        write_labelled_texts(folder / name, labelled(8, seed=seed))
     for number in range(2):
-        write_table(folder / "parts" / f"part-{number}.csv", labelled(8, seed=number))
+        write_labelled_texts(folder / "parts" / f"part-{number}.csv", labelled(8, seed=number))
     for name in ("pool.csv", "unlabelled.csv"):
         lines = [f"{text}\n" for text, _ in labelled(20, seed=4)]
         (folder / name).write_text("text\n" + "".join(lines), encoding="utf-8")

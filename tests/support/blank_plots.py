@@ -1,12 +1,13 @@
-"""Plots that stay blank in tests of trainings: to draw them takes most of the time of a tiny run."""
+"""Plots that stay blank in tests of training, since drawing takes most of a tiny run's time."""
 
 from __future__ import annotations
 
 from matplotlib.figure import Figure
 
-PLOTS = ("confusion_figure", "reliability_figure")  # functions of `evaluation.figures`
+# Functions of `evaluation.figures`.
+PLOTS = ("confusion_figure", "reliability_figure")
 
 
 def blank_plot(*_: object) -> Figure:
-    """What such a function gives instead."""
+    """A small empty figure in place of such a plot."""
     return Figure(figsize=(1, 1))

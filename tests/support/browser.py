@@ -1,4 +1,4 @@
-"""A real browser for tests, steered through a pipe by the Chrome DevTools protocol."""
+"""A real browser, controlled through pipes by the Chrome DevTools protocol."""
 
 from __future__ import annotations
 
@@ -16,59 +16,65 @@ from typing import Any, BinaryIO
 import pytest
 from support.programs import TIME_LIMIT
 
-BROWSER = next(
-    filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome", "chrome"))),
-    None,
-)
-AXE = Path(
-    os.environ.get("AXE_CORE")
-    or Path(__file__).parents[2] / ".cache/node_modules/axe-core/axe.min.js"
-)
+BROWSERS = ("chromium", "chromium-browser", "google-chrome", "chrome")
+
+
+def installed_browser() -> str | None:
+    """The path of the first browser that is installed."""
+    for name in BROWSERS:
+        path = shutil.which(name)
+        if path:
+            return path
+    return None
+
+
+BROWSER = installed_browser()
+CACHED_AXE = Path(__file__).parents[2] / ".cache/node_modules/axe-core/axe.min.js"
+AXE = Path(os.environ.get("AXE_CORE") or CACHED_AXE)
+
 needs_browser = pytest.mark.skipif(BROWSER is None, reason="needs Chromium or Chrome")
 needs_axe = pytest.mark.skipif(
     not (BROWSER and AXE.exists()),
     reason="needs Chromium or Chrome, and axe-core: see CONTRIBUTING.md",
 )
+
 OPTIONS = (
-    *(
-        "--headless",
-        "--no-sandbox",
-        "--enable-unsafe-swiftshader",
-        "--disable-quic",
-        "--no-first-run",
-    ),
-    *(
-        "--disable-background-networking",
-        "--disable-component-update",
-        "--disable-sync",
-        "--remote-debugging-pipe",
-    ),
+    "--headless",
+    "--no-sandbox",
+    "--enable-unsafe-swiftshader",
+    "--disable-quic",
+    "--no-first-run",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+    "--remote-debugging-pipe",
 )
 
 
 class Page:
     """A page of a browser."""
 
-    def __init__(self, asks: BinaryIO, replies: BinaryIO) -> None:
-        self._asks, self._replies = asks, replies
-        self._numbers, self._session = count(1), {}
-        self.complaints: list[str] = []  # errors, warnings and refusals so far
+    def __init__(self, requests: BinaryIO, replies: BinaryIO) -> None:
+        self._requests = requests
+        self._replies = replies
+        self._numbers = count(1)
+        self._session: dict[str, str] = {}
+        # Errors, warnings and refusals so far.
+        self.complaints: list[str] = []
+
         target = self.call("Target.createTarget", url="about:blank")["targetId"]
-        self._session = {
-            "sessionId": self.call("Target.attachToTarget", targetId=target, flatten=True)[
-                "sessionId"
-            ]
-        }
+        attached = self.call("Target.attachToTarget", targetId=target, flatten=True)
+        self._session = {"sessionId": attached["sessionId"]}
         for domain in ("Runtime", "Log", "Page"):
             self.call(f"{domain}.enable")
 
     def call(self, method: str, **parameters: Any) -> dict[str, Any]:
-        """Return the browser's reply, and keep its complaints."""
+        """The browser's reply to a command; its complaints meanwhile are kept."""
         number = next(self._numbers)
-        message = {"id": number, "method": method, "params": parameters} | self._session
-        self._asks.write(json.dumps(message).encode() + b"\0")
+        message = {"id": number, "method": method, "params": parameters, **self._session}
+        self._requests.write(json.dumps(message).encode() + b"\0")
         while True:
-            reply = json.loads(b"".join(iter(self._byte, b"\0")))
+            reply = self._next_reply()
             if reply.get("method") in {"Log.entryAdded", "Runtime.exceptionThrown"}:
                 self.complaints.append(json.dumps(reply["params"]))
             if reply.get("id") == number:
@@ -81,7 +87,7 @@ class Page:
         self.until("document.readyState == 'complete' && location.href != 'about:blank'")
 
     def resize(self, width: int) -> None:
-        """Give the window another width in pixels, also one that Chromium refuses to real windows."""
+        """Set the width of the page in pixels, which may be less than that of a real window."""
         self.call(
             "Emulation.setDeviceMetricsOverride",
             width=width,
@@ -108,28 +114,36 @@ class Page:
     def until(self, code: str) -> Any:
         """The value of an expression as soon as it is a true one."""
         deadline = time.monotonic() + TIME_LIMIT
-        while not (found := self.run(code)):
+        while True:
+            found = self.run(code)
+            if found:
+                return found
             assert time.monotonic() < deadline, (code, self.complaints)
             time.sleep(0.02)
-        return found
 
-    def _byte(self) -> bytes:
-        byte = self._replies.read(1)
-        assert byte, "the browser has ended"
-        return byte
+    def _next_reply(self) -> dict[str, Any]:
+        content = b""
+        while not content.endswith(b"\0"):
+            byte = self._replies.read(1)
+            assert byte, "the browser has ended"
+            content += byte
+        return json.loads(content[:-1])
 
 
 @contextmanager
 def opened(address: str, profile: Path) -> Iterator[Page]:
-    """The page at an address."""
-    (from_us, asks), (replies, to_us) = os.pipe(), os.pipe()
-    pipes = f'exec "$@" 3<&{from_us} 4>&{to_us}'  # the numbers that the browser expects
-    command = ["bash", "-c", pipes, "bash", BROWSER, *OPTIONS, f"--user-data-dir={profile}"]
-    with subprocess.Popen(command, pass_fds=(from_us, to_us), stderr=subprocess.DEVNULL) as process:
-        os.close(from_us)
-        os.close(to_us)
+    """The page at an address, in a browser that ends with the block."""
+    browser_reads, requests = os.pipe()
+    replies, browser_writes = os.pipe()
+    # The browser expects the pipes at these numbers.
+    redirect = f'exec "$@" 3<&{browser_reads} 4>&{browser_writes}'
+    command = ["bash", "-c", redirect, "bash", BROWSER, *OPTIONS, f"--user-data-dir={profile}"]
+    pipes = (browser_reads, browser_writes)
+    with subprocess.Popen(command, pass_fds=pipes, stderr=subprocess.DEVNULL) as process:
+        os.close(browser_reads)
+        os.close(browser_writes)
         with (
-            os.fdopen(asks, "wb", buffering=0) as to_browser,
+            os.fdopen(requests, "wb", buffering=0) as to_browser,
             os.fdopen(replies, "rb") as from_browser,
         ):
             try:
@@ -147,11 +161,9 @@ def violations(page: Page) -> list[str]:
     found = []
     for scheme in ("light", "dark"):
         page.prefer(scheme)
-        for rule in json.loads(
-            page.run("axe.run().then((found) => JSON.stringify(found.violations))")
-        ):
-            found += [
-                f"{scheme}: {rule['id']}: {node['html']}: {node['failureSummary']}"
-                for node in rule["nodes"]
-            ]
+        result = page.run("axe.run().then((found) => JSON.stringify(found.violations))")
+        for rule in json.loads(result):
+            for node in rule["nodes"]:
+                failure = f"{rule['id']}: {node['html']}: {node['failureSummary']}"
+                found.append(f"{scheme}: {failure}")
     return found

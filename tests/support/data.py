@@ -14,38 +14,45 @@ from encoder_cls.errors import DataError
 
 
 def write(name: str, content: str | bytes) -> str:
+    """Write a file; returns its name."""
     path = Path(name)
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_bytes(content if isinstance(content, bytes) else content.encode())
+    if isinstance(content, str):
+        content = content.encode()
+    path.write_bytes(content)
     return name
 
 
 def write_labelled(name: str, *labels: object) -> str:
-    """A file with these labels, those of JSON as they are; the texts are letters."""
-    texts = [f"{name[0]} {chr(97 + row % 26) * (3 + row // 26)}" for row in range(len(labels))]
+    """Write a CSV or JSON Lines file with these labels; the texts are letters."""
+    rows = []
+    for number, label in enumerate(labels):
+        letter = chr(ord("a") + number % 26)
+        text = f"{name[0]} {letter * (3 + number // 26)}"
+        rows.append((text, label))
+
     if name.endswith(".jsonl"):
-        rows = (
-            json.dumps({"text": text, "label": label})
-            for text, label in zip(texts, labels, strict=True)
-        )
-        return write(name, "\n".join(rows))
-    return write(
-        name,
-        "text,label\n" + "".join(f"{text},{it}\n" for text, it in zip(texts, labels, strict=True)),
-    )
+        lines = [json.dumps({"text": text, "label": label}) for text, label in rows]
+    else:
+        lines = ["text,label"]
+        lines += [f"{text},{label}" for text, label in rows]
+    return write(name, "\n".join(lines) + "\n")
 
 
 def load(source: str, **values: object) -> Dataset:
-    """The data set whose train and validation splits are the same source, so that nothing is held out."""
-    return load_dataset(DataConfig.model_validate({"train": source, "validation": source} | values))
+    """A data set from which nothing is held out: train and validation are the same source."""
+    config = DataConfig.model_validate({"train": source, "validation": source} | values)
+    return load_dataset(config)
 
 
 def refusal(source: str, **values: object) -> str:
+    """The message of the error when a source is loaded."""
     with pytest.raises(DataError) as caught:
         load(source, **values)
     return str(caught.value)
 
 
 def classes_of(dataset: Dataset, split: Split) -> list[str]:
+    """The label of each text of a split."""
     names = (*dataset.label_names, *split.unseen_names)
     return [split.label_text(row, names) for row in range(len(split))]

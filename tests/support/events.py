@@ -55,11 +55,11 @@ Event = Noted | Warned | Started | EncoderStarted | StepsDecided | Stepped | Val
 
 
 class Interrupted(Exception):  # noqa: N818 - no error
-    """A test has seen enough of a training."""
+    """Ends a training of which a test has seen enough."""
 
 
 class RecordingReporter(Reporter):
-    """Keeps a list of what happens, and calls a function with each event."""
+    """A reporter that keeps a list of events, and calls a function with each."""
 
     def __init__(self, on_event: Callable[[Event], object] = lambda _: None) -> None:
         self.events: list[Event] = []
@@ -98,16 +98,20 @@ def recorded(
     on_event: Callable[[Event], object] = lambda _: None,
     **options: Any,
 ) -> list[Event]:
-    """Train, and list the events, at last what the training returns."""
+    """The events of a training, and at last what it returns unless that is None."""
     reporter = RecordingReporter(on_event)
     finished = train(prepared, run, reporter=reporter, **options)
-    return [*reporter.events, finished] if finished else reporter.events
+
+    events = list(reporter.events)
+    if finished:
+        events.append(finished)
+    return events
 
 
 def train_until(
     is_enough: Callable[[Event], bool], prepared: Prepared, run: RunDir, **options: Any
 ) -> list[Event]:
-    """Train until an event for which a function is true; list the events, that one last."""
+    """The events of a training up to the first for which a function is true, which ends it."""
     events: list[Event] = []
 
     def look(event: Event) -> None:
@@ -119,4 +123,4 @@ def train_until(
         recorded(prepared, run, on_event=look, **options)
     except Interrupted:
         return events
-    raise AssertionError("the training has ended before")
+    raise AssertionError("the training ended before such an event")

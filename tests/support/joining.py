@@ -1,4 +1,7 @@
-"""Runs whose encoder joins the linear model, though their validation texts are too few to show that it surely helps."""
+"""Runs whose encoder joins the linear model.
+
+The few validation texts of a small run do not show that an encoder surely helps.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +15,7 @@ from encoder_cls.classifier import mixture
 
 @contextmanager
 def encoders_joining() -> Iterator[None]:
-    """Every encoder joins, as no loss is too much higher than that of the linear model alone."""
+    """Every encoder joins: no loss counts as too much higher than that of the linear model."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(mixture, "STANDARD_ERRORS_TO_JOIN", -1e9)
         yield

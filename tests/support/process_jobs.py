@@ -1,6 +1,12 @@
-"""Trainings of several processes, as torchrun would start them: `python process_jobs.py JOBS.json`, answers as JSON.
+"""Trainings of several processes, started as torchrun would start them.
 
-All are forks of this process, which has imported what takes long and computed nothing.
+`python process_jobs.py JOBS.json` runs a list of jobs, one after the other, and writes how they
+ended to standard output as JSON. All processes are forks of this one, which has imported what takes
+long to import and computed nothing.
+
+A job has a `size` (its number of processes) and the `arguments` of all of them. It may have
+`arguments_of` single ranks, `restarts` (the number of the attempt), and a `signal` that is sent to
+the process `to` as soon as the file `after` is there.
 """
 
 from __future__ import annotations
@@ -27,72 +33,102 @@ import encoder_cls.training.train  # noqa: F401
 from encoder_cls.cli.app import main
 from encoder_cls.evaluation import figures
 
+Job = dict[str, Any]
 
-def started(rank: int, job: dict[str, Any], port: int, output: Path) -> int:
-    """Start one process; returns its number."""
+
+def start_process(rank: int, job: Job, port: int, output: Path) -> int:
+    """Fork one process of a job, which writes to a file; returns its process id."""
     pid = os.fork()
     if pid:
         return pid
+
     os.environ |= {
-        **{"RANK": str(rank), "WORLD_SIZE": str(job["size"]), "LOCAL_RANK": str(rank)},
-        **{"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "GLOO_SOCKET_IFNAME": "lo"},
+        "RANK": str(rank),
+        "LOCAL_RANK": str(rank),
+        "WORLD_SIZE": str(job["size"]),
+        "MASTER_ADDR": "127.0.0.1",
+        "MASTER_PORT": str(port),
+        "GLOO_SOCKET_IFNAME": "lo",
         "TORCHELASTIC_RESTART_COUNT": str(job.get("restarts", 0)),
     }
     descriptor = os.open(output, os.O_CREAT | os.O_WRONLY)
-    os.dup2(descriptor, 1)
-    os.dup2(descriptor, 2)
+    os.dup2(descriptor, sys.stdout.fileno())
+    os.dup2(descriptor, sys.stderr.fileno())
     torch.set_num_threads(1)
     more = job.get("arguments_of", {}).get(str(rank), [])
     sys.argv = ["encoder-cls", *job["arguments"], *more]
+    run_and_exit()
+
+
+def run_and_exit() -> None:
+    """Run the command line, and end with its exit code, without the clean-up of the parent."""
     code: Any = 1
     try:
         main()
     except SystemExit as end:
         code = end.code
-        if "torch._dynamo" in sys.modules:  # to load torch's compiler takes as long as torch itself
-            code = "a training has loaded torch's compiler"
-            sys.stderr.write(code)
+        # To load torch's compiler takes as long as torch itself.
+        if "torch._dynamo" in sys.modules:
+            sys.stderr.write("a training has loaded torch's compiler")
+            code = 99
     finally:
         sys.stdout.flush()
         sys.stderr.flush()
         os._exit(code if isinstance(code, int) else 99)
 
 
-def ended(job: dict[str, Any], folder: Path) -> dict[str, Any]:
-    """Run one job to its end: the exit code and the output of each process."""
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    outputs = [folder / f"{rank}.txt" for rank in range(job["size"])]
-    pids = [started(rank, job, port, output) for rank, output in enumerate(outputs)]
-    began = time.monotonic()
-    if "signal" in job:
-        while not Path(job["after"]).exists() and time.monotonic() - began < TIME_LIMIT:
-            time.sleep(0.001)
-        os.kill(pids[job["to"]], getattr(signal, job["signal"]))
-        began = time.monotonic()
+def free_port() -> int:
+    """A port of this machine that nothing listens at."""
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        return listener.getsockname()[1]
+
+
+def send_signal(job: Job, pids: list[int]) -> None:
+    """Send a job's signal as soon as its file is there."""
+    deadline = time.monotonic() + TIME_LIMIT
+    while not Path(job["after"]).exists() and time.monotonic() < deadline:
+        time.sleep(0.001)
+    os.kill(pids[job["to"]], getattr(signal, job["signal"]))
+
+
+def wait_for_all(pids: list[int]) -> list[int]:
+    """The exit codes of processes; those that have not ended after the time limit are killed."""
+    deadline = time.monotonic() + TIME_LIMIT
     codes: dict[int, int] = {}
     while len(codes) < len(pids):
-        for rank, pid in enumerate(pids):
-            if rank in codes:
-                continue
-            gone, status = os.waitpid(pid, os.WNOHANG)
-            if gone:
-                codes[rank] = os.waitstatus_to_exitcode(status)
-        if time.monotonic() - began > TIME_LIMIT:
-            for rank, pid in enumerate(pids):
-                if rank not in codes:
-                    os.kill(pid, signal.SIGKILL)
+        running = [pid for pid in pids if pid not in codes]
+        for pid in running:
+            ended, status = os.waitpid(pid, os.WNOHANG)
+            if ended:
+                codes[pid] = os.waitstatus_to_exitcode(status)
+            elif time.monotonic() > deadline:
+                os.kill(pid, signal.SIGKILL)
         time.sleep(0.005)
-    in_order = [codes[rank] for rank in range(job["size"])]
-    return {"codes": in_order, "outputs": [output.read_text() for output in outputs]}
+    return [codes[pid] for pid in pids]
+
+
+def run_job(job: Job, folder: Path) -> dict[str, Any]:
+    """Run a job to its end; returns the exit code and the output of each process."""
+    port = free_port()
+    outputs = [folder / f"{rank}.txt" for rank in range(job["size"])]
+    pids = []
+    for rank, output in enumerate(outputs):
+        pids.append(start_process(rank, job, port, output))
+
+    if "signal" in job:
+        send_signal(job, pids)
+    codes = wait_for_all(pids)
+    return {"codes": codes, "outputs": [output.read_text() for output in outputs]}
 
 
 if __name__ == "__main__":
+    # No test waits until files are on the disk.
+    os.fsync = lambda _descriptor: None
     for plot in PLOTS:
         setattr(figures, plot, blank_plot)
-    answers = []
+    results = []
     for job in json.loads(Path(sys.argv[1]).read_text()):
         with tempfile.TemporaryDirectory() as folder:
-            answers.append(ended(job, Path(folder)))
-    sys.stdout.write(json.dumps(answers))
+            results.append(run_job(job, Path(folder)))
+    sys.stdout.write(json.dumps(results))

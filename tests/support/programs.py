@@ -1,4 +1,4 @@
-"""The command line in a process of its own, and what its failures have in common."""
+"""The command line in a process of its own, and checks of how it fails."""
 
 from __future__ import annotations
 
@@ -10,8 +10,12 @@ import sys
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
-TIME_LIMIT = 300.0  # seconds, which end a hang on a busy machine as well; what must be quick is counted, not timed
-# What `encoder-cls` needs beyond what the runtime declares: neither predictions nor a server may need it.
+# Seconds after which a test gives up, which a busy machine never needs. What must be quick is
+# counted, not timed.
+TIME_LIMIT = 300.0
+
+# What `encoder-cls` needs beyond what the runtime declares: neither predicting nor serving may
+# import them.
 TRAINING_LIBRARIES = [
     "torch",
     "scipy",
@@ -27,6 +31,7 @@ TRAINING_LIBRARIES = [
     "tqdm",
     "openpyxl",
 ]
+
 RUN_MAIN = "from encoder_cls.cli.app import main; main()"
 COMMAND = [sys.executable, "-c", RUN_MAIN]
 
@@ -34,7 +39,7 @@ COMMAND = [sys.executable, "-c", RUN_MAIN]
 def run_process(
     *arguments: object, before: str = "", check: bool = False
 ) -> subprocess.CompletedProcess[str]:
-    """The program to its end, after some lines of Python."""
+    """Run the program to its end, after some lines of Python."""
     command = [sys.executable, "-c", f"{before}\n{RUN_MAIN}", *map(str, arguments)]
     return subprocess.run(command, check=check, capture_output=True, text=True, timeout=TIME_LIMIT)
 
@@ -42,7 +47,7 @@ def run_process(
 def run_beside_hub(
     code: str, *arguments: str, cache: Path, **environment: str
 ) -> subprocess.CompletedProcess[str]:
-    """Python code with a cache of the Hub, no proxies, and no settings of the Hub but these."""
+    """Run Python code with a cache of the Hub, without proxies and other settings of the Hub."""
     unwanted = re.compile(r".*_proxy|(HF|HUGGINGFACE|TRANSFORMERS)_.*", re.IGNORECASE)
     inherited = {key: value for key, value in os.environ.items() if not unwanted.fullmatch(key)}
     quiet = {
@@ -63,11 +68,15 @@ def run_beside_hub(
 
 
 def setting(*values: str) -> list[str]:
-    """Options that set these values."""
-    return [word for value in values for word in ("--set", value)]
+    """Options of the command line that set these values."""
+    words = []
+    for value in values:
+        words += ["--set", value]
+    return words
 
 
 def hashes(folder: Path) -> dict[Path, str]:
+    """The hash of each file below a folder."""
     return {
         path: hashlib.sha256(path.read_bytes()).hexdigest()
         for path in folder.rglob("*")
@@ -76,9 +85,10 @@ def hashes(folder: Path) -> dict[Path, str]:
 
 
 def assert_failed(outcome, code: int, *named: str) -> None:
-    """A failure is one or two lines on standard error that name what is wrong, and a code."""
+    """Check the exit code, and that one or two lines on standard error say what is wrong."""
     assert outcome.code == code, outcome
     assert outcome.out == ""
+
     message = outcome.err[outcome.err.index("error: ") :]
     assert 1 <= len(message.splitlines()) <= 2
     assert "Traceback" not in outcome.err

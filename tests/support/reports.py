@@ -13,6 +13,7 @@ from encoder_cls.data.dataset import Split
 from encoder_cls.evaluation.comparisons import Comparison
 from encoder_cls.evaluation.report import Report, evaluate
 
+# What a report says about the TF-IDF baseline.
 REFERENCE: dict[str, Any] = {
     "accuracy": 1.0,
     "accuracy_interval": (0.4, 0.8),
@@ -26,8 +27,8 @@ REFERENCE: dict[str, Any] = {
 
 
 def split_of(texts: Sequence[str], labels: Sequence[Any] | int = 0, **values: Any) -> Split:
-    """Texts with these labels, or all with one."""
-    numbers = np.full(len(texts), labels) if isinstance(labels, int) else np.array(labels)
+    """A split of texts with these labels, or all with one."""
+    numbers = np.broadcast_to(labels, len(texts)).copy()
     return Split(
         texts=texts,
         labels=numbers,
@@ -37,7 +38,10 @@ def split_of(texts: Sequence[str], labels: Sequence[Any] | int = 0, **values: An
 
 
 def report_of(classifier: Classifier, **changes: Any) -> Report:
-    """The report of a few texts, changed; changes of `metrics` and `answered` are dictionaries."""
+    """The report on three texts with some values changed.
+
+    Changes of `metrics` and `answered` are dictionaries of their fields.
+    """
     split = split_of(["rain and snow", "ball goal team", "soup bread"])
     report = evaluate(classifier, split, name="test")
 
@@ -47,7 +51,7 @@ def report_of(classifier: Classifier, **changes: Any) -> Report:
 
 
 def compared(difference: float, *, is_sure: bool, linear: float = 0.3) -> dict[str, Any]:
-    """Changes of a report whose encoder adds so much, and whose linear part has such a share."""
+    """Changes of a report: how much accuracy the encoder adds, and the linear model's share."""
     interval = (difference - 0.01, difference + 0.02)
     comparison = Comparison(combined_minus_linear=difference, interval=interval, is_sure=is_sure)
     return {"comparison": comparison, "mixture_shares": {"encoder": 1 - linear, "linear": linear}}

@@ -1,14 +1,17 @@
-"""Runs of a second for the tests of training: their data, their config, and what is compared of them."""
+"""Runs of a second for tests of training: their data, config, and what is compared of them."""
 
 from __future__ import annotations
 
 import json
 import signal
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
 from support.events import Event, recorded
+from support.tiny_encoder import SHAPE
 
 from encoder_cls.config.schema import Config
 from encoder_cls.encoder.distributed import ALONE
@@ -27,35 +30,36 @@ from encoder_cls.training.prepared import Prepared
 
 CPU = torch.device("cpu")
 COLOURS = ["red", "green", "blue"]
-SHAPE = {
-    **{"d_model": 16, "num_layers": 1, "num_heads": 2, "d_ff": 32, "max_seq_len": 16},
-    **{"char_ngram_buckets": 64, "bigram_buckets": 64},
-}
-# Values of `make_config` for runs through different code. To try all techniques for few labels takes longer than
-# everything else in such a run.
+
+# Values of `make_config` for runs through different code. The techniques for few labels are off
+# where they are not tested: trying them takes longer than the rest of such a run.
 NO_TECHNIQUES = {
     "naive_bayes_em": False,
     "label_names_as_texts": False,
     "lsa_dimensions": 0,
     "self_training": False,
 }
-LABELLED, WITH_LINEAR = {}, {"linear": True} | NO_TECHNIQUES
+LABELLED = {}
+WITH_LINEAR = {"linear": True, **NO_TECHNIQUES}
 FEW_LABELS = WITH_LINEAR | {"label_names_as_texts": True}
 PRETRAINED = WITH_LINEAR | {"pretrain": {"epochs": 2}}
 DENOISED = WITH_LINEAR | {"pretrain": {"epochs": 2, "objective": "denoising"}}
 
 
 def write_data(folder: Path, *, texts: int) -> Path:
-    """Texts whose class is the colour they name, of different lengths."""
-    random = np.random.default_rng(0)
+    """A file of texts of different lengths, whose class is the colour that they name."""
     path = folder / "train.csv"
-    if not path.exists():
-        words = [f"w{i}" for i in range(20)]
-        rows = [
-            f"{' '.join(random.choice(words, random.integers(1, 9)))} {COLOURS[i % 3]} end,{COLOURS[i % 3]}"
-            for i in range(texts)
-        ]
-        path.write_text("\n".join(["text,label", *rows]) + "\n")
+    if path.exists():
+        return path
+
+    random = np.random.default_rng(0)
+    words = [f"w{number}" for number in range(20)]
+    lines = ["text,label"]
+    for number in range(texts):
+        colour = COLOURS[number % len(COLOURS)]
+        others = " ".join(random.choice(words, random.integers(1, 9)))
+        lines.append(f"{others} {colour} end,{colour}")
+    path.write_text("\n".join(lines) + "\n")
     return path
 
 
@@ -70,24 +74,45 @@ def make_config(
     seed: int = 0,
     **train_values: object,
 ) -> Config:
-    """A config of a tiny encoder; values of `data` and `model` are added to its own, others are of `train`."""
-    train = {"epochs": 3, "batch_size": 8, "learning_rate": 0.01, "log_every": 2, "patience": None}
+    """A config of a tiny encoder.
+
+    Values of `data` and `model` are added to those sections; other values are of `train`.
+    """
+    data_section = {
+        "train": str(write_data(folder, texts=texts)),
+        "validation_fraction": 0.2,
+    }
+    train_section = {
+        "epochs": 3,
+        "batch_size": 8,
+        "learning_rate": 0.01,
+        "log_every": 2,
+        "patience": None,
+    }
     return Config.model_validate(
         {
             "name": "test",
             "seed": seed,
-            "data": {"train": str(write_data(folder, texts=texts)), "validation_fraction": 0.2}
-            | (data or {}),
+            "data": data_section | (data or {}),
             "model": SHAPE | {"linear": linear, "cascade": False} | (model or {}),
             "pretrain": pretrain or {"epochs": 0},
-            "train": train | train_values,
+            "train": train_section | train_values,
         }
     )
 
 
-def run_all(config: Config, folder: Path, **options: object) -> list[Event]:
-    """The events of a run, at last what it returns; `stop_signal` is asked at each poll."""
-    with stopping_at(options.pop("stop_signal", lambda: None)):  # type: ignore[arg-type]
+def run_all(
+    config: Config,
+    folder: Path,
+    *,
+    stop_signal: Callable[[], signal.Signals | None] = lambda: None,
+    **options: Any,
+) -> list[Event]:
+    """The events of a run, and at last what the training returns.
+
+    The run asks `stop_signal` wherever it looks for a signal.
+    """
+    with stopping_at(stop_signal):
         return recorded(prepare(config), RunDir(folder), device=CPU, **options)
 
 
@@ -98,37 +123,46 @@ def make_training(prepared: Prepared, name: str = ON_LABELS) -> EncoderTraining:
     return training_on_labels(prepared, device=CPU, group=ALONE)
 
 
-def stop_after(steps: int):
-    """A stop signal that comes after so many polls: at each step, each batch of a validation and before long work."""
-    answers = iter([None] * steps)
+def stop_after(times: int) -> Callable[[], signal.Signals | None]:
+    """A stop signal that comes when it was asked for so many times.
+
+    A run asks at each step, at each batch of a validation and before long work.
+    """
+    answers = iter([None] * times)
     return lambda: next(answers, signal.SIGTERM)
 
 
+def newest_checkpoint(folder: Path) -> Path:
+    """The checkpoint of the highest step of a run."""
+    checkpoints = (folder / "checkpoints").glob("step-*")
+    return max(checkpoints, key=lambda path: int(path.name.removeprefix("step-")))
+
+
 def weights_hash(folder: Path) -> str:
-    """Of the newest checkpoint's weights and moments, and of the best model's weights."""
-    newest = max(
-        (folder / "checkpoints").glob("step-*"),
-        key=lambda path: int(path.name.removeprefix("step-")),
-    )
-    return " ".join(
-        json.loads((newest / "manifest.json").read_text())["files"][name]["sha256"]
-        for name in ("model.safetensors", "optimizer.safetensors", "state.json")
-    ) + model_hash(folder)
+    """The hashes of the newest checkpoint's files and of the best model's weights."""
+    manifest = json.loads((newest_checkpoint(folder) / "manifest.json").read_text())
+    names = ("model.safetensors", "optimizer.safetensors", "state.json")
+    hashes = [manifest["files"][name]["sha256"] for name in names]
+    return " ".join([*hashes, model_hash(folder)])
 
 
 def model_hash(folder: Path) -> str:
+    """The hash of the best model's weights."""
     return sha256((folder / "model" / "model.safetensors").read_bytes())
 
 
 def metric_rows(folder: Path) -> list[dict[str, object]]:
-    rows = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
-    return [
-        {key: value for key, value in row.items() if key not in {"tokens_per_s", "time"}}
-        for row in rows
-    ]
+    """The rows of a run's metrics, without what depends on the clock."""
+    rows = []
+    for line in (folder / "metrics.jsonl").read_text().splitlines():
+        row = json.loads(line)
+        row.pop("tokens_per_s", None)
+        row.pop("time", None)
+        rows.append(row)
+    return rows
 
 
 def result(folder: Path) -> tuple[str, list[dict[str, object]]]:
-    """All that a run ends with and that must not depend on where it was interrupted."""
+    """What must not depend on where a run was interrupted: its weights and its metrics."""
     assert not RunDir(folder).pretrained.exists()
     return weights_hash(folder), metric_rows(folder)

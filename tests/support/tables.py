@@ -1,4 +1,4 @@
-"""Tables with a separator, as a program writes and reads them that knows nothing of this one."""
+"""Tables with a separator, as other programs write and read them."""
 
 from __future__ import annotations
 
@@ -11,15 +11,19 @@ from pathlib import Path
 def write_table(
     name: str, rows: Iterable[Sequence[object]], separator: str = ",", encoding: str = "utf-8"
 ) -> str:
+    """Write a table; returns its name."""
     text = io.StringIO()
     csv.writer(text, delimiter=separator).writerows(rows)
-    Path(name).parent.mkdir(parents=True, exist_ok=True)
-    Path(name).write_bytes(text.getvalue().encode(encoding))
+
+    path = Path(name)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(text.getvalue().encode(encoding))
     return name
 
 
 def read_table(source: str | bytes, separator: str = ",") -> list[list[str]]:
-    """The rows of a file, or of its content, whose mark is left out."""
-    content = source if isinstance(source, bytes) else Path(source).read_bytes()
-    text = io.StringIO(content.decode("utf-8-sig"), newline="")
+    """The rows of a file or of its content, without a byte order mark."""
+    if isinstance(source, str):
+        source = Path(source).read_bytes()
+    text = io.StringIO(source.decode("utf-8-sig"), newline="")
     return list(csv.reader(text, delimiter=separator, strict=True))

@@ -1,4 +1,4 @@
-"""A tokenizer of texts that are read to their ends."""
+"""Tokenizers of a few texts."""
 
 from __future__ import annotations
 
@@ -11,4 +11,6 @@ from encoder_cls.text.tokenizer_training import train_and_tokenize
 
 
 def train_tokenizer(texts: Sequence[str], config: TokenizerConfig) -> Tokenizer:
-    return train_and_tokenize(texts, config, max_seq_len=1 << 20)[0]
+    """A tokenizer trained on whole texts, however long."""
+    tokenizer, _, _ = train_and_tokenize(texts, config, max_seq_len=1 << 20)
+    return tokenizer
