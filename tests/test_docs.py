@@ -87,9 +87,9 @@ def test_links_lead_somewhere(page):
 
 def test_generated_references_are_up_to_date():
     """`python scripts/reference.py` was run after the last change of the schema or of a command."""
-    pages = runpy.run_path(str(ROOT / "scripts" / "reference.py"))["PAGES"]
-    for name, page in pages.items():
-        assert (ROOT / "docs" / name).read_text(encoding="utf-8") == page().rstrip() + "\n"
+    references = runpy.run_path(str(ROOT / "scripts" / "reference.py"))["REFERENCES"]
+    for path, reference in references.items():
+        assert (ROOT / path).read_text(encoding="utf-8") == reference().rstrip() + "\n"
 
 
 # ---------------------------------------------------------------- commands are accepted

@@ -1,14 +1,16 @@
-"""The config: YAML as a person reads it, every mistake named with its place, every value in the written file."""
+"""The config: YAML as a person reads it, and errors that name each mistake and its place."""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 import yaml
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
+from pydantic import BaseModel
 
 from encoder_cls.config.loading import config_of, load_config
 from encoder_cls.config.schema import Config, DataConfig, ModelConfig, TrainConfig
@@ -39,14 +41,16 @@ UGLY = [
 
 
 def load(content: str | bytes, *overrides: str, name: str = "run.yaml") -> Config:
+    """Load a config file with this content."""
+    if isinstance(content, str):
+        content = content.encode("utf-8", "surrogatepass")
     path = Path(name)
-    path.write_bytes(
-        content if isinstance(content, bytes) else content.encode("utf-8", "surrogatepass")
-    )
+    path.write_bytes(content)
     return load_config(path, overrides)
 
 
 def refusal(content: str | bytes | None, *overrides: str, name: str = "run.yaml") -> str:
+    """The message that refuses a config file, or overrides of the bundled example."""
     with pytest.raises(ConfigError) as caught:
         if content is None:
             load_config(None, overrides)
@@ -57,25 +61,39 @@ def refusal(content: str | bytes | None, *overrides: str, name: str = "run.yaml"
 
 def value_of(config: Config, override: str):
     """The value that an override sets."""
-    section, _, field = override.partition("=")[0].rpartition(".")
-    return getattr(getattr(config, section) if section else config, field)
+    key, _, _ = override.partition("=")
+    section, _, field = key.rpartition(".")
+    if not section:
+        return getattr(config, field)
+    return getattr(getattr(config, section), field)
 
 
 @pytest.mark.parametrize(
     ("text", "value"),
     [
-        *(("1e-3", 0.001), ("1E5", 100_000.0), (".5", 0.5), ("-7", -7), ("010", 10), ("08", 8)),
-        *(
-            (word, word)
-            for word in ("no", "Off", "12:30:45", "2024-01-01", "0x10", "1_000", ".inf")
-        ),
-        *(("true", True), ("~", None), ("", None)),
+        ("1e-3", 0.001),
+        ("1E5", 100_000.0),
+        (".5", 0.5),
+        ("-7", -7),
+        ("010", 10),
+        ("08", 8),
+        ("no", "no"),
+        ("Off", "Off"),
+        ("12:30:45", "12:30:45"),
+        ("2024-01-01", "2024-01-01"),
+        ("0x10", "0x10"),
+        ("1_000", "1_000"),
+        (".inf", ".inf"),
+        ("true", True),
+        ("~", None),
+        ("", None),
     ],
 )
 def test_yaml_means_what_a_person_reads(text, value):
     """Only `true` is a truth value and only decimal numbers are numbers, `1e-3` among them."""
     parsed = parse_yaml(f"key: {text}", source="here")["key"]
-    assert (parsed, type(parsed)) == (value, type(value))
+    assert parsed == value
+    assert type(parsed) is type(value)
 
 
 @pytest.mark.parametrize(
@@ -120,7 +138,7 @@ def test_a_file_that_is_no_config_is_refused_with_its_place(content, message):
 
 
 def test_data_in_place_of_a_config_is_an_error_with_the_setting_to_train_on_it():
-    """A file of texts by its ending, or a folder; a file with the ending of a config has an error of its content."""
+    """Files of texts are known by their ending; a file that ends as a config is read as one."""
     message = "spam.csv: this is no config; to train on its texts: --set data.train=spam.csv"
     assert refusal("text,label\nwin,spam\n", name="spam.csv") == message
     assert refusal(b"PAR1\xff", name="spam.parquet") == message.replace("csv", "parquet")
@@ -131,7 +149,7 @@ def test_data_in_place_of_a_config_is_an_error_with_the_setting_to_train_on_it()
 
 
 def test_without_a_file_other_data_leaves_nothing_of_the_bundled_example():
-    """Neither its splits nor its name, wherever among the overrides `data.train` is; other overrides leave all."""
+    """Its splits and its name go, wherever among the overrides `data.train` is."""
     config = load_config(None, ["train.epochs=2", "data.train=mails/spam and ham.csv"])
     assert config == Config(
         name="spam-and-ham",
@@ -162,7 +180,7 @@ def test_an_unknown_key_of_strange_characters_is_reported_in_plain_ones(key):
 
 @pytest.mark.parametrize(("section", "field"), FIELDS)
 def test_a_misspelt_key_names_the_right_one(section, field):
-    """A letter left out, doubled or swapped, or a dash for an underscore: the error suggests the key that was meant."""
+    """A letter may be left out, doubled or swapped, or an underscore be a dash."""
     left_out = field[:1] + field[2:]
     doubled = field + field[-1]
     swapped = field[:-2] + field[-1] + field[-2]
@@ -193,18 +211,22 @@ def test_a_key_of_another_section_or_library_names_the_right_one(key, meant):
     )
 
 
-def test_every_key_in_every_wrong_section_names_its_own():
-    misled = []
-    for section, field in FIELDS:
-        for elsewhere in ("", *(f"{other}." for other in SECTIONS if other != section)):
-            known = SECTIONS[elsewhere[:-1]].model_fields if elsewhere else SECTIONS
-            message = "" if field in known else refusal(None, f"{elsewhere}{field}=1")
-            meant = " or ".join(
-                f"{home}.{field}" for home, model in SECTIONS.items() if field in model.model_fields
-            )
-            if message and not message.endswith(f"did you mean {meant}?"):
-                misled.append(message)
-    assert misled == []
+def test_a_key_in_a_wrong_section_names_its_own():
+    for _, field in FIELDS:
+        sections = [name for name, model in SECTIONS.items() if field in model.model_fields]
+        meant = " or ".join(f"{name}.{field}" for name in sections)
+
+        for wrong_section in SECTIONS:
+            if wrong_section not in sections:
+                message = refusal(None, f"{wrong_section}.{field}=1")
+                assert message.endswith(f"did you mean {meant}?")
+        if field not in Config.model_fields:
+            assert refusal(None, f"{field}=1").endswith(f"did you mean {meant}?")
+
+
+def test_an_unknown_key_of_a_search_range_lists_those_of_a_range():
+    message = refusal(DATA + "tune: {train.epochs: {low: 1, high: 3, qqq: 1}}\n")
+    assert message == "run.yaml: tune.train.epochs: unknown key; known: low, high, log"
 
 
 def test_an_unknown_key_that_resembles_none_lists_those_known():
@@ -221,14 +243,21 @@ OUT_OF_RANGE = {
     "data.validation_fraction": ["0", "0.51"],
     "data.text_column": ["[]", "[title, title]"],
     "data.label_names": ["[a, b, a]"],
-    "tokenizer.max_vocab_size": ["15"],
+    "tokenizer.max_vocab_size": ["15", "10000001"],
     "tokenizer.lowercase": ["maybe"],
     "model.dropout": ["1", "-0.1"],
     "model.linear": ["maybe", "null"],
-    "train.epochs": ["0", "", "long"],
+    "model.num_layers": ["257"],
+    "pretrain.epochs": ["1000001"],
+    "pretrain.time_budget": ["1e308"],
+    "train.epochs": ["0", "", "long", "1000001"],
+    "train.time_budget": ["0", "soon", "9000h"],
+    "train.gradient_shards": ["1025", "1000000"],
+    "train.max_grad_norm": ["0", "1e39"],
+    "train.rdrop_weight": ["-1", "1000.5"],
     "train.learning_rate": ["0", "inf", "nan", "1" + "0" * 400],
     "train.weight_decay": ["-1e-9"],
-    "train.class_weights": ["heavy", "{spam: 0}"],
+    "train.class_weights": ["heavy", "{spam: 0}", "{spam: 1000001}"],
 }
 
 
@@ -242,6 +271,49 @@ def test_a_value_out_of_range_names_the_field(override):
     assert "\n" not in message
 
 
+def number_schemas(schema: dict) -> Iterator[dict]:
+    """The parts of a JSON schema that are about numbers."""
+    if schema.get("type") in {"integer", "number"}:
+        yield schema
+    for part in schema.get("anyOf", ()):
+        yield from number_schemas(part)
+    if isinstance(schema.get("additionalProperties"), dict):
+        yield from number_schemas(schema["additionalProperties"])
+
+
+@pytest.mark.parametrize(("section", "field"), FIELDS)
+def test_every_number_has_a_largest_value(section, field):
+    """A number without one would run without end, or out of memory, and not be an error."""
+    for schema in number_schemas(SECTIONS[section].model_json_schema()["properties"][field]):
+        assert {"maximum", "exclusiveMaximum"} & schema.keys()
+
+
+def test_a_number_that_is_too_large_is_told_the_largest():
+    message = refusal(None, "train.gradient_shards=1000000")
+    assert message == (
+        "bundled example: train.gradient_shards: Input should be less than or equal to 1024 "
+        "(found '1000000')"
+    )
+
+
+@pytest.mark.parametrize(
+    "overrides",
+    [
+        ["model.num_layers=256", "model.d_model=8192", "model.d_ff=65536"],
+        ["model.char_ngram_buckets=16777216", "model.d_model=512"],
+        ["model.positions=learned", "model.d_model=8192", "model.bigram_buckets=1000000"],
+    ],
+)
+def test_an_encoder_that_fits_no_machine_is_refused(overrides):
+    message = refusal(None, *overrides)
+    assert re.match(
+        r"bundled example: model: the encoder has [\d,]+ parameters, .*4,294,967,296 are the most",
+        message,
+    )
+    alone = load_config(None, [*overrides, "model.encoder=false"])
+    assert alone.model.encoder is False
+
+
 def test_values_by_dotted_key_are_a_config():
     values = {
         "name": "run",
@@ -250,18 +322,24 @@ def test_values_by_dotted_key_are_a_config():
         "train.class_weights": {"a": 2.0},
     }
     found = config_of(values, source="here")
-    assert (found.data.train, found.model.norm, found.train.class_weights) == (
-        "a.csv",
-        "post",
-        {"a": 2.0},
-    )
+    assert found.data.train == "a.csv"
+    assert found.model.norm == "post"
+    assert found.train.class_weights == {"a": 2.0}
     assert found.train.learning_rate == load_config().train.learning_rate
-    for key, message in [
+
+
+@pytest.mark.parametrize(
+    ("key", "message"),
+    [
         ("model.nrom", "here: model.nrom: unknown key"),
         ("model..norm", "'model..norm' is no key"),
-    ]:
-        with pytest.raises(ConfigError, match=message):
-            config_of(values | {key: "post"}, source="here")
+        (3, "3 is no key"),
+    ],
+)
+def test_a_wrong_dotted_key_is_named(key, message):
+    values = {"name": "run", "data.train": "a.csv", key: "post"}
+    with pytest.raises(ConfigError, match=message):
+        config_of(values, source="here")
 
 
 def test_overrides_reach_into_sections_and_later_ones_win():
@@ -276,9 +354,13 @@ def test_overrides_reach_into_sections_and_later_ones_win():
         "train.class_weights.spam=3",
         "seed=7",
     )
-    assert (config.name, config.seed, config.data.train) == ("mine", 7, "hub:a/b?split=x=y")
-    assert (config.train.epochs, config.train.batch_size) == (5, 8)
-    assert (config.model.d_model, config.model.num_layers) == (64, 1)
+    assert config.name == "mine"
+    assert config.seed == 7
+    assert config.data.train == "hub:a/b?split=x=y"
+    assert config.train.epochs == 5
+    assert config.train.batch_size == 8
+    assert config.model.d_model == 64
+    assert config.model.num_layers == 1
     assert config.data.text_column == ("title", "body")
     assert config.train.class_weights == {"ham": 2.0, "spam": 3.0}
 
@@ -324,14 +406,17 @@ def test_a_malformed_override_shows_how_to_write_it(override):
     "listed", ["1.50, 1e3, 01, no, true, 0x1, null", "'01', 1, -0, +1, .5, 1_000, 'true'"]
 )
 def test_class_names_stay_as_they_are_written(listed):
-    names = tuple(name.strip("'") for name in listed.split(", "))
-    in_lines = "".join(f"\n    - {name}" for name in listed.split(", "))
-    for config in (
+    written_names = listed.split(", ")
+    in_lines = "".join(f"\n    - {name}" for name in written_names)
+    configs = [
         load(f"data: {{train: a.csv, label_names: [{listed}]}}\n"),
         load(f"data:\n  train: a.csv\n  label_names:{in_lines}\n"),
         load(DATA, f"data.label_names=[{listed}]"),
         load(DATA, f"data={{train: a.csv, label_names: [{listed}]}}"),
-    ):
+    ]
+
+    names = tuple(name.strip("'") for name in written_names)
+    for config in configs:
         assert config.data.label_names == names
         assert load(config.to_yaml()) == config
 
@@ -348,9 +433,9 @@ def test_class_names_stay_as_they_are_written(listed):
         ("data.group_column=007", "007"),
         ("data.label_separator=~", "~"),
         ("data.label_separator=1", "1"),
-        *((f"data.train={path}", path) for path in UGLY),
-        *((f"data.label_column={column}", column) for column in UGLY),
-        *((f"data.text_column={column}", (column,)) for column in UGLY),
+        *[(f"data.train={path}", path) for path in UGLY],
+        *[(f"data.label_column={column}", column) for column in UGLY],
+        *[(f"data.text_column={column}", (column,)) for column in UGLY],
         ("data.text_column=['a #b', \"c: d\"]", ("a #b", "c: d")),
         ("data.train= 'it''s' ", "it's"),
         ('data.train="a\\tb #c"', "a\tb #c"),
@@ -367,10 +452,13 @@ def test_class_names_stay_as_they_are_written(listed):
     ],
 )
 def test_every_value_stays_as_it_is_written(override, value):
-    """Texts as texts, numbers at the edge of their range; the config that is written means the same."""
+    """Texts are texts, and the written config means the same, also at the edge of a range."""
     config = load(DATA, override)
     assert value_of(config, override) == value
     assert load(config.to_yaml()) == config
+
+
+def test_null_is_no_text():
     assert load(DATA, "data.label_names=null", "data.test=~").data == load(DATA).data
 
 
@@ -380,16 +468,19 @@ def test_all_settings_that_are_texts_stay_as_they_are_written():
         "data.label_names": "[1e3, 1e2]",
         "data.delimiter": "1e3",
     }
-    for section, field in (*FIELDS, ("", "name"), ("", "from_run")):
-        key = f"{section}.{field}".strip(".")
-        schema = (SECTIONS[section] if section else Config).model_json_schema()["properties"][field]
-        kinds = [schema, *schema.get("anyOf", ())]
-        if any(
-            kind.get("type") == "string" and "enum" not in kind and "const" not in kind
-            for kind in kinds
-        ):
-            text = changed.get(key, "1e3")
-            assert parse_setting(text, source="here", keys=key.split(".")) == text, key
+    keys = [f"{section}.{field}" for section, field in FIELDS if is_text(SECTIONS[section], field)]
+    for key in ("name", "from_run", *keys):
+        text = changed.get(key, "1e3")
+        assert parse_setting(text, source="here", keys=key.split(".")) == text, key
+
+
+def is_text(section: type[BaseModel], field: str) -> bool:
+    """Whether a setting may be any text, not one of a few words."""
+    schema = section.model_json_schema()["properties"][field]
+    for kind in (schema, *schema.get("anyOf", ())):
+        if kind.get("type") == "string" and not {"enum", "const"} & kind.keys():
+            return True
+    return False
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""The places of a run's data: beside the config file, recorded as absolute, named again where they have moved."""
+"""The places of a run's data: beside the config file, absolute in the run, and named anew."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def config_of(**sources: str) -> str:
 
 
 def test_data_is_found_beside_the_config_file():
-    """Where the current folder does not have it; other paths stay as they are written."""
+    """The current folder comes first; paths that exist nowhere stay as they are written."""
     Path("conf/parts").mkdir(parents=True)
     for name in ("conf/a.csv", "conf/b.csv", "conf/parts/1.csv", "b.csv"):
         Path(name).touch()
@@ -42,12 +42,13 @@ def test_data_is_found_beside_the_config_file():
     places = [data.train, data.validation, data.test, data.unlabelled]
     assert places == ["conf/a.csv", "b.csv", "c.csv", "conf/parts/*.csv"]
     assert missing_sources(data) == [("data.test", "c.csv")]
-    # Typed in this folder.
+
+    # A path on the command line starts at the current folder alone.
     assert load_config(Path("conf/run.yaml"), ["data.train=a.csv"]).data.train == "a.csv"
 
 
 def test_absolute_sources_name_the_same_from_any_folder():
-    """Patterns, too, also where the folder's name has characters of a pattern; the Hub's and the example's stay."""
+    """A pattern does, too, even where the folder's name has characters of a pattern."""
     Path("[x]").mkdir()
     os.chdir("[x]")
     Path("[y]").mkdir()
@@ -61,8 +62,12 @@ def test_absolute_sources_name_the_same_from_any_folder():
     data = absolute_sources(load_config(Path("run.yaml"))).data
     os.chdir("/")
     assert missing_sources(data) == []
-    assert Path(data.train).is_absolute() and Path(data.validation or "").is_absolute()
-    assert (data.test, data.unlabelled) == ("hub:owner/name", "example:train")
+    assert Path(data.train).is_absolute()
+    assert Path(data.validation).is_absolute()
+
+    # These are no paths.
+    assert data.test == "hub:owner/name"
+    assert data.unlabelled == "example:train"
 
 
 @pytest.fixture
@@ -74,37 +79,43 @@ def begun(trained_run, tmp_path) -> RunDir:
     values["data"] = {"train": "train.csv", "validation": "validation.csv"}
     values["train"] |= {"epochs": 2, "checkpoint_every": 2}
     Path("tiny.yaml").write_text(yaml.safe_dump(values))
-    answers = iter([None] * 6)
+
+    # SIGTERM is noticed when the training looks for the seventh time.
+    signals = iter([None] * 6)
     run = RunDir(tmp_path / "runs" / "tiny")
-    with pytest.raises(StoppedError), stopping_at(lambda: next(answers, 15)):
+    with pytest.raises(StoppedError), stopping_at(lambda: next(signals, 15)):
         train(prepare(load_config(Path("tiny.yaml"))), run, device=CPU)
     return run
 
 
 def test_a_run_goes_on_from_any_folder_and_with_moved_data(cli, begun, blank_plots):
-    """As long as data is where it was, another place is another run's; what has changed is refused as ever."""
+    """While the data is where it was, another place is an error; so is data that has changed."""
     assert load_config(begun.config_file) == absolute_sources(load_config(Path("tiny.yaml")))
     command = ["train", "--run-dir", begun.path, "--resume"]
+
     shutil.copy("train.csv", "copy.csv")
-    assert_failed(
-        cli(*command, "--set", "data.train=copy.csv"), 2, "was started with another data.train"
-    )
+    copied = cli(*command, "--set", "data.train=copy.csv")
+    assert_failed(copied, 2, "was started with another data.train")
+
     Path("moved").mkdir()
     shutil.move("train.csv", "moved/train.csv")
     refused = cli(*command)
     assert refused.code == 3
     assert f"data.train: {Path.cwd()}/train.csv: no such file or folder" in refused.err
     assert "--set data.train=PATH" in refused.err
+
     Path("other.csv").write_text(Path("copy.csv").read_text("utf-8") + "rain,weather\n", "utf-8")
     before = begun.config_file.read_bytes()
     changed = cli(*command, "--set", "data.train=other.csv")
     assert_failed(changed, 2, "the training data has changed since the run began")
     assert begun.config_file.read_bytes() == before
+
     os.chdir("moved")
     assert cli(*command, "--set", "data.train=train.csv").code == 0
     assert cli("eval", begun.path).code == 0
     os.chdir("..")
     assert load_config(begun.config_file).data.train == str(Path.cwd() / "moved" / "train.csv")
+
     shutil.move("validation.csv", "moved/validation.csv")
     refused = cli("eval", begun.path)
     assert refused.code == 3
@@ -117,5 +128,7 @@ def test_a_missing_file_is_named_with_the_folders_that_were_searched(cli):
     Path("conf/run.yaml").write_text(config_of(train="a.csv"))
     outcome = cli("train", "--config", "conf/run.yaml")
     assert outcome.code == 3
-    looked_for = f"(looked for in the current folder, {Path.cwd()}, and beside conf/run.yaml); data.train names it"
-    assert f"error: a.csv: no such file or folder {looked_for}\n" in outcome.err
+    assert (
+        f"error: a.csv: no such file or folder (looked for in the current folder, {Path.cwd()}, "
+        "and beside conf/run.yaml); data.train names it\n"
+    ) in outcome.err
