@@ -252,7 +252,7 @@ class TextClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc] # sc
         from encoder_cls.data.load import load_all_data
         from encoder_cls.evaluation.held_out_answers import OwnAnswers
         from encoder_cls.run.run_folder import RunDir
-        from encoder_cls.run.score import score_run
+        from encoder_cls.run.run_report import LoadedRun, report_of_run
 
         check_is_fitted(self, "classifier_")
         if not self._rows:
@@ -266,7 +266,14 @@ class TextClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc] # sc
             dataset = load_all_data(config)
             classifier = load_classifier(run.path, engine="torch")
             own = OwnAnswers.of_run(run.held_out_answers, classifier, dataset.validation)
-            return score_run(run, classifier, config, dataset, own)
+            loaded = LoadedRun(
+                folder=run,
+                classifier=classifier,
+                config=config,
+                dataset=dataset,
+                own_answers=own,
+            )
+            return report_of_run(loaded)
 
     def __getstate__(self) -> dict[str, Any]:
         """Pickle everything but the texts."""

@@ -144,7 +144,7 @@ def _show_dry_run(prepared: Prepared) -> None:
 
 def _record_moved_data(run: RunDir, config: Config) -> str:
     """Record the new places of data of a finished run, if any; returns what has been done."""
-    from encoder_cls.run.scored_texts import record_moved_data
+    from encoder_cls.run.reloaded_data import record_moved_data
 
     if record_moved_data(run, config):
         return f"{run.config_file}: has the new place of the data; this run is finished"

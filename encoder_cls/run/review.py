@@ -23,8 +23,8 @@ from encoder_cls.evaluation.mistakes import Answered
 from encoder_cls.linear.features import Reading
 from encoder_cls.linear.nb_svm import out_of_fold_logits
 from encoder_cls.metrics.logits import MULTI_LABEL
+from encoder_cls.run.reloaded_data import config_with_moved_data, dataset_of_run
 from encoder_cls.run.run_folder import run_of
-from encoder_cls.run.scored_texts import config_with_moved_data, dataset_of_run
 from encoder_cls.system.reporter import Reporter
 
 

@@ -11,7 +11,7 @@ from encoder_cls.evaluation.model_card import model_card
 from encoder_cls.evaluation.report import Report
 from encoder_cls.evaluation.report_files import write_report
 from encoder_cls.run.run_folder import RunDir
-from encoder_cls.run.score import score_run
+from encoder_cls.run.run_report import LoadedRun, report_of_run
 from encoder_cls.run.tensorboard import hparams_of
 from encoder_cls.system.files import write_file
 from encoder_cls.system.reporter import Reporter
@@ -34,13 +34,12 @@ def write_final_report(
     reporter.working("finishing the model")
     best = finish_model(prepared, run, device=str(device))
 
-    own = OwnAnswers.of_run(run.held_out_answers, best, dataset.validation)
-    report = score_run(
-        run,
-        best,
-        config,
-        dataset,
-        own,
+    own_answers = OwnAnswers.of_run(run.held_out_answers, best, dataset.validation)
+    loaded = LoadedRun(
+        folder=run, classifier=best, config=config, dataset=dataset, own_answers=own_answers
+    )
+    report = report_of_run(
+        loaded,
         train_texts=prepared.train_texts,
         seconds=prepared.budget.left,
         device=str(device),

@@ -271,9 +271,9 @@ FAULTS = [
     Fault("a resumed run begins with its first weights again", "kill-continued", 0.06, f"{SAVE}.load_newest",
      found_checkpoint(lambda it: changed(it, weights={}, moments={}))),
     Fault("something is written into the base run", "kill-continued", 0.01,
-     "encoder_cls.run.score._base_answers",
-     lambda answers: lambda it, config, *more, **options: (
-         config.from_run and Path(config.from_run, "eval/compared").touch(), answers(it, config, *more, **options))[1]),
+     "encoder_cls.run.run_report._compare_with_base_run",
+     lambda compare: lambda run, **options: (
+         run.config.from_run and Path(run.config.from_run, "eval/compared").touch(), compare(run, **options))[1]),
     Fault("gradients that processes share are in another order", "kill-rank", 0.2,
      "encoder_cls.encoder.training.sum_gradients", summed_otherwise),
     Fault("a search begins the trial of a killed process anew", "kill-tune", 0.2, "encoder_cls.tuning.train",

@@ -55,7 +55,7 @@ def test_a_search_ends_with_the_report_of_the_best_and_goes_on(tmp_path, cli, se
     )
     for interval, words in (((-0.2, -0.1), "it is better than"), ((-0.2, 0.1), "is as good")):
         monkeypatch.setattr(
-            "encoder_cls.run.evaluate.compare_answers",
+            "encoder_cls.run.against.compare_answers",
             lambda *more, its=interval, **run: replace(
                 compare(*more, **run), accuracy_difference_interval=its
             ),

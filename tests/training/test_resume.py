@@ -23,7 +23,7 @@ from support.small_runs import (
 
 from encoder_cls.encoder.training import EncoderTraining
 from encoder_cls.errors import ConfigError, StoppedError
-from encoder_cls.run import score
+from encoder_cls.run import run_report
 from encoder_cls.run.checkpoint import load_newest
 from encoder_cls.run.run_folder import RunDir
 from encoder_cls.system import stop as interruptible
@@ -162,7 +162,7 @@ def test_a_last_validation_that_a_signal_cut_short_has_the_linear_classifier(
     [
         (linear_fit, "fit_linear_from_few_labels", None, 0),
         (linear_fit, "fit_linear_from_few_labels", 12, 10),
-        (score, "baseline_scores", None, 18),
+        (run_report, "baseline_scores", None, 18),
     ],
     ids=["linear classifier", "linear classifier again", "TF-IDF baseline"],
 )

@@ -1,0 +1,95 @@
+"""Compare the answers of two classifiers to the same texts, for `eval --against`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+
+from encoder_cls.classifier.classifier import Classifier
+from encoder_cls.classifier.model_folder import load_classifier
+from encoder_cls.data.checks import seen_warnings
+from encoder_cls.data.dataset import Split
+from encoder_cls.data.load import load_all_data
+from encoder_cls.errors import ConfigError, DataError
+from encoder_cls.evaluation.comparisons import PairedComparison, compare_answers, numbered_answers
+from encoder_cls.evaluation.held_out_answers import OwnAnswers
+from encoder_cls.evaluation.mistakes import Answered
+from encoder_cls.run.labelled_source import learned_texts
+from encoder_cls.run.run_folder import RunDir, run_of
+from encoder_cls.system.display import listed
+from encoder_cls.system.reporter import Reporter
+
+
+def load_other(path: Path, classifier: Classifier, classifier_path: Path) -> Classifier:
+    """Load the classifier to compare another one with.
+
+    Raises:
+        ConfigError: there is none, or one of the two is multi-label.
+    """
+    other = load_classifier(path, engine="torch")
+    for compared, compared_path in ((classifier, classifier_path), (other, path)):
+        if compared.thresholds:
+            raise ConfigError(
+                f"--against {path}: compares classifiers with one label a text; those of "
+                f"{compared_path} may be several"
+            )
+    return other
+
+
+def compare_against(
+    path: Path, other: Classifier, answered: Answered, *, is_own_data: bool, reporter: Reporter
+) -> PairedComparison:
+    """Compare answers with those of the classifier of another folder.
+
+    Where the texts are a run's own data, some may be validation texts of the other run, too: of
+    these, the answers from before it learned from them count.
+
+    Raises:
+        ConfigError: the other classifier knows none of the classes.
+    """
+    label_names = answered.label_names
+    split = answered.split
+    if not set(other.label_names) & set(label_names):
+        raise ConfigError(
+            f"--against {path}: knows none of the classes that are scored ({listed(label_names)}), "
+            f"but {listed(other.label_names)}"
+        )
+
+    own_answers = None
+    run = run_of(path)
+    if run:
+        own_answers = _own_answers_of_other(
+            run, other, split, is_own_data=is_own_data, reporter=reporter
+        )
+    other_answers = numbered_answers(other, split, label_names, own_answers)
+    return compare_answers(split.labels, answered.answers, other_answers, run=str(path))
+
+
+def _own_answers_of_other(
+    run: RunDir, classifier: Classifier, split: Split, *, is_own_data: bool, reporter: Reporter
+) -> OwnAnswers | None:
+    """The earlier answers of the other run, if they count; warns of texts that it has learned from."""
+    try:
+        dataset = load_all_data(run.load_config())
+    except DataError as error:
+        reporter.warning(f"which of the texts {run.path} has learned from is unknown: {error}")
+        return None
+
+    own_answers = None
+    try:
+        own_answers = OwnAnswers.of_run(run.held_out_answers, classifier, dataset.validation)
+    except DataError as error:
+        reporter.warning(str(error))
+
+    # A text with an earlier answer is compared as if the run had not learned from it.
+    may_be_learned = np.ones(len(split), dtype=bool)
+    if own_answers and is_own_data:
+        rows, _ = own_answers.places_in(split)
+        may_be_learned[rows] = False
+
+    others = split.subset(np.flatnonzero(may_be_learned))
+    learned = learned_texts(dataset, own_answers)
+    for warning in seen_warnings(f"--against {run.path}", others, learned):
+        reporter.warning(str(warning))
+    return own_answers if is_own_data else None

@@ -1,0 +1,132 @@
+"""The report of a run on its own data, at the end of training and for `eval`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from encoder_cls.classifier.classifier import Classifier
+from encoder_cls.classifier.model_folder import load_classifier
+from encoder_cls.config.schema import Config
+from encoder_cls.data.dataset import Dataset
+from encoder_cls.evaluation.baseline import baseline_scores
+from encoder_cls.evaluation.comparisons import BaseAnswers, compare_with_base
+from encoder_cls.evaluation.held_out_answers import HeldOutAnswers, OwnAnswers
+from encoder_cls.evaluation.report import Report, evaluate
+from encoder_cls.linear.class_weights import class_weights_note
+from encoder_cls.run.run_folder import RunDir
+from encoder_cls.system.reporter import SILENT, Reporter
+from encoder_cls.system.stop import run_interruptibly
+from encoder_cls.text.tokens import TokenizedTexts
+
+
+@dataclass(frozen=True, kw_only=True)
+class LoadedRun:
+    """A run with all that it is scored with.
+
+    Attributes:
+        folder: the run's folder.
+        classifier: its classifier.
+        config: its config.
+        dataset: its data.
+        own_answers: its earlier answers to its own validation texts, if any.
+    """
+
+    folder: RunDir
+    classifier: Classifier
+    config: Config
+    dataset: Dataset
+    own_answers: OwnAnswers | None
+
+
+def report_of_run(
+    run: LoadedRun,
+    *,
+    train_texts: TokenizedTexts | None = None,
+    seconds: float | None = None,
+    device: str = "auto",
+    reporter: Reporter = SILENT,
+) -> Report:
+    """Score the classifier of a run on its test split, else its validation split.
+
+    Args:
+        run: the run; the split that is scored must have texts.
+        train_texts: the tokens of the training texts, where they are known.
+        seconds: the time for the TF-IDF baseline; None: as long as it takes.
+        device: where the classifier of a base run computes.
+        reporter: hears what happens.
+
+    Raises:
+        DataError: the texts that the base run held out for validation have changed.
+    """
+    name, split = run.dataset.reported
+
+    # At the end of training, batches are as large as they were there.
+    batch_tokens = None
+    if train_texts is not None:
+        batch_tokens = run.config.train.batch_tokens
+
+    reporter.working(f"scoring {len(split):,} texts")
+    report = evaluate(
+        run.classifier, split, name=name, batch_tokens=batch_tokens, own=run.own_answers
+    )
+    base_answers = _compare_with_base_run(run, device=device)
+    weights_note = run_interruptibly(lambda: _class_weights_note(run, train_texts))
+
+    reporter.working("fitting the TF-IDF baseline")
+    reference = run_interruptibly(lambda: baseline_scores(run.dataset, split, seconds=seconds))
+    reporter.working("")
+
+    return replace(
+        report,
+        base_answers=base_answers,
+        num_refitted=_num_refitted(run.folder),
+        class_weights_note=weights_note,
+        linear_reference=reference,
+    )
+
+
+def _class_weights_note(run: LoadedRun, train_texts: TokenizedTexts | None) -> str:
+    """A sentence if class weights would help, which is tried where the run has none."""
+    linear = run.classifier.linear
+    has_class_weights = run.config.train.class_weights != "none"
+    if linear is None or run.dataset.is_multi_label or has_class_weights:
+        return ""
+
+    train = run.dataset.train
+    if train_texts is None:
+        train_texts = run.classifier.tokenize(train.texts)
+    return class_weights_note(train, train_texts, linear)
+
+
+def _num_refitted(run: RunDir) -> int:
+    """How many of the texts held out for validation the final linear classifier has learned from."""
+    if not run.held_out_answers.exists():
+        return 0
+    return len(HeldOutAnswers.read(run.held_out_answers).validation.rows)
+
+
+def _compare_with_base_run(run: LoadedRun, *, device: str) -> BaseAnswers | None:
+    """Compare the answers of a run with those of its base run; None where there is no model of one."""
+    base_dataset = run.dataset.base
+    if run.config.from_run is None or base_dataset is None or run.dataset.is_multi_label:
+        return None
+    base = RunDir(Path(run.config.from_run))
+    if not base.model.is_dir():
+        return None
+
+    base_classifier = load_classifier(base.path, device=device, engine="torch")
+    own_answers_of_base = None
+    base_name, _ = base_dataset.reported
+    if base_name == "validation":
+        own_answers_of_base = OwnAnswers.of_run(
+            base.held_out_answers, base_classifier, base_dataset.validation
+        )
+    return compare_with_base(
+        run.classifier,
+        base_classifier,
+        base_dataset,
+        run=run.config.from_run,
+        own=run.own_answers,
+        own_of_base=own_answers_of_base,
+    )
