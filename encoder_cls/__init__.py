@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from encoder_cls.bulk.ray_spark import Predictor
-    from encoder_cls.classifier.classifier import Classifier, Prediction
+    from encoder_cls.classifier.classifier import Classifier
     from encoder_cls.classifier.model_folder import load_classifier
+    from encoder_cls.classifier.prediction import Prediction
     from encoder_cls.config.schema import ModelConfig
     from encoder_cls.encoder.transformer import Encoder, EncoderClassifier
     from encoder_cls.training.from_python import train
@@ -39,7 +40,7 @@ _HOMES = {
     "Encoder": "encoder.transformer",
     "EncoderClassifier": "encoder.transformer",
     "ModelConfig": "config.schema",
-    "Prediction": "classifier.classifier",
+    "Prediction": "classifier.prediction",
     "Predictor": "bulk.ray_spark",
     "load_classifier": "classifier.model_folder",
     "train": "training.from_python",

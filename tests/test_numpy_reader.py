@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from encoder_cls.classifier.classifier import Mixture
 from encoder_cls.classifier.model_folder import load_classifier, save_classifier
 
 PAGE = (Path(__file__).parent.parent / "docs" / "deploy.md").read_text(encoding="utf-8")
@@ -37,7 +38,7 @@ def test_the_page_gives_the_probabilities_of_the_classifier(
     """Within 0.0001 in each data type, of both parts and of one: any words, any script, no text, long ones."""
     classifier = load_classifier(trained_run.path, engine="numpy")
     if parts != "both":
-        classifier.mixture_weights = (1.0,)
+        classifier.mixture = Mixture()
         setattr(classifier, "linear" if parts == "encoder" else "encoder", None)
     else:
         classifier.gate = 0.8

@@ -74,11 +74,11 @@ class Source:
             self.keep_columns = all(ending_of(file) in SPREADSHEETS for file in self.files)
         self.columns: ColumnTypes | None = None
         self.progress: Progress | None = None
-        self._text_columns = request.text_columns or classifier.text_columns
+        self._text_columns = request.text_columns or classifier.text_format.columns
         self._new_reading = partial(
             Reading,
-            delimiter=request.delimiter or classifier.delimiter,
-            encoding=request.encoding or classifier.encoding,
+            delimiter=request.delimiter or classifier.text_format.delimiter,
+            encoding=request.encoding or classifier.text_format.encoding,
             is_sure=request.encoding is not None,
             bad_rows=request.bad_rows,
         )

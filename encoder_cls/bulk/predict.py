@@ -154,7 +154,7 @@ class _Folder:
         )
         self._folder = Path(str(request.output))
         self._options = {name: getattr(request, name) for name in ANSWER_OPTIONS}
-        self._options["text_columns"] = request.text_columns or classifier.text_columns
+        self._options["text_columns"] = request.text_columns or classifier.text_format.columns
         if request.output_format in {"csv", "tsv", "parquet"} and classifier.gate is not None:
             self._options["answered_by"] = True  # tables of earlier versions lack the column
         self._expected = {

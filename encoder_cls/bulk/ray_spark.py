@@ -102,7 +102,7 @@ class Predictor:
     def _texts(self, batch: Any, names: Sequence[Any]) -> list[str]:
         """The texts of a batch, with blank ones for nulls."""
         columns = []
-        for name in self.classifier.text_columns:
+        for name in self.classifier.text_format.columns:
             if name not in names:
                 there = ", ".join(map(str, names))
                 raise DataError(f"no column {name!r}, which the model reads; there are {there}")

@@ -18,8 +18,9 @@ from numpy.typing import NDArray
 
 from encoder_cls.bulk.inputs import Progress, Source, choose_engine, size_of
 from encoder_cls.bulk.request import Request
-from encoder_cls.classifier.classifier import Classifier, Prediction
+from encoder_cls.classifier.classifier import Classifier
 from encoder_cls.classifier.model_folder import load_classifier
+from encoder_cls.classifier.prediction import Prediction
 from encoder_cls.data.rows import Row
 from encoder_cls.errors import ConfigError
 from encoder_cls.linear.linear_model import LinearClassifier

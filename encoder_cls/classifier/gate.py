@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -13,56 +14,103 @@ from encoder_cls.classifier.classifier import Classifier
 from encoder_cls.metrics.classification import answers_of, compute_metrics, losses_of_texts
 from encoder_cls.metrics.logits import Logits
 
-GATES = (*(percent / 100 for percent in range(40, 100, 5)), 0.97, 0.98, 0.99)  # that are tried
-# Share of the answers that a gate changes, nats that it adds to the mean loss.
-MOST_CHANGED, MOST_LOSS = (
-    1 / 200,
-    0.01,
-)
+# The gates that are tried, from the lowest, which lets most texts skip the encoder.
+GATES = (*(percent / 100 for percent in range(40, 100, 5)), 0.97, 0.98, 0.99)
+
+# The largest share of the answers that a gate may change.
+MOST_CHANGED = 1 / 200
+
+# The most that a gate may add to the mean loss, in nats.
+MOST_LOSS = 0.01
 
 
 def fit_gate(
     classifier: Classifier, part_logits: Mapping[str, Logits], labels: NDArray[Any]
-) -> None:
-    """Set the lowest gate, if any, at which a classifier answers validation texts as well as without one.
+) -> float | None:
+    """Find the lowest gate at which a classifier answers validation texts as well as without one.
 
-    `part_logits` are those of the texts, as of `Classifier.part_logits`.
+    At most `MOST_CHANGED` of the texts get another answer, the loss rises by `MOST_LOSS` at most,
+    neither accuracy nor loss gets worse by more than its standard error, and the calibration error
+    by no more than that of the accuracy.
 
-    At most `MOST_CHANGED` of the texts get another answer, the loss rises by `MOST_LOSS` at most, neither accuracy nor
-    loss gets worse by more than its standard error, and the calibration error by no more than that of the accuracy. Too
-    few texts to show this give no gate.
+    Args:
+        classifier: its own gate does not count.
+        part_logits: of the texts, as of `Classifier.part_logits`.
+        labels: of the texts.
+
+    Returns:
+        The gate; None if there is none, or if too few texts could show it.
     """
-    classifier.gate = None
     if len(classifier.parts) == 1 or len(labels) * MOST_CHANGED < 1:
-        return
+        return None
 
-    def measured(
-        logits: Logits,
-    ) -> tuple[NDArray[np.bool_], NDArray[np.bool_], NDArray[np.float64]]:
-        """The answers, (texts, labels or 1), whether each text is right, and its loss."""
-        answers = answers_of(logits, classifier.thresholds, num_labels=logits.shape[1]).reshape(
-            len(labels), -1
-        )
-        return (
-            answers,
-            (answers == labels.reshape(answers.shape)).all(axis=1),
-            losses_of_texts(logits, labels),
-        )
+    exact = _Answered.by(replace(classifier, gate=None), part_logits, labels)
+    for gate in GATES:
+        candidate = _Answered.by(replace(classifier, gate=gate), part_logits, labels)
+        if candidate.is_as_good_as(exact):
+            return gate
+    return None
 
-    def calibration_error(logits: Logits) -> float:
-        return compute_metrics(logits, labels, classifier.label_names, classifier.thresholds).ece
 
-    exact = classifier.combined(part_logits)
-    (answers, right, losses), ece = measured(exact), calibration_error(exact)
-    of_accuracy, of_loss = (float(it.std()) / math.sqrt(len(labels)) for it in (right, losses))
-    for classifier.gate in GATES:
+@dataclass(frozen=True, kw_only=True)
+class _Answered:
+    """The answers of a classifier to labelled texts.
+
+    Attributes:
+        classifier: with its gate.
+        logits: (texts, classes).
+        labels: (texts,) or, multi-label, (texts, classes).
+        answers: (texts, classes), or (texts, 1) of single-label tasks.
+        is_right: (texts,).
+        losses: (texts,).
+    """
+
+    classifier: Classifier
+    logits: Logits
+    labels: NDArray[Any]
+    answers: NDArray[Any]
+    is_right: NDArray[np.bool_]
+    losses: NDArray[np.float64]
+
+    @classmethod
+    def by(
+        cls, classifier: Classifier, part_logits: Mapping[str, Logits], labels: NDArray[Any]
+    ) -> _Answered:
         logits = classifier.combined(part_logits)
-        now, now_right, now_losses = measured(logits)
-        if (
-            (now != answers).any(axis=1).mean() <= MOST_CHANGED
-            and now_losses.mean() <= losses.mean() + min(MOST_LOSS, of_loss)
-            and now_right.mean() >= right.mean() - of_accuracy
-            and calibration_error(logits) <= ece + of_accuracy  # last: it takes the longest
-        ):
-            return
-    classifier.gate = None
+        answers = answers_of(logits, classifier.thresholds, num_labels=logits.shape[1])
+        answers = answers.reshape(len(labels), -1)
+        return cls(
+            classifier=classifier,
+            logits=logits,
+            labels=labels,
+            answers=answers,
+            is_right=(answers == labels.reshape(answers.shape)).all(axis=1),
+            losses=losses_of_texts(logits, labels),
+        )
+
+    def is_as_good_as(self, exact: _Answered) -> bool:
+        """Whether the answers are as good as those without a gate, as `fit_gate` describes."""
+        is_changed = (self.answers != exact.answers).any(axis=1)
+        if is_changed.mean() > MOST_CHANGED:
+            return False
+
+        most_loss = min(MOST_LOSS, _standard_error(exact.losses))
+        if self.losses.mean() > exact.losses.mean() + most_loss:
+            return False
+
+        error_of_accuracy = _standard_error(exact.is_right)
+        if self.is_right.mean() < exact.is_right.mean() - error_of_accuracy:
+            return False
+
+        # This comes last, since it takes the longest.
+        return self._calibration_error() <= exact._calibration_error() + error_of_accuracy
+
+    def _calibration_error(self) -> float:
+        label_names = self.classifier.label_names
+        thresholds = self.classifier.thresholds
+        return compute_metrics(self.logits, self.labels, label_names, thresholds).ece
+
+
+def _standard_error(values: NDArray[Any]) -> float:
+    """The standard error of the mean of values, (texts,)."""
+    return float(values.std()) / math.sqrt(len(values))

@@ -21,7 +21,6 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from encoder_cls.classifier.classifier import Prediction
 from encoder_cls.classifier.explain import (
     LEAST_WEIGHT,
     STRONG,
@@ -30,6 +29,7 @@ from encoder_cls.classifier.explain import (
     WordWeight,
     marked,
 )
+from encoder_cls.classifier.prediction import Prediction
 from encoder_cls.system.display import replace_unprintable, shortened
 
 SHADES = 9  # in the style sheet

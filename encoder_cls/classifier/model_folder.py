@@ -23,8 +23,9 @@ import safetensors
 import safetensors.numpy
 from numpy.typing import NDArray
 
-from encoder_cls.classifier.classifier import PARTS, Classifier
-from encoder_cls.classifier.guarantees import Familiarity, Guarantees
+from encoder_cls.classifier.classifier import PARTS, Classifier, Mixture, TextFormat
+from encoder_cls.classifier.familiarity import Familiarity
+from encoder_cls.classifier.guarantees import Guarantees
 from encoder_cls.classifier.hub_models import HUB, download_model
 from encoder_cls.encoder.architecture import EncoderArchitecture
 from encoder_cls.encoder.engines import ENGINES, new_encoder
@@ -236,8 +237,7 @@ def _classifier_of(head: Mapping[str, Any]) -> tuple[Classifier, dict[str, Shape
 
     parts = _checked_parts(head, shapes)
     _check_thresholds(head, task, num_classes=len(names))
-    weights = head["mixture_weights"]
-    shares = head["mixture_shares"]
+    mixture = _mixture_of(head, parts)
     gate = head["gate"]
     guarantees = None
     if head["guarantees"] is not None:
@@ -250,15 +250,14 @@ def _classifier_of(head: Mapping[str, Any]) -> tuple[Classifier, dict[str, Shape
         None,
         tokenizer,
         names,
-        text_columns=text_columns,
         max_seq_len=max_seq_len,
+        text_format=TextFormat(
+            columns=text_columns, delimiter=config["delimiter"], encoding=config["encoding"]
+        ),
         encoder_architecture=encoder,
         task=task,
-        delimiter=config["delimiter"],
-        encoding=config["encoding"],
         dtypes=head["dtypes"],
-        mixture_weights=tuple(float(weights[part]) for part in parts),
-        mixture_shares=None if shares is None else {part: float(shares[part]) for part in parts},
+        mixture=mixture,
         gate=None if gate is None else float(gate),
         thresholds=tuple(map(float, head["thresholds"] or ())),
         guarantees=guarantees,
@@ -266,6 +265,15 @@ def _classifier_of(head: Mapping[str, Any]) -> tuple[Classifier, dict[str, Shape
         sha256=head["sha256"],
     )
     return classifier, shapes
+
+
+def _mixture_of(head: Mapping[str, Any], parts: list[str]) -> Mixture:
+    """The mixture of the parts, which is checked."""
+    shares = None
+    if head["mixture_shares"] is not None:
+        shares = {part: float(head["mixture_shares"][part]) for part in parts}
+    weights = {part: float(head["mixture_weights"][part]) for part in parts}
+    return Mixture(weights=weights, shares=shares)
 
 
 def _checked_parts(head: Mapping[str, Any], shapes: Mapping[str, Shapes]) -> list[str]:
@@ -339,16 +347,17 @@ def save_classifier(
         tensors |= pack(getattr(classifier, part).named_weights(), dtypes[part])
 
     # A part that is added later has no share yet.
-    shares = classifier.mixture_shares
+    shares = classifier.mixture.shares
     if shares is not None and shares.keys() != set(classifier.parts):
         shares = None
 
+    weights = classifier.mixture.weights_of(classifier.parts)
     config = _config_of(classifier)
     head = {
         "config": config,
         "tokenizer": classifier.tokenizer.to_str(),
         "parts": classifier.parts,
-        "mixture_weights": dict(zip(classifier.parts, classifier.mixture_weights, strict=True)),
+        "mixture_weights": dict(zip(classifier.parts, weights, strict=True)),
         "mixture_shares": shares,
         "dtypes": dtypes,
         "thresholds": classifier.thresholds or None,
@@ -383,9 +392,9 @@ def _config_of(classifier: Classifier) -> dict[str, Any]:
         "format": FORMAT,
         "format_version": FORMAT_VERSION,
         "task": classifier.task.name,
-        "text_columns": classifier.text_columns,
-        "delimiter": classifier.delimiter,
-        "encoding": classifier.encoding,
+        "text_columns": classifier.text_format.columns,
+        "delimiter": classifier.text_format.delimiter,
+        "encoding": classifier.text_format.encoding,
         "id2label": dict(enumerate(classifier.label_names)),
         "max_seq_len": classifier.max_seq_len,
         "encoder": None if architecture is None else asdict(architecture),

@@ -197,7 +197,7 @@ def evaluate(
         metrics=metrics,
         parts=parts,
         comparison=comparison,
-        mixture_shares=classifier.mixture_shares,
+        mixture_shares=classifier.mixture.shares,
         worst_errors=_worst_mistakes(classifier, answered, tokenized, frozenset(doubtful)),
         truncated_fraction=float(classifier.truncated(tokenized).mean()),
         unknown_fraction=tokenized.unknown_fraction,
@@ -215,9 +215,10 @@ def _answers_of_parts(
     """The answers of the classifier, `combined`, and those of each of its parts alone."""
     if answered.thresholds:
         # Thresholds are those of calibrated logits; without shares, parts are calibrated as one.
-        shares = classifier.mixture_shares or dict.fromkeys(part_logits, 1.0)
+        shares = classifier.mixture.shares or dict.fromkeys(part_logits, 1.0)
         ordered_shares = [shares[part] for part in part_logits]
-        part_logits = parts_alone(part_logits, classifier.mixture_weights, ordered_shares)
+        weights = classifier.mixture.weights_of(part_logits)
+        part_logits = parts_alone(part_logits, weights, ordered_shares)
 
     answers = {COMBINED: answered.answers}
     for part in ("linear", "encoder"):

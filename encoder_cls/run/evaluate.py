@@ -143,9 +143,9 @@ def _config_of_source(
     if config is None:
         of_model = {
             "name": "eval",
-            "data.text_column": classifier.text_columns,
-            "data.delimiter": classifier.delimiter,
-            "data.encoding": classifier.encoding,
+            "data.text_column": classifier.text_format.columns,
+            "data.delimiter": classifier.text_format.delimiter,
+            "data.encoding": classifier.text_format.encoding,
         }
         settings = of_model | settings
     return config_of(settings, source="--set", base=config).data

@@ -14,8 +14,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from encoder_cls.classifier.classifier import Classifier
-from encoder_cls.classifier.mixture import ValidationResult, score_mixture
 from encoder_cls.classifier.model_folder import load_classifier, save_classifier
+from encoder_cls.classifier.validation import ValidationResult, score_mixture
 from encoder_cls.encoder.batches import BatchSampler, derive_seed, drop_tokens, shard_of
 from encoder_cls.encoder.distributed import ProcessGroup
 from encoder_cls.encoder.embedding_tables import embedding_tables
@@ -103,7 +103,7 @@ def pretraining_of(
         if not group.leads or not np.isfinite(mean):
             return None
         score = Score(is_sure=True, monitored=mean, loss=mean, lower_is_better=True)
-        return ValidationResult({"loss": mean}, score)
+        return ValidationResult(scores={"loss": mean}, score=score)
 
     def describe_step(step: int) -> str:
         return _some_texts(prepared, np.concatenate(sampler.batches_of_step(step)))
@@ -283,8 +283,7 @@ def save_encoder(
 
     if linear:
         classifier.linear = linear
-    classifier.mixture_weights = result.mixture_weights
-    classifier.mixture_shares = dict(zip(classifier.parts, result.mixture_shares, strict=True))
+    classifier.mixture = result.mixture
     classifier.thresholds = result.thresholds
     save_classifier(classifier, run.model)
 

@@ -13,14 +13,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from encoder_cls.classifier.classifier import Classifier
+from encoder_cls.classifier.familiarity import Familiarity, text_numbers
 from encoder_cls.classifier.gate import fit_gate
-from encoder_cls.classifier.guarantees import Familiarity, Guarantees, text_numbers
+from encoder_cls.classifier.guarantees import Guarantees
 from encoder_cls.classifier.model_folder import load_classifier, save_classifier, save_measured
 from encoder_cls.encoder.torch_encoder import TorchEncoder
 from encoder_cls.evaluation.held_out_answers import Answers, HeldOutAnswers
 from encoder_cls.linear.linear_model import LinearClassifier
 from encoder_cls.metrics.classification import ClassCounts
-from encoder_cls.metrics.logits import Logits, combine_logits, softmax
+from encoder_cls.metrics.logits import Logits, softmax
 from encoder_cls.run.run_folder import RunDir
 from encoder_cls.text.tokens import TokenizedTexts
 from encoder_cls.training.prepared import Prepared
@@ -56,7 +57,7 @@ def finish_model(prepared: Prepared, run: RunDir, *, device: str) -> Classifier:
         part_logits = best.part_logits(texts)
         if table:  # which has the texts of `selection`, in order
             part_logits["linear"] = table.validation.logits
-        fit_gate(best, part_logits, labels)
+        best.gate = fit_gate(best, part_logits, labels)
 
     # Guarantees also count validation texts whose labels never occur in train, and where each labelled text has an
     # answer of cross-validation, all labelled texts.
@@ -92,15 +93,14 @@ def _probabilities(
     classifier: Classifier, dtype: str, texts: TokenizedTexts, *, device: str
 ) -> Probabilities:
     """The probabilities of a classifier whose weights are rounded to a type, (texts, classes)."""
-    part_logits = []
+    part_logits = {}
     for part in classifier.parts:
         weights = getattr(classifier, part).named_weights()
         shapes = {name: weight.shape for name, weight in weights.items()}
         rounded = unpack(pack(weights, dtype), shapes, dtype)
-        part_logits.append(_logits(classifier, part, rounded, texts, device=device))
+        part_logits[part] = _logits(classifier, part, rounded, texts, device=device)
 
-    mixture = combine_logits(part_logits, classifier.mixture_weights).astype(np.float32)
-    return classifier.task.probabilities(mixture)
+    return classifier.task.probabilities(classifier.mixture.combined(part_logits))
 
 
 def _logits(

@@ -10,9 +10,9 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from encoder_cls.classifier.classifier import Classifier, Numbers
-from encoder_cls.classifier.mixture import ValidationResult, score_mixture
+from encoder_cls.classifier.classifier import Classifier, Mixture, Numbers
 from encoder_cls.classifier.model_folder import save_classifier
+from encoder_cls.classifier.validation import ValidationResult, score_mixture
 from encoder_cls.encoder.distributed import ProcessGroup
 from encoder_cls.evaluation.held_out_answers import Answers, HeldOutAnswers
 from encoder_cls.linear.effort import (
@@ -462,11 +462,8 @@ def _calibrated(
     """Calibrate a classifier by validation logits, by default its own, unless it `is_calibrated`."""
     logits = linear.logits(prepared.validation_texts) if logits is None else logits
     classifier = prepared.new_classifier(None)
-    classifier.linear, classifier.mixture_weights, classifier.mixture_shares = (
-        linear,
-        (1.0,),
-        {"linear": 1.0},
-    )
+    classifier.linear = linear
+    classifier.mixture = Mixture(shares={"linear": 1.0})
     if not len(prepared.validation_texts):
         return FittedLinear(classifier, logits, None)
     result = score_mixture(
@@ -476,7 +473,8 @@ def _calibrated(
         monitor=prepared.config.train.monitor,
         is_calibrated=is_calibrated,
     )
-    classifier.mixture_weights, classifier.thresholds = result.mixture_weights, result.thresholds
+    classifier.mixture = result.mixture
+    classifier.thresholds = result.thresholds
     return FittedLinear(classifier, logits, result)
 
 

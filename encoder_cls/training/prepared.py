@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from tokenizers import Tokenizer
 from torch import Tensor
 
-from encoder_cls.classifier.classifier import Classifier
+from encoder_cls.classifier.classifier import Classifier, TextFormat
 from encoder_cls.config.schema import Config
 from encoder_cls.data.checks import data_warnings
 from encoder_cls.data.dataset import Dataset, names_as_texts
@@ -109,10 +109,10 @@ class Prepared:
             self.tokenizer,
             self.dataset.label_names,
             max_seq_len=model.max_seq_len,
-            text_columns=data.text_column,
             task=task_of(self.dataset.train.labels),
-            delimiter=data.delimiter,
-            encoding=data.encoding,
+            text_format=TextFormat(
+                columns=data.text_column, delimiter=data.delimiter, encoding=data.encoding
+            ),
             encoder_architecture=EncoderArchitecture.of(model) if self.plan.has_encoder else None,
         )
 

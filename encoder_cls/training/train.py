@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 import torch
 
-from encoder_cls.classifier.mixture import ValidationResult
+from encoder_cls.classifier.validation import ValidationResult
 from encoder_cls.encoder.distributed import ALONE, LostProcessError, ProcessGroup
 from encoder_cls.encoder.training import EncoderTraining, StepDone, ValidationDone
 from encoder_cls.errors import StoppedError

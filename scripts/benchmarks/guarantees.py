@@ -31,7 +31,8 @@ from shared.page import table
 from sklearn.metrics import roc_auc_score
 
 from encoder_cls import Classifier, load_classifier
-from encoder_cls.classifier.guarantees import CONFIDENCE, THRESHOLDS, Guarantees, text_numbers
+from encoder_cls.classifier.familiarity import text_numbers
+from encoder_cls.classifier.guarantees import CONFIDENCE, THRESHOLDS, Guarantees
 
 DATA = ("trec6", "sst2", "banking77", "sst2_glue", "ag_news", "imdb")
 # A data set whose texts have several labels, so that no classifier is trained on it.

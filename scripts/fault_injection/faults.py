@@ -186,10 +186,10 @@ FAULTS = [
     Fault("mixture weights are not saved", "saved-model", 1,
      "encoder_cls.classifier.model_folder.save_classifier",
      lambda save: lambda it, *more, **options: save(
-         changed(it, mixture_weights=(1.0,) * len(it.parts)), *more, **options)),
+         changed(it, mixture=type(it.mixture)()), *more, **options)),
     Fault("the linear classifier is not loaded", "saved-model", 1,
      "encoder_cls.classifier.model_folder.load_classifier",
-     lambda load: lambda *more, **options: changed(load(*more, **options), linear=None, mixture_weights=(1.0,))),
+     lambda load: lambda *more, **options: changed(load(*more, **options), linear=None)),
     Fault("linear features in any order are taken", "hostile-model", 1, "encoder_cls.linear.linear_model.are_increasing",
      constant(lambda *_: True)),
     Fault("random numbers depend on what was drawn before", "kill-forked", 0.05,

@@ -13,6 +13,7 @@ import pytest
 from samples import damage, tries, variant_of
 from servers import MOST_SECONDS, Answers, Load, serve, wait_until
 
+from encoder_cls.classifier.classifier import Mixture
 from encoder_cls.classifier.model_folder import load_classifier, save_classifier
 from encoder_cls.serving import limits
 
@@ -165,7 +166,7 @@ def change_model(run, served, answers, draw, change):
 def save_another(run, answers, draw):
     """Replace the model as a training does, by one with other answers; its SHA-256."""
     other, folder = load_classifier(run, engine="numpy"), run.with_name(f"{run.name}-next")
-    other.mixture_weights = tuple(draw.uniform(0.1, 2) for _ in other.mixture_weights)
+    other.mixture = Mixture(weights={part: draw.uniform(0.1, 2) for part in other.parts})
     shutil.copytree(run / "model", folder)
     save_classifier(other, folder)
     sha256 = answers.learn(folder)  # before anybody can ask it

@@ -14,6 +14,7 @@ from support.tables import read_table, write_table
 
 from encoder_cls.bulk.classify_chunks import Answerer
 from encoder_cls.bulk.request import Request
+from encoder_cls.classifier.classifier import TextFormat
 from encoder_cls.classifier.model_folder import load_classifier, save_classifier
 
 ROWS = [
@@ -60,7 +61,7 @@ def test_the_separator_and_the_mark_are_kept(cli, trained_run, separator, mark, 
 def test_the_model_remembers_how_files_were_read(cli, trained_run, tmp_path):
     """In another folder and another file; `--set` reads one otherwise, and UTF-8 is known by itself."""
     classifier = load_classifier(trained_run.path)
-    classifier.delimiter, classifier.encoding = ";", "windows-1252"
+    classifier.text_format = TextFormat(delimiter=";", encoding="windows-1252")
     save_classifier(classifier, tmp_path / "model")
     command = ["predict", "--model", "model", "--output", "out.csv", "--input"]
 

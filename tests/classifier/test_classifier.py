@@ -15,7 +15,7 @@ import torch
 from support.tokenizer import train_tokenizer
 
 import encoder_cls
-from encoder_cls.classifier.classifier import Classifier
+from encoder_cls.classifier.classifier import Classifier, Mixture, TextFormat
 from encoder_cls.classifier.explain import attention_maps
 from encoder_cls.classifier.model_folder import (
     FORMAT,
@@ -48,11 +48,11 @@ def contents(classifier):
     return (
         weights,
         linear,
-        classifier.mixture_weights,
+        classifier.mixture,
         classifier.tokenizer.to_str(),
         classifier.encoder.architecture,
         classifier.label_names,
-        classifier.text_columns,
+        classifier.text_format,
     )
 
 
@@ -74,9 +74,12 @@ def new_classifier(
         config, vocab_size=tokenizer.get_vocab_size(), num_classes=len(label_names)
     )
     encoder = TorchEncoder(model, config)
-    columns = ("title", "body")
     return Classifier(
-        encoder, tokenizer, tuple(label_names), max_seq_len=config.max_seq_len, text_columns=columns
+        encoder,
+        tokenizer,
+        tuple(label_names),
+        max_seq_len=config.max_seq_len,
+        text_format=TextFormat(columns=("title", "body")),
     )
 
 
@@ -148,7 +151,7 @@ def with_linear(label_names, **options) -> Classifier:
     weights = np.ones(len(label_names), dtype=np.float32)
     labels = np.arange(len(texts)) % len(label_names)
     classifier.linear = fit_linear(texts, labels, Reading(9, True, weights))[0]
-    classifier.mixture_weights = (0.5, 3.0)
+    classifier.mixture = Mixture(weights={"encoder": 0.5, "linear": 3.0})
     return classifier
 
 
@@ -342,9 +345,9 @@ def test_mixture_shares_are_kept_with_the_model(tmp_path):
         ({"encoder": 0.5, "linear": 0.5}, None),
         (None, None),
     ):
-        classifier.mixture_shares = given
+        classifier.mixture = Mixture(shares=given)
         save_classifier(classifier, tmp_path)
-        assert load_classifier(tmp_path).mixture_shares == kept
+        assert load_classifier(tmp_path).mixture.shares == kept
 
 
 def test_a_linear_classifier_alone_is_a_classifier(tmp_path):
@@ -356,7 +359,7 @@ def test_a_linear_classifier_alone_is_a_classifier(tmp_path):
         both.label_names,
         max_seq_len=8,
         linear=both.linear,
-        mixture_weights=(3.0,),
+        mixture=Mixture(weights={"linear": 3.0}),
     )
     save_classifier(alone, tmp_path / "alone")
     loaded = load_classifier(tmp_path / "alone")

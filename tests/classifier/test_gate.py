@@ -132,68 +132,80 @@ def test_confidence_of_several_labels_is_that_of_the_least_sure():
     assert SINGLE_LABEL.confidence(softmax(logits)).tolist() == softmax(logits).max(axis=1).tolist()
 
 
-class OfLogits:
-    """A classifier of two classes of given logits, of so many texts each."""
+def gate_of(
+    encoder: list[float],
+    linear: list[float],
+    shares: list[float],
+    *,
+    texts: tuple[int, ...] = (100, 100, 100),
+    parts: tuple[str, ...] = ("encoder", "linear"),
+) -> float | None:
+    """The gate of a classifier of two classes, fitted on groups of equal texts.
 
-    label_names, parts, task, thresholds, gate = (
+    Args:
+        encoder: its log odds of the second class, for each group.
+        linear: the same of the linear model.
+        shares: the share of each group that has the second label.
+        texts: the number of texts in each group.
+        parts: of the classifier.
+    """
+    texts = texts[: len(shares)]
+    labels = [np.arange(count) < count * share for count, share in zip(texts, shares, strict=True)]
+
+    part_logits = {}
+    for part, log_odds in (("encoder", encoder), ("linear", linear)):
+        rows = [[0.0, value] for value in log_odds]
+        part_logits[part] = np.repeat(rows, texts, axis=0).astype(np.float32)
+
+    # The parts themselves are not asked.
+    classifier = Classifier(
+        object() if "encoder" in parts else None,
+        object(),
         ("a", "b"),
-        ("encoder", "linear"),
-        SINGLE_LABEL,
-        (),
-        None,
+        max_seq_len=8,
+        linear=object() if "linear" in parts else None,
     )
-    skip_encoder, combined = Classifier.skip_encoder, Classifier.combined
-    mixture_weights = (1.0, 1.0)
-
-    def __init__(
-        self, encoder: list[float], linear: list[float], *, texts: tuple[int, ...] = (100, 100, 100)
-    ) -> None:
-        self.texts = texts
-        self.of_parts = {
-            name: np.repeat([[0.0, it] for it in of_part], texts[: len(of_part)], axis=0).astype(
-                np.float32
-            )
-            for name, of_part in (("encoder", encoder), ("linear", linear))
-        }
-
-    def gate_for(self, shares: list[float]) -> float | None:
-        """Such a share of each has the second label."""
-        labels = [
-            np.arange(texts) < texts * it for texts, it in zip(self.texts, shares, strict=False)
-        ]
-        fit_gate(self, self.of_parts, np.concatenate(labels).astype(np.int64))
-        return self.gate
+    return fit_gate(classifier, part_logits, np.concatenate(labels).astype(np.int64))
 
 
 def test_the_gate_is_the_lowest_at_which_nothing_gets_worse():
-    """Every text may skip where the encoder changes nothing; where it turns answers, these texts may not."""
-    assert OfLogits([0, 0, 0], [3, 1, -2]).gate_for([1, 1, 0]) == GATES[0]
-    # Of probability .73, sigmoid(1), and turned by the encoder.
-    assert OfLogits([0, -3, 0], [3, 1, -2]).gate_for([1, 0, 0]) == 0.75
-    # Also where it turns them wrongly.
-    assert OfLogits([0, -3, 0], [3, 1, -2]).gate_for([1, 1, 0]) == 0.75
+    # Every text may skip where the encoder changes nothing.
+    assert gate_of([0, 0, 0], [3, 1, -2], [1, 1, 0]) == GATES[0]
+
+    # Where the encoder turns answers of probability .73, sigmoid(1), these texts may not skip,
+    # whether it is right or wrong.
+    assert gate_of([0, -3, 0], [3, 1, -2], [1, 0, 0]) == 0.75
+    assert gate_of([0, -3, 0], [3, 1, -2], [1, 1, 0]) == 0.75
 
 
 def test_no_gate_where_the_linear_part_is_surely_wrong():
-    """Nor where it is alone, nor where so few texts show nothing."""
-    assert [OfLogits([0], [3], texts=(texts,)).gate_for([1]) for texts in (199, 200)] == [
-        None,
-        GATES[0],
-    ]
-    assert OfLogits([-30, 0], [9, 9]).gate_for([0, 1]) is None
-    one = OfLogits([0], [1])
-    one.parts = ("linear",)
-    assert one.gate_for([1]) is None
+    assert gate_of([-30, 0], [9, 9], [0, 1]) is None
 
 
-def test_no_measure_may_get_worse():
-    """Each of these gates is where the texts are out of reach by which one measure alone gets worse."""
-    # The loss: .87 is calibrated for all of them together, but the encoder knows which are .99 and which .75.
-    assert OfLogits([2.7, -0.8], [1.9, 1.9]).gate_for([0.99, 0.75]) == 0.9
-    # The accuracy, by one text of 400: probabilities of .62 are too low as it is.
-    assert OfLogits([5, 0, 0], [-0.5, 0.5, 4], texts=(1, 200, 199)).gate_for([1, 1, 1]) == 0.65
-    # The calibration error: .9 and .895 are too low, the latter more so.
-    assert OfLogits([0.054, 0], [2.143, 0.5], texts=(200, 200)).gate_for([1, 1]) == 0.9
+def test_no_gate_where_the_linear_part_is_alone():
+    assert gate_of([0], [1], [1], parts=("linear",), texts=(300,)) is None
+
+
+def test_no_gate_where_too_few_texts_show_it():
+    assert gate_of([0], [3], [1], texts=(199,)) is None
+    assert gate_of([0], [3], [1], texts=(200,)) == GATES[0]
+
+
+@pytest.mark.parametrize(
+    ("encoder", "linear", "shares", "texts", "gate"),
+    [
+        # The loss: .87 is calibrated for all of them together, but the encoder knows which texts
+        # are .99 and which .75.
+        pytest.param([2.7, -0.8], [1.9, 1.9], [0.99, 0.75], (100, 100), 0.9, id="loss"),
+        # The accuracy, by one text of 400: probabilities of .62 are too low as they are.
+        pytest.param([5, 0, 0], [-0.5, 0.5, 4], [1, 1, 1], (1, 200, 199), 0.65, id="accuracy"),
+        # The calibration error: .9 and .895 are too low, the latter more so.
+        pytest.param([0.054, 0], [2.143, 0.5], [1, 1], (200, 200), 0.9, id="calibration"),
+    ],
+)
+def test_no_measure_may_get_worse(encoder, linear, shares, texts, gate):
+    """Each gate is where the texts by which one measure alone gets worse no longer skip."""
+    assert gate_of(encoder, linear, shares, texts=texts) == gate
 
 
 @pytest.mark.usefixtures("encoder_joins")

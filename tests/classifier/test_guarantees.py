@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from encoder_cls.classifier.guarantees import FEWEST_TEXTS, THRESHOLDS, Familiarity, Guarantees
+from encoder_cls.classifier.guarantees import THRESHOLDS, Guarantees
 
 
 def draw(random, texts: int) -> tuple[np.ndarray, np.ndarray]:
@@ -107,37 +107,3 @@ def test_a_table_that_contradicts_itself_is_refused(damage):
     assert Guarantees.from_json(values).to_json() == values
     with pytest.raises(ValueError, match=r"guarantees|inhomogeneous"):
         Guarantees.from_json(damage(values))
-
-
-def test_a_hundredth_of_the_usual_texts_is_flagged_and_strange_ones_are():
-    """Also where a number is always the same; few texts are not enough."""
-    random = np.random.default_rng(0)
-    numbers = np.hstack(
-        [random.normal(size=(500, 3)), np.ones((500, 1)), random.normal(size=(500, 1))]
-    )
-    familiarity = Familiarity.of(numbers)
-    assert familiarity.are_unfamiliar(numbers).sum() == 5
-    strange = np.array([[9.0, 9, 9, 1, 0], [-9, -9, -9, 1, -9], [0, 0, 0, 5, 9]])
-    assert familiarity.are_unfamiliar(strange).tolist() == [True, False, True]
-    assert Familiarity.of(numbers[: FEWEST_TEXTS - 1]) is None
-    assert not Familiarity.of(numbers[:50]).are_unfamiliar(numbers[:50]).any()
-
-
-def test_evidence_counts_on_both_sides_and_not_in_earlier_models():
-    random = np.random.default_rng(0).normal(size=(500, 12))
-    strange = random[:9] + 9 * (np.arange(12) > 1)
-    familiarity = Familiarity.of(random)
-    assert familiarity.are_unfamiliar(random[:9] + 9 * (np.arange(12) < 2)).all()
-    assert familiarity.are_unfamiliar(strange).all()
-    assert not familiarity.are_unfamiliar(strange - 99 * (np.arange(12) < 2)).any()
-    read = Familiarity.from_json(familiarity.to_json(), has_linear=True)
-    assert read.are_unfamiliar(random).sum() == 5
-    with pytest.raises(ValueError, match="other numbers"):
-        Familiarity.from_json(familiarity.to_json(), has_linear=False)
-    earlier = {"means": [0.0] * 10, "deviations": [1.0] * 10, "threshold": 5.0}
-    numbers = np.array([[99.0, 99, *[0] * 10], [0, 0, *[1] * 5, *[0] * 5], [0] * 11 + [2]])
-    assert Familiarity.from_json(earlier, has_linear=True).are_unfamiliar(numbers).tolist() == [
-        False,
-        True,
-        True,
-    ]

@@ -13,7 +13,6 @@ import numpy as np
 import pytest
 from matplotlib.image import imread
 
-from encoder_cls.classifier.classifier import Prediction
 from encoder_cls.classifier.explain import (
     AttentionMaps,
     Explanation,
@@ -28,6 +27,7 @@ from encoder_cls.classifier.html_pages import (
     render_predictions,
     words_html,
 )
+from encoder_cls.classifier.prediction import Prediction
 
 HOSTILE = '<script>document.title="x"</script><img src=x onerror="alert(1)">"&\'{{ 7 * 7 }}{title}'
 UNPRINTABLE = "\x00\ud800\x1b[31m\u202e\x9b"

@@ -16,6 +16,7 @@ import pytest
 from support.hub_stand_in import HubStandIn
 from support.programs import run_beside_hub
 
+from encoder_cls.classifier.classifier import Mixture
 from encoder_cls.classifier.model_folder import load_classifier, save_classifier
 from encoder_cls.errors import ConfigError
 from encoder_cls.system import machine
@@ -43,7 +44,7 @@ def hub(trained_run, tmp_path_factory) -> Iterator[HubStandIn]:
         load_classifier(trained_run.path, engine="numpy"),
         tmp_path_factory.mktemp("v1"),
     )
-    former.mixture_weights = (0.01, 0.01)
+    former.mixture = Mixture(weights={"encoder": 0.01, "linear": 0.01})
     save_classifier(former, folder)
     v1 = {name: (folder / name).read_bytes() for name in FILES}
     weights = model["model.safetensors"]

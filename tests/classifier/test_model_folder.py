@@ -9,6 +9,7 @@ import pytest
 import safetensors
 
 from encoder_cls.classifier import model_folder as folder_module
+from encoder_cls.classifier.classifier import TextFormat
 from encoder_cls.classifier.model_folder import (
     CONFIG_FILE,
     FORMAT,
@@ -24,7 +25,7 @@ from encoder_cls.errors import EncoderClsError
 def test_a_writer_that_is_killed_leaves_one_whole_model(classifier, tmp_path, monkeypatch, last):
     """The one before as long as the weights are not replaced, then the new one, whatever its copies say."""
     other = copy.copy(classifier)
-    other.text_columns = ("another",)
+    other.text_format = TextFormat(columns=("another",))
     save_classifier(classifier, tmp_path)
     (tmp_path / TOKENIZER_FILE).unlink()  # so that it is written again
     real = folder_module.write_file
@@ -38,12 +39,12 @@ def test_a_writer_that_is_killed_leaves_one_whole_model(classifier, tmp_path, mo
     with pytest.raises(KeyboardInterrupt):
         save_classifier(other, tmp_path)
     expected = classifier if last == WEIGHTS_FILE else other
-    assert load_classifier(tmp_path).text_columns == expected.text_columns
+    assert load_classifier(tmp_path).text_format == expected.text_format
 
 
 def test_the_copies_have_the_values_of_the_model(classifier, tmp_path):
     other = copy.copy(classifier)
-    other.text_columns = ("another",)
+    other.text_format = TextFormat(columns=("another",))
     for model in (classifier, other):
         save_classifier(model, tmp_path)
         with safetensors.safe_open(tmp_path / WEIGHTS_FILE, "np") as file:

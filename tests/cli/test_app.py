@@ -19,7 +19,7 @@ import torch
 import yaml
 from support.programs import COMMAND, TIME_LIMIT, assert_failed, hashes, run_process, setting
 
-from encoder_cls.classifier import mixture
+from encoder_cls.classifier import validation
 from encoder_cls.cli import run_summary
 from encoder_cls.config.loading import load_config
 from encoder_cls.run import terminal_reporter
@@ -106,9 +106,9 @@ def test_training_notes_each_stage_and_each_validation(cli, tiny, monkeypatch):
     """Each stage by its name, the best validations so far with a star; and that it stops early."""
     of_linear, of_epochs, of_report = [0.0, 0.125], [0.25, 0.5, 0.125, 0.75, 0.375, 0.375], 0.375
     accuracies = iter([*of_linear, *of_epochs, of_report])
-    real = mixture.compute_metrics
+    real = validation.compute_metrics
     monkeypatch.setattr(
-        mixture,
+        validation,
         "compute_metrics",
         lambda *args: replace(real(*args), accuracy=next(accuracies)),
     )

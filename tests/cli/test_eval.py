@@ -12,6 +12,7 @@ import yaml
 from support.programs import assert_failed, hashes
 from support.reports import REFERENCE
 
+from encoder_cls.classifier.classifier import TextFormat
 from encoder_cls.classifier.model_folder import load_classifier, save_classifier
 from encoder_cls.errors import EncoderClsError
 from encoder_cls.evaluation.files import CHANGED_ANSWERS, DOUBTFUL_LABELS, REPORT_FILES
@@ -275,13 +276,13 @@ def test_other_columns_and_spellings_can_be_named(cli, run_copy, of):
     Path("other.csv").write_text(
         "body,text\n" + "".join(f"{text},{label}\n" for text, label in rows), "utf-8"
     )
-    save_with("of bodies", text_columns=("body",))
+    save_with("of bodies", text_format=TextFormat(columns=("body",)))
     assert (
         cli("eval", "of bodies", "--data", "other.csv", "--set", "data.label_column=text").code == 0
     )
 
 
-def save_with(folder: str, **values: tuple[str, ...]) -> None:
+def save_with(folder: str, **values: object) -> None:
     """A model folder of the trained run with other values."""
     classifier = load_classifier("runs/tiny")
     vars(classifier).update(values)

@@ -23,8 +23,9 @@ from support.programs import COMMAND, TIME_LIMIT, assert_failed
 from encoder_cls.bulk.classify_chunks import Answerer
 from encoder_cls.bulk.inputs import Source
 from encoder_cls.bulk.request import Request
-from encoder_cls.classifier.classifier import Classifier, Prediction
+from encoder_cls.classifier.classifier import Classifier, TextFormat
 from encoder_cls.classifier.model_folder import load_classifier, save_classifier
+from encoder_cls.classifier.prediction import Prediction
 from encoder_cls.data.rows import Row
 
 TEXTS = ["rain and snow today", "a big soup with salt", "the team and the ball"]
@@ -314,7 +315,7 @@ def test_every_kind_of_file_is_read_and_keeps_order_and_ids(cli, trained_run, na
 def test_texts_are_in_the_columns_of_the_training_unless_named(cli, trained_run, tmp_path):
     """The model knows them, wherever its folder lies; columns that are named go first."""
     trained = load_classifier(trained_run.path)
-    trained.text_columns = ("title", "body")
+    trained.text_format = TextFormat(columns=("title", "body"))
     save_classifier(trained, tmp_path / "model")
     Path("a.csv").write_text("title,body,text\nrain,snow,soup\n", "utf-8")
     assert cli("predict", "--model", "model", "--input", "a.csv").out.startswith("weather")

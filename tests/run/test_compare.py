@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from support.programs import assert_failed
 
+from encoder_cls.classifier.classifier import Mixture
 from encoder_cls.classifier.model_folder import load_classifier, save_classifier
 from encoder_cls.run.compare import summarize
 from encoder_cls.run.run_folder import RunDir
@@ -149,6 +150,6 @@ def test_a_run_that_ended_without_its_encoder_has_no_parameters(run_copy):
 
     classifier = load_classifier(run_copy.path)
     classifier.encoder = None
-    classifier.mixture_weights = (1.0,)
+    classifier.mixture = Mixture()
     save_classifier(classifier, run_copy.model)
     assert summarize(run_copy.path)["parameters"] is None

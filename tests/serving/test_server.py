@@ -14,6 +14,7 @@ from threading import Event
 import pytest
 from support.programs import TIME_LIMIT
 
+from encoder_cls.classifier.classifier import Mixture
 from encoder_cls.classifier.model_folder import load_classifier, save_classifier
 from encoder_cls.serving.app import PAGE
 from encoder_cls.serving.limits import KEEP_ALIVE_SECONDS, MOST_BODY_BYTES
@@ -343,7 +344,7 @@ def test_another_model_takes_the_place_of_the_first(start, run_copy, classifier)
 
     weights.write_bytes(content)
     other = load_classifier(run_copy.path)
-    other.mixture_weights = (0.5, 0.5)
+    other.mixture = Mixture(weights={"encoder": 0.5, "linear": 0.5})
     save_classifier(other, run_copy.model)
 
     server.process.send_signal(signal.SIGHUP)

@@ -18,7 +18,7 @@ from support.small_runs import (
     run_all,
 )
 
-from encoder_cls.classifier import mixture
+from encoder_cls.classifier import validation
 from encoder_cls.classifier.model_folder import load_classifier
 from encoder_cls.encoder.distributed import ALONE
 from encoder_cls.errors import StoppedError
@@ -55,7 +55,7 @@ def test_the_linear_classifier_is_the_model_from_the_start(tmp_path):
     first, config_json = load_classifier(run.path), (run.model / "config.json").read_bytes()
     assert first.parts == ("linear",)
     assert first.logits(prepare(config).texts).shape == (48, 3)
-    assert first.mixture_weights != (1.0,)
+    assert first.mixture.weights != {"linear": 1.0}
     run_all(config, run.path, resume=True)
     assert load_classifier(run.path).parts == ("encoder", "linear")
     assert (run.model / "config.json").read_bytes() == config_json
@@ -71,9 +71,9 @@ def is_after_first_validation(event) -> bool:
 def test_a_run_that_goes_on_keeps_the_better_model(tmp_path, monkeypatch):
     """The linear classifier, which is fitted again, does not take its place."""
     accuracies = iter([0.4, 0.5, 0.9, 0.5, 0.8, 0.7])
-    real = mixture.compute_metrics
+    real = validation.compute_metrics
     monkeypatch.setattr(
-        mixture, "compute_metrics", lambda *args: replace(real(*args), accuracy=next(accuracies))
+        validation, "compute_metrics", lambda *args: replace(real(*args), accuracy=next(accuracies))
     )
     config, run = make_config(tmp_path, linear=True, monitor="accuracy"), RunDir(tmp_path / "run")
     train_until(is_after_first_validation, prepare(config), run, device=CPU)
@@ -92,9 +92,9 @@ def test_an_encoder_that_brings_nothing_is_left_out(tmp_path, monkeypatch):
     """The model is then the linear classifier alone, also where its best step was before a stop."""
     # Fitted again, the linear classifier is as good as it was.
     accuracies = iter([0.4, 0.9, 0.5, 0.9, 0.8, 0.7])
-    real = mixture.compute_metrics
+    real = validation.compute_metrics
     monkeypatch.setattr(
-        mixture, "compute_metrics", lambda *args: replace(real(*args), accuracy=next(accuracies))
+        validation, "compute_metrics", lambda *args: replace(real(*args), accuracy=next(accuracies))
     )
     config = make_config(tmp_path, linear=True, monitor="accuracy")
     signals = []
@@ -156,7 +156,7 @@ def test_too_much_text_for_a_linear_classifier_leaves_the_encoder_as_the_model(
         monkeypatch.setattr(training_plan, limit, 10)
     run_all(make_config(tmp_path, linear=True), tmp_path / "run")
     classifier = load_classifier(tmp_path / "run")
-    assert (classifier.linear, len(classifier.mixture_weights)) == (None, 1)
+    assert (classifier.linear, len(classifier.mixture.weights)) == (None, 1)
     assert not [
         key for row in metric_rows(tmp_path / "run") for key in row if key.startswith("linear")
     ]

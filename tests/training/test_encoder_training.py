@@ -7,7 +7,7 @@ import pytest
 import torch
 from support import small_runs
 
-from encoder_cls.classifier.mixture import score_mixture
+from encoder_cls.classifier.validation import score_mixture
 from encoder_cls.encoder import pretraining
 from encoder_cls.encoder.batches import BatchSampler, drop_tokens
 from encoder_cls.encoder.distributed import ALONE, ProcessGroup
@@ -115,7 +115,10 @@ def test_a_validation_judges_the_sum_of_all_scores(tmp_path, monkeypatch, with_l
     if with_linear:
         parts.append(linear_logits)
         weights, shares = fit_mixture_weights(parts, labels)
-    assert (result.mixture_weights, result.mixture_shares) == (weights, shares)
+    assert (tuple(result.mixture.weights.values()), tuple(result.mixture.shares.values())) == (
+        weights,
+        shares,
+    )
     mixture_logits = combine_logits(parts, weights).astype(np.float32)
     metrics = compute_metrics(mixture_logits, labels, CLASSES)
     assert result.metrics == metrics

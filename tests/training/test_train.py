@@ -89,7 +89,7 @@ def test_without_a_report_the_model_is_the_same(tmp_path):
     for part in bare.parts:
         weights, expected = (dense(getattr(it, part).named_weights()) for it in (bare, reported))
         assert all((weights[name] == expected[name]).all() for name in expected)
-    assert (bare.mixture_weights, bare.guarantees) == (reported.mixture_weights, None)
+    assert (bare.mixture, bare.guarantees) == (reported.mixture, None)
     assert reported.guarantees
     rows = [row for row in metric_rows(tmp_path / "reported") if row["split"] != "best_validation"]
     assert metric_rows(tmp_path / "bare") == rows

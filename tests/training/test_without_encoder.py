@@ -42,10 +42,10 @@ def test_the_model_is_the_linear_classifier_of_a_run_with_both(tmp_path):
     logits = alone.linear.logits(setup.validation_texts)
     assert np.allclose(logits, both.linear.logits(setup.validation_texts), atol=0.1)  # small types
     labels = setup.dataset.validation.labels
-    assert alone.mixture_weights[0] == pytest.approx(
+    assert alone.mixture.weights["linear"] == pytest.approx(
         fit_mixture_weights([logits], labels)[0][0], rel=0.01
     )
-    assert alone.mixture_shares == {"linear": 1.0}
+    assert alone.mixture.shares == {"linear": 1.0}
     assert [type(event) for event in events] == [Started, Noted, Validated, Finished]
     report = events[-1].report
     assert report.parts.keys() == {"combined", "linear"}

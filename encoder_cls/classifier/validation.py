@@ -1,0 +1,184 @@
+"""The validation of a training: mix the logits of encoder and linear model, and score the mixture."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from encoder_cls.classifier.classifier import Mixture
+from encoder_cls.data.dataset import Dataset
+from encoder_cls.linear.calibration import fit_inverse_temperature, fit_mixture_weights
+from encoder_cls.linear.thresholds import fit_thresholds
+from encoder_cls.metrics.classification import (
+    ClassCounts,
+    Metrics,
+    answers_of,
+    compute_metrics,
+    losses_of_texts,
+    parts_alone,
+)
+from encoder_cls.metrics.logits import Logits
+from encoder_cls.metrics.score import Score
+
+# The encoder joins the linear model only where it lowers the mean loss by more than this many
+# standard errors.
+STANDARD_ERRORS_TO_JOIN = 1.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class ValidationResult:
+    """What a validation has found.
+
+    Attributes:
+        scores: numbers to log, by name.
+        score: to compare validations.
+        metrics: of the mixture; None in pretraining.
+        mixture: of the logits of the parts.
+        thresholds: multi-label, the probability from which a text has each label.
+    """
+
+    scores: dict[str, float]
+    score: Score
+    metrics: Metrics | None = None
+    mixture: Mixture = field(default_factory=Mixture)
+    thresholds: tuple[float, ...] = ()
+
+    def row(self, *, epoch: float) -> dict[str, Any]:
+        """The values to log."""
+        values: dict[str, Any] = {**self.scores, "epoch": epoch}
+        if self.metrics:
+            for name, measured in self.metrics.per_class.items():
+                if measured.f1 is not None:
+                    values[f"f1/{name}"] = measured.f1
+        return values
+
+
+def score_mixture(
+    encoder: Logits | None,
+    linear: Logits | None,
+    dataset: Dataset,
+    *,
+    monitor: str,
+    expects_equal_shares: bool = False,
+    is_calibrated: bool = False,
+) -> ValidationResult:
+    """Choose the weights of a mixture on the texts of `dataset.selection`, and score it there.
+
+    All texts count alike, whatever the class weights in training: so the loss is that of the final
+    report, and probabilities are calibrated.
+
+    Args:
+        encoder: its logits, (texts, classes), or None.
+        linear: the logits of the linear model, (texts, classes), or None; one of both is given.
+        dataset: its `selection` has the labels.
+        monitor: the score that decides which validation is better.
+        expects_equal_shares: as in `fit_mixture_weights`.
+        is_calibrated: whether the linear model was calibrated on more texts; alone, its logits then
+            stay as they are.
+    """
+    labels = dataset.selection.labels
+    part_logits = {}
+    if encoder is not None:
+        part_logits["encoder"] = encoder
+    if linear is not None:
+        part_logits["linear"] = linear
+
+    mixture = _fit_mixture(
+        part_logits,
+        dataset,
+        expects_equal_shares=expects_equal_shares,
+        is_calibrated=is_calibrated,
+    )
+    logits = mixture.combined(part_logits)
+
+    thresholds: tuple[float, ...] = ()
+    if dataset.is_multi_label:
+        thresholds = tuple(fit_thresholds(logits, labels, dataset.selection.together).tolist())
+
+    metrics = compute_metrics(logits, labels, dataset.label_names, thresholds)
+    scores = metrics.scalars()
+
+    # With both parts: the score of each, and whether the encoder surely helps.
+    is_sure = True
+    if encoder is not None and linear is not None:
+        assert mixture.shares
+        scores |= _scores_of_parts(part_logits, dataset, mixture, thresholds)
+        scores["linear_weight"] = mixture.shares["linear"]
+        is_sure = _surely_lowers_the_loss(linear, logits, dataset)
+
+    score = Score(
+        is_sure=is_sure,
+        monitored=scores[monitor],
+        loss=metrics.loss,
+        lower_is_better=monitor == "loss",
+    )
+    return ValidationResult(
+        scores=scores, score=score, metrics=metrics, mixture=mixture, thresholds=thresholds
+    )
+
+
+def _fit_mixture(
+    part_logits: dict[str, Logits],
+    dataset: Dataset,
+    *,
+    expects_equal_shares: bool,
+    is_calibrated: bool,
+) -> Mixture:
+    """The weights under which the sum of the logits explains the labels best.
+
+    They also calibrate the sum.
+    """
+    labels = dataset.selection.labels
+    parts = tuple(part_logits)
+
+    if parts == ("encoder",):
+        weight = fit_inverse_temperature(part_logits["encoder"], labels)
+        return Mixture(weights={"encoder": weight}, shares={"encoder": 1.0})
+
+    if parts == ("linear",) and is_calibrated:
+        return Mixture(weights={"linear": 1.0}, shares={"linear": 1.0})
+
+    weights, shares = fit_mixture_weights(
+        list(part_logits.values()), labels, expects_equal_shares=expects_equal_shares
+    )
+    return Mixture(
+        weights=dict(zip(parts, weights, strict=True)),
+        shares=dict(zip(parts, shares, strict=True)),
+    )
+
+
+def _surely_lowers_the_loss(linear: Logits, mixture: Logits, dataset: Dataset) -> bool:
+    """Whether the mixture has a surely lower mean loss than the linear model alone.
+
+    Losses are compared in pairs, text by text: a lower mean alone may be chance.
+    """
+    labels = dataset.selection.labels
+    gains = losses_of_texts(linear, labels) - losses_of_texts(mixture, labels)
+    return bool(gains.mean() * np.sqrt(len(gains)) > STANDARD_ERRORS_TO_JOIN * gains.std())
+
+
+def _scores_of_parts(
+    part_logits: dict[str, Logits],
+    dataset: Dataset,
+    mixture: Mixture,
+    thresholds: tuple[float, ...],
+) -> dict[str, float]:
+    """The accuracy of each part alone; multi-label, its micro-F1."""
+    labels = dataset.selection.labels
+    scores = {}
+
+    if not dataset.is_multi_label:
+        for part, logits in part_logits.items():
+            scores[f"{part}_accuracy"] = float((logits.argmax(axis=1) == labels).mean())
+        return scores
+
+    # Thresholds are those of calibrated logits.
+    assert mixture.shares
+    weights = mixture.weights_of(part_logits)
+    shares = [mixture.shares[part] for part in part_logits]
+    for part, logits in parts_alone(part_logits, weights, shares).items():
+        answers = answers_of(logits, thresholds, num_labels=labels.shape[1])
+        scores[f"{part}_micro_f1"] = ClassCounts.of(answers, labels).micro_f1
+    return scores
