@@ -29,7 +29,7 @@ from encoder_cls.system.terminal import note, print_out
 if TYPE_CHECKING:
     from encoder_cls.config.schema import Config
     from encoder_cls.evaluation.report import Report
-    from encoder_cls.tuning import Search, TrialResult
+    from encoder_cls.tuning.search import Search, TrialResult
 
 # The time reserved to train two trials again at the end, in multiples of their time.
 RESERVED_TIME = 1.2
@@ -58,7 +58,7 @@ def tune_command(
     from encoder_cls.cli.stop_signals import stop_signals
     from encoder_cls.config.loading import load_config
     from encoder_cls.system.machine import resolve_device
-    from encoder_cls.tuning import Search
+    from encoder_cls.tuning.search import Search
 
     started = time.monotonic()
     budget_seconds = _parsed_budget(budget)

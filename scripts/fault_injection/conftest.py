@@ -36,7 +36,7 @@ HEAD = ["| case | tries | failed | seconds | commit |", "| --- | ---: | ---: | -
 USED_BY_COMMANDS = """
 encoder_cls.cli.app encoder_cls.cli.train encoder_cls.run.evaluate encoder_cls.encoder.torch_encoder
 encoder_cls.serving.server encoder_cls.bulk.formats encoder_cls.bulk.predict encoder_cls.system.cache
-encoder_cls.tuning tqdm matplotlib.figure
+encoder_cls.tuning.search tqdm matplotlib.figure
 pyarrow.parquet scipy.optimize sklearn.svm sklearn.feature_extraction.text sklearn.metrics sklearn.pipeline
 """
 RESULTS = defaultdict(lambda: {"tries": 0, "of": 0, "failed": 0, "seconds": 0.0, "skipped": ""})

@@ -276,7 +276,7 @@ FAULTS = [
          run.config.from_run and Path(run.config.from_run, "eval/compared").touch(), compare(run, **options))[1]),
     Fault("gradients that processes share are in another order", "kill-rank", 0.2,
      "encoder_cls.encoder.training.sum_gradients", summed_otherwise),
-    Fault("a search begins the trial of a killed process anew", "kill-tune", 0.2, "encoder_cls.tuning.train",
+    Fault("a search begins the trial of a killed process anew", "kill-tune", 0.2, "encoder_cls.tuning.search.train",
      lambda train: lambda *more, **options: train(*more, **options | {"resume": False})),
     Fault("a damaged entry of the cache is used", "damage-cache", 1,
      f"{CACHE}._has_digest", constant(lambda *_: True)),

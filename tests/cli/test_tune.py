@@ -13,7 +13,7 @@ from encoder_cls.run import terminal_reporter
 from encoder_cls.run.run_folder import RunDir
 from encoder_cls.system import machine
 from encoder_cls.system.display import seconds_named
-from encoder_cls.tuning import Search
+from encoder_cls.tuning.search import Search
 
 OPTIONS = [
     "--set",

@@ -1,0 +1,1 @@
+"""Hyperparameter search: its space, its trials, and what they report."""
