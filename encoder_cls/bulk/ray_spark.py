@@ -21,7 +21,7 @@ from encoder_cls.classifier.model_folder import load_classifier
 from encoder_cls.errors import ConfigError, DataError, EncoderClsError
 from encoder_cls.metrics.logits import MULTI_LABEL
 from encoder_cls.system.display import is_missing, kind
-from encoder_cls.system.machine import check_installed
+from encoder_cls.system.libraries import check_installed
 from encoder_cls.system.terminal import note
 
 if TYPE_CHECKING:

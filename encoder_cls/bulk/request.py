@@ -18,7 +18,7 @@ from encoder_cls.errors import ConfigError, EncoderClsError
 from encoder_cls.metrics.logits import MULTI_LABEL
 from encoder_cls.run.run_folder import newest_with_model, run_of
 from encoder_cls.system.files import read_json, reporting_os_errors, stream_named
-from encoder_cls.system.machine import check_installed
+from encoder_cls.system.libraries import check_installed
 from encoder_cls.system.terminal import note
 
 STANDARD_INPUT = "-"

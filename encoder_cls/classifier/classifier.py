@@ -20,7 +20,7 @@ from encoder_cls.linear.linear_model import LinearClassifier
 from encoder_cls.metrics.logits import SINGLE_LABEL, Logits, Task, combine_logits
 from encoder_cls.system.display import counted, kind, listed, shown
 from encoder_cls.system.encodings import UTF8, delimiter_named, encoding_named
-from encoder_cls.system.machine import log
+from encoder_cls.system.log import log
 from encoder_cls.system.settings import own_settings
 from encoder_cls.text.tokenizer import parse_tokenizer, tokenize
 from encoder_cls.text.tokens import KEPT_PER_TOKEN, TokenizedTexts

@@ -7,7 +7,8 @@ from pathlib import Path
 
 from encoder_cls.errors import ConfigError, EncoderClsError
 from encoder_cls.system.display import shown
-from encoder_cls.system.machine import check_installed, log
+from encoder_cls.system.libraries import check_installed
+from encoder_cls.system.log import log
 
 HUB = "hub:"
 # To reach the Hub at all, in seconds: behind some firewalls downloads would be retried, or wait for ever.

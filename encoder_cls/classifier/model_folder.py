@@ -33,7 +33,7 @@ from encoder_cls.errors import ConfigError, EncoderClsError
 from encoder_cls.linear.linear_model import LINEAR, LinearClassifier, linear_shapes
 from encoder_cls.metrics.logits import SINGLE_LABEL, TASKS, Task
 from encoder_cls.system.files import plain_file, read_file, sha256, to_json, write_file
-from encoder_cls.system.machine import log
+from encoder_cls.system.log import log
 from encoder_cls.system.settings import own_settings
 from encoder_cls.text.tokenizer import parse_tokenizer
 from encoder_cls.weights import DTYPES, HIGH_HALVES_BYTES, Shapes, Weight, pack, unpack

@@ -55,7 +55,7 @@ def _print_version(is_wanted: bool) -> None:
         return
 
     from encoder_cls import __version__
-    from encoder_cls.system.machine import installed_version
+    from encoder_cls.system.libraries import installed_version
 
     distribution, version = installed_version() or (PROGRAM, __version__)
     line = f"{PROGRAM} {version}"

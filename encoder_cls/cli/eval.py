@@ -10,7 +10,7 @@ import typer
 from encoder_cls.cli.options import SOURCE_KEYS, AsJson, TrainedModel, data_overrides, print_json
 from encoder_cls.errors import ConfigError
 from encoder_cls.run.terminal_reporter import TerminalReporter
-from encoder_cls.system.machine import check_training_installed
+from encoder_cls.system.libraries import check_training_installed
 from encoder_cls.system.terminal import note, print_out
 
 # The keys of `data` that say how a file is read.

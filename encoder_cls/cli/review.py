@@ -11,7 +11,7 @@ import typer
 from encoder_cls.cli.options import SOURCE_KEYS, AsJson, check_ending, data_overrides, print_json
 from encoder_cls.run.terminal_reporter import TerminalReporter
 from encoder_cls.system.display import printable, shortened, shown
-from encoder_cls.system.machine import check_training_installed
+from encoder_cls.system.libraries import check_training_installed
 from encoder_cls.system.terminal import note, print_out
 
 if TYPE_CHECKING:

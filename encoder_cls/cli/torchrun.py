@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import typer
 
 from encoder_cls.errors import EncoderClsError
-from encoder_cls.system.machine import check_training_installed
+from encoder_cls.system.libraries import check_training_installed
 from encoder_cls.system.terminal import be_quiet
 
 if TYPE_CHECKING:

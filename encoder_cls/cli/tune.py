@@ -22,7 +22,7 @@ from encoder_cls.cli.options import (
 from encoder_cls.errors import ConfigError
 from encoder_cls.run.terminal_reporter import TerminalReporter
 from encoder_cls.system.display import seconds_named
-from encoder_cls.system.machine import check_installed, check_training_installed
+from encoder_cls.system.libraries import check_installed, check_training_installed
 from encoder_cls.system.reporter import SILENT
 from encoder_cls.system.terminal import note, print_out
 

@@ -14,7 +14,7 @@ from urllib.parse import unquote
 from encoder_cls.data.rows import Columns, Record, SourceLocation, class_names_of, with_class_names
 from encoder_cls.errors import DataError
 from encoder_cls.system.display import shown
-from encoder_cls.system.machine import check_installed
+from encoder_cls.system.libraries import check_installed
 
 HUB_TIMEOUT = 10.0  # seconds
 SECONDS_TO_LET_GO = 0.05  # for threads that are done to release their files

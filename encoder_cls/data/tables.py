@@ -22,7 +22,7 @@ from encoder_cls.data.xlsx import NO_RESULT, ErrorCell, Workbook, opened_workboo
 from encoder_cls.errors import DataError
 from encoder_cls.system.display import shown
 from encoder_cls.system.encodings import SKIP
-from encoder_cls.system.machine import check_installed
+from encoder_cls.system.libraries import check_installed
 
 ROWS_AT_ONCE = 4096  # of a Parquet file
 EXCEL = ".xlsx"

@@ -17,7 +17,8 @@ from encoder_cls.encoder.architecture import EncoderArchitecture
 from encoder_cls.encoder.numpy_encoder import NumpyEncoder
 from encoder_cls.errors import ConfigError
 from encoder_cls.metrics.logits import Logits
-from encoder_cls.system.machine import is_installed, log, needs_torch
+from encoder_cls.system.libraries import is_installed, needs_torch
+from encoder_cls.system.log import log
 from encoder_cls.text.tokens import TokenizedTexts
 from encoder_cls.weights import Weight
 

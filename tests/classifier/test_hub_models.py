@@ -19,7 +19,7 @@ from support.programs import run_beside_hub
 from encoder_cls.classifier.classifier import Mixture
 from encoder_cls.classifier.model_folder import load_classifier, save_classifier
 from encoder_cls.errors import ConfigError
-from encoder_cls.system import machine
+from encoder_cls.system import libraries
 
 FILES = ["config.json", "tokenizer.json", "model.safetensors"]
 LOAD = """
@@ -147,7 +147,7 @@ def test_what_cannot_be_loaded_is_reported_on_a_line(hub, tmp_path):
 
 
 def test_the_library_of_the_hub_is_named_where_it_is_missing(monkeypatch):
-    monkeypatch.setattr(machine, "is_installed", lambda _: False)
+    monkeypatch.setattr(libraries, "is_installed", lambda _: False)
     with pytest.raises(
         ConfigError, match=r"^hub:owner/name: needs huggingface_hub: pip install huggingface_hub$"
     ):

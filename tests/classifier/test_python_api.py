@@ -122,7 +122,7 @@ def test_the_library_logs_what_it_does(trained_run, caplog):
 def test_nothing_is_printed_unasked():
     """A warning of a library without handlers would be printed by Python; and who logs nothing loads no `logging`."""
     code = (
-        "import sys\nfrom encoder_cls.system.machine import log\nlog('warning', 'unheard')\n"
+        "import sys\nfrom encoder_cls.system.log import log\nlog('warning', 'unheard')\n"
         "assert 'logging' not in sys.modules\nimport logging\nlog('warning', 'unheard')\n"
         "logging.basicConfig(format='%(name)s %(message)s')\nlog('warning', 'heard')\n"
     )

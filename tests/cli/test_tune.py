@@ -11,7 +11,7 @@ from support.programs import assert_failed
 from encoder_cls.evaluation import comparisons
 from encoder_cls.run import terminal_reporter
 from encoder_cls.run.run_folder import RunDir
-from encoder_cls.system import machine
+from encoder_cls.system import libraries
 from encoder_cls.system.display import seconds_named
 from encoder_cls.tuning.search import Search
 
@@ -87,7 +87,7 @@ def test_a_search_of_texts_with_several_labels_names_both_runs(tmp_path, cli, mo
 
 
 def test_a_missing_library_is_named_with_its_extra(cli, monkeypatch):
-    monkeypatch.setattr(machine, "is_installed", lambda library: library != "optuna")
+    monkeypatch.setattr(libraries, "is_installed", lambda library: library != "optuna")
     assert_failed(cli("tune"), 2, "pip install 'encoder-cls[tune]'")
 
 

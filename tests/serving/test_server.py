@@ -430,7 +430,7 @@ def test_what_cannot_be_served_is_reported(cli, trained_run, arguments, code, me
 
 
 def test_without_the_extra_it_says_what_to_install(cli, trained_run, monkeypatch):
-    monkeypatch.setattr("encoder_cls.system.machine.is_installed", lambda name: name != "uvicorn")
+    monkeypatch.setattr("encoder_cls.system.libraries.is_installed", lambda name: name != "uvicorn")
 
     outcome = cli("serve", trained_run.path)
 
