@@ -20,6 +20,7 @@ import pytest
 import torch
 from hypothesis import HealthCheck, settings
 from support.blank_plots import PLOTS, blank_plot
+from support.browser import Browser
 from support.joining import encoders_joining
 from support.programs import TIME_LIMIT
 from support.topics import labelled_texts, write_labelled_texts, write_tiny_config
@@ -135,6 +136,13 @@ def run_copy(trained_run: RunDir, tmp_path: Path) -> RunDir:
 def classifier(trained_run: RunDir) -> Classifier:
     """The classifier of the trained run."""
     return load_classifier(trained_run.path, device="cpu")
+
+
+@pytest.fixture(scope="session")
+def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
+    """A browser, which starts once for all tests: mark them with `needs_browser`."""
+    with Browser(tmp_path_factory.mktemp("browser")) as started:
+        yield started
 
 
 @pytest.fixture

@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from support.browser import needs_axe, opened, violations
+from support.browser import needs_axe, violations
 from support.events import Validated, recorded
 from support.programs import assert_failed
 
@@ -100,9 +100,9 @@ def several(linear_run) -> Classifier:
 
 
 @needs_axe
-def test_the_report_of_several_labels_is_accessible(cli, linear_run, tmp_path):
+def test_the_report_of_several_labels_is_accessible(cli, linear_run, browser):
     assert cli("eval", linear_run.path).code == 0
-    with opened((linear_run.eval / "report.html").as_uri(), tmp_path / "profile") as page:
+    with browser.opened((linear_run.eval / "report.html").as_uri()) as page:
         assert violations(page) == []
 
 

@@ -6,7 +6,7 @@ import json
 import subprocess
 
 import pytest
-from support.browser import needs_axe, needs_browser, opened, violations
+from support.browser import needs_axe, needs_browser, violations
 
 pytestmark = needs_browser
 HOSTILE = '😀 rain zebra <img src=x onerror="document.title=1">'
@@ -26,9 +26,9 @@ Object.defineProperty(
 
 
 @pytest.fixture
-def page(server, tmp_path):
+def page(server, browser):
     """The page of the server in a browser."""
-    with opened(f"http://127.0.0.1:{server.port}/", tmp_path / "profile") as page:
+    with browser.opened(f"http://127.0.0.1:{server.port}/") as page:
         yield page
 
 

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from itertools import count
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
 import pytest
 from support.programs import TIME_LIMIT
@@ -51,35 +51,91 @@ OPTIONS = (
 )
 
 
-class Page:
-    """A page of a browser."""
+class Browser:
+    """A browser that runs while in a `with` statement, and shows pages one after the other."""
 
-    def __init__(self, requests: BinaryIO, replies: BinaryIO) -> None:
-        self._requests = requests
-        self._replies = replies
+    def __init__(self, profile: Path) -> None:
+        browser_reads, requests = os.pipe()
+        replies, browser_writes = os.pipe()
+        # The browser expects the pipes at these numbers.
+        redirect = f'exec "$@" 3<&{browser_reads} 4>&{browser_writes}'
+        command = ["bash", "-c", redirect, "bash", BROWSER, *OPTIONS, f"--user-data-dir={profile}"]
+        pipes = (browser_reads, browser_writes)
+        self._process = subprocess.Popen(command, pass_fds=pipes, stderr=subprocess.DEVNULL)
+        os.close(browser_reads)
+        os.close(browser_writes)
+        self._requests = os.fdopen(requests, "wb", buffering=0)
+        self._replies = os.fdopen(replies, "rb")
         self._numbers = count(1)
-        self._session: dict[str, str] = {}
-        # Errors, warnings and refusals so far.
-        self.complaints: list[str] = []
+        # What each page complained about, by its session.
+        self._complaints: dict[str, list[str]] = {}
 
-        target = self.call("Target.createTarget", url="about:blank")["targetId"]
-        attached = self.call("Target.attachToTarget", targetId=target, flatten=True)
-        self._session = {"sessionId": attached["sessionId"]}
+    def __enter__(self) -> Browser:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._process.kill()
+        self._process.wait()
+        self._requests.close()
+        self._replies.close()
+
+    def call(self, method: str, *, session: str | None = None, **parameters: Any) -> dict[str, Any]:
+        """The reply to a command to the browser, or to the page of a session."""
+        number = next(self._numbers)
+        message = {"id": number, "method": method, "params": parameters}
+        if session is not None:
+            message["sessionId"] = session
+        self._requests.write(json.dumps(message).encode() + b"\0")
+
+        while True:
+            reply = self._next_message()
+            if reply.get("method") in {"Log.entryAdded", "Runtime.exceptionThrown"}:
+                complaints = self._complaints.setdefault(reply["sessionId"], [])
+                complaints.append(json.dumps(reply["params"]))
+            if reply.get("id") == number:
+                assert "error" not in reply, reply
+                return reply["result"]
+
+    @contextmanager
+    def opened(self, address: str) -> Iterator[Page]:
+        """The page at an address, which shares no storage or cache with other pages."""
+        context = self.call("Target.createBrowserContext")
+        target = self.call("Target.createTarget", url="about:blank", **context)
+        attached = self.call("Target.attachToTarget", flatten=True, **target)
+        session = attached["sessionId"]
+        try:
+            page = Page(self, session, self._complaints.setdefault(session, []))
+            page.open(address)
+            yield page
+        finally:
+            self.call("Target.disposeBrowserContext", **context)
+
+    def _next_message(self) -> dict[str, Any]:
+        content = bytearray()
+        while not content.endswith(b"\0"):
+            byte = self._replies.read(1)
+            assert byte, "the browser has ended"
+            content += byte
+        return json.loads(content[:-1])
+
+
+class Page:
+    """A page of a browser.
+
+    Attributes:
+        complaints: errors, warnings and refusals so far.
+    """
+
+    def __init__(self, browser: Browser, session: str, complaints: list[str]) -> None:
+        self._browser = browser
+        self._session = session
+        self.complaints = complaints
         for domain in ("Runtime", "Log", "Page"):
             self.call(f"{domain}.enable")
 
     def call(self, method: str, **parameters: Any) -> dict[str, Any]:
-        """The browser's reply to a command; its complaints meanwhile are kept."""
-        number = next(self._numbers)
-        message = {"id": number, "method": method, "params": parameters, **self._session}
-        self._requests.write(json.dumps(message).encode() + b"\0")
-        while True:
-            reply = self._next_reply()
-            if reply.get("method") in {"Log.entryAdded", "Runtime.exceptionThrown"}:
-                self.complaints.append(json.dumps(reply["params"]))
-            if reply.get("id") == number:
-                assert "error" not in reply, reply
-                return reply["result"]
+        """The browser's reply to a command about this page."""
+        return self._browser.call(method, session=self._session, **parameters)
 
     def open(self, address: str) -> None:
         """Load another address, and wait for it."""
@@ -120,38 +176,6 @@ class Page:
                 return found
             assert time.monotonic() < deadline, (code, self.complaints)
             time.sleep(0.02)
-
-    def _next_reply(self) -> dict[str, Any]:
-        content = b""
-        while not content.endswith(b"\0"):
-            byte = self._replies.read(1)
-            assert byte, "the browser has ended"
-            content += byte
-        return json.loads(content[:-1])
-
-
-@contextmanager
-def opened(address: str, profile: Path) -> Iterator[Page]:
-    """The page at an address, in a browser that ends with the block."""
-    browser_reads, requests = os.pipe()
-    replies, browser_writes = os.pipe()
-    # The browser expects the pipes at these numbers.
-    redirect = f'exec "$@" 3<&{browser_reads} 4>&{browser_writes}'
-    command = ["bash", "-c", redirect, "bash", BROWSER, *OPTIONS, f"--user-data-dir={profile}"]
-    pipes = (browser_reads, browser_writes)
-    with subprocess.Popen(command, pass_fds=pipes, stderr=subprocess.DEVNULL) as process:
-        os.close(browser_reads)
-        os.close(browser_writes)
-        with (
-            os.fdopen(requests, "wb", buffering=0) as to_browser,
-            os.fdopen(replies, "rb") as from_browser,
-        ):
-            try:
-                page = Page(to_browser, from_browser)
-                page.open(address)
-                yield page
-            finally:
-                process.kill()
 
 
 def violations(page: Page) -> list[str]:
