@@ -16,17 +16,27 @@ class ConfigError(EncoderClsError):
 
 
 class DataError(EncoderClsError):
-    """The labelled text is missing, malformed or too little to train on; the message is `where: what; hint`."""
+    """The labelled text is missing, malformed or too little to train on.
+
+    Attributes:
+        where: the source, or the row of it, as `file:line`.
+        what: what is wrong there; may be empty.
+        hint: how to correct it; may be empty.
+    """
 
     exit_code = 3
 
     def __init__(self, where: object, what: str = "", hint: str = "") -> None:
-        super().__init__(f"{where}{what and ': '}{what}{hint and '; '}{hint}")
-        self.where, self.what, self.hint = str(where), what, hint
+        self.where = str(where)
+        self.what = what
+        self.hint = hint
 
-
-class NoRowsError(DataError):
-    """A source has no row with a text."""
+        message = self.where
+        if what:
+            message += f": {what}"
+        if hint:
+            message += f"; {hint}"
+        super().__init__(message)
 
 
 class MissingColumnError(DataError):
@@ -37,8 +47,12 @@ class MissingColumnError(DataError):
         self.column = column
 
 
+class NoRowsError(DataError):
+    """A source has no row with a text."""
+
+
 class NothingNewError(DataError):
-    """The new data of a run that goes on from another has no text to learn from that is new."""
+    """The new data of a run that continues another one has no new text to learn from."""
 
     exit_code = 6
 
@@ -48,15 +62,18 @@ class EncodingError(DataError):
 
 
 class DivergedError(EncoderClsError):
-    """The loss, the gradient, a weight or an answer is no longer a finite number; nothing of it has been written."""
+    """The loss, the gradient, a weight or an answer is no longer a finite number.
+
+    Nothing of it has been written.
+    """
 
     exit_code = 4
 
     def __init__(self, step: int, found: str) -> None:
-        # Not "and resume": a run goes on with the learning rate that it was started with.
+        # Not "and resume": a run continues with the learning rate that it was started with.
         super().__init__(
-            f"training diverged at step {step}: {found}; what was written before is good; lower train.learning_rate, "
-            "and train in another --run-dir"
+            f"training diverged at step {step}: {found}; what was written before is good; lower "
+            "train.learning_rate, and train in another --run-dir"
         )
 
 
@@ -65,4 +82,5 @@ class StoppedError(EncoderClsError):
 
     def __init__(self, message: str, *, signal_number: int) -> None:
         super().__init__(message)
-        self.signal_number, self.exit_code = signal_number, 128 + signal_number
+        self.signal_number = signal_number
+        self.exit_code = 128 + signal_number

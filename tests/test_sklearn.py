@@ -400,7 +400,7 @@ def test_a_grid_search_compares_models_that_differ(monkeypatch):
         ),
         (
             {"settings": ["model.d_model=8"]},
-            r"settings: expected is a mapping such as .*, not list .*",
+            r"settings: a mapping such as .* is expected, not list .*",
         ),
         ({"epochs": 0}, r"TextClassifier: train.epochs: .*"),
         ({"seed": -1}, r"TextClassifier: seed: .*"),
