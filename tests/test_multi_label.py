@@ -25,7 +25,7 @@ from encoder_cls.run.run_folder import RunDir, read_metrics
 from encoder_cls.serving.batching import Batcher
 from encoder_cls.serving.requests import PredictRequest
 from encoder_cls.system.stop import stopping_at
-from encoder_cls.training.linear import fit_linear_classifier
+from encoder_cls.training.linear_fit import fit_linear_classifier
 from encoder_cls.training.prepare import prepare
 from encoder_cls.training.train import train
 

@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from encoder_cls.data.dataset import Split
-from encoder_cls.linear.features import Reading
+from encoder_cls.linear.features import LinearOptions
 from encoder_cls.linear.linear_model import LinearClassifier
 from encoder_cls.linear.nb_svm import out_of_fold_logits
 from encoder_cls.metrics.classification import ClassCounts
@@ -52,12 +52,12 @@ def class_weights_note(train: Split, texts: TokenizedTexts, linear: LinearClassi
 
     # Answer them out of fold, with equal and with balanced weights.
     equal_weights = np.ones(len(sizes), dtype=np.float32)
-    readings = [
-        Reading.like(linear, equal_weights),
-        Reading.like(linear, balanced_weights(sizes)),
+    options = [
+        LinearOptions.like(linear, equal_weights),
+        LinearOptions.like(linear, balanced_weights(sizes)),
     ]
     logits = out_of_fold_logits(
-        texts, train.labels, readings, together=train.together, penalty=PENALTY
+        texts, train.labels, options, together=train.together, penalty=PENALTY
     )
     plain = logits[0].argmax(axis=1)
     balanced = logits[1].argmax(axis=1)

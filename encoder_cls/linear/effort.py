@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -16,8 +17,9 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from encoder_cls.errors import ConfigError
+from encoder_cls.linear.features import CountedTexts
 from encoder_cls.linear.folds import FOLDS
-from encoder_cls.linear.nb_svm import fit_nb_svms
+from encoder_cls.linear.nb_svm import fit_nb_svms, targets_of_machines
 
 # The rounds of self-training: the share of the texts without labels in each, the surest first.
 ROUNDS = (0.1, 0.3, 0.6, 1.0)
@@ -130,6 +132,49 @@ def affordable_effort(
     )
 
 
+@dataclass(frozen=True)
+class EffortChoice:
+    """How much work a fit does: an effort that is decided, or the most that there is time for.
+
+    Attributes:
+        effort: what is decided, where there is no end.
+        end: of the time for the fit, by `time.monotonic`; None without a limit.
+    """
+
+    effort: Effort = PLANNED
+    end: float | None = None
+
+    def choose(
+        self,
+        efforts: Sequence[Effort],
+        *,
+        seconds_of_fit: Callable[[], float],
+        num_fits: Callable[[Effort], float],
+    ) -> Effort:
+        """Return the effort.
+
+        Args:
+            efforts: to choose from where the time is limited, from the most work to the least.
+            seconds_of_fit: estimates the time of one fit.
+            num_fits: the work of an effort, in such fits.
+
+        Raises:
+            TooLittleTimeError: there is not enough time for the last of the efforts.
+        """
+        if self.end is None:
+            return self.effort
+
+        seconds = seconds_of_fit()
+
+        def seconds_of(effort: Effort) -> float:
+            return seconds * num_fits(effort)
+
+        return affordable_effort(efforts, seconds_of, seconds=self.end - time.monotonic())
+
+
+ALL_AS_PLANNED = EffortChoice()
+
+
 # The machines to estimate the time by, drawn at random: classes have different numbers of texts.
 TIMED_MACHINES = 8
 
@@ -155,3 +200,9 @@ def seconds_of_machines(
     seconds = time.monotonic() - began
 
     return float(seconds * num_machines / len(timed))
+
+
+def seconds_to_fit(texts: CountedTexts) -> float:
+    """Estimate the time to fit a machine for each class once to all of these texts."""
+    targets, text_weights = targets_of_machines(texts.labels, texts.class_weights)
+    return seconds_of_machines(texts.features, targets, text_weights)

@@ -93,7 +93,9 @@ class LinearClassifier:
         Raises:
             ValueError: if feature ids are out of order or range.
         """
-        fields: dict[str, Any] = {name: weights[f"{LINEAR}{name}"] for name in WEIGHTS}
+        fields: dict[str, Any] = {}
+        for name in WEIGHTS:
+            fields[name] = weights[f"{LINEAR}{name}"]
         if not are_increasing(fields["feature_ids"], NUM_FEATURE_IDS):
             raise ValueError("the feature ids of the linear classifier are not in order")
 
@@ -138,7 +140,9 @@ class LinearClassifier:
             numbers: `_evidence` and then `rarity`, (texts, `EVIDENCE_NUMBERS + RARITY_NUMBERS`);
                 None unless `with_numbers`.
         """
-        rarest = float(self.idf.max(initial=0)) if with_numbers else 0.0
+        rarest = 0.0
+        if with_numbers:
+            rarest = float(self.idf.max(initial=0))
 
         margins = np.tile(self.biases, (len(texts), 1))
         numbers = [np.zeros((0, EVIDENCE_NUMBERS + RARITY_NUMBERS))]
@@ -163,7 +167,34 @@ class LinearClassifier:
             first += len(counts)
 
         logits = self.task.margins_to_logits(margins)
-        return logits, np.concatenate(numbers) if with_numbers else None
+        if not with_numbers:
+            return logits, None
+        return logits, np.concatenate(numbers)
+
+    def numbers_before_refit(
+        self, texts: TokenizedTexts, evidence: NDArray[np.float64] | None = None
+    ) -> NDArray[np.float64]:
+        """Compute the numbers of `read` of texts that the classifier has learned from, as of new ones.
+
+        Features of the lowest document frequency may be of these texts alone, so they count as
+        unknown.
+
+        Args:
+            texts: which the classifier has learned from.
+            evidence: that of a classifier that had not learned from them; without it, all is zero,
+                which does not count.
+        """
+        rarest = float(self.idf.max(initial=0))
+        rarities = [np.zeros((0, RARITY_NUMBERS))]
+        for counts in self.count_features(texts):
+            found = find(counts.ids, self.feature_ids)
+            idf = np.where(found < 0, 0, self.idf[found])
+            idf[idf == rarest] = 0
+            rarities.append(rarity(counts, idf, rarest=rarest))
+
+        if evidence is None:
+            evidence = np.zeros((len(texts), EVIDENCE_NUMBERS))
+        return np.hstack([evidence, np.concatenate(rarities)])
 
 
 def _rows(counts: SparseRows) -> NDArray[np.int64]:

@@ -9,6 +9,7 @@ chosen on the validation texts if these are enough, else by cross-validation.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -17,10 +18,9 @@ from numpy.typing import NDArray
 
 from encoder_cls.linear.calibration import Calibration, calibrate
 from encoder_cls.linear.features import (
-    Reading,
-    Vocabulary,
+    CountedTexts,
+    LinearOptions,
     count_matrix,
-    count_occurrences,
     scaled_columns,
 )
 from encoder_cls.linear.folds import split_into_folds
@@ -32,7 +32,10 @@ from encoder_cls.text.tokens import TokenizedTexts
 
 # The values of LinearSVC's C to choose from, increasing. Low ones are best where labels are wrong,
 # or few per class.
-PENALTIES = {SINGLE_LABEL: (0.125, 0.25, 0.5, 1.0, 2.0), MULTI_LABEL: (0.1, 0.3, 1.0)}
+PENALTIES = {
+    SINGLE_LABEL: (0.125, 0.25, 0.5, 1.0, 2.0),
+    MULTI_LABEL: (0.1, 0.3, 1.0),
+}
 
 # The penalty where only one is tried.
 USUAL_PENALTY = {SINGLE_LABEL: 1.0, MULTI_LABEL: 0.3}
@@ -188,80 +191,78 @@ def naive_bayes_ratios(
 
 
 def fit_linear(
-    texts: TokenizedTexts,
-    labels: NDArray[Any],
-    reading: Reading,
+    texts: CountedTexts,
     *,
     held_out: tuple[TokenizedTexts, NDArray[Any]] | None = None,
     together: NDArray[np.int64] | None = None,
     choice: Calibration | None = None,
     is_quick: bool = False,
-    on_first: Callable[[LinearClassifier], None] = lambda _: None,
+    on_first: Callable[[LinearClassifier], None] | None = None,
 ) -> tuple[LinearClassifier, Calibration]:
     """Fit a linear classifier, with penalty and calibration chosen on texts held out.
 
-    Labels are classes, (texts,), or all labels of each text, (texts, classes).
-
     Args:
         texts: to learn from.
-        labels: of these texts.
-        reading: what is read of texts, and the weight of each class.
         held_out: texts with their labels, to choose on. If they are too few, penalty and
             calibration are chosen by cross-validation.
-        together: the group of each text, as in `split_into_folds`, for cross-validation; by default each text
-            is a group.
+        together: the group of each text, as in `split_into_folds`, for cross-validation; by default
+            each text is a group.
         choice: an earlier choice, which is kept.
         is_quick: try one penalty, calibrated on the texts held out, however few; without any, on a
             single fold.
         on_first: receives the classifier of the first penalty, unless it is cross-validated.
     """
-    task = task_of(labels)
+    task = task_of(texts.labels)
     penalties: Sequence[float] = PENALTIES[task]
     enough = ENOUGH_HELD_OUT[task]
     if is_quick:
         penalties = [USUAL_PENALTY[task]]
         enough = 1
 
-    vocabulary, counts = count_texts(texts, labels, reading)
-    vocabulary = vocabulary.with_idf_of(counts)
-    features = vocabulary.tfidf(counts)
-
-    def fitted(penalty: float) -> OneVsRest:
-        return fit_one_vs_rest(features, labels, reading.class_weights, penalty=penalty)
-
-    def classifier(machines: OneVsRest, choice: Calibration) -> LinearClassifier:
-        return vocabulary.classifier(*machines.calibrated(choice), task)
-
     # Cross-validate where too few texts are held out to choose on.
     has_enough = held_out is not None and len(held_out[1]) >= enough
     if choice is None and not has_enough:
         if together is None:
-            together = np.arange(len(labels))
-        parts = split_into_folds(together, enough=enough)
-        choice = cross_validate(vocabulary, counts, labels, parts, penalties)
+            together = np.arange(len(texts))
+        folds = split_into_folds(together, enough=enough)
+        choice = cross_validate(texts, folds, penalties)
 
     if choice is not None:
-        return classifier(fitted(choice.penalty), choice), choice
+        machines = _fit_counted(texts, penalty=choice.penalty)
+        return _classifier(texts, machines, choice), choice
 
     # Else try penalties, each calibrated on the texts held out.
     assert held_out
     other_texts, other_labels = held_out
+    vocabulary = texts.vocabulary
     other_counts = count_matrix(vocabulary.pieces(other_texts), vocabulary.feature_ids)
     other_features = vocabulary.tfidf(other_counts)
     tried: dict[float, OneVsRest] = {}
 
-    def judged(penalty: float) -> Calibration:
-        machines = fitted(penalty)
-        choice = calibrate(machines.margins(other_features), other_labels, reading.class_weights)
+    def calibrated(penalty: float) -> Calibration:
+        machines = _fit_counted(texts, penalty=penalty)
+        choice = calibrate(machines.margins(other_features), other_labels, texts.class_weights)
         choice = choice._replace(penalty=penalty)
 
-        if not tried:
-            on_first(classifier(machines, choice))
+        if on_first and not tried:
+            on_first(_classifier(texts, machines, choice))
         tried[penalty] = machines
         return choice
 
-    best = _best_penalty(judged, penalties)
-    return classifier(tried[best.penalty], best), best
+    best = _best_penalty(calibrated, penalties)
+    return _classifier(texts, tried[best.penalty], best), best
+
+
+def _fit_counted(texts: CountedTexts, *, penalty: float) -> OneVsRest:
+    return fit_one_vs_rest(texts.features, texts.labels, texts.class_weights, penalty=penalty)
+
+
+def _classifier(
+    texts: CountedTexts, machines: OneVsRest, calibration: Calibration
+) -> LinearClassifier:
+    """Make a classifier of machines that were fitted to these texts."""
+    machines = machines.calibrated(calibration)
+    return texts.vocabulary.classifier(machines.weights, machines.biases, task_of(texts.labels))
 
 
 # The penalty of out-of-fold answers: low, since they are for labels that may be wrong.
@@ -271,45 +272,32 @@ OUT_OF_FOLD_PENALTY = 0.25
 def out_of_fold_logits(
     texts: TokenizedTexts,
     labels: NDArray[Any],
-    readings: Sequence[Reading],
+    all_options: Sequence[LinearOptions],
     *,
     together: NDArray[np.int64],
     penalty: float = OUT_OF_FOLD_PENALTY,
 ) -> list[Logits]:
-    """Compute the out-of-fold logits of all texts, (texts, classes), for each reading.
+    """Compute the out-of-fold logits of all texts, (texts, classes), for each of some options.
 
-    Readings differ only in class weights; `together` is as in `split_into_folds`.
+    Options differ only in class weights; `together` is as in `split_into_folds`.
     """
-    vocabulary, counts = count_texts(texts, labels, readings[0])
-    parts = split_into_folds(together)
+    counted = CountedTexts.of(texts, labels, all_options[0])
+    folds = split_into_folds(together)
 
     # The logits of a fold follow those of the fold before: bring them into the order of the texts.
-    order = np.argsort(np.concatenate(parts))
+    order = np.argsort(np.concatenate(folds))
 
     logits = []
-    for reading in readings:
-        read_so = vocabulary._replace(reading=reading)
-        choice = cross_validate(read_so, counts, labels, parts, [penalty])
+    for options in all_options:
+        vocabulary = counted.vocabulary._replace(options=options)
+        choice = cross_validate(replace(counted, vocabulary=vocabulary), folds, [penalty])
         logits.append(choice.logits[order])
     return logits
 
 
-def count_texts(
-    texts: TokenizedTexts, labels: NDArray[Any], reading: Reading
-) -> tuple[Vocabulary, sp.csr_matrix]:
-    """Count the most frequent features of texts."""
-    vocabulary = Vocabulary.of(texts, reading)
-    pieces = vocabulary.pieces(texts)
-    ids, num_texts = count_occurrences(pieces)
-    vocabulary = vocabulary.with_most_frequent(ids, num_texts, task_of(labels))
-    return vocabulary, count_matrix(pieces, vocabulary.feature_ids)
-
-
 def cross_validate(
-    vocabulary: Vocabulary,
-    counts: sp.csr_matrix,
-    labels: NDArray[Any],
-    parts: Sequence[NDArray[np.int64]],
+    texts: CountedTexts,
+    folds: Sequence[NDArray[np.int64]],
     penalties: Sequence[float] = (),
     *,
     text_weights: NDArray[np.float64] | None = None,
@@ -319,24 +307,26 @@ def cross_validate(
     The logits of the result are those of the folds, one fold after the other.
     `text_weights`, (texts,), in the order of the folds, are those of `calibrate`.
     """
-    class_weights = vocabulary.reading.class_weights
-    held_out_labels = labels[np.concatenate(parts)]
+    counts = texts.counts
+    labels = texts.labels
+    class_weights = texts.class_weights
+    held_out_labels = labels[np.concatenate(folds)]
 
-    def judged(penalty: float) -> Calibration:
+    def calibrated(penalty: float) -> Calibration:
         margins = []
-        for fold in parts:
+        for fold in folds:
             # Learn from all texts but those of the fold; document frequencies are of these, too.
-            learned = np.setdiff1d(np.arange(len(labels)), fold)
-            known = vocabulary.with_idf_of(counts[learned])
+            others = np.setdiff1d(np.arange(len(labels)), fold)
+            vocabulary = texts.vocabulary.with_idf_of(counts[others])
             machines = fit_one_vs_rest(
-                known.tfidf(counts[learned]), labels[learned], class_weights, penalty=penalty
+                vocabulary.tfidf(counts[others]), labels[others], class_weights, penalty=penalty
             )
-            margins.append(machines.margins(known.tfidf(counts[fold])))
+            margins.append(machines.margins(vocabulary.tfidf(counts[fold])))
 
         choice = calibrate(np.concatenate(margins), held_out_labels, class_weights, text_weights)
         return choice._replace(penalty=penalty)
 
-    return _best_penalty(judged, penalties or PENALTIES[task_of(labels)])
+    return _best_penalty(calibrated, penalties or PENALTIES[task_of(labels)])
 
 
 # The part of the loss that a lower penalty must gain: at about the same loss the higher one is more
@@ -345,20 +335,24 @@ LEAST_GAIN = 0.01
 
 
 def _best_penalty(
-    judged: Callable[[float], Calibration], penalties: Sequence[float]
+    calibrated: Callable[[float], Calibration], penalties: Sequence[float]
 ) -> Calibration:
     """Choose from increasing penalties, trying as few of them as possible.
 
     Begin with the last but one, and try lower ones as long as the loss falls. If none was better,
     try the last one.
+
+    Args:
+        calibrated: fits machines under a penalty, and calibrates them on texts held out.
+        penalties: increasing.
     """
     if len(penalties) == 1:
-        return judged(penalties[0])
+        return calibrated(penalties[0])
 
     *lower, first, higher = penalties
-    best = judged(first)
+    best = calibrated(first)
     for penalty in reversed(lower):
-        candidate = judged(penalty)
+        candidate = calibrated(penalty)
         if candidate.loss > (1 - LEAST_GAIN) * best.loss:
             break
         best = candidate
@@ -366,5 +360,7 @@ def _best_penalty(
     if best.penalty != first:
         return best
 
-    candidate = judged(higher)
-    return candidate if candidate.loss < best.loss else best
+    candidate = calibrated(higher)
+    if candidate.loss < best.loss:
+        return candidate
+    return best

@@ -15,7 +15,7 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from encoder_cls.linear.calibration import calibrate
-from encoder_cls.linear.features import Reading, Vocabulary, as_matrix, scaled_columns
+from encoder_cls.linear.features import LinearOptions, Vocabulary, as_matrix, scaled_columns
 from encoder_cls.linear.folds import first_held_out
 from encoder_cls.linear.linear_model import LinearClassifier
 from encoder_cls.linear.nb_svm import OneVsRest, naive_bayes_ratios, targets_of_machines
@@ -35,7 +35,11 @@ SEED = 0
 
 
 def fit_linear_from_stream(
-    texts: TokenizedTexts, labels: NDArray[Any], reading: Reading, *, together: NDArray[np.int64]
+    texts: TokenizedTexts,
+    labels: NDArray[Any],
+    options: LinearOptions,
+    *,
+    together: NDArray[np.int64],
 ) -> LinearClassifier:
     """Fit a linear classifier, calibrated on texts held out.
 
@@ -44,7 +48,7 @@ def fit_linear_from_stream(
     `split_into_folds`.
     """
     task = task_of(labels)
-    class_weights = reading.class_weights
+    class_weights = options.class_weights
 
     # Hold out a twentieth of the texts.
     order = np.random.default_rng(SEED).permutation(len(labels))
@@ -54,7 +58,7 @@ def fit_linear_from_stream(
     learned = order[~is_held_out]
 
     # Count features once, into a file, and keep the most frequent ones.
-    vocabulary = Vocabulary.of(texts, reading)
+    vocabulary = Vocabulary.of(texts, options)
     stream = _CountStream(vocabulary, texts, learned)
     ids = np.flatnonzero(stream.document_frequencies).astype(np.int32)
     vocabulary = vocabulary.with_most_frequent(ids, stream.document_frequencies[ids], task)

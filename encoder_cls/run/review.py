@@ -20,7 +20,7 @@ from encoder_cls.evaluation.doubtful_labels import doubtful_rows
 from encoder_cls.evaluation.held_out_answers import OwnAnswers, logits_before_refit
 from encoder_cls.evaluation.label_tables import LabelRow
 from encoder_cls.evaluation.mistakes import Answered
-from encoder_cls.linear.features import Reading
+from encoder_cls.linear.features import LinearOptions
 from encoder_cls.linear.nb_svm import out_of_fold_logits
 from encoder_cls.metrics.logits import MULTI_LABEL
 from encoder_cls.run.reloaded_data import config_with_moved_data, dataset_of_run
@@ -97,11 +97,11 @@ def _judged(dataset: Dataset, classifier: Classifier, own: OwnAnswers | None) ->
     """Answer each split by a classifier that has not seen its labels; `own` are the run's earlier answers."""
     train, linear = dataset.train, classifier.linear
     weights = np.ones(len(classifier.label_names), dtype=np.float32)
-    reading = (
-        Reading.like(linear, weights) if linear else Reading(classifier.max_seq_len, False, weights)
-    )
+    options = LinearOptions(classifier.max_seq_len, False, weights)
+    if linear:
+        options = LinearOptions.like(linear, weights)
     texts = classifier.tokenize(train.texts)
-    (out_of_fold,) = out_of_fold_logits(texts, train.labels, [reading], together=train.together)
+    (out_of_fold,) = out_of_fold_logits(texts, train.labels, [options], together=train.together)
     yield Answered(
         name="train", split=train, logits=out_of_fold, label_names=classifier.label_names
     )

@@ -24,7 +24,7 @@ from encoder_cls.encoder.batches import BatchSampler
 from encoder_cls.encoder.engines import Encoder
 from encoder_cls.encoder.transformer import EncoderClassifier
 from encoder_cls.linear.class_weights import balanced_weights
-from encoder_cls.linear.features import sample_rows
+from encoder_cls.linear.corpus import sample_rows
 from encoder_cls.metrics.logits import task_of
 from encoder_cls.text.tokens import LONGEST_LEARNED, TokenizedTexts
 from encoder_cls.training.plan import Plan, TimeBudget

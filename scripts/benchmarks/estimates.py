@@ -27,7 +27,7 @@ from encoder_cls.config.loading import config_of
 from encoder_cls.data.rows import Row as TextRow
 from encoder_cls.data.rows import SourceLocation
 from encoder_cls.metrics.classification import CalibrationBins
-from encoder_cls.training.linear import FittedLinear, fit_linear_classifier
+from encoder_cls.training.linear_fit import FittedLinear, fit_linear_classifier
 from encoder_cls.training.prepare import prepare
 
 DATA = ("trec6", "ag_news", "sst2")

@@ -28,7 +28,7 @@ from encoder_cls.config.schema import ModelConfig, TokenizerConfig
 from encoder_cls.encoder.torch_encoder import TorchEncoder
 from encoder_cls.encoder.transformer import EncoderClassifier
 from encoder_cls.errors import ConfigError, EncoderClsError
-from encoder_cls.linear.features import Reading
+from encoder_cls.linear.features import CountedTexts, LinearOptions
 from encoder_cls.linear.linear_model import LinearClassifier
 from encoder_cls.linear.nb_svm import fit_linear
 from encoder_cls.linear.ngrams import NUM_FEATURE_IDS
@@ -150,7 +150,8 @@ def with_linear(label_names, **options) -> Classifier:
     texts = classifier.tokenize(WORDS[: len(label_names)] * 3)
     weights = np.ones(len(label_names), dtype=np.float32)
     labels = np.arange(len(texts)) % len(label_names)
-    classifier.linear = fit_linear(texts, labels, Reading(9, True, weights))[0]
+    texts_of_labels = CountedTexts.of(texts, labels, LinearOptions(9, True, weights))
+    classifier.linear, _ = fit_linear(texts_of_labels)
     classifier.mixture = Mixture(weights={"encoder": 0.5, "linear": 3.0})
     return classifier
 

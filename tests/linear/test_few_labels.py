@@ -12,28 +12,31 @@ from support.tokenizer import train_tokenizer
 
 from encoder_cls.config.schema import TokenizerConfig, TrainConfig
 from encoder_cls.data.dataset import names_as_texts
-from encoder_cls.linear import features as feature_corpus
-from encoder_cls.linear import few_labels
+from encoder_cls.linear import corpus as feature_corpus
+from encoder_cls.linear import few_labels, self_training
 from encoder_cls.linear import nb_svm as svm
 from encoder_cls.linear.effort import ROUNDS
-from encoder_cls.linear.features import Reading
+from encoder_cls.linear.features import CountedTexts, LinearOptions
 from encoder_cls.linear.few_labels import (
     ALONE,
     FEWEST_EXTRAPOLATED,
     LAST,
     MEAN,
-    PSEUDO_LABEL_WEIGHT,
     FewLabels,
-    aligned,
-    extrapolated,
+    choose_kind,
+    extrapolate_accuracy,
     fit_linear_from_few_labels,
     leads,
-    shrunk_shares,
-    surest,
 )
 from encoder_cls.linear.folds import NO_TEXTS
 from encoder_cls.linear.linear_model import LinearClassifier
 from encoder_cls.linear.nb_svm import fit_linear
+from encoder_cls.linear.self_training import (
+    PSEUDO_LABEL_WEIGHT,
+    align_margins,
+    choose_surest,
+    shrunk_shares,
+)
 from encoder_cls.text.tokenizer import tokenize
 from encoder_cls.text.tokens import TokenizedTexts
 
@@ -77,8 +80,8 @@ def tokenized(num_classes: int) -> tuple[TokenizedTexts, TokenizedTexts]:
     )
 
 
-def reading(num_classes: int) -> Reading:
-    return Reading(MAX_SEQ_LEN, True, np.ones(num_classes, dtype=np.float32))
+def reading(num_classes: int) -> LinearOptions:
+    return LinearOptions(MAX_SEQ_LEN, True, np.ones(num_classes, dtype=np.float32))
 
 
 def fit(
@@ -101,7 +104,8 @@ def fit(
 
 def plain(num_classes: int, labels=None):
     labels = corpus(num_classes)[1][:LABELLED] if labels is None else labels
-    return fit_linear(tokenized(num_classes)[0][:LABELLED], labels, reading(num_classes))[0]
+    texts = tokenized(num_classes)[0][:LABELLED]
+    return fit_linear(CountedTexts.of(texts, labels, reading(num_classes)))[0]
 
 
 def accuracy(classifier, num_classes: int) -> float:
@@ -124,7 +128,7 @@ def test_texts_without_labels_help(num_classes):
 
 def test_a_name_is_learned_from_unless_it_is_a_number(monkeypatch):
     """A word that one text of each class has belongs to the class whose name it is."""
-    monkeypatch.setattr(few_labels, "_best", lambda *_: LAST)
+    monkeypatch.setattr(few_labels, "choose_kind", lambda *_: LAST)
     names, labels = ("xylophone", "zeppelin"), np.arange(40) % 2
     texts = [
         " ".join([*ALL_WORDS[row : row + 5], *(names if row < 2 else ())]) for row in range(40)
@@ -152,9 +156,11 @@ def test_a_name_is_learned_from_unless_it_is_a_number(monkeypatch):
 def test_where_self_training_does_not_help_the_labels_alone_are_learned(monkeypatch):
     """It is the classifier of `fit_linear`, with the penalty that the same folds choose."""
     monkeypatch.setattr(
-        few_labels, "aligned", lambda margins, _: np.random.default_rng(0).random(margins.shape)
+        self_training,
+        "align_margins",
+        lambda margins, _: np.random.default_rng(0).random(margins.shape),
     )
-    monkeypatch.setattr(few_labels, "PSEUDO_LABEL_WEIGHT", 5.0)
+    monkeypatch.setattr(self_training, "PSEUDO_LABEL_WEIGHT", 5.0)
     classifier, result = fit(2)
     assert result.kept == ALONE
     assert result.accuracy == result.accuracy_before
@@ -173,7 +179,7 @@ def test_another_way_needs_more_right_answers_than_chance_would_give():
         return np.array([float(first <= row < end) for row in range(100)])
 
     def best(mean: NDArray, alone: NDArray) -> str:
-        return few_labels._best({LAST: right(0, 70), MEAN: mean, ALONE: alone})
+        return choose_kind({LAST: right(0, 70), MEAN: mean, ALONE: alone})
 
     assert best(right(0, 70), right(2, 73)) == best(right(0, 60), right(0, 70)) == LAST
     assert best(right(0, 80), right(0, 75)) == MEAN
@@ -185,7 +191,7 @@ def test_another_way_needs_more_right_answers_than_chance_would_give():
 @pytest.mark.parametrize("values", [NO_TECHNIQUES, {}], ids=["SVM alone", "everything"])
 def test_a_reader_sees_one_weight_a_feature_and_class(monkeypatch, num_classes, kept, values):
     """The teacher's logits of texts held out are about those out of fold; a second time the same classifier."""
-    monkeypatch.setattr(few_labels, "_best", lambda *_: kept)
+    monkeypatch.setattr(few_labels, "choose_kind", lambda *_: kept)
     held_out, names = np.arange(10), tuple(corpus(num_classes)[0][:num_classes])
     (first, result), (second, _) = (
         fit(num_classes, names=names, held_out=held_out, **values) for _ in range(2)
@@ -243,7 +249,7 @@ def test_shares_are_drawn_to_equal_ones_as_far_as_chance_explains_their_differen
 def test_margins_are_shifted_until_answers_have_the_shares():
     margins = np.random.default_rng(0).normal([0.8, 0, 0], size=(3000, 3))
     shares = np.array([0.2, 0.3, 0.5])
-    shifted = aligned(margins, shares)
+    shifted = align_margins(margins, shares)
     assert np.bincount(shifted.argmax(axis=1)) / 3000 == pytest.approx(shares, abs=0.03)
     assert (shifted - margins).std(axis=0) == pytest.approx(np.zeros(3), abs=1e-9)
 
@@ -251,10 +257,10 @@ def test_margins_are_shifted_until_answers_have_the_shares():
 def test_a_round_learns_from_the_surest_texts_of_each_class():
     """The part of each, one text at least; surest are the largest leads over the second class."""
     margins = np.array([[0.1, 0, 0], [5, 4.9, 0], [1, 0, 0], [2, 0, 1.5], [0, 0.2, 0], [0, 0.1, 0]])
-    chosen, guesses = surest(margins, 0.5)
+    chosen, guesses = choose_surest(margins, 0.5)
     assert (sorted(chosen), sorted(guesses)) == ([2, 3, 4], [0, 0, 1])
-    assert sorted(surest(margins, 0.01)[0]) == [2, 4]
-    assert sorted(surest(margins, 1.0)[0]) == list(range(6))
+    assert sorted(choose_surest(margins, 0.01)[0]) == [2, 4]
+    assert sorted(choose_surest(margins, 1.0)[0]) == list(range(6))
 
 
 def test_rounds_grow_to_all_texts(monkeypatch):
@@ -290,9 +296,9 @@ def test_of_many_texts_without_labels_some_are_read(monkeypatch):
 
 def test_the_accuracy_with_twice_the_labels_is_extrapolated():
     """An error that halves with twice the labels does so again; one that grows is expected to stay; from forty on."""
-    assert extrapolated(0.9, 0.8) == pytest.approx(0.95)
-    assert extrapolated(0.6, 0.8) == pytest.approx(0.6)
-    assert extrapolated(1.0, 0.9) == pytest.approx(1.0)
+    assert extrapolate_accuracy(0.9, 0.8) == pytest.approx(0.95)
+    assert extrapolate_accuracy(0.6, 0.8) == pytest.approx(0.6)
+    assert extrapolate_accuracy(1.0, 0.9) == pytest.approx(1.0)
     _, result = fit(3, **NO_TECHNIQUES)
     assert result.accuracy <= result.accuracy_with_twice <= 1
     assert (

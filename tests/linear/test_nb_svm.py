@@ -20,7 +20,7 @@ from encoder_cls.linear import features as feature_matrix
 from encoder_cls.linear import nb_svm as svm
 from encoder_cls.linear import ngrams as features
 from encoder_cls.linear.calibration import fit_inverse_temperature, fit_platt
-from encoder_cls.linear.features import Reading
+from encoder_cls.linear.features import CountedTexts, LinearOptions
 from encoder_cls.linear.linear_model import LinearClassifier
 from encoder_cls.linear.nb_svm import NB_RATIO_POWER, fit_linear
 from encoder_cls.metrics.classification import cross_entropy, one_hot
@@ -61,9 +61,9 @@ UNSEEN = (
 
 def reading_of(
     num_classes: int, char_ngrams: bool = False, weights=None, *, max_tokens: int = MAX_SEQ_LEN
-) -> Reading:
+) -> LinearOptions:
     weights = np.ones(num_classes) if weights is None else np.array(weights)
-    return Reading(max_tokens, char_ngrams, weights.astype(np.float32))
+    return LinearOptions(max_tokens, char_ngrams, weights.astype(np.float32))
 
 
 def reader_of(texts, *, max_vocab_size: int = 30_000) -> Callable[[Sequence[str]], TokenizedTexts]:
@@ -74,7 +74,9 @@ def reader_of(texts, *, max_vocab_size: int = 30_000) -> Callable[[Sequence[str]
 
 def fit(read, texts, labels, *options, **more) -> LinearClassifier:
     """Options as of `reading_of`."""
-    return fit_linear(read(texts), labels, reading_of(len(set(labels)), *options, **more))[0]
+    linear_options = reading_of(len(set(labels)), *options, **more)
+    classifier, _ = fit_linear(CountedTexts.of(read(texts), labels, linear_options))
+    return classifier
 
 
 @functools.cache
@@ -328,7 +330,7 @@ def test_texts_held_out_choose_where_they_are_enough(monkeypatch):
 
     def fitted(**options) -> tuple[LinearClassifier, float]:
         classifier, choice = fit_linear(
-            rest, labels[30:], reading, on_first=first.append, **options
+            CountedTexts.of(rest, labels[30:], reading), on_first=first.append, **options
         )
         return classifier.logits(tokenized).tolist(), choice
 
@@ -351,7 +353,9 @@ def test_a_quick_classifier_is_calibrated_on_texts_held_out_however_few():
     tokenized = reader_of(texts)(texts)
     asked, their_labels = tokenized[:30], labels[:30]
     quick, _ = fit_linear(
-        tokenized[30:], labels[30:], reading_of(3), held_out=(asked, their_labels), is_quick=True
+        CountedTexts.of(tokenized[30:], labels[30:], reading_of(3)),
+        held_out=(asked, their_labels),
+        is_quick=True,
     )
     logits = quick.logits(asked)
     assert (logits.argmax(axis=1) == their_labels).mean() > 0.6

@@ -9,14 +9,14 @@ from support.tokenizer import train_tokenizer
 
 from encoder_cls.config.schema import TokenizerConfig
 from encoder_cls.linear import stream as linear_stream
-from encoder_cls.linear.features import Reading
+from encoder_cls.linear.features import CountedTexts, LinearOptions
 from encoder_cls.linear.nb_svm import fit_linear
 from encoder_cls.linear.stream import fit_linear_from_stream
 from encoder_cls.metrics.classification import cross_entropy, one_hot
 from encoder_cls.metrics.logits import softmax
 from encoder_cls.text.tokenizer import tokenize
 from encoder_cls.training import plan
-from encoder_cls.training.linear import fit_linear_classifier
+from encoder_cls.training.linear_fit import fit_linear_classifier
 from encoder_cls.training.prepare import prepare
 
 NUM_CLASSES = 3
@@ -47,8 +47,8 @@ def several_chunks(monkeypatch):
     monkeypatch.setattr(linear_stream, "TEXTS_AT_ONCE", 200)
 
 
-def reading(*class_weights: float) -> Reading:
-    return Reading(16, False, np.array(class_weights or [1] * NUM_CLASSES, dtype=np.float32))
+def reading(*class_weights: float) -> LinearOptions:
+    return LinearOptions(16, False, np.array(class_weights or [1] * NUM_CLASSES, dtype=np.float32))
 
 
 def stream(texts, labels, *class_weights: float):
@@ -64,7 +64,7 @@ def loss_of(classifier, texts, labels) -> float:
 def test_is_nearly_as_good_as_the_classifier_that_needs_all_texts_at_once(corpus):
     texts, labels, others, their_labels = corpus
     streamed = stream(texts, labels)
-    whole, _ = fit_linear(texts, labels, reading())
+    whole, _ = fit_linear(CountedTexts.of(texts, labels, reading()))
     accuracies = [
         (it.logits(others).argmax(axis=1) == their_labels).mean() for it in (streamed, whole)
     ]

@@ -24,7 +24,7 @@ from encoder_cls.encoder.distributed import ALONE
 from encoder_cls.errors import StoppedError
 from encoder_cls.evaluation.held_out_answers import HeldOutAnswers
 from encoder_cls.evaluation.report_text import full_text
-from encoder_cls.linear.features import Reading
+from encoder_cls.linear.features import CountedTexts, LinearOptions
 from encoder_cls.linear.nb_svm import fit_linear
 from encoder_cls.metrics.classification import cross_entropy, one_hot
 from encoder_cls.metrics.logits import softmax
@@ -32,10 +32,11 @@ from encoder_cls.run.evaluate import evaluate_run
 from encoder_cls.run.run_folder import RunDir
 from encoder_cls.system.reporter import SILENT
 from encoder_cls.system.stop import stopping_at
-from encoder_cls.training import linear as linear_fit
+from encoder_cls.training import linear_fit
 from encoder_cls.training import plan as training_plan
 from encoder_cls.training.encoder import Targets
-from encoder_cls.training.linear import fit_linear_classifier, shared_pseudo_labels
+from encoder_cls.training.linear import shared_pseudo_labels
+from encoder_cls.training.linear_fit import fit_linear_classifier
 from encoder_cls.training.prepare import prepare
 from encoder_cls.training.prepared import Prepared
 from encoder_cls.training.train import train
@@ -134,7 +135,8 @@ def test_a_model_exists_while_the_linear_classifier_is_fitted(tmp_path, monkeypa
     real = getattr(linear_fit, fit)
 
     def looked(*args, **options):
-        assert not (options.get("is_quick") and args[2].char_ngrams)  # of words and pairs alone
+        if options.get("is_quick"):  # of words and pairs alone
+            assert not args[0].vocabulary.options.char_ngrams
         if not (options.get("is_quick") or options.get("choice")):
             classifier = load_classifier(run.path)
             found.append((model_hash(run.path), classifier.predict(["w1 red end"])[0].label))
@@ -258,10 +260,11 @@ def test_texts_held_out_are_learned_from_in_the_end(tmp_path, monkeypatch):
         setup.plan.linear,
         setup.validation_texts,
     )
-    reading = Reading(read.max_tokens, True, np.ones(3, np.float32))
+    reading = LinearOptions(read.max_tokens, True, np.ones(3, np.float32))
     train_split = setup.dataset.train
     before, _ = fit_linear(
-        setup.train_texts, train_split.labels, reading, together=train_split.together
+        CountedTexts.of(setup.train_texts, train_split.labels, reading),
+        together=train_split.together,
     )
     kept = HeldOutAnswers.read(run.held_out_answers).validation.logits
     assert np.allclose(kept, before.logits(texts), atol=1e-4)

@@ -15,6 +15,7 @@ from encoder_cls.config.schema import Config, TrainConfig
 from encoder_cls.encoder import training as encoder_training
 from encoder_cls.errors import ConfigError, StoppedError
 from encoder_cls.evaluation import baseline
+from encoder_cls.linear import effort as effort_module
 from encoder_cls.linear import few_labels
 from encoder_cls.linear.effort import (
     FEW_LABELS_EFFORTS,
@@ -28,16 +29,16 @@ from encoder_cls.linear.few_labels import ALONE
 from encoder_cls.run.checkpoint import load_newest
 from encoder_cls.run.run_folder import RunDir
 from encoder_cls.training import encoder as training_encoder
-from encoder_cls.training import linear as fit
-from encoder_cls.training import plan
+from encoder_cls.training import linear, linear_fit, linear_time, plan
 from encoder_cls.training import prepare as preparing
-from encoder_cls.training.linear import affordable_texts, fit_linear_classifier, streamed
+from encoder_cls.training.linear_fit import fit_linear_classifier
+from encoder_cls.training.linear_time import affordable_texts, streamed
 from encoder_cls.training.prepare import prepare
 
 
 @pytest.fixture(autouse=True)
 def small_sample(monkeypatch):
-    monkeypatch.setattr(fit, "SAMPLE", 12)
+    monkeypatch.setattr(linear_time, "SAMPLE", 12)
 
 
 def few_labels_config(folder) -> Config:
@@ -71,13 +72,13 @@ def test_a_stream_of_few_texts_has_each_class(tmp_path):
 
 def test_a_run_that_goes_on_keeps_to_the_number_of_texts(tmp_path, monkeypatch):
     """However much time there is then; all of its model is that of an undisturbed run."""
-    monkeypatch.setattr(fit, "affordable_texts", lambda _: 20)
+    monkeypatch.setattr(linear, "affordable_texts", lambda _: 20)
     config = make_config(tmp_path, **WITH_LINEAR, time_budget="10h", checkpoint_every=1)
     run_all(config, tmp_path / "straight")
     with pytest.raises(StoppedError):
         run_all(config, tmp_path / "run", stop_signal=stop_after(12))
     assert load_newest(tmp_path / "run" / "checkpoints")[0].state.linear_texts == 20
-    monkeypatch.setattr(fit, "affordable_texts", lambda _: None)
+    monkeypatch.setattr(linear, "affordable_texts", lambda _: None)
     run_all(config, tmp_path / "run", resume=True)
     found, expected = (load_classifier(tmp_path / name).linear for name in ("run", "straight"))
     assert found.biases.tolist() == expected.biases.tolist()
@@ -146,9 +147,9 @@ def test_a_fit_that_takes_too_long_at_the_least_is_refused_unless_it_takes_a_mom
 
 
 def test_many_classes_are_refused_before_anything_is_fitted(tmp_path, monkeypatch):
-    monkeypatch.setattr(fit, "SAMPLE", 5000)
-    monkeypatch.setattr(fit, "seconds_of_machines", lambda *_: 100.0)
-    monkeypatch.setattr(fit, "fit_linear", lambda *_, **__: 1 / 0)
+    monkeypatch.setattr(linear_time, "SAMPLE", 5000)
+    monkeypatch.setattr(linear_fit, "seconds_to_fit", lambda *_: 100.0)
+    monkeypatch.setattr(linear_fit, "fit_linear", lambda *_, **__: 1 / 0)
     config = make_config(tmp_path, **WITH_LINEAR, time_budget="20s")
     with pytest.raises(ConfigError, match=r"train\.time_budget: .* left for the linear classif"):
         run_all(config, tmp_path / "run")
@@ -175,7 +176,7 @@ def test_less_effort_is_less_work():
         labels, unlabelled, class_weights = np.zeros(2000), np.zeros(8000), np.zeros(77)
 
     work = [
-        few_labels.fits_of(it, Corpus, TrainConfig(), np.zeros(200), with_teacher=True)
+        few_labels.count_fits(it, Corpus, TrainConfig(), num_held_out=200, with_teacher=True)
         for it in FEW_LABELS_EFFORTS
     ]
     assert work == sorted(work, reverse=True)
@@ -185,8 +186,8 @@ def test_less_effort_is_less_work():
 @pytest.mark.parametrize("effort", [ONE_PENALTY, WORDS_ALONE], ids=lambda it: it.key)
 def test_a_run_that_goes_on_keeps_to_the_effort(tmp_path, monkeypatch, effort):
     """However much time there is then; one warning says so."""
-    monkeypatch.setattr(fit, "SAMPLE", 5000)
-    monkeypatch.setattr(fit, "affordable_effort", lambda *_, **__: effort)
+    monkeypatch.setattr(linear_time, "SAMPLE", 5000)
+    monkeypatch.setattr(effort_module, "affordable_effort", lambda *_, **__: effort)
     config = make_config(tmp_path, **WITH_LINEAR, time_budget="10h", checkpoint_every=1)
     events = run_all(config, tmp_path / "straight")
     warned = [event.message for event in events if isinstance(event, Warned)]
@@ -195,7 +196,7 @@ def test_a_run_that_goes_on_keeps_to_the_effort(tmp_path, monkeypatch, effort):
     with pytest.raises(StoppedError):
         run_all(config, tmp_path / "run", stop_signal=stop_after(12))
     assert load_newest(tmp_path / "run" / "checkpoints")[0].state.linear_effort == effort.key
-    monkeypatch.setattr(fit, "affordable_effort", lambda *_, **__: PLANNED)
+    monkeypatch.setattr(effort_module, "affordable_effort", lambda *_, **__: PLANNED)
     events = run_all(config, tmp_path / "run", resume=True)
     warned = [event.message for event in events if isinstance(event, Warned)]
     assert not [message for message in warned if effort.name in message]

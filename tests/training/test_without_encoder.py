@@ -17,7 +17,7 @@ from encoder_cls.errors import ConfigError, StoppedError
 from encoder_cls.linear.calibration import fit_mixture_weights
 from encoder_cls.run.run_folder import RunDir
 from encoder_cls.system import stop as interruptible
-from encoder_cls.training import linear as linear_fit
+from encoder_cls.training import linear_fit
 from encoder_cls.training.prepare import prepare
 
 pytestmark = pytest.mark.usefixtures("blank_plots")

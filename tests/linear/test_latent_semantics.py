@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 
-from encoder_cls.linear import features as latent_semantics
-from encoder_cls.linear.features import SCALE, find_directions
+from encoder_cls.linear import latent_semantics
+from encoder_cls.linear.latent_semantics import SCALE, find_directions
 from encoder_cls.linear.ngrams import CHAR_NGRAM_IDS, HASHES, TEMPLATE_IDS
 
 

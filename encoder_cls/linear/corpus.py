@@ -1,0 +1,138 @@
+"""The features of few labelled texts, of texts without labels, and of class names."""
+
+from __future__ import annotations
+
+import numpy as np
+import scipy.sparse as sp
+from numpy.typing import NDArray
+
+from encoder_cls.linear.features import (
+    CountedTexts,
+    LinearOptions,
+    Vocabulary,
+    count_matrix,
+    count_occurrences,
+)
+from encoder_cls.linear.latent_semantics import Directions, find_directions
+from encoder_cls.linear.ngrams import HASHES, Counts
+from encoder_cls.text.tokens import TokenizedTexts, drawn_rows
+
+
+class FeatureCorpus:
+    """The features of labelled texts, of a sample of unlabelled ones, and of class names.
+
+    Rows are in this order.
+
+    Attributes:
+        vocabulary: the features of any labelled text, or of two texts; document frequencies are of
+            all texts.
+        features: TF-IDF, (rows, features).
+        unseen_features: TF-IDF of the labelled texts as of new ones: without the features that no
+            other text has.
+        labels: of the labelled texts.
+        class_weights: (classes,).
+        unlabelled: the rows of the unlabelled texts.
+        first_name: the row of the first class's name.
+        names: the rows of the names that have a feature.
+        directions: of latent semantics; none without unlabelled texts.
+        coordinates: of all rows along these directions, (rows, dimensions).
+        words: 1 for each word in each row, (rows, words), of the words that at least two rows have.
+    """
+
+    def __init__(
+        self,
+        texts: TokenizedTexts,
+        labels: NDArray[np.int64],
+        names: TokenizedTexts,
+        options: LinearOptions,
+        *,
+        dimensions: int,
+    ) -> None:
+        """Read texts; arguments are those of `fit_linear_from_few_labels`."""
+        num_labelled = len(labels)
+        texts = texts.take(sample_rows(texts, num_labelled, options.max_tokens))
+        num_texts = len(texts)
+        self.labels = labels
+        self.class_weights = options.class_weights
+
+        # Compute the TF-IDF features of texts and names.
+        vocabulary = Vocabulary.of(texts, options)
+        pieces = vocabulary.pieces(texts)
+        vocabulary = _with_useful_features(vocabulary, pieces, texts[:num_labelled])
+        counts = count_matrix([*pieces, *vocabulary.pieces(names)], vocabulary.feature_ids)
+        vocabulary = vocabulary.with_idf_of(counts[:num_texts])
+        self._counts = counts
+        self.vocabulary = vocabulary
+        self.features = vocabulary.tfidf(counts)
+
+        # Compute those of each labelled text as if it were new.
+        is_shared = counts[:num_texts].getnnz(axis=0) > 1
+        idf_of_shared = np.where(is_shared, vocabulary.idf, 0).astype(np.float32)
+        self.unseen_features = vocabulary._replace(idf=idf_of_shared).tfidf(counts[:num_labelled])
+
+        # Number the rows of unlabelled texts and of names; a name may have no feature.
+        self.unlabelled = np.arange(num_labelled, num_texts)
+        self.first_name = num_texts
+        num_features = np.diff(counts.indptr)
+        self.names = num_texts + np.flatnonzero(num_features[num_texts:])
+
+        # Find latent semantics.
+        if not len(self.unlabelled):
+            dimensions = 0
+        self.directions: Directions = find_directions(
+            self.features[:num_texts], vocabulary.feature_ids, dimensions=dimensions
+        )
+        self.coordinates = self.directions.coordinates(self.features)
+
+        # Note which words occur in each row.
+        is_word = vocabulary.feature_ids < HASHES
+        is_shared = counts.getnnz(axis=0) > 1
+        self._word_columns = np.flatnonzero(is_word & is_shared)
+        self.words = (counts[:, self._word_columns] > 0).astype(np.float32)
+
+    def spread_words(self, word_weights: NDArray[np.floating]) -> NDArray[np.float32]:
+        """Turn weights of words, (words, machines), into weights of features, (features, machines).
+
+        Values of features have the inverse document frequency as a factor, which is divided out.
+        """
+        num_features = len(self.vocabulary.feature_ids)
+        weights = np.zeros((num_features, word_weights.shape[1]), dtype=np.float32)
+        idf = self.vocabulary.idf[self._word_columns, None]
+        weights[self._word_columns] = word_weights / idf
+        return weights
+
+    def labelled(self) -> CountedTexts:
+        """The labelled texts alone, with their own features."""
+        counts: sp.csr_matrix = self._counts[: len(self.labels)]
+        columns = np.flatnonzero(counts.getnnz(axis=0))
+
+        # There must be at least one feature.
+        if not len(columns):
+            columns = np.zeros(1, dtype=np.int64)
+
+        counts = counts[:, columns]
+        feature_ids = self.vocabulary.feature_ids[columns]
+        vocabulary = self.vocabulary._replace(feature_ids=feature_ids).with_idf_of(counts)
+        return CountedTexts(vocabulary, counts, self.labels)
+
+
+def _with_useful_features(
+    vocabulary: Vocabulary, pieces: list[Counts], labelled: TokenizedTexts
+) -> Vocabulary:
+    """Keep the features of any labelled text, or of two texts; `pieces` are those of all texts."""
+    ids, num_texts = count_occurrences(pieces)
+    labelled_ids, _ = count_occurrences(vocabulary.pieces(labelled))
+    is_useful = np.isin(ids, labelled_ids) | (num_texts > 1)
+    return vocabulary.with_most_frequent(ids[is_useful], num_texts[is_useful])
+
+
+# The most unlabelled texts that are read, and the most tokens in all of them, for the sake of time.
+MOST_UNLABELLED = 15_000
+MOST_TOKENS = 1_000_000
+
+
+def sample_rows(texts: TokenizedTexts, num_labelled: int, max_tokens: int) -> NDArray[np.int64]:
+    """Return the rows of the labelled texts, and of a random sample of the others."""
+    lengths = texts.lengths_within(max_tokens)[num_labelled:]
+    drawn = drawn_rows(lengths, MOST_TOKENS)[:MOST_UNLABELLED]
+    return np.concatenate([np.arange(num_labelled), num_labelled + np.sort(drawn)])
