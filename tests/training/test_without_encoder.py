@@ -163,9 +163,9 @@ def test_every_command_takes_such_a_run(tmp_path, cli):
     assert "has changed since the run began" in changed.err
 
 
-def test_neither_of_both_is_refused(cli):
+def test_a_run_without_encoder_and_linear_model_is_refused(cli):
     outcome = cli(
         "train", "--set", "model.encoder=false", "--set", "model.linear=false", "--dry-run"
     )
     assert outcome.code == 2
-    assert "model: neither encoder nor linear is left; one of both is to be true" in outcome.err
+    assert "encoder and linear are both false; set one of them to true" in outcome.err
