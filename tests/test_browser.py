@@ -19,16 +19,13 @@ import pytest
 from support.browser import Page, needs_axe, needs_browser, violations
 from support.programs import TIME_LIMIT
 
+from encoder_cls.classifier.attention_page import MOST_MAP_TOKENS, render_attention
 from encoder_cls.classifier.explain import AttentionMaps, Explanation, attention_maps
-from encoder_cls.classifier.html_pages import (
+from encoder_cls.classifier.html_pages import SHADES, html_page, shade
+from encoder_cls.classifier.prediction_page import (
     LEGEND,
-    MOST_MAP_TOKENS,
-    SHADES,
-    html_page,
     prediction_row,
-    render_attention,
     render_predictions,
-    shade,
     words_html,
 )
 from encoder_cls.data.dataset import Split

@@ -333,7 +333,7 @@ class PageWriter(Writer):
 
     def line(self, answer: Answer) -> str:
         """The row of an answer."""
-        from encoder_cls.classifier.html_pages import prediction_row
+        from encoder_cls.classifier.prediction_page import prediction_row
 
         prediction, labels = answer.prediction, answer.labels
         assert answer.words is not None
@@ -345,7 +345,7 @@ class PageWriter(Writer):
 
     def content(self, pieces: Iterable[Any]) -> Iterator[bytes]:
         """The page, at the end."""
-        from encoder_cls.classifier.html_pages import render_predictions
+        from encoder_cls.classifier.prediction_page import render_predictions
 
         rows = b"".join(pieces).decode()
         page = render_predictions(
@@ -356,7 +356,7 @@ class PageWriter(Writer):
 
 def attention_page(classifier: Classifier, texts: Sequence[str]) -> bytes:
     """An HTML page with the attention maps of some texts."""
-    from encoder_cls.classifier.html_pages import render_attention
+    from encoder_cls.classifier.attention_page import render_attention
 
     lines = [
         f"{it.label} {it.probability:.3f}: {text}" if it.label else f"{it.reason}: {text}"

@@ -1,6 +1,6 @@
 """The charts of a page: what each one shows, and where. `templates/charts.html` draws them as SVG.
 
-Their colours are those of `inference/html_pages.css`, light or dark.
+Their colours are those of `classifier/html_pages.css`, light or dark.
 """
 
 from __future__ import annotations

@@ -11,7 +11,8 @@ from typing import NamedTuple
 import numpy as np
 
 from encoder_cls.classifier.explain import marked
-from encoder_cls.classifier.html_pages import LEGEND, html_page, strongest_words, words_html
+from encoder_cls.classifier.html_pages import html_page
+from encoder_cls.classifier.prediction_page import LEGEND, strongest_words, words_html
 from encoder_cls.evaluation import charts, report_text
 from encoder_cls.evaluation.files import SCORE_NAMES
 from encoder_cls.evaluation.mistakes import Answered, Mistake

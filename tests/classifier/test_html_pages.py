@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 from matplotlib.image import imread
 
+from encoder_cls.classifier.attention_page import MOST_MAP_TOKENS, render_attention
 from encoder_cls.classifier.explain import (
     AttentionMaps,
     Explanation,
@@ -20,14 +21,12 @@ from encoder_cls.classifier.explain import (
     attention_maps,
     marked,
 )
-from encoder_cls.classifier.html_pages import (
-    MOST_MAP_TOKENS,
+from encoder_cls.classifier.prediction import Prediction
+from encoder_cls.classifier.prediction_page import (
     prediction_row,
-    render_attention,
     render_predictions,
     words_html,
 )
-from encoder_cls.classifier.prediction import Prediction
 
 HOSTILE = '<script>document.title="x"</script><img src=x onerror="alert(1)">"&\'{{ 7 * 7 }}{title}'
 UNPRINTABLE = "\x00\ud800\x1b[31m\u202e\x9b"
