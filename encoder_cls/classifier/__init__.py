@@ -1,1 +1,1 @@
-"""The classifier: encoder and linear model together, their mixture, and the folder in which it is stored."""
+"""The classifier: encoder and linear model together, and the folder in which they are stored."""

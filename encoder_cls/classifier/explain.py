@@ -201,7 +201,7 @@ class _Occlusion:
         return [float(whole - without_word) for without_word in without_words]
 
     def _variants(self, words: Sequence[Word]) -> Iterator[TokenizedTexts]:
-        """The whole text, then the text without each of the words, in batches that fit in memory."""
+        """The whole text, then the text without each word, in batches that fit in memory."""
         text = self._text
         tokens = np.arange(len(text.words))
 

@@ -11,17 +11,22 @@ from encoder_cls.system.libraries import check_installed
 from encoder_cls.system.log import log
 
 HUB = "hub:"
-# To reach the Hub at all, in seconds: behind some firewalls downloads would be retried, or wait for ever.
+
+# The time to reach the Hub at all, in seconds. Behind some firewalls, downloads would be retried, or
+# wait for ever.
 HUB_TIMEOUT = 10.0
 
 
 def download_model(source: str, *, files: tuple[str, ...], marker: str) -> Path:
-    """Download a model into the Hub's cache; if the Hub cannot be reached, an earlier download is used.
+    """Download a model into the Hub's cache.
+
+    If the Hub cannot be reached, an earlier download is used.
 
     Args:
         source: `hub:owner/name[?revision=...]`.
         files: the names of the files. The first one is small, and tells whose model it is.
-        marker: what the first file contains if the model is one of this program; others are not downloaded.
+        marker: what the first file contains if the model is one of this program; others are not
+            downloaded.
 
     Returns:
         The folder of the downloaded files.

@@ -1,12 +1,12 @@
 """Save and load the model folder, also from the Hugging Face Hub.
 
-    model.safetensors   weights of the parts; its head holds everything else, and a hash of the whole file
-    config.json         task, columns, class names, shapes of the parts: a copy for people and other tools
+    model.safetensors   weights of the parts; its head holds all else, and a hash of the whole file
+    config.json         task, columns, class names, shapes of the parts: a copy for other tools
     tokenizer.json      Hugging Face tokenizers format: a copy, too
     README.md           model card, written when training has finished
 
-Only `model.safetensors` is read, and it is replaced in one atomic rename. Every value is checked, since a folder may
-come from a stranger.
+Only `model.safetensors` is read, and it is replaced in one atomic rename. Every value is checked,
+since a folder may come from a stranger.
 """
 
 from __future__ import annotations
@@ -43,11 +43,14 @@ FORMAT_VERSION = 1
 CONFIG_FILE = "config.json"
 TOKENIZER_FILE = "tokenizer.json"
 WEIGHTS_FILE = "model.safetensors"
-# In bytes; safetensors reads no larger head.
+
+# The largest head in bytes; safetensors reads no larger one.
 LARGEST_HEAD = 100_000_000
+
 # Stands in the head in place of the file's own hash while that is computed.
 NO_HASH = b"0" * 64
-# Of a part in the mixture: far more than is ever fitted.
+
+# The largest weight of a part in the mixture: far more than is ever fitted.
 LARGEST_MIXTURE_WEIGHT = 1e6
 
 
@@ -68,13 +71,14 @@ def model_folder(path: Path) -> Path:
 
 @own_settings()
 def load_classifier(path: str | Path, *, device: str = "auto", engine: str = "auto") -> Classifier:
-    """Load a classifier from a run folder, a model folder or the Hugging Face Hub, checking its hash.
+    """Load a classifier from a run folder, a model folder or the Hugging Face Hub.
 
     Args:
         path: of the folder, or `hub:owner/name[?revision=...]`.
-        device: that computes the encoder: `auto`, `cpu`, `cuda` or `cuda:N`.
-        engine: that computes the encoder: `numpy`, `torch`, or `auto`: for each call NumPy for a few texts, PyTorch (if
-            installed) for many. All compute in float32; their probabilities are within 1e-5 of each other.
+        device: of the encoder: `auto`, `cpu`, `cuda` or `cuda:N`.
+        engine: what computes the encoder: `numpy`, `torch`, or `auto`: for each call NumPy for a
+            few texts, PyTorch (if installed) for many. All compute in float32; their probabilities
+            are within 1e-5 of each other.
 
     Raises:
         ConfigError: there is no classifier at this path, or no such device or engine.
@@ -96,7 +100,8 @@ def load_classifier(path: str | Path, *, device: str = "auto", engine: str = "au
     classifier.folder = named
 
     if encoder_weights:
-        # Not within `_reporting_damage`: here a `RuntimeError` means too little memory, not a damaged folder.
+        # Not within `_reporting_damage`: here a `RuntimeError` means too little memory, and no
+        # damaged folder.
         architecture = classifier.encoder_architecture
         assert architecture
         classifier.encoder = new_encoder(
@@ -107,9 +112,9 @@ def load_classifier(path: str | Path, *, device: str = "auto", engine: str = "au
 
 
 def parts_of_model(folder: Path) -> tuple[str, ...]:
-    """The parts of the classifier in a model folder, `linear`, `encoder` or both, without loading it.
+    """The parts of the classifier in a model folder, without loading it.
 
-    Errors as of `load_classifier`.
+    They are `linear`, `encoder` or both. Errors are those of `load_classifier`.
     """
     with _reporting_damage(folder), plain_file(folder / WEIGHTS_FILE) as (file, size):
         head, _ = _read_head(file, size)
@@ -118,6 +123,7 @@ def parts_of_model(folder: Path) -> tuple[str, ...]:
 
 @contextmanager
 def _reporting_damage(source: str | Path) -> Iterator[None]:
+    """Report the errors of a file that is not as this program writes it."""
     try:
         yield
     except (
@@ -135,14 +141,20 @@ def _reporting_damage(source: str | Path) -> Iterator[None]:
 
 
 def _read(folder: Path) -> tuple[Classifier, dict[str, Weight]]:
-    """A classifier without its encoder, and the weights of that; errors as `_reporting_damage` catches them."""
+    """A classifier without its encoder, and the weights of the encoder.
+
+    Errors are those that `_reporting_damage` catches.
+    """
     with plain_file(folder / WEIGHTS_FILE) as (file, size):
         head, num_bytes = _read_head(file, size)
         classifier, shapes = _classifier_of(head)
 
-        # Before the whole file is in memory: float32 weights and the packed ids of features are the most there can be.
-        num_weights = sum(math.prod(shape) for part in shapes.values() for shape in part.values())
-        if num_bytes > 4 * num_weights + HIGH_HALVES_BYTES:
+        # A larger file is refused before it is in memory. Float32 weights and the packed ids of
+        # features are the most there can be.
+        most_bytes = HIGH_HALVES_BYTES
+        for shapes_of_part in shapes.values():
+            most_bytes += 4 * sum(math.prod(shape) for shape in shapes_of_part.values())
+        if num_bytes > most_bytes:
             raise ValueError(f"{WEIGHTS_FILE} is larger than the weights that its head describes")
         content = _read_whole(file, head)
 
@@ -201,115 +213,129 @@ def _weights(
 def _classifier_of(head: Mapping[str, Any]) -> tuple[Classifier, dict[str, Shapes]]:
     """A classifier without its parts, and the shapes of the weights of each part."""
     config = head["config"]
-    if not isinstance(config, dict) or config.get("format") != FORMAT:
-        raise ValueError("its config is of another program")
-    if config["format_version"] != FORMAT_VERSION:
-        raise ValueError(
-            f"format version {config['format_version']}; this program reads {FORMAT_VERSION}"
-        )
-    task = TASKS.get(config["task"])
-    if task is None:
-        known = " and ".join(TASKS)
-        raise ValueError(f"task: invalid value {config['task']!r} (expected {known})")
-
-    # What the classifier reads, and its classes.
-    tokenizer = parse_tokenizer(head["tokenizer"])
-    text_columns = tuple(config["text_columns"])
-    _check("text_columns", text_columns and _are_texts(text_columns), "names of columns")
-    id2label = config["id2label"]
-    names = tuple(id2label[str(number)] for number in range(len(id2label)))
-    has_enough = len(set(names)) == len(names) >= task.fewest_classes
-    _check("id2label", has_enough and _are_texts(names), "different names of classes")
+    task = _task_of(config)
+    label_names = _label_names_of(config, task)
     max_seq_len = config["max_seq_len"]
     _check("max_seq_len", type(max_seq_len) is int and max_seq_len >= 1, "a number of tokens")
+    tokenizer = parse_tokenizer(head["tokenizer"])
 
+    # The parts that the config describes.
     shapes: dict[str, Shapes] = {}
-    encoder = None
+    architecture = None
     if config["encoder"] is not None:
-        encoder = EncoderArchitecture(**config["encoder"])
-        _check("encoder", encoder.max_seq_len == max_seq_len, "the max_seq_len of the config")
-        shapes["encoder"] = encoder.weight_shapes(
-            vocab_size=tokenizer.get_vocab_size(), num_classes=len(names)
+        architecture = EncoderArchitecture(**config["encoder"])
+        is_equal = architecture.max_seq_len == max_seq_len
+        _check("encoder", is_equal, "the max_seq_len of the config")
+        shapes["encoder"] = architecture.weight_shapes(
+            vocab_size=tokenizer.get_vocab_size(), num_classes=len(label_names)
         )
     if config["linear"] is not None:
-        margins = task.num_one_vs_rest(len(names))
+        margins = task.num_one_vs_rest(len(label_names))
         shapes["linear"] = linear_shapes(config["linear"], max_seq_len=max_seq_len, margins=margins)
 
-    parts = _checked_parts(head, shapes)
-    _check_thresholds(head, task, num_classes=len(names))
-    mixture = _mixture_of(head, parts)
-    gate = head["gate"]
-    guarantees = None
-    if head["guarantees"] is not None:
-        guarantees = Guarantees.from_json(head["guarantees"])
-    familiarity = None
-    if head["familiarity"] is not None:
-        familiarity = Familiarity.from_json(head["familiarity"], has_linear="linear" in parts)
+    # The parts that are there, which may be fewer.
+    parts = _parts_of(head, shapes)
 
     classifier = Classifier(
         None,
         tokenizer,
-        names,
+        label_names,
         max_seq_len=max_seq_len,
-        text_format=TextFormat(
-            columns=text_columns, delimiter=config["delimiter"], encoding=config["encoding"]
-        ),
-        encoder_architecture=encoder,
         task=task,
-        dtypes=head["dtypes"],
-        mixture=mixture,
-        gate=None if gate is None else float(gate),
-        thresholds=tuple(map(float, head["thresholds"] or ())),
-        guarantees=guarantees,
-        familiarity=familiarity,
+        mixture=_mixture_of(head, parts),
+        gate=_gate_of(head, parts),
+        thresholds=_thresholds_of(head, task, num_classes=len(label_names)),
+        text_format=_text_format_of(config),
+        encoder_architecture=architecture,
+        dtypes=_dtypes_of(head, parts),
         sha256=head["sha256"],
     )
+    if head["guarantees"] is not None:
+        classifier.guarantees = Guarantees.from_json(head["guarantees"])
+    if head["familiarity"] is not None:
+        classifier.familiarity = Familiarity.from_json(
+            head["familiarity"], has_linear="linear" in parts
+        )
     return classifier, shapes
 
 
-def _mixture_of(head: Mapping[str, Any], parts: list[str]) -> Mixture:
-    """The mixture of the parts, which is checked."""
-    shares = None
-    if head["mixture_shares"] is not None:
-        shares = {part: float(head["mixture_shares"][part]) for part in parts}
-    weights = {part: float(head["mixture_weights"][part]) for part in parts}
-    return Mixture(weights=weights, shares=shares)
+def _task_of(config: Any) -> Task:
+    if not isinstance(config, dict) or config.get("format") != FORMAT:
+        raise ValueError("its config is of another program")
+    version = config["format_version"]
+    if version != FORMAT_VERSION:
+        raise ValueError(f"format version {version}; this program reads {FORMAT_VERSION}")
+
+    task = TASKS.get(config["task"])
+    if task is None:
+        known = " and ".join(TASKS)
+        raise ValueError(f"task: invalid value {config['task']!r} (expected {known})")
+    return task
 
 
-def _checked_parts(head: Mapping[str, Any], shapes: Mapping[str, Shapes]) -> list[str]:
-    """The parts that are there; raises a `ValueError` if what the head says of them is not valid."""
+def _label_names_of(config: Mapping[str, Any], task: Task) -> tuple[str, ...]:
+    id2label = config["id2label"]
+    names = tuple(id2label[str(number)] for number in range(len(id2label)))
+    has_enough = len(set(names)) == len(names) >= task.fewest_classes
+    _check("id2label", has_enough and _are_texts(names), "different names of classes")
+    return names
+
+
+def _text_format_of(config: Mapping[str, Any]) -> TextFormat:
+    columns = tuple(config["text_columns"])
+    _check("text_columns", columns and _are_texts(columns), "names of columns")
+    return TextFormat(columns=columns, delimiter=config["delimiter"], encoding=config["encoding"])
+
+
+def _parts_of(head: Mapping[str, Any], shapes: Mapping[str, Shapes]) -> list[str]:
     parts = [part for part in PARTS if part in head["parts"]]
     are_parts = sorted(head["parts"]) == sorted(parts) and set(parts) <= shapes.keys()
     _check("parts", parts and are_parts, "parts that the config describes")
+    return parts
 
-    dtypes = head["dtypes"]
+
+def _dtypes_of(head: Mapping[str, Any], parts: list[str]) -> dict[str, str]:
+    dtypes: dict[str, str] = head["dtypes"]
     are_dtypes = sorted(dtypes) == sorted(parts) and set(dtypes.values()) <= set(DTYPES)
     _check("dtypes", are_dtypes, f"one of {', '.join(DTYPES)} for each part")
+    return dtypes
 
+
+def _mixture_of(head: Mapping[str, Any], parts: list[str]) -> Mixture:
     weights = head["mixture_weights"]
     are_weights = sorted(weights) == sorted(parts) and all(
-        map(_is_mixture_weight, weights.values())
+        _is_mixture_weight(weight) for weight in weights.values()
     )
     _check("mixture_weights", are_weights, "a positive number for each part")
 
     shares = head["mixture_shares"]
     if shares is not None:
-        are_shares = sorted(shares) == sorted(parts) and all(map(_is_fraction, shares.values()))
+        are_shares = sorted(shares) == sorted(parts) and all(
+            _is_fraction(share) for share in shares.values()
+        )
         _check("mixture_shares", are_shares, "0 to 1 for each part")
+        shares = {part: float(shares[part]) for part in parts}
 
+    return Mixture(weights={part: float(weights[part]) for part in parts}, shares=shares)
+
+
+def _gate_of(head: Mapping[str, Any], parts: list[str]) -> float | None:
     gate = head["gate"]
-    if gate is not None:
-        _check("gate", len(parts) > 1 and _is_fraction(gate), "0 to 1, for two parts")
-    return parts
+    if gate is None:
+        return None
+    _check("gate", len(parts) > 1 and _is_fraction(gate), "0 to 1, for two parts")
+    return float(gate)
 
 
-def _check_thresholds(head: Mapping[str, Any], task: Task, *, num_classes: int) -> None:
+def _thresholds_of(head: Mapping[str, Any], task: Task, *, num_classes: int) -> tuple[float, ...]:
     thresholds = head["thresholds"]
     if task is SINGLE_LABEL:
         _check("thresholds", thresholds is None, "none for one label a text")
-        return
-    are_valid = len(thresholds) == num_classes and all(map(_is_fraction, thresholds))
-    _check("thresholds", are_valid, "0 to 1 for each label")
+        return ()
+    are_fractions = all(_is_fraction(threshold) for threshold in thresholds)
+    is_valid = len(thresholds) == num_classes and are_fractions
+    _check("thresholds", is_valid, "0 to 1 for each label")
+    return tuple(float(threshold) for threshold in thresholds)
 
 
 def _check(name: str, is_valid: object, expected: str) -> None:
@@ -336,10 +362,16 @@ def _is_mixture_weight(value: Any) -> bool:
 def save_classifier(
     classifier: Classifier, folder: Path, *, dtypes: Mapping[str, str] | None = None
 ) -> None:
-    """Write the folder, or replace the classifier in it; `dtypes` are those of the weights of each part.
+    """Write the folder, or replace the classifier in it.
+
+    Args:
+        classifier: to save.
+        folder: of the model.
+        dtypes: the data type of each part's weights; by default float32.
 
     Raises:
-        EncoderClsError: the disk refused; the folder still holds the whole classifier that it had, if any.
+        EncoderClsError: the disk refused; the folder still holds the whole classifier that it had,
+            if any.
     """
     dtypes = dtypes or dict.fromkeys(classifier.parts, "float32")
     tensors: dict[str, NDArray[Any]] = {}
@@ -375,7 +407,10 @@ def save_classifier(
 
 
 def save_measured(classifier: Classifier, folder: Path) -> None:
-    """Replace gate and guarantees in a model folder, and keep its weights. Errors as of `save_classifier`."""
+    """Replace gate and guarantees in a model folder, and keep its weights.
+
+    Errors are those of `save_classifier`.
+    """
     with _reporting_damage(folder), plain_file(folder / WEIGHTS_FILE) as (file, size):
         head, _ = _read_head(file, size)
         content = _read_whole(file, head)
@@ -414,8 +449,9 @@ def _measured(classifier: Classifier) -> dict[str, Any]:
 
 
 def _write_weights(folder: Path, tensors: dict[str, NDArray[Any]], head: Mapping[str, Any]) -> None:
-    """Write the weights file with the hash of its content in its head."""
-    # One entry of metadata, so that equal runs give equal files: safetensors writes several in random order.
+    """Write the weights file, with the hash of its content in its head."""
+    # One entry of metadata, so that equal runs give equal files: safetensors writes several in
+    # random order.
     values = json.dumps({"sha256": NO_HASH.decode(), **head}, ensure_ascii=False)
     content = safetensors.numpy.save(tensors, {FORMAT: values})
     write_file(folder / WEIGHTS_FILE, content.replace(NO_HASH, sha256(content).encode(), 1))

@@ -1,4 +1,4 @@
-"""The validation of a training: mix the logits of encoder and linear model, and score the mixture."""
+"""The validation of a training: mix the logits of both parts, and score the mixture."""
 
 from __future__ import annotations
 

@@ -37,7 +37,8 @@ class LostProcessError(EncoderClsError):
 
     def __init__(self) -> None:
         super().__init__(
-            "another process of this training has ended; --resume goes on from the newest checkpoint"
+            "another process of this training has ended; "
+            "--resume goes on from the newest checkpoint"
         )
 
 
