@@ -20,7 +20,7 @@ from encoder_cls.bulk.inputs import (
 from encoder_cls.bulk.request import STANDARD_INPUT, Request
 from encoder_cls.classifier.classifier import Classifier
 from encoder_cls.classifier.explain import Explanation, explain
-from encoder_cls.data.rows import Row
+from encoder_cls.data.reading.rows import Row
 from encoder_cls.system.display import counted
 from encoder_cls.system.files import write_output
 from encoder_cls.system.machine import resolve_device

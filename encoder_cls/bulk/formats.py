@@ -12,7 +12,7 @@ from encoder_cls.bulk.request import Request
 from encoder_cls.classifier.classifier import Classifier
 from encoder_cls.classifier.explain import STRONG, Explanation, attention_maps, marked
 from encoder_cls.classifier.prediction import Prediction
-from encoder_cls.data.rows import Row
+from encoder_cls.data.reading.rows import Row
 from encoder_cls.errors import DataError
 from encoder_cls.metrics.logits import MULTI_LABEL
 from encoder_cls.system.display import (

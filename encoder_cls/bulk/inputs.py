@@ -17,9 +17,14 @@ from typing import Any, Self
 
 from encoder_cls.bulk.request import STANDARD_INPUT, Request
 from encoder_cls.classifier.classifier import Classifier
-from encoder_cls.data.rows import Columns, Reading, Row, SourceLocation
-from encoder_cls.data.sources import column_names, files_named, read_rows
-from encoder_cls.data.text_files import LABEL_PREFIX, USUAL, CsvForm, form_of
+from encoder_cls.data.reading.columns import Columns
+from encoder_cls.data.reading.delimited import USUAL, CsvForm, form_of
+from encoder_cls.data.reading.locations import SourceLocation
+from encoder_cls.data.reading.options import Reading
+from encoder_cls.data.reading.rows import Row
+from encoder_cls.data.reading.text_lines import LABEL_PREFIX
+from encoder_cls.data.source_files import files_named
+from encoder_cls.data.sources import column_names, read_rows
 from encoder_cls.encoder.engines import AutomaticEncoder
 from encoder_cls.errors import DataError
 from encoder_cls.system.columns import in_chunks

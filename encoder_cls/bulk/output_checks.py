@@ -15,8 +15,9 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from encoder_cls.bulk.request import STANDARD_INPUT
 from encoder_cls.classifier.hub_models import HUB
-from encoder_cls.data.sources import FORMATS, every_file, texts_of
-from encoder_cls.data.text_files import TEXT
+from encoder_cls.data.reading.formats import FORMATS
+from encoder_cls.data.reading.text_lines import TEXT
+from encoder_cls.data.source_files import every_file, texts_of
 from encoder_cls.errors import ConfigError, DataError
 from encoder_cls.evaluation.files import REPORT_FILES
 from encoder_cls.run.run_folder import LOCK_FILE, RunDir, run_of

@@ -25,7 +25,7 @@ from encoder_cls.bulk.inputs import Progress, Source
 from encoder_cls.bulk.output_checks import check_outputs
 from encoder_cls.bulk.request import Request, reading_stream_as_file
 from encoder_cls.classifier.model_folder import load_classifier
-from encoder_cls.data.sources import class_folders, data_files
+from encoder_cls.data.source_files import class_folders, data_files
 from encoder_cls.errors import ConfigError, DataError, EncoderClsError
 from encoder_cls.system.display import counted, shown
 from encoder_cls.system.files import (

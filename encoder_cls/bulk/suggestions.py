@@ -21,7 +21,7 @@ from encoder_cls.bulk.request import Request
 from encoder_cls.classifier.classifier import Classifier
 from encoder_cls.classifier.model_folder import load_classifier
 from encoder_cls.classifier.prediction import Prediction
-from encoder_cls.data.rows import Row
+from encoder_cls.data.reading.rows import Row
 from encoder_cls.errors import ConfigError
 from encoder_cls.linear.linear_model import LinearClassifier
 from encoder_cls.linear.ngrams import count_features, find

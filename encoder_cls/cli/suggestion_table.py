@@ -12,7 +12,7 @@ from encoder_cls.system.display import cell, csv_row, printable, record_text
 
 if TYPE_CHECKING:
     from encoder_cls.bulk.suggestions import Suggestion
-    from encoder_cls.data.text_files import CsvForm
+    from encoder_cls.data.reading.delimited import CsvForm
 
 # The columns that follow those of the input.
 ADDED_COLUMNS = ("label", "suggested", "probability", "file", "line")

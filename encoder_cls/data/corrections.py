@@ -15,7 +15,10 @@ from typing import NamedTuple
 from encoder_cls.config.schema import DataConfig
 from encoder_cls.data.dataset import label_key
 from encoder_cls.data.labels import Classes, LabelledRows
-from encoder_cls.data.rows import Columns, Notes, Reading, Row, SourceLocation
+from encoder_cls.data.reading.columns import Columns
+from encoder_cls.data.reading.locations import SourceLocation
+from encoder_cls.data.reading.options import Notes, Reading
+from encoder_cls.data.reading.rows import Row
 from encoder_cls.data.sources import read_rows
 from encoder_cls.errors import DataError, EncodingError, MissingColumnError
 from encoder_cls.system.display import listed, shown, unguarded

@@ -15,7 +15,7 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from encoder_cls.data.rows import Notes
+from encoder_cls.data.reading.options import Notes
 from encoder_cls.errors import ConfigError, DataError
 from encoder_cls.system.columns import Column, ConcatenatedTexts, in_chunks
 from encoder_cls.system.display import listed

@@ -9,7 +9,8 @@ from numpy.typing import NDArray
 from pydantic import TypeAdapter
 
 from encoder_cls.data.dataset import Dataset, Split, Unlabelled
-from encoder_cls.data.rows import DiskBackedLocations, Notes
+from encoder_cls.data.reading.locations import DiskBackedLocations
+from encoder_cls.data.reading.options import Notes
 from encoder_cls.system.cache import CacheEntry
 from encoder_cls.system.columns import DiskBackedTexts
 

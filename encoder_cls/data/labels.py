@@ -23,14 +23,10 @@ from encoder_cls.data.dataset import (
     label_key,
     renumbered,
 )
-from encoder_cls.data.rows import (
-    Columns,
-    DiskBackedLocations,
-    LeftOut,
-    Reading,
-    Row,
-    SourceLocation,
-)
+from encoder_cls.data.reading.columns import Columns
+from encoder_cls.data.reading.locations import DiskBackedLocations, SourceLocation
+from encoder_cls.data.reading.options import LeftOut, Reading
+from encoder_cls.data.reading.rows import Row
 from encoder_cls.data.sources import read_rows
 from encoder_cls.errors import ConfigError, DataError, NoRowsError
 from encoder_cls.system.columns import DiskBackedTexts, in_chunks

@@ -38,13 +38,10 @@ from encoder_cls.data.labels import (
     read_labelled,
     use_of_empty,
 )
-from encoder_cls.data.rows import (
-    Columns,
-    LeftOut,
-    Reading,
-    Row,
-    SourceLocation,
-)
+from encoder_cls.data.reading.columns import Columns
+from encoder_cls.data.reading.locations import SourceLocation
+from encoder_cls.data.reading.options import LeftOut, Reading
+from encoder_cls.data.reading.rows import Row
 from encoder_cls.data.sources import content_hash, read_rows
 from encoder_cls.data.splitting import hold_out
 from encoder_cls.errors import ConfigError, DataError, NoRowsError, NothingNewError

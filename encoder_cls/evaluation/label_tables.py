@@ -9,9 +9,12 @@ from typing import Any, NamedTuple
 
 from encoder_cls.config.schema import DataConfig
 from encoder_cls.data.corrections import KEY, LABEL_IN_DATA, added_column
-from encoder_cls.data.rows import Columns, Reading, Row
-from encoder_cls.data.sources import files_named, read_again
-from encoder_cls.data.text_files import CsvForm, form_of
+from encoder_cls.data.reading.columns import Columns
+from encoder_cls.data.reading.delimited import CsvForm, form_of
+from encoder_cls.data.reading.options import Reading
+from encoder_cls.data.reading.rows import Row
+from encoder_cls.data.source_files import files_named
+from encoder_cls.data.sources import read_again
 from encoder_cls.system.display import cell, csv_row, guarded
 
 # Columns that are added to those of the data; `row` is the number of a row in a spreadsheet.
@@ -25,7 +28,7 @@ class LabelRow(NamedTuple):
 
     Attributes:
         split: `train`, `validation` or `test`.
-        where: the location as `data/rows` writes it.
+        where: the location as `data/reading/locations` writes it.
         text: the text as it was read.
         label: the label; several labels are joined.
         suggested: the answer, likewise.
@@ -144,7 +147,7 @@ def csv_table(
 
 
 def file_and_line(where: str) -> tuple[str, str]:
-    """Split a location as `data/rows` writes it; the line is empty where the file is one row."""
+    """Split a location as `data/reading/locations` writes it; the line is empty where the file is one row."""
     file, _, line = where.rpartition(":")
     has_line = line.isascii() and line.isdigit()
     if file and has_line:

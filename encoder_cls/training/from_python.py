@@ -14,7 +14,8 @@ from encoder_cls.classifier.classifier import Classifier
 from encoder_cls.classifier.model_folder import load_classifier
 from encoder_cls.config.loading import config_of, load_config
 from encoder_cls.config.schema import Config
-from encoder_cls.data.rows import Row, SourceLocation
+from encoder_cls.data.reading.locations import SourceLocation
+from encoder_cls.data.reading.rows import Row
 from encoder_cls.run.run_folder import RunDir
 from encoder_cls.system.machine import resolve_device
 from encoder_cls.system.reporter import Reporter, WarningReporter

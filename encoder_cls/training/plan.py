@@ -18,8 +18,9 @@ from numpy.typing import NDArray
 from encoder_cls.config.schema import Config
 from encoder_cls.data.dataset import Dataset
 from encoder_cls.data.load import names_validation, reading_of
-from encoder_cls.data.rows import Columns
-from encoder_cls.data.sources import every_file, read_rows
+from encoder_cls.data.reading.columns import Columns
+from encoder_cls.data.source_files import every_file
+from encoder_cls.data.sources import read_rows
 from encoder_cls.encoder.batches import BatchSampler
 from encoder_cls.encoder.training import Schedule
 from encoder_cls.errors import ConfigError

@@ -8,7 +8,7 @@ from pathlib import Path
 from encoder_cls.classifier.model_folder import load_classifier
 from encoder_cls.config.schema import Config
 from encoder_cls.data.load import config_of_base, load_all_data
-from encoder_cls.data.rows import Row
+from encoder_cls.data.reading.rows import Row
 from encoder_cls.encoder.architecture import EncoderArchitecture
 from encoder_cls.errors import ConfigError, DataError
 from encoder_cls.evaluation.held_out_answers import HeldOutAnswers

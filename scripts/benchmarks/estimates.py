@@ -24,8 +24,8 @@ from shared.page import table
 from encoder_cls.bulk.suggestions import suggest
 from encoder_cls.classifier.classifier import Classifier
 from encoder_cls.config.loading import config_of
-from encoder_cls.data.rows import Row as TextRow
-from encoder_cls.data.rows import SourceLocation
+from encoder_cls.data.reading.locations import SourceLocation
+from encoder_cls.data.reading.rows import Row as TextRow
 from encoder_cls.metrics.classification import CalibrationBins
 from encoder_cls.training.linear_fit import FittedLinear, fit_linear_classifier
 from encoder_cls.training.prepare import prepare

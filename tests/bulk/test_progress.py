@@ -12,7 +12,7 @@ import pytest
 
 from encoder_cls.bulk import inputs
 from encoder_cls.bulk.inputs import Progress
-from encoder_cls.data.rows import SourceLocation
+from encoder_cls.data.reading.locations import SourceLocation
 
 
 @pytest.fixture

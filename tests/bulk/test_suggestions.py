@@ -14,7 +14,7 @@ from support.programs import assert_failed
 from support.tables import read_table, write_table
 
 from encoder_cls.bulk.suggestions import choose, suggest
-from encoder_cls.data.rows import Row
+from encoder_cls.data.reading.rows import Row
 
 SURE = [
     "rain and snow today",

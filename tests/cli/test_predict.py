@@ -26,7 +26,7 @@ from encoder_cls.bulk.request import Request
 from encoder_cls.classifier.classifier import Classifier, TextFormat
 from encoder_cls.classifier.model_folder import load_classifier, save_classifier
 from encoder_cls.classifier.prediction import Prediction
-from encoder_cls.data.rows import Row
+from encoder_cls.data.reading.rows import Row
 
 TEXTS = ["rain and snow today", "a big soup with salt", "the team and the ball"]
 LABELS = ["weather", "küche", "sport"]

@@ -14,7 +14,7 @@ from support.data import load, write
 
 from encoder_cls.data.checks import data_warnings
 from encoder_cls.data.dataset import Dataset, Split
-from encoder_cls.data.rows import LeftOut, Notes
+from encoder_cls.data.reading.options import LeftOut, Notes
 
 ROWS = st.lists(st.tuples(st.sampled_from("abcdefgh"), st.integers(0, 1)), min_size=1, max_size=9)
 

@@ -16,10 +16,11 @@ import pytest
 from support.data import refusal, write
 
 from encoder_cls.config.schema import DataConfig
-from encoder_cls.data import text_files
 from encoder_cls.data.labels import read_labelled
 from encoder_cls.data.load import reading_of
-from encoder_cls.data.rows import Columns, Reading
+from encoder_cls.data.reading import json_files
+from encoder_cls.data.reading.columns import Columns
+from encoder_cls.data.reading.options import Reading
 from encoder_cls.data.sources import column_names, read_rows
 from encoder_cls.errors import DataError
 from encoder_cls.system.encodings import LONGEST_LINE
@@ -283,7 +284,7 @@ def test_a_small_file_that_unpacks_to_a_giant_row_is_refused_in_little_memory(na
 def test_a_packed_array_of_json_is_read_as_a_whole_up_to_a_limit(monkeypatch):
     """Lines have no such limit, and no array that is as large on the disk."""
     items = [{"text": f"text {number}", "label": 1} for number in range(30)]
-    monkeypatch.setattr(text_files, "MOST_UNPACKED_JSON", 500)
+    monkeypatch.setattr(json_files, "MOST_UNPACKED_JSON", 500)
     for separator in (",", ",\n"):
         content = f"[{separator.join(map(json.dumps, items))}]"
         write("a.json.gz", gzip.compress(content.encode()))

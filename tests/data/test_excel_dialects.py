@@ -9,7 +9,8 @@ from collections.abc import Iterable
 
 import pytest
 
-from encoder_cls.data.rows import Columns, Reading
+from encoder_cls.data.reading.columns import Columns
+from encoder_cls.data.reading.options import Reading
 from encoder_cls.data.sources import read_rows
 from encoder_cls.errors import DataError
 from encoder_cls.system.encodings import LONGEST_LINE

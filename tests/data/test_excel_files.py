@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from encoder_cls.data.rows import Columns, Reading
+from encoder_cls.data.reading.columns import Columns
+from encoder_cls.data.reading.options import Reading
 from encoder_cls.data.sources import column_names, read_rows
 from encoder_cls.errors import ConfigError, DataError
 

@@ -20,7 +20,8 @@ from support.data import load, refusal, write
 
 from encoder_cls.config.schema import DataConfig
 from encoder_cls.data.load import load_split
-from encoder_cls.data.rows import Columns, Reading
+from encoder_cls.data.reading.columns import Columns
+from encoder_cls.data.reading.options import Reading
 from encoder_cls.data.sources import read_rows
 
 packed = partial(gzip.compress, mtime=0)  # equal in all workers

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from encoder_cls.data.sources import class_folders, data_files, files_named
+from encoder_cls.data.source_files import class_folders, data_files, files_named
 from encoder_cls.errors import DataError
 
 

@@ -1,7 +1,8 @@
 """The cells of Excel files (Office Open XML, ECMA-376), as a spreadsheet shows them.
 
-The XML is parsed piece by piece, and no tree of it is built: memory follows the longest row and the shared strings,
-never the size that a file unpacks to. openpyxl knows which number formats are dates.
+The XML is parsed piece by piece, and no tree of it is built: memory follows the longest row and the
+shared strings, never the size that a file unpacks to. openpyxl knows which number formats are
+dates.
 """
 
 from __future__ import annotations
@@ -20,12 +21,16 @@ from encoder_cls.errors import DataError
 from encoder_cls.system.encodings import LONGEST_LINE, longer_than
 
 READ_BYTES = 1 << 16
-MOST_COLUMNS = 16_384  # of Excel and of LibreOffice
-# Packed well, distinct strings shrink to a tenth; Apache POI refuses parts that shrink to less than a hundredth, too.
+# Of Excel and of LibreOffice.
+MOST_COLUMNS = 16_384
+# How many times larger than the file its strings may be. Packed well, distinct strings shrink to a
+# tenth; Apache POI refuses parts that shrink to less than a hundredth, too.
 MOST_UNPACKED = 100
-MOST_WHOLE = 10**15  # numbers below it are exact: a spreadsheet keeps 15 digits
+# Whole numbers below it are exact: a spreadsheet keeps 15 digits.
+MOST_WHOLE = 10**15
 
-_STRICT = "purl.oclc.org"  # in the namespaces of Excel's other format with this ending
+# In the namespaces of Excel's other format with this ending.
+_STRICT = "purl.oclc.org"
 _ESCAPE = re.compile(r"_x([0-9A-Fa-f]{4})_")
 _PLACE = re.compile(r"([A-Za-z]{1,3})[0-9]+")
 
@@ -65,10 +70,8 @@ class Workbook:
         book = _Book()
         self._parse(main, book)
         if book.is_strict:
-            what = "a Strict Open XML file"
-            raise DataError(
-                path, what, "save it as an ordinary .xlsx file in a spreadsheet program"
-            )
+            hint = "save it as an ordinary .xlsx file in a spreadsheet program"
+            raise DataError(path, "a Strict Open XML file", hint)
 
         parts = self._related(main, "/worksheet")
         self.sheets = [
@@ -89,7 +92,8 @@ class Workbook:
         target = _Rows(self._path, self._value)
         for _ in self._steps(sheet.part, target):
             for number, cells in target.finished:
-                yield number, [cells.get(column) for column in range(1, max(cells, default=0) + 1)]
+                last_column = max(cells, default=0)
+                yield number, [cells.get(column) for column in range(1, last_column + 1)]
             target.finished.clear()
 
     def _related(self, part: str, kind: str) -> dict[str, str]:
@@ -99,11 +103,13 @@ class Workbook:
         source = posixpath.join(folder, "_rels", f"{name}.rels")
         if source in self._archive.namelist():
             self._parse(source, relationships)
-        # A target that begins with a slash counts from the top.
-        return {
-            identity: posixpath.normpath(posixpath.join("/", folder, target)).lstrip("/")
-            for identity, target in relationships.targets.items()
-        }
+
+        parts = {}
+        for identity, target in relationships.targets.items():
+            # A target that begins with a slash counts from the top.
+            path = posixpath.join("/", folder, target)
+            parts[identity] = posixpath.normpath(path).lstrip("/")
+        return parts
 
     def _parse(self, part: str, target: _Part) -> None:
         for _ in self._steps(part, target):
@@ -118,9 +124,10 @@ class Workbook:
 
         num_bytes = 0
         with self._archive.open(part) as source:
-            while block := source.read(READ_BYTES):
+            for block in iter(lambda: source.read(READ_BYTES), b""):
                 parser.Parse(block)
                 yield
+
                 num_bytes += len(block)
                 if num_bytes - parser.CurrentByteIndex > LONGEST_LINE:
                     raise DataError(self._path, f"an element of {part} {longer_than(LONGEST_LINE)}")
@@ -153,19 +160,20 @@ class Workbook:
         is_duration = style in self._formats.of_durations
         try:
             return from_excel(number, epoch, timedelta=is_duration)
-        except (OverflowError, ValueError):  # before or after all dates of a calendar
+        except (OverflowError, ValueError):
+            # It is before or after all dates of a calendar.
             return ErrorCell("########")
 
 
 @contextmanager
 def opened_workbook(path: Path) -> Iterator[Workbook]:
-    """Open a file; whatever is wrong with its content raises a `DataError` or an error of `zipfile` or of XML."""
+    """Open a file; wrong content raises a `DataError`, or an error of `zipfile` or of XML."""
     with path.open("rb") as file, zipfile.ZipFile(file) as archive:
         yield Workbook(path, archive)
 
 
 def _number(written: str) -> int | float:
-    """A number as a sheet shows it: whole ones are integers, though some programs write 2 as 2.0 or as 2E0."""
+    """A number as a sheet shows it: some programs write the integer 2 as 2.0 or as 2E0."""
     try:
         return int(written)
     except ValueError:
@@ -177,24 +185,29 @@ def _number(written: str) -> int | float:
 
 
 def _unescaped(text: str) -> str:
-    """A text as a spreadsheet shows it: with the characters that `_x000D_` and the like stand for, and line feeds.
+    """A text as a spreadsheet shows it: `_x000D_` and the like are characters, lines end in line feeds.
 
-    The characters that XML cannot hold are written so (ST_Xstring, ECMA-376 part 1, 22.9.2.19), and a text that
-    looks so begins with `_x005F_`. Line breaks of other programs have a carriage return, which no spreadsheet shows.
+    The characters that XML cannot hold are written so (ST_Xstring, ECMA-376 part 1, 22.9.2.19), and
+    a text that looks so begins with `_x005F_`. Line breaks of other programs have a carriage
+    return, which no spreadsheet shows.
     """
     plain = text
     if "_x" in text:
         plain = _ESCAPE.sub(lambda match: chr(int(match[1], 16)), text)
+
         # Two escapes are the halves of a surrogate pair, as of an emoji; a half alone is no character.
         plain = plain.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
     return plain.replace("\r\n", "\n").rstrip("\r").replace("\r", "\n")
 
 
-# ---------------------------------------------------------------- parts of a file
+# Parts of a file
 
 
 class _Part:
-    """What is kept of a part: the parser calls this at the start and the end of each element, and with its text."""
+    """What is kept of a part of a file.
+
+    The parser calls it at the start and the end of each element, and with its text.
+    """
 
     def start(self, tag: str, attributes: dict[str, str]) -> None:
         """An element begins."""
@@ -224,7 +237,7 @@ class _Relationships(_Part):
 
 
 class _Book(_Part):
-    """What the part `workbook.xml` has: the title, the relationship and the state of each sheet, and the epoch."""
+    """The part `workbook.xml`: the sheets by title, relationship and state, and the epoch."""
 
     def __init__(self) -> None:
         self.sheets: list[tuple[str, str, bool]] = []
@@ -342,14 +355,15 @@ class _SharedStrings(_Pieces):
 
 
 class _Rows(_Pieces):
-    """Rows of a sheet: `finished` has the number and the values of each by column, until they are taken out."""
+    """Rows of a sheet: `finished` has the number and the values by column of each, until taken out."""
 
     def __init__(self, path: Path, value: Any) -> None:
         super().__init__(path, ("v", "t"))
         self.finished: list[tuple[int, dict[int, Any]]] = []
         self._value = value
         self._number = 0
-        self._cells: dict[int, Any] = {}  # by column
+        # The values of the row by column.
+        self._cells: dict[int, Any] = {}
         self._column = 0
         self._cell: dict[str, str] = {}
         self._has_formula = False
@@ -382,7 +396,10 @@ class _Rows(_Pieces):
             self.finished.append((self._number, self._cells))
 
     def _column_of(self, attributes: dict[str, str]) -> int:
-        """The column of a cell, from 1 on; some programs write no places, so that each is beside the one before."""
+        """The column of a cell, from 1 on.
+
+        Some programs write no places, so that each cell is beside the one before.
+        """
         place = attributes.get("r")
         if place is None:
             column = self._column + 1
@@ -405,8 +422,10 @@ class _Rows(_Pieces):
 
         value = None
         if kind == "inlineStr" or written:
-            value = self._value(kind, style, written) if self._has_value else None
-        elif self._has_formula and kind != "str":  # an empty text is a result, too
+            if self._has_value:
+                value = self._value(kind, style, written)
+        elif self._has_formula and kind != "str":
+            # An empty text is a result, too.
             value = NO_RESULT
 
         if value is not None:

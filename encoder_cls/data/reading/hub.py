@@ -5,19 +5,26 @@ from __future__ import annotations
 import gc
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 from urllib.parse import unquote
 
-from encoder_cls.data.rows import Columns, Record, SourceLocation, class_names_of, with_class_names
+from encoder_cls.data.reading.class_labels import class_names_of, with_class_names
+from encoder_cls.data.reading.columns import Columns
+from encoder_cls.data.reading.locations import SourceLocation
+from encoder_cls.data.reading.rows import Record
 from encoder_cls.errors import DataError
 from encoder_cls.system.display import shown
 from encoder_cls.system.libraries import check_installed
 
-HUB_TIMEOUT = 10.0  # seconds
-SECONDS_TO_LET_GO = 0.05  # for threads that are done to release their files
+# Seconds that the Hub may take to answer.
+HUB_TIMEOUT = 10.0
+# For threads that are done to release their files.
+SECONDS_TO_LET_GO = 0.05
+# The options of a source.
+OPTIONS = ("config", "split", "revision", "streaming")
 
 
 class _HubSource(NamedTuple):
@@ -43,10 +50,9 @@ def hub_records(source: str, role: str, columns: Columns) -> Iterator[Record]:
         with _naming(hub, split):
             table = _loaded(hub, split)
             columns.check_present(f"hub:{hub.name}", table.column_names)
-            if not columns.every:  # a test split whose labels are all -1 can still be predicted
-                table = table.select_columns(
-                    list(dict.fromkeys([*columns.named, *({"id"} & set(table.column_names))]))
-                )
+            if not columns.every:
+                # A test split whose labels are all -1 can still be predicted.
+                table = table.select_columns(_wanted(columns, table.column_names))
             names = class_names_of(table.features.to_dict())
             with closing(iter(table)) as records:
                 for number, record in enumerate(records):
@@ -59,8 +65,15 @@ def hub_records(source: str, role: str, columns: Columns) -> Iterator[Record]:
         time.sleep(SECONDS_TO_LET_GO)
 
 
+def _wanted(columns: Columns, names: Sequence[str]) -> list[str]:
+    wanted = columns.named
+    if "id" in names and "id" not in wanted:
+        wanted.append("id")
+    return wanted
+
+
 def hub_folder_or_commit(source: str) -> Path | str | None:
-    """Identify the content: by a local folder, or by the commit of a data set of the Hub, None if it is unknown."""
+    """Identify the content: a local folder, or the commit of a data set; None if it is unknown."""
     hub = _parsed(source)
     if Path(hub.name).is_dir():
         return Path(hub.name)
@@ -71,20 +84,19 @@ def hub_folder_or_commit(source: str) -> Path | str | None:
 
 def _parsed(source: str) -> _HubSource:
     name, _, query = source.removeprefix("hub:").partition("?")
+
     # Not parse_qs, which would change a plus sign (split=train+test) and drop empty options (split=).
-    pairs = (option.partition("=") for option in query.split("&") if option)
-    options = {key: unquote(value) for key, _, value in pairs}
+    options: dict[str, str] = {}
+    for option in query.split("&"):
+        if option:
+            key, _, value = option.partition("=")
+            options[key] = unquote(value)
+
     streaming = options.pop("streaming", "false")
-    known = {"config", "split", "revision"}
-    if (
-        not name
-        or options.keys() - known
-        or not all(options.values())
-        or streaming not in {"true", "false"}
-    ):
-        raise DataError(
-            source, "write it as hub:owner/name[?config=...&split=...&revision=...&streaming=true]"
-        )
+    is_known = all(key in OPTIONS for key in options)
+    if not name or not is_known or not all(options.values()) or streaming not in {"true", "false"}:
+        form = "hub:owner/name[?config=...&split=...&revision=...&streaming=true]"
+        raise DataError(source, f"write it as {form}")
     return _HubSource(name, **options, streaming=streaming == "true")
 
 
@@ -96,8 +108,9 @@ def _naming(source: _HubSource, split: str | None) -> Iterator[None]:
     except DataError:
         raise
     except Exception as error:
-        what = f"cannot load {f'split {shown(split)}' if split else 'it'}: {_reason(error)} "
-        what += "(check the name and the network, or download the files and name them instead)"
+        part = f"split {shown(split)}" if split else "it"
+        advice = "check the name and the network, or download the files and name them instead"
+        what = f"cannot load {part}: {_reason(error)} ({advice})"
         raise DataError(f"hub:{source.name}", what) from None
 
 
@@ -113,6 +126,7 @@ def _loaded(source: _HubSource, split: str) -> Any:
         )
         # If its card has no features, the first rows show them.
         return table if table.features else table._resolve_features()
+
     table = datasets.load_dataset(source.name, source.config, split=split, revision=source.revision)
     files = [Path(file["filename"]) for file in table.cache_files]
     # If the Hub cannot be reached, `datasets` loads the last cached copy, of any revision.
@@ -126,7 +140,8 @@ def _loaded(source: _HubSource, split: str) -> Any:
 def _hub_commit(name: str, revision: str | None) -> str | None:
     """Look up the commit of a revision; offline, that of its last download, or None if unknown.
 
-    Asks once and with a time limit: `datasets` itself tries for minutes where a firewall swallows its requests.
+    Asks once and with a time limit: `datasets` itself tries for minutes where a firewall swallows
+    its requests.
     """
     import datasets
     import huggingface_hub
@@ -139,12 +154,14 @@ def _hub_commit(name: str, revision: str | None) -> str | None:
     return reference.read_text() if reference.is_file() else revision
 
 
-def _reason(error: Exception) -> str:
+def _reason(error: BaseException) -> str:
+    """The first line of an error that says what is wrong."""
     import datasets
 
     if isinstance(error, datasets.exceptions.DatasetGenerationError) and error.__cause__:
-        error = error.__cause__  # which has the reason
-    lines = [
-        line for line in str(error).splitlines() if line.strip() and " Client Error." not in line
-    ]
-    return lines[0] if lines else type(error).__name__
+        # The cause has the reason.
+        error = error.__cause__
+    for line in str(error).splitlines():
+        if line.strip() and " Client Error." not in line:
+            return line
+    return type(error).__name__

@@ -1,0 +1,299 @@
+"""Read tables of delimited text, CSV and TSV: strictly, so that no cell changes."""
+
+from __future__ import annotations
+
+import codecs
+import csv
+import re
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from itertools import chain
+from pathlib import Path
+from typing import NamedTuple
+
+from encoder_cls.data.reading.columns import Columns, repeats_header
+from encoder_cls.data.reading.locations import SourceLocation
+from encoder_cls.data.reading.options import Reading
+from encoder_cls.data.reading.rows import Record
+from encoder_cls.errors import DataError
+from encoder_cls.system.display import shown
+from encoder_cls.system.encodings import (
+    LONGEST_LINE,
+    SKIP,
+    ending_of,
+    is_utf8,
+    longer_than,
+    opened,
+    text_lines,
+)
+
+CSV = ".csv"
+TSV = ".tsv"
+# The usual separator of each ending.
+USUAL = {CSV: ",", TSV: "\t"}
+SEPARATORS = (",", ";", "\t", "|")
+
+# Characters of a field; the largest C long of every system.
+LONGEST_FIELD = 2**31 - 1
+# Lines of a field in quotes, where a TSV file is judged.
+MOST_LINES = 10_000
+# Bytes of a line beside its characters: a row of empty lines is long, too.
+MEMORY_OF_LINE = 64
+# Bytes of a file that are looked at in one piece.
+BLOCK_BYTES = 1 << 20
+
+# Excel's first line that names the separator.
+_SEPARATOR_LINE = re.compile(r'"?sep=([^"\r\n\w])"?\r?\n?', re.IGNORECASE)
+
+# A row of TSV as spreadsheets write it: quotes within quotes are doubled, unquoted fields have none.
+_FIELD = r'(?:"(?:[^"]|"")*"|[^"\t\r\n]*)'
+_QUOTED_ROW = re.compile(rf"{_FIELD}(?:\t{_FIELD})*\r?\n?")
+_NEEDS_QUOTES = re.compile(r'(?:^|\t)"[^"]*(?:""|[\t\r\n])(?:[^"]|"")*"(?=[\t\r\n]|$)')
+
+NumberedFields = Iterator[tuple[int, list[str]]]
+"""The first line of each row, and its fields."""
+
+
+class CsvForm(NamedTuple):
+    """The form of CSV that a spreadsheet opens like the input.
+
+    Attributes:
+        separator: between the fields.
+        has_mark: whether it begins with a byte order mark.
+        is_guarded: whether cells are guarded against formulas, as all but those from CSV are.
+    """
+
+    separator: str = ","
+    has_mark: bool = True
+    is_guarded: bool = True
+
+
+def form_of(path: Path, columns: Sequence[str], reading: Reading) -> CsvForm:
+    """The form of a file; with a byte order mark also if its encoding is not UTF-8."""
+    ending = ending_of(path)
+    separator = ","
+    has_mark = ending == ".xlsx" or not is_utf8(reading.encoding)
+
+    # An error is reported where the file is read.
+    with suppress(OSError, DataError):
+        if ending == CSV:
+            separator = _open_table(path, columns, reading).separator
+        with opened(path) as file:
+            if file.read(len(codecs.BOM_UTF8)) == codecs.BOM_UTF8:
+                has_mark = True
+    return CsvForm(separator, has_mark, is_guarded=ending not in USUAL)
+
+
+def csv_header(path: Path, columns: Sequence[str], reading: Reading) -> list[str]:
+    """The names of the columns, as they are written; none of an empty file."""
+    for _, fields in _rows(path, columns, reading):
+        return fields
+    return []
+
+
+def csv_records(path: Path, columns: Columns, reading: Reading) -> Iterator[Record]:
+    """Read the rows after the header; each must have as many fields."""
+    rows = _rows(path, columns.named, reading)
+    first_line, header = next(rows, (1, None))
+    if header is None:
+        # A file of 0 bytes, as some programs write a part without rows.
+        return
+    if not header:
+        raise DataError(path, "the first line is empty; it must contain the column names")
+
+    names = columns.checked(path, header, line=f":{first_line}")
+    for row, (line, fields) in enumerate(rows, start=2):
+        if not fields and len(header) > 1:
+            # An empty line; in a table of one column it is an empty cell.
+            continue
+
+        values = fields or [""]
+        where = SourceLocation(str(path), line, row)
+        if len(values) != len(header):
+            what = f"{len(values)} fields where the header has {len(header)}"
+            reading.bad_row(DataError(where, what, SKIP))
+        elif repeats_header(where, values, header):
+            reading.notes.repeated_headers.add(where)
+        elif not reading.skips or reading.is_valid(path, where, " ".join(values)):
+            yield where, dict(zip(names, values, strict=True))
+
+
+# The lines of a table and their separator
+
+
+class _OpenTable(NamedTuple):
+    """A table of which the header is known.
+
+    Attributes:
+        lines: from the header on.
+        first_line: the number of the header's line.
+        separator: between the fields.
+    """
+
+    lines: Iterator[str]
+    first_line: int
+    separator: str
+
+
+def _rows(path: Path, columns: Sequence[str], reading: Reading) -> NumberedFields:
+    """All rows of a table, the header first."""
+    table = _open_table(path, columns, reading)
+    is_plain_tsv = ending_of(path) == TSV and table.separator == "\t" and reading.delimiter != "\t"
+    if is_plain_tsv:
+        # A pipe can be read only once, so it is not judged.
+        if not path.is_file() or not _has_spreadsheet_quotes(path, reading.encoding):
+            return _unquoted_rows(table)
+        reading.note(f"{path}: fields in quotes are read as a spreadsheet writes them")
+    return _quoted_rows(path, table, reading)
+
+
+def _open_table(path: Path, columns: Sequence[str], reading: Reading) -> _OpenTable:
+    """Find the header and the separator, which Excel may name in a line before it (`sep=;`)."""
+    lines = reading.lines(path)
+    header = next(lines, "")
+    first_line = 1
+
+    named = _SEPARATOR_LINE.fullmatch(header)
+    if named:
+        separator = named[1]
+        header = next(lines, "")
+        first_line = 2
+    else:
+        separator = _separator_of(path, header, columns, reading)
+
+    if header:
+        lines = chain([header], lines)
+    return _OpenTable(lines, first_line, separator)
+
+
+def _separator_of(path: Path, header: str, columns: Sequence[str], reading: Reading) -> str:
+    """The named or usual separator, unless another one fits the header and this one does not.
+
+    A separator fits if the header has these columns with it, or some of them where it is one field
+    with the usual separator.
+    """
+    usual = reading.delimiter or USUAL[ending_of(path)]
+    fewest = len(set(columns))
+    if len(_fields(header, usual)) == 1:
+        fewest = 1
+
+    fitting = []
+    for separator in dict.fromkeys((usual, *SEPARATORS)):
+        found = set(columns) & set(_fields(header, separator))
+        if len(found) >= fewest:
+            fitting.append(separator)
+    if usual in fitting or len(fitting) != 1:
+        return usual
+
+    reading.note(
+        f"{path}: read with {shown(fitting[0])} between its fields, as its header has it "
+        "(data.delimiter)"
+    )
+    return fitting[0]
+
+
+def _fields(line: str, separator: str) -> list[str]:
+    try:
+        return next(csv.reader([line], delimiter=separator), [])
+    except csv.Error:
+        return []
+
+
+# Rows
+
+
+def _unquoted_rows(table: _OpenTable) -> NumberedFields:
+    """Rows in which a quote is an ordinary character."""
+    for number, line in enumerate(table.lines, start=table.first_line):
+        text = line.removesuffix("\n").removesuffix("\r")
+        if text:
+            yield number, text.split("\t")
+        else:
+            yield number, []
+
+
+def _quoted_rows(path: Path, table: _OpenTable, reading: Reading) -> NumberedFields:
+    """Rows with quotes as in RFC 4180; after a malformed one, reading goes on at its second line."""
+    csv.field_size_limit(LONGEST_FIELD)
+    lines = table.lines
+    number = table.first_line
+    # The lines of the row that is being read.
+    row_lines: list[str] = []
+
+    def kept_lines() -> Iterator[str]:
+        num_bytes = 0
+        for line in lines:
+            if not row_lines:
+                num_bytes = 0
+            num_bytes += len(line) + MEMORY_OF_LINE
+            row_lines.append(line)
+            if num_bytes > LONGEST_LINE + MEMORY_OF_LINE:
+                raise csv.Error(f"the row {longer_than(LONGEST_LINE)}")
+            yield line
+
+    while True:
+        reader = csv.reader(kept_lines(), delimiter=table.separator, strict=True)
+        try:
+            for fields in reader:
+                yield number, fields
+                number += len(row_lines)
+                row_lines.clear()
+            break
+        except csv.Error as error:
+            reading.bad_row(_malformed_row(f"{path}:{number}", error))
+            lines = chain(row_lines[1:], lines)
+            number += 1
+            row_lines.clear()
+
+
+def _malformed_row(where: str, error: csv.Error) -> DataError:
+    reason = str(error)
+    hint = SKIP
+    if "new-line" in reason:
+        reason = "a carriage return without a line feed"
+        hint = ""
+    return DataError(where, f"not valid CSV: {reason} (is a quote left open?)", hint)
+
+
+def _has_spreadsheet_quotes(path: Path, encoding: str) -> bool:
+    """Whether a TSV file has quotes as spreadsheets write them.
+
+    All its rows can be read that way, and one shows it: a column's name is in quotes, or a field in
+    quotes has a tab, a line break or a doubled quote.
+    """
+    if not _has_quotes(path):
+        return False
+
+    is_shown = False
+    row = ""
+    num_lines = 0
+    for number, line in enumerate(text_lines(path, encoding, keep_invalid=True), start=1):
+        if not row and '"' not in line:
+            continue
+
+        row += line
+        num_lines += 1
+        if row.count('"') % 2:
+            # A quote is open.
+            if num_lines > MOST_LINES or len(row) > LONGEST_LINE:
+                return False
+            continue
+
+        if not _QUOTED_ROW.fullmatch(row):
+            return False
+        is_header = number == num_lines
+        if is_header or _NEEDS_QUOTES.search(row):
+            is_shown = True
+        row = ""
+        num_lines = 0
+    return is_shown and not row
+
+
+def _has_quotes(path: Path) -> bool:
+    with opened(path) as file:
+        while True:
+            block = file.read(BLOCK_BYTES)
+            if b'"' in block:
+                return True
+            if not block:
+                return False

@@ -1,0 +1,160 @@
+"""Read Excel files: the sheet that has the columns, with its first row as the header."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from encoder_cls.data.reading.columns import Columns, repeats_header
+from encoder_cls.data.reading.content_errors import content_errors
+from encoder_cls.data.reading.locations import SourceLocation
+from encoder_cls.data.reading.options import Reading
+from encoder_cls.data.reading.rows import Record
+from encoder_cls.data.reading.xlsx import (
+    NO_RESULT,
+    Cells,
+    ErrorCell,
+    Sheet,
+    Workbook,
+    opened_workbook,
+)
+from encoder_cls.errors import DataError
+from encoder_cls.system.display import shown
+from encoder_cls.system.encodings import SKIP
+from encoder_cls.system.libraries import check_installed
+
+EXCEL = ".xlsx"
+# In messages.
+WITHOUT_RESULT = "a formula without a stored result"
+
+
+def excel_header(path: Path, columns: Sequence[str]) -> list[str]:
+    """The names of the columns of the sheet that has these columns."""
+    with _open_excel(path) as workbook:
+        return _sheet_with(path, workbook, columns)[1]
+
+
+def excel_records(path: Path, columns: Columns, reading: Reading) -> Iterator[Record]:
+    """Read the rows of the one sheet that has these columns.
+
+    In columns of texts a number is its digits, and an empty cell an empty text; other values are as
+    they are.
+    """
+    with _open_excel(path) as workbook:
+        sheet, header = _sheet_with(path, workbook, columns.named)
+        names = columns.checked(path, header, line=":1")
+        for number, cells in workbook.rows(sheet):
+            if number == 1 or all(cell is None for cell in cells):
+                continue
+
+            where = SourceLocation(str(path), number)
+            try:
+                values = _values(where, cells, len(header))
+                if repeats_header(where, values, header):
+                    reading.notes.repeated_headers.add(where)
+                    continue
+                record = dict(zip(names, values, strict=True))
+                _check_values(where, record, columns)
+            except DataError as error:
+                reading.bad_row(error)
+                continue
+
+            is_kept = columns.every or record.get("id") is NO_RESULT
+            if is_kept and any(value is NO_RESULT for value in values):
+                reading.note(f"warning: {path}: cells that hold {WITHOUT_RESULT} are read as empty")
+            yield where, _plain_values(record, columns.text)
+
+
+def _values(where: SourceLocation, cells: Cells, num_columns: int) -> Cells:
+    """The cells of a row, one for each column of the header; a DataError if there are more."""
+    for cell in cells[num_columns:]:
+        if cell is not None:
+            what = f"a cell to the right of the header's {num_columns} columns: {shown(str(cell))}"
+            raise DataError(where, what)
+
+    num_missing = num_columns - len(cells)
+    return cells[:num_columns] + [None] * num_missing
+
+
+def _check_values(where: SourceLocation, record: dict[str, Any], columns: Columns) -> None:
+    """Raise a DataError if a column that is read holds an error, or a formula without a result."""
+    for name in columns.named:
+        value = record[name]
+        if value is NO_RESULT:
+            what = f"column {shown(name)} holds {WITHOUT_RESULT}"
+            raise DataError(where, f"{what}; save the file in a spreadsheet program", SKIP)
+        if isinstance(value, ErrorCell):
+            what = f"column {shown(name)} shows the error {value}; correct the cell"
+            raise DataError(where, what, SKIP)
+
+
+def _plain_values(record: dict[str, Any], text_columns: Sequence[str]) -> dict[str, Any]:
+    """The values as other formats have them, in columns of texts all of them texts."""
+    plain: dict[str, Any] = {}
+    for name, value in record.items():
+        if value is NO_RESULT:
+            plain[name] = None
+        elif isinstance(value, ErrorCell):
+            plain[name] = str(value)
+        else:
+            plain[name] = value
+
+    for name in text_columns:
+        if name in plain:
+            plain[name] = _as_text(plain[name])
+    return plain
+
+
+def _as_text(value: Any) -> Any:
+    """Turn a cell into a text, also one that a spreadsheet has made a number."""
+    if value is None:
+        return ""
+    if type(value) in {int, float}:
+        return str(value)
+    return value
+
+
+def _sheet_with(path: Path, workbook: Workbook, columns: Sequence[str]) -> tuple[Sheet, list[str]]:
+    """The sheet with these columns, and its header; a hidden sheet only where no other has them."""
+    filled = []
+    for sheet in workbook.sheets:
+        header = _header(workbook, sheet)
+        if header:
+            filled.append((sheet, header))
+    if not filled:
+        raise DataError(path, "the file is empty")
+
+    fitting = [(sheet, header) for sheet, header in filled if set(columns) <= set(header)]
+    if not fitting:
+        # Its columns are named in the error.
+        return filled[0]
+
+    in_sight = [(sheet, header) for sheet, header in fitting if not sheet.is_hidden]
+    if in_sight:
+        fitting = in_sight
+    if len(fitting) > 1:
+        titles = ", ".join(shown(sheet.title) for sheet, _ in fitting)
+        what = f"several sheets have these columns ({titles})"
+        raise DataError(path, what, "save the one that is meant as a file")
+    return fitting[0]
+
+
+def _header(workbook: Workbook, sheet: Sheet) -> list[str]:
+    """The texts of the first row, up to the last one that is not empty."""
+    number, cells = next(workbook.rows(sheet), (1, []))
+    if number != 1:
+        return []
+
+    names = ["" if cell in {None, NO_RESULT} else str(cell) for cell in cells]
+    while names and not names[-1]:
+        names.pop()
+    return names
+
+
+@contextmanager
+def _open_excel(path: Path) -> Iterator[Workbook]:
+    check_installed("openpyxl", needed_by=str(path), install="'encoder-cls[excel]'")
+    with content_errors(path, "Excel"), opened_workbook(path) as workbook:
+        yield workbook

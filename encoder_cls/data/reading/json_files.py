@@ -1,0 +1,97 @@
+"""Read JSON: an object a line, or an array of objects."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from encoder_cls.data.reading.columns import Columns
+from encoder_cls.data.reading.locations import SourceLocation
+from encoder_cls.data.reading.options import Reading
+from encoder_cls.data.reading.rows import Record
+from encoder_cls.data.reading.text_lines import numbered_lines
+from encoder_cls.errors import DataError
+from encoder_cls.system.display import kind
+from encoder_cls.system.encodings import MOST_UNPACKED_JSON, SKIP, is_gzipped, longer_than
+
+# An array of objects, or an object a line.
+JSON = ".json"
+JSON_LINES = ".jsonl"
+
+
+def json_line_records(path: Path, columns: Columns, reading: Reading) -> Iterator[Record]:
+    """Read the object of each line."""
+    for where, line in numbered_lines(path, reading):
+        if not line.strip():
+            continue
+        try:
+            record = _checked_object(where, _parsed(where, line, hint=SKIP), columns)
+        except DataError as error:
+            reading.bad_row(error)
+            continue
+        yield where, record
+
+
+def json_records(path: Path, columns: Columns, reading: Reading) -> Iterator[Record]:
+    """Read the objects of an array, or else the object of each line."""
+    most_bytes = MOST_UNPACKED_JSON if is_gzipped(path) else -1
+    if not _is_array(path, reading, most_bytes):
+        yield from json_line_records(path, columns, reading)
+        return
+
+    # An array is read as a whole, which bad bytes are not to leave out.
+    strict = replace(reading, bad_rows="error")
+    content = _joined(path, strict.lines(path, longest=most_bytes), most_bytes)
+    for number, item in enumerate(_parsed(str(path), content), start=1):
+        where = SourceLocation(str(path), number)
+        try:
+            record = _checked_object(where, item, columns)
+        except DataError as error:
+            reading.bad_row(error)
+            continue
+        yield where, record
+
+
+def _is_array(path: Path, reading: Reading, most_bytes: int) -> bool:
+    """Whether the first line that is not blank begins an array."""
+    for line in reading.lines(path, longest=most_bytes):
+        if line.strip():
+            return line.lstrip().startswith("[")
+    return False
+
+
+def _joined(path: Path, lines: Iterable[str], most_bytes: int) -> str:
+    """Join lines; a DataError if they are longer than `most_bytes`, where -1 means no limit."""
+    kept: list[str] = []
+    length = 0
+    for line in lines:
+        kept.append(line)
+        length += len(line)
+        if 0 <= most_bytes < length:
+            what = f"a packed JSON array that {longer_than(most_bytes)}"
+            raise DataError(path, what, "save it as JSON lines, which are read one by one")
+    return "".join(kept)
+
+
+def _checked_object(where: SourceLocation, item: Any, columns: Columns) -> dict[str, Any]:
+    if not isinstance(item, dict):
+        raise DataError(where, f"a JSON object is expected, not {kind(item)}")
+    columns.check_present(where, list(item))
+    return item
+
+
+def _parsed(where: str, text: str, *, hint: str = "") -> Any:
+    try:
+        return json.loads(text, object_pairs_hook=_without_doubles)
+    except (ValueError, RecursionError) as error:
+        raise DataError(where, f"not valid JSON: {error}", hint) from None
+
+
+def _without_doubles(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    record = dict(pairs)
+    if len(record) != len(pairs):
+        raise ValueError("a key occurs twice")
+    return record

@@ -1,0 +1,84 @@
+"""The locations of rows: which file and line each was read from."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from encoder_cls.system.columns import Column, in_chunks
+from encoder_cls.system.disk_arrays import DiskBackedArray
+
+
+class SourceLocation(str):
+    """Where a row was read: `file:line`, or the file alone where it is one row.
+
+    Attributes:
+        file: the file.
+        line: the line, from 1 on; -1 where the file is one row.
+        row: the number of the row in a spreadsheet: in CSV it is not the line once a field has had
+            a line feed.
+    """
+
+    __slots__ = ("file", "line", "row")
+    file: str
+    line: int
+    row: int
+
+    def __new__(cls, file: str, line: int = -1, row: int = -1) -> SourceLocation:  # noqa: D102
+        name = file if line < 0 else f"{file}:{line}"
+        location = super().__new__(cls, name)
+        location.file = file
+        location.line = line
+        location.row = line if row < 0 else row
+        return location
+
+
+class DiskBackedLocations(Column[SourceLocation]):
+    """The locations of rows: a number for the file of each, and its line."""
+
+    def __init__(self, locations: Iterable[SourceLocation] = ()) -> None:
+        # The number of each file.
+        self._files: dict[str, int] = {}
+        self._numbers = DiskBackedArray(np.int32)
+        self._lines = DiskBackedArray(np.int64)
+        for chunk in in_chunks(locations):
+            self.append(chunk)
+
+    @classmethod
+    def from_arrays(
+        cls, files: Sequence[str], numbers: NDArray[np.int32], lines: NDArray[np.int64]
+    ) -> Self:
+        """Wrap what `arrays` returns; no location can be appended."""
+        locations = cls()
+        locations._files = {file: number for number, file in enumerate(files)}
+        locations._numbers = DiskBackedArray.from_array(numbers)
+        locations._lines = DiskBackedArray.from_array(lines)
+        return locations
+
+    def arrays(self) -> tuple[list[str], NDArray[np.int32], NDArray[np.int64]]:
+        """All files, and of each row the index of its file and its line, both (rows,)."""
+        if self._rows is not None:
+            return DiskBackedLocations(self).arrays()
+        return list(self._files), self._numbers.array(), self._lines.array()
+
+    def append(self, locations: Sequence[SourceLocation]) -> None:
+        """Add locations at the end."""
+        numbers = []
+        for location in locations:
+            numbers.append(self._files.setdefault(location.file, len(self._files)))
+        self._numbers.append(numbers)
+        self._lines.append([location.line for location in locations])
+
+    def _count(self) -> int:
+        return len(self._lines.array())
+
+    def _items(self, rows: NDArray[np.int64]) -> list[SourceLocation]:
+        files = list(self._files)
+        numbers = self._numbers.array()[rows].tolist()
+        lines = self._lines.array()[rows].tolist()
+        return [
+            SourceLocation(files[number], line) for number, line in zip(numbers, lines, strict=True)
+        ]

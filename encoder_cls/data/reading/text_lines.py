@@ -1,0 +1,110 @@
+"""Read plain text: a text a line, fastText's lines with labels, files in folders of their class."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+from encoder_cls.data.reading.columns import Columns
+from encoder_cls.data.reading.locations import SourceLocation
+from encoder_cls.data.reading.options import Reading
+from encoder_cls.data.reading.rows import Record
+from encoder_cls.errors import DataError
+from encoder_cls.system.display import shown
+from encoder_cls.system.encodings import ending_of
+
+# A label and a text a line.
+FASTTEXT = ".ft"
+# A text a line; where labels are wanted, fastText's lines.
+TEXT = ".txt"
+
+# Before each label of fastText's lines.
+LABEL_PREFIX = "__label__"
+# What separates words for fastText; other blanks, such as U+00A0, are part of a word.
+_BLANKS = " \t\v\f\r\n\0"
+_LABEL = re.compile(rf"(?:^|(?<=[{_BLANKS}])){LABEL_PREFIX}([^{_BLANKS}]*)")
+_LATER_LABEL = re.compile(rf"[{_BLANKS}]+{LABEL_PREFIX}[^{_BLANKS}]*")
+_LEADING_LABELS = re.compile(rf"^[{_BLANKS}]*(?:{LABEL_PREFIX}[^{_BLANKS}]*(?:[{_BLANKS}]+|$))+")
+
+
+def numbered_lines(path: Path, reading: Reading) -> Iterator[tuple[SourceLocation, str]]:
+    """The lines of a file with their locations, without those that cannot be decoded."""
+    for number, line in enumerate(reading.lines(path), start=1):
+        where = SourceLocation(str(path), number)
+        if reading.is_valid(path, where, line):
+            yield where, line
+
+
+def line_records(path: Path, columns: Columns, reading: Reading) -> Iterator[Record]:
+    """Read each line as a text, unchanged but for the labels of fastText's lines."""
+    if columns.label:
+        _check_no_columns(path, columns)
+        yield from _labelled_lines(path, columns.text[0], columns.label, reading)
+        return
+
+    # Blank lines are texts, too, so that answers keep to their lines.
+    is_fasttext = ending_of(path) == FASTTEXT
+    for where, line in numbered_lines(path, reading):
+        text = line.removesuffix("\n").removesuffix("\r")
+        if is_fasttext:
+            text = _without_labels(text)
+        yield where, {columns.text[0]: text}
+
+
+def _labelled_lines(
+    path: Path, text_column: str, label_column: str, reading: Reading
+) -> Iterator[Record]:
+    """Read fastText's lines: each word with the prefix is a label, wherever it is in the line."""
+    for where, line in numbered_lines(path, reading):
+        text = line.removesuffix("\n").removesuffix("\r")
+        labels = list(dict.fromkeys(_LABEL.findall(text)))
+        if labels and not line.lstrip(_BLANKS).startswith(LABEL_PREFIX):
+            what = "the line has no label at its beginning, where labels are"
+            reading.bad_row(DataError(where, what))
+            continue
+        if not line.strip():
+            continue
+
+        # One label is a name, several are a list, and none of them is an empty tuple.
+        label: str | list[str] | tuple[str, ...] = ()
+        if len(labels) == 1:
+            label = labels[0]
+        elif labels:
+            label = labels
+        yield where, {text_column: _without_labels(text), label_column: label}
+
+
+def _without_labels(text: str) -> str:
+    return _LATER_LABEL.sub("", _LEADING_LABELS.sub("", text))
+
+
+def class_folder_records(
+    source: Path, labelled_files: Iterable[tuple[str, Path]], columns: Columns, reading: Reading
+) -> Iterator[Record]:
+    """Read each file of the class folders of a source, given with its label, as a text."""
+    _check_no_columns(source, columns)
+    for label, file in labelled_files:
+        where = SourceLocation(str(file))
+        try:
+            text = "".join(reading.lines(file))
+        except DataError as error:
+            reading.bad_row(error)
+            continue
+        if not reading.is_valid(file, where, text):
+            continue
+
+        record = {columns.text[0]: text, "id": file.name}
+        if columns.label:
+            record[columns.label] = label
+        yield where, record
+
+
+def _check_no_columns(where: Path, columns: Columns) -> None:
+    """Raise a DataError if columns are named, since text files have none."""
+    if columns.label and len(columns.text) > 1:
+        what = "text files have no columns; name a single one in data.text_column"
+        raise DataError(where, what)
+    if columns.group:
+        what = f"text files have no columns, so none is called {shown(columns.group)}"
+        raise DataError(where, what, "save the data as a table, or set data.group_column=null")

@@ -1,0 +1,211 @@
+"""The files that a source names: a file, a folder, a pattern, or folders of classes."""
+
+from __future__ import annotations
+
+import codecs
+import re
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+from encoder_cls.data.reading.formats import FORMATS
+from encoder_cls.data.reading.json_files import JSON
+from encoder_cls.data.reading.text_lines import LABEL_PREFIX, TEXT
+from encoder_cls.errors import DataError
+from encoder_cls.system.encodings import byte_lines, ending_of, opened
+from encoder_cls.system.files import fitting_paths
+
+# The words of a file's name that name its split, and the split.
+_SPLITS = {
+    "train": "train",
+    "training": "train",
+    "validation": "validation",
+    "valid": "validation",
+    "val": "validation",
+    "dev": "dev",
+    "eval": "eval",
+    "test": "test",
+    "testing": "test",
+}
+# Longer words come first, so that a word is not taken for one that it begins with.
+_SPLIT_WORDS = "|".join(sorted(_SPLITS, key=len, reverse=True))
+_SPLIT_IN_NAME = re.compile(rf"(?<![a-z])({_SPLIT_WORDS})(?:set|data)?(?![a-z])")
+
+_BLANK_BYTES = b" \t\v\f\r\n\0"
+
+
+@contextmanager
+def os_errors_as_data_errors(source: Path | str) -> Iterator[None]:
+    """Turn an `OSError` inside the block into a `DataError` that names the file."""
+    try:
+        yield
+    except OSError as error:
+        reason = f"cannot be read: {error.strerror or error}"
+        raise DataError(error.filename or source, reason) from None
+
+
+def files_named(source: str) -> list[Path]:
+    """List the files of a source: itself, those of a folder, or those that fit a pattern.
+
+    Left out are hidden names, unless a pattern names them, and in folders names with the prefix
+    `~$`, which Excel writes beside an open file.
+    """
+    path = Path(source)
+    if path.is_dir():
+        with os_errors_as_data_errors(source):
+            return _visible(path)
+    if path.exists():
+        return [path]
+    return sorted(map(Path, fitting_paths(source)))
+
+
+def every_file(source: str) -> Iterator[Path]:
+    """List the files of a source, and those of its class folders."""
+    is_folder = Path(source).is_dir()
+    for file in files_named(source):
+        yield file
+        if is_folder and file.is_dir():
+            yield from texts_of(file)
+
+
+def data_files(source: str, *, is_labelled: bool) -> list[Path]:
+    """List the data files of a source.
+
+    Raises:
+        DataError: it has none, or files of unknown formats or of several splits.
+    """
+    files = files_named(source)
+    if Path(source).is_dir():
+        files = _data_files_of_folder(source, files, is_labelled=is_labelled)
+
+    if not files:
+        start = ""
+        if not Path(source).is_absolute():
+            start = f" (paths start at the current folder, {Path.cwd()})"
+        raise DataError(source, f"no such file or folder{start}")
+    for file in files:
+        if ending_of(file) not in FORMATS:
+            raise DataError(file, "unknown format", f"known: {', '.join(FORMATS)}")
+    return files
+
+
+def _data_files_of_folder(source: str, files: list[Path], *, is_labelled: bool) -> list[Path]:
+    known = [file for file in files if ending_of(file) in FORMATS]
+    known = _without_readmes(known, JSON, b"[")
+    if is_labelled:
+        known = _without_readmes(known, TEXT, LABEL_PREFIX.encode())
+
+    splits = {_split_in_name(file) for file in known} - {None}
+    if len(splits) > 1:
+        names = ", ".join(sorted(map(str, splits)))
+        raise DataError(source, f"holds files of several splits ({names})", "name one of them")
+    if not known:
+        what = f"no {', '.join(FORMATS)} file and no class folders with .txt files in it"
+        raise DataError(source, what)
+    return known
+
+
+def _split_in_name(file: Path) -> str | None:
+    """The split in a file's name, as a whole word: `my_test.csv`, `TrainData2.csv`, not `values.csv`."""
+    words = re.sub(r"(?<=[a-z])(?=[A-Z])", " ", file.stem).lower()
+    match = _SPLIT_IN_NAME.search(words)
+    if match is None:
+        return None
+    return _SPLITS[match[1]]
+
+
+def _without_readmes(files: list[Path], ending: str, mark: bytes) -> list[Path]:
+    """Leave out files with this ending beside tables, such as a README.txt.
+
+    They stay if one of them starts like data, with the mark.
+    """
+    readmes = [file for file in files if ending_of(file) == ending]
+    if len(readmes) == len(files):
+        return files
+    if any(_starts_with(file, mark) for file in readmes):
+        return files
+    return [file for file in files if file not in readmes]
+
+
+def _starts_with(path: Path, mark: bytes) -> bool:
+    """Whether the first line that is not empty starts with a mark."""
+    with opened(path) as file:
+        for line in byte_lines(file):
+            content = line.removeprefix(codecs.BOM_UTF8)
+            if content.strip():
+                return content.lstrip(_BLANK_BYTES).startswith(mark)
+    return False
+
+
+# Folders of classes
+
+
+def class_folders(path: Path, *, is_labelled: bool) -> list[Path]:
+    """List the subfolders, if they hold .txt files: each is a class and each file one text.
+
+    Raises:
+        DataError: other data is beside them, or files would be left out: in deeper folders, or of
+            another format.
+    """
+    if not path.is_dir():
+        return []
+
+    entries = _visible(path)
+    folders = [entry for entry in entries if entry.is_dir()]
+    beside = _data_beside(entries, is_labelled=is_labelled)
+    if not any(texts_of(folder) for folder in folders):
+        has_texts = any(_is_text(entry) for entry in entries)
+        if beside is None and not has_texts:
+            _check_not_deeper(folders)
+        return []
+
+    if beside:
+        what = f"holds class folders with .txt files and {beside.name}"
+        raise DataError(path, what, "name the one or the other")
+    _check_not_deeper(folders)
+    for folder in folders:
+        if not texts_of(folder):
+            hint = "move it, or start its name with a dot"
+            raise DataError(folder, "a folder without .txt files beside class folders", hint)
+    return folders
+
+
+def texts_of(folder: Path) -> list[Path]:
+    """The .txt files of a folder."""
+    return [entry for entry in _visible(folder) if _is_text(entry) and not entry.is_dir()]
+
+
+def _is_text(path: Path) -> bool:
+    return path.suffix.lower() == TEXT
+
+
+def _data_beside(entries: Sequence[Path], *, is_labelled: bool) -> Path | None:
+    """The first data file among the entries of a folder; .json and .txt may be readmes."""
+    endings = FORMATS.keys() - {JSON}
+    if is_labelled:
+        endings -= {TEXT}
+    for entry in entries:
+        if ending_of(entry) in endings and not entry.is_dir():
+            return entry
+    return None
+
+
+def _check_not_deeper(folders: Sequence[Path]) -> None:
+    """Raise a DataError if texts are in folders of class folders."""
+    for folder in folders:
+        for inner in _visible(folder):
+            if not inner.is_dir():
+                continue
+            for file in inner.rglob("*"):
+                is_hidden = any(_is_hidden(part) for part in file.relative_to(folder).parts)
+                if _is_text(file) and not file.is_dir() and not is_hidden:
+                    what = f"has texts in deeper folders ({file})"
+                    raise DataError(folder, what, "a class folder holds them itself")
+
+
+def _visible(folder: Path) -> list[Path]:
+    return sorted(entry for entry in folder.iterdir() if not _is_hidden(entry.name))
+
+
+def _is_hidden(name: str) -> bool:
+    return name.startswith((".", "~$"))
