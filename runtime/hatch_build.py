@@ -1,4 +1,7 @@
-"""Puts the code, which is beside this folder in the repository and in it in a source archive, into what is built."""
+"""Put the code into the distribution that is built.
+
+It is beside this folder in the repository, and inside it in a source archive.
+"""
 
 from __future__ import annotations
 
@@ -11,12 +14,14 @@ PACKAGE = "encoder_cls"
 
 
 class CodeOfTheRepository(BuildHookInterface[Any]):
-    """What hatchling asks before it builds."""
+    """The hook that hatchling calls before it builds."""
 
     def initialize(self, version: str, build_data: dict[str, Any]) -> None:
         """Name the code; an installation for development (`-e`) refers to it instead."""
         if version == "editable":
             return
-        root = Path(self.root)
-        code = next(folder for folder in (root / PACKAGE, root.parent / PACKAGE) if folder.is_dir())
+
+        code = Path(self.root) / PACKAGE
+        if not code.is_dir():
+            code = Path(self.root).parent / PACKAGE
         build_data["force_include"][str(code)] = PACKAGE
