@@ -1,13 +1,14 @@
-"""Draws tries of the cases, counts them, and writes the counts into the table of docs/reliability.md.
+"""Draw tries of the cases, count them, and write the counts into the table of docs/reliability.md.
 
-    pytest scripts/fault_injection                           # every case at its full count: three hours on 2 cores
-    pytest scripts/fault_injection -k test_signals           # one case
-    pytest scripts/fault_injection -k 'test_signals[17]'     # one try again, as it was
-    pytest scripts/fault_injection --fraction 0.03 -n 2      # 3% of every case in two processes, as in CI
-    pytest scripts/fault_injection --write-table             # and write the counts into the page
+    pytest scripts/fault_injection                        # every case: three hours on 2 cores
+    pytest scripts/fault_injection -k test_signals        # one case
+    pytest scripts/fault_injection -k 'test_signals[17]'  # one try again, as it was
+    pytest scripts/fault_injection --fraction 0.03 -n 2   # 3% of every case, as in CI
+    pytest scripts/fault_injection --write-table          # also writes the counts into the page
 
-A test function is a case, called as the page calls it, and each of its parameters, or examples of Hypothesis, is a try.
-Needs Linux; a case that needs what this machine does not have (strace, user namespaces) is skipped.
+A test function is a case, called as the page calls it, and each of its parameters, or examples of
+Hypothesis, is a try. Needs Linux; a case that needs what this machine does not have (strace, user
+namespaces) is skipped.
 """
 
 import os
@@ -22,6 +23,7 @@ import shutil
 import subprocess
 import tempfile
 from collections import defaultdict
+from dataclasses import dataclass
 from pathlib import Path
 
 import faults
@@ -33,13 +35,39 @@ import samples  # noqa: E402
 PAGE = Path(__file__).parents[2] / "docs/reliability.md"
 TABLE = re.compile(r"(<!-- table: .* -->\n\n).*?(\n<!-- end of table -->)", re.DOTALL)
 HEAD = ["| case | tries | failed | seconds | commit |", "| --- | ---: | ---: | ---: | --- |"]
-USED_BY_COMMANDS = """
-encoder_cls.cli.app encoder_cls.cli.train encoder_cls.run.evaluate encoder_cls.encoder.torch_encoder
-encoder_cls.serving.server encoder_cls.bulk.formats encoder_cls.bulk.predict encoder_cls.system.cache
-encoder_cls.tuning.search tqdm matplotlib.figure
-pyarrow.parquet scipy.optimize sklearn.svm sklearn.feature_extraction.text sklearn.metrics sklearn.pipeline
-"""
-RESULTS = defaultdict(lambda: {"tries": 0, "of": 0, "failed": 0, "seconds": 0.0, "skipped": ""})
+USED_BY_COMMANDS = (
+    "encoder_cls.bulk.formats",
+    "encoder_cls.bulk.predict",
+    "encoder_cls.cli.app",
+    "encoder_cls.cli.train",
+    "encoder_cls.encoder.torch_encoder",
+    "encoder_cls.run.evaluate",
+    "encoder_cls.serving.server",
+    "encoder_cls.system.cache",
+    "encoder_cls.tuning.search",
+    "matplotlib.figure",
+    "pyarrow.parquet",
+    "scipy.optimize",
+    "sklearn.feature_extraction.text",
+    "sklearn.metrics",
+    "sklearn.pipeline",
+    "sklearn.svm",
+    "tqdm",
+)
+
+
+@dataclass
+class Result:
+    """What became of the tries of a case."""
+
+    tries: int = 0
+    tries_in_all: int = 0
+    failed: int = 0
+    seconds: float = 0.0
+    why_skipped: str = ""
+
+
+RESULTS = defaultdict(Result)
 
 
 def pytest_addoption(parser):
@@ -67,75 +95,88 @@ def case_of(nodeid):
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(config, items):
     """Keep the same tries of each case in every process."""
-    tries = defaultdict(list)
+    items_of_case = defaultdict(list)
     for item in items:
-        tries[case_of(item.nodeid)].append(item)
+        items_of_case[case_of(item.nodeid)].append(item)
+
     kept = set()
-    for name, of_case in tries.items():
-        chosen = samples.part_of(len(of_case))
-        kept |= {*random.Random(f"{name} {config.option.seed}").sample(of_case, chosen)}
-        examples = of_case[0].get_closest_marker("examples")
-        for item in of_case:
-            of, tried = (
-                (examples.args[0], samples.part_of(examples.args[0]))
-                if examples
-                else (len(of_case), 1)
-            )
-            item.user_properties += [("of", of), ("tries", tried)]
+    for name, case_items in items_of_case.items():
+        chance = random.Random(f"{name} {config.option.seed}")
+        kept.update(chance.sample(case_items, samples.part_of(len(case_items))))
+
+        # An item of Hypothesis makes many tries, any other one makes one.
+        tries = 1
+        tries_in_all = len(case_items)
+        examples = case_items[0].get_closest_marker("examples")
+        if examples:
+            (tries_in_all,) = examples.args
+            tries = samples.part_of(tries_in_all)
+        for item in case_items:
+            item.user_properties += [("tries_in_all", tries_in_all), ("tries", tries)]
+
     config.hook.pytest_deselected(items=[item for item in items if item not in kept])
     items[:] = [item for item in items if item in kept]
 
 
 def pytest_runtest_logreport(report):
-    result, properties = RESULTS[case_of(report.nodeid)], dict(report.user_properties)
-    result["of"] = properties["of"]
-    result["seconds"] += report.duration
-    result["tries"] += properties["tries"] * (report.when == "call" and not report.skipped)
-    result["failed"] += report.failed and report.when != "teardown"
+    properties = dict(report.user_properties)
+    result = RESULTS[case_of(report.nodeid)]
+    result.tries_in_all = properties["tries_in_all"]
+    result.seconds += report.duration
     if report.skipped:
-        result["skipped"] = report.longrepr[2].removeprefix("Skipped: ")
+        result.why_skipped = report.longrepr[2].removeprefix("Skipped: ")
+    elif report.when == "call":
+        result.tries += properties["tries"]
+    if report.failed and report.when != "teardown":
+        result.failed += 1
 
 
 def pytest_terminal_summary(terminalreporter, config):
-    here = ["git", "-C", PAGE.parent, "describe", "--always", "--dirty"]
-    commit = subprocess.run(here, capture_output=True, text=True, check=False).stdout.strip()
+    command = ["git", "-C", PAGE.parent, "describe", "--always", "--dirty"]
+    described = subprocess.run(command, capture_output=True, text=True, check=False)
+    commit = described.stdout.strip()
+
     lines = {name: table_line(name, result, commit) for name, result in RESULTS.items()}
     terminalreporter.write_line("\n".join([*HEAD, *lines.values()]))
+
     if config.option.write_table:
         PAGE.write_text(with_lines(PAGE.read_text(), lines))
 
 
 def table_line(name, result, commit):
     """The line of a case in the table."""
-    tries = f"skipped: {result['skipped']}" if result["skipped"] else f"{result['tries']:,}"
-    if not result["skipped"] and result["of"] != result["tries"]:
-        tries += f" of {result['of']:,}"
-    return f"| `{name}` | {tries} | {result['failed']} | {result['seconds']:.0f} | {commit} |"
+    if result.why_skipped:
+        tries = f"skipped: {result.why_skipped}"
+    elif result.tries == result.tries_in_all:
+        tries = f"{result.tries:,}"
+    else:
+        tries = f"{result.tries:,} of {result.tries_in_all:,}"
+    return f"| `{name}` | {tries} | {result.failed} | {result.seconds:.0f} | {commit} |"
 
 
 def with_lines(page, lines):
     """The page with these lines in its table; cases without one keep theirs, of an older run."""
-    older = {
-        match[1]: match[0]
-        for match in re.finditer(r"^\| `([a-z-]+)` \|.*", TABLE.search(page)[0], re.MULTILINE)
-    }
-    table = "\n".join([*HEAD, *(older | lines).values()]) + "\n"
-    return TABLE.sub(lambda match: match[1] + table + match[2], page)
+    older = {}
+    for match in re.finditer(r"^\| `([a-z-]+)` \|.*", TABLE.search(page)[0], re.MULTILINE):
+        older[match[1]] = match[0]
+
+    table = "\n".join([*HEAD, *(older | lines).values()])
+    return TABLE.sub(lambda match: f"{match[1]}{table}\n{match[2]}", page)
 
 
 @pytest.fixture(scope="session")
 def session_space():
     """A workspace, in a process that has loaded all that commands load, so that forks have it."""
-    for name in USED_BY_COMMANDS.split():
+    for name in USED_BY_COMMANDS:
         importlib.import_module(name)
+
     import torch
 
     torch.set_num_threads(1)
     faults.put_named()
-    with tempfile.TemporaryDirectory(
-        prefix="fault-injection-", ignore_cleanup_errors=True
-    ) as folder:
-        space = samples.Workspace(Path(folder).resolve())
+    folder = tempfile.TemporaryDirectory(prefix="fault-injection-", ignore_cleanup_errors=True)
+    with folder as name:
+        space = samples.Workspace(Path(name).resolve())
         tempfile.tempdir = str(space.scratch)
         yield space
         tempfile.tempdir = None

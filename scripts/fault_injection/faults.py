@@ -1,6 +1,7 @@
-"""Faults that are put into a running process (mutation testing), and the command line with one of them.
+"""Faults that are put into a running process (mutation testing), and a command line with one.
 
-A fault replaces the object of a dotted name by a changed one; `case`, drawn at `fraction`, notices it.
+A fault replaces the object of a dotted name by a faulty one. `case`, drawn at `fraction`, must
+notice it.
 """
 
 import builtins
@@ -15,19 +16,20 @@ import shutil
 import socket
 import stat
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 
 class Fault(NamedTuple):
-    """A fault: its name, the case that notices it, the dotted name, and the function that makes the faulty object."""
+    """A fault, and the case that notices it."""
 
     name: str
     case: str
-    fraction: float
-    target: str
-    make: object
+    fraction: float  # of the tries of the case
+    target: str  # the dotted name of the object that is replaced
+    make: Callable[[Any], Any]  # the faulty object, made of the original one
 
 
 def changed(thing, **values):
@@ -37,102 +39,361 @@ def changed(thing, **values):
     return thing
 
 
-def nothing(_original):
+def doing_nothing(_original):
     return lambda *_, **__: None
 
 
 def constant(value):
+    """Make a fault that replaces an object by this value."""
     return lambda _original: value
 
 
+# Files and folders
+
+
+def flushing_no_file(fsync):
+    def flush(file):
+        if not stat.S_ISREG(os.fstat(file).st_mode):
+            fsync(file)
+
+    return flush
+
+
+def flushing_no_folder(fsync):
+    def flush(file):
+        if not stat.S_ISDIR(os.fstat(file).st_mode):
+            fsync(file)
+
+    return flush
+
+
+def writing_in_place(write_file):
+    def write(path, content, **options):
+        if path.is_file() and isinstance(content, bytes):
+            path.write_bytes(content)
+        write_file(path, content, **options)
+
+    return write
+
+
+def naming_a_folder_first(_write_folder):
+    def write(folder, files):
+        folder.mkdir(parents=True)
+        for name, content in files.items():
+            (folder / name).write_bytes(content)
+
+    return write
+
+
+def removing_older_folders_first(write_folder):
+    def write(folder, files):
+        shutil.rmtree(folder.parent, ignore_errors=True)
+        write_folder(folder, files)
+
+    return write
+
+
+def keeping_temporary_files(unlink):
+    def unlink_others(self, **options):
+        if not self.name.startswith(".tmp-"):
+            unlink(self, **options)
+
+    return unlink_others
+
+
+def hash_of_zeros(_content):
+    return "0" * 64
+
+
+def locks_that_are_shared(flock):
+    def lock(file, kind):
+        if kind & fcntl.LOCK_EX:
+            kind = kind & ~fcntl.LOCK_EX | fcntl.LOCK_SH
+        flock(file, kind)
+
+    return lock
+
+
+def opening_through_links(opens):
+    def open_file(self, mode="r", *arguments, **options):
+        return opens(self, mode.replace("x", "w"), *arguments, **options)
+
+    return open_file
+
+
+# Checkpoints
+
+
 def found_checkpoint(change):
-    """Change a checkpoint that is loaded."""
+    """Make a fault that changes the checkpoint that is loaded, if there is one."""
 
-    def make(load):
-        def load_changed(folder):
-            found, warnings = load(folder)
-            return found and change(found), warnings
+    def make(load_newest):
+        def load(folder):
+            found, warnings = load_newest(folder)
+            if found:
+                found = change(found)
+            return found, warnings
 
-        return load_changed
+        return load
 
     return make
 
 
-def state(**change):
-    """Change the state of the encoder's training in a checkpoint."""
-    return found_checkpoint(
-        lambda it: changed(
-            it,
-            state=changed(
-                it.state,
-                training=changed(
-                    it.state.training,
-                    **{key: of(it.state.training) for key, of in change.items()},
-                ),
-            ),
-        )
-    )
+def with_training_state(found, **values):
+    """A checkpoint with other values in the state of the encoder's training."""
+    training = changed(found.state.training, **values)
+    return changed(found, state=changed(found.state, training=training))
 
 
-def one_step_more(found):
-    moments = {
-        name: value + 1 if name.endswith(".step") else value
-        for name, value in found.moments.items()
-    }
+def with_a_step_more_of_adam(found):
+    moments = {}
+    for name, value in found.moments.items():
+        moments[name] = value + 1 if name.endswith(".step") else value
     return changed(found, moments=moments)
 
 
-def of_mode(is_mode):
-    """Leave files of a kind out."""
-    return lambda flush: lambda file: None if is_mode(os.fstat(file).st_mode) else flush(file)
+def with_a_step_less(found):
+    training = found.state.training
+    return with_training_state(found, step=max(training.step - 1, training.first_step))
 
 
-def rejoined(read):
-    kept = []
-    return lambda descriptor: (kept.append(read(descriptor)), b"".join(kept), kept[-1])[-1]
+def without_best_score(found):
+    return with_training_state(found, best_score=None)
 
 
-def always_first(submit):
-    first = []
-    return lambda self, request, classifier: (
-        first.append(classifier),
-        submit(self, request, first[0]),
-    )[1]
+def without_weights(found):
+    return changed(found, weights={}, moments={})
 
 
-def recorded_hash(hash_of):
-    def make(path):
-        record = path.parent / "_parts" / f"{path.stem}.json"
-        return (
-            json.loads(record.read_bytes())["output_sha256"] if record.is_file() else hash_of(path)
-        )
-
-    return make
+# Trainings
 
 
-def fitted_otherwise(fit):
-    def fit_otherwise(run, progress, *more):
+def forgetting_the_linear_model(fit_linear_model):
+    def fit(run, progress, *arguments):
+        if progress.state.step:
+            return None
+        return fit_linear_model(run, progress, *arguments)
+
+    return fit
+
+
+def fitting_another_linear_model(fit_linear_model):
+    def fit(run, progress, *arguments):
         if progress.state.linear_score is not None:
             plan = progress.prepared.plan
-            otherwise = changed(plan, linear=plan.linear._replace(max_tokens=2))
-            progress.prepared = changed(progress.prepared, plan=otherwise)
-        return fit(run, progress, *more)
+            other_plan = changed(plan, linear=plan.linear._replace(max_tokens=2))
+            progress.prepared = changed(progress.prepared, plan=other_plan)
+        return fit_linear_model(run, progress, *arguments)
 
-    return fit_otherwise
+    return fit
 
 
-def summed_otherwise(sum_gradients):
-    def sum_flipped(model, group):
+def saving_no_mixture_weights(save_classifier):
+    def save(classifier, *arguments, **options):
+        default_mixture = type(classifier.mixture)()
+        save_classifier(changed(classifier, mixture=default_mixture), *arguments, **options)
+
+    return save
+
+
+def loading_no_linear_model(load_classifier):
+    def load(*arguments, **options):
+        classifier = load_classifier(*arguments, **options)
+        return changed(classifier, linear=None)
+
+    return load
+
+
+def without_seeds(torch):
+    return SimpleNamespace(**vars(torch) | {"manual_seed": lambda _: None})
+
+
+def keeping_all_metrics(init):
+    def init_log(self, *arguments, resume_after, **options):
+        if resume_after:
+            resume_after = dict.fromkeys(resume_after, 10**9)
+        init(self, *arguments, resume_after=resume_after, **options)
+
+    return init_log
+
+
+def changing_weights_in_validation(logits):
+    def logits_and_change(self, *arguments, **options):
+        found = logits(self, *arguments, **options)
+        for parameter in self.model.parameters():
+            parameter.data.mul_(0.999)
+        return found
+
+    return logits_and_change
+
+
+def flipping_gradients(sum_gradients):
+    def sum_and_flip(model, group):
         sum_gradients(model, group)
-        for parameter in [
-            it for it in model.parameters() if it.grad is not None and not it.grad.is_sparse
-        ]:
-            parameter.grad = parameter.grad.flip(0)
+        for parameter in model.parameters():
+            if parameter.grad is not None and not parameter.grad.is_sparse:
+                parameter.grad = parameter.grad.flip(0)
 
-    return sum_flipped
+    return sum_and_flip
 
 
-def never_left(read):
+def touching_the_base_run(compare_with_base_run):
+    def compare(run, **options):
+        if run.config.from_run:
+            Path(run.config.from_run, "eval/compared").touch()
+        return compare_with_base_run(run, **options)
+
+    return compare
+
+
+def beginning_anew(train):
+    def train_anew(*arguments, **options):
+        return train(*arguments, **options | {"resume": False})
+
+    return train_anew
+
+
+def reading_texts_backwards(from_entry):
+    def read(entry):
+        data = from_entry(entry)
+        rows = list(range(len(data.texts)))
+        rows.reverse()
+        return data._replace(texts=data.texts.take(rows))
+
+    return read
+
+
+# Data
+
+
+def in_any_order(values, **_options):
+    return list(values)
+
+
+def dropping_fields(rows):
+    def two_fields(*arguments):
+        for line, fields in rows(*arguments):
+            yield line, fields[:2]
+
+    return two_fields
+
+
+def with_small_endings_only(texts_of):
+    return lambda folder: [path for path in texts_of(folder) if path.suffix == ".txt"]
+
+
+def with_hidden_folders(folder):
+    return sorted(folder.iterdir())
+
+
+def skipping_blank_lines(numbered_lines):
+    def lines(*arguments):
+        for where, line in numbered_lines(*arguments):
+            if line.strip():
+                yield where, line
+
+    return lines
+
+
+def joining_all_blocks(next_block):
+    blocks = []
+
+    def joined(descriptor):
+        blocks.append(next_block(descriptor))
+        b"".join(blocks)
+        return blocks[-1]
+
+    return joined
+
+
+# Predictions
+
+
+def checking_each_output_alone(check_outputs):
+    def check(outputs, **options):
+        for output in outputs:
+            check_outputs([output], **options)
+
+    return check
+
+
+def trusting_the_record(hash_of):
+    def recorded_hash(path):
+        record = path.parent / "_parts" / f"{path.stem}.json"
+        if not record.is_file():
+            return hash_of(path)
+        return json.loads(record.read_bytes())["output_sha256"]
+
+    return recorded_hash
+
+
+def for_any_model(init):
+    def init_folder(self, *arguments, **options):
+        init(self, *arguments, **options)
+        self._expected["model_sha256"] = ""
+
+    return init_folder
+
+
+def removing_recorded_answers(part, record):
+    if record.get("output", part.output.name) != part.output.name:
+        (part.output.parent / record["output"]).unlink(missing_ok=True)
+
+
+# The server
+
+
+def stopping_at_once(stop_by):
+    def stop(self, number):
+        self.force_exit = True
+        self.should_exit = True
+        stop_by(self, number)
+
+    return stop
+
+
+def ignoring_a_second_signal(stop_by):
+    def stop(self, number):
+        if not self._service.batcher.is_stopping:
+            stop_by(self, number)
+
+    return stop
+
+
+def with_another_exit_code(stop_by):
+    def stop(self, number):
+        stop_by(self, -1 if self._service.batcher.is_stopping else number)
+
+    return stop
+
+
+def keeping_the_port(setsockopt):
+    def set_option(self, level, name, *values):
+        if name != socket.SO_REUSEADDR:
+            setsockopt(self, level, name, *values)
+
+    return set_option
+
+
+def answering_by_the_first_model(submit):
+    classifiers = []
+
+    def submit_to_first(self, request, classifier):
+        classifiers.append(classifier)
+        return submit(self, request, classifiers[0])
+
+    return submit_to_first
+
+
+def reloading_silently(reload):
+    def reload_silently(self):
+        self._log = lambda _: None
+        reload(self)
+
+    return reload_silently
+
+
+def counting_bytes_forever(read):
     async def read_apart(self, request, body):
         apart = bytearray()
         await read(self, request, apart)
@@ -142,149 +403,444 @@ def never_left(read):
     return read_apart
 
 
-def backwards(data):
-    rows = list(range(len(data.texts)))
-    rows.reverse()
-    return data._replace(texts=data.texts.take(rows))
-
-
-SAVE = "encoder_cls.run.checkpoint"
-RUN = "encoder_cls.training.train"
 FILES = "encoder_cls.system.files"
+LOAD_CHECKPOINT = "encoder_cls.run.checkpoint.load_newest"
+FIT_LINEAR_MODEL = "encoder_cls.training.train.fit_linear_model"
 OUTPUTS = "encoder_cls.bulk.output_checks"
 PARTS = "encoder_cls.bulk.predict"
 SERVER = "encoder_cls.serving.server._Server"
-CACHE = "encoder_cls.system.cache"
-EXCLUSIVE = fcntl.LOCK_EX
 
-# fmt: off
+CACHE = "encoder_cls.system.cache"
+
 FAULTS = [
-    Fault("a file is not flushed", "flush-order[model", 1, "os.fsync", of_mode(stat.S_ISREG)),
-    Fault("a folder is not flushed", "flush-order[model", 1, "os.fsync", of_mode(stat.S_ISDIR)),
-    Fault("a file is written in place", "kill-every-call[model", 1, f"{FILES}.write_file",
-     lambda write: lambda path, content, **more: (
-         path.is_file() and isinstance(content, bytes) and path.write_bytes(content), write(path, content, **more))),
-    Fault("a checkpoint has its name before its files", "flush-order[checkpoints", 1, f"{FILES}.write_folder",
-     lambda _: lambda folder, files: (folder.mkdir(parents=True),
-                                      [(folder / name).write_bytes(content) for name, content in files.items()])),
-    Fault("the old checkpoint goes first", "kill-every-call[checkpoints", 1, f"{FILES}.write_folder",
-     lambda write: lambda folder, files: (shutil.rmtree(folder.parent, ignore_errors=True), write(folder, files))),
-    Fault("what is half written stays", "refuse-every-call[model", 1, "pathlib.Path.unlink",
-     lambda unlink: lambda self, **more: None if self.name.startswith(".tmp-") else unlink(self, **more)),
-    Fault("a checkpoint's hash is not compared", "bit-flips-checkpoint", 0.05, f"{FILES}.sha256",
-     constant(lambda _: "0" * 64)),
-    Fault("a model's hash is not compared", "bit-flips-model", 0.05, f"{FILES}.sha256", constant(lambda _: "0" * 64)),
-    Fault("sizes are not limited", "hostile-model", 1, f"{FILES}.MOST_BYTES", constant(10**18)),
-    Fault("Adam's count of steps is one ahead", "kill-forked", 0.03,
-     f"{SAVE}.load_newest", found_checkpoint(one_step_more)),
-    Fault("a resumed run goes on a step early", "kill-forked", 0.05, f"{SAVE}.load_newest",
-     state(step=lambda it: max(it.step - 1, it.first_step))),
-    Fault("the best score is forgotten", "kill-forked", 0.4, f"{SAVE}.load_newest", state(best_score=lambda _: None)),
-    Fault("a resumed run forgets the linear classifier", "kill-forked", 0.05, f"{RUN}.fit_linear_model",
-     lambda fit: lambda run, progress, *more: None if progress.state.step else fit(run, progress, *more)),
-    Fault("a resumed run fits another linear classifier", "kill-forked", 0.05, f"{RUN}.fit_linear_model", fitted_otherwise),
-    Fault("mixture weights are not saved", "saved-model", 1,
-     "encoder_cls.classifier.model_folder.save_classifier",
-     lambda save: lambda it, *more, **options: save(
-         changed(it, mixture=type(it.mixture)()), *more, **options)),
-    Fault("the linear classifier is not loaded", "saved-model", 1,
-     "encoder_cls.classifier.model_folder.load_classifier",
-     lambda load: lambda *more, **options: changed(load(*more, **options), linear=None)),
-    Fault("linear features in any order are taken", "hostile-model", 1, "encoder_cls.linear.linear_model.are_increasing",
-     constant(lambda *_: True)),
-    Fault("random numbers depend on what was drawn before", "kill-forked", 0.05,
-     "encoder_cls.encoder.training.torch",
-     lambda torch: SimpleNamespace(**vars(torch) | {"manual_seed": lambda _: None})),
-    Fault("metrics are not cut on resume", "kill-forked", 0.1, "encoder_cls.run.metrics_log.MetricsLog.__init__",
-     lambda init: lambda self, *more, resume_after, **options: init(
-         self, *more, resume_after=resume_after and dict.fromkeys(resume_after, 10**9), **options)),
-    Fault("a signal is not heard", "signals", 0.2, "encoder_cls.system.stop.check_stop", nothing),
-    Fault("two may train in a folder", "two-trainers", 0.1, "fcntl.flock",
-     lambda flock: lambda file, kind: flock(file, kind ^ EXCLUSIVE | fcntl.LOCK_SH if kind & EXCLUSIVE else kind)),
-    Fault("classes are in the order of a hash table", "metamorphic", 0.5, "encoder_cls.data.labels.sorted",
-     constant(lambda found, **_: list(found))),
-    Fault("validation changes the model", "metamorphic", 1, "encoder_cls.encoder.torch_encoder.TorchEncoder.logits",
-     lambda run: lambda self, *more, **options: (
-         run(self, *more, **options), [it.data.mul_(0.999) for it in self.model.parameters()])[0]),
-    Fault("what is no number is trained on", "divergence", 1, "math.isfinite", constant(lambda _: True)),
-    Fault("a full disk for the curves ends the run", "full-tensorboard", 1,
-     "encoder_cls.run.tensorboard.TensorBoard._until_refused", constant(lambda self: contextlib.nullcontext())),
-    Fault("surplus fields are dropped", "csv-fuzz", 0.3, "encoder_cls.data.reading.delimited._rows",
-     lambda rows: lambda *more: ((line, fields[:2]) for line, fields in rows(*more))),
-    Fault("control characters are printed", "predict-fuzz", 0.1, "encoder_cls.system.display.json_text",
-     constant(functools.partial(json.dumps, ensure_ascii=False, allow_nan=False))),
-    Fault("what is read may be written over", "outputs", 0.3, f"{OUTPUTS}._identities", constant(lambda _: ())),
-    Fault("an output may be among what is read", "outputs", 0.3, f"{OUTPUTS}._Target.is_inside", nothing),
-    Fault("data of the run may be written over", "outputs", 0.5,
-     "encoder_cls.run.run_folder.RunDir.data_sources", constant(lambda _: [])),
-    Fault("two outputs may be one file", "outputs", 0.5, f"{OUTPUTS}.check_outputs",
-     lambda check: lambda outputs, **more: [check([output], **more) for output in outputs]),
-    Fault("a temporary name is opened through a link", "outputs", 0.5, "pathlib.Path.open",
-     lambda opens: lambda self, mode="r", *more, **options: opens(self, mode.replace("x", "w"), *more, **options)),
-    Fault("a replaced file gets another mode", "outputs", 0.5, "pathlib.Path.chmod", nothing),
-    Fault("a long line is put together at each read", "sizes[1-line_of_standard_input]", 1,
-     "encoder_cls.bulk.inputs._next_block", rejoined),
-    Fault("a confusion matrix of any size is written", "sizes[0-many_classes]", 1,
-     "encoder_cls.metrics.classification.LARGEST_MATRIX", constant(10**9)),
-    Fault("all texts are on one page", "sizes[0-page_of_many_texts]", 1,
-     "encoder_cls.bulk.classify_chunks.MOST_PAGE_TEXTS", constant(10**9)),
-    Fault("endings of texts are in small letters", "folder-fuzz", 0.2, "encoder_cls.data.source_files.texts_of",
-     lambda texts: lambda folder: [path for path in texts(folder) if path.suffix == ".txt"]),
-    Fault("hidden folders are classes", "folder-fuzz", 0.2, "encoder_cls.data.source_files._visible",
-     constant(lambda folder: sorted(folder.iterdir()))),
-    Fault("blank lines have no answer", "folder-fuzz", 0.2, "encoder_cls.data.reading.text_lines.numbered_lines",
-     lambda lines: lambda *more: ((where, line) for where, line in lines(*more) if line.strip())),
-    Fault("a stop leaves accepted requests without an answer", "serve-stop", 0.2, f"{SERVER}._stop_by",
-     lambda stop: lambda self, number: self.__dict__.update(force_exit=True, should_exit=True) or stop(self, number)),
-    Fault("a second signal is not heard", "serve-stop[0-twice]", 1, f"{SERVER}._stop_by",
-     lambda stop: lambda self, number: None if self._service.batcher.is_stopping else stop(self, number)),
-    Fault("a second signal ends with another code", "serve-stop[0-twice]", 1, f"{SERVER}._stop_by",
-     lambda stop: lambda self, number: stop(self, -1 if self._service.batcher.is_stopping else number)),
-    Fault("the port of a killed server is kept", "serve-kill", 0.2, "socket.socket.setsockopt",
-     lambda set_to: lambda self, level, name, *value: (
-         None if name == socket.SO_REUSEADDR else set_to(self, level, name, *value))),
-    Fault("one model answers for another", "serve-reload", 0.3,
-     "encoder_cls.serving.batching.Batcher.submit", always_first),
-    Fault("what comes of a reload is not reported", "serve-reload", 0.1, f"{SERVER}._reload",
-     lambda reload: lambda self: setattr(self, "_log", lambda _: None) or reload(self)),
-    Fault("bytes of answered requests stay counted", "serve-hostile[0-too-many-texts]", 1,
-     "encoder_cls.serving.app.Service._read", never_left),
-    Fault("idle connections keep their places", "serve-hostile[0-idle-crowd]", 1,
-     "encoder_cls.serving.server.Connection.waits_for_client", constant(property(lambda _: False))),
-    Fault("what a killed process began to answer stays", "parts-kill", 0.2, f"{FILES}._remove_unfinished",
-     constant(lambda *_, **__: "")),
-    Fault("a part is done by two processes", "parts-together", 0.3, f"{PARTS}.locked",
-     constant(lambda *_, **__: contextlib.nullcontext())),
-    Fault("answers need not fit their record", "parts-changed[0-damaged-answers]", 1,
-     f"{PARTS}._hash_of", recorded_hash),
-    Fault("another model's answers count as done", "parts-changed[0-another-model]", 1, f"{PARTS}._Folder.__init__",
-     lambda init: lambda self, *more, **options: (
-         init(self, *more, **options), self._expected.update(model_sha256=""))[0]),
-    Fault("a record has the answers of another part removed", "parts-changed[0-the-record-of-another-part]", 1,
-     f"{PARTS}._remove_old_format",
-     constant(lambda part, record: record.get("output", part.output.name) != part.output.name
-              and (part.output.parent / record["output"]).unlink(missing_ok=True))),
-    Fault("an input that changes meanwhile is not noticed", "parts-changed-meanwhile", 0.3, f"{PARTS}._state_of",
-     constant(lambda _: (0,))),
-    Fault("a full disk leaves what is half answered", "parts-full-disk", 0.4, "pathlib.Path.unlink",
-     lambda unlink: lambda self, **more: None if self.name.startswith(".tmp-") else unlink(self, **more)),
-    Fault("a resumed run begins with its first weights again", "kill-continued", 0.06, f"{SAVE}.load_newest",
-     found_checkpoint(lambda it: changed(it, weights={}, moments={}))),
-    Fault("something is written into the base run", "kill-continued", 0.01,
-     "encoder_cls.run.run_report._compare_with_base_run",
-     lambda compare: lambda run, **options: (
-         run.config.from_run and Path(run.config.from_run, "eval/compared").touch(), compare(run, **options))[1]),
-    Fault("gradients that processes share are in another order", "kill-rank", 0.2,
-     "encoder_cls.encoder.training.sum_gradients", summed_otherwise),
-    Fault("a search begins the trial of a killed process anew", "kill-tune", 0.2, "encoder_cls.tuning.search.train",
-     lambda train: lambda *more, **options: train(*more, **options | {"resume": False})),
-    Fault("a damaged entry of the cache is used", "damage-cache", 1,
-     f"{CACHE}._has_digest", constant(lambda *_: True)),
-    Fault("what a killed process left in the cache stays", "kill-cache", 1, f"{CACHE}.remove_leftovers", nothing),
-    Fault("the cache forgets whose texts come first", "kill-cache", 0.1, "encoder_cls.text.tokenized_data._from_entry",
-     lambda made: lambda entry: backwards(made(entry))),
+    Fault(
+        "a file is not flushed",
+        case="flush-order[model",
+        fraction=1,
+        target="os.fsync",
+        make=flushing_no_file,
+    ),
+    Fault(
+        "a folder is not flushed",
+        case="flush-order[model",
+        fraction=1,
+        target="os.fsync",
+        make=flushing_no_folder,
+    ),
+    Fault(
+        "a file is written in place",
+        case="kill-every-call[model",
+        fraction=1,
+        target=f"{FILES}.write_file",
+        make=writing_in_place,
+    ),
+    Fault(
+        "a checkpoint has its name before its files",
+        case="flush-order[checkpoints",
+        fraction=1,
+        target=f"{FILES}.write_folder",
+        make=naming_a_folder_first,
+    ),
+    Fault(
+        "the old checkpoint goes first",
+        case="kill-every-call[checkpoints",
+        fraction=1,
+        target=f"{FILES}.write_folder",
+        make=removing_older_folders_first,
+    ),
+    Fault(
+        "what is half written stays",
+        case="refuse-every-call[model",
+        fraction=1,
+        target="pathlib.Path.unlink",
+        make=keeping_temporary_files,
+    ),
+    Fault(
+        "a checkpoint's hash is not compared",
+        case="bit-flips-checkpoint",
+        fraction=0.05,
+        target=f"{FILES}.sha256",
+        make=constant(hash_of_zeros),
+    ),
+    Fault(
+        "a model's hash is not compared",
+        case="bit-flips-model",
+        fraction=0.05,
+        target=f"{FILES}.sha256",
+        make=constant(hash_of_zeros),
+    ),
+    Fault(
+        "sizes are not limited",
+        case="hostile-model",
+        fraction=1,
+        target=f"{FILES}.MOST_BYTES",
+        make=constant(10**18),
+    ),
+    Fault(
+        "Adam's count of steps is one ahead",
+        case="kill-forked",
+        fraction=0.03,
+        target=LOAD_CHECKPOINT,
+        make=found_checkpoint(with_a_step_more_of_adam),
+    ),
+    Fault(
+        "a resumed run goes on a step early",
+        case="kill-forked",
+        fraction=0.05,
+        target=LOAD_CHECKPOINT,
+        make=found_checkpoint(with_a_step_less),
+    ),
+    Fault(
+        "the best score is forgotten",
+        case="kill-forked",
+        fraction=0.4,
+        target=LOAD_CHECKPOINT,
+        make=found_checkpoint(without_best_score),
+    ),
+    Fault(
+        "a resumed run forgets the linear classifier",
+        case="kill-forked",
+        fraction=0.05,
+        target=FIT_LINEAR_MODEL,
+        make=forgetting_the_linear_model,
+    ),
+    Fault(
+        "a resumed run fits another linear classifier",
+        case="kill-forked",
+        fraction=0.05,
+        target=FIT_LINEAR_MODEL,
+        make=fitting_another_linear_model,
+    ),
+    Fault(
+        "mixture weights are not saved",
+        case="saved-model",
+        fraction=1,
+        target="encoder_cls.classifier.model_folder.save_classifier",
+        make=saving_no_mixture_weights,
+    ),
+    Fault(
+        "the linear classifier is not loaded",
+        case="saved-model",
+        fraction=1,
+        target="encoder_cls.classifier.model_folder.load_classifier",
+        make=loading_no_linear_model,
+    ),
+    Fault(
+        "linear features in any order are taken",
+        case="hostile-model",
+        fraction=1,
+        target="encoder_cls.linear.linear_model.are_increasing",
+        make=constant(lambda *_: True),
+    ),
+    Fault(
+        "random numbers depend on what was drawn before",
+        case="kill-forked",
+        fraction=0.05,
+        target="encoder_cls.encoder.training.torch",
+        make=without_seeds,
+    ),
+    Fault(
+        "metrics are not cut on resume",
+        case="kill-forked",
+        fraction=0.1,
+        target="encoder_cls.run.metrics_log.MetricsLog.__init__",
+        make=keeping_all_metrics,
+    ),
+    Fault(
+        "a signal is not heard",
+        case="signals",
+        fraction=0.2,
+        target="encoder_cls.system.stop.check_stop",
+        make=doing_nothing,
+    ),
+    Fault(
+        "two may train in a folder",
+        case="two-trainers",
+        fraction=0.1,
+        target="fcntl.flock",
+        make=locks_that_are_shared,
+    ),
+    Fault(
+        "classes are in the order of a hash table",
+        case="metamorphic",
+        fraction=0.5,
+        target="encoder_cls.data.labels.sorted",
+        make=constant(in_any_order),
+    ),
+    Fault(
+        "validation changes the model",
+        case="metamorphic",
+        fraction=1,
+        target="encoder_cls.encoder.torch_encoder.TorchEncoder.logits",
+        make=changing_weights_in_validation,
+    ),
+    Fault(
+        "what is no number is trained on",
+        case="divergence",
+        fraction=1,
+        target="math.isfinite",
+        make=constant(lambda _: True),
+    ),
+    Fault(
+        "a full disk for the curves ends the run",
+        case="full-tensorboard",
+        fraction=1,
+        target="encoder_cls.run.tensorboard.TensorBoard._until_refused",
+        make=constant(lambda _: contextlib.nullcontext()),
+    ),
+    Fault(
+        "surplus fields are dropped",
+        case="csv-fuzz",
+        fraction=0.3,
+        target="encoder_cls.data.reading.delimited._rows",
+        make=dropping_fields,
+    ),
+    Fault(
+        "control characters are printed",
+        case="predict-fuzz",
+        fraction=0.1,
+        target="encoder_cls.system.display.json_text",
+        make=constant(functools.partial(json.dumps, ensure_ascii=False, allow_nan=False)),
+    ),
+    Fault(
+        "what is read may be written over",
+        case="outputs",
+        fraction=0.3,
+        target=f"{OUTPUTS}._identities",
+        make=constant(lambda _: ()),
+    ),
+    Fault(
+        "an output may be among what is read",
+        case="outputs",
+        fraction=0.3,
+        target=f"{OUTPUTS}._Target.is_inside",
+        make=doing_nothing,
+    ),
+    Fault(
+        "data of the run may be written over",
+        case="outputs",
+        fraction=0.5,
+        target="encoder_cls.run.run_folder.RunDir.data_sources",
+        make=constant(lambda _: []),
+    ),
+    Fault(
+        "two outputs may be one file",
+        case="outputs",
+        fraction=0.5,
+        target=f"{OUTPUTS}.check_outputs",
+        make=checking_each_output_alone,
+    ),
+    Fault(
+        "a temporary name is opened through a link",
+        case="outputs",
+        fraction=0.5,
+        target="pathlib.Path.open",
+        make=opening_through_links,
+    ),
+    Fault(
+        "a replaced file gets another mode",
+        case="outputs",
+        fraction=0.5,
+        target="pathlib.Path.chmod",
+        make=doing_nothing,
+    ),
+    Fault(
+        "a long line is put together at each read",
+        case="sizes[1-line_of_standard_input]",
+        fraction=1,
+        target="encoder_cls.bulk.inputs._next_block",
+        make=joining_all_blocks,
+    ),
+    Fault(
+        "a confusion matrix of any size is written",
+        case="sizes[0-many_classes]",
+        fraction=1,
+        target="encoder_cls.metrics.classification.LARGEST_MATRIX",
+        make=constant(10**9),
+    ),
+    Fault(
+        "all texts are on one page",
+        case="sizes[0-page_of_many_texts]",
+        fraction=1,
+        target="encoder_cls.bulk.classify_chunks.MOST_PAGE_TEXTS",
+        make=constant(10**9),
+    ),
+    Fault(
+        "endings of texts are in small letters",
+        case="folder-fuzz",
+        fraction=0.2,
+        target="encoder_cls.data.source_files.texts_of",
+        make=with_small_endings_only,
+    ),
+    Fault(
+        "hidden folders are classes",
+        case="folder-fuzz",
+        fraction=0.2,
+        target="encoder_cls.data.source_files._visible",
+        make=constant(with_hidden_folders),
+    ),
+    Fault(
+        "blank lines have no answer",
+        case="folder-fuzz",
+        fraction=0.2,
+        target="encoder_cls.data.reading.text_lines.numbered_lines",
+        make=skipping_blank_lines,
+    ),
+    Fault(
+        "a stop leaves accepted requests without an answer",
+        case="serve-stop",
+        fraction=0.2,
+        target=f"{SERVER}._stop_by",
+        make=stopping_at_once,
+    ),
+    Fault(
+        "a second signal is not heard",
+        case="serve-stop[0-twice]",
+        fraction=1,
+        target=f"{SERVER}._stop_by",
+        make=ignoring_a_second_signal,
+    ),
+    Fault(
+        "a second signal ends with another code",
+        case="serve-stop[0-twice]",
+        fraction=1,
+        target=f"{SERVER}._stop_by",
+        make=with_another_exit_code,
+    ),
+    Fault(
+        "the port of a killed server is kept",
+        case="serve-kill",
+        fraction=0.2,
+        target="socket.socket.setsockopt",
+        make=keeping_the_port,
+    ),
+    Fault(
+        "one model answers for another",
+        case="serve-reload",
+        fraction=0.3,
+        target="encoder_cls.serving.batching.Batcher.submit",
+        make=answering_by_the_first_model,
+    ),
+    Fault(
+        "what comes of a reload is not reported",
+        case="serve-reload",
+        fraction=0.1,
+        target=f"{SERVER}._reload",
+        make=reloading_silently,
+    ),
+    Fault(
+        "bytes of answered requests stay counted",
+        case="serve-hostile[0-too-many-texts]",
+        fraction=1,
+        target="encoder_cls.serving.app.Service._read",
+        make=counting_bytes_forever,
+    ),
+    Fault(
+        "idle connections keep their places",
+        case="serve-hostile[0-idle-crowd]",
+        fraction=1,
+        target="encoder_cls.serving.server.Connection.waits_for_client",
+        make=constant(property(lambda _: False)),
+    ),
+    Fault(
+        "what a killed process began to answer stays",
+        case="parts-kill",
+        fraction=0.2,
+        target=f"{FILES}._remove_unfinished",
+        make=constant(lambda *_, **__: ""),
+    ),
+    Fault(
+        "a part is done by two processes",
+        case="parts-together",
+        fraction=0.3,
+        target=f"{PARTS}.locked",
+        make=constant(lambda *_, **__: contextlib.nullcontext()),
+    ),
+    Fault(
+        "answers need not fit their record",
+        case="parts-changed[0-damaged-answers]",
+        fraction=1,
+        target=f"{PARTS}._hash_of",
+        make=trusting_the_record,
+    ),
+    Fault(
+        "another model's answers count as done",
+        case="parts-changed[0-another-model]",
+        fraction=1,
+        target=f"{PARTS}._Folder.__init__",
+        make=for_any_model,
+    ),
+    Fault(
+        "a record has the answers of another part removed",
+        case="parts-changed[0-the-record-of-another-part]",
+        fraction=1,
+        target=f"{PARTS}._remove_old_format",
+        make=constant(removing_recorded_answers),
+    ),
+    Fault(
+        "an input that changes meanwhile is not noticed",
+        case="parts-changed-meanwhile",
+        fraction=0.3,
+        target=f"{PARTS}._state_of",
+        make=constant(lambda _: (0,)),
+    ),
+    Fault(
+        "a full disk leaves what is half answered",
+        case="parts-full-disk",
+        fraction=0.4,
+        target="pathlib.Path.unlink",
+        make=keeping_temporary_files,
+    ),
+    Fault(
+        "a resumed run begins with its first weights again",
+        case="kill-continued",
+        fraction=0.06,
+        target=LOAD_CHECKPOINT,
+        make=found_checkpoint(without_weights),
+    ),
+    Fault(
+        "something is written into the base run",
+        case="kill-continued",
+        fraction=0.01,
+        target="encoder_cls.run.run_report._compare_with_base_run",
+        make=touching_the_base_run,
+    ),
+    Fault(
+        "gradients that processes share are in another order",
+        case="kill-rank",
+        fraction=0.2,
+        target="encoder_cls.encoder.training.sum_gradients",
+        make=flipping_gradients,
+    ),
+    Fault(
+        "a search begins the trial of a killed process anew",
+        case="kill-tune",
+        fraction=0.2,
+        target="encoder_cls.tuning.search.train",
+        make=beginning_anew,
+    ),
+    Fault(
+        "a damaged entry of the cache is used",
+        case="damage-cache",
+        fraction=1,
+        target=f"{CACHE}._has_digest",
+        make=constant(lambda *_: True),
+    ),
+    Fault(
+        "what a killed process left in the cache stays",
+        case="kill-cache",
+        fraction=1,
+        target=f"{CACHE}.remove_leftovers",
+        make=doing_nothing,
+    ),
+    Fault(
+        "the cache forgets whose texts come first",
+        case="kill-cache",
+        fraction=0.1,
+        target="encoder_cls.text.tokenized_data._from_entry",
+        make=reading_texts_backwards,
+    ),
 ]
-# fmt: on
 
 
 def put(fault):
@@ -292,17 +848,19 @@ def put(fault):
     owner, name, original = place_of(fault.target)
     replacement = fault.make(original)
     setattr(owner, name, replacement)
+
     is_own = isinstance(owner, ModuleType) and not isinstance(original, ModuleType)
-    if (
-        is_own and getattr(original, "__module__", owner.__name__) == owner.__name__
-    ):  # wherever it was imported to
-        for module in [it for key, it in sys.modules.items() if key.startswith("encoder_cls")]:
-            if vars(module).get(name) is original:
-                setattr(module, name, replacement)
+    if not is_own or getattr(original, "__module__", owner.__name__) != owner.__name__:
+        return
+
+    # Modules that have imported the object have another reference to it.
+    for module_name, module in list(sys.modules.items()):
+        if module_name.startswith("encoder_cls") and vars(module).get(name) is original:
+            setattr(module, name, replacement)
 
 
 def place_of(target):
-    """The owner of the attribute that a dotted name leads to, the attribute's name and its value."""
+    """The owner of the attribute of a dotted name, the attribute's name and its value."""
     path, _, name = target.rpartition(".")
     owner = pkgutil.resolve_name(path)
     return owner, name, getattr(owner, name, None) or getattr(builtins, name)

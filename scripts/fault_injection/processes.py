@@ -1,4 +1,4 @@
-"""Commands as processes: real ones, and forks of this one, which start in no time; with output and resources."""
+"""Commands as processes, with their output and resources: real ones and, faster, forks."""
 
 import ctypes
 import gc
@@ -19,16 +19,20 @@ import pytest
 from encoder_cls.cli.app import main
 
 COMMAND = (sys.executable, Path(__file__).with_name("faults.py"))
-LONGEST = 120.0  # seconds that any command may take
+# Seconds that any command may take.
+LONGEST = 120.0
+# What Python audits of files.
 FILE_EVENTS = {"open", "os.mkdir", "os.rename", "os.remove", "os.rmdir"}
-CLONE_NEWNS, CLONE_NEWUSER = 0x20000, 0x10000000
+# Of Linux's unshare.
+CLONE_NEWNS = 0x20000
+CLONE_NEWUSER = 0x10000000
 
 
 @dataclass(frozen=True, kw_only=True)
 class Ended:
-    """A process that has ended: its exit code (of a signal, minus its number), its output, its resources."""
+    """A process that has ended: its exit code, its output, its resources."""
 
-    code: int
+    code: int  # of a signal, minus its number
     out: bytes
     err: str
     seconds: float
@@ -36,17 +40,16 @@ class Ended:
     peak_bytes: int
 
     def check(self, code=0):
-        """Fail unless it ended with a code; itself."""
+        """Fail unless it ended with a code; returns itself."""
         assert self.code == code, f"exit {self.code}, expected {code}: {self.err[-1500:]}"
         assert "Traceback" not in self.err, self.err[-1500:]
         return self
 
     def check_error(self, code, named):
-        """Fail unless it ended with a code and one error that names something; itself."""
+        """Fail unless it ended with a code and one error that names something; returns itself."""
         self.check(code)
-        assert len([line for line in self.err.splitlines() if line.startswith("error:")]) == 1, (
-            self.err[-800:]
-        )
+        errors = [line for line in self.err.splitlines() if line.startswith("error:")]
+        assert len(errors) == 1, self.err[-800:]
         assert named in self.err, f"{named!r} is not named: {self.err[-800:]}"
         return self
 
@@ -55,8 +58,11 @@ class Process:
     """A running process whose output goes to files."""
 
     def __init__(self, pid, out, err):
-        self.pid, self.began, self.ended = pid, time.monotonic(), None
-        self._out, self._err = out, err
+        self.pid = pid
+        self.began = time.monotonic()
+        self.ended = None
+        self._out = out
+        self._err = err
 
     def signal(self, number):
         """Send a signal, unless the process has ended."""
@@ -65,7 +71,9 @@ class Process:
 
     def said(self):
         """Its standard error so far."""
-        return self.ended.err if self.ended else self._err.read_text(errors="replace")
+        if self.ended:
+            return self.ended.err
+        return self._err.read_text(errors="replace")
 
     def runs_after(self, seconds):
         """Whether it still runs so many seconds after its start."""
@@ -82,21 +90,22 @@ class Process:
                     peak_bytes=usage.ru_maxrss * 1024,
                 )
                 shutil.rmtree(self._out.parent)
-            elif running > seconds:
+                return False
+
+            if running > seconds:
                 return True
-            else:
-                time.sleep(0.002)
+            time.sleep(0.002)
         return False
 
     def end(self):
-        """Wait for the end; a process that never comes to it is killed, and that is a failure."""
+        """Wait for its end, and return that; a process that does not end is killed, which fails."""
         if self.runs_after(LONGEST):
             self.kill()
             raise AssertionError(f"still running after {LONGEST:.0f} s: {self.said()[-500:]}")
         return self.ended
 
     def kill(self, *, after=0.0):
-        """SIGKILL so many seconds after its start; how it ended."""
+        """Send SIGKILL so many seconds after its start; returns how it ended."""
         if self.runs_after(after):
             self.signal(signal.SIGKILL)
             self.runs_after(LONGEST)
@@ -104,19 +113,26 @@ class Process:
 
 
 def start(arguments, *, cwd, environment=()):
-    """The real command line in a process of its own."""
+    """Start the real command line in a process of its own."""
     out, err = _output_files()
     with out.open("wb") as stdout, err.open("wb") as stderr:
-        streams = {"stdin": subprocess.DEVNULL, "stdout": stdout, "stderr": stderr}
         process = subprocess.Popen(
-            [*COMMAND, *arguments], cwd=cwd, env=os.environ | dict(environment), **streams
+            [*COMMAND, *arguments],
+            cwd=cwd,
+            env=os.environ | dict(environment),
+            stdin=subprocess.DEVNULL,
+            stdout=stdout,
+            stderr=stderr,
         )
     process.returncode = 0  # `Process` waits for it
     return Process(process.pid, out, err)
 
 
 def fork(arguments, *, cwd, prepare=lambda: None, stdin=b""):
-    """The command line in a copy of this process, which has loaded all libraries; `prepare` is called in it first."""
+    """Start the command line in a copy of this process, which has loaded all libraries.
+
+    `prepare` is called in it first.
+    """
 
     def run():
         os.chdir(cwd)
@@ -128,7 +144,10 @@ def fork(arguments, *, cwd, prepare=lambda: None, stdin=b""):
 
 
 def fork_call(function, *, stdin=b""):
-    """A function in a copy of this process; it ends with 0, with the code of a `SystemExit`, or with 70."""
+    """Call a function in a copy of this process.
+
+    It ends with 0, with the code of a `SystemExit`, or with 70 for any other exception.
+    """
     out, err = _output_files()
     pid = os.fork()
     if pid == 0:
@@ -137,6 +156,7 @@ def fork_call(function, *, stdin=b""):
 
 
 def _run_child(function, out, err, stdin):
+    """Call a function with other streams, and end this process."""
     code = 70
     try:
         gc.freeze()
@@ -145,8 +165,8 @@ def _run_child(function, out, err, stdin):
             source.seek(0)
             for number, file in enumerate((source, stdout, stderr)):
                 os.dup2(file.fileno(), number)
-        sys.stdin, sys.stdout = open(0, closefd=False), open(1, "w", closefd=False)  # noqa: SIM115 - in place of pytest's
-        sys.stderr = open(2, "w", closefd=False, buffering=1, errors="backslashreplace")  # noqa: SIM115
+        _open_streams()
+
         signal.signal(signal.SIGINT, signal.default_int_handler)
         function()
         code = 0
@@ -160,29 +180,46 @@ def _run_child(function, out, err, stdin):
         os._exit(code)
 
 
+def _open_streams():
+    """Give this process streams of its own, in place of pytest's."""
+    sys.stdin = open(0, closefd=False)  # noqa: SIM115
+    sys.stdout = open(1, "w", closefd=False)  # noqa: SIM115
+    sys.stderr = open(2, "w", closefd=False, buffering=1, errors="backslashreplace")  # noqa: SIM115
+
+
 def _output_files():
     folder = Path(tempfile.mkdtemp(prefix="process-"))
-    out, err = folder / "out", folder / "err"
-    out.touch()  # a process may be killed before it has opened them
+    out = folder / "out"
+    err = folder / "err"
+    # A process may be killed before it has opened them.
+    out.touch()
     err.touch()
     return out, err
 
 
 def at_file_event(number, action, *, folder="", temporary=""):
-    """Call an action just before this process touches names under a folder, or temporary ones, for a time."""
+    """Call an action just before this process touches names under a folder the `number`-th time.
+
+    With `temporary`, only the opening of names with this beginning counts.
+    """
     seen = 0
+
+    def counts(event, arguments):
+        if event not in FILE_EVENTS:
+            return False
+        path = str(arguments[0])
+        if not path.startswith(str(folder)):
+            return False
+        if temporary and (event != "open" or not Path(path).name.startswith(temporary)):
+            return False
+        return event != "open" or is_writing(arguments[2])
+
+    def is_writing(flags):
+        return isinstance(flags, int) and bool(flags & (os.O_WRONLY | os.O_RDWR))
 
     def hook(event, arguments):
         nonlocal seen
-        if event not in FILE_EVENTS or not str(arguments[0]).startswith(str(folder)):
-            return
-        if event == "open" and not (
-            isinstance(arguments[2], int) and arguments[2] & (os.O_WRONLY | os.O_RDWR)
-        ):
-            return
-        if temporary and (
-            event != "open" or not Path(str(arguments[0])).name.startswith(temporary)
-        ):
+        if not counts(event, arguments):
             return
         seen += 1
         if seen == number:
@@ -192,7 +229,7 @@ def at_file_event(number, action, *, folder="", temporary=""):
 
 
 def kill_at_file_event(number, folder):
-    """End this process with SIGKILL just before it touches names under a folder for the `number`-th time."""
+    """End this process with SIGKILL just before it touches names under a folder for that time."""
     at_file_event(number, lambda: os.kill(os.getpid(), signal.SIGKILL), folder=folder)
 
 
@@ -204,27 +241,30 @@ def limit_memory(num_bytes):
 
 
 def with_mounts(mounts, function):
-    """Call a function in a process with mounts of its own (arguments of `mount`); its assertions are raised here."""
+    """Call a function in a process with mounts of its own, given as arguments of `mount`.
+
+    Its assertions are raised here.
+    """
 
     def call():
+        # The names of user and group are others after the call.
+        user_map = f"0 {os.getuid()} 1"
+        group_map = f"0 {os.getgid()} 1"
         libc = ctypes.CDLL(None, use_errno=True)
-        user, group = os.getuid(), os.getgid()
         if libc.unshare(CLONE_NEWUSER | CLONE_NEWNS):
             raise OSError(ctypes.get_errno(), "unshare")
-        for name, line in (
-            ("setgroups", "deny"),
-            ("uid_map", f"0 {user} 1"),
-            ("gid_map", f"0 {group} 1"),
-        ):
-            Path(f"/proc/self/{name}").write_text(line)
+
+        Path("/proc/self/setgroups").write_text("deny")
+        Path("/proc/self/uid_map").write_text(user_map)
+        Path("/proc/self/gid_map").write_text(group_map)
         for arguments in mounts:
             mount(*arguments)
         function()
 
     ended = fork_call(call).end()
-    last = ended.err.strip().rpartition("\n")[2]
-    if "unshare" in last or "mount:" in last:
-        pytest.skip(f"no mounts without rights here: {last}")
+    last_line = ended.err.strip().rpartition("\n")[2]
+    if "unshare" in last_line or "mount:" in last_line:
+        pytest.skip(f"no mounts without rights here: {last_line}")
     assert ended.code == 0, ended.err[-1500:]
 
 

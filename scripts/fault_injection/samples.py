@@ -18,23 +18,8 @@ TOPICS = {
     "food": "soup bread cheese salt pepper onion garlic butter honey rice",
     "sport": "ball goal match team coach score league penalty sprint medal",
 }
-FILLERS = [
-    "the",
-    "a",
-    "very",
-    "today",
-    "again",
-    "with",
-    "some",
-    "we",
-    "they",
-    "it",
-    "was",
-    "is",
-    "and",
-    "but",
-    "then",
-]
+COMMON_WORDS = "the a very today again with some we they it was is and but then"
+FILLERS = COMMON_WORDS.split()
 WORDS = " ".join(TOPICS.values()).split()
 
 ENGINES = ("numpy", "torch")  # by which a classifier can be computed
@@ -51,8 +36,9 @@ TRAIN = {
 }
 SPLITS = {"train": 40, "validation": 12, "test": 10}  # texts of a class
 
-# Different ways through the code. Pretraining, then an encoder with a linear classifier beside it, as by default; these
-# two from labels alone, with patience, accumulation and weights; the encoder alone, of other layers.
+# Different ways through the code: pretraining, then an encoder with a linear classifier beside it,
+# as by default; these two from labels alone, with patience, accumulation and weights; the encoder
+# alone, of other layers.
 VARIANTS = {
     "default": {"pretrain": {"epochs": 2}, "train": {"validate_every": 4}},
     "labels": {
@@ -90,19 +76,23 @@ def tries(count):
 
 
 def fuzz(count, *strategies, **named):
-    """Give a case so many tries, whose arguments Hypothesis makes: always the same ones, but for --hypothesis-seed."""
+    """Give a case so many tries, whose arguments Hypothesis makes.
+
+    They are always the same ones, but for --hypothesis-seed.
+    """
 
     def decorate(test):
-        phases = [Phase.generate] if "FAULT" in os.environ else [Phase.generate, Phase.shrink]
-        common = {
-            "deadline": None,
-            "database": None,
-            "derandomize": True,
-            "phases": phases,
-            "print_blob": False,
-        }
+        phases = [Phase.generate]
+        if "FAULT" not in os.environ:
+            phases.append(Phase.shrink)
         limited = settings(
-            max_examples=part_of(count), suppress_health_check=list(HealthCheck), **common
+            max_examples=part_of(count),
+            deadline=None,
+            database=None,
+            derandomize=True,
+            phases=phases,
+            print_blob=False,
+            suppress_health_check=list(HealthCheck),
         )
         return pytest.mark.examples(count)(limited(given(*strategies, **named)(test)))
 
@@ -115,7 +105,10 @@ def variant_of(number):
 
 
 def engine_of(number, *, kinds=1):
-    """The engine of a try: each in turn; of several kinds of tries that alternate, each kind by both engines."""
+    """The engine of a try: each in turn.
+
+    Of several kinds of tries that alternate, each kind is tried by both engines.
+    """
     return ENGINES[number // kinds % len(ENGINES)]
 
 
@@ -123,25 +116,29 @@ class Workspace:
     """A folder with data, a config for each variant, and finished runs to compare with."""
 
     def __init__(self, folder):
-        self.folder, self.scratch = folder, folder / "scratch"
-        self._references, self._numbers = {}, itertools.count()
+        self.folder = folder
+        self.scratch = folder / "scratch"
+        self._references = {}
+        self._numbers = itertools.count()
         self.scratch.mkdir()
+
         self.data = {split: str(folder / f"{split}.csv") for split in SPLITS}
         for seed, (split, size) in enumerate(SPLITS.items()):
             Path(self.data[split]).write_text(labelled_text(size, seed=seed))
+
         for name, changes in VARIANTS.items():
-            sections = {"data": self.data, "model": SHAPE | TABLES, "train": TRAIN}
-            config = {
-                key: sections.get(key, {}) | changes.get(key, {})
-                for key in sections.keys() | changes.keys()
-            }
+            config = {"data": self.data, "model": SHAPE | TABLES, "train": TRAIN}
+            for section, values in changes.items():
+                config[section] = config.get(section, {}) | values
             self._add(name, config)
 
     def _add(self, name, config):
+        """Write a config; returns its name."""
         self.config(name).write_text(yaml.safe_dump(config | {"name": name}))
         return name
 
     def _changed(self, name, variant, section, **values):
+        """Write a config of a variant with other values, unless there is one; returns its name."""
         if self.config(name).exists():
             return name
         config = yaml.safe_load(self.config(variant).read_text())
@@ -152,26 +149,28 @@ class Workspace:
         return self.folder / f"{variant}.yaml"
 
     def continued(self, variant):
-        """The name of a config that goes on from a variant's finished run, with new texts and a new class."""
+        """The name of a config that goes on from a variant's run, with new texts and classes."""
         name = f"continued-{variant}"
         if self.config(name).exists():
             return name
+
         data = self.folder / f"{name}.csv"
         data.write_text(labelled_text(12, seed=9).replace(",sport\n", ",games\n"))
-        own = {key: VARIANTS[variant].get(key, {}) for key in ("pretrain", "train")}
-        own |= {
+        changes = VARIANTS[variant]
+        config = {
             "from_run": str(self.reference(variant)),
             "data": {"train": str(data)},
-            "train": TRAIN | own["train"],
+            "pretrain": changes.get("pretrain", {}),
+            "train": TRAIN | changes.get("train", {}),
         }
-        return self._add(name, own)
+        return self._add(name, config)
 
     def sharded(self, variant):
         """The name of a config that cuts the batches of a variant into four shards."""
         return self._changed(f"sharded-{variant}", variant, "train", gradient_shards=4)
 
     def cached(self, variant):
-        """The name of a config of a variant that has a cache, and the folder of that, which is empty now."""
+        """The name of a config of a variant with a cache, and the folder of the empty cache."""
         cache = self.folder / "cache"
         name = self._changed(f"cached-{variant}", variant, "data", cache=str(cache))
         self.reference(name)
@@ -195,7 +194,10 @@ class Workspace:
         return self._references[variant]
 
     def copy(self, variant, *, is_begun=False):
-        """A copy of the finished run of a variant, to be damaged; or as if it had been killed just before its end."""
+        """A copy of the finished run of a variant, to be damaged.
+
+        One that is begun is as if it had been killed just before its end.
+        """
         run = Path(shutil.copytree(self.reference(variant), self.new_path("copy"), symlinks=True))
         if is_begun:
             (run / "model" / "README.md").unlink()
@@ -210,7 +212,7 @@ class Workspace:
         return start(arguments, cwd=self.folder, **options)
 
     def finish(self, variant, run, *, begin=None):
-        """Go on with a disturbed run to its end: it must be the one that nothing disturbed."""
+        """Go on with a disturbed run to its end, where it must equal the undisturbed one."""
         reference = self.reference(variant)
         ended = (begin or self.fork)(self.train(variant, run)).end().check()
         assert_same_run(run, reference)
@@ -241,13 +243,16 @@ def predict(run, engine, *more):
 
 
 def labelled_text(texts_per_class, *, seed):
-    """A CSV file of short texts, with words of their class and some of any, so that no classifier is always right."""
-    draw, rows = random.Random(seed), ["text,label\n"]
+    """The content of a CSV file of short texts.
+
+    They have words of their class and some of any, so that no classifier is always right.
+    """
+    draw = random.Random(seed)
+    rows = ["text,label\n"]
     for _ in range(texts_per_class):
         for label, words in TOPICS.items():
-            chosen = draw.sample(words.split(), draw.randint(1, 3)) + draw.choices(
-                FILLERS, k=draw.randint(0, 9)
-            )
+            chosen = draw.sample(words.split(), draw.randint(1, 3))
+            chosen += draw.choices(FILLERS, k=draw.randint(0, 9))
             chosen += draw.choices(WORDS, k=draw.randint(0, 3))
             draw.shuffle(chosen)
             rows.append(f"{' '.join(chosen)},{label}\n")
@@ -261,22 +266,18 @@ def sha256_of(path):
 
 def hashes_of(folder):
     """The hash of each file of a folder."""
-    return {
-        str(path.relative_to(folder)): sha256_of(path)
-        for path in sorted(folder.rglob("*"))
-        if path.is_file()
-    }
+    files = [path for path in sorted(folder.rglob("*")) if path.is_file()]
+    return {str(path.relative_to(folder)): sha256_of(path) for path in files}
 
 
 def fingerprint(run):
-    """All of a finished run that must not depend on how it came about: hashes of files, rows of metrics."""
-    folders = (run / "model", newest_checkpoint(run), run / "eval")
+    """All of a finished run that must not depend on how it came about."""
+    files = {}
+    for folder in (run / "model", newest_checkpoint(run), run / "eval"):
+        for name, sha256 in hashes_of(folder).items():
+            files[f"{folder.name}/{name}"] = sha256
     return {
-        "files": {
-            f"{folder.name}/{name}": found
-            for folder in folders
-            for name, found in hashes_of(folder).items()
-        },
+        "files": files,
         "metrics": metric_rows(run),
         "curves": curves(run),
         "others": sorted(path.name for path in run.iterdir() if "tfevents" not in path.name),
@@ -285,10 +286,11 @@ def fingerprint(run):
 
 def newest_checkpoint(run):
     """The folder of the checkpoint with the highest step."""
-    return max(
-        (run / "checkpoints").glob("step-*"),
-        key=lambda path: int(path.name.split("-")[1].split(".")[0]),
-    )
+
+    def step(path):
+        return int(path.name.removeprefix("step-").split(".")[0])
+
+    return max((run / "checkpoints").glob("step-*"), key=step)
 
 
 def last_weights(run):
@@ -299,19 +301,21 @@ def last_weights(run):
 def metric_rows(run):
     """The rows of `metrics.jsonl` without what the clock has written."""
     rows = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
-    return [
-        {key: value for key, value in row.items() if key not in {"time", "tokens_per_s"}}
-        for row in rows
-    ]
+    for row in rows:
+        row.pop("time", None)
+        row.pop("tokens_per_s", None)
+    return rows
 
 
 def curves(run):
-    """The curves in TensorBoard, as a person would see them, without those of speed; of pictures their sizes."""
+    """The curves in TensorBoard, without those of speed; of pictures their sizes."""
     from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
     events = EventAccumulator(str(run)).Reload()
-    scalars = [tag for tag in events.Tags()["scalars"] if not tag.endswith("tokens per second")]
-    found = {tag: [(event.step, event.value) for event in events.Scalars(tag)] for tag in scalars}
+    found = {}
+    for tag in events.Tags()["scalars"]:
+        if not tag.endswith("tokens per second"):
+            found[tag] = [(event.step, event.value) for event in events.Scalars(tag)]
     for tag in events.Tags()["images"]:
         found[tag] = [(event.step, len(event.encoded_image_string)) for event in events.Images(tag)]
     return found
@@ -325,9 +329,10 @@ def assert_same_run(run, reference):
 
 
 def damage(path, draw, *, cut=0.2):
-    """Change a bit of a file, or cut off its end; its content before."""
+    """Change a bit of a file, or cut off its end; returns its content before."""
     content = path.read_bytes()
-    changed, place = bytearray(content), draw.randrange(len(content))
+    changed = bytearray(content)
+    place = draw.randrange(len(content))
     if draw.random() < cut:
         del changed[place:]
     else:

@@ -16,22 +16,27 @@ from typing import NamedTuple
 from processes import LONGEST, Process
 from samples import FILLERS, WORDS
 
-TOLERANCE = 1e-5  # of a probability: which texts share a batch changes the last digits
-MOST_SECONDS = 30.0  # for an answer
+# Of a probability: which texts share a batch changes the last digits.
+TOLERANCE = 1e-5
+# How long an answer may take.
+MOST_SECONDS = 30.0
 SECONDS_BETWEEN_LOOKS = 0.01
-PR_SET_PDEATHSIG = 1  # of Linux's prctl
+# Of Linux's prctl.
+PR_SET_PDEATHSIG = 1
 
 
 def wait_until(is_so, what, *, seconds=MOST_SECONDS, process=None):
-    """Wait for what must come while a process runs; what came."""
+    """Wait until something is so, while a process runs; returns what `is_so` found."""
     deadline = time.monotonic() + seconds
-    while not (found := is_so()):
-        assert process is None or process.runs_after(0), f"it ended: {process.said()}"
-        assert time.monotonic() < deadline, (
-            f"{what}: not within {seconds:.0f} s: {process and process.said()}"
-        )
+    while True:
+        found = is_so()
+        if found:
+            return found
+
+        errors = process.said() if process else ""
+        assert process is None or process.runs_after(0), f"it ended: {errors}"
+        assert time.monotonic() < deadline, f"{what}: not within {seconds:.0f} s: {errors}"
         time.sleep(SECONDS_BETWEEN_LOOKS)
-    return found
 
 
 @dataclass(frozen=True)
@@ -43,12 +48,14 @@ class Served:
 
     def get(self, path):
         """The status and body of a path."""
-        with closing(
-            http.client.HTTPConnection("127.0.0.1", self.port, timeout=MOST_SECONDS)
-        ) as connection:
+        with self.connection() as connection:
             connection.request("GET", path)
             reply = connection.getresponse()
             return reply.status, reply.read().decode()
+
+    def connection(self):
+        """A connection, which is closed at the end of a block."""
+        return closing(http.client.HTTPConnection("127.0.0.1", self.port, timeout=MOST_SECONDS))
 
     def own_bytes(self):
         """The memory that is its own: neither shared with who started it, nor of files."""
@@ -63,9 +70,10 @@ class Served:
 
 
 def serve(space, run, *, port=0, prepare=lambda: None):
-    """A server of a run, at a port or a free one, once it listens."""
+    """Start a server of a run, at a port or a free one; returns it once it listens."""
 
-    def end_with_parent():  # also where a try fails, which stops no server
+    def end_with_parent():
+        # A try that fails stops no server.
         ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
         prepare()
 
@@ -81,61 +89,68 @@ class Answers:
     """The answers of models to some texts, as of `predict`, by the SHA-256 of the model."""
 
     def __init__(self, draw):
-        self.texts = [
-            " ".join(draw.choices(WORDS + FILLERS, k=draw.choice([0, 1, 3, 9, 40])))
-            for _ in range(20)
-        ]
+        self.texts = []
+        for _ in range(20):
+            length = draw.choice([0, 1, 3, 9, 40])
+            self.texts.append(" ".join(draw.choices(WORDS + FILLERS, k=length)))
         self._known = {}
 
     def learn(self, folder):
-        """Add those of the model that is in a folder; its SHA-256."""
+        """Add the answers of the model in a folder; returns its SHA-256."""
         from encoder_cls.classifier.model_folder import load_classifier
 
         classifier = load_classifier(folder, engine="numpy")
-        predicted = classifier.predict(self.texts)
-        self._known[classifier.sha256] = [
-            it.to_json(top_k=9, threshold=0.0, words=None) for it in predicted
-        ]
+        answers = []
+        for prediction in classifier.predict(self.texts):
+            answers.append(prediction.to_json(top_k=9, threshold=0.0, words=None))
+        self._known[classifier.sha256] = answers
         return classifier.sha256
 
     def check(self, chosen, reply):
         """Fail unless a reply has the answers of one model to these texts."""
         assert reply.keys() == {"predictions", "model"}, reply
-        assert reply["model"] in self._known, (
-            f"no model that was there has the hash {reply['model']}"
-        )
+        model = reply["model"]
+        assert model in self._known, f"no model that was there has the hash {model}"
         for number, found in zip(chosen, reply["predictions"], strict=True):
-            expected = self._known[reply["model"]][number]
+            expected = self._known[model][number]
             assert found.keys() >= expected.keys(), found
             assert found["truncated"] == expected["truncated"], found
-            probabilities, known = (
-                {it["label"]: it["probability"] for it in one["top"]} for one in (found, expected)
-            )
+
+            probabilities = _probabilities(found)
+            known = _probabilities(expected)
             assert probabilities.keys() == known.keys(), found
-            far = [label for label in known if abs(known[label] - probabilities[label]) > TOLERANCE]
-            assert not far, (
-                f"the model {reply['model'][:12]} never said {found} to {self.texts[number]!r}"
-            )
+            for label, probability in known.items():
+                assert abs(probability - probabilities[label]) <= TOLERANCE, (
+                    f"the model {model[:12]} never said {found} to {self.texts[number]!r}"
+                )
+
+
+def _probabilities(answer):
+    """The probability of each label of an answer."""
+    return {entry["label"]: entry["probability"] for entry in answer["top"]}
 
 
 class Outcome(NamedTuple):
-    """When an honest request was sent, when its outcome was known, its status (0: no answer) and its error."""
+    """What became of an honest request."""
 
-    began: float
-    ended: float
-    status: int
-    what: str
+    began: float  # when it was sent
+    ended: float  # when its outcome was known
+    status: int  # 0 without an answer
+    what: str  # is wrong
 
 
 class Load:
     """Clients that ask, each one request after the other, while a block runs."""
 
     def __init__(self, served, answers, draw, *, clients):
-        self.outcomes, self._served, self._answers, self._end = [], served, answers, Event()
-        seeds = [draw.random() for _ in range(clients)]
-        self._threads = [
-            Thread(target=self._ask, args=(random.Random(seed),), daemon=True) for seed in seeds
-        ]
+        self.outcomes = []
+        self._served = served
+        self._answers = answers
+        self._end = Event()
+        self._threads = []
+        for _ in range(clients):
+            chance = random.Random(draw.random())
+            self._threads.append(Thread(target=self._ask, args=(chance,), daemon=True))
 
     def __enter__(self):
         for thread in self._threads:
@@ -157,37 +172,41 @@ class Load:
 
     def check_all_answered(self):
         """Fail unless each request was answered rightly."""
-        bad = [it for it in self.outcomes if it.status != 200 or it.what]
+        bad = [outcome for outcome in self.outcomes if outcome.status != 200 or outcome.what]
         assert not bad, f"{len(bad)} of {len(self.outcomes)} requests: {bad[:3]}"
         assert self.outcomes, "nobody asked"
 
     def _ask(self, draw):
-        with closing(
-            http.client.HTTPConnection("127.0.0.1", self._served.port, timeout=MOST_SECONDS)
-        ) as connection:
+        """Be a client: ask until the end."""
+        with self._served.connection() as connection:
             while not self._end.is_set():
-                chosen = draw.choices(
-                    range(len(self._answers.texts)), k=draw.choice([1, 1, 1, 5, 30])
-                )
-                body = {
-                    "texts": [self._answers.texts[it] for it in chosen],
-                    "top_k": 9,
-                    "explain": len(chosen) == 5,
-                }
-                began, status, what = time.monotonic(), 0, ""
-                try:
-                    connection.request(
-                        "POST", "/predict", json.dumps(body), {"Content-Type": "application/json"}
-                    )
-                    reply = connection.getresponse()
-                    content, status = json.loads(reply.read()), reply.status
-                    if status == 200:
-                        self._answers.check(chosen, content)
-                except AssertionError as error:
-                    what = str(error)
-                except (OSError, http.client.HTTPException, ValueError) as error:
-                    what = f"{type(error).__name__}: {error}"
-                    connection.close()
+                began = time.monotonic()
+                status, what = self._ask_once(connection, draw)
                 self.outcomes.append(Outcome(began, time.monotonic(), status, what))
                 if what and not status:
                     time.sleep(SECONDS_BETWEEN_LOOKS)  # the server has ended
+
+    def _ask_once(self, connection, draw):
+        """Send a request, and check the answer; returns its status and what is wrong."""
+        chosen = draw.choices(range(len(self._answers.texts)), k=draw.choice([1, 1, 1, 5, 30]))
+        body = {
+            "texts": [self._answers.texts[number] for number in chosen],
+            "top_k": 9,
+            "explain": len(chosen) == 5,
+        }
+
+        status = 0
+        try:
+            headers = {"Content-Type": "application/json"}
+            connection.request("POST", "/predict", json.dumps(body), headers)
+            reply = connection.getresponse()
+            content = json.loads(reply.read())
+            status = reply.status
+            if status == 200:
+                self._answers.check(chosen, content)
+        except AssertionError as error:
+            return status, str(error)
+        except (OSError, http.client.HTTPException, ValueError) as error:
+            connection.close()
+            return status, f"{type(error).__name__}: {error}"
+        return status, ""

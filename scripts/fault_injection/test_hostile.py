@@ -15,10 +15,16 @@ from samples import CHECKPOINT_FILES, ENGINES, newest_checkpoint
 
 from encoder_cls.classifier.model_folder import FORMAT, NO_HASH, load_classifier, save_classifier
 
-MOST_SECONDS, MOST_BYTES = 5.0, 1_000_000_000  # for an answer about a hostile folder
+# For an answer about a hostile folder.
+MOST_SECONDS = 5.0
+MOST_BYTES = 1_000_000_000
 HUGE = 10**15
 WEIGHTS_FILE = "model.safetensors"
+# In place of a value that the head shall not have.
 ABSENT = object()
+
+
+# Files that are of another kind
 
 
 class Canary:
@@ -31,61 +37,99 @@ class Canary:
         return os.system, (f"touch {self.touched}",)
 
 
-def bind(path, _canary):
+def is_a_pickle(path, canary):
+    path.write_bytes(pickle.dumps(Canary(canary)))
+
+
+def is_a_pickle_of_torch(path, canary):
+    torch.save({"weights": Canary(canary)}, path)
+
+
+def is_a_link_to_dev_zero(path, _canary):
+    path.unlink()
+    path.symlink_to("/dev/zero")
+
+
+def is_a_pipe(path, _canary):
+    path.unlink()
+    os.mkfifo(path)
+
+
+def is_a_socket(path, _canary):
     path.unlink()
     with socket.socket(socket.AF_UNIX) as server:  # a socket's path may have 107 characters
         server.bind(f"/proc/self/fd/{os.open(path.parent, os.O_PATH)}/{path.name}")
 
 
-ANY_FILE = {
-    "is a pickle": lambda path, canary: path.write_bytes(pickle.dumps(Canary(canary))),
-    "is torch's pickle": lambda path, canary: torch.save({"weights": Canary(canary)}, path),
-    "is a link to dev zero": lambda path, _: (path.unlink(), path.symlink_to("/dev/zero")),
-    "is a pipe": lambda path, _: (path.unlink(), os.mkfifo(path)),
-    "is a socket": bind,
-    "is a folder": lambda path, _: (path.unlink(), path.mkdir()),
-    **{
-        f"has {size} GB": lambda path, _, size=size: os.truncate(path, size * 10**9)
-        for size in (4, 20)
-    },
-}
+def is_a_folder(path, _canary):
+    path.unlink()
+    path.mkdir()
 
 
-def forge(
-    model, *, weights=lambda _: None, header=(), config=lambda _: None, tokenizer=lambda _: None
-):
-    """Change the content of a model, and give it the hash of the new content, as a forger would."""
+def has_4_gigabytes(path, _canary):
+    os.truncate(path, 4 * 10**9)
+
+
+def has_20_gigabytes(path, _canary):
+    os.truncate(path, 20 * 10**9)
+
+
+OTHER_KINDS = [
+    is_a_pickle,
+    is_a_pickle_of_torch,
+    is_a_link_to_dev_zero,
+    is_a_pipe,
+    is_a_socket,
+    is_a_folder,
+    has_4_gigabytes,
+    has_20_gigabytes,
+]
+
+
+# Models whose content is forged, with a hash that fits
+
+
+def forge(model, *, weights=None, header=(), config=None, tokenizer=None):
+    """Change the content of a model, and give it the hash of the new content, as a forger would.
+
+    `weights`, `config` and `tokenizer` are functions that change what they are given.
+    """
     with safetensors.safe_open(model / WEIGHTS_FILE, "pt") as file:
-        found = json.loads(file.metadata()[FORMAT])
+        head = json.loads(file.metadata()[FORMAT])
         tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
-    of_tokenizer = json.loads(found["tokenizer"])
-    tokenizer(of_tokenizer)
-    config(found["config"])
-    weights(tensors)
-    found |= {"sha256": NO_HASH.decode(), "tokenizer": json.dumps(of_tokenizer)} | dict(header)
-    found = {name: value for name, value in found.items() if value is not ABSENT}
-    content = safetensors.torch.save(tensors, {FORMAT: json.dumps(found)})
-    (model / WEIGHTS_FILE).write_bytes(
-        content.replace(NO_HASH, sha256(content).hexdigest().encode(), 1)
-    )
+
+    tokenizer_json = json.loads(head["tokenizer"])
+    if tokenizer:
+        tokenizer(tokenizer_json)
+    if config:
+        config(head["config"])
+    if weights:
+        weights(tensors)
+    head |= {"sha256": NO_HASH.decode(), "tokenizer": json.dumps(tokenizer_json)}
+    head |= dict(header)
+    head = {name: value for name, value in head.items() if value is not ABSENT}
+
+    content = safetensors.torch.save(tensors, {FORMAT: json.dumps(head)})
+    sealed = content.replace(NO_HASH, sha256(content).hexdigest().encode(), 1)
+    (model / WEIGHTS_FILE).write_bytes(sealed)
 
 
-def configured(values):
-    """Other values in the config, wherever it has them."""
-
-    def change(config):
-        encoder = config["encoder"]
-        for key, value in values.items():
-            if key in encoder:
-                encoder[key] = value
-            if key in config or key not in encoder:
-                config[key] = value
-
-    return {"config": change}
+def with_config(config, values):
+    """Put other values into a config, wherever it has them."""
+    encoder = config["encoder"]
+    for key, value in values.items():
+        if key in encoder:
+            encoder[key] = value
+        if key in config or key not in encoder:
+            config[key] = value
 
 
-def with_rows(weights):
-    """A table with rows beyond its end."""
+def with_linear_config(config, values):
+    config["linear"].update(values)
+
+
+def with_rows_beyond_the_end(weights):
+    """Give a table a row that is beyond its end."""
     name = "encoder.embedding.bigrams.table.weight"
     rows, columns = weights[name].shape
     weights[name] = torch.ones(2, columns, dtype=torch.int8)
@@ -93,7 +137,9 @@ def with_rows(weights):
     weights[f"{name}.rows"] = torch.tensor([0, rows], dtype=torch.int32)
 
 
-IDS, BIAS = "linear.feature_ids", "head.linear.bias"
+IDS = "linear.feature_ids"
+BIAS = "head.linear.bias"
+# Patterns that take exponential time.
 SLOW_PATTERN = {
     "type": "Split",
     "pattern": {"Regex": "(?:a|a?)+$"},
@@ -101,77 +147,139 @@ SLOW_PATTERN = {
     "invert": False,
 }
 SLOW_NORMALIZER = {"type": "Replace", "pattern": {"Regex": "(a+)+$"}, "content": "a" * 9999}
-# fmt: off
 CONTENTS = [
-    (WEIGHTS_FILE, (2**63).to_bytes(8, "little") + b"{}"), (WEIGHTS_FILE, b"\xe8\3" + bytes(6) + b"{}"),
-    (WEIGHTS_FILE, (10**6).to_bytes(8, "little") + b"[" * 10**6), (WEIGHTS_FILE, b"\2" + bytes(7) + b"{}"),
+    # The length of the head, and a head of another length.
+    (2**63).to_bytes(8, "little") + b"{}",
+    (1000).to_bytes(8, "little") + b"{}",
+    (10**6).to_bytes(8, "little") + b"[" * 10**6,
+    (2).to_bytes(8, "little") + b"{}",
 ]
 CONFIGS = [
-    {"d_model": HUGE}, {"d_model": 8192, "d_ff": 65536, "num_layers": 256, "num_heads": 1}, {"num_layers": HUGE},
-    {"num_heads": HUGE}, {"max_seq_len": HUGE}, {"max_seq_len": 65536, "positions": "learned"}, {"d_model": -16},
+    {"d_model": HUGE},
+    {"d_model": 8192, "d_ff": 65536, "num_layers": 256, "num_heads": 1},
+    {"num_layers": HUGE},
+    {"num_heads": HUGE},
+    {"max_seq_len": HUGE},
+    {"max_seq_len": 65536, "positions": "learned"},
+    {"d_model": -16},
     {"num_heads": 16, "max_seq_len": 65536},
-    {"char_ngram_buckets": HUGE}, {"char_ngram_buckets": 2**24, "bigram_buckets": 2**24}, {"linear": None},
-    {"d_model": "../../etc/passwd"}, {"id2label": {}}, {"id2label": {"0": ["a"], "1": "b", "2": "c"}},
-    {"id2label": {"0": "a", "1": "a", "2": "c"}}, {"id2label": {str(it): f"class {it}" for it in range(1_000_000)}},
-    {"id2label": "../../../etc"}, {"encoder": []}, {"format_version": 99}, {"linear": [HUGE] * 9}, {"task": "other"},
-    {"text_columns": [1, 2]}, {"text_columns": []},
+    {"char_ngram_buckets": HUGE},
+    {"char_ngram_buckets": 2**24, "bigram_buckets": 2**24},
+    {"linear": None},
+    {"d_model": "../../etc/passwd"},
+    {"id2label": {}},
+    {"id2label": {"0": ["a"], "1": "b", "2": "c"}},
+    {"id2label": {"0": "a", "1": "a", "2": "c"}},
+    {"id2label": {str(number): f"class {number}" for number in range(1_000_000)}},
+    {"id2label": "../../../etc"},
+    {"encoder": []},
+    {"format_version": 99},
+    {"linear": [HUGE] * 9},
+    {"task": "other"},
+    {"text_columns": [1, 2]},
+    {"text_columns": []},
 ]
-LINEARS = [
-    {"features": HUGE}, {"features": 2**24 - 1}, {"features": -1}, {"features": "../../etc/passwd"},
-    {"frequent_tokens": HUGE}, {"frequent_tokens": [HUGE] * 9}, {"max_tokens": HUGE},
+LINEAR_CONFIGS = [
+    {"features": HUGE},
+    {"features": 2**24 - 1},
+    {"features": -1},
+    {"features": "../../etc/passwd"},
+    {"frequent_tokens": HUGE},
+    {"frequent_tokens": [HUGE] * 9},
+    {"max_tokens": HUGE},
 ]
 TOKENIZERS = [
-    lambda it: it.update(pre_tokenizer=SLOW_PATTERN), lambda it: it.update(normalizer=SLOW_NORMALIZER),
-    lambda it: it.clear(), lambda it: it["model"].update(vocab={}),
-    lambda it: it["model"]["vocab"].update(rain=2**32 - 1),
+    lambda tokenizer: tokenizer.update(pre_tokenizer=SLOW_PATTERN),
+    lambda tokenizer: tokenizer.update(normalizer=SLOW_NORMALIZER),
+    lambda tokenizer: tokenizer.clear(),
+    lambda tokenizer: tokenizer["model"].update(vocab={}),
+    lambda tokenizer: tokenizer["model"]["vocab"].update(rain=2**32 - 1),
 ]
 WEIGHTS = [
-    lambda it: it[BIAS].fill_(float("nan")), lambda it: it.update({BIAS: torch.zeros(7)}), lambda it: it.pop(BIAS),
-    lambda it: it.update({BIAS: torch.zeros(3).double()}), lambda it: it.update({"../../../tmp/x": torch.zeros(1)}),
-    lambda it: it["linear.weights"].fill_(float("nan")), lambda it: it.update({"linear.biases": torch.zeros(2)}),
-    lambda it: it.pop("linear.idf"), lambda it: it[IDS].copy_(it[IDS].flip(0)), lambda it: it[IDS][:1].fill_(-1),
-    lambda it: it[IDS][-1:].fill_(2**31 - 1), lambda it: it[IDS][:2].fill_(1),
-]
-MIXTURES = [
-    None, {"encoder": 1.0}, {"encoder": 1.0, "linear": 0.0}, dict.fromkeys(map(str, range(10**6)), 1.0),
-    {"encoder": -1.0, "linear": 1.0}, {"encoder": 1.0, "linear": "nan"},
+    lambda weights: weights[BIAS].fill_(float("nan")),
+    lambda weights: weights.update({BIAS: torch.zeros(7)}),
+    lambda weights: weights.pop(BIAS),
+    lambda weights: weights.update({BIAS: torch.zeros(3).double()}),
+    lambda weights: weights.update({"../../../tmp/x": torch.zeros(1)}),
+    lambda weights: weights["linear.weights"].fill_(float("nan")),
+    lambda weights: weights.update({"linear.biases": torch.zeros(2)}),
+    lambda weights: weights.pop("linear.idf"),
+    lambda weights: weights[IDS].copy_(weights[IDS].flip(0)),
+    lambda weights: weights[IDS][:1].fill_(-1),
+    lambda weights: weights[IDS][-1:].fill_(2**31 - 1),
+    lambda weights: weights[IDS][:2].fill_(1),
 ]
 HEADERS = [
-    *({"mixture_weights": it} for it in MIXTURES),
-    {"mixture_shares": {"encoder": 7.0, "linear": 0.5}}, {"mixture_shares": {"encoder": 0.5, "linear": 0.4, "x": 0.1}},
-    {"parts": ["linear", "other"]}, {"dtypes": {"encoder": "int8", "linear": "int8"}},
-    {"dtypes": {"encoder": "int4", "linear": "float32"}}, {"config": "[" * 10**6}, {"config": []},
-    {"tokenizer": "[" * 10**6}, {"tokenizer": {}}, {"tokenizer": ABSENT}, {"config": ABSENT},
-    {"thresholds": [0.5] * 3}, {"guarantees": [HUGE] * 9}, {"familiarity": "../../etc/passwd"},
+    {"mixture_weights": None},
+    {"mixture_weights": {"encoder": 1.0}},
+    {"mixture_weights": {"encoder": 1.0, "linear": 0.0}},
+    {"mixture_weights": dict.fromkeys(map(str, range(10**6)), 1.0)},
+    {"mixture_weights": {"encoder": -1.0, "linear": 1.0}},
+    {"mixture_weights": {"encoder": 1.0, "linear": "nan"}},
+    {"mixture_shares": {"encoder": 7.0, "linear": 0.5}},
+    {"mixture_shares": {"encoder": 0.5, "linear": 0.4, "x": 0.1}},
+    {"parts": ["linear", "other"]},
+    {"dtypes": {"encoder": "int8", "linear": "int8"}},
+    {"dtypes": {"encoder": "int4", "linear": "float32"}},
+    {"config": "[" * 10**6},
+    {"config": []},
+    {"tokenizer": "[" * 10**6},
+    {"tokenizer": {}},
+    {"tokenizer": ABSENT},
+    {"config": ABSENT},
+    {"thresholds": [0.5] * 3},
+    {"guarantees": [HUGE] * 9},
+    {"familiarity": "../../etc/passwd"},
 ]
-FORGED = [
-    *map(configured, CONFIGS), *({"config": lambda it, more=it: it["linear"].update(more)} for it in LINEARS),
-    *({"tokenizer": it} for it in TOKENIZERS), *({"weights": it} for it in WEIGHTS),
-    *({"header": it} for it in HEADERS), {"weights": lambda it: it.pop(BIAS), "header": {"parts": ["linear"]}},
-    {"weights": with_rows, "header": {"dtypes": {"encoder": "int8", "linear": "float32"}}},
+FORGERIES = [
+    *({"config": partial(with_config, values=values)} for values in CONFIGS),
+    *({"config": partial(with_linear_config, values=values)} for values in LINEAR_CONFIGS),
+    *({"tokenizer": change} for change in TOKENIZERS),
+    *({"weights": change} for change in WEIGHTS),
+    *({"header": values} for values in HEADERS),
+    {"weights": lambda weights: weights.pop(BIAS), "header": {"parts": ["linear"]}},
+    {
+        "weights": with_rows_beyond_the_end,
+        "header": {"dtypes": {"encoder": "int8", "linear": "float32"}},
+    },
 ]
-HOSTILE = {
-    **{f"{WEIGHTS_FILE} {what}": lambda it, canary, a=act: a(it / WEIGHTS_FILE, canary)
-       for what, act in ANY_FILE.items()},
-    **{f"{name} {number}": lambda it, _, n=name, c=content: (it / n).write_bytes(c)
-       for number, (name, content) in enumerate(CONTENTS)},
-    **{f"{'+'.join(changes)} {number}": lambda it, _, c=changes: forge(it, **c)
-       for number, changes in enumerate(FORGED)},
-}
-# fmt: on
 
 
-@pytest.mark.parametrize("name", HOSTILE)
-def test_hostile_model(space, name):
-    """A model folder made to do harm: refused within seconds and 1 GB, and nothing in it is run."""
-    run, canary = space.copy("labels"), space.new_path("canary")
+def hostile_models():
+    """Functions that make a model folder hostile; their arguments are the folder and the canary."""
+    for make in OTHER_KINDS:
+        name = make.__name__.replace("_", " ")
+        yield pytest.param(partial(make_file, WEIGHTS_FILE, make), id=f"{WEIGHTS_FILE} {name}")
+    for number, content in enumerate(CONTENTS):
+        yield pytest.param(partial(write_weights, content), id=f"{WEIGHTS_FILE} {number}")
+    for number, changes in enumerate(FORGERIES):
+        yield pytest.param(partial(forge_model, changes), id=f"{'+'.join(changes)} {number}")
+
+
+def make_file(name, make, folder, canary):
+    make(folder / name, canary)
+
+
+def write_weights(content, model, _canary):
+    (model / WEIGHTS_FILE).write_bytes(content)
+
+
+def forge_model(changes, model, _canary):
+    forge(model, **changes)
+
+
+@pytest.mark.parametrize("make_hostile", hostile_models())
+def test_hostile_model(space, make_hostile):
+    """A model made to do harm: refused within seconds and 1 GB, and nothing in it is run."""
+    run = space.copy("labels")
+    canary = space.new_path("canary")
     # In float32, which is the easiest to forge.
     save_classifier(load_classifier(run), run / "model")
-    HOSTILE[name](run / "model", canary)
+    make_hostile(run / "model", canary)
+
+    prepare = partial(limit_memory, 4 * MOST_BYTES)
     for engine in ENGINES:
-        ended = space.predict(
-            run, engine, "some rain and a ball", prepare=partial(limit_memory, 4 * MOST_BYTES)
-        )
+        ended = space.predict(run, engine, "some rain and a ball", prepare=prepare)
         assert not canary.exists(), "something in the folder was run"
         assert ended.seconds < MOST_SECONDS, f"{engine}: {ended.seconds:.1f} s"
         assert ended.peak_bytes < MOST_BYTES, f"{engine}: {ended.peak_bytes / 1e9:.2f} GB"
@@ -179,44 +287,61 @@ def test_hostile_model(space, name):
         ended.check_error(ended.code, str(run))
 
 
-def sealed_state(checkpoint, **values):
-    """Another state with a manifest that fits."""
-    content = json.dumps(json.loads((checkpoint / "state.json").read_bytes()) | values).encode()
+# Checkpoints
+
+
+def change_state(values, checkpoint, _canary):
+    """Give a checkpoint another state, and a manifest that fits."""
+    state = json.loads((checkpoint / "state.json").read_bytes())
+    content = json.dumps(state | {"state": values}).encode()
     (checkpoint / "state.json").write_bytes(content)
+
     files = json.loads((checkpoint / "manifest.json").read_bytes())["files"]
-    change_manifest(
-        checkpoint,
-        files | {"state.json": {"size": len(content), "sha256": sha256(content).hexdigest()}},
-    )
+    files["state.json"] = {"size": len(content), "sha256": sha256(content).hexdigest()}
+    change_manifest(files, checkpoint, None)
 
 
-def change_manifest(checkpoint, files):
+def change_manifest(files, checkpoint, _canary):
     manifest = json.loads((checkpoint / "manifest.json").read_bytes())
     (checkpoint / "manifest.json").write_text(json.dumps(manifest | {"files": files}))
 
 
-# fmt: off
-HOSTILE_CHECKPOINTS = {
-    **{f"{name} {what}": lambda it, canary, n=name, a=act: a(it / n, canary) for name in CHECKPOINT_FILES
-       for what, act in ANY_FILE.items()},
-    "manifest without files": lambda it, _: change_manifest(it, {}),
-    "manifest with other sizes": lambda it, _: change_manifest(
-        it, {name: {"size": HUGE, "sha256": "0"} for name in CHECKPOINT_FILES}),
-    "manifest with paths": lambda it, _: change_manifest(it, {"../../../../etc/passwd": {"size": 1, "sha256": "0"}}),
-    "state of another program": lambda it, _: sealed_state(it, state={"epoch": 3}),
-    "state that is a list": lambda it, _: sealed_state(it, state=[]),
-    "step that is a text": lambda it, _: sealed_state(it, state={"step": "many"}),
-    "no manifest": lambda it, _: (it / "manifest.json").unlink(),
-    "nothing": lambda it, _: [path.unlink() for path in it.iterdir()],
-}
-# fmt: on
+def remove_manifest(checkpoint, _canary):
+    (checkpoint / "manifest.json").unlink()
 
 
-@pytest.mark.parametrize("name", HOSTILE_CHECKPOINTS)
-def test_hostile_checkpoint(space, name):
+def remove_all(checkpoint, _canary):
+    for path in checkpoint.iterdir():
+        path.unlink()
+
+
+OTHER_SIZES = {name: {"size": HUGE, "sha256": "0"} for name in CHECKPOINT_FILES}
+OTHER_PATHS = {"../../../../etc/passwd": {"size": 1, "sha256": "0"}}
+
+
+def hostile_checkpoints():
+    """Functions that make a checkpoint hostile; their arguments are its folder and the canary."""
+    for file in CHECKPOINT_FILES:
+        for make in OTHER_KINDS:
+            name = make.__name__.replace("_", " ")
+            yield pytest.param(partial(make_file, file, make), id=f"{file} {name}")
+
+    yield pytest.param(partial(change_manifest, {}), id="manifest without files")
+    yield pytest.param(partial(change_manifest, OTHER_SIZES), id="manifest with other sizes")
+    yield pytest.param(partial(change_manifest, OTHER_PATHS), id="manifest with paths")
+    yield pytest.param(partial(change_state, {"epoch": 3}), id="state of another program")
+    yield pytest.param(partial(change_state, []), id="state that is a list")
+    yield pytest.param(partial(change_state, {"step": "many"}), id="step that is a text")
+    yield pytest.param(remove_manifest, id="no manifest")
+    yield pytest.param(remove_all, id="nothing")
+
+
+@pytest.mark.parametrize("make_hostile", hostile_checkpoints())
+def test_hostile_checkpoint(space, make_hostile):
     """The same in checkpoints: resume passes over them and trains again, exactly."""
-    run, canary = space.copy("labels", is_begun=True), space.new_path("canary")
-    HOSTILE_CHECKPOINTS[name](newest_checkpoint(run), canary)
+    run = space.copy("labels", is_begun=True)
+    canary = space.new_path("canary")
+    make_hostile(newest_checkpoint(run), canary)
     ended = space.finish("labels", run)
     assert not canary.exists(), "something in the folder was run"
     assert "passed over, damaged" in ended.err, ended.err

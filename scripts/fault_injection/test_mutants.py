@@ -14,22 +14,14 @@ def test_mutants(fault):
     """The case fails where the fault is."""
     name, bracket, number = fault.case.partition("[")
     test = f"test_{name.replace('-', '_')}{bracket}{number}"
-    command = [
-        sys.executable,
-        "-m",
-        "pytest",
-        Path(__file__).parent,
-        "-x",
-        "-k",
-        test,
-        "--fraction",
-        fault.fraction,
-    ]
-    environment = {
-        name: value for name, value in os.environ.items() if not name.startswith("PYTEST_")
-    }
-    environment["FAULT"] = fault.name
-    done = subprocess.run(
-        [*map(str, command)], capture_output=True, text=True, check=False, env=environment
-    )
+    command = [sys.executable, "-m", "pytest", str(Path(__file__).parent), "-x", "-k", test]
+    command += ["--fraction", str(fault.fraction)]
+
+    # The variables of this pytest would change the other one.
+    environment = {"FAULT": fault.name}
+    for variable, value in os.environ.items():
+        if not variable.startswith("PYTEST_"):
+            environment.setdefault(variable, value)
+
+    done = subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
     assert "\n1 failed" in done.stdout, f"{fault.case} holds: {done.stdout[-1500:]}{done.stderr}"

@@ -1,4 +1,4 @@
-"""`predict --output FOLDER/`: killed, run by several at once, run again when something is another."""
+"""`predict --output FOLDER/`: killed, run by several at once, run again after a change."""
 
 import csv
 import json
@@ -34,95 +34,96 @@ class Job:
     more: tuple = ()
 
     def begin(self, **options):
-        """The command, in a process."""
-        named = [
-            "--input",
-            self.parts,
-            "--output",
-            f"{self.out}/",
-            "--format",
-            self.form,
-            *self.more,
-        ]
-        return self.space.fork(
-            predict(self.space.reference(self.variant), self.engine, *named), **options
-        )
+        """Start the command."""
+        command = predict(self.space.reference(self.variant), self.engine, "--format", self.form)
+        command += ["--input", self.parts, "--output", f"{self.out}/", *self.more]
+        return self.space.fork(command, **options)
 
     def kill_at(self, event):
-        """The command, killed at one of its file events."""
+        """Start the command, which is killed at one of its file events."""
         return self.begin(prepare=partial(kill_at_file_event, event, self.out))
 
     def expected(self):
-        """The answers by name of file, of a process that nothing disturbs."""
+        """The answers of a process that nothing disturbs, by name of file."""
         fresh = replace(self, out=self.space.new_path("undisturbed"))
         fresh.begin().end().check()
         return fresh.answers()
 
     def answers(self):
         """The files of answers by name, without temporary ones."""
-        files = (
-            [it for it in self.out.iterdir() if it.is_file() and it.name[0] != "."]
-            if self.out.is_dir()
-            else []
-        )
-        return {path.name: path.read_bytes() for path in files}
+        if not self.out.is_dir():
+            return {}
+        files = [path for path in self.out.iterdir() if path.is_file()]
+        return {path.name: path.read_bytes() for path in files if not path.name.startswith(".")}
 
     def check(self, expected, *, others=0):
-        """Fail unless the folder holds these answers, a record for each, and nothing else but so many older ones."""
+        """Fail unless the folder holds these answers, and a record for each.
+
+        It must hold nothing else but so many others, of older parts.
+        """
         found = self.answers()
-        assert expected.items() <= found.items(), {
-            it for it in expected if expected[it] != found.get(it)
-        }
+        differing = [name for name in expected if expected[name] != found.get(name)]
+        assert not differing, differing
         assert len(found) == len(expected) + others, f"too many: {found.keys() - expected.keys()}"
-        names = {path.name for path in (self.out / "_parts").iterdir()}
-        assert names == {f"{Path(name).stem}.json" for name in found}, (
-            f"records and what is left: {sorted(names)}"
-        )
+
+        records = {path.name for path in (self.out / "_parts").iterdir()}
+        expected_records = {f"{Path(name).stem}.json" for name in found}
+        assert records == expected_records, f"records and what is left: {sorted(records)}"
         assert not [*self.out.glob(".*")], "something is left"
-        for part in self.parts.iterdir():  # each row has one answer, in order
-            rows, content = read_rows(part), found[f"{part.stem}.{self.form}"]
-            if self.form == "jsonl":
-                assert [json.loads(line)["id"] for line in content.splitlines()] == [
-                    row[0] for row in rows
-                ], part.name
-            elif self.form != "parquet":
-                assert content.count(b"\n") - (self.form in {"csv", "tsv"}) == len(rows), part.name
+
+        for part in self.parts.iterdir():
+            self._check_rows(part, found[f"{part.stem}.{self.form}"])
+
+    def _check_rows(self, part, answers):
+        """Fail unless each row of a part has one answer, in order."""
+        rows = read_rows(part)
+        if self.form == "jsonl":
+            ids = [json.loads(line)["id"] for line in answers.splitlines()]
+            assert ids == [name for name, _ in rows], part.name
+        elif self.form in {"csv", "tsv"}:
+            assert answers.count(b"\n") == len(rows) + 1, part.name
+        elif self.form == "text":
+            assert answers.count(b"\n") == len(rows), part.name
 
 
 def new_job(space, draw, engine):
-    """Some parts with some rows, one of which is not empty."""
+    """A job of some parts, which may be empty, and one with rows."""
     parts = space.new_path("parts")
     parts.mkdir()
     for part in range(draw.randint(2, 6)):
-        write_rows(
-            parts / f"part-{part:02}{draw.choice(['.csv', '.jsonl'])}",
-            new_rows(draw, part, draw.choice([0, 1, 7, 60])),
-        )
+        suffix = draw.choice([".csv", ".jsonl"])
+        num_rows = draw.choice([0, 1, 7, 60])
+        write_rows(parts / f"part-{part:02}{suffix}", new_rows(draw, part, num_rows))
     write_rows(parts / "part-99.csv", new_rows(draw, 99, 9))
     return Job(space, parts, space.new_path("out"), draw.choice(FORMATS), engine)
 
 
 def new_rows(draw, part, count):
-    lengths = [draw.choice([0, 1, 5, 20]) for _ in range(count)]
-    return [
-        (f"{part}-{row}", " ".join(draw.choices(WORDS + FILLERS, k=k)))
-        for row, k in enumerate(lengths)
-    ]
+    """Rows of an id and a text."""
+    rows = []
+    for row in range(count):
+        length = draw.choice([0, 1, 5, 20])
+        rows.append((f"{part}-{row}", " ".join(draw.choices(WORDS + FILLERS, k=length))))
+    return rows
 
 
 def write_rows(path, rows):
-    """A part of these rows, by its ending."""
+    """Write a part of these rows, in the format of its ending."""
     with path.open("w") as file:
         if path.suffix == ".jsonl":
-            file.writelines(json.dumps({"id": name, "text": text}) + "\n" for name, text in rows)
+            for name, text in rows:
+                file.write(json.dumps({"id": name, "text": text}) + "\n")
         else:
             csv.writer(file, lineterminator="\n").writerows([("id", "text"), *rows])
 
 
 def read_rows(path):
+    lines = path.read_text().splitlines()
     if path.suffix == ".jsonl":
-        return [(row["id"], row["text"]) for row in map(json.loads, path.read_text().splitlines())]
-    return [*csv.reader(path.read_text().splitlines())][1:]
+        records = [json.loads(line) for line in lines]
+        return [(record["id"], record["text"]) for record in records]
+    _, *rows = csv.reader(lines)
+    return rows
 
 
 def num_written(ended):
@@ -133,7 +134,7 @@ def num_written(ended):
 
 @tries(200)
 def test_parts_kill(space, draw, number):
-    """SIGKILL at any moment, or at any change of a file; run again, the output has each row once, and nothing else."""
+    """SIGKILL at any moment, or at any change of a file; run again, it has each row once."""
     job = new_job(space, draw, engine_of(number))
     expected = job.expected()
     for _ in range(draw.randint(1, 4)):
@@ -150,36 +151,40 @@ def test_parts_kill(space, draw, number):
 @pytest.mark.parametrize("kind", ["some are killed", "of other machines", "without locks"])
 @tries(30)
 def test_parts_together(space, draw, kind, number):
-    """Several processes on one folder, as of one machine or of several, some killed, also without locks."""
+    """Several processes on one folder, some killed, or of several machines, or without locks."""
     job = new_job(space, draw, engine_of(number))
     expected = job.expected()
-    processes, codes = [], {0}
 
     def be_other(machine):
         mock.patch("platform.node", lambda: f"machine {machine}").start()
         if kind == "without locks":  # as on Windows, or on some file systems
             mock.patch.dict(sys.modules, {"fcntl": None}).start()
 
-    for one in range(draw.randint(2, 4)):
+    processes = []
+    codes = {0}
+    for machine in range(draw.randint(2, 4)):
         if kind != "some are killed":
-            processes.append(job.begin(prepare=partial(be_other, one)))
-        elif one and draw.random() < 0.6:
+            processes.append(job.begin(prepare=partial(be_other, machine)))
+        elif machine > 0 and draw.random() < 0.6:
             processes.append(job.kill_at(draw.randint(1, FILE_EVENTS_OF_A_PART * len(expected))))
-            codes = {0, -signal.SIGKILL}
+            codes.add(-signal.SIGKILL)
         else:
             processes.append(job.begin())
+
     ended = [process.end() for process in processes]
-    assert {it.code for it in ended} <= codes, [it.err for it in ended]
+    assert {one.code for one in ended} <= codes, [one.err for one in ended]
     if kind == "of other machines":
         assert sum(map(num_written, ended)) == len(expected), "a part was done twice"
     assert num_written(job.begin().end().check()) == 0, "what was done is done again"
-    job.check(expected)  # a process killed after its work may have left its lock until then
+    # Until then, a process killed after its work may have left its lock.
+    job.check(expected)
 
 
 @tries(20)
 def test_parts_changed_meanwhile(space, draw, number):
-    """An input that changes while it is answered: exit 3, nothing of it is written; run again, it is complete."""
-    job, event = new_job(space, draw, engine_of(number)), draw.randint(1, 3)
+    """An input that changes while it is answered: exit 3, nothing of it is written."""
+    job = new_job(space, draw, engine_of(number))
+    event = draw.randint(1, 3)
 
     def append():
         for part in job.parts.iterdir():
@@ -190,6 +195,7 @@ def test_parts_changed_meanwhile(space, draw, number):
         ended.check_error(3, "has changed while it was read")
     else:
         ended.check()
+
     expected = job.expected()
     job.begin().end().check()
     job.check(expected)
@@ -197,7 +203,7 @@ def test_parts_changed_meanwhile(space, draw, number):
 
 @tries(30)
 def test_parts_full_disk(space, draw, number):
-    """Too little room for the answers: one line that names a path, and whole files; with room, it goes on."""
+    """Too little room: one line that names a path, and whole files; with room, it goes on."""
     job = new_job(space, draw, engine_of(number))
     expected = job.expected()
     job.out.mkdir()
@@ -212,92 +218,133 @@ def test_parts_full_disk(space, draw, number):
             job.begin().end().check()
         job.check(expected)
 
-    with_mounts([small_disk(job.out, 4 * (1 + number % 10))], answer)
+    pages = 1 + number % 10
+    with_mounts([small_disk(job.out, 4 * pages)], answer)
 
 
-def another_row(job, draw, part):
+# Changes of a job that is done: what is changed of its files, or another job
+
+
+def time_of_an_input(_job, _draw, part):
+    os.utime(part)
+
+
+def another_row(_job, draw, part):
     write_rows(part, [*read_rows(part), *new_rows(draw, "new", 1)])
 
 
-def another_text(job, _draw, _part):
+def another_row_as_large_and_as_old(job, _draw, _part):
     part = job.parts / "part-99.csv"
     state = part.stat()
     part.write_bytes(part.read_bytes().replace(b"99-3", b"99-x"))
-    os.utime(part, ns=(state.st_atime_ns, state.st_mtime_ns))  # as large and as old as before
+    os.utime(part, ns=(state.st_atime_ns, state.st_mtime_ns))
+
+
+def another_part(job, draw, _part):
+    write_rows(job.parts / "part-50.jsonl", new_rows(draw, 50, 5))
+
+
+def a_part_less(_job, _draw, part):
+    part.unlink()
 
 
 def damaged_answers(job, draw, _part):
     damage(job.out / f"part-99.{job.form}", draw, cut=0.6)
 
 
+def no_answers(job, _draw, part):
+    (job.out / f"{part.stem}.{job.form}").unlink()
+
+
 def damaged_record(job, draw, part):
-    path = record(job, part)
+    path = record_of(job, part)
     content = path.read_bytes()
     cut = content[: draw.randrange(len(content) - 2)]
     values = {key: draw.choice([None, 3, [], {}, "../../x"]) for key in json.loads(content)}
-    path.write_bytes(
-        draw.choice(
-            [b"", cut, b"[]", b"null", b"3", b"[" * 10**6, b"\xff", json.dumps(values).encode()]
-        )
-    )
+    other_values = json.dumps(values).encode()
+    odd = [b"", cut, b"[]", b"null", b"3", b"[" * 10**6, b"\xff", other_values]
+    path.write_bytes(draw.choice(odd))
 
 
-def record(job, part):
+def record_of_another_part(job, draw, part):
+    other = draw.choice([other for other in job.parts.iterdir() if other != part])
+    record_of(job, part).write_bytes(record_of(job, other).read_bytes())
+
+
+def no_record(job, _draw, part):
+    record_of(job, part).unlink()
+
+
+def record_of(job, part):
     return job.out / "_parts" / f"{part.stem}.json"
 
 
-def record_of_another(job, draw, part):
-    other = draw.choice([it for it in job.parts.iterdir() if it != part])
-    record(job, part).write_bytes(record(job, other).read_bytes())
+def only_faster(job, _draw, _part):
+    return replace(job, more=("--batch-tokens", "64"))
 
 
-ALL, NONE, ONE = "all", "none", "one"  # parts that have to be done again
+def another_model(job, _draw, _part):
+    return replace(job, variant="labels")
+
+
+def other_options(job, draw, _part):
+    return replace(job, more=draw.choice(OPTIONS))
+
+
+def another_engine(job, _draw, _part):
+    (other,) = {*ENGINES} - {job.engine}
+    return replace(job, engine=other)
+
+
+def another_format(job, draw, _part):
+    others = [form for form in FORMATS if form != job.form]
+    return replace(job, form=draw.choice(others))
+
+
+# The parts that a change has done again.
+ALL = "all"
+NONE = "none"
+ONE = "one"
 CHANGES = {
-    "nothing-but-how-fast": (NONE, lambda job, *_: replace(job, more=("--batch-tokens", "64"))),
-    "the-time-of-an-input": (NONE, lambda _, __, part: os.utime(part)),
+    "nothing-but-how-fast": (NONE, only_faster),
+    "the-time-of-an-input": (NONE, time_of_an_input),
     "a-row-more": (ONE, another_row),
-    "another-row-as-large-and-as-old": (ONE, another_text),
-    "another-part": (
-        ONE,
-        lambda job, draw, _: write_rows(job.parts / "part-50.jsonl", new_rows(draw, 50, 5)),
-    ),
-    "a-part-less": (NONE, lambda _, __, part: part.unlink()),
-    "another-model": (ALL, lambda job, *_: replace(job, variant="labels")),
-    "other-options": (ALL, lambda job, draw, _: replace(job, more=draw.choice(OPTIONS))),
-    "another-engine": (
-        ALL,
-        lambda job, *_: replace(job, engine=ENGINES[1 - ENGINES.index(job.engine)]),
-    ),
-    "another-format": (
-        ALL,
-        lambda job, draw, _: replace(job, form=draw.choice(sorted({*FORMATS} - {job.form}))),
-    ),
+    "another-row-as-large-and-as-old": (ONE, another_row_as_large_and_as_old),
+    "another-part": (ONE, another_part),
+    "a-part-less": (NONE, a_part_less),
+    "another-model": (ALL, another_model),
+    "other-options": (ALL, other_options),
+    "another-engine": (ALL, another_engine),
+    "another-format": (ALL, another_format),
     "damaged-answers": (ONE, damaged_answers),
-    "no-answers": (ONE, lambda job, _, part: (job.out / f"{part.stem}.{job.form}").unlink()),
+    "no-answers": (ONE, no_answers),
     "a-damaged-record": (ONE, damaged_record),
-    "the-record-of-another-part": (ONE, record_of_another),
-    "no-record": (ONE, lambda job, _, part: record(job, part).unlink()),
+    "the-record-of-another-part": (ONE, record_of_another_part),
+    "no-record": (ONE, no_record),
 }
 
 
 @pytest.mark.parametrize("kind", CHANGES)
 @tries(8)
 def test_parts_changed(space, draw, kind, number):
-    """Input, model, options, answers or records are others: the parts that this concerns are done again, no others."""
+    """Input, model, options, answers or records change: the parts concerned are done again."""
     job = new_job(space, draw, engine_of(number))
     expected = job.expected()
     job.begin().end().check()
     job.check(expected)
+
     again, change = CHANGES[kind]
-    found = change(job, draw, draw.choice(sorted(job.parts.iterdir())))
-    changed = found if isinstance(found, Job) else job
+    part = draw.choice(sorted(job.parts.iterdir()))
+    changed = change(job, draw, part) or job
     inputs = sorted(changed.parts.iterdir())
-    others = int(kind == "a-part-less")
-    stems = {part.stem for part in inputs}
-    expected = {name: it for name, it in expected.items() if Path(name).stem in stems}
-    if again != NONE:
+    if again == NONE:
+        stems = {part.stem for part in inputs}
+        expected = {name: found for name, found in expected.items() if Path(name).stem in stems}
+    else:
         expected = changed.expected()
+
     ended = changed.begin().end().check()
     assert num_written(ended) == {ALL: len(inputs), NONE: 0, ONE: 1}[again]
-    assert ("not in the input" in ended.err) == bool(others), ended.err
+    others = 1 if kind == "a-part-less" else 0
+    assert ("not in the input" in ended.err) == (others > 0), ended.err
     changed.check(expected, others=others)
