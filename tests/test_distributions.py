@@ -1,4 +1,4 @@
-"""The two distributions: the same code, and the runtime's answers where only what it declares is installed."""
+"""The two distributions hold the same code, and the runtime needs only what it declares."""
 
 from __future__ import annotations
 
@@ -25,13 +25,19 @@ import encoder_cls
 
 pytest.importorskip("hatchling")
 ROOT = Path(__file__).parent.parent
-WHOLE, RUNTIME = (
-    tomllib.loads((ROOT / folder / "pyproject.toml").read_text())["project"]
-    for folder in ("", "runtime")
-)
+
+
+def project(folder: str) -> dict[str, Any]:
+    """The table `project` of a distribution's pyproject.toml."""
+    return tomllib.loads((ROOT / folder / "pyproject.toml").read_text())["project"]
+
+
+WHOLE = project("")
+RUNTIME = project("runtime")
 BUILD = """
 import os, sys
 from hatchling.build import build_sdist, build_wheel
+
 for folder in sys.argv[2:]:
     os.chdir(folder)
     build_wheel(sys.argv[1])
@@ -40,69 +46,70 @@ for folder in sys.argv[2:]:
 
 
 def build(into: Path, *folders: Path) -> None:
-    """Wheels and source archives of projects, by hatchling itself, which needs no network."""
-    subprocess.run(
-        [sys.executable, "-c", BUILD, into, *folders], check=True, capture_output=True, text=True
-    )
+    """Build wheels and source archives of projects by hatchling alone, which needs no network."""
+    command = [sys.executable, "-c", BUILD, into, *folders]
+    subprocess.run(command, check=True, capture_output=True, text=True)
 
 
 @pytest.fixture(scope="module")
 def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with what is built of both."""
+    """A folder with the wheels and source archives of both."""
     folder = tmp_path_factory.mktemp("built")
     build(folder, ROOT, ROOT / "runtime")
     return folder
 
 
 def code_in(wheel: Path) -> dict[str, int]:
-    """The package in a wheel, each file with a checksum."""
+    """The checksum of each file of the package in a wheel."""
     with zipfile.ZipFile(wheel) as archive:
-        return {
-            entry.filename: entry.CRC
-            for entry in archive.infolist()
-            if entry.filename.startswith("encoder_cls/")
-        }
+        entries = archive.infolist()
+    package = [entry for entry in entries if entry.filename.startswith("encoder_cls/")]
+    return {entry.filename: entry.CRC for entry in package}
 
 
-def declared(requirements: list[str], found: dict[str, metadata.Distribution]) -> None:
-    """Collect the distributions that requirements name, with all that these need, as they are installed here."""
-    for it in map(Requirement, requirements):
-        if it.name.lower() not in found and (
-            it.marker is None or it.marker.evaluate({"extra": ""})
-        ):
-            found[it.name.lower()] = distribution = metadata.distribution(it.name)
-            declared(distribution.requires or [], found)
+def add_installed(requirements: list[str], found: dict[str, metadata.Distribution]) -> None:
+    """Add the installed distributions that requirements name, and all that these need."""
+    for line in requirements:
+        requirement = Requirement(line)
+        name = requirement.name.lower()
+        is_wanted = requirement.marker is None or requirement.marker.evaluate({"extra": ""})
+        if is_wanted and name not in found:
+            found[name] = metadata.distribution(requirement.name)
+            add_installed(found[name].requires or [], found)
+
+
+def test_all_are_of_the_version_of_the_package(built):
+    names = [file.name for file in built.iterdir() if file.is_file()]
+    assert len(names) == 4
+    version = re.escape(encoder_cls.__version__)
+    for name in names:
+        assert re.match(rf"encoder_cls(_runtime)?-{version}[-.]", name)
 
 
 def test_both_hold_the_same_code(built):
-    """Every file of the package, also in a wheel that is built from the source archive; both have its version."""
-    names = [file.name for file in built.iterdir() if file.is_file()]
-    assert len(names) == 4
-    assert all(
-        re.match(rf"encoder_cls(_runtime)?-{re.escape(encoder_cls.__version__)}[-.]", name)
-        for name in names
-    )
-    whole, runtime = (
-        next(built.glob(f"{name}-*.whl")) for name in ("encoder_cls", "encoder_cls_runtime")
-    )
+    """Both have every file of the package, also if built from the source archive."""
+    whole = next(built.glob("encoder_cls-*.whl"))
+    runtime = next(built.glob("encoder_cls_runtime-*.whl"))
     assert code_in(whole) == code_in(runtime)
-    files = {
-        file.relative_to(ROOT).as_posix()
-        for file in (ROOT / "encoder_cls").rglob("*")
-        if file.is_file()
-    }
-    assert code_in(whole).keys() == {file for file in files if "__pycache__" not in file}
+
+    files = set()
+    for file in (ROOT / "encoder_cls").rglob("*"):
+        if file.is_file() and "__pycache__" not in file.parts:
+            files.add(file.relative_to(ROOT).as_posix())
+    assert code_in(whole).keys() == files
+
     with tarfile.open(next(built.glob("encoder_cls_runtime-*.tar.gz"))) as archive:
         archive.extractall(built / "source", filter="data")
     (source,) = (built / "source").iterdir()
     (built / "again").mkdir()
     build(built / "again", source)
     again = next((built / "again").glob("*.whl"))
-    assert (again.name, code_in(again)) == (runtime.name, code_in(runtime))
+    assert again.name == runtime.name
+    assert code_in(again) == code_in(runtime)
 
 
 def test_the_runtime_declares_a_part_of_what_the_whole_declares():
-    """Four libraries, the same versions of them, the same extras, scripts, Pythons and license."""
+    """It needs four libraries, of the same versions; extras, scripts and license are the same."""
     names = [Requirement(line).name for line in RUNTIME["dependencies"]]
     assert names == ["numpy", "safetensors", "tokenizers", "typer"]
     assert set(RUNTIME["dependencies"]) < set(WHOLE["dependencies"])
@@ -113,80 +120,104 @@ def test_the_runtime_declares_a_part_of_what_the_whole_declares():
     assert (ROOT / "runtime" / "LICENSE").read_text() == (ROOT / "LICENSE").read_text()
 
 
-@pytest.fixture
-def installed(built, tmp_path) -> Callable[..., Callable[..., dict[str, Any]]]:
-    """Unpacks the runtime's wheel beside links to what it requires, with its extras; pip would need the network.
+Start = Callable[..., dict[str, Any]]
 
-    It returns a function that makes arguments of `subprocess` for a program that sees nothing else.
+
+@pytest.fixture
+def install(built, tmp_path) -> Callable[..., Start]:
+    """A function that installs the runtime with some extras, beside links to what it requires.
+
+    pip would need the network. The function returns another one, which makes arguments of
+    `subprocess` for a program that can import nothing else.
     """
 
-    def install(*extras: str) -> Callable[..., dict[str, Any]]:
+    def installed(*extras: str) -> Start:
         site = tmp_path / "-".join(("site", *extras))
         with zipfile.ZipFile(next(built.glob("encoder_cls_runtime-*.whl"))) as wheel:
             wheel.extractall(site)
+
         found: dict[str, metadata.Distribution] = {}
-        for requirements in (
-            RUNTIME["dependencies"],
-            *(RUNTIME["optional-dependencies"][extra] for extra in extras),
-        ):
-            declared(requirements, found)
+        add_installed(RUNTIME["dependencies"], found)
+        for extra in extras:
+            add_installed(RUNTIME["optional-dependencies"][extra], found)
         for distribution in found.values():
-            for file in {path.parts[0] for path in distribution.files or ()} - {
-                "..",
-                "__pycache__",
-            }:
-                if not (site / file).exists():
-                    (site / file).symlink_to(distribution.locate_file(file))
+            link_files(distribution, site)
         assert not (site / "torch").exists()
-        shared = {"env": {**os.environ, "PYTHONPATH": str(site)}, "cwd": tmp_path, "text": True}
+
+        environment = {**os.environ, "PYTHONPATH": str(site)}
         return lambda *words: {
             "args": [sys.executable, "-S", "-m", "encoder_cls", *map(str, words)],
-            **shared,
+            "env": environment,
+            "cwd": tmp_path,
+            "text": True,
         }
 
-    return install
+    return installed
 
 
-def test_the_runtime_predicts_with_nothing_but_what_it_declares(installed, trained_run, cli):
-    start = installed()
+def link_files(distribution: metadata.Distribution, site: Path) -> None:
+    """Link the modules and packages of an installed distribution into a folder."""
+    tops = {path.parts[0] for path in distribution.files or ()}
+    for name in tops - {"..", "__pycache__"}:
+        link = site / name
+        if not link.exists():
+            link.symlink_to(distribution.locate_file(name))
 
-    def run(*words) -> subprocess.CompletedProcess[str]:
+
+@pytest.fixture
+def run_runtime(install) -> Callable[..., subprocess.CompletedProcess[str]]:
+    """A function that runs the runtime without extras."""
+    start = install()
+
+    def run(*words: object) -> subprocess.CompletedProcess[str]:
         return subprocess.run(**start(*words), capture_output=True, check=False)
 
-    for name in ("jsonl", "html"):
-        command = [
-            "predict",
-            "--model",
-            trained_run.path,
-            "--explain",
-            "--format",
-            name,
-            "rain and snow",
-            "a big soup",
-        ]
-        answer = run(*command)
-        assert (answer.returncode, answer.stderr) == (0, "")
-        assert answer.stdout == cli(*command).out
-    assert (
-        run("--version").stdout == f"encoder-cls {encoder_cls.__version__} (encoder-cls-runtime)\n"
-    )
-    for command, message in (
+    return run
+
+
+def test_the_runtime_predicts_with_nothing_but_what_it_declares(run_runtime, trained_run, cli):
+    texts = ["rain and snow", "a big soup"]
+    for output_format in ("jsonl", "html"):
+        options = ["--model", trained_run.path, "--explain", "--format", output_format]
+        command = ["predict", *options, *texts]
+        ended = run_runtime(*command)
+        assert ended.returncode == 0
+        assert ended.stderr == ""
+        assert ended.stdout == cli(*command).out
+
+    version = f"encoder-cls {encoder_cls.__version__} (encoder-cls-runtime)\n"
+    assert run_runtime("--version").stdout == version
+
+
+@pytest.mark.parametrize(
+    ("command", "message"),
+    [
         (
             ["train"],
             "needs PyTorch: pip uninstall encoder-cls-runtime, then pip install encoder-cls",
         ),
         (
-            ["serve", trained_run.path],
+            ["serve", "{run}"],
             "serve: needs starlette: pip install 'encoder-cls-runtime[serve]'",
         ),
-    ):
-        refused = run(*command)
-        assert (refused.returncode, refused.stdout) == (2, "")
-        assert refused.stderr == f"error: {message}\n"
+    ],
+    ids=["train", "serve"],
+)
+def test_the_runtime_says_what_a_command_needs(run_runtime, trained_run, command, message):
+    refused = run_runtime(*(word.format(run=trained_run.path) for word in command))
+    assert refused.returncode == 2
+    assert refused.stdout == ""
+    assert refused.stderr == f"error: {message}\n"
 
 
-def test_the_runtime_serves_with_its_extra(installed, trained_run, classifier):
-    command = installed("serve")("serve", trained_run.path, "--port", 0)
+def read(address: str) -> bytes:
+    with urlopen(address) as reply:
+        return reply.read()
+
+
+def test_the_runtime_serves_with_its_extra(install, trained_run, classifier):
+    start = install("serve")
+    command = start("serve", trained_run.path, "--port", 0)
     with subprocess.Popen(**command, stderr=subprocess.PIPE) as server:
         patience = Timer(TIME_LIMIT, server.kill)
         patience.start()
@@ -196,19 +227,19 @@ def test_the_runtime_serves_with_its_extra(installed, trained_run, classifier):
             request = Request(f"{address}/predict", body, {"Content-Type": "application/json"})
             with urlopen(request) as reply:
                 found = json.loads(reply.read())
-            for path, part in (
-                ("metrics", b"encoder_cls_texts_total 1.0"),
-                ("", b"<title>"),
-                ("health", b'"ok"'),
-            ):
-                with urlopen(f"{address}/{path}") as reply:
-                    assert part in reply.read()
+            assert b"encoder_cls_texts_total 1.0" in read(f"{address}/metrics")
+            assert b"<title>" in read(f"{address}/")
+            assert b'"ok"' in read(f"{address}/health")
             server.terminate()
             assert server.wait() == 0
         finally:
             patience.cancel()
             server.kill()
-    (expected,), (answer,) = classifier.predict(["rain and snow"]), found["predictions"]
-    assert (found["model"], answer["label"]) == (classifier.sha256, expected.label)
-    assert answer["probability"] == pytest.approx(expected.probability, abs=1e-5)
-    assert [word["word"] for word in answer["explanation"]] == ["rain", "and", "snow"]
+
+    (expected,) = classifier.predict(["rain and snow"])
+    (prediction,) = found["predictions"]
+    assert found["model"] == classifier.sha256
+    assert prediction["label"] == expected.label
+    assert prediction["probability"] == pytest.approx(expected.probability, abs=1e-5)
+    words = [word["word"] for word in prediction["explanation"]]
+    assert words == ["rain", "and", "snow"]

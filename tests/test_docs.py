@@ -1,4 +1,4 @@
-"""The documents: links lead somewhere, generated pages are up to date, and what they have people type works."""
+"""The documents: links lead somewhere, generated pages are up to date, commands and code run."""
 
 from __future__ import annotations
 
@@ -25,17 +25,32 @@ PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
 # The others are generated.
 WRITTEN_PAGES = [page for page in PAGES if page.name not in {"cli.md", "config.md"}]
 
-# Programs of others, whose options are theirs to check; `pip` is checked for the names of extras.
-OTHERS = {".", "bash", "curl", "du", "hf", "lint-imports", "mypy", "npm", "pip", "pytest"}
-OTHERS |= {"python3", "ruff", "tensorboard", "uv", "uvx"}
+# Programs of others, whose options are not checked; those of `pip` are checked for names of extras.
+OTHERS = {
+    ".",
+    "bash",
+    "curl",
+    "du",
+    "hf",
+    "lint-imports",
+    "mypy",
+    "npm",
+    "pip",
+    "pytest",
+    "python3",
+    "ruff",
+    "tensorboard",
+    "uv",
+    "uvx",
+}
 
 BLOCK = re.compile(r"^```(\w+)\n(.*?)^```", re.MULTILINE | re.DOTALL)
-INLINE = re.compile(
-    r"`((?:encoder-cls )?(?:train|tune|eval|compare|predict|review|suggest|serve) [^`]+)`"
-)
+COMMANDS = "train|tune|eval|compare|predict|review|suggest|serve"
+INLINE = re.compile(rf"`((?:encoder-cls )?(?:{COMMANDS}) [^`]+)`")
 
-# Pages whose blocks are run in order in one folder. docs/library.md is run by tests/training/test_from_python.py, the
-# reader of docs/deploy.md by tests/test_numpy_reader.py, and docs/tour.md by tests/test_tour.py.
+# Pages whose blocks are run in order in one folder. Others are run elsewhere: docs/library.md by
+# tests/training/test_from_python.py, docs/tour.md by tests/test_tour.py, and the reader of
+# docs/deploy.md by tests/test_numpy_reader.py.
 RUN_PAGES = [
     "README.md",
     "docs/guide.md",
@@ -44,14 +59,16 @@ RUN_PAGES = [
     "docs/how_it_works.md",
 ]
 
-# Commands that are only parsed, by what they contain; so is training on the bundled example, which takes longest.
+# Commands that are only parsed, by what they contain, and why. Training on the bundled example is
+# only parsed, too: it takes longest.
 PARSED_ONLY = {
     "encoder-cls tune": "a search takes its whole budget",
     "encoder-cls serve": "a server does not end",
     "--runner ray": "needs Ray and a bucket",
 }
 
-# Blocks of Python that are only compiled, by what they contain; what they import from this package exists.
+# Blocks of Python that are only compiled, by what they contain, and why. Their imports from this
+# package are run.
 COMPILED_ONLY = {
     "import ray": "needs Ray",
     "spark.read": "needs Spark",
@@ -60,8 +77,12 @@ COMPILED_ONLY = {
 }
 
 
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+EXTRAS = PROJECT["optional-dependencies"]
+
+
 def anchors(page: Path) -> set[str]:
-    """What a link into a page can name: its headings, and marks in it."""
+    """What a link can name in a page: its headings and its ids."""
     text = page.read_text(encoding="utf-8")
     headings = re.findall(r"^#+ (.+)$", text, re.MULTILINE)
     slugs = {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
@@ -74,7 +95,7 @@ def page_name(page: Path) -> str:
 
 @pytest.mark.parametrize("page", PAGES, ids=page_name)
 def test_links_lead_somewhere(page):
-    """To a file of the repository, and to a heading or a mark in it."""
+    """A link names a file of the repository, and a heading or an id in it."""
     text = re.sub(r"```.*?```", "", page.read_text(encoding="utf-8"), flags=re.DOTALL)
     for target in re.findall(r"\]\(([^)\s]+)\)", text):
         if re.match(r"[a-z]+:", target):
@@ -86,7 +107,7 @@ def test_links_lead_somewhere(page):
 
 
 def test_generated_references_are_up_to_date():
-    """`python scripts/reference.py` was run after the last change of the schema or of a command."""
+    """They follow from the schema and the commands: run `python scripts/reference.py`."""
     references = runpy.run_path(str(ROOT / "scripts" / "reference.py"))["REFERENCES"]
     for path, reference in references.items():
         assert (ROOT / path).read_text(encoding="utf-8") == reference().rstrip() + "\n"
@@ -110,13 +131,19 @@ def commands_of(block: str) -> Iterator[list[str]]:
 
 
 def check_named_command(command: str) -> None:
-    """A command in a sentence or a table: a whole one with the program's name, or else a name and some options."""
+    """Check a command in a sentence or a table.
+
+    It is a whole command with the name of the program, or the name of a command and some options.
+    """
     if command.startswith("encoder-cls "):
         check_own_command(shlex.split(command)[1:])
         return
 
     name, *words = shlex.split(command)
-    known = {option for it in own_command(name).params for option in [*it.opts, *it.secondary_opts]}
+    known = set()
+    for parameter in own_command(name).params:
+        known.update(parameter.opts)
+        known.update(parameter.secondary_opts)
     for word in words:
         assert not word.startswith("--") or word.partition("=")[0] in known, command
     check_settings(words)
@@ -127,7 +154,7 @@ def own_command(name: str) -> Any:
 
 
 def check_own_command(words: list[str]) -> None:
-    """The parser takes a command of this program, and a config takes its settings."""
+    """Check a command of this program by its parser, and its settings by a config."""
     name, *arguments = words
     given = own_command(name).make_context(name, list(arguments)).params
     config = given.get("config_file") or given.get("config")
@@ -137,18 +164,18 @@ def check_own_command(words: list[str]) -> None:
 
 
 def check_settings(words: list[str]) -> None:
-    """A config has the keys, and takes the values."""
+    """Check that a config has the keys of `--set`, and takes the values."""
     settings = [value for option, value in pairwise(words) if option == "--set"]
     load_config(None, [setting.replace("=PATH", "=a.csv") for setting in settings])
 
 
 def check_script(words: list[str]) -> None:
-    """A script is there, and it, or what it shares with others, has the options."""
+    """Check that a script exists, and that it or what it shares with others has the options."""
     script = ROOT / words[0]
     source = script.read_text(encoding="utf-8")
-    source += "".join(
-        path.read_text(encoding="utf-8") for path in script.parent.glob("shared/*.py")
-    )
+    for path in script.parent.glob("shared/*.py"):
+        source += path.read_text(encoding="utf-8")
+
     for option in words[1:]:
         if option.startswith("--"):
             assert f'"{option}"' in source, words
@@ -156,29 +183,33 @@ def check_script(words: list[str]) -> None:
 
 @pytest.mark.parametrize("page", WRITTEN_PAGES, ids=page_name)
 def test_commands_are_accepted(page):
-    """By the parser of this program, by its config, or by the script that they name."""
+    """The parser of this program, its config, or the script that they name takes them."""
     text = page.read_text(encoding="utf-8")
-    blocks = [block for kind, block in BLOCK.findall(text) if kind == "sh"]
-    extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"][
-        "optional-dependencies"
-    ]
-    in_blocks = [words for block in blocks for words in commands_of(block)]
     for command in INLINE.findall(BLOCK.sub("", text)):
         check_named_command(command.replace("\n", " "))
-    for words in in_blocks:
-        while re.fullmatch(r"[A-Z_]+=\S*", words[0]):
-            words.pop(0)
-        program, *arguments = words
-        if program == "encoder-cls":
-            check_own_command(arguments)
-        elif program == "torchrun":
-            check_own_command(arguments[arguments.index("encoder_cls") + 1 :])
-        elif program == "python":
-            check_script(arguments)
-        else:
-            assert program in OTHERS, words
-        for extra in re.findall(r"(?:encoder-cls|\.)\[(\w+)\]", " ".join(arguments)):
-            assert extra in extras, words
+    for kind, block in BLOCK.findall(text):
+        if kind == "sh":
+            for words in commands_of(block):
+                check_command(words)
+
+
+def check_command(words: list[str]) -> None:
+    """Check a command of a block of shell, which may set environment variables first."""
+    while re.fullmatch(r"[A-Z_]+=\S*", words[0]):
+        words = words[1:]
+
+    program, *arguments = words
+    if program == "encoder-cls":
+        check_own_command(arguments)
+    elif program == "torchrun":
+        check_own_command(arguments[arguments.index("encoder_cls") + 1 :])
+    elif program == "python":
+        check_script(arguments)
+    else:
+        assert program in OTHERS, words
+
+    for extra in re.findall(r"(?:encoder-cls|\.)\[(\w+)\]", " ".join(arguments)):
+        assert extra in EXTRAS, words
 
 
 # ---------------------------------------------------------------- pages are run
@@ -203,7 +234,7 @@ def documented_run(tmp_path_factory) -> Path:
 
 
 def write_stand_ins(page: str, folder: Path, run: Path) -> None:
-    """The files that a page names, small, and finished runs under the names that they have there."""
+    """Write small files under the names in a page, and link finished runs under theirs."""
     tables = ("data/messages.csv", "data/messages-test.csv", "data/june.csv", "messages.csv")
     for seed, name in enumerate(tables, start=3):
         write_labelled_texts(folder / name, labelled(8, seed=seed))
@@ -242,7 +273,7 @@ def run_command(cli, words: list[str]) -> None:
 
 
 def run_python(block: str, namespace: dict[str, object]) -> None:
-    """Run a block after those before it, or compile it and look for what it imports from this package."""
+    """Run a block in the namespace of those before it, or only compile it and run its imports."""
     if any(part in block for part in COMPILED_ONLY):
         compile(block, "block", "exec")
         for imported in re.findall(r"^from encoder_cls\S* import .*$", block, re.MULTILINE):
@@ -264,7 +295,7 @@ def write_config(block: str, folder: Path) -> None:
 @pytest.mark.usefixtures("blank_plots")
 @pytest.mark.parametrize("page", RUN_PAGES)
 def test_the_blocks_of_a_page_run(page, cli, documented_run, tmp_path):
-    """In order, in one folder with small files under the names that the page has."""
+    """They run in order, in one folder with small files under the names that the page has."""
     write_stand_ins(page, tmp_path, documented_run)
     namespace: dict[str, object] = {}
     for kind, block in BLOCK.findall((ROOT / page).read_text(encoding="utf-8")):
@@ -280,17 +311,20 @@ def test_the_blocks_of_a_page_run(page, cli, documented_run, tmp_path):
 
 @pytest.mark.slow
 def test_the_search_of_the_guide_runs():
-    """Of scikit-learn, over the estimator."""
+    """A search of scikit-learn finds values that learn something."""
     text = (ROOT / "docs" / "guide.md").read_text(encoding="utf-8")
     (block,) = [block for _, block in BLOCK.findall(text) if "GridSearchCV" in block]
-    texts, labels = zip(*labelled(8, seed=5), strict=True)
-    namespace: dict[str, Any] = {"texts": list(texts), "labels": list(labels)}
+    rows = labelled(8, seed=5)
+    namespace: dict[str, Any] = {
+        "texts": [text for text, _ in rows],
+        "labels": [label for _, label in rows],
+    }
     exec(block, namespace)
     assert namespace["search"].best_score_ > 0.5
 
 
 def test_the_guide_names_what_a_classifier_has(classifier):
-    """In its table of methods and attributes."""
+    """Its table has methods of a classifier, and attributes of a prediction."""
     text = (ROOT / "docs" / "guide.md").read_text(encoding="utf-8")
     table = text.split("| method | value |")[1].split("\n\n")[0]
     for name in re.findall(r"^\|(.*?)\|", table, re.MULTILINE):
@@ -302,15 +336,14 @@ def test_the_guide_names_what_a_classifier_has(classifier):
 
     assert isinstance(classifier, Classifier)
     prediction = classifier.predict(["rain"])[0]
-    for name in re.findall(
-        r"`([a-z_]+)(?:\([^`]*\))?`", table.split("`Prediction`: ")[1].partition("|")[0]
-    ):
+    attributes = table.split("`Prediction`: ")[1].partition("|")[0]
+    for name in re.findall(r"`([a-z_]+)(?:\([^`]*\))?`", attributes):
         assert hasattr(prediction, name)
 
 
 @pytest.mark.usefixtures("blank_plots")
 def test_the_guide_quotes_what_a_report_prints(cli, documented_run):
-    """Of its guarantees; the numbers are those of the run."""
+    """It quotes a sentence about guarantees, whose numbers are those of the run."""
     text = (ROOT / "docs" / "guide.md").read_text(encoding="utf-8").replace("\n", " ")
     quoted = re.search(r"on the test texts: `([^`]+)`", text)
     assert quoted

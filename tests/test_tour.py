@@ -45,7 +45,8 @@ def steps(block: str) -> Iterator[tuple[str, str]]:
         if line.startswith(PROMPT):
             if command:
                 yield "\n".join(command), "\n".join(output)
-            command, output = [line.removeprefix(PROMPT)], []
+            command = [line.removeprefix(PROMPT)]
+            output = []
         elif line.startswith(CONTINUED) and not output:
             command.append(line.removeprefix(CONTINUED).removeprefix(" "))
         else:
@@ -54,7 +55,7 @@ def steps(block: str) -> Iterator[tuple[str, str]]:
 
 
 def run(command: str, folder: Path) -> str:
-    """What a shell prints in a folder, where `encoder-cls` is the program that is tested."""
+    """The output of a shell in a folder, where `encoder-cls` is the program that is tested."""
     programs = folder / ".programs"
     programs.mkdir(exist_ok=True)
     for name, arguments in (("encoder-cls", "-m encoder_cls"), ("python", "")):
@@ -83,7 +84,7 @@ def run(command: str, folder: Path) -> str:
 
 
 def comparable(text: str) -> list[str]:
-    """The lines without what depends on the machine: numbers, words by weight, and what was in progress when."""
+    """The lines of an output without what depends on the machine, such as numbers and times."""
     lines = []
     for line in text.splitlines():
         # Work in progress is shown only after its first second, which a quick machine does not need.
@@ -127,7 +128,7 @@ def test_the_first_hour_shows_what_happens(tmp_path):
 
 
 def rewritten(text: str, folder: Path) -> str:
-    """The text with the output of every command as it is now."""
+    """The text with the present output of every command."""
 
     def block(match: re.Match[str]) -> str:
         lines = []

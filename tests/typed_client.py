@@ -1,4 +1,4 @@
-"""A program that uses the library, for mypy alone: each type is what whoever writes such a program expects."""
+"""A program that uses the library, for mypy alone: each type is what a user of it expects."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from encoder_cls import Classifier, Prediction, load_classifier
 
 
 def client(folder: Path) -> None:
-    """Load, then ask in each way that there is."""
+    """Load a classifier, then call each of its methods."""
     classifier = load_classifier(folder, engine="numpy")
     assert_type(classifier, Classifier)
     assert_type(classifier.predict(["a text"]), list[Prediction])
