@@ -24,7 +24,8 @@ from encoder_cls import Classifier
 from encoder_cls.classifier.classifier import checked_texts
 from encoder_cls.errors import ConfigError, DataError
 from encoder_cls.run.terminal_reporter import TerminalReporter
-from encoder_cls.system.display import is_missing, json_text, kind, listed
+from encoder_cls.system.display import kind, listed
+from encoder_cls.system.json_values import is_missing, json_text
 from encoder_cls.system.reporter import Reporter, WarningReporter, warn_caller
 from encoder_cls.system.settings import own_settings
 

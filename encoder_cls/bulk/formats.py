@@ -15,16 +15,9 @@ from encoder_cls.classifier.prediction import Prediction
 from encoder_cls.data.reading.rows import Row
 from encoder_cls.errors import DataError
 from encoder_cls.metrics.logits import MULTI_LABEL
-from encoder_cls.system.display import (
-    cell,
-    counted,
-    csv_row,
-    guarded,
-    json_text,
-    printable,
-    record_text,
-    shown,
-)
+from encoder_cls.system.csv_cells import cell, csv_row, guarded
+from encoder_cls.system.display import counted, printable, shown
+from encoder_cls.system.json_values import json_text, record_text
 
 BYTE_ORDER_MARK = "\ufeff"
 NO_LABEL = "no label"

@@ -16,7 +16,7 @@ from encoder_cls.bulk.request import Request
 from encoder_cls.classifier.classifier import Classifier
 from encoder_cls.classifier.explain import Explanation
 from encoder_cls.errors import DataError
-from encoder_cls.system.display import cell
+from encoder_cls.system.csv_cells import cell
 
 # A row group is written once it has so many rows or bytes: few large groups are quick to read, but held in memory.
 MOST_ROWS, MOST_BYTES = 1 << 16, 1 << 25

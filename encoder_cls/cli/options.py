@@ -9,8 +9,8 @@ from typing import Annotated, Any
 import typer
 
 from encoder_cls.errors import ConfigError
-from encoder_cls.system.display import json_text
 from encoder_cls.system.encodings import delimiter_named, encoding_named
+from encoder_cls.system.json_values import json_text
 from encoder_cls.system.terminal import print_out
 
 # The folder that new runs are in by default.

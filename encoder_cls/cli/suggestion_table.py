@@ -8,7 +8,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
-from encoder_cls.system.display import cell, csv_row, printable, record_text
+from encoder_cls.system.csv_cells import cell, csv_row
+from encoder_cls.system.display import printable
+from encoder_cls.system.json_values import record_text
 
 if TYPE_CHECKING:
     from encoder_cls.bulk.suggestions import Suggestion

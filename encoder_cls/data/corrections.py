@@ -21,7 +21,8 @@ from encoder_cls.data.reading.options import Notes, Reading
 from encoder_cls.data.reading.rows import Row
 from encoder_cls.data.sources import read_rows
 from encoder_cls.errors import DataError, EncodingError, MissingColumnError
-from encoder_cls.system.display import listed, shown, unguarded
+from encoder_cls.system.csv_cells import unguarded
+from encoder_cls.system.display import listed, shown
 from encoder_cls.system.encodings import is_utf8
 
 # The columns of a correction beside the corrected label.

@@ -31,7 +31,8 @@ from encoder_cls.data.sources import read_rows
 from encoder_cls.errors import ConfigError, DataError, NoRowsError
 from encoder_cls.system.columns import DiskBackedTexts, in_chunks
 from encoder_cls.system.disk_arrays import DiskBackedArray
-from encoder_cls.system.display import json_text, kind, shown
+from encoder_cls.system.display import kind, shown
+from encoder_cls.system.json_values import json_text
 
 _NUMBER = re.compile(r"[0-9]{1,9}")  # a longer one is a name
 _WHOLE_NUMBER = re.compile(r"-?(?:0|[1-9][0-9]{0,14})(?:\.0+)?")  # also as a table of floats has it

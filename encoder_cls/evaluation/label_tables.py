@@ -15,7 +15,7 @@ from encoder_cls.data.reading.options import Reading
 from encoder_cls.data.reading.rows import Row
 from encoder_cls.data.source_files import files_named
 from encoder_cls.data.sources import read_again
-from encoder_cls.system.display import cell, csv_row, guarded
+from encoder_cls.system.csv_cells import cell, csv_row, guarded
 
 # Columns that are added to those of the data; `row` is the number of a row in a spreadsheet.
 ADDED = ("suggested", "score", "split", "file", "line", "row", LABEL_IN_DATA, KEY)

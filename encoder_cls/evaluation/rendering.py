@@ -9,7 +9,8 @@ from encoder_cls.classifier.html_pages import escaped, isolated, shade
 from encoder_cls.evaluation import files as evaluation
 from encoder_cls.evaluation import report_text
 from encoder_cls.metrics.intervals import Interval
-from encoder_cls.system.display import markdown_code, replace_unprintable, shortened
+from encoder_cls.system.display import replace_unprintable, shortened
+from encoder_cls.system.markdown import markdown_code
 
 if TYPE_CHECKING:
     from jinja2 import Environment

@@ -15,8 +15,8 @@ from encoder_cls.evaluation.mistakes import Answered
 from encoder_cls.evaluation.report import Report
 from encoder_cls.evaluation.report_page import render_report
 from encoder_cls.metrics.classification import SingleLabelMetrics
-from encoder_cls.system.display import json_text
 from encoder_cls.system.files import reporting_os_errors, to_json, write_file
+from encoder_cls.system.json_values import json_text
 
 
 def write_report(

@@ -15,8 +15,9 @@ from encoder_cls.classifier.model_folder import parts_of_model
 from encoder_cls.errors import ConfigError, EncoderClsError
 from encoder_cls.evaluation.files import PREDICTIONS, REPORT_JSON
 from encoder_cls.run.run_folder import RunDir, dotted_values, read_metrics
-from encoder_cls.system.display import aligned, duration, json_text, printable
+from encoder_cls.system.display import aligned, duration, printable
 from encoder_cls.system.files import read_json
+from encoder_cls.system.json_values import json_text
 
 RunSummary = dict[str, Any]
 """Facts of a run as JSON values, as `summarize` reads them."""

@@ -10,8 +10,8 @@ from typing import Any, Self
 from encoder_cls.config.schema import Config
 from encoder_cls.run.run_folder import RunDir, read_metrics
 from encoder_cls.run.tensorboard import TensorBoard
-from encoder_cls.system.display import json_text
 from encoder_cls.system.files import reporting_os_errors, write_file
+from encoder_cls.system.json_values import json_text
 
 
 class MetricsLog:

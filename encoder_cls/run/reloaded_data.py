@@ -14,7 +14,7 @@ from encoder_cls.data.load import load_all_data
 from encoder_cls.errors import DataError
 from encoder_cls.run.checkpoint import newest_fingerprint
 from encoder_cls.run.run_folder import RunDir
-from encoder_cls.system.display import json_text
+from encoder_cls.system.json_values import json_text
 from encoder_cls.system.reporter import Reporter
 
 

@@ -21,7 +21,8 @@ from encoder_cls.evaluation.report import Report
 from encoder_cls.evaluation.report_text import summary_text
 from encoder_cls.metrics.classification import CalibrationBins
 from encoder_cls.run.run_folder import RunDir
-from encoder_cls.system.display import markdown_text, shortened
+from encoder_cls.system.display import shortened
+from encoder_cls.system.markdown import markdown_text
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -24,7 +24,8 @@ from encoder_cls.serving import limits
 from encoder_cls.serving.batching import Batcher, TextAnswer
 from encoder_cls.serving.metrics import CONTENT_TYPE, Metrics
 from encoder_cls.serving.requests import RefusedError, parse_predict_request
-from encoder_cls.system.display import json_text, shown
+from encoder_cls.system.display import shown
+from encoder_cls.system.json_values import json_text
 
 # The status that proxies log when a client hangs up.
 HUNG_UP = 499

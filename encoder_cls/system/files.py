@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from encoder_cls.errors import EncoderClsError
-from encoder_cls.system.display import json_text
+from encoder_cls.system.json_values import json_text
 
 TEMPORARY_PREFIX = ".tmp-"
 REPLACED_SUFFIX = ".old"

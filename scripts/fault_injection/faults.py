@@ -599,7 +599,7 @@ FAULTS = [
         "control characters are printed",
         case="predict-fuzz",
         fraction=0.1,
-        target="encoder_cls.system.display.json_text",
+        target="encoder_cls.system.json_values.json_text",
         make=constant(functools.partial(json.dumps, ensure_ascii=False, allow_nan=False)),
     ),
     Fault(

@@ -1,11 +1,10 @@
-"""Any text where it is shown: no character of it steers a terminal or a page."""
+"""Any text can be shown: no character of it steers a terminal or a page."""
 
 from __future__ import annotations
 
 import base64
 import hashlib
 import html
-import json
 import re
 
 import pytest
@@ -13,15 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from encoder_cls.classifier.html_pages import escaped, html_page, isolated
-from encoder_cls.system.display import (
-    json_text,
-    kind,
-    markdown_code,
-    printable,
-    replace_unprintable,
-    shortened,
-    shown,
-)
+from encoder_cls.system.display import kind, printable, replace_unprintable, shortened, shown
+from encoder_cls.system.json_values import json_text
 
 CHARACTERS = ["\n", "\x1b", "\x85", "\x9b", "\u202e", "\u2028", "\ud800", "\0", "\U000e0041"]
 
@@ -32,20 +24,6 @@ def test_no_control_character_is_shown(character):
     for safe in (shown(text), printable(text), kind([text]), json_text({text: text})):
         assert safe.isprintable()
         assert "é" in safe
-
-
-@settings(deadline=None, derandomize=True, max_examples=30)
-@given(
-    st.recursive(
-        st.text() | st.integers() | st.none(),
-        lambda values: st.lists(values) | st.dictionaries(st.text(), values),
-    )
-)
-def test_json_text_keeps_the_value(value):
-    """Whatever is escaped in it, a reader gets the value; with indents only the line ends are not printable."""
-    assert json.loads(json_text(value)) == value
-    assert json.loads(json_text(value, indent=2)) == value
-    assert json_text(value, indent=2).replace("\n", "").isprintable()
 
 
 def test_a_text_is_cut_to_its_limit():
@@ -63,22 +41,18 @@ def test_what_cannot_be_printed_is_replaced():
 
 @pytest.mark.parametrize("text", ["می\u200cخواهم", "👨\u200d👩\u200d👧", "क्\u200dष"])
 def test_joiners_are_part_of_a_word(text):
-    """Without them it is another word, or several pictures; in pages marks and spaces of any script stay as well."""
-    assert (printable(text), shown(text), replace_unprintable(text)) == (text, f"'{text}'", text)
+    """Without them it is another word, or several pictures."""
+    assert printable(text) == text
+    assert shown(text) == f"'{text}'"
+    assert replace_unprintable(text) == text
+
+    # The escape sequence of a joiner, where it is in a text, stays as it is.
     assert shown(rf"\u200c \\u200d{text}") == repr(r"\u200c \\u200d")[:-1] + f"{text}'"
-    assert (
-        replace_unprintable("\u3000\xa0\u200f🏴\U000e0067\U000e007f")
-        == "\u3000\xa0\u200f🏴\U000e0067\U000e007f"
-    )
 
 
-def test_a_name_is_code_in_markdown():
-    """On one line, ending where the name ends."""
-    assert [markdown_code(it) for it in ("plain", "a`b", "a\n\x1b[31m")] == [
-        "`plain`",
-        "`` a`b ``",
-        "`a\\n\\x1b[31m`",
-    ]
+def test_marks_and_spaces_of_any_script_stay_in_pages():
+    text = "\u3000\xa0\u200f🏴\U000e0067\U000e007f"
+    assert replace_unprintable(text) == text
 
 
 def test_the_policy_lets_the_script_of_the_page_run_and_no_other():
@@ -86,10 +60,11 @@ def test_the_policy_lets_the_script_of_the_page_run_and_no_other():
     page = html_page("title", "<p>body</p>")
     (script,) = re.findall("<script>(.*?)</script>", page, re.DOTALL)
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
-    assert (
-        f"default-src 'none'; style-src 'unsafe-inline'; img-src data:; script-src 'sha256-{digest}'; "
-        in page
+    policy = (
+        "default-src 'none'; style-src 'unsafe-inline'; img-src data:; "
+        f"script-src 'sha256-{digest}'; "
     )
+    assert policy in page
     assert not re.search(r"(src|href)=.?https?:", page)
 
 
@@ -102,7 +77,7 @@ def test_a_title_is_text_and_a_body_is_markup():
 @settings(deadline=None, derandomize=True)
 @given(st.text())
 def test_any_text_is_safe_in_a_page(text):
-    """Nothing in it is markup or steers a terminal, and what can be shown is shown."""
+    """Nothing in it is markup or steers a terminal; all that can be shown is shown."""
     found = escaped(text)
     assert not set(found) & set("<>\"'")
     assert not re.search("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]", found)
@@ -111,6 +86,6 @@ def test_any_text_is_safe_in_a_page(text):
 
 
 def test_names_from_right_to_left_move_nothing_beside_them():
-    """Each with its spaces is isolated, so that numbers stay at its end."""
+    """Each name is isolated with its spaces, so that numbers stay at its end."""
     assert isolated("حساب بنكي (3), a & b (4)") == "<bdi>حساب بنكي</bdi> (3), a &amp; b (4)"
     assert isolated('حساب, "b"', in_attribute=True) == "\u2068حساب\u2069, &quot;b&quot;"

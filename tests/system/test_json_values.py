@@ -1,0 +1,24 @@
+"""JSON that is safe to print."""
+
+from __future__ import annotations
+
+import json
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from encoder_cls.system.json_values import json_text
+
+VALUES = st.recursive(
+    st.text() | st.integers() | st.none(),
+    lambda values: st.lists(values) | st.dictionaries(st.text(), values),
+)
+
+
+@settings(deadline=None, derandomize=True, max_examples=30)
+@given(VALUES)
+def test_json_text_keeps_the_value(value):
+    """A reader gets the value, whatever is escaped; only line ends of indented JSON are unprintable."""
+    assert json.loads(json_text(value)) == value
+    assert json.loads(json_text(value, indent=2)) == value
+    assert json_text(value, indent=2).replace("\n", "").isprintable()
