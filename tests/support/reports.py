@@ -27,8 +27,14 @@ REFERENCE: dict[str, Any] = {
 
 
 def split_of(texts: Sequence[str], labels: Sequence[Any] | int = 0, **values: Any) -> Split:
-    """A split of texts with these labels, or all with one."""
-    numbers = np.broadcast_to(labels, len(texts)).copy()
+    """A split of texts with these labels, or all with one.
+
+    Labels are (texts,), or (texts, classes) of a multi-label task.
+    """
+    numbers = np.array(labels)
+    if isinstance(labels, int):
+        numbers = np.full(len(texts), labels)
+
     return Split(
         texts=texts,
         labels=numbers,
