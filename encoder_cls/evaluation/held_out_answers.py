@@ -78,6 +78,13 @@ class HeldOutAnswers:
         except (OSError, KeyError, ValueError, TypeError, safetensors.SafetensorError) as error:
             raise EncoderClsError(f"{path}: cannot be read ({error}); train again") from None
 
+    @classmethod
+    def of_run(cls, path: Path) -> HeldOutAnswers | None:
+        """Read the file of a run, as `read` does; None where the run has none."""
+        if not path.exists():
+            return None
+        return cls.read(path)
+
     def write(self, path: Path) -> None:
         """Write the file durably and atomically."""
         tensors = {}

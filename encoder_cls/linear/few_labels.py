@@ -115,7 +115,7 @@ def fit_linear_from_few_labels(  # noqa: PLR0913 - data, and what is wanted of i
         FEW_LABELS_EFFORTS, seconds_of_fit=training.seconds_to_fit, num_fits=num_fits
     )
 
-    # Answer each labelled text by classifiers that have not learned from it, and keep the best kind.
+    # Answer each labelled text by classifiers that have not learned from it. Keep the best kind.
     folds = split_into_folds(together, first=held_out, count=effort.num_folds)
     answers = _answer_out_of_fold(training, corpus, effort, folds)
     kept = answers.best_kind()

@@ -174,7 +174,7 @@ class LinearClassifier:
     def numbers_before_refit(
         self, texts: TokenizedTexts, evidence: NDArray[np.float64] | None = None
     ) -> NDArray[np.float64]:
-        """Compute the numbers of `read` of texts that the classifier has learned from, as of new ones.
+        """Compute the numbers of `read` of texts that were learned from, as of new ones.
 
         Features of the lowest document frequency may be of these texts alone, so they count as
         unknown.

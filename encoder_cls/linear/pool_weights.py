@@ -48,7 +48,7 @@ def weights_like_pool(labelled: Floats, pool: Floats, *, pool_size: int) -> Floa
     edges = np.interp(wanted_shares, shares_up_to, confidence[order])
     strata = np.searchsorted(edges, confidence)
 
-    # A text weighs the share that its stratum has of all texts, divided by that of the labelled ones.
+    # A text weighs the share of its stratum in all texts, divided by that in the labelled ones.
     shares_of_all = np.bincount(strata, weights=num_texts, minlength=num_strata) / num_texts.sum()
     labelled_strata = strata[: len(labelled)]
     shares_of_labelled = np.bincount(labelled_strata, minlength=num_strata) / len(labelled)

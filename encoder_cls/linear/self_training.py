@@ -1,4 +1,4 @@
-"""Self-training: a classifier of labelled texts guesses the classes of others, and learns from them.
+"""Self-training: a classifier of labelled texts guesses the classes of others, to learn from them.
 
 In each round the next classifier also learns from the surest guesses of the one before, more of
 them each time. A classifier is an NB-SVM of n-grams and latent semantics, plus naive Bayes of

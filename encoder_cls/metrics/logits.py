@@ -1,7 +1,7 @@
 """Single-label and multi-label tasks: logits to probabilities.
 
-Single-label: a text has one of the classes, whose probabilities sum to 1. Multi-label: each label is an independent
-yes-or-no question, so a text may have several labels, or none.
+Single-label: a text has one of the classes, whose probabilities sum to 1. Multi-label: each label
+is an independent yes-or-no question, so a text may have several labels, or none.
 """
 
 from __future__ import annotations
@@ -17,13 +17,16 @@ Logits = NDArray[np.float32]
 
 def softmax(logits: NDArray[np.floating[Any]]) -> NDArray[np.float64]:
     """Probabilities of logits along the last axis."""
-    exponents = np.exp(logits.astype(np.float64) - logits.max(axis=-1, keepdims=True))
-    return cast("NDArray[np.float64]", exponents / exponents.sum(axis=-1, keepdims=True))
+    # With the largest logit subtracted, no exponential is too large for a number.
+    largest = logits.max(axis=-1, keepdims=True)
+    exponentials = np.exp(logits.astype(np.float64) - largest)
+    return cast("NDArray[np.float64]", exponentials / exponentials.sum(axis=-1, keepdims=True))
 
 
 def sigmoid(logits: NDArray[np.floating[Any]]) -> NDArray[np.float64]:
     """1 / (1 + exp(-logit)) of each logit."""
-    return cast("NDArray[np.float64]", np.exp(-np.logaddexp(0.0, -logits.astype(np.float64))))
+    log_probabilities = -np.logaddexp(0.0, -logits.astype(np.float64))
+    return cast("NDArray[np.float64]", np.exp(log_probabilities))
 
 
 def log_sigmoid(margins: NDArray[np.floating[Any]]) -> NDArray[np.floating[Any]]:
@@ -36,8 +39,9 @@ def combine_logits(
 ) -> NDArray[np.float64]:
     """The weighted sum of the logits of several classifiers, (texts, classes).
 
-    A logarithmic opinion pool (Genest and Zidek, "Combining Probability Distributions: A Critique and an Annotated
-    Bibliography", 1986): unlike a mean of probabilities, it is surer than each of them if all agree.
+    It is a logarithmic opinion pool (Genest and Zidek, "Combining Probability Distributions: A
+    Critique and an Annotated Bibliography", 1986): unlike a mean of probabilities, it is surer than
+    each of them if all agree.
     """
     total: NDArray[np.float64] = np.zeros(())
     for weight, part in zip(weights, logits, strict=True):
@@ -46,26 +50,32 @@ def combine_logits(
 
 
 class Task:
-    """The single-label task: each text has one of the classes."""
+    """The single-label task: each text has one of the classes.
 
-    name = "single-label"  # in `config.json`
-    fewest_classes = 2  # that a classifier can have
+    Attributes:
+        name: in `config.json`.
+        fewest_classes: that a classifier can have.
+    """
+
+    name = "single-label"
+    fewest_classes = 2
 
     def num_one_vs_rest(self, num_classes: int) -> int:
-        """The number of one-vs-rest classifiers: one for each class, but a single one for two classes."""
-        return num_classes if num_classes > 2 else 1
+        """The number of one-vs-rest machines: one for each class, but a single one for two."""
+        if num_classes > 2:
+            return num_classes
+        return 1
 
     def margins_to_logits(self, margins: Logits) -> Logits:
         """Convert margins of one-vs-rest classifiers to logits, (texts, classes).
 
-        Of two classes, the second has the margin, and the first its opposite. More classes have independent margins: a
-        softmax of these would be too sure of many texts, and too unsure of texts of no class.
+        Of two classes, the second has the margin, and the first its opposite. More classes have
+        independent margins: a softmax of these would be too sure of many texts, and too unsure of
+        texts of no class.
         """
-        return (
-            np.hstack([-margins, margins])
-            if margins.shape[1] == 1
-            else log_sigmoid(margins).astype(np.float32)
-        )
+        if margins.shape[1] == 1:
+            return np.hstack([-margins, margins])
+        return log_sigmoid(margins).astype(np.float32)
 
     def probabilities(self, logits: NDArray[np.floating[Any]]) -> NDArray[np.float64]:
         """The probabilities of the classes, (texts, classes)."""
@@ -73,12 +83,12 @@ class Task:
 
     def confidence(self, probabilities: NDArray[np.float64]) -> NDArray[np.float64]:
         """The probability of each text's answer, (texts,); multi-label, of its least sure label."""
-        confidence: NDArray[np.float64] = probabilities.max(axis=1)
-        return confidence
+        return cast("NDArray[np.float64]", probabilities.max(axis=1))
 
     def log_odds(self, logits: NDArray[np.float64], label: int) -> NDArray[np.float64]:
         """ln(p / (1 - p)) of a class, (texts,)."""
-        others: NDArray[np.float64] = np.logaddexp.reduce(np.delete(logits, label, axis=1), axis=1)
+        other_logits = np.delete(logits, label, axis=1)
+        others: NDArray[np.float64] = np.logaddexp.reduce(other_logits, axis=1)
         return logits[:, label] - others
 
 
@@ -98,17 +108,20 @@ class _MultiLabel(Task):
         return sigmoid(logits)
 
     def confidence(self, probabilities: NDArray[np.float64]) -> NDArray[np.float64]:
-        confidence: NDArray[np.float64] = np.maximum(probabilities, 1 - probabilities).min(axis=1)
-        return confidence
+        confidences = np.maximum(probabilities, 1 - probabilities)
+        return cast("NDArray[np.float64]", confidences.min(axis=1))
 
     def log_odds(self, logits: NDArray[np.float64], label: int) -> NDArray[np.float64]:
         return logits[:, label]
 
 
-SINGLE_LABEL, MULTI_LABEL = Task(), _MultiLabel()
+SINGLE_LABEL = Task()
+MULTI_LABEL = _MultiLabel()
 TASKS: dict[str, Task] = {task.name: task for task in (SINGLE_LABEL, MULTI_LABEL)}
 
 
 def task_of(labels: NDArray[Any]) -> Task:
     """The task of these labels: single-label is (texts,), multi-label (texts, classes)."""
-    return SINGLE_LABEL if labels.ndim == 1 else MULTI_LABEL
+    if labels.ndim == 1:
+        return SINGLE_LABEL
+    return MULTI_LABEL

@@ -10,8 +10,8 @@ class Score:
     """How good a validation was, compared with others of the same run.
 
     Attributes:
-        is_sure: whether the encoder surely lowers the loss of the linear model alone; True where there is only one of
-            them.
+        is_sure: whether the encoder surely lowers the loss of the linear model alone; True where
+            there is only one of them.
         monitored: the value of `train.monitor`.
         loss: the mean loss, in nats.
         lower_is_better: whether a lower `monitored` is better, as of a loss.

@@ -11,7 +11,7 @@ from encoder_cls.config.schema import Config
 from encoder_cls.data.dataset import Dataset
 from encoder_cls.evaluation.baseline import baseline_scores
 from encoder_cls.evaluation.comparisons import BaseAnswers, compare_with_base
-from encoder_cls.evaluation.held_out_answers import HeldOutAnswers, OwnAnswers
+from encoder_cls.evaluation.held_out_answers import OwnAnswers
 from encoder_cls.evaluation.report import Report, evaluate
 from encoder_cls.linear.class_weights import class_weights_note
 from encoder_cls.run.run_folder import RunDir
@@ -37,6 +37,13 @@ class LoadedRun:
     config: Config
     dataset: Dataset
     own_answers: OwnAnswers | None
+
+    @property
+    def num_refitted(self) -> int:
+        """How many texts held out for validation the final linear classifier has learned from."""
+        if self.own_answers is None:
+            return 0
+        return len(self.own_answers.answers.rows)
 
 
 def report_of_run(
@@ -80,7 +87,7 @@ def report_of_run(
     return replace(
         report,
         base_answers=base_answers,
-        num_refitted=_num_refitted(run.folder),
+        num_refitted=run.num_refitted,
         class_weights_note=weights_note,
         linear_reference=reference,
     )
@@ -97,13 +104,6 @@ def _class_weights_note(run: LoadedRun, train_texts: TokenizedTexts | None) -> s
     if train_texts is None:
         train_texts = run.classifier.tokenize(train.texts)
     return class_weights_note(train, train_texts, linear)
-
-
-def _num_refitted(run: RunDir) -> int:
-    """How many of the texts held out for validation the final linear classifier has learned from."""
-    if not run.held_out_answers.exists():
-        return 0
-    return len(HeldOutAnswers.read(run.held_out_answers).validation.rows)
 
 
 def _compare_with_base_run(run: LoadedRun, *, device: str) -> BaseAnswers | None:

@@ -1,11 +1,11 @@
-"""The encoder's trainings in a run: on hidden words (pretraining), then on labels and pseudo-labels.
+"""The encoder's trainings in a run: on hidden words (pretraining), then on (pseudo-)labels.
 
 Both are an `EncoderTraining`: the same loop with other batches and another validation.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 
 import numpy as np
@@ -74,7 +74,6 @@ def pretraining_of(
     if config.pretrain.objective == "denoising":
         kind = DenoisingAutoencoder
         hide = partial(denoise, fraction=config.pretrain.mask_probability)
-    model = prepared.new_model(seed, kind).to(device)
 
     def batches_at(step: int, shard: int, num_shards: int) -> list[GuessedTokens]:
         batches = []
@@ -82,9 +81,12 @@ def pretraining_of(
             part = shard_of(indices, shard, num_shards)
             if not len(part):
                 continue
-            whole = make_batch(texts, indices).to(device)
-            batch = whole if num_shards == 1 else make_batch(texts, part).to(device)
-            candidates = torch.unique(whole.input_ids)  # those of the whole batch in each shard
+
+            # Candidates to put in place of a word are those of the whole batch, in each shard.
+            batch = make_batch(texts, indices).to(device)
+            candidates = torch.unique(batch.input_ids)
+            if num_shards > 1:
+                batch = make_batch(texts, part).to(device)
             batches.append(hide(batch, candidates))
         return batches
 
@@ -108,19 +110,15 @@ def pretraining_of(
     def describe_step(step: int) -> str:
         return _some_texts(prepared, np.concatenate(sampler.batches_of_step(step)))
 
-    return EncoderTraining(
+    model = prepared.new_model(seed, kind).to(device)
+    new_training = _with_model(prepared, model, device=device, group=group)
+    return new_training(
         name=PRETRAINING,
-        model=model,
-        optimizers=make_optimizers(model, config.train),
         batches_at=batches_at,
         validate=validate,
         schedule=schedule,
-        config=config.train,
         seed=seed,
-        device=device,
-        precision=resolve_precision(config.train.precision, device),
         describe_step=describe_step,
-        group=group,
         validation_cost=_validation_cost(prepared, texts, schedule),
     )
 
@@ -139,8 +137,10 @@ def training_on_labels(
         prepared: the data and the plan of the run.
         device: of the model.
         group: the processes.
-        linear_logits: of the validation texts, by the linear model, (texts, classes); in the first process.
-        pseudo_labels: probabilities of the unlabelled texts among `prepared.model_texts`, (texts, classes).
+        linear_logits: of the validation texts, by the linear model, (texts, classes); in the first
+            process.
+        pseudo_labels: probabilities of the unlabelled texts among `prepared.model_texts`, (texts,
+            classes).
     """
     config = prepared.config
     schedule = prepared.plan.training
@@ -148,12 +148,15 @@ def training_on_labels(
 
     texts = prepared.model_texts
     sampler = prepared.model_sampler
-    model = prepared.new_model(config.seed).to(device)
     targets = Targets(prepared, pseudo_labels, device=device)
 
     def batches_at(step: int, shard: int, num_shards: int) -> list[ClassificationBatch]:
-        parts = [shard_of(batch, shard, num_shards) for batch in sampler.batches_of_step(step)]
-        return [_labelled_batch(texts, part, targets) for part in parts if len(part)]
+        batches = []
+        for indices in sampler.batches_of_step(step):
+            part = shard_of(indices, shard, num_shards)
+            if len(part):
+                batches.append(_labelled_batch(texts, part, targets))
+        return batches
 
     def validate(model: EncoderClassifier) -> ValidationResult | None:
         encoder = TorchEncoder(model, config.model)
@@ -175,23 +178,21 @@ def training_on_labels(
         rows = prepared.model_rows[np.concatenate(sampler.batches_of_step(step))]
         return _some_texts(prepared, rows)
 
+    # The report scores the validation texts several times, and the test texts.
     validation_cost = _validation_cost(prepared, texts, schedule)
-    num_test = len(prepared.dataset.test) if prepared.dataset.test else 0
+    num_test = len(prepared.dataset.test or ())
     test_share = num_test / max(1, len(prepared.validation_texts))
-    return EncoderTraining(
+
+    model = prepared.new_model(config.seed).to(device)
+    new_training = _with_model(prepared, model, device=device, group=group)
+    return new_training(
         name=ON_LABELS,
-        model=model,
-        optimizers=make_optimizers(model, config.train),
         batches_at=batches_at,
         validate=validate,
         schedule=schedule,
-        config=config.train,
         seed=config.seed,
-        device=device,
-        precision=resolve_precision(config.train.precision, device),
         patience=config.train.patience,
         describe_step=describe_step,
-        group=group,
         validation_cost=validation_cost,
         report_cost=validation_cost * (REPORTED_VALIDATIONS + test_share),
         loss_function=prepared.objective,
@@ -199,8 +200,24 @@ def training_on_labels(
     )
 
 
+def _with_model(
+    prepared: Prepared, model: EncoderClassifier, *, device: torch.device, group: ProcessGroup
+) -> Callable[..., EncoderTraining]:
+    """An `EncoderTraining` with what all trainings of a run have in common."""
+    config = prepared.config.train
+    return partial(
+        EncoderTraining,
+        model=model,
+        optimizers=make_optimizers(model, config),
+        config=config,
+        device=device,
+        precision=resolve_precision(config.precision, device),
+        group=group,
+    )
+
+
 class Targets:
-    """The target probabilities of texts, (B, C): 1 for the labels of a text, else its pseudo-label."""
+    """The target probabilities of texts: 1 for the labels of a text, else its pseudo-label."""
 
     def __init__(
         self, prepared: Prepared, pseudo_labels: NDArray[np.float32] | None, *, device: torch.device
@@ -214,7 +231,7 @@ class Targets:
         self._num_classes = len(prepared.dataset.label_names)
 
     def of(self, rows: Indices) -> Tensor:
-        """The targets of rows of `Prepared.model_texts`."""
+        """The targets of rows of `Prepared.model_texts`, (B, C)."""
         if self.is_multi_label:
             return torch.from_numpy(self._labels[rows]).to(self.device)
 
@@ -230,13 +247,15 @@ def _labelled_batch(texts: TokenizedTexts, rows: Indices, targets: Targets) -> C
     """Pad some texts and add their targets."""
     config = targets.config
     if config.rdrop_weight:
-        rows = np.tile(rows, 2)  # each text twice: R-Drop compares two passes
+        # Each text comes twice: R-Drop compares two passes.
+        rows = np.tile(rows, 2)
 
     batch = make_batch(texts, rows).to(targets.device)
     dropped = drop_tokens(batch.input_ids, fraction=config.word_dropout)
     probabilities = targets.of(rows)
 
-    # Multi-label, a weight counts for the texts that have the label, and each label has two alternatives.
+    # Multi-label, a weight counts for the texts that have the label, and each label has two
+    # alternatives.
     kind = ClassificationBatch
     weights = targets.class_weights
     alternatives = probabilities.shape[1]
@@ -257,8 +276,9 @@ def _labelled_batch(texts: TokenizedTexts, rows: Indices, targets: Targets) -> C
 def load_first_weights(training: EncoderTraining, prepared: Prepared, run: RunDir) -> None:
     """Start from the pretraining's best weights, from those of a base run, or from word vectors."""
     base = prepared.base
-    if training.name == ON_LABELS and run.pretrained.is_dir():  # else there was no time for it
-        base = load_classifier(run.pretrained, engine="numpy")  # arrays: no second model is made
+    if training.name == ON_LABELS and run.pretrained.is_dir():
+        # NumPy's engine has the weights as arrays, so that no second model is made.
+        base = load_classifier(run.pretrained, engine="numpy")
 
     if base and base.encoder:
         start_from(base, training.model, label_names=prepared.dataset.label_names)
@@ -274,7 +294,10 @@ def save_encoder(
     *,
     linear: LinearClassifier | None,
 ) -> None:
-    """Save the encoder as it is now: with the linear model and the mixture of a validation, or as pretrained."""
+    """Save the encoder as it is now, in pretraining alone.
+
+    In training on labels, the linear model and the mixture of the validation come with it.
+    """
     encoder = TorchEncoder(training.model_for_users, prepared.config.model)
     classifier = prepared.new_classifier(encoder)
     if training.name == PRETRAINING:
@@ -291,12 +314,12 @@ def save_encoder(
 def start_from(base: Classifier, model: EncoderClassifier, *, label_names: tuple[str, ...]) -> None:
     """Copy the weights of a classifier's encoder into a model of the same shape.
 
-    New words and classes keep their random weights. Words of the base come first; classes are matched by name.
+    New words and classes keep their random weights. Words of the base come first; classes are
+    matched by name.
     """
     assert base.encoder
-    base_classes = [
-        base.label_names.index(name) for name in label_names if name in base.label_names
-    ]
+    known_names = [name for name in label_names if name in base.label_names]
+    base_classes = [base.label_names.index(name) for name in known_names]
     is_known = torch.tensor([name in base.label_names for name in label_names])
 
     state = model.state_dict()
@@ -321,7 +344,8 @@ def _initial_tables(prepared: Prepared) -> dict[str, Tensor]:
 def _validation_cost(prepared: Prepared, texts: TokenizedTexts, schedule: Schedule) -> float:
     """The time of a validation, in steps, by the number of tokens."""
     tokens_per_step = int(texts.lengths.sum()) / schedule.steps_per_epoch
-    return int(prepared.validation_texts.lengths.sum()) / tokens_per_step / PASSES_PER_STEP
+    num_tokens = int(prepared.validation_texts.lengths.sum())
+    return num_tokens / tokens_per_step / PASSES_PER_STEP
 
 
 def _some_texts(prepared: Prepared, rows: Sequence[int] | NDArray[np.int64]) -> str:

@@ -6,6 +6,7 @@ Labels are class numbers, (texts,), or for multi-label tasks indicators, (texts,
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -29,56 +30,74 @@ from encoder_cls.weights import Weight, pack, unpack
 
 Probabilities = NDArray[np.float64]
 
-# Of the types of numbers in a model folder, the smallest first.
-SMALL_TYPES = ("int8", "float16")
-MOST_COMPARED = 5000  # texts on which types are compared, where time is limited
-MOST_CHANGE = 0.005  # of any probability, by smaller types
-MOST_ACCURACY_LOST = 0.001  # or micro-F1, by smaller types
-ENOUGH_TEXTS = 1000  # with fewer texts, no answer may change
 
+def finish_model(
+    prepared: Prepared, run: RunDir, table: HeldOutAnswers | None, *, device: str
+) -> Classifier:
+    """Save the best weights in the smallest types, with gate and guarantees, and load them.
 
-def finish_model(prepared: Prepared, run: RunDir, *, device: str) -> Classifier:
-    """Save the best weights in the smallest types, with gate and guarantees, and load them."""
-    dataset, texts = prepared.dataset, prepared.validation_texts
-    labels = dataset.selection.labels
+    `table` has the answers of the linear classifier from before it was fitted again, if it was.
+    """
+    texts = prepared.validation_texts
+    labels = prepared.dataset.selection.labels
     if len(labels):
-        # Where time is limited, on fewer texts: each type takes a pass over them.
+        # Each type takes a pass over the texts: where time is limited, over fewer of them.
         most = len(labels) if prepared.budget.left is None else MOST_COMPARED
         compact(run.model, texts[:most], labels[:most], device=device)
+
     best = load_classifier(run.path, device=device, engine="torch")
     if not len(labels):
         return best
-
-    table = None
-    if best.linear and run.held_out_answers.exists():
-        table = HeldOutAnswers.read(run.held_out_answers)
+    if best.linear is None:
+        table = None
 
     if prepared.config.model.cascade:
         part_logits = best.part_logits(texts)
-        if table:  # which has the texts of `selection`, in order
+        if table:
+            # The table has the texts of `selection`, in order.
             part_logits["linear"] = table.validation.logits
         best.gate = fit_gate(best, part_logits, labels)
 
-    # Guarantees also count validation texts whose labels never occur in train, and where each labelled text has an
-    # answer of cross-validation, all labelled texts.
-    held_out, earlier = [dataset.validation], [table.validation] if table else []
-    if table and prepared.plan.answers_labels_out_of_fold:
-        held_out.append(dataset.train)
-        rows = table.train.rows + len(dataset.validation)
-        earlier.append(table.train._replace(rows=rows))
-    if held_out[-1] is not dataset.selection:
-        texts = best.tokenize([text for split in held_out for text in split.texts])
-    labels = np.concatenate([split.labels for split in held_out])
-    fit_guarantees(best, texts, labels, earlier=earlier)
-
+    _measure_guarantees(best, prepared, table)
     save_measured(best, run.model)
     return best
 
 
+def _measure_guarantees(best: Classifier, prepared: Prepared, table: HeldOutAnswers | None) -> None:
+    """Add the guarantees to the classifier.
+
+    They also count validation texts whose labels never occur in train, and where each labelled text
+    has an answer of cross-validation, all labelled texts.
+    """
+    dataset = prepared.dataset
+    splits = [dataset.validation]
+    earlier = []
+    if table:
+        earlier.append(table.validation)
+    if table and prepared.plan.answers_labels_out_of_fold:
+        splits.append(dataset.train)
+        rows = table.train.rows + len(dataset.validation)
+        earlier.append(table.train._replace(rows=rows))
+
+    texts = prepared.validation_texts
+    if splits != [dataset.selection]:
+        texts = best.tokenize(list(chain.from_iterable(split.texts for split in splits)))
+    labels = np.concatenate([split.labels for split in splits])
+    fit_guarantees(best, texts, labels, earlier=earlier)
+
+
+# The types of numbers in a model folder to try, the smallest first.
+SMALL_TYPES = ("int8", "float16")
+# The texts on which types are compared, where time is limited.
+MOST_COMPARED = 5000
+
+
 def compact(folder: Path, texts: TokenizedTexts, labels: NDArray[Any], *, device: str) -> None:
-    """Save the float32 classifier of a folder in the smallest type that keeps its answers to validation texts."""
+    """Save the float32 classifier of a folder in the smallest type that keeps its answers."""
     exact = load_classifier(folder, device=device, engine="torch")
-    if set(exact.dtypes.values()) != {"float32"}:  # a resumed run, which was stopped after this
+
+    # A resumed run may have been stopped after this.
+    if set(exact.dtypes.values()) != {"float32"}:
         return
 
     expected = _probabilities(exact, "float32", texts, device=device)
@@ -124,13 +143,24 @@ def _logits(
     return encoder.logits(texts)
 
 
+# The most that a probability may change by smaller types.
+MOST_CHANGE = 0.005
+# The most accuracy, or micro-F1, that may be lost.
+MOST_ACCURACY_LOST = 0.001
+# With fewer texts, no answer may change.
+ENOUGH_TEXTS = 1000
+
+
 def is_close(
     rounded: Probabilities,
     expected: Probabilities,
     labels: NDArray[Any],
     thresholds: Sequence[float] = (),
 ) -> bool:
-    """Whether probabilities of rounded weights, (texts, classes), are as good; multi-label tasks have thresholds."""
+    """Whether probabilities of rounded weights, (texts, classes), are as good as those expected.
+
+    Multi-label tasks have thresholds.
+    """
     if not np.isfinite(rounded).all():
         return False
     if np.abs(rounded - expected).max(initial=0) > MOST_CHANGE:
@@ -165,8 +195,9 @@ def fit_guarantees(
 ) -> None:
     """Measure the guarantees of a classifier on held-out texts, and add them to it.
 
-    Labels beyond the classifier's classes count as mistakes, and their texts not as familiar. Multi-label tasks get no
-    guarantees. `earlier` are answers of the linear part to some of the texts, from before it learned from these.
+    Labels beyond the classifier's classes count as mistakes, and their texts not as familiar.
+    Multi-label tasks get no guarantees. `earlier` are answers of the linear part to some of the
+    texts, from before it learned from these.
     """
     part_logits, linear_numbers = classifier.part_logits_and_numbers(texts)
     for answers in earlier:
@@ -177,7 +208,9 @@ def fit_guarantees(
     logits = classifier.combined(part_logits)
     numbers = text_numbers(classifier.task.probabilities(logits), texts, linear_numbers)
 
-    is_familiar = has_words = np.diff(texts.offsets) > 1  # blank texts get no answer
+    # Blank texts get no answer.
+    has_words = np.diff(texts.offsets) > 1
+    is_familiar = has_words
     if labels.ndim == 1:
         is_familiar = has_words & (labels < logits.shape[1])
         if has_words.any():

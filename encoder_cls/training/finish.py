@@ -6,7 +6,7 @@ import shutil
 
 import torch
 
-from encoder_cls.evaluation.held_out_answers import OwnAnswers
+from encoder_cls.evaluation.held_out_answers import HeldOutAnswers, OwnAnswers
 from encoder_cls.evaluation.model_card import model_card
 from encoder_cls.evaluation.report import Report
 from encoder_cls.evaluation.report_files import write_report
@@ -32,9 +32,12 @@ def write_final_report(
     best_step = progress.state.best_step
 
     reporter.working("finishing the model")
-    best = finish_model(prepared, run, device=str(device))
+    table = HeldOutAnswers.of_run(run.held_out_answers)
+    best = finish_model(prepared, run, table, device=str(device))
 
-    own_answers = OwnAnswers.of_run(run.held_out_answers, best, dataset.validation)
+    own_answers = None
+    if table and best.linear:
+        own_answers = OwnAnswers(dataset.validation, table.validation)
     loaded = LoadedRun(
         folder=run, classifier=best, config=config, dataset=dataset, own_answers=own_answers
     )
@@ -64,6 +67,7 @@ def write_final_report(
     shutil.rmtree(run.pretrained, ignore_errors=True)
     reporter.working("")
 
+    linear_input = prepared.plan.linear
     card = model_card(
         config,
         dataset,
@@ -71,7 +75,7 @@ def write_final_report(
         best_step=best_step,
         vocab_size=prepared.vocab_size,
         has_encoder=prepared.plan.has_encoder,
-        linear_max_tokens=prepared.plan.linear.max_tokens if prepared.plan.linear else None,
+        linear_max_tokens=linear_input.max_tokens if linear_input else None,
     )
     write_file(run.model_card, card.encode())
     return report

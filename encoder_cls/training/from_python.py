@@ -16,6 +16,7 @@ from encoder_cls.config.loading import config_of, load_config
 from encoder_cls.config.schema import Config
 from encoder_cls.data.reading.locations import SourceLocation
 from encoder_cls.data.reading.rows import Row
+from encoder_cls.evaluation.held_out_answers import HeldOutAnswers
 from encoder_cls.run.run_folder import RunDir
 from encoder_cls.system.machine import resolve_device
 from encoder_cls.system.reporter import Reporter, WarningReporter
@@ -40,11 +41,13 @@ def train(
     """Train into a run folder as `encoder-cls train` does, and load its classifier.
 
     Args:
-        config: a config, its file, or its values by dotted key: `{"data.train": "spam.csv", "train.epochs": 5}`.
+        config: a config, its file, or its values by dotted key: `{"data.train": "spam.csv",
+            "train.epochs": 5}`.
         run_dir: by default `runs/<name of the config>`.
-        objective: called with the `EncoderClassifier` and a batch: the sum of the weighted losses of its texts, (). A
-            batch has `inputs`, the arguments of the model, `targets`, (B, C), and `weights`; `batch.loss(model)` is the
-            usual objective. Where a run is resumed, give it again.
+        objective: called with the `EncoderClassifier` and a batch: the sum of the weighted losses
+            of its texts, (). A batch has `inputs`, the arguments of the model, `targets`, (B, C),
+            and `weights`; `batch.loss(model)` is the usual objective. Where a run is resumed, give
+            it again.
         device: `auto`, `cpu`, `cuda` or `cuda:N`.
         resume: continue from the newest checkpoint.
 
@@ -59,8 +62,7 @@ def train(
     reporter = WarningReporter()
     with own_settings():
         prepared = replace(prepare(config), objective=objective)
-        for message in prepared.warnings():
-            reporter.warning(message)
+        prepared.report_warnings(reporter)
         train_run(prepared, run, device=resolve_device(device), resume=resume, reporter=reporter)
         return load_classifier(run.path, device=device)
 
@@ -72,7 +74,9 @@ def train_texts(
     *,
     reporter: Reporter,
 ) -> Classifier:
-    """Train into an empty run folder, without a report, on texts with their numbers and their label or labels.
+    """Train into an empty run folder, without a report.
+
+    `texts` are texts with their numbers and their label or labels.
 
     Threads train one at a time, and the state of the caller's random generators is restored.
 
@@ -83,17 +87,14 @@ def train_texts(
         Row(text, label, None, SourceLocation(f"texts[{number}]")) for number, text, label in texts
     )
     device = resolve_device("auto")
-    with (
-        own_settings(),
-        _ALONE,
-        torch.random.fork_rng(devices=[device] if device.type == "cuda" else []),
-    ):
+    gpus = [device] if device.type == "cuda" else []
+    with own_settings(), _ALONE, torch.random.fork_rng(devices=gpus):
         prepared = prepare(config, train_rows=rows, reporter=reporter)
-        for message in prepared.warnings():
-            reporter.warning(message)
+        prepared.report_warnings(reporter)
         train_run(prepared, run, device=device, with_report=False, reporter=reporter)
 
         reporter.working("finishing the model")
-        finish_model(prepared, run, device=str(device))
+        table = HeldOutAnswers.of_run(run.held_out_answers)
+        finish_model(prepared, run, table, device=str(device))
         reporter.working("")
         return load_classifier(run.model)

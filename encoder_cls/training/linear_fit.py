@@ -279,7 +279,7 @@ def _calibrated(
     *,
     is_calibrated: bool = False,
 ) -> FittedLinear:
-    """Calibrate a classifier by validation logits, by default its own, unless it `is_calibrated`."""
+    """Calibrate a classifier by validation logits, its own by default, if it is not yet."""
     if logits is None:
         logits = linear.logits(prepared.validation_texts)
 

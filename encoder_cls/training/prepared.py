@@ -26,27 +26,43 @@ from encoder_cls.encoder.transformer import EncoderClassifier
 from encoder_cls.linear.class_weights import balanced_weights
 from encoder_cls.linear.corpus import sample_rows
 from encoder_cls.metrics.logits import task_of
+from encoder_cls.system.reporter import Reporter
 from encoder_cls.text.tokens import LONGEST_LEARNED, TokenizedTexts
-from encoder_cls.training.plan import Plan, TimeBudget
+from encoder_cls.training.plan import Plan
+from encoder_cls.training.time_budget import TimeBudget
 
 Objective = Callable[[EncoderClassifier, Any], Tensor]
-MOST_TRUNCATED = 0.05  # of the training texts, without a warning
+
+# The part of the training texts that may be truncated without a warning.
+MOST_TRUNCATED = 0.05
 
 
 @dataclass(frozen=True, kw_only=True)
 class Prepared:
-    """Data, tokens and plan of a run."""
+    """Data, tokens and plan of a run.
+
+    Attributes:
+        config: what a person chose.
+        dataset: the texts and labels.
+        tokenizer: trained on the texts, or that of the base run.
+        texts: the tokens of the texts to learn from: labelled ones, then unlabelled ones.
+        validation_texts: those of the texts that choose the best weights (`Dataset.selection`).
+        long_words: the number of words that are too long for a sub-word tokenizer to learn from.
+        plan: how the run trains.
+        budget: its time limits.
+        base: the classifier of the base run.
+        objective: the loss of the encoder's training on labels, in place of the usual one.
+    """
 
     config: Config
     dataset: Dataset
     tokenizer: Tokenizer
-    texts: TokenizedTexts  # to learn from: labelled ones, then unlabelled ones
-    validation_texts: TokenizedTexts  # that choose the best weights (`Dataset.selection`)
-    long_words: int  # too long for a sub-word tokenizer to learn from
+    texts: TokenizedTexts
+    validation_texts: TokenizedTexts
+    long_words: int
     plan: Plan
     budget: TimeBudget
-    base: Classifier | None = None  # of the base run
-    # Of the encoder's training on labels, in place of the usual one.
+    base: Classifier | None = None
     objective: Objective | None = None
 
     @property
@@ -67,7 +83,9 @@ class Prepared:
     @cached_property
     def model_texts(self) -> TokenizedTexts:
         """The texts that the encoder learns classes from."""
-        return self.texts.take(self.model_rows) if self.plan.has_pseudo_labels else self.train_texts
+        if not self.plan.has_pseudo_labels:
+            return self.train_texts
+        return self.texts.take(self.model_rows)
 
     @cached_property
     def model_sampler(self) -> BatchSampler:
@@ -76,44 +94,55 @@ class Prepared:
 
     @cached_property
     def class_weights(self) -> Tensor:
-        """The weight of each class in the loss, (classes,); multi-label, of texts with the label: others count 1."""
-        choice, dataset = self.config.train.class_weights, self.dataset
+        """The weight of each class in the loss, (classes,).
+
+        Multi-label, it is that of texts with the label; others count 1.
+        """
+        label_names = self.dataset.label_names
+        choice = self.config.train.class_weights
+        if choice == "none":
+            return torch.ones(len(label_names))
         if choice != "balanced":
-            named = {} if choice == "none" else choice
-            return torch.tensor([named.get(name, 1.0) for name in dataset.label_names])
-        counts = dataset.train.class_counts(len(dataset.label_names))
-        if dataset.is_multi_label:
-            return torch.from_numpy(
-                np.maximum(1, len(dataset.train) - counts) / np.maximum(1, counts)
-            ).float()
+            return torch.tensor([choice.get(name, 1.0) for name in label_names])
+
+        counts = self.dataset.train.class_counts(len(label_names))
+        if self.dataset.is_multi_label:
+            counts_without = len(self.dataset.train) - counts
+            weights = np.maximum(1, counts_without) / np.maximum(1, counts)
+            return torch.from_numpy(weights).float()
         return torch.from_numpy(balanced_weights(counts))
 
     def where(self, text: int) -> str:
         """The location of one of `texts`."""
-        train, unlabelled = self.dataset.train, self.dataset.unlabelled
-        return train.where[text] if text < len(train) else unlabelled.where[text - len(train)]
+        num_labelled = len(self.dataset.train)
+        if text < num_labelled:
+            return self.dataset.train.where[text]
+        return self.dataset.unlabelled.where[text - num_labelled]
 
     def new_model(
         self, seed: int, kind: type[EncoderClassifier] = EncoderClassifier
     ) -> EncoderClassifier:
         """Make a model with random weights, a function of the seed."""
         torch.manual_seed(seed)
-        classes = len(self.dataset.label_names)
-        return kind(self.config.model, vocab_size=self.vocab_size, num_classes=classes)
+        num_classes = len(self.dataset.label_names)
+        return kind(self.config.model, vocab_size=self.vocab_size, num_classes=num_classes)
 
     def new_classifier(self, encoder: Encoder | None) -> Classifier:
         """Make a classifier for this data, without a linear part."""
-        data, model = self.config.data, self.config.model
+        data = self.config.data
+        architecture = None
+        if self.plan.has_encoder:
+            architecture = EncoderArchitecture.of(self.config.model)
         return Classifier(
             encoder,
             self.tokenizer,
             self.dataset.label_names,
-            max_seq_len=model.max_seq_len,
+            max_seq_len=self.config.model.max_seq_len,
             task=task_of(self.dataset.train.labels),
             text_format=TextFormat(
                 columns=data.text_column, delimiter=data.delimiter, encoding=data.encoding
             ),
-            encoder_architecture=EncoderArchitecture.of(model) if self.plan.has_encoder else None,
+            encoder_architecture=architecture,
         )
 
     def tokenize(self, *texts: Iterable[str]) -> TokenizedTexts:
@@ -128,59 +157,76 @@ class Prepared:
     def warnings(self) -> Iterator[str]:
         """Warnings about the data and how it is read."""
         yield from data_warnings(self.dataset, learns_validation=self.plan.refits_on_validation)
+
         if self.plan.has_encoder and self.base and self.base.encoder is None:
             yield f"{self.config.from_run} has no encoder, so a new one is trained from scratch"
+
         if self.long_words:
             yield (
-                f"words of more than {LONGEST_LEARNED} characters, which the {self.config.tokenizer.type} tokenizer "
-                f"does not learn from: {self.long_words:,}; are they attachments?"
+                f"words of more than {LONGEST_LEARNED} characters, which the "
+                f"{self.config.tokenizer.type} tokenizer does not learn from: "
+                f"{self.long_words:,}; are they attachments?"
             )
+
         truncated = self.data_statistics["truncated_fraction"]
         if self.plan.has_encoder and truncated > MOST_TRUNCATED:
             yield (
-                f"{truncated:.1%} of the training texts are longer than the {self.config.model.max_seq_len:,} tokens "
-                "that the encoder reads; a larger model.max_seq_len reads more of them, and takes longer"
+                f"{truncated:.1%} of the training texts are longer than the "
+                f"{self.config.model.max_seq_len:,} tokens that the encoder reads; a larger "
+                "model.max_seq_len reads more of them, and takes longer"
             )
+
+    def report_warnings(self, reporter: Reporter) -> None:
+        """Pass all warnings on."""
+        for message in self.warnings():
+            reporter.warning(message)
 
     @property
     def num_parameters(self) -> int:
         """The number of parameters of the encoder."""
         if not self.plan.has_encoder:
             return 0
-        shape = {"vocab_size": self.vocab_size, "num_classes": len(self.dataset.label_names)}
-        return sum(
-            map(
-                math.prod, EncoderArchitecture.of(self.config.model).weight_shapes(**shape).values()
-            )
+        architecture = EncoderArchitecture.of(self.config.model)
+        shapes = architecture.weight_shapes(
+            vocab_size=self.vocab_size, num_classes=len(self.dataset.label_names)
         )
+        return sum(math.prod(shape) for shape in shapes.values())
 
     @cached_property
     def data_statistics(self) -> dict[str, float]:
         """Sizes of the data, and the fractions that are truncated, unknown or padding."""
-        lengths, sampler = self.model_texts.lengths, self.model_sampler
-        batches = (sampler.indices(i) for i in range(sampler.batches_per_epoch))
-        padded = sum(lengths[batch].max() * len(batch) for batch in batches)
-        return {
+        # The tokens of all batches, each as wide as its longest text.
+        lengths = self.model_texts.lengths
+        sampler = self.model_sampler
+        num_padded = 0
+        for number in range(sampler.batches_per_epoch):
+            batch = sampler.indices(number)
+            num_padded += lengths[batch].max() * len(batch)
+
+        statistics: dict[str, float] = {
             "training_texts": len(self.dataset.train),
             "validation_texts": len(self.dataset.validation),
-            "test_texts": len(self.dataset.test) if self.dataset.test else 0,
+            "test_texts": len(self.dataset.test or ()),
             "unlabelled_texts": len(self.dataset.unlabelled.texts),
             "tokens": int(self.texts.lengths.sum()),
             "classes": len(self.dataset.label_names),
             "vocabulary": self.vocab_size,
-            **({"parameters": self.num_parameters} if self.plan.has_encoder else {}),
-            "truncated_fraction": float(self.model_texts.truncated.mean()),
-            "unknown_fraction": self.validation_texts.unknown_fraction,
-            "padding_fraction": float(1 - lengths.sum() / padded),
         }
+        if self.plan.has_encoder:
+            statistics["parameters"] = self.num_parameters
+        statistics["truncated_fraction"] = float(self.model_texts.truncated.mean())
+        statistics["unknown_fraction"] = self.validation_texts.unknown_fraction
+        statistics["padding_fraction"] = float(1 - lengths.sum() / num_padded)
+        return statistics
 
 
 def model_rows(
     texts: TokenizedTexts, num_labelled: int, has_pseudo_labels: bool
 ) -> NDArray[np.int64]:
-    """The rows that the encoder learns classes from: labelled texts, then a sample of those with pseudo-labels."""
-    return (
-        sample_rows(texts, num_labelled, texts.max_seq_len)
-        if has_pseudo_labels
-        else np.arange(num_labelled)
-    )
+    """The rows of the texts that the encoder learns classes from.
+
+    These are the labelled texts, then a sample of those with pseudo-labels.
+    """
+    if has_pseudo_labels:
+        return sample_rows(texts, num_labelled, texts.max_seq_len)
+    return np.arange(num_labelled)

@@ -39,7 +39,9 @@ BYTES_PER_WEIGHT = 4
 
 
 class Progress:
-    """The state of a run in training. The first process of a group keeps it on disk; all have it in memory.
+    """The state of a run in training.
+
+    The first process of a group keeps it on disk; all have it in memory.
 
     Attributes:
         prepared: the run's data and plan.
@@ -83,7 +85,8 @@ class Progress:
             warnings += check_fingerprint(
                 checkpoint.fingerprint, self._fingerprint, run=self._run.path
             )
-            if device.type == "cuda":  # some kernels add up in the order in which threads end
+            if device.type == "cuda":
+                # Some kernels add up in the order in which threads end.
                 warnings.append(
                     "on a GPU a resumed run may differ in the last digits from an uninterrupted one"
                 )
@@ -96,21 +99,27 @@ class Progress:
             self._reporter.warning(warning)
 
     def _check_best_is_there(self) -> None:
-        """Refuse to resume a run whose best model is missing or damaged: only a better one would replace it."""
+        """Refuse to resume a run whose best model is missing or damaged.
+
+        Only a better one would replace it.
+        """
         training = self.state.training
-        folder = self._run.model
-        if self.state.is_pretraining:
-            folder = self._run.pretrained
-        elif not self.state.is_encoder_better:
-            return  # the linear model is fitted again
         if training.best_score is None:
             return
+        if self.state.is_pretraining:
+            folder = self._run.pretrained
+        elif self.state.is_encoder_better:
+            folder = self._run.model
+        else:
+            # The linear model is fitted again.
+            return
+
         try:
             load_classifier(folder, engine="numpy")
         except EncoderClsError as error:
             raise ConfigError(
-                f"{error}; it should be the best model so far, of step {training.best_step}: bring it back, or train "
-                "in another --run-dir"
+                f"{error}; it should be the best model so far, of step {training.best_step}: bring "
+                "it back, or train in another --run-dir"
             ) from None
 
     def _open_log(self, *, with_tensorboard: bool) -> None:
@@ -148,7 +157,7 @@ class Progress:
             self.state = TypeAdapter(RunState).validate_python(state)
 
     def begin(self, training: EncoderTraining) -> None:
-        """Give a training of the encoder its weights: those of the checkpoint, else its first ones."""
+        """Give a training of the encoder the weights of the checkpoint, else its first ones."""
         name = PRETRAINING if self.state.is_pretraining else ON_LABELS
         assert training.name == name
         self._training = training
@@ -162,7 +171,8 @@ class Progress:
                 self._reporter.working("first weights")
                 load_first_weights(training, self.prepared, self._run)
                 self._reporter.working("")
-                if self.state.step:  # after the pretraining
+                if self.state.step:
+                    # After the pretraining, these weights are not made again.
                     self.save_checkpoint()
             self._checkpoint = None
         training.share_weights()
@@ -191,7 +201,7 @@ class Progress:
             self.log.log(self.state.step, f"{prefix}{split}", values)
 
     def save_checkpoint_if_due(self, *, after_validation: bool) -> None:
-        """Write a checkpoint at the steps of the config, and after validations from time to time."""
+        """Write a checkpoint at the steps of the config, and after some validations."""
         every = self.prepared.config.train.checkpoint_every
         is_due = every is not None and self.state.step % every == 0
         is_old = time.monotonic() - self._saved_at >= SECONDS_BETWEEN_CHECKPOINTS
@@ -211,7 +221,8 @@ class Progress:
                 weights=self._training.model.state_dict(),
                 moments=moments_of(self._training.optimizers),
             )
-        elif self._checkpoint:  # stopped before the training was there again
+        elif self._checkpoint:
+            # The run was stopped before the training was there again.
             checkpoint = replace(
                 checkpoint, weights=self._checkpoint.weights, moments=self._checkpoint.moments
             )
@@ -223,11 +234,11 @@ class Progress:
 
 
 def check_free_space(prepared: Prepared, run: RunDir) -> None:
-    """Raise an `EncoderClsError` if the disk has no room for the encoder's weights and checkpoints."""
+    """Raise an `EncoderClsError` if the disk has no room for the encoder and its checkpoints."""
     config = prepared.config.train
     schedules = prepared.plan.schedules
 
-    # The checkpoints that are there at the end: the newest few of those that are written.
+    # Count the checkpoints that are there at the end: the newest few of those that are written.
     num_written = 0
     for schedule in schedules:
         num_written += 2 + schedule.total_steps // schedule.validate_every
@@ -235,7 +246,8 @@ def check_free_space(prepared: Prepared, run: RunDir) -> None:
             num_written += schedule.total_steps // config.checkpoint_every
     num_kept = min(config.keep_checkpoints, num_written)
 
-    # A checkpoint has the weights and two moments of each; one more of each kind exists while it is replaced.
+    # A checkpoint has the weights and two moments of each; one more of each kind exists while it is
+    # replaced.
     copies = 3 * (num_kept + 1) + len(schedules) + 1
     needed = BYTES_PER_WEIGHT * prepared.num_parameters * copies
     needed -= sum(path.stat().st_size for path in run.path.rglob("*.safetensors") if path.is_file())
@@ -244,6 +256,6 @@ def check_free_space(prepared: Prepared, run: RunDir) -> None:
         free = shutil.disk_usage(run.path).free
     if free < needed:
         raise EncoderClsError(
-            f"{run.path}: {free / 1e6:,.1f} MB are free, the run needs up to {needed / 1e6:,.1f} MB: make room, or "
-            "choose another --run-dir"
+            f"{run.path}: {free / 1e6:,.1f} MB are free, the run needs up to "
+            f"{needed / 1e6:,.1f} MB: make room, or choose another --run-dir"
         )

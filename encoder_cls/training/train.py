@@ -1,8 +1,8 @@
 """Train a run, from top to bottom: read `train` first.
 
-A run that is stopped at any moment leaves the best model so far; resumed, it equals an uninterrupted one bit for bit.
-Under torchrun all processes run this same program: the first one writes and decides, and the others compute their share
-of each step and each validation.
+A run that is stopped at any moment leaves the best model so far; resumed, it equals an
+uninterrupted one bit for bit. Under torchrun all processes run this same program: the first one
+writes and decides, and the others compute their share of each step and each validation.
 """
 
 from __future__ import annotations
@@ -31,7 +31,10 @@ from encoder_cls.training.progress import Progress, check_free_space
 
 
 class EncoderGain(NamedTuple):
-    """The validation score `monitor` without and with the encoder; None where there was no time to train one."""
+    """The validation score `monitor` without and with the encoder.
+
+    The latter is None where there was no time to train one.
+    """
 
     monitor: str
     linear: float
@@ -73,7 +76,8 @@ def train(
         run: the folder.
         device: of the encoder.
         resume: continue from the newest checkpoint: an empty folder starts a new run.
-        with_report: write TensorBoard's files, the report and the model card, and save the model in small types.
+        with_report: write TensorBoard's files, the report and the model card, and save the model in
+            small types.
         group: the processes that train together.
         reporter: hears what happens.
 
@@ -82,8 +86,10 @@ def train(
 
     Raises:
         ConfigError: the folder holds something else, or a run with another config or other data.
-        DivergedError: the loss or the gradient is not finite; earlier checkpoints and the model are intact.
-        StoppedError: a signal arrived; a checkpoint has been written, and the best model so far is in `model/`.
+        DivergedError: the loss or the gradient is not finite; earlier checkpoints and the model are
+            intact.
+        StoppedError: a signal arrived; a checkpoint has been written, and the best model so far is
+            in `model/`.
         LostProcessError: another process of the group has ended; a checkpoint has been written.
         EncoderClsError: another process trains in the folder, or the disk refuses.
     """
@@ -116,7 +122,8 @@ def train(
                     train_encoder(pretraining, run, progress, reporter, may_skip=True)
                     progress.end_pretraining()
 
-                # Then it learns the labels, and joins the model once it is surely better than the linear one alone.
+                # Then it learns the labels, and joins the model once it is surely better than the
+                # linear one alone.
                 if plan.training:
                     training = training_on_labels(
                         prepared,
@@ -135,7 +142,7 @@ def train(
                         linear=linear.classifier.linear if linear else None,
                     )
 
-                # The first process does the rest: the model in small types, its report and its card.
+                # The first process does the rest: the model in small types, report and card.
                 progress.save_checkpoint()
                 group.separate()
                 if not group.leads:
@@ -155,7 +162,7 @@ def train(
 
 @contextmanager
 def saving_what_is_done(progress: Progress, run: RunDir) -> Iterator[None]:
-    """Write a checkpoint where the training is stopped, or another process of the group has ended."""
+    """Write a checkpoint where training is stopped, or another process of the group has ended."""
     try:
         yield
     except LostProcessError:
@@ -163,11 +170,11 @@ def saving_what_is_done(progress: Progress, run: RunDir) -> Iterator[None]:
         raise
     except StoppedError as stop:
         progress.save_checkpoint()
-        saved = f"; {run.model} holds the best model so far" if run.model.is_dir() else ""
-        raise StoppedError(
-            f"stopped at step {progress.state.step}; a checkpoint is written, --resume goes on from it{saved}",
-            signal_number=stop.signal_number,
-        ) from None
+        step = progress.state.step
+        message = f"stopped at step {step}; a checkpoint is written, --resume goes on from it"
+        if run.model.is_dir():
+            message += f"; {run.model} holds the best model so far"
+        raise StoppedError(message, signal_number=stop.signal_number) from None
 
 
 def train_encoder(
@@ -181,7 +188,8 @@ def train_encoder(
 ) -> None:
     """Run a training of the encoder; log its steps and validations, and save its best weights.
 
-    With `may_skip`, it is skipped where there is time for a few steps only: the run has another model.
+    With `may_skip`, it is skipped where there is time for a few steps only: the run has another
+    model.
     """
     is_pretraining = progress.state.is_pretraining
     seconds = progress.prepared.budget.seconds_for(pretraining=is_pretraining)
@@ -229,9 +237,12 @@ def encoder_gain(progress: Progress) -> EncoderGain | None:
     state = progress.state
     if state.linear_score is None or not progress.prepared.plan.has_encoder:
         return None
-    best = state.training.best_score
+
+    with_encoder = None
+    if state.training.best_score:
+        with_encoder = state.training.best_score.monitored
     return EncoderGain(
         monitor=progress.prepared.config.train.monitor,
         linear=state.linear_score.monitored,
-        with_encoder=None if best is None else best.monitored,
+        with_encoder=with_encoder,
     )

@@ -181,8 +181,7 @@ class Search:
             last_report=self._trials()[trial.number].last_step or 0,
         )
         prepared = prepare(self.config_of(trial.number, values), reporter=reporter)
-        for message in prepared.warnings():
-            reporter.warning(message)
+        prepared.report_warnings(reporter)
         if prepared.plan.training:
             reporter.epochs = prepared.plan.training.epochs
 

@@ -13,7 +13,7 @@ from support.small_runs import NO_TECHNIQUES
 from encoder_cls.config.schema import Config
 from encoder_cls.errors import ConfigError
 from encoder_cls.text.tokens import KEPT_PER_TOKEN
-from encoder_cls.training import plan as plan_module
+from encoder_cls.training import time_budget
 from encoder_cls.training.plan import (
     FEWEST_STEPS,
     LINEAR_LENGTHS,
@@ -27,9 +27,9 @@ from encoder_cls.training.plan import (
     Counts,
     Plan,
     Schedule,
-    TimeBudget,
     make_plan,
 )
+from encoder_cls.training.time_budget import TimeBudget
 
 SIZES = [
     1,
@@ -346,10 +346,10 @@ def test_what_is_set_is_what_is_done(num_tokens, steps_per_epoch, word_epochs, e
 )
 def test_each_stage_has_its_part_of_the_time(monkeypatch, whole, of_pretraining, spent, seconds):
     """What was spent before counts, a tenth is kept back, and most of the rest is for learning from labels."""
-    monkeypatch.setattr(plan_module.time, "monotonic", lambda: 7.0)
-    monkeypatch.setattr(plan_module, "PRETRAINING_SHARE", 0.4)
+    monkeypatch.setattr(time_budget.time, "monotonic", lambda: 7.0)
+    monkeypatch.setattr(time_budget, "PRETRAINING_SHARE", 0.4)
     sections = {"train": {"time_budget": whole}, "pretrain": {"time_budget": of_pretraining}}
     budget = TimeBudget(Config.model_validate({"name": "x", "data": {"train": "x"}} | sections))
-    monkeypatch.setattr(plan_module.time, "monotonic", lambda: 7.0 + spent)
+    monkeypatch.setattr(time_budget.time, "monotonic", lambda: 7.0 + spent)
     found = (budget.seconds_for(pretraining=True), budget.seconds_for(pretraining=False))
     assert found == (seconds if None in seconds else pytest.approx(seconds))

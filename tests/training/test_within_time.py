@@ -29,7 +29,7 @@ from encoder_cls.linear.few_labels import ALONE
 from encoder_cls.run.checkpoint import load_newest
 from encoder_cls.run.run_folder import RunDir
 from encoder_cls.training import encoder as training_encoder
-from encoder_cls.training import linear, linear_fit, linear_time, plan
+from encoder_cls.training import linear, linear_fit, linear_time, time_budget
 from encoder_cls.training import prepare as preparing
 from encoder_cls.training.linear_fit import fit_linear_classifier
 from encoder_cls.training.linear_time import affordable_texts, streamed
@@ -121,10 +121,10 @@ def test_the_baseline_takes_no_more_than_its_time(tmp_path, monkeypatch):
 def test_a_limit_that_nothing_can_keep_is_refused_at_once(tmp_path, monkeypatch):
     """Before the data is read, with the time that it takes at the least; one that can be kept is not."""
     config = make_config(tmp_path, **WITH_LINEAR, time_budget="5m")
-    monkeypatch.setattr(plan, "LARGE", 1)
+    monkeypatch.setattr(time_budget, "LARGE", 1)
     prepare(config)
     monkeypatch.setattr(preparing, "load_all_data", lambda *_, **__: 1 / 0)
-    monkeypatch.setattr(plan, "LEAST_WORK", 1e9)
+    monkeypatch.setattr(time_budget, "LEAST_WORK", 1e9)
     with pytest.raises(
         ConfigError, match=r"train\.time_budget: .* MB of text, which take at least about"
     ):
