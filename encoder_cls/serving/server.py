@@ -217,7 +217,7 @@ class _Server(uvicorn.Server):
             yield
 
     def _hang_up(self, number: int) -> None:
-        """Reload; or stop, if SIGHUP says that the terminal has gone from which the server was started."""
+        """Reload; or stop, if SIGHUP says that the terminal of the server has gone."""
         if not has_lost_terminal():
             Thread(target=self._reload, daemon=True).start()
             return

@@ -1,4 +1,4 @@
-"""The command line: what its pages have people type, its exit codes, and what goes to which stream."""
+"""The command line: its exit codes, its messages, and what goes to which stream."""
 
 from __future__ import annotations
 
@@ -49,16 +49,18 @@ def tiny(trained_run) -> Path:
 def test_help_and_version_import_nothing_heavy(arguments):
     """They come at once, because no large library is loaded for them."""
     before = "import atexit, sys; atexit.register(lambda: print('modules:', *sys.modules))"
-    shown, _, modules = run_process(*arguments, before=before, check=True).stdout.partition(
-        "modules:"
-    )
-    version = f"encoder-cls {importlib.metadata.version('encoder-cls')}\n"
-    assert shown == version if arguments == ["--version"] else "Usage: encoder-cls" in shown
+    ended = run_process(*arguments, before=before, check=True)
+    shown, _, modules = ended.stdout.partition("modules:")
+
+    if arguments == ["--version"]:
+        assert shown == f"encoder-cls {importlib.metadata.version('encoder-cls')}\n"
+    else:
+        assert "Usage: encoder-cls" in shown
     assert not HEAVY & set(modules.split())
 
 
 def test_training_prints_a_summary_to_stdout_and_all_else_to_stderr(cli, tiny, monkeypatch):
-    """The summary can be redirected by itself, and a log file gets plain lines and no progress bar."""
+    """The summary can be redirected by itself; a log file gets plain lines, no progress bar."""
     monkeypatch.setattr(terminal_reporter, "SECONDS_BETWEEN_LINES", -1)
     monkeypatch.setattr(terminal_reporter, "SECONDS_BEFORE_FIRST_LINE", 0.0)
     outcome = cli("train", tiny, "--set", "train.epochs=2")
@@ -66,25 +68,28 @@ def test_training_prints_a_summary_to_stdout_and_all_else_to_stderr(cli, tiny, m
     assert outcome.out.startswith("test: 15 examples\n")
     assert "TF-IDF baseline" in outcome.out
     assert len(outcome.out.splitlines()) <= 12
-    assert all(line.startswith(("  ", "test:")) for line in outcome.out.splitlines() if line)
+    for line in outcome.out.splitlines():
+        assert line == "" or line.startswith(("  ", "test:"))
+
     noted = [
         "reading ",
         "tokenizing ",
         "training in runs/tiny",
         "step     10 of 12: loss",
         "model        epoch   1.0",
-    ]
-    for part in (
-        *noted,
         "fitting the TF-IDF baseline",
         "next: encoder-cls predict",
         "encoder-cls eval runs/tiny",
-    ):
-        assert (part in outcome.err, part in outcome.out) == (True, False)
+    ]
+    for part in noted:
+        assert part in outcome.err
+        assert part not in outcome.out
     assert not re.search(r"\r|stopped at step", outcome.out + outcome.err)
     assert RunDir(Path("runs/tiny")).is_finished()
+
     answer = cli("predict", "snow and rain")
-    assert (answer.out[:8], "model: runs/tiny" in answer.err) == ("weather ", True)
+    assert answer.out.startswith("weather ")
+    assert "model: runs/tiny" in answer.err
     assert "model:" not in cli("predict", "snow and rain", "--model", "runs/tiny").err
 
 
@@ -103,15 +108,17 @@ def test_the_next_commands_are_such_as_a_shell_takes(capsys):
 
 @pytest.mark.usefixtures("encoder_joins")
 def test_training_notes_each_stage_and_each_validation(cli, tiny, monkeypatch):
-    """Each stage by its name, the best validations so far with a star; and that it stops early."""
-    of_linear, of_epochs, of_report = [0.0, 0.125], [0.25, 0.5, 0.125, 0.75, 0.375, 0.375], 0.375
-    accuracies = iter([*of_linear, *of_epochs, of_report])
-    real = validation.compute_metrics
-    monkeypatch.setattr(
-        validation,
-        "compute_metrics",
-        lambda *args: replace(real(*args), accuracy=next(accuracies)),
-    )
+    """Stages have their names, the best validations so far a star; stopping early is told."""
+    linear_accuracies = [0.0, 0.125]
+    epoch_accuracies = [0.25, 0.5, 0.125, 0.75, 0.375, 0.375]
+    report_accuracy = 0.375
+    accuracies = iter([*linear_accuracies, *epoch_accuracies, report_accuracy])
+    real_metrics = validation.compute_metrics
+
+    def compute_metrics(*arguments):
+        return replace(real_metrics(*arguments), accuracy=next(accuracies))
+
+    monkeypatch.setattr(validation, "compute_metrics", compute_metrics)
     chosen = ["pretrain.epochs=1", "train.epochs=9", "train.monitor=accuracy", "train.patience=2"]
     outcome = cli("train", tiny, *setting(*chosen))
     assert outcome.code == 0
@@ -125,7 +132,14 @@ def test_training_notes_each_stage_and_each_validation(cli, tiny, monkeypatch):
         outcome.err,
         re.MULTILINE,
     )
-    assert noted == [(f"{it:.4f}", "  *" if it in {0.25, 0.5, 0.75} else "") for it in of_epochs]
+    assert noted == [
+        ("0.2500", "  *"),
+        ("0.5000", "  *"),
+        ("0.1250", ""),
+        ("0.7500", "  *"),
+        ("0.3750", ""),
+        ("0.3750", ""),
+    ]
     assert re.search(
         r"^pretraining  epoch   1\.0  step      6: .*loss \d\.\d{4}  \*$", outcome.err, re.MULTILINE
     )
@@ -138,34 +152,41 @@ def test_training_notes_each_stage_and_each_validation(cli, tiny, monkeypatch):
 
 
 def test_a_finished_run_is_not_changed(cli, run_copy):
-    """A second training into its folder is refused; to resume it is nothing to do."""
+    """A second training into its folder is refused; resuming it does nothing."""
     before = hashes(run_copy.path)
-    assert_failed(
-        cli("train", "--config", run_copy.config_file, "--run-dir", run_copy.path), 2, "--resume"
-    )
+    second = cli("train", "--config", run_copy.config_file, "--run-dir", run_copy.path)
+    assert_failed(second, 2, "--resume")
+
     outcome = cli("train", "--run-dir", run_copy.path, "--resume")
-    assert (outcome.code, outcome.out, "finished" in outcome.err) == (0, "", True)
+    assert outcome.code == 0
+    assert outcome.out == ""
+    assert "finished" in outcome.err
     assert hashes(run_copy.path) == before
 
 
 def test_the_config_may_be_named_without_an_option(cli, tiny):
     """`train FILE` is `train --config FILE`; both are too many, whatever they name."""
     outcome = cli("train", tiny, "--dry-run")
-    assert (outcome.code, outcome.out) == (0, cli("train", "--config", tiny, "--dry-run").out)
+    assert outcome.code == 0
+    assert outcome.out == cli("train", "--config", tiny, "--dry-run").out
+
     assert_failed(cli("train", tiny, "--config", tiny), 2, "two config files; name one")
     assert_failed(cli("train", "nowhere.yaml"), 2, "nowhere.yaml: cannot read the config")
 
 
 def test_a_dry_run_prints_the_config_and_writes_nothing(cli, tiny, tmp_path, monkeypatch):
-    """A config that means the same; sizes and steps come last, so that on a terminal nothing has to be scrolled to."""
+    """The config means the same; sizes and steps come last, where a terminal shows them."""
     monkeypatch.setattr(sys, "stdout", sys.stderr)
     outcome = cli("train", tiny, "--set", "train.epochs=3", "--dry-run")
-    assert (outcome.code, list(tmp_path.iterdir())) == (0, [])
+    assert outcome.code == 0
+    assert list(tmp_path.iterdir()) == []
+
     config, found = re.fullmatch(
         r"reading .*?\n(name: tiny\n.*\n)(data: .*)", outcome.err, re.DOTALL
     ).groups()
     assert "parameters" in found
     assert found.splitlines()[3] == "steps: 18 in all; 3 epochs of training on labels"
+
     Path("again.yaml").write_text(config, encoding="utf-8")
     assert load_config(Path("again.yaml")) == load_config(tiny, ["train.epochs=3"])
     assert yaml.safe_load(config)["train"]["epochs"] == 3
@@ -175,7 +196,7 @@ def test_a_dry_run_prints_the_config_and_writes_nothing(cli, tiny, tmp_path, mon
     "values", ["train.learning_rate=1e30", "train.learning_rate=1e38 train.validate_every=1"]
 )
 def test_a_diverging_training_names_the_step(cli, tiny, values):
-    """Numbers that are not finite end the training with code 4, step and remedy, wherever they show first."""
+    """Numbers that are not finite end it with code 4 and a remedy, wherever they show first."""
     outcome = cli("train", tiny, *setting(*values.split()))
     assert_failed(
         outcome, 4, "diverged at step ", "lower train.learning_rate, and train in another --run-dir"
@@ -188,7 +209,10 @@ def test_a_terminated_training_leaves_a_checkpoint_and_resumes(cli, tiny):
         "train.epochs=15", "train.patience=null", "train.validate_every=60", "train.log_every=10"
     )
     arguments = ["train", str(tiny), "--run-dir", "runs/stopped", *values]
-    code = "from encoder_cls.run import terminal_reporter; from encoder_cls.cli.app import main; terminal_reporter.SECONDS_BETWEEN_LINES = -1; main()"
+    code = (
+        "from encoder_cls.run import terminal_reporter; from encoder_cls.cli.app import main; "
+        "terminal_reporter.SECONDS_BETWEEN_LINES = -1; main()"
+    )
     command = [sys.executable, "-c", code, *arguments]
     with subprocess.Popen(
         command, stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True
@@ -196,29 +220,29 @@ def test_a_terminated_training_leaves_a_checkpoint_and_resumes(cli, tiny):
         for line in process.stderr:
             if "step     10 of 90" in line:
                 break
-        process.send_signal(signal.SIGTERM)  # before the first validation and its checkpoint
+        # Before the first validation and its checkpoint.
+        process.send_signal(signal.SIGTERM)
         out, err = process.communicate(timeout=TIME_LIMIT)
-    assert (process.returncode, out, "Traceback" in err) == (143, "", False)
-    run, step = (
-        RunDir(Path("runs/stopped")),
-        int(re.search(r"stopped at step (\d+).*--resume", err)[1]),
-    )
+    assert process.returncode == 143
+    assert out == ""
+    assert "Traceback" not in err
+
+    run = RunDir(Path("runs/stopped"))
+    step = int(re.search(r"stopped at step (\d+).*--resume", err)[1])
     assert 10 <= step < 90
     assert (run.checkpoints / f"step-{step}").is_dir()
     assert "runs/stopped/model holds the best model so far" in err
-    assert (
-        "model: runs/stopped (the newest run, which is not finished;"
-        in cli("predict", "snow and rain").err
-    )
+
+    answer = cli("predict", "snow and rain")
+    assert "model: runs/stopped (the newest run, which is not finished;" in answer.err
     scored = cli("eval", "runs/stopped")
     assert "runs/stopped is not finished: this is its best model so far\n" in scored.err
     assert scored.out.startswith("test: 15 examples\n")
+
     resumed = cli(*arguments, "--resume")
-    assert (resumed.code, f"going on after step {step}\n" in resumed.err, run.is_finished()) == (
-        0,
-        True,
-        True,
-    )
+    assert resumed.code == 0
+    assert f"going on after step {step}\n" in resumed.err
+    assert run.is_finished()
 
 
 DATA_FILES = {
@@ -246,7 +270,7 @@ DATA_FILES = {
     ],
 )
 def test_train_refuses_in_one_or_two_lines_and_writes_nothing(cli, arguments, code, named):
-    """What the user can correct is named, with the code for config or for data, before anything is on disk."""
+    """The message names what to correct, and the code says whether it is config or data."""
     for name, content in DATA_FILES.items():
         Path(name).parent.mkdir(parents=True, exist_ok=True)
         Path(name).write_text(content, encoding="utf-8")
@@ -317,7 +341,7 @@ PREDICT = ["predict", "--model", "RUN", "--input", "mine.csv"]
     ],
 )
 def test_eval_and_predict_refuse_in_one_or_two_lines(cli, trained_run, arguments, code, named):
-    """What the user can correct is named, with the code of its kind; existing files stay."""
+    """The message names what to correct, with the code of its kind; existing files stay."""
     Path("mine.csv").write_text("text,label\nrain,weather\n", "utf-8")
     arguments = [argument.replace("RUN", str(trained_run.path)) for argument in arguments]
     before = hashes(trained_run.path)
@@ -350,17 +374,18 @@ def test_a_closed_standard_input_is_no_input(cli, trained_run, monkeypatch):
 def test_results_that_go_nowhere_are_reported(
     cli, run_copy, monkeypatch, command, stream, code, expected
 ):
-    """A full disk is an error; where the stream was closed, the exit code says that all went well."""
+    """A full disk is an error; a stream that was closed from the start is none."""
+    arguments = [command, run_copy.path]
+    if command == "predict":
+        arguments = [command, "rain", "--model", run_copy.path]
     with Path(stream).open("w") as stdout:
         monkeypatch.setattr("sys.stdout", stdout)
-        outcome = cli(
-            command, *(["rain", "--model"] if command == "predict" else []), run_copy.path
-        )
-    lines = [
-        line for line in outcome.err.splitlines(keepends=True) if not line.startswith("wrote ")
-    ]
-    assert (outcome.code, len(lines)) == (code, 1)
-    assert lines[0].startswith(expected)
+        outcome = cli(*arguments)
+    assert outcome.code == code
+
+    lines = outcome.err.splitlines(keepends=True)
+    (line,) = [line for line in lines if not line.startswith("wrote ")]
+    assert line.startswith(expected)
 
 
 def test_texts_are_utf_8_where_the_environment_knows_only_ascii(cli, trained_run):
@@ -369,52 +394,49 @@ def test_texts_are_utf_8_where_the_environment_knows_only_ascii(cli, trained_run
 
 
 def test_a_refusal_of_the_system_is_no_surprise(cli, trained_run):
-    """Such as of a name that is too long: the name and the reason, as of any error that a user can correct."""
+    """A name that is too long is named with the reason, as in any error of a user."""
     outcome = cli("predict", "--model", trained_run.path, "--input", "x" * 300)
     assert_failed(outcome, 1, "x" * 300 + ": File name too long")
 
 
 def test_debug_shows_the_traceback_and_keeps_the_exit_code(cli, caplog):
-    caplog.set_level("INFO", logger="encoder_cls")  # put back in the end
+    # caplog puts the level back in the end.
+    caplog.set_level("INFO", logger="encoder_cls")
     outcome = cli("--debug", "train", "--config", "missing.yaml")
-    assert (outcome.code, "Traceback" in outcome.err) == (2, True)
+    assert outcome.code == 2
+    assert "Traceback" in outcome.err
 
 
 @pytest.mark.parametrize(("lines", "read"), [(5000, 1), (3, 0)])
 def test_predict_into_head_ends_quietly(trained_run, lines, read):
-    """A reader that has seen enough is no error, whether the output is more than a buffer or less."""
+    """A reader that has seen enough is no error, of much output and of little."""
     Path("texts.txt").write_text("snow and rain today\n" * lines, encoding="utf-8")
-    arguments = [
-        "predict",
-        "--model",
-        str(trained_run.path),
-        "--input",
-        "texts.txt",
-        "--format",
-        "jsonl",
-    ]
-    with subprocess.Popen(
-        [*COMMAND, *arguments], stdout=subprocess.PIPE, stderr=subprocess.PIPE
-    ) as process:
+    command = [*COMMAND, "predict", "--model", str(trained_run.path)]
+    command += ["--input", "texts.txt", "--format", "jsonl"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
         answers = [json.loads(process.stdout.readline()) for _ in range(read)]
         process.stdout.close()
         errors = process.stderr.read()
         code = process.wait(timeout=TIME_LIMIT)
     assert all(answer["label"] == "weather" for answer in answers)
-    assert (code, errors) == (0, b"")
+    assert code == 0
+    assert errors == b""
 
 
 @pytest.mark.parametrize("name", ["/dev/stdout", "/dev/fd/1", "a link"])
 def test_standard_output_by_its_name_is_standard_output(cli, trained_run, monkeypatch, name):
-    """Each result comes at once, and it is quiet where its reader ends: nothing is written as a file at the end."""
-    monkeypatch.setattr(
-        "encoder_cls.system.files.write_output", lambda *_: pytest.fail("written as a file")
-    )
+    """Results come at once; nothing is written as a file at the end."""
+
+    def fail(*_):
+        pytest.fail("written as a file")
+
+    monkeypatch.setattr("encoder_cls.system.files.write_output", fail)
     Path("a link").symlink_to("/proc/self/fd/1")
     outcome = cli(
         "predict", "rain", "--model", trained_run.path, "--output", name, "--format", "jsonl"
     )
-    assert (outcome.code, outcome.err) == (0, "")
+    assert outcome.code == 0
+    assert outcome.err == ""
     assert json.loads(outcome.out)["label"] == "weather"
 
 
@@ -458,7 +480,7 @@ def interrupted() -> Exception:
     ids=["memory", "allocator", "cuda", "mkldnn", "panic", "interrupt"],
 )
 def test_any_error_is_one_line(cli, trained_run, monkeypatch, error, code, message):
-    """With its exit code; Ctrl-C is no error, even if a library has made another one of it."""
+    """Ctrl-C is no error, even if a library has made another one of it."""
 
     def fail(*_, **__):
         if isinstance(error, Warning):
@@ -472,7 +494,6 @@ def test_any_error_is_one_line(cli, trained_run, monkeypatch, error, code, messa
 
 
 def test_the_environment_of_libraries_is_set_where_nobody_has_set_it(monkeypatch):
-    """Two trainings at once take each other's time with OpenMP's default, long texts a fifth more with small pages."""
     monkeypatch.delenv("GOMP_SPINCOUNT", raising=False)
     monkeypatch.setenv("THP_MEM_ALLOC_ENABLE", "9")
     before = "import atexit, os; names = 'GOMP_SPINCOUNT', 'THP_MEM_ALLOC_ENABLE'"
@@ -489,7 +510,7 @@ def test_the_environment_of_libraries_is_set_where_nobody_has_set_it(monkeypatch
 def test_an_error_names_the_environment_variable_that_a_library_could_not_read(
     cli, trained_run, monkeypatch, said
 ):
-    """On one line, whatever the library says: variables of libraries are read where they are imported."""
+    """Libraries read their variables where they are imported, and do not name them."""
 
     def fail(*_, **__):
         raise ValueError(said)

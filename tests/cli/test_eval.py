@@ -31,7 +31,7 @@ pytestmark = pytest.mark.usefixtures("blank_plots")
 
 
 def test_eval_prints_and_writes_json_as_contracted(cli, run_copy):
-    """The keys that programs read are at the top level, of valid JSON, the same on stdout and in the file."""
+    """What programs read is at the top level of valid JSON, equal on stdout and in the file."""
     outcome = cli("eval", run_copy.path, "--json", "--output", "out/report.json")
     assert outcome.code == 0
     written = [name for name in REPORT_FILES if (run_copy.eval / name).exists()]
@@ -87,7 +87,7 @@ def test_eval_without_a_test_split_scores_validation(cli, run_copy):
 
 @pytest.mark.parametrize("training_texts_gone", [False, True])
 def test_eval_of_another_file_leaves_the_runs_own_report(cli, run_copy, training_texts_gone):
-    """The `eval` folder is of the run's own data; without training texts there is only no TF-IDF baseline."""
+    """Where the training texts are gone, nothing but the baseline is missing."""
     Path("other.csv").write_text(
         "text,label\nrain and snow,weather\nsoup,sport\n", encoding="utf-8"
     )
@@ -111,7 +111,7 @@ def copied_training_texts(run, more: str) -> None:
 
 
 def test_eval_refuses_classes_that_have_changed_since(cli, run_copy):
-    """Their numbers are others than the classifier's: neither scores nor a baseline would mean anything."""
+    """Their numbers differ from the classifier's, so that no score would mean anything."""
     copied_training_texts(run_copy, "a flute,music\n")
     assert_failed(cli("eval", run_copy.path), 3, "classes have changed")
     Path("other.csv").write_text(
@@ -124,7 +124,7 @@ def test_eval_refuses_classes_that_have_changed_since(cli, run_copy):
 
 
 def test_eval_refuses_to_hold_out_of_other_texts(cli, run_copy):
-    """Of a file that has grown, others would be held out than were in training; a test file is scored all the same."""
+    """Of a file that has grown, other texts would be held out; a test file is still scored."""
     change_data(run_copy, validation=None)
     copied_training_texts(run_copy, "more rain,weather\n")
     assert cli("eval", run_copy.path).code == 0
@@ -142,7 +142,7 @@ def test_a_folder_beside_a_config_is_no_run(cli, run_copy):
 
 @pytest.mark.parametrize("others", ["data: {train: x.csv}\nlr: 1\n", ": ["])
 def test_the_config_of_another_program_beside_a_model_is_not_its_runs(cli, run_copy, others):
-    """Any program may have a config.yaml: neither eval nor predict takes it for the run's; eval needs data then."""
+    """Any program may have a config.yaml: neither eval nor predict takes it for the run's."""
     moved = run_copy.model.rename(Path("model").absolute())
     Path("config.yaml").write_text(others)
     assert_failed(cli("eval", moved), 2, "--data")
@@ -167,7 +167,7 @@ def test_nothing_in_a_report_steers_a_terminal(cli, run_copy):
 
 @pytest.mark.parametrize("of", ["run", "model"])
 def test_a_report_of_any_data_has_all_its_files(cli, run_copy, of):
-    """Page, JSON, predictions and picture, in a folder that need not be there; the run's own report stays."""
+    """It has page, JSON, predictions and picture; the run's own report stays."""
     data = Path(run_copy.load_config().data.test)
     shutil.copytree(run_copy.model, "alone")
     before = contents(run_copy.eval)
@@ -290,7 +290,7 @@ def save_with(folder: str, **values: object) -> None:
 
 
 def test_another_classifier_answers_the_same_texts(cli, run_copy):
-    """Also one with other classes, in another order: answers are compared by name; the run's own report is as ever."""
+    """Its classes may differ or be in another order: answers are compared by name."""
     save_with("other", label_names=("weather", "a new one", "küche"))
     report = json.loads(cli("eval", run_copy.path, "--against", "other", "--json").out)
     scored = [

@@ -1,4 +1,4 @@
-"""What ends a command from outside: a terminal that goes away, and SIGTERM to the first process of a container."""
+"""What ends a command from outside: signals, and a terminal that goes away."""
 
 from __future__ import annotations
 
@@ -37,7 +37,8 @@ class AtTerminal:
             stdout=inside,
             stderr=inside,
             start_new_session=True,
-            preexec_fn=lambda: fcntl.ioctl(0, termios.TIOCSCTTY, 0),  # noqa: PLW1509 - no other thread
+            # There is no other thread.
+            preexec_fn=lambda: fcntl.ioctl(0, termios.TIOCSCTTY, 0),  # noqa: PLW1509
         )
         os.close(inside)
 
@@ -77,7 +78,7 @@ def test_a_training_whose_terminal_goes_away_writes_a_checkpoint(trained_run, tm
 
 
 def test_a_server_whose_terminal_goes_away_ends(trained_run):
-    """By SIGHUP, which reloads the model of a server without a terminal, or with one that is still there."""
+    """SIGHUP ends it then; while the terminal is there, or without one, it reloads the model."""
     with at_terminal("serve", trained_run.path, "--port", "0") as program:
         program.read_until("Ctrl-C stops it")
         program.process.send_signal(signal.SIGHUP)
@@ -87,7 +88,7 @@ def test_a_server_whose_terminal_goes_away_ends(trained_run):
 
 
 def test_a_terminal_that_goes_away_is_no_second_signal():
-    """The system and the shell both send SIGHUP, and a second signal ends a training without a checkpoint."""
+    """System and shell both send SIGHUP; a second signal would end it without a checkpoint."""
     with stop_signals():
         signal.raise_signal(signal.SIGHUP)
         signal.raise_signal(signal.SIGHUP)
@@ -111,7 +112,7 @@ def test_nohup_keeps_a_training_alive():
 
 @pytest.mark.parametrize(("number", "code"), [(1, 128 + signal.SIGTERM), (2, -signal.SIGTERM)])
 def test_the_first_process_of_a_container_ends_at_sigterm_from_the_start(number: int, code: int):
-    """For process 1 the system ignores a signal that has no handler; the others end by the signal itself."""
+    """For process 1 the system ignores a signal without a handler; others end by the signal."""
     program = f"""
 import os, signal
 from encoder_cls.cli import app as cli
@@ -123,7 +124,8 @@ cli.main()
     ended = subprocess.run(
         [sys.executable, "-c", program], check=False, capture_output=True, timeout=TIME_LIMIT
     )
-    assert (ended.returncode, ended.stderr) == (code, b"")
+    assert ended.returncode == code
+    assert ended.stderr == b""
 
 
 class Store:
@@ -143,7 +145,7 @@ class Store:
 
 
 def test_the_first_process_of_a_group_alone_stops_by_itself():
-    """Another one passes its signal on: were it to end by itself, the first one would take it for lost."""
+    """Another one passes its signal on: if it ended by itself, the first would think it lost."""
     store = Store()
     with stop_signals(ProcessGroup(rank=1, size=2, store=store)):
         signal.raise_signal(signal.SIGTERM)

@@ -6,7 +6,7 @@ import json
 from dataclasses import replace
 
 import pytest
-from support.programs import assert_failed
+from support.programs import assert_failed, setting
 
 from encoder_cls.evaluation import comparisons
 from encoder_cls.run import terminal_reporter
@@ -29,61 +29,69 @@ OPTIONS = [
 def search(tmp_path) -> list[object]:
     """The command of a search that has time for one trial."""
     data = tmp_path / "train.csv"
-    data.write_text(
-        "text,label\n" + "".join(f"{('red', 'blue')[i % 2]} {i % 7},{i % 2}\n" for i in range(80))
-    )
+    rows = [f"{('red', 'blue')[i % 2]} {i % 7},{i % 2}\n" for i in range(80)]
+    data.write_text("text,label\n" + "".join(rows))
     options = [*OPTIONS, "--set", f"data={{train: {data}, validation: null, test: null}}"]
     return ["tune", *options, "--run-dir", tmp_path / "search", "--budget", "0.001s"]
 
 
-def test_a_search_ends_with_the_report_of_the_best_and_goes_on(tmp_path, cli, search, monkeypatch):
-    """It names what it does; where another trial is the best, a paired test compares it with the config as it is."""
+@pytest.fixture
+def another_trial_is_best(monkeypatch) -> None:
+    """The best trial is not the config as it is, whatever chance says."""
+    best = property(lambda search: replace(search.results[0], number=1))
+    monkeypatch.setattr(Search, "best", best)
+
+
+def test_a_search_ends_with_the_report_of_the_best(tmp_path, cli, search, monkeypatch):
     monkeypatch.setattr(terminal_reporter, "SECONDS_BEFORE_FIRST_LINE", 0.0)
     done = cli(*search)
+    assert done.code == 0, done.err
     assert "trial 0: fitting the linear classifier" in done.err
     assert "trained-000: fitting the TF-IDF baseline" in done.err
-    assert done.code == 0, done.err
     assert "none was better than the config as it is" in done.out
     assert RunDir(tmp_path / "search" / "trained-000").is_finished()
-    found = json.loads(cli(*search, "--json").out)
-    assert [it["number"] for it in found["trials"]] == [0]
-    assert found["best"]["number"] == 0
-    assert 0 < found["report"]["accuracy"] <= 1
-    compare = comparisons.compare_answers
-    monkeypatch.setattr(
-        Search, "best", property(lambda search: replace(search.results[0], number=1))
-    )
-    for interval, words in (((-0.2, -0.1), "it is better than"), ((-0.2, 0.1), "is as good")):
-        monkeypatch.setattr(
-            "encoder_cls.run.against.compare_answers",
-            lambda *more, its=interval, **run: replace(
-                compare(*more, **run), accuracy_difference_interval=its
-            ),
-        )
-        done = cli(*search)
-        assert done.code == 0, done.err
-        assert words in done.out
+
+    again = json.loads(cli(*search, "--json").out)
+    assert [trial["number"] for trial in again["trials"]] == [0]
+    assert again["best"]["number"] == 0
+    assert 0 < again["report"]["accuracy"] <= 1
 
 
-def test_a_search_of_texts_with_several_labels_names_both_runs(tmp_path, cli, monkeypatch):
-    """Their answers are not compared one by one; the best is not the default here, whatever chance says."""
+@pytest.mark.usefixtures("another_trial_is_best")
+@pytest.mark.parametrize(
+    ("interval", "conclusion"),
+    [((-0.2, -0.1), "it is better than"), ((-0.2, 0.1), "is as good")],
+)
+def test_a_paired_test_compares_the_best_with_the_config_as_it_is(
+    cli, search, monkeypatch, interval, conclusion
+):
+    def compared(*arguments, **options):
+        comparison = comparisons.compare_answers(*arguments, **options)
+        return replace(comparison, accuracy_difference_interval=interval)
+
+    monkeypatch.setattr("encoder_cls.run.against.compare_answers", compared)
+    done = cli(*search)
+    assert done.code == 0, done.err
+    assert conclusion in done.out
+
+
+@pytest.mark.usefixtures("another_trial_is_best")
+def test_a_search_of_texts_with_several_labels_names_both_runs(tmp_path, cli):
+    """Their answers are not compared one by one."""
     data = tmp_path / "train.csv"
-    rows = (
-        f"{('red', 'blue', 'red blue')[i % 3]} {i % 7},{('r', 'b', 'r|b')[i % 3]}\n"
-        for i in range(90)
-    )
+    texts = ("red", "blue", "red blue")
+    labels = ("r", "b", "r|b")
+    rows = [f"{texts[i % 3]} {i % 7},{labels[i % 3]}\n" for i in range(90)]
     data.write_text("text,label\n" + "".join(rows))
-    values = {"train": str(data), "validation": "null", "test": "null", "label_separator": "'|'"}
-    options = [part for key, value in values.items() for part in ("--set", f"data.{key}={value}")]
-    monkeypatch.setattr(
-        Search, "best", property(lambda search: replace(search.results[0], number=1))
+    options = setting(
+        f"data.train={data}", "data.validation=null", "data.test=null", "data.label_separator='|'"
     )
+
     done = cli("tune", *OPTIONS, *options, "--run-dir", tmp_path / "search", "--budget", "0.001s")
     assert done.code == 0, done.err
     assert f"encoder-cls compare {tmp_path}/search/trained-*" in done.out
-    assert all(
-        RunDir(tmp_path / "search" / f"trained-00{number}").is_finished() for number in (0, 1)
-    )
+    assert RunDir(tmp_path / "search" / "trained-000").is_finished()
+    assert RunDir(tmp_path / "search" / "trained-001").is_finished()
 
 
 def test_a_missing_library_is_named_with_its_extra(cli, monkeypatch):
@@ -91,17 +99,24 @@ def test_a_missing_library_is_named_with_its_extra(cli, monkeypatch):
     assert_failed(cli("tune"), 2, "pip install 'encoder-cls[tune]'")
 
 
-def test_what_cannot_be_is_refused(tmp_path, cli):
-    for options, message in (
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
         (["--budget", "soon"], "--budget soon: write a time with its unit"),
         (["--set", "tune={train.nothing: [1, 2]}"], "tune.train.nothing: no value"),
         (["--set", "tune={train.epochs: {low: 3, high: 2}}"], "low 3 is not below high 2"),
-    ):
-        assert_failed(cli("tune", "--run-dir", tmp_path / "search", *options), 2, message)
+    ],
+)
+def test_what_cannot_be_searched_is_refused(tmp_path, cli, options, message):
+    assert_failed(cli("tune", "--run-dir", tmp_path / "search", *options), 2, message)
 
 
-def test_times_have_a_unit():
-    assert [seconds_named(text) for text in ("90s", "30m", "1.5h")] == [90, 1800, 5400]
-    for text in ("", "5", "m", "-3m", "0s", "infm", "nanm", "3 d"):
-        with pytest.raises(ValueError, match="write a time"):
-            seconds_named(text)
+@pytest.mark.parametrize(("text", "seconds"), [("90s", 90), ("30m", 1800), ("1.5h", 5400)])
+def test_times_have_a_unit(text, seconds):
+    assert seconds_named(text) == seconds
+
+
+@pytest.mark.parametrize("text", ["", "5", "m", "-3m", "0s", "infm", "nanm", "3 d"])
+def test_what_is_no_time_is_refused(text):
+    with pytest.raises(ValueError, match="write a time"):
+        seconds_named(text)
