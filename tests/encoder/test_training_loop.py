@@ -1,4 +1,4 @@
-"""One training of the encoder, without folder and checkpoint: when what is due, and its loop over scripted scores."""
+"""The loop of a training: what is due when, over scripted scores, without folder or checkpoint."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ import pytest
 from support.small_runs import make_config, make_training
 
 from encoder_cls.encoder import training as encoder_training
+from encoder_cls.encoder.distributed import GOES_ON, HAS_ENDED, ProcessGroup
 from encoder_cls.encoder.training import (
     TIMED_STEPS,
     EncoderTraining,
@@ -114,9 +115,10 @@ def test_validations_are_due_at_intervals_and_at_the_end(tmp_path):
     ],
 )
 def test_a_limit_of_time_affords_so_many_steps(tmp_path, seconds, seconds_per_step, costs, steps):
-    """By the time of a step, of a validation every six and of one at the end; never more than there are."""
+    """A validation comes after every sixth step and at the end; there are 600 steps."""
     training = make_loop(tmp_path, epochs=100).training
-    training.validation_cost, training.report_cost = costs
+    training.validation_cost = costs[0]
+    training.report_cost = costs[1]
     assert training.affordable_steps(seconds, seconds_per_step) == steps
 
 
@@ -129,7 +131,7 @@ def test_a_limit_of_time_affords_so_many_steps(tmp_path, seconds, seconds_per_st
     ],
 )
 def test_patience_ends_the_training(tmp_path, losses, patience, is_best):
-    """After so many validations in a row without a better score; without patience it goes on."""
+    """It ends after so many validations in a row without a better score, or else never."""
     loop = make_loop(tmp_path, losses, epochs=9, patience=patience, warmup_fraction=0.0)
     assert [event.is_best for event in loop.validations()] == is_best
     assert loop.state.outcome == ("done" if patience is None else "patience")
@@ -137,7 +139,7 @@ def test_patience_ends_the_training(tmp_path, losses, patience, is_best):
 
 @pytest.mark.parametrize(("warmup", "validations"), [(0.0, 2), (0.5, 5)])
 def test_patience_waits_for_the_learning_rate_to_rise(tmp_path, warmup, validations):
-    """Worse validations on the way up say nothing; those after it count as ever."""
+    """Worse validations do not count while it rises."""
     loop = make_loop(tmp_path, [0.5, *[0.6] * 8], epochs=8, patience=1, warmup_fraction=warmup)
     assert len(loop.validations()) == validations
 
@@ -150,7 +152,7 @@ def test_a_validation_without_finite_numbers_ends_it(tmp_path):
 
 
 def test_rows_are_means_over_the_steps_since_the_last_row(tmp_path):
-    """Of steps of a process before this one, too, where they are in the state."""
+    """A resumed training also counts the steps before, whose sums are in the state."""
     loop = make_loop(tmp_path, log_every=4)
     steps = [event for event in loop.events() if isinstance(event, StepDone)]
     assert [event.state.step for event in steps if event.values] == [4, 8, 12, 16]
@@ -172,7 +174,7 @@ def test_rows_are_means_over_the_steps_since_the_last_row(tmp_path):
 
 
 def test_optimizers_follow_the_learning_rate(tmp_path):
-    """Tables are learned at the same rate as all else, and that is what is logged."""
+    """Tables are learned at the same rate as all else, and that rate is logged."""
     loop = make_loop(tmp_path, warmup_fraction=0.5, log_every=1)
     events = loop.events()
     for step in (1, 2):
@@ -186,7 +188,7 @@ def test_optimizers_follow_the_learning_rate(tmp_path):
 
 
 def test_a_limit_of_time_is_decided_once_by_the_first_steps(tmp_path, monkeypatch):
-    """And is part of the state: with it, a loop that goes on keeps to it, however fast it is then."""
+    """The state keeps it: a resumed loop has the same limit, however fast it is then."""
     seconds = [0.5]
     clock = iter(range(10**6))
     monkeypatch.setattr(encoder_training.time, "perf_counter", lambda: next(clock) * seconds[0])
@@ -208,7 +210,7 @@ def test_a_limit_of_time_is_decided_once_by_the_first_steps(tmp_path, monkeypatc
 def test_fewer_steps_are_timed_where_each_takes_long(
     tmp_path, monkeypatch, seconds, decided_at, steps
 ):
-    """A tenth of the time is spent to find out, at most; a step that takes longer than all of it is the only one."""
+    """At most a tenth of the time is spent on it; a step that takes all the time is the only one."""
     clock = iter(range(10**6))
     monkeypatch.setattr(encoder_training.time, "perf_counter", lambda: next(clock) * 0.5)
     loop = make_loop(tmp_path, epochs=10, seconds=seconds)
@@ -216,3 +218,36 @@ def test_fewer_steps_are_timed_where_each_takes_long(
     while loop.state.step_limit is None:
         next(events)
     assert (loop.state.step, loop.state.step_limit) == (decided_at, steps)
+
+
+class AfterFirst(ProcessGroup):
+    """The second of two processes, which hears scripted messages of the first one."""
+
+    def __init__(self, *messages: bytes) -> None:
+        super().__init__(rank=1, size=2)
+        self.messages = iter(messages)
+
+    def gather_bytes(self, mine: bytes) -> list[bytes]:
+        return [next(self.messages), mine]
+
+
+@pytest.mark.parametrize(
+    "state",
+    [
+        pytest.param(TrainingState(step=5), id="before a step"),
+        pytest.param(TrainingState(step=6), id="before a validation"),
+    ],
+)
+def test_a_process_exits_where_the_first_one_has_ended(tmp_path, state):
+    """It does so before any work, for whose result the first one would not wait."""
+    loop = make_loop(tmp_path, state=state)
+    has_time = GOES_ON + b"false"
+    loop.training.group = AfterFirst(has_time, HAS_ENDED)
+    work = []
+    loop.training.validate = lambda _: work.append("validation")
+    loop.training.batches_at = lambda *_: work.append("step")
+
+    with pytest.raises(SystemExit) as ended:
+        list(loop.events())
+    assert ended.value.code == 0
+    assert work == []
