@@ -18,8 +18,15 @@ def setup(tmp_path: Path) -> Prepared:
     return prepare(make_config(tmp_path, batch_size=60))
 
 
-def stepped(setup: Prepared, *, step: int = 0, scale: float = 1.0, drawn_before: int = 0):
-    """The weights before a step and after it, and the step's numbers."""
+def take_step(setup: Prepared, *, step: int = 0, scale: float = 1.0, drawn_before: int = 0):
+    """The weights before a step and after it, and the step's metrics.
+
+    Args:
+        setup: data and config.
+        step: the number of the step.
+        scale: a factor of the head's weights.
+        drawn_before: how many random numbers are drawn before the step.
+    """
     training = make_training(setup)
     with torch.no_grad():
         training.model.head.linear.weight.mul_(scale)
@@ -30,49 +37,49 @@ def stepped(setup: Prepared, *, step: int = 0, scale: float = 1.0, drawn_before:
 
 
 def test_a_step_depends_on_its_arguments_alone(setup):
-    """Not on random numbers that were drawn before; another step drops other features and words."""
-    first, again, other = (
-        stepped(setup, **how)[1:] for how in ({}, {"drawn_before": 99}, {"step": 1})
-    )
-    assert all(torch.equal(first[0][name], again[0][name]) for name in first[0])
-    assert first[1] == again[1]
-    assert other[1] != first[1]
+    """Random numbers drawn before do not count; another step drops other features and words."""
+    _, weights, metrics = take_step(setup)
+    _, weights_again, metrics_again = take_step(setup, drawn_before=99)
+    for name, weight in weights.items():
+        assert torch.equal(weights_again[name], weight)
+    assert metrics_again == metrics
+
+    _, _, other_metrics = take_step(setup, step=1)
+    assert other_metrics != metrics
 
 
 def test_a_step_without_finite_numbers_updates_nothing(setup):
-    before, after, metrics = stepped(setup, scale=float("inf"))
+    before, after, metrics = take_step(setup, scale=float("inf"))
     assert not metrics.has_finite_loss
     assert not metrics.has_updated
     torch.testing.assert_close(after, before, rtol=0, atol=0, equal_nan=True)
 
 
 def test_accumulated_gradients_equal_one_large_batch(tmp_path):
-    """Many small batches of unequal sizes and weights give the gradient of all their texts at once."""
-    gradients = []
-    for batch_size, accumulation_steps in ((48, 1), (7, 7)):
-        batches_of = {
-            "batch_size": batch_size,
-            "accumulation_steps": accumulation_steps,
-            "precision": "float32",
-        }
+    """Many small batches of unequal sizes and weights give the gradient of all their texts."""
+
+    def loss_and_gradients(*, batch_size: int, accumulation_steps: int):
         config = make_config(
             tmp_path,
             model={"dropout": 0, "head_dropout": 0},
             word_dropout=0,
             max_grad_norm=1e9,
             class_weights={"red": 3.0, "blue": 0.5},
-            **batches_of,
+            precision="float32",
+            batch_size=batch_size,
+            accumulation_steps=accumulation_steps,
         )
         training = make_training(prepare(config))
         assert len(training.batches_at(0, 0, 1)) == accumulation_steps
-        training.optimizers.clear()  # gradients stay
+
+        # Without optimizers, gradients stay.
+        training.optimizers.clear()
         metrics = training.step(0, 0.01)
-        gradients.append(
-            [
-                metrics.loss,
-                *(parameter.grad.to_dense() for parameter in training.model.parameters()),
-            ]
-        )
-    assert gradients[0][0] == pytest.approx(gradients[1][0], rel=1e-6)
-    for one, many in zip(gradients[0][1:], gradients[1][1:], strict=True):
-        torch.testing.assert_close(one, many, atol=1e-6, rtol=1e-4)
+        gradients = [parameter.grad.to_dense() for parameter in training.model.parameters()]
+        return metrics.loss, gradients
+
+    loss, gradients = loss_and_gradients(batch_size=48, accumulation_steps=1)
+    accumulated_loss, accumulated = loss_and_gradients(batch_size=7, accumulation_steps=7)
+    assert accumulated_loss == pytest.approx(loss, rel=1e-6)
+    for found, expected in zip(accumulated, gradients, strict=True):
+        torch.testing.assert_close(found, expected, atol=1e-6, rtol=1e-4)

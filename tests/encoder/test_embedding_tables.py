@@ -1,0 +1,48 @@
+"""Embedding tables, of which training touches some rows."""
+
+from __future__ import annotations
+
+import torch
+
+from encoder_cls.config.schema import ModelConfig
+from encoder_cls.encoder.embedding_tables import embedding_tables, without_untrained
+from encoder_cls.encoder.transformer import EncoderClassifier
+
+
+def new_model() -> EncoderClassifier:
+    torch.manual_seed(0)
+    config = ModelConfig(d_model=16, num_heads=2, char_ngram_buckets=64, bigram_buckets=64)
+    return EncoderClassifier(config, vocab_size=8, num_classes=2)
+
+
+def test_the_tables_of_a_model_are_those_of_its_input():
+    assert set(embedding_tables(new_model())) == {
+        "encoder.embedding.tokens.weight",
+        "encoder.embedding.char_ngrams.table.weight",
+        "encoder.embedding.bigrams.table.weight",
+    }
+
+
+def test_rows_are_zero_until_they_are_trained():
+    """Rows that differ from the first weights stay, all else is shared, and the model stays."""
+    model = new_model()
+    with torch.no_grad():
+        for table in embedding_tables(model).values():
+            table[2] += 1
+            table[4, 1] += 1e-6
+    before = {name: tensor.clone() for name, tensor in model.state_dict().items()}
+
+    copied = without_untrained(model, embedding_tables(new_model()))
+
+    parameters = dict(model.named_parameters())
+    tables = embedding_tables(model)
+    for name, found in copied.named_parameters():
+        if name in tables:
+            trained = found.any(dim=1).nonzero().squeeze(1)
+            assert trained.tolist() == [2, 4]
+            assert torch.equal(found[trained], parameters[name][trained])
+        else:
+            assert found is parameters[name]
+
+    for name, tensor in model.state_dict().items():
+        assert torch.equal(tensor, before[name])
