@@ -1,4 +1,4 @@
-"""A step whose gradient is not finite is skipped and counted; three in a row are a training that has diverged."""
+"""A step whose gradient is not finite is skipped; after three in a row, training has diverged."""
 
 from __future__ import annotations
 
@@ -25,9 +25,10 @@ from encoder_cls.training.train import train
 
 
 def failing_at(config: Config, steps: Collection[int]) -> Objective:
-    """The usual objective, whose gradient is not a number in some steps, counted from 1; the loss is as it should be.
+    """The usual objective, whose gradient is not a number in some steps, counted from 1.
 
-    A step is known by the seed of its random numbers, so that a resumed run fails in the same steps.
+    The loss is as it should be. A step is known by the seed of its random numbers, so that a
+    resumed run fails in the same steps.
     """
     seeds = {derive_seed(config.seed, step - 1) for step in steps}
 
@@ -86,7 +87,7 @@ def test_a_skipped_step_updates_neither_weights_nor_moments_and_the_next_one_sta
 
 
 def test_a_gradient_of_a_table_that_is_not_finite_is_noticed(tmp_path):
-    """Though the norm is that of the dense gradients alone."""
+    """The norm does not show it: it is that of the dense gradients alone."""
     config = make_config(tmp_path)
 
     def objective(model, batch) -> Tensor:
@@ -101,7 +102,7 @@ def test_a_gradient_of_a_table_that_is_not_finite_is_noticed(tmp_path):
 
 def test_a_process_skips_the_step_that_another_one_skips(tmp_path):
     class WithAnother(ProcessGroup):
-        """Where the other process has found a gradient that is not finite."""
+        """A group whose other process has found a gradient that is not finite."""
 
         def summed(self, *numbers: float) -> list[float]:
             *others, failed = numbers
@@ -115,7 +116,7 @@ def test_a_process_skips_the_step_that_another_one_skips(tmp_path):
 
 
 def test_skipped_steps_are_counted_in_the_log(tmp_path):
-    """Beside means over the other steps; a row without skipped steps does not name them."""
+    """The gradient norm is a mean over other steps; a row without skipped ones names none."""
     run_failing(tmp_path / "run", make_config(tmp_path, log_every=3), at={2, 4, 5})
     rows = [row for row in metric_rows(tmp_path / "run") if row["split"] == "train"]
     assert [row.get("skipped_steps") for row in rows] == [1, 2, *[None] * (len(rows) - 2)]
@@ -124,7 +125,7 @@ def test_skipped_steps_are_counted_in_the_log(tmp_path):
 
 def test_a_row_of_skipped_steps_alone_has_no_gradient(tmp_path):
     run_failing(tmp_path / "run", make_config(tmp_path, log_every=1), at={2})
-    row = next(it for it in metric_rows(tmp_path / "run") if it["step"] == 2)
+    (row,) = [row for row in metric_rows(tmp_path / "run") if row["step"] == 2]
     assert row["skipped_steps"] == 1
     assert "grad_norm" not in row
     assert row["loss"] > 0
@@ -132,9 +133,10 @@ def test_a_row_of_skipped_steps_alone_has_no_gradient(tmp_path):
 
 def test_three_skipped_steps_in_a_row_end_the_run_as_diverged(tmp_path):
     config = make_config(tmp_path)
-    with pytest.raises(DivergedError, match=r"step 7: .*norm nan.* after 2 skipped.*csv:\d+") as it:
+    message = r"step 7: .*norm nan.* after 2 skipped.*csv:\d+"
+    with pytest.raises(DivergedError, match=message) as diverged:
         run_failing(tmp_path / "three", config, at={5, 6, 7})
-    assert it.value.exit_code == 4
+    assert diverged.value.exit_code == 4
 
     run_failing(tmp_path / "two", config, at={2, 3, 5, 6, 8, 9})
     assert RunDir(tmp_path / "two").is_finished()
