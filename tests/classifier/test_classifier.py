@@ -39,21 +39,24 @@ from encoder_cls.weights import compress
 TEXTS = ["rain and snow today", "", "a big soup with zzz", "ball " * 40]
 
 
-def contents(classifier):
-    weights = {name: weight.tolist() for name, weight in classifier.encoder.named_weights().items()}
-    linear = classifier.linear and {
-        name: it.dense().tolist() if name == "weights" else np.array(it).tolist()
-        for name, it in vars(classifier.linear).items()
+def contents(classifier) -> dict[str, object]:
+    """All that a model folder keeps of a classifier."""
+    encoder = classifier.encoder.named_weights()
+    linear = None
+    if classifier.linear:
+        linear = {
+            name: value.dense().tolist() if name == "weights" else np.array(value).tolist()
+            for name, value in vars(classifier.linear).items()
+        }
+    return {
+        "encoder": {name: weight.tolist() for name, weight in encoder.items()},
+        "linear": linear,
+        "mixture": classifier.mixture,
+        "tokenizer": classifier.tokenizer.to_str(),
+        "architecture": classifier.encoder.architecture,
+        "label_names": classifier.label_names,
+        "text_format": classifier.text_format,
     }
-    return (
-        weights,
-        linear,
-        classifier.mixture,
-        classifier.tokenizer.to_str(),
-        classifier.encoder.architecture,
-        classifier.label_names,
-        classifier.text_format,
-    )
 
 
 def new_classifier(
@@ -84,7 +87,7 @@ def new_classifier(
 
 
 def test_too_little_memory_is_not_a_damaged_folder(trained_run, monkeypatch):
-    """Torch's error goes on to whoever can explain it."""
+    """Torch's error is not hidden."""
 
     def refuse(*args, **kwargs):
         raise RuntimeError("can't allocate memory")
@@ -94,19 +97,21 @@ def test_too_little_memory_is_not_a_damaged_folder(trained_run, monkeypatch):
         load_classifier(trained_run.path, engine="torch")
 
 
-@pytest.mark.parametrize(
-    "duplicate",
-    [copy.deepcopy, lambda it: pickle.loads(pickle.dumps(it))],  # noqa: S301 - its own
-    ids=["copy", "pickle"],
-)
+def pickled_copy(classifier: Classifier) -> Classifier:
+    return pickle.loads(pickle.dumps(classifier))  # noqa: S301 - its own
+
+
+@pytest.mark.parametrize("make_copy", [copy.deepcopy, pickled_copy])
 @pytest.mark.parametrize("kind", ["word_level", "bpe"])
-def test_a_copy_answers_the_same(duplicate, kind):
-    """Also in another process, and of texts with the names of special tokens, which stay ordinary characters."""
+def test_a_copy_answers_the_same(make_copy, kind):
+    """The names of special tokens stay ordinary characters of a text."""
     original = new_classifier(["a", "b"], texts=["rain [ PAD ]", "snow"], kind=kind)
-    copied = duplicate(original)
+    copied = make_copy(original)
     texts = ["[PAD]", "rain [CLS] [MASK]", "snow"]
     assert copied.predict(texts) == original.predict(texts)
-    found, expected = (it.tokenize(texts) for it in (copied, original))
+
+    found = copied.tokenize(texts)
+    expected = original.tokenize(texts)
     assert found.input_ids().tolist() == expected.input_ids().tolist()
     assert found.offsets.tolist() == expected.offsets.tolist()
 
@@ -128,20 +133,25 @@ def test_the_run_and_its_model_folder_are_the_same_classifier(trained_run):
 
 
 def test_a_blank_text_has_no_label(classifier):
-    texts = ["", " \t\n\u00a0", "rain", "\u3000"]
-    predictions = classifier.predict(texts)
-    assert [it.reason for it in predictions] == ["blank", "blank", None, "blank"]
-    assert [it.label is None and it.probability is None for it in predictions] == [
-        True,
-        True,
-        False,
-        True,
-    ]
-    assert [list(it.probabilities.values()) for it in predictions] == classifier.predict_proba(
-        texts
-    ).tolist()
-    assert [it.label_from(0.0) for it in predictions] == [None, None, "weather", None]
-    assert predictions[2].label_from(1.0) is None
+    texts = ["", " \t\n\u00a0", "\u3000"]
+    for prediction in classifier.predict(texts):
+        assert prediction.reason == "blank"
+        assert prediction.label is None
+        assert prediction.probability is None
+        assert prediction.label_from(0.0) is None
+
+
+def test_a_label_is_withheld_below_a_threshold(classifier):
+    (prediction,) = classifier.predict(["rain"])
+    assert prediction.reason is None
+    assert prediction.label_from(0.0) == "weather"
+    assert prediction.label_from(1.0) is None
+
+
+def test_predictions_have_the_probabilities_of_all_classes(classifier):
+    texts = ["", "rain", "\u3000"]
+    found = [list(prediction.probabilities.values()) for prediction in classifier.predict(texts)]
+    assert found == classifier.predict_proba(texts).tolist()
 
 
 def with_linear(label_names, **options) -> Classifier:
@@ -160,23 +170,22 @@ WORDS = ["rain", "soup", "ball"]
 
 
 @pytest.mark.parametrize("num_classes", [2, 3])
-def test_logits_are_the_encoder_s_and_the_linear_classifier_s_by_their_mixture_weights(
-    tmp_path, num_classes
-):
-    saved = with_linear(["weather", "food", "sport"][:num_classes])
+def test_logits_are_a_weighted_sum_of_both_parts(tmp_path, num_classes):
+    names = ["weather", "food", "sport"][:num_classes]
+    saved = with_linear(names)
     save_classifier(saved, tmp_path)
     loaded = load_classifier(tmp_path)
     assert contents(loaded) == contents(saved)
+
     texts = loaded.tokenize(TEXTS)
     expected = 0.5 * loaded.encoder.logits(texts) + 3 * loaded.linear.logits(texts)
-    np.testing.assert_allclose(loaded.logits(texts, batch_tokens=None), expected, rtol=1e-5)
-    words = WORDS[:num_classes]
-    assert [it.label for it in loaded.predict(words)] == ["weather", "food", "sport"][:num_classes]
-    np.testing.assert_allclose(
-        [list(it.probabilities.values()) for it in loaded.predict(TEXTS)],
-        softmax(expected),
-        rtol=1e-4,
-    )
+    np.testing.assert_allclose(loaded.logits(texts), expected, rtol=1e-5)
+    np.testing.assert_allclose(loaded.predict_proba(TEXTS), softmax(expected), rtol=1e-4)
+    assert labels_of(loaded, WORDS[:num_classes]) == names
+
+
+def labels_of(classifier: Classifier, texts: list[str]) -> list[str | None]:
+    return [prediction.label for prediction in classifier.predict(texts)]
 
 
 @pytest.mark.parametrize(
@@ -191,7 +200,7 @@ def test_logits_are_the_encoder_s_and_the_linear_classifier_s_by_their_mixture_w
     ids=str,
 )
 def test_a_linear_classifier_that_is_none_is_refused(tmp_path, weights):
-    """Ids out of order or out of range, or another shape, also where the hash fits."""
+    """Its ids are out of order or out of range, or it has another shape; the hash fits."""
     classifier = with_linear(["a", "b"])
     linear = classifier.linear
     kept = {
@@ -210,31 +219,26 @@ def test_a_linear_classifier_that_is_none_is_refused(tmp_path, weights):
         load_classifier(tmp_path)
 
 
-@pytest.mark.parametrize(
-    ("changed", "reason"),
-    [
-        *(({"features": it}, "linear: features") for it in (-1, 1.0, True, "2", [2], 1 << 40)),
-        *(
-            ({"max_tokens": it}, "linear: max_tokens")
-            for it in (-1, 0, 9.0, True, "9", None, 1 << 40)
-        ),
-        *(
-            ({"frequent_tokens": it}, "linear: frequent_tokens")
-            for it in (-1, 2.0, True, "2", [2], 1 << 40)
-        ),
-        *(
-            ({name: it}, "other weights")
-            for name in ("features", "frequent_tokens")
-            for it in (0, 3)
-        ),
-    ],
-    ids=str,
-)
-def test_numbers_of_a_linear_classifier_that_are_none_are_refused(tmp_path, changed, reason):
+def invalid_linear_descriptions():
+    too_many = 1 << 40
+    for value in (-1, 1.0, True, "2", [2], too_many):
+        yield {"features": value}, "linear: features"
+    for value in (-1, 0, 9.0, True, "9", None, too_many):
+        yield {"max_tokens": value}, "linear: max_tokens"
+    for value in (-1, 2.0, True, "2", [2], too_many):
+        yield {"frequent_tokens": value}, "linear: frequent_tokens"
+
+    # The weights have other shapes.
+    for value in (0, 3):
+        yield {"features": value}, "other weights"
+        yield {"frequent_tokens": value}, "other weights"
+
+
+@pytest.mark.parametrize(("changed", "reason"), list(invalid_linear_descriptions()), ids=str)
+def test_an_invalid_description_of_a_linear_classifier_is_refused(tmp_path, changed, reason):
     save_classifier(with_linear(["a", "b"]), tmp_path)
-    rewrite_config(
-        tmp_path, linear=json.loads((tmp_path / "config.json").read_bytes())["linear"] | changed
-    )
+    config = json.loads((tmp_path / "config.json").read_bytes())
+    rewrite_config(tmp_path, linear=config["linear"] | changed)
     with pytest.raises(EncoderClsError, match=rf"damaged.*{reason}"):
         load_classifier(tmp_path)
 
@@ -255,28 +259,24 @@ def test_what_is_not_read_is_flagged(classifier, text, truncated, unknown_words)
 
 
 def test_a_changed_byte_is_refused(run_copy):
-    path, draw = run_copy.model / "model.safetensors", random.Random(0)
+    path = run_copy.model / "model.safetensors"
     content = path.read_bytes()
-    header = 8 + int.from_bytes(content[:8], "little")
-    places = [draw.randrange(header) for _ in range(30)] + [
-        draw.randrange(len(content)) for _ in range(30)
-    ]
-    refused = 0
+    head = 8 + int.from_bytes(content[:8], "little")
+    draw = random.Random(0)
+    places = [draw.randrange(head) for _ in range(30)]
+    places += [draw.randrange(len(content)) for _ in range(30)]
+
     for place in places:
         damaged = bytearray(content)
         damaged[place] ^= draw.randrange(1, 256)
         path.write_bytes(damaged)
-        try:
+        with pytest.raises(EncoderClsError, match="damaged") as error:
             load_classifier(run_copy.path, device="cpu")
-        except EncoderClsError as error:
-            assert "damaged" in str(error)
-            assert len(str(error).splitlines()) == 1
-            refused += 1
-    assert refused == 60
+        assert len(str(error.value).splitlines()) == 1
 
 
 def reseal(folder: Path, weights=None, *, keep: bool = True, **header) -> None:
-    """Write other weights, or another header, with the hash that belongs to them: as a forger would."""
+    """Write other weights or another head with the hash that belongs to them, as a forger would."""
     path = folder / "model.safetensors"
     with safetensors.safe_open(path, "pt") as file:
         former = json.loads(file.metadata()[FORMAT])
@@ -297,64 +297,54 @@ def test_equal_classifiers_are_equal_files(tmp_path):
     assert (tmp_path / "a" / "model.safetensors").read_bytes() == files[1]["model.safetensors"]
 
 
-NO_WEIGHTS = [0.0, -1.5, 1e300, 1e-300, float("nan"), float("inf"), "loud", None, [1.0]]
+def invalid_heads():
+    for weight in (0.0, -1.5, 1e300, 1e-300, float("nan"), float("inf"), "loud", None, [1.0]):
+        yield {"mixture_weights": {"encoder": weight}}
+    for weights in ({}, {"linear": 1.0}, {"encoder": 1.0, "linear": 1.0}, [1.0], 1.0, None):
+        yield {"mixture_weights": weights}
+    for shares in ({"encoder": 1.5}, {"encoder": "nan"}, {"linear": 1.0}, {}, [1.0], "much"):
+        yield {"mixture_shares": shares}
+    for parts in ([], ["linear"], ["encoder", "linear"], ["encoder"] * 2, "encoder", None):
+        yield {"parts": parts}
+    for dtypes in ({"encoder": "int4"}, {"linear": "float32"}, {}, "float32"):
+        yield {"dtypes": dtypes}
+    for config in ({"model_type": "bert"}, [], None, "x"):
+        yield {"config": config}
+    yield {"thresholds": [0.5, 0.5]}
+    yield {"guarantees": {"0.95": 0.7}}
+
+    # A gate is between two parts.
+    yield {"gate": 0.9}
 
 
-@pytest.mark.parametrize(
-    "metadata",
-    [
-        *({"mixture_weights": {"encoder": it}} for it in NO_WEIGHTS),
-        *(
-            {"mixture_weights": it}
-            for it in ({}, {"linear": 1.0}, {"encoder": 1.0, "linear": 1.0}, [1.0], 1.0, None)
-        ),
-        *(
-            {"mixture_shares": it}
-            for it in ({"encoder": 1.5}, {"encoder": "nan"}, {"linear": 1.0}, {}, [1.0], "much")
-        ),
-        *(
-            {"parts": it}
-            for it in (
-                [],
-                ["linear"],
-                ["encoder", "linear"],
-                ["encoder", "encoder"],
-                "encoder",
-                None,
-            )
-        ),
-        *({"dtypes": it} for it in ({"encoder": "int4"}, {"linear": "float32"}, {}, "float32")),
-        {"thresholds": [0.5, 0.5]},
-        {"guarantees": {"0.95": 0.7}},
-        {"gate": 0.9},  # of a single part
-        *({"config": it} for it in ({"model_type": "bert"}, [], None, "x")),
-    ],
-    ids=str,
-)
+@pytest.mark.parametrize("metadata", list(invalid_heads()), ids=str)
 def test_metadata_that_no_classifier_has_is_refused(tmp_path, metadata):
-    """Also where the hash fits; values of a newer version are not silently left out."""
+    """It is refused where the hash fits, too."""
     save_classifier(new_classifier(["a", "b"]), tmp_path)
     reseal(tmp_path, **metadata)
     with pytest.raises(EncoderClsError, match="damaged"):
         load_classifier(tmp_path)
 
 
-def test_mixture_shares_are_kept_with_the_model(tmp_path):
-    classifier = new_classifier(["a", "b"])
-    for given, kept in (
+@pytest.mark.parametrize(
+    ("shares", "kept"),
+    [
         ({"encoder": 1.0}, {"encoder": 1.0}),
         ({"encoder": 0.5, "linear": 0.5}, None),
         (None, None),
-    ):
-        classifier.mixture = Mixture(shares=given)
-        save_classifier(classifier, tmp_path)
-        assert load_classifier(tmp_path).mixture.shares == kept
+    ],
+    ids=str,
+)
+def test_mixture_shares_are_kept_if_they_are_those_of_the_parts(tmp_path, shares, kept):
+    classifier = new_classifier(["a", "b"])
+    classifier.mixture = Mixture(shares=shares)
+    save_classifier(classifier, tmp_path)
+    assert load_classifier(tmp_path).mixture.shares == kept
 
 
-def test_a_linear_classifier_alone_is_a_classifier(tmp_path):
-    """Saved, loaded and asked, without an encoder; and where the config describes one that is not there yet."""
-    both = with_linear(["weather", "food", "sport"])
-    alone = Classifier(
+def linear_alone(names: list[str]) -> Classifier:
+    both = with_linear(names)
+    return Classifier(
         None,
         both.tokenizer,
         both.label_names,
@@ -362,25 +352,39 @@ def test_a_linear_classifier_alone_is_a_classifier(tmp_path):
         linear=both.linear,
         mixture=Mixture(weights={"linear": 3.0}),
     )
-    save_classifier(alone, tmp_path / "alone")
-    loaded = load_classifier(tmp_path / "alone")
+
+
+def test_a_linear_classifier_alone_is_a_classifier(tmp_path):
+    names = ["weather", "food", "sport"]
+    alone = linear_alone(names)
+    save_classifier(alone, tmp_path)
+    loaded = load_classifier(tmp_path)
     assert loaded.encoder is None
     assert loaded.parts == ("linear",)
     assert loaded.predict([*WORDS, "zzz", ""]) == alone.predict([*WORDS, "zzz", ""])
-    assert [it.label for it in loaded.predict(WORDS)] == ["weather", "food", "sport"]
-    save_classifier(both, tmp_path / "both")
-    weights = safetensors.torch.load_file(tmp_path / "both" / "model.safetensors")
+    assert labels_of(loaded, WORDS) == names
+
+    with pytest.raises(ConfigError, match="no encoder"):
+        loaded.embed(["rain"])
+    with pytest.raises(ConfigError, match="no encoder"):
+        attention_maps(loaded, "rain")
+
+
+def test_a_linear_classifier_answers_beside_an_encoder_that_is_not_there_yet(tmp_path):
+    """The config describes both parts, and the weights are those of one."""
+    names = ["weather", "food", "sport"]
+    save_classifier(with_linear(names), tmp_path)
+    weights = safetensors.torch.load_file(tmp_path / "model.safetensors")
     kept = {name: weight for name, weight in weights.items() if name.startswith("linear.")}
-    header = {
-        "parts": ["linear"],
-        "mixture_weights": {"linear": 3.0},
-        "dtypes": {"linear": "float32"},
-    }
-    reseal(tmp_path / "both", kept, keep=False, **header)
-    assert load_classifier(tmp_path / "both").predict(WORDS) == alone.predict(WORDS)
-    for of_encoder in (loaded.embed, lambda texts: attention_maps(loaded, *texts)):
-        with pytest.raises(ConfigError, match="no encoder"):
-            of_encoder(["rain"])
+    reseal(
+        tmp_path,
+        kept,
+        keep=False,
+        parts=["linear"],
+        mixture_weights={"linear": 3.0},
+        dtypes={"linear": "float32"},
+    )
+    assert load_classifier(tmp_path).predict(WORDS) == linear_alone(names).predict(WORDS)
 
 
 @pytest.mark.parametrize("keep", [0, 1, 7, 9, 0.5, -1, None])
@@ -394,7 +398,7 @@ def test_a_cut_or_extended_file_is_refused(run_copy, keep):
 
 
 def rewrite_config(folder: Path, **values) -> None:
-    """Other values of the config, with the hash that belongs to them."""
+    """Write other values of the config, with the hash that belongs to them."""
     reseal(folder, config=json.loads((folder / "config.json").read_bytes()) | values)
 
 

@@ -1,13 +1,14 @@
-"""The cascade: where the linear part is sure it answers alone, whoever asks, and nothing else changes."""
+"""The cascade: where the linear part is sure, it answers alone, and nothing else changes."""
 
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
-from encoder_cls.classifier import gate as training_cascade
+from encoder_cls.classifier import gate as gate_module
 from encoder_cls.classifier.classifier import Classifier
 from encoder_cls.classifier.gate import GATES, fit_gate
 from encoder_cls.classifier.model_folder import load_classifier, save_classifier
@@ -30,86 +31,113 @@ TEXTS = [
 
 @pytest.fixture
 def cascade(trained_run) -> Classifier:
-    """A classifier, not shared, whose gate is between the texts: the linear part is sure of some of them."""
+    """A classifier, not shared, whose linear part is sure of some of the texts."""
     classifier = load_classifier(trained_run.path, device="cpu", engine="numpy")
-    confidence = softmax(classifier.linear.logits(classifier.tokenize(TEXTS))).max(axis=1)
-    classifier.gate = float(np.median(confidence))  # exactly: from it on, no encoder is asked
+    linear = classifier.linear.logits(classifier.tokenize(TEXTS))
+    # The gate is exactly the confidence of a text, which skips the encoder.
+    classifier.gate = float(np.median(softmax(linear).max(axis=1)))
     return classifier
 
 
-def asked_of(classifier: Classifier) -> list[int]:
+def texts_asked(classifier: Classifier) -> list[int]:
     """The numbers of texts that the encoder is asked about from now on."""
-    asked, logits = [], classifier.encoder.logits
+    asked = []
+    compute = classifier.encoder.logits
 
-    def counting(texts, **options):
+    def logits(texts, **options):
         asked.append(len(texts))
-        return logits(texts, **options)
+        return compute(texts, **options)
 
-    classifier.encoder.logits = counting
+    classifier.encoder.logits = logits
     return asked
 
 
 def test_a_sure_linear_part_answers_alone_and_the_encoder_is_not_asked(cascade):
-    """From the gate up; all other texts are answered as without it, and each names its parts."""
     texts = cascade.tokenize(TEXTS)
     linear = cascade.linear.logits(texts)
     skips = softmax(linear).max(axis=1) >= cascade.gate
     assert skips.sum() == 4
-    both = cascade.combined(cascade.part_logits(texts))
-    asked = asked_of(cascade)
-    logits, predictions = cascade.logits(texts), cascade.predict(TEXTS)
-    assert asked == [3, 3]
+
+    asked = texts_asked(cascade)
+    logits = cascade.logits(texts)
+    assert asked == [3]
     np.testing.assert_array_equal(logits[skips], linear[skips])
-    np.testing.assert_allclose(logits, both, rtol=1e-5)
-    assert [it.answered_by for it in predictions] == ["linear" if it else "both" for it in skips]
-    assert [list(it.probabilities.values()) for it in predictions] == softmax(logits).tolist()
-    assert list(predictions[0].to_json(top_k=1, threshold=0))[-1] == "answered_by"
+    np.testing.assert_allclose(cascade.combined(cascade.part_logits(texts)), logits, rtol=1e-5)
+
+
+def test_other_texts_are_answered_as_without_a_gate(cascade):
+    texts = cascade.tokenize(TEXTS)
+    skips = cascade.skip_encoder(cascade.linear.logits(texts))
+    logits = cascade.logits(texts)
+
     cascade.gate = None
     expected = cascade.logits(texts)
     np.testing.assert_allclose(logits[~skips], expected[~skips], rtol=1e-5)
     assert np.abs(logits - expected)[skips].max() > 0.01
-    assert cascade.predict(["soup"])[0].answered_by is None
+
+
+def test_at_a_gate_of_zero_the_encoder_is_never_asked(cascade):
+    texts = cascade.tokenize(TEXTS)
     cascade.gate = 0.0
-    asked.clear()
-    np.testing.assert_array_equal(cascade.logits(texts), linear)
+    asked = texts_asked(cascade)
+    np.testing.assert_array_equal(cascade.logits(texts), cascade.linear.logits(texts))
     assert not asked
 
 
+def test_predictions_name_the_parts_that_answer(cascade):
+    texts = cascade.tokenize(TEXTS)
+    skips = cascade.skip_encoder(cascade.linear.logits(texts))
+    predictions = cascade.predict(TEXTS)
+    answered_by = [prediction.answered_by for prediction in predictions]
+    assert answered_by == ["linear" if skip else "both" for skip in skips]
+    assert list(predictions[0].to_json(top_k=1, threshold=0))[-1] == "answered_by"
+
+    probabilities = [list(prediction.probabilities.values()) for prediction in predictions]
+    assert probabilities == softmax(cascade.logits(texts)).tolist()
+
+    cascade.gate = None
+    assert cascade.predict(["soup"])[0].answered_by is None
+
+
 def test_engines_and_batches_agree_bit_for_bit_on_who_answers(cascade):
-    """Alone, in any company, by NumPy or PyTorch; where the linear part answers, the answers are the same bits."""
+    """Where the linear part answers, the answers are the same bits, too."""
     together = cascade.predict(TEXTS)
     alone = [cascade.predict([text])[0] for text in TEXTS]
-    weights, architecture = cascade.encoder.named_weights(), cascade.encoder.architecture
-    cascade.encoder = new_encoder(architecture, weights, engine="torch", device="cpu")
+    cascade.encoder = new_encoder(
+        cascade.encoder.architecture,
+        cascade.encoder.named_weights(),
+        engine="torch",
+        device="cpu",
+    )
     by_torch = cascade.predict(TEXTS[::-1])[::-1]
-    for one, two, three in zip(together, alone, by_torch, strict=True):
-        assert one.answered_by == two.answered_by == three.answered_by
-        assert (one == two == three) or one.answered_by == "both"
+
+    for prediction, other, third in zip(together, alone, by_torch, strict=True):
+        assert prediction.answered_by == other.answered_by == third.answered_by
+        if prediction.answered_by == "linear":
+            assert prediction == other == third
 
 
 def test_an_explanation_is_by_the_parts_of_the_whole_text(cascade):
-    """Though the linear part would be less sure without a word: no weight is a jump from one part to the other."""
+    """Without a word the linear part would be less sure: no weight is a jump between parts."""
+    label = cascade.label_names[:1]
     for text, prediction in zip(TEXTS, cascade.predict(TEXTS), strict=True):
-        gate, cascade.gate = cascade.gate, 0.0 if prediction.answered_by == "linear" else 1.1
-        expected = cascade.explain([text], labels=cascade.label_names[:1])
-        cascade.gate = gate
-        assert cascade.explain([text], labels=cascade.label_names[:1]) == expected
+        explanation = cascade.explain([text], labels=label)
+        gate = 0.0 if prediction.answered_by == "linear" else None
+        assert replace(cascade, gate=gate).explain([text], labels=label) == explanation
 
 
 def test_a_report_scores_the_cascade_and_each_part_alone(cascade):
     split = Split(texts=TEXTS, labels=np.array([2, 0, 1, 0, 0, 1, 1]), where=[""] * len(TEXTS))
     report = evaluate(cascade, split, name="test")
-    np.testing.assert_allclose(
-        report.answered.logits, cascade.logits(cascade.tokenize(TEXTS)), rtol=1e-5
-    )
+    expected = cascade.logits(cascade.tokenize(TEXTS))
+    np.testing.assert_allclose(report.answered.logits, expected, rtol=1e-5)
     assert report.to_dict()["cascade"] == {"gate": cascade.gate, "skipped_fraction": 4 / 7}
+
     cascade.gate = None
-    other = evaluate(cascade, split, name="test")
-    assert (other.parts["linear"], other.parts["encoder"]) == (
-        report.parts["linear"],
-        report.parts["encoder"],
-    )
-    assert other.to_dict()["cascade"] is None
+    without_gate = evaluate(cascade, split, name="test")
+    assert without_gate.parts["linear"] == report.parts["linear"]
+    assert without_gate.parts["encoder"] == report.parts["encoder"]
+    assert without_gate.to_dict()["cascade"] is None
 
 
 def test_the_gate_is_kept_with_the_model(cascade, tmp_path):
@@ -210,7 +238,8 @@ def test_no_measure_may_get_worse(encoder, linear, shares, texts, gate):
 
 @pytest.mark.usefixtures("encoder_joins")
 def test_a_run_chooses_a_gate_on_request(cli, trained_run, blank_plots, monkeypatch):
-    monkeypatch.setattr(training_cascade, "MOST_CHANGED", 1)  # which a few texts can show
+    # A few texts can show that no more than all answers change.
+    monkeypatch.setattr(gate_module, "MOST_CHANGED", 1)
     options = ("--set", "train.epochs=1", "--set", "model.cascade=true", "--run-dir", "on")
     outcome = cli("train", trained_run.path.parent / "tiny.yaml", *options)
     assert "the linear model alone answers" in outcome.err + outcome.out
