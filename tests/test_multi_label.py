@@ -1,4 +1,4 @@
-"""Several labels a text from data to answers: train, eval, predict and serve, with and without an encoder."""
+"""Several labels a text, from data to answers: train, eval, predict and serve."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import csv
 import json
 import random
 import shutil
+import signal
 from pathlib import Path
 
 import numpy as np
@@ -37,12 +38,13 @@ WORDS = {
     "weather": ["rain", "snow", "wind"],
 }
 FILLERS = ["the", "a", "of", "and", "with", "for"]
-SHAPE = {"d_model": 16, "num_layers": 1, "num_heads": 2, "d_ff": 32, "max_seq_len": 16}
 ENCODER = {
-    **{f"model.{key}": value for key, value in SHAPE.items()},
+    "model.d_model": 16,
+    "model.num_layers": 1,
+    "model.num_heads": 2,
+    "model.d_ff": 32,
+    "model.max_seq_len": 16,
     "model.char_ngram_buckets": 64,
-}
-ENCODER |= {
     "model.bigram_buckets": 64,
     "pretrain.epochs": 0,
     "train.epochs": 2,
@@ -64,17 +66,27 @@ def rows(number: int, seed: int) -> list[tuple[str, list[str]]]:
     draw = random.Random(seed)
     found = []
     for index in range(number):
-        labels = [] if index % 4 == 0 else sorted(draw.sample(list(WORDS), draw.choice([1, 1, 2])))
-        words = [word for label in labels for word in draw.sample(WORDS[label], 2)]
-        found.append((" ".join([*words, *draw.sample(FILLERS, 2), f"n{index}"]), labels))
+        labels = []
+        if index % 4:
+            labels = sorted(draw.sample(list(WORDS), draw.choice([1, 1, 2])))
+
+        words = []
+        for label in labels:
+            words += draw.sample(WORDS[label], 2)
+        words += draw.sample(FILLERS, 2)
+        words.append(f"n{index}")
+        found.append((" ".join(words), labels))
     return found
 
 
 def write(path: Path, texts: list[tuple[str, list[str]]]) -> Path:
-    path.write_text(
-        "".join(json.dumps({"text": text, "label": labels}) + "\n" for text, labels in texts)
-    )
+    lines = [json.dumps({"text": text, "label": labels}) + "\n" for text, labels in texts]
+    path.write_text("".join(lines))
     return path
+
+
+def json_lines(path: Path) -> list[dict]:
+    return [json.loads(line) for line in path.read_text().splitlines()]
 
 
 def trained(folder: Path, texts: list[tuple[str, list[str]]], **settings: object) -> RunDir:
@@ -107,51 +119,57 @@ def test_the_report_of_several_labels_is_accessible(cli, linear_run, browser):
 
 
 def test_eval_has_the_measures_of_several_labels(cli, linear_run):
-    """In the contract's keys, with a threshold a label; there is no accuracy, in JSON or on the terminal."""
+    """There is no accuracy, and each label has a threshold."""
     found = json.loads(cli("eval", linear_run.path, "--json").out)
     assert set(EVAL_KEYS) < set(found)
     assert "accuracy" not in found
     assert "confusion_matrix" not in found
-    assert (found["task"], found["num_examples"]) == ("multi-label", 60)
-    assert found["micro_f1"] > 0.9
-    assert found["parts"]["combined"]["micro_f1"] == found["micro_f1"]
-    low, high = found["parts"]["combined"]["micro_f1_interval"]
-    assert low <= found["micro_f1"] <= high
-    assert set(found["linear_reference"]) >= {"micro_f1", "macro_f1", "mean_average_precision"}
-    assert found["linear_reference"]["micro_f1"] > 0.8
-    assert all(0 < of_label["threshold"] < 1 for of_label in found["per_class"].values())
+    assert found["task"] == "multi-label"
+    assert found["num_examples"] == 60
+    for measured in found["per_class"].values():
+        assert 0 < measured["threshold"] < 1
+
+    micro_f1 = found["micro_f1"]
+    assert micro_f1 > 0.9
+    combined = found["parts"]["combined"]
+    assert combined["micro_f1"] == micro_f1
+    low, high = combined["micro_f1_interval"]
+    assert low <= micro_f1 <= high
+
+    reference = found["linear_reference"]
+    assert set(reference) >= {"micro_f1", "macro_f1", "mean_average_precision"}
+    assert reference["micro_f1"] > 0.8
+
+
+def test_people_are_shown_the_micro_f1(cli, linear_run):
+    micro_f1 = json.loads(cli("eval", linear_run.path, "--json").out)["micro_f1"]
+
     text = cli("eval", linear_run.path).out
     assert "accuracy" not in text
-    assert f"micro-F1 {found['micro_f1']:.4f}" in text
-    assert not (linear_run.eval / "confusion_matrix.png").exists()
+    assert f"micro-F1 {micro_f1:.4f}" in text
+
     page = (linear_run.eval / "report.html").read_text()
-    assert f'<b class="big">{found["micro_f1"]:.1%}</b>' in page
-    lines = [
-        json.loads(line)
-        for line in (linear_run.eval / "predictions.jsonl").read_text().splitlines()
-    ]
-    right = [set(line["labels"]) == set(line["predictions"]) for line in lines]
-    assert np.mean(right) == pytest.approx(found["subset_accuracy"])
+    assert f'<b class="big">{micro_f1:.1%}</b>' in page
+    assert f"micro-F1 {micro_f1:.4f}" in linear_run.model_card.read_text()
+
+
+def test_the_files_of_a_report_have_the_labels_of_each_text(cli, linear_run):
+    found = json.loads(cli("eval", linear_run.path, "--json").out)
+    lines = json_lines(linear_run.eval / "predictions.jsonl")
+    is_right = [set(line["labels"]) == set(line["predictions"]) for line in lines]
+    assert np.mean(is_right) == pytest.approx(found["subset_accuracy"])
+
     with (linear_run.eval / "mistakes.csv").open(encoding="utf-8-sig", newline="") as file:
-        assert len(list(csv.DictReader(file))) == right.count(False)
-    assert f"micro-F1 {found['micro_f1']:.4f}" in linear_run.model_card.read_text()
+        assert len(list(csv.DictReader(file))) == is_right.count(False)
+    assert not (linear_run.eval / "confusion_matrix.png").exists()
 
 
 def test_the_report_invites_to_no_corrections(cli, linear_run):
-    """`data.corrections` is for one label a text: labels here are corrected in the data itself."""
+    """Corrections are for one label a text: several labels are corrected in the data itself."""
     shutil.copytree(linear_run.model, "model")
     Path("test.csv").write_text("text,label\nsoup with salt,sport\n")
-
-    cli(
-        "eval",
-        "model",
-        "--data",
-        "test.csv",
-        "--report",
-        "scored",
-        "--set",
-        "data.label_separator=;",
-    )
+    data = ["--data", "test.csv", "--set", "data.label_separator=;"]
+    cli("eval", "model", *data, "--report", "scored")
 
     page = Path("scored", "report.html").read_text()
     assert "to correct the labels in the data itself" in page
@@ -169,99 +187,123 @@ def test_what_is_for_one_label_a_text_is_refused(cli, linear_run):
         ["eval", run, "--against", run],
     ):
         outcome = cli(*arguments)
-        assert (outcome.code, outcome.out) == (2, ""), arguments
-        assert "one label a text" in outcome.err.splitlines()[-1]
-        assert "several" in outcome.err.splitlines()[-1]
+        assert outcome.code == 2, arguments
+        assert outcome.out == ""
+        message = outcome.err.splitlines()[-1]
+        assert "one label a text" in message
+        assert "several" in message
     assert [path.name for path in Path().iterdir()] == ["pool.jsonl"]
 
 
 def test_a_copied_model_scores_a_table_whose_cells_have_several_labels(cli, linear_run):
-    """With what separates them set, else the error names that setting; other data of the same texts has its scores."""
+    """The separator is set; other data of the same texts has their scores."""
     shutil.copytree(linear_run.model, "model")
-    for cell in ("", "food;sport"):
-        Path("test.csv").write_text(f"text,label\na,{cell}\n")
-        assert_failed(
-            cli("eval", "model", "--data", "test.csv"), 3, "--set data.label_separator='|'"
-        )
-    Path("test.csv").write_text(
-        "text,label\n" + "".join(f"{text},{';'.join(it)}\n" for text, it in rows(60, seed=1))
-    )
-    outcome = cli(
-        "eval", "model", "--data", "test.csv", "--set", "data.label_separator=;", "--json"
-    )
+    lines = [f"{text},{';'.join(labels)}\n" for text, labels in rows(60, seed=1)]
+    Path("test.csv").write_text("text,label\n" + "".join(lines))
+
+    separator = ["--set", "data.label_separator=;"]
+    outcome = cli("eval", "model", "--data", "test.csv", *separator, "--json")
     assert outcome.code == 0, outcome.err
     expected = json.loads((linear_run.eval / "report.json").read_text())
     assert json.loads(outcome.out)["micro_f1"] == expected["micro_f1"]
+
+
+@pytest.mark.parametrize("cell", ["", "food;sport"])
+def test_a_cell_that_is_no_label_names_the_separator_s_setting(cli, linear_run, cell):
+    shutil.copytree(linear_run.model, "model")
+    Path("test.csv").write_text(f"text,label\na,{cell}\n")
+    refused = cli("eval", "model", "--data", "test.csv")
+    assert_failed(refused, 3, "--set data.label_separator='|'")
+
+
+def test_a_missing_column_does_not_name_the_separator_s_setting(cli, linear_run):
+    shutil.copytree(linear_run.model, "model")
     Path("test.csv").write_text("text,tags\na,food\n")
-    missing = cli("eval", "model", "--data", "test.csv")
-    assert "no column 'label'; it has 'text', 'tags'" in missing.err
-    assert "label_separator" not in missing.err
+    refused = cli("eval", "model", "--data", "test.csv")
+    assert "no column 'label'; it has 'text', 'tags'" in refused.err
+    assert "label_separator" not in refused.err
 
 
-def test_predict_gives_the_labels_that_are_as_probable_as_their_thresholds(
-    cli, linear_run, several
-):
-    """As JSON, most probable first, each among `top`; `--threshold` takes one for all; a blank text has none."""
-    texts = ["soup with salt, goal of the team", "the of and", ""]
+TWO_LABELS = "soup with salt, goal of the team"
 
-    def predicted(*arguments) -> list[dict]:
-        lines = cli(
-            "predict", "--model", linear_run.path, "--format", "jsonl", *arguments
-        ).out.splitlines()
-        return [json.loads(line) for line in lines]
 
-    found = predicted(*texts)
-    assert list(found[0]) == [
-        "labels",
-        "top",
-        "truncated",
-        "unknown_words",
-        "answered_by",
-        "unfamiliar",
+@pytest.fixture
+def predicted(cli, linear_run):
+    """Runs `predict --format jsonl` with these arguments; returns the objects."""
+
+    def run(*arguments) -> list[dict]:
+        outcome = cli("predict", "--model", linear_run.path, "--format", "jsonl", *arguments)
+        return [json.loads(line) for line in outcome.out.splitlines()]
+
+    return run
+
+
+def test_predict_gives_the_labels_that_reach_their_thresholds(predicted, several):
+    """They are among `top`, the most probable first; a blank text has none."""
+    two, none, blank = predicted(TWO_LABELS, "the of and", "")
+    assert sorted(two["labels"]) == ["food", "sport"]
+    assert [answer["label"] for answer in two["top"]] == two["labels"]
+    assert none["labels"] == []
+    assert len(none["top"]) == 1
+    assert blank["labels"] == []
+    assert blank["top"] == []
+    assert blank["reason"] == "blank"
+
+    (probabilities,) = several.predict_proba([TWO_LABELS])
+    reaches = probabilities >= several.thresholds
+    assert [name for name in several.label_names if name in two["labels"]] == [
+        name for name, is_label in zip(several.label_names, reaches, strict=True) if is_label
     ]
-    assert not found[0]["unfamiliar"]
-    assert predicted("zzz qqq xxx")[0]["unfamiliar"]
-    assert sorted(found[0]["labels"]) == ["food", "sport"]
-    assert [it["label"] for it in found[0]["top"]] == found[0]["labels"]
-    assert (found[1]["labels"], len(found[1]["top"])) == ([], 1)
-    assert (found[2]["labels"], found[2]["top"], found[2]["reason"]) == ([], [], "blank")
-    probabilities = several.predict_proba(texts[:1])[0]
-    given = [
-        name
-        for name, p, t in zip(several.label_names, probabilities, several.thresholds, strict=True)
-        if p >= t
-    ]
-    assert sorted(found[0]["labels"]) == given
-    (all_of_them,) = predicted("--threshold", 1e-9, texts[0])
-    assert len(all_of_them["labels"]) == len(all_of_them["top"]) == 3
-    text = cli("predict", "--model", linear_run.path, "--explain", *texts)
-    first_words = [line.split(" ")[0] for line in text.out.splitlines()]
+
+
+def test_predict_has_the_keys_of_several_labels(predicted):
+    (found,) = predicted(TWO_LABELS)
+    keys = ["labels", "top", "truncated", "unknown_words", "answered_by", "unfamiliar"]
+    assert list(found) == keys
+    assert not found["unfamiliar"]
+    (strange,) = predicted("zzz qqq xxx")
+    assert strange["unfamiliar"]
+
+
+def test_one_threshold_replaces_those_of_all_labels(predicted):
+    (found,) = predicted("--threshold", 1e-9, TWO_LABELS)
+    assert len(found["labels"]) == len(found["top"]) == 3
+
+
+def test_texts_without_a_label_are_named_for_people(cli, linear_run):
+    texts = [TWO_LABELS, "the of and", ""]
+    outcome = cli("predict", "--model", linear_run.path, "--explain", *texts)
+    first_words = [line.split(" ")[0] for line in outcome.out.splitlines()]
     assert first_words[1:] == ["no", "?"]
-    assert "1 without a label, 1 blank" in text.err
+    assert "1 without a label, 1 blank" in outcome.err
+
+    # The blank text is not explained.
     page = cli("predict", "--model", linear_run.path, "--format", "html", *texts).out
     assert "runner-up" not in page
-    assert page.count("(words for and against ") == 2  # not of the blank text
+    assert page.count("(words for and against ") == 2
 
 
-def test_answers_beside_their_rows_have_lists_or_cells_with_several_labels(cli, linear_run):
-    """CSV separates them as `data.label_separator` can read them; Parquet has lists."""
+def test_cells_of_csv_have_several_labels(cli, linear_run):
+    """They are separated as `data.label_separator` can read them."""
+    Path("in.csv").write_text('id,text\n1,"soup salt goal team"\n2,the of\n')
+    files = ["--input", "in.csv", "--output", "out.csv"]
+    assert cli("predict", "--model", linear_run.path, *files).code == 0
+
+    with Path("out.csv").open(newline="") as file:
+        first, second = csv.DictReader(file)
+    assert sorted(first["labels"].split("|")) == ["food", "sport"]
+    assert len(first["probabilities"].split("|")) == 2
+    assert second["labels"] == ""
+    assert second["id"] == "2"
+
+
+def test_parquet_has_lists_of_labels(cli, linear_run):
     import pyarrow.parquet
 
     Path("in.csv").write_text('id,text\n1,"soup salt goal team"\n2,the of\n')
-    assert (
-        cli("predict", "--model", linear_run.path, "--input", "in.csv", "--output", "out.csv").code
-        == 0
-    )
-    with Path("out.csv").open(newline="") as file:
-        first, second = csv.DictReader(file)
-    assert (sorted(first["labels"].split("|")), second["labels"], second["id"]) == (
-        ["food", "sport"],
-        "",
-        "2",
-    )
-    assert len(first["probabilities"].split("|")) == 2
-    asked = ("--input", "in.csv", "--output", "out.parquet", "--top-k", 2)
-    assert cli("predict", "--model", linear_run.path, *asked).code == 0
+    files = ["--input", "in.csv", "--output", "out.parquet"]
+    assert cli("predict", "--model", linear_run.path, *files, "--top-k", 2).code == 0
+
     table = pyarrow.parquet.read_table("out.parquet").to_pydict()
     assert [sorted(labels) for labels in table["labels"]] == [["food", "sport"], []]
     assert table["label_1"][0] == table["labels"][0][0]
@@ -274,10 +316,12 @@ def test_a_server_answers_as_predict_does(several):
     batcher.stop()
     assert sorted(first.record["labels"]) == sorted(first.labels) == ["food", "sport"]
     assert list(second.record["labels"]) == list(second.labels) == []
-    words = {word["word"]: word["weight"] for word in first.record["explanation"]}
-    assert (
-        min(words[word] for word in WORDS[first.record["top"][0]["label"]] if word in words) > 0.1
-    )
+
+    # The words of the most probable label speak for it.
+    best_label = first.record["top"][0]["label"]
+    for word in first.record["explanation"]:
+        if word["word"] in WORDS[best_label]:
+            assert word["weight"] > 0.1
 
 
 def test_an_explanation_is_of_the_label_alone(several):
@@ -292,23 +336,25 @@ def test_an_explanation_is_of_the_label_alone(several):
 @pytest.mark.parametrize(
     "labels_of",
     [
-        lambda index: ["x"] if index % 2 else [],
-        lambda index: ["all", "x"] if index % 2 else ["all"],
-        lambda index: ["x", "y"] if index % 3 else [],
-        lambda index: ["x", *(["once"] if index == 7 else [])],
+        pytest.param(lambda index: ["x"] if index % 2 else [], id="one class"),
+        pytest.param(lambda index: ["all", "x"] if index % 2 else ["all"], id="a label of all"),
+        pytest.param(lambda index: ["x", "y"] if index % 3 else [], id="always together"),
+        pytest.param(lambda index: ["x", "once"] if index == 7 else ["x"], id="a label once"),
     ],
-    ids=["one class", "a label of all", "always together", "a label once"],
 )
 def test_unusual_labels_are_learned(tmp_path, labels_of):
     """Numbers are finite, and two kinds of texts are distinguished where they differ."""
-    texts = [
-        (f"{'yes' if 'x' in labels_of(index) else 'no'} n{index}", labels_of(index))
-        for index in range(60)
-    ]
+    texts = []
+    for index in range(60):
+        labels = labels_of(index)
+        word = "yes" if "x" in labels else "no"
+        texts.append((f"{word} n{index}", labels))
+
     classifier = load_classifier(trained(tmp_path, texts).path)
     yes, no = classifier.predict(["yes", "no"])
     assert "x" in yes.labels
-    assert np.isfinite([*yes.probabilities.values(), *no.probabilities.values()]).all()
+    assert np.isfinite(list(yes.probabilities.values())).all()
+    assert np.isfinite(list(no.probabilities.values())).all()
     if "x" not in labels_of(0):
         assert no.labels == tuple(labels_of(0))
 
@@ -316,26 +362,33 @@ def test_unusual_labels_are_learned(tmp_path, labels_of):
 @pytest.mark.usefixtures("encoder_joins")
 def test_an_encoder_learns_several_labels_too(tmp_path):
     """Its loss falls, its weight is fitted, and answers from disk are those of the report."""
-    run = trained(
-        tmp_path,
-        rows(160, seed=0),
-        **{"model.encoder": True, "data.validation_fraction": 0.25} | ENCODER,
-    )
+    settings = ENCODER | {"model.encoder": True, "data.validation_fraction": 0.25}
+    run = trained(tmp_path, rows(160, seed=0), **settings)
+
     logged = read_metrics(run.metrics_file)
     losses = [row["loss"] for row in logged if row["split"] == "train"]
     assert losses[-1] < losses[0]
-    last = [row for row in logged if row["split"] == "validation"][-1]
-    assert {"micro_f1", "encoder_micro_f1", "linear_micro_f1", "linear_weight", "f1/food"} < set(
-        last
-    )
+    *_, last = (row for row in logged if row["split"] == "validation")
+    assert set(last) > {
+        "micro_f1",
+        "encoder_micro_f1",
+        "linear_micro_f1",
+        "linear_weight",
+        "f1/food",
+    }
+
     report = json.loads((run.eval / "report.json").read_text())
     assert set(report["parts"]) == {"combined", "linear", "encoder"}
-    assert report["comparison"]["interval"][0] <= report["comparison"]["combined_minus_linear"]
+    comparison = report["comparison"]
+    assert comparison["interval"][0] <= comparison["combined_minus_linear"]
+
     classifier = load_classifier(run.path, engine="numpy")
     assert classifier.parts == ("encoder", "linear")
-    lines = [json.loads(line) for line in (run.eval / "predictions.jsonl").read_text().splitlines()]
-    answers = classifier.predict([line["text"] for line in lines])
-    assert [list(answer.labels) for answer in answers] == [line["predictions"] for line in lines]
+    lines = json_lines(run.eval / "predictions.jsonl")
+    predictions = classifier.predict([line["text"] for line in lines])
+    assert [list(prediction.labels) for prediction in predictions] == [
+        line["predictions"] for line in lines
+    ]
 
 
 @pytest.mark.parametrize(
@@ -353,9 +406,8 @@ def test_a_score_of_the_other_task_cannot_be_monitored(cli, texts, monitor, know
 
 
 def test_a_dry_run_has_a_line_about_texts_with_several_labels(cli):
-    write(
-        Path("train.jsonl"), [("one", ["a", "b"]), ("two", ["b"]), ("three", []), ("four", ["a"])]
-    )
+    texts = [("one", ["a", "b"]), ("two", ["b"]), ("three", []), ("four", ["a"])]
+    write(Path("train.jsonl"), texts)
     Path("a.yaml").write_text("data: {train: train.jsonl, validation: train.jsonl}\n")
     outcome = cli("train", "a.yaml", "--dry-run")
     assert outcome.code == 0
@@ -367,21 +419,29 @@ def test_a_dry_run_has_a_line_about_texts_with_several_labels(cli):
 
 
 def test_weights_of_classes_find_more_of_the_heavier(tmp_path):
-    """Those of a label count its examples; other labels are as they were."""
-    texts = [
-        (text, ["rare"] if index % 9 == 1 else labels)
-        for index, (text, labels) in enumerate(rows(180, seed=3))
-    ]
+    """The weight of a label counts its examples; other labels are as they were."""
+    texts = rows(180, seed=3)
+    for index in range(1, len(texts), 9):
+        text, _ = texts[index]
+        texts[index] = (text, ["rare"])
     source = write(tmp_path / "train.jsonl", texts)
-    directions = []
-    for weight in (1.0, 20.0):
-        values = {"name": "a", "data.train": str(source), "train.class_weights": {"rare": weight}}
-        setup = prepare(config_of(values | {"model.encoder": False}, source="test"))
+
+    def direction(weight: float) -> np.ndarray:
+        """The weights of the linear model, relative to the largest of each label."""
+        values = {
+            "name": "a",
+            "data.train": str(source),
+            "train.class_weights": {"rare": weight},
+            "model.encoder": False,
+        }
+        setup = prepare(config_of(values, source="test"))
+        assert setup.class_weights.tolist() == [1, weight, 1, 1]
         linear = fit_linear_classifier(setup).classifier.linear
         weights = linear.weights.take(np.arange(len(linear.feature_ids)))
-        directions.append(weights / np.abs(weights).max(axis=0))
-        assert setup.class_weights.tolist() == [1, weight, 1, 1]
-    assert np.abs(directions[1] - directions[0])[:, 1].max() > 0.1
+        return weights / np.abs(weights).max(axis=0)
+
+    differences = np.abs(direction(20.0) - direction(1.0))
+    assert differences[:, 1].max() > 0.1
 
 
 def test_a_validation_selects_by_the_score_that_is_monitored(tmp_path):
@@ -399,17 +459,20 @@ def test_a_validation_selects_by_the_score_that_is_monitored(tmp_path):
 
 
 def test_the_loss_is_binary_cross_entropy_and_the_divergence_of_two_dropout_passes():
-    """As PyTorch computes them for Bernoulli distributions; a label's weight counts where a text has it."""
+    """They are those of Bernoulli distributions; a label's weight counts where a text has it."""
     from torch.distributions import Bernoulli, kl_divergence
 
     from encoder_cls.encoder.training import MultiLabelBatch
 
     torch.manual_seed(0)
-    logits, targets = torch.randn(4, 3), torch.tensor([[1.0, 0, 0], [0, 1, 1]]).repeat(2, 1)
+    logits = torch.randn(4, 3)
+    targets = torch.tensor([[1.0, 0, 0], [0, 1, 1]]).repeat(2, 1)
     weights = torch.where(targets > 0, torch.tensor([2.0, 1.0, 3.0]), 1.0)
     batch = MultiLabelBatch(inputs=(), targets=targets, weights=weights, rdrop_weight=0.5)
+
     likelihoods = Bernoulli(logits=logits).log_prob(targets)
-    first, second = (Bernoulli(logits=part) for part in logits.chunk(2))
+    first = Bernoulli(logits=logits[:2])
+    second = Bernoulli(logits=logits[2:])
     divergence = (kl_divergence(first, second) + kl_divergence(second, first)) / 2
     expected = -(weights * likelihoods).sum() + 0.5 * (weights[:2] * divergence).sum()
     assert float(batch.loss(lambda *_: logits)) == pytest.approx(float(expected), rel=1e-5)
@@ -419,21 +482,27 @@ def test_the_loss_is_binary_cross_entropy_and_the_divergence_of_two_dropout_pass
 def test_a_run_that_was_stopped_ends_as_an_undisturbed_one(tmp_path):
     source = write(tmp_path / "train.jsonl", rows(100, seed=0))
     setup = prepare(config_of({"name": "a", "data.train": str(source), **ENCODER}, source="test"))
-    whole, resumed = RunDir(tmp_path / "whole"), RunDir(tmp_path / "resumed")
+    whole = RunDir(tmp_path / "whole")
+    resumed = RunDir(tmp_path / "resumed")
     options = {"device": torch.device("cpu"), "with_report": False}
     train(setup, whole, **options)
-    answers = iter([None] * 5)
-    with pytest.raises(StoppedError), stopping_at(lambda: next(answers, 15)):
+
+    # The sixth time that it looks for a signal, there is one.
+    signals = iter([None] * 5)
+    with pytest.raises(StoppedError), stopping_at(lambda: next(signals, signal.SIGTERM)):
         train(setup, resumed, **options)
     train(setup, resumed, resume=True, **options)
-    first, second = (load_classifier(run.path) for run in (whole, resumed))
-    assert first.sha256 == second.sha256
-    assert first.thresholds == second.thresholds != (0.5, 0.5, 0.5)
+
+    expected = load_classifier(whole.path)
+    found = load_classifier(resumed.path)
+    assert found.sha256 == expected.sha256
+    assert found.thresholds == expected.thresholds
+    assert found.thresholds != (0.5, 0.5, 0.5)
 
 
 @pytest.mark.parametrize("thresholds", [(0.5, 0.5), (0.5, 0.5, 1.5), (0.5, float("nan"), 0.5)])
 def test_malformed_thresholds_are_refused(several, tmp_path, thresholds):
-    """As many as labels, each a probability; those that are come back from disk as they were."""
+    """There are as many as labels, and each is a probability."""
     changed = copy.copy(several)
     save_classifier(changed, tmp_path / "good")
     assert load_classifier(tmp_path / "good").thresholds == several.thresholds
