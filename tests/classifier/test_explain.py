@@ -53,28 +53,29 @@ def test_words_are_those_that_a_person_reads(classifier):
 
 @pytest.mark.parametrize("kind", ["word_level", "bpe"])
 def test_neighbours_of_a_script_without_spaces_are_one_word(kind):
-    """Where they speak in one direction; the weight is that of leaving the whole run out."""
-    texts = [
-        f"{text} {number}"
-        for number in range(20)
-        for text in ("คืนเงิน ค่ะ", "ส่งของช้า ค่ะ", "คืนเงินให้ค่ะ", "ของยังไม่ส่ง")
-    ]
-    learned = TextClassifier(settings={"model.encoder": False, "tokenizer.type": kind}).fit(
-        texts, [1, 0] * 40
-    )
+    """They speak in one direction; the weight is that of leaving all of them out."""
+    texts = []
+    for number in range(20):
+        for text in ("คืนเงิน ค่ะ", "ส่งของช้า ค่ะ", "คืนเงินให้ค่ะ", "ของยังไม่ส่ง"):
+            texts.append(f"{text} {number}")
+    estimator = TextClassifier(settings={"model.encoder": False, "tokenizer.type": kind})
+    classifier = estimator.fit(texts, [1, 0] * 40).classifier_
+
     text = "ขอคืนเงิน ok"
-    (words,) = learned.classifier_.explain([text], labels=learned.classifier_.label_names[1:])
+    (words,) = classifier.explain([text], labels=classifier.label_names[1:])
     assert "".join(word.word for word in words) == text.replace(" ", "")
     most = max(words, key=lambda word: word.weight)
     assert "คืนเงิน" in most.word
     assert words[-1].word == "ok"
-    without = log_odds(learned.classifier_, text[: most.start] + " " + text[most.end :], 1)
-    assert most.weight == pytest.approx(log_odds(learned.classifier_, text, 1) - without, abs=1e-3)
+
+    whole = log_odds(classifier, text, 1)
+    without = log_odds(classifier, text[: most.start] + " " + text[most.end :], 1)
+    assert most.weight == pytest.approx(whole - without, abs=1e-3)
 
 
 @pytest.mark.parametrize("kind", ["word_piece", "bpe", "unigram"])
 def test_parts_of_a_word_count_as_one(kind):
-    """Where tokens are parts of words a person still reads words; what was cut off has no weight."""
+    """A person reads words, not tokens; what was cut off has no weight."""
     torch.manual_seed(0)
     config = ModelConfig(
         d_model=8,
@@ -90,22 +91,23 @@ def test_parts_of_a_word_count_as_one(kind):
     )
     model = EncoderClassifier(config, vocab_size=tokenizer.get_vocab_size(), num_classes=2).eval()
     classifier = Classifier(TorchEncoder(model, config), tokenizer, ["x", "y"], max_seq_len=32)
-    assert [word.word for word in classifier.explain(["abgh, cdabef!"])[0]] == [
-        "abgh",
-        ",",
-        "cdabef",
-        "!",
-    ]
-    many = classifier.explain(["abgh " * 99])[0]
+    (words,) = classifier.explain(["abgh, cdabef!"])
+    assert [word.word for word in words] == ["abgh", ",", "cdabef", "!"]
+
+    (many,) = classifier.explain(["abgh " * 99])
     assert 1 <= len(many) < 32
     assert many[0].start == 0
 
 
 def test_attention_maps_are_those_of_the_model(classifier):
-    maps, shape = attention_maps(classifier, TEXTS[2]), classifier.encoder.architecture
+    maps = attention_maps(classifier, TEXTS[2])
+    architecture = classifier.encoder.architecture
     assert maps.tokens == ["[CLS]", "Goal", "!", "goal", ";", "(", "goal", ")"]
-    assert maps.weights.shape == (shape.num_layers, shape.num_heads, 8, 8)
+    assert maps.weights.shape == (architecture.num_layers, architecture.num_heads, 8, 8)
     np.testing.assert_allclose(maps.weights.sum(axis=-1), 1, atol=1e-5)
+
+
+def test_a_blank_text_has_the_map_of_one_token(classifier):
     assert attention_maps(classifier, "").weights.shape[2:] == (1, 1)
 
 
@@ -119,7 +121,7 @@ def test_attention_maps_are_those_of_the_model(classifier):
     ],
 )
 def test_words_are_disjoint_and_cover_whole_characters(classifier, text):
-    """Also where normalization makes several words of a character, or one character of several."""
+    """Normalization may make several words of a character, or one character of several."""
     (words,) = classifier.explain([text])
     assert "".join(piece for piece, _ in marked(text, words)) == text
     assert all(word.word == text[word.start : word.end] for word in words)

@@ -27,10 +27,9 @@ def test_answers_are_beside_the_columns_of_a_table(predictor):
     assert found.column_names == ["id", "text", "label", "probability", "reason"]
     assert found.select(["id", "text"]).equals(table)
     expected = predictor.classifier.predict(TEXTS)
-    assert found["label"].to_pylist() == [it.label for it in expected]
-    assert found["probability"].to_pylist() == [it.probability for it in expected]
+    assert found["label"].to_pylist() == [prediction.label for prediction in expected]
+    assert found["probability"].to_pylist() == [prediction.probability for prediction in expected]
     assert found["reason"].to_pylist() == [None, "blank", None, None]
-    assert found["label"].to_pylist()[1] is None
 
 
 def test_a_mapping_of_arrays_and_a_frame_are_answered_in_kind(predictor):
@@ -40,16 +39,16 @@ def test_a_mapping_of_arrays_and_a_frame_are_answered_in_kind(predictor):
     assert found["label"] is batch["label"]
     assert found["probability"].dtype == np.float64
     assert np.isnan(found["probability"]).tolist() == [False, True, False, False]
+
     pandas = pytest.importorskip("pandas", reason="pandas is not installed")
     (frame,) = predictor.frames([pandas.DataFrame(batch)])
-    assert frame["predicted_label"].dropna().tolist() == [
-        it for it in found["predicted_label"] if it is not None
-    ]
+    labels = [label for label in found["predicted_label"] if label is not None]
+    assert frame["predicted_label"].dropna().tolist() == labels
     assert frame["predicted_label"].isna().tolist() == [False, True, False, False]
 
 
 def test_columns_have_equal_types_in_each_batch(predictor):
-    """Without a row, or without an answer, too: engines put batches together."""
+    """A batch without a row, or without an answer, has them, too: engines join batches."""
     batches = [
         predictor(pyarrow.table({"text": pyarrow.array(texts, pyarrow.string())}))
         for texts in ([], [""], TEXTS)
@@ -73,7 +72,7 @@ def test_frames_may_have_any_kind_of_null_and_equal_types_in_each_batch(predicto
 
 
 def test_columns_may_have_the_names_of_methods(predictor):
-    """Of tables and frames: what a batch is does not depend on its columns."""
+    """What a batch is does not depend on its columns."""
     pandas = pytest.importorskip("pandas", reason="pandas is not installed")
     others = {"column_names": [1], "append_column": [2], "assign": [3], "index": [4], 5: [6]}
     frame = pandas.DataFrame({"text": ["soup with salt"], **others}, index=["to_pylist"])

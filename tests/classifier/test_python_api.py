@@ -1,4 +1,4 @@
-"""The classifier as a Python object: probabilities and vectors as arrays, many threads, copies, types."""
+"""The classifier as a Python object: arrays of probabilities and vectors, threads, the log."""
 
 from __future__ import annotations
 
@@ -19,22 +19,26 @@ METHODS = pytest.mark.parametrize("method", ["predict", "predict_proba", "embed"
 
 def test_probabilities_are_an_array_in_the_order_of_the_classes(classifier):
     found = classifier.predict_proba(TEXTS)
-    assert (found.dtype, found.shape) == (np.float64, (4, 3))
-    assert found.tolist() == [list(it.probabilities.values()) for it in classifier.predict(TEXTS)]
-    assert [*classifier.predict(TEXTS)[0].probabilities] == list(classifier.label_names)
+    assert found.dtype == np.float64
+    assert found.shape == (4, 3)
+    for row, prediction in zip(found.tolist(), classifier.predict(TEXTS), strict=True):
+        assert list(prediction.probabilities) == list(classifier.label_names)
+        assert list(prediction.probabilities.values()) == row
 
 
 def test_words_are_explained_for_the_answer_or_for_a_label(classifier):
-    """As `predict --explain` has it; of two labels the words do not speak for both, and a blank text has none."""
-    answers = [
-        prediction.label or classifier.label_names[0] for prediction in classifier.predict(TEXTS)
-    ]
+    """The words do not speak for two labels alike, and a blank text has none."""
+    first_label = classifier.label_names[0]
+    labels = [prediction.label or first_label for prediction in classifier.predict(TEXTS)]
     found = classifier.explain(TEXTS)
-    assert found == classifier.explain(TEXTS, labels=answers)
+    assert found == classifier.explain(TEXTS, labels=labels)
     assert [word.word for word in found[0]] == ["rain", "and", "snow", "today"]
     assert max(word.weight for word in found[0]) > 0
     assert found[1] == []
     assert classifier.explain(TEXTS[:1], labels=["sport"]) != found[:1]
+
+
+def test_an_unknown_label_is_not_explained(classifier):
     with pytest.raises(ValueError, match="no label of the classifier: 'spord'"):
         classifier.explain(TEXTS[:1], labels=["spord"])
 
@@ -80,37 +84,40 @@ def test_what_is_no_list_of_texts_is_refused(classifier, method, texts, message)
 
 @pytest.mark.parametrize("engine", ["numpy", "torch", "auto"])
 def test_threads_that_predict_at_once_get_the_same_answers(trained_run, engine):
-    """One classifier, eight threads with texts of their own: each has, bit for bit, what it would have alone."""
+    """Eight threads with texts of their own get, bit for bit, what each would get alone."""
     classifier = load_classifier(trained_run.path, engine=engine)
-    of_each = [
-        [f"{text} {['ball', 'snow', 'soup'][number % 3]} {number}" for text in TEXTS]
-        for number in range(8)
-    ]
-    expected = [
-        (classifier.predict_proba(texts).tolist(), classifier.embed(texts).tolist())
-        for texts in of_each
-    ]
-    together = Barrier(len(of_each))
+    words = ["ball", "snow", "soup"]
+    texts_of_threads = []
+    for number in range(8):
+        ending = f"{words[number % 3]} {number}"
+        texts_of_threads.append([f"{text} {ending}" for text in TEXTS])
 
-    def answers(texts: list[str]) -> list[object]:
-        together.wait(TIME_LIMIT)
-        return [
-            (classifier.predict_proba(texts).tolist(), classifier.embed(texts).tolist())
-            for _ in range(10)
-        ]
+    def answers(texts: list[str]) -> tuple[object, object]:
+        return classifier.predict_proba(texts).tolist(), classifier.embed(texts).tolist()
 
-    with ThreadPoolExecutor(len(of_each)) as pool:
-        for found, alone in zip(pool.map(answers, of_each), expected, strict=True):
-            assert found == [alone] * 10
+    expected = [answers(texts) for texts in texts_of_threads]
+    start_together = Barrier(len(texts_of_threads))
+
+    def answer_often(texts: list[str]) -> list[object]:
+        start_together.wait(TIME_LIMIT)
+        return [answers(texts) for _ in range(10)]
+
+    with ThreadPoolExecutor(len(texts_of_threads)) as pool:
+        found = list(pool.map(answer_often, texts_of_threads))
+    assert found == [[alone] * 10 for alone in expected]
 
 
 def test_a_classifier_is_shown_on_a_line(classifier):
+    names = "'küche', 'sport', 'weather'"
+    sha256 = classifier.sha256[:12]
     assert repr(classifier) == (
-        f"<Classifier: encoder and linear, 3 classes ('küche', 'sport', 'weather'), sha256 {classifier.sha256[:12]}>"
+        f"<Classifier: encoder and linear, 3 classes ({names}), sha256 {sha256}>"
     )
-    assert repr(classifier.predict(["rain"])[0]).startswith(
-        "Prediction(label='weather', probability=0."
-    )
+
+
+def test_a_prediction_is_shown_with_its_fields(classifier):
+    (prediction,) = classifier.predict(["rain"])
+    assert repr(prediction).startswith("Prediction(label='weather', probability=0.")
 
 
 def test_the_library_logs_what_it_does(trained_run, caplog):
@@ -119,12 +126,24 @@ def test_the_library_logs_what_it_does(trained_run, caplog):
     assert caplog.record_tuples == [("encoder_cls", 20, f"loaded {trained_run.path}: {loaded!r}")]
 
 
+LOGGING = """
+import sys
+from encoder_cls.system.log import log
+
+log("warning", "unheard")
+assert "logging" not in sys.modules
+
+import logging
+
+log("warning", "unheard")
+logging.basicConfig(format="%(name)s %(message)s")
+log("warning", "heard")
+"""
+
+
 def test_nothing_is_printed_unasked():
-    """A warning of a library without handlers would be printed by Python; and who logs nothing loads no `logging`."""
-    code = (
-        "import sys\nfrom encoder_cls.system.log import log\nlog('warning', 'unheard')\n"
-        "assert 'logging' not in sys.modules\nimport logging\nlog('warning', 'unheard')\n"
-        "logging.basicConfig(format='%(name)s %(message)s')\nlog('warning', 'heard')\n"
-    )
-    ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert (ended.stdout, ended.stderr) == ("", "encoder_cls heard\n")
+    """Python would print the warning of a library without handlers."""
+    program = [sys.executable, "-c", LOGGING]
+    ended = subprocess.run(program, capture_output=True, text=True, check=True)
+    assert ended.stdout == ""
+    assert ended.stderr == "encoder_cls heard\n"
