@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import html
 import io
+import itertools
 import re
 from dataclasses import replace
 from xml.etree import ElementTree
@@ -56,9 +57,8 @@ def figures(page: str) -> list[ElementTree.Element]:
 def pixels(figure: ElementTree.Element) -> np.ndarray:
     """The image in a figure, (rows, columns, 3)."""
     address = figure.find("image").attrib["href"]
-    return imread(io.BytesIO(base64.b64decode(address.removeprefix("data:image/png;base64,"))))[
-        :, :, :3
-    ]
+    content = base64.b64decode(address.removeprefix("data:image/png;base64,"))
+    return imread(io.BytesIO(content))[:, :, :3]
 
 
 def test_what_is_marked_is_the_whole_text():
@@ -73,7 +73,7 @@ def test_what_is_marked_is_the_whole_text():
 
 
 def test_words_have_the_colour_of_their_weight():
-    """For or against, the full colour from `STRONG` on; no number is beyond the scale, and next to nothing is plain."""
+    """The colour is full from `STRONG` on, and a tiny weight has none."""
     shown = words_html([("yes", 29.0), (" ", 0.0), ("no", -1.0), ("so", 0.09)])
     assert shown == (
         '<span class="words" dir="auto"><span class="for a9" title="+9.9 or more">yes</span> '
@@ -81,54 +81,67 @@ def test_words_have_the_colour_of_their_weight():
     )
 
 
-def test_an_explanation_names_runner_up_model_and_numbers_that_print():
-    """What the pointer would show is also text, the strongest first; a minus is no hyphen."""
-    found = zip("abcd", (0.5, -2, 0.01, 1), strict=True)
-    weights = [
-        WordWeight(word=word, start=at, end=at + 1, weight=weight)
-        for at, (word, weight) in enumerate(found)
-    ]
+def explanation_of(text: str, *weights: float) -> Explanation:
+    """Each character is a word."""
+    words = []
+    for index, weight in enumerate(weights):
+        words.append(WordWeight(word=text[index], start=index, end=index + 1, weight=weight))
+    return Explanation(words)
+
+
+def test_the_strongest_weights_are_also_text():
+    """A pointer shows them on a screen, but not on paper. A minus is no hyphen."""
+    explanation = explanation_of("abcd", 0.5, -2, 0.01, 1)
+    row = prediction_row("abcd", answer("x", x=0.8, y=0.15), explanation, label="x")
+
+    (below,) = re.findall('<br><span class="note">(.*?)</td>', row)
+    weights = re.findall("<bdi>(.*?)</bdi> (.*?)</span>", below)
+    assert weights == [("b", "−2.0"), ("d", "+1.0"), ("a", "+0.5")]
+
+
+def test_a_page_of_predictions_names_runner_up_and_model():
+    """A blank text has no runner-up, and so no heading of it on a phone."""
     prediction = answer("x", x=0.8, y=0.15)
-    row = prediction_row("abcd", prediction, Explanation(weights), label="x")
-    blank = prediction_row("", replace(prediction, reason="blank"), Explanation(weights), label="?")
-    page = render_predictions(f"{row}\n{blank}\n", is_multi_label=False, model="runs/<b> (0123)")
-    assert (
-        page.count('data-value="0.150000"><bdi>y</bdi> <span class="note">0.150</span></td>') == 1
-    )
-    assert "Answered by runs/&lt;b&gt; (0123)." in page
-    numbers = re.findall('<br><span class="note">(.*?)</td>', page)
-    assert [re.findall("<bdi>(.*?)</bdi> (.*?)</span>", it) for it in numbers] == 2 * [
-        [("b", "−2.0"), ("d", "+1.0"), ("a", "+0.5")]
-    ]
-    assert "<bdi>c</bdi>" not in page
-    # A heading of nothing on a phone, where there is none.
+    blank = replace(prediction, reason="blank")
+    rows = prediction_row("abcd", prediction, Explanation(), label="x")
+    rows += prediction_row("", blank, Explanation(), label="?")
+    page = render_predictions(rows, is_multi_label=False, model="runs/<b> (0123)")
+
+    cell = 'data-value="0.150000"><bdi>y</bdi> <span class="note">0.150</span></td>'
+    assert page.count(cell) == 1
     assert page.count('data-head="runner-up"') == 1
-    row = prediction_row(
-        "abcd", replace(prediction, labels=("x",)), Explanation(weights), label="x"
-    )
+    assert "Answered by runs/&lt;b&gt; (0123)." in page
+
+
+def test_a_multi_label_page_has_no_runner_up():
+    prediction = replace(answer("x", x=0.8, y=0.15), labels=("x",))
+    row = prediction_row("abcd", prediction, Explanation(), label="x")
     assert "runner-up" not in render_predictions(row, is_multi_label=True)
 
 
 def test_a_hostile_text_is_shown_and_not_run():
-    """It is text in the page; the only script is the page's own, and the policy names its hash."""
+    """It is text; the only script is the page's own, whose hash the policy names."""
     row = prediction_row(
         HOSTILE, answer(HOSTILE, x=0.5, y=0.5), Explanation(), label=HOSTILE, notes=[HOSTILE]
     )
     page = render_predictions(row, is_multi_label=False, note=HOSTILE)
     assert page.count("<script") == 1
     assert "<img" not in page
-    assert html.unescape(page).count(HOSTILE) == 4  # the note above, class, text, the note below
+    # It is in the note above, the class, the text and the note below.
+    assert html.unescape(page).count(HOSTILE) == 4
     assert "default-src 'none'" in page
 
 
 def test_hostile_tokens_are_shown_and_not_run():
-    """In the line about a text and beside its maps, whose SVG stays well formed."""
+    """They are in the line about a text and beside its maps, whose SVG stays well formed."""
     tokens = ["[CLS]", HOSTILE, "<svg>", '"', "'&", "\u2028", UNPRINTABLE]
     page = render_attention(HOSTILE, [(HOSTILE + UNPRINTABLE, maps_of(tokens))])
     assert page.count("<script") == 1
     assert "<img" not in page
-    assert html.unescape(page).count(HOSTILE) == 3  # title, heading, line
-    assert all(c.isprintable() or c in "\n\t" for c in page)
+    # It is in the title, the heading and the line.
+    assert html.unescape(page).count(HOSTILE) == 3
+    assert all(character.isprintable() or character in "\n\t" for character in page)
+
     names = [text.text for text in figures(page)[0].iter("text")]
     assert names[: len(tokens)] == names[len(tokens) :]
     assert names[1:4] == ["<script>docum…", "<svg>", '"']
@@ -136,59 +149,64 @@ def test_hostile_tokens_are_shown_and_not_run():
 
 @pytest.mark.parametrize("tokens", [1, 5, MOST_MAP_TOKENS + 20])
 def test_each_layer_and_head_has_its_map(tokens):
-    """Its rows are those of the weights, the darker the larger, cut, with a note, where tokens are too many."""
+    """It is the darker the larger the weights, and cut, with a note, if tokens are too many."""
     maps = maps_of([f"t{number}" for number in range(tokens)])
     page = render_attention("Attention", [("a line", maps)])
     size = min(tokens, MOST_MAP_TOKENS)
     names, *drawn = figures(page)
-    assert [figure.attrib["aria-label"] for figure in drawn] == [
-        f"layer {i}, head {j}" for i in (1, 2) for j in (1, 2, 3)
-    ]
+
     assert f"alike would give each {1 / tokens:.3f}." in page
-    assert {figure.find("use").attrib["href"] for figure in drawn} == {
-        f"#{names.find('g').attrib['id']}"
-    }
+    assert (f"The first {MOST_MAP_TOKENS} tokens." in page) == (tokens > MOST_MAP_TOKENS)
+    assert [figure.attrib["aria-label"] for figure in drawn] == [
+        f"layer {layer}, head {head}" for layer, head in itertools.product((1, 2), (1, 2, 3))
+    ]
     assert len(list(names.iter("text"))) == 2 * size
-    for figure, weights in zip(
-        drawn, maps.weights.reshape(6, tokens, tokens)[:, :size, :size], strict=True
-    ):
+    for figure in drawn:
+        assert figure.find("use").attrib["href"] == f"#{names.find('g').attrib['id']}"
+
+    all_weights = maps.weights.reshape(6, tokens, tokens)[:, :size, :size]
+    for figure, weights in zip(drawn, all_weights, strict=True):
         darkness = 1 - pixels(figure).mean(axis=-1)
         assert darkness.shape == (size, size)
         order = np.argsort(weights.ravel())
         assert (np.diff(darkness.ravel()[order]) >= -1e-6).all()
-        levels = np.frombuffer(
-            base64.b64decode(figure.attrib["data-levels"]), dtype=np.uint8
-        ).reshape(size, size)
-        np.testing.assert_allclose((levels / 255) ** 2, weights, atol=0.005)
-    assert (f"The first {MOST_MAP_TOKENS} tokens." in page) == (tokens > MOST_MAP_TOKENS)
+
+        levels = np.frombuffer(base64.b64decode(figure.attrib["data-levels"]), dtype=np.uint8)
+        shown = (levels.reshape(size, size) / 255) ** 2
+        np.testing.assert_allclose(shown, weights, atol=0.005)
 
 
 def test_all_maps_have_one_scale_and_uniform_ones_are_named():
-    """A head that looks at all alike is as pale as that is, and named; a head that looks at one token is dark."""
+    """A head that looks at all tokens alike is pale; one that looks at one token is dark."""
     weights = np.stack([np.eye(8), np.full((8, 8), 1 / 8)])[None].astype(np.float32)
-    one, uniform = figures(
-        render_attention("x", [("", AttentionMaps(tokens=list("abcdefgh"), weights=weights))])
-    )[1:]
+    maps = AttentionMaps(tokens=list("abcdefgh"), weights=weights)
+    _, one, uniform = figures(render_attention("x", [("", maps)]))
     assert uniform.attrib["aria-label"] == "layer 1, head 2 (nearly uniform)"
     assert one.attrib["aria-label"] == "layer 1, head 1"
-    # The darkest blue.
-    assert (1 - pixels(one)).mean(axis=-1).max() == pytest.approx(1 - np.mean([8, 48, 107]) / 255)
-    assert (1 - pixels(uniform)).mean(axis=-1).max() < 0.4
+
+    darkest_blue = np.array([8, 48, 107])
+    darkness = 1 - pixels(one).mean(axis=-1)
+    assert darkness.max() == pytest.approx(1 - darkest_blue.mean() / 255)
+    assert (1 - pixels(uniform).mean(axis=-1)).max() < 0.4
 
 
 def test_each_text_has_its_own_names(classifier):
     texts = ["rain and snow", "", "the ball"]
-    page = render_attention(
-        "Attention", [(text, attention_maps(classifier, text)) for text in texts]
-    )
-    ids = [
-        figure.find("g").attrib["id"] for figure in figures(page) if figure.find("g") is not None
-    ]
+    maps = [(text, attention_maps(classifier, text)) for text in texts]
+    drawn = figures(render_attention("Attention", maps))
+
+    ids = []
+    references = []
+    for figure in drawn:
+        if figure.find("g") is not None:
+            ids.append(figure.find("g").attrib["id"])
+        else:
+            references.append(figure.find("use").attrib["href"])
     assert len(set(ids)) == 3
-    used = [
-        figure.find("use").attrib["href"]
-        for figure in figures(page)
-        if figure.find("use") is not None
-    ]
-    heads = classifier.encoder.architecture.num_heads
-    assert used == [f"#{name}" for name in ids for _ in range(heads)]  # of one layer
+
+    # The encoder has one layer.
+    num_heads = classifier.encoder.architecture.num_heads
+    expected = []
+    for name in ids:
+        expected += [f"#{name}"] * num_heads
+    assert references == expected
