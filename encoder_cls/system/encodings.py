@@ -8,25 +8,38 @@ import re
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from functools import partial
-from itertools import takewhile
 from pathlib import Path
 from typing import IO, Any
 
 from encoder_cls.errors import DataError, EncodingError
 from encoder_cls.system.display import shown
 
-UTF8, WINDOWS = "utf-8", "windows-1252"
-DELIMITERS = {"comma": ",", "semicolon": ";", "tab": "\t", "\\t": "\t", "pipe": "|"}  # by name
+UTF8 = "utf-8"
+WINDOWS = "windows-1252"
+# Field separators by name.
+DELIMITERS = {"comma": ",", "semicolon": ";", "tab": "\t", "\\t": "\t", "pipe": "|"}
+
 # Codecs that Python counts as text encodings, but that no text file is written in.
 _NO_ENCODINGS = {"idna", "punycode", "undefined", "unicode_escape", "raw_unicode_escape"}
-_MARKS = {codecs.BOM_UTF32_LE: "utf-32", codecs.BOM_UTF32_BE: "utf-32"}  # before their prefixes
-_MARKS |= {codecs.BOM_UTF16_LE: "utf-16", codecs.BOM_UTF16_BE: "utf-16"}
+# Encodings by their byte order mark; those of UTF-32 begin with those of UTF-16.
+_MARKS = {
+    codecs.BOM_UTF32_LE: "utf-32",
+    codecs.BOM_UTF32_BE: "utf-32",
+    codecs.BOM_UTF16_LE: "utf-16",
+    codecs.BOM_UTF16_BE: "utf-16",
+}
+
+# Bytes by which the encoding of a file is guessed: with two or four bytes a character; UTF-8; of a
+# file with an invalid line.
 HEAD_BYTES = 1024
 READ_BYTES = 1 << 16
+JUDGED_BYTES = 1 << 24
+# Bytes of a line, a row or a text: three million words.
+LONGEST_LINE = 1 << 24
+# Bytes of a JSON array in a gzip file, which is read as a whole.
+MOST_UNPACKED_JSON = 1 << 28
+
 SKIP = "data.bad_rows=skip (predict: --bad-rows skip) leaves such rows out"
-JUDGED_BYTES = 1 << 24  # read to judge a file with an invalid line
-LONGEST_LINE = 1 << 24  # bytes of a line, a row or a text: three million words
-MOST_UNPACKED_JSON = 1 << 28  # bytes of a JSON array in a gzip file, which is read as a whole
 # Tables that may be gzip files, with .gz at the end of their names.
 GZIPPED = (
     ".csv",
@@ -35,7 +48,8 @@ GZIPPED = (
     ".json",
 )
 GZIP_MARK = b"\x1f\x8b"
-INVALID = re.compile("[\udc80-\udcff]")  # an invalid byte, as kept by `text_lines`
+# An invalid byte, as kept by `text_lines`.
+INVALID = re.compile("[\udc80-\udcff]")
 
 
 def is_gzipped(path: Path) -> bool:
@@ -50,11 +64,16 @@ def ending_of(path: Path) -> str:
 
 @contextmanager
 def opened(path: Path) -> Iterator[Any]:
-    """The bytes of a text file, unpacked if its name ends with .gz; a damaged gzip file raises `DataError`."""
+    """The bytes of a text file, unpacked if its name ends with .gz.
+
+    Raises:
+        DataError: a gzip file is damaged.
+    """
     if not is_gzipped(path):
         with path.open("rb") as file:
             yield file
         return
+
     import gzip
     import zlib
 
@@ -67,14 +86,12 @@ def opened(path: Path) -> Iterator[Any]:
 
 def encoding_named(name: str) -> str:
     """Check the name of an encoding of texts; `ValueError` if it is unknown."""
-    codec = None
+    is_known = False
     with suppress(LookupError, ValueError):
         codec = codecs.lookup(name)
-    if (
-        codec is None
-        or not codec._is_text_encoding
-        or codec.name.replace("-", "_") in _NO_ENCODINGS
-    ):
+        is_known = codec._is_text_encoding and codec.name.replace("-", "_") not in _NO_ENCODINGS
+
+    if not is_known:
         raise ValueError(
             f"{name!r} is not an encoding; examples are utf-8, utf-16, windows-1252 and shift_jis"
         )
@@ -84,12 +101,8 @@ def encoding_named(name: str) -> str:
 def delimiter_named(name: str) -> str:
     """The field separator, given itself or by name; `ValueError` if no file can have it."""
     delimiter = DELIMITERS.get(name, name)
-    if (
-        len(delimiter) != 1
-        or delimiter in '\r\n"'
-        or delimiter.isalnum()
-        or "\ud7ff" < delimiter < "\ue000"
-    ):
+    is_character = len(delimiter) == 1 and not "\ud7ff" < delimiter < "\ue000"
+    if not is_character or delimiter in '\r\n"' or delimiter.isalnum():
         raise ValueError(
             f"{name!r} is not a field separator; give one character, or {', '.join(DELIMITERS)}"
         )
@@ -111,7 +124,13 @@ def byte_lines(file: Any, longest: int = LONGEST_LINE) -> Iterator[bytes]:
 
     A packed file of a few kilobytes can be a line that fills all memory.
     """
-    return iter(partial(file.readline, longest + 1 if longest >= 0 else -1), b"")
+    read_line = partial(file.readline, _readline_limit(longest))
+    return iter(read_line, b"")
+
+
+def _readline_limit(longest: int) -> int:
+    """What `readline` reads at most to show that a line is too long; -1 for no limit."""
+    return longest + 1 if longest >= 0 else -1
 
 
 def text_lines(
@@ -121,10 +140,13 @@ def text_lines(
     keep_invalid: bool = False,
     longest: int = LONGEST_LINE,
 ) -> Iterator[str]:
-    """The lines of a text file with their ends, without a byte order mark; that of UTF-8 overrides the encoding.
+    """The lines of a text file with their ends, without a byte order mark.
 
-    Invalid bytes are kept as half surrogates, or raise a `DataError` with the line and the encoding that it may have.
-    So does a line of more bytes than the `longest`; -1 means no limit.
+    The mark of UTF-8 overrides the encoding. With `keep_invalid`, invalid bytes are kept as half
+    surrogates. A line has at most so many bytes as the `longest`; -1 means no limit.
+
+    Raises:
+        DataError: a line is too long; or it is not of this encoding, with the one that it may have.
     """
     with opened(path) as file:
         head = file.peek(HEAD_BYTES)[:HEAD_BYTES]
@@ -132,29 +154,43 @@ def text_lines(
             raise DataError(f"{path}: is a gzip file; name it {path.name}.gz, or unpack it")
         if head.startswith(codecs.BOM_UTF8):
             encoding = UTF8
-        every = bytes(range(128))
-        if every.decode(encoding, "replace") != every.decode(
-            "ascii"
-        ):  # so line ends may differ, too
-            is_wide = codecs.lookup(encoding).name[:6] in {"utf-16", "utf-32"}
-            if is_wide and head and b"\0" not in head and head.isascii():
-                hint = f"the file seems to be UTF-8: {_setting(UTF8)} reads it"
-                raise EncodingError(f"{path}:1", f"not {encoding} text", hint)
+
+        if not _contains_ascii(encoding):
+            _check_is_not_utf8(path, head, encoding)
             yield from _decoded_lines(path, file, encoding, longest)
             return
-        if wide := _wide_encoding(head):
+
+        wide = _wide_encoding(head)
+        if wide:
             hint = f"the file seems to be {wide[:6].upper()}: {_setting(wide)} reads it"
             raise EncodingError(f"{path}:1", f"not {_shown(encoding)} text", hint)
+
         errors = "surrogateescape" if keep_invalid else "strict"
         for number, line in enumerate(byte_lines(file, longest), start=1):
             _check_length(path, number, line, longest)
             try:
                 text = line.decode(encoding, errors)
             except UnicodeDecodeError as error:
-                raise EncodingError(
-                    f"{path}:{number}", *undecodable(path, line, error.start, encoding)
-                ) from None
-            yield text.removeprefix("\ufeff") if number == 1 and is_utf8(encoding) else text
+                what, hint = undecodable(path, line, error.start, encoding)
+                raise EncodingError(f"{path}:{number}", what, hint) from None
+
+            if number == 1 and is_utf8(encoding):
+                text = text.removeprefix("\ufeff")
+            yield text
+
+
+def _contains_ascii(encoding: str) -> bool:
+    """Whether the bytes of ASCII mean the same in an encoding; else line ends may differ, too."""
+    ascii_bytes = bytes(range(128))
+    return ascii_bytes.decode(encoding, "replace") == ascii_bytes.decode("ascii")
+
+
+def _check_is_not_utf8(path: Path, head: bytes, encoding: str) -> None:
+    """Raise an `EncodingError` for ASCII text where each character should have several bytes."""
+    is_wide = codecs.lookup(encoding).name[:6] in {"utf-16", "utf-32"}
+    if is_wide and head and b"\0" not in head and head.isascii():
+        hint = f"the file seems to be UTF-8: {_setting(UTF8)} reads it"
+        raise EncodingError(f"{path}:1", f"not {encoding} text", hint)
 
 
 def _check_length(path: Path, number: int, line: str | bytes, longest: int) -> None:
@@ -168,8 +204,8 @@ def _decoded_lines(path: Path, file: IO[bytes], encoding: str, longest: int) -> 
     number = 0
     try:
         with io.TextIOWrapper(file, encoding, newline="\n") as lines:
-            limit = longest + 1 if longest >= 0 else -1
-            for number, line in enumerate(iter(partial(lines.readline, limit), ""), start=1):
+            read_line = partial(lines.readline, _readline_limit(longest))
+            for number, line in enumerate(iter(read_line, ""), start=1):
                 _check_length(path, number, line, longest)
                 yield line.removeprefix("\ufeff") if number == 1 else line
     except UnicodeDecodeError as error:
@@ -183,29 +219,40 @@ def undecodable(path: Path, line: bytes, start: int, encoding: str) -> tuple[str
     wrong = f"not {_shown(encoding)} text (byte {start} of the line)"
     if not is_utf8(encoding):
         return wrong, "data.encoding names the encoding of the file"
+
     text = _as_windows(line)
     if text is None:
         return wrong, "save the file as UTF-8, or name its encoding in data.encoding"
+
     if _is_mostly_utf8(path):
-        return (
-            f"{wrong}, as other lines are; in Windows-1252 it would be {text}: correct the line",
-            SKIP,
-        )
-    return (
-        wrong,
-        f"the file seems to be Windows-1252, which has this line as {text}: {_setting(WINDOWS)} reads it so",
+        what = f"{wrong}, as other lines are; in Windows-1252 it would be {text}: correct the line"
+        return what, SKIP
+
+    hint = (
+        f"the file seems to be Windows-1252, which has this line as {text}: {_setting(WINDOWS)} "
+        "reads it so"
     )
+    return wrong, hint
 
 
 def seems_utf8(path: Path) -> bool:
-    """Whether a file without a byte order mark has non-ASCII letters, and its first bytes are valid UTF-8."""
-    if not path.is_file():  # a pipe can be read but once
+    """Whether a file without a byte order mark has non-ASCII letters in valid UTF-8.
+
+    Only its beginning is read.
+    """
+    # A pipe can be read but once.
+    if not path.is_file():
         return False
+
     with opened(path) as file:
         content = file.read(READ_BYTES)
+    # The last line may be cut within a character.
     if len(content) == READ_BYTES:
         content = content[: content.rfind(b"\n") + 1]
-    return not (content.isascii() or content.startswith(codecs.BOM_UTF8)) and _is_valid(content)
+
+    if content.isascii() or content.startswith(codecs.BOM_UTF8):
+        return False
+    return _is_valid(content)
 
 
 def _is_valid(content: bytes, encoding: str = UTF8) -> bool:
@@ -225,31 +272,48 @@ def _shown(encoding: str) -> str:
 
 
 def _wide_encoding(head: bytes) -> str | None:
-    """The encoding with two or four bytes a character that a file seems to have, by its first bytes."""
-    marked = next((name for mark, name in _MARKS.items() if head.startswith(mark)), None)
-    if marked or len(head) < 8:
-        return marked
-    even, odd = head[::2].count(0), head[1::2].count(0)  # letters of ASCII have one byte that is 0
-    if 4 * max(even, odd) < len(head) or min(even, odd) * 8 > len(head):
+    """The encoding with two or four bytes a character that a file seems to have, by its head."""
+    for mark, encoding in _MARKS.items():
+        if head.startswith(mark):
+            return encoding
+    if len(head) < 8:
         return None
-    return "utf-16-le" if odd > even else "utf-16-be"
+
+    # In UTF-16, a letter of ASCII has one byte that is 0: the first or the second.
+    even_zeros = head[::2].count(0)
+    odd_zeros = head[1::2].count(0)
+    are_few = 4 * max(even_zeros, odd_zeros) < len(head)
+    are_in_both = 8 * min(even_zeros, odd_zeros) > len(head)
+    if are_few or are_in_both:
+        return None
+    return "utf-16-le" if odd_zeros > even_zeros else "utf-16-be"
 
 
 def _as_windows(line: bytes) -> str | None:
-    """A line as Windows-1252, for a message; None where few letters are ASCII, so that it is hardly that."""
+    """A line as Windows-1252, for a message; None where few letters are ASCII: it is hardly that."""
     if not _is_valid(line, WINDOWS):
         return None
+
     text = line.decode(WINDOWS)
     letters = [character for character in text if character.isalpha()]
-    beyond = sum(not letter.isascii() for letter in letters)
-    return None if beyond > max(2, len(letters) / 3) else shown(text.rstrip("\r\n"))
+    num_others = sum(not letter.isascii() for letter in letters)
+    if num_others > max(2, len(letters) / 3):
+        return None
+    return shown(text.rstrip("\r\n"))
 
 
 def _is_mostly_utf8(path: Path) -> bool:
     """Whether more lines with non-ASCII letters are valid UTF-8 than not."""
     if not path.is_file():
         return False
+
+    num_lines = 0
+    num_valid = 0
     with opened(path) as file:
-        lines = takewhile(lambda _: file.tell() <= JUDGED_BYTES, byte_lines(file))
-        valid = [_is_valid(line) for line in lines if not line.isascii()]
-    return sum(valid) > len(valid) / 2
+        for line in byte_lines(file):
+            if file.tell() > JUDGED_BYTES:
+                break
+            if not line.isascii():
+                num_lines += 1
+                num_valid += _is_valid(line)
+    return num_valid > num_lines / 2

@@ -1,7 +1,7 @@
-"""What a training tells whoever watches it.
+"""How work that takes long reports what happens.
 
-A `Reporter` is passed down to all that takes long. This one is silent; the command line has one for terminals and log
-files, the hyperparameter search one that ends bad trials, and tests one that keeps a list.
+A `Reporter` is passed down to it. The one here is silent; the command line has one for terminals
+and log files, the hyperparameter search one that ends bad trials, and tests one that keeps a list.
 """
 
 from __future__ import annotations
@@ -43,14 +43,18 @@ class Reporter:
     def validated(
         self, name: str, *, step: int, epoch: float, scores: Mapping[str, float], is_best: bool
     ) -> None:
-        """Hear of a validation; `is_best`: of its training, and of labels also better than the linear model alone."""
+        """Hear of a validation.
+
+        `is_best` says that it is the best of its training; of a training on labels, that it is also
+        better than the linear model alone.
+        """
 
 
 SILENT = Reporter()
 
 
 class WarningReporter(Reporter):
-    """Passes warnings on, by default as Python's, to the code that called this package."""
+    """Passes warnings on, by default as Python's warnings of the code that called this package."""
 
     def __init__(self, warn: Callable[[str], None] | None = None) -> None:
         self._warn = warn or warn_caller
@@ -71,5 +75,5 @@ def warn_caller(message: str) -> None:
 
 
 def _is_own(module: str) -> bool:
-    """Whether a module is of this package, or of the standard library's between two of its functions."""
+    """Whether a module is of this package, or called between two of its functions."""
     return module == "contextlib" or module.partition(".")[0] == "encoder_cls"

@@ -1,7 +1,8 @@
-"""Settings of NumPy and PyTorch that a program has made for all of its code, and that answers must not depend on.
+"""Independence of the settings of NumPy and PyTorch that the caller has made for a whole program.
 
-A Gaussian process library asks for `torch.set_default_dtype(torch.float64)`, a notebook computes without gradients, a
-debugging session lets NumPy raise errors: training and prediction are the same everywhere.
+A Gaussian process library asks for `torch.set_default_dtype(torch.float64)`, a notebook computes
+without gradients, a debugging session lets NumPy raise errors: training and prediction are the same
+everywhere.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-# Those of NumPy itself.
+# The defaults of NumPy.
 NUMPY_ERRORS: dict[str, Any] = {
     "divide": "warn",
     "over": "warn",
@@ -25,7 +26,10 @@ NUMPY_ERRORS: dict[str, Any] = {
 
 @contextmanager
 def own_settings() -> Iterator[None]:
-    """Compute with the libraries' default settings, and restore those of the caller at the end; also a decorator."""
+    """Compute with the libraries' default settings, and restore those of the caller at the end.
+
+    It is also a decorator.
+    """
     with ExitStack() as settings:
         settings.enter_context(np.errstate(**NUMPY_ERRORS))
 
@@ -38,11 +42,12 @@ def own_settings() -> Iterator[None]:
 
 
 def _enter_own_settings_of_thread(settings: ExitStack, torch: Any) -> None:
-    """Compute on the CPU unless a device is named, with gradients, and in the precision of the tensors."""
+    """Compute on the CPU unless a device is named, with gradients, in the tensors' precision."""
     settings.enter_context(torch.inference_mode(False))
     settings.enter_context(torch.enable_grad())
 
-    # Each of these makes every call of torch slower, so it is entered only where it changes something.
+    # Each of these makes every call of torch slower, so it is entered only where it changes
+    # something.
     if torch.get_default_device().type != "cpu":
         settings.enter_context(torch.device("cpu"))
     for device_type in ("cpu", "cuda"):
@@ -51,13 +56,18 @@ def _enter_own_settings_of_thread(settings: ExitStack, torch: Any) -> None:
 
 
 _lock = Lock()
-_num_inside = 0  # blocks of `own_settings` in all threads
+# Blocks of `own_settings` in all threads.
+_num_inside = 0
+# The settings to restore.
 _of_caller: dict[str, Any] = {}
 
 
 @contextmanager
 def _own_settings_of_process(torch: Any) -> Iterator[None]:
-    """Change what torch keeps for the whole process: the first block of all threads does, the last one restores it."""
+    """Change what torch keeps for the whole process.
+
+    The first block of all threads changes it, the last one restores it.
+    """
     global _num_inside, _of_caller  # noqa: PLW0603 - as the settings are
     with _lock:
         if _num_inside == 0:

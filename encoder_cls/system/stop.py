@@ -1,7 +1,7 @@
 """Requests to stop, noticed wherever work takes long.
 
-`checking` adds a function that may end the work. Loops call `check_stop` between two pieces of work; a call that cannot
-be cut into pieces runs in a thread of `run_interruptibly`.
+`checking` adds a function that may end the work. Loops call `check_stop` between two pieces of
+work; a call that cannot be cut into pieces runs in a thread of `run_interruptibly`.
 """
 
 from __future__ import annotations
@@ -16,7 +16,8 @@ from typing import TypeVar
 from encoder_cls.errors import StoppedError
 
 SECONDS_BETWEEN_LOOKS = 0.05
-SECONDS_TO_END = 2.0  # for an abandoned thread
+# The time that an abandoned thread has to end.
+SECONDS_TO_END = 2.0
 
 T = TypeVar("T")
 
@@ -46,7 +47,8 @@ def stopping_at(asked: Callable[[], int | None]) -> AbstractContextManager[None]
     """Let `check_stop` raise a `StoppedError` as soon as a function returns the number of a signal."""
 
     def check() -> None:
-        if (signal_number := asked()) is not None:
+        signal_number = asked()
+        if signal_number is not None:
             raise StoppedError("stopped before the training began", signal_number=signal_number)
 
     return checking(check)
@@ -59,7 +61,9 @@ def check_stop() -> None:
 
 
 def run_interruptibly(work: Callable[[], T]) -> T:
-    """Run a blocking call in a thread while polling for a stop; in an abandoned thread `check_stop` ends the call.
+    """Run a blocking call in a thread while polling for a stop.
+
+    After a stop the thread is abandoned, and `check_stop` ends the call there.
 
     Raises:
         BaseException: what the call or `check_stop` raises.
@@ -76,7 +80,8 @@ def run_interruptibly(work: Callable[[], T]) -> T:
         with _calling((end_if_abandoned,)):
             try:
                 future.set_result(work())
-            except BaseException as error:  # to be raised where it is waited for
+            except BaseException as error:
+                # It is raised again where the result is waited for.
                 future.set_exception(error)
 
     thread = Thread(target=run, daemon=True)
