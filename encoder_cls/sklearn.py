@@ -300,7 +300,7 @@ class TextClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     def report(self) -> Report:
         """Score the texts that were held out, as `encoder-cls eval` does."""
         from encoder_cls.classifier.model_folder import load_classifier
-        from encoder_cls.data.load import load_all_data
+        from encoder_cls.data.load_dataset import load_all_data
         from encoder_cls.evaluation.held_out_answers import OwnAnswers
         from encoder_cls.run.run_folder import RunDir
         from encoder_cls.run.run_report import LoadedRun, report_of_run

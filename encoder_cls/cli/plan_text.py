@@ -84,7 +84,7 @@ def _group_sizes(dataset: Dataset, column: str | None) -> Iterator[str]:
     """The number of groups in each split, and of texts without a group; nothing without groups."""
     import numpy as np
 
-    from encoder_cls.data.dataset import NO_GROUP
+    from encoder_cls.data.text_groups import NO_GROUP
 
     splits = {"training": dataset.train, "validation": dataset.validation, "test": dataset.test}
     sizes = []

@@ -10,7 +10,8 @@ from itertools import chain
 
 import numpy as np
 
-from encoder_cls.data.dataset import Dataset, Split, label_key
+from encoder_cls.data.dataset import Dataset, Split
+from encoder_cls.data.label_names import label_key
 from encoder_cls.system.display import counted, listed, shortened
 
 FEW = 3  # names that a warning lists

@@ -13,8 +13,9 @@ from string import ascii_lowercase
 from typing import NamedTuple
 
 from encoder_cls.config.schema import DataConfig
-from encoder_cls.data.dataset import label_key
-from encoder_cls.data.labels import Classes, LabelledRows
+from encoder_cls.data.classes import Classes
+from encoder_cls.data.label_names import label_key
+from encoder_cls.data.labelled_rows import LabelledRows
 from encoder_cls.data.reading.columns import Columns
 from encoder_cls.data.reading.locations import SourceLocation
 from encoder_cls.data.reading.options import Notes, Reading

@@ -10,7 +10,7 @@ from encoder_cls.classifier.classifier import Classifier
 from encoder_cls.classifier.model_folder import load_classifier
 from encoder_cls.data.checks import seen_warnings
 from encoder_cls.data.dataset import Split
-from encoder_cls.data.load import load_all_data
+from encoder_cls.data.load_dataset import load_all_data
 from encoder_cls.errors import ConfigError, DataError
 from encoder_cls.evaluation.comparisons import PairedComparison, compare_answers, numbered_answers
 from encoder_cls.evaluation.held_out_answers import OwnAnswers

@@ -10,7 +10,7 @@ from encoder_cls.config.data_paths import SOURCES, absolute_sources, check_sourc
 from encoder_cls.config.loading import load_config
 from encoder_cls.config.schema import Config, DataConfig
 from encoder_cls.data.dataset import Dataset
-from encoder_cls.data.load import load_all_data
+from encoder_cls.data.load_dataset import load_all_data
 from encoder_cls.errors import DataError
 from encoder_cls.run.checkpoint import newest_fingerprint
 from encoder_cls.run.run_folder import RunDir

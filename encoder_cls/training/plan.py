@@ -11,8 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from encoder_cls.config.schema import Config
+from encoder_cls.data.continued_data import names_validation
 from encoder_cls.data.dataset import Dataset
-from encoder_cls.data.load import names_validation
 from encoder_cls.encoder.batches import BatchSampler
 from encoder_cls.encoder.training import Schedule
 from encoder_cls.errors import ConfigError

@@ -8,8 +8,9 @@ from pathlib import Path
 from encoder_cls.classifier.classifier import Classifier
 from encoder_cls.classifier.model_folder import load_classifier
 from encoder_cls.config.schema import Config
+from encoder_cls.data.continued_data import config_of_base
 from encoder_cls.data.dataset import Dataset
-from encoder_cls.data.load import config_of_base, load_all_data
+from encoder_cls.data.load_dataset import load_all_data
 from encoder_cls.data.reading.rows import Row
 from encoder_cls.encoder.architecture import EncoderArchitecture
 from encoder_cls.errors import ConfigError, DataError

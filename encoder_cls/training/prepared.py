@@ -18,7 +18,8 @@ from torch import Tensor
 from encoder_cls.classifier.classifier import Classifier, TextFormat
 from encoder_cls.config.schema import Config
 from encoder_cls.data.checks import data_warnings
-from encoder_cls.data.dataset import Dataset, names_as_texts
+from encoder_cls.data.dataset import Dataset
+from encoder_cls.data.label_names import names_as_texts
 from encoder_cls.encoder.architecture import EncoderArchitecture
 from encoder_cls.encoder.batches import BatchSampler
 from encoder_cls.encoder.engines import Encoder

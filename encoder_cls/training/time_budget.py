@@ -6,7 +6,7 @@ import time
 from itertools import islice
 
 from encoder_cls.config.schema import Config
-from encoder_cls.data.load import reading_of
+from encoder_cls.data.load_dataset import reading_of
 from encoder_cls.data.reading.columns import Columns
 from encoder_cls.data.source_files import every_file
 from encoder_cls.data.sources import read_rows

@@ -116,7 +116,7 @@ def svm_answers(labelled: Texts, others: Texts, test: Texts) -> list[str]:
     from sklearn.preprocessing import FunctionTransformer, normalize
     from sklearn.svm import LinearSVC
 
-    from encoder_cls.data.dataset import names_as_texts
+    from encoder_cls.data.label_names import names_as_texts
 
     # The features are n-grams, and a truncated SVD of these.
     grams = tfidf_features(chars=True)

@@ -564,7 +564,7 @@ FAULTS = [
         "classes are in the order of a hash table",
         case="metamorphic",
         fraction=0.5,
-        target="encoder_cls.data.labels.sorted",
+        target="encoder_cls.data.classes.sorted",
         make=constant(in_any_order),
     ),
     Fault(

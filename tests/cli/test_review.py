@@ -17,7 +17,7 @@ from support.programs import assert_failed
 from encoder_cls.config.loading import load_config
 from encoder_cls.data.corrections import correction_key
 from encoder_cls.data.dataset import Dataset
-from encoder_cls.data.load import load_dataset
+from encoder_cls.data.load_dataset import load_dataset
 from encoder_cls.run.run_folder import RunDir
 from encoder_cls.training.prepare import prepare
 from encoder_cls.training.train import train

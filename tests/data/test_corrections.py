@@ -12,7 +12,7 @@ from support.data import classes_of, load, refusal, write, write_labelled
 from encoder_cls.config.schema import DataConfig
 from encoder_cls.data.corrections import correction_key
 from encoder_cls.data.dataset import Dataset
-from encoder_cls.data.load import load_dataset
+from encoder_cls.data.load_dataset import load_dataset
 
 
 def fix(*rows: tuple[str, str], name: str = "fix.csv", label: str = "label") -> str:

@@ -12,7 +12,7 @@ from support.data import load, refusal, write
 
 from encoder_cls.config.schema import DataConfig
 from encoder_cls.data.dataset import Dataset, Split
-from encoder_cls.data.load import load_dataset
+from encoder_cls.data.load_dataset import load_dataset
 from encoder_cls.errors import DataError
 from encoder_cls.system import columns, disk_arrays
 

@@ -11,10 +11,10 @@ import pytest
 from support.data import write, write_labelled
 
 from encoder_cls.config.schema import DataConfig
-from encoder_cls.data import load
+from encoder_cls.data import load_dataset as load
 from encoder_cls.data.corrections import correction_key
 from encoder_cls.data.dataset import Dataset, Split, Unlabelled
-from encoder_cls.data.load import load_dataset
+from encoder_cls.data.load_dataset import load_dataset
 from encoder_cls.errors import DataError
 
 ROWS = [(f"text {number % 17} né {number}", "xyz"[number % 3], number // 3) for number in range(60)]

@@ -16,8 +16,8 @@ import pytest
 from support.data import refusal, write
 
 from encoder_cls.config.schema import DataConfig
-from encoder_cls.data.labels import read_labelled
-from encoder_cls.data.load import reading_of
+from encoder_cls.data.labelled_rows import read_labelled
+from encoder_cls.data.load_dataset import reading_of
 from encoder_cls.data.reading import json_files
 from encoder_cls.data.reading.columns import Columns
 from encoder_cls.data.reading.options import Reading

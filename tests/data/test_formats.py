@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 from support.data import load, refusal, write
 
 from encoder_cls.config.schema import DataConfig
-from encoder_cls.data.load import load_split
+from encoder_cls.data.load_dataset import load_split
 from encoder_cls.data.reading.columns import Columns
 from encoder_cls.data.reading.options import Reading
 from encoder_cls.data.sources import read_rows

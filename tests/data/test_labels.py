@@ -11,8 +11,9 @@ from support.data import classes_of, load, refusal, write, write_labelled
 
 from encoder_cls.config.schema import DataConfig
 from encoder_cls.data.checks import data_warnings
-from encoder_cls.data.dataset import names_as_texts
-from encoder_cls.data.load import BaseData, load_dataset, load_split
+from encoder_cls.data.continued_data import BaseData
+from encoder_cls.data.label_names import names_as_texts
+from encoder_cls.data.load_dataset import load_dataset, load_split
 from encoder_cls.errors import ConfigError, DataError
 
 

@@ -14,7 +14,7 @@ from support.data import load, refusal, write
 
 from encoder_cls.config.schema import DataConfig
 from encoder_cls.data.checks import data_warnings
-from encoder_cls.data.load import load_split
+from encoder_cls.data.load_dataset import load_split
 from encoder_cls.data.splitting import rows_to_hold_out
 from encoder_cls.errors import DataError
 

@@ -19,9 +19,10 @@ from encoder_cls.config.loading import load_config
 from encoder_cls.config.schema import DataConfig
 from encoder_cls.data import splitting as holdout
 from encoder_cls.data.checks import data_warnings
-from encoder_cls.data.dataset import NO_GROUP, Dataset, Split, texts_alike
-from encoder_cls.data.load import load_dataset, load_split
+from encoder_cls.data.dataset import Dataset, Split
+from encoder_cls.data.load_dataset import load_dataset, load_split
 from encoder_cls.data.splitting import hold_out, rows_to_hold_out
+from encoder_cls.data.text_groups import NO_GROUP, texts_alike
 from encoder_cls.errors import ConfigError, DataError
 
 

@@ -8,7 +8,7 @@ import pytest
 from support.data import load, refusal, write, write_labelled
 
 from encoder_cls.config.schema import DataConfig
-from encoder_cls.data.load import load_dataset, load_split
+from encoder_cls.data.load_dataset import load_dataset, load_split
 from encoder_cls.errors import DataError
 
 NAMES = ["sport", "food", "weather"]

@@ -9,7 +9,7 @@ from support.reports import REFERENCE
 
 from encoder_cls.config.loading import load_config
 from encoder_cls.data.dataset import Dataset
-from encoder_cls.data.load import load_dataset
+from encoder_cls.data.load_dataset import load_dataset
 from encoder_cls.evaluation.model_card import model_card
 from encoder_cls.evaluation.report import Report, evaluate
 from encoder_cls.evaluation.report_text import comparison_sentence

@@ -11,7 +11,7 @@ from support.small_runs import NO_TECHNIQUES
 from support.tokenizer import train_tokenizer
 
 from encoder_cls.config.schema import TokenizerConfig, TrainConfig
-from encoder_cls.data.dataset import names_as_texts
+from encoder_cls.data.label_names import names_as_texts
 from encoder_cls.linear import corpus as feature_corpus
 from encoder_cls.linear import few_labels, self_training
 from encoder_cls.linear import nb_svm as svm

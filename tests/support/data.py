@@ -9,7 +9,7 @@ import pytest
 
 from encoder_cls.config.schema import DataConfig
 from encoder_cls.data.dataset import Dataset, Split
-from encoder_cls.data.load import load_dataset
+from encoder_cls.data.load_dataset import load_dataset
 from encoder_cls.errors import DataError
 
 

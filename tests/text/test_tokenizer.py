@@ -18,7 +18,7 @@ from tokenizers import Tokenizer, trainers
 
 import encoder_cls
 from encoder_cls.config.schema import DataConfig, TokenizerConfig
-from encoder_cls.data.load import load_dataset
+from encoder_cls.data.load_dataset import load_dataset
 from encoder_cls.errors import ConfigError
 from encoder_cls.system import columns
 from encoder_cls.text.tokenizer import (
@@ -79,7 +79,7 @@ def ids_of(tokenizer: Tokenizer, text: str, max_seq_len: int = 64) -> list[int]:
 PROGRAM = """
 import hashlib, sys
 from encoder_cls.config.schema import DataConfig, TokenizerConfig
-from encoder_cls.data.load import load_dataset
+from encoder_cls.data.load_dataset import load_dataset
 from encoder_cls.text.tokenizer_training import train_and_tokenize
 texts = load_dataset(DataConfig(train="example:train")).train.texts
 for kind in sys.argv[1:]:

@@ -19,7 +19,7 @@ from support.small_runs import SHAPE, model_hash, result, run_all, stop_after
 from encoder_cls.classifier.model_folder import load_classifier
 from encoder_cls.config.loading import load_config
 from encoder_cls.data.dataset import NO_TEXTS
-from encoder_cls.data.load import load_all_data
+from encoder_cls.data.load_dataset import load_all_data
 from encoder_cls.errors import ConfigError, DataError, StoppedError
 from encoder_cls.evaluation import figures
 from encoder_cls.evaluation.comparisons import compare_with_base

@@ -1,0 +1,239 @@
+"""Decide the classes that the labels of all sources become."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from encoder_cls.config.schema import DataConfig
+from encoder_cls.data.dataset import LabelsAre, renumbered
+from encoder_cls.data.label_names import label_key
+from encoder_cls.data.labelled_rows import LabelledRows
+from encoder_cls.data.reading.locations import SourceLocation
+from encoder_cls.errors import ConfigError, DataError
+from encoder_cls.system.display import shown
+from encoder_cls.system.json_values import json_text
+
+# An index into `data.label_names`; a longer number is a name.
+_INDEX = re.compile(r"[0-9]{1,9}")
+# An integer, also as a table of floats has it.
+_WHOLE_NUMBER = re.compile(r"-?(?:0|[1-9][0-9]{0,14})(?:\.0+)?")
+# A name that is sorted as a number.
+_SORTED_AS_NUMBER = re.compile(r"-?[0-9]{1,19}")
+
+
+@dataclass(frozen=True)
+class Classes:
+    """The classes that labels become.
+
+    Attributes:
+        names: `data.label_names`.
+        labels_are: the kind of labels.
+        of_labels: the class of each label.
+        every: all classes in order; numbers of rows are indices into it.
+    """
+
+    names: Sequence[str] | None
+    labels_are: LabelsAre
+    of_labels: Mapping[str, str]
+    every: Sequence[str]
+
+    def present(self, numbers: NDArray[np.integer[Any]]) -> tuple[str, ...]:
+        """The classes with these indices in `every`, in order."""
+        return in_order((self.every[number] for number in np.unique(numbers)), self.names)
+
+    def numbered(self, rows: LabelledRows) -> LabelledRows:
+        """Number the labels of rows by class."""
+        class_names = [self.of_labels[label] for label in rows.labels]
+        return replace(rows, numbers=renumbered(rows.numbers, class_names, self.every))
+
+
+def decide_classes(
+    all_rows: Iterable[LabelledRows],
+    config: DataConfig,
+    known: Sequence[str] = (),
+    labels_are: LabelsAre | None = None,
+) -> Classes:
+    """Decide the class of each label, given the rows of train first.
+
+    `known` and `labels_are` are decided already.
+
+    Raises:
+        ConfigError: `data.fold_labels` makes one of two named classes.
+        DataError: a label has no class, or labels can be names as well as numbers, which would give
+            other classes.
+    """
+    rows_of_sources = list(all_rows)
+    names = config.label_names
+    spelling = _spelling(rows_of_sources, config, known)
+
+    # The first location of each label as it is spelled.
+    locations: dict[str, SourceLocation] = {}
+    for rows in rows_of_sources:
+        for label, where in rows.labels.items():
+            locations.setdefault(spelling[label], where)
+
+    if labels_are is None:
+        labels_are = _names_or_indices(locations, names)
+    classes = {}
+    for label, where in locations.items():
+        classes[label] = _class_of(label, where, names, labels_are)
+
+    return Classes(
+        names=names,
+        labels_are=labels_are,
+        of_labels={label: classes[spelled] for label, spelled in spelling.items()},
+        every=in_order((*(names or ()), *classes.values()), names),
+    )
+
+
+def in_order(classes: Iterable[str], names: Sequence[str] | None) -> tuple[str, ...]:
+    """Each class once: as in `data.label_names`, else by number if all are numbers, or by alphabet."""
+    distinct = set(classes)
+    if names is not None:
+        return tuple(name for name in names if name in distinct)
+    if all(_SORTED_AS_NUMBER.fullmatch(name) for name in distinct):
+        # `1` and `01` are two classes.
+        return tuple(sorted(distinct, key=lambda name: (int(name), name)))
+    return tuple(sorted(distinct))
+
+
+def use_of_empty(
+    all_rows: Mapping[str, LabelledRows], config: DataConfig, *, is_multi_label: bool = False
+) -> str:
+    """Suggest how to use rows of train without a label, where `data.label_names` is not set."""
+    skip = "data.bad_rows=skip leaves such rows out"
+    if is_multi_label:
+        return f"write [] where a text has none of the labels; {skip}"
+
+    classes = decide_classes(all_rows.values(), config)
+    names = in_order(map(str.strip, classes.every), classes.names)
+    setting = f"data.label_names=[{', '.join(map(json_text, names))}]"
+    return f"to use such rows as texts without labels, add --set {shlex.quote(setting)}; {skip}"
+
+
+# The spelling of labels
+
+
+def _spelling(
+    rows_of_sources: Sequence[LabelledRows], config: DataConfig, known: Sequence[str]
+) -> dict[str, str]:
+    """Spell each label as `data.fold_labels` and `data.label_names` ask for."""
+    names = config.label_names or ()
+    labels = {label for rows in rows_of_sources for label in rows.labels}
+
+    # In CSV a column of integers with an empty cell has 1.0, where JSON lines and Excel have 1.
+    are_whole = all(_WHOLE_NUMBER.fullmatch(label) for label in labels)
+    with_point = {label for label in labels if "." in label}
+    is_named_with_point = not with_point.isdisjoint({*names, *known})
+    if are_whole and with_point and not is_named_with_point:
+        return {label: label.partition(".")[0] for label in labels}
+
+    if config.fold_labels:
+        spelled = _spelling_by_key(rows_of_sources, names, known)
+        return {label: spelled[label_key(label)] for label in labels}
+
+    spelling = {}
+    for label in labels:
+        is_other_name = names and label not in names
+        spelling[label] = label.strip() if is_other_name else label
+    return spelling
+
+
+def _spelling_by_key(
+    rows_of_sources: Sequence[LabelledRows], names: Sequence[str], known: Sequence[str]
+) -> dict[str, str]:
+    """The name of each class of labels that look alike, by `label_key`.
+
+    It is the one of the base run, else that of the config, else the most frequent in train.
+    """
+    spelled: dict[str, str] = {}
+    for name in (*known, *names):
+        other = spelled.setdefault(label_key(name), name)
+        if other != name:
+            where = "data.label_names" if name in names else "the run"
+            what = f"makes one class of {other!a} and {name!a}, which are two in {where}"
+            raise ConfigError(f"data.fold_labels=true {what}")
+
+    for rows in rows_of_sources:
+        counts: Counter[str] = Counter()
+        for label, count in zip(rows.labels, np.bincount(rows.numbers).tolist(), strict=True):
+            counts[label.strip()] += count
+        for label, _ in counts.most_common():
+            spelled.setdefault(label_key(label), label)
+    return spelled
+
+
+# Names or indices
+
+
+def _names_or_indices(
+    locations: Mapping[str, SourceLocation], names: Sequence[str] | None
+) -> LabelsAre:
+    """Decide whether labels, given with their first locations, are names or indices into the names."""
+    if names is None:
+        return "names"
+
+    are_names = all(label in names for label in locations)
+    are_indices = all(_INDEX.fullmatch(label) and int(label) < len(names) for label in locations)
+    if are_names and are_indices:
+        _check_one_meaning(locations, names)
+    if are_names:
+        return "names"
+    if are_indices:
+        return "indices"
+
+    # `_class_of` refuses the labels that are of the other kind.
+    first = next(iter(locations))
+    if _INDEX.fullmatch(first) and first not in names:
+        return "indices"
+    return "names"
+
+
+def _check_one_meaning(locations: Mapping[str, SourceLocation], names: Sequence[str]) -> None:
+    """Raise a DataError if a label is a name, and the index of another name."""
+    # Nobody writes an index as 01.
+    if not all(label == str(int(label)) for label in locations):
+        return
+    for label, where in locations.items():
+        meant = names[int(label)]
+        if meant != label:
+            what = (
+                f"label {label} may be the name {shown(label)} or the number of {shown(meant)} in "
+                "data.label_names"
+            )
+            example = shown(f"class {label}")
+            hint = f"if names, set data.label_names=null; if numbers, give names such as {example}"
+            raise DataError(where, what, hint)
+
+
+def _class_of(
+    label: str, where: SourceLocation, names: Sequence[str] | None, labels_are: LabelsAre
+) -> str:
+    """The class of a label; a `DataError` with its location if it has none."""
+    if names is None or (labels_are == "names" and label in names):
+        return label
+
+    is_number = bool(_INDEX.fullmatch(label))
+    if labels_are == "indices" and is_number:
+        if int(label) < len(names):
+            return names[int(label)]
+        hint = f"data.label_names holds {len(names)} names"
+        raise DataError(where, f"label {label} has no name", hint)
+
+    both = "labels are either all names, or all numbers from 0 on"
+    if label in names:
+        raise DataError(where, f"label {shown(label)} is a name where others are numbers", both)
+    hint = ""
+    if is_number:
+        hint = both
+    elif label == "-1":
+        hint = 'if it means "no label", leave the label empty, which is possible in train only'
+    raise DataError(where, f"label {shown(label)} is not in data.label_names", hint)

@@ -1,0 +1,471 @@
+"""Load the data set of a config: from its sources to splits with numbered classes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from shlex import quote
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from encoder_cls.config.data_paths import SOURCES, check_sources_of_run
+from encoder_cls.config.schema import Config, DataConfig
+from encoder_cls.data.classes import Classes, decide_classes, in_order, use_of_empty
+from encoder_cls.data.continued_data import (
+    BaseData,
+    check_same_kind,
+    config_of_base,
+    joined,
+    only_new_rows,
+)
+from encoder_cls.data.corrections import read_corrections, with_corrections
+from encoder_cls.data.dataset import (
+    NO_TEXTS,
+    Dataset,
+    LabelsAre,
+    Split,
+    Unlabelled,
+    renumbered,
+    without_labelled_texts,
+)
+from encoder_cls.data.dataset_cache import dataset_of, entry_of
+from encoder_cls.data.labelled_rows import LabelledRows, collect_labelled, read_labelled
+from encoder_cls.data.reading.columns import Columns
+from encoder_cls.data.reading.locations import SourceLocation
+from encoder_cls.data.reading.options import LeftOut, Notes, Reading
+from encoder_cls.data.reading.rows import Row
+from encoder_cls.data.sources import content_hash, read_rows
+from encoder_cls.data.splitting import hold_out
+from encoder_cls.errors import ConfigError, DataError, NoRowsError, NothingNewError
+from encoder_cls.system.cache import CacheEntry, cached
+from encoder_cls.system.display import counted, listed, shown
+from encoder_cls.system.reporter import SILENT, Reporter
+
+ROLES = ("train", "validation", "test")
+# The name of the source of texts without labels, in warnings.
+UNLABELLED = "the texts without labels"
+# The share of the rows of a split that may have labels that never occur in train.
+MOST_UNSEEN = 0.05
+
+LABEL_SOME = "label about 20 texts first, some of each class"
+SUGGEST = "from then on, encoder-cls suggest names the texts to label next"
+FASTTEXT_LINES = (
+    "labelled .txt and .ft files are fastText's, each line beginning with __label__ (or put each "
+    "text in a file in a folder of its class, or save a CSV file)"
+)
+
+
+def load_all_data(
+    config: Config, *, train_rows: Iterable[Row] | None = None, reporter: Reporter = SILENT
+) -> Dataset:
+    """Load the data set of a config, joined to those of its base runs."""
+    if config.from_run is None:
+        return load_dataset(config.data, train_rows=train_rows, reporter=reporter)
+
+    base_config = config_of_base(config.from_run)
+    moved = f"encoder-cls train --run-dir {quote(config.from_run)} --resume --set KEY=PATH"
+    hint = f"going on from it needs its data, too; if it has been moved, say where: {moved}"
+    check_sources_of_run(base_config.data, config.from_run, hint)
+
+    base = BaseData(config.from_run, load_all_data(base_config))
+    new = load_dataset(config.data, train_rows=train_rows, base=base, reporter=reporter)
+    return joined(base.dataset, new, run=base.run)
+
+
+def load_dataset(
+    config: DataConfig,
+    *,
+    train_rows: Iterable[Row] | None = None,
+    base: BaseData | None = None,
+    reporter: Reporter = SILENT,
+) -> Dataset:
+    """Read all splits of a config, once with `data.cache`.
+
+    Where no validation source is named, texts of train are held out. With `data.label_names`, rows
+    of train without a label are unlabelled texts.
+
+    Args:
+        config: the sources and how to read them.
+        train_rows: rows in memory, which may lack labels; `data.train` is a name for messages then.
+        base: a base run's data, to which this is added. The classes of that run come first, and
+            need not occur in train; rows that it has already are left out, and nothing needs to be
+            held out.
+        reporter: hears of the cache.
+
+    Raises:
+        NothingNewError: no text of train is new.
+        DataError: the data is missing, malformed or not enough.
+        ConfigError: the config does not fit the data.
+    """
+    if config.cache is None or train_rows is not None:
+        return _read_dataset(config, train_rows, base)
+    content = _content_hashes(config)
+    if content is None:
+        return _read_dataset(config, train_rows, base)
+
+    def read() -> CacheEntry:
+        dataset = _read_dataset(config, None, base)
+        if _content_hashes(config) != content:
+            hint = "start again once nothing writes to it"
+            raise DataError(config.train, "has changed while it was read", hint)
+        return entry_of(dataset)
+
+    key = {
+        "config": config.model_dump(mode="json", exclude={"cache"}),
+        "base": _cache_key(base),
+        "content": content,
+    }
+    return dataset_of(cached(Path(config.cache), "rows", key, read, reporter=reporter))
+
+
+def load_split(
+    source: str,
+    config: DataConfig,
+    label_names: tuple[str, ...],
+    *,
+    labels_are: LabelsAre | None = None,
+    is_multi_label: bool = False,
+    reading: Reading | None = None,
+) -> Split:
+    """Read one labelled source whose classes are known.
+
+    `labels_are` is as in their data set; None: the source decides.
+    """
+    reading = reading or reading_of(config)
+    config = config.model_copy(update={"group_column": None})
+    rows = read_labelled(source, "test", config, reading)
+    if not is_multi_label:
+        if config.label_separator is not None or rows.several:
+            what = "texts may have several labels here; of this model they have one"
+            raise DataError(rows.several or source, what)
+        rows, others = rows.divided()
+        _leave_out(others, reading)
+        _check_some_have_labels(rows, source)
+
+    classes = decide_classes([rows], config, label_names, labels_are)
+    return _to_split(classes.numbered(rows), label_names, classes, is_multi_label=is_multi_label)
+
+
+def reading_of(config: DataConfig) -> Reading:
+    """Make a `Reading` with the options of a config."""
+    return Reading(delimiter=config.delimiter, encoding=config.encoding, bad_rows=config.bad_rows)
+
+
+def _content_hashes(config: DataConfig) -> dict[str, str] | None:
+    """A hash of the content of each source; None if one is unknown."""
+    hashes = {}
+    for key in SOURCES:
+        source = getattr(config, key)
+        if source is None:
+            continue
+        source_hash = content_hash(source)
+        if source_hash is None:
+            return None
+        hashes[key] = source_hash
+    return hashes
+
+
+def _cache_key(base: BaseData | None) -> dict[str, Any] | None:
+    """What a data set depends on of its base run."""
+    if base is None:
+        return None
+    splits = base.dataset.splits
+    return {
+        "run": base.run,
+        "classes": list(base.dataset.label_names),
+        "splits": {name: split.fingerprint for name, split in splits.items()},
+    }
+
+
+# From sources to a data set
+
+
+def _read_dataset(
+    config: DataConfig, train_rows: Iterable[Row] | None, base: BaseData | None
+) -> Dataset:
+    corrections, notes_on_corrections = read_corrections(config)
+    sources = _read_sources(config, train_rows, base)
+    if base:
+        check_same_kind(base.dataset, run=base.run, is_multi_label=sources.is_multi_label)
+
+    # Number the labels by class, and correct them.
+    known_names = base.dataset.label_names if base else ()
+    classes = decide_classes(sources.rows.values(), config, known_names)
+    rows_before = {role: classes.numbered(rows) for role, rows in sources.rows.items()}
+    rows_by_role, corrected = with_corrections(rows_before, corrections, classes, config)
+
+    # The classes of the data set are those of the base run, then others that occur in train.
+    names_in_train = classes.present(rows_by_role["train"].numbers)
+    if not (sources.is_multi_label or known_names):
+        _check_two_classes(names_in_train, config)
+    label_names = tuple(dict.fromkeys((*known_names, *names_in_train)))
+    splits = {}
+    for role, rows in rows_by_role.items():
+        splits[role] = _to_split(rows, label_names, classes, is_multi_label=sources.is_multi_label)
+
+    # Labels before corrections decide what is held out, so that corrections do not change it.
+    uncorrected = None
+    if corrections:
+        uncorrected = _by_name(rows_before["train"].numbers, classes.every)
+
+    must_stay = None
+    if base:
+        new = only_new_rows(base, splits, label_names)
+        sources.readings[base.run] = Reading(notes=new.notes)
+        must_stay = new.must_stay
+        for role, split in splits.items():
+            splits[role] = split.subset(new.rows_by_split[role])
+        if uncorrected is not None:
+            uncorrected = uncorrected[new.rows_by_split["train"]]
+
+    if "validation" not in splits:
+        splits["train"], splits["validation"] = hold_out(
+            splits["train"],
+            fraction=config.validation_fraction,
+            seed=config.split_seed,
+            classes=_by_name(splits["train"].labels, label_names),
+            uncorrected=uncorrected,
+            must_stay=must_stay,
+            is_needed=base is None,
+        )
+
+    dataset = Dataset(
+        label_names=label_names,
+        train=splits["train"],
+        validation=splits["validation"],
+        test=splits.get("test"),
+        unlabelled=sources.unlabelled,
+        labels_are=classes.labels_are,
+        corrected=corrected,
+        several=sources.several,
+        sources=(*sources.notes(), ("data.corrections", notes_on_corrections)),
+    )
+    return without_labelled_texts(dataset)
+
+
+@dataclass
+class _Sources:
+    """What was read of all sources.
+
+    Attributes:
+        rows: the labelled rows, by role.
+        readings: how each source was read, by its name in warnings.
+        unlabelled: texts without labels.
+        is_multi_label: whether a text may have several labels.
+        several: the first row with several labels.
+    """
+
+    rows: dict[str, LabelledRows] = field(default_factory=dict)
+    readings: dict[str, Reading] = field(default_factory=dict)
+    unlabelled: Unlabelled = NO_TEXTS
+    is_multi_label: bool = False
+    several: SourceLocation | None = None
+
+    def notes(self) -> list[tuple[str, Notes]]:
+        """The notes on each source, with its name."""
+        return [(name, reading.notes) for name, reading in self.readings.items()]
+
+
+def _read_sources(
+    config: DataConfig, train_rows: Iterable[Row] | None, base: BaseData | None
+) -> _Sources:
+    """Read all sources, and check that labels are where they are needed."""
+    sources = _Sources()
+    _read_labelled_sources(sources, config, train_rows, has_base=base is not None)
+
+    for rows in sources.rows.values():
+        sources.several = sources.several or rows.several
+    sources.is_multi_label = config.label_separator is not None or sources.several is not None
+    if sources.is_multi_label:
+        _check_corrections_fit(config, sources.several)
+
+    if config.unlabelled is not None:
+        sources.readings[UNLABELLED] = reading_of(config)
+        sources.unlabelled = _read_unlabelled(
+            config.unlabelled, config, sources.readings[UNLABELLED]
+        )
+
+    _check_something_is_learned(sources, config)
+    may_lack_labels = config.label_names is not None or train_rows is not None
+    if not may_lack_labels:
+        _check_no_label_is_empty(sources, config)
+    if not sources.is_multi_label:
+        others = _take_unlabelled(sources, config, may_lack_labels=may_lack_labels)
+        sources.unlabelled = sources.unlabelled.joined(others)
+    return sources
+
+
+def _read_labelled_sources(
+    sources: _Sources, config: DataConfig, train_rows: Iterable[Row] | None, *, has_base: bool
+) -> None:
+    """Read train, validation and test, as far as they are named."""
+    for role in ROLES:
+        source = getattr(config, role)
+        if role == "train" and train_rows is not None:
+            reading = Reading()
+            sources.readings[role] = reading
+            ungrouped = config.model_copy(update={"group_column": None})
+            sources.rows[role] = collect_labelled(
+                train_rows, source, ungrouped, reading, may_have_none=True
+            )
+        elif source is not None:
+            reading = reading_of(config)
+            sources.readings[role] = reading
+            try:
+                sources.rows[role] = read_labelled(source, role, config, reading)
+            except NoRowsError as error:
+                if role != "train" or not has_base:
+                    raise
+                what = f"{error.what}, so there is nothing new to learn"
+                raise NothingNewError(error.where, what) from None
+
+
+def _read_unlabelled(source: str, config: DataConfig, reading: Reading) -> Unlabelled:
+    config = config.model_copy(update={"group_column": None, "empty_texts": "drop"})
+    rows = read_rows(source, Columns(config.text_column), reading, role="train")
+    collected = collect_labelled(rows, source, config, reading, may_have_none=True)
+
+    # Blank lines are usual here.
+    reading.notes.empty = LeftOut()
+    return Unlabelled(texts=collected.texts, where=collected.where)
+
+
+def _take_unlabelled(sources: _Sources, config: DataConfig, *, may_lack_labels: bool) -> Unlabelled:
+    """Remove the rows without a label, and return those of train if they may lack one."""
+    unlabelled = NO_TEXTS
+    for role, rows in list(sources.rows.items()):
+        labelled, others = rows.divided()
+        sources.rows[role] = labelled
+        if role == "train" and may_lack_labels:
+            unlabelled = others
+        elif role == "train" and others.texts:
+            _leave_out(others, sources.readings[role], use_of_empty(sources.rows, config))
+        else:
+            _leave_out(others, sources.readings[role])
+        _check_some_have_labels(labelled, getattr(config, role))
+    return unlabelled
+
+
+def _leave_out(unlabelled: Unlabelled, reading: Reading, hint: str = "") -> None:
+    """Leave out lines without a label, or raise a `DataError` that counts them."""
+    what = "the line has no label"
+    if not reading.skips and len(unlabelled.texts) > 1:
+        what += f", as {len(unlabelled.texts):,} in all have none"
+    for where in unlabelled.where:
+        reading.bad_row(DataError(where, f"{what}; {FASTTEXT_LINES}", hint))
+
+
+# Checks
+
+
+def _check_some_have_labels(rows: LabelledRows, source: str) -> None:
+    """Raise a `DataError` if all rows of a source were left out, since they have no label."""
+    if not rows.texts:
+        raise DataError(source, f"no row has a label; {FASTTEXT_LINES}")
+
+
+def _check_something_is_learned(sources: _Sources, config: DataConfig) -> None:
+    """Raise a `DataError` if no row of train has a label."""
+    train = sources.rows["train"]
+    if train.labels:
+        return
+
+    hint = f"{LABEL_SOME}; {SUGGEST}"
+    if sources.is_multi_label:
+        # For several labels a text there are no suggestions.
+        hint = LABEL_SOME
+    elif not train.empty.count:
+        # No cell is empty, so these are lines of text.
+        hint = f"{FASTTEXT_LINES}; {hint}"
+    raise DataError(config.train, "no row has a label, so there is nothing to learn", hint)
+
+
+def _check_no_label_is_empty(sources: _Sources, config: DataConfig) -> None:
+    """Raise a `DataError` if a label of train is empty."""
+    train = sources.rows["train"]
+    empty = train.empty
+    if not empty.count:
+        return
+
+    what = "the label is empty"
+    if empty.count > 1:
+        what += f", as in {empty.count:,} of {len(train.texts):,} rows"
+    hint = use_of_empty(sources.rows, config, is_multi_label=sources.is_multi_label)
+    raise DataError(empty.first[0], what, hint)
+
+
+def _check_two_classes(names_in_train: Sequence[str], config: DataConfig) -> None:
+    if len(names_in_train) < 2:
+        name = shown(names_in_train[0])
+        what = f"every row has the label {name}; at least two classes are needed"
+        raise DataError(config.train, what)
+
+
+def _check_corrections_fit(config: DataConfig, several: SourceLocation | None) -> None:
+    """Raise a `ConfigError` if there are corrections, where a text may have several labels."""
+    if config.corrections is None:
+        return
+
+    why = "as data.label_separator has it"
+    if several:
+        why = f"as at {several}"
+    what = (
+        "data.corrections is for data with one label a text, and here a text may have several, "
+        f"{why}; correct the labels in the data itself"
+    )
+    raise ConfigError(f"{config.corrections}: {what}")
+
+
+def _check_labels_are_known(split: Split, label_names: Sequence[str]) -> None:
+    """Raise a `DataError` if many rows of a split have labels that never occur in train."""
+    is_unseen = split.has_unseen_label(len(label_names))
+    if is_unseen.sum() <= MOST_UNSEEN * len(split):
+        return
+
+    # The first of these rows, and the first such label that it has.
+    row = int(is_unseen.argmax())
+    if split.is_multi_label:
+        number = split.labels[row, len(label_names) :].argmax()
+    else:
+        number = split.labels[row] - len(label_names)
+
+    what = (
+        f"label {shown(split.unseen_names[number])} never occurs in train "
+        f"({listed(label_names)}); {is_unseen.sum():,} of {counted(len(split), 'row')} have such "
+        f"labels ({listed(split.unseen_names)}): is this the right data?"
+    )
+    raise DataError(split.where[row], what)
+
+
+# Splits
+
+
+def _to_split(
+    rows: LabelledRows, label_names: tuple[str, ...], classes: Classes, *, is_multi_label: bool
+) -> Split:
+    """Number labels as in `label_names`, then the others that occur in the rows."""
+    unseen = in_order({*classes.present(rows.numbers)} - {*label_names}, classes.names)
+    labels: NDArray[Any] = renumbered(rows.numbers, classes.every, (*label_names, *unseen))
+    if is_multi_label:
+        # A column for each label, with a 1 in each row that has it.
+        num_rows = len(rows.counts)
+        matrix = np.zeros((num_rows, len(label_names) + len(unseen)), dtype=np.int8)
+        matrix[np.repeat(np.arange(num_rows), rows.counts), labels] = 1
+        labels = matrix
+
+    split = Split(
+        texts=rows.texts, labels=labels, where=rows.where, groups=rows.groups, unseen_names=unseen
+    )
+    _check_labels_are_known(split, label_names)
+    return split
+
+
+def _by_name(labels: NDArray[Any], names: Sequence[str]) -> NDArray[Any]:
+    """Number labels by the names that occur, whatever the order of `data.label_names`."""
+    if labels.ndim == 2:
+        return renumbered(labels, names, in_order(names, None))
+    present = [names[number] for number in np.unique(labels)]
+    return renumbered(labels, names, in_order(present, None))
