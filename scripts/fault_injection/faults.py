@@ -105,6 +105,10 @@ def hash_of_zeros(_content):
     return "0" * 64
 
 
+def reading_any_json(path):
+    return json.loads(path.read_bytes())
+
+
 def locks_that_are_shared(flock):
     def lock(file, kind):
         if kind & fcntl.LOCK_EX:
@@ -475,6 +479,13 @@ FAULTS = [
         fraction=1,
         target=f"{FILES}.MOST_BYTES",
         make=constant(10**18),
+    ),
+    Fault(
+        "JSON is read however deep it is nested",
+        case="damaged-runs[review-nested_json",
+        fraction=1,
+        target="encoder_cls.run.run_folder.read_json",
+        make=constant(reading_any_json),
     ),
     Fault(
         "Adam's count of steps is one ahead",

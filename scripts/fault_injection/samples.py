@@ -203,6 +203,20 @@ class Workspace:
             (run / "model" / "README.md").unlink()
         return run
 
+    def copy_with_data(self, variant, folder):
+        """Copy the finished run of a variant and its data into a folder, where both may be harmed.
+
+        Returns:
+            The run, which is called run.
+        """
+        run = Path(shutil.copytree(self.reference(variant), folder / "run"))
+        for split, path in self.data.items():
+            copy = shutil.copy(path, folder / f"{split}.csv")
+            for name in ("config.yaml", "sources.json"):
+                file = run / name
+                file.write_text(file.read_text().replace(path, str(copy)))
+        return run
+
     def fork(self, arguments, **options):
         """A command in a copy of this process."""
         return fork(arguments, cwd=self.folder, **options)

@@ -178,12 +178,7 @@ def new_folder(space):
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
         (folder / name).write_text("\n".join(TEXTS) + "\n")
 
-    shutil.copytree(space.reference("default"), folder / "run")
-    for split, path in space.data.items():
-        copy = shutil.copy(path, folder / f"{split}.csv")
-        for name in ("config.yaml", "sources.json"):
-            file = folder / "run" / name
-            file.write_text(file.read_text().replace(path, str(copy)))
+    space.copy_with_data("default", folder)
     shutil.copy(folder / "test.csv", folder / "other.csv")
     return folder
 
