@@ -1,167 +1,208 @@
-"""The formats of answers: text, JSON Lines, CSV, TSV and HTML; Parquet is in `parquet`, which needs pyarrow."""
+"""The formats of answers for programs: JSON Lines, CSV and TSV; and what all formats have in common.
+
+`plain_text_format`, `html_format` and `parquet_format` have the others.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable, Iterator, Sequence
-from typing import Any, NamedTuple
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Container, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from typing import Any, Protocol
 
-import typer
-
-from encoder_cls.bulk.inputs import ColumnTypes, Source
-from encoder_cls.bulk.request import Request
+from encoder_cls.bulk.answer_options import AnswerOptions
+from encoder_cls.bulk.answers import Answer
+from encoder_cls.bulk.input_texts import ColumnTypes, InputTexts
 from encoder_cls.classifier.classifier import Classifier
-from encoder_cls.classifier.explain import STRONG, Explanation, attention_maps, marked
-from encoder_cls.classifier.prediction import Prediction
+from encoder_cls.classifier.explain import Explanation
 from encoder_cls.data.reading.rows import Row
 from encoder_cls.errors import DataError
 from encoder_cls.metrics.logits import MULTI_LABEL
 from encoder_cls.system.csv_cells import cell, csv_row, guarded
-from encoder_cls.system.display import counted, printable, shown
+from encoder_cls.system.display import printable, shown
 from encoder_cls.system.json_values import json_text, record_text
 
 BYTE_ORDER_MARK = "\ufeff"
-NO_LABEL = "no label"
-SEPARATOR = "|"  # of the labels of a text, which `data.label_separator` can name
+# Between the labels of a text, as `data.label_separator` can name it.
+LABEL_SEPARATOR = "|"
 # A row of TSV is one line; its fields have no quotes.
 ESCAPED_IN_TSV = str.maketrans({"\t": r"\t", "\n": r"\n", "\r": r"\r"})
-FAINT = 0.05  # of the full colour; less is not shown
-MOST_REASONS = 3  # words for, and against, a class in text without colours
 
 
-class Answer(NamedTuple):
-    """A text with its prediction, and the `label` (multi-label: `labels`) that the request's threshold leaves.
+class Output(Protocol):
+    """Where answers go: a file that is open, or standard output."""
 
-    The `length` of a truncated text, for text output, is that of `count_tokens`.
-    """
-
-    item: Row
-    prediction: Prediction
-    label: str | None
-    labels: tuple[str, ...] | None
-    words: Explanation | None
-    length: tuple[int, bool] | None
+    def write(self, content: bytes, /) -> object:
+        """Write bytes at the end."""
 
 
-class Writer:
-    """A format of answers, here with a line for each."""
+class AnswerFormat(ABC):
+    """A format of answers. Each process that classifies has a copy of it."""
+
+    @abstractmethod
+    def encode(self, answers: Sequence[Answer]) -> Any:
+        """Encode the answers to a chunk."""
+
+    @abstractmethod
+    def writing_to(self, output: Output) -> AbstractContextManager[Callable[[Any], object]]:
+        """Begin an output, which ends with the block; yields a function that writes a chunk.
+
+        It takes what `encode` returns.
+        """
+
+
+class LineFormat(AnswerFormat):
+    """A format with a line for each answer, and perhaps one with the names of the columns."""
 
     header: str | None = None
 
+    @abstractmethod
     def line(self, answer: Answer) -> str:
         """The line of an answer, without its end."""
-        raise NotImplementedError
 
-    def encode(self, answers: Sequence[Answer]) -> Any:
-        """Encode the answers to a chunk for `content`; another process may do this."""
+    def encode(self, answers: Sequence[Answer]) -> bytes:
+        """The lines of the answers to a chunk."""
         return "".join(f"{self.line(answer)}\n" for answer in answers).encode()
 
-    def content(self, pieces: Iterable[Any]) -> Iterator[bytes]:
-        """The bytes of the output, those of a chunk as soon as it is answered."""
+    @contextmanager
+    def writing_to(self, output: Output) -> Iterator[Callable[[bytes], object]]:
+        """Write the header; lines are written as they are."""
         if self.header is not None:
-            yield f"{self.header}\n".encode()
-        yield from pieces
+            output.write(f"{self.header}\n".encode())
+        yield output.write
 
 
-def writer_for(
-    request: Request,
-    classifier: Classifier,
-    source: Source,
-    columns: ColumnTypes,
-    *,
-    on_terminal: bool,
-) -> Writer:
-    """Make the writer of a request's format, except HTML; `columns` are those of the input that the output keeps."""
-    if request.output_format == "parquet":
-        from encoder_cls.bulk.parquet import ParquetWriter
+class JsonFormat(LineFormat):
+    """Lines of JSON, with all columns of the input if rows come with them.
 
-        return ParquetWriter(request, classifier, source, columns)
-    if request.output_format in {"csv", "tsv"}:
-        return CsvWriter(request, classifier, source, columns, on_terminal=on_terminal)
-    if request.output_format == "jsonl":
-        return JsonWriter(request, columns)
-    return TextWriter(request, max_seq_len=classifier.max_seq_len, coloured=on_terminal)
+    Args:
+        columns: those of the input that are known.
+    """
 
-
-# ---------------------------------------------------------------- for programs
-
-
-class JsonWriter(Writer):
-    """Lines of JSON, with all columns of the input if rows come with them."""
-
-    def __init__(self, request: Request, columns: ColumnTypes) -> None:
-        self._options: dict[str, Any] = {
-            "top_k": request.top_k,
-            "threshold": request.threshold,
-            "set_threshold": request.set_threshold,
-        }
+    def __init__(self, options: AnswerOptions, columns: ColumnTypes) -> None:
+        self._options = options
         self._columns = columns
 
     def line(self, answer: Answer) -> str:
         """The JSON object of an answer."""
-        item, record = answer.item, answer.prediction.to_json(**self._options, words=answer.words)
-        if item.record is None:
-            return json_text(record if item.id is None else {"id": item.id, **record})
-        taken = self._columns.keys() | item.record.keys()  # so that a name is the same in all lines
-        return record_text(
-            {**item.record, **{answer_name(name, taken): value for name, value in record.items()}}
+        row = answer.row
+        options = self._options
+        record = answer.prediction.to_json(
+            top_k=options.top_k,
+            threshold=options.threshold,
+            set_threshold=options.set_threshold,
+            words=answer.words,
         )
 
+        if row.record is None:
+            if row.id is not None:
+                record = {"id": row.id, **record}
+            return json_text(record)
 
-class Table(Writer):
+        # A name of the answer is the same in all lines, whichever columns their rows have.
+        taken = self._columns.keys() | row.record.keys()
+        merged = dict(row.record)
+        for name, value in record.items():
+            merged[answer_name(name, taken)] = value
+        return record_text(merged)
+
+
+class TableColumns:
     """The columns of a table of answers, and the values of an answer in them.
 
-    It keeps the input's `id`, or all columns. Beside all, facts about a text other than its answer are left out, except
-    `answered_by` of a cascade, and `unfamiliar` if the model measures it.
+    It keeps the `id` of the input, or all columns. Beside all columns, facts about a text other
+    than its answer are left out, except `answered_by` of a cascade, and `unfamiliar` if the model
+    measures it.
 
     Attributes:
         kept: the columns of the input.
-        answer_names: from the usual name of each column of the answer to its name here, which no kept column has.
+        answer_names: from the usual name of each column of the answer to its name here, which no
+            kept column has.
     """
 
     def __init__(
-        self, request: Request, classifier: Classifier, source: Source, columns: ColumnTypes
+        self,
+        options: AnswerOptions,
+        classifier: Classifier,
+        columns: ColumnTypes,
+        *,
+        keeps_all: bool,
     ) -> None:
-        self.kept, self.keep_columns = dict.fromkeys(columns), source.keep_columns
-        self._set_threshold, self._explained = request.set_threshold, request.explained
-        self._top_k = min(request.top_k, len(classifier.label_names))
-        is_multi_label = classifier.task is MULTI_LABEL
-        # The rank of the first class with a column of its own.
-        self._first_rank = 1 if is_multi_label and self._top_k > 1 else 2
-        by_part = [] if classifier.gate is None else ["answered_by"]
-        self._about = ["truncated", "unknown_words", *by_part, "unfamiliar", "reason"]
-        if self.keep_columns:
-            self._about = [*by_part, *(["unfamiliar"] if classifier.familiarity else [])]
-        ranks = range(self._first_rank, self._top_k + 1)
-        names = ["labels", "probabilities"] if is_multi_label else ["label", "probability"]
-        names += [f"{column}_{rank}" for rank in ranks for column in ("label", "probability")]
-        names += [] if self._set_threshold is None else ["set"]
-        names += self._about
-        names += ["explanation"] if self._explained else []
+        self.kept = list(columns)
+        self._kept_set = set(columns)
+        self._keeps_all = keeps_all
+        self._set_threshold = options.set_threshold
+        self._explained = options.explained
+        self._top_k = min(options.top_k, len(classifier.label_names))
+
+        names = ["label", "probability"]
+        # The rank of the first class with columns of its own. Single-label, the first two columns
+        # are those of the best class.
+        self._first_rank = 2
+        if classifier.task is MULTI_LABEL:
+            names = ["labels", "probabilities"]
+            if self._top_k > 1:
+                self._first_rank = 1
+        for rank in range(self._first_rank, self._top_k + 1):
+            names += [f"label_{rank}", f"probability_{rank}"]
+
+        self._facts = _names_of_facts(classifier, keeps_all=keeps_all)
+        if self._set_threshold is not None:
+            names.append("set")
+        names += self._facts
+        if self._explained:
+            names.append("explanation")
         self.answer_names = {name: answer_name(name, columns) for name in names}
 
-    def kept_values(self, item: Row) -> list[Any]:
-        """The values of the input's columns; a `DataError` if the row has a column that the table does not have."""
-        if not self.keep_columns:
-            return [item.id] * len(self.kept)
-        record = item.record or {}
-        if late := record.keys() - self.kept.keys():
-            remedy = (
-                "and the input can be read only once: save it as a file, or choose --format jsonl"
+    def kept_values(self, row: Row) -> list[Any]:
+        """The values of the input's columns; `DataError` if the row has another column."""
+        if not self._keeps_all:
+            return [row.id] * len(self.kept)
+
+        record = row.record or {}
+        late_names = record.keys() - self._kept_set
+        if late_names:
+            raise DataError(
+                f"column {shown(min(late_names))} is not in the first rows, and the input can be "
+                "read only once: save it as a file, or choose --format jsonl"
             )
-            raise DataError(f"column {shown(min(late))} is not in the first rows, {remedy}")
         return [record.get(name) for name in self.kept]
 
     def answer_values(self, answer: Answer) -> list[Any]:
         """The values of the answer's columns."""
-        prediction, labels = answer.prediction, answer.labels
-        values: list[Any] = [answer.label, prediction.probability]
-        if labels is not None:
-            values = [list(labels), [prediction.probabilities[it] for it in labels]]
-        top = prediction.top(self._top_k)[self._first_rank - 1 :]
-        values += [None if prediction.reason else value for named in top for value in named]
-        values += [] if self._set_threshold is None else [prediction.label_set(self._set_threshold)]
-        values += [getattr(prediction, name) for name in self._about]
-        return [*values, answer.words or Explanation()] if self._explained else values
+        prediction = answer.prediction
+        values: list[Any]
+        if answer.labels is None:
+            values = [answer.label, prediction.probability]
+        else:
+            probabilities = [prediction.probabilities[label] for label in answer.labels]
+            values = [list(answer.labels), probabilities]
+
+        for label, probability in prediction.top(self._top_k)[self._first_rank - 1 :]:
+            if prediction.reason:  # a text without an answer has no further classes, either
+                values += [None, None]
+            else:
+                values += [label, probability]
+        if self._set_threshold is not None:
+            values.append(prediction.label_set(self._set_threshold))
+        values += [getattr(prediction, name) for name in self._facts]
+        if self._explained:
+            values.append(answer.words or Explanation())
+        return values
+
+
+def _names_of_facts(classifier: Classifier, *, keeps_all: bool) -> list[str]:
+    """The attributes of a prediction that a table has beside the answer."""
+    names = []
+    if not keeps_all:
+        names += ["truncated", "unknown_words"]
+    if classifier.gate is not None:
+        names.append("answered_by")
+    if not keeps_all or classifier.familiarity:
+        names.append("unfamiliar")
+    if not keeps_all:
+        names.append("reason")
+    return names
 
 
 def answer_name(name: str, taken: Container[str]) -> str:
@@ -176,37 +217,40 @@ def encodable(text: str) -> str:
     return text if text.isascii() else text.encode("utf-8", "backslashreplace").decode()
 
 
-class CsvWriter(Table):
+class DelimitedFormat(LineFormat):
     """CSV or TSV.
 
-    A file holds labels and texts as they are: only what its format cannot hold is escaped. A terminal gets control
-    characters escaped. What comes from another format than CSV or TSV is guarded: a spreadsheet takes no text of it
-    for a formula.
+    A file holds labels and texts as they are: only what its format cannot hold is escaped. A
+    terminal gets control characters escaped. What comes from another format than CSV or TSV is
+    guarded: a spreadsheet takes no text of it for a formula.
     """
 
     def __init__(
         self,
-        request: Request,
+        options: AnswerOptions,
         classifier: Classifier,
-        source: Source,
+        texts: InputTexts,
         columns: ColumnTypes,
         *,
         on_terminal: bool,
     ) -> None:
-        super().__init__(request, classifier, source, columns)
-        form = source.csv_form()
-        self._is_csv = request.output_format == "csv"
-        self._separator = form.separator if self._is_csv else "\t"
+        self._columns = TableColumns(options, classifier, columns, keeps_all=texts.keeps_columns)
+        form = texts.csv_form()
+        self._is_csv = options.output_format == "csv"
+        self._separator = form.separator
         self._is_guarded = form.is_guarded
         self._on_terminal = on_terminal
 
-        mark = BYTE_ORDER_MARK if self._is_csv and form.has_mark and not on_terminal else ""
-        self.header = mark + self._joined([*self.kept, *self.answer_names.values()])
+        names = [*self._columns.kept, *self._columns.answer_names.values()]
+        self.header = self._joined(names)
+        if self._is_csv and form.has_mark and not on_terminal:
+            self.header = f"{BYTE_ORDER_MARK}{self.header}"
 
     def line(self, answer: Answer) -> str:
-        """A row."""
-        kept = [cell(value) for value in self.kept_values(answer.item)]
-        return self._joined([*kept, *map(_field, self.answer_values(answer))])
+        """A row of the table."""
+        fields = [cell(value) for value in self._columns.kept_values(answer.row)]
+        fields += [_field(value) for value in self._columns.answer_values(answer)]
+        return self._joined(fields)
 
     def _joined(self, fields: Sequence[str]) -> str:
         if self._is_guarded:
@@ -218,7 +262,7 @@ class CsvWriter(Table):
 
         if self._is_csv:
             return csv_row(fields, separator=self._separator, is_guarded=False)
-        return self._separator.join(field.translate(ESCAPED_IN_TSV) for field in fields)
+        return "\t".join(field.translate(ESCAPED_IN_TSV) for field in fields)
 
 
 def _field(value: Any) -> str:
@@ -231,129 +275,5 @@ def _field(value: Any) -> str:
             words.append(f"({value.left_out} words left out)")
         return " ".join(words)
     if isinstance(value, list):
-        return SEPARATOR.join(map(_field, value))
+        return LABEL_SEPARATOR.join(_field(part) for part in value)
     return cell(value)
-
-
-# ---------------------------------------------------------------- for people
-
-
-class TextWriter(Writer):
-    """Text for people, a line for each answer."""
-
-    def __init__(self, request: Request, *, max_seq_len: int, coloured: bool) -> None:
-        self._request, self._max_seq_len, self._coloured = request, max_seq_len, coloured
-
-    def line(self, answer: Answer) -> str:
-        """Labels and text, with notes in brackets."""
-        prediction, words = answer.prediction, answer.words
-        text = shown(answer.item.text, limit=60)
-        if prediction.reason:
-            return f"?  {text}  ({prediction.reason})"
-        notes = _notes(answer, self._request.set_threshold)
-        if words and self._coloured:
-            text = _coloured(answer.item.text, words)
-        elif words:
-            notes += _reasons(words)
-        if words and words.left_out:
-            notes.append(f"only the first {len(words):,} words explained")
-        if answer.length:
-            num_tokens, are_all = answer.length
-            notes.append(
-                f"{self._max_seq_len:,} of {'' if are_all else 'more than '}{num_tokens:,} tokens"
-            )
-        if prediction.unknown_words:
-            notes.append(counted(prediction.unknown_words, "unknown word"))
-        return f"{self._labels(answer)}  {text}" + (f"  ({'; '.join(notes)})" if notes else "")
-
-    def _labels(self, answer: Answer) -> str:
-        """The labels of an answer with their probabilities, and the next classes up to `top_k`."""
-        prediction, labels, top_k = answer.prediction, answer.labels, self._request.top_k
-        top = prediction.top(top_k)
-        if labels is None:
-            return _named([(answer.label or "?", top[0][1]), *top[1:]])
-        given = _named((name, prediction.probabilities[name]) for name in labels) or NO_LABEL
-        others = [named for named in top if named[0] not in labels] if top_k > 1 else []
-        return f"{given}  ({_named(others)})" if others else given
-
-
-def _named(names: Iterable[tuple[str, float]]) -> str:
-    return "  ".join(f"{printable(name)} {probability:.3f}" for name, probability in names)
-
-
-def _notes(answer: Answer, set_threshold: float | None) -> list[str]:
-    """The set of classes, if one is requested, and whether the text is out of distribution."""
-    notes = ["unlike the training texts"] if answer.prediction.unfamiliar else []
-    if set_threshold is not None:
-        notes.insert(
-            0, f"set: {', '.join(map(printable, answer.prediction.label_set(set_threshold)))}"
-        )
-    return notes
-
-
-def _coloured(text: str, words: Explanation) -> str:
-    """Colour words for the class blue, and against it orange, which the colour-blind can distinguish."""
-    pieces = []
-    for piece, weight in marked(text, words):
-        strength = min(abs(weight / STRONG), 1.0)
-        full = (108, 174, 255) if weight > 0 else (255, 170, 100)
-        red, green, blue = (round(255 - (255 - channel) * strength) for channel in full)
-        styled = typer.style(printable(piece), bg=(red, green, blue), fg="black")
-        pieces.append(printable(piece) if strength < FAINT else styled)
-    return "".join(pieces)
-
-
-def _reasons(words: Explanation) -> Iterator[str]:
-    """The words with the largest weights, on both sides."""
-    for sign, side in ((1, "for it"), (-1, "against it")):
-        most = sorted(
-            (word for word in words if sign * word.weight >= 0.005),
-            key=lambda word: -abs(word.weight),
-        )
-        if most:
-            yield f"{side} " + ", ".join(
-                f"{printable(w.word)} {w.weight:+.2f}" for w in most[:MOST_REASONS]
-            )
-
-
-class PageWriter(Writer):
-    """An HTML page of predictions with coloured words; the `note` says which texts it holds if not all."""
-
-    def __init__(self, request: Request, classifier: Classifier, note: str | None) -> None:
-        self._set_threshold, self._note = request.set_threshold, note
-        self._is_multi_label = classifier.task is MULTI_LABEL
-        self._model = f"{classifier.folder} ({classifier.sha256[:12]})" if classifier.folder else ""
-
-    def line(self, answer: Answer) -> str:
-        """The row of an answer."""
-        from encoder_cls.classifier.prediction_page import prediction_row
-
-        prediction, labels = answer.prediction, answer.labels
-        assert answer.words is not None
-        notes = _notes(answer, self._set_threshold)
-        if labels is not None and not prediction.reason:
-            notes.append(f"words for and against {prediction.label}")
-        label = answer.label or "?" if labels is None else ", ".join(labels) or NO_LABEL
-        return prediction_row(answer.item.text, prediction, answer.words, label=label, notes=notes)
-
-    def content(self, pieces: Iterable[Any]) -> Iterator[bytes]:
-        """The page, at the end."""
-        from encoder_cls.classifier.prediction_page import render_predictions
-
-        rows = b"".join(pieces).decode()
-        page = render_predictions(
-            rows, is_multi_label=self._is_multi_label, note=self._note, model=self._model
-        )
-        yield f"{page}\n".encode()
-
-
-def attention_page(classifier: Classifier, texts: Sequence[str]) -> bytes:
-    """An HTML page with the attention maps of some texts."""
-    from encoder_cls.classifier.attention_page import render_attention
-
-    lines = [
-        f"{it.label} {it.probability:.3f}: {text}" if it.label else f"{it.reason}: {text}"
-        for text, it in zip(texts, classifier.predict(texts), strict=True)
-    ]
-    maps = (attention_maps(classifier, text) for text in texts)
-    return render_attention("Attention", zip(lines, maps, strict=True)).encode("utf-8", "replace")

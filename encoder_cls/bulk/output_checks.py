@@ -1,6 +1,7 @@
-"""Check output paths before any work: no output replaces or extends an input, and no two outputs are one file.
+"""Check output paths before any work.
 
-Files are compared by device and inode, so links do not matter. A file that fits a pattern is refused once it exists.
+No output replaces or extends an input, and no two outputs are one file. Files are compared by
+device and inode, so links do not matter. A file that fits a pattern is refused once it exists.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from encoder_cls.bulk.request import STANDARD_INPUT
+from encoder_cls.bulk.standard_input import STANDARD_INPUT
 from encoder_cls.classifier.hub_models import HUB
 from encoder_cls.data.reading.formats import FORMATS
 from encoder_cls.data.reading.text_lines import TEXT
@@ -28,7 +29,10 @@ from encoder_cls.system.terminal import warn_if_output_closed
 if TYPE_CHECKING:
     from encoder_cls.config.schema import DataConfig
 
-Identity = tuple[int, int]  # device and inode
+Identity = tuple[int, int]
+"""Device and inode of a file."""
+
+STANDARD_OUTPUT = 1
 
 
 def check_outputs(
@@ -38,44 +42,40 @@ def check_outputs(
     model: Path | None = None,
     is_printing: bool = False,
 ) -> None:
-    """Raise a `ConfigError` if an output would replace or extend an input, or if two outputs are one file.
+    """Raise a `ConfigError` if an output would replace or extend an input, or another output.
 
-    The model, and the data of its run, count as inputs. `is_printing` makes standard output one of the outputs, and
-    warns if it is the only one and closed.
+    Args:
+        outputs: the files to write.
+        sources: what is read.
+        model: the model that is read; the data of its run count as inputs, too.
+        is_printing: whether standard output is one of the outputs; a warning comes if it is the
+            only one and closed.
     """
     if is_printing and not outputs:
         warn_if_output_closed()
     targets = [_target(path) for path in outputs]
-    if is_printing and (identity := _identity(1)):
-        targets.append(_Target("standard output", None, identity))
+    if is_printing:
+        identity = _identity(STANDARD_OUTPUT)
+        if identity:
+            targets.append(_Target("standard output", None, identity))
     if not targets:
         return
+
     run = run_of(model) if model else None
-    data = run.data_sources() if run else []
-    read = {identity for source in (*sources, *data) for identity in _identities(source)}
+    run_data = run.data_sources() if run else []
+    read_identities: set[Identity] = set()
+    for source in (*sources, *run_data):
+        read_identities.update(_identities(source))
+
     written: dict[Path | Identity, _Target] = {}
     for target in targets:
-        if model and (part := _part_of(target, model, run)):
-            raise ConfigError(f"{target.name}: is a part of {part}; write it elsewhere")
-        if target.identity in read:
+        if model:
+            _check_not_of_model(target, model, run)
+        if target.identity in read_identities:
             raise ConfigError(f"{target.name}: is a file that is read; name another to write to")
-        if folder := next(
-            (it for it in sources if Path(it).is_dir() and target.is_inside(Path(it))), None
-        ):
-            raise ConfigError(
-                f"{target.name}: is among what is read ({folder}); write it elsewhere"
-            )
-        if source := next(
-            (it for it in data if target.path and _would_be_data(target.path, it)), None
-        ):
-            raise ConfigError(
-                f"{target.name}: would be read as data of the run ({source}); write it elsewhere"
-            )
-        # A pipe or a device, which takes several outputs, has neither.
-        key = target.identity or target.path
-        if key and (other := written.setdefault(key, target)) is not target:
-            both = other.name if other.name == target.name else f"{other.name} and {target.name}"
-            raise ConfigError(f"{both}: two outputs would be written into one file; name two files")
+        _check_not_among(target, sources)
+        _check_not_data(target, run_data)
+        _check_other_outputs(target, written)
 
 
 def check_run_folder(run: RunDir, data: DataConfig) -> None:
@@ -88,13 +88,14 @@ def check_run_folder(run: RunDir, data: DataConfig) -> None:
         str(run.path).encode()
     except UnicodeEncodeError:
         raise ConfigError(f"{str(run.path)!r}: not UTF-8; choose another --run-dir") from None
-    for source in filter(
-        None, (data.train, data.validation, data.test, data.unlabelled, data.corrections)
-    ):
+
+    for source in (data.train, data.validation, data.test, data.unlabelled, data.corrections):
+        if not source:
+            continue
         if _is_in_hub_folder(folder, source) or _would_be_class(folder, source):
             raise ConfigError(
-                f"{run.path}: the files of the run would be read as data the next time ({source}); "
-                "choose another --run-dir"
+                f"{run.path}: the files of the run would be read as data the next time "
+                f"({source}); choose another --run-dir"
             )
         if data.cache is not None and _would_be_class(path_of(Path(data.cache)), source):
             raise ConfigError(
@@ -103,7 +104,13 @@ def check_run_folder(run: RunDir, data: DataConfig) -> None:
 
 
 class _Target(NamedTuple):
-    """An output: its name for messages, its path without links (None: a stream), and its identity if it is a file."""
+    """An output.
+
+    Attributes:
+        name: its name for messages.
+        path: its path without links; None: a stream, a pipe or a device.
+        identity: device and inode, if it is a file that exists.
+    """
 
     name: str
     path: Path | None
@@ -114,11 +121,15 @@ class _Target(NamedTuple):
 
 
 def _target(path: Path) -> _Target:
+    """The output of a path; `ConfigError` if no file can be written there."""
     stream = stream_named(path)
-    if stream is None and path.is_dir():
+    if stream is not None:
+        return _Target(str(path), None, _identity(stream))
+    if path.is_dir():
         raise ConfigError(f"{path}: is a folder; name a file in it")
-    if stream is not None or (path.exists() and not path.is_file()):  # a stream, a pipe or a device
-        return _Target(str(path), None, _identity(path if stream is None else stream))
+    if path.exists() and not path.is_file():  # a pipe or a device
+        return _Target(str(path), None, _identity(path))
+
     target = path_of(path)
     above = next(folder for folder in target.parents if folder.exists())
     if not above.is_dir():
@@ -128,71 +139,134 @@ def _target(path: Path) -> _Target:
 
 def _identity(file: Path | int) -> Identity | None:
     """The identity of a file, or of the file that a stream leads to; None if it is anything else."""
-    with suppress(OSError):
+    try:
         status = os.stat(file)  # noqa: PTH116 - of a stream, too
-        return (status.st_dev, status.st_ino) if stat.S_ISREG(status.st_mode) else None
-    return None
+    except OSError:
+        return None
+    if not stat.S_ISREG(status.st_mode):
+        return None
+    return status.st_dev, status.st_ino
 
 
 def _identities(source: str) -> Iterator[Identity]:
-    """The identities of the readable files of a source."""
+    """The identities of the files of a source, as far as it can be read."""
     with suppress(DataError):
         files = [sys.stdin.fileno()] if source == STANDARD_INPUT else every_file(source)
-        yield from filter(None, map(_identity, files))
+        for file in files:
+            identity = _identity(file)
+            if identity:
+                yield identity
 
 
-def _part_of(target: _Target, model: Path, run: RunDir | None) -> Path | None:
-    """The model folder, or the run, that a target is or would be a part of, if any."""
-    folders, files = [model], list[Path]()
+def _check_not_of_model(target: _Target, model: Path, run: RunDir | None) -> None:
+    """Raise a `ConfigError` if a target is, or would be, a part of the model or of its run."""
+    part = _folder_around(target, model, run) or _owner_of_file(target, model, run)
+    if part:
+        raise ConfigError(f"{target.name}: is a part of {part}; write it elsewhere")
+
+
+def _folders_of(model: Path, run: RunDir | None) -> list[Path]:
+    """The folders in which nothing else is written."""
     if run:
-        folders = [run.model, run.checkpoints, run.pretrained]
-        files = [
-            run.config_file,
-            run.sources_file,
-            run.metrics_file,
-            run.path / LOCK_FILE,
-            *run.event_files,
-        ]
+        return [run.model, run.checkpoints, run.pretrained]
+    return [model]
+
+
+def _folder_around(target: _Target, model: Path, run: RunDir | None) -> Path | None:
+    for folder in _folders_of(model, run):
+        if target.is_inside(folder):
+            return folder
+    return None
+
+
+def _owner_of_file(target: _Target, model: Path, run: RunDir | None) -> Path | None:
+    """The run, or the model folder, that a target is a file of, if any."""
+    files = []
+    if run:
+        files = [run.config_file, run.sources_file, run.metrics_file, run.path / LOCK_FILE]
+        files += run.event_files
         files += [run.eval / name for name in REPORT_FILES]
-    if folder := next((it for it in folders if target.is_inside(it)), None):
-        return folder
-    files += [file for it in folders if it.is_dir() for file in it.iterdir()]
-    is_part = any(
-        target.path == path_of(file) or (target.identity and target.identity == _identity(file))
-        for file in files
-    )
-    return (run.path if run else model) if is_part else None
+    # Links may lead into the folders.
+    for folder in _folders_of(model, run):
+        if folder.is_dir():
+            files += folder.iterdir()
+
+    for file in files:
+        is_same_file = target.identity is not None and target.identity == _identity(file)
+        if is_same_file or target.path == path_of(file):
+            return run.path if run else model
+    return None
+
+
+def _check_not_among(target: _Target, sources: Sequence[str]) -> None:
+    """Raise a `ConfigError` if a target is in a folder that is read."""
+    for source in sources:
+        if Path(source).is_dir() and target.is_inside(Path(source)):
+            raise ConfigError(
+                f"{target.name}: is among what is read ({source}); write it elsewhere"
+            )
+
+
+def _check_not_data(target: _Target, run_data: Sequence[str]) -> None:
+    """Raise a `ConfigError` if a target would be read as data of the run."""
+    for source in run_data:
+        if target.path and _would_be_data(target.path, source):
+            raise ConfigError(
+                f"{target.name}: would be read as data of the run ({source}); write it elsewhere"
+            )
+
+
+def _check_other_outputs(target: _Target, written: dict[Path | Identity, _Target]) -> None:
+    """Add a target to those that are written; `ConfigError` if its file is one of them."""
+    key = target.identity or target.path
+    if not key:  # a pipe or a device takes several outputs
+        return
+    if key not in written:
+        written[key] = target
+        return
+
+    other = written[key]
+    both = other.name
+    if other.name != target.name:
+        both = f"{other.name} and {target.name}"
+    raise ConfigError(f"{both}: two outputs would be written into one file; name two files")
 
 
 def _would_be_data(path: Path, source: str) -> bool:
     """Whether a new file would be read as a part of a source."""
     if source.startswith(HUB):
         return _is_in_hub_folder(path, source)
+
     data = path_of(Path(source))
-    if path == data or not data.is_dir() or path.name.startswith("."):
-        return path == data
+    if path == data:
+        return True
+    if not data.is_dir() or path.name.startswith("."):
+        return False
+
+    is_file_of_folder = path.parent == data and ending_of(path) in FORMATS
     is_text_of_class = path.parent.parent == data and ending_of(path) == TEXT
-    return is_text_of_class or (path.parent == data and ending_of(path) in FORMATS)
+    return is_file_of_folder or is_text_of_class
 
 
 def _is_in_hub_folder(path: Path, source: str) -> bool:
     """Whether a path is inside a local folder that is laid out like a data set of the Hub."""
-    local = source.removeprefix(HUB).partition("?")[0]
-    is_local = source.startswith(HUB) and bool(local) and Path(local).is_dir()
-    return is_local and path.is_relative_to(path_of(Path(local)))
+    if not source.startswith(HUB):
+        return False
+    local, _, _ = source.removeprefix(HUB).partition("?")
+    return bool(local) and Path(local).is_dir() and path.is_relative_to(path_of(Path(local)))
 
 
 def _would_be_class(folder: Path, source: str) -> bool:
     """Whether a folder would be one more among class folders."""
     classes = path_of(Path(source))
-    if not (Path(source).is_dir() and folder != classes and folder.is_relative_to(classes)):
+    is_inside = folder != classes and folder.is_relative_to(classes)
+    if not Path(source).is_dir() or not is_inside:
         return False
+
     entry = classes / folder.relative_to(classes).parts[0]
-    is_class = [
-        bool(texts_of(other)) for other in classes.iterdir() if other.is_dir() and other != entry
-    ]
-    return (
-        any(is_class)
-        and not entry.name.startswith(".")
-        and not (entry.is_dir() and texts_of(entry))
-    )
+    others = [other for other in classes.iterdir() if other.is_dir() and other != entry]
+    if not any(texts_of(other) for other in others):
+        return False
+
+    is_class_already = entry.is_dir() and bool(texts_of(entry))
+    return not entry.name.startswith(".") and not is_class_already

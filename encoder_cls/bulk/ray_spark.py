@@ -15,7 +15,6 @@ from numpy.typing import NDArray
 
 from encoder_cls.bulk.formats import answer_name
 from encoder_cls.bulk.output_checks import check_outputs
-from encoder_cls.bulk.request import Request
 from encoder_cls.classifier.classifier import Classifier
 from encoder_cls.classifier.model_folder import load_classifier
 from encoder_cls.errors import ConfigError, DataError, EncoderClsError
@@ -32,63 +31,79 @@ if TYPE_CHECKING:
 class Predictor:
     """Adds a classifier's answers to batches of rows as further columns.
 
-    A batch is a mapping of column names to arrays, a `pandas.DataFrame` or a `pyarrow.Table`, and so is the result. The
-    new columns are `label`, `probability` and `reason` (`blank` or None), or `predicted_label` and so on if the input
-    has such a column; multi-label, the lists `labels` and `probabilities` replace the first two.
+    A batch is a mapping of column names to arrays, a `pandas.DataFrame` or a `pyarrow.Table`, and
+    so is the result. The new columns are `label`, `probability` and `reason` (`blank` or None), or
+    `predicted_label` and so on if the input has such a column; multi-label, the lists `labels` and
+    `probabilities` replace the first two.
 
     With Ray, the class is the worker, and each loads the model once:
 
-        dataset.map_batches(Predictor, fn_constructor_args=["runs/spam/model"], batch_format="pyarrow", concurrency=4)
+        workers = ray.data.ActorPoolStrategy(size=4)
+        dataset.map_batches(
+            Predictor,
+            fn_constructor_args=["runs/spam/model"],
+            batch_format="pyarrow",
+            compute=workers,
+        )
 
     With Spark, a copy goes to each worker:
 
-        frame.mapInPandas(Predictor("runs/spam/model").frames, schema="id long, text string, label string, ...")
+        predict = Predictor("runs/spam/model").frames
+        frame.mapInPandas(predict, schema="id long, text string, label string, ...")
 
     Args:
-        model: a run, a model folder or `hub:owner/name`, which every worker can read; or a classifier.
+        model: a run, a model folder or `hub:owner/name`, which every worker can read; or a
+            classifier.
         engine: as `--engine`: `numpy` needs no PyTorch.
     """
 
     def __init__(self, model: str | Classifier, *, engine: str = "numpy") -> None:
-        self._model, self._engine = model, engine
+        self._model = model
+        self._engine = engine
 
     def __getstate__(self) -> dict[str, Any]:
         """All but the loaded classifier, since a copy loads its own."""
-        return {name: value for name, value in self.__dict__.items() if name != "classifier"}
+        state = dict(self.__dict__)
+        state.pop("classifier", None)
+        return state
 
     @cached_property
     def classifier(self) -> Classifier:
         """The classifier, loaded on first use."""
-        model = self._model
-        return (
-            model if isinstance(model, Classifier) else load_classifier(model, engine=self._engine)
-        )
+        if isinstance(self._model, Classifier):
+            return self._model
+        return load_classifier(self._model, engine=self._engine)
 
     def __call__(self, batch: Any) -> Any:
-        """Add the answers to a batch; a `DataError` if it lacks a column of the model's texts, or texts in it."""
+        """Add the answers to a batch.
+
+        Raises:
+            DataError: it lacks a column of the model's texts, or has other values in it.
+        """
         if _is_arrow(batch):
             return self._with_columns(batch)
 
         taken = list(batch)
         answers = self._answers(self._texts(batch, taken))
+        arrays = {}
+        for name, values in answers.items():
+            arrays[answer_name(name, taken)] = _array(name, values)
         if isinstance(batch, Mapping):
-            arrays = {answer_name(name, taken): _array(name, answers[name]) for name in answers}
             return {**batch, **arrays}
 
         import pandas
 
         series = {}
-        for name, values in answers.items():
-            array = _array(name, values)
+        for name, array in arrays.items():
             # With its type, since pandas guesses it by the values of each batch.
-            series[answer_name(name, taken)] = pandas.Series(array, batch.index, array.dtype)
+            series[name] = pandas.Series(array, batch.index, array.dtype)
         return batch.assign(**series)
 
     def _with_columns(self, table: Any) -> Any:
         """Add the answers to a table of pyarrow."""
         import pyarrow
 
-        from encoder_cls.bulk.parquet import TYPES
+        from encoder_cls.bulk.parquet_format import TYPES
 
         taken = table.column_names
         for name, values in self._answers(self._texts(table, taken)).items():
@@ -98,38 +113,51 @@ class Predictor:
 
     def frames(self, batches: Iterable[Any]) -> Iterator[Any]:
         """Add the answers to each batch, for Spark's `mapInPandas` and `mapInArrow`."""
-        yield from map(self, batches)
+        for batch in batches:
+            yield self(batch)
 
     def _texts(self, batch: Any, names: Sequence[Any]) -> list[str]:
         """The texts of a batch, with blank ones for nulls."""
         columns = []
         for name in self.classifier.text_format.columns:
             if name not in names:
-                there = ", ".join(map(str, names))
-                raise DataError(f"no column {name!r}, which the model reads; there are {there}")
-            column = batch[name]
-            values = column.to_pylist() if _is_arrow(batch) else list(column)
-            values = ["" if is_missing(value) else value for value in values]
-            for value in values:
-                if not isinstance(value, str):
-                    raise DataError(f"column {name!r} has {kind(value)}, where a text is expected")
-            columns.append(values)
+                known = ", ".join(map(str, names))
+                raise DataError(f"no column {name!r}, which the model reads; there are {known}")
+            columns.append(_texts_of_column(batch[name], name))
         return [" ".join(parts) for parts in zip(*columns, strict=True)]
 
     def _answers(self, texts: list[str]) -> dict[str, list[Any]]:
+        """The columns of the answers to texts."""
         predictions = self.classifier.predict(texts) if texts else []
         if self.classifier.task is MULTI_LABEL:
-            labels = [list(it.labels or ()) for it in predictions]
-            probabilities = [
-                [it.probabilities[label] for label in it.labels or ()] for it in predictions
-            ]
+            labels = []
+            probabilities = []
+            for prediction in predictions:
+                text_labels = list(prediction.labels or ())
+                labels.append(text_labels)
+                probabilities.append([prediction.probabilities[label] for label in text_labels])
             answers: dict[str, list[Any]] = {"labels": labels, "probabilities": probabilities}
         else:
             answers = {
-                "label": [it.label for it in predictions],
-                "probability": [it.probability for it in predictions],
+                "label": [prediction.label for prediction in predictions],
+                "probability": [prediction.probability for prediction in predictions],
             }
-        return {**answers, "reason": [it.reason for it in predictions]}
+        answers["reason"] = [prediction.reason for prediction in predictions]
+        return answers
+
+
+def _texts_of_column(column: Any, name: str) -> list[str]:
+    """The values of a column, which must be texts or nulls."""
+    values = column.to_pylist() if hasattr(column, "to_pylist") else list(column)
+    texts = []
+    for value in values:
+        if is_missing(value):
+            texts.append("")
+        elif isinstance(value, str):
+            texts.append(value)
+        else:
+            raise DataError(f"column {name!r} has {kind(value)}, where a text is expected")
+    return texts
 
 
 def _is_arrow(batch: Any) -> bool:
@@ -139,25 +167,30 @@ def _is_arrow(batch: Any) -> bool:
 
 
 def _array(name: str, values: list[Any]) -> NDArray[Any]:
-    """A column of the answer as an array of the type that it has in every batch; of a number None is NaN."""
+    """A column of the answer, of the type that it has in every batch; of a number None is NaN."""
     if name == "probability":
         return np.array(values, np.float64)
     return np.fromiter(values, object, len(values))
 
 
-def predict_by_ray(request: Request) -> None:
+def predict_by_ray(
+    input_uri: str, output_uri: str, *, model: Path, engine: str, num_workers: int
+) -> None:
     """Answer Parquet files with Ray, which gives the rows of a worker that dies to another one.
 
-    The source is a Parquet file or a folder of them, the output a new folder, in any storage that fsspec opens. The
-    model is sent to the workers.
+    The model is sent to the workers.
+
+    Args:
+        input_uri: a Parquet file or a folder of them, in any storage that fsspec opens.
+        output_uri: a new folder, in any storage as well.
+        model: a run or model folder.
+        engine: computes the encoder, as `--engine`.
+        num_workers: the processes of Ray that answer.
     """
-    model = request.model
-    assert model
     check_installed("ray", needed_by="predict --runner ray", install="'encoder-cls[ray]'")
-    (inputs, source), (outputs, folder) = check_places(
-        str(request.source), str(request.output), model=model
-    )
-    classifier = load_classifier(model, engine=request.engine)
+    (inputs, source), (outputs, folder) = check_places(input_uri, output_uri, model=model)
+    classifier = load_classifier(model, engine=engine)
+
     import ray
 
     logging.getLogger("ray.data").setLevel(logging.ERROR)
@@ -167,12 +200,15 @@ def predict_by_ray(request: Request) -> None:
         rows = ray.data.read_parquet(source, filesystem=inputs)
         # Try an empty table first, so that a missing column is reported here.
         Predictor(classifier)(rows.schema().base_schema.empty_table())
-        pool = ray.data.ActorPoolStrategy(size=request.workers)
+
         answered = rows.map_batches(
-            Predictor, fn_constructor_args=[classifier], batch_format="pyarrow", compute=pool
+            Predictor,
+            fn_constructor_args=[classifier],
+            batch_format="pyarrow",
+            compute=ray.data.ActorPoolStrategy(size=num_workers),
         )
         answered.write_parquet(folder, filesystem=outputs)
-        note(f"{request.output}: the answers to {rows.count():,} rows")
+        note(f"{output_uri}: the answers to {rows.count():,} rows")
     except ray.exceptions.RayError as error:
         raise EncoderClsError(f"Ray failed: {error!r}") from error
     finally:
@@ -184,28 +220,44 @@ def check_places(
 ) -> list[tuple[AbstractFileSystem, str]]:
     """Open the places of rows and answers, each a path in a file system.
 
-    A `DataError` if the input has no Parquet file; a `ConfigError` if a file system is unknown, or the output exists
-    or is inside of what is read.
+    Raises:
+        ConfigError: a file system is unknown, or the output exists or is inside of what is read.
+        DataError: the input has no Parquet file.
     """
     import fsspec
-    from fsspec.implementations.local import LocalFileSystem
 
     try:
         places = [fsspec.core.url_to_fs(uri) for uri in (input_uri, output_uri)]
-    except (
-        ValueError,
-        ImportError,
-    ) as error:  # no such file system, or its library is not installed
+    # There is no such file system, or its library is not installed.
+    except (ValueError, ImportError) as error:
         raise ConfigError(f"--input {input_uri} --output {output_uri}: {error}") from None
+
     (inputs, source), (outputs, folder) = places
-    files = inputs.ls(source, detail=False) if inputs.isdir(source) else []
-    if not inputs.isfile(source) and not any(str(path).endswith(".parquet") for path in files):
+    if not _has_parquet(inputs, source):
         raise DataError(f"{input_uri}: no Parquet file there")
-    if isinstance(outputs, LocalFileSystem):
-        sources = [source] if isinstance(inputs, LocalFileSystem) else []
+
+    if _is_local(outputs):
+        sources = [source] if _is_local(inputs) else []
         check_outputs([Path(folder, "part.parquet")], sources=sources, model=model)
     elif inputs == outputs and PurePosixPath(normpath(folder)).is_relative_to(normpath(source)):
         raise ConfigError(f"--output {output_uri}: is where the input is; name another folder")
-    if outputs.isfile(folder) or (outputs.isdir(folder) and outputs.ls(folder, detail=False)):
+
+    has_files = outputs.isdir(folder) and outputs.ls(folder, detail=False)
+    if outputs.isfile(folder) or has_files:
         raise ConfigError(f"--output {output_uri}: exists already; name a new folder")
     return places
+
+
+def _is_local(system: AbstractFileSystem) -> bool:
+    from fsspec.implementations.local import LocalFileSystem
+
+    return isinstance(system, LocalFileSystem)
+
+
+def _has_parquet(system: AbstractFileSystem, path: str) -> bool:
+    """Whether a path is a file, or a folder with Parquet files."""
+    if system.isfile(path):
+        return True
+    if not system.isdir(path):
+        return False
+    return any(str(name).endswith(".parquet") for name in system.ls(path, detail=False))

@@ -1,9 +1,10 @@
 """Choose the unlabelled texts to label next.
 
-Margin sampling (Scheffer et al., 2001, https://doi.org/10.1007/3-540-44816-0_31) takes the texts whose two best classes
-are nearly equally probable. In a batch, many of these are alike. So the most uncertain texts are clustered, weighted by
-their uncertainty, and the text nearest to the centre of each cluster is taken (Zhdanov, "Diverse Mini-Batch Active
-Learning", 2019, https://arxiv.org/abs/1901.05954). The vectors are hashed n-grams (Weinberger et al., 2009,
+Margin sampling (Scheffer et al., 2001, https://doi.org/10.1007/3-540-44816-0_31) takes the texts
+whose two best classes are nearly equally probable. In a batch, many of these are alike. So the most
+uncertain texts are clustered, weighted by their uncertainty, and the text nearest to the centre of
+each cluster is taken (Zhdanov, "Diverse Mini-Batch Active Learning", 2019,
+https://arxiv.org/abs/1901.05954). The vectors are hashed n-grams (Weinberger et al., 2009,
 https://arxiv.org/abs/0902.2206), so unknown words count, too.
 """
 
@@ -16,8 +17,9 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from encoder_cls.bulk.inputs import Progress, Source, choose_engine, size_of
-from encoder_cls.bulk.request import Request
+from encoder_cls.bulk.answers import choose_engine
+from encoder_cls.bulk.input_texts import Chunk, InputOptions, InputTexts, size_of
+from encoder_cls.bulk.progress import Progress
 from encoder_cls.classifier.classifier import Classifier
 from encoder_cls.classifier.model_folder import load_classifier
 from encoder_cls.classifier.prediction import Prediction
@@ -29,101 +31,149 @@ from encoder_cls.metrics.logits import MULTI_LABEL
 from encoder_cls.system.terminal import note
 from encoder_cls.text.tokens import TokenizedTexts
 
-CANDIDATES = 10  # the most uncertain texts, for each one to choose
-ROUNDS = 10  # of k-means
-NEAR_COPY = 0.1  # cosine distance below which a text is a copy
+# The most uncertain texts among which one is chosen.
+CANDIDATES = 10
+# The rounds of k-means.
+ROUNDS = 10
+# The cosine distance below which a text is a copy of another.
+NEAR_COPY = 0.1
+
+# The length of a vector of hashed n-grams.
 DIMENSIONS = 1024
-HASH_MULTIPLIER = 2654435761  # Knuth's, which spreads neighbouring ids
+# Knuth's, which spreads neighbouring ids.
+HASH_MULTIPLIER = 2654435761
 
 Vectors = NDArray[np.float32]
 
 
 class Suggestion(NamedTuple):
-    """An unlabelled text, its prediction, the uncertainty of this, from 0 to 1, and its vector of n-grams."""
+    """An unlabelled text, its prediction, how uncertain this is, from 0 to 1, and its n-grams."""
 
-    item: Row
+    row: Row
     prediction: Prediction
     uncertainty: float
     vector: Vectors
 
 
-def suggest_from(request: Request, run: Path, number: int) -> tuple[list[Suggestion], Source]:
-    """Choose texts to label next, with all columns, by the classifier of a run; also returns their source.
+def suggest_from(
+    options: InputOptions, run: Path, number: int
+) -> tuple[list[Suggestion], InputTexts]:
+    """Choose texts of an input to label next, by the classifier of a run; also returns the input.
 
-    A `ConfigError` if the classifier is multi-label; a `DataError` if the source is missing or malformed.
+    Raises:
+        ConfigError: the classifier is multi-label.
+        DataError: the input is missing or malformed.
     """
     classifier = load_classifier(run)
     if classifier.task is MULTI_LABEL:
         raise ConfigError(
             f"{run}: suggest is for models with one label a text; this one is multi-label"
         )
-    source = Source(request._replace(keep_columns=True), classifier)
-    choose_engine(classifier, size_of(source.files))
-    with Progress(source.files, doing="classified") as source.progress:
-        suggestions = suggest(classifier, source.read(), number)
-    for warning in source.skipped():
+
+    texts = InputTexts(options, classifier)
+    choose_engine(classifier, size_of(texts.files))
+    with Progress(texts.files, doing="classified") as progress:
+        chunks = _counted_chunks(texts.chunks(progress.note), progress)
+        suggestions = suggest(classifier, chunks, number)
+
+    for warning in texts.skipped_rows():
         note(warning)
     if len(suggestions) < number:
-        note(f"warning: {request.source}: has only {len(suggestions):,} different texts to suggest")
-    return suggestions, source
+        note(f"warning: {options.source}: has only {len(suggestions):,} different texts to suggest")
+    return suggestions, texts
 
 
-def suggest(classifier: Classifier, chunks: Iterable[list[Row]], number: int) -> list[Suggestion]:
+def _counted_chunks(chunks: Iterable[Chunk], progress: Progress) -> Iterator[Chunk]:
+    """Pass chunks on, and count each as done when the next one is needed."""
+    for chunk in chunks:
+        yield chunk
+        progress.done(chunk[-1].where, len(chunk))
+
+
+def suggest(classifier: Classifier, chunks: Iterable[Chunk], number: int) -> list[Suggestion]:
     """Choose texts to label next, the most useful first; fewer if there are too few different ones.
 
-    Blank texts, and those that differ from another in case and white space only, are left out. Memory holds a hash of
-    each text, and `CANDIDATES` texts for each one to choose.
+    Blank texts, and those that differ from another in case and white space only, are left out.
+    Memory holds a hash of each text, and `CANDIDATES` texts for each one to choose.
     """
+    num_candidates = CANDIDATES * number
     seen: set[int] = set()
     best: list[Suggestion] = []
     for chunk in chunks:
-        new = []
-        for item in chunk:
-            key = hash(" ".join(item.text.casefold().split()))
+        new_rows = []
+        for row in chunk:
+            key = hash(" ".join(row.text.casefold().split()))
             if key not in seen:
                 seen.add(key)
-                new.append(item)
-        best += _candidates(classifier, new, CANDIDATES * number)
-        best = sorted(best, key=lambda candidate: -candidate.uncertainty)[: CANDIDATES * number]
+                new_rows.append(row)
+
+        best += _candidates(classifier, new_rows, num_candidates)
+        best.sort(key=lambda candidate: -candidate.uncertainty)
+        del best[num_candidates:]
+
     if not best:
         return []
-    uncertainty, vectors = (
-        np.array([it.uncertainty for it in best]),
-        np.stack([it.vector for it in best]),
-    )
+    uncertainty = np.array([candidate.uncertainty for candidate in best])
+    vectors = np.stack([candidate.vector for candidate in best])
     return [best[index] for index in choose(uncertainty, vectors, number)]
 
 
-def _candidates(classifier: Classifier, items: Sequence[Row], most: int) -> Iterator[Suggestion]:
-    """The texts whose best class is least more probable than the next."""
-    tokenized = classifier.tokenize([item.text for item in items])
-    predictions = classifier.predict_tokenized(tokenized) if items else []
-    two_best = np.array(
-        [[probability for _, probability in it.top(2)] for it in predictions]
-    ).reshape(-1, 2)
-    uncertainty = 1 - (two_best[:, 0] - two_best[:, 1])
-    rows = [
-        row
-        for row in np.argsort(-uncertainty, kind="stable")[:most].tolist()
-        if predictions[row].label
-    ]
-    vectors = ngram_vectors(tokenized.take(np.array(rows, dtype=np.int64)), classifier.linear)
-    for row, vector in zip(rows, vectors, strict=True):
-        yield Suggestion(items[row], predictions[row], float(uncertainty[row]), vector)
+def _candidates(classifier: Classifier, rows: Sequence[Row], most: int) -> list[Suggestion]:
+    """The texts whose best class is least more probable than the next; blank ones are left out."""
+    if not rows:
+        return []
+    tokenized = classifier.tokenize([row.text for row in rows])
+    predictions = classifier.predict_tokenized(tokenized)
+
+    uncertainty = np.array([_uncertainty(prediction) for prediction in predictions])
+    most_uncertain = np.argsort(-uncertainty, kind="stable")[:most].tolist()
+    indices = [index for index in most_uncertain if predictions[index].label]
+
+    chosen_texts = tokenized.take(np.array(indices, dtype=np.int64))
+    vectors = ngram_vectors(chosen_texts, classifier.linear)
+    candidates = []
+    for index, vector in zip(indices, vectors, strict=True):
+        candidate = Suggestion(
+            row=rows[index],
+            prediction=predictions[index],
+            uncertainty=float(uncertainty[index]),
+            vector=vector,
+        )
+        candidates.append(candidate)
+    return candidates
+
+
+def _uncertainty(prediction: Prediction) -> float:
+    """How nearly equally probable the two best classes are, from 0 to 1."""
+    (_, best), (_, next_best) = prediction.top(2)
+    return 1 - (best - next_best)
 
 
 def choose(uncertainty: NDArray[np.float64], vectors: Vectors, number: int) -> list[int]:
-    """Choose texts that represent many uncertain ones and are unlike each other; returns their indices.
+    """Choose texts that represent many uncertain ones and are unlike each other.
 
-    Uncertainty is (texts,), from 0 to 1; vectors are (texts, dimensions), of length 1.
+    Args:
+        uncertainty: (texts,), from 0 to 1.
+        vectors: (texts, dimensions), of length 1.
+        number: the most texts to choose.
+
+    Returns:
+        The indices of the chosen texts, the most useful first.
     """
     centres = vectors[_spread_out(uncertainty, vectors, [], number)]
     for _ in range(ROUNDS):
-        cluster_of = (vectors @ centres.T).argmax(axis=1)
-        is_member = cluster_of == np.arange(len(centres))[:, None]
+        # Each text is a member of the cluster with the nearest centre, (clusters, texts).
+        nearest = (vectors @ centres.T).argmax(axis=1)
+        is_member = nearest == np.arange(len(centres))[:, None]
+
+        # A centre is the mean of the members, weighted by their uncertainty, of length 1. A cluster
+        # without members, or whose members are certain, keeps its own.
         sums = (is_member * uncertainty).astype(np.float32) @ vectors
         lengths = np.linalg.norm(sums, axis=1, keepdims=True)
-        centres = np.where(lengths > 0, sums / np.where(lengths > 0, lengths, 1), centres)
+        is_zero = lengths == 0
+        centres = np.where(is_zero, centres, sums / np.where(is_zero, 1, lengths))
+
+    # Take the member that is nearest to the centre of each cluster.
     nearness = np.where(is_member, centres @ vectors.T, -np.inf)
     chosen: list[int] = []
     for cluster in np.flatnonzero(is_member.any(axis=1)):
@@ -134,46 +184,72 @@ def choose(uncertainty: NDArray[np.float64], vectors: Vectors, number: int) -> l
 
 
 def _spread_out(
-    uncertainty: NDArray[np.float64], vectors: Vectors, chosen: list[int], number: int
+    uncertainty: NDArray[np.float64], vectors: Vectors, chosen: Sequence[int], number: int
 ) -> list[int]:
-    """Add uncertain texts that are far from those already chosen, up to `number` in all, without near copies."""
+    """Add uncertain texts that are far from those already chosen, without near copies.
+
+    Returns:
+        At most `number` indices: those chosen already, then the new ones.
+    """
     chosen = list(chosen)
-    distances = np.min(
-        [np.ones(len(uncertainty)), *(1 - vectors @ vectors[index] for index in chosen)], axis=0
-    )
+
+    # The cosine distance of each text to the nearest one that is chosen, (texts,).
+    distances = np.ones(len(uncertainty))
+    for index in chosen:
+        distances = np.minimum(distances, 1 - vectors @ vectors[index])
+
     while len(chosen) < min(number, len(uncertainty)):
         scores = np.where(distances < NEAR_COPY, -1, uncertainty * distances)
         scores[chosen] = -1
-        index = int(scores.argmax())
-        if scores[index] < 0:
+        best = int(scores.argmax())
+        if scores[best] < 0:
             break
-        chosen.append(index)
-        distances = np.minimum(distances, 1 - vectors @ vectors[index])
+        chosen.append(best)
+        distances = np.minimum(distances, 1 - vectors @ vectors[best])
     return chosen
 
 
 def ngram_vectors(texts: TokenizedTexts, linear: LinearClassifier | None) -> Vectors:
-    """Hashed n-grams of texts, weighted by inverse document frequency, of length 1, (texts, DIMENSIONS)."""
+    """Hash the n-grams of texts, weighted by inverse document frequency.
+
+    Returns:
+        Vectors of length 1, (texts, DIMENSIONS).
+    """
+    max_tokens = texts.max_seq_len
+    frequent_token_ids = np.zeros(0, dtype=np.int32)
+    if linear:
+        max_tokens = linear.max_tokens
+        frequent_token_ids = linear.frequent_token_ids
+
     pieces = [np.zeros((0, DIMENSIONS), dtype=np.float32)]
     for counts in count_features(
         texts,
-        max_tokens=linear.max_tokens if linear else texts.max_seq_len,
-        frequent_token_ids=linear.frequent_token_ids if linear else np.zeros(0, dtype=np.int32),
+        max_tokens=max_tokens,
+        frequent_token_ids=frequent_token_ids,
         use_char_ngrams=True,
     ):
+        # Weight the n-grams of all texts, (n-grams,). One that the linear model does not know counts
+        # as much as its rarest one.
         weights = 1 + np.log(counts.values)
         if linear:
-            weights *= np.append(linear.idf, linear.idf.max())[
-                find(counts.ids, linear.feature_ids)
-            ][counts.columns]
+            idf = np.append(linear.idf, linear.idf.max())
+            weights *= idf[find(counts.ids, linear.feature_ids)][counts.columns]
+
+        # Hash each n-gram to a dimension and a sign.
         hashes = counts.ids[counts.columns].astype(np.int64) * HASH_MULTIPLIER >> 7
+        dimensions = hashes % DIMENSIONS
         signs = np.where(hashes >> 20 & 1, 1, -1)
-        rows = np.repeat(np.arange(len(counts)), np.diff(counts.offsets))
-        cells = np.bincount(
-            rows * DIMENSIONS + hashes % DIMENSIONS,
+
+        # Add up the n-grams of each text in each dimension, (texts, DIMENSIONS).
+        num_texts = len(counts)
+        rows = np.repeat(np.arange(num_texts), np.diff(counts.offsets))
+        sums = np.bincount(
+            rows * DIMENSIONS + dimensions,
             weights=weights * signs,
-            minlength=len(counts) * DIMENSIONS,
-        ).reshape(len(counts), DIMENSIONS)
-        lengths = np.linalg.norm(cells, axis=1, keepdims=True)
-        pieces.append((cells / np.where(lengths > 0, lengths, 1)).astype(np.float32))
+            minlength=num_texts * DIMENSIONS,
+        ).reshape(num_texts, DIMENSIONS)
+
+        # Scale the vectors to length 1; a text without n-grams stays 0.
+        lengths = np.linalg.norm(sums, axis=1, keepdims=True)
+        pieces.append((sums / np.where(lengths > 0, lengths, 1)).astype(np.float32))
     return np.concatenate(pieces)

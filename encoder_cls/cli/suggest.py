@@ -49,8 +49,8 @@ def suggest_command(
     check_ending(output, ".csv", ".jsonl")
     reading = data_overrides(overrides, "delimiter", "encoding", "bad_rows")
 
+    from encoder_cls.bulk.input_texts import InputOptions
     from encoder_cls.bulk.output_checks import check_outputs
-    from encoder_cls.bulk.request import Request
 
     outputs = [output] if output else []
     check_outputs(outputs, sources=[pool], model=run, is_printing=output is None)
@@ -58,9 +58,11 @@ def suggest_command(
     from encoder_cls.bulk.suggestions import suggest_from
     from encoder_cls.system.files import write_output
 
-    request = Request(source=pool, model=run, text_columns=tuple(text_columns or ()), **reading)
-    suggestions, source = suggest_from(request, run, number)
-    form = source.csv_form()
+    options = InputOptions(
+        source=pool, text_columns=tuple(text_columns or ()), keep_columns=True, **reading
+    )
+    suggestions, texts = suggest_from(options, run, number)
+    form = texts.csv_form()
 
     has_json_ending = output is not None and output.suffix.lower() == ".jsonl"
     is_json = as_json or has_json_ending

@@ -25,7 +25,7 @@ ROW_COLUMN = "row"
 def suggestions_as_json_lines(suggestions: Sequence[Suggestion]) -> Iterator[str]:
     """The suggestions as lines of JSON, with their text."""
     for suggestion in suggestions:
-        record = {"text": suggestion.item.text} | _record(suggestion)
+        record = {"text": suggestion.row.text} | _record(suggestion)
         yield f"{record_text(record)}\n"
 
 
@@ -53,11 +53,11 @@ def suggestion_table(
 
 def _record(suggestion: Suggestion) -> dict[str, Any]:
     """A suggestion by column; it has a row where this is not the line."""
-    where = suggestion.item.where
+    where = suggestion.row.where
     prediction = suggestion.prediction
 
     # The table may be one of an earlier suggestion, whose own columns are left out.
-    record = dict(suggestion.item.record or {})
+    record = dict(suggestion.row.record or {})
     for column in (*ADDED_COLUMNS, ROW_COLUMN):
         record.pop(column, None)
 

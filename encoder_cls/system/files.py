@@ -81,14 +81,23 @@ def plain_file(path: Path) -> Iterator[tuple[BinaryIO, int]]:
 
 
 def write_file(path: Path, content: Content) -> None:
-    """Replace a file's content durably and atomically; its mode stays.
+    """Replace a file's content as `replacing_file` does."""
+    with replacing_file(path) as file:
+        _write(file, content)
 
-    If the disk refuses (`EncoderClsError`), the file keeps its old content, and nothing temporary stays. Leftovers of
-    killed processes for the same file are removed.
+
+@contextmanager
+def replacing_file(path: Path) -> Iterator[BinaryIO]:
+    """Open a new file that replaces one durably and atomically when the block ends; its mode stays.
+
+    If the block raises an error, or the disk refuses (`EncoderClsError`), the file keeps its old
+    content, and nothing temporary stays. Leftovers of killed processes for the same file are
+    removed.
     """
     with _temporary(path, _remove_unfinished(path)) as temporary:
         mode = stat.S_IMODE(path.stat().st_mode) & 0o777 if path.is_file() else None
-        _write_and_flush(temporary, content, mode=mode)
+        with _flushed_file(temporary, mode=mode) as file:
+            yield file
         temporary.replace(path)
 
 
@@ -103,7 +112,8 @@ def write_folder(folder: Path, files: Mapping[str, Content]) -> None:
     with _temporary(folder) as temporary:
         temporary.mkdir()
         for name, content in files.items():
-            _write_and_flush(temporary / name, content)
+            with _flushed_file(temporary / name) as file:
+                _write(file, content)
         flush_folder(temporary)
         if folder.exists():
             shutil.rmtree(old, ignore_errors=True)
@@ -194,36 +204,55 @@ def flush_folder(folder: Path) -> None:
         os.close(descriptor)
 
 
-def _write_and_flush(path: Path, content: Content, *, mode: int | None = None) -> None:
-    """Create a file, not through a link; without a mode it gets what the umask leaves."""
+@contextmanager
+def _flushed_file(path: Path, *, mode: int | None = None) -> Iterator[BinaryIO]:
+    """Create a file, not through a link, whose content is durable when the block ends.
+
+    Without a mode it gets what the umask leaves.
+    """
     with path.open("xb") as file:
         with suppress(OSError):  # some file systems have no modes, and some no locks
             if mode is not None:  # before others could read any content
                 path.chmod(mode)
             _lock(file)
-        file.writelines([content] if isinstance(content, bytes) else content)
+        yield file
         file.flush()
         os.fsync(file.fileno())
 
 
-def write_output(path: Path, content: Content) -> None:
-    """Write an output of a user: replace a file, through links to it, or write into a pipe, a device or a stream.
+def _write(file: BinaryIO, content: Content) -> None:
+    file.writelines([content] if isinstance(content, bytes) else content)
 
-    An open stream of this process, such as `/dev/stdout`, is written to at its current position.
+
+def write_output(path: Path, content: Content) -> None:
+    """Write an output of a user, as `output_file` opens it."""
+    with output_file(path) as file:
+        _write(file, content)
+
+
+@contextmanager
+def output_file(path: Path) -> Iterator[BinaryIO]:
+    """Open an output of a user: a file to replace, through links to it, a pipe, a device or a stream.
+
+    A file is replaced when the block ends, as by `replacing_file`. An open stream of this process,
+    such as `/dev/stdout`, is written to at its current position.
     """
     descriptor = stream_named(path)
     if descriptor is None and path.is_dir():
         raise EncoderClsError(f"{path}: is a folder; name a file in it")
+
     if descriptor is None and (not path.exists() or path.is_file()):
         target = path_of(path)
         if target.is_symlink():
             raise EncoderClsError(f"{path}: cannot write: its links lead in a circle")
-        write_file(target, content)
+        with replacing_file(target) as file:
+            yield file
         return
+
     with reporting_os_errors(path):
         opened = path if descriptor is None else os.dup(descriptor)
         with open(opened, "wb") as file:  # noqa: PTH123
-            file.writelines([content] if isinstance(content, bytes) else content)
+            yield file
 
 
 def path_of(path: Path) -> Path:

@@ -95,7 +95,7 @@ def suggested(classifier: Classifier, pool: Texts) -> NDArray[np.int64]:
         for row in range(FIRST, len(pool.texts))
     ]
     chosen = suggest(classifier, [rows], ADDED)
-    return np.array([int(str(suggestion.item.where)) for suggestion in chosen])
+    return np.array([int(str(suggestion.row.where)) for suggestion in chosen])
 
 
 def lines(rows: Sequence[Row]) -> list[str]:

@@ -299,17 +299,6 @@ def skipping_blank_lines(numbered_lines):
     return lines
 
 
-def joining_all_blocks(next_block):
-    blocks = []
-
-    def joined(descriptor):
-        blocks.append(next_block(descriptor))
-        b"".join(blocks)
-        return blocks[-1]
-
-    return joined
-
-
 # Predictions
 
 
@@ -411,7 +400,7 @@ FILES = "encoder_cls.system.files"
 LOAD_CHECKPOINT = "encoder_cls.run.checkpoint.load_newest"
 FIT_LINEAR_MODEL = "encoder_cls.training.train.fit_linear_model"
 OUTPUTS = "encoder_cls.bulk.output_checks"
-PARTS = "encoder_cls.bulk.predict"
+PARTS = "encoder_cls.bulk.resumable_folder"
 SERVER = "encoder_cls.serving.server._Server"
 
 CACHE = "encoder_cls.system.cache"
@@ -656,11 +645,11 @@ FAULTS = [
         make=doing_nothing,
     ),
     Fault(
-        "a long line is put together at each read",
-        case="sizes[1-line_of_standard_input]",
+        "a line of standard input has any length",
+        case="sizes[0-line_of_standard_input]",
         fraction=1,
-        target="encoder_cls.bulk.inputs._next_block",
-        make=joining_all_blocks,
+        target="encoder_cls.bulk.standard_input.LONGEST_LINE",
+        make=constant(10**18),
     ),
     Fault(
         "a confusion matrix of any size is written",
@@ -673,7 +662,7 @@ FAULTS = [
         "all texts are on one page",
         case="sizes[0-page_of_many_texts]",
         fraction=1,
-        target="encoder_cls.bulk.classify_chunks.MOST_PAGE_TEXTS",
+        target="encoder_cls.bulk.predict.MOST_PAGE_TEXTS",
         make=constant(10**9),
     ),
     Fault(
@@ -778,7 +767,7 @@ FAULTS = [
         "another model's answers count as done",
         case="parts-changed[0-another-model]",
         fraction=1,
-        target=f"{PARTS}._Folder.__init__",
+        target=f"{PARTS}.ResumableFolder.__init__",
         make=for_any_model,
     ),
     Fault(

@@ -10,6 +10,8 @@ import pytest
 import yaml
 from samples import SHAPE, TABLES, engine_of, tries
 
+from encoder_cls.system.encodings import LONGEST_LINE
+
 MEGABYTE = 1_000_000
 # The larger of two inputs, in units of the smaller.
 GROWTH = 4
@@ -22,12 +24,19 @@ MOST_BYTES_A_BYTE = 16
 # Memory besides that.
 ROOM = 400 * MEGABYTE
 CLASSES = 1000
+# A line may have 16 MiB, a quarter of the largest size here.
+LINES = 5
 # The line of standard input of the first try.
 HUGE = 1000 * MEGABYTE
 JSONL = ("--format", "jsonl")
 
 
 def answer(space, engine, *more, lines, suffix=".txt", stdin=False):
+    """Predict, as `ask` does, without an error."""
+    return ask(space, engine, *more, lines=lines, suffix=suffix, stdin=stdin).check()
+
+
+def ask(space, engine, *more, lines, suffix=".txt", stdin=False):
     """Predict from a file of lines, or from a pipe, of which each read gets some kilobytes."""
     path = space.new_path("large").with_suffix(suffix)
     with path.open("w") as file:
@@ -45,7 +54,7 @@ def answer(space, engine, *more, lines, suffix=".txt", stdin=False):
     else:
         ended = space.predict(run, engine, *more, "--input", path)
     path.unlink()
-    return ended.check()
+    return ended
 
 
 def check_answers(ended):
@@ -62,14 +71,22 @@ def long_text(draw, size):
 
 def line_of_standard_input(space, draw, size, engine):
     """One line that takes many reads."""
-    lines = [long_text(draw, size), "some rain"]
+    lines = [long_text(draw, size // LINES), "some rain"]
     return check_answers(answer(space, engine, *JSONL, lines=lines, stdin=True))
+
+
+def huge_line_of_standard_input(space, draw, engine):
+    """A line that is longer than the limit is refused, after the answer to the line before it."""
+    lines = ["some rain", long_text(draw, HUGE)]
+    ended = ask(space, engine, *JSONL, lines=lines, stdin=True)
+    assert len(ended.out.splitlines()) == 1
+    return ended.check_error(3, "standard input:2: the line is longer than 16 MiB")
 
 
 def line_of_a_file(space, draw, size, engine):
     """One text of a file of any kind."""
     suffix = draw.choice([".txt", ".csv", ".tsv", ".jsonl"])
-    lines = [long_text(draw, size), "some rain"]
+    lines = [long_text(draw, size // LINES), "some rain"]
     if suffix == ".jsonl":
         lines = [json.dumps({"text": text}) for text in lines]
     elif suffix == ".csv":
@@ -97,8 +114,7 @@ def page_of_many_texts(space, draw, size, engine):
 
 def text_of_training(space, draw, size, _engine):
     """One text of the training data as long as a book."""
-    # A line of a file may have 16 MiB, a quarter of the largest size here.
-    rows = [(long_text(draw, size // 5), "weather")]
+    rows = [(long_text(draw, size // LINES), "weather")]
     rows += [(f"{draw.choice(['rain', 'snow'])} today", "weather") for _ in range(29)]
     rows += [(f"{draw.choice(['ball', 'goal'])} today", "sport") for _ in range(30)]
     return train(space, space.new_path("run"), rows)
@@ -158,7 +174,7 @@ def test_sizes(space, draw, kind, number):
     engine = engine_of(number)
     size = draw.randint(4, 16) * MEGABYTE
     if number == 0 and kind is line_of_standard_input:
-        check_memory(kind(space, draw, HUGE, engine), HUGE)
+        check_memory(huge_line_of_standard_input(space, draw, engine), LONGEST_LINE)
         return
 
     small = kind(space, draw, size, engine)

@@ -187,9 +187,9 @@ def test_parquet_has_types(cli, trained_run):
 
 def test_parquet_keeps_the_columns_of_parquet_as_they_are(cli, trained_run, monkeypatch):
     """All types, those that Python does not know too, across files, row groups and chunks."""
-    monkeypatch.setattr("encoder_cls.bulk.inputs.CHUNK", 4)
-    monkeypatch.setattr("encoder_cls.bulk.parquet.BATCH_ROWS", 3)
-    monkeypatch.setattr("encoder_cls.bulk.parquet.MOST_ROWS", 8)
+    monkeypatch.setattr("encoder_cls.bulk.input_texts.CHUNK", 4)
+    monkeypatch.setattr("encoder_cls.bulk.parquet_format.BATCH_ROWS", 3)
+    monkeypatch.setattr("encoder_cls.bulk.parquet_format.MOST_ROWS", 8)
     numbers = list(range(10))
     times = pyarrow.array(
         [number * 1_000_000_000 + 1 for number in numbers], pyarrow.timestamp("us", "UTC")
@@ -302,8 +302,8 @@ def test_with_a_cascade_a_table_has_the_part_that_answered(cli, trained_run, nam
 @pytest.mark.parametrize("ending", ["csv", "parquet"])
 def test_memory_does_not_grow_with_the_input(cli, trained_run, monkeypatch, ending):
     """Four times as many rows need as much at once: nothing is kept of what has been answered."""
-    monkeypatch.setattr("encoder_cls.bulk.inputs.CHUNK", 16)
-    monkeypatch.setattr("encoder_cls.bulk.parquet.MOST_ROWS", 32)
+    monkeypatch.setattr("encoder_cls.bulk.input_texts.CHUNK", 16)
+    monkeypatch.setattr("encoder_cls.bulk.parquet_format.MOST_ROWS", 32)
     peaks = []
     for number in (32, 32, 128):  # the first fills what is kept for good
         write_table(

@@ -10,8 +10,8 @@ import pyarrow
 import pyarrow.parquet
 import pytest
 
-from encoder_cls.bulk import inputs
-from encoder_cls.bulk.inputs import Progress
+from encoder_cls.bulk import progress
+from encoder_cls.bulk.progress import Progress
 from encoder_cls.data.reading.locations import SourceLocation
 
 
@@ -19,7 +19,7 @@ from encoder_cls.data.reading.locations import SourceLocation
 def clock(monkeypatch) -> list[float]:
     """The time, which only the test moves."""
     now = [100.0]
-    monkeypatch.setattr(inputs.time, "monotonic", lambda: now[0])
+    monkeypatch.setattr(progress.time, "monotonic", lambda: now[0])
     return now
 
 
@@ -78,8 +78,8 @@ def test_a_terminal_has_a_bar_and_warnings_above_it(files, clock, capfd, monkeyp
 
 
 def test_predict_shows_its_progress(cli, trained_run, monkeypatch):
-    monkeypatch.setattr("encoder_cls.bulk.inputs.CHUNK", 2)
-    monkeypatch.setattr(inputs, "SECONDS_BETWEEN_LINES", 0.0)
+    monkeypatch.setattr("encoder_cls.bulk.input_texts.CHUNK", 2)
+    monkeypatch.setattr(progress, "SECONDS_BETWEEN_LINES", 0.0)
     Path("in.txt").write_text("rain\n" * 4)
     lines = cli(
         "predict", "--model", trained_run.path, "--input", "in.txt", "--output", "out.csv"

@@ -138,7 +138,7 @@ def test_a_part_that_another_process_is_at_is_waited_for(cli, trained_run, parts
         if len(pauses) == 3:
             os.close(lock)
 
-    monkeypatch.setattr("encoder_cls.bulk.predict.time.sleep", pause)
+    monkeypatch.setattr("encoder_cls.bulk.resumable_folder.time.sleep", pause)
     outcome = cli(*arguments(trained_run))
     assert len(pauses) == 3
     assert outcome.code == 0
@@ -257,29 +257,29 @@ def test_the_answers_of_several_processes_are_the_same_bytes(
     """With what was counted, and the columns of the input; a small input is answered in this process."""
     with Path("in", NAMES[1]).open("a") as file:
         file.write("".join(f"{row},{'zzz ' * (row % 40)}\n" for row in range(80)))
-    monkeypatch.setattr("encoder_cls.bulk.inputs.CHUNK", 8)
-    monkeypatch.setattr("encoder_cls.bulk.classify_chunks.usable_processes", lambda: 2)
-    started, real = [], Workers._start
-    monkeypatch.setattr(Workers, "_start", lambda self: (started.append(self), real(self))[1])
-    command = [
-        "predict",
-        "--model",
-        trained_run.path,
-        "--input",
-        "in",
-        "--keep-columns",
-        "--output",
-        output,
-    ]
-    outcomes, written = [], []
+    monkeypatch.setattr("encoder_cls.bulk.input_texts.CHUNK", 8)
+    monkeypatch.setattr("encoder_cls.bulk.answers.usable_processes", lambda: 2)
+    used = []
+
+    class UsedWorkers(Workers):
+        def map(self, items):
+            used.append(self)
+            return super().map(items)
+
+    monkeypatch.setattr("encoder_cls.bulk.answers.Workers", UsedWorkers)
+
+    command = ["predict", "--model", trained_run.path, "--input", "in", "--keep-columns"]
+    outcomes = []
+    written = []
     for shared_bytes in (10**9, 1):
-        monkeypatch.setattr("encoder_cls.bulk.classify_chunks.SHARED_BYTES", shared_bytes)
-        outcomes.append(cli(*command))
+        monkeypatch.setattr("encoder_cls.bulk.answers.SHARED_BYTES", shared_bytes)
+        outcomes.append(cli(*command, "--output", output))
         files = [Path(output)] if Path(output).is_file() else sorted(Path("out").glob("*.jsonl"))
         written.append([file.read_bytes() for file in files])
-        assert len(started) == (shared_bytes == 1)
+        assert bool(used) == (shared_bytes == 1)
         for file in files:
             file.unlink()
+
     assert outcomes[0] == outcomes[1]
     assert "truncated" in outcomes[0].err
     assert written[0] == written[1]

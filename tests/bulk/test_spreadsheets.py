@@ -12,8 +12,8 @@ import pytest
 from support.programs import assert_failed, setting
 from support.tables import read_table, write_table
 
-from encoder_cls.bulk.classify_chunks import Answerer
-from encoder_cls.bulk.request import Request
+from encoder_cls.bulk.answer_options import AnswerOptions
+from encoder_cls.bulk.answers import ChunkClassifier
 from encoder_cls.classifier.classifier import TextFormat
 from encoder_cls.classifier.model_folder import load_classifier, save_classifier
 
@@ -261,7 +261,7 @@ def test_where_there_is_nothing_to_count_no_line_comes(cli, trained_run, classif
         cli("predict", "--model", trained_run.path, "zzz", "rain").err
         == "of 2 texts: 1 with unknown words\n"
     )
-    assert Answerer(classifier, Request()).summary() is None
+    assert ChunkClassifier(classifier, AnswerOptions()).summary() is None
 
 
 def test_a_truncated_text_has_its_length(cli, trained_run):

@@ -51,10 +51,10 @@ def test_the_next_text_is_uncertain_and_unlike_those_before():
 def test_no_near_copies_are_chosen_and_small_chunks_find_the_same(classifier):
     near = {"qwert zuiop asdfg hjkly yxcvb", "qwert zuiop asdfg hjkly yxcvbs"}
     rows = [Row(text) for text in [*SURE, *near]]
-    assert len(near & {it.item.text for it in suggest(classifier, [rows], 4)}) == 1
+    assert len(near & {it.row.text for it in suggest(classifier, [rows], 4)}) == 1
     rows = [Row(text) for text in [*SURE, *UNSURE, *SURE, ""]]
-    whole = [it.item.text for it in suggest(classifier, [rows], 3)]
-    assert [it.item.text for it in suggest(classifier, [[row] for row in rows], 3)] == whole
+    whole = [it.row.text for it in suggest(classifier, [rows], 3)]
+    assert [it.row.text for it in suggest(classifier, [[row] for row in rows], 3)] == whole
     assert set(whole) <= set(UNSURE)
     assert len(set(whole)) == 3
     assert suggest(classifier, [], 3) == []

@@ -430,7 +430,7 @@ def test_standard_output_by_its_name_is_standard_output(cli, trained_run, monkey
     def fail(*_):
         pytest.fail("written as a file")
 
-    monkeypatch.setattr("encoder_cls.system.files.write_output", fail)
+    monkeypatch.setattr("encoder_cls.bulk.predict.output_file", fail)
     Path("a link").symlink_to("/proc/self/fd/1")
     outcome = cli(
         "predict", "rain", "--model", trained_run.path, "--output", name, "--format", "jsonl"

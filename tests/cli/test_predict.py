@@ -18,11 +18,11 @@ from threading import Timer
 import pyarrow
 import pyarrow.parquet
 import pytest
+from support.answers import answers_to, texts_of
 from support.programs import COMMAND, TIME_LIMIT, assert_failed
 
-from encoder_cls.bulk.classify_chunks import Answerer
-from encoder_cls.bulk.inputs import Source
-from encoder_cls.bulk.request import Request
+from encoder_cls.bulk.answer_options import AnswerOptions
+from encoder_cls.bulk.input_texts import InputOptions, InputTexts
 from encoder_cls.classifier.classifier import Classifier, TextFormat
 from encoder_cls.classifier.model_folder import load_classifier, save_classifier
 from encoder_cls.classifier.prediction import Prediction
@@ -39,22 +39,10 @@ HOSTILE = "rain\x1b[2J\x07\x00\x85\x9b\u2028\u2029\u202e\u2066\u200f\ufeff\tsnow
 def lines_of(
     classifier, texts, *, output_format="jsonl", top_k=1, threshold=0.0, batch_tokens=8192
 ) -> list[str]:
-    request = Request(
+    options = AnswerOptions(
         output_format=output_format, top_k=top_k, threshold=threshold, batch_tokens=batch_tokens
     )
-    return content_of(classifier, texts, request).splitlines()
-
-
-def content_of(classifier, texts, request, **options) -> str:
-    source = Source(request, classifier)
-    source.given = [text if isinstance(text, Row) else Row(text) for text in texts]
-    return b"".join(Answerer(classifier, request, **options).content(source)).decode()
-
-
-def texts_of(classifier, source: str) -> list[str]:
-    return [
-        item.text for chunk in Source(Request(source=source), classifier).read() for item in chunk
-    ]
+    return answers_to(classifier, texts, options).splitlines()
 
 
 @pytest.mark.parametrize("is_pipe", [True, False])
@@ -131,8 +119,8 @@ def test_csv_has_the_columns_of_tsv_and_reads_back(classifier):
         classifier.encoder, classifier.tokenizer, names, max_seq_len=classifier.max_seq_len
     )
     texts = [Row(text, id='1,"2"') for text in TEXTS]
-    request = Request(output_format="csv", top_k=2, batch_tokens=8192)
-    content = io.StringIO(content_of(quoting, texts, request), newline="")
+    options = AnswerOptions(output_format="csv", top_k=2, batch_tokens=8192)
+    content = io.StringIO(answers_to(quoting, texts, options), newline="")
     rows = list(csv.reader(content, strict=True))
     assert {(row[0], row[1].split(",")[1]) for row in rows[1:]} == {('1,"2"', ' "so\nto say"')}
     in_tsv = [line.split("\t") for line in lines_of(quoting, texts, output_format="tsv", top_k=2)]
@@ -189,11 +177,8 @@ HOSTILE_ROWS = [
 def test_hostile_texts_labels_and_ids_give_one_printable_line_each(classifier, output_format):
     """On a terminal nothing from outside can move the cursor, reverse the direction or begin a line."""
     hostile = hostile_classifier(classifier)
-    request = Request(output_format=output_format, top_k=3, batch_tokens=8192)
-    source = Source(request, hostile)
-    source.given = HOSTILE_ROWS
-    content = Answerer(hostile, request).content(source, on_terminal=True)
-    lines = b"".join(content).decode().splitlines()
+    options = AnswerOptions(output_format=output_format, top_k=3, batch_tokens=8192)
+    lines = answers_to(hostile, HOSTILE_ROWS, options, on_terminal=True).splitlines()
 
     is_table = output_format in {"tsv", "csv"}
     assert len(lines) == len(HOSTILE_ROWS) + is_table
@@ -218,8 +203,8 @@ def test_a_file_of_a_table_keeps_labels_and_ids_as_they_are(classifier, output_f
     other = Classifier(
         classifier.encoder, classifier.tokenizer, names, max_seq_len=classifier.max_seq_len
     )
-    request = Request(output_format=output_format, batch_tokens=8192)
-    content = content_of(other, [Row("rain", id=odd)], request)
+    options = AnswerOptions(output_format=output_format, batch_tokens=8192)
+    content = answers_to(other, [Row("rain", id=odd)], options)
     separator = "," if output_format == "csv" else "\t"
     _, row = csv.reader(io.StringIO(content, newline=""), delimiter=separator)
     assert row[0] == odd
@@ -338,7 +323,7 @@ def test_labels_are_taken_off_the_lines_of_ft_files_only(classifier):
 
 def test_labels_that_are_read_as_text_are_warned_of(cli, trained_run, monkeypatch):
     """A test file of fastText would get other answers than its texts."""
-    monkeypatch.setattr("encoder_cls.bulk.inputs.CHUNK", 1)
+    monkeypatch.setattr("encoder_cls.bulk.input_texts.CHUNK", 1)
     for name, warnings in (("test.ft", 0), ("test.txt", 1)):
         Path(name).write_text("__label__weather rain and snow\n" * 2)
         outcome = cli("predict", "--model", trained_run.path, "--input", name)
@@ -363,7 +348,7 @@ def test_jsonl_output_is_strict_json(cli, trained_run):
 def test_no_id_is_lost_where_the_first_rows_have_none(
     cli, trained_run, monkeypatch, output_format, late
 ):
-    monkeypatch.setattr("encoder_cls.bulk.inputs.CHUNK", 2)
+    monkeypatch.setattr("encoder_cls.bulk.input_texts.CHUNK", 2)
     Path("texts.jsonl").write_text(
         '{"text": "rain"}\n' * late + '{"text": "rain", "id": "the id"}\n'
     )
@@ -378,7 +363,7 @@ def test_no_id_is_lost_where_the_first_rows_have_none(
 
 def test_where_no_row_has_an_id_there_is_no_column_of_ids(cli, trained_run, monkeypatch):
     """What comes after a malformed row is not answered, and adds no column."""
-    monkeypatch.setattr("encoder_cls.bulk.inputs.CHUNK", 1)
+    monkeypatch.setattr("encoder_cls.bulk.input_texts.CHUNK", 1)
     Path("texts.jsonl").write_text(
         '{"text": "rain"}\n{"text": "snow", "id": null}\nbroken\n{"text": "x", "id": 1}\n'
     )
@@ -391,12 +376,12 @@ def test_where_no_row_has_an_id_there_is_no_column_of_ids(cli, trained_run, monk
 
 def test_many_lines_keep_their_order(classifier, monkeypatch):
     """Texts are sorted by length within chunks, results are not; chunks have no seam."""
-    monkeypatch.setattr("encoder_cls.bulk.inputs.CHUNK", 100)
+    monkeypatch.setattr("encoder_cls.bulk.input_texts.CHUNK", 100)
     rows = [i % 3 for i in range(150)]
     Path("texts.txt").write_text(
         "".join(f"{TEXTS[row]}{' of' * (i % 7)}\n" for i, row in enumerate(rows))
     )
-    chunks = list(Source(Request(source="texts.txt"), classifier).read())
+    chunks = list(InputTexts(InputOptions(source="texts.txt"), classifier).chunks())
     assert [len(chunk) for chunk in chunks] == [100, 50]
     labels = [json.loads(line)["label"] for chunk in chunks for line in lines_of(classifier, chunk)]
     assert labels == [LABELS[row] for row in rows]
@@ -414,7 +399,7 @@ def test_many_lines_keep_their_order(classifier, monkeypatch):
 @pytest.mark.parametrize("source", ["texts.txt", "-"])
 def test_every_line_gets_one_prediction(cli, trained_run, monkeypatch, source, content, labels):
     """Empty lines, lines in several blocks, and in a pipe bytes that are no UTF-8, for which a file is refused."""
-    monkeypatch.setattr("encoder_cls.bulk.inputs.READ_BYTES", 3)
+    monkeypatch.setattr("encoder_cls.bulk.standard_input.READ_BYTES", 3)
     Path("texts.txt").write_bytes(content)
     with Path("texts.txt").open() as stdin:
         monkeypatch.setattr("sys.stdin", stdin)
@@ -426,6 +411,20 @@ def test_every_line_gets_one_prediction(cli, trained_run, monkeypatch, source, c
         return
     assert outcome.code == 0
     assert [json.loads(line)["label"] for line in outcome.out.splitlines()] == labels
+
+
+@pytest.mark.parametrize("ending", [b"\n", b""], ids=["with a line feed", "at the end"])
+def test_a_line_of_standard_input_has_a_longest_length(cli, trained_run, monkeypatch, ending):
+    """The lines before it are answered; a line of this length is a text, as in a file."""
+    monkeypatch.setattr("encoder_cls.bulk.standard_input.READ_BYTES", 3)
+    monkeypatch.setattr("encoder_cls.bulk.standard_input.LONGEST_LINE", 16)
+    Path("texts.txt").write_bytes(b"rain\n" + b"s" * 16 + b"\n" + b"s" * 17 + ending)
+    with Path("texts.txt").open() as stdin:
+        monkeypatch.setattr("sys.stdin", stdin)
+        outcome = cli("predict", "--model", trained_run.path)
+    assert outcome.code == 3
+    assert len(outcome.out.splitlines()) == 2
+    assert "standard input:3: the line is longer than" in outcome.err
 
 
 @pytest.mark.parametrize(
@@ -446,7 +445,7 @@ def test_a_malformed_row_ends_the_work_and_nothing_is_written(
     cli, trained_run, monkeypatch, ending
 ):
     """A file is written as a whole, or the one that was there before stays."""
-    monkeypatch.setattr("encoder_cls.bulk.inputs.CHUNK", 4)
+    monkeypatch.setattr("encoder_cls.bulk.input_texts.CHUNK", 4)
     Path("rows.csv").write_text("text\n" + "rain\n" * 16 + "rain,snow\n")
     Path(f"answers.{ending}").write_text("old")
     outcome = cli(
@@ -468,7 +467,7 @@ def test_standard_input_that_does_not_wait_is_waited_for(classifier, monkeypatch
     os.set_blocking(reader, False)
     with os.fdopen(reader) as stdin:
         monkeypatch.setattr("sys.stdin", stdin)
-        texts = Source(Request(source="-"), classifier).read()
+        texts = InputTexts(InputOptions(source="-"), classifier).chunks()
         later = Timer(0.05, lambda: (os.write(writer, b"rain\n"), os.close(writer)))
         later.start()
         assert list(texts) == [[Row("rain")]]
@@ -510,13 +509,14 @@ def test_the_ending_of_the_output_is_its_format(cli, trained_run, name):
     ("output_format", "lines"), [("tsv", 1), ("csv", 1), ("jsonl", 0), ("text", 0)]
 )
 def test_no_texts_give_what_programs_can_read(classifier, output_format, lines):
-    assert len(content_of(classifier, [], Request(output_format)).splitlines()) == lines
-    assert "</html>" in content_of(classifier, [], Request("html"))
+    options = AnswerOptions(output_format=output_format)
+    assert len(answers_to(classifier, [], options).splitlines()) == lines
+    assert "</html>" in answers_to(classifier, [], AnswerOptions(output_format="html"))
 
 
 def test_a_page_holds_the_first_texts_and_says_so(cli, trained_run, monkeypatch):
     """Of more than a browser can show; no more are classified, and the reading ends."""
-    monkeypatch.setattr("encoder_cls.bulk.classify_chunks.MOST_PAGE_TEXTS", 2)
+    monkeypatch.setattr("encoder_cls.bulk.predict.MOST_PAGE_TEXTS", 2)
     asked = []
     real = Classifier.tokenize
     monkeypatch.setattr(
@@ -542,11 +542,10 @@ def test_words_left_out_of_an_explanation_are_counted(classifier, monkeypatch):
     notes |= {"jsonl": '"explanation_left_out": 2}', "html": "(the last 2 words are not explained)"}
     for output_format, what in notes.items():
         warnings = []
-        request = Request(output_format=output_format, explained=True)
+        options = AnswerOptions(output_format=output_format, explained=True)
         texts = ["the rain and snow", "soup rain and ball", "rain"]
-        assert content_of(classifier, texts, request, warn=warnings.append).count(what) == 2, (
-            output_format
-        )
+        answers = answers_to(classifier, texts, options, warn=warnings.append)
+        assert answers.count(what) == 2, output_format
         assert len(warnings) == 1
         assert warnings[0].startswith("warning: of very long texts only the first words")
 

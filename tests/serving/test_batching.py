@@ -6,11 +6,10 @@ import json
 from threading import Event
 
 import pytest
+from support.answers import answers_to
 from support.programs import TIME_LIMIT
 
-from encoder_cls.bulk.classify_chunks import Answerer
-from encoder_cls.bulk.inputs import Source
-from encoder_cls.bulk.request import Request
+from encoder_cls.bulk.answer_options import AnswerOptions
 from encoder_cls.serving import limits
 from encoder_cls.serving.batching import Batcher, TextAnswer
 from encoder_cls.serving.requests import PredictRequest, RefusedError
@@ -50,15 +49,14 @@ def records(answers: list[TextAnswer]) -> list[dict]:
 
 def printed_records(classifier, request: PredictRequest) -> list[dict]:
     """What `predict` prints of the texts of a request."""
-    same = Request(
-        "jsonl",
-        tuple(request.texts),
+    options = AnswerOptions(
+        output_format="jsonl",
         top_k=request.top_k,
         threshold=request.threshold,
         explained=request.explain,
     )
-    content = b"".join(Answerer(classifier, same).content(Source(same, classifier)))
-    return [json.loads(line) for line in content.splitlines()]
+    lines = answers_to(classifier, request.texts, options).splitlines()
+    return [json.loads(line) for line in lines]
 
 
 def submitted(batcher: Batcher, held: Held, *requests: PredictRequest) -> list:

@@ -1,0 +1,80 @@
+"""Answers as an HTML page with coloured words, and a page of attention maps."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+
+from encoder_cls.bulk.answer_options import AnswerOptions
+from encoder_cls.bulk.answers import Answer
+from encoder_cls.bulk.formats import AnswerFormat, Output
+from encoder_cls.bulk.plain_text_format import NO_LABEL, notes_on
+from encoder_cls.classifier.classifier import Classifier
+from encoder_cls.classifier.explain import attention_maps
+from encoder_cls.metrics.logits import MULTI_LABEL
+
+
+class PageFormat(AnswerFormat):
+    """A page of predictions.
+
+    Args:
+        note: says which texts the page holds; None: all.
+    """
+
+    def __init__(self, options: AnswerOptions, classifier: Classifier, note: str | None) -> None:
+        self._set_threshold = options.set_threshold
+        self._is_multi_label = classifier.task is MULTI_LABEL
+        self._note = note
+        self._model = ""
+        if classifier.folder:
+            self._model = f"{classifier.folder} ({classifier.sha256[:12]})"
+
+    def encode(self, answers: Sequence[Answer]) -> str:
+        """The rows of the answers to a chunk."""
+        return "".join(f"{self._row(answer)}\n" for answer in answers)
+
+    def _row(self, answer: Answer) -> str:
+        from encoder_cls.classifier.prediction_page import prediction_row
+
+        prediction = answer.prediction
+        assert answer.words is not None
+        notes = notes_on(answer, self._set_threshold)
+        if answer.labels is None:
+            label = answer.label or "?"
+        else:
+            label = ", ".join(answer.labels) or NO_LABEL
+            if not prediction.reason:
+                notes.append(f"words for and against {prediction.label}")
+        return prediction_row(answer.row.text, prediction, answer.words, label=label, notes=notes)
+
+    @contextmanager
+    def writing_to(self, output: Output) -> Iterator[Callable[[str], object]]:
+        """Collect the rows, and write the page at the end."""
+        from encoder_cls.classifier.prediction_page import render_predictions
+
+        rows: list[str] = []
+        yield rows.append
+
+        page = render_predictions(
+            "".join(rows),
+            is_multi_label=self._is_multi_label,
+            note=self._note,
+            model=self._model,
+        )
+        output.write(f"{page}\n".encode())
+
+
+def attention_page(classifier: Classifier, texts: Sequence[str]) -> bytes:
+    """An HTML page with the attention maps of some texts."""
+    from encoder_cls.classifier.attention_page import render_attention
+
+    lines = []
+    for text, prediction in zip(texts, classifier.predict(texts), strict=True):
+        answer = prediction.reason
+        if prediction.label:
+            answer = f"{prediction.label} {prediction.probability:.3f}"
+        lines.append(f"{answer}: {text}")
+
+    maps = (attention_maps(classifier, text) for text in texts)
+    page = render_attention("Attention", zip(lines, maps, strict=True))
+    return page.encode("utf-8", "replace")

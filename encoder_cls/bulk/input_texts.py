@@ -1,0 +1,260 @@
+"""The texts to classify, from files, standard input or arguments, in chunks of rows."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import nullcontext, suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from encoder_cls.bulk.progress import Progress
+from encoder_cls.bulk.standard_input import (
+    STANDARD_INPUT,
+    ending_of_table,
+    lines_as_they_come,
+)
+from encoder_cls.classifier.classifier import Classifier
+from encoder_cls.data.reading.columns import Columns
+from encoder_cls.data.reading.delimited import USUAL, CsvForm, form_of
+from encoder_cls.data.reading.options import Reading
+from encoder_cls.data.reading.rows import Row
+from encoder_cls.data.reading.text_lines import LABEL_PREFIX
+from encoder_cls.data.source_files import files_named
+from encoder_cls.data.sources import column_names, read_rows
+from encoder_cls.errors import DataError
+from encoder_cls.system.columns import in_chunks
+from encoder_cls.system.encodings import ending_of
+from encoder_cls.system.terminal import note
+
+Chunk = Sequence[Row]
+
+# The texts that are classified at once: the encoder's batches are of similar length, and full.
+CHUNK = 4096
+
+# The endings of files whose values are all texts.
+TEXTUAL = {".csv", ".tsv", ".txt", ".ft"}
+# Those of files in which all rows have the columns of the first.
+HEADED = {*TEXTUAL, ".xlsx", ".parquet"}
+# Those of files whose columns are kept by default where the answers are CSV.
+SPREADSHEETS = {".csv", ".xlsx"}
+
+LABELS_ARE_TEXT = (
+    "the labels of fastText's lines are read as text; only in files named .ft are they taken off"
+)
+
+ColumnTypes = dict[str, set[type]]
+"""The columns of the input that outputs keep, in order, with the types of their values.
+
+The type of a large integer is `object`.
+"""
+
+
+@dataclass(frozen=True, kw_only=True)
+class InputOptions:
+    """What is read, and how.
+
+    Attributes:
+        texts: given texts, for an input without a source.
+        source: a file, a folder, a pattern or `-`, standard input; None: the given texts.
+        text_columns: the columns of the text; empty: as in training.
+        keep_columns: whether rows come with all their columns; None: where the answers are CSV,
+            as they are for CSV and Excel files.
+        delimiter: of the fields of tables; None: as in training.
+        encoding: of text files; None: as in training.
+        bad_rows: `error`, or `skip` to leave out rows that cannot be read.
+    """
+
+    texts: tuple[str, ...] = ()
+    source: str | None = None
+    text_columns: tuple[str, ...] = ()
+    keep_columns: bool | None = None
+    delimiter: str | None = None
+    encoding: str | None = None
+    bad_rows: str = "error"
+
+
+class InputTexts:
+    """The texts of an input; by default files are read as in training.
+
+    Bytes that are not UTF-8 are an error in a file, and replaced in standard input.
+
+    Attributes:
+        files: the files to read; empty for standard input and given texts.
+        keeps_columns: whether rows come with all their columns.
+        columns: the columns that outputs keep, `id` alone or all; None: not known.
+    """
+
+    def __init__(
+        self, options: InputOptions, classifier: Classifier, *, output_format: str = "text"
+    ) -> None:
+        self._options = options
+        self._output_format = output_format
+        self._text_columns = options.text_columns or classifier.text_format.columns
+        self._delimiter = options.delimiter or classifier.text_format.delimiter
+        self._encoding = options.encoding or classifier.text_format.encoding
+        self._reading = self._new_reading()
+
+        self.files: list[Path] = []
+        if options.source not in {None, STANDARD_INPUT}:
+            self.files = files_named(str(options.source))
+        self.keeps_columns = self._decide_to_keep_columns()
+        self.columns: ColumnTypes | None = None
+
+    def _decide_to_keep_columns(self) -> bool:
+        if self._options.keep_columns is not None:
+            return self._options.keep_columns
+        are_spreadsheets = all(ending_of(file) in SPREADSHEETS for file in self.files)
+        return self._output_format == "csv" and bool(self.files) and are_spreadsheets
+
+    def _new_reading(self, notify: Callable[[str], None] | None = None) -> Reading:
+        """New options of reading, without notes."""
+        reading = Reading(
+            delimiter=self._delimiter,
+            encoding=self._encoding,
+            is_sure=self._options.encoding is not None,
+            bad_rows=self._options.bad_rows,
+        )
+        if notify:
+            reading.notify = notify
+        return reading
+
+    def chunks(self, notify: Callable[[str], None] = note) -> Iterator[Chunk]:
+        """Read the rows in chunks; standard input is passed on as it arrives.
+
+        Args:
+            notify: receives notes on how files are read.
+
+        Raises:
+            DataError: a file is missing or malformed.
+        """
+        if self._options.source is None:
+            yield [Row(_as_unicode(text)) for text in self._options.texts]
+        elif self._options.source == STANDARD_INPUT:
+            yield from self._chunks_of_standard_input(notify)
+        else:
+            self._reading = self._new_reading(notify)
+            for chunk in self._chunks_of_files(self._reading):
+                if chunk[0].text.startswith(LABEL_PREFIX):
+                    self._reading.note(f"warning: {chunk[0].where.file}: {LABELS_ARE_TEXT}")
+                yield chunk
+
+    def _chunks_of_standard_input(self, notify: Callable[[str], None]) -> Iterator[Chunk]:
+        """The lines as they come, with a warning if the first one looks like that of a table."""
+        is_first = True
+        for lines in lines_as_they_come(sys.stdin.fileno()):
+            if is_first:
+                ending = ending_of_table(lines[0], self._text_columns)
+                if ending:
+                    notify(
+                        "warning: each line of standard input is read as a text, and the first "
+                        f"one looks like the start of a table; --input -{ending} reads its rows"
+                    )
+            is_first = False
+
+            yield from in_chunks((Row(line) for line in lines), CHUNK)
+
+    def _chunks_of_files(self, reading: Reading) -> Iterator[list[Row]]:
+        columns = Columns(self._text_columns, every=self.keeps_columns)
+        return in_chunks(read_rows(str(self._options.source), columns, reading), CHUNK)
+
+    def look_ahead(self, progress: Progress | None = None, *, reports_errors: bool = True) -> None:
+        """Read the columns ahead, as far as the format of the answers needs them.
+
+        Parquet also needs the types of their values.
+
+        Args:
+            progress: is shown how far reading is.
+            reports_errors: whether a malformed file raises a `DataError`. Where answers are
+                printed, those to the rows before it come first.
+        """
+        needs_columns = self._output_format in {"csv", "tsv", "parquet"}
+        if self._output_format == "jsonl":
+            needs_columns = self.keeps_columns
+        can_read_twice = all(file.is_file() or file.is_dir() for file in self.files)
+        if not needs_columns or not self.files or not can_read_twice:
+            return
+
+        columns: ColumnTypes = {}
+        self.columns = columns
+        with nullcontext() if reports_errors else suppress(DataError):
+            self._find_columns(columns, progress)
+
+    def _find_columns(self, columns: ColumnTypes, progress: Progress | None) -> None:
+        reading = self._new_reading()
+        # Files without rows have columns, too.
+        if self.keeps_columns:
+            for file in self.files:
+                if file.is_file():
+                    for name in column_names(file, self._text_columns, reading):
+                        columns[name] = set()
+
+        for chunk in self._chunks_of_files(reading):
+            add_columns(columns, chunk)
+            if self._are_known(columns):
+                return
+            if progress:
+                progress.done(chunk[-1].where, len(chunk))
+
+    def _are_known(self, columns: ColumnTypes) -> bool:
+        """Whether rows after the first chunk cannot add to the columns."""
+        endings = {ending_of(file) for file in self.files}
+        if self._output_format == "parquet" and not endings <= TEXTUAL:
+            # The types count as well; a column of Parquet has one, and perhaps nulls.
+            have_types = all(types - {type(None)} for types in columns.values())
+            return endings == {".parquet"} and have_types
+
+        if not self.keeps_columns:
+            is_single_table = endings <= HEADED and len(self.files) == 1
+            return is_single_table or bool(columns)
+        return endings <= HEADED
+
+    def skipped_rows(self) -> Iterator[str]:
+        """Warnings about the rows that were left out, if any."""
+        for warning in self._reading.notes.warnings(str(self._options.source)):
+            yield f"warning: {warning}"
+
+    def csv_form(self) -> CsvForm:
+        """The form of the first file, so that a spreadsheet opens the answers as it opens that."""
+        form = CsvForm(has_mark=False)
+        if self.keeps_columns and self.files and self.files[0].is_file():
+            form = form_of(self.files[0], self._text_columns, self._new_reading())
+        is_guarded = any(ending_of(file) not in USUAL for file in self.files)
+        return form._replace(is_guarded=is_guarded)
+
+    def files_to_read_again(self) -> list[Path]:
+        """The files, if they are Parquet and each row has an answer, so that columns can be copied.
+
+        Else an empty list.
+        """
+        are_parquet = all(
+            file.is_file() and file.suffix.lower() == ".parquet" for file in self.files
+        )
+        has_answer_for_each_row = self._options.bad_rows != "skip"
+        if self.keeps_columns and are_parquet and has_answer_for_each_row:
+            return self.files
+        return []
+
+
+def size_of(files: Sequence[Path]) -> int:
+    """The size of files in bytes; 0 if one is a pipe or a device, whose size is unknown."""
+    if not all(file.is_file() for file in files):
+        return 0
+    return sum(file.stat().st_size for file in files)
+
+
+def add_columns(columns: ColumnTypes, chunk: Chunk) -> None:
+    """Add the columns of some rows: all that were read, or `id` if a row has one."""
+    for row in chunk:
+        record = row.record
+        if record is None:
+            record = {} if row.id is None else {"id": row.id}
+
+        for name, value in record.items():
+            is_large = type(value) is int and not -(1 << 63) <= value < 1 << 63
+            columns.setdefault(name, set()).add(object if is_large else type(value))
+
+
+def _as_unicode(text: str) -> str:
+    """A text of the command line, where a locale of ASCII alone leaves bytes as surrogates."""
+    return text.encode("utf-8", "surrogateescape").decode("utf-8", "replace")

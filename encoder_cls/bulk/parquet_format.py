@@ -1,0 +1,206 @@
+"""Answers as a Parquet file."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pyarrow
+import pyarrow.parquet
+
+from encoder_cls.bulk.answer_options import AnswerOptions
+from encoder_cls.bulk.answers import Answer
+from encoder_cls.bulk.formats import AnswerFormat, Output, TableColumns, encodable
+from encoder_cls.bulk.input_texts import ColumnTypes, InputTexts
+from encoder_cls.classifier.classifier import Classifier
+from encoder_cls.classifier.explain import Explanation
+from encoder_cls.errors import DataError
+from encoder_cls.system.csv_cells import cell
+
+# A row group is written once it has so many rows or bytes: few large groups are quick to read, but
+# held in memory.
+MOST_ROWS = 1 << 16
+MOST_BYTES = 1 << 25
+# The rows that are read at once of a file whose columns are kept.
+BATCH_ROWS = 2048
+
+TEXT = pyarrow.string()
+NUMBER = pyarrow.float64()
+WORD = pyarrow.struct([("word", TEXT), ("weight", NUMBER)])
+# The types of the answer's columns.
+TYPES = {
+    "label": TEXT,
+    "probability": NUMBER,
+    "labels": pyarrow.list_(TEXT),
+    "probabilities": pyarrow.list_(NUMBER),
+    "truncated": pyarrow.bool_(),
+    "unknown_words": pyarrow.int64(),
+    "unfamiliar": pyarrow.bool_(),
+    "reason": TEXT,
+    "set": pyarrow.list_(TEXT),
+    "answered_by": TEXT,
+    "explanation": pyarrow.list_(WORD),
+}
+
+
+class ParquetFormat(AnswerFormat):
+    """A row for each answer, after the kept columns.
+
+    Columns of Parquet files keep their types: they are copied from the files, beside the answers.
+    """
+
+    def __init__(
+        self,
+        options: AnswerOptions,
+        classifier: Classifier,
+        texts: InputTexts,
+        columns: ColumnTypes,
+    ) -> None:
+        self._columns = TableColumns(options, classifier, columns, keeps_all=texts.keeps_columns)
+        self._copied_files = texts.files_to_read_again()
+
+        kept_fields = []
+        if not self._copied_files:
+            for name, types in columns.items():
+                kept_fields.append((encodable(name), _arrow_type(types)))
+        self._kept_schema = pyarrow.schema(kept_fields)
+
+        answer_fields = []
+        for usual_name, name in self._columns.answer_names.items():
+            answer_fields.append((encodable(name), _type_of_answer(usual_name)))
+        self._answer_schema = pyarrow.schema(answer_fields)
+
+    def encode(self, answers: Sequence[Answer]) -> Any:
+        """A table of the answers, with the kept columns unless they are copied from files."""
+        rows = []
+        for answer in answers:
+            kept = [] if self._copied_files else self._columns.kept_values(answer.row)
+            rows.append([*kept, *self._columns.answer_values(answer)])
+
+        schema = pyarrow.schema([*self._kept_schema, *self._answer_schema])
+        arrays = []
+        for field, values in zip(schema, zip(*rows, strict=True), strict=True):
+            convert = _as_text if field.type == TEXT else _as_stored
+            arrays.append(pyarrow.array(map(convert, values), type=field.type))
+        return pyarrow.table(arrays, schema=schema)
+
+    @contextmanager
+    def writing_to(self, output: Output) -> Iterator[Callable[[Any], object]]:
+        """Write the tables of chunks in large groups of rows."""
+        copied = None
+        kept_schema = self._kept_schema
+        if self._copied_files:
+            copied = _CopiedColumns(self._copied_files)
+            kept_schema = copied.schema
+        schema = pyarrow.schema([*kept_schema, *self._answer_schema])
+
+        buffer = _Buffer()
+        waiting: list[Any] = []
+        with pyarrow.parquet.ParquetWriter(
+            pyarrow.PythonFile(buffer, mode="w"), schema, compression="zstd"
+        ) as writer:
+
+            def write_waiting() -> None:
+                writer.write_table(pyarrow.concat_tables(waiting), row_group_size=MOST_ROWS)
+                waiting.clear()
+
+            def write(table: Any) -> None:
+                kept = copied.take(table.num_rows) if copied else []
+                waiting.append(pyarrow.table([*kept, *table.columns], schema=schema))
+                num_rows = sum(part.num_rows for part in waiting)
+                num_bytes = sum(part.nbytes for part in waiting)
+                if num_rows >= MOST_ROWS or num_bytes >= MOST_BYTES:
+                    write_waiting()
+                output.write(buffer.drain())
+
+            yield write
+
+            if waiting:
+                write_waiting()
+        output.write(buffer.drain())
+
+
+class _Buffer(io.BytesIO):
+    """A file in memory that is emptied again and again; pyarrow counts the positions itself."""
+
+    def close(self) -> None:
+        """Keep the end of the file, which pyarrow writes as it closes."""
+
+    def drain(self) -> bytes:
+        """Remove and return the bytes."""
+        content = self.getvalue()
+        self.seek(0)
+        self.truncate()
+        return content
+
+
+class _CopiedColumns:
+    """All columns of Parquet files with their types, read a second time beside the answers.
+
+    A column that a file lacks is null in its rows.
+    """
+
+    def __init__(self, files: Sequence[Path]) -> None:
+        schemas = [pyarrow.parquet.read_schema(file).remove_metadata() for file in files]
+        try:
+            self.schema = pyarrow.unify_schemas(schemas, promote_options="permissive")
+        except pyarrow.ArrowException as error:
+            raise DataError(
+                f"{files[0].parent}: the columns of these files do not fit together: {error}"
+            ) from None
+        self._batches = _batches(files)
+        self._waiting: pyarrow.Table = self.schema.empty_table()
+
+    def take(self, num_rows: int) -> list[Any]:
+        """The columns of the next rows."""
+        while self._waiting.num_rows < num_rows:
+            self._waiting = pyarrow.concat_tables(
+                [self._waiting, next(self._batches)], promote_options="permissive"
+            )
+        taken = self._waiting.slice(0, num_rows)
+        self._waiting = self._waiting.slice(num_rows)
+        return list(taken.columns)
+
+
+def _batches(files: Sequence[Path]) -> Iterator[Any]:
+    """The rows of files, as small tables."""
+    for file in files:
+        for batch in pyarrow.parquet.ParquetFile(file).iter_batches(batch_size=BATCH_ROWS):
+            yield pyarrow.Table.from_batches([batch])
+
+
+def _as_text(value: Any) -> str | None:
+    return None if value is None else encodable(cell(value))
+
+
+def _as_stored(value: Any) -> Any:
+    if isinstance(value, Explanation):
+        return [{"word": encodable(word.word), "weight": word.weight} for word in value]
+    if isinstance(value, list):
+        return [_as_stored(part) for part in value]
+    if isinstance(value, str):
+        return encodable(value)
+    return value
+
+
+def _type_of_answer(usual_name: str) -> Any:
+    """The Arrow type of a column of the answer; `label_2` has that of `label`."""
+    if usual_name in TYPES:
+        return TYPES[usual_name]
+    name_without_rank, _, _ = usual_name.rpartition("_")
+    return TYPES[name_without_rank]
+
+
+def _arrow_type(types: set[type]) -> Any:
+    """The Arrow type for values of these types; text if they have several."""
+    types = types - {type(None)}
+    if types == {bool}:
+        return pyarrow.bool_()
+    if types == {int}:
+        return pyarrow.int64()
+    if types in ({float}, {int, float}):
+        return NUMBER
+    return TEXT

@@ -1,0 +1,124 @@
+"""Answers as text for people, a line for each."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+import typer
+
+from encoder_cls.bulk.answer_options import AnswerOptions
+from encoder_cls.bulk.answers import Answer
+from encoder_cls.bulk.formats import LineFormat
+from encoder_cls.classifier.explain import STRONG, Explanation, marked
+from encoder_cls.system.display import counted, printable, shown
+
+NO_LABEL = "no label"
+# The characters of a text that are shown.
+SHOWN_CHARACTERS = 60
+
+# Red, green and blue of words for a class and against it, which the colour-blind can distinguish.
+BLUE = (108, 174, 255)
+ORANGE = (255, 170, 100)
+# The share of the full colour below which a word has none.
+FAINT = 0.05
+
+# Without colours, the most words that are named for a class, and against it.
+MOST_REASONS = 3
+# The least weight of a word that is named.
+LEAST_REASON = 0.005
+
+
+class PlainTextFormat(LineFormat):
+    """Labels, text and notes, a line for each answer."""
+
+    def __init__(self, options: AnswerOptions, *, max_seq_len: int, is_coloured: bool) -> None:
+        self._options = options
+        self._max_seq_len = max_seq_len
+        self._is_coloured = is_coloured
+
+    def line(self, answer: Answer) -> str:
+        """Labels and text, with notes in brackets."""
+        prediction = answer.prediction
+        text = shown(answer.row.text, limit=SHOWN_CHARACTERS)
+        if prediction.reason:
+            return f"?  {text}  ({prediction.reason})"
+
+        if answer.words and self._is_coloured:
+            text = _coloured(answer.row.text, answer.words)
+        notes = self._notes(answer)
+        line = f"{self._labels(answer)}  {text}"
+        if notes:
+            line += f"  ({'; '.join(notes)})"
+        return line
+
+    def _notes(self, answer: Answer) -> list[str]:
+        notes = notes_on(answer, self._options.set_threshold)
+        if answer.words and not self._is_coloured:
+            notes += _reasons(answer.words)
+        if answer.words and answer.words.left_out:
+            notes.append(f"only the first {len(answer.words):,} words explained")
+
+        if answer.length:
+            num_tokens, is_whole_text = answer.length
+            length = f"{num_tokens:,}"
+            if not is_whole_text:
+                length = f"more than {length}"
+            notes.append(f"{self._max_seq_len:,} of {length} tokens")
+        if answer.prediction.unknown_words:
+            notes.append(counted(answer.prediction.unknown_words, "unknown word"))
+        return notes
+
+    def _labels(self, answer: Answer) -> str:
+        """The labels of an answer with their probabilities, and the next classes up to `top_k`."""
+        prediction = answer.prediction
+        top = prediction.top(self._options.top_k)
+        if answer.labels is None:
+            best_probability = top[0][1]
+            return _with_probabilities([(answer.label or "?", best_probability), *top[1:]])
+
+        named = [(label, prediction.probabilities[label]) for label in answer.labels]
+        labels = _with_probabilities(named) or NO_LABEL
+        others = [(label, probability) for label, probability in top if label not in answer.labels]
+        if self._options.top_k > 1 and others:
+            return f"{labels}  ({_with_probabilities(others)})"
+        return labels
+
+
+def notes_on(answer: Answer, set_threshold: float | None) -> list[str]:
+    """The set of classes, if one is wanted, and whether the text is out of distribution."""
+    notes = []
+    if set_threshold is not None:
+        label_set = answer.prediction.label_set(set_threshold)
+        notes.append(f"set: {', '.join(printable(label) for label in label_set)}")
+    if answer.prediction.unfamiliar:
+        notes.append("unlike the training texts")
+    return notes
+
+
+def _with_probabilities(classes: Iterable[tuple[str, float]]) -> str:
+    return "  ".join(f"{printable(label)} {probability:.3f}" for label, probability in classes)
+
+
+def _coloured(text: str, words: Explanation) -> str:
+    """Colour words for the class blue, and against it orange."""
+    pieces = []
+    for piece, weight in marked(text, words):
+        strength = min(abs(weight / STRONG), 1.0)
+        if strength < FAINT:
+            pieces.append(printable(piece))
+            continue
+
+        full_colour = BLUE if weight > 0 else ORANGE
+        red, green, blue = (round(255 - (255 - channel) * strength) for channel in full_colour)
+        pieces.append(typer.style(printable(piece), bg=(red, green, blue), fg="black"))
+    return "".join(pieces)
+
+
+def _reasons(words: Explanation) -> Iterator[str]:
+    """The words with the largest weights, on both sides."""
+    for sign, side in ((1, "for it"), (-1, "against it")):
+        weighty = [word for word in words if sign * word.weight >= LEAST_REASON]
+        weighty.sort(key=lambda word: -abs(word.weight))
+        if weighty:
+            named = [f"{printable(word.word)} {word.weight:+.2f}" for word in weighty]
+            yield f"{side} {', '.join(named[:MOST_REASONS])}"

@@ -1,0 +1,360 @@
+"""A folder with a file of answers for each file of the input, which a stopped command goes on with.
+
+    out/part-03.jsonl         the answers to part-03.csv, written as a whole
+    out/_parts/part-03.json   their record: hashes of input, model, options and answers
+    out/_parts/part-03.lock   held by the process that answers this part
+
+Answers and their record are each replaced in one step, the record last. A part is done if its
+record matches the request and its answers match the record; the lock only keeps two processes from
+doing the same work.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import platform
+import time
+from collections.abc import Sequence
+from contextlib import ExitStack, suppress
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, BinaryIO, NamedTuple, Protocol
+
+from encoder_cls.bulk.answer_options import AnswerOptions
+from encoder_cls.bulk.answers import ChunkClassifier
+from encoder_cls.bulk.formats import Output
+from encoder_cls.bulk.input_texts import InputTexts
+from encoder_cls.bulk.progress import Progress
+from encoder_cls.bulk.request import CheckedRequest
+from encoder_cls.classifier.classifier import Classifier
+from encoder_cls.data.source_files import class_folders, data_files
+from encoder_cls.errors import ConfigError, DataError, EncoderClsError
+from encoder_cls.system.display import counted, shown
+from encoder_cls.system.files import (
+    LockedError,
+    locked,
+    replacing_file,
+    reporting_os_errors,
+    sha256,
+    to_json,
+    write_file,
+)
+
+# The folder of records and locks. Other programs take no data from names that start so.
+RECORDS = "_parts"
+RECORD_VERSION = 1
+# Between two tries of parts that another process answers.
+SECONDS_BETWEEN_TRIES = 0.5
+
+
+class Part(NamedTuple):
+    """A file of the input, with the file of its answers."""
+
+    source: Path
+    output: Path
+
+    @property
+    def record(self) -> Path:
+        """The file of the record."""
+        return self.output.parent / RECORDS / f"{self.source.stem}.json"
+
+    @property
+    def lock(self) -> Path:
+        """The file that the process locks that answers the part."""
+        return self.record.with_suffix(".lock")
+
+
+class PredictTexts(Protocol):
+    """The function `predict_texts` of `predict`."""
+
+    def __call__(
+        self, texts: InputTexts, output: Output, classifier: ChunkClassifier, progress: Progress, /
+    ) -> None:
+        """Classify texts, and write the answers."""
+
+
+def parts_of(source: str, folder: Path, output_format: str) -> list[Part]:
+    """The parts of an input, each a file with a file of answers in the folder.
+
+    Raises:
+        ConfigError: a part would be a text alone, or two parts would have one file of answers.
+        DataError: there are no files, or one can be read only once.
+    """
+    if class_folders(Path(source), is_labelled=False):
+        raise ConfigError(
+            f"--output {folder}/: {source} has a file for each text; name one file for all, such "
+            "as answers.csv"
+        )
+
+    # Some file systems ignore case.
+    parts: dict[str, Part] = {}
+    for file in data_files(source, is_labelled=False):
+        if not file.is_file():
+            raise DataError(
+                f"{file}: is not a plain file, as --output {folder}/ needs; name one file for all "
+                "answers"
+            )
+
+        name = file.stem.casefold()
+        part = Part(file, folder / f"{file.stem}.{output_format}")
+        if name in parts:
+            raise ConfigError(
+                f"{parts[name].source} and {file}: the answers to both would be written to "
+                f"{part.output}; rename one of them"
+            )
+        parts[name] = part
+    return list(parts.values())
+
+
+class ResumableFolder:
+    """A folder of answers, which several processes may fill together."""
+
+    def __init__(
+        self,
+        request: CheckedRequest,
+        parts: Sequence[Part],
+        classifier: ChunkClassifier,
+        progress: Progress,
+        predict_texts: PredictTexts,
+    ) -> None:
+        self._request = request
+        self._folder = Path(str(request.output))
+        self._parts = parts
+        self._classifier = classifier
+        self._progress = progress
+        self._predict_texts = predict_texts
+
+        self._options = _options_of_answers(request, classifier.options, classifier.classifier)
+        # What the record of a part says if it is done with this model and these options.
+        self._expected = {
+            "version": RECORD_VERSION,
+            "model_sha256": classifier.classifier.sha256,
+            "options_sha256": sha256(to_json(self._options)),
+        }
+        self._num_written = 0
+        self._num_done = 0
+
+    def fill(self) -> str:
+        """Answer all parts that are not done, and return a line about the work of this process."""
+        with reporting_os_errors(self._folder):
+            (self._folder / RECORDS).mkdir(parents=True, exist_ok=True)
+
+        try:
+            self._answer_all(self._in_order_of_machine())
+        except KeyboardInterrupt:
+            done = f"{self._num_done:,} of {counted(len(self._parts), 'file')} done"
+            self._progress.note(
+                f"stopped; {self._folder}: {done}; the same command goes on with the rest"
+            )
+            raise
+
+        self._check_records()
+        self._warn_of_other_parts()
+        written = f"{self._num_written:,} of {counted(len(self._parts), 'file')}"
+        num_texts = counted(self._classifier.num_texts, "text")
+        num_others = len(self._parts) - self._num_written
+        return (
+            f"{self._folder}: {written} written by this process ({num_texts}), {num_others:,} "
+            "already there"
+        )
+
+    def _in_order_of_machine(self) -> list[Part]:
+        """The parts, beginning with another one on each machine.
+
+        So machines share the work even if they do not see each other's locks.
+        """
+        number = int(sha256(platform.node().encode())[:8], 16)
+        first = number % len(self._parts)
+        return [*self._parts[first:], *self._parts[:first]]
+
+    def _answer_all(self, parts: Sequence[Part]) -> None:
+        """Answer the parts that are not done, and wait for those that other processes answer."""
+        done = [part for part in parts if self._is_done(part)]
+        self._num_done = len(done)
+        self._progress.passed_over = {str(part.source) for part in done}
+        if 0 < len(done) < len(parts):
+            self._progress.note(
+                f"{self._folder}: {len(done):,} of {counted(len(parts), 'file')} done before"
+            )
+
+        # The lock of a part that is done may be left from a killed process.
+        left = [part for part in parts if part not in done or part.lock.exists()]
+        is_waiting = False
+        while left:
+            still_locked = []
+            for part in left:
+                if not self._try(part):
+                    still_locked.append(part)
+
+            # Where nothing has moved, other processes have all that is left.
+            if still_locked == left:
+                if not is_waiting:
+                    self._progress.note(
+                        f"waiting for {counted(len(left), 'file')} that other processes are writing"
+                    )
+                is_waiting = True
+                time.sleep(SECONDS_BETWEEN_TRIES)
+            left = still_locked
+
+    def _try(self, part: Part) -> bool:
+        """Answer a part if it is not done; False if another process is doing it."""
+        with ExitStack() as stack:
+            try:
+                stack.enter_context(locked(part.lock, wait=False))
+                # The file goes before the lock is released.
+                stack.callback(part.lock.unlink, missing_ok=True)
+            except LockedError:
+                return False
+            except EncoderClsError:  # this file system has no locks
+                pass
+
+            # The process that held the lock may have done it.
+            if not self._is_done(part):
+                self._answer(part)
+        return True
+
+    def _is_done(self, part: Part) -> bool:
+        record = _read_record(part.record)
+        has_these_names = (
+            record.get("input") == part.source.name and record.get("output") == part.output.name
+        )
+        return (
+            has_these_names
+            and self._is_expected(record)
+            and part.output.is_file()
+            and record.get("input_sha256") == _hash_of(part.source)
+            and record.get("output_sha256") == _hash_of(part.output)
+        )
+
+    def _is_expected(self, record: dict[str, Any]) -> bool:
+        """Whether a record has this model and these options."""
+        return record.items() >= self._expected.items()
+
+    def _answer(self, part: Part) -> None:
+        """Write the answers to a part, and then its record."""
+        old_record = _read_record(part.record)
+        num_texts_before = self._classifier.num_texts
+        state = _state_of(part.source)
+        input_sha256 = _hash_of(part.source)
+
+        texts = InputTexts(
+            replace(self._request.input, source=str(part.source)),
+            self._classifier.classifier,
+            output_format=self._request.output_format,
+        )
+        texts.look_ahead()
+        with replacing_file(part.output) as file:
+            output = _HashedOutput(file)
+            self._predict_texts(texts, output, self._classifier, self._progress)
+            if _state_of(part.source) != state:  # then nothing is written
+                raise DataError(
+                    f"{part.source}: has changed while it was read; run the same command again"
+                )
+        _remove_old_format(part, old_record)
+
+        encoder = self._classifier.classifier.encoder
+        record = {
+            "input": part.source.name,
+            "input_sha256": input_sha256,
+            **self._expected,
+            "options": self._options,
+            "engine": encoder.engine if encoder else "numpy",
+            "rows": self._classifier.num_texts - num_texts_before,
+            "output": part.output.name,
+            "output_sha256": output.digest.hexdigest(),
+        }
+        write_file(part.record, to_json(record))
+        self._num_written += 1
+        self._num_done += 1
+
+    def _check_records(self) -> None:
+        """Raise an error if another process has written a part with another model or options."""
+        for part in self._parts:
+            if not self._is_expected(_read_record(part.record)):
+                raise EncoderClsError(
+                    f"{part.output}: another process has written it with another model or other "
+                    "options; let one end before the other, or give each a folder"
+                )
+
+    def _warn_of_other_parts(self) -> None:
+        """Warn if there are answers to files that are not in the input."""
+        names = {path.name for path in (self._folder / RECORDS).glob("*.json")}
+        others = sorted(names - {part.record.name for part in self._parts})
+        if not others:
+            return
+        example = shown(others[0].removesuffix(".json"), limit=40)
+        self._progress.note(
+            f"warning: {self._folder}: has answers to {counted(len(others), 'file')} not in the "
+            f"input, such as {example}; remove what is not wanted, with its record in {RECORDS}/"
+        )
+
+
+def _options_of_answers(
+    request: CheckedRequest, options: AnswerOptions, classifier: Classifier
+) -> dict[str, Any]:
+    """The options that change answers, for a record."""
+    recorded: dict[str, Any] = {
+        "output_format": options.output_format,
+        "text_columns": request.input.text_columns or classifier.text_format.columns,
+        "keep_columns": request.input.keep_columns,
+        "top_k": options.top_k,
+        "threshold": options.threshold,
+        "explained": options.explained,
+        "delimiter": request.input.delimiter,
+        "encoding": request.input.encoding,
+        "bad_rows": request.input.bad_rows,
+        "min_precision": options.min_precision,
+        "set_threshold": options.set_threshold,
+        "engine": request.engine,
+    }
+    # Tables of earlier versions lack the column.
+    if options.output_format in {"csv", "tsv", "parquet"} and classifier.gate is not None:
+        recorded["answered_by"] = True
+    return recorded
+
+
+class _HashedOutput:
+    """A file, and the hash of what is written to it."""
+
+    def __init__(self, file: BinaryIO) -> None:
+        self._file = file
+        self.digest = hashlib.sha256()
+
+    def write(self, content: bytes) -> None:
+        self.digest.update(content)
+        self._file.write(content)
+
+
+def _remove_old_format(part: Part, old_record: dict[str, Any]) -> None:
+    """Remove unchanged answers to the same part in another format, so that a row has one answer."""
+    path = part.output.parent / Path(str(old_record.get("output"))).name
+    # A record may be of another part, in the place of this one's.
+    if path.name == part.output.name or path.stem != part.source.stem:
+        return
+
+    with suppress(OSError):
+        is_plain_file = path.is_file() and not path.is_symlink()
+        if is_plain_file and _hash_of(path) == old_record.get("output_sha256"):
+            path.unlink()
+
+
+def _read_record(path: Path) -> dict[str, Any]:
+    """The content of a record; empty if it is missing or damaged."""
+    try:
+        record = json.loads(path.read_bytes())
+    except (OSError, ValueError, RecursionError):
+        return {}
+    return record if isinstance(record, dict) else {}
+
+
+def _hash_of(path: Path) -> str:
+    with reporting_os_errors(path, "read"), path.open("rb", buffering=0) as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def _state_of(path: Path) -> tuple[int, ...]:
+    """Device, inode, size and time of a file: numbers that change when it does."""
+    with reporting_os_errors(path, "read"):
+        status = path.stat()
+    return status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns

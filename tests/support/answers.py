@@ -1,0 +1,57 @@
+"""Answers of `predict` to rows, or to a source, without its command line."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Callable, Iterator, Sequence
+
+from encoder_cls.bulk.answer_options import AnswerOptions
+from encoder_cls.bulk.answers import ChunkClassifier
+from encoder_cls.bulk.input_texts import InputOptions, InputTexts
+from encoder_cls.bulk.predict import predict_texts
+from encoder_cls.bulk.progress import Progress
+from encoder_cls.classifier.classifier import Classifier
+from encoder_cls.data.reading.rows import Row
+from encoder_cls.system.terminal import note
+
+
+class GivenRows(InputTexts):
+    """Rows that a test has made, in one chunk."""
+
+    def __init__(self, classifier: Classifier, rows: Sequence[Row]) -> None:
+        super().__init__(InputOptions(), classifier)
+        self._rows = list(rows)
+
+    def chunks(self, notify: Callable[[str], None] = note) -> Iterator[Sequence[Row]]:
+        """All rows at once."""
+        if self._rows:
+            yield self._rows
+
+
+def answers_to(
+    classifier: Classifier,
+    texts: Sequence[str | Row],
+    options: AnswerOptions,
+    *,
+    on_terminal: bool = False,
+    warn: Callable[[str], None] = note,
+) -> str:
+    """What is printed of texts, or of rows."""
+    rows = [text if isinstance(text, Row) else Row(text) for text in texts]
+    output = io.BytesIO()
+    predict_texts(
+        GivenRows(classifier, rows),
+        output,
+        ChunkClassifier(classifier, options, warn=warn),
+        Progress([], doing="classified"),
+        on_terminal=on_terminal,
+    )
+    return output.getvalue().decode()
+
+
+def texts_of(classifier: Classifier, source: str) -> list[str]:
+    """The texts of a source, as they are classified."""
+    texts = []
+    for chunk in InputTexts(InputOptions(source=source), classifier).chunks():
+        texts += [row.text for row in chunk]
+    return texts
