@@ -10,7 +10,7 @@ import pyarrow
 import pyarrow.parquet
 import pytest
 
-from encoder_cls.bulk import progress
+from encoder_cls.bulk import progress as progress_module
 from encoder_cls.bulk.progress import Progress
 from encoder_cls.data.reading.locations import SourceLocation
 
@@ -19,7 +19,7 @@ from encoder_cls.data.reading.locations import SourceLocation
 def clock(monkeypatch) -> list[float]:
     """The time, which only the test moves."""
     now = [100.0]
-    monkeypatch.setattr(progress.time, "monotonic", lambda: now[0])
+    monkeypatch.setattr(progress_module.time, "monotonic", lambda: now[0])
     return now
 
 
@@ -41,6 +41,7 @@ def test_a_log_has_a_plain_line_now_and_then(files, clock, capfd):
         progress.done(SourceLocation("b.parquet", 1), 1)
         clock[0] += 30
         progress.done(SourceLocation("b.parquet", 50), 49)
+
     assert capfd.readouterr().err.splitlines() == [
         "classified 200 texts, 67%, 3 texts/s, 30 s left",
         "classified 250 texts, 83%, 3 texts/s, 18 s left",
@@ -56,34 +57,50 @@ def test_what_was_done_before_counts_as_done_and_not_as_quick(files, clock, capf
     assert capfd.readouterr().err == "classified 50 texts, 83%, 1 texts/s, 60 s left\n"
 
 
-@pytest.mark.parametrize("has_tqdm", [True, False])
-def test_a_terminal_has_a_bar_and_warnings_above_it(files, clock, capfd, monkeypatch, has_tqdm):
-    """Where tqdm is not installed, which only predicting does not need, plain lines; beside results nothing."""
+def be_on_terminal(monkeypatch) -> None:
+    """Let the standard error of a test be a terminal; that of a fixture is another."""
     monkeypatch.setattr(sys.stderr, "isatty", lambda: True, raising=False)
-    if not has_tqdm:
-        monkeypatch.setitem(sys.modules, "tqdm", None)
-    with (
-        Progress(files, doing="classified") as progress,
-        Progress(files, doing="shown", bar=False) as hidden,
-    ):
-        for line in (50, 100, 150):
-            clock[0] += 40
-            progress.done(SourceLocation("a.txt", line), 50)
-            hidden.done(SourceLocation("a.txt", line), 50)
+
+
+def advance(progress: Progress, clock: list[float]) -> None:
+    """Do half of the texts of `files`, in 120 seconds."""
+    for line in (50, 100, 150):
+        clock[0] += 40
+        progress.done(SourceLocation("a.txt", line), 50)
+
+
+def test_a_terminal_has_a_bar_and_warnings_above_it(files, clock, capfd, monkeypatch):
+    be_on_terminal(monkeypatch)
+    with Progress(files, doing="classified") as progress:
+        advance(progress, clock)
         progress.note("warning: something")
     err = capfd.readouterr().err
-    assert ("warning: something\n" in err, "shown" in err) == (True, False)
-    bar = r"classified  50%\|.*\| 150 texts, 1 texts/s, 2 min left"
-    assert re.search(bar if has_tqdm else "classified 150 texts, 50%", err)
+    assert re.search(r"classified  50%\|.*\| 150 texts, 1 texts/s, 2 min left", err)
+    assert "warning: something\n" in err
+
+
+def test_a_terminal_has_plain_lines_without_the_library_of_bars(files, clock, capfd, monkeypatch):
+    """The runtime does not require tqdm."""
+    be_on_terminal(monkeypatch)
+    monkeypatch.setitem(sys.modules, "tqdm", None)
+    with Progress(files, doing="classified") as progress:
+        advance(progress, clock)
+    assert "classified 150 texts, 50%" in capfd.readouterr().err
+
+
+def test_a_terminal_with_results_shows_no_progress(files, clock, capfd, monkeypatch):
+    be_on_terminal(monkeypatch)
+    with Progress(files, doing="classified", bar=False) as progress:
+        advance(progress, clock)
+    assert capfd.readouterr().err == ""
 
 
 def test_predict_shows_its_progress(cli, trained_run, monkeypatch):
     monkeypatch.setattr("encoder_cls.bulk.input_texts.CHUNK", 2)
-    monkeypatch.setattr(progress, "SECONDS_BETWEEN_LINES", 0.0)
+    monkeypatch.setattr(progress_module, "SECONDS_BETWEEN_LINES", 0.0)
     Path("in.txt").write_text("rain\n" * 4)
-    lines = cli(
+    outcome = cli(
         "predict", "--model", trained_run.path, "--input", "in.txt", "--output", "out.csv"
-    ).err.splitlines()
-    assert [re.sub(r", [\d,]+ texts/s.*", "", line) for line in lines] == [
-        *("classified 2 texts, 50%", "classified 4 texts, 100%")
-    ]
+    )
+    lines = [re.sub(r", [\d,]+ texts/s.*", "", line) for line in outcome.err.splitlines()]
+    assert lines == ["classified 2 texts, 50%", "classified 4 texts, 100%"]
