@@ -1,6 +1,8 @@
-"""The linear classifier from a stream: as good as the one that needs all texts at once, whatever their order."""
+"""The linear classifier from a stream is as good as the one that needs all texts at once."""
 
 from __future__ import annotations
+
+from typing import NamedTuple
 
 import numpy as np
 import pytest
@@ -10,11 +12,13 @@ from support.tokenizer import train_tokenizer
 from encoder_cls.config.schema import TokenizerConfig
 from encoder_cls.linear import stream as linear_stream
 from encoder_cls.linear.features import CountedTexts, LinearOptions
+from encoder_cls.linear.linear_model import LinearClassifier
 from encoder_cls.linear.nb_svm import fit_linear
 from encoder_cls.linear.stream import fit_linear_from_stream
 from encoder_cls.metrics.classification import cross_entropy, one_hot
 from encoder_cls.metrics.logits import softmax
 from encoder_cls.text.tokenizer import tokenize
+from encoder_cls.text.tokens import TokenizedTexts
 from encoder_cls.training import plan
 from encoder_cls.training.linear_fit import fit_linear_classifier
 from encoder_cls.training.prepare import prepare
@@ -22,24 +26,41 @@ from encoder_cls.training.prepare import prepare
 NUM_CLASSES = 3
 
 
+class Corpus(NamedTuple):
+    """Texts to learn from, sorted by class, and others of the kind to test with."""
+
+    texts: TokenizedTexts
+    labels: np.ndarray
+    test_texts: TokenizedTexts
+    test_labels: np.ndarray
+
+
 @pytest.fixture(scope="module")
-def corpus():
-    """Texts of words of which a third tell the class, sorted by class; and others of the kind, to judge by."""
+def corpus() -> Corpus:
+    """Each text has one word that tells its class, mostly the right one, among eight others."""
     random = np.random.default_rng(0)
-    texts, labels = [], np.sort(np.arange(1500) % NUM_CLASSES)
+    labels = np.sort(np.arange(1500) % NUM_CLASSES)
+    texts = []
     for label in labels:
         words = random.integers(0, 300, size=8)
-        said = label if random.random() < 0.9 else random.integers(0, NUM_CLASSES)
-        own = 300 + 40 * said + random.integers(0, 40, size=1)
-        texts.append(" ".join(f"w{word}" for word in random.permutation([*words, *own])))
-    tokenized = tokenize(train_tokenizer(texts, TokenizerConfig()), texts, max_seq_len=16)
+        told_class = label
+        if random.random() >= 0.9:
+            told_class = random.integers(0, NUM_CLASSES)
+        own_word = 300 + 40 * told_class + random.integers(0, 40, size=1)
+        texts.append(" ".join(f"w{word}" for word in random.permutation([*words, *own_word])))
+
+    tokens = tokenized(texts)
     rows = random.permutation(len(texts))
-    return (
-        tokenized.take(np.sort(rows[300:])),
-        labels[np.sort(rows[300:])],
-        tokenized.take(rows[:300]),
-        labels[rows[:300]],
+    test_rows = rows[:300]
+    train_rows = np.sort(rows[300:])
+    return Corpus(
+        tokens.take(train_rows), labels[train_rows], tokens.take(test_rows), labels[test_rows]
     )
+
+
+def tokenized(texts: list[str]) -> TokenizedTexts:
+    tokenizer = train_tokenizer(texts, TokenizerConfig())
+    return tokenize(tokenizer, texts, max_seq_len=16)
 
 
 @pytest.fixture(autouse=True)
@@ -47,90 +68,119 @@ def several_chunks(monkeypatch):
     monkeypatch.setattr(linear_stream, "TEXTS_AT_ONCE", 200)
 
 
-def reading(*class_weights: float) -> LinearOptions:
-    return LinearOptions(16, False, np.array(class_weights or [1] * NUM_CLASSES, dtype=np.float32))
+def words_with(class_weights: tuple[float, ...]) -> LinearOptions:
+    return LinearOptions(16, False, np.array(class_weights, dtype=np.float32))
 
 
-def stream(texts, labels, *class_weights: float):
-    return fit_linear_from_stream(
-        texts, labels, reading(*class_weights), together=np.arange(len(labels))
-    )
+EQUAL = (1.0,) * NUM_CLASSES
 
 
-def loss_of(classifier, texts, labels) -> float:
-    return cross_entropy(softmax(classifier.logits(texts)), one_hot(labels, NUM_CLASSES))
+def fit_stream(
+    texts: TokenizedTexts, labels: np.ndarray, class_weights: tuple[float, ...] = EQUAL
+) -> LinearClassifier:
+    together = np.arange(len(labels))
+    return fit_linear_from_stream(texts, labels, words_with(class_weights), together=together)
 
 
-def test_is_nearly_as_good_as_the_classifier_that_needs_all_texts_at_once(corpus):
-    texts, labels, others, their_labels = corpus
-    streamed = stream(texts, labels)
-    whole, _ = fit_linear(CountedTexts.of(texts, labels, reading()))
-    accuracies = [
-        (it.logits(others).argmax(axis=1) == their_labels).mean() for it in (streamed, whole)
-    ]
-    assert accuracies[0] >= accuracies[1] - 0.01 > 0.8
-    assert loss_of(streamed, others, their_labels) < 1.1 * loss_of(whole, others, their_labels)
+def answers_of(linear: LinearClassifier, texts: TokenizedTexts) -> np.ndarray:
+    return linear.logits(texts).argmax(axis=1)
+
+
+def test_it_is_nearly_as_good_as_the_classifier_that_needs_all_texts_at_once(corpus):
+    streamed = fit_stream(corpus.texts, corpus.labels)
+    whole, _ = fit_linear(CountedTexts.of(corpus.texts, corpus.labels, words_with(EQUAL)))
+
+    def accuracy(linear: LinearClassifier) -> float:
+        return (answers_of(linear, corpus.test_texts) == corpus.test_labels).mean()
+
+    def loss(linear: LinearClassifier) -> float:
+        probabilities = softmax(linear.logits(corpus.test_texts))
+        return cross_entropy(probabilities, one_hot(corpus.test_labels, NUM_CLASSES))
+
+    assert accuracy(whole) > 0.81
+    assert accuracy(streamed) >= accuracy(whole) - 0.01
+    assert loss(streamed) < 1.1 * loss(whole)
 
 
 def test_same_texts_give_the_same_bits(corpus):
-    texts, labels, others, _ = corpus
-    first, second = (stream(texts, labels).logits(others) for _ in range(2))
-    assert (first == second).all()
+    first = fit_stream(corpus.texts, corpus.labels)
+    second = fit_stream(corpus.texts, corpus.labels)
+
+    assert np.array_equal(first.logits(corpus.test_texts), second.logits(corpus.test_texts))
 
 
-def test_two_classes_have_one_machine_and_several_labels_one_each(corpus):
-    texts, labels, others, their_labels = corpus
-    of_two = stream(texts, np.minimum(labels, 1), 1, 1)
-    assert of_two.biases.shape == (1,)
-    assert (of_two.logits(others).argmax(axis=1) == np.minimum(their_labels, 1)).mean() > 0.85
-    several = one_hot(labels, NUM_CLASSES).astype(np.int8)
-    of_labels = stream(texts, several)
-    assert ((of_labels.logits(others) > 0) == one_hot(their_labels, NUM_CLASSES)).mean() > 0.9
+def test_two_classes_have_one_machine(corpus):
+    labels = np.minimum(corpus.labels, 1)
+    test_labels = np.minimum(corpus.test_labels, 1)
+
+    linear = fit_stream(corpus.texts, labels, (1, 1))
+
+    assert linear.biases.shape == (1,)
+    assert (answers_of(linear, corpus.test_texts) == test_labels).mean() > 0.85
+
+
+def test_several_labels_have_a_machine_each(corpus):
+    labels = one_hot(corpus.labels, NUM_CLASSES).astype(np.int8)
+    test_labels = one_hot(corpus.test_labels, NUM_CLASSES)
+
+    linear = fit_stream(corpus.texts, labels)
+
+    assert linear.biases.shape == (NUM_CLASSES,)
+    assert ((linear.logits(corpus.test_texts) > 0) == test_labels).mean() > 0.9
 
 
 def test_words_that_many_texts_of_a_label_have_are_counted():
-    """Labels of several are int8, which cannot count beyond 127."""
-    texts = [f"{'red' if i % 2 else 'blue'} the w{i % 7}" for i in range(1200)]
-    tokenized = tokenize(train_tokenizer(texts, TokenizerConfig()), texts, max_seq_len=16)
-    labels = np.stack([np.arange(1200) % 2, 1 - np.arange(1200) % 2], axis=1).astype(np.int8)
-    classifier = stream(tokenized, labels, 1, 1)
-    assert ((classifier.logits(tokenized) > 0) == labels).all()
+    """Labels of a multi-label task are int8, which cannot count beyond 127."""
+    is_red = np.arange(1200) % 2
+    texts = []
+    for number, red in enumerate(is_red):
+        colour = "red" if red else "blue"
+        texts.append(f"{colour} the w{number % 7}")
+    labels = np.stack([is_red, 1 - is_red], axis=1).astype(np.int8)
+    tokens = tokenized(texts)
+
+    linear = fit_stream(tokens, labels, (1, 1))
+
+    assert np.array_equal(linear.logits(tokens) > 0, labels > 0)
 
 
 def test_heavier_classes_are_answered_more_often(corpus):
-    texts, labels, others, _ = corpus
     random = np.random.default_rng(1)
-    labels = np.where(
-        random.random(len(labels)) < 0.5, random.integers(0, NUM_CLASSES, len(labels)), labels
-    )
-    plain, heavier = (stream(texts, labels, 1, 1, weight).logits(others) for weight in (1, 20))
-    assert (heavier.argmax(axis=1) == 2).sum() > (plain.argmax(axis=1) == 2).sum()
+    is_noisy = random.random(len(corpus.labels)) < 0.5
+    noise = random.integers(0, NUM_CLASSES, len(corpus.labels))
+    labels = np.where(is_noisy, noise, corpus.labels)
+
+    plain = fit_stream(corpus.texts, labels)
+    heavier = fit_stream(corpus.texts, labels, (1, 1, 20))
+
+    num_plain = (answers_of(plain, corpus.test_texts) == 2).sum()
+    num_heavier = (answers_of(heavier, corpus.test_texts) == 2).sum()
+    assert num_heavier > num_plain
 
 
 def test_repeated_texts_are_not_held_out_from_themselves():
-    """Labels are drawn by lot, each text occurs four times: nothing can be learned that a text held out would show."""
+    """Labels are chance and each text occurs four times: nothing can be learned of a new text."""
     random = np.random.default_rng(0)
-    texts = [
-        " ".join(f"w{word}" for word in random.integers(0, 300, size=8)) for _ in range(600)
-    ] * 4
-    labels, tokenized = (
-        np.tile(random.integers(0, 2, 600), 4),
-        tokenize(train_tokenizer(texts, TokenizerConfig()), texts, max_seq_len=16),
-    )
-    alone, equal = (
-        np.abs(
-            fit_linear_from_stream(tokenized, labels, reading(1, 1), together=together).logits(
-                tokenized
-            )
-        ).mean()
-        for together in (np.arange(2400), np.arange(2400) % 600)
-    )
-    assert alone > 3 * equal
+    texts = []
+    for _ in range(600):
+        words = random.integers(0, 300, size=8)
+        texts.append(" ".join(f"w{word}" for word in words))
+    tokens = tokenized(texts * 4)
+    labels = np.tile(random.integers(0, 2, 600), 4)
+
+    def mean_margin(together: np.ndarray) -> float:
+        linear = fit_linear_from_stream(tokens, labels, words_with((1, 1)), together=together)
+        return np.abs(linear.logits(tokens)).mean()
+
+    rows = np.arange(2400)
+    assert mean_margin(rows) > 3 * mean_margin(rows % 600)
 
 
 def test_a_run_with_much_text_has_a_linear_classifier(tmp_path, monkeypatch):
     monkeypatch.setattr(plan, "MOST_LINEAR_TEXT", 10)
-    setup = prepare(make_config(tmp_path, texts=300, **WITH_LINEAR))
-    assert setup.plan.linear_fit == "stream"
-    answers = fit_linear_classifier(setup).validation_logits.argmax(axis=1)
-    assert (answers == setup.dataset.selection.labels).mean() > 0.9
+    prepared = prepare(make_config(tmp_path, texts=300, **WITH_LINEAR))
+    assert prepared.plan.linear_fit == "stream"
+
+    answers = fit_linear_classifier(prepared).validation_logits.argmax(axis=1)
+
+    assert (answers == prepared.dataset.selection.labels).mean() > 0.9
