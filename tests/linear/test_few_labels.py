@@ -33,9 +33,6 @@ from encoder_cls.linear.linear_model import LinearClassifier
 from encoder_cls.linear.nb_svm import fit_linear
 from encoder_cls.linear.self_training import (
     PSEUDO_LABEL_WEIGHT,
-    align_margins,
-    choose_surest,
-    shrunk_shares,
 )
 from encoder_cls.text.tokenizer import tokenize
 from encoder_cls.text.tokens import TokenizedTexts
@@ -121,6 +118,7 @@ def arrays(classifier) -> list[NDArray]:
 def test_texts_without_labels_help(num_classes):
     """More unseen texts are right, as out-of-fold answers foretold."""
     classifier, result = fit(num_classes)
+
     assert result.kept != ALONE
     assert result.accuracy > result.accuracy_before
     assert accuracy(classifier, num_classes) > accuracy(plain(num_classes), num_classes) + 0.03
@@ -129,178 +127,194 @@ def test_texts_without_labels_help(num_classes):
 def test_a_name_is_learned_from_unless_it_is_a_number(monkeypatch):
     """A word that one text of each class has belongs to the class whose name it is."""
     monkeypatch.setattr(few_labels, "choose_kind", lambda *_: LAST)
-    names, labels = ("xylophone", "zeppelin"), np.arange(40) % 2
-    texts = [
-        " ".join([*ALL_WORDS[row : row + 5], *(names if row < 2 else ())]) for row in range(40)
-    ]
+    names = ("xylophone", "zeppelin")
+    texts = [" ".join(ALL_WORDS[row : row + 5]) for row in range(40)]
+    for row in (0, 1):
+        texts[row] += f" {names[0]} {names[1]}"
     tokenizer = train_tokenizer(texts, TokenizerConfig())
     read = functools.partial(tokenize, tokenizer, max_seq_len=MAX_SEQ_LEN)
 
-    def leads(some_names, **config) -> NDArray:
+    def leads_of_words(class_names: tuple[str, str], **config) -> NDArray:
+        """How far each of both words speaks for the second class."""
         classifier, _ = fit_linear_from_few_labels(
             read(texts),
-            labels,
-            read(names_as_texts(some_names)),
+            np.arange(40) % 2,
+            read(names_as_texts(class_names)),
             reading(2),
             config=TrainConfig(**config),
             together=np.arange(40),
         )
         return np.diff(classifier.logits(read(names)), axis=1)[:, 0]
 
-    first, second = leads(names)
+    first, second = leads_of_words(names)
+    by_numbers = leads_of_words(("1", "2"))
+
     assert first < 0 < second
-    assert leads(("1", "2")) == pytest.approx(leads(names, label_names_as_texts=False))
-    assert np.ptp(leads(("1", "2"))) < (second - first) / 2
+    assert by_numbers == pytest.approx(leads_of_words(names, label_names_as_texts=False))
+    assert np.ptp(by_numbers) < (second - first) / 2
 
 
 def test_where_self_training_does_not_help_the_labels_alone_are_learned(monkeypatch):
     """It is the classifier of `fit_linear`, with the penalty that the same folds choose."""
-    monkeypatch.setattr(
-        self_training,
-        "align_margins",
-        lambda margins, _: np.random.default_rng(0).random(margins.shape),
-    )
+
+    def chance(margins: NDArray, _: NDArray) -> NDArray:
+        return np.random.default_rng(0).random(margins.shape)
+
+    monkeypatch.setattr(self_training, "align_margins", chance)
     monkeypatch.setattr(self_training, "PSEUDO_LABEL_WEIGHT", 5.0)
+
     classifier, result = fit(2)
+
     assert result.kept == ALONE
     assert result.accuracy == result.accuracy_before
-    assert (
-        np.mean(
-            np.sign(classifier.logits(tokenized(2)[1])) == np.sign(plain(2).logits(tokenized(2)[1]))
-        )
-        > 0.9
-    )
+    _, test_texts = tokenized(2)
+    signs = np.sign(classifier.logits(test_texts))
+    expected = np.sign(plain(2).logits(test_texts))
+    assert (signs == expected).mean() > 0.9
 
 
-def test_another_way_needs_more_right_answers_than_chance_would_give():
-    """By more than a standard error; of equals the last round."""
+def right(first: int, end: int) -> NDArray:
+    """1 for the texts of a range that are answered correctly, of a hundred."""
+    rows = np.arange(100)
+    return ((first <= rows) & (rows < end)).astype(float)
 
-    def right(first: int, end: int) -> NDArray:
-        return np.array([float(first <= row < end) for row in range(100)])
 
-    def best(mean: NDArray, alone: NDArray) -> str:
-        return choose_kind({LAST: right(0, 70), MEAN: mean, ALONE: alone})
-
-    assert best(right(0, 70), right(2, 73)) == best(right(0, 60), right(0, 70)) == LAST
-    assert best(right(0, 80), right(0, 75)) == MEAN
-    assert best(right(0, 80), right(0, 85)) == ALONE
+@pytest.mark.parametrize(
+    ("mean", "alone", "expected"),
+    [
+        (right(0, 70), right(2, 73), LAST),
+        (right(0, 60), right(0, 70), LAST),
+        (right(0, 80), right(0, 75), MEAN),
+        (right(0, 80), right(0, 85), ALONE),
+    ],
+    ids=["less than a standard error", "equal", "mean of rounds", "labels alone"],
+)
+def test_another_kind_needs_more_right_answers_than_chance_would_give(mean, alone, expected):
+    assert choose_kind({LAST: right(0, 70), MEAN: mean, ALONE: alone}) == expected
 
 
 @pytest.mark.parametrize("num_classes", [2, 3])
 @pytest.mark.parametrize("kept", [LAST, MEAN])
 @pytest.mark.parametrize("values", [NO_TECHNIQUES, {}], ids=["SVM alone", "everything"])
-def test_a_reader_sees_one_weight_a_feature_and_class(monkeypatch, num_classes, kept, values):
-    """The teacher's logits of texts held out are about those out of fold; a second time the same classifier."""
+def test_a_teacher_answers_texts_held_out_as_cross_validation_does(
+    monkeypatch, num_classes, kept, values
+):
+    """Its logits are about those out of fold; a second fit gives the same classifier."""
     monkeypatch.setattr(few_labels, "choose_kind", lambda *_: kept)
-    held_out, names = np.arange(10), tuple(corpus(num_classes)[0][:num_classes])
-    (first, result), (second, _) = (
-        fit(num_classes, names=names, held_out=held_out, **values) for _ in range(2)
-    )
-    assert all(map(np.array_equal, arrays(first), arrays(second)))
+    held_out = np.arange(10)
+    texts, _ = corpus(num_classes)
+    names = tuple(texts[:num_classes])
+
+    first, result = fit(num_classes, names=names, held_out=held_out, **values)
+    second, _ = fit(num_classes, names=names, held_out=held_out, **values)
+
+    for array, same in zip(arrays(first), arrays(second), strict=True):
+        assert np.array_equal(array, same)
     assert result.rows[:10].tolist() == held_out.tolist()
     assert sorted(result.rows) == list(range(LABELLED))
-    logits = result.teacher.logits(tokenized(num_classes)[0].take(held_out))
+
     # Cross-validation holds out some texts without labels, too.
+    train_texts, _ = tokenized(num_classes)
+    logits = result.teacher.logits(train_texts.take(held_out))
     assert np.corrcoef(logits.ravel(), result.logits[:10].ravel())[0, 1] > 0.9
 
 
 def test_answers_out_of_fold_have_not_seen_the_label():
-    """Labels of chance are answered no better than chance, though the classifier knows them by heart."""
+    """Labels of chance are answered by chance, though the classifier knows them by heart."""
     labels = np.random.default_rng(5).integers(0, 2, LABELLED)
     classifier, result = fit(2, labels=labels)
-    own = classifier.logits(tokenized(2)[0][:LABELLED]).argmax(axis=1)
-    assert (
-        (own == labels).mean()
-        > 0.8
-        > (result.logits.argmax(axis=1) == labels[result.rows]).mean() + 0.1
-    )
+    train_texts, _ = tokenized(2)
+
+    answers = classifier.logits(train_texts[:LABELLED]).argmax(axis=1)
+    out_of_fold = result.logits.argmax(axis=1)
+
+    accuracy_on_known = (answers == labels).mean()
+    accuracy_out_of_fold = (out_of_fold == labels[result.rows]).mean()
+    assert accuracy_on_known > 0.8
+    assert accuracy_out_of_fold < 0.7
 
 
 def test_labels_of_hard_texts_do_not_lower_the_estimate():
-    """As after `suggest`: texts that a first classifier was unsure of get labels, and count less."""
-    texts, labels = tokenized(2)[0][: LABELLED + UNLABELLED], corpus(2)[1]
+    """Texts that a first classifier was unsure of get labels, as after `suggest`, and count less."""
+    train_texts, _ = tokenized(2)
+    texts = train_texts[: LABELLED + UNLABELLED]
+    _, labels = corpus(2)
     first, _ = fit(2)
-    unsure = LABELLED + np.argsort(leads(first.logits(texts[LABELLED:])))[: 2 * LABELLED]
+    by_lead = np.argsort(leads(first.logits(texts[LABELLED:])))
+    unsure = LABELLED + by_lead[: 2 * LABELLED]
     labelled = np.concatenate([np.arange(LABELLED), unsure])
-    order = np.concatenate([labelled, np.setdiff1d(np.arange(len(texts)), labelled)])
+    others = np.setdiff1d(np.arange(len(texts)), labelled)
+
     _, result = fit_linear_from_few_labels(
-        texts.take(order),
+        texts.take(np.concatenate([labelled, others])),
         labels[labelled],
-        tokenized(2)[0][:0],
+        train_texts[:0],
         reading(2),
         config=TrainConfig(label_names_as_texts=False),
         together=np.arange(len(labelled)),
     )
-    of_labelled = np.mean(result.logits.argmax(axis=1) == labels[labelled][result.rows])
-    assert result.accuracy > of_labelled + 0.01
-    assert result.interval[0] < result.accuracy < result.interval[1]
 
-
-def test_shares_are_drawn_to_equal_ones_as_far_as_chance_explains_their_differences():
-    """Equal counts and nearly equal ones give equal shares; of counts far apart little is left out."""
-    assert shrunk_shares(np.array([10, 10, 10])) == pytest.approx([1 / 3] * 3)
-    assert shrunk_shares(np.array([11, 10, 9])) == pytest.approx([1 / 3] * 3)
-    assert shrunk_shares(np.array([900, 90, 10])) == pytest.approx([0.9, 0.09, 0.01], abs=0.01)
-    chi_square = (15**2 + 5**2 + 10**2) / 20
-    expected = 2 / chi_square / 3 + (1 - 2 / chi_square) * 35 / 60
-    assert shrunk_shares(np.array([35, 15, 10]))[0] == pytest.approx(expected)
-
-
-def test_margins_are_shifted_until_answers_have_the_shares():
-    margins = np.random.default_rng(0).normal([0.8, 0, 0], size=(3000, 3))
-    shares = np.array([0.2, 0.3, 0.5])
-    shifted = align_margins(margins, shares)
-    assert np.bincount(shifted.argmax(axis=1)) / 3000 == pytest.approx(shares, abs=0.03)
-    assert (shifted - margins).std(axis=0) == pytest.approx(np.zeros(3), abs=1e-9)
-
-
-def test_a_round_learns_from_the_surest_texts_of_each_class():
-    """The part of each, one text at least; surest are the largest leads over the second class."""
-    margins = np.array([[0.1, 0, 0], [5, 4.9, 0], [1, 0, 0], [2, 0, 1.5], [0, 0.2, 0], [0, 0.1, 0]])
-    chosen, guesses = choose_surest(margins, 0.5)
-    assert (sorted(chosen), sorted(guesses)) == ([2, 3, 4], [0, 0, 1])
-    assert sorted(choose_surest(margins, 0.01)[0]) == [2, 4]
-    assert sorted(choose_surest(margins, 1.0)[0]) == list(range(6))
+    is_right = result.logits.argmax(axis=1) == labels[labelled][result.rows]
+    low, high = result.interval
+    assert result.accuracy > is_right.mean() + 0.01
+    assert low < result.accuracy < high
 
 
 def test_rounds_grow_to_all_texts(monkeypatch):
     """Texts whose class is guessed count less than those with a label."""
-    learned = []
+    fits = []
     real = svm.fit_svm
 
     def recorded(features, labels, *, sample_weight, **options):
-        learned.append(
-            (int((sample_weight == 1).sum()), int((sample_weight == PSEUDO_LABEL_WEIGHT).sum()))
-        )
+        num_labelled = int((sample_weight == 1).sum())
+        num_guessed = int((sample_weight == PSEUDO_LABEL_WEIGHT).sum())
+        fits.append((num_labelled, num_guessed))
         return real(features, labels, sample_weight=sample_weight, **options)
 
     monkeypatch.setattr(svm, "fit_svm", recorded)
-    fit(3, labels=corpus(3)[1][: FEWEST_EXTRAPOLATED - 1])
-    of_all = learned[-3 * (1 + len(ROUNDS)) :: 3]  # an SVM a class
-    others = LABELLED + UNLABELLED - (FEWEST_EXTRAPOLATED - 1)
-    assert [labelled for labelled, _ in of_all] == [FEWEST_EXTRAPOLATED - 1] * len(of_all)
-    assert [guessed for _, guessed in of_all] == pytest.approx(
-        [0, *(share * others for share in ROUNDS)], abs=3
-    )
+    num_labels = FEWEST_EXTRAPOLATED - 1
+    _, labels = corpus(3)
+    fit(3, labels=labels[:num_labels])
+
+    # The last fit is that of all labelled texts, with an SVM for each of three classes.
+    num_others = LABELLED + UNLABELLED - num_labels
+    last_rounds = fits[-3 * (1 + len(ROUNDS)) :: 3]
+    assert [num_labelled for num_labelled, _ in last_rounds] == [num_labels] * len(last_rounds)
+    expected = [0, *(share * num_others for share in ROUNDS)]
+    assert [num_guessed for _, num_guessed in last_rounds] == pytest.approx(expected, abs=3)
 
 
 def test_of_many_texts_without_labels_some_are_read(monkeypatch):
-    """So many tokens at most, here of six tokens each; the labelled texts always, and one other at least."""
+    """Texts have six tokens each here; the labelled ones are read in any case."""
+    texts, _ = tokenized(2)
     monkeypatch.setattr(feature_corpus, "MOST_TOKENS", 60)
-    rows = feature_corpus.sample_rows(tokenized(2)[0], LABELLED, MAX_SEQ_LEN)
+
+    rows = feature_corpus.sample_rows(texts, LABELLED, MAX_SEQ_LEN)
+
     assert rows[:LABELLED].tolist() == list(range(LABELLED))
     assert len(rows) == LABELLED + 10
+
+
+def test_one_text_without_a_label_is_read_at_the_least(monkeypatch):
+    texts, _ = tokenized(2)
     monkeypatch.setattr(feature_corpus, "MOST_TOKENS", 1)
-    assert len(feature_corpus.sample_rows(tokenized(2)[0], LABELLED, MAX_SEQ_LEN)) == LABELLED + 1
+
+    assert len(feature_corpus.sample_rows(texts, LABELLED, MAX_SEQ_LEN)) == LABELLED + 1
 
 
-def test_the_accuracy_with_twice_the_labels_is_extrapolated():
-    """An error that halves with twice the labels does so again; one that grows is expected to stay; from forty on."""
+def test_an_error_that_halves_with_twice_the_labels_does_so_again():
     assert extrapolate_accuracy(0.9, 0.8) == pytest.approx(0.95)
-    assert extrapolate_accuracy(0.6, 0.8) == pytest.approx(0.6)
     assert extrapolate_accuracy(1.0, 0.9) == pytest.approx(1.0)
+
+
+def test_an_accuracy_that_falls_is_expected_to_stay():
+    assert extrapolate_accuracy(0.6, 0.8) == pytest.approx(0.6)
+
+
+def test_accuracy_is_extrapolated_from_forty_labels_on():
+    _, labels = corpus(3)
     _, result = fit(3, **NO_TECHNIQUES)
+    _, result_of_fewer = fit(3, labels=labels[: LABELLED - 1], **NO_TECHNIQUES)
+
     assert result.accuracy <= result.accuracy_with_twice <= 1
-    assert (
-        fit(3, labels=corpus(3)[1][: LABELLED - 1], **NO_TECHNIQUES)[1].accuracy_with_twice is None
-    )
+    assert result_of_fewer.accuracy_with_twice is None

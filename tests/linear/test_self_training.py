@@ -1,0 +1,59 @@
+"""The steps of self-training: shares of classes, alignment of answers, and the surest guesses."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from encoder_cls.linear.self_training import align_margins, choose_surest, shrunk_shares
+
+
+@pytest.mark.parametrize("counts", [[10, 10, 10], [11, 10, 9]], ids=str)
+def test_shares_of_nearly_equal_counts_are_equal(counts):
+    assert shrunk_shares(np.array(counts)) == pytest.approx([1 / 3] * 3)
+
+
+def test_shares_of_counts_far_apart_are_hardly_shrunk():
+    assert shrunk_shares(np.array([900, 90, 10])) == pytest.approx([0.9, 0.09, 0.01], abs=0.01)
+
+
+def test_shares_are_shrunk_as_far_as_chance_explains_their_differences():
+    chi_square = (15**2 + 5**2 + 10**2) / 20
+    chance = 2 / chi_square
+
+    shares = shrunk_shares(np.array([35, 15, 10]))
+
+    assert shares[0] == pytest.approx(chance / 3 + (1 - chance) * 35 / 60)
+
+
+def test_margins_are_shifted_until_answers_have_the_shares():
+    margins = np.random.default_rng(0).normal([0.8, 0, 0], size=(3000, 3))
+    shares = np.array([0.2, 0.3, 0.5])
+
+    shifted = align_margins(margins, shares)
+
+    assert np.bincount(shifted.argmax(axis=1)) / 3000 == pytest.approx(shares, abs=0.03)
+    # All margins of a class are shifted alike.
+    assert (shifted - margins).std(axis=0) == pytest.approx(np.zeros(3), abs=1e-9)
+
+
+MARGINS = np.array([[0.1, 0, 0], [5, 4.9, 0], [1, 0, 0], [2, 0, 1.5], [0, 0.2, 0], [0, 0.1, 0]])
+
+
+def test_the_surest_texts_of_each_class_have_the_largest_leads_over_the_second():
+    chosen, guesses = choose_surest(MARGINS, 0.5)
+
+    assert sorted(chosen) == [2, 3, 4]
+    assert sorted(guesses) == [0, 0, 1]
+
+
+def test_one_text_of_each_class_is_chosen_at_the_least():
+    chosen, _ = choose_surest(MARGINS, 0.01)
+
+    assert sorted(chosen) == [2, 4]
+
+
+def test_a_share_of_1_chooses_all_texts():
+    chosen, _ = choose_surest(MARGINS, 1.0)
+
+    assert sorted(chosen) == list(range(6))
