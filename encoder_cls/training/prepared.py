@@ -134,6 +134,7 @@ class Prepared:
         architecture = None
         if self.plan.has_encoder:
             architecture = EncoderArchitecture.of(self.config.model)
+
         return Classifier(
             encoder,
             self.tokenizer,

@@ -191,7 +191,7 @@ def test_a_classifier_that_misleads_keeps_a_least_share():
 
 
 def test_scale_and_shift_of_float32_margins_have_the_lowest_loss():
-    """No point of a fine grid around them has a lower one, though float32 is too coarse for that."""
+    """No point of a fine grid around them has a lower one; float32 is too coarse to see that."""
     random = np.random.default_rng(0)
     margins = random.normal(size=(300, 4)).astype(np.float32)
 

@@ -1,4 +1,4 @@
-"""Few labels beside many texts without: what is tried, what is kept, and that a reader sees a linear classifier."""
+"""Few labels beside many texts without: what is tried, and what is kept."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def own_words(num_classes: int) -> list[list[str]]:
 
 @functools.cache
 def corpus(num_classes: int) -> tuple[tuple[str, ...], NDArray[np.int64]]:
-    """Texts of two words of their class's thirty, and three of anybody's: few labels show few of the words."""
+    """Texts of two words of their class and three of any class: few labels show few words."""
     random = np.random.default_rng(num_classes)
     labels = random.integers(0, num_classes, LABELLED + UNLABELLED + TEST)
     labels[:num_classes] = np.arange(num_classes)
@@ -235,7 +235,7 @@ def test_answers_out_of_fold_have_not_seen_the_label():
 
 
 def test_labels_of_hard_texts_do_not_lower_the_estimate():
-    """Texts that a first classifier was unsure of get labels, as after `suggest`, and count less."""
+    """As after `suggest`, texts that a first classifier was unsure of get labels; they count less."""
     train_texts, _ = tokenized(2)
     texts = train_texts[: LABELLED + UNLABELLED]
     _, labels = corpus(2)

@@ -1,4 +1,4 @@
-"""Latent semantics: directions of features, and weights of coordinates that become weights of features."""
+"""Latent semantics: the directions of features."""
 
 from __future__ import annotations
 
@@ -10,21 +10,32 @@ from encoder_cls.linear import latent_semantics
 from encoder_cls.linear.latent_semantics import SCALE, find_directions
 from encoder_cls.linear.ngrams import CHAR_NGRAM_IDS, HASHES, TEMPLATE_IDS
 
+WORD_IDS = np.arange(20, dtype=np.int32)
 
-def texts(num_texts: int, num_features: int, *, rank: int) -> sp.csr_matrix:
+
+def features_of_rank(rank: int) -> sp.csr_matrix:
+    """Features of thirty texts, each of which is a sum of some patterns of words."""
     random = np.random.default_rng(0)
-    return sp.csr_matrix(
-        (random.random((num_texts, rank)) @ random.random((rank, num_features))).astype(np.float32)
-    )
+    patterns = random.random((30, rank)) @ random.random((rank, len(WORD_IDS)))
+    return sp.csr_matrix(patterns.astype(np.float32))
 
 
 def test_directions_are_the_singular_vectors():
-    """Those of the largest singular values, scaled; on texts of that rank they lose nothing."""
-    features = texts(30, 20, rank=3)
-    _, directions = find_directions(features, np.arange(20, dtype=np.int32), dimensions=3)
-    _, _, right = np.linalg.svd(features.toarray())
-    assert np.abs(directions.T @ right[:3].T) == pytest.approx(SCALE * np.eye(3), abs=1e-3)
-    restored = features @ directions @ directions.T / SCALE**2
+    features = features_of_rank(3)
+    _, _, singular_vectors = np.linalg.svd(features.toarray())
+
+    directions = find_directions(features, WORD_IDS, dimensions=3)
+
+    cosines = np.abs(directions.vectors.T @ singular_vectors[:3].T)
+    assert cosines == pytest.approx(SCALE * np.eye(3), abs=1e-3)
+
+
+def test_as_many_directions_as_the_rank_of_the_texts_lose_nothing():
+    features = features_of_rank(3)
+
+    directions = find_directions(features, WORD_IDS, dimensions=3)
+
+    restored = directions.coordinates(features) @ directions.vectors.T / SCALE**2
     assert restored == pytest.approx(features.toarray(), abs=1e-3)
 
 
@@ -35,18 +46,29 @@ def test_pairs_templates_and_features_of_a_single_text_are_left_out():
     )
     features = np.ones((5, 6), dtype=np.float32) + np.arange(5)[:, None] * [0, 1, 0, 1, 0, 1]
     features[1:, 0] = 0
-    columns, _ = find_directions(sp.csr_matrix(features, dtype=np.float32), ids, dimensions=2)
-    assert columns.tolist() == [1, 4, 5]
+
+    directions = find_directions(sp.csr_matrix(features, dtype=np.float32), ids, dimensions=2)
+
+    assert directions.columns.tolist() == [1, 4, 5]
 
 
-def test_directions_are_no_more_than_the_texts_have(monkeypatch):
-    """Nor any of one text; of many texts some are enough, and the same ones each time."""
-    features, ids = texts(30, 20, rank=10), np.arange(20, dtype=np.int32)
-    assert find_directions(features[:4], ids, dimensions=200)[1].shape == (20, 3)
-    assert find_directions(features[:1], ids, dimensions=200)[1].size == 0
+@pytest.mark.parametrize(("num_texts", "num_directions"), [(4, 3), (1, 0)])
+def test_there_are_fewer_directions_than_texts(num_texts, num_directions):
+    features = features_of_rank(10)
+
+    directions = find_directions(features[:num_texts], WORD_IDS, dimensions=200)
+
+    assert directions.vectors.shape[1] == num_directions
+
+
+def test_directions_of_many_texts_are_those_of_a_sample(monkeypatch):
+    """The sample is the same each time, and drawn from all of them."""
+    features = features_of_rank(10)
     monkeypatch.setattr(latent_semantics, "MOST_TEXTS", 10)
-    first, second = (find_directions(features, ids, dimensions=3)[1] for _ in range(2))
+
+    first = find_directions(features, WORD_IDS, dimensions=3).vectors
+    second = find_directions(features, WORD_IDS, dimensions=3).vectors
+    of_first_texts = find_directions(features[:10], WORD_IDS, dimensions=3).vectors
+
     assert np.array_equal(first, second)
-    assert not np.allclose(
-        np.abs(first), np.abs(find_directions(features[:10], ids, dimensions=3)[1])
-    )
+    assert not np.allclose(np.abs(first), np.abs(of_first_texts))
