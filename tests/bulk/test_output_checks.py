@@ -15,40 +15,42 @@ from encoder_cls.data.sources import read_rows
 from encoder_cls.errors import ConfigError
 from encoder_cls.run.run_folder import RunDir
 
-RUN_FILES = ["config.yaml", "metrics.jsonl", "model/model.safetensors", "eval/report.json"]
-RUN_FILES += [
+RUN_FILES = [
+    "config.yaml",
+    "metrics.jsonl",
+    "model/model.safetensors",
+    "eval/report.json",
     "tensorboard/texts/metadata.tsv",
     "checkpoints/step-1/state.json",
     "stages/pretraining/config.json",
+]
+# Data of each shape, and the files of a run and of a model by itself.
+FILES = [
+    "one.csv",
+    "parts/a.csv",
+    "parts/deep/b.csv",
+    "reviews/good/1.txt",
+    "reviews/bad/1.txt",
+    "report.json",
+    "run/model/config.json",
+    "run/model/model.safetensors",
+    "run/metrics.jsonl",
+    "run/eval/report.html",
+    "run/checkpoints/step-1/state.json",
+    "alone/config.json",
+    "alone/model.safetensors",
+    "train/a.csv",
+    "validation.csv",
+    "tests-0.csv",
+    "elsewhere.csv",
+    "third.txt",
 ]
 
 
 @pytest.fixture
 def files() -> None:
-    """Data of each shape, links to it, and a run that names some of it; nothing of it is read."""
-    for name in (
-        *(
-            "one.csv",
-            "parts/a.csv",
-            "parts/deep/b.csv",
-            "reviews/good/1.txt",
-            "reviews/bad/1.txt",
-            "report.json",
-        ),
-        *(
-            "run/model/config.json",
-            "run/model/model.safetensors",
-            "run/metrics.jsonl",
-            "run/eval/report.html",
-        ),
-        *(
-            "run/checkpoints/step-1/state.json",
-            "alone/config.json",
-            "alone/model.safetensors",
-            "train/a.csv",
-        ),
-        *("validation.csv", "tests-0.csv", "elsewhere.csv", "third.txt"),
-    ):
+    """The files, links to some of them, and a run that names some; nothing of them is read."""
+    for name in FILES:
         Path(name).parent.mkdir(parents=True, exist_ok=True)
         Path(name).write_text("text\nrain\n")
     Path("run/config.yaml").touch()
@@ -99,50 +101,56 @@ def test_what_is_read_is_not_written_to(source, outputs):
         assert refusal([output], sources=[source]).startswith(f"{Path(output)}: is ")
 
 
+@pytest.mark.parametrize(
+    ("source", "output"),
+    [
+        ("one.csv", "new.csv"),
+        ("one.csv", "parts/a.csv"),
+        ("parts", "parts.csv"),
+        ("parts/*.csv", "parts/new.csv"),
+        ("missing*.csv", "new.csv"),
+        ("one.csv", os.devnull),
+        ("hub:owner/name", "owner/name"),
+    ],
+)
 @pytest.mark.usefixtures("files")
-def test_what_is_not_read_can_be_written_to():
-    for source, output in (
-        *(
-            ("one.csv", "new.csv"),
-            ("one.csv", "parts/a.csv"),
-            ("parts", "parts.csv"),
-            ("parts/*.csv", "parts/new.csv"),
-        ),
-        *(("missing*.csv", "new.csv"), ("one.csv", os.devnull), ("hub:owner/name", "owner/name")),
-    ):
-        check_outputs([Path(output)], sources=[source])
-    for output in ("run/answers.csv", "run/eval/mine.json", "reviews/good/2.csv", "report.json"):
-        check_outputs([Path(output)], model=Path("run"), is_printing=True)
+def test_what_is_not_read_can_be_written_to(source, output):
+    check_outputs([Path(output)], sources=[source])
+
+
+@pytest.mark.parametrize(
+    "output", ["run/answers.csv", "run/eval/mine.json", "reviews/good/2.csv", "report.json"]
+)
+@pytest.mark.usefixtures("files")
+def test_what_a_run_neither_has_nor_reads_can_be_written_to(output):
+    check_outputs([Path(output)], model=Path("run"), is_printing=True)
 
 
 @pytest.mark.parametrize("model", ["run", "run/model", "to the model"])
-@pytest.mark.usefixtures("files")
-def test_a_run_and_its_data_are_not_written_to(model):
-    """Neither what is there nor what would be taken for a part of it, whichever of its folders is named."""
-    for output in (
-        *(
-            "run/model/config.json",
-            "run/model/new.csv",
-            "run/checkpoints/new",
-            "run/checkpoints/step-1/state.json",
-        ),
-        *(
-            "run/config.yaml",
-            "run/metrics.jsonl",
-            "run/pretrained/model.safetensors",
-            "run/.lock",
-            "run/eval/report.html",
-        ),
-        *(
-            "to the model/model.safetensors",
-            "train/a.csv",
-            "train/new.jsonl",
-            "validation.csv",
-            "tests-0.csv",
-        ),
+@pytest.mark.parametrize(
+    "output",
+    [
+        "run/model/config.json",
+        "run/model/new.csv",
+        "run/checkpoints/new",
+        "run/checkpoints/step-1/state.json",
+        "run/config.yaml",
+        "run/metrics.jsonl",
+        "run/pretrained/model.safetensors",
+        "run/.lock",
+        "run/eval/report.html",
+        "to the model/model.safetensors",
+        "train/a.csv",
+        "train/new.jsonl",
+        "validation.csv",
+        "tests-0.csv",
         "reviews/good/2.txt",
-    ):
-        assert refusal([output], model=Path(model))
+    ],
+)
+@pytest.mark.usefixtures("files")
+def test_a_run_and_its_data_are_not_written_to(model, output):
+    """Neither what is there nor what would be a part of it, whichever of its folders is named."""
+    assert refusal([output], model=Path(model))
 
 
 @pytest.mark.parametrize("output", ["alone/config.json", "alone/new.csv"])
@@ -202,16 +210,26 @@ def test_an_output_is_a_file_in_a_folder():
     assert refusal(["new.csv", "parts/deep"]) == "parts/deep: is a folder; name a file in it"
 
 
+@pytest.mark.parametrize(
+    ("run", "source"),
+    [
+        ("parts/run", "hub:parts"),
+        ("parts/run", "hub:to parts?split=train"),
+        ("reviews/run", "reviews"),
+        ("reviews/runs/a", "./reviews"),
+    ],
+)
 @pytest.mark.parametrize("key", ["train", "validation", "test", "unlabelled"])
 @pytest.mark.usefixtures("files")
-def test_a_run_folder_whose_files_would_be_data_is_refused(key):
-    """Else the next training, or the report, would read what this one wrote; TensorBoard takes no name but Unicode."""
-    for run, source in (
-        *(("parts/run", "hub:parts"), ("parts/run", "hub:to parts?split=train")),
-        *(("reviews/run", "reviews"), ("reviews/runs/a", "./reviews")),
-    ):
-        with pytest.raises(ConfigError, match="would be read as data the next time"):
-            check_run_folder(RunDir(Path(run)), DataConfig(**{"train": "one.csv", key: source}))
+def test_a_run_folder_whose_files_would_be_data_is_refused(key, run, source):
+    """Else the next training, or the report, would read what this one wrote."""
+    data = DataConfig(**{"train": "one.csv", key: source})
+    with pytest.raises(ConfigError, match="would be read as data the next time"):
+        check_run_folder(RunDir(Path(run)), data)
+
+
+def test_a_run_folder_has_a_name_of_unicode():
+    """TensorBoard takes no other."""
     with pytest.raises(ConfigError, match=r"'runs/\\udcff': not UTF-8"):
         check_run_folder(RunDir(Path("runs/\udcff")), DataConfig(train="one.csv"))
 
