@@ -25,23 +25,20 @@ COUNTS = re.compile(r"of \d+ texts?: [1-9].*")
 
 def predict(cli, run, source: str, *more: object) -> bytes:
     """What `predict` prints, and the same as what it writes into a file."""
-    printed = cli("predict", "--model", run.path, "--input", source, *more)
-    assert (
-        printed.code,
-        *[line for line in printed.err.splitlines() if not COUNTS.fullmatch(line)],
-    ) == (0,)
-    assert (
-        cli(
-            "predict", "--model", run.path, "--input", source, *more, "--output", "written.out"
-        ).code
-        == 0
-    )
-    assert printed.out.encode() == Path("written.out").read_bytes()
-    return Path("written.out").read_bytes()
+    command = ["predict", "--model", run.path, "--input", source, *more]
+    printed = cli(*command)
+    assert printed.code == 0
+    assert [line for line in printed.err.splitlines() if not COUNTS.fullmatch(line)] == []
+
+    assert cli(*command, "--output", "written.out").code == 0
+    content = Path("written.out").read_bytes()
+    assert printed.out.encode() == content
+    return content
 
 
 def test_csv_of_csv_keeps_all_columns_in_place(cli, trained_run):
     """Any characters stay as they are, and label and probability come behind them."""
+    # Also characters that a format, a terminal or a spreadsheet could take for its own.
     odd = [
         ['"', "the ball", "=1"],
         ["\0\x1b[2J\x85", "the goal", "\r"],
@@ -53,6 +50,7 @@ def test_csv_of_csv_keeps_all_columns_in_place(cli, trained_run):
     assert [row[:3] for row in rows] == [*ROWS, *odd]
     assert [row[3] for row in rows] == [*LABELS, "sport", "sport", "sport"]
     assert all(0 < float(row[4]) <= 1 for row in rows)
+
     header, *rows = read_table(
         predict(cli, trained_run, "in.csv", "--format", "csv", "--top-k", 2, "--explain")
     )
@@ -63,16 +61,8 @@ def test_csv_of_csv_keeps_all_columns_in_place(cli, trained_run):
 def test_a_terminal_is_not_steered_by_columns(cli, trained_run, monkeypatch):
     write_table("in.csv", [["text", "note"], ["rain", "\x1b[2J\n"]])
     monkeypatch.setattr(sys.stdout, "isatty", lambda: True, raising=False)
-    shown = cli(
-        "predict",
-        "--model",
-        trained_run.path,
-        "--input",
-        "in.csv",
-        "--format",
-        "csv",
-        "--keep-columns",
-    ).out
+    options = ["--format", "csv", "--keep-columns"]
+    shown = cli("predict", "--model", trained_run.path, "--input", "in.csv", *options).out
     assert shown.splitlines()[1].startswith("rain,\\x1b[2J\\n,weather,")
 
 
@@ -80,18 +70,15 @@ def test_without_the_columns_there_is_the_id_alone(cli, trained_run):
     """As in the other formats, where columns are kept when that is asked for."""
     write_table("in.csv", [["id", "text", "note"], *ROWS])
     header = ["id", "label", "probability", "truncated", "unknown_words", "unfamiliar", "reason"]
-    assert (
-        read_table(predict(cli, trained_run, "in.csv", "--format", "csv", "--no-keep-columns"))[0]
-        == header
-    )
-    assert (
-        predict(cli, trained_run, "in.csv", "--format", "tsv").decode().split("\n")[0].split("\t")
-        == header
-    )
+    in_csv = predict(cli, trained_run, "in.csv", "--format", "csv", "--no-keep-columns")
+    assert read_table(in_csv)[0] == header
+
+    in_tsv = predict(cli, trained_run, "in.csv", "--format", "tsv").decode()
+    assert in_tsv.split("\n")[0].split("\t") == header
 
 
 def test_columns_of_equal_names_are_all_kept(cli, trained_run):
-    """A spreadsheet may have columns without a name, and data may have a column called like an answer's."""
+    """A spreadsheet may have columns without a name, or with the name of an answer's."""
     write_table(
         "in.csv", [["text", "", "", "label", "label", ".1"], ["rain", "a", "b", "c", "d", "e"]]
     )
@@ -121,12 +108,8 @@ def test_json_lines_keep_their_values(cli, trained_run):
         {"top": "x", "text": "soup", "id": 5, "n": "\ud800"},
     ]
     Path("in.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-    found = [
-        json.loads(line)
-        for line in predict(
-            cli, trained_run, "in.jsonl", "--format", "jsonl", "--keep-columns"
-        ).splitlines()
-    ]
+    content = predict(cli, trained_run, "in.jsonl", "--format", "jsonl", "--keep-columns")
+    found = [json.loads(line) for line in content.splitlines()]
     of_answer = ["label", "probability", "predicted_top", "truncated", "unknown_words"]
     assert [list(record) for record in found] == [[*row, *of_answer] for row in rows]
     assert all(record.items() >= row.items() for record, row in zip(found, rows, strict=True))
@@ -134,11 +117,8 @@ def test_json_lines_keep_their_values(cli, trained_run):
 
 def test_tabs_and_line_breaks_are_escaped_where_tsv_cannot_hold_them(cli, trained_run):
     write_table("in.csv", [["text", "note"], ["rain\nsnow", "a\tb"]])
-    lines = (
-        predict(cli, trained_run, "in.csv", "--format", "tsv", "--keep-columns")
-        .decode()
-        .splitlines()
-    )
+    content = predict(cli, trained_run, "in.csv", "--format", "tsv", "--keep-columns")
+    lines = content.decode().splitlines()
     assert lines[0] == "text\tnote\tlabel\tprobability"
     assert lines[1].startswith("rain\\nsnow\ta\\tb\tweather\t")
 
@@ -150,16 +130,8 @@ def test_what_can_be_read_but_once_has_the_columns_of_its_first_rows(cli, traine
         rows = '{"text": "rain", "x": 1}\n' * 4096 + second + "\n"
         writer = Thread(target=Path("pipe.jsonl").write_text, args=[rows], daemon=True)
         writer.start()
-        arguments = [
-            "--input",
-            "pipe.jsonl",
-            "--format",
-            "csv",
-            "--keep-columns",
-            "--output",
-            "out.csv",
-        ]
-        outcome = cli("predict", "--model", trained_run.path, *arguments)
+        options = ["--input", "pipe.jsonl", "--format", "csv", "--keep-columns"]
+        outcome = cli("predict", "--model", trained_run.path, *options, "--output", "out.csv")
         assert outcome.code == code, outcome.err
         writer.join()
     assert "column 'y' is not in the first rows" in outcome.err
@@ -167,7 +139,9 @@ def test_what_can_be_read_but_once_has_the_columns_of_its_first_rows(cli, traine
 
 def table_of(cli, run, *arguments: object) -> pyarrow.Table:
     outcome = cli("predict", "--model", run.path, *arguments, "--output", "out.parquet")
-    assert (outcome.code, outcome.out, COUNTS.sub("", outcome.err).strip()) == (0, "", "")
+    assert outcome.code == 0
+    assert outcome.out == ""
+    assert COUNTS.sub("", outcome.err).strip() == ""
     return pyarrow.parquet.read_table("out.parquet")
 
 
@@ -177,8 +151,14 @@ def test_parquet_has_types(cli, trained_run):
         cli, trained_run, "rain and snow", "zzz", "--top-k", 2, "--threshold", 0.9, "--explain"
     )
     assert [f"{field.name} {field.type}" for field in table.schema][:-1] == [
-        *("label string", "probability double", "label_2 string", "probability_2 double"),
-        *("truncated bool", "unknown_words int64", "unfamiliar bool", "reason string"),
+        "label string",
+        "probability double",
+        "label_2 string",
+        "probability_2 double",
+        "truncated bool",
+        "unknown_words int64",
+        "unfamiliar bool",
+        "reason string",
     ]
     rain, zzz = table.to_pylist()
     assert (zzz["label"], zzz["unknown_words"]) == (None, 1)

@@ -1,4 +1,7 @@
-"""An input of several files, answered file by file: killed, run again, run twice at once, each row is there once."""
+"""An input of several files, answered file by file.
+
+Killed, run again, or run twice at once, each row has one answer.
+"""
 
 from __future__ import annotations
 
@@ -67,7 +70,7 @@ def arguments(trained_run, *more: object) -> list[str]:
 
 
 def test_each_file_gets_a_file_of_answers_and_a_record(cli, trained_run, parts):
-    """Ids are kept; the record says of what model, input and options the answers are, and what computed them."""
+    """Ids are kept; the record has hashes of model, input and options, and the engine."""
     outcome = cli(*arguments(trained_run))
     assert (outcome.code, outcome.out) == (0, "")
     assert "4 of 4 files written by this process (120 texts), 0 already there" in outcome.err
@@ -88,11 +91,12 @@ def test_each_file_gets_a_file_of_answers_and_a_record(cli, trained_run, parts):
 
 
 def test_complete_parts_are_skipped_and_what_has_changed_is_done_again(cli, trained_run, parts):
-    """An input, the answers themselves, a record, an option: each changes what it concerns and nothing else."""
+    """An input, the answers themselves, a record, an option: each concerns its own files."""
     assert cli(*arguments(trained_run)).code == 0
     before = times("out")
     assert "0 of 4 files written" in cli(*arguments(trained_run)).err
     assert times("out") == before
+
     Path("in", NAMES[0]).write_text(Path("in", NAMES[0]).read_text().replace("snow", "wind"))
     Path("out/part-02.jsonl").write_text("{}\n")
     Path("out/_parts/part-03.json").write_text("[")
@@ -100,11 +104,10 @@ def test_complete_parts_are_skipped_and_what_has_changed_is_done_again(cli, trai
     after = times("out")
     assert [after[name] == before[name] for name in sorted(before)] == [False, False, False, True]
     assert ids_in("out") == parts
-    assert "4 of 4 files written" in cli(*arguments(trained_run, "--top-k", 2)).err
-    assert (
-        "0 of 4 files written"
-        in cli(*arguments(trained_run, "--top-k", 2, "--batch-tokens", 99)).err
-    )
+
+    other_answers = arguments(trained_run, "--top-k", 2)
+    assert "4 of 4 files written" in cli(*other_answers).err
+    assert "0 of 4 files written" in cli(*other_answers, "--batch-tokens", 99).err
 
 
 def test_the_engine_is_chosen_by_all_parts_and_not_by_who_does_which(
@@ -119,7 +122,7 @@ def test_the_engine_is_chosen_by_all_parts_and_not_by_who_does_which(
 
 
 def test_answers_in_another_format_replace_the_earlier_ones(cli, trained_run, parts):
-    """Else whoever reads the folder would find each row twice; a file that somebody has changed stays."""
+    """Else the folder would have each row twice; a file that somebody has changed stays."""
     assert cli(*arguments(trained_run)).code == 0
     Path("out/part-04.jsonl").write_text("mine\n")
     assert cli(*arguments(trained_run, "--format", "csv")).code == 0
@@ -147,7 +150,7 @@ def test_a_part_that_another_process_is_at_is_waited_for(cli, trained_run, parts
 
 
 def test_what_others_write_at_the_same_time_is_noticed(cli, trained_run, parts, monkeypatch):
-    """Another process with other options: then nobody knows which rows are whose, and the command says so."""
+    """Another process with other options: then nobody knows which rows are whose."""
     real = Classifier.tokenize
     first = Path("out/_parts/part-01.json")
 
@@ -224,6 +227,7 @@ def test_a_name_without_an_ending_is_a_folder_for_the_answers_to_several_files(
     command = ["predict", "--model", trained_run.path, "--input", source, "--output"]
     assert cli(*command, "answers").code == 0
     assert ids_in("answers") == parts
+
     Path("a file").touch()
     for name, of in (("a file", source), ("one", f"in/{NAMES[1]}"), ("all.csv", source)):
         assert cli(*command[:-2], of, "--output", name).code == 0
