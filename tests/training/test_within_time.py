@@ -1,4 +1,4 @@
-"""A run within a time limit: what it leaves out, and that a run that goes on keeps to what was decided."""
+"""A run within a time limit: what it leaves out, also after it was resumed."""
 
 from __future__ import annotations
 
@@ -52,20 +52,22 @@ def few_labels_config(folder) -> Config:
 def test_the_time_of_a_sample_decides_from_how_many_texts_the_linear_classifier_learns(
     tmp_path, budget, expected
 ):
-    """As planned where there is time for that; else from a stream, of the sample at the least."""
-    assert (
-        affordable_texts(prepare(make_config(tmp_path, **WITH_LINEAR, time_budget=budget)))
-        == expected
-    )
+    """It learns as planned where there is time for that, else from the sample at the least."""
+    prepared = prepare(make_config(tmp_path, **WITH_LINEAR, time_budget=budget))
+
+    assert affordable_texts(prepared) == expected
 
 
 def test_a_stream_of_few_texts_has_each_class(tmp_path):
-    """Texts, tokens and labels of the same rows; nothing is refitted."""
+    """Texts, tokens and labels are of the same rows; nothing is refitted."""
     prepared = prepare(make_config(tmp_path, **WITH_LINEAR))
+
     few = streamed(prepared, 1)
+
     assert np.unique(few.dataset.train.labels).tolist() == [0, 1, 2]
     assert len(few.texts) == len(few.dataset.train) <= 4
-    assert (few.plan.linear_fit, few.plan.refits_on_validation) == ("stream", False)
+    assert few.plan.linear_fit == "stream"
+    assert not few.plan.refits_on_validation
     again = prepared.new_classifier(None).tokenize(few.dataset.train.texts)
     assert few.texts.lengths.tolist() == again.lengths.tolist()
 
@@ -80,8 +82,9 @@ def test_a_run_that_goes_on_keeps_to_the_number_of_texts(tmp_path, monkeypatch):
     assert load_newest(tmp_path / "run" / "checkpoints")[0].state.linear_texts == 20
     monkeypatch.setattr(linear, "affordable_texts", lambda _: None)
     run_all(config, tmp_path / "run", resume=True)
-    found, expected = (load_classifier(tmp_path / name).linear for name in ("run", "straight"))
-    assert found.biases.tolist() == expected.biases.tolist()
+    resumed = load_classifier(tmp_path / "run").linear
+    straight = load_classifier(tmp_path / "straight").linear
+    assert resumed.biases.tolist() == straight.biases.tolist()
     assert not RunDir(tmp_path / "run").held_out_answers.exists()
 
 
@@ -156,7 +159,7 @@ def test_many_classes_are_refused_before_anything_is_fitted(tmp_path, monkeypatc
     assert not (tmp_path / "run" / "model").exists()
 
 
-@pytest.mark.parametrize("effort", FEW_LABELS_EFFORTS, ids=lambda it: it.key)
+@pytest.mark.parametrize("effort", FEW_LABELS_EFFORTS, ids=lambda effort: effort.key)
 def test_less_effort_for_few_labels_answers_all_of_them(tmp_path, effort):
     """However few folds there are, each labelled text has an answer from before it was learned."""
     setup = prepare(few_labels_config(tmp_path))
@@ -173,17 +176,19 @@ def test_less_effort_is_less_work():
     """By the estimate that decides between them, from the most to the least."""
 
     class Corpus:
-        labels, unlabelled, class_weights = np.zeros(2000), np.zeros(8000), np.zeros(77)
+        labels = np.zeros(2000)
+        unlabelled = np.zeros(8000)
+        class_weights = np.zeros(77)
 
     work = [
-        few_labels.count_fits(it, Corpus, TrainConfig(), num_held_out=200, with_teacher=True)
-        for it in FEW_LABELS_EFFORTS
+        few_labels.count_fits(effort, Corpus, TrainConfig(), num_held_out=200, with_teacher=True)
+        for effort in FEW_LABELS_EFFORTS
     ]
     assert work == sorted(work, reverse=True)
     assert work[0] > 10 * work[-1]
 
 
-@pytest.mark.parametrize("effort", [ONE_PENALTY, WORDS_ALONE], ids=lambda it: it.key)
+@pytest.mark.parametrize("effort", [ONE_PENALTY, WORDS_ALONE], ids=lambda effort: effort.key)
 def test_a_run_that_goes_on_keeps_to_the_effort(tmp_path, monkeypatch, effort):
     """However much time there is then; one warning says so."""
     monkeypatch.setattr(linear_time, "SAMPLE", 5000)
@@ -201,7 +206,8 @@ def test_a_run_that_goes_on_keeps_to_the_effort(tmp_path, monkeypatch, effort):
     warned = [event.message for event in events if isinstance(event, Warned)]
     assert not [message for message in warned if effort.name in message]
 
-    found, expected = (load_classifier(tmp_path / name).linear for name in ("run", "straight"))
-    assert found.biases.tolist() == expected.biases.tolist()
+    resumed = load_classifier(tmp_path / "run").linear
+    straight = load_classifier(tmp_path / "straight").linear
+    assert resumed.biases.tolist() == straight.biases.tolist()
     has_kept = RunDir(tmp_path / "run").held_out_answers.exists()
     assert has_kept == (effort is ONE_PENALTY)
