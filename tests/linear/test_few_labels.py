@@ -235,7 +235,7 @@ def test_answers_out_of_fold_have_not_seen_the_label():
 
 
 def test_labels_of_hard_texts_do_not_lower_the_estimate():
-    """Texts that a first classifier was unsure of get labels, as after `suggest`; they count less."""
+    """Texts that a first classifier was unsure of get labels, as by `suggest`; they count less."""
     train_texts, _ = tokenized(2)
     texts = train_texts[: LABELLED + UNLABELLED]
     _, labels = corpus(2)
