@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 import safetensors.torch
 import torch
+from support.tiny_encoder import tiny_model_config
 from support.tokenizer import train_tokenizer
 
 import encoder_cls
@@ -24,7 +25,7 @@ from encoder_cls.classifier.model_folder import (
     model_folder,
     save_classifier,
 )
-from encoder_cls.config.schema import ModelConfig, TokenizerConfig
+from encoder_cls.config.schema import TokenizerConfig
 from encoder_cls.encoder.torch_encoder import TorchEncoder
 from encoder_cls.encoder.transformer import EncoderClassifier
 from encoder_cls.errors import ConfigError, EncoderClsError
@@ -63,15 +64,7 @@ def new_classifier(
     label_names, *, seed=0, texts=("some words to know",), kind="word_level"
 ) -> Classifier:
     torch.manual_seed(seed)
-    config = ModelConfig(
-        d_model=8,
-        num_layers=1,
-        num_heads=2,
-        d_ff=16,
-        max_seq_len=8,
-        char_ngram_buckets=64,
-        bigram_buckets=64,
-    )
+    config = tiny_model_config(max_seq_len=8)
     tokenizer = train_tokenizer(texts, TokenizerConfig(type=kind))
     model = EncoderClassifier(
         config, vocab_size=tokenizer.get_vocab_size(), num_classes=len(label_names)

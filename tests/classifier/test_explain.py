@@ -9,11 +9,12 @@ import unicodedata
 import numpy as np
 import pytest
 import torch
+from support.tiny_encoder import tiny_model_config
 from support.tokenizer import train_tokenizer
 
 from encoder_cls.classifier.classifier import Classifier
 from encoder_cls.classifier.explain import attention_maps, marked
-from encoder_cls.config.schema import ModelConfig, TokenizerConfig
+from encoder_cls.config.schema import TokenizerConfig
 from encoder_cls.encoder.torch_encoder import TorchEncoder
 from encoder_cls.encoder.transformer import EncoderClassifier
 from encoder_cls.sklearn import TextClassifier
@@ -77,15 +78,7 @@ def test_neighbours_of_a_script_without_spaces_are_one_word(kind):
 def test_parts_of_a_word_count_as_one(kind):
     """A person reads words, not tokens; what was cut off has no weight."""
     torch.manual_seed(0)
-    config = ModelConfig(
-        d_model=8,
-        num_layers=1,
-        num_heads=2,
-        d_ff=8,
-        max_seq_len=32,
-        char_ngram_buckets=0,
-        bigram_buckets=8,
-    )
+    config = tiny_model_config(max_seq_len=32, char_ngram_buckets=0)
     tokenizer = train_tokenizer(
         ["abcd efgh abef cdgh"] * 3, TokenizerConfig(type=kind, max_vocab_size=30)
     )

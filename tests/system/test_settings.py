@@ -9,6 +9,7 @@ from contextlib import AbstractContextManager, contextmanager
 import numpy as np
 import pytest
 import torch
+from support.tiny_encoder import SHAPE_SETTINGS
 
 from encoder_cls import load_classifier
 from encoder_cls.sklearn import TextClassifier
@@ -16,13 +17,7 @@ from encoder_cls.system.settings import own_settings
 
 TEXTS = [f"{words} {number}" for number in range(12) for words in ("red rose", "green grass")]
 LABELS = ["red", "green"] * 12
-TINY = {
-    "model.d_model": 16,
-    "model.num_layers": 1,
-    "model.num_heads": 2,
-    "model.d_ff": 32,
-    "train.precision": "float32",
-}
+TINY = {**SHAPE_SETTINGS, "train.precision": "float32"}
 
 
 @contextmanager

@@ -14,7 +14,8 @@ import pytest
 import yaml
 from support.blank_plots import PLOTS, blank_plot
 from support.joining import encoders_joining
-from support.small_runs import SHAPE, model_hash, result, run_all, stop_after
+from support.small_runs import model_hash, result, run_all, stop_after
+from support.tiny_encoder import SHAPE
 
 from encoder_cls.classifier.model_folder import load_classifier
 from encoder_cls.config.loading import load_config
