@@ -39,10 +39,7 @@ def answer(space, engine, *more, lines, suffix=".txt", stdin=False):
 def ask(space, engine, *more, lines, suffix=".txt", stdin=False):
     """Predict from a file of lines, or from a pipe, of which each read gets some kilobytes."""
     path = space.new_path("large").with_suffix(suffix)
-    with path.open("w") as file:
-        for line in lines:
-            file.write(line)
-            file.write("\n")
+    write_lines(path, lines)
 
     def read_from_a_pipe():
         cat = subprocess.Popen(["cat", path], stdout=subprocess.PIPE)
@@ -55,6 +52,14 @@ def ask(space, engine, *more, lines, suffix=".txt", stdin=False):
         ended = space.predict(run, engine, *more, "--input", path)
     path.unlink()
     return ended
+
+
+def write_lines(path, lines):
+    """Write a file; no line stays in memory, which a fork would have as well."""
+    with path.open("w") as file:
+        for line in lines:
+            file.write(line)
+            file.write("\n")
 
 
 def check_answers(ended):
@@ -77,8 +82,12 @@ def line_of_standard_input(space, draw, size, engine):
 
 def huge_line_of_standard_input(space, draw, engine):
     """A line that is longer than the limit is refused, after the answer to the line before it."""
-    lines = ["some rain", long_text(draw, HUGE)]
-    ended = ask(space, engine, *JSONL, lines=lines, stdin=True)
+
+    def lines():
+        yield "some rain"
+        yield long_text(draw, HUGE)
+
+    ended = ask(space, engine, *JSONL, lines=lines(), stdin=True)
     assert len(ended.out.splitlines()) == 1
     return ended.check_error(3, "standard input:2: the line is longer than 16 MiB")
 
