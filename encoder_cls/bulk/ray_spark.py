@@ -148,7 +148,8 @@ class Predictor:
 
 def _texts_of_column(column: Any, name: str) -> list[str]:
     """The values of a column, which must be texts or nulls."""
-    values = column.to_pylist() if hasattr(column, "to_pylist") else list(column)
+    # A pandas column has its index as attributes, so only the type tells what it is.
+    values = column.to_pylist() if _is_arrow_column(column) else list(column)
     texts = []
     for value in values:
         if is_missing(value):
@@ -164,6 +165,12 @@ def _is_arrow(batch: Any) -> bool:
     """Whether a batch is a table of pyarrow, which the caller has imported then."""
     pyarrow = sys.modules.get("pyarrow")
     return pyarrow is not None and isinstance(batch, pyarrow.Table | pyarrow.RecordBatch)
+
+
+def _is_arrow_column(column: Any) -> bool:
+    """Whether a column is one of a table of pyarrow."""
+    pyarrow = sys.modules.get("pyarrow")
+    return pyarrow is not None and isinstance(column, pyarrow.Array | pyarrow.ChunkedArray)
 
 
 def _array(name: str, values: list[Any]) -> NDArray[Any]:
