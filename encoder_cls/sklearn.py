@@ -84,7 +84,7 @@ class _Row(NamedTuple):
 
 
 class TextClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
-    """A Transformer encoder and a linear classifier, trained from scratch.
+    """A Transformer encoder and a linear model, trained from scratch.
 
     Args:
         epochs: the most passes over the texts; `auto`: fewer for more text.

@@ -2,7 +2,7 @@
 
     float32   every weight as it is
     float16   tables, matrices and inverse document frequencies in 16 bits
-    int8      tables and the linear classifier's weights in 8 bits with a scale for each row, the
+    int8      tables and the linear model's weights in 8 bits with a scale for each row, the
               rest as in float16
 
 In the small types, rows of a table that are zero are not stored. Biases, norms and scales stay

@@ -100,7 +100,7 @@ def trained(folder: Path, texts: list[tuple[str, list[str]]], **settings: object
 
 @pytest.fixture(scope="module")
 def linear_run(tmp_path_factory: pytest.TempPathFactory) -> RunDir:
-    """A run of the linear classifier alone, with a test split."""
+    """A run of the linear model alone, with a test split."""
     folder = tmp_path_factory.mktemp("several")
     test = write(folder / "test.jsonl", rows(60, seed=1))
     return trained(folder, rows(240, seed=0), **{"data.test": str(test)})

@@ -320,7 +320,7 @@ def test_verbose_prints_the_work(capsys, monkeypatch):
     assert capsys.readouterr().err == ""
     tiny(epochs=1, verbose=True).fit(TEXTS, LABELS)
     said = capsys.readouterr().err
-    assert "fitting the linear classifier" in said
+    assert "fitting the linear model" in said
     assert re.search(r"model +epoch +1\.0", said)
     assert "None" not in said
 

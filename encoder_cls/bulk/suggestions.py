@@ -25,7 +25,7 @@ from encoder_cls.classifier.model_folder import load_classifier
 from encoder_cls.classifier.prediction import Prediction
 from encoder_cls.data.reading.rows import Row
 from encoder_cls.errors import ConfigError
-from encoder_cls.linear.linear_model import LinearClassifier
+from encoder_cls.linear.linear_model import LinearModel
 from encoder_cls.linear.ngrams import count_features, find
 from encoder_cls.metrics.logits import MULTI_LABEL
 from encoder_cls.system.terminal import note
@@ -209,7 +209,7 @@ def _spread_out(
     return chosen
 
 
-def ngram_vectors(texts: TokenizedTexts, linear: LinearClassifier | None) -> Vectors:
+def ngram_vectors(texts: TokenizedTexts, linear: LinearModel | None) -> Vectors:
     """Hash the n-grams of texts, weighted by inverse document frequency.
 
     Returns:

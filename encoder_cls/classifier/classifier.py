@@ -16,7 +16,7 @@ from encoder_cls.classifier.prediction import Prediction
 from encoder_cls.encoder.architecture import EncoderArchitecture
 from encoder_cls.encoder.engines import Encoder
 from encoder_cls.errors import ConfigError
-from encoder_cls.linear.linear_model import LinearClassifier
+from encoder_cls.linear.linear_model import LinearModel
 from encoder_cls.metrics.logits import SINGLE_LABEL, Logits, Task, combine_logits
 from encoder_cls.system.display import counted, kind, listed, shown
 from encoder_cls.system.encodings import UTF8, delimiter_named, encoding_named
@@ -32,7 +32,7 @@ PARTS = ("encoder", "linear")
 """The parts that a classifier may have, in the order in which their logits are added."""
 
 Numbers = NDArray[np.float64]
-"""What the linear classifier measures of each text, beside its logits, (texts, numbers)."""
+"""What the linear model measures of each text, beside its logits, (texts, numbers)."""
 
 # The names of classes in the `repr` of a classifier.
 SHOWN_NAMES = 3
@@ -40,7 +40,7 @@ SHOWN_NAMES = 3
 
 @dataclass(frozen=True, kw_only=True)
 class Mixture:
-    """The weighted sum of the logits of encoder and linear classifier.
+    """The weighted sum of the logits of encoder and linear model.
 
     Attributes:
         weights: the factor of each part's logits; 1 for a part that is not named. They also
@@ -84,19 +84,19 @@ class TextFormat:
 
 @dataclass(eq=False, repr=False)
 class Classifier:
-    """A trained encoder, or a linear classifier, or both, with their tokenizer and class names.
+    """A trained encoder, or a linear model, or both, with their tokenizer and class names.
 
     Wide and deep learning (Cheng et al., 2016, https://arxiv.org/abs/1606.07792): the answer is a
     weighted sum of both logits. With a `gate` (a cascade: Viola and Jones, 2001,
-    https://doi.org/10.1109/CVPR.2001.990517), where the linear classifier is sure, it answers
+    https://doi.org/10.1109/CVPR.2001.990517), where the linear model is sure, it answers
     alone. `batch_tokens` of its methods is that of `engines.Encoder`.
 
     Attributes:
         label_names: the classes, in the order of the logits.
-        max_seq_len: tokens of a text that the encoder reads; the linear classifier may read more.
+        max_seq_len: tokens of a text that the encoder reads; the linear model may read more.
         task: single-label or multi-label.
         mixture: of the logits of both parts.
-        gate: the linear classifier's confidence from which the encoder is skipped; None: never, or
+        gate: the linear model's confidence from which the encoder is skipped; None: never, or
             with one part.
         thresholds: multi-label, the probability from which a text has each label; single-label
             empty.
@@ -114,7 +114,7 @@ class Classifier:
     label_names: tuple[str, ...]
     _: KW_ONLY
     max_seq_len: int
-    linear: LinearClassifier | None = None
+    linear: LinearModel | None = None
     task: Task = SINGLE_LABEL
     mixture: Mixture = field(default_factory=Mixture)
     gate: float | None = None
@@ -298,7 +298,7 @@ class Classifier:
     def truncated(self, texts: TokenizedTexts) -> NDArray[np.bool_]:
         """Whether each text is longer than is read, (texts,).
 
-        It is read by the encoder, or by the linear classifier if that is alone.
+        It is read by the encoder, or by the linear model if that is alone.
         """
         if self.encoder or not self.linear:
             return texts.truncated

@@ -152,7 +152,7 @@ def text_numbers(
     Args:
         probabilities: (texts, classes).
         texts: tokenized.
-        linear_numbers: of `LinearClassifier.read`, (texts, numbers), if there is a linear part.
+        linear_numbers: of `LinearModel.read`, (texts, numbers), if there is a linear part.
     """
     num_words = np.maximum(1, texts.lengths - 1)
     unknown_share = texts.unknown / num_words

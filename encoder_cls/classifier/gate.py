@@ -1,4 +1,4 @@
-"""Choose the gate of a cascade: where the linear classifier is sure enough, it answers alone."""
+"""Choose the gate of a cascade: where the linear model is sure enough, it answers alone."""
 
 from __future__ import annotations
 

@@ -30,7 +30,7 @@ from encoder_cls.classifier.hub_models import HUB, download_model
 from encoder_cls.encoder.architecture import EncoderArchitecture
 from encoder_cls.encoder.engines import ENGINES, new_encoder
 from encoder_cls.errors import ConfigError, EncoderClsError
-from encoder_cls.linear.linear_model import LINEAR, LinearClassifier, linear_shapes
+from encoder_cls.linear.linear_model import LINEAR, LinearModel, linear_shapes
 from encoder_cls.metrics.logits import SINGLE_LABEL, TASKS, Task
 from encoder_cls.system.files import plain_file, read_file, sha256, to_json, write_file
 from encoder_cls.system.log import log
@@ -161,7 +161,7 @@ def _read(folder: Path) -> tuple[Classifier, dict[str, Weight]]:
     try:
         weights = _weights(content, shapes, classifier.dtypes)
         if "linear" in weights:
-            classifier.linear = LinearClassifier.from_weights(
+            classifier.linear = LinearModel.from_weights(
                 weights["linear"],
                 max_tokens=head["config"]["linear"]["max_tokens"],
                 task=classifier.task,

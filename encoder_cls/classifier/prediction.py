@@ -18,7 +18,7 @@ class Prediction:
             among `labels`.
         probability: of the label.
         probabilities: of all classes, by name; also for a text without words.
-        truncated: whether the text is longer than the encoder reads, or the linear classifier if
+        truncated: whether the text is longer than the encoder reads, or the linear model if
             that is alone.
         unknown_words: the number of tokens that are not in the vocabulary.
         reason: `blank` if the text has no words and so no label.

@@ -197,7 +197,7 @@ class TokenizerConfig(Section):
 
 
 class ModelConfig(Section):
-    """The shape of the encoder and its classifier head, and the linear classifier beside them."""
+    """The shape of the encoder and its classifier head, and the linear model beside them."""
 
     d_model: Annotated[int, Field(ge=1, le=8192)] = 128
     """Width of the token vectors."""
@@ -210,7 +210,7 @@ class ModelConfig(Section):
     max_seq_len: Annotated[int, Field(ge=2, le=65_536)] = 512
     """The most tokens of a text that the encoder reads, `[CLS]` included; longer texts are
     reported. The attention to one text may take 2 GiB: 11,585 tokens with four heads. The linear
-    classifier reads up to eight times as many."""
+    model reads up to eight times as many."""
     norm: Literal["pre", "post"] = "pre"
     """`pre`: LayerNorm before each sublayer and once at the end; `post`: after each residual
     sum."""
@@ -228,12 +228,12 @@ class ModelConfig(Section):
     """Dropout on the pooled vector before the last linear map."""
     encoder: bool | Literal["auto"] = "auto"
     """Whether to train an encoder; `auto`: unless at most 2,000 training texts have labels and more
-    have none; false: the linear classifier alone is the model, trained in seconds."""
+    have none; false: the linear model alone is the model, trained in seconds."""
     linear: bool = True
-    """Whether to add the logits of a linear classifier of word and character n-grams to the
+    """Whether to add the logits of a linear model of word and character n-grams to the
     encoder's; beyond 12 million tokens it learns from a stream, from words and pairs of words."""
     cascade: bool = True
-    """Whether a text skips the encoder where the linear classifier is sure, if validation texts
+    """Whether a text skips the encoder where the linear model is sure, if validation texts
     show that this changes next to nothing; false: both answer every text."""
 
     @model_validator(mode="after")
@@ -346,21 +346,21 @@ class TrainConfig(Section):
     are unweighted."""
     lsa_dimensions: Annotated[int, Field(ge=0, le=2000)] = 200
     """Dimensions of a truncated SVD of all texts (latent semantic analysis) as features of the
-    linear classifier; 0: none. Used, as the next three, with at most 2,000 labelled texts, without
+    linear model; 0: none. Used, as the next three, with at most 2,000 labelled texts, without
     those held out."""
     label_names_as_texts: bool = True
     """Whether the words of a class's name count as one more text of that class."""
     self_training: bool = True
-    """Whether the linear classifier learns from its own answers to unlabelled texts, in rounds,
+    """Whether the linear model learns from its own answers to unlabelled texts, in rounds,
     unless out-of-fold answers are better without (ag_news, 100 labels: +13)."""
     naive_bayes_em: bool = True
     """Whether naive Bayes is added to the SVMs of each round of self-training (sst2, 50 labels:
     +4)."""
     pseudo_labels: bool = True
     """Whether, with at most 2,000 labelled texts, the encoder also learns the probabilities that
-    the linear classifier gives to unlabelled texts."""
+    the linear model gives to unlabelled texts."""
     refit_on_validation: bool = True
-    """Whether the final linear classifier also learns from the texts held out of train for
+    """Whether the final linear model also learns from the texts held out of train for
     validation, never from a file named in data.validation. Validation then uses its answers from
     before; with at most 2,000 labelled texts, those of cross-validation."""
     monitor: Literal["accuracy", "micro_f1", "macro_f1", "mean_average_precision", "loss"] = "loss"

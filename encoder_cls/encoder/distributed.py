@@ -266,7 +266,7 @@ def _number_of_restarts() -> str:
     return os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")
 
 
-# The others wait for the first process, which may be fitting a linear classifier. That a process
+# The others wait for the first process, which may be fitting a linear model. That a process
 # has died is noticed at once.
 LONGEST_WAIT = timedelta(days=7)
 

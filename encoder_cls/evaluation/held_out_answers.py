@@ -1,6 +1,6 @@
-"""Answers of the linear classifier to texts of its own run, from before it learned from these texts.
+"""Answers of the linear model to texts of its own run, from before it learned from these texts.
 
-At the end of a run, the linear classifier may be fitted again with the validation texts. What it answers to them then
+At the end of a run, the linear model may be fitted again with the validation texts. What it answers to them then
 says nothing about new texts. So the run keeps its earlier answers as a table, by row, and everything that measures the
 model on these rows reads the table. Texts of other splits and files are scored as they are answered, also where they
 are equal to a text of the table.
@@ -37,8 +37,8 @@ class Answers(NamedTuple):
 
     Attributes:
         rows: the indices of the texts in their split, (texts,).
-        logits: of the linear classifier, (texts, classes).
-        numbers: as `LinearClassifier.read` measures them, (texts, numbers).
+        logits: of the linear model, (texts, classes).
+        numbers: as `LinearModel.read` measures them, (texts, numbers).
     """
 
     rows: NDArray[np.int64]
@@ -51,7 +51,7 @@ class HeldOutAnswers:
     """The table of a run.
 
     Attributes:
-        validation: answers to the validation texts that the linear classifier learned from in the end.
+        validation: answers to the validation texts that the linear model learned from in the end.
         train: answers to the training texts, out of fold; without rows where there was no cross-validation.
         texts_sha256: the hash of the texts of the validation split.
     """

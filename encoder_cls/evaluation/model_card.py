@@ -20,7 +20,7 @@ def model_card(
 ) -> str:
     """Describe the model of a run as Markdown: data, scores, usage.
 
-    `linear_max_tokens` is None without a linear classifier.
+    `linear_max_tokens` is None without a linear model.
     """
     card = render(
         "model_card.md",

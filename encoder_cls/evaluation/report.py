@@ -51,7 +51,7 @@ class Report:
         answered_fraction: the fraction of texts answered above the suggested threshold.
         guarantees: None on the texts that they come from.
         linear_reference: the scores of the TF-IDF baseline.
-        num_refitted: the number of texts held out for validation that the final linear classifier
+        num_refitted: the number of texts held out for validation that the final linear model
             has learned from.
         class_weights_note: a sentence if class weights would help.
         against: the comparison with another classifier.

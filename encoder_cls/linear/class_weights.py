@@ -7,7 +7,7 @@ from numpy.typing import NDArray
 
 from encoder_cls.data.dataset import Split
 from encoder_cls.linear.features import LinearOptions
-from encoder_cls.linear.linear_model import LinearClassifier
+from encoder_cls.linear.linear_model import LinearModel
 from encoder_cls.linear.nb_svm import out_of_fold_logits
 from encoder_cls.metrics.classification import ClassCounts
 from encoder_cls.metrics.intervals import macro_f1_interval
@@ -33,10 +33,10 @@ MOST_WORK = 30_000
 PENALTY = 1.0
 
 
-def class_weights_note(train: Split, texts: TokenizedTexts, linear: LinearClassifier) -> str:
+def class_weights_note(train: Split, texts: TokenizedTexts, linear: LinearModel) -> str:
     """Describe what `train.class_weights=balanced` would bring.
 
-    A linear classifier that reads as `linear` does is cross-validated with and without: balanced
+    A linear model that reads as `linear` does is cross-validated with and without: balanced
     weights help where the 95% interval of the difference of macro-F1 is above zero. Elsewhere the
     note is empty.
     """

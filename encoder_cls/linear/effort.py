@@ -1,4 +1,4 @@
-"""How much work the fit of a linear classifier does where time is limited.
+"""How much work the fit of a linear model does where time is limited.
 
 The work is known before the fit starts: machines times texts, in each fold and round. The time of a
 few machines shows how long it takes. So a run that cannot do all of it in time does less, and one
@@ -101,7 +101,7 @@ class TooLittleTimeError(ConfigError):
 # The factor of an estimate, for what comes beside the machines, and other programs on the computer.
 MARGIN = 1.3
 
-# Seconds that are always there: without a linear classifier a short run would have no model.
+# Seconds that are always there: without a linear model a short run would have no model.
 A_MOMENT = 2.0
 
 
@@ -126,7 +126,7 @@ def affordable_effort(
     if least <= A_MOMENT:
         return efforts[-1]
     raise TooLittleTimeError(
-        f"train.time_budget: {max(0.0, seconds):.0f} s are left for the linear classifier, which "
+        f"train.time_budget: {max(0.0, seconds):.0f} s are left for the linear model, which "
         f"takes about {least:.0f} s at the least on this machine; give it more time, fewer classes "
         "or fewer texts"
     )

@@ -11,7 +11,7 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
-from encoder_cls.linear.linear_model import LinearClassifier
+from encoder_cls.linear.linear_model import LinearModel
 from encoder_cls.linear.ngrams import (
     Counts,
     SparseRows,
@@ -27,7 +27,7 @@ from encoder_cls.weights import compress
 
 
 class LinearOptions(NamedTuple):
-    """How far and how closely a linear classifier reads texts, and the weight of each class.
+    """How far and how closely a linear model reads texts, and the weight of each class.
 
     Attributes:
         max_tokens: how many tokens of a text are read, `[CLS]` included.
@@ -41,7 +41,7 @@ class LinearOptions(NamedTuple):
     class_weights: NDArray[np.float32]
 
     @classmethod
-    def like(cls, linear: LinearClassifier, class_weights: NDArray[np.float32]) -> LinearOptions:
+    def like(cls, linear: LinearModel, class_weights: NDArray[np.float32]) -> LinearOptions:
         """Read what a fitted classifier reads."""
         has_templates = len(linear.frequent_token_ids) > 0
         return cls(linear.max_tokens, has_templates, class_weights)
@@ -54,7 +54,7 @@ MOST_BYTES = 1 << 25
 
 
 class Vocabulary(NamedTuple):
-    """The features of a `LinearClassifier`.
+    """The features of a `LinearModel`.
 
     Ids and inverse document frequencies are empty at first; `with_most_frequent` and then
     `with_idf` return a vocabulary that has them.
@@ -130,9 +130,9 @@ class Vocabulary(NamedTuple):
         weights: NDArray[np.floating[Any]],
         biases: NDArray[np.float32],
         task: Task = SINGLE_LABEL,
-    ) -> LinearClassifier:
+    ) -> LinearModel:
         """Make a classifier of these features."""
-        return LinearClassifier(
+        return LinearModel(
             max_tokens=self.options.max_tokens,
             frequent_token_ids=self.frequent_token_ids,
             feature_ids=self.feature_ids,

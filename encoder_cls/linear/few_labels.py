@@ -1,4 +1,4 @@
-"""Fit a linear classifier to few labels, with the help of texts without labels.
+"""Fit a linear model to few labels, with the help of texts without labels.
 
 Out-of-fold answers decide between three kinds of classifier: self-training (`self_training`), the
 mean of its rounds, and one of the labels alone. Labelled texts are weighted so that they resemble
@@ -27,7 +27,7 @@ from encoder_cls.linear.effort import (
 )
 from encoder_cls.linear.features import CountedTexts, LinearOptions
 from encoder_cls.linear.folds import FOLDS, NO_TEXTS, split_into_folds
-from encoder_cls.linear.linear_model import LinearClassifier
+from encoder_cls.linear.linear_model import LinearModel
 from encoder_cls.linear.nb_svm import USUAL_PENALTY, OneVsRest, cross_validate, fit_linear
 from encoder_cls.linear.pool_weights import effective_size, weights_like_pool
 from encoder_cls.linear.self_training import SelfTraining
@@ -64,7 +64,7 @@ class FewLabels(NamedTuple):
     accuracy: float
     interval: Interval
     accuracy_with_twice: float | None
-    teacher: LinearClassifier | None
+    teacher: LinearModel | None
     rows: NDArray[np.int64]
     logits: Logits
     effort: Effort = PLANNED
@@ -85,8 +85,8 @@ def fit_linear_from_few_labels(  # noqa: PLR0913 - data, and what is wanted of i
     held_out: NDArray[np.int64] = NO_TEXTS,
     with_teacher: bool = False,
     effort_choice: EffortChoice = ALL_AS_PLANNED,
-) -> tuple[LinearClassifier, FewLabels]:
-    """Fit a linear classifier by self-training, unless the labels alone are more accurate.
+) -> tuple[LinearModel, FewLabels]:
+    """Fit a linear model by self-training, unless the labels alone are more accurate.
 
     Args:
         texts: those with labels, then those without, which are sampled.
@@ -129,7 +129,7 @@ def fit_linear_from_few_labels(  # noqa: PLR0913 - data, and what is wanted of i
         with_fewer = _answer_out_of_fold(training, corpus, effort, halves).accuracy(kept)
         accuracy_with_twice = extrapolate_accuracy(accuracy, with_fewer, times=2 - 2 / len(folds))
 
-    def fit(rows: NDArray[np.int64]) -> LinearClassifier:
+    def fit(rows: NDArray[np.int64]) -> LinearModel:
         if kept == ALONE:
             counted = CountedTexts.of(texts.take(rows), labels[rows], options)
             linear, _ = fit_linear(counted, choice=calibration)

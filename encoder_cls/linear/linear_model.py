@@ -1,4 +1,4 @@
-"""The linear classifier beside the encoder: weighted counts of the words and n-grams in a text."""
+"""The linear model beside the encoder: weighted counts of the words and n-grams in a text."""
 
 from __future__ import annotations
 
@@ -28,12 +28,12 @@ from encoder_cls.weights import RowTable, Shapes, Weight, are_increasing, as_tab
 
 # The names of the weights in a model file begin with this.
 LINEAR = "linear."
-# The fields of a `LinearClassifier` that are weights.
+# The fields of a `LinearModel` that are weights.
 WEIGHTS = ("frequent_token_ids", "feature_ids", "idf", "weights", "biases")
 
 
 def linear_shapes(description: Mapping[str, Any], *, max_seq_len: int, margins: int) -> Shapes:
-    """Return the shape of each weight of a `LinearClassifier`, by name.
+    """Return the shape of each weight of a `LinearModel`, by name.
 
     Raises:
         ValueError: if no classifier has this description.
@@ -60,7 +60,7 @@ def linear_shapes(description: Mapping[str, Any], *, max_seq_len: int, margins: 
 
 
 @dataclass(frozen=True, kw_only=True)
-class LinearClassifier:
+class LinearModel:
     """One-vs-rest classifiers of n-gram features, one for each class.
 
     For two classes, a single one separates the second from the first. In a multi-label task there
@@ -87,7 +87,7 @@ class LinearClassifier:
     @classmethod
     def from_weights(
         cls, weights: Mapping[str, Weight], *, max_tokens: int, task: Task = SINGLE_LABEL
-    ) -> LinearClassifier:
+    ) -> LinearModel:
         """Make a classifier from its `named_weights`.
 
         Raises:
@@ -97,7 +97,7 @@ class LinearClassifier:
         for name in WEIGHTS:
             fields[name] = weights[f"{LINEAR}{name}"]
         if not are_increasing(fields["feature_ids"], NUM_FEATURE_IDS):
-            raise ValueError("the feature ids of the linear classifier are not in order")
+            raise ValueError("the feature ids of the linear model are not in order")
 
         fields["weights"] = as_table(fields["weights"])
         return cls(max_tokens=max_tokens, task=task, **fields)

@@ -1,4 +1,4 @@
-"""Fit the linear classifier of labelled texts by NB-SVM, with its penalty and its calibration.
+"""Fit the linear model of labelled texts by NB-SVM, with its penalty and its calibration.
 
 NB-SVM (Wang and Manning, "Baselines and Bigrams: Simple, Good Sentiment and Topic Classification",
 2012, https://aclanthology.org/P12-2018/): each feature is scaled by how strongly naive Bayes links
@@ -24,7 +24,7 @@ from encoder_cls.linear.features import (
     scaled_columns,
 )
 from encoder_cls.linear.folds import split_into_folds
-from encoder_cls.linear.linear_model import LinearClassifier
+from encoder_cls.linear.linear_model import LinearModel
 from encoder_cls.linear.svm import fit_svm
 from encoder_cls.metrics.logits import MULTI_LABEL, SINGLE_LABEL, Logits, task_of
 from encoder_cls.system.stop import check_stop
@@ -197,9 +197,9 @@ def fit_linear(
     together: NDArray[np.int64] | None = None,
     choice: Calibration | None = None,
     is_quick: bool = False,
-    on_first: Callable[[LinearClassifier], None] | None = None,
-) -> tuple[LinearClassifier, Calibration]:
-    """Fit a linear classifier, with penalty and calibration chosen on texts held out.
+    on_first: Callable[[LinearModel], None] | None = None,
+) -> tuple[LinearModel, Calibration]:
+    """Fit a linear model, with penalty and calibration chosen on texts held out.
 
     Args:
         texts: to learn from.
@@ -257,9 +257,7 @@ def _fit_counted(texts: CountedTexts, *, penalty: float) -> OneVsRest:
     return fit_one_vs_rest(texts.features, texts.labels, texts.class_weights, penalty=penalty)
 
 
-def _classifier(
-    texts: CountedTexts, machines: OneVsRest, calibration: Calibration
-) -> LinearClassifier:
+def _classifier(texts: CountedTexts, machines: OneVsRest, calibration: Calibration) -> LinearModel:
     """Make a classifier of machines that were fitted to these texts."""
     machines = machines.calibrated(calibration)
     return texts.vocabulary.classifier(machines.weights, machines.biases, task_of(texts.labels))

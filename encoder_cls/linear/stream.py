@@ -1,4 +1,4 @@
-"""Fit a linear classifier from a stream of features, some texts at a time.
+"""Fit a linear model from a stream of features, some texts at a time.
 
 One-vs-rest machines of words and pairs, by averaged stochastic gradient descent (Xu, "Towards
 Optimal One Pass Large Scale Learning with Averaged Stochastic Gradient Descent", 2011,
@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from encoder_cls.linear.calibration import calibrate
 from encoder_cls.linear.features import LinearOptions, Vocabulary, as_matrix, scaled_columns
 from encoder_cls.linear.folds import first_held_out
-from encoder_cls.linear.linear_model import LinearClassifier
+from encoder_cls.linear.linear_model import LinearModel
 from encoder_cls.linear.nb_svm import OneVsRest, naive_bayes_ratios, targets_of_machines
 from encoder_cls.linear.ngrams import TEMPLATE_IDS, SparseRows, keep_known
 from encoder_cls.metrics.logits import task_of
@@ -40,8 +40,8 @@ def fit_linear_from_stream(
     options: LinearOptions,
     *,
     together: NDArray[np.int64],
-) -> LinearClassifier:
-    """Fit a linear classifier, calibrated on texts held out.
+) -> LinearModel:
+    """Fit a linear model, calibrated on texts held out.
 
     Texts are read in random order, without character n-grams. Memory holds a fixed number of texts,
     and a few numbers per text and per feature. Arguments are those of `fit_linear` and

@@ -1,6 +1,6 @@
 """Review the labels of a run, each by a classifier that has not seen it.
 
-Training texts are reviewed by a linear classifier of the other folds, all others by that of the run, before a refit.
+Training texts are reviewed by a linear model of the other folds, all others by that of the run, before a refit.
 """
 
 from __future__ import annotations

@@ -40,7 +40,7 @@ class LoadedRun:
 
     @property
     def num_refitted(self) -> int:
-        """How many texts held out for validation the final linear classifier has learned from."""
+        """How many texts held out for validation the final linear model has learned from."""
         if self.own_answers is None:
             return 0
         return len(self.own_answers.answers.rows)

@@ -58,7 +58,7 @@ TAGS = {
     ("validation", "macro_f1"): "validation/macro F1",
     ("validation", "mean_average_precision"): "validation/mean average precision",
     ("validation", "subset_accuracy"): "validation/all labels right",
-    ("validation", "linear_weight"): "validation/weight of the linear classifier",
+    ("validation", "linear_weight"): "validation/weight of the linear model",
 }
 
 # The prefix of the F1 of each class in a row.

@@ -28,7 +28,7 @@ SPECIAL_TOKENS = ["[PAD]", "[UNK]", "[CLS]", "[MASK]"]
 # Characters read for each token of the limit, so that a text of 10 MB takes no longer than a page.
 CHARACTERS_PER_TOKEN = 64
 
-# Tokens kept for each token of the encoder's limit: a linear classifier may read more.
+# Tokens kept for each token of the encoder's limit: a linear model may read more.
 KEPT_PER_TOKEN = 8
 
 # Characters of a word whose n-grams are read: the rest of a longer word, such as a link, has no

@@ -36,7 +36,7 @@ from encoder_cls.encoder.training import (
 )
 from encoder_cls.encoder.transformer import DenoisingAutoencoder, EncoderClassifier
 from encoder_cls.encoder.word_vectors import start_from_word_vectors
-from encoder_cls.linear.linear_model import LinearClassifier
+from encoder_cls.linear.linear_model import LinearModel
 from encoder_cls.metrics.logits import Logits
 from encoder_cls.metrics.score import Score
 from encoder_cls.run.run_folder import RunDir
@@ -292,7 +292,7 @@ def save_encoder(
     prepared: Prepared,
     run: RunDir,
     *,
-    linear: LinearClassifier | None,
+    linear: LinearModel | None,
 ) -> None:
     """Save the encoder as it is now, in pretraining alone.
 

@@ -20,7 +20,7 @@ from encoder_cls.classifier.guarantees import Guarantees
 from encoder_cls.classifier.model_folder import load_classifier, save_classifier, save_measured
 from encoder_cls.encoder.torch_encoder import TorchEncoder
 from encoder_cls.evaluation.held_out_answers import Answers, HeldOutAnswers
-from encoder_cls.linear.linear_model import LinearClassifier
+from encoder_cls.linear.linear_model import LinearModel
 from encoder_cls.metrics.classification import ClassCounts
 from encoder_cls.metrics.logits import Logits, softmax
 from encoder_cls.run.run_folder import RunDir
@@ -36,7 +36,7 @@ def finish_model(
 ) -> Classifier:
     """Save the best weights in the smallest types, with gate and guarantees, and load them.
 
-    `table` has the answers of the linear classifier from before it was fitted again, if it was.
+    `table` has the answers of the linear model from before it was fitted again, if it was.
     """
     texts = prepared.validation_texts
     labels = prepared.dataset.selection.labels
@@ -133,7 +133,7 @@ def _logits(
     """The logits of a part with these weights in place of its own, (texts, classes)."""
     if part == "linear":
         assert classifier.linear
-        linear = LinearClassifier.from_weights(
+        linear = LinearModel.from_weights(
             weights, max_tokens=classifier.linear.max_tokens, task=classifier.task
         )
         return linear.logits(texts)

@@ -54,7 +54,7 @@ def _fit(
     run: RunDir, progress: Progress, reporter: Reporter, *, is_first_fit: bool
 ) -> FittedLinear:
     """Fit the linear model within the time, and save it with what the run keeps of it."""
-    reporter.working("fitting the linear classifier")
+    reporter.working("fitting the linear model")
     prepared = _texts_in_time(progress, reporter, is_first_fit=is_first_fit)
 
     def save(fitted: FittedLinear) -> None:
@@ -98,7 +98,7 @@ def _texts_in_time(progress: Progress, reporter: Reporter, *, is_first_fit: bool
     sample = streamed(prepared, num_texts)
     progress.prepared = replace(prepared, plan=sample.plan)
     reporter.working(
-        f"fitting the linear classifier to {num_texts:,} of {len(prepared.dataset.train):,} texts "
+        f"fitting the linear model to {num_texts:,} of {len(prepared.dataset.train):,} texts "
         "(train.time_budget)"
     )
     return sample
@@ -110,7 +110,7 @@ def _report(
     """Tell how the linear model was fitted, and log its scores."""
     if is_first_fit and linear.effort is not PLANNED:
         reporter.warning(
-            "train.time_budget: there is no time to fit the linear classifier as planned, but in a "
+            "train.time_budget: there is no time to fit the linear model as planned, but in a "
             f"simpler way: {linear.effort.name}"
         )
     if linear.few_labels:
@@ -135,7 +135,7 @@ def few_labels_line(result: FewLabels) -> str:
     outlook = ""
     if result.accuracy_with_twice is not None:
         outlook = f", with twice the labels about {result.accuracy_with_twice:.0%}"
-    return f"linear classifier: {result.kept}; accuracy by cross-validation {accuracy}{outlook}"
+    return f"linear model: {result.kept}; accuracy by cross-validation {accuracy}{outlook}"
 
 
 def shared_pseudo_labels(

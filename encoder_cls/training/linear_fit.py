@@ -1,4 +1,4 @@
-"""Fit the linear classifier of a run as planned, or with less work where time is limited."""
+"""Fit the linear model of a run as planned, or with less work where time is limited."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from encoder_cls.linear.effort import (
 from encoder_cls.linear.features import CountedTexts, LinearOptions
 from encoder_cls.linear.few_labels import FewLabels, fit_linear_from_few_labels
 from encoder_cls.linear.folds import FOLDS
-from encoder_cls.linear.linear_model import EVIDENCE_NUMBERS, LinearClassifier
+from encoder_cls.linear.linear_model import EVIDENCE_NUMBERS, LinearModel
 from encoder_cls.linear.nb_svm import ENOUGH_HELD_OUT, fit_linear
 from encoder_cls.linear.stream import fit_linear_from_stream
 from encoder_cls.metrics.logits import Logits, task_of
@@ -41,7 +41,7 @@ class FittedLinear(NamedTuple):
 
     Attributes:
         classifier: without an encoder; calibrated if there are validation labels.
-        validation_logits: those of a linear classifier that has not learned from the validation
+        validation_logits: those of a linear model that has not learned from the validation
             texts, (texts, classes).
         validation: the scores on these texts; None without validation labels.
         held_out_answers: the answers from before a refit with these texts.
@@ -65,7 +65,7 @@ OnBetter = Callable[[FittedLinear], None]
 def fit_linear_classifier(
     prepared: Prepared, *, on_better: OnBetter | None = None, effort: Effort | None = None
 ) -> FittedLinear:
-    """Fit the linear classifier as planned, or with less work where time is limited.
+    """Fit the linear model as planned, or with less work where time is limited.
 
     Equal data and an equal effort give an equal classifier.
 
@@ -109,7 +109,7 @@ def _fit_stream(prepared: Prepared) -> FittedLinear:
 
 
 class _Fit:
-    """The fits of a linear classifier to texts in memory.
+    """The fits of a linear model to texts in memory.
 
     Attributes:
         options: what is read of texts.
@@ -157,7 +157,7 @@ class _Fit:
         if effort is WORDS_ALONE:
             return self.words_alone()
 
-        def on_first(linear: LinearClassifier) -> None:
+        def on_first(linear: LinearModel) -> None:
             if on_better:
                 on_better(_calibrated(prepared, linear))
 
@@ -274,7 +274,7 @@ def _held_out_answers(
 
 def _calibrated(
     prepared: Prepared,
-    linear: LinearClassifier,
+    linear: LinearModel,
     logits: Logits | None = None,
     *,
     is_calibrated: bool = False,

@@ -1,4 +1,4 @@
-"""The time that a run has for its linear classifier, and how many texts it learns from then."""
+"""The time that a run has for its linear model, and how many texts it learns from then."""
 
 from __future__ import annotations
 
@@ -122,7 +122,7 @@ def streamed(prepared: Prepared, num_texts: int) -> Prepared:
 
 
 def linear_options(prepared: Prepared) -> LinearOptions:
-    """What the linear classifier of a run reads of texts, and the weight of each class."""
+    """What the linear model of a run reads of texts, and the weight of each class."""
     plan = prepared.plan
     assert plan.linear
     return LinearOptions(

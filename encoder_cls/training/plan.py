@@ -60,7 +60,7 @@ class Counts:
 
 
 class LinearInput(NamedTuple):
-    """What the linear classifier reads.
+    """What the linear model reads.
 
     Attributes:
         max_tokens: how many tokens of a text, `[CLS]` included.
@@ -81,7 +81,7 @@ class Plan:
     Attributes:
         pretraining: of the encoder, on texts without their labels.
         training: of the encoder, on labels.
-        linear: what the linear classifier reads.
+        linear: what the linear model reads.
         linear_fit: how it is fitted.
         refits_on_validation: whether it is fitted again with the texts held out for validation.
         has_pseudo_labels: whether the encoder also learns its answers to texts without labels.
@@ -129,9 +129,7 @@ class Plan:
                 )
 
         if self.linear:
-            decision = (
-                f"linear classifier fitted {self.linear_fit} on {self.linear.max_tokens:,} tokens"
-            )
+            decision = f"linear model fitted {self.linear_fit} on {self.linear.max_tokens:,} tokens"
             if self.linear.use_char_ngrams:
                 decision += " with character n-grams"
             decisions.append(decision)
@@ -196,7 +194,7 @@ def make_plan(
     has_encoder = _has_encoder(config, counts, linear_fit)
     if not has_encoder and linear is None:
         raise ConfigError(
-            "model.encoder=false: there is too much text for a linear classifier of "
+            "model.encoder=false: there is too much text for a linear model of "
             f"{counts.classes:,} classes; train the encoder, or use fewer texts"
         )
 
@@ -250,7 +248,7 @@ def _has_word_vectors(config: Config, counts: Counts) -> bool:
 
 
 def _refits_on_validation(config: Config, counts: Counts, linear_fit: LinearFit | None) -> bool:
-    """Decide whether the linear classifier is fitted again with the texts held out."""
+    """Decide whether the linear model is fitted again with the texts held out."""
     if not config.train.refit_on_validation or names_validation(config):
         return False
     if linear_fit == "few_labels":
@@ -266,10 +264,10 @@ def _refits_on_validation(config: Config, counts: Counts, linear_fit: LinearFit 
     )
 
 
-# The tokens of a text that a linear classifier may read, in multiples of `max_seq_len`.
+# The tokens of a text that a linear model may read, in multiples of `max_seq_len`.
 LINEAR_LENGTHS = (KEPT_PER_TOKEN, 4, 2, 1)
 
-# The linear classifier learns from a stream if there are more tokens, for the sake of memory, or
+# The linear model learns from a stream if there are more tokens, for the sake of memory, or
 # more tokens times classes, which take minutes.
 MOST_LINEAR_TEXT = 12_000_000
 MOST_LINEAR_WORK = 200_000_000
@@ -278,12 +276,12 @@ MOST_LINEAR_DETAIL = 3_000_000
 
 # With more tokens, a stream reads no more of a text than the encoder: 4 GB of disk.
 MOST_STREAMED_TEXT = 200_000_000
-# With more tokens times classes, which take minutes, there is no linear classifier.
+# With more tokens times classes, which take minutes, there is no linear model.
 MOST_STREAMED_WORK = 20_000_000_000
 
 
 def _linear(config: Config, counts: Counts) -> tuple[LinearInput | None, LinearFit | None]:
-    """Decide what the linear classifier reads, and how it is fitted.
+    """Decide what the linear model reads, and how it is fitted.
 
     It reads as much of each text as memory and time allow, at least as much as the encoder.
     """

@@ -20,7 +20,7 @@ from encoder_cls.encoder.distributed import ALONE, LostProcessError, ProcessGrou
 from encoder_cls.encoder.training import EncoderTraining, StepDone, ValidationDone
 from encoder_cls.errors import StoppedError
 from encoder_cls.evaluation.report import Report
-from encoder_cls.linear.linear_model import LinearClassifier
+from encoder_cls.linear.linear_model import LinearModel
 from encoder_cls.run.run_folder import RunDir
 from encoder_cls.system.reporter import SILENT, Reporter
 from encoder_cls.training.encoder import pretraining_of, save_encoder, training_on_labels
@@ -184,7 +184,7 @@ def train_encoder(
     reporter: Reporter,
     *,
     may_skip: bool,
-    linear: LinearClassifier | None = None,
+    linear: LinearModel | None = None,
 ) -> None:
     """Run a training of the encoder; log its steps and validations, and save its best weights.
 

@@ -1,11 +1,11 @@
-"""Accuracy that the encoder adds to the linear classifier, and its cost, on many small data sets.
+"""Accuracy that the encoder adds to the linear model, and its cost, on many small data sets.
 
     python scripts/benchmarks/encoder_gain.py FOLDER [--only DATASET]... [--size N]... [--rounds N]
         [--output docs/results.md]
 
 FOLDER is as that of `accuracy.py`. Each round draws so many texts of train; test is at most 3,000
-texts. Where the encoder is not kept, the answer is the linear classifier's. The command fails where
-the combination is more than 0.3 points less accurate than the linear classifier in the mean of the
+texts. Where the encoder is not kept, the answer is the linear model's. The command fails where
+the combination is more than 0.3 points less accurate than the linear model in the mean of the
 draws.
 """
 
@@ -51,7 +51,7 @@ def measure(arguments: argparse.Namespace, case: Case) -> Found:
     """Train, and score the test texts.
 
     Returns:
-        The accuracy of the linear classifier, of the encoder if it is kept, and of the answer; and
+        The accuracy of the linear model, of the encoder if it is kept, and of the answer; and
         processor seconds.
     """
     seed = case["round"]

@@ -2,7 +2,7 @@
 
     python scripts/benchmarks/estimates.py FOLDER [--only DATASET]... [--rounds N] [--output PAGE]
 
-FOLDER is as that of `accuracy.py`. A round is a draw: a linear classifier is trained on 120 labels
+FOLDER is as that of `accuracy.py`. A round is a draw: a linear model is trained on 120 labels
 drawn at random beside 1,840 texts, 40 of these get a label, at random or by `suggest`, and it is
 trained again. The truth is its accuracy on 2,000 other texts of train.
 """
@@ -74,7 +74,7 @@ def measure(arguments: argparse.Namespace, case: Case) -> Found:
 
 
 def fitted(pool: Texts, labelled: NDArray[np.int64]) -> FittedLinear:
-    """Fit the linear classifier to these rows of the pool with labels, to the others without."""
+    """Fit the linear model to these rows of the pool with labels, to the others without."""
     others = np.setdiff1d(np.arange(len(pool.texts)), labelled)
     with tempfile.TemporaryDirectory() as name:
         unlabelled = Path(name, "others.jsonl")

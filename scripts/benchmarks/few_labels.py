@@ -1,4 +1,4 @@
-"""Compare the linear classifier with an SVM, for few labels beside many texts without.
+"""Compare the linear model with an SVM, for few labels beside many texts without.
 
     python scripts/benchmarks/few_labels.py FOLDER [--only DATASET]... [--labels N]... [--rounds N]
 

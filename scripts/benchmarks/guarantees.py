@@ -2,7 +2,7 @@
 
     python scripts/benchmarks/guarantees.py FOLDER [--only DATASET]... [--output PAGE]
 
-FOLDER is as that of `accuracy.py`, with go_emotions besides. A linear classifier is trained once on
+FOLDER is as that of `accuracy.py`, with go_emotions besides. A linear model is trained once on
 each data set. Its scores of test texts are halved at random 1,000 times: one half gives the
 guarantee, the other tests it. Out-of-distribution texts are those of other data sets; then new
 topics: the classes of a data set are dealt into groups, and a classifier is trained without each.

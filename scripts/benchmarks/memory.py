@@ -4,7 +4,7 @@
         [--set section.key=value]... [--output docs/results.md]
 
 Makes files of random texts of about 12 words by Zipf's law, and trains on each for one epoch, to
-the end of the final report: a tiny model, with --linear beside a linear classifier; with
+the end of the final report: a tiny model, with --linear beside a linear model; with
 --default-recipe what `encoder-cls train` trains by default. Peak is the most memory that was
 resident; files that are mapped into memory count as long as the system has room for them, and own
 is the most without these. Seconds are of the processor. With --cache each size has a second row:
@@ -54,7 +54,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--texts", type=int, action="append", help="repeatable; default: 100000 and 1000000"
     )
     parser.add_argument(
-        "--linear", action="store_true", help="a linear classifier beside the tiny encoder"
+        "--linear", action="store_true", help="a linear model beside the tiny encoder"
     )
     parser.add_argument("--default-recipe", action="store_true", help="in place of a tiny model")
     parser.add_argument("--cache", action="store_true", help="each size once more, from a cache")

@@ -2,7 +2,7 @@
 
     python scripts/benchmarks/suggestions.py FOLDER [--only DATASET]... [--rounds N] [--output PAGE]
 
-FOLDER is as that of `accuracy.py`. A linear classifier is trained on 100 labels drawn at random, 50
+FOLDER is as that of `accuracy.py`. A linear model is trained on 100 labels drawn at random, 50
 texts of the others get their label, it is trained again, and so on; both ways start with the same
 100.
 """

@@ -498,14 +498,14 @@ FAULTS = [
         make=found_checkpoint(without_best_score),
     ),
     Fault(
-        "a resumed run forgets the linear classifier",
+        "a resumed run forgets the linear model",
         case="kill-forked",
         fraction=0.05,
         target=FIT_LINEAR_MODEL,
         make=forgetting_the_linear_model,
     ),
     Fault(
-        "a resumed run fits another linear classifier",
+        "a resumed run fits another linear model",
         case="kill-forked",
         fraction=0.05,
         target=FIT_LINEAR_MODEL,
@@ -519,7 +519,7 @@ FAULTS = [
         make=saving_no_mixture_weights,
     ),
     Fault(
-        "the linear classifier is not loaded",
+        "the linear model is not loaded",
         case="saved-model",
         fraction=1,
         target="encoder_cls.classifier.model_folder.load_classifier",

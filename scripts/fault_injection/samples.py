@@ -36,7 +36,7 @@ TRAIN = {
 }
 SPLITS = {"train": 40, "validation": 12, "test": 10}  # texts of a class
 
-# Different ways through the code: pretraining, then an encoder with a linear classifier beside it,
+# Different ways through the code: pretraining, then an encoder with a linear model beside it,
 # as by default; these two from labels alone, with patience, accumulation and weights; the encoder
 # alone, of other layers.
 VARIANTS = {

@@ -30,7 +30,7 @@ from encoder_cls.encoder.torch_encoder import TorchEncoder
 from encoder_cls.encoder.transformer import EncoderClassifier
 from encoder_cls.errors import ConfigError, EncoderClsError
 from encoder_cls.linear.features import CountedTexts, LinearOptions
-from encoder_cls.linear.linear_model import LinearClassifier
+from encoder_cls.linear.linear_model import LinearModel
 from encoder_cls.linear.nb_svm import fit_linear
 from encoder_cls.linear.ngrams import NUM_FEATURE_IDS
 from encoder_cls.metrics.logits import softmax
@@ -148,7 +148,7 @@ def test_predictions_have_the_probabilities_of_all_classes(classifier):
 
 
 def with_linear(label_names, **options) -> Classifier:
-    """An encoder that knows nothing, and a linear classifier that knows one word of each class."""
+    """An encoder that knows nothing, and a linear model that knows one word of each class."""
     classifier = new_classifier(label_names, texts=WORDS[: len(label_names)])
     texts = classifier.tokenize(WORDS[: len(label_names)] * 3)
     weights = np.ones(len(label_names), dtype=np.float32)
@@ -204,7 +204,7 @@ def test_a_linear_classifier_that_is_none_is_refused(tmp_path, weights):
         "weights": compress(linear.weights.dense()[:2], "float32"),
         "biases": linear.biases,
     }
-    classifier.linear = LinearClassifier(**kept)
+    classifier.linear = LinearModel(**kept)
     save_classifier(classifier, tmp_path)
     assert load_classifier(tmp_path).linear is not None
     reseal(tmp_path, weights)

@@ -46,7 +46,7 @@ def test_a_search_ends_with_the_report_of_the_best(tmp_path, cli, search, monkey
     monkeypatch.setattr(terminal_reporter, "SECONDS_BEFORE_FIRST_LINE", 0.0)
     done = cli(*search)
     assert done.code == 0, done.err
-    assert "trial 0: fitting the linear classifier" in done.err
+    assert "trial 0: fitting the linear model" in done.err
     assert "trained-000: fitting the TF-IDF baseline" in done.err
     assert "none was better than the config as it is" in done.out
     assert RunDir(tmp_path / "search" / "trained-000").is_finished()

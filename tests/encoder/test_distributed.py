@@ -31,7 +31,7 @@ pytestmark = pytest.mark.xdist_group("processes")
 
 
 def sharded_config(folder: Path) -> Config:
-    """A run with pretraining, and with a linear classifier that teaches the encoder.
+    """A run with pretraining, and with a linear model that teaches the encoder.
 
     Three shards do not divide its batches.
     """
@@ -41,7 +41,7 @@ def sharded_config(folder: Path) -> Config:
         lines.append(f"w{number % 7} more {colour}\n")
     (folder / "more.txt").write_text("".join(lines))
 
-    # Without expectation maximization labels are not few, and no linear classifier teaches.
+    # Without expectation maximization labels are not few, and no linear model teaches.
     values = PRETRAINED | {"naive_bayes_em": True}
     return make_config(
         folder,

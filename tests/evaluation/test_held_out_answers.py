@@ -51,7 +51,7 @@ def trained(name: str, *overrides: str, from_run: Path | None = None):
 
 @pytest.fixture(params=["plain", "few_labels"])
 def learned(request, monkeypatch):
-    """The data of the run `a`, whose linear classifier was fitted again with the validation texts."""
+    """The data of the run `a`, whose linear model was fitted again with the validation texts."""
     if request.param == "plain":
         monkeypatch.setattr(training_plan, "MOST_LABELLED", 0)
     write("a.csv", random_rows())

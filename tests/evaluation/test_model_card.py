@@ -63,7 +63,7 @@ print(classifier.predict(["some text"])[0].label)
 
 
 def test_the_card_has_notes_where_there_is_something_to_note(dataset, report):
-    """On the linear classifier, the baseline, and a validation split; names are code."""
+    """On the linear model, the baseline, and a validation split; names are code."""
     dataset = replace(dataset, label_names=("a`b", "c\n<d>", "ß"))
     answered = replace(report.answered, name="validation")
     report = replace(
@@ -78,9 +78,7 @@ def test_the_card_has_notes_where_there_is_something_to_note(dataset, report):
         in scores
     )
     assert "; the model was tuned on these texts, so expect slightly lower scores" in scores
-    assert reads.endswith(
-        " tokens of a text, its linear classifier the first 4,096; 1,234 tokens known"
-    )
+    assert reads.endswith(" tokens of a text, its linear model the first 4,096; 1,234 tokens known")
 
 
 def test_the_card_of_a_linear_model_alone_has_no_word_of_an_encoder(dataset, report):

@@ -29,7 +29,7 @@ from encoder_cls.linear.few_labels import (
     leads,
 )
 from encoder_cls.linear.folds import NO_TEXTS
-from encoder_cls.linear.linear_model import LinearClassifier
+from encoder_cls.linear.linear_model import LinearModel
 from encoder_cls.linear.nb_svm import fit_linear
 from encoder_cls.linear.self_training import (
     PSEUDO_LABEL_WEIGHT,
@@ -83,7 +83,7 @@ def reading(num_classes: int) -> LinearOptions:
 
 def fit(
     num_classes: int, *, labels=None, names: tuple[str, ...] = (), held_out=NO_TEXTS, **config
-) -> tuple[LinearClassifier, FewLabels]:
+) -> tuple[LinearModel, FewLabels]:
     texts, of_texts = corpus(num_classes)
     labels = of_texts[:LABELLED] if labels is None else labels
     tokenizer = train_tokenizer(texts[:-TEST], TokenizerConfig())

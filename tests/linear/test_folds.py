@@ -1,4 +1,4 @@
-"""Texts are held out with all of their group, and the linear classifier uses these folds."""
+"""Texts are held out with all of their group, and the linear model uses these folds."""
 
 from __future__ import annotations
 

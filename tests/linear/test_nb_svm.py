@@ -1,4 +1,4 @@
-"""The linear classifier: the same as one written out with scikit-learn, and right on words it never saw."""
+"""The linear model: the same as one written out with scikit-learn, and right on words it never saw."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from encoder_cls.linear import nb_svm as svm
 from encoder_cls.linear import ngrams as features
 from encoder_cls.linear.calibration import fit_inverse_temperature, fit_platt
 from encoder_cls.linear.features import CountedTexts, LinearOptions
-from encoder_cls.linear.linear_model import LinearClassifier
+from encoder_cls.linear.linear_model import LinearModel
 from encoder_cls.linear.nb_svm import NB_RATIO_POWER, fit_linear
 from encoder_cls.metrics.classification import cross_entropy, one_hot
 from encoder_cls.metrics.logits import SINGLE_LABEL, log_sigmoid, softmax
@@ -72,7 +72,7 @@ def reader_of(texts, *, max_vocab_size: int = 30_000) -> Callable[[Sequence[str]
     return functools.partial(tokenize, tokenizer, max_seq_len=MAX_SEQ_LEN)
 
 
-def fit(read, texts, labels, *options, **more) -> LinearClassifier:
+def fit(read, texts, labels, *options, **more) -> LinearModel:
     """Options as of `reading_of`."""
     linear_options = reading_of(len(set(labels)), *options, **more)
     classifier, _ = fit_linear(CountedTexts.of(read(texts), labels, linear_options))
@@ -80,7 +80,7 @@ def fit(read, texts, labels, *options, **more) -> LinearClassifier:
 
 
 @functools.cache
-def trained(num_classes: int) -> tuple[Callable[[Sequence[str]], TokenizedTexts], LinearClassifier]:
+def trained(num_classes: int) -> tuple[Callable[[Sequence[str]], TokenizedTexts], LinearModel]:
     """A classifier of the corpus. Not to be changed."""
     texts, labels = corpus(num_classes)
     return reader_of(texts), fit(reader_of(texts), texts, labels, True)
@@ -328,7 +328,7 @@ def test_texts_held_out_choose_where_they_are_enough(monkeypatch):
     held_out, rest, reading = (tokenized[:30], labels[:30]), tokenized[30:], reading_of(3)
     monkeypatch.setitem(svm.PENALTIES, SINGLE_LABEL, (1e-4, 0.01, 2.0))
 
-    def fitted(**options) -> tuple[LinearClassifier, float]:
+    def fitted(**options) -> tuple[LinearModel, float]:
         classifier, choice = fit_linear(
             CountedTexts.of(rest, labels[30:], reading), on_first=first.append, **options
         )

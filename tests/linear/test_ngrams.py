@@ -1,4 +1,4 @@
-"""What a linear classifier looks at: which features texts share, and how much each counts."""
+"""What a linear model looks at: which features texts share, and how much each counts."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The linear classifier from a stream is as good as the one that needs all texts at once."""
+"""The linear model from a stream is as good as the one that needs all texts at once."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from support.tokenizer import train_tokenizer
 from encoder_cls.config.schema import TokenizerConfig
 from encoder_cls.linear import stream as linear_stream
 from encoder_cls.linear.features import CountedTexts, LinearOptions
-from encoder_cls.linear.linear_model import LinearClassifier
+from encoder_cls.linear.linear_model import LinearModel
 from encoder_cls.linear.nb_svm import fit_linear
 from encoder_cls.linear.stream import fit_linear_from_stream
 from encoder_cls.metrics.classification import cross_entropy, one_hot
@@ -77,12 +77,12 @@ EQUAL = (1.0,) * NUM_CLASSES
 
 def fit_stream(
     texts: TokenizedTexts, labels: np.ndarray, class_weights: tuple[float, ...] = EQUAL
-) -> LinearClassifier:
+) -> LinearModel:
     together = np.arange(len(labels))
     return fit_linear_from_stream(texts, labels, words_with(class_weights), together=together)
 
 
-def answers_of(linear: LinearClassifier, texts: TokenizedTexts) -> np.ndarray:
+def answers_of(linear: LinearModel, texts: TokenizedTexts) -> np.ndarray:
     return linear.logits(texts).argmax(axis=1)
 
 
@@ -90,10 +90,10 @@ def test_it_is_nearly_as_good_as_the_classifier_that_needs_all_texts_at_once(cor
     streamed = fit_stream(corpus.texts, corpus.labels)
     whole, _ = fit_linear(CountedTexts.of(corpus.texts, corpus.labels, words_with(EQUAL)))
 
-    def accuracy(linear: LinearClassifier) -> float:
+    def accuracy(linear: LinearModel) -> float:
         return (answers_of(linear, corpus.test_texts) == corpus.test_labels).mean()
 
-    def loss(linear: LinearClassifier) -> float:
+    def loss(linear: LinearModel) -> float:
         probabilities = softmax(linear.logits(corpus.test_texts))
         return cross_entropy(probabilities, one_hot(corpus.test_labels, NUM_CLASSES))
 

@@ -145,7 +145,7 @@ def test_pauses_are_no_training_time(run_copy):
 
 
 def test_a_run_that_ended_without_its_encoder_has_no_parameters(run_copy):
-    """An encoder was trained, and the linear classifier alone is the model."""
+    """An encoder was trained, and the linear model alone is the model."""
     assert summarize(run_copy.path)["parameters"] > 1000
 
     classifier = load_classifier(run_copy.path)

@@ -1,4 +1,4 @@
-"""Training beside a linear classifier: what of it is fitted, validated and kept."""
+"""Training beside a linear model: what of it is fitted, validated and kept."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def is_after_first_validation(event) -> bool:
 
 @pytest.mark.usefixtures("encoder_joins")
 def test_a_run_that_goes_on_keeps_the_better_model(tmp_path, monkeypatch):
-    """The linear classifier, which is fitted again, does not take its place."""
+    """The linear model, which is fitted again, does not take its place."""
     accuracies = iter([0.4, 0.5, 0.9, 0.5, 0.8, 0.7])
     real = validation.compute_metrics
     monkeypatch.setattr(
@@ -90,8 +90,8 @@ def test_a_run_that_goes_on_keeps_the_better_model(tmp_path, monkeypatch):
 
 @pytest.mark.usefixtures("encoder_joins")
 def test_an_encoder_that_brings_nothing_is_left_out(tmp_path, monkeypatch):
-    """The model is then the linear classifier alone, also where its best step was before a stop."""
-    # Fitted again, the linear classifier is as good as it was.
+    """The model is then the linear model alone, also where its best step was before a stop."""
+    # Fitted again, the linear model is as good as it was.
     accuracies = iter([0.4, 0.9, 0.5, 0.9, 0.8, 0.7])
     real = validation.compute_metrics
     monkeypatch.setattr(
@@ -274,7 +274,7 @@ def test_texts_held_out_are_learned_from_in_the_end(tmp_path, monkeypatch):
     )
     assert len(saved.feature_ids) > len(before.feature_ids)
     assert (
-        "the linear classifier in the end also on the 12 held out for validation"
+        "the linear model in the end also on the 12 held out for validation"
         in run.model_card.read_text()
     )
 

@@ -212,7 +212,7 @@ def test_short_epochs_are_repeated_between_validations():
 
 
 def test_what_is_learnt_from_labels_goes_by_the_texts_that_have_them():
-    """Pretraining goes by all texts; the length of the rest and the linear classifier by the labelled ones."""
+    """Pretraining goes by all texts; the length of the rest and the linear model by the labelled ones."""
     few, many, once = 100_000, 10**9, {"pretrain": {"epochs": 1}}
     decided = plan(many, labelled_corpus=CorpusSize(few, 10), sections=once)
     assert decided == replace(
@@ -286,7 +286,7 @@ def test_the_linear_classifier_reads_and_learns_as_memory_and_time_allow(
 
 
 def test_what_is_not_wanted_changes_nothing_else():
-    """No linear classifier, which is not refitted either, and no word vectors, however little text there is."""
+    """No linear model, which is not refitted either, and no word vectors, however little text there is."""
     for num_tokens in SIZES:
         whole = plan(num_tokens)
         assert plan(num_tokens, sections={"model": {"linear": False}}) == replace(

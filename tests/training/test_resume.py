@@ -59,9 +59,9 @@ def straight(tmp_path_factory):
     [
         # Of the last checkpoint: whether it is of pretraining, its step, and the step of its last validation.
         pytest.param(LABELLED, [3, 1, 1, 1, 1], (False, 5, 4), id="many times"),
-        pytest.param(WITH_LINEAR, [2], (False, 1, 0), id="after a step beside a linear classifier"),
+        pytest.param(WITH_LINEAR, [2], (False, 1, 0), id="after a step beside a linear model"),
         pytest.param(
-            WITH_LINEAR, [14], (False, 9, 8), id="in the last validation beside a linear classifier"
+            WITH_LINEAR, [14], (False, 9, 8), id="in the last validation beside a linear model"
         ),
         pytest.param(FEW_LABELS, [15], (False, 9, 9), id="in the report on both with few labels"),
         pytest.param(PRETRAINED, [3], (True, 2, 0), id="in a validation of pretraining"),
@@ -92,11 +92,9 @@ def test_a_resumed_run_equals_an_uninterrupted_one(tmp_path, straight, values, s
         pytest.param(LABELLED, ("model", Stepped, 1), id="before any checkpoint"),
         pytest.param(LABELLED, ("model", Validated, 6), id="after a validation"),
         pytest.param(
-            WITH_LINEAR, ("model", EncoderStarted, 0), id="after the linear classifier was fitted"
+            WITH_LINEAR, ("model", EncoderStarted, 0), id="after the linear model was fitted"
         ),
-        pytest.param(
-            WITH_LINEAR, ("model", Stepped, 11), id="after a step beside a linear classifier"
-        ),
+        pytest.param(WITH_LINEAR, ("model", Stepped, 11), id="after a step beside a linear model"),
         pytest.param(WITH_LINEAR, ("model", Validated, 18), id="before the report on both"),
         pytest.param(PRETRAINED, ("pretraining", Stepped, 5), id="in pretraining"),
         pytest.param(PRETRAINED, ("model", EncoderStarted, 12), id="after pretraining"),
@@ -164,7 +162,7 @@ def test_a_last_validation_that_a_signal_cut_short_has_the_linear_classifier(
         (linear_fit, "fit_linear_from_few_labels", 12, 10),
         (run_report, "baseline_scores", None, 18),
     ],
-    ids=["linear classifier", "linear classifier again", "TF-IDF baseline"],
+    ids=["linear model", "linear model again", "TF-IDF baseline"],
 )
 def test_a_signal_is_heard_while_something_long_is_waited_for(
     tmp_path, straight, monkeypatch, module, work, steps, stopped_in

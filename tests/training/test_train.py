@@ -152,7 +152,7 @@ def test_the_seed_decides_and_watching_changes_nothing(tmp_path):
 
 
 def test_the_model_starts_from_what_was_best_in_pretraining(tmp_path, monkeypatch):
-    """Which may not be its last weights; in pretraining there is no linear classifier yet."""
+    """Which may not be its last weights; in pretraining there is no linear model yet."""
     losses = iter([0.5, 0.4, 0.6])
     monkeypatch.setattr(training_encoder, "summed_loss", lambda *_, **__: (next(losses), 1.0))
     run = RunDir(tmp_path / "run")

@@ -1,4 +1,4 @@
-"""A run without an encoder: the linear classifier alone is the model, and all that reads a run reads this one."""
+"""A run without an encoder: the linear model alone is the model, and all that reads a run reads this one."""
 
 from __future__ import annotations
 
