@@ -154,7 +154,7 @@ def test_many_classes_are_refused_before_anything_is_fitted(tmp_path, monkeypatc
     monkeypatch.setattr(linear_fit, "seconds_to_fit", lambda *_: 100.0)
     monkeypatch.setattr(linear_fit, "fit_linear", lambda *_, **__: 1 / 0)
     config = make_config(tmp_path, **WITH_LINEAR, time_budget="20s")
-    with pytest.raises(ConfigError, match=r"train\.time_budget: .* left for the linear classif"):
+    with pytest.raises(ConfigError, match=r"train\.time_budget: .* left for the linear model"):
         run_all(config, tmp_path / "run")
     assert not (tmp_path / "run" / "model").exists()
 
