@@ -3,7 +3,7 @@
     pytest scripts/fault_injection                        # every case: three hours on 2 cores
     pytest scripts/fault_injection -k test_signals        # one case
     pytest scripts/fault_injection -k 'test_signals[17]'  # one try again, as it was
-    pytest scripts/fault_injection --fraction 0.03 -n 2   # 3% of every case, as in CI
+    pytest scripts/fault_injection --fraction 0.01 -n 2   # 1% of every case, as in CI
     pytest scripts/fault_injection --write-table          # also writes the counts into the page
 
 A test function is a case, called as the page calls it, and each of its parameters, or examples of
