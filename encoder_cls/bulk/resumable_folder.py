@@ -19,12 +19,12 @@ from collections.abc import Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, BinaryIO, NamedTuple, Protocol
+from typing import Any, BinaryIO, NamedTuple
 
 from encoder_cls.bulk.answer_options import AnswerOptions
 from encoder_cls.bulk.answers import ChunkClassifier
-from encoder_cls.bulk.formats import Output
 from encoder_cls.bulk.input_texts import InputTexts
+from encoder_cls.bulk.prediction_loop import predict_texts
 from encoder_cls.bulk.progress import Progress
 from encoder_cls.bulk.request import CheckedRequest
 from encoder_cls.classifier.classifier import Classifier
@@ -63,15 +63,6 @@ class Part(NamedTuple):
     def lock(self) -> Path:
         """The file that the process locks that answers the part."""
         return self.record.with_suffix(".lock")
-
-
-class PredictTexts(Protocol):
-    """The function `predict_texts` of `predict`."""
-
-    def __call__(
-        self, texts: InputTexts, output: Output, classifier: ChunkClassifier, progress: Progress, /
-    ) -> None:
-        """Classify texts, and write the answers."""
 
 
 def parts_of(source: str, folder: Path, output_format: str) -> list[Part]:
@@ -116,14 +107,12 @@ class ResumableFolder:
         parts: Sequence[Part],
         classifier: ChunkClassifier,
         progress: Progress,
-        predict_texts: PredictTexts,
     ) -> None:
         self._request = request
         self._folder = Path(str(request.output))
         self._parts = parts
         self._classifier = classifier
         self._progress = progress
-        self._predict_texts = predict_texts
 
         self._options = _options_of_answers(request, classifier.options, classifier.classifier)
         # What the record of a part says if it is done with this model and these options.
@@ -246,7 +235,7 @@ class ResumableFolder:
         texts.look_ahead()
         with replacing_file(part.output) as file:
             output = _HashedOutput(file)
-            self._predict_texts(texts, output, self._classifier, self._progress)
+            predict_texts(texts, output, self._classifier, self._progress)
             if _state_of(part.source) != state:  # then nothing is written
                 raise DataError(
                     f"{part.source}: has changed while it was read; run the same command again"

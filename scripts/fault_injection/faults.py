@@ -662,7 +662,7 @@ FAULTS = [
         "all texts are on one page",
         case="sizes[0-page_of_many_texts]",
         fraction=1,
-        target="encoder_cls.bulk.predict.MOST_PAGE_TEXTS",
+        target="encoder_cls.bulk.prediction_loop.MOST_PAGE_TEXTS",
         make=constant(10**9),
     ),
     Fault(

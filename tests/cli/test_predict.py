@@ -516,7 +516,7 @@ def test_no_texts_give_what_programs_can_read(classifier, output_format, lines):
 
 def test_a_page_holds_the_first_texts_and_says_so(cli, trained_run, monkeypatch):
     """Of more than a browser can show; no more are classified, and the reading ends."""
-    monkeypatch.setattr("encoder_cls.bulk.predict.MOST_PAGE_TEXTS", 2)
+    monkeypatch.setattr("encoder_cls.bulk.prediction_loop.MOST_PAGE_TEXTS", 2)
     asked = []
     real = Classifier.tokenize
     monkeypatch.setattr(

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 from encoder_cls.bulk.answer_options import AnswerOptions
 from encoder_cls.bulk.answers import ChunkClassifier
 from encoder_cls.bulk.input_texts import InputOptions, InputTexts
-from encoder_cls.bulk.predict import predict_texts
+from encoder_cls.bulk.prediction_loop import predict_texts
 from encoder_cls.bulk.progress import Progress
 from encoder_cls.classifier.classifier import Classifier
 from encoder_cls.data.reading.rows import Row
