@@ -115,9 +115,11 @@ class OwnAnswers:
             EncoderClsError: the table is damaged, or of other classes.
             DataError: the validation texts are not those that the table was made for.
         """
-        if classifier.linear is None or not table_file.exists():
+        if classifier.linear is None:
             return None
-        table = HeldOutAnswers.read(table_file)
+        table = HeldOutAnswers.of_run(table_file)
+        if table is None:
+            return None
         if table.validation.logits.shape[1:] != (len(classifier.label_names),):
             raise EncoderClsError(f"{table_file}: is of other classes than the model; train again")
         if table.texts_sha256 != validation.texts_fingerprint:
