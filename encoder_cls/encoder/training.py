@@ -452,10 +452,6 @@ class EncoderTraining:
             return None
         return "done" if self.num_steps(state) == self.schedule.total_steps else "time"
 
-    def has_work_left(self, state: TrainingState) -> bool:
-        """Whether a step or a validation is left."""
-        return self.is_validation_due(state) or self.outcome(state) is None
-
     def affordable_steps(self, seconds: float, seconds_per_step: float) -> int:
         """The number of steps that fit into a time, with validations and what follows them."""
         total_steps = self.schedule.total_steps
