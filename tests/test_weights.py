@@ -142,7 +142,10 @@ def test_high_halves_that_do_not_fit_are_refused(counts):
         unpack(packed, SHAPES, "int8")
 
 
-NUMBERS = (RANDOM.normal(size=(40, 8)) * 10 ** RANDOM.uniform(-3, 3, (40, 1))).astype(np.float32)
+# Rows of very different sizes, two of them zero.
+DIRECTIONS = RANDOM.normal(size=(40, 8))
+SIZES = 10 ** RANDOM.uniform(-3, 3, (40, 1))
+NUMBERS = (DIRECTIONS * SIZES).astype(np.float32)
 NUMBERS[[3, 17]] = 0
 
 

@@ -47,7 +47,7 @@ WEIGHTS_FILE = "model.safetensors"
 # The largest head in bytes; safetensors reads no larger one.
 LARGEST_HEAD = 100_000_000
 
-# Stands in the head in place of the file's own hash while that is computed.
+# Is in the head in place of the file's own hash while that is computed.
 NO_HASH = b"0" * 64
 
 # The largest weight of a part in the mixture: far more than is ever fitted.

@@ -15,7 +15,7 @@ from encoder_cls.system.terminal import print_out
 
 # The folder that new runs are in by default.
 RUNS = Path("runs")
-# The keys of `data` that name files: what has been moved is named anew by one of them.
+# The keys of `data` that name files: one of them gives the new place of data that has moved.
 SOURCE_KEYS = ("train", "validation", "test", "unlabelled", "corrections")
 
 Device = Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:N.", metavar="DEVICE")]

@@ -66,7 +66,7 @@ def hold_out(
 
         row_classes = classes[rows]
         if row_classes.ndim == 1:
-            # Number the classes anew, without those whose examples all stay.
+            # Renumber the classes, without those whose examples all stay.
             row_classes = np.unique(row_classes, return_inverse=True)[1]
         most = min(fraction, MOST_HELD_OUT / len(rows))
         is_held_out[rows] = rows_to_hold_out(row_classes, groups, fraction=most, seed=seed)

@@ -95,7 +95,7 @@ def _neighbour_counts(texts: TokenizedTexts, vocab_size: int) -> sp.csr_matrix:
         pairs = (ids[first][are_neighbours], ids[second][are_neighbours])
         counts += sp.csr_matrix((weights, pairs), shape=counts.shape)
 
-    # Neighbours stand to either side.
+    # Neighbours are on either side.
     return counts + counts.T
 
 

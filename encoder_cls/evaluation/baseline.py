@@ -103,7 +103,7 @@ def _affordable_characters(train: Split, split: Split, num_classes: int, seconds
     if seconds < LEAST_SECONDS:
         return 0
 
-    # Learn from a first sample. Multi-label, the SVM of one label stands for all.
+    # Learn from a first sample. Multi-label, the SVM of one label represents all.
     start = time.monotonic()
     features = _Features.of(train, num_classes, TIMED_CHARACTERS)
     labels = features.sample.labels

@@ -282,7 +282,7 @@ def _worst_mistakes(
     return mistakes
 
 
-# The fraction of the answers above the suggested threshold that are to be right.
+# The precision of the answers above the suggested threshold.
 WANTED_ACCURACY = 0.95
 # The least number of answers above the suggested threshold, and their least fraction of all texts.
 FEWEST_ANSWERS = 20

@@ -451,7 +451,7 @@ def _confusion_lines(report: Report) -> Iterator[str]:
         )
         return
 
-    # Columns have numbers, which stand before the names of the rows.
+    # Columns have numbers, which come before the names of the rows.
     rows = [["", *(f"{number:3}" for number in range(1, num_classes + 1))]]
     for number, (name, counts) in enumerate(zip(report.label_names, matrix, strict=True), start=1):
         row = [f"{number:2} {name_text(name, limit=LONGEST_NAME)}"]

@@ -143,7 +143,7 @@ def _counts(kinds: list[Hashed], lengths: NDArray[np.int64]) -> Counts:
     """Count the occurrences of features in texts, by sorting them.
 
     An occurrence becomes a single number, its key: row * number of columns + column. Once the keys
-    are sorted, equal keys stand side by side, and the keys of a text are one piece of the array.
+    are sorted, equal keys are side by side, and the keys of a text are one piece of the array.
     `lengths` are the numbers of tokens of the texts, (texts,).
     """
     num_texts = len(lengths)

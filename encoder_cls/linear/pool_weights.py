@@ -37,7 +37,7 @@ def weights_like_pool(labelled: Floats, pool: Floats, *, pool_size: int) -> Floa
     if not len(pool) or num_strata < 2:
         return np.ones(len(labelled))
 
-    # Each text of the sample stands for several texts of the pool.
+    # Each text of the sample represents several texts of the pool.
     confidence = np.concatenate([labelled, pool])
     num_texts = np.concatenate([np.ones(len(labelled)), np.full(len(pool), pool_size / len(pool))])
 

@@ -238,7 +238,7 @@ class _Fit:
             return fitted._replace(few_labels=found, effort=found.effort)
 
         # It is calibrated on all labelled texts already: the few held out would only add chance.
-        # But an encoder is weighed by these few, and beside it both are to be judged alike.
+        # But an encoder is weighed by these few, and both parts must be judged alike.
         numbers = linear.numbers_before_refit(texts.take(found.rows))
         answers = _held_out_answers(prepared, found.rows, found.logits, numbers)
         fitted = _calibrated(

@@ -16,8 +16,12 @@ def test_a_hundredth_of_the_usual_texts_is_flagged_and_strange_ones_are():
     familiarity = Familiarity.of(numbers)
     assert familiarity.are_unfamiliar(numbers).sum() == 5
 
-    strange = np.array([[9.0, 9, 9, 1, 0], [-9, -9, -9, 1, -9], [0, 0, 0, 5, 9]])
-    assert familiarity.are_unfamiliar(strange).tolist() == [True, False, True]
+    # Large numbers are unusual, small ones are not.
+    large = [9.0, 9, 9, 1, 0]
+    small = [-9.0, -9, -9, 1, -9]
+    large_at_the_end = [0.0, 0, 0, 5, 9]
+    found = familiarity.are_unfamiliar(np.array([large, small, large_at_the_end]))
+    assert found.tolist() == [True, False, True]
 
 
 def test_few_texts_do_not_show_what_is_usual():

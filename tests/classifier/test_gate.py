@@ -127,7 +127,8 @@ def test_an_explanation_is_by_the_parts_of_the_whole_text(cascade):
 
 
 def test_a_report_scores_the_cascade_and_each_part_alone(cascade):
-    split = Split(texts=TEXTS, labels=np.array([2, 0, 1, 0, 0, 1, 1]), where=[""] * len(TEXTS))
+    labels = np.array([2, 0, 1, 0, 0, 1, 1])
+    split = Split(texts=TEXTS, labels=labels, where=[""] * len(TEXTS))
     report = evaluate(cascade, split, name="test")
     expected = cascade.logits(cascade.tokenize(TEXTS))
     np.testing.assert_allclose(report.answered.logits, expected, rtol=1e-5)

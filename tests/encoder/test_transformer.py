@@ -131,7 +131,9 @@ def test_a_batch_without_any_letters_is_read():
     """In empty texts, `[CLS]` has no n-grams, and the backward pass finds nothing to do."""
     model = make_model().train()
     input_ids = torch.full((2, 1), 2)
-    logits = model(input_ids, torch.ones(2, 1, dtype=torch.bool), spelling_of([""], [[0], [0]]))
+    attention_mask = torch.ones(2, 1, dtype=torch.bool)
+    spelling = spelling_of([""], [[0], [0]])
+    logits = model(input_ids, attention_mask, spelling)
     assert logits.isfinite().all()
     logits.sum().backward()
     assert model.encoder.embedding.char_ngrams.table.weight.grad.to_dense().abs().sum() == 0

@@ -56,8 +56,12 @@ def test_balanced_weights_are_suggested_where_rare_classes_are_missed():
 
 @pytest.mark.parametrize(
     ("sizes", "overlap"),
-    [((300, 300, 200), 0.6), ((800, 60, 60), 0.0), ((800, 60, 60), 1.0), ((30, 3, 3), 0.5)],
-    ids=["not skewed", "all are found", "nothing can be found", "too few texts"],
+    [
+        pytest.param((300, 300, 200), 0.6, id="not skewed"),
+        pytest.param((800, 60, 60), 0.0, id="all are found"),
+        pytest.param((800, 60, 60), 1.0, id="nothing can be found"),
+        pytest.param((30, 3, 3), 0.5, id="too few texts"),
+    ],
 )
 def test_nothing_is_said_where_balanced_weights_would_not_help(sizes, overlap):
     assert note_on_classes(sizes, overlap=overlap) == ""

@@ -44,7 +44,9 @@ def test_pairs_templates_and_features_of_a_single_text_are_left_out():
     ids = np.array(
         [1, 2, HASHES + 1, TEMPLATE_IDS + 1, CHAR_NGRAM_IDS + 1, CHAR_NGRAM_IDS + 2], dtype=np.int32
     )
-    features = np.ones((5, 6), dtype=np.float32) + np.arange(5)[:, None] * [0, 1, 0, 1, 0, 1]
+    # Every other feature has another number in each text.
+    features = np.ones((5, 6), dtype=np.float32)
+    features[:, 1::2] += np.arange(5)[:, None]
     features[1:, 0] = 0
 
     directions = find_directions(sp.csr_matrix(features, dtype=np.float32), ids, dimensions=2)

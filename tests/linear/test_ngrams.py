@@ -64,7 +64,14 @@ def are_equal(whole: SparseRows, parts: Sequence[SparseRows]) -> bool:
     return (to_matrix(whole) != joined).nnz == 0
 
 
-@pytest.mark.parametrize(("at_once", "sizes"), [(1, [1] * 7), (12, [1, 4, 2]), (1000, [7])])
+@pytest.mark.parametrize(
+    ("at_once", "sizes"),
+    [
+        (1, [1, 1, 1, 1, 1, 1, 1]),
+        (12, [1, 4, 2]),
+        (1000, [7]),
+    ],
+)
 def test_counts_do_not_depend_on_how_many_texts_are_counted_at_once(monkeypatch, at_once, sizes):
     """No feature crosses from one text into the next."""
     texts = read(*TEXTS, "zzz is", "the")

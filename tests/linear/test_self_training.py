@@ -37,7 +37,17 @@ def test_margins_are_shifted_until_answers_have_the_shares():
     assert (shifted - margins).std(axis=0) == pytest.approx(np.zeros(3), abs=1e-9)
 
 
-MARGINS = np.array([[0.1, 0, 0], [5, 4.9, 0], [1, 0, 0], [2, 0, 1.5], [0, 0.2, 0], [0, 0.1, 0]])
+# A row for each text; its lead is the difference between its two largest margins.
+MARGINS = np.array(
+    [
+        [0.1, 0, 0],
+        [5, 4.9, 0],
+        [1, 0, 0],
+        [2, 0, 1.5],
+        [0, 0.2, 0],
+        [0, 0.1, 0],
+    ]
+)
 
 
 def test_the_surest_texts_of_each_class_have_the_largest_leads_over_the_second():
