@@ -12,7 +12,6 @@ doing the same work.
 from __future__ import annotations
 
 import hashlib
-import json
 import platform
 import time
 from collections.abc import Sequence
@@ -34,6 +33,7 @@ from encoder_cls.system.display import counted, shown
 from encoder_cls.system.files import (
     LockedError,
     locked,
+    read_json,
     replacing_file,
     reporting_os_errors,
     sha256,
@@ -331,8 +331,8 @@ def _remove_old_format(part: Part, old_record: dict[str, Any]) -> None:
 def _read_record(path: Path) -> dict[str, Any]:
     """The content of a record; empty if it is missing or damaged."""
     try:
-        record = json.loads(path.read_bytes())
-    except (OSError, ValueError, RecursionError):
+        record = read_json(path)
+    except (EncoderClsError, ValueError):
         return {}
     return record if isinstance(record, dict) else {}
 

@@ -32,7 +32,7 @@ from encoder_cls.data.dataset import Dataset
 from encoder_cls.encoder.training_state import TrainingState
 from encoder_cls.errors import ConfigError, DivergedError, EncoderClsError
 from encoder_cls.metrics.score import Score
-from encoder_cls.system.files import read_file, sha256, to_json, write_folder
+from encoder_cls.system.files import read_file, read_json, sha256, to_json, write_folder
 from encoder_cls.system.machine import environment, resolve_precision
 
 MODEL_FILE = "model.safetensors"
@@ -224,10 +224,10 @@ def _read_verified(path: Path) -> dict[str, bytes]:
     """Read the files of a checkpoint, and check them against its manifest."""
     files = {}
     try:
-        listed = json.loads(read_file(path / MANIFEST_FILE))["files"]
+        listed = read_json(path / MANIFEST_FILE)["files"]
         for name in LISTED_FILES:
             files[name] = read_file(path / name, most_bytes=int(listed[name]["size"]))
-    except (ValueError, KeyError, TypeError, RecursionError) as error:
+    except (ValueError, KeyError, TypeError) as error:
         raise EncoderClsError(f"{path / MANIFEST_FILE}: not a manifest: {error}") from None
 
     for name, content in files.items():
