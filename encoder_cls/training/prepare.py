@@ -143,8 +143,7 @@ def _checked_base_run(path: Path, config: Config) -> RunDir:
         )
 
     # The report needs this table, so a damaged one is noticed now.
-    if run.held_out_answers.exists():
-        HeldOutAnswers.read(run.held_out_answers)
+    HeldOutAnswers.of_run(run.held_out_answers)
     return run
 
 
