@@ -164,7 +164,7 @@ class TextClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             ):
                 run = RunDir(Path(folder))
                 classifier = train_texts(config, rows, run, reporter=reporter)
-                files = _contents(run.metrics_file, run.held_out_answers)
+                files = _contents(run.metrics_file, run.held_out_predictions)
         except (ConfigError, DataError) as error:
             # What scikit-learn expects of an estimator.
             raise ValueError(str(error)) from None
@@ -233,7 +233,7 @@ class TextClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             raise ValueError("no text to score has a label")
 
         pairs = zip(given.labels, predicted.labels, strict=True)
-        is_right = np.array([labels == answer for labels, answer in pairs])
+        is_right = np.array([labels == prediction for labels, prediction in pairs])
         weights = None
         if sample_weight is not None:
             weights = np.asarray(sample_weight)[is_labelled]
@@ -301,7 +301,7 @@ class TextClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         """Score the texts that were held out, as `encoder-cls eval` does."""
         from encoder_cls.classifier.model_folder import load_classifier
         from encoder_cls.data.load_dataset import load_all_data
-        from encoder_cls.evaluation.held_out_answers import OwnAnswers
+        from encoder_cls.evaluation.held_out_predictions import OwnPredictions
         from encoder_cls.run.run_folder import RunDir
         from encoder_cls.run.run_report import LoadedRun, report_of_run
 
@@ -318,13 +318,13 @@ class TextClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             config = run.load_config()
             dataset = load_all_data(config)
             classifier = load_classifier(run.path, engine="torch")
-            own = OwnAnswers.of_run(run.held_out_answers, classifier, dataset.validation)
+            own = OwnPredictions.of_run(run.held_out_predictions, classifier, dataset.validation)
             loaded = LoadedRun(
                 folder=run,
                 classifier=classifier,
                 config=config,
                 dataset=dataset,
-                own_answers=own,
+                own_predictions=own,
             )
             return report_of_run(loaded)
 

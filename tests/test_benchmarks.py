@@ -192,7 +192,7 @@ def test_other_systems_learn_from_the_splits_that_a_training_reads(tmp_path):
 def test_a_server_is_asked_by_several_clients(trained_run):
     serve = importlib.import_module("serve")
     with serve.server(trained_run.path) as port:
-        asking = serve.answer_times(port, ["rain and snow", "soup"], 0.2, clients=4)
+        asking = serve.prediction_times(port, ["rain and snow", "soup"], 0.2, clients=4)
         seconds, elapsed = asyncio.run(asking)
     assert len(seconds) >= 4
     assert 0 < min(seconds) <= max(seconds) <= elapsed

@@ -212,8 +212,8 @@ def tensorboard(folder: Path) -> Iterator[str]:
 
 
 def ask(address: str) -> Any:
-    with urllib.request.urlopen(address, timeout=TIME_LIMIT) as answer:
-        return json.load(answer)
+    with urllib.request.urlopen(address, timeout=TIME_LIMIT) as response:
+        return json.load(response)
 
 
 def wait_for_panels(address: str, wanted: set[str]) -> None:

@@ -242,7 +242,7 @@ def test_predict_gives_the_labels_that_reach_their_thresholds(predicted, several
     """They are among `top`, the most probable first; a blank text has none."""
     two, none, blank = predicted(TWO_LABELS, "the of and", "")
     assert sorted(two["labels"]) == ["food", "sport"]
-    assert [answer["label"] for answer in two["top"]] == two["labels"]
+    assert [prediction["label"] for prediction in two["top"]] == two["labels"]
     assert none["labels"] == []
     assert len(none["top"]) == 1
     assert blank["labels"] == []
@@ -309,7 +309,7 @@ def test_parquet_has_lists_of_labels(cli, linear_run):
     assert table["label_1"][0] == table["labels"][0][0]
 
 
-def test_a_server_answers_as_predict_does(several):
+def test_a_server_predicts_as_predict_does(several):
     batcher = Batcher()
     request = PredictRequest(texts=["soup salt goal team", "the of"], explain=True)
     first, second = batcher.submit(request, several).result(30)

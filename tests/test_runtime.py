@@ -65,9 +65,9 @@ def run_commands(
     program = [sys.executable, "-c", f"{before}FORBIDDEN = {forbidden!r}\n{BLOCKED}{COMMAND_LINE}"]
     done = subprocess.run(program, check=False, capture_output=True, text=True, input=arguments)
     assert done.returncode == 0, done.stderr
-    answer = json.loads(done.stdout)
-    assert answer["found"] == []
-    return answer["outcomes"]
+    prediction = json.loads(done.stdout)
+    assert prediction["found"] == []
+    return prediction["outcomes"]
 
 
 def files_of_texts(folder: Path) -> list[Path]:

@@ -77,7 +77,7 @@ def fitted() -> TextClassifier:
     return tiny().fit(TEXTS, LABELS)
 
 
-def test_it_learns_and_answers_in_the_labels_that_it_was_given(fitted):
+def test_it_learns_and_predicts_the_labels_that_it_was_given(fitted):
     """Labels, probabilities in the order of `classes_`, and a score."""
     assert fitted.classes_.tolist() == ["food", "sport", "weather"]
     asked = ["soup with bread", "the race", "rain and snow"]
@@ -223,7 +223,7 @@ SMALL = {"model.encoder": False}
     ],
     ids=str,
 )
-def test_perfect_answers_score_1_whatever_the_type_of_equal_labels(of_fit, of_score):
+def test_perfect_predictions_score_1_whatever_the_type_of_equal_labels(of_fit, of_score):
     texts, labels = examples(dict(zip(TOPICS, of_fit, strict=True)))
     model = tiny(settings=SMALL).fit(texts, labels)
     assert model.predict(texts).tolist() == labels

@@ -10,9 +10,9 @@ from collections.abc import Callable, Container, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from typing import Any, Protocol
 
-from encoder_cls.bulk.answer_options import AnswerOptions
-from encoder_cls.bulk.answers import Answer
+from encoder_cls.bulk.chunk_classifier import PredictedText
 from encoder_cls.bulk.input_texts import ColumnTypes, InputTexts
+from encoder_cls.bulk.prediction_options import PredictionOptions
 from encoder_cls.classifier.classifier import Classifier
 from encoder_cls.classifier.explain import Explanation
 from encoder_cls.data.reading.rows import Row
@@ -36,11 +36,11 @@ class Output(Protocol):
         """Write bytes at the end."""
 
 
-class AnswerFormat(ABC):
+class PredictionFormat(ABC):
     """A format of answers. Each process that classifies has a copy of it."""
 
     @abstractmethod
-    def encode(self, answers: Sequence[Answer]) -> Any:
+    def encode(self, predicted_texts: Sequence[PredictedText]) -> Any:
         """Encode the answers to a chunk."""
 
     @abstractmethod
@@ -51,18 +51,18 @@ class AnswerFormat(ABC):
         """
 
 
-class LineFormat(AnswerFormat):
+class LineFormat(PredictionFormat):
     """A format with a line for each answer, and perhaps one with the names of the columns."""
 
     header: str | None = None
 
     @abstractmethod
-    def line(self, answer: Answer) -> str:
+    def line(self, predicted: PredictedText) -> str:
         """The line of an answer, without its end."""
 
-    def encode(self, answers: Sequence[Answer]) -> bytes:
+    def encode(self, predicted_texts: Sequence[PredictedText]) -> bytes:
         """The lines of the answers to a chunk."""
-        return "".join(f"{self.line(answer)}\n" for answer in answers).encode()
+        return "".join(f"{self.line(predicted)}\n" for predicted in predicted_texts).encode()
 
     @contextmanager
     def writing_to(self, output: Output) -> Iterator[Callable[[bytes], object]]:
@@ -79,19 +79,19 @@ class JsonFormat(LineFormat):
         columns: those of the input that are known.
     """
 
-    def __init__(self, options: AnswerOptions, columns: ColumnTypes) -> None:
+    def __init__(self, options: PredictionOptions, columns: ColumnTypes) -> None:
         self._options = options
         self._columns = columns
 
-    def line(self, answer: Answer) -> str:
+    def line(self, predicted: PredictedText) -> str:
         """The JSON object of an answer."""
-        row = answer.row
+        row = predicted.row
         options = self._options
-        record = answer.prediction.to_json(
+        record = predicted.prediction.to_json(
             top_k=options.top_k,
             threshold=options.threshold,
             set_threshold=options.set_threshold,
-            words=answer.words,
+            words=predicted.words,
         )
 
         if row.record is None:
@@ -103,7 +103,7 @@ class JsonFormat(LineFormat):
         taken = self._columns.keys() | row.record.keys()
         merged = dict(row.record)
         for name, value in record.items():
-            merged[answer_name(name, taken)] = value
+            merged[prediction_column(name, taken)] = value
         return record_text(merged)
 
 
@@ -122,7 +122,7 @@ class TableColumns:
 
     def __init__(
         self,
-        options: AnswerOptions,
+        options: PredictionOptions,
         classifier: Classifier,
         columns: ColumnTypes,
         *,
@@ -152,7 +152,7 @@ class TableColumns:
         names += self._facts
         if self._explained:
             names.append("explanation")
-        self.answer_names = {name: answer_name(name, columns) for name in names}
+        self.prediction_columns = {name: prediction_column(name, columns) for name in names}
 
     def kept_values(self, row: Row) -> list[Any]:
         """The values of the input's columns; `DataError` if the row has another column."""
@@ -168,15 +168,15 @@ class TableColumns:
             )
         return [record.get(name) for name in self.kept]
 
-    def answer_values(self, answer: Answer) -> list[Any]:
+    def prediction_values(self, predicted: PredictedText) -> list[Any]:
         """The values of the answer's columns."""
-        prediction = answer.prediction
+        prediction = predicted.prediction
         values: list[Any]
-        if answer.labels is None:
-            values = [answer.label, prediction.probability]
+        if predicted.labels is None:
+            values = [predicted.label, prediction.probability]
         else:
-            probabilities = [prediction.probabilities[label] for label in answer.labels]
-            values = [list(answer.labels), probabilities]
+            probabilities = [prediction.probabilities[label] for label in predicted.labels]
+            values = [list(predicted.labels), probabilities]
 
         for label, probability in prediction.top(self._top_k)[self._first_rank - 1 :]:
             if prediction.reason:  # a text without an answer has no further classes, either
@@ -187,7 +187,7 @@ class TableColumns:
             values.append(prediction.label_set(self._set_threshold))
         values += [getattr(prediction, name) for name in self._facts]
         if self._explained:
-            values.append(answer.words or Explanation())
+            values.append(predicted.words or Explanation())
         return values
 
 
@@ -205,7 +205,7 @@ def _names_of_facts(classifier: Classifier, *, keeps_all: bool) -> list[str]:
     return names
 
 
-def answer_name(name: str, taken: Container[str]) -> str:
+def prediction_column(name: str, taken: Container[str]) -> str:
     """Prefix the name of a column of the answer until no other column has it."""
     while name in taken:
         name = f"predicted_{name}"
@@ -227,7 +227,7 @@ class DelimitedFormat(LineFormat):
 
     def __init__(
         self,
-        options: AnswerOptions,
+        options: PredictionOptions,
         classifier: Classifier,
         texts: InputTexts,
         columns: ColumnTypes,
@@ -241,15 +241,15 @@ class DelimitedFormat(LineFormat):
         self._is_guarded = form.is_guarded
         self._on_terminal = on_terminal
 
-        names = [*self._columns.kept, *self._columns.answer_names.values()]
+        names = [*self._columns.kept, *self._columns.prediction_columns.values()]
         self.header = self._joined(names)
         if self._is_csv and form.has_mark and not on_terminal:
             self.header = f"{BYTE_ORDER_MARK}{self.header}"
 
-    def line(self, answer: Answer) -> str:
+    def line(self, predicted: PredictedText) -> str:
         """A row of the table."""
-        fields = [cell(value) for value in self._columns.kept_values(answer.row)]
-        fields += [_field(value) for value in self._columns.answer_values(answer)]
+        fields = [cell(value) for value in self._columns.kept_values(predicted.row)]
+        fields += [_field(value) for value in self._columns.prediction_values(predicted)]
         return self._joined(fields)
 
     def _joined(self, fields: Sequence[str]) -> str:

@@ -5,23 +5,25 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 
-from encoder_cls.bulk.answer_options import AnswerOptions
-from encoder_cls.bulk.answers import Answer
-from encoder_cls.bulk.formats import AnswerFormat, Output
+from encoder_cls.bulk.chunk_classifier import PredictedText
+from encoder_cls.bulk.formats import Output, PredictionFormat
 from encoder_cls.bulk.plain_text_format import NO_LABEL, notes_on
+from encoder_cls.bulk.prediction_options import PredictionOptions
 from encoder_cls.classifier.classifier import Classifier
 from encoder_cls.classifier.explain import attention_maps
 from encoder_cls.metrics.logits import MULTI_LABEL
 
 
-class PageFormat(AnswerFormat):
+class PageFormat(PredictionFormat):
     """A page of predictions.
 
     Args:
         note: says which texts the page holds; None: all.
     """
 
-    def __init__(self, options: AnswerOptions, classifier: Classifier, note: str | None) -> None:
+    def __init__(
+        self, options: PredictionOptions, classifier: Classifier, note: str | None
+    ) -> None:
         self._set_threshold = options.set_threshold
         self._is_multi_label = classifier.task is MULTI_LABEL
         self._note = note
@@ -29,23 +31,25 @@ class PageFormat(AnswerFormat):
         if classifier.folder:
             self._model = f"{classifier.folder} ({classifier.sha256[:12]})"
 
-    def encode(self, answers: Sequence[Answer]) -> str:
+    def encode(self, predicted_texts: Sequence[PredictedText]) -> str:
         """The rows of the answers to a chunk."""
-        return "".join(f"{self._row(answer)}\n" for answer in answers)
+        return "".join(f"{self._row(predicted)}\n" for predicted in predicted_texts)
 
-    def _row(self, answer: Answer) -> str:
+    def _row(self, predicted: PredictedText) -> str:
         from encoder_cls.classifier.prediction_page import prediction_row
 
-        prediction = answer.prediction
-        assert answer.words is not None
-        notes = notes_on(answer, self._set_threshold)
-        if answer.labels is None:
-            label = answer.label or "?"
+        prediction = predicted.prediction
+        assert predicted.words is not None
+        notes = notes_on(predicted, self._set_threshold)
+        if predicted.labels is None:
+            label = predicted.label or "?"
         else:
-            label = ", ".join(answer.labels) or NO_LABEL
+            label = ", ".join(predicted.labels) or NO_LABEL
             if not prediction.reason:
                 notes.append(f"words for and against {prediction.label}")
-        return prediction_row(answer.row.text, prediction, answer.words, label=label, notes=notes)
+        return prediction_row(
+            predicted.row.text, prediction, predicted.words, label=label, notes=notes
+        )
 
     @contextmanager
     def writing_to(self, output: Output) -> Iterator[Callable[[str], object]]:
@@ -70,10 +74,10 @@ def attention_page(classifier: Classifier, texts: Sequence[str]) -> bytes:
 
     lines = []
     for text, prediction in zip(texts, classifier.predict(texts), strict=True):
-        answer = prediction.reason
+        label = prediction.reason
         if prediction.label:
-            answer = f"{prediction.label} {prediction.probability:.3f}"
-        lines.append(f"{answer}: {text}")
+            label = f"{prediction.label} {prediction.probability:.3f}"
+        lines.append(f"{label}: {text}")
 
     maps = (attention_maps(classifier, text) for text in texts)
     page = render_attention("Attention", zip(lines, maps, strict=True))

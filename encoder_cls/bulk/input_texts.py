@@ -230,8 +230,8 @@ class InputTexts:
         are_parquet = all(
             file.is_file() and file.suffix.lower() == ".parquet" for file in self.files
         )
-        has_answer_for_each_row = self._options.bad_rows != "skip"
-        if self.keeps_columns and are_parquet and has_answer_for_each_row:
+        has_prediction_for_each_row = self._options.bad_rows != "skip"
+        if self.keeps_columns and are_parquet and has_prediction_for_each_row:
             return self.files
         return []
 

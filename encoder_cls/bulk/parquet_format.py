@@ -11,10 +11,10 @@ from typing import Any
 import pyarrow
 import pyarrow.parquet
 
-from encoder_cls.bulk.answer_options import AnswerOptions
-from encoder_cls.bulk.answers import Answer
-from encoder_cls.bulk.formats import AnswerFormat, Output, TableColumns, encodable
+from encoder_cls.bulk.chunk_classifier import PredictedText
+from encoder_cls.bulk.formats import Output, PredictionFormat, TableColumns, encodable
 from encoder_cls.bulk.input_texts import ColumnTypes, InputTexts
+from encoder_cls.bulk.prediction_options import PredictionOptions
 from encoder_cls.classifier.classifier import Classifier
 from encoder_cls.classifier.explain import Explanation
 from encoder_cls.errors import DataError
@@ -46,7 +46,7 @@ TYPES = {
 }
 
 
-class ParquetFormat(AnswerFormat):
+class ParquetFormat(PredictionFormat):
     """A row for each answer, after the kept columns.
 
     Columns of Parquet files keep their types: they are copied from the files, beside the answers.
@@ -54,7 +54,7 @@ class ParquetFormat(AnswerFormat):
 
     def __init__(
         self,
-        options: AnswerOptions,
+        options: PredictionOptions,
         classifier: Classifier,
         texts: InputTexts,
         columns: ColumnTypes,
@@ -68,19 +68,19 @@ class ParquetFormat(AnswerFormat):
                 kept_fields.append((encodable(name), _arrow_type(types)))
         self._kept_schema = pyarrow.schema(kept_fields)
 
-        answer_fields = []
-        for usual_name, name in self._columns.answer_names.items():
-            answer_fields.append((encodable(name), _type_of_answer(usual_name)))
-        self._answer_schema = pyarrow.schema(answer_fields)
+        prediction_fields = []
+        for usual_name, name in self._columns.prediction_columns.items():
+            prediction_fields.append((encodable(name), _type_of_column(usual_name)))
+        self._prediction_schema = pyarrow.schema(prediction_fields)
 
-    def encode(self, answers: Sequence[Answer]) -> Any:
+    def encode(self, predicted_texts: Sequence[PredictedText]) -> Any:
         """A table of the answers, with the kept columns unless they are copied from files."""
         rows = []
-        for answer in answers:
-            kept = [] if self._copied_files else self._columns.kept_values(answer.row)
-            rows.append([*kept, *self._columns.answer_values(answer)])
+        for predicted in predicted_texts:
+            kept = [] if self._copied_files else self._columns.kept_values(predicted.row)
+            rows.append([*kept, *self._columns.prediction_values(predicted)])
 
-        schema = pyarrow.schema([*self._kept_schema, *self._answer_schema])
+        schema = pyarrow.schema([*self._kept_schema, *self._prediction_schema])
         arrays = []
         for field, values in zip(schema, zip(*rows, strict=True), strict=True):
             convert = _as_text if field.type == TEXT else _as_stored
@@ -95,7 +95,7 @@ class ParquetFormat(AnswerFormat):
         if self._copied_files:
             copied = _CopiedColumns(self._copied_files)
             kept_schema = copied.schema
-        schema = pyarrow.schema([*kept_schema, *self._answer_schema])
+        schema = pyarrow.schema([*kept_schema, *self._prediction_schema])
 
         buffer = _Buffer()
         waiting: list[Any] = []
@@ -186,7 +186,7 @@ def _as_stored(value: Any) -> Any:
     return value
 
 
-def _type_of_answer(usual_name: str) -> Any:
+def _type_of_column(usual_name: str) -> Any:
     """The Arrow type of a column of the answer; `label_2` has that of `label`."""
     if usual_name in TYPES:
         return TYPES[usual_name]

@@ -6,9 +6,9 @@ from collections.abc import Iterable, Iterator
 
 import typer
 
-from encoder_cls.bulk.answer_options import AnswerOptions
-from encoder_cls.bulk.answers import Answer
+from encoder_cls.bulk.chunk_classifier import PredictedText
 from encoder_cls.bulk.formats import LineFormat
+from encoder_cls.bulk.prediction_options import PredictionOptions
 from encoder_cls.classifier.explain import STRONG, Explanation, marked
 from encoder_cls.system.display import counted, printable, shown
 
@@ -31,66 +31,68 @@ LEAST_REASON = 0.005
 class PlainTextFormat(LineFormat):
     """Labels, text and notes, a line for each answer."""
 
-    def __init__(self, options: AnswerOptions, *, max_seq_len: int, is_coloured: bool) -> None:
+    def __init__(self, options: PredictionOptions, *, max_seq_len: int, is_coloured: bool) -> None:
         self._options = options
         self._max_seq_len = max_seq_len
         self._is_coloured = is_coloured
 
-    def line(self, answer: Answer) -> str:
+    def line(self, predicted: PredictedText) -> str:
         """Labels and text, with notes in brackets."""
-        prediction = answer.prediction
-        text = shown(answer.row.text, limit=SHOWN_CHARACTERS)
+        prediction = predicted.prediction
+        text = shown(predicted.row.text, limit=SHOWN_CHARACTERS)
         if prediction.reason:
             return f"?  {text}  ({prediction.reason})"
 
-        if answer.words and self._is_coloured:
-            text = _coloured(answer.row.text, answer.words)
-        notes = self._notes(answer)
-        line = f"{self._labels(answer)}  {text}"
+        if predicted.words and self._is_coloured:
+            text = _coloured(predicted.row.text, predicted.words)
+        notes = self._notes(predicted)
+        line = f"{self._labels(predicted)}  {text}"
         if notes:
             line += f"  ({'; '.join(notes)})"
         return line
 
-    def _notes(self, answer: Answer) -> list[str]:
-        notes = notes_on(answer, self._options.set_threshold)
-        if answer.words and not self._is_coloured:
-            notes += _reasons(answer.words)
-        if answer.words and answer.words.left_out:
-            notes.append(f"only the first {len(answer.words):,} words explained")
+    def _notes(self, predicted: PredictedText) -> list[str]:
+        notes = notes_on(predicted, self._options.set_threshold)
+        if predicted.words and not self._is_coloured:
+            notes += _reasons(predicted.words)
+        if predicted.words and predicted.words.left_out:
+            notes.append(f"only the first {len(predicted.words):,} words explained")
 
-        if answer.length:
-            num_tokens, is_whole_text = answer.length
+        if predicted.length:
+            num_tokens, is_whole_text = predicted.length
             length = f"{num_tokens:,}"
             if not is_whole_text:
                 length = f"more than {length}"
             notes.append(f"{self._max_seq_len:,} of {length} tokens")
-        if answer.prediction.unknown_words:
-            notes.append(counted(answer.prediction.unknown_words, "unknown word"))
+        if predicted.prediction.unknown_words:
+            notes.append(counted(predicted.prediction.unknown_words, "unknown word"))
         return notes
 
-    def _labels(self, answer: Answer) -> str:
+    def _labels(self, predicted: PredictedText) -> str:
         """The labels of an answer with their probabilities, and the next classes up to `top_k`."""
-        prediction = answer.prediction
+        prediction = predicted.prediction
         top = prediction.top(self._options.top_k)
-        if answer.labels is None:
+        if predicted.labels is None:
             best_probability = top[0][1]
-            return _with_probabilities([(answer.label or "?", best_probability), *top[1:]])
+            return _with_probabilities([(predicted.label or "?", best_probability), *top[1:]])
 
-        named = [(label, prediction.probabilities[label]) for label in answer.labels]
+        named = [(label, prediction.probabilities[label]) for label in predicted.labels]
         labels = _with_probabilities(named) or NO_LABEL
-        others = [(label, probability) for label, probability in top if label not in answer.labels]
+        others = [
+            (label, probability) for label, probability in top if label not in predicted.labels
+        ]
         if self._options.top_k > 1 and others:
             return f"{labels}  ({_with_probabilities(others)})"
         return labels
 
 
-def notes_on(answer: Answer, set_threshold: float | None) -> list[str]:
+def notes_on(predicted: PredictedText, set_threshold: float | None) -> list[str]:
     """The set of classes, if one is wanted, and whether the text is out of distribution."""
     notes = []
     if set_threshold is not None:
-        label_set = answer.prediction.label_set(set_threshold)
+        label_set = predicted.prediction.label_set(set_threshold)
         notes.append(f"set: {', '.join(printable(label) for label in label_set)}")
-    if answer.prediction.unfamiliar:
+    if predicted.prediction.unfamiliar:
         notes.append("unlike the training texts")
     return notes
 

@@ -10,11 +10,11 @@ from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
 
-from encoder_cls.bulk.answer_options import answer_options
-from encoder_cls.bulk.answers import choose_engine, chunk_classifier
+from encoder_cls.bulk.chunk_classifier import choose_engine, chunk_classifier
 from encoder_cls.bulk.input_texts import InputTexts, size_of
 from encoder_cls.bulk.output_checks import check_outputs
 from encoder_cls.bulk.prediction_loop import predict_texts
+from encoder_cls.bulk.prediction_options import prediction_options
 from encoder_cls.bulk.progress import Progress
 from encoder_cls.bulk.request import (
     CheckedRequest,
@@ -67,7 +67,7 @@ def _predict_here(request: CheckedRequest) -> None:
     _check_outputs(request, parts)
 
     classifier = load_classifier(request.model, device=request.device, engine=request.engine)
-    options = answer_options(request, classifier)
+    options = prediction_options(request, classifier)
     texts = InputTexts(request.input, classifier, output_format=options.output_format)
 
     # Each process that works on a folder chooses its engine by the same files: all of them.

@@ -6,12 +6,12 @@ from collections.abc import Iterator
 from itertools import chain, islice
 from pathlib import Path
 
-from encoder_cls.bulk.answer_options import AnswerOptions
-from encoder_cls.bulk.answers import ChunkClassifier
-from encoder_cls.bulk.formats import AnswerFormat, DelimitedFormat, JsonFormat, Output
+from encoder_cls.bulk.chunk_classifier import ChunkClassifier
+from encoder_cls.bulk.formats import DelimitedFormat, JsonFormat, Output, PredictionFormat
 from encoder_cls.bulk.html_format import PageFormat, attention_page
 from encoder_cls.bulk.input_texts import Chunk, ColumnTypes, InputTexts, add_columns
 from encoder_cls.bulk.plain_text_format import PlainTextFormat
+from encoder_cls.bulk.prediction_options import PredictionOptions
 from encoder_cls.bulk.progress import Progress
 from encoder_cls.classifier.classifier import Classifier
 from encoder_cls.data.reading.rows import Row
@@ -51,22 +51,22 @@ def predict_texts(
         first_texts = [row.text for row in first_chunk[:MOST_ATTENTION_TEXTS]]
         write_output(attention, attention_page(classifier.classifier, first_texts))
 
-    answer_format: AnswerFormat
+    prediction_format: PredictionFormat
     if classifier.options.output_format == "html":
         first_rows, are_all = _first_rows(chunks)
         chunks = iter([first_rows])
-        answer_format = _page_format(classifier, are_all=are_all)
+        prediction_format = _page_format(classifier, are_all=are_all)
     else:
         columns = texts.columns
         if columns is None:  # they cannot be read ahead
             columns = {}
             add_columns(columns, first_chunk)
-        answer_format = _format_of(
+        prediction_format = _format_of(
             classifier.options, classifier.classifier, texts, columns, on_terminal=on_terminal
         )
 
-    with answer_format.writing_to(output) as write:
-        for classified in classifier.classify(chunks, answer_format):
+    with prediction_format.writing_to(output) as write:
+        for classified in classifier.classify(chunks, prediction_format):
             write(classified.encoded)
             if texts.files:
                 progress.done(classified.last, classified.num_texts)
@@ -93,13 +93,13 @@ def _page_format(classifier: ChunkClassifier, *, are_all: bool) -> PageFormat:
 
 
 def _format_of(
-    options: AnswerOptions,
+    options: PredictionOptions,
     classifier: Classifier,
     texts: InputTexts,
     columns: ColumnTypes,
     *,
     on_terminal: bool,
-) -> AnswerFormat:
+) -> PredictionFormat:
     """The format of the answers, if they are no page; `columns` are those that the output keeps."""
     if options.output_format == "parquet":
         from encoder_cls.bulk.parquet_format import ParquetFormat

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from encoder_cls.bulk.formats import answer_name
+from encoder_cls.bulk.formats import prediction_column
 from encoder_cls.bulk.output_checks import check_outputs
 from encoder_cls.classifier.classifier import Classifier
 from encoder_cls.classifier.model_folder import load_classifier
@@ -84,10 +84,10 @@ class Predictor:
             return self._with_columns(batch)
 
         taken = list(batch)
-        answers = self._answers(self._texts(batch, taken))
+        columns = self._predict(self._texts(batch, taken))
         arrays = {}
-        for name, values in answers.items():
-            arrays[answer_name(name, taken)] = _array(name, values)
+        for name, values in columns.items():
+            arrays[prediction_column(name, taken)] = _array(name, values)
         if isinstance(batch, Mapping):
             return {**batch, **arrays}
 
@@ -106,9 +106,9 @@ class Predictor:
         from encoder_cls.bulk.parquet_format import TYPES
 
         taken = table.column_names
-        for name, values in self._answers(self._texts(table, taken)).items():
+        for name, values in self._predict(self._texts(table, taken)).items():
             column = pyarrow.array(values, type=TYPES[name])
-            table = table.append_column(answer_name(name, taken), column)
+            table = table.append_column(prediction_column(name, taken), column)
         return table
 
     def frames(self, batches: Iterable[Any]) -> Iterator[Any]:
@@ -126,7 +126,7 @@ class Predictor:
             columns.append(_texts_of_column(batch[name], name))
         return [" ".join(parts) for parts in zip(*columns, strict=True)]
 
-    def _answers(self, texts: list[str]) -> dict[str, list[Any]]:
+    def _predict(self, texts: list[str]) -> dict[str, list[Any]]:
         """The columns of the answers to texts."""
         predictions = self.classifier.predict(texts) if texts else []
         if self.classifier.task is MULTI_LABEL:
@@ -136,14 +136,14 @@ class Predictor:
                 text_labels = list(prediction.labels or ())
                 labels.append(text_labels)
                 probabilities.append([prediction.probabilities[label] for label in text_labels])
-            answers: dict[str, list[Any]] = {"labels": labels, "probabilities": probabilities}
+            columns: dict[str, list[Any]] = {"labels": labels, "probabilities": probabilities}
         else:
-            answers = {
+            columns = {
                 "label": [prediction.label for prediction in predictions],
                 "probability": [prediction.probability for prediction in predictions],
             }
-        answers["reason"] = [prediction.reason for prediction in predictions]
-        return answers
+        columns["reason"] = [prediction.reason for prediction in predictions]
+        return columns
 
 
 def _texts_of_column(column: Any, name: str) -> list[str]:
@@ -208,13 +208,13 @@ def predict_by_ray(
         # Try an empty table first, so that a missing column is reported here.
         Predictor(classifier)(rows.schema().base_schema.empty_table())
 
-        answered = rows.map_batches(
+        predicted = rows.map_batches(
             Predictor,
             fn_constructor_args=[classifier],
             batch_format="pyarrow",
             compute=ray.data.ActorPoolStrategy(size=num_workers),
         )
-        answered.write_parquet(folder, filesystem=outputs)
+        predicted.write_parquet(folder, filesystem=outputs)
         note(f"{output_uri}: the answers to {rows.count():,} rows")
     except ray.exceptions.RayError as error:
         raise EncoderClsError(f"Ray failed: {error!r}") from error

@@ -20,10 +20,10 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple
 
-from encoder_cls.bulk.answer_options import AnswerOptions
-from encoder_cls.bulk.answers import ChunkClassifier
+from encoder_cls.bulk.chunk_classifier import ChunkClassifier
 from encoder_cls.bulk.input_texts import InputTexts
 from encoder_cls.bulk.prediction_loop import predict_texts
+from encoder_cls.bulk.prediction_options import PredictionOptions
 from encoder_cls.bulk.progress import Progress
 from encoder_cls.bulk.request import CheckedRequest
 from encoder_cls.classifier.classifier import Classifier
@@ -114,7 +114,7 @@ class ResumableFolder:
         self._classifier = classifier
         self._progress = progress
 
-        self._options = _options_of_answers(request, classifier.options, classifier.classifier)
+        self._options = _options_of_predictions(request, classifier.options, classifier.classifier)
         # What the record of a part says if it is done with this model and these options.
         self._expected = {
             "version": RECORD_VERSION,
@@ -130,7 +130,7 @@ class ResumableFolder:
             (self._folder / RECORDS).mkdir(parents=True, exist_ok=True)
 
         try:
-            self._answer_all(self._in_order_of_machine())
+            self._predict_all(self._in_order_of_machine())
         except KeyboardInterrupt:
             done = f"{self._num_done:,} of {counted(len(self._parts), 'file')} done"
             self._progress.note(
@@ -157,7 +157,7 @@ class ResumableFolder:
         first = number % len(self._parts)
         return [*self._parts[first:], *self._parts[:first]]
 
-    def _answer_all(self, parts: Sequence[Part]) -> None:
+    def _predict_all(self, parts: Sequence[Part]) -> None:
         """Answer the parts that are not done, and wait for those that other processes answer."""
         done = [part for part in parts if self._is_done(part)]
         self._num_done = len(done)
@@ -200,7 +200,7 @@ class ResumableFolder:
 
             # The process that held the lock may have done it.
             if not self._is_done(part):
-                self._answer(part)
+                self._predict(part)
         return True
 
     def _is_done(self, part: Part) -> bool:
@@ -220,7 +220,7 @@ class ResumableFolder:
         """Whether a record has this model and these options."""
         return record.items() >= self._expected.items()
 
-    def _answer(self, part: Part) -> None:
+    def _predict(self, part: Part) -> None:
         """Write the answers to a part, and then its record."""
         old_record = _read_record(part.record)
         num_texts_before = self._classifier.num_texts
@@ -279,8 +279,8 @@ class ResumableFolder:
         )
 
 
-def _options_of_answers(
-    request: CheckedRequest, options: AnswerOptions, classifier: Classifier
+def _options_of_predictions(
+    request: CheckedRequest, options: PredictionOptions, classifier: Classifier
 ) -> dict[str, Any]:
     """The options that change answers, for a record."""
     recorded: dict[str, Any] = {

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from encoder_cls.classifier.classifier import Classifier
-from encoder_cls.metrics.classification import answers_of, compute_metrics, losses_of_texts
+from encoder_cls.metrics.classification import compute_metrics, losses_of_texts, predicted_labels
 from encoder_cls.metrics.logits import Logits
 
 # The gates that are tried, from the lowest, which lets most texts skip the encoder.
@@ -44,16 +44,16 @@ def fit_gate(
     if len(classifier.parts) == 1 or len(labels) * MOST_CHANGED < 1:
         return None
 
-    exact = _Answered.by(replace(classifier, gate=None), part_logits, labels)
+    exact = _Predictions.by(replace(classifier, gate=None), part_logits, labels)
     for gate in GATES:
-        candidate = _Answered.by(replace(classifier, gate=gate), part_logits, labels)
+        candidate = _Predictions.by(replace(classifier, gate=gate), part_logits, labels)
         if candidate.is_as_good_as(exact):
             return gate
     return None
 
 
 @dataclass(frozen=True, kw_only=True)
-class _Answered:
+class _Predictions:
     """The answers of a classifier to labelled texts.
 
     Attributes:
@@ -68,29 +68,29 @@ class _Answered:
     classifier: Classifier
     logits: Logits
     labels: NDArray[Any]
-    answers: NDArray[Any]
+    predictions: NDArray[Any]
     is_right: NDArray[np.bool_]
     losses: NDArray[np.float64]
 
     @classmethod
     def by(
         cls, classifier: Classifier, part_logits: Mapping[str, Logits], labels: NDArray[Any]
-    ) -> _Answered:
+    ) -> _Predictions:
         logits = classifier.combined(part_logits)
-        answers = answers_of(logits, classifier.thresholds, num_labels=logits.shape[1])
-        answers = answers.reshape(len(labels), -1)
+        predictions = predicted_labels(logits, classifier.thresholds, num_labels=logits.shape[1])
+        predictions = predictions.reshape(len(labels), -1)
         return cls(
             classifier=classifier,
             logits=logits,
             labels=labels,
-            answers=answers,
-            is_right=(answers == labels.reshape(answers.shape)).all(axis=1),
+            predictions=predictions,
+            is_right=(predictions == labels.reshape(predictions.shape)).all(axis=1),
             losses=losses_of_texts(logits, labels),
         )
 
-    def is_as_good_as(self, exact: _Answered) -> bool:
+    def is_as_good_as(self, exact: _Predictions) -> bool:
         """Whether the answers are as good as those without a gate, as `fit_gate` describes."""
-        is_changed = (self.answers != exact.answers).any(axis=1)
+        is_changed = (self.predictions != exact.predictions).any(axis=1)
         if is_changed.mean() > MOST_CHANGED:
             return False
 

@@ -43,7 +43,7 @@ class Guarantees:
         covered: texts whose label has at least this probability, even if another class has more.
     """
 
-    answers: Counts
+    predictions: Counts
     right: Counts
     covered: Counts
 
@@ -62,7 +62,7 @@ class Guarantees:
         label_probabilities = probabilities[is_known, labels[is_known]]
 
         return cls(
-            answers=counts_from(THRESHOLDS, confidence),
+            predictions=counts_from(THRESHOLDS, confidence),
             right=counts_from(THRESHOLDS, confidence[is_right]),
             covered=counts_from(THRESHOLDS, label_probabilities),
         )
@@ -70,7 +70,7 @@ class Guarantees:
     @property
     def num_texts(self) -> int:
         """The number of held-out texts."""
-        return int(self.answers[0])
+        return int(self.predictions[0])
 
     def precision_threshold(self, precision: float) -> float | None:
         """The lowest probability from which a precision is guaranteed, if any."""
@@ -83,7 +83,7 @@ class Guarantees:
         lowest = len(THRESHOLDS)
         for start in starts:
             error = (1 - CONFIDENCE) / len(starts)
-            thresholds_from_start = np.flatnonzero(self.answers >= start)[::-1]
+            thresholds_from_start = np.flatnonzero(self.predictions >= start)[::-1]
             for index in thresholds_from_start:
                 if not self._has_precision(index, precision, error):
                     break
@@ -127,18 +127,18 @@ class Guarantees:
         improbable as the error, where each is right with the probability `precision`.
         """
         right = int(self.right[index])
-        answers = int(self.answers[index])
-        if right <= answers * precision:
+        predictions = int(self.predictions[index])
+        if right <= predictions * precision:
             return False
-        return self._tail(right, answers, precision) <= error
+        return self._tail(right, predictions, precision) <= error
 
-    def _tail(self, right: int, answers: int, precision: float) -> float:
+    def _tail(self, right: int, predictions: int, precision: float) -> float:
         """The probability of at least so many right answers, by a binomial distribution."""
-        k = np.arange(right, answers + 1)
+        k = np.arange(right, predictions + 1)
         log_factorials = self._log_factorials
-        log_ways = log_factorials[answers] - log_factorials[k] - log_factorials[answers - k]
+        log_ways = log_factorials[predictions] - log_factorials[k] - log_factorials[predictions - k]
         log_probabilities = (
-            log_ways + k * math.log(precision) + (answers - k) * math.log1p(-precision)
+            log_ways + k * math.log(precision) + (predictions - k) * math.log1p(-precision)
         )
         return float(np.exp(log_probabilities).sum())
 
@@ -152,7 +152,7 @@ class Guarantees:
     def to_json(self) -> dict[str, list[int]]:
         """The values for a model folder."""
         return {
-            "answers": self.answers.tolist(),
+            "predictions": self.predictions.tolist(),
             "right": self.right.tolist(),
             "covered": self.covered.tolist(),
         }
@@ -164,21 +164,21 @@ class Guarantees:
         Raises:
             ValueError: no texts have these counts.
         """
-        answers = _counts_of(values, "answers")
+        predictions = _counts_of(values, "predictions")
         right = _counts_of(values, "right")
         covered = _counts_of(values, "covered")
 
         if len(values) > 3:
-            raise ValueError("guarantees: unknown keys (expected answers, right and covered)")
-        if answers[0] < 1:
-            raise ValueError("guarantees.answers: no text (expected at least one)")
-        if covered[0] > answers[0]:
+            raise ValueError("guarantees: unknown keys (expected predictions, right and covered)")
+        if predictions[0] < 1:
+            raise ValueError("guarantees.predictions: no text (expected at least one)")
+        if covered[0] > predictions[0]:
             raise ValueError("guarantees.covered: more texts than there are")
-        if (right > answers).any():
-            raise ValueError("guarantees.right: more texts than guarantees.answers")
+        if (right > predictions).any():
+            raise ValueError("guarantees.right: more texts than guarantees.predictions")
         if (right > covered).any():
             raise ValueError("guarantees.right: more texts than guarantees.covered")
-        return cls(answers=answers, right=right, covered=covered)
+        return cls(predictions=predictions, right=right, covered=covered)
 
 
 def _counts_of(values: Mapping[str, Any], name: str) -> Counts:
@@ -216,9 +216,9 @@ def sequence_starts(num_texts: int, precision: float) -> list[int]:
     error = 1 - CONFIDENCE
 
     # A sequence gets at least twice the answers that it needs.
-    affordable = num_texts // (2 * fewest_answers(precision, error))
+    affordable = num_texts // (2 * fewest_predictions(precision, error))
     num_starts = max(1, min(MOST_STARTS, affordable))
-    fewest = fewest_answers(precision, error / num_starts)
+    fewest = fewest_predictions(precision, error / num_starts)
 
     starts = set()
     for index in range(num_starts):
@@ -227,6 +227,6 @@ def sequence_starts(num_texts: int, precision: float) -> list[int]:
     return sorted(starts)
 
 
-def fewest_answers(precision: float, error: float) -> int:
+def fewest_predictions(precision: float, error: float) -> int:
     """The smallest number of answers that show a precision if all are right."""
     return math.ceil(round(math.log(error) / math.log(precision), 9))

@@ -14,10 +14,10 @@ from encoder_cls.linear.thresholds import fit_thresholds
 from encoder_cls.metrics.classification import (
     ClassCounts,
     Metrics,
-    answers_of,
     compute_metrics,
     losses_of_texts,
     parts_alone,
+    predicted_labels,
 )
 from encoder_cls.metrics.logits import Logits
 from encoder_cls.metrics.score import Score
@@ -179,6 +179,6 @@ def _scores_of_parts(
     weights = mixture.weights_of(part_logits)
     shares = [mixture.shares[part] for part in part_logits]
     for part, logits in parts_alone(part_logits, weights, shares).items():
-        answers = answers_of(logits, thresholds, num_labels=labels.shape[1])
-        scores[f"{part}_micro_f1"] = ClassCounts.of(answers, labels).micro_f1
+        predictions = predicted_labels(logits, thresholds, num_labels=labels.shape[1])
+        scores[f"{part}_micro_f1"] = ClassCounts.of(predictions, labels).micro_f1
     return scores

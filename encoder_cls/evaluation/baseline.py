@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from encoder_cls.data.dataset import Dataset, Split
-from encoder_cls.evaluation.comparisons import score_answers
+from encoder_cls.evaluation.comparisons import score_predictions
 from encoder_cls.linear.svm import fit_svm
 from encoder_cls.metrics.classification import (
     ClassCounts,
@@ -56,8 +56,8 @@ def baseline_scores(
             scores = _score_labels(features, dataset.selection, split)
         else:
             svm = fit_svm(features.matrix, features.sample.labels)
-            answers = features.apply(svm.predict, split)
-            scores = score_answers(answers, split.labels)
+            predictions = features.apply(svm.predict, split)
+            scores = score_predictions(predictions, split.labels)
     except (ValueError, MemoryError):
         # scikit-learn raises a ValueError where no text has a word, or one class is left.
         return None

@@ -121,21 +121,21 @@ def thresholds(
     """
     plane = Plane()
     steps = np.linspace(0, 1, 201)
-    num_answered = counts_from(steps, confidence)
+    num_predicted = counts_from(steps, confidence)
     num_right = counts_from(steps, confidence[correct])
 
     # Beyond the most confident answer there is nothing that could be right.
-    has_answers = num_answered > 0
-    accuracy = num_right[has_answers] / num_answered[has_answers]
+    has_predictions = num_predicted > 0
+    accuracy = num_right[has_predictions] / num_predicted[has_predictions]
     right = Curve.through(
-        steps[has_answers], accuracy, style="c1", name="right, of the answers", plane=plane
+        steps[has_predictions], accuracy, style="c1", name="right, of the answers", plane=plane
     )
 
-    answered_fraction = num_answered / len(confidence)
-    answered = Curve.through(
+    answered_fraction = num_predicted / len(confidence)
+    predicted = Curve.through(
         steps, answered_fraction, style="c2", name="texts that get an answer", plane=plane
     )
-    return ThresholdChart(curves=[right, answered], suggested=suggested, plane=plane)
+    return ThresholdChart(curves=[right, predicted], suggested=suggested, plane=plane)
 
 
 @dataclass(frozen=True, kw_only=True)

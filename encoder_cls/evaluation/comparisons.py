@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from encoder_cls.classifier.classifier import Classifier
 from encoder_cls.data.dataset import Dataset, Split, renumbered
-from encoder_cls.evaluation.held_out_answers import OwnAnswers, logits_before_refit
+from encoder_cls.evaluation.held_out_predictions import OwnPredictions, logits_before_refit
 from encoder_cls.metrics.classification import ClassCounts
 from encoder_cls.metrics.intervals import (
     Interval,
@@ -32,23 +32,23 @@ The interval of a score is under its name and `_interval`; macro-F1 has none in 
 COMBINED = "combined"
 
 
-def score_answers(answers: NDArray[Any], labels: NDArray[Any]) -> Scores:
+def score_predictions(predictions: NDArray[Any], labels: NDArray[Any]) -> Scores:
     """Score answers against labels, both (texts,), or multi-label (texts, labels)."""
-    counts = ClassCounts.of(answers, labels)
+    counts = ClassCounts.of(predictions, labels)
 
     if labels.ndim > 1:
         return {
             "micro_f1": counts.micro_f1,
-            "micro_f1_interval": micro_f1_interval(labels, answers),
+            "micro_f1_interval": micro_f1_interval(labels, predictions),
             "macro_f1": counts.macro_f1,
         }
 
-    num_right = int((answers == labels).sum())
+    num_right = int((predictions == labels).sum())
     return {
         "accuracy": num_right / len(labels),
         "accuracy_interval": wilson_interval(num_right, len(labels)),
         "macro_f1": counts.macro_f1,
-        "macro_f1_interval": macro_f1_interval(labels, answers),
+        "macro_f1_interval": macro_f1_interval(labels, predictions),
     }
 
 
@@ -70,24 +70,24 @@ class Comparison:
 
 
 def score_parts(
-    answers: Mapping[str, NDArray[Any]], labels: NDArray[Any]
+    predictions: Mapping[str, NDArray[Any]], labels: NDArray[Any]
 ) -> tuple[dict[str, Scores], Comparison | None]:
     """Score the answers of `combined` and of the parts `linear` and `encoder`.
 
     The comparison is None unless both parts answer.
     """
     scores = {}
-    for part, part_answers in answers.items():
-        scores[part] = score_answers(part_answers, labels)
+    for part, part_predictions in predictions.items():
+        scores[part] = score_predictions(part_predictions, labels)
 
-    if "linear" not in answers or "encoder" not in answers:
+    if "linear" not in predictions or "encoder" not in predictions:
         return scores, None
 
     if labels.ndim > 1:
         difference = scores[COMBINED]["micro_f1"] - scores["linear"]["micro_f1"]
-        interval = micro_f1_interval(labels, answers[COMBINED], answers["linear"])
+        interval = micro_f1_interval(labels, predictions[COMBINED], predictions["linear"])
     else:
-        pairs = _AnswerPairs.of(answers[COMBINED], answers["linear"], labels)
+        pairs = _PredictionPairs.of(predictions[COMBINED], predictions["linear"], labels)
         difference = pairs.accuracy_difference
         interval = pairs.interval
 
@@ -96,7 +96,7 @@ def score_parts(
     return scores, Comparison(combined_minus_linear=difference, interval=interval, is_sure=is_sure)
 
 
-class _AnswerPairs(NamedTuple):
+class _PredictionPairs(NamedTuple):
     """How many texts only the first, or only the second of two classifiers answers correctly."""
 
     only_first: int
@@ -104,7 +104,9 @@ class _AnswerPairs(NamedTuple):
     num_texts: int
 
     @classmethod
-    def of(cls, first: NDArray[Any], second: NDArray[Any], labels: NDArray[Any]) -> _AnswerPairs:
+    def of(
+        cls, first: NDArray[Any], second: NDArray[Any], labels: NDArray[Any]
+    ) -> _PredictionPairs:
         """Count the answers of both to the same texts; all arguments are (texts,)."""
         is_first_right = first == labels
         is_second_right = second == labels
@@ -220,12 +222,12 @@ class PairedComparison:
         return f"no sure difference: {sentence}"
 
 
-def compare_answers(
+def compare_predictions(
     labels: NDArray[np.int64], this: NDArray[np.int64], other: NDArray[np.int64], *, run: str
 ) -> PairedComparison:
     """Compare the answers of two classifiers, all (texts,); `run` names the folder of the other."""
-    pairs = _AnswerPairs.of(other, this, labels)
-    scores = score_answers(other, labels)
+    pairs = _PredictionPairs.of(other, this, labels)
+    scores = score_predictions(other, labels)
     this_macro_f1 = ClassCounts.of(this, labels).macro_f1
 
     return PairedComparison(
@@ -241,8 +243,8 @@ def compare_answers(
     )
 
 
-def numbered_answers(
-    classifier: Classifier, split: Split, names: Sequence[str], own: OwnAnswers | None = None
+def numbered_predictions(
+    classifier: Classifier, split: Split, names: Sequence[str], own: OwnPredictions | None = None
 ) -> NDArray[np.int64]:
     """The answer to each text, (texts,), as a number of a class.
 
@@ -254,7 +256,7 @@ def numbered_answers(
     return renumbered(logits.argmax(axis=1), classifier.label_names, all_names)
 
 
-class ChangedAnswer(NamedTuple):
+class ChangedPrediction(NamedTuple):
     """A text of the split that the base run was tested on, whose answer has changed."""
 
     where: str
@@ -271,7 +273,7 @@ LONGEST_CLASS_NAME = 80
 
 
 @dataclass(frozen=True, kw_only=True)
-class BaseAnswers:
+class BasePredictions:
     """How answers have changed since the base run, on the split that it was tested on.
 
     Attributes:
@@ -285,7 +287,7 @@ class BaseAnswers:
     split: str
     num_texts: int
     comparison: PairedComparison
-    changed: list[ChangedAnswer]
+    changed: list[ChangedPrediction]
     lost_recall: dict[str, tuple[float, float]]
 
     def to_dict(self) -> dict[str, Any]:
@@ -313,14 +315,14 @@ class BaseAnswers:
             yield self._losses()
 
     def _changes(self) -> str:
-        fixed = sum(answer.now == answer.label for answer in self.changed)
-        broken = sum(answer.before == answer.label for answer in self.changed)
+        fixed = sum(prediction.now == prediction.label for prediction in self.changed)
+        broken = sum(prediction.before == prediction.label for prediction in self.changed)
         wrong_in_both = len(self.changed) - fixed - broken
 
         texts = counted(self.num_texts, "text")
-        answers = counted(len(self.changed), "answer differs", "answers differ")
+        predictions = counted(len(self.changed), "answer differs", "answers differ")
         return (
-            f"on {texts} of the {self.split} split of {printable(self.comparison.run)}, {answers}: "
+            f"on {texts} of the {self.split} split of {printable(self.comparison.run)}, {predictions}: "
             f"{fixed:,} fixed, {broken:,} broken, {wrong_in_both:,} wrong in both"
         )
 
@@ -341,9 +343,9 @@ def compare_with_base(
     dataset: Dataset,
     *,
     run: str,
-    own: OwnAnswers | None = None,
-    own_of_base: OwnAnswers | None = None,
-) -> BaseAnswers:
+    own: OwnPredictions | None = None,
+    own_of_base: OwnPredictions | None = None,
+) -> BasePredictions:
     """Answer the texts that the base run was tested on with both classifiers.
 
     `dataset` is that of the base run, whose folder is `run`. `own` and `own_of_base` are the
@@ -355,13 +357,13 @@ def compare_with_base(
     names = tuple(dict.fromkeys((*classifier.label_names, *split.unseen_names)))
     split_names = (*dataset.label_names, *split.unseen_names)
     labels = renumbered(split.labels, split_names, names)
-    now = numbered_answers(classifier, split, names, own)
-    before = numbered_answers(base, split, names, own_of_base)
+    now = numbered_predictions(classifier, split, names, own)
+    before = numbered_predictions(base, split, names, own_of_base)
 
     changed = []
     for row in np.flatnonzero(before != now).tolist():
         changed.append(
-            ChangedAnswer(
+            ChangedPrediction(
                 where=split.where[row],
                 text=split.texts[row],
                 label=names[labels[row]],
@@ -370,10 +372,10 @@ def compare_with_base(
             )
         )
 
-    return BaseAnswers(
+    return BasePredictions(
         split=split_name,
         num_texts=len(split),
-        comparison=compare_answers(labels, now, before, run=run),
+        comparison=compare_predictions(labels, now, before, run=run),
         changed=changed,
         lost_recall=_lost_recall(before, now, labels, names),
     )
@@ -399,9 +401,9 @@ def _lost_recall(
 
 
 def _recalls(
-    answers: NDArray[np.int64], labels: NDArray[np.int64], num_classes: int
+    predictions: NDArray[np.int64], labels: NDArray[np.int64], num_classes: int
 ) -> list[float]:
     """The recall of each of the first `num_classes` classes, 0 without a text."""
-    counts = ClassCounts.of(answers, labels, num_classes=num_classes)
+    counts = ClassCounts.of(predictions, labels, num_classes=num_classes)
     recalls = counts.right / np.maximum(1, counts.support)
     return [float(recall) for recall in recalls[:num_classes]]

@@ -9,7 +9,7 @@ PREDICTIONS = "predictions.jsonl"
 CONFUSION_MATRIX = "confusion_matrix.png"
 MISTAKES = "mistakes.csv"
 DOUBTFUL_LABELS = "doubtful_labels.csv"
-CHANGED_ANSWERS = "changed_answers.csv"
+CHANGED_PREDICTIONS = "changed_predictions.csv"
 REPORT_FILES = (
     REPORT_HTML,
     REPORT_JSON,
@@ -17,7 +17,7 @@ REPORT_FILES = (
     CONFUSION_MATRIX,
     MISTAKES,
     DOUBTFUL_LABELS,
-    CHANGED_ANSWERS,
+    CHANGED_PREDICTIONS,
 )
 
 SCORE_NAMES = {

@@ -68,15 +68,15 @@ def measure_guarantees(
     # Precision: of the texts with a probability from the threshold up, how many are right?
     guaranteed_precision = min(PRECISION, guarantees.highest_precision)
     threshold = guarantees.precision_threshold(guaranteed_precision)
-    answers = probabilities.argmax(axis=1)
-    is_answered = np.zeros(len(answers), dtype=bool)
+    predictions = probabilities.argmax(axis=1)
+    is_predicted = np.zeros(len(predictions), dtype=bool)
     if threshold is not None:
-        is_answered = probabilities.max(axis=1) >= threshold
+        is_predicted = probabilities.max(axis=1) >= threshold
 
     precision = None
-    if is_answered.any():
-        is_right = answers == labels
-        precision = float(is_right[is_answered].mean())
+    if is_predicted.any():
+        is_right = predictions == labels
+        precision = float(is_right[is_predicted].mean())
 
     # Coverage: of how many texts does the set of classes have the label?
     guaranteed_coverage = min(COVERAGE, guarantees.highest_coverage)
@@ -85,11 +85,11 @@ def measure_guarantees(
     mean_set_size = None
     if set_threshold is not None:
         classes = np.arange(probabilities.shape[1])
-        is_answer = classes == answers[:, None]
+        is_prediction = classes == predictions[:, None]
         is_label = classes == labels[:, None]
 
         # A set has the classes that are probable enough, and always the answer.
-        is_in_set = (probabilities >= set_threshold) | is_answer
+        is_in_set = (probabilities >= set_threshold) | is_prediction
         coverage = float((is_in_set & is_label).any(axis=1).mean())
         mean_set_size = float(is_in_set.sum(axis=1).mean())
 
@@ -97,7 +97,7 @@ def measure_guarantees(
         guaranteed_precision=guaranteed_precision,
         threshold=threshold,
         precision=precision,
-        answered_fraction=float(is_answered.mean()),
+        answered_fraction=float(is_predicted.mean()),
         guaranteed_coverage=guaranteed_coverage,
         coverage=coverage,
         mean_set_size=mean_set_size,

@@ -15,7 +15,7 @@ from encoder_cls.data.corrections import correction_key
 from encoder_cls.data.dataset import Split
 from encoder_cls.evaluation.doubtful_labels import label_probabilities
 from encoder_cls.evaluation.label_tables import LabelRow
-from encoder_cls.metrics.classification import answers_of, padded
+from encoder_cls.metrics.classification import padded, predicted_labels
 from encoder_cls.metrics.logits import Logits, task_of
 
 
@@ -38,8 +38,8 @@ class Mistake:
     text: str
     where: str
     labels: tuple[str, ...]
-    answers: tuple[str, ...]
-    answer: str
+    predictions: tuple[str, ...]
+    prediction: str
     is_missed: bool | None
     probability: float
     likely_mislabelled: bool
@@ -59,11 +59,11 @@ class Mistake:
         values: dict[str, Any] = {"text": self.text, "where": self.where}
         if self.is_missed is None:
             (values["label"],) = self.labels
-            values["prediction"] = self.answer
+            values["prediction"] = self.prediction
         else:
             values["labels"] = self.labels
-            values["predictions"] = self.answers
-            values["label"] = self.answer
+            values["predictions"] = self.predictions
+            values["label"] = self.prediction
             values["is_missed"] = self.is_missed
 
         values["probability"] = self.probability
@@ -79,7 +79,7 @@ LABEL_SEPARATOR = "|"
 
 
 @dataclass(frozen=True, kw_only=True)
-class Answered:
+class PredictedSplit:
     """The answers of a classifier to the texts of a split.
 
     Attributes:
@@ -109,21 +109,21 @@ class Answered:
         return task_of(self.split.labels).probabilities(self.logits)
 
     @cached_property
-    def answers(self) -> NDArray[Any]:
+    def predictions(self) -> NDArray[Any]:
         """Answers in the shape of `labels`."""
-        return self.answers_of(self.logits)
+        return self.predicted_labels(self.logits)
 
     @cached_property
     def mistakes(self) -> NDArray[np.int64]:
         """The indices of the texts with a wrong answer, (mistakes,)."""
-        is_wrong = self.answers != self.labels
+        is_wrong = self.predictions != self.labels
         if self.split.is_multi_label:
             is_wrong = is_wrong.any(axis=1)
         return np.flatnonzero(is_wrong)
 
-    def answers_of(self, logits: Logits) -> NDArray[Any]:
+    def predicted_labels(self, logits: Logits) -> NDArray[Any]:
         """The answers that other logits would give."""
-        return answers_of(logits, self.thresholds, num_labels=len(self.label_names))
+        return predicted_labels(logits, self.thresholds, num_labels=len(self.label_names))
 
     def names(self, labels: Any) -> tuple[str, ...]:
         """The labels of one text, or its answers, by name."""
@@ -141,17 +141,17 @@ class Answered:
             record: dict[str, Any] = {"where": where, "text": text}
 
             if self.split.is_multi_label:
-                given = np.flatnonzero(self.answers[row])
+                given = np.flatnonzero(self.predictions[row])
                 most_probable_first = np.argsort(-probabilities[given], kind="stable")
                 given = given[most_probable_first]
                 record["labels"] = self.names(self.labels[row])
                 record["predictions"] = [self.label_names[number] for number in given]
                 record["probabilities"] = probabilities[given].tolist()
             else:
-                answer = self.answers[row]
+                prediction = self.predictions[row]
                 record["label"] = self.label_names[self.labels[row]]
-                record["prediction"] = self.label_names[answer]
-                record["probability"] = float(probabilities[answer])
+                record["prediction"] = self.label_names[prediction]
+                record["probability"] = float(probabilities[prediction])
             yield record
 
     def label_rows(
@@ -176,7 +176,7 @@ class Answered:
                     where=self.split.where[row],
                     text=text,
                     label=label,
-                    suggested=separator.join(self.names(self.answers[row])),
+                    suggested=separator.join(self.names(self.predictions[row])),
                     score=float(doubts[row]),
                     label_in_data=label,
                     key=key,
@@ -195,7 +195,7 @@ class Answered:
 
         probabilities = padded(self.probabilities, len(self.label_names))
         differences = np.abs(self.labels - probabilities)
-        is_right = self.answers == self.labels
+        is_right = self.predictions == self.labels
         doubts: NDArray[np.float64] = np.where(is_right, 0.0, differences).max(axis=1)
         return doubts
 
@@ -207,11 +207,11 @@ class Answered:
         if self.split.is_multi_label:
             return self._worst_labels()
 
-        wrong_answers = self.answers[self.mistakes]
-        confidence = self.probabilities[self.mistakes, wrong_answers]
+        wrong_predictions = self.predictions[self.mistakes]
+        confidence = self.probabilities[self.mistakes, wrong_predictions]
         surest = np.argsort(-confidence, kind="stable")[:MOST_MISTAKES]
         rows = self.mistakes[surest].tolist()
-        classes = wrong_answers[surest].tolist()
+        classes = wrong_predictions[surest].tolist()
         return list(zip(rows, classes, strict=True))
 
     def _worst_labels(self) -> list[tuple[int, int]]:
@@ -222,7 +222,7 @@ class Answered:
         """
         num_classes = self.logits.shape[1]
         has_label = self.labels[:, :num_classes]
-        is_wrong = self.answers[:, :num_classes] != has_label
+        is_wrong = self.predictions[:, :num_classes] != has_label
 
         # All mistakes, the surest first, as positions in the flattened (texts, classes).
         confidence = np.where(is_wrong, np.abs(has_label - self.probabilities), -1.0).ravel()

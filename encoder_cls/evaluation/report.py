@@ -15,16 +15,16 @@ from encoder_cls.classifier.guarantees import counts_from
 from encoder_cls.data.dataset import Split
 from encoder_cls.evaluation.comparisons import (
     COMBINED,
-    BaseAnswers,
+    BasePredictions,
     Comparison,
     PairedComparison,
     Scores,
     score_parts,
 )
 from encoder_cls.evaluation.doubtful_labels import doubtful_rows
-from encoder_cls.evaluation.held_out_answers import OwnAnswers
+from encoder_cls.evaluation.held_out_predictions import OwnPredictions
 from encoder_cls.evaluation.measured_guarantees import MeasuredGuarantees, measure_guarantees
-from encoder_cls.evaluation.mistakes import Answered, Mistake
+from encoder_cls.evaluation.mistakes import Mistake, PredictedSplit
 from encoder_cls.metrics.classification import Metrics, compute_metrics, parts_alone
 from encoder_cls.metrics.logits import MULTI_LABEL, Logits
 from encoder_cls.text.tokens import TokenizedTexts
@@ -58,7 +58,7 @@ class Report:
         base_answers: the comparison with the base run.
     """
 
-    answered: Answered = field(repr=False, compare=False)
+    predicted: PredictedSplit = field(repr=False, compare=False)
     metrics: Metrics
     parts: Mapping[str, Scores]
     comparison: Comparison | None
@@ -75,22 +75,22 @@ class Report:
     num_refitted: int = 0
     class_weights_note: str = ""
     against: PairedComparison | None = None
-    base_answers: BaseAnswers | None = None
+    base_predictions: BasePredictions | None = None
 
     @property
     def split(self) -> str:
         """`test`, `validation` or a file."""
-        return self.answered.name
+        return self.predicted.name
 
     @property
     def label_names(self) -> tuple[str, ...]:
         """The classes, then the labels that never occur in the training data."""
-        return self.answered.label_names
+        return self.predicted.label_names
 
     @property
     def is_multi_label(self) -> bool:
         """Whether a text may have any number of labels."""
-        return self.answered.split.is_multi_label
+        return self.predicted.split.is_multi_label
 
     @property
     def scores(self) -> Scores:
@@ -132,8 +132,8 @@ class Report:
 
         if self.against:
             values["against"] = self.against.to_dict()
-        if self.base_answers:
-            values["former"] = self.base_answers.to_dict()
+        if self.base_predictions:
+            values["former"] = self.base_predictions.to_dict()
         return values
 
 
@@ -149,7 +149,7 @@ def evaluate(
     *,
     name: str,
     batch_tokens: int | None = None,
-    own: OwnAnswers | None = None,
+    own: OwnPredictions | None = None,
 ) -> Report:
     """Score a classifier on a split.
 
@@ -161,7 +161,7 @@ def evaluate(
     part_logits = classifier.part_logits(tokenized, batch_tokens=batch_tokens)
     if own:
         part_logits = own.in_place_of(part_logits, split)
-    answered = Answered(
+    predicted = PredictedSplit(
         name=name,
         split=split,
         logits=classifier.combined(part_logits),
@@ -169,36 +169,36 @@ def evaluate(
         thresholds=tuple(classifier.thresholds),
     )
     metrics = compute_metrics(
-        answered.logits, answered.labels, answered.label_names, answered.thresholds
+        predicted.logits, predicted.labels, predicted.label_names, predicted.thresholds
     )
 
     # Each part alone, and what the encoder adds.
-    answers = _answers_of_parts(classifier, answered, part_logits)
-    parts, comparison = score_parts(answers, answered.labels)
+    predictions = _predictions_of_parts(classifier, predicted, part_logits)
+    parts, comparison = score_parts(predictions, predicted.labels)
 
     # How far single-label answers can be trusted.
     threshold = None
     answered_fraction = None
     guarantees = None
-    if not answered.thresholds:
-        confidence = answered.probabilities.max(axis=1)
-        is_right = answered.answers == answered.labels
+    if not predicted.thresholds:
+        confidence = predicted.probabilities.max(axis=1)
+        is_right = predicted.predictions == predicted.labels
         threshold, answered_fraction = suggest_threshold(confidence, is_right)
 
         # Guarantees come from the validation texts, which cannot confirm them.
         if classifier.guarantees and name != "validation":
             guarantees = measure_guarantees(
-                classifier.guarantees, answered.probabilities, split.labels
+                classifier.guarantees, predicted.probabilities, split.labels
             )
 
-    doubtful = doubtful_rows(answered.probabilities, split.labels)
+    doubtful = doubtful_rows(predicted.probabilities, split.labels)
     return Report(
-        answered=answered,
+        predicted=predicted,
         metrics=metrics,
         parts=parts,
         comparison=comparison,
         mixture_shares=classifier.mixture.shares,
-        worst_errors=_worst_mistakes(classifier, answered, tokenized, frozenset(doubtful)),
+        worst_errors=_worst_mistakes(classifier, predicted, tokenized, frozenset(doubtful)),
         truncated_fraction=float(classifier.truncated(tokenized).mean()),
         unknown_fraction=tokenized.unknown_fraction,
         doubtful_labels=doubtful,
@@ -209,22 +209,22 @@ def evaluate(
     )
 
 
-def _answers_of_parts(
-    classifier: Classifier, answered: Answered, part_logits: Mapping[str, Logits]
+def _predictions_of_parts(
+    classifier: Classifier, predicted: PredictedSplit, part_logits: Mapping[str, Logits]
 ) -> dict[str, NDArray[Any]]:
     """The answers of the classifier, `combined`, and those of each of its parts alone."""
-    if answered.thresholds:
+    if predicted.thresholds:
         # Thresholds are those of calibrated logits; without shares, parts are calibrated as one.
         shares = classifier.mixture.shares or dict.fromkeys(part_logits, 1.0)
         ordered_shares = [shares[part] for part in part_logits]
         weights = classifier.mixture.weights_of(part_logits)
         part_logits = parts_alone(part_logits, weights, ordered_shares)
 
-    answers = {COMBINED: answered.answers}
+    predictions = {COMBINED: predicted.predictions}
     for part in ("linear", "encoder"):
         if part in part_logits:
-            answers[part] = answered.answers_of(part_logits[part])
-    return answers
+            predictions[part] = predicted.predicted_labels(part_logits[part])
+    return predictions
 
 
 def _cascade(classifier: Classifier, part_logits: Mapping[str, Logits]) -> dict[str, float] | None:
@@ -240,13 +240,16 @@ MOST_EXPLAINED_TOKENS = 400_000
 
 
 def _worst_mistakes(
-    classifier: Classifier, answered: Answered, tokenized: TokenizedTexts, doubtful: frozenset[int]
+    classifier: Classifier,
+    predicted: PredictedSplit,
+    tokenized: TokenizedTexts,
+    doubtful: frozenset[int],
 ) -> list[Mistake]:
     """The most confident mistakes, the first of them explained."""
-    worst = answered.worst_mistakes()
+    worst = predicted.worst_mistakes()
     rows = np.array([row for row, _ in worst], dtype=np.int64)
-    texts = [answered.split.texts[row] for row in rows]
-    wrong_classes = [answered.label_names[number] for _, number in worst]
+    texts = [predicted.split.texts[row] for row in rows]
+    wrong_classes = [predicted.label_names[number] for _, number in worst]
 
     # To explain a text is to read all of it once for each of its words.
     tokens_read = np.cumsum(tokenized.lengths[rows] ** 2)
@@ -264,17 +267,17 @@ def _worst_mistakes(
     mistakes = []
     for (row, number), text, words in zip(worst, texts, explanations, strict=True):
         is_missed = None
-        if answered.split.is_multi_label:
-            is_missed = bool(answered.labels[row, number])
+        if predicted.split.is_multi_label:
+            is_missed = bool(predicted.labels[row, number])
 
         mistake = Mistake(
             text=text,
-            where=answered.split.where[row],
-            labels=answered.names(answered.labels[row]),
-            answers=answered.names(answered.answers[row]),
-            answer=answered.label_names[number],
+            where=predicted.split.where[row],
+            labels=predicted.names(predicted.labels[row]),
+            predictions=predicted.names(predicted.predictions[row]),
+            prediction=predicted.label_names[number],
             is_missed=is_missed,
-            probability=float(answered.probabilities[row, number]),
+            probability=float(predicted.probabilities[row, number]),
             likely_mislabelled=row in doubtful,
             words=words,
         )
@@ -285,8 +288,8 @@ def _worst_mistakes(
 # The precision of the answers above the suggested threshold.
 WANTED_ACCURACY = 0.95
 # The least number of answers above the suggested threshold, and their least fraction of all texts.
-FEWEST_ANSWERS = 20
-FEWEST_ANSWERED = 0.05
+FEWEST_PREDICTIONS = 20
+FEWEST_PREDICTED = 0.05
 
 
 def suggest_threshold(
@@ -295,20 +298,20 @@ def suggest_threshold(
     """The lowest probability from which `WANTED_ACCURACY` of the answers are right.
 
     Both arguments are (texts,). Returns it with the fraction of the texts that it answers. It is
-    None, and the fraction 1, where fewer than `FEWEST_ANSWERS`, or than `FEWEST_ANSWERED` of all
+    None, and the fraction 1, where fewer than `FEWEST_PREDICTIONS`, or than `FEWEST_PREDICTED` of all
     texts, would be answered.
     """
     # Thousandths, as shown: a threshold that is rounded afterwards might answer other texts.
     steps = np.arange(1000) / 1000
-    num_answered = counts_from(steps, confidence)
+    num_predicted = counts_from(steps, confidence)
     num_right = counts_from(steps, confidence[correct])
 
-    is_accurate = num_right / np.maximum(1, num_answered) >= WANTED_ACCURACY
-    least_answered = max(FEWEST_ANSWERS, FEWEST_ANSWERED * len(correct))
-    fitting = np.flatnonzero(is_accurate & (num_answered >= least_answered))
+    is_accurate = num_right / np.maximum(1, num_predicted) >= WANTED_ACCURACY
+    least_predicted = max(FEWEST_PREDICTIONS, FEWEST_PREDICTED * len(correct))
+    fitting = np.flatnonzero(is_accurate & (num_predicted >= least_predicted))
     if len(fitting) == 0:
         return None, 1.0
 
     threshold = float(steps[fitting[0]])
-    is_answered = confidence >= threshold
-    return threshold, float(is_answered.mean())
+    is_predicted = confidence >= threshold
+    return threshold, float(is_predicted.mean())

@@ -9,9 +9,9 @@ from pathlib import Path
 from encoder_cls.config.schema import DataConfig
 from encoder_cls.evaluation import figures
 from encoder_cls.evaluation import files as evaluation
-from encoder_cls.evaluation.comparisons import BaseAnswers
+from encoder_cls.evaluation.comparisons import BasePredictions
 from encoder_cls.evaluation.label_tables import csv_table, file_and_line, label_tables
-from encoder_cls.evaluation.mistakes import Answered
+from encoder_cls.evaluation.mistakes import PredictedSplit
 from encoder_cls.evaluation.report import Report
 from encoder_cls.evaluation.report_page import render_report
 from encoder_cls.metrics.classification import SingleLabelMetrics
@@ -27,9 +27,9 @@ def write_report(
     Files of an earlier report that this one does not have are removed. `data` is the config by
     which its texts were read. Raises an `EncoderClsError` if the disk refuses.
     """
-    answered = report.answered
-    doubtful_rows = answered.label_rows(report.doubtful_labels, data.label_separator)
-    mistake_rows = answered.label_rows(answered.mistakes, data.label_separator)
+    predicted = report.predicted
+    doubtful_rows = predicted.label_rows(report.doubtful_labels, data.label_separator)
+    mistake_rows = predicted.label_rows(predicted.mistakes, data.label_separator)
     doubtful, mistakes = label_tables(doubtful_rows, mistake_rows, data=data)
 
     # The title has no folder: equal runs have equal reports.
@@ -37,10 +37,10 @@ def write_report(
     page = render_report(title, report, config_yaml=config_yaml, written=date.today())
 
     contents: dict[str, bytes | Iterable[bytes] | None] = {
-        evaluation.PREDICTIONS: _predictions(answered),
+        evaluation.PREDICTIONS: _predictions(predicted),
         evaluation.CONFUSION_MATRIX: _confusion_picture(report),
         evaluation.DOUBTFUL_LABELS: doubtful,
-        evaluation.CHANGED_ANSWERS: _changed_answers(report.base_answers),
+        evaluation.CHANGED_PREDICTIONS: _changed_predictions(report.base_predictions),
         evaluation.MISTAKES: mistakes,
         evaluation.REPORT_HTML: page.encode(),
         evaluation.REPORT_JSON: to_json(report.to_dict()),
@@ -56,9 +56,9 @@ def write_report(
     return [name for name in evaluation.REPORT_FILES if contents[name] is not None]
 
 
-def _predictions(answered: Answered) -> Iterator[bytes]:
+def _predictions(predicted: PredictedSplit) -> Iterator[bytes]:
     """The answers to the texts, as lines of JSON."""
-    for record in answered.records():
+    for record in predicted.records():
         yield f"{json_text(record)}\n".encode()
 
 
@@ -75,13 +75,15 @@ def _confusion_picture(report: Report) -> bytes | None:
 CHANGED_COLUMNS = ("file", "line", "text", "label", "before", "now")
 
 
-def _changed_answers(base_answers: BaseAnswers | None) -> Iterator[bytes] | None:
+def _changed_predictions(base_predictions: BasePredictions | None) -> Iterator[bytes] | None:
     """The texts whose answers have changed since the base run, as CSV; None without one."""
-    if base_answers is None:
+    if base_predictions is None:
         return None
 
     rows = []
-    for answer in base_answers.changed:
-        file, line = file_and_line(answer.where)
-        rows.append((file, line, answer.text, answer.label, answer.before, answer.now))
+    for prediction in base_predictions.changed:
+        file, line = file_and_line(prediction.where)
+        rows.append(
+            (file, line, prediction.text, prediction.label, prediction.before, prediction.now)
+        )
     return csv_table(CHANGED_COLUMNS, rows)

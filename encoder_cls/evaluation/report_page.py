@@ -15,7 +15,7 @@ from encoder_cls.classifier.html_pages import html_page
 from encoder_cls.classifier.prediction_page import LEGEND, strongest_words, words_html
 from encoder_cls.evaluation import charts, report_text
 from encoder_cls.evaluation.files import SCORE_NAMES
-from encoder_cls.evaluation.mistakes import Answered, Mistake
+from encoder_cls.evaluation.mistakes import Mistake, PredictedSplit
 from encoder_cls.evaluation.rendering import render
 from encoder_cls.evaluation.report import Report
 from encoder_cls.metrics.classification import LARGEST_MATRIX, ClassMetrics
@@ -29,7 +29,7 @@ def render_report(
 
     matrix = None
     if not report.is_multi_label:
-        matrix = _matrix(report.answered)
+        matrix = _matrix(report.predicted)
 
     written_on = ""
     if written:
@@ -47,7 +47,7 @@ def render_report(
         part_scores=_part_scores(report),
         legend=LEGEND,
         mistakes=[_shown_mistake(mistake) for mistake in report.worst_errors],
-        num_wrong=len(report.answered.mistakes),
+        num_wrong=len(report.predicted.mistakes),
         classes=_classes(report),
         matrix=matrix,
         largest_matrix=LARGEST_MATRIX,
@@ -124,15 +124,15 @@ class Matrix:
     absent: list[str]
 
 
-def _matrix(answered: Answered) -> Matrix | None:
+def _matrix(predicted: PredictedSplit) -> Matrix | None:
     """The confusion matrix of single-label answers; None if it is too large to read."""
-    occurring = np.union1d(answered.labels, answered.answers)
+    occurring = np.union1d(predicted.labels, predicted.predictions)
     if len(occurring) > LARGEST_MATRIX:
         return None
 
     # Count the texts of each pair of label and answer.
-    row_numbers = np.searchsorted(occurring, answered.labels)
-    column_numbers = np.searchsorted(occurring, answered.answers)
+    row_numbers = np.searchsorted(occurring, predicted.labels)
+    column_numbers = np.searchsorted(occurring, predicted.predictions)
     counts = np.zeros((len(occurring), len(occurring)), dtype=np.int64)
     np.add.at(counts, (row_numbers, column_numbers), 1)
     shares = counts / np.maximum(1, counts.sum(axis=1, keepdims=True))
@@ -144,9 +144,9 @@ def _matrix(answered: Answered) -> Matrix | None:
 
     numbers = set(occurring.tolist())
     return Matrix(
-        names=[answered.label_names[number] for number in occurring],
+        names=[predicted.label_names[number] for number in occurring],
         rows=rows,
-        absent=[name for number, name in enumerate(answered.label_names) if number not in numbers],
+        absent=[name for number, name in enumerate(predicted.label_names) if number not in numbers],
     )
 
 
@@ -170,14 +170,14 @@ class TrustCharts:
 
 
 def _trust_charts(report: Report) -> TrustCharts:
-    answered = report.answered
+    predicted = report.predicted
     chosen, curves_note = charts.notable_classes(
-        report.metrics.per_class, charts.MOST_CURVES, num_classes=answered.logits.shape[1]
+        report.metrics.per_class, charts.MOST_CURVES, num_classes=predicted.logits.shape[1]
     )
     curves = None
     if chosen:
         curves = charts.precision_recall(
-            answered.probabilities, answered.split.labels, chosen, report.label_names
+            predicted.probabilities, predicted.split.labels, chosen, report.label_names
         )
 
     if report.is_multi_label:
@@ -191,9 +191,9 @@ def _trust_charts(report: Report) -> TrustCharts:
             most_words=None,
         )
 
-    confidence = answered.probabilities.max(axis=1)
-    is_right = answered.answers == answered.labels
-    num_words = np.array(_numbers_of_words(answered.split.texts))
+    confidence = predicted.probabilities.max(axis=1)
+    is_right = predicted.predictions == predicted.labels
+    num_words = np.array(_numbers_of_words(predicted.split.texts))
     return TrustCharts(
         reliability=charts.reliability(report.metrics.calibration),
         thresholds=charts.thresholds(confidence, is_right, report.suggested_threshold),

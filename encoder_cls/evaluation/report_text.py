@@ -9,7 +9,12 @@ import numpy as np
 
 from encoder_cls.evaluation.comparisons import COMBINED
 from encoder_cls.evaluation.files import SCORE_NAMES
-from encoder_cls.evaluation.report import FEWEST_ANSWERED, FEWEST_ANSWERS, WANTED_ACCURACY, Report
+from encoder_cls.evaluation.report import (
+    FEWEST_PREDICTED,
+    FEWEST_PREDICTIONS,
+    WANTED_ACCURACY,
+    Report,
+)
 from encoder_cls.metrics.classification import (
     Confusion,
     Metrics,
@@ -123,8 +128,8 @@ def _score_lines(report: Report) -> Iterator[str]:
         other_scores = _scores_with_intervals(report.against.scores)
         yield f"{printable(report.against.run)}: {other_scores}"
         yield from report.against.sentences()
-    if report.base_answers:
-        yield from report.base_answers.sentences()
+    if report.base_predictions:
+        yield from report.base_predictions.sentences()
 
     if report.class_weights_note:
         yield report.class_weights_note
@@ -360,11 +365,11 @@ def _threshold_line(report: Report) -> str:
         )
     if report.suggested_threshold == 0:
         return f"no threshold is needed: at least {WANTED_ACCURACY:.0%} of all answers are right"
-    if report.metrics.num_examples < FEWEST_ANSWERS:
-        return f"no threshold is suggested: that takes at least {FEWEST_ANSWERS} answers"
+    if report.metrics.num_examples < FEWEST_PREDICTIONS:
+        return f"no threshold is suggested: that takes at least {FEWEST_PREDICTIONS} answers"
     return (
         f"no threshold reaches {WANTED_ACCURACY:.0%} precision and still answers "
-        f"{FEWEST_ANSWERED:.0%} of the texts, and at least {FEWEST_ANSWERS}"
+        f"{FEWEST_PREDICTED:.0%} of the texts, and at least {FEWEST_PREDICTIONS}"
     )
 
 
@@ -467,13 +472,13 @@ MOST_MISTAKES = 5
 
 def _mistake_lines(report: Report) -> Iterator[str]:
     for mistake in report.worst_errors[:MOST_MISTAKES]:
-        answer = name_text(mistake.answer)
+        prediction = name_text(mistake.prediction)
         if mistake.kind:
-            answered = f"{mistake.kind} {answer}"
+            predicted = f"{mistake.kind} {prediction}"
         else:
             labels = ", ".join(name_text(label) for label in mistake.labels)
-            answered = f"{answer}, not {labels}"
-        yield f"{mistake.probability:.2f} {answered}: {shown(mistake.text, limit=90)}"
+            predicted = f"{prediction}, not {labels}"
+        yield f"{mistake.probability:.2f} {predicted}: {shown(mistake.text, limit=90)}"
 
 
 def capitalized(words: str) -> str:

@@ -117,16 +117,16 @@ def fit_linear_from_few_labels(  # noqa: PLR0913 - data, and what is wanted of i
 
     # Answer each labelled text by classifiers that have not learned from it. Keep the best kind.
     folds = split_into_folds(together, first=held_out, count=effort.num_folds)
-    answers = _answer_out_of_fold(training, corpus, effort, folds)
-    kept = answers.best_kind()
-    calibration = answers.calibrations[kept]
-    accuracy = answers.accuracy(kept)
+    predictions = _predict_out_of_fold(training, corpus, effort, folds)
+    kept = predictions.best_kind()
+    calibration = predictions.calibrations[kept]
+    accuracy = predictions.accuracy(kept)
 
     accuracy_with_twice = None
     if effort.extrapolates and len(labels) >= FEWEST_EXTRAPOLATED and len(folds) > 2:
         # Each half of the labels is answered by a classifier of the other half.
         halves = [np.concatenate(folds[::2]), np.concatenate(folds[1::2])]
-        with_fewer = _answer_out_of_fold(training, corpus, effort, halves).accuracy(kept)
+        with_fewer = _predict_out_of_fold(training, corpus, effort, halves).accuracy(kept)
         accuracy_with_twice = extrapolate_accuracy(accuracy, with_fewer, times=2 - 2 / len(folds))
 
     def fit(rows: NDArray[np.int64]) -> LinearModel:
@@ -147,10 +147,10 @@ def fit_linear_from_few_labels(  # noqa: PLR0913 - data, and what is wanted of i
     if needs_teacher:
         teacher = fit(np.setdiff1d(all_rows, held_out))
 
-    num_texts = effective_size(answers.text_weights)
+    num_texts = effective_size(predictions.text_weights)
     return linear, FewLabels(
         kept=kept,
-        accuracy_before=answers.accuracy(ALONE),
+        accuracy_before=predictions.accuracy(ALONE),
         accuracy=accuracy,
         interval=wilson_interval(accuracy * num_texts, num_texts),
         accuracy_with_twice=accuracy_with_twice,
@@ -217,7 +217,7 @@ def _most_cross_validated(num_classes: int) -> int:
     return max(1, min(MOST_OUT_OF_FOLD, MOST_WORK // num_classes))
 
 
-def _answer_out_of_fold(
+def _predict_out_of_fold(
     training: SelfTraining,
     corpus: FeatureCorpus,
     effort: Effort,

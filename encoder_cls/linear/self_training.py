@@ -207,10 +207,10 @@ def align_margins(margins: NDArray[np.floating[Any]], shares: Floats) -> Floats:
     shifted = margins.astype(np.float64)
     log_wanted = np.log(np.maximum(shares, LEAST_SHARE))
     for _ in range(ALIGNMENTS):
-        answers = shifted.argmax(axis=1)
-        answered = np.bincount(answers, minlength=len(shares)) / len(shifted)
-        log_answered = np.log(np.maximum(answered, LEAST_SHARE))
-        shifted += ALIGNMENT_STEP * (log_wanted - log_answered)
+        predictions = shifted.argmax(axis=1)
+        predicted = np.bincount(predictions, minlength=len(shares)) / len(shifted)
+        log_predicted = np.log(np.maximum(predicted, LEAST_SHARE))
+        shifted += ALIGNMENT_STEP * (log_wanted - log_predicted)
     return shifted
 
 

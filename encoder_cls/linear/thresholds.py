@@ -72,18 +72,18 @@ def fit_thresholds(
     sample = np.random.default_rng(0).permutation(len(scores))[:most_texts]
 
     # Answer the texts of each fold by thresholds of the other texts.
-    answers = {rule: np.zeros(targets.shape, dtype=bool) for rule in RULES}
+    predictions = {rule: np.zeros(targets.shape, dtype=bool) for rule in RULES}
     for places in split_into_folds(together[sample]):
         fold = sample[places]
         others = np.setdiff1d(sample, fold)
         thresholds = _thresholds_by_rule(scores[others], targets[others], RULES)
         for rule in RULES:
-            answers[rule][fold] = scores[fold] >= thresholds[rule]
+            predictions[rule][fold] = scores[fold] >= thresholds[rule]
 
     # Of equally good rules, `max` returns the first one.
     f1 = {}
     for rule in RULES:
-        counts = ClassCounts.of(answers[rule][sample], targets[sample])
+        counts = ClassCounts.of(predictions[rule][sample], targets[sample])
         f1[rule] = counts.micro_f1 + MACRO_WEIGHT * counts.macro_f1
     best = max(RULES, key=f1.__getitem__)
 

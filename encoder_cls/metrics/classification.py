@@ -267,14 +267,14 @@ def _multi_label_metrics(
     labels = padded(labels, num_labels)
     has_label = labels > 0
     probabilities = sigmoid(logits)
-    is_given = answers_of(logits, thresholds, num_labels=num_labels)
+    is_given = predicted_labels(logits, thresholds, num_labels=num_labels)
 
     # Counts by label, and with texts in the place of labels, by text.
     counts = ClassCounts.of(is_given, labels)
     text_counts = ClassCounts.of(is_given.T, labels.T)
 
     # A text without a label that gets none is answered perfectly.
-    has_any = text_counts.support + text_counts.answered > 0
+    has_any = text_counts.support + text_counts.predicted > 0
     f1_of_texts = np.where(has_any, text_counts.f1, 1.0)
 
     # A label without a logit is never predicted: its average precision is 0 if some text has it.
@@ -300,7 +300,7 @@ def _multi_label_metrics(
         subset_accuracy=float((is_given == has_label).all(axis=1).mean()),
         mean_average_precision=mean_or_zero(precisions),
         labels_per_text=float(text_counts.support.mean()),
-        predicted_per_text=float(text_counts.answered.mean()),
+        predicted_per_text=float(text_counts.predicted.mean()),
         loss=binary_cross_entropy(probabilities, known_labels),
         ece=bins.expected_error,
         calibration=bins,
@@ -378,12 +378,12 @@ class ClassCounts(NamedTuple):
 
     right: NDArray[np.int64]
     support: NDArray[np.int64]
-    answered: NDArray[np.int64]
+    predicted: NDArray[np.int64]
     is_averaged: NDArray[np.bool_]
 
     @classmethod
     def of(
-        cls, answers: NDArray[Any], labels: NDArray[Any], *, num_classes: int = 0
+        cls, predictions: NDArray[Any], labels: NDArray[Any], *, num_classes: int = 0
     ) -> ClassCounts:
         """Count answers and labels, (texts,), of at least `num_classes` classes.
 
@@ -391,26 +391,26 @@ class ClassCounts(NamedTuple):
         """
         if labels.ndim > 1:
             has_label = labels > 0
-            right = (answers & has_label).sum(axis=0)
+            right = (predictions & has_label).sum(axis=0)
             support = has_label.sum(axis=0)
-            answered = answers.sum(axis=0)
-            return cls(right, support, answered, is_averaged=support > 0)
+            predicted = predictions.sum(axis=0)
+            return cls(right, support, predicted, is_averaged=support > 0)
 
-        num_classes = max(num_classes, 1 + int(answers.max()), 1 + int(labels.max()))
-        right = np.bincount(labels[answers == labels], minlength=num_classes)
+        num_classes = max(num_classes, 1 + int(predictions.max()), 1 + int(labels.max()))
+        right = np.bincount(labels[predictions == labels], minlength=num_classes)
         support = np.bincount(labels, minlength=num_classes)
-        answered = np.bincount(answers, minlength=num_classes)
-        return cls(right, support, answered, is_averaged=support + answered > 0)
+        predicted = np.bincount(predictions, minlength=num_classes)
+        return cls(right, support, predicted, is_averaged=support + predicted > 0)
 
     @property
     def f1(self) -> Floats:
         """F1 of each class, 2 right / (labels + answers); 0 of one that does not occur."""
-        return np.asarray(2 * self.right / np.maximum(1, self.support + self.answered))
+        return np.asarray(2 * self.right / np.maximum(1, self.support + self.predicted))
 
     @property
     def micro_f1(self) -> float:
         """F1 of all pairs of a text and a label."""
-        num_pairs = self.support.sum() + self.answered.sum()
+        num_pairs = self.support.sum() + self.predicted.sum()
         return float(2 * self.right.sum() / max(1, num_pairs))
 
     @property
@@ -424,14 +424,14 @@ class ClassCounts(NamedTuple):
         """The fields of `ClassMetrics` of the class with this number."""
         right = int(self.right[number])
         support = int(self.support[number])
-        answered = int(self.answered[number])
+        predicted = int(self.predicted[number])
 
         if support == 0:
             return {"precision": None, "recall": None, "f1": None, "support": 0}
         return {
-            "precision": right / max(1, answered),
+            "precision": right / max(1, predicted),
             "recall": right / support,
-            "f1": 2 * right / (support + answered),
+            "f1": 2 * right / (support + predicted),
             "support": support,
         }
 
@@ -509,8 +509,8 @@ def best_f1_threshold(scores: Floats, targets: NDArray[Any]) -> float:
     order = np.argsort(-scores, kind="stable")
     ordered = scores[order]
     num_right = np.cumsum(targets[order], dtype=np.int64)
-    num_answered = np.arange(1, len(order) + 1)
-    f1 = 2 * num_right / (num_answered + num_positives)
+    num_predicted = np.arange(1, len(order) + 1)
+    f1 = 2 * num_right / (num_predicted + num_positives)
 
     # No threshold separates equal scores: an end between two of them does not count.
     best = int(np.argmax(np.where(_is_last_of_equals(ordered), f1, -1)))
@@ -529,7 +529,7 @@ def average_precisions(scores: Floats, labels: NDArray[Any]) -> Floats:
     """
     precisions = np.full(scores.shape[1], np.nan)
     has_label = labels > 0
-    num_answered = np.arange(1, len(scores) + 1)
+    num_predicted = np.arange(1, len(scores) + 1)
 
     for label in np.flatnonzero(has_label.any(axis=0)).tolist():
         # Right answers among the n highest scores, for each n from 1.
@@ -539,7 +539,7 @@ def average_precisions(scores: Floats, labels: NDArray[Any]) -> Floats:
         # Equal scores are answered together.
         ends = np.flatnonzero(_is_last_of_equals(scores[order, label]))
         recall_gains = np.diff(num_right[ends], prepend=0) / num_right[-1]
-        precisions[label] = (recall_gains * num_right[ends] / num_answered[ends]).sum()
+        precisions[label] = (recall_gains * num_right[ends] / num_predicted[ends]).sum()
     return precisions
 
 
@@ -548,7 +548,9 @@ def _is_last_of_equals(descending: Floats) -> NDArray[np.bool_]:
     return np.append(descending[:-1] > descending[1:], True)
 
 
-def answers_of(logits: Logits, thresholds: Sequence[float], *, num_labels: int) -> NDArray[Any]:
+def predicted_labels(
+    logits: Logits, thresholds: Sequence[float], *, num_labels: int
+) -> NDArray[Any]:
     """The most probable class of each text, (texts,).
 
     With thresholds, which are probabilities, (classes,): whether each text gets each label,

@@ -70,8 +70,8 @@ def paired_interval(only_first: int, only_second: int, num_texts: int) -> Interv
 
 def macro_f1_interval(
     labels: NDArray[np.int64],
-    answers: NDArray[np.integer[Any]],
-    other_answers: NDArray[np.integer[Any]] | None = None,
+    predictions: NDArray[np.integer[Any]],
+    other_predictions: NDArray[np.integer[Any]] | None = None,
 ) -> Interval:
     """The interval of macro-F1, or of how much it exceeds that of `other_answers`.
 
@@ -79,9 +79,9 @@ def macro_f1_interval(
     that mistakes in common cancel: Efron and Tibshirani, "An Introduction to the Bootstrap" (1993),
     chapter 13. The draws are the same each time.
     """
-    columns = [labels, answers]
-    if other_answers is not None:
-        columns.append(other_answers)
+    columns = [labels, predictions]
+    if other_predictions is not None:
+        columns.append(other_predictions)
 
     # Texts with the same label and the same answers are interchangeable: a "kind" of text is drawn
     # as often as the number of its texts asks for, which is faster than to draw texts.
@@ -89,15 +89,15 @@ def macro_f1_interval(
     draws = _bootstrap_draws(num_texts)
 
     scores = _macro_f1_of_samples(draws, kinds[0], kinds[1])
-    if other_answers is not None:
+    if other_predictions is not None:
         scores = scores - _macro_f1_of_samples(draws, kinds[0], kinds[2])
     return _percentile_interval(scores)
 
 
 def micro_f1_interval(
     labels: NDArray[Any],
-    answers: NDArray[np.bool_],
-    other_answers: NDArray[np.bool_] | None = None,
+    predictions: NDArray[np.bool_],
+    other_predictions: NDArray[np.bool_] | None = None,
 ) -> Interval:
     """The interval of micro-F1, or of how much it exceeds that of `other_answers`.
 
@@ -107,10 +107,14 @@ def micro_f1_interval(
 
     # Micro-F1 needs three numbers of a text: how many labels it has, how many it is given, and how
     # many of these are right.
-    columns = [has_label.sum(axis=1), answers.sum(axis=1), (answers & has_label).sum(axis=1)]
-    if other_answers is not None:
-        columns.append(other_answers.sum(axis=1))
-        columns.append((other_answers & has_label).sum(axis=1))
+    columns = [
+        has_label.sum(axis=1),
+        predictions.sum(axis=1),
+        (predictions & has_label).sum(axis=1),
+    ]
+    if other_predictions is not None:
+        columns.append(other_predictions.sum(axis=1))
+        columns.append((other_predictions & has_label).sum(axis=1))
 
     # Texts with the same numbers are one kind.
     kinds, num_texts = np.unique(np.stack(columns), axis=1, return_counts=True)
@@ -119,7 +123,7 @@ def micro_f1_interval(
     # The sums of these numbers over the texts of each sample, (numbers, samples).
     sums = kinds @ draws.T
     scores = _micro_f1(num_labels=sums[0], num_given=sums[1], num_right=sums[2])
-    if other_answers is not None:
+    if other_predictions is not None:
         scores = scores - _micro_f1(num_labels=sums[0], num_given=sums[3], num_right=sums[4])
     return _percentile_interval(scores)
 
@@ -153,22 +157,22 @@ def _percentile_interval(scores: Floats) -> Interval:
 
 
 def _macro_f1_of_samples(
-    draws: NDArray[np.int64], labels: NDArray[Any], answers: NDArray[Any]
+    draws: NDArray[np.int64], labels: NDArray[Any], predictions: NDArray[Any]
 ) -> Floats:
     """The macro-F1 of each sample, (samples,).
 
-    `draws` is (samples, kinds); `labels` and `answers` of the kinds are (kinds,). The mean is over
+    `draws` is (samples, kinds); `labels` and `predictions` of the kinds are (kinds,). The mean is over
     the classes that occur in the sample, as label or answer.
     """
     # Number the classes that occur at all, so that there is a column for each.
-    classes, numbers = np.unique(np.stack([labels, answers]), return_inverse=True)
-    label_numbers, answer_numbers = numbers.reshape(2, -1)
+    classes, numbers = np.unique(np.stack([labels, predictions]), return_inverse=True)
+    label_numbers, prediction_numbers = numbers.reshape(2, -1)
     label_matrix = _one_hot_rows(label_numbers, len(classes))
-    answer_matrix = _one_hot_rows(answer_numbers, len(classes))
+    prediction_matrix = _one_hot_rows(prediction_numbers, len(classes))
 
     # By sample and class: right answers, and labels plus answers.
-    num_right = _sums_of_samples(draws, label_matrix.multiply(answer_matrix).tocsr())
-    num_occurrences = _sums_of_samples(draws, label_matrix + answer_matrix)
+    num_right = _sums_of_samples(draws, label_matrix.multiply(prediction_matrix).tocsr())
+    num_occurrences = _sums_of_samples(draws, label_matrix + prediction_matrix)
 
     # F1 = 2 right / (labels + answers); it is 0 for a class that does not occur in a sample.
     f1 = 2 * num_right / np.maximum(1, num_occurrences)

@@ -12,9 +12,13 @@ from encoder_cls.data.checks import seen_warnings
 from encoder_cls.data.dataset import Split
 from encoder_cls.data.load_dataset import load_all_data
 from encoder_cls.errors import ConfigError, DataError
-from encoder_cls.evaluation.comparisons import PairedComparison, compare_answers, numbered_answers
-from encoder_cls.evaluation.held_out_answers import OwnAnswers
-from encoder_cls.evaluation.mistakes import Answered
+from encoder_cls.evaluation.comparisons import (
+    PairedComparison,
+    compare_predictions,
+    numbered_predictions,
+)
+from encoder_cls.evaluation.held_out_predictions import OwnPredictions
+from encoder_cls.evaluation.mistakes import PredictedSplit
 from encoder_cls.run.labelled_source import learned_texts
 from encoder_cls.run.run_folder import RunDir, run_of
 from encoder_cls.system.display import listed
@@ -38,7 +42,12 @@ def load_other(path: Path, classifier: Classifier, classifier_path: Path) -> Cla
 
 
 def compare_against(
-    path: Path, other: Classifier, answered: Answered, *, is_own_data: bool, reporter: Reporter
+    path: Path,
+    other: Classifier,
+    predicted: PredictedSplit,
+    *,
+    is_own_data: bool,
+    reporter: Reporter,
 ) -> PairedComparison:
     """Compare answers with those of the classifier of another folder.
 
@@ -48,27 +57,29 @@ def compare_against(
     Raises:
         ConfigError: the other classifier knows none of the classes.
     """
-    label_names = answered.label_names
-    split = answered.split
+    label_names = predicted.label_names
+    split = predicted.split
     if not set(other.label_names) & set(label_names):
         raise ConfigError(
             f"--against {path}: knows none of the classes that are scored ({listed(label_names)}), "
             f"but {listed(other.label_names)}"
         )
 
-    own_answers = None
+    own_predictions = None
     run = run_of(path)
     if run:
-        own_answers = _own_answers_of_other(
+        own_predictions = _own_predictions_of_other(
             run, other, split, is_own_data=is_own_data, reporter=reporter
         )
-    other_answers = numbered_answers(other, split, label_names, own_answers)
-    return compare_answers(split.labels, answered.answers, other_answers, run=str(path))
+    other_predictions = numbered_predictions(other, split, label_names, own_predictions)
+    return compare_predictions(
+        split.labels, predicted.predictions, other_predictions, run=str(path)
+    )
 
 
-def _own_answers_of_other(
+def _own_predictions_of_other(
     run: RunDir, classifier: Classifier, split: Split, *, is_own_data: bool, reporter: Reporter
-) -> OwnAnswers | None:
+) -> OwnPredictions | None:
     """The earlier answers of the other run, if they count; warns of texts that it has learned from."""
     try:
         dataset = load_all_data(run.load_config())
@@ -76,20 +87,22 @@ def _own_answers_of_other(
         reporter.warning(f"which of the texts {run.path} has learned from is unknown: {error}")
         return None
 
-    own_answers = None
+    own_predictions = None
     try:
-        own_answers = OwnAnswers.of_run(run.held_out_answers, classifier, dataset.validation)
+        own_predictions = OwnPredictions.of_run(
+            run.held_out_predictions, classifier, dataset.validation
+        )
     except DataError as error:
         reporter.warning(str(error))
 
     # A text with an earlier answer is compared as if the run had not learned from it.
     may_be_learned = np.ones(len(split), dtype=bool)
-    if own_answers and is_own_data:
-        rows, _ = own_answers.places_in(split)
+    if own_predictions and is_own_data:
+        rows, _ = own_predictions.places_in(split)
         may_be_learned[rows] = False
 
     others = split.subset(np.flatnonzero(may_be_learned))
-    learned = learned_texts(dataset, own_answers)
+    learned = learned_texts(dataset, own_predictions)
     for warning in seen_warnings(f"--against {run.path}", others, learned):
         reporter.warning(str(warning))
-    return own_answers if is_own_data else None
+    return own_predictions if is_own_data else None

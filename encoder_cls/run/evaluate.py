@@ -14,7 +14,7 @@ from encoder_cls.config.schema import Config, DataConfig
 from encoder_cls.data.dataset import Dataset
 from encoder_cls.errors import ConfigError, DataError, EncoderClsError
 from encoder_cls.evaluation.baseline import baseline_scores
-from encoder_cls.evaluation.held_out_answers import OwnAnswers
+from encoder_cls.evaluation.held_out_predictions import OwnPredictions
 from encoder_cls.evaluation.report import Report, evaluate
 from encoder_cls.evaluation.report_files import write_report
 from encoder_cls.run.against import compare_against, load_other
@@ -58,7 +58,7 @@ def evaluate_run(
     run = run_of(path)
     config = None
     dataset = None
-    own_answers = None
+    own_predictions = None
     if run:
         if not run.is_finished():
             reporter.note(f"{run.path} is not finished: this is its best model so far")
@@ -66,14 +66,14 @@ def evaluate_run(
         dataset = dataset_of_run(run, config, classifier, needed=data is None, reporter=reporter)
         if dataset:
             is_scored = data is None and dataset.reported[0] == "validation"
-            own_answers = _own_answers(
+            own_predictions = _own_predictions(
                 run, classifier, dataset, needed=is_scored, reporter=reporter
             )
 
     if data is not None:
         data_config = _config_of_source(data, classifier, config, reading or {})
         scored = _score_source(
-            data, classifier, data_config, dataset, own_answers, reporter=reporter
+            data, classifier, data_config, dataset, own_predictions, reporter=reporter
         )
     elif run and config and dataset:
         data_config = config.data
@@ -82,7 +82,7 @@ def evaluate_run(
             classifier=classifier,
             config=config,
             dataset=dataset,
-            own_answers=own_answers,
+            own_predictions=own_predictions,
         )
         scored = _score_own_data(loaded, reporter=reporter)
     else:
@@ -93,7 +93,7 @@ def evaluate_run(
     report = scored
     if against and other:
         comparison = compare_against(
-            against, other, scored.answered, is_own_data=data is None, reporter=reporter
+            against, other, scored.predicted, is_own_data=data is None, reporter=reporter
         )
         report = replace(scored, against=comparison)
 
@@ -117,16 +117,16 @@ def evaluate_run(
     return report
 
 
-def _own_answers(
+def _own_predictions(
     run: RunDir, classifier: Classifier, dataset: Dataset, *, needed: bool, reporter: Reporter
-) -> OwnAnswers | None:
+) -> OwnPredictions | None:
     """The earlier answers of a run to its own validation texts, if any.
 
     Raises:
         DataError: these texts have changed, where the answers are needed; else it is a warning.
     """
     try:
-        return OwnAnswers.of_run(run.held_out_answers, classifier, dataset.validation)
+        return OwnPredictions.of_run(run.held_out_predictions, classifier, dataset.validation)
     except DataError as error:
         if needed:
             raise
@@ -156,7 +156,7 @@ def _score_source(
     classifier: Classifier,
     data_config: DataConfig,
     dataset: Dataset | None,
-    own_answers: OwnAnswers | None,
+    own_predictions: OwnPredictions | None,
     *,
     reporter: Reporter,
 ) -> Report:
@@ -164,7 +164,7 @@ def _score_source(
 
     `dataset` and `own_answers` are those of the classifier's run, as far as they are known.
     """
-    learned = learned_texts(dataset, own_answers) if dataset else ()
+    learned = learned_texts(dataset, own_predictions) if dataset else ()
     split = load_labelled(source, classifier, data_config, dataset, learned, reporter=reporter)
 
     reference = baseline_scores(dataset, split) if dataset else None
@@ -182,7 +182,7 @@ def _score_own_data(run: LoadedRun, *, reporter: Reporter) -> Report:
         )
 
     # A validation split that was held out is a part of the texts that the run has learned from.
-    learned = learned_texts(run.dataset, run.own_answers) if name == "test" else ()
+    learned = learned_texts(run.dataset, run.own_predictions) if name == "test" else ()
     notes = [notes for source, notes in run.dataset.sources if source == name]
     report_notes(name, split, notes, run.classifier, learned, reporter=reporter)
     return report_of_run(run, reporter=reporter)

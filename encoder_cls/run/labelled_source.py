@@ -12,7 +12,7 @@ from encoder_cls.data.dataset import Dataset, Split
 from encoder_cls.data.load_dataset import load_split, reading_of
 from encoder_cls.data.reading.options import Notes
 from encoder_cls.errors import DataError
-from encoder_cls.evaluation.held_out_answers import OwnAnswers
+from encoder_cls.evaluation.held_out_predictions import OwnPredictions
 from encoder_cls.metrics.logits import MULTI_LABEL
 from encoder_cls.system.columns import ConcatenatedTexts
 from encoder_cls.system.encodings import ending_of
@@ -93,11 +93,11 @@ def report_notes(
         reporter.warning(str(warning))
 
 
-def learned_texts(dataset: Dataset, own_answers: OwnAnswers | None) -> Iterable[str]:
+def learned_texts(dataset: Dataset, own_predictions: OwnPredictions | None) -> Iterable[str]:
     """The labelled texts that a run has learned from.
 
     Those held out for validation are among them where the run has earlier answers to them.
     """
-    if own_answers is None:
+    if own_predictions is None:
         return dataset.train.texts
     return ConcatenatedTexts(dataset.train.texts, dataset.selection.texts)

@@ -3,7 +3,7 @@
 config.yaml     the resolved config, with absolute paths of the data
 model/          the portable classifier with the best validation score
 checkpoints/    training state to resume from
-held_out_answers.safetensors   see `evaluation.held_out_answers`
+held_out_predictions.safetensors   see `evaluation.held_out_predictions`
 metrics.jsonl   every logged number
 eval/           report, predictions, mistakes, plot of the confusion matrix
 sources.json    the paths of the data and of the base run, for programs without a YAML parser
@@ -52,7 +52,7 @@ class RunDir:
         # The best weights of pretraining, until the run ends.
         self.pretrained = path / "pretrained"
         self.checkpoints = path / "checkpoints"
-        self.held_out_answers = path / "held_out_answers.safetensors"
+        self.held_out_predictions = path / "held_out_predictions.safetensors"
         self.metrics_file = path / "metrics.jsonl"
         self.eval = path / "eval"
         self._is_held = False

@@ -10,8 +10,8 @@ from encoder_cls.classifier.model_folder import load_classifier
 from encoder_cls.config.schema import Config
 from encoder_cls.data.dataset import Dataset
 from encoder_cls.evaluation.baseline import baseline_scores
-from encoder_cls.evaluation.comparisons import BaseAnswers, compare_with_base
-from encoder_cls.evaluation.held_out_answers import OwnAnswers
+from encoder_cls.evaluation.comparisons import BasePredictions, compare_with_base
+from encoder_cls.evaluation.held_out_predictions import OwnPredictions
 from encoder_cls.evaluation.report import Report, evaluate
 from encoder_cls.linear.class_weights import class_weights_note
 from encoder_cls.run.run_folder import RunDir
@@ -36,14 +36,14 @@ class LoadedRun:
     classifier: Classifier
     config: Config
     dataset: Dataset
-    own_answers: OwnAnswers | None
+    own_predictions: OwnPredictions | None
 
     @property
     def num_refitted(self) -> int:
         """How many texts held out for validation the final linear model has learned from."""
-        if self.own_answers is None:
+        if self.own_predictions is None:
             return 0
-        return len(self.own_answers.answers.rows)
+        return len(self.own_predictions.predictions.rows)
 
 
 def report_of_run(
@@ -75,9 +75,9 @@ def report_of_run(
 
     reporter.working(f"scoring {len(split):,} texts")
     report = evaluate(
-        run.classifier, split, name=name, batch_tokens=batch_tokens, own=run.own_answers
+        run.classifier, split, name=name, batch_tokens=batch_tokens, own=run.own_predictions
     )
-    base_answers = _compare_with_base_run(run, device=device)
+    base_predictions = _compare_with_base_run(run, device=device)
     weights_note = run_interruptibly(lambda: _class_weights_note(run, train_texts))
 
     reporter.working("fitting the TF-IDF baseline")
@@ -86,7 +86,7 @@ def report_of_run(
 
     return replace(
         report,
-        base_answers=base_answers,
+        base_predictions=base_predictions,
         num_refitted=run.num_refitted,
         class_weights_note=weights_note,
         linear_reference=reference,
@@ -106,7 +106,7 @@ def _class_weights_note(run: LoadedRun, train_texts: TokenizedTexts | None) -> s
     return class_weights_note(train, train_texts, linear)
 
 
-def _compare_with_base_run(run: LoadedRun, *, device: str) -> BaseAnswers | None:
+def _compare_with_base_run(run: LoadedRun, *, device: str) -> BasePredictions | None:
     """Compare the answers of a run with those of its base run; None where there is no model of one."""
     base_dataset = run.dataset.base
     if run.config.from_run is None or base_dataset is None or run.dataset.is_multi_label:
@@ -116,17 +116,17 @@ def _compare_with_base_run(run: LoadedRun, *, device: str) -> BaseAnswers | None
         return None
 
     base_classifier = load_classifier(base.path, device=device, engine="torch")
-    own_answers_of_base = None
+    own_predictions_of_base = None
     base_name, _ = base_dataset.reported
     if base_name == "validation":
-        own_answers_of_base = OwnAnswers.of_run(
-            base.held_out_answers, base_classifier, base_dataset.validation
+        own_predictions_of_base = OwnPredictions.of_run(
+            base.held_out_predictions, base_classifier, base_dataset.validation
         )
     return compare_with_base(
         run.classifier,
         base_classifier,
         base_dataset,
         run=run.config.from_run,
-        own=run.own_answers,
-        own_of_base=own_answers_of_base,
+        own=run.own_predictions,
+        own_of_base=own_predictions_of_base,
     )

@@ -266,10 +266,10 @@ def mistakes_table(report: Report) -> str:
     """The most confident mistakes as a Markdown table, with all markup in their texts escaped."""
     lines = ["| answer | label | text |", "| --- | --- | --- |"]
     for mistake in report.worst_errors:
-        answer = f"{mistake.kind} {mistake.answer} {mistake.probability:.2f}".strip()
+        prediction = f"{mistake.kind} {mistake.prediction} {mistake.probability:.2f}".strip()
         labels = ", ".join(mistake.labels)
         text = shortened(mistake.text, limit=MOST_CHARACTERS)
 
-        cells = " | ".join(markdown_text(cell) for cell in (answer, labels, text))
+        cells = " | ".join(markdown_text(cell) for cell in (prediction, labels, text))
         lines.append(f"| {cells} |")
     return "\n".join(lines)

@@ -21,7 +21,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from encoder_cls.classifier.classifier import Classifier
 from encoder_cls.classifier.html_pages import html_page
 from encoder_cls.serving import limits
-from encoder_cls.serving.batching import Batcher, TextAnswer
+from encoder_cls.serving.batching import Batcher, TextResult
 from encoder_cls.serving.metrics import CONTENT_TYPE, Metrics
 from encoder_cls.serving.requests import RefusedError, parse_predict_request
 from encoder_cls.system.display import shown
@@ -88,8 +88,8 @@ class Service:
                 await send(message)
 
             refusal = _refusal_of_origin(Request(scope), self._hosts)
-            answer: ASGIApp = _json({"error": refusal}, 403) if refusal else app
-            await answer(scope, receive, counted_send)
+            responder: ASGIApp = _json({"error": refusal}, 403) if refusal else app
+            await responder(scope, receive, counted_send)
 
         return counted_app
 
@@ -102,15 +102,15 @@ class Service:
             predict_request = parse_predict_request(bytes(body))
             classifier = self.classifier
             future = self.batcher.submit(predict_request, classifier)
-            answers = await self._answered(future, request)
+            results = await self._wait_for_results(future, request)
         except ClientDisconnect:
             return Response(status_code=HUNG_UP)
         finally:
             self._held_bytes -= len(body)
 
-        self.metrics.count(answers)
+        self.metrics.count(results)
         self.metrics.seconds.observe(time.perf_counter() - started)
-        predictions = [answer.record for answer in answers]
+        predictions = [result.record for result in results]
         return _json({"predictions": predictions, "model": classifier.sha256})
 
     async def _read(self, request: Request, body: bytearray) -> None:
@@ -147,25 +147,25 @@ class Service:
             raise RefusedError(429, reason)
         self._held_bytes += num_bytes
 
-    async def _answered(
-        self, future: Future[list[TextAnswer]], request: Request
-    ) -> list[TextAnswer]:
+    async def _wait_for_results(
+        self, future: Future[list[TextResult]], request: Request
+    ) -> list[TextResult]:
         """Wait for the answers.
 
         Raises:
             ClientDisconnect: the client hung up, and nothing more is computed for it.
         """
-        answers = asyncio.wrap_future(future)
+        results = asyncio.wrap_future(future)
         # After the body, the only message that a request can send is that its client has gone.
         gone: asyncio.Future[Any] = asyncio.ensure_future(request.receive())
         try:
-            await asyncio.wait([answers, gone], return_when=asyncio.FIRST_COMPLETED)
-            if not answers.done():
+            await asyncio.wait([results, gone], return_when=asyncio.FIRST_COMPLETED)
+            if not results.done():
                 raise ClientDisconnect
-            return answers.result()
+            return results.result()
         finally:
             gone.cancel()
-            answers.cancel()
+            results.cancel()
 
     async def _health(self, _: Request) -> Response:
         if self.batcher.is_stopping:

@@ -22,7 +22,7 @@ from encoder_cls.serving.requests import PredictRequest, RefusedError
 
 
 @dataclass(frozen=True)
-class TextAnswer:
+class TextResult:
     """The answer to a text.
 
     Attributes:
@@ -43,20 +43,20 @@ class _Job:
 
     request: PredictRequest
     classifier: Classifier
-    answers: list[TextAnswer] = field(default_factory=list)
-    future: Future[list[TextAnswer]] = field(default_factory=Future)
+    results: list[TextResult] = field(default_factory=list)
+    future: Future[list[TextResult]] = field(default_factory=Future)
 
     @property
     def texts_left(self) -> list[str]:
         """The texts without an answer."""
-        return self.request.texts[len(self.answers) :]
+        return self.request.texts[len(self.results) :]
 
-    def add(self, answers: list[TextAnswer]) -> None:
+    def add(self, results: list[TextResult]) -> None:
         """Add the answers to the next texts; send all to the client once they are complete."""
-        self.answers += answers
+        self.results += results
         if not self.texts_left:
             with suppress(InvalidStateError):  # the client has gone
-                self.future.set_result(self.answers)
+                self.future.set_result(self.results)
 
     def fail(self, error: RefusedError) -> None:
         """Send an error to the client, unless the client has gone."""
@@ -92,7 +92,7 @@ class Batcher:
         """The number of requests without an answer."""
         return len(self._waiting)
 
-    def submit(self, request: PredictRequest, classifier: Classifier) -> Future[list[TextAnswer]]:
+    def submit(self, request: PredictRequest, classifier: Classifier) -> Future[list[TextResult]]:
         """Accept a request; cancel the future to drop it.
 
         Raises:
@@ -182,7 +182,7 @@ def _compute(batch: list[_Piece]) -> None:
     After a failure each is answered by itself, so that only the request that causes it fails.
     """
     try:
-        answers = _answers(batch)
+        results = _predict(batch)
     # A panic in Rust is no `Exception`; the thread must go on to answer the others.
     except BaseException as error:
         if len(batch) > 1:
@@ -194,22 +194,22 @@ def _compute(batch: list[_Piece]) -> None:
             batch[0].job.fail(RefusedError(500, reason))
         return
 
-    for piece, answers_to_piece in zip(batch, answers, strict=True):
-        piece.job.add(answers_to_piece)
+    for piece, piece_results in zip(batch, results, strict=True):
+        piece.job.add(piece_results)
 
 
-def _answers(batch: list[_Piece]) -> list[list[TextAnswer]]:
+def _predict(batch: list[_Piece]) -> list[list[TextResult]]:
     """The answers to the texts of each piece, all computed together."""
     classifier = batch[0].job.classifier
     texts = [text for piece in batch for text in piece.texts]
     tokenized = classifier.tokenize(texts)
     predictions = classifier.predict_tokenized(tokenized)
 
-    answers: list[list[TextAnswer]] = []
+    results: list[list[TextResult]] = []
     row = 0
     for piece in batch:
         request = piece.job.request
-        answers_to_piece: list[TextAnswer] = []
+        piece_results: list[TextResult] = []
         for text in piece.texts:
             prediction = predictions[row]
 
@@ -231,7 +231,7 @@ def _answers(batch: list[_Piece]) -> list[list[TextAnswer]]:
                 labels = (prediction.label,) if prediction.label else ()
 
             num_words = int(tokenized.lengths[row]) - 1  # without `[CLS]`
-            answers_to_piece.append(TextAnswer(record, labels, num_words))
+            piece_results.append(TextResult(record, labels, num_words))
             row += 1
-        answers.append(answers_to_piece)
-    return answers
+        results.append(piece_results)
+    return results

@@ -16,7 +16,7 @@ from prometheus_client import (
     generate_latest,
 )
 
-from encoder_cls.serving.batching import TextAnswer
+from encoder_cls.serving.batching import TextResult
 from encoder_cls.system.display import replace_unprintable
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
@@ -30,7 +30,7 @@ class Metrics:
     """Counts of all requests, and rates of the last texts."""
 
     def __init__(self) -> None:
-        self._recent: deque[TextAnswer] = deque(maxlen=RECENT_TEXTS)
+        self._recent: deque[TextResult] = deque(maxlen=RECENT_TEXTS)
         registry = CollectorRegistry()
         self._registry = registry
         ProcessCollector(registry=registry)
@@ -88,16 +88,16 @@ class Metrics:
             registry=registry,
         )
 
-    def count(self, answers: Sequence[TextAnswer]) -> None:
+    def count(self, results: Sequence[TextResult]) -> None:
         """Count the answers to a request."""
-        self._texts.inc(len(answers))
-        for answer in answers:
-            self._words.inc(answer.words)
-            self._unknown.inc(answer.record["unknown_words"])
-            self._truncated.inc(answer.record["truncated"])
-            for label in answer.labels:
+        self._texts.inc(len(results))
+        for result in results:
+            self._words.inc(result.words)
+            self._unknown.inc(result.record["unknown_words"])
+            self._truncated.inc(result.record["truncated"])
+            for label in result.labels:
                 self._labels.labels(replace_unprintable(label)).inc()
-        self._recent.extend(answers)
+        self._recent.extend(results)
 
     def text(self, *, waiting: int, model: str) -> bytes:
         """All counts in the text format.
@@ -109,10 +109,10 @@ class Metrics:
         words = 0
         unknown_words = 0
         texts_by_label: Counts[str] = Counts()
-        for answer in self._recent:
-            words += answer.words
-            unknown_words += answer.record["unknown_words"]
-            texts_by_label.update(replace_unprintable(label) for label in answer.labels)
+        for result in self._recent:
+            words += result.words
+            unknown_words += result.record["unknown_words"]
+            texts_by_label.update(replace_unprintable(label) for label in result.labels)
 
         self._unknown_rate.set(unknown_words / max(1, words))
         self._label_rate.clear()

@@ -66,7 +66,7 @@ byId("form").addEventListener("submit", async (event) => {
   try {
     const body = JSON.stringify({ texts: [text], top_k: 5, explain: byId("explain").checked });
     const result = await ask("predict", { method: "POST", headers: { "Content-Type": "application/json" }, body });
-    byId("answers").prepend(shown(text, result.predictions[0]));
+    byId("predictions").prepend(shown(text, result.predictions[0]));
   } catch (error) {
     byId("error").textContent = error.message;
   }

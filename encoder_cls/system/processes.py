@@ -222,10 +222,10 @@ def work(descriptor: int) -> None:
     with suppress(EOFError, OSError), Connection(descriptor) as parent:
         function = parent.recv()
         while True:
-            _answer(parent, function)
+            _reply(parent, function)
 
 
-def _answer(parent: Connection[Any, Any], function: Callable[[Any], Any]) -> None:
+def _reply(parent: Connection[Any, Any], function: Callable[[Any], Any]) -> None:
     """Receive an item, and send the result or the error."""
     item = parent.recv()
     result = None

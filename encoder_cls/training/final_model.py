@@ -19,7 +19,7 @@ from encoder_cls.classifier.gate import fit_gate
 from encoder_cls.classifier.guarantees import Guarantees
 from encoder_cls.classifier.model_folder import load_classifier, save_classifier, save_measured
 from encoder_cls.encoder.torch_encoder import TorchEncoder
-from encoder_cls.evaluation.held_out_answers import Answers, HeldOutAnswers
+from encoder_cls.evaluation.held_out_predictions import HeldOutPredictions, Predictions
 from encoder_cls.linear.linear_model import LinearModel
 from encoder_cls.metrics.classification import ClassCounts
 from encoder_cls.metrics.logits import Logits, softmax
@@ -32,7 +32,7 @@ Probabilities = NDArray[np.float64]
 
 
 def finish_model(
-    prepared: Prepared, run: RunDir, table: HeldOutAnswers | None, *, device: str
+    prepared: Prepared, run: RunDir, table: HeldOutPredictions | None, *, device: str
 ) -> Classifier:
     """Save the best weights in the smallest types, with gate and guarantees, and load them.
 
@@ -63,7 +63,9 @@ def finish_model(
     return best
 
 
-def _measure_guarantees(best: Classifier, prepared: Prepared, table: HeldOutAnswers | None) -> None:
+def _measure_guarantees(
+    best: Classifier, prepared: Prepared, table: HeldOutPredictions | None
+) -> None:
     """Add the guarantees to the classifier.
 
     They also count validation texts whose labels never occur in train, and where each labelled text
@@ -74,7 +76,7 @@ def _measure_guarantees(best: Classifier, prepared: Prepared, table: HeldOutAnsw
     earlier = []
     if table:
         earlier.append(table.validation)
-    if table and prepared.plan.answers_labels_out_of_fold:
+    if table and prepared.plan.predicts_labels_out_of_fold:
         splits.append(dataset.train)
         rows = table.train.rows + len(dataset.validation)
         earlier.append(table.train._replace(rows=rows))
@@ -167,23 +169,23 @@ def is_close(
         return False
 
     if thresholds:
-        answers = rounded >= np.array(thresholds)
-        exact_answers = expected >= np.array(thresholds)
+        predictions = rounded >= np.array(thresholds)
+        exact_predictions = expected >= np.array(thresholds)
     else:
-        answers = rounded.argmax(axis=1)
-        exact_answers = expected.argmax(axis=1)
+        predictions = rounded.argmax(axis=1)
+        exact_predictions = expected.argmax(axis=1)
     if len(labels) < ENOUGH_TEXTS:
-        return bool((answers == exact_answers).all())
+        return bool((predictions == exact_predictions).all())
 
-    least = _score(exact_answers, labels) - MOST_ACCURACY_LOST
-    return _score(answers, labels) >= least
+    least = _score(exact_predictions, labels) - MOST_ACCURACY_LOST
+    return _score(predictions, labels) >= least
 
 
-def _score(answers: NDArray[Any], labels: NDArray[Any]) -> float:
+def _score(predictions: NDArray[Any], labels: NDArray[Any]) -> float:
     """Accuracy, or multi-label micro-F1."""
     if labels.ndim > 1:
-        return ClassCounts.of(answers, labels).micro_f1
-    return float((answers == labels).mean())
+        return ClassCounts.of(predictions, labels).micro_f1
+    return float((predictions == labels).mean())
 
 
 def fit_guarantees(
@@ -191,7 +193,7 @@ def fit_guarantees(
     texts: TokenizedTexts,
     labels: NDArray[Any],
     *,
-    earlier: Sequence[Answers] = (),
+    earlier: Sequence[Predictions] = (),
 ) -> None:
     """Measure the guarantees of a classifier on held-out texts, and add them to it.
 
@@ -200,10 +202,10 @@ def fit_guarantees(
     texts, from before it learned from these.
     """
     part_logits, linear_numbers = classifier.part_logits_and_numbers(texts)
-    for answers in earlier:
+    for predictions in earlier:
         assert linear_numbers is not None
-        part_logits["linear"][answers.rows] = answers.logits
-        linear_numbers[answers.rows] = answers.numbers
+        part_logits["linear"][predictions.rows] = predictions.logits
+        linear_numbers[predictions.rows] = predictions.numbers
 
     logits = classifier.combined(part_logits)
     numbers = text_numbers(classifier.task.probabilities(logits), texts, linear_numbers)

@@ -6,7 +6,7 @@ import shutil
 
 import torch
 
-from encoder_cls.evaluation.held_out_answers import HeldOutAnswers, OwnAnswers
+from encoder_cls.evaluation.held_out_predictions import HeldOutPredictions, OwnPredictions
 from encoder_cls.evaluation.model_card import model_card
 from encoder_cls.evaluation.report import Report
 from encoder_cls.evaluation.report_files import write_report
@@ -32,14 +32,14 @@ def write_final_report(
     best_step = progress.state.best_step
 
     reporter.working("finishing the model")
-    table = HeldOutAnswers.of_run(run.held_out_answers)
+    table = HeldOutPredictions.of_run(run.held_out_predictions)
     best = finish_model(prepared, run, table, device=str(device))
 
-    own_answers = None
+    own_predictions = None
     if table and best.linear:
-        own_answers = OwnAnswers(dataset.validation, table.validation)
+        own_predictions = OwnPredictions(dataset.validation, table.validation)
     loaded = LoadedRun(
-        folder=run, classifier=best, config=config, dataset=dataset, own_answers=own_answers
+        folder=run, classifier=best, config=config, dataset=dataset, own_predictions=own_predictions
     )
     report = report_of_run(
         loaded,

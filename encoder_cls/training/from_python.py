@@ -16,7 +16,7 @@ from encoder_cls.config.loading import config_of, load_config
 from encoder_cls.config.schema import Config
 from encoder_cls.data.reading.locations import SourceLocation
 from encoder_cls.data.reading.rows import Row
-from encoder_cls.evaluation.held_out_answers import HeldOutAnswers
+from encoder_cls.evaluation.held_out_predictions import HeldOutPredictions
 from encoder_cls.run.run_folder import RunDir
 from encoder_cls.system.machine import resolve_device
 from encoder_cls.system.reporter import Reporter, WarningReporter
@@ -94,7 +94,7 @@ def train_texts(
         train_run(prepared, run, device=device, with_report=False, reporter=reporter)
 
         reporter.working("finishing the model")
-        table = HeldOutAnswers.of_run(run.held_out_answers)
+        table = HeldOutPredictions.of_run(run.held_out_predictions)
         finish_model(prepared, run, table, device=str(device))
         reporter.working("")
         return load_classifier(run.model)

@@ -73,8 +73,8 @@ def _fit(
     if is_first_fit:
         progress.state = replace(progress.state, linear_effort=linear.effort.key)
 
-    if linear.held_out_answers:
-        linear.held_out_answers.write(run.held_out_answers)
+    if linear.held_out_predictions:
+        linear.held_out_predictions.write(run.held_out_predictions)
     if not progress.state.is_encoder_better:
         save_classifier(linear.classifier, run.model)
     reporter.working("")

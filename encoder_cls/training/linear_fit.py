@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from encoder_cls.classifier.classifier import Classifier, Mixture, Numbers
 from encoder_cls.classifier.validation import ValidationResult, score_mixture
-from encoder_cls.evaluation.held_out_answers import Answers, HeldOutAnswers
+from encoder_cls.evaluation.held_out_predictions import HeldOutPredictions, Predictions
 from encoder_cls.linear.effort import (
     ONE_PENALTY,
     PENALTIES_TRIED,
@@ -44,7 +44,7 @@ class FittedLinear(NamedTuple):
         validation_logits: those of a linear model that has not learned from the validation
             texts, (texts, classes).
         validation: the scores on these texts; None without validation labels.
-        held_out_answers: the answers from before a refit with these texts.
+        held_out_predictions: the answers from before a refit with these texts.
         few_labels: what the fit to few labels has found, if it was one.
         effort: how much work the fit did.
         plan: the plan of the run where time changed it.
@@ -53,7 +53,7 @@ class FittedLinear(NamedTuple):
     classifier: Classifier
     validation_logits: Logits
     validation: ValidationResult | None
-    held_out_answers: HeldOutAnswers | None = None
+    held_out_predictions: HeldOutPredictions | None = None
     few_labels: FewLabels | None = None
     effort: Effort = PLANNED
     plan: Plan | None = None
@@ -185,9 +185,9 @@ class _Fit:
             prepared.validation_texts, evidence=numbers[:, :EVIDENCE_NUMBERS]
         )
         rows = np.arange(len(self._train), len(all_texts))
-        answers = _held_out_answers(prepared, rows, logits, numbers_before)
+        predictions = _held_out_predictions(prepared, rows, logits, numbers_before)
         fitted = _calibrated(prepared, refitted, logits)
-        return fitted._replace(held_out_answers=answers, effort=effort)
+        return fitted._replace(held_out_predictions=predictions, effort=effort)
 
     def _num_fits(self, effort: Effort) -> float:
         """The work of one of the `PLAIN_EFFORTS`, in fits to the training texts."""
@@ -240,19 +240,21 @@ class _Fit:
         # It is calibrated on all labelled texts already: the few held out would only add chance.
         # But an encoder is weighed by these few, and both parts must be judged alike.
         numbers = linear.numbers_before_refit(texts.take(found.rows))
-        answers = _held_out_answers(prepared, found.rows, found.logits, numbers)
+        predictions = _held_out_predictions(prepared, found.rows, found.logits, numbers)
         fitted = _calibrated(
             prepared,
             linear,
-            answers.validation.logits,
+            predictions.validation.logits,
             is_calibrated=not prepared.plan.has_encoder,
         )
-        return fitted._replace(held_out_answers=answers, few_labels=found, effort=found.effort)
+        return fitted._replace(
+            held_out_predictions=predictions, few_labels=found, effort=found.effort
+        )
 
 
-def _held_out_answers(
+def _held_out_predictions(
     prepared: Prepared, rows: NDArray[np.int64], logits: Logits, numbers: Numbers
-) -> HeldOutAnswers:
+) -> HeldOutPredictions:
     """The table of answers to labelled texts.
 
     `rows` count the training texts, then those of `Dataset.selection`.
@@ -265,9 +267,9 @@ def _held_out_answers(
     is_selected = ~dataset.validation.has_unseen_label(len(dataset.label_names))
     selected_rows = np.flatnonzero(is_selected)
     validation_rows = selected_rows[rows[~is_train] - num_train]
-    return HeldOutAnswers(
-        validation=Answers(validation_rows, logits[~is_train], numbers[~is_train]),
-        train=Answers(rows[is_train], logits[is_train], numbers[is_train]),
+    return HeldOutPredictions(
+        validation=Predictions(validation_rows, logits[~is_train], numbers[~is_train]),
+        train=Predictions(rows[is_train], logits[is_train], numbers[is_train]),
         texts_sha256=dataset.validation.texts_fingerprint,
     )
 

@@ -102,7 +102,7 @@ class Plan:
         return self.training is not None
 
     @property
-    def answers_labels_out_of_fold(self) -> bool:
+    def predicts_labels_out_of_fold(self) -> bool:
         """Whether the run keeps out-of-fold answers to all labelled texts."""
         return (
             self.linear_fit == "few_labels" and self.refits_on_validation and not self.has_encoder

@@ -14,7 +14,7 @@ from encoder_cls.data.load_dataset import load_all_data
 from encoder_cls.data.reading.rows import Row
 from encoder_cls.encoder.architecture import EncoderArchitecture
 from encoder_cls.errors import ConfigError, DataError
-from encoder_cls.evaluation.held_out_answers import HeldOutAnswers
+from encoder_cls.evaluation.held_out_predictions import HeldOutPredictions
 from encoder_cls.run.checkpoint import newest_fingerprint
 from encoder_cls.run.run_folder import RunDir
 from encoder_cls.system.reporter import SILENT, Reporter
@@ -143,7 +143,7 @@ def _checked_base_run(path: Path, config: Config) -> RunDir:
         )
 
     # The report needs this table, so a damaged one is noticed now.
-    HeldOutAnswers.of_run(run.held_out_answers)
+    HeldOutPredictions.of_run(run.held_out_predictions)
     return run
 
 

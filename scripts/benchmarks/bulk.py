@@ -68,8 +68,8 @@ def measure(arguments: argparse.Namespace, case: Case) -> Found:
     if case["system"] in OURS:
         command = [*PROGRAM, "predict", "--model", str(trained(folder, case["system"]))]
         command += ["--input", str(source), "--device", "cpu"]
-        with tempfile.TemporaryDirectory() as answers:
-            ended = run([*command, "--output", f"{answers}/answers.{case['format']}"])
+        with tempfile.TemporaryDirectory() as predictions:
+            ended = run([*command, "--output", f"{predictions}/predictions.{case['format']}"])
         seconds = ended.seconds
     else:
         model = trained(folder, "encoder-cls, default") / "model"

@@ -65,21 +65,23 @@ def measure(arguments: argparse.Namespace, case: Case) -> Found:
     rows, expected, seconds = prepared(model, case["texts"])
     if way in RAY_WORKERS:
         is_killing = way.endswith("killed")
-        answers, seconds, started = _by_ray(model, workers=RAY_WORKERS[way], is_killing=is_killing)
+        predictions, seconds, started = _by_ray(
+            model, workers=RAY_WORKERS[way], is_killing=is_killing
+        )
     elif way == SPARK:
-        answers, seconds = _by_spark(model)
+        predictions, seconds = _by_spark(model)
         started = 0
     else:
-        answers = expected
+        predictions = expected
         started = 1
 
     columns = ["id", "label"]
-    has_same_labels = answers.sort_by("id").select(columns).equals(expected.select(columns))
-    num_ids = len(set(answers.column("id").to_pylist()))
-    has_all_rows = answers.num_rows == num_ids == rows.num_rows
+    has_same_labels = predictions.sort_by("id").select(columns).equals(expected.select(columns))
+    num_ids = len(set(predictions.column("id").to_pylist()))
+    has_all_rows = predictions.num_rows == num_ids == rows.num_rows
     return {
         "started": started,
-        "rows": answers.num_rows,
+        "rows": predictions.num_rows,
         "ids": num_ids,
         "equal": has_same_labels and has_all_rows,
         "speed": num_ids / seconds,
@@ -134,13 +136,13 @@ def _by_ray(model: str, *, workers: int, is_killing: bool) -> tuple[Any, float, 
 
         began = time.monotonic()
         rows = ray.data.read_parquet(f"{work_folder()}/in").repartition(PARTS)
-        answered = rows.map_batches(
+        predicted = rows.map_batches(
             Recorded,
             fn_constructor_args=[model, str(workers_folder)],
             batch_format="pyarrow",
             compute=ray.data.ActorPoolStrategy(size=workers),
         )
-        batches = answered.iter_batches(batch_format="pyarrow", batch_size=None)
+        batches = predicted.iter_batches(batch_format="pyarrow", batch_size=None)
         tables = [pyarrow.table(batch) for batch in batches]
         seconds = time.monotonic() - began
 

@@ -62,8 +62,8 @@ def measure(arguments: argparse.Namespace, case: Case) -> Found:
     assert result.few_labels
     low, high = result.few_labels.interval
     probabilities = result.classifier.predict_proba(test.texts)
-    answers = np.array(result.classifier.label_names)[probabilities.argmax(axis=1)]
-    is_right = answers == np.array(test.labels)
+    predictions = np.array(result.classifier.label_names)[probabilities.argmax(axis=1)]
+    is_right = predictions == np.array(test.labels)
     accuracy = float(is_right.mean())
     return {
         "estimate": result.few_labels.accuracy,

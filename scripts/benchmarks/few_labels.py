@@ -66,7 +66,7 @@ def measure(arguments: argparse.Namespace, case: Case) -> Found:
     labelled, others, test = drawn(arguments.folder, case)
     if case["system"] == SVM:
         began = time.process_time()
-        accuracy = np.mean(np.array(svm_answers(labelled, others, test)) == test.labels)
+        accuracy = np.mean(np.array(svm_predictions(labelled, others, test)) == test.labels)
         return {"accuracy": float(accuracy), "seconds": time.process_time() - began}
 
     with tempfile.TemporaryDirectory() as name:
@@ -109,7 +109,7 @@ def _renamed(texts: Texts, new_names: Mapping[str, str]) -> Texts:
     return Texts(texts.texts, [new_names.get(label, label) for label in texts.labels])
 
 
-def svm_answers(labelled: Texts, others: Texts, test: Texts) -> list[str]:
+def svm_predictions(labelled: Texts, others: Texts, test: Texts) -> list[str]:
     """The answers of a plain SVM."""
     from sklearn.decomposition import TruncatedSVD
     from sklearn.pipeline import make_pipeline, make_union

@@ -166,9 +166,9 @@ def halve(probabilities: Probabilities, labels: Labels) -> Found:
 def _precision_of_other_half(whole: Guarantees, one: Guarantees, threshold: float) -> float:
     """The part of right answers among those above a threshold, of the texts that `one` has not."""
     index = np.searchsorted(THRESHOLDS, threshold)
-    answers = whole.answers[index] - one.answers[index]
+    predictions = whole.predictions[index] - one.predictions[index]
     right = whole.right[index] - one.right[index]
-    return float(right / max(1, answers))
+    return float(right / max(1, predictions))
 
 
 def _coverage_of_other_half(whole: Guarantees, one: Guarantees, threshold: float) -> float:

@@ -56,7 +56,7 @@ def measure(arguments: argparse.Namespace, case: Case) -> Found:
     texts = read(path_of(Path(), EXAMPLE, "test")).texts
     if case["clients"]:
         with server(arguments.run) as port:
-            asking = answer_times(port, texts, SECONDS, clients=case["clients"])
+            asking = prediction_times(port, texts, SECONDS, clients=case["clients"])
             seconds, elapsed = asyncio.run(asking)
     else:
         seconds, elapsed = asyncio.run(in_process(arguments.run, texts, SECONDS))
@@ -90,7 +90,7 @@ def server(run: Path) -> Iterator[int]:
             process.terminate()
 
 
-async def answer_times(
+async def prediction_times(
     port: int, texts: Sequence[str], limit: float, *, clients: int
 ) -> tuple[list[float], float]:
     """Ask by some clients; returns the seconds of each answer, and those in all."""
@@ -146,9 +146,9 @@ async def connection(port: int) -> AsyncIterator[Ask]:
 
         head = await reader.readuntil(b"\r\n\r\n")
         (length,) = re.findall(rb"(?i)content-length: (\d+)", head)
-        answer = await reader.readexactly(int(length))
+        prediction = await reader.readexactly(int(length))
         if head.split()[1] != b"200":
-            raise RuntimeError(f"a request was refused: {answer.decode()}")
+            raise RuntimeError(f"a request was refused: {prediction.decode()}")
 
     yield ask
     writer.close()

@@ -328,7 +328,7 @@ def for_any_model(init):
     return init_folder
 
 
-def removing_recorded_answers(part, record):
+def removing_recorded_predictions(part, record):
     if record.get("output", part.output.name) != part.output.name:
         (part.output.parent / record["output"]).unlink(missing_ok=True)
 
@@ -368,7 +368,7 @@ def keeping_the_port(setsockopt):
     return set_option
 
 
-def answering_by_the_first_model(submit):
+def predicting_by_the_first_model(submit):
     classifiers = []
 
     def submit_to_first(self, request, classifier):
@@ -719,7 +719,7 @@ FAULTS = [
         case="serve-reload",
         fraction=0.3,
         target="encoder_cls.serving.batching.Batcher.submit",
-        make=answering_by_the_first_model,
+        make=predicting_by_the_first_model,
     ),
     Fault(
         "what comes of a reload is not reported",
@@ -775,7 +775,7 @@ FAULTS = [
         case="parts-changed[0-the-record-of-another-part]",
         fraction=1,
         target=f"{PARTS}._remove_old_format",
-        make=constant(removing_recorded_answers),
+        make=constant(removing_recorded_predictions),
     ),
     Fault(
         "an input that changes meanwhile is not noticed",

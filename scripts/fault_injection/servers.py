@@ -85,7 +85,7 @@ def serve(space, run, *, port=0, prepare=lambda: None):
     return Served(process, int(found[1]))
 
 
-class Answers:
+class Predictions:
     """The answers of models to some texts, as of `predict`, by the SHA-256 of the model."""
 
     def __init__(self, draw):
@@ -100,10 +100,10 @@ class Answers:
         from encoder_cls.classifier.model_folder import load_classifier
 
         classifier = load_classifier(folder, engine="numpy")
-        answers = []
+        predictions = []
         for prediction in classifier.predict(self.texts):
-            answers.append(prediction.to_json(top_k=9, threshold=0.0, words=None))
-        self._known[classifier.sha256] = answers
+            predictions.append(prediction.to_json(top_k=9, threshold=0.0, words=None))
+        self._known[classifier.sha256] = predictions
         return classifier.sha256
 
     def check(self, chosen, reply):
@@ -125,9 +125,9 @@ class Answers:
                 )
 
 
-def _probabilities(answer):
+def _probabilities(prediction):
     """The probability of each label of an answer."""
-    return {entry["label"]: entry["probability"] for entry in answer["top"]}
+    return {entry["label"]: entry["probability"] for entry in prediction["top"]}
 
 
 class Outcome(NamedTuple):
@@ -142,10 +142,10 @@ class Outcome(NamedTuple):
 class Load:
     """Clients that ask, each one request after the other, while a block runs."""
 
-    def __init__(self, served, answers, draw, *, clients):
+    def __init__(self, served, predictions, draw, *, clients):
         self.outcomes = []
         self._served = served
-        self._answers = answers
+        self._predictions = predictions
         self._end = Event()
         self._threads = []
         for _ in range(clients):
@@ -165,12 +165,12 @@ class Load:
             "a client waits for ever"
         )
 
-    def await_answers(self, count):
+    def await_predictions(self, count):
         """Wait for so many more outcomes."""
         most = len(self.outcomes) + count
         wait_until(lambda: len(self.outcomes) >= most, f"{count} answers")
 
-    def check_all_answered(self):
+    def check_all_requests_ended(self):
         """Fail unless each request was answered rightly."""
         bad = [outcome for outcome in self.outcomes if outcome.status != 200 or outcome.what]
         assert not bad, f"{len(bad)} of {len(self.outcomes)} requests: {bad[:3]}"
@@ -188,9 +188,9 @@ class Load:
 
     def _ask_once(self, connection, draw):
         """Send a request, and check the answer; returns its status and what is wrong."""
-        chosen = draw.choices(range(len(self._answers.texts)), k=draw.choice([1, 1, 1, 5, 30]))
+        chosen = draw.choices(range(len(self._predictions.texts)), k=draw.choice([1, 1, 1, 5, 30]))
         body = {
-            "texts": [self._answers.texts[number] for number in chosen],
+            "texts": [self._predictions.texts[number] for number in chosen],
             "top_k": 9,
             "explain": len(chosen) == 5,
         }
@@ -203,7 +203,7 @@ class Load:
             content = json.loads(reply.read())
             status = reply.status
             if status == 200:
-                self._answers.check(chosen, content)
+                self._predictions.check(chosen, content)
         except AssertionError as error:
             return status, str(error)
         except (OSError, http.client.HTTPException, ValueError) as error:

@@ -516,11 +516,11 @@ def test_predict_fuzz(space, draw, number):
             file.write(json.dumps({"text": text, "id": text[:20]}) + "\n")
 
     as_json = ["--format", "jsonl", "--top-k", "99"]
-    found = answers(space.predict(run, engine, *as_json, "--input", path))
-    for text, answer in zip(texts, found, strict=True):
+    found = predictions(space.predict(run, engine, *as_json, "--input", path))
+    for text, prediction in zip(texts, found, strict=True):
         # JSON joins half surrogates.
-        assert answer["id"] == json.loads(json.dumps(text[:20])), "another order"
-        assert "reason" not in answer or not any(map(str.isalnum, text)), text
+        assert prediction["id"] == json.loads(json.dumps(text[:20])), "another order"
+        assert "reason" not in prediction or not any(map(str.isalnum, text)), text
 
     as_text = ["--format", "text", "--top-k", "99"]
     ended = space.predict(run, engine, *as_text, "--input", path).check()
@@ -532,15 +532,15 @@ def test_predict_fuzz(space, draw, number):
         values = [*range(1, 256), 0xFF, 0xC3, 0xED]
         content = bytes(draw.choices(values, k=draw.randint(1, 60)))
         ask = predict(run, engine, *as_json)
-        assert len(answers(space.start([*ask, "--", content]).end())) == 1
+        assert len(predictions(space.start([*ask, "--", content]).end())) == 1
         ended = space.fork([*ask, "--input", "-"], stdin=content).end()
-        assert len(answers(ended)) == len(content.removesuffix(b"\n").split(b"\n"))
+        assert len(predictions(ended)) == len(content.removesuffix(b"\n").split(b"\n"))
 
     if number % 25 == 0:
         piece = draw.choice(["a", "a ", "漢", "\u0301", "x"])
         huge = (piece * (10_000_000 // len(piece)) + "\nrain").encode()
         ended = space.predict(run, engine, *as_json, "--input", "-", stdin=huge)
-        assert answers(ended)[0]["truncated"]
+        assert predictions(ended)[0]["truncated"]
 
 
 def odd_text(draw):
@@ -558,21 +558,21 @@ def odd_text(draw):
     return "".join(pieces)
 
 
-def answers(ended):
+def predictions(ended):
     """The answers in JSON Lines, which must be good ones."""
     check_printable(ended.check().out)
     found = [json.loads(line) for line in ended.out.splitlines()]
-    for answer in found:
-        if answer.get("reason") == "blank":
-            assert answer["label"] is None, answer
-            assert answer["probability"] is None, answer
-            assert answer["top"] == [], answer
+    for prediction in found:
+        if prediction.get("reason") == "blank":
+            assert prediction["label"] is None, prediction
+            assert prediction["probability"] is None, prediction
+            assert prediction["top"] == [], prediction
             continue
 
-        probabilities = [entry["probability"] for entry in answer["top"]]
-        assert all(math.isfinite(p) and 0 <= p <= 1 for p in probabilities), answer
-        assert math.isclose(sum(probabilities), 1, rel_tol=1e-6), answer
-        assert answer["probability"] == max(probabilities)
+        probabilities = [entry["probability"] for entry in prediction["top"]]
+        assert all(math.isfinite(p) and 0 <= p <= 1 for p in probabilities), prediction
+        assert math.isclose(sum(probabilities), 1, rel_tol=1e-6), prediction
+        assert prediction["probability"] == max(probabilities)
     return found
 
 

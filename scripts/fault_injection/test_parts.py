@@ -47,9 +47,9 @@ class Job:
         """The answers of a process that nothing disturbs, by name of file."""
         fresh = replace(self, out=self.space.new_path("undisturbed"))
         fresh.begin().end().check()
-        return fresh.answers()
+        return fresh.predictions()
 
-    def answers(self):
+    def predictions(self):
         """The files of answers by name, without temporary ones."""
         if not self.out.is_dir():
             return {}
@@ -61,7 +61,7 @@ class Job:
 
         It must hold nothing else but so many others, of older parts.
         """
-        found = self.answers()
+        found = self.predictions()
         differing = [name for name in expected if expected[name] != found.get(name)]
         assert not differing, differing
         assert len(found) == len(expected) + others, f"too many: {found.keys() - expected.keys()}"
@@ -74,16 +74,16 @@ class Job:
         for part in self.parts.iterdir():
             self._check_rows(part, found[f"{part.stem}.{self.form}"])
 
-    def _check_rows(self, part, answers):
+    def _check_rows(self, part, predictions):
         """Fail unless each row of a part has one answer, in order."""
         rows = read_rows(part)
         if self.form == "jsonl":
-            ids = [json.loads(line)["id"] for line in answers.splitlines()]
+            ids = [json.loads(line)["id"] for line in predictions.splitlines()]
             assert ids == [name for name, _ in rows], part.name
         elif self.form in {"csv", "tsv"}:
-            assert answers.count(b"\n") == len(rows) + 1, part.name
+            assert predictions.count(b"\n") == len(rows) + 1, part.name
         elif self.form == "text":
-            assert answers.count(b"\n") == len(rows), part.name
+            assert predictions.count(b"\n") == len(rows), part.name
 
 
 def new_job(space, draw, engine):
@@ -143,7 +143,7 @@ def test_parts_kill(space, draw, number):
         else:
             ended = job.begin().kill(after=draw.uniform(0, 0.6))
         assert ended.code in {0, -signal.SIGKILL}, ended.err
-        assert job.answers().items() <= expected.items(), "a file of answers is not whole"
+        assert job.predictions().items() <= expected.items(), "a file of answers is not whole"
     job.begin().end().check()
     job.check(expected)
 
@@ -208,10 +208,10 @@ def test_parts_full_disk(space, draw, number):
     expected = job.expected()
     job.out.mkdir()
 
-    def answer():
+    def prediction():
         ended = job.begin().end()
         assert not list(job.out.rglob(".tmp-*")), "something temporary is left"
-        assert job.answers().items() <= expected.items(), "a file of answers is not whole"
+        assert job.predictions().items() <= expected.items(), "a file of answers is not whole"
         if ended.code:
             ended.check_error(1, str(job.out))
             mount("-o", "remount,size=8m", job.out)
@@ -219,7 +219,7 @@ def test_parts_full_disk(space, draw, number):
         job.check(expected)
 
     pages = 1 + number % 10
-    with_mounts([small_disk(job.out, 4 * pages)], answer)
+    with_mounts([small_disk(job.out, 4 * pages)], prediction)
 
 
 # Changes of a job that is done: what is changed of its files, or another job
@@ -248,11 +248,11 @@ def a_part_less(_job, _draw, part):
     part.unlink()
 
 
-def damaged_answers(job, draw, _part):
+def damaged_predictions(job, draw, _part):
     damage(job.out / f"part-99.{job.form}", draw, cut=0.6)
 
 
-def no_answers(job, _draw, part):
+def no_predictions(job, _draw, part):
     (job.out / f"{part.stem}.{job.form}").unlink()
 
 
@@ -316,8 +316,8 @@ CHANGES = {
     "other-options": (ALL, other_options),
     "another-engine": (ALL, another_engine),
     "another-format": (ALL, another_format),
-    "damaged-answers": (ONE, damaged_answers),
-    "no-answers": (ONE, no_answers),
+    "damaged-answers": (ONE, damaged_predictions),
+    "no-answers": (ONE, no_predictions),
     "a-damaged-record": (ONE, damaged_record),
     "the-record-of-another-part": (ONE, record_of_another_part),
     "no-record": (ONE, no_record),

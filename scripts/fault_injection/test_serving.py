@@ -13,7 +13,7 @@ from unittest import mock
 
 import pytest
 from samples import damage, hashes_of, tries, variant_of
-from servers import MOST_SECONDS, Answers, Load, serve, wait_until
+from servers import MOST_SECONDS, Load, Predictions, serve, wait_until
 
 from encoder_cls.classifier.classifier import Mixture
 from encoder_cls.classifier.model_folder import load_classifier, save_classifier
@@ -22,7 +22,7 @@ from encoder_cls.serving import limits
 # Seconds that count as at once on a busy machine.
 AT_ONCE = 5.0
 CODES = {signal.SIGTERM: 143, signal.SIGINT: 130}
-ALL_ANSWERED = "stopped; all accepted requests are answered"
+ALL_PREDICTED = "stopped; all accepted requests are answered"
 # Bytes of a server's own memory beyond that of the warm server.
 MOST_GROWTH = 24 << 20
 # Models that a try loads, and crowds of clients that it sends.
@@ -42,16 +42,16 @@ MEGABYTE = 1 << 20
 def test_serve_stop(space, draw, when, number):
     """A signal under load: each accepted request is answered; a second signal ends at once."""
     run = space.reference(variant_of(number // 7))
-    answers = Answers(draw)
+    predictions = Predictions(draw)
     kind = draw.choice([*CODES])
     if when == "while it starts":
         stop_before_it_listens(space, draw, run, kind)
         return
 
-    answers.learn(run)
+    predictions.learn(run)
     served = serve(space, run)
-    with Load(served, answers, draw, clients=draw.choice([1, 4, 16])) as load:
-        load.await_answers(1)
+    with Load(served, predictions, draw, clients=draw.choice([1, 4, 16])) as load:
+        load.await_predictions(1)
         time.sleep(draw.uniform(0, 0.3))
         asked = time.monotonic()
         served.process.signal(kind)
@@ -67,7 +67,7 @@ def test_serve_stop(space, draw, when, number):
         return
 
     assert ended.code == 0, f"exit {ended.code}: {ended.err}"
-    assert ALL_ANSWERED in ended.err, ended.err
+    assert ALL_PREDICTED in ended.err, ended.err
     # Each request was answered, or refused after the stop, or came too late.
     for outcome in load.outcomes:
         if outcome.status == 200:
@@ -106,12 +106,12 @@ def stop_before_it_listens(space, draw, run, kind):
 def test_serve_kill(space, draw, number):
     """SIGKILL under load: clients that wait notice at once; the next server gets the same port."""
     run = space.reference(variant_of(number // 7))
-    answers = Answers(draw)
-    answers.learn(run)
+    predictions = Predictions(draw)
+    predictions.learn(run)
     before = hashes_of(run / "model")
     served = serve(space, run)
-    with Load(served, answers, draw, clients=draw.choice([1, 4, 16])) as load:
-        load.await_answers(1)
+    with Load(served, predictions, draw, clients=draw.choice([1, 4, 16])) as load:
+        load.await_predictions(1)
         time.sleep(draw.uniform(0, 0.3))
         killed = time.monotonic()
         assert served.process.kill().code == -signal.SIGKILL
@@ -128,9 +128,9 @@ def test_serve_kill(space, draw, number):
     assert hashes_of(run / "model") == before, "the model has changed"
 
     again = serve(space, run, port=served.port)
-    with Load(again, answers, draw, clients=2) as load:
-        load.await_answers(4)
-    load.check_all_answered()
+    with Load(again, predictions, draw, clients=2) as load:
+        load.await_predictions(4)
+    load.check_all_requests_ended()
     again.stop()
 
 
@@ -138,21 +138,21 @@ def test_serve_kill(space, draw, number):
 def test_serve_reload(space, draw, number):
     """Other models, damaged ones and none, loaded under load: each answer is of a whole model."""
     run = space.copy(variant_of(number // 7))
-    answers = Answers(draw)
-    answers.learn(run)
+    predictions = Predictions(draw)
+    predictions.learn(run)
     sizes = []
     served = serve(space, run)
-    with Load(served, answers, draw, clients=draw.choice([2, 6, 12])) as load:
-        load.await_answers(4)
+    with Load(served, predictions, draw, clients=draw.choice([2, 6, 12])) as load:
+        load.await_predictions(4)
         for turn in range(RELOADS):
             change = ["another", "damaged", "gone"][(number + turn) % 3]
-            change_model(run, served, answers, draw, change)
-            load.await_answers(3)
+            change_model(run, served, predictions, draw, change)
+            load.await_predictions(3)
             sizes.append(served.own_bytes())
 
         # While it is replaced again and again: several signals at once, and the last model wins.
         for _ in range(4):
-            last = save_another(run, answers, draw)
+            last = save_another(run, predictions, draw)
             served.process.signal(signal.SIGHUP)
             time.sleep(draw.uniform(0, 0.05))
 
@@ -163,12 +163,12 @@ def test_serve_reload(space, draw, number):
         wait_until(has_last, "last model", process=served.process)
         sizes.append(served.own_bytes())
 
-    load.check_all_answered()
+    load.check_all_requests_ended()
     check_flat(sizes)
     served.stop()
 
 
-def change_model(run, served, answers, draw, change):
+def change_model(run, served, predictions, draw, change):
     """Put another model, a damaged one or none into the folder, and await the reload."""
     weights = run / "model" / "model.safetensors"
     content = weights.read_bytes()
@@ -177,7 +177,7 @@ def change_model(run, served, answers, draw, change):
     count = served.process.said().count(line)
 
     if change == "another":
-        save_another(run, answers, draw)
+        save_another(run, predictions, draw)
     elif change == "gone":
         run.rename(aside)  # as where a disk is taken away
     else:
@@ -192,7 +192,7 @@ def change_model(run, served, answers, draw, change):
         weights.write_bytes(content)
 
 
-def save_another(run, answers, draw):
+def save_another(run, predictions, draw):
     """Replace the model as a training does, by one with other answers; returns its SHA-256."""
     other = load_classifier(run, engine="numpy")
     other.mixture = Mixture(weights={part: draw.uniform(0.1, 2) for part in other.parts})
@@ -201,7 +201,7 @@ def save_another(run, answers, draw):
     folder = run.with_name(f"{run.name}-next")
     shutil.copytree(run / "model", folder)
     save_classifier(other, folder)
-    sha256 = answers.learn(folder)
+    sha256 = predictions.learn(folder)
     shutil.rmtree(folder)
 
     save_classifier(other, run / "model")
@@ -404,12 +404,12 @@ def test_serve_hostile(space, draw, name, number):
     """Many bad clients at once: each is refused, honest ones are answered, memory is flat."""
     attack = ATTACKS[name]
     run = space.reference(variant_of(number))
-    answers = Answers(draw)
-    answers.learn(run)
+    predictions = Predictions(draw)
+    predictions.learn(run)
     sizes = []
     served = serve(space, run, prepare=be_impatient)
-    with Load(served, answers, draw, clients=2) as load:
-        load.await_answers(4)
+    with Load(served, predictions, draw, clients=2) as load:
+        load.await_predictions(4)
         for _ in range(WAVES):
             num_clients = draw.randint(4, 16)
             connections = [attack.begin(served, draw) for _ in range(num_clients)]
@@ -418,9 +418,9 @@ def test_serve_hostile(space, draw, name, number):
             expected = attack.statuses | {408}
             assert found <= expected, f"answered with {found}, expected {expected}"
             sizes.append(served.own_bytes())
-        load.await_answers(4)
+        load.await_predictions(4)
 
-    load.check_all_answered()
+    load.check_all_requests_ended()
     check_flat(sizes)
     assert served.get("/health")[0] == 200
     slowest = max(outcome.ended - outcome.began for outcome in load.outcomes)

@@ -31,7 +31,7 @@ HUGE = 1000 * MEGABYTE
 JSONL = ("--format", "jsonl")
 
 
-def answer(space, engine, *more, lines, suffix=".txt", stdin=False):
+def predict(space, engine, *more, lines, suffix=".txt", stdin=False):
     """Predict, as `ask` does, without an error."""
     return ask(space, engine, *more, lines=lines, suffix=suffix, stdin=stdin).check()
 
@@ -62,10 +62,10 @@ def write_lines(path, lines):
             file.write("\n")
 
 
-def check_answers(ended):
+def check_predictions(ended):
     """Fail unless there are answers to the long text, which is cut, and to the one after it."""
-    answers = [json.loads(line) for line in ended.out.splitlines()]
-    assert [answer["truncated"] for answer in answers] == [True, False]
+    predictions = [json.loads(line) for line in ended.out.splitlines()]
+    assert [predict["truncated"] for predict in predictions] == [True, False]
     return ended
 
 
@@ -77,7 +77,7 @@ def long_text(draw, size):
 def line_of_standard_input(space, draw, size, engine):
     """One line that takes many reads."""
     lines = [long_text(draw, size // LINES), "some rain"]
-    return check_answers(answer(space, engine, *JSONL, lines=lines, stdin=True))
+    return check_predictions(predict(space, engine, *JSONL, lines=lines, stdin=True))
 
 
 def huge_line_of_standard_input(space, draw, engine):
@@ -102,20 +102,20 @@ def line_of_a_file(space, draw, size, engine):
         lines = ["text", *(f'"{text}"' for text in lines)]
     elif suffix == ".tsv":
         lines = ["text", *lines]
-    return check_answers(answer(space, engine, *JSONL, lines=lines, suffix=suffix))
+    return check_predictions(predict(space, engine, *JSONL, lines=lines, suffix=suffix))
 
 
 def explained_text(space, draw, size, engine):
     """A text of 100,000 words and more, with what its words did."""
     text = " ".join(draw.choices(["rain", "snow", "ball", "the", "unheardof"], k=size // 5))
-    return check_answers(answer(space, engine, *JSONL, "--explain", lines=[text, "some rain"]))
+    return check_predictions(predict(space, engine, *JSONL, "--explain", lines=[text, "some rain"]))
 
 
 def page_of_many_texts(space, draw, size, engine):
     """A page that a browser can open, and a warning of the texts that it lacks."""
     output = space.new_path("page").with_suffix(".html")
     lines = ["rain and snow " * draw.randint(1, 3)] * (size // 4000)
-    ended = answer(space, engine, "--output", output, lines=lines)
+    ended = predict(space, engine, "--output", output, lines=lines)
     assert output.stat().st_size < LARGEST_REPORT, f"{output.stat().st_size:,} bytes"
     assert "warning:" in ended.err, ended.err
     return ended

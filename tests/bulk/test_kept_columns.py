@@ -110,8 +110,8 @@ def test_json_lines_keep_their_values(cli, trained_run):
     Path("in.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     content = predict(cli, trained_run, "in.jsonl", "--format", "jsonl", "--keep-columns")
     found = [json.loads(line) for line in content.splitlines()]
-    of_answer = ["label", "probability", "predicted_top", "truncated", "unknown_words"]
-    assert [list(record) for record in found] == [[*row, *of_answer] for row in rows]
+    of_prediction = ["label", "probability", "predicted_top", "truncated", "unknown_words"]
+    assert [list(record) for record in found] == [[*row, *of_prediction] for row in rows]
     assert all(record.items() >= row.items() for record, row in zip(found, rows, strict=True))
 
 
@@ -260,7 +260,7 @@ def cascade(trained_run) -> None:
 @pytest.mark.usefixtures("cascade")
 @pytest.mark.parametrize("name", ["out.csv", "out.tsv", "out.parquet"])
 @pytest.mark.parametrize("kept", [True, False])
-def test_with_a_cascade_a_table_has_the_part_that_answered(cli, trained_run, name, kept):
+def test_with_a_cascade_a_table_has_the_part_that_predicted(cli, trained_run, name, kept):
     write_table("in.csv", [["text"], ["soup"], ["zzz"]])
     options = (
         "--input",

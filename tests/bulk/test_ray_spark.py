@@ -68,7 +68,7 @@ def test_no_output_is_where_files_of_this_machine_are_read(trained_run, tmp_path
 
 
 @pytest.mark.filterwarnings("ignore")  # Ray's own
-def test_ray_answers_every_row(cli, trained_run):
+def test_ray_predicts_every_row(cli, trained_run):
     """Once, beside its columns; where the model cannot answer, in one line."""
     pytest.importorskip("ray.data", reason="Ray is not installed")
     rows = pyarrow.table({"id": range(4), "text": ["rain today", "the match", None, "snow"]})

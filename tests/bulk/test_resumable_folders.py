@@ -69,7 +69,7 @@ def arguments(trained_run, *more: object) -> list[str]:
     ]
 
 
-def test_each_file_gets_a_file_of_answers_and_a_record(cli, trained_run, parts):
+def test_each_file_gets_a_file_of_predictions_and_a_record(cli, trained_run, parts):
     """Ids are kept; the record has hashes of model, input and options, and the engine."""
     outcome = cli(*arguments(trained_run))
     assert (outcome.code, outcome.out) == (0, "")
@@ -105,9 +105,9 @@ def test_complete_parts_are_skipped_and_what_has_changed_is_done_again(cli, trai
     assert [after[name] == before[name] for name in sorted(before)] == [False, False, False, True]
     assert ids_in("out") == parts
 
-    other_answers = arguments(trained_run, "--top-k", 2)
-    assert "4 of 4 files written" in cli(*other_answers).err
-    assert "0 of 4 files written" in cli(*other_answers, "--batch-tokens", 99).err
+    other_predictions = arguments(trained_run, "--top-k", 2)
+    assert "4 of 4 files written" in cli(*other_predictions).err
+    assert "0 of 4 files written" in cli(*other_predictions, "--batch-tokens", 99).err
 
 
 def test_the_engine_is_chosen_by_all_parts_and_not_by_who_does_which(
@@ -121,7 +121,7 @@ def test_the_engine_is_chosen_by_all_parts_and_not_by_who_does_which(
     assert [record["engine"] for record in records] == ["torch"] * len(NAMES)
 
 
-def test_answers_in_another_format_replace_the_earlier_ones(cli, trained_run, parts):
+def test_predictions_in_another_format_replace_the_earlier_ones(cli, trained_run, parts):
     """Else the folder would have each row twice; a file that somebody has changed stays."""
     assert cli(*arguments(trained_run)).code == 0
     Path("out/part-04.jsonl").write_text("mine\n")
@@ -184,7 +184,7 @@ def test_a_malformed_part_ends_the_work_and_what_is_done_stays(
     assert ids_in("out") == parts
 
 
-def test_answers_to_files_that_are_gone_are_warned_of(cli, trained_run, parts):
+def test_predictions_for_files_that_are_gone_are_warned_of(cli, trained_run, parts):
     assert cli(*arguments(trained_run)).code == 0
     Path("in", NAMES[3]).unlink()
     outcome = cli(*arguments(trained_run))
@@ -220,7 +220,7 @@ def test_what_cannot_be_is_refused_before_any_work(cli, trained_run, parts, chan
 
 
 @pytest.mark.parametrize("source", ["in", "in/part-*"])
-def test_a_name_without_an_ending_is_a_folder_for_the_answers_to_several_files(
+def test_a_name_without_an_ending_is_a_folder_for_the_predictions_for_several_files(
     cli, trained_run, parts, source
 ):
     """Else a killed command would have nothing; a file, and what is there already, keep their kind."""
@@ -255,14 +255,14 @@ def test_a_resumed_command_says_how_many_files_are_done_and_a_stopped_one_that_i
 
 
 @pytest.mark.parametrize("output", ["out.csv", "out.parquet", "out/"])
-def test_the_answers_of_several_processes_are_the_same_bytes(
+def test_the_predictions_of_several_processes_are_the_same_bytes(
     cli, trained_run, parts, monkeypatch, output
 ):
     """With what was counted, and the columns of the input; a small input is answered in this process."""
     with Path("in", NAMES[1]).open("a") as file:
         file.write("".join(f"{row},{'zzz ' * (row % 40)}\n" for row in range(80)))
     monkeypatch.setattr("encoder_cls.bulk.input_texts.CHUNK", 8)
-    monkeypatch.setattr("encoder_cls.bulk.answers.usable_processes", lambda: 2)
+    monkeypatch.setattr("encoder_cls.bulk.chunk_classifier.usable_processes", lambda: 2)
     used = []
 
     class UsedWorkers(Workers):
@@ -270,13 +270,13 @@ def test_the_answers_of_several_processes_are_the_same_bytes(
             used.append(self)
             return super().map(items)
 
-    monkeypatch.setattr("encoder_cls.bulk.answers.Workers", UsedWorkers)
+    monkeypatch.setattr("encoder_cls.bulk.chunk_classifier.Workers", UsedWorkers)
 
     command = ["predict", "--model", trained_run.path, "--input", "in", "--keep-columns"]
     outcomes = []
     written = []
     for shared_bytes in (10**9, 1):
-        monkeypatch.setattr("encoder_cls.bulk.answers.SHARED_BYTES", shared_bytes)
+        monkeypatch.setattr("encoder_cls.bulk.chunk_classifier.SHARED_BYTES", shared_bytes)
         outcomes.append(cli(*command, "--output", output))
         files = [Path(output)] if Path(output).is_file() else sorted(Path("out").glob("*.jsonl"))
         written.append([file.read_bytes() for file in files])

@@ -12,8 +12,8 @@ import pytest
 from support.programs import assert_failed, setting
 from support.tables import read_table, write_table
 
-from encoder_cls.bulk.answer_options import AnswerOptions
-from encoder_cls.bulk.answers import ChunkClassifier
+from encoder_cls.bulk.chunk_classifier import ChunkClassifier
+from encoder_cls.bulk.prediction_options import PredictionOptions
 from encoder_cls.classifier.classifier import TextFormat
 from encoder_cls.classifier.model_folder import load_classifier, save_classifier
 
@@ -26,7 +26,7 @@ LABELS = ["weather", "küche"]
 MARK = b"\xef\xbb\xbf"
 
 
-def answers(rows: list[list[str]]) -> list[list[str]]:
+def predictions(rows: list[list[str]]) -> list[list[str]]:
     return [row[:-1] for row in rows]  # without the probabilities
 
 
@@ -54,7 +54,7 @@ def test_the_separator_and_the_mark_are_kept(cli, trained_run, separator, mark, 
     assert (outcome.code, outcome.out) == (0, "")
     note = f"{source}: read with {separator!r} between its fields, as its header has it (data.delimiter)\n"
     assert outcome.err.count(note) == (separator != ",")
-    assert answers(read_table("out/in.csv", separator)) == EXPECTED
+    assert predictions(read_table("out/in.csv", separator)) == EXPECTED
     assert Path("out/in.csv").read_bytes().startswith(MARK) == mark
 
 
@@ -67,7 +67,7 @@ def test_the_model_remembers_how_files_were_read(cli, trained_run, tmp_path):
 
     outcome = cli(*command, write_table("in.csv", ROWS, separator=";", encoding="windows-1252"))
     assert (outcome.code, outcome.err) == (0, "")
-    assert answers(read_table("out.csv", ";")) == EXPECTED
+    assert predictions(read_table("out.csv", ";")) == EXPECTED
     # No spreadsheet would take it for Windows-1252.
     assert Path("out.csv").read_bytes().startswith(MARK)
 
@@ -77,14 +77,14 @@ def test_the_model_remembers_how_files_were_read(cli, trained_run, tmp_path):
         "in.csv: read as UTF-8, which it seems to be, not as windows-1252 as in training",
         "in.csv: read with ',' between its fields, as its header has it (data.delimiter)",
     ]
-    assert answers(read_table("out.csv", ",")) == EXPECTED
+    assert predictions(read_table("out.csv", ",")) == EXPECTED
 
     options = setting("data.encoding=utf-16", "data.delimiter=tab")
     outcome = cli(
         *command, write_table("in.csv", ROWS, separator="\t", encoding="utf-16"), *options
     )
     assert (outcome.code, outcome.err) == (0, "")
-    assert answers(read_table("out.csv", "\t")) == EXPECTED
+    assert predictions(read_table("out.csv", "\t")) == EXPECTED
 
 
 def test_training_keeps_how_files_were_read_with_the_model(cli, trained_run, blank_plots):
@@ -113,7 +113,7 @@ def test_training_keeps_how_files_were_read_with_the_model(cli, trained_run, bla
     )
 
 
-def test_excel_files_are_answered_as_csv_that_excel_opens(cli, trained_run):
+def test_predictions_for_excel_files_are_csv_that_excel_opens(cli, trained_run):
     openpyxl = pytest.importorskip("openpyxl")
     book = openpyxl.Workbook()
     for row in [["id", "text", "n"], [1, "rain", 2.5], [2, "soup", None]]:
@@ -128,7 +128,7 @@ def test_excel_files_are_answered_as_csv_that_excel_opens(cli, trained_run):
         ["1", "rain", "2.5", "weather"],
         ["2", "soup", "", "küche"],
     ]
-    assert answers(read_table("out.csv", ",")) == expected
+    assert predictions(read_table("out.csv", ",")) == expected
     assert Path("out.csv").read_bytes().startswith(MARK)
 
 
@@ -177,7 +177,7 @@ def test_bad_rows_can_be_left_out(cli, trained_run, output):
         assert json.loads(Path("out/_parts/in.json").read_text())["rows"] == 2
 
 
-def test_parquet_with_bad_rows_keeps_columns_beside_their_answers(cli, trained_run):
+def test_parquet_with_bad_rows_keeps_columns_beside_their_predictions(cli, trained_run):
     pyarrow.parquet.write_table(
         pyarrow.table({"text": ["rain", None, "soup"], "n": [1, 2, 3]}), "in.parquet"
     )
@@ -261,7 +261,7 @@ def test_where_there_is_nothing_to_count_no_line_comes(cli, trained_run, classif
         cli("predict", "--model", trained_run.path, "zzz", "rain").err
         == "of 2 texts: 1 with unknown words\n"
     )
-    assert ChunkClassifier(classifier, AnswerOptions()).summary() is None
+    assert ChunkClassifier(classifier, PredictionOptions()).summary() is None
 
 
 def test_a_truncated_text_has_its_length(cli, trained_run):

@@ -87,8 +87,8 @@ def test_a_table_is_printed_to_be_filled_in(cli, trained_run, pool):
         assert row["label"] == ""
         assert row["text"] in UNSURE
 
-        answer = cli("predict", "--model", trained_run.path, "--format", "jsonl", row["text"])
-        predicted = json.loads(answer.out)
+        prediction = cli("predict", "--model", trained_run.path, "--format", "jsonl", row["text"])
+        predicted = json.loads(prediction.out)
         assert row["suggested"] == predicted["label"]
         assert row["probability"] == f"{predicted['probability']:.6f}"
 

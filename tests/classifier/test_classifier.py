@@ -96,7 +96,7 @@ def pickled_copy(classifier: Classifier) -> Classifier:
 
 @pytest.mark.parametrize("make_copy", [copy.deepcopy, pickled_copy])
 @pytest.mark.parametrize("kind", ["word_level", "bpe"])
-def test_a_copy_answers_the_same(make_copy, kind):
+def test_a_copy_predicts_the_same(make_copy, kind):
     """The names of special tokens stay ordinary characters of a text."""
     original = new_classifier(["a", "b"], texts=["rain [ PAD ]", "snow"], kind=kind)
     copied = make_copy(original)
@@ -363,7 +363,7 @@ def test_a_linear_classifier_alone_is_a_classifier(tmp_path):
         attention_maps(loaded, "rain")
 
 
-def test_a_linear_classifier_answers_beside_an_encoder_that_is_not_there_yet(tmp_path):
+def test_a_linear_classifier_predicts_beside_an_encoder_that_is_not_there_yet(tmp_path):
     """The config describes both parts, and the weights are those of one."""
     names = ["weather", "food", "sport"]
     save_classifier(with_linear(names), tmp_path)

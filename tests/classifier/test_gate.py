@@ -52,7 +52,7 @@ def texts_asked(classifier: Classifier) -> list[int]:
     return asked
 
 
-def test_a_sure_linear_part_answers_alone_and_the_encoder_is_not_asked(cascade):
+def test_a_sure_linear_part_predicts_alone_and_the_encoder_is_not_run(cascade):
     texts = cascade.tokenize(TEXTS)
     linear = cascade.linear.logits(texts)
     skips = softmax(linear).max(axis=1) >= cascade.gate
@@ -65,7 +65,7 @@ def test_a_sure_linear_part_answers_alone_and_the_encoder_is_not_asked(cascade):
     np.testing.assert_allclose(cascade.combined(cascade.part_logits(texts)), logits, rtol=1e-5)
 
 
-def test_other_texts_are_answered_as_without_a_gate(cascade):
+def test_other_texts_are_predicted_as_without_a_gate(cascade):
     texts = cascade.tokenize(TEXTS)
     skips = cascade.skip_encoder(cascade.linear.logits(texts))
     logits = cascade.logits(texts)
@@ -84,7 +84,7 @@ def test_at_a_gate_of_zero_the_encoder_is_never_asked(cascade):
     assert not asked
 
 
-def test_predictions_name_the_parts_that_answer(cascade):
+def test_predictions_name_the_parts_that_made_them(cascade):
     texts = cascade.tokenize(TEXTS)
     skips = cascade.skip_encoder(cascade.linear.logits(texts))
     predictions = cascade.predict(TEXTS)
@@ -99,7 +99,7 @@ def test_predictions_name_the_parts_that_answer(cascade):
     assert cascade.predict(["soup"])[0].answered_by is None
 
 
-def test_engines_and_batches_agree_bit_for_bit_on_who_answers(cascade):
+def test_engines_and_batches_agree_bit_for_bit_on_which_part_predicts(cascade):
     """Where the linear part answers, the answers are the same bits, too."""
     together = cascade.predict(TEXTS)
     alone = [cascade.predict([text])[0] for text in TEXTS]
@@ -131,7 +131,7 @@ def test_a_report_scores_the_cascade_and_each_part_alone(cascade):
     split = Split(texts=TEXTS, labels=labels, where=[""] * len(TEXTS))
     report = evaluate(cascade, split, name="test")
     expected = cascade.logits(cascade.tokenize(TEXTS))
-    np.testing.assert_allclose(report.answered.logits, expected, rtol=1e-5)
+    np.testing.assert_allclose(report.predicted.logits, expected, rtol=1e-5)
     assert report.to_dict()["cascade"] == {"gate": cascade.gate, "skipped_fraction": 4 / 7}
 
     cascade.gate = None

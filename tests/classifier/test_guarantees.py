@@ -19,7 +19,7 @@ def test_a_guarantee_fails_for_one_model_in_ten_at_most():
     """Very many texts show the precision; without a bound, every second guarantee would fail."""
     random = np.random.default_rng(0)
     many = Guarantees.of(*draw(random, 200_000))
-    precision = dict(zip(THRESHOLDS, many.right / many.answers, strict=True))
+    precision = dict(zip(THRESHOLDS, many.right / many.predictions, strict=True))
 
     num_guaranteed = 0
     num_broken = 0
@@ -31,7 +31,7 @@ def test_a_guarantee_fails_for_one_model_in_ten_at_most():
             num_guaranteed += 1
             num_broken += precision[threshold] < 0.9
 
-        reached = np.flatnonzero(guarantees.right >= 0.9 * guarantees.answers)
+        reached = np.flatnonzero(guarantees.right >= 0.9 * guarantees.predictions)
         num_broken_without_bound += precision[THRESHOLDS[reached[0]]] < 0.9
 
     standard_error = (0.1 * 0.9 / 300) ** 0.5
@@ -89,7 +89,7 @@ def test_a_label_that_training_never_shows_is_not_right_and_in_no_set():
     assert guarantees.highest_coverage == 0.94
 
 
-def test_one_wrong_label_among_the_surest_answers_does_not_end_it():
+def test_one_wrong_label_among_the_surest_predictions_does_not_end_it():
     confidence = np.linspace(0.999, 0.6, 2000)
     probabilities = np.stack([confidence, 1 - confidence], axis=1)
     labels = np.zeros(2000, dtype=int)
@@ -111,19 +111,25 @@ NUM_THRESHOLDS = len(THRESHOLDS)
 @pytest.mark.parametrize(
     ("damage", "message"),
     [
-        (lambda values: {"right": values["answers"][:-1]}, r"guarantees\.right: .*whole numbers"),
+        (
+            lambda values: {"right": values["predictions"][:-1]},
+            r"guarantees\.right: .*whole numbers",
+        ),
         (lambda values: {"right": values["covered"][::-1]}, r"guarantees\.right: .*increasing"),
         (
-            lambda values: {"right": [count + 1 for count in values["answers"]]},
-            r"guarantees\.right: more texts than guarantees\.answers",
+            lambda values: {"right": [count + 1 for count in values["predictions"]]},
+            r"guarantees\.right: more texts than guarantees\.predictions",
         ),
         (
-            lambda values: {"right": values["answers"], "covered": [1] * NUM_THRESHOLDS},
+            lambda values: {"right": values["predictions"], "covered": [1] * NUM_THRESHOLDS},
             r"guarantees\.right: more texts than guarantees\.covered",
         ),
-        (lambda _: {"answers": [0.5] * NUM_THRESHOLDS}, r"guarantees\.answers: .*whole numbers"),
-        (lambda _: {"answers": [-1] * NUM_THRESHOLDS}, r"guarantees\.answers: .*counts"),
-        (lambda _: {"answers": [0] * NUM_THRESHOLDS}, r"guarantees\.answers: no text"),
+        (
+            lambda _: {"predictions": [0.5] * NUM_THRESHOLDS},
+            r"guarantees\.predictions: .*whole numbers",
+        ),
+        (lambda _: {"predictions": [-1] * NUM_THRESHOLDS}, r"guarantees\.predictions: .*counts"),
+        (lambda _: {"predictions": [0] * NUM_THRESHOLDS}, r"guarantees\.predictions: no text"),
         (
             lambda values: {"covered": [count + 1 for count in values["covered"]]},
             r"guarantees\.covered: more texts than there are",

@@ -42,7 +42,7 @@ def maps_of(tokens: list[str], *, layers: int = 2, heads: int = 3) -> AttentionM
     return AttentionMaps(tokens=tokens, weights=weights / weights.sum(axis=-1, keepdims=True))
 
 
-def answer(label: str, **probabilities: float) -> Prediction:
+def predicted(label: str, **probabilities: float) -> Prediction:
     return Prediction(
         label=label, probability=0.5, probabilities=probabilities, truncated=False, unknown_words=0
     )
@@ -92,7 +92,7 @@ def explanation_of(text: str, *weights: float) -> Explanation:
 def test_the_strongest_weights_are_also_text():
     """A pointer shows them on a screen, but not on paper. A minus is no hyphen."""
     explanation = explanation_of("abcd", 0.5, -2, 0.01, 1)
-    row = prediction_row("abcd", answer("x", x=0.8, y=0.15), explanation, label="x")
+    row = prediction_row("abcd", predicted("x", x=0.8, y=0.15), explanation, label="x")
 
     (below,) = re.findall('<br><span class="note">(.*?)</td>', row)
     weights = re.findall("<bdi>(.*?)</bdi> (.*?)</span>", below)
@@ -101,7 +101,7 @@ def test_the_strongest_weights_are_also_text():
 
 def test_a_page_of_predictions_names_runner_up_and_model():
     """A blank text has no runner-up, and so no heading of it on a phone."""
-    prediction = answer("x", x=0.8, y=0.15)
+    prediction = predicted("x", x=0.8, y=0.15)
     blank = replace(prediction, reason="blank")
     rows = prediction_row("abcd", prediction, Explanation(), label="x")
     rows += prediction_row("", blank, Explanation(), label="?")
@@ -114,7 +114,7 @@ def test_a_page_of_predictions_names_runner_up_and_model():
 
 
 def test_a_multi_label_page_has_no_runner_up():
-    prediction = replace(answer("x", x=0.8, y=0.15), labels=("x",))
+    prediction = replace(predicted("x", x=0.8, y=0.15), labels=("x",))
     row = prediction_row("abcd", prediction, Explanation(), label="x")
     assert "runner-up" not in render_predictions(row, is_multi_label=True)
 
@@ -122,7 +122,7 @@ def test_a_multi_label_page_has_no_runner_up():
 def test_a_hostile_text_is_shown_and_not_run():
     """It is text; the only script is the page's own, whose hash the policy names."""
     row = prediction_row(
-        HOSTILE, answer(HOSTILE, x=0.5, y=0.5), Explanation(), label=HOSTILE, notes=[HOSTILE]
+        HOSTILE, predicted(HOSTILE, x=0.5, y=0.5), Explanation(), label=HOSTILE, notes=[HOSTILE]
     )
     page = render_predictions(row, is_multi_label=False, note=HOSTILE)
     assert page.count("<script") == 1

@@ -19,7 +19,7 @@ def predictor(trained_run) -> Predictor:
     return Predictor(str(trained_run.path))
 
 
-def test_answers_are_beside_the_columns_of_a_table(predictor):
+def test_predictions_are_beside_the_columns_of_a_table(predictor):
     table = pyarrow.table(
         {"id": [4, 5, 6, 7], "text": ["soup with salt", None, "goal of the team", "snow today"]}
     )
@@ -32,7 +32,7 @@ def test_answers_are_beside_the_columns_of_a_table(predictor):
     assert found["reason"].to_pylist() == [None, "blank", None, None]
 
 
-def test_a_mapping_of_arrays_and_a_frame_are_answered_in_kind(predictor):
+def test_a_mapping_of_arrays_and_a_frame_give_results_of_their_kind(predictor):
     batch = {"text": np.array(TEXTS, dtype=object), "label": np.array([1, 2, 3, 4])}
     found = predictor(batch)
     assert list(found) == ["text", "label", "predicted_label", "probability", "reason"]
@@ -81,7 +81,7 @@ def test_columns_may_have_the_names_of_methods(predictor):
     assert found["label"].tolist() == predictor({"text": ["soup with salt"]})["label"].tolist()
 
 
-def test_a_record_batch_is_answered_as_a_table(predictor):
+def test_a_record_batch_gives_a_table(predictor):
     batch = pyarrow.record_batch({"text": TEXTS})
     assert predictor(batch)["label"].to_pylist() == predictor({"text": TEXTS})["label"].tolist()
 

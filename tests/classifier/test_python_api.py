@@ -26,7 +26,7 @@ def test_probabilities_are_an_array_in_the_order_of_the_classes(classifier):
         assert list(prediction.probabilities.values()) == row
 
 
-def test_words_are_explained_for_the_answer_or_for_a_label(classifier):
+def test_words_are_explained_for_the_prediction_or_for_a_label(classifier):
     """The words do not speak for two labels alike, and a blank text has none."""
     first_label = classifier.label_names[0]
     labels = [prediction.label or first_label for prediction in classifier.predict(TEXTS)]
@@ -83,7 +83,7 @@ def test_what_is_no_list_of_texts_is_refused(classifier, method, texts, message)
 
 
 @pytest.mark.parametrize("engine", ["numpy", "torch", "auto"])
-def test_threads_that_predict_at_once_get_the_same_answers(trained_run, engine):
+def test_threads_that_predict_at_once_get_the_same_predictions(trained_run, engine):
     """Eight threads with texts of their own get, bit for bit, what each would get alone."""
     classifier = load_classifier(trained_run.path, engine=engine)
     words = ["ball", "snow", "soup"]
@@ -92,18 +92,18 @@ def test_threads_that_predict_at_once_get_the_same_answers(trained_run, engine):
         ending = f"{words[number % 3]} {number}"
         texts_of_threads.append([f"{text} {ending}" for text in TEXTS])
 
-    def answers(texts: list[str]) -> tuple[object, object]:
+    def predictions(texts: list[str]) -> tuple[object, object]:
         return classifier.predict_proba(texts).tolist(), classifier.embed(texts).tolist()
 
-    expected = [answers(texts) for texts in texts_of_threads]
+    expected = [predictions(texts) for texts in texts_of_threads]
     start_together = Barrier(len(texts_of_threads))
 
-    def answer_often(texts: list[str]) -> list[object]:
+    def prediction_often(texts: list[str]) -> list[object]:
         start_together.wait(TIME_LIMIT)
-        return [answers(texts) for _ in range(10)]
+        return [predictions(texts) for _ in range(10)]
 
     with ThreadPoolExecutor(len(texts_of_threads)) as pool:
-        found = list(pool.map(answer_often, texts_of_threads))
+        found = list(pool.map(prediction_often, texts_of_threads))
     assert found == [[alone] * 10 for alone in expected]
 
 

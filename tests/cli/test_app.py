@@ -87,9 +87,9 @@ def test_training_prints_a_summary_to_stdout_and_all_else_to_stderr(cli, tiny, m
     assert not re.search(r"\r|stopped at step", outcome.out + outcome.err)
     assert RunDir(Path("runs/tiny")).is_finished()
 
-    answer = cli("predict", "snow and rain")
-    assert answer.out.startswith("weather ")
-    assert "model: runs/tiny" in answer.err
+    prediction = cli("predict", "snow and rain")
+    assert prediction.out.startswith("weather ")
+    assert "model: runs/tiny" in prediction.err
     assert "model:" not in cli("predict", "snow and rain", "--model", "runs/tiny").err
 
 
@@ -233,8 +233,8 @@ def test_a_terminated_training_leaves_a_checkpoint_and_resumes(cli, tiny):
     assert (run.checkpoints / f"step-{step}").is_dir()
     assert "runs/stopped/model holds the best model so far" in err
 
-    answer = cli("predict", "snow and rain")
-    assert "model: runs/stopped (the newest run, which is not finished;" in answer.err
+    prediction = cli("predict", "snow and rain")
+    assert "model: runs/stopped (the newest run, which is not finished;" in prediction.err
     scored = cli("eval", "runs/stopped")
     assert "runs/stopped is not finished: this is its best model so far\n" in scored.err
     assert scored.out.startswith("test: 15 examples\n")
@@ -414,11 +414,11 @@ def test_predict_into_head_ends_quietly(trained_run, lines, read):
     command = [*COMMAND, "predict", "--model", str(trained_run.path)]
     command += ["--input", "texts.txt", "--format", "jsonl"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
-        answers = [json.loads(process.stdout.readline()) for _ in range(read)]
+        predictions = [json.loads(process.stdout.readline()) for _ in range(read)]
         process.stdout.close()
         errors = process.stderr.read()
         code = process.wait(timeout=TIME_LIMIT)
-    assert all(answer["label"] == "weather" for answer in answers)
+    assert all(prediction["label"] == "weather" for prediction in predictions)
     assert code == 0
     assert errors == b""
 

@@ -15,7 +15,7 @@ from support.reports import REFERENCE
 from encoder_cls.classifier.classifier import TextFormat
 from encoder_cls.classifier.model_folder import load_classifier, save_classifier
 from encoder_cls.errors import EncoderClsError
-from encoder_cls.evaluation.files import CHANGED_ANSWERS, DOUBTFUL_LABELS, REPORT_FILES
+from encoder_cls.evaluation.files import CHANGED_PREDICTIONS, DOUBTFUL_LABELS, REPORT_FILES
 
 TOP_LEVEL = {
     "accuracy",
@@ -64,7 +64,7 @@ def contents(folder: Path) -> dict[str, bytes]:
 def test_eval_repeats_the_final_report_of_the_training(cli, run_copy, monkeypatch):
     monkeypatch.undo()  # the picture as well
     before = contents(run_copy.eval)
-    assert set(before) == set(REPORT_FILES) - {CHANGED_ANSWERS}
+    assert set(before) == set(REPORT_FILES) - {CHANGED_PREDICTIONS}
     for name in before:
         (run_copy.eval / name).unlink()
     outcome = cli("eval", run_copy.path)
@@ -184,7 +184,7 @@ def test_a_report_of_any_data_has_all_its_files(cli, run_copy, of):
     assert "wrote new/report: " in outcome.err
     assert {it.name for it in Path("new/report").iterdir()} | {
         DOUBTFUL_LABELS,
-        CHANGED_ANSWERS,
+        CHANGED_PREDICTIONS,
     } == {*REPORT_FILES}
     assert json.loads(Path("new/report/report.json").read_text("utf-8")) == json.loads(outcome.out)
     assert len(Path("new/report/predictions.jsonl").read_text("utf-8").splitlines()) == 15
@@ -289,7 +289,7 @@ def save_with(folder: str, **values: object) -> None:
     save_classifier(classifier, Path(folder))
 
 
-def test_another_classifier_answers_the_same_texts(cli, run_copy):
+def test_another_classifier_predicts_the_same_texts(cli, run_copy):
     """Its classes may differ or be in another order: answers are compared by name."""
     save_with("other", label_names=("weather", "a new one", "küche"))
     report = json.loads(cli("eval", run_copy.path, "--against", "other", "--json").out)
@@ -297,8 +297,12 @@ def test_another_classifier_answers_the_same_texts(cli, run_copy):
         json.loads(line)
         for line in (run_copy.eval / "predictions.jsonl").read_text("utf-8").splitlines()
     ]
-    answers = [it.label for it in load_classifier("other").predict([it["text"] for it in scored])]
-    right = np.mean([answer == it["label"] for answer, it in zip(answers, scored, strict=True)])
+    predictions = [
+        it.label for it in load_classifier("other").predict([it["text"] for it in scored])
+    ]
+    right = np.mean(
+        [prediction == it["label"] for prediction, it in zip(predictions, scored, strict=True)]
+    )
     assert right < report["accuracy"]
     assert report["against"]["accuracy"] == pytest.approx(right)
     assert report["against"]["accuracy_difference"] == pytest.approx(right - report["accuracy"])

@@ -18,11 +18,11 @@ from threading import Timer
 import pyarrow
 import pyarrow.parquet
 import pytest
-from support.answers import answers_to, texts_of
+from support.predictions import predictions_for, texts_of
 from support.programs import COMMAND, TIME_LIMIT, assert_failed
 
-from encoder_cls.bulk.answer_options import AnswerOptions
 from encoder_cls.bulk.input_texts import InputOptions, InputTexts
+from encoder_cls.bulk.prediction_options import PredictionOptions
 from encoder_cls.classifier.classifier import Classifier, TextFormat
 from encoder_cls.classifier.model_folder import load_classifier, save_classifier
 from encoder_cls.classifier.prediction import Prediction
@@ -39,14 +39,14 @@ HOSTILE = "rain\x1b[2J\x07\x00\x85\x9b\u2028\u2029\u202e\u2066\u200f\ufeff\tsnow
 def lines_of(
     classifier, texts, *, output_format="jsonl", top_k=1, threshold=0.0, batch_tokens=8192
 ) -> list[str]:
-    options = AnswerOptions(
+    options = PredictionOptions(
         output_format=output_format, top_k=top_k, threshold=threshold, batch_tokens=batch_tokens
     )
-    return answers_to(classifier, texts, options).splitlines()
+    return predictions_for(classifier, texts, options).splitlines()
 
 
 @pytest.mark.parametrize("is_pipe", [True, False])
-def test_one_engine_answers_standard_input_from_its_first_text_to_its_last(
+def test_one_engine_predicts_standard_input_from_its_first_text_to_its_last(
     cli, trained_run, monkeypatch, is_pipe
 ):
     """NumPy for a pipe, whose size is unknown; for a file, the one that is quicker for all of it."""
@@ -119,8 +119,8 @@ def test_csv_has_the_columns_of_tsv_and_reads_back(classifier):
         classifier.encoder, classifier.tokenizer, names, max_seq_len=classifier.max_seq_len
     )
     texts = [Row(text, id='1,"2"') for text in TEXTS]
-    options = AnswerOptions(output_format="csv", top_k=2, batch_tokens=8192)
-    content = io.StringIO(answers_to(quoting, texts, options), newline="")
+    options = PredictionOptions(output_format="csv", top_k=2, batch_tokens=8192)
+    content = io.StringIO(predictions_for(quoting, texts, options), newline="")
     rows = list(csv.reader(content, strict=True))
     assert {(row[0], row[1].split(",")[1]) for row in rows[1:]} == {('1,"2"', ' "so\nto say"')}
     in_tsv = [line.split("\t") for line in lines_of(quoting, texts, output_format="tsv", top_k=2)]
@@ -177,8 +177,8 @@ HOSTILE_ROWS = [
 def test_hostile_texts_labels_and_ids_give_one_printable_line_each(classifier, output_format):
     """On a terminal nothing from outside can move the cursor, reverse the direction or begin a line."""
     hostile = hostile_classifier(classifier)
-    options = AnswerOptions(output_format=output_format, top_k=3, batch_tokens=8192)
-    lines = answers_to(hostile, HOSTILE_ROWS, options, on_terminal=True).splitlines()
+    options = PredictionOptions(output_format=output_format, top_k=3, batch_tokens=8192)
+    lines = predictions_for(hostile, HOSTILE_ROWS, options, on_terminal=True).splitlines()
 
     is_table = output_format in {"tsv", "csv"}
     assert len(lines) == len(HOSTILE_ROWS) + is_table
@@ -203,8 +203,8 @@ def test_a_file_of_a_table_keeps_labels_and_ids_as_they_are(classifier, output_f
     other = Classifier(
         classifier.encoder, classifier.tokenizer, names, max_seq_len=classifier.max_seq_len
     )
-    options = AnswerOptions(output_format=output_format, batch_tokens=8192)
-    content = answers_to(other, [Row("rain", id=odd)], options)
+    options = PredictionOptions(output_format=output_format, batch_tokens=8192)
+    content = predictions_for(other, [Row("rain", id=odd)], options)
     separator = "," if output_format == "csv" else "\t"
     _, row = csv.reader(io.StringIO(content, newline=""), delimiter=separator)
     assert row[0] == odd
@@ -474,7 +474,7 @@ def test_standard_input_that_does_not_wait_is_waited_for(classifier, monkeypatch
         later.join()
 
 
-def test_standard_input_is_answered_line_by_line(trained_run):
+def test_standard_input_is_predicted_line_by_line(trained_run):
     """Each line's answer comes while the pipe is still open, so that another program can converse."""
     command = [*COMMAND, "predict", "--model", trained_run.path, "--format", "jsonl"]
     with subprocess.Popen(
@@ -509,9 +509,9 @@ def test_the_ending_of_the_output_is_its_format(cli, trained_run, name):
     ("output_format", "lines"), [("tsv", 1), ("csv", 1), ("jsonl", 0), ("text", 0)]
 )
 def test_no_texts_give_what_programs_can_read(classifier, output_format, lines):
-    options = AnswerOptions(output_format=output_format)
-    assert len(answers_to(classifier, [], options).splitlines()) == lines
-    assert "</html>" in answers_to(classifier, [], AnswerOptions(output_format="html"))
+    options = PredictionOptions(output_format=output_format)
+    assert len(predictions_for(classifier, [], options).splitlines()) == lines
+    assert "</html>" in predictions_for(classifier, [], PredictionOptions(output_format="html"))
 
 
 def test_a_page_holds_the_first_texts_and_says_so(cli, trained_run, monkeypatch):
@@ -542,10 +542,10 @@ def test_words_left_out_of_an_explanation_are_counted(classifier, monkeypatch):
     notes |= {"jsonl": '"explanation_left_out": 2}', "html": "(the last 2 words are not explained)"}
     for output_format, what in notes.items():
         warnings = []
-        options = AnswerOptions(output_format=output_format, explained=True)
+        options = PredictionOptions(output_format=output_format, explained=True)
         texts = ["the rain and snow", "soup rain and ball", "rain"]
-        answers = answers_to(classifier, texts, options, warn=warnings.append)
-        assert answers.count(what) == 2, output_format
+        predictions = predictions_for(classifier, texts, options, warn=warnings.append)
+        assert predictions.count(what) == 2, output_format
         assert len(warnings) == 1
         assert warnings[0].startswith("warning: of very long texts only the first words")
 

@@ -66,10 +66,10 @@ def test_a_paired_test_compares_the_best_with_the_config_as_it_is(
     cli, search, monkeypatch, interval, conclusion
 ):
     def compared(*arguments, **options):
-        comparison = comparisons.compare_answers(*arguments, **options)
+        comparison = comparisons.compare_predictions(*arguments, **options)
         return replace(comparison, accuracy_difference_interval=interval)
 
-    monkeypatch.setattr("encoder_cls.run.against.compare_answers", compared)
+    monkeypatch.setattr("encoder_cls.run.against.compare_predictions", compared)
     done = cli(*search)
     assert done.code == 0, done.err
     assert conclusion in done.out

@@ -106,7 +106,7 @@ def train_rows(mark: str) -> list[list[str]]:
 
 
 # Texts with the names of their classes, or the message of a DataError.
-Answer = list[list[str]] | str
+Prediction = list[list[str]] | str
 REPOSITORIES = {"owner/name": {"main": repository("main"), "v1": repository("v1")}}
 OF_TEST = [["main alt", "klage"], ["main \tneu ", "lob"]]
 READ_ROWS = {
@@ -150,7 +150,7 @@ TRAIN = ["train", "--dry-run", "--device", "cpu", *setting(*SETTINGS, "data.cach
 class Ended:
     """What a process has read of sources and slept meanwhile, and what its command printed."""
 
-    answers: dict[tuple[str, str], tuple[Answer, float]]
+    predictions: dict[tuple[str, str], tuple[Prediction, float]]
     out: str
     err: str
 
@@ -163,10 +163,10 @@ def run(
     ended = run_beside_hub(READ, json.dumps(sources), *command, cache=cache, **environment)
     assert ended.returncode == 0, ended.stderr
     lines = ended.stdout.splitlines(keepends=True)
-    answers = {
+    predictions = {
         source: tuple(json.loads(line)) for source, line in zip(sources, lines, strict=False)
     }
-    return Ended(answers, "".join(lines[len(sources) :]), ended.stderr)
+    return Ended(predictions, "".join(lines[len(sources) :]), ended.stderr)
 
 
 @pytest.fixture(scope="module")
@@ -196,12 +196,12 @@ def read(hub: HubStandIn, cache: Path, tmp_path_factory: pytest.TempPathFactory)
 
 @pytest.mark.parametrize("source", READ_ROWS, ids=" of ".join)
 def test_texts_are_exact_labels_are_names_and_options_are_honoured(read, source):
-    assert read.answers[source][0] == READ_ROWS[source]
+    assert read.predictions[source][0] == READ_ROWS[source]
 
 
 @pytest.mark.parametrize("source", REFUSED, ids=" of ".join)
 def test_what_cannot_be_read_is_named_with_what_to_check(read, source):
-    assert_refused(read.answers[source][0], *REFUSED[source])
+    assert_refused(read.predictions[source][0], *REFUSED[source])
 
 
 def test_train_takes_its_data_from_the_hub(read, hub):
@@ -228,10 +228,14 @@ def test_what_was_read_before_is_read_offline_if_it_is_of_that_revision(read, ca
     ]
     never = ("train", "hub:owner/nobody")
     ended = run([known, *others, never], cache=cache, HF_HUB_OFFLINE="1")
-    assert ended.answers[known][0] == train_rows("v1")  # of the config german it was loaded last
+    assert ended.predictions[known][0] == train_rows(
+        "v1"
+    )  # of the config german it was loaded last
     for source in others:
-        assert_refused(ended.answers[source][0], "hub:owner/name: ", "of another revision", ADVICE)
-    message, seconds = ended.answers[never]
+        assert_refused(
+            ended.predictions[source][0], "hub:owner/name: ", "of another revision", ADVICE
+        )
+    message, seconds = ended.predictions[never]
     assert_refused(message, "hub:owner/nobody: ", ADVICE)
     assert seconds < PATIENCE
 
@@ -243,12 +247,12 @@ def test_a_hub_out_of_reach_is_given_up_soon(tmp_path):
         ended = run(
             [source], cache=tmp_path, HF_ENDPOINT=f"http://127.0.0.1:{deaf.getsockname()[1]}"
         )
-    message, seconds = ended.answers[source]
+    message, seconds = ended.predictions[source]
     assert_refused(message, "hub:owner/name: ", ADVICE)
     assert (seconds < PATIENCE, ended.err) == (True, "")
 
 
-def assert_refused(message: Answer, *named: str) -> None:
+def assert_refused(message: Prediction, *named: str) -> None:
     """The message of a DataError, one line or two."""
     assert isinstance(message, str), message
     assert len(message.splitlines()) <= 2

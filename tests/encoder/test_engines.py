@@ -155,7 +155,7 @@ def engines_used(monkeypatch) -> list[str]:
     return used
 
 
-def test_few_texts_are_answered_by_numpy_and_many_by_torch(
+def test_few_texts_are_predicted_by_numpy_and_many_by_torch(
     classifier, encoder, engines_used, monkeypatch, caplog
 ):
     """What came before does not count, so the same call has the same answers."""
@@ -172,7 +172,7 @@ def test_few_texts_are_answered_by_numpy_and_many_by_torch(
 
 
 @pytest.mark.parametrize(("num_tokens", "engine"), [(0, "numpy"), (1_000_000, "torch")])
-def test_one_engine_answers_a_stream_however_it_is_cut(
+def test_one_engine_predicts_a_stream_however_it_is_cut(
     classifier, encoder, engines_used, monkeypatch, num_tokens, engine
 ):
     """It is chosen at the start, by the size of the whole, and copies for workers keep it."""
@@ -190,7 +190,7 @@ def test_one_engine_answers_a_stream_however_it_is_cut(
     assert engines_used == [engine] * 4
 
 
-def test_pytorch_answers_in_float32_where_bfloat16_is_fast_or_switched_on(
+def test_pytorch_predicts_in_float32_where_bfloat16_is_fast_or_switched_on(
     classifier, encoder, monkeypatch
 ):
     """A caller's block of `torch.autocast` does not change that."""
@@ -224,7 +224,7 @@ print(os.waitpid(child, 0)[1], torch.get_num_threads())
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork here")
-def test_a_forked_child_answers(trained_run):
+def test_a_forked_child_predicts(trained_run):
     """It does so although PyTorch has answered on several threads before."""
     ended = subprocess.run(
         [sys.executable, "-c", FORKING, trained_run.path], capture_output=True, check=True

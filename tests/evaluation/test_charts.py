@@ -54,15 +54,15 @@ def test_a_dot_of_few_texts_is_paler():
     assert few < 0.5 < many == 1
 
 
-def test_the_threshold_chart_counts_answers():
+def test_the_threshold_chart_counts_predictions():
     """At a threshold of 0 all texts are answered, beyond the most confident answer none."""
     confidence = np.array([0.2, 0.4, 0.6, 0.8])
     correct = np.array([False, True, False, True])
     chart = charts.thresholds(confidence, correct, 0.7)
 
-    right, answered = chart.curves
+    right, predicted = chart.curves
     assert ends(right) == ([0, 0.5], [0.8, 1])
-    assert ends(answered) == ([0, 1], [1, 0])
+    assert ends(predicted) == ([0, 1], [1, 0])
     assert "suggested: 0.700" in drawn("thresholds", chart)
 
     without = charts.thresholds(confidence, correct, None)

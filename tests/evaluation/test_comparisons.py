@@ -9,10 +9,10 @@ from support.reports import split_of
 
 from encoder_cls.classifier.classifier import Classifier
 from encoder_cls.evaluation.comparisons import (
-    BaseAnswers,
-    ChangedAnswer,
+    BasePredictions,
+    ChangedPrediction,
     Comparison,
-    compare_answers,
+    compare_predictions,
     score_parts,
 )
 from encoder_cls.evaluation.report import evaluate
@@ -22,30 +22,30 @@ LABELS = np.arange(200) % 3
 TEXTS = ["rain and snow", "ball goal team", "soup bread", "the of", "storm", "salt ball", "a goal"]
 
 
-def test_each_part_is_scored_by_its_own_answers():
+def test_each_part_is_scored_by_its_own_predictions():
     """Of eight texts, both together get six right, the linear model four, the encoder five."""
     labels = np.array([0, 1, 2, 0, 1, 2, 0, 1])
-    answers = {
+    predictions = {
         "combined": np.array([0, 1, 2, 0, 1, 2, 1, 0]),
         "linear": np.array([0, 1, 2, 1, 0, 0, 0, 0]),
         "encoder": np.array([0, 1, 2, 0, 1, 0, 1, 0]),
     }
-    scores, comparison = score_parts(answers, labels)
+    scores, comparison = score_parts(predictions, labels)
 
     for part, num_right in (("combined", 6), ("linear", 4), ("encoder", 5)):
-        macro_f1 = f1_score(labels, answers[part], average="macro")
+        macro_f1 = f1_score(labels, predictions[part], average="macro")
         assert scores[part]["accuracy"] == num_right / 8
         assert scores[part]["accuracy_interval"] == wilson_interval(num_right, 8)
         assert scores[part]["macro_f1"] == pytest.approx(macro_f1)
-        assert scores[part]["macro_f1_interval"] == macro_f1_interval(labels, answers[part])
+        assert scores[part]["macro_f1_interval"] == macro_f1_interval(labels, predictions[part])
 
     # Three texts are right only together, one only with the linear model alone.
     assert comparison == Comparison(
         combined_minus_linear=2 / 8, interval=paired_interval(3, 1, 8), is_sure=False
     )
 
-    del answers["encoder"]
-    _, comparison = score_parts(answers, labels)
+    del predictions["encoder"]
+    _, comparison = score_parts(predictions, labels)
     assert comparison is None
 
 
@@ -65,7 +65,7 @@ def test_parts_with_several_labels_are_compared_by_micro_f1():
     assert worse.is_sure
 
 
-def test_parts_of_a_classifier_answer_as_each_would_alone(classifier):
+def test_parts_of_a_classifier_predict_as_each_would_alone(classifier):
     labels = [2, 1, 0, 0, 2, 0, 2]
     report = evaluate(classifier, split_of(TEXTS, labels), name="test")
     assert list(report.parts) == ["combined", "linear", "encoder"]
@@ -79,26 +79,26 @@ def test_parts_of_a_classifier_answer_as_each_would_alone(classifier):
             linear=classifier.linear if part == "linear" else None,
         )
         predictions = alone.predict(TEXTS)
-        answers = [classifier.label_names.index(prediction.label) for prediction in predictions]
-        assert report.parts[part]["accuracy"] == np.mean(np.array(answers) == labels)
+        classes = [classifier.label_names.index(prediction.label) for prediction in predictions]
+        assert report.parts[part]["accuracy"] == np.mean(np.array(classes) == labels)
 
     assert report.scores["accuracy"] == report.metrics.accuracy
     assert report.scores["macro_f1"] == report.metrics.macro_f1
     assert sum(report.mixture_shares.values()) == pytest.approx(1)
 
 
-def answers_right_on(num_right: int, *, first: int = 0) -> np.ndarray:
+def predictions_right_on(num_right: int, *, first: int = 0) -> np.ndarray:
     """Answers that are right on so many texts, from the text `first` on."""
-    answers = (LABELS + 1) % 3
-    answers[first : first + num_right] = LABELS[first : first + num_right]
-    return answers
+    predictions = (LABELS + 1) % 3
+    predictions[first : first + num_right] = LABELS[first : first + num_right]
+    return predictions
 
 
 def test_a_comparison_counts_the_texts_on_which_one_alone_is_right():
     """By hand: the other alone is right on 20 texts, this one on 5."""
-    this = answers_right_on(100)
-    other = answers_right_on(115, first=5)
-    found = compare_answers(LABELS, this, other, run="b")
+    this = predictions_right_on(100)
+    other = predictions_right_on(115, first=5)
+    found = compare_predictions(LABELS, this, other, run="b")
 
     assert found.only_this == 5
     assert found.only_other == 20
@@ -121,53 +121,53 @@ def test_a_comparison_counts_the_texts_on_which_one_alone_is_right():
     assert found.to_dict().keys() >= keys
 
 
-def test_equal_answers_have_a_p_value_of_1():
-    answers = answers_right_on(100)
-    assert compare_answers(LABELS, answers, answers, run="b").p_value == 1
+def test_equal_predictions_have_a_p_value_of_1():
+    predictions = predictions_right_on(100)
+    assert compare_predictions(LABELS, predictions, predictions, run="b").p_value == 1
 
 
 def test_a_comparison_says_which_classifier_is_better():
     """A worse one has the signs of what it is worse by."""
-    this = answers_right_on(100)
-    other = answers_right_on(115, first=5)
+    this = predictions_right_on(100)
+    other = predictions_right_on(115, first=5)
 
-    accuracy, macro_f1 = compare_answers(LABELS, this, other, run="b").sentences()
+    accuracy, macro_f1 = compare_predictions(LABELS, this, other, run="b").sentences()
     assert accuracy.startswith("b is better by 7.5 points of accuracy, 95% interval 2.")
     assert "p = 0.004; it alone is right on 20 texts, wrong on 5" in accuracy
     assert macro_f1.startswith("b is better by ")
 
-    accuracy, _ = compare_answers(LABELS, other, this, run="b").sentences()
+    accuracy, _ = compare_predictions(LABELS, other, this, run="b").sentences()
     assert accuracy.startswith("b is worse by 7.5 points of accuracy, 95% interval 2.")
 
 
 def test_a_comparison_says_where_a_difference_is_not_sure():
-    this = answers_right_on(100)
+    this = predictions_right_on(100)
 
-    accuracy, _ = compare_answers(LABELS, this, answers_right_on(101), run="b").sentences()
+    accuracy, _ = compare_predictions(LABELS, this, predictions_right_on(101), run="b").sentences()
     expected = "no sure difference: b is better by 0.5 points of accuracy, 95% interval -"
     assert accuracy.startswith(expected)
 
-    accuracy, _ = compare_answers(LABELS, this, this, run="b").sentences()
+    accuracy, _ = compare_predictions(LABELS, this, this, run="b").sentences()
     assert accuracy.startswith("no sure difference: 0.0 points of accuracy, 95% interval -")
     assert "p = 1.000" in accuracy
 
 
-def test_changed_answers_are_counted_by_what_became_of_them():
+def test_changed_predictions_are_counted_by_what_became_of_them():
     """Fixed, broken, or wrong in both; the classes whose recall fell are named."""
     changed = [
-        ChangedAnswer(where="f.csv:2", text="x", label="a", before="b", now="a"),
-        ChangedAnswer(where="f.csv:3", text="y", label="a", before="a", now="b"),
-        ChangedAnswer(where="f.csv:4", text="z", label="a", before="c", now="b"),
-        ChangedAnswer(where="f.csv:5", text="z", label="c", before="a", now="c"),
+        ChangedPrediction(where="f.csv:2", text="x", label="a", before="b", now="a"),
+        ChangedPrediction(where="f.csv:3", text="y", label="a", before="a", now="b"),
+        ChangedPrediction(where="f.csv:4", text="z", label="a", before="c", now="b"),
+        ChangedPrediction(where="f.csv:5", text="z", label="c", before="a", now="c"),
     ]
-    answers = BaseAnswers(
+    predictions = BasePredictions(
         split="test",
         num_texts=2000,
-        comparison=compare_answers(LABELS, LABELS, LABELS, run="runs/base"),
+        comparison=compare_predictions(LABELS, LABELS, LABELS, run="runs/base"),
         changed=changed,
         lost_recall={f"class {number}": (0.9, 0.5) for number in range(6)},
     )
-    changes, accuracy, recall = answers.sentences()
+    changes, accuracy, recall = predictions.sentences()
 
     expected = "4 answers differ: 2 fixed, 1 broken, 1 wrong in both"
     assert changes == f"on 2,000 texts of the test split of runs/base, {expected}"

@@ -74,7 +74,7 @@ def boxes_of(labels) -> list:
     return boxes
 
 
-def test_right_answers_are_blue():
+def test_right_predictions_are_blue():
     figure = figures.confusion_figure([[5, 0], [0, 0]], ["a", "b"])
     assert is_colour(figures.to_pixels(figure), DARK_BLUE).any()
 

@@ -13,7 +13,7 @@ import pyarrow.parquet
 import pytest
 
 from encoder_cls.classifier.model_folder import load_classifier, save_classifier, save_measured
-from encoder_cls.evaluation.held_out_answers import Answers
+from encoder_cls.evaluation.held_out_predictions import Predictions
 from encoder_cls.evaluation.measured_guarantees import measure_guarantees
 from encoder_cls.metrics.logits import softmax
 from encoder_cls.training import plan as training_plan
@@ -88,7 +88,7 @@ def test_guarantees_go_by_the_logits_of_another_classifier(folder, held_out, tmp
     classifier.gate = 0.9  # from which the linear part alone is the answer
     texts = classifier.tokenize(held_out[0])
     _, numbers = classifier.part_logits_and_numbers(texts)
-    earlier = [Answers(np.arange(241), logits, numbers)]
+    earlier = [Predictions(np.arange(241), logits, numbers)]
     fit_guarantees(classifier, texts, held_out[1], earlier=earlier)
     save_measured(classifier, tmp_path / "model")
     assert load_classifier(tmp_path / "model").guarantees.right[0] == (held_out[1][:-1] == 0).sum()
@@ -223,10 +223,10 @@ def test_a_report_measures_guarantees(folder, held_out):
     probabilities = softmax(classifier.logits(classifier.tokenize(held_out[0][:-1])))
     kept = measure_guarantees(classifier.guarantees, probabilities, held_out[1][:-1])
     highest = classifier.guarantees.highest_precision
-    answered = probabilities.max(axis=1) >= kept.threshold
+    predicted = probabilities.max(axis=1) >= kept.threshold
     assert kept.guaranteed_precision == min(0.95, highest)
-    assert kept.answered_fraction == answered.mean()
-    assert kept.precision == (probabilities.argmax(axis=1) == held_out[1][:-1])[answered].mean()
+    assert kept.answered_fraction == predicted.mean()
+    assert kept.precision == (probabilities.argmax(axis=1) == held_out[1][:-1])[predicted].mean()
     assert kept.coverage >= 0.9
     first, second = kept.sentences()
     assert first.startswith(

@@ -18,7 +18,7 @@ from encoder_cls.evaluation import report
 from encoder_cls.evaluation.doubtful_labels import doubtful_rows
 from encoder_cls.evaluation.files import DOUBTFUL_LABELS, MISTAKES, PREDICTIONS, REPORT_JSON
 from encoder_cls.evaluation.label_tables import label_tables
-from encoder_cls.evaluation.mistakes import Answered, Mistake
+from encoder_cls.evaluation.mistakes import Mistake, PredictedSplit
 from encoder_cls.evaluation.report import evaluate
 
 NAMES = ("a", "b", "new")
@@ -45,7 +45,7 @@ def test_the_most_confident_mistakes_come_first(classifier):
         row = int(mistake.where.removeprefix("f.csv:")) - 2
         assert mistake.text == texts[row]
         assert mistake.labels == (classifier.label_names[labels[row]],)
-        assert mistake.answer == predictions[row].label
+        assert mistake.prediction == predictions[row].label
 
 
 def test_wrong_and_missed_labels_take_turns():
@@ -56,7 +56,7 @@ def test_wrong_and_missed_labels_take_turns():
     logits = np.full((40, 2), -9, dtype=np.float32)
     logits[:20, 0] = -4 + np.arange(20) / 100
     logits[20:, 1] = 1 + np.arange(20) / 100
-    answered = Answered(
+    predicted = PredictedSplit(
         name="test",
         split=split_of(["x"] * 40, labels),
         logits=logits,
@@ -64,18 +64,18 @@ def test_wrong_and_missed_labels_take_turns():
         thresholds=(0.5, 0.5),
     )
 
-    worst = answered.worst_mistakes()
+    worst = predicted.worst_mistakes()
     assert worst[:10] == [(row, 0) for row in range(10)]
     assert worst[10:] == [(row, 1) for row in range(39, 29, -1)]
 
 
-def test_mistakes_are_explained_for_the_class_that_was_answered(classifier, monkeypatch):
+def test_mistakes_are_explained_for_the_predicted_class(classifier, monkeypatch):
     """As many as there is time for: a text with 4 tokens is read 4 times."""
     split = split_of(["rain and snow"] * 2, classifier.label_names.index("sport"))
     monkeypatch.setattr(report, "MOST_EXPLAINED_TOKENS", 17)
     first, second = evaluate(classifier, split, name="x").worst_errors
 
-    assert first.answer == "weather"
+    assert first.prediction == "weather"
     assert [word.word for word in first.words] == ["rain", "and", "snow"]
     strongest = max(first.words, key=lambda word: word.weight)
     assert strongest.word in {"rain", "snow"}
@@ -88,8 +88,8 @@ def test_a_mistake_says_what_it_is_by_task():
     wrong = Mistake(
         **values,
         labels=("a",),
-        answers=("b",),
-        answer="b",
+        predictions=("b",),
+        prediction="b",
         is_missed=None,
         likely_mislabelled=False,
     )
@@ -97,7 +97,7 @@ def test_a_mistake_says_what_it_is_by_task():
     assert wrong.to_dict()["label"] == "a"
     assert wrong.to_dict()["prediction"] == "b"
 
-    missed = replace(wrong, answers=(), answer="a", is_missed=True)
+    missed = replace(wrong, predictions=(), prediction="a", is_missed=True)
     assert missed.kind == "missed"
     assert missed.to_dict()["labels"] == ("a",)
     assert missed.to_dict()["predictions"] == ()
@@ -119,10 +119,10 @@ def test_each_row_leads_back_to_its_data():
         where=["=f.csv:12", "c:/d.csv:3", "good/7.txt", "x/f.csv:13"],
     )
     logits = np.log(np.array([[0.4, 0.6], [0.9, 0.1], [0.3, 0.7], [0.9, 0.1]], dtype=np.float32))
-    answered = Answered(name="test", split=split, logits=logits, label_names=NAMES)
-    assert answered.mistakes.tolist() == [0, 1, 2]
+    predicted = PredictedSplit(name="test", split=split, logits=logits, label_names=NAMES)
+    assert predicted.mistakes.tolist() == [0, 1, 2]
     data = DataConfig(train="gone.csv")
-    mistakes, none = label_tables(answered.label_rows(answered.mistakes), [], data=data)
+    mistakes, none = label_tables(predicted.label_rows(predicted.mistakes), [], data=data)
     content = b"".join(mistakes)
     assert content.startswith(b"\xef\xbb\xbf")
     found = rows_of(content)
@@ -140,11 +140,11 @@ def test_each_row_leads_back_to_its_data():
 def test_texts_with_several_labels_have_no_keys_since_they_have_no_corrections():
     split = Split(texts=["one"], labels=np.array([[1, 0]], dtype=np.int8), where=["a.jsonl:1"])
     logits = np.array([[-1.0, 1.0]], dtype=np.float32)
-    answered = Answered(
+    predicted = PredictedSplit(
         name="test", split=split, logits=logits, label_names=("a", "b"), thresholds=(0.5, 0.5)
     )
     (table,) = label_tables(
-        answered.label_rows(answered.mistakes), data=DataConfig(train="gone.jsonl")
+        predicted.label_rows(predicted.mistakes), data=DataConfig(train="gone.jsonl")
     )
     (row,) = rows_of(b"".join(table))
     assert list(row) == ["text", "label", "suggested", "score", "split", "file", "line"]
@@ -173,7 +173,7 @@ def test_a_run_has_the_mistakes_of_its_predictions_and_its_doubtful_labels(train
     assert len(doubtful) == scores["doubtful_labels"]
 
 
-def test_doubtful_labels_are_those_with_a_surer_answer():
+def test_doubtful_labels_are_those_with_a_surer_prediction():
     """As many as are wrong by estimate; labels without a probability are passed over."""
     sure = [0.95, 0.05, 0]
     unsure = [0.45, 0.55, 0]

@@ -65,9 +65,11 @@ print(classifier.predict(["some text"])[0].label)
 def test_the_card_has_notes_where_there_is_something_to_note(dataset, report):
     """On the linear model, the baseline, and a validation split; names are code."""
     dataset = replace(dataset, label_names=("a`b", "c\n<d>", "ß"))
-    answered = replace(report.answered, name="validation")
+    predicted = replace(report.predicted, name="validation")
     report = replace(
-        report, answered=answered, linear_reference=REFERENCE | {"accuracy": 0.75, "of_texts": 9000}
+        report,
+        predicted=predicted,
+        linear_reference=REFERENCE | {"accuracy": 0.75, "of_texts": 9000},
     )
     card = model_card(load_config(), dataset, report, **VALUES | {"linear_max_tokens": 4096})
     classes, _, scores, _, reads = [line for line in card.splitlines() if line.startswith("- ")]

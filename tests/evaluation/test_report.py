@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from encoder_cls.evaluation.report import FEWEST_ANSWERS, WANTED_ACCURACY, suggest_threshold
+from encoder_cls.evaluation.report import FEWEST_PREDICTIONS, WANTED_ACCURACY, suggest_threshold
 
 
 def test_the_suggested_threshold_is_the_lowest_that_is_accurate_enough():
@@ -17,8 +17,8 @@ def test_the_suggested_threshold_is_the_lowest_that_is_accurate_enough():
 
         accurate = []
         for step in range(1000):
-            answered = correct[confidence >= step / 1000]
-            if len(answered) >= FEWEST_ANSWERS and answered.mean() >= WANTED_ACCURACY:
+            predicted = correct[confidence >= step / 1000]
+            if len(predicted) >= FEWEST_PREDICTIONS and predicted.mean() >= WANTED_ACCURACY:
                 accurate.append(step / 1000)
 
         threshold, _ = suggest_threshold(confidence, correct)

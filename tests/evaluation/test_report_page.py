@@ -12,7 +12,7 @@ import pytest
 from support.reports import REFERENCE, compared, split_of
 
 from encoder_cls.evaluation import report_text
-from encoder_cls.evaluation.mistakes import Answered
+from encoder_cls.evaluation.mistakes import PredictedSplit
 from encoder_cls.evaluation.report import Report, evaluate
 from encoder_cls.evaluation.report_page import render_report
 from encoder_cls.metrics.classification import LARGEST_MATRIX, compute_metrics
@@ -20,15 +20,15 @@ from encoder_cls.metrics.classification import LARGEST_MATRIX, compute_metrics
 HOSTILE = '<script>document.title="x"</script><img src=x onerror="alert(1)">"&\'{{ 7 * 7 }}'
 
 
-def report_of_answers(
-    classifier, labels: Sequence[int], answers: Sequence[int], names: tuple[str, ...]
+def report_of_predictions(
+    classifier, labels: Sequence[int], predictions: Sequence[int], names: tuple[str, ...]
 ) -> Report:
     """A report of these labels and answers, each of a text with one word."""
     split = split_of(["x"] * len(labels), labels)
-    logits = np.eye(len(names), dtype=np.float32)[answers] * 9
+    logits = np.eye(len(names), dtype=np.float32)[predictions] * 9
     return replace(
         evaluate(classifier, split_of(["rain"]), name="test"),
-        answered=Answered(name="test", split=split, logits=logits, label_names=names),
+        predicted=PredictedSplit(name="test", split=split, logits=logits, label_names=names),
         metrics=compute_metrics(logits, split.labels, names),
         worst_errors=[],
     )
@@ -70,7 +70,7 @@ def test_the_matrix_has_every_class_that_occurs_and_no_other(classifier):
     names = [f"class {number}" for number in range(150)]
     names[3] = "سؤال!"
     names[7] = "a < b"
-    report = report_of_answers(classifier, [3, 3, 149], [3, 7, 149], tuple(names))
+    report = report_of_predictions(classifier, [3, 3, 149], [3, 7, 149], tuple(names))
     page = render_report("x", report)
 
     # Names are isolated from what is beside them: in heads by elements, in titles by characters.
@@ -79,7 +79,9 @@ def test_the_matrix_has_every_class_that_occurs_and_no_other(classifier):
     assert re.findall(r'<th scope="row" title="(.*?)"', matrix) == occurring
     assert re.findall(r"<th[^>]*><bdi>(.*?)</bdi></th>", matrix) == 2 * occurring
     assert 'title="\u2068سؤال\u2069!, taken for a &lt; b: 1">1</td>' in matrix
-    assert "147 classes are left out, since they occur neither as label nor as answer here" in page
+    assert (
+        "147 classes are left out, since they occur neither as label nor as prediction here" in page
+    )
 
 
 @pytest.mark.parametrize(
@@ -91,9 +93,9 @@ def test_with_many_classes_the_page_names_confused_pairs_instead_of_a_matrix(
     """A matrix of a thousand classes would have a million cells: 65 MB that nobody could read."""
     labels = np.arange(num_classes)
     # Each class with an odd number is taken for the next one.
-    answers = (labels + labels % 2) % num_classes
+    predictions = (labels + labels % 2) % num_classes
     names = tuple(f"class {number}" for number in range(num_classes))
-    report = report_of_answers(classifier, labels, answers, names)
+    report = report_of_predictions(classifier, labels, predictions, names)
     page = render_report("many", report)
 
     assert (report.metrics.confusion_matrix is not None) == has_matrix
@@ -136,10 +138,10 @@ def test_the_page_has_what_was_measured(classifier):
     for name in classifier.label_names:
         assert f"<td><bdi>{name}</bdi></td>" in page
 
-    num_wrong = len(report.answered.mistakes)
+    num_wrong = len(report.predicted.mistakes)
     assert len(report.worst_errors) == num_wrong
     assert page.count("f.csv:") == num_wrong
-    count = f"{num_wrong} of 5 texts get another answer than their label.\nAll are in\n"
+    count = f"{num_wrong} of 5 texts get another prediction than their label.\nAll are in\n"
     assert f'{count}<a href="mistakes.csv">' in page
     assert '(<a href="doubtful_labels.csv">' in page
     assert render_report("a report", report) == page

@@ -11,7 +11,7 @@ import pytest
 from support.reports import REFERENCE, compared, report_of, split_of
 
 from encoder_cls.evaluation import report_text
-from encoder_cls.evaluation.report import FEWEST_ANSWERS, evaluate
+from encoder_cls.evaluation.report import FEWEST_PREDICTIONS, evaluate
 from encoder_cls.evaluation.report_page import render_report
 from encoder_cls.evaluation.report_text import full_text
 from encoder_cls.metrics.classification import CalibrationBins, ClassMetrics
@@ -50,7 +50,7 @@ def test_calibration_is_put_in_words(classifier, ece, accuracy, texts, gist, wor
 @pytest.mark.parametrize(
     ("num_texts", "threshold", "words"),
     [
-        (3, None, f"that takes at least {FEWEST_ANSWERS} answers"),
+        (3, None, f"that takes at least {FEWEST_PREDICTIONS} answers"),
         (50, None, "threshold reaches 95% precision"),
         (50, 0.0, "threshold is needed"),
     ],
@@ -168,7 +168,7 @@ def test_the_chart_of_parts_begins_with_the_classifier(classifier):
             {"suggested_threshold": 0.9961, "answered_fraction": 0.66},
             "--threshold 0.996 answers 66% of the texts, 95% of them right",
         ),
-        ({"answered": {"name": "validation"}}, "the model was tuned on these texts"),
+        ({"predicted": {"name": "validation"}}, "the model was tuned on these texts"),
         (
             {"num_refitted": 1},
             "the final linear model was also trained on 1 validation text",
@@ -198,7 +198,7 @@ def test_the_report_fits_a_terminal(classifier, num_classes, has_matrix):
         "per_class": dict.fromkeys(names, scores),
         "confusion_matrix": np.ones((num_classes, num_classes), dtype=int).tolist(),
     }
-    report = report_of(classifier, answered={"label_names": tuple(names)}, metrics=metrics)
+    report = report_of(classifier, predicted={"label_names": tuple(names)}, metrics=metrics)
     text = full_text(report)
 
     assert ("   1    1    1" in text) == has_matrix

@@ -189,14 +189,14 @@ def right(first: int, end: int) -> NDArray:
     ],
     ids=["less than a standard error", "equal", "mean of rounds", "labels alone"],
 )
-def test_another_kind_needs_more_right_answers_than_chance_would_give(mean, alone, expected):
+def test_another_kind_needs_more_right_predictions_than_chance_would_give(mean, alone, expected):
     assert choose_kind({LAST: right(0, 70), MEAN: mean, ALONE: alone}) == expected
 
 
 @pytest.mark.parametrize("num_classes", [2, 3])
 @pytest.mark.parametrize("kept", [LAST, MEAN])
 @pytest.mark.parametrize("values", [NO_TECHNIQUES, {}], ids=["SVM alone", "everything"])
-def test_a_teacher_answers_texts_held_out_as_cross_validation_does(
+def test_a_teacher_predicts_texts_held_out_as_cross_validation_does(
     monkeypatch, num_classes, kept, values
 ):
     """Its logits are about those out of fold; a second fit gives the same classifier."""
@@ -219,16 +219,16 @@ def test_a_teacher_answers_texts_held_out_as_cross_validation_does(
     assert np.corrcoef(logits.ravel(), result.logits[:10].ravel())[0, 1] > 0.9
 
 
-def test_answers_out_of_fold_have_not_seen_the_label():
+def test_predictions_out_of_fold_have_not_seen_the_label():
     """Labels of chance are answered by chance, though the classifier knows them by heart."""
     labels = np.random.default_rng(5).integers(0, 2, LABELLED)
     classifier, result = fit(2, labels=labels)
     train_texts, _ = tokenized(2)
 
-    answers = classifier.logits(train_texts[:LABELLED]).argmax(axis=1)
+    predictions = classifier.logits(train_texts[:LABELLED]).argmax(axis=1)
     out_of_fold = result.logits.argmax(axis=1)
 
-    accuracy_on_known = (answers == labels).mean()
+    accuracy_on_known = (predictions == labels).mean()
     accuracy_out_of_fold = (out_of_fold == labels[result.rows]).mean()
     assert accuracy_on_known > 0.8
     assert accuracy_out_of_fold < 0.7

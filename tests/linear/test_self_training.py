@@ -26,7 +26,7 @@ def test_shares_are_shrunk_as_far_as_chance_explains_their_differences():
     assert shares[0] == pytest.approx(chance / 3 + (1 - chance) * 35 / 60)
 
 
-def test_margins_are_shifted_until_answers_have_the_shares():
+def test_margins_are_shifted_until_predictions_have_the_shares():
     margins = np.random.default_rng(0).normal([0.8, 0, 0], size=(3000, 3))
     shares = np.array([0.2, 0.3, 0.5])
 

@@ -82,7 +82,7 @@ def fit_stream(
     return fit_linear_from_stream(texts, labels, words_with(class_weights), together=together)
 
 
-def answers_of(linear: LinearModel, texts: TokenizedTexts) -> np.ndarray:
+def predicted_labels(linear: LinearModel, texts: TokenizedTexts) -> np.ndarray:
     return linear.logits(texts).argmax(axis=1)
 
 
@@ -91,7 +91,7 @@ def test_it_is_nearly_as_good_as_the_classifier_that_needs_all_texts_at_once(cor
     whole, _ = fit_linear(CountedTexts.of(corpus.texts, corpus.labels, words_with(EQUAL)))
 
     def accuracy(linear: LinearModel) -> float:
-        return (answers_of(linear, corpus.test_texts) == corpus.test_labels).mean()
+        return (predicted_labels(linear, corpus.test_texts) == corpus.test_labels).mean()
 
     def loss(linear: LinearModel) -> float:
         probabilities = softmax(linear.logits(corpus.test_texts))
@@ -116,7 +116,7 @@ def test_two_classes_have_one_machine(corpus):
     linear = fit_stream(corpus.texts, labels, (1, 1))
 
     assert linear.biases.shape == (1,)
-    assert (answers_of(linear, corpus.test_texts) == test_labels).mean() > 0.85
+    assert (predicted_labels(linear, corpus.test_texts) == test_labels).mean() > 0.85
 
 
 def test_several_labels_have_a_machine_each(corpus):
@@ -144,7 +144,7 @@ def test_words_that_many_texts_of_a_label_have_are_counted():
     assert np.array_equal(linear.logits(tokens) > 0, labels > 0)
 
 
-def test_heavier_classes_are_answered_more_often(corpus):
+def test_heavier_classes_are_predicted_more_often(corpus):
     random = np.random.default_rng(1)
     is_noisy = random.random(len(corpus.labels)) < 0.5
     noise = random.integers(0, NUM_CLASSES, len(corpus.labels))
@@ -153,8 +153,8 @@ def test_heavier_classes_are_answered_more_often(corpus):
     plain = fit_stream(corpus.texts, labels)
     heavier = fit_stream(corpus.texts, labels, (1, 1, 20))
 
-    num_plain = (answers_of(plain, corpus.test_texts) == 2).sum()
-    num_heavier = (answers_of(heavier, corpus.test_texts) == 2).sum()
+    num_plain = (predicted_labels(plain, corpus.test_texts) == 2).sum()
+    num_heavier = (predicted_labels(heavier, corpus.test_texts) == 2).sum()
     assert num_heavier > num_plain
 
 
@@ -181,6 +181,6 @@ def test_a_run_with_much_text_has_a_linear_classifier(tmp_path, monkeypatch):
     prepared = prepare(make_config(tmp_path, texts=300, **WITH_LINEAR))
     assert prepared.plan.linear_fit == "stream"
 
-    answers = fit_linear_classifier(prepared).validation_logits.argmax(axis=1)
+    predictions = fit_linear_classifier(prepared).validation_logits.argmax(axis=1)
 
-    assert (answers == prepared.dataset.selection.labels).mean() > 0.9
+    assert (predictions == prepared.dataset.selection.labels).mean() > 0.9

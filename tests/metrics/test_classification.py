@@ -146,18 +146,18 @@ def test_multi_label_metrics_agree_with_scikit_learn(multi_label_case):
     metrics = compute_metrics(logits, labels, LABEL_NAMES, THRESHOLDS)
 
     # A label without a logit is missed in each text.
-    answers = np.hstack([sigmoid(logits) >= THRESHOLDS, np.zeros((300, 1), dtype=bool)])
+    predictions = np.hstack([sigmoid(logits) >= THRESHOLDS, np.zeros((300, 1), dtype=bool)])
     occurring = [0, 1, 2, 4]
-    micro_f1 = sklearn_metrics.f1_score(labels, answers, average="micro")
+    micro_f1 = sklearn_metrics.f1_score(labels, predictions, average="micro")
     macro_f1 = sklearn_metrics.f1_score(
-        labels[:, occurring], answers[:, occurring], average="macro"
+        labels[:, occurring], predictions[:, occurring], average="macro"
     )
-    samples_f1 = sklearn_metrics.f1_score(labels, answers, average="samples", zero_division=1)
+    samples_f1 = sklearn_metrics.f1_score(labels, predictions, average="samples", zero_division=1)
     loss_of_a_label = sklearn_metrics.log_loss(labels[:, :4].ravel(), sigmoid(logits).ravel())
     assert metrics.micro_f1 == pytest.approx(micro_f1)
     assert metrics.macro_f1 == pytest.approx(macro_f1)
     assert metrics.samples_f1 == pytest.approx(samples_f1)
-    assert metrics.subset_accuracy == pytest.approx((answers == labels).all(axis=1).mean())
+    assert metrics.subset_accuracy == pytest.approx((predictions == labels).all(axis=1).mean())
     assert metrics.loss == pytest.approx(4 * loss_of_a_label)
     assert metrics.labels_per_text == pytest.approx(labels.sum(axis=1).mean())
     assert metrics.unseen_labels == {"unseen": labels[:, 4].sum()}

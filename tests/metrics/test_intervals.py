@@ -53,17 +53,17 @@ def example(num_texts: int, num_classes: int) -> tuple[np.ndarray, np.ndarray]:
 
 def test_the_interval_of_macro_f1_agrees_with_a_plain_bootstrap():
     """Rows drawn again and scored by scikit-learn, within what 1,000 samples leave to chance."""
-    labels, answers = example(300, 11)
+    labels, predictions = example(300, 11)
 
     scores = []
     for rows in np.random.default_rng(2).integers(0, 300, (200, 300)):
-        score = f1_score(labels[rows], answers[rows], average="macro", zero_division=0)
+        score = f1_score(labels[rows], predictions[rows], average="macro", zero_division=0)
         scores.append(score)
     low, high = np.quantile(scores, [0.025, 0.975])
 
-    found = macro_f1_interval(labels, answers)
+    found = macro_f1_interval(labels, predictions)
     assert found == pytest.approx((low, high), abs=0.15 * (high - low))
-    assert macro_f1_interval(labels, answers) == found
+    assert macro_f1_interval(labels, predictions) == found
     assert macro_f1_interval(labels, labels) == (1, 1)
 
 
@@ -71,16 +71,16 @@ def test_the_interval_of_micro_f1_agrees_with_a_plain_bootstrap():
     """Rows drawn again; the difference of equal answers is 0."""
     random = np.random.default_rng(0)
     labels = (random.random((300, 5)) < [0.4, 0.2, 0.05, 0, 0.02]).astype(np.int8)
-    answers = labels + random.normal(size=(300, 5)) > 0.8
+    predictions = labels + random.normal(size=(300, 5)) > 0.8
 
     scores = []
     for _ in range(300):
         rows = random.integers(300, size=300)
-        scores.append(ClassCounts.of(answers[rows], labels[rows]).micro_f1)
+        scores.append(ClassCounts.of(predictions[rows], labels[rows]).micro_f1)
 
     expected = np.quantile(scores, [0.025, 0.975])
-    assert micro_f1_interval(labels, answers) == pytest.approx(expected, abs=0.01)
-    assert micro_f1_interval(labels, answers, answers) == (0, 0)
+    assert micro_f1_interval(labels, predictions) == pytest.approx(expected, abs=0.01)
+    assert micro_f1_interval(labels, predictions, predictions) == (0, 0)
 
 
 def test_the_interval_of_a_difference_is_narrower_than_that_of_each_score():

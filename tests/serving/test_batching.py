@@ -6,12 +6,12 @@ import json
 from threading import Event
 
 import pytest
-from support.answers import answers_to
+from support.predictions import predictions_for
 from support.programs import TIME_LIMIT
 
-from encoder_cls.bulk.answer_options import AnswerOptions
+from encoder_cls.bulk.prediction_options import PredictionOptions
 from encoder_cls.serving import limits
-from encoder_cls.serving.batching import Batcher, TextAnswer
+from encoder_cls.serving.batching import Batcher, TextResult
 from encoder_cls.serving.requests import PredictRequest, RefusedError
 
 
@@ -43,19 +43,19 @@ def ask(*texts: str, **options) -> PredictRequest:
     return PredictRequest(texts=list(texts), **options)
 
 
-def records(answers: list[TextAnswer]) -> list[dict]:
-    return [answer.record for answer in answers]
+def records(predictions: list[TextResult]) -> list[dict]:
+    return [prediction.record for prediction in predictions]
 
 
 def printed_records(classifier, request: PredictRequest) -> list[dict]:
     """What `predict` prints of the texts of a request."""
-    options = AnswerOptions(
+    options = PredictionOptions(
         output_format="jsonl",
         top_k=request.top_k,
         threshold=request.threshold,
         explained=request.explain,
     )
-    lines = answers_to(classifier, request.texts, options).splitlines()
+    lines = predictions_for(classifier, request.texts, options).splitlines()
     return [json.loads(line) for line in lines]
 
 
@@ -79,17 +79,17 @@ def test_what_waits_is_computed_together(classifier):
     ]
 
     futures = submitted(Batcher(sizes.append), held, *requests)
-    answers = [future.result(TIME_LIMIT) for future in futures]
+    predictions = [future.result(TIME_LIMIT) for future in futures]
 
     assert held.batches == [["rain"], ["ball goal", "soup", "", "snow and rain"]]
     assert sizes == [1, 3]
-    for request, answer in zip(requests, answers, strict=True):
+    for request, prediction in zip(requests, predictions, strict=True):
         expected = printed_records(classifier, request)
-        for printed, record in zip(expected, records(answer), strict=True):
+        for printed, record in zip(expected, records(prediction), strict=True):
             assert record.keys() == printed.keys()
             assert record["label"] == printed["label"]
             assert record["probability"] == pytest.approx(printed["probability"], abs=1e-5)
-    assert [answer.words for answer in answers[1]] == [2, 1]
+    assert [prediction.words for prediction in predictions[1]] == [2, 1]
 
 
 def test_a_long_request_is_cut_so_that_short_ones_come_between(classifier, monkeypatch):
@@ -97,9 +97,9 @@ def test_a_long_request_is_cut_so_that_short_ones_come_between(classifier, monke
     held = Held(classifier)
     long = ["rain snow", "ball goal", "soup bread", "wind frost"]
 
-    _, answer, short = submitted(Batcher(), held, ask("rain"), ask(*long), ask("snow"))
+    _, prediction, short = submitted(Batcher(), held, ask("rain"), ask(*long), ask("snow"))
 
-    labels = [record["label"] for record in records(answer.result(TIME_LIMIT))]
+    labels = [record["label"] for record in records(prediction.result(TIME_LIMIT))]
     assert labels == ["weather", "sport", "küche", "weather"]
     assert short.result(TIME_LIMIT)
     assert held.batches == [
@@ -122,7 +122,7 @@ def test_a_batch_has_one_text_to_explain(classifier):
     assert sorted(held.batches[2:]) == [["ball"], ["wind"]]
 
 
-def test_a_request_without_texts_is_answered(classifier):
+def test_a_request_without_texts_gets_a_response(classifier):
     held = Held(classifier)
 
     futures = submitted(Batcher(), held, ask("rain"), ask(), ask(explain=True))
@@ -161,7 +161,7 @@ def test_the_queue_has_an_end(classifier, monkeypatch):
     batcher.submit(ask("ball"), held).result(TIME_LIMIT)
 
 
-def test_an_answer_is_that_of_one_model(classifier):
+def test_a_response_is_that_of_one_model(classifier):
     """A request that comes after the model was replaced is computed apart."""
     old = Held(classifier)
     new = Held(classifier)

@@ -93,7 +93,7 @@ def read_all(connection: socket.socket) -> bytes:
     return received
 
 
-def test_it_answers_what_predict_prints(server, cli, trained_run):
+def test_it_responds_with_what_predict_prints(server, cli, trained_run):
     arguments = [text for text in TEXTS if text.isascii()]
     options = ["--model", trained_run.path, "--format", "jsonl", "--top-k", 2, "--explain"]
     printed = cli("predict", *options, *arguments)
@@ -103,13 +103,13 @@ def test_it_answers_what_predict_prints(server, cli, trained_run):
     assert status == 200
     assert found["model"] == load_classifier(trained_run.path).sha256
     assert len(found["model"]) == 64
-    for line, answer in zip(printed.out.splitlines(), found["predictions"], strict=True):
+    for line, prediction in zip(printed.out.splitlines(), found["predictions"], strict=True):
         expected = json.loads(line)
-        assert answer.keys() == expected.keys()
-        assert answer["probability"] == pytest.approx(expected["probability"], abs=1e-5)
-        words = [word["word"] for word in answer["explanation"]]
+        assert prediction.keys() == expected.keys()
+        assert prediction["probability"] == pytest.approx(expected["probability"], abs=1e-5)
+        words = [word["word"] for word in prediction["explanation"]]
         assert words == [word["word"] for word in expected["explanation"]]
-        labels = [label["label"] for label in answer["top"]]
+        labels = [label["label"] for label in prediction["top"]]
         assert labels == [label["label"] for label in expected["top"]]
 
 
@@ -146,7 +146,7 @@ def test_refusals_are_json(server, method, path, body, status, message):
         ({"Content_Type": "text/plain"}, 415),
     ],
 )
-def test_pages_of_other_sites_get_no_answer(server, headers, status):
+def test_pages_of_other_sites_get_no_response(server, headers, status):
     """Their browsers send their own origin or name, or a type that needs no leave."""
     assert server.ask("POST", "/predict", {"texts": ["rain"]}, **headers)[0] == status
     assert server.ask("GET", "/health", **headers)[0] == (403 if status == 403 else 200)
@@ -176,7 +176,7 @@ def test_hostile_bytes_are_refused(server):
         assert b" 413 " in connection.recv(1 << 16)
 
 
-def test_an_answer_comes_without_delay():
+def test_a_response_comes_without_delay():
     """It does not wait for the acknowledgement of its head, 40 ms, as the socket names TCP."""
     with listening("127.0.0.1", 0) as listener:
         assert listener.proto == socket.IPPROTO_TCP
@@ -246,7 +246,7 @@ def test_idle_connections_lock_nobody_out(start, trained_run):
             assert read_all(connection) == b""
 
 
-def test_unread_answers_lock_nobody_out(start, trained_run):
+def test_unread_responses_lock_nobody_out(start, trained_run):
     server = start(trained_run.path, FEW_CONNECTIONS)
     pages = 4000  # together some 20 MB, more than the system keeps for who does not read
     for _ in range(4):

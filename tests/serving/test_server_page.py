@@ -53,8 +53,8 @@ def test_the_page_tells_of_the_model(page, classifier):
 
     [example] = texts_of(page, "#example")
     command = ["sh", "-c", f"{example} --silent"]
-    answer = subprocess.run(command, check=True, capture_output=True).stdout
-    assert json.loads(answer)["predictions"][0]["label"] in classifier.label_names
+    prediction = subprocess.run(command, check=True, capture_output=True).stdout
+    assert json.loads(prediction)["predictions"][0]["label"] in classifier.label_names
 
 
 def test_a_text_is_tried(page, classifier):

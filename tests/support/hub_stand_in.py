@@ -73,7 +73,7 @@ class _Handler(BaseHTTPRequestHandler):
     def do_GET(self) -> None:
         status = 200
         try:
-            body, headers = self._answer()
+            body, headers = self._prediction()
         except _NotFoundError as error:
             status = 404
             body = b""
@@ -91,7 +91,7 @@ class _Handler(BaseHTTPRequestHandler):
     do_HEAD = do_GET  # noqa: N815
     do_POST = do_GET  # noqa: N815
 
-    def _answer(self) -> tuple[bytes, dict[str, str]]:
+    def _prediction(self) -> tuple[bytes, dict[str, str]]:
         """A body with its headers; raises `_NotFoundError`."""
         url = urlsplit(self.path)
         route = ROUTE.fullmatch(url.path)

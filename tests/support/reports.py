@@ -52,8 +52,8 @@ def report_of(classifier: Classifier, **changes: Any) -> Report:
     report = evaluate(classifier, split, name="test")
 
     metrics = replace(report.metrics, **changes.pop("metrics", {}))
-    answered = replace(report.answered, **changes.pop("answered", {}))
-    return replace(report, metrics=metrics, answered=answered, **changes)
+    predicted = replace(report.predicted, **changes.pop("predicted", {}))
+    return replace(report, metrics=metrics, predicted=predicted, **changes)
 
 
 def compared(difference: float, *, is_sure: bool, linear: float = 0.3) -> dict[str, Any]:

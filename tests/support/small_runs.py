@@ -128,8 +128,8 @@ def stop_after(times: int) -> Callable[[], signal.Signals | None]:
 
     A run asks at each step, at each batch of a validation and before long work.
     """
-    answers = iter([None] * times)
-    return lambda: next(answers, signal.SIGTERM)
+    signals = iter([None] * times)
+    return lambda: next(signals, signal.SIGTERM)
 
 
 def newest_checkpoint(folder: Path) -> Path:

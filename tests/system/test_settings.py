@@ -69,7 +69,7 @@ SETTINGS: dict[str, Callable[[], AbstractContextManager[object]]] = {
 }
 
 
-def trained_and_answered() -> np.ndarray:
+def trained_and_predicted() -> np.ndarray:
     """The probabilities of an estimator that is trained here."""
     model = TextClassifier(epochs=2, settings=TINY)
     return model.fit(TEXTS, LABELS).predict_proba(TEXTS[:5])
@@ -79,19 +79,19 @@ def trained_and_answered() -> np.ndarray:
 def expected() -> np.ndarray:
     torch.set_num_threads(1)
     with warnings.catch_warnings(action="ignore"):
-        return trained_and_answered()
+        return trained_and_predicted()
 
 
 @pytest.mark.filterwarnings("ignore::UserWarning")
 @pytest.mark.parametrize("name", SETTINGS)
 def test_a_training_does_not_depend_on_settings_of_the_caller(expected, name):
     with SETTINGS[name]():
-        np.testing.assert_array_equal(trained_and_answered(), expected)
+        np.testing.assert_array_equal(trained_and_predicted(), expected)
 
 
 @pytest.mark.parametrize("engine", ["numpy", "torch"])
 @pytest.mark.parametrize("name", SETTINGS)
-def test_answers_do_not_depend_on_settings_of_the_caller(trained_run, name, engine):
+def test_predictions_do_not_depend_on_settings_of_the_caller(trained_run, name, engine):
     """Of a classifier that is loaded under these settings; nor do its vectors and explanations."""
     texts = ["rain and snow", "", "the ball " * 40]
     usual = load_classifier(trained_run.path, engine=engine)

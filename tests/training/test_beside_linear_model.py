@@ -22,7 +22,7 @@ from encoder_cls.classifier import validation
 from encoder_cls.classifier.model_folder import load_classifier
 from encoder_cls.encoder.distributed import ALONE
 from encoder_cls.errors import StoppedError
-from encoder_cls.evaluation.held_out_answers import HeldOutAnswers
+from encoder_cls.evaluation.held_out_predictions import HeldOutPredictions
 from encoder_cls.evaluation.report_text import full_text
 from encoder_cls.linear.features import CountedTexts, LinearOptions
 from encoder_cls.linear.nb_svm import fit_linear
@@ -176,8 +176,8 @@ def test_a_heavier_class_is_preferred_in_doubt(tmp_path):
             make_config(tmp_path, class_weights={"red": weight}, validate_every=1000),
             tmp_path / str(weight),
         )
-        answers = load_classifier(tmp_path / str(weight)).predict(texts)
-        shares.append(np.mean([prediction.label == "red" for prediction in answers]))
+        predictions = load_classifier(tmp_path / str(weight)).predict(texts)
+        shares.append(np.mean([prediction.label == "red" for prediction in predictions]))
     assert shares[0] < 0.1
     assert shares[1] > 0.9
 
@@ -230,7 +230,7 @@ def test_few_labels_held_out_are_learned_from_and_judged_by_cross_validation(
     assert cross_entropy(softmax(known), one_hot(labels, 3)) < cross_entropy(
         softmax(teacher), one_hot(labels, 3)
     )
-    table = HeldOutAnswers.read(run.held_out_answers)
+    table = HeldOutPredictions.read(run.held_out_predictions)
     assert sorted(table.train.rows) == list(range(len(setup.dataset.train)))
     assert table.validation.rows.tolist() == list(range(len(labels)))
     kept = table.validation.logits
@@ -266,7 +266,7 @@ def test_texts_held_out_are_learned_from_in_the_end(tmp_path, monkeypatch):
         CountedTexts.of(setup.train_texts, train_split.labels, reading),
         together=train_split.together,
     )
-    kept = HeldOutAnswers.read(run.held_out_answers).validation.logits
+    kept = HeldOutPredictions.read(run.held_out_predictions).validation.logits
     assert np.allclose(kept, before.logits(texts), atol=1e-4)
     labels = one_hot(setup.dataset.selection.labels, 3)
     assert cross_entropy(softmax(saved.logits(texts)), labels) < cross_entropy(
@@ -295,7 +295,7 @@ def test_texts_that_a_base_run_held_out_are_not_learned_from(tmp_path, monkeypat
     )
 
 
-def test_the_encoder_learns_a_teachers_answers_to_texts_without_labels(few_and_many):
+def test_the_encoder_learns_a_teachers_predictions_for_texts_without_labels(few_and_many):
     """One that has not seen the validation labels; labels stay what they are, and every text is there."""
     setup = few_and_many
     fitted = fit_linear_classifier(setup)

@@ -265,24 +265,24 @@ def test_a_run_goes_on_and_reports_what_has_changed(cli):
     former = report["former"]
     assert (former["split"], former["texts"]) == ("test", 12)
     assert not [key for key in former if "macro_f1" in key]
-    with Path("new/eval/changed_answers.csv").open(encoding="utf-8-sig", newline="") as file:
+    with Path("new/eval/changed_predictions.csv").open(encoding="utf-8-sig", newline="") as file:
         changed = list(csv.DictReader(file))
     old, new = load_classifier(Path("old")), load_classifier(Path("new"))
     with Path("old_test.csv").open(newline="") as file:
         rows = list(csv.DictReader(file))
-    answers = [
+    predictions = [
         [it.label for it in model.predict([row["text"] for row in rows])] for model in (old, new)
     ]
     expected = [
         (row["text"], *pair)
-        for row, pair in zip(rows, zip(*answers, strict=True), strict=True)
+        for row, pair in zip(rows, zip(*predictions, strict=True), strict=True)
         if len({*pair}) > 1
     ]
     assert [(row["text"], row["before"], row["now"]) for row in changed] == expected
     assert former["changed"] == len(expected)
     right = [
         sum(a == row["label"] for a, row in zip(of_model, rows, strict=True))
-        for of_model in answers
+        for of_model in predictions
     ]
     assert former["accuracy_difference"] == pytest.approx((right[0] - right[1]) / 12)
     evaluated = cli("eval", "new")

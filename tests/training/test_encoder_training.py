@@ -319,8 +319,10 @@ def test_an_encoder_has_to_lower_the_loss_by_more_than_its_standard_error(
     ).dataset
     labels = dataset.selection.labels
     shifts = np.array([0, 0, 0, 1, 2])  # three of five are right
-    answers = (labels + shifts[np.arange(len(labels)) % 5]) % 3
-    linear = np.log(np.full((len(labels), 3), 0.2) + 0.4 * np.eye(3)[answers]).astype(np.float32)
+    predictions = (labels + shifts[np.arange(len(labels)) % 5]) % 3
+    linear = np.log(np.full((len(labels), 3), 0.2) + 0.4 * np.eye(3)[predictions]).astype(
+        np.float32
+    )
     encoder = np.zeros_like(linear)
     ours, theirs = np.split(
         np.random.default_rng(0).permutation(len(labels))[: helped + harmed], [helped]

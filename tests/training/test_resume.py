@@ -146,9 +146,9 @@ def test_a_last_validation_that_a_signal_cut_short_has_the_linear_classifier(
         "fit_linear_from_few_labels",
         lambda *args, **options: fitted.append(1) or real(*args, **options),
     )
-    for answers, fits in ((19, 1), (1, 2), (2, 3)):
+    for predictions, fits in ((19, 1), (1, 2), (2, 3)):
         with pytest.raises(StoppedError, match="step 18"):
-            run_all(config, tmp_path / "stopped", resume=True, stop_signal=stop_after(answers))
+            run_all(config, tmp_path / "stopped", resume=True, stop_signal=stop_after(predictions))
         assert len(fitted) == fits
     run_all(config, tmp_path / "stopped", resume=True)
     assert len(fitted) == 3

@@ -44,7 +44,7 @@ def test_a_finished_run_is_small(trained_run):
     assert dtypes_of(trained_run.model) == SMALL
 
 
-def test_answers_stay_what_they_were(folder):
+def test_predictions_stay_what_they_were(folder):
     """The folder is smaller, only its weights change, and it predicts the same."""
     before = {path.name: path.read_bytes() for path in folder.iterdir()}
     exact = load_classifier(folder)
@@ -68,7 +68,7 @@ def test_answers_stay_what_they_were(folder):
     ],
     ids=["int8", "both"],
 )
-def test_a_type_that_changes_an_answer_is_not_taken(folder, monkeypatch, refused, expected):
+def test_a_type_that_changes_an_prediction_is_not_taken(folder, monkeypatch, refused, expected):
     """The next larger one is tried; at last everything stays as it is."""
     real = final_model._probabilities
 
@@ -95,7 +95,7 @@ def test_it_can_be_interrupted(folder):
 
 
 @pytest.mark.parametrize(
-    ("texts", "change", "changed_answers", "expected"),
+    ("texts", "change", "changed_predictions", "expected"),
     [
         (10, 0.0, 0, True),
         (10, 0.004, 0, True),
@@ -107,9 +107,9 @@ def test_it_can_be_interrupted(folder):
         (2000, float("nan"), 0, False),
     ],
 )
-def test_probabilities_are_close_or_not(texts, change, changed_answers, expected):
+def test_probabilities_are_close_or_not(texts, change, changed_predictions, expected):
     """No probability moves by more than 0.005; of a thousand texts one in a thousand may turn wrong."""
     exact = np.tile([0.7, 0.3], (texts, 1))
-    exact[:changed_answers] = [0.501, 0.499]
+    exact[:changed_predictions] = [0.501, 0.499]
     found = exact + np.array([-change, change])
     assert is_close(found, exact, np.zeros(texts, dtype=np.int64)) == expected

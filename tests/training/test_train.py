@@ -96,7 +96,7 @@ def test_without_a_report_the_model_is_the_same(tmp_path):
     assert events[-1].report is None
     assert {path.name for path in (tmp_path / "bare").iterdir()} == {
         *(".lock", "config.yaml", "sources.json", "model", "checkpoints", "metrics.jsonl"),
-        "held_out_answers.safetensors",
+        "held_out_predictions.safetensors",
     }
 
 

@@ -85,7 +85,7 @@ def test_a_run_that_goes_on_keeps_to_the_number_of_texts(tmp_path, monkeypatch):
     resumed = load_classifier(tmp_path / "run").linear
     straight = load_classifier(tmp_path / "straight").linear
     assert resumed.biases.tolist() == straight.biases.tolist()
-    assert not RunDir(tmp_path / "run").held_out_answers.exists()
+    assert not RunDir(tmp_path / "run").held_out_predictions.exists()
 
 
 def test_a_stage_of_a_few_steps_is_skipped(tmp_path, monkeypatch):
@@ -160,7 +160,7 @@ def test_many_classes_are_refused_before_anything_is_fitted(tmp_path, monkeypatc
 
 
 @pytest.mark.parametrize("effort", FEW_LABELS_EFFORTS, ids=lambda effort: effort.key)
-def test_less_effort_for_few_labels_answers_all_of_them(tmp_path, effort):
+def test_less_effort_for_few_labels_predicts_all_of_them(tmp_path, effort):
     """However few folds there are, each labelled text has an answer from before it was learned."""
     setup = prepare(few_labels_config(tmp_path))
     fitted = fit_linear_classifier(setup, effort=effort)
@@ -209,5 +209,5 @@ def test_a_run_that_goes_on_keeps_to_the_effort(tmp_path, monkeypatch, effort):
     resumed = load_classifier(tmp_path / "run").linear
     straight = load_classifier(tmp_path / "straight").linear
     assert resumed.biases.tolist() == straight.biases.tolist()
-    has_kept = RunDir(tmp_path / "run").held_out_answers.exists()
+    has_kept = RunDir(tmp_path / "run").held_out_predictions.exists()
     assert has_kept == (effort is ONE_PENALTY)

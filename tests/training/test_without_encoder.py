@@ -84,13 +84,13 @@ def test_the_folder_of_the_run_is_whole(tmp_path):
     ]
 
 
-@pytest.mark.parametrize("answers", [0, 1])
-def test_a_run_that_was_stopped_starts_again_and_ends_the_same(tmp_path, answers):
+@pytest.mark.parametrize("num_checks", [0, 1])
+def test_a_run_that_was_stopped_starts_again_and_ends_the_same(tmp_path, num_checks):
     """Wherever it was stopped; of other data it is refused."""
     config = without_encoder(tmp_path)
     run_all(config, tmp_path / "straight")
     with pytest.raises(StoppedError, match="stopped at step 0; a checkpoint is written"):
-        run_all(config, tmp_path / "run", stop_signal=stop_after(answers))
+        run_all(config, tmp_path / "run", stop_signal=stop_after(num_checks))
     run_all(config, tmp_path / "run", resume=True)
     assert model_hash(tmp_path / "run") == model_hash(tmp_path / "straight")
     assert metric_rows(tmp_path / "run") == metric_rows(tmp_path / "straight")

@@ -95,11 +95,11 @@ class Bert:
         """The labels of texts, by Hugging Face's pipeline in batches."""
         from transformers import pipeline
 
-        answer = pipeline(
+        prediction = pipeline(
             "text-classification", model=self.model.eval(), tokenizer=self.tokenizer, device="cpu"
         )
-        answers = answer(list(texts), truncation=True, batch_size=64)
-        numbers = [int(found["label"].removeprefix("LABEL_")) for found in answers]
+        predictions = prediction(list(texts), truncation=True, batch_size=64)
+        numbers = [int(found["label"].removeprefix("LABEL_")) for found in predictions]
         return [self.classes[number] for number in numbers]
 
 

@@ -67,8 +67,10 @@ class Curve:
 
 def accuracy(predict: Predict, texts: Texts) -> float:
     """The part of answers that are right."""
-    answers = predict(texts.texts)
-    are_right = [answer == label for answer, label in zip(answers, texts.labels, strict=True)]
+    predictions = predict(texts.texts)
+    are_right = [
+        prediction == label for prediction, label in zip(predictions, texts.labels, strict=True)
+    ]
     return float(np.mean(are_right))
 
 
@@ -169,7 +171,7 @@ def tfidf(
             began = time.perf_counter()
             model = _linear_model(kind, c, seed).fit(features, train.labels)
             seconds = shared_seconds + time.perf_counter() - began
-            predict = partial(_linear_answers, vectorizer, model)
+            predict = partial(_linear_predictions, vectorizer, model)
             yield Trial(f"{kind}, C={c:g}", seconds, predict)
 
 
@@ -195,9 +197,9 @@ def tfidf_features(*, chars: bool) -> Any:
     return make_union(*parts)
 
 
-def _linear_answers(vectorizer: Any, model: Any, texts: Sequence[str]) -> Sequence[str]:
-    answers: Sequence[str] = model.predict(vectorizer.transform(texts))
-    return answers
+def _linear_predictions(vectorizer: Any, model: Any, texts: Sequence[str]) -> Sequence[str]:
+    predictions: Sequence[str] = model.predict(vectorizer.transform(texts))
+    return predictions
 
 
 # fastText
@@ -284,14 +286,14 @@ def fasttext_model(path: Path, classes: Sequence[str], options: dict[str, Any]) 
 
     def predict(texts: Sequence[str]) -> Sequence[str]:
         best_labels, _ = model.predict([fasttext_line(text) for text in texts])
-        answers = []
+        predictions = []
         for labels in best_labels:
             if labels:
                 number = int(labels[0].removeprefix("__label__"))
-                answers.append(classes[number])
+                predictions.append(classes[number])
             else:
-                answers.append("")
-        return answers
+                predictions.append("")
+        return predictions
 
     return predict
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 import io
 from collections.abc import Callable, Iterator, Sequence
 
-from encoder_cls.bulk.answer_options import AnswerOptions
-from encoder_cls.bulk.answers import ChunkClassifier
+from encoder_cls.bulk.chunk_classifier import ChunkClassifier
 from encoder_cls.bulk.input_texts import InputOptions, InputTexts
 from encoder_cls.bulk.prediction_loop import predict_texts
+from encoder_cls.bulk.prediction_options import PredictionOptions
 from encoder_cls.bulk.progress import Progress
 from encoder_cls.classifier.classifier import Classifier
 from encoder_cls.data.reading.rows import Row
@@ -28,10 +28,10 @@ class GivenRows(InputTexts):
             yield self._rows
 
 
-def answers_to(
+def predictions_for(
     classifier: Classifier,
     texts: Sequence[str | Row],
-    options: AnswerOptions,
+    options: PredictionOptions,
     *,
     on_terminal: bool = False,
     warn: Callable[[str], None] = note,

@@ -9,8 +9,8 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from encoder_cls.bulk.answer_options import AnswerOptions
 from encoder_cls.bulk.input_texts import Chunk, size_of
+from encoder_cls.bulk.prediction_options import PredictionOptions
 from encoder_cls.classifier.classifier import Classifier
 from encoder_cls.classifier.explain import Explanation, explain
 from encoder_cls.classifier.prediction import Prediction
@@ -24,7 +24,7 @@ from encoder_cls.system.terminal import note
 from encoder_cls.text.tokenizer import count_tokens
 
 if TYPE_CHECKING:
-    from encoder_cls.bulk.formats import AnswerFormat
+    from encoder_cls.bulk.formats import PredictionFormat
 
 # Kinds of answers that are counted, in the words of the summary.
 WITHOUT_LABEL = "without a label"
@@ -47,7 +47,7 @@ BYTES_PER_TOKEN = 6
 EXPLAINED_WORDS = 20
 
 
-class Answer(NamedTuple):
+class PredictedText(NamedTuple):
     """A row with its prediction, and what the options leave of it.
 
     Attributes:
@@ -65,7 +65,9 @@ class Answer(NamedTuple):
     length: tuple[int, bool] | None
 
 
-def answer_chunk(classifier: Classifier, options: AnswerOptions, chunk: Chunk) -> list[Answer]:
+def predict_chunk(
+    classifier: Classifier, options: PredictionOptions, chunk: Chunk
+) -> list[PredictedText]:
     """Classify the rows of a chunk."""
     texts = [row.text for row in chunk]
     tokenized = classifier.tokenize(texts)
@@ -78,7 +80,7 @@ def answer_chunk(classifier: Classifier, options: AnswerOptions, chunk: Chunk) -
             classifier, texts, tokenized, best_labels, batch_tokens=options.batch_tokens
         )
 
-    answers = []
+    predicted_texts = []
     for row, prediction, words in zip(chunk, predictions, explanations, strict=True):
         label = None
         labels = None
@@ -91,8 +93,8 @@ def answer_chunk(classifier: Classifier, options: AnswerOptions, chunk: Chunk) -
         if prediction.truncated and options.output_format == "text":
             length = count_tokens(classifier.tokenizer, row.text)
 
-        answers.append(Answer(row, prediction, label, labels, words, length))
-    return answers
+        predicted_texts.append(PredictedText(row, prediction, label, labels, words, length))
+    return predicted_texts
 
 
 class ClassifiedChunk(NamedTuple):
@@ -110,42 +112,42 @@ class ClassifiedChunk(NamedTuple):
 
 
 def classify_chunk(
-    classifier: Classifier, options: AnswerOptions, job: tuple[AnswerFormat, Chunk]
+    classifier: Classifier, options: PredictionOptions, job: tuple[PredictionFormat, Chunk]
 ) -> ClassifiedChunk:
     """Classify a chunk and encode the answers; another process may do this."""
-    answer_format, chunk = job
-    answers = answer_chunk(classifier, options, chunk)
+    prediction_format, chunk = job
+    predicted_texts = predict_chunk(classifier, options, chunk)
     return ClassifiedChunk(
-        encoded=answer_format.encode(answers),
-        num_texts=len(answers),
-        unexpected=_count_unexpected(answers, classifier, options),
+        encoded=prediction_format.encode(predicted_texts),
+        num_texts=len(predicted_texts),
+        unexpected=_count_unexpected(predicted_texts, classifier, options),
         last=chunk[-1].where if chunk else SourceLocation(""),
     )
 
 
 def _count_unexpected(
-    answers: Iterable[Answer], classifier: Classifier, options: AnswerOptions
+    predicted_texts: Iterable[PredictedText], classifier: Classifier, options: PredictionOptions
 ) -> Counter[str]:
     truncated = _truncated(classifier)
     withheld = _withheld(options)
     counts: Counter[str] = Counter()
-    for answer in answers:
-        prediction = answer.prediction
+    for predicted in predicted_texts:
+        prediction = predicted.prediction
         if prediction.truncated:
             counts[truncated] += 1
         if prediction.unknown_words:
             counts[UNKNOWN_WORDS] += 1
         if prediction.unfamiliar:
             counts[UNFAMILIAR] += 1
-        if answer.words and answer.words.left_out:
+        if predicted.words and predicted.words.left_out:
             counts[LEFT_OUT] += 1
 
         if prediction.reason is not None:
             counts[BLANK] += 1
-        elif answer.labels is None:
-            if answer.label is None:
+        elif predicted.labels is None:
+            if predicted.label is None:
                 counts[withheld] += 1
-        elif not answer.labels:
+        elif not predicted.labels:
             counts[WITHOUT_LABEL] += 1
     return counts
 
@@ -154,7 +156,7 @@ def _truncated(classifier: Classifier) -> str:
     return f"truncated (longer than {classifier.max_seq_len:,} tokens)"
 
 
-def _withheld(options: AnswerOptions) -> str:
+def _withheld(options: PredictionOptions) -> str:
     threshold = options.threshold or 0
     if options.min_precision is None:
         return f"withheld (--threshold {threshold:g})"
@@ -176,10 +178,10 @@ class ChunkClassifier:
     def __init__(
         self,
         classifier: Classifier,
-        options: AnswerOptions,
+        options: PredictionOptions,
         *,
         warn: Callable[[str], None] = note,
-        workers: Workers[tuple[AnswerFormat, Chunk], ClassifiedChunk] | None = None,
+        workers: Workers[tuple[PredictionFormat, Chunk], ClassifiedChunk] | None = None,
     ) -> None:
         self.classifier = classifier
         self.options = options
@@ -189,10 +191,10 @@ class ChunkClassifier:
         self._unexpected: Counter[str] = Counter()
 
     def classify(
-        self, chunks: Iterable[Chunk], answer_format: AnswerFormat
+        self, chunks: Iterable[Chunk], prediction_format: PredictionFormat
     ) -> Iterator[ClassifiedChunk]:
         """Classify chunks, in order, and count their answers."""
-        jobs = ((answer_format, chunk) for chunk in chunks)
+        jobs = ((prediction_format, chunk) for chunk in chunks)
         if self._workers:
             classified_chunks = self._workers.map(jobs)
         else:
@@ -224,7 +226,7 @@ class ChunkClassifier:
 @contextmanager
 def chunk_classifier(
     classifier: Classifier,
-    options: AnswerOptions,
+    options: PredictionOptions,
     files: Sequence[Path],
     *,
     device: str,
@@ -241,7 +243,7 @@ def chunk_classifier(
 
 
 def _shares_work(
-    classifier: Classifier, options: AnswerOptions, files: Sequence[Path], device: str
+    classifier: Classifier, options: PredictionOptions, files: Sequence[Path], device: str
 ) -> bool:
     """Whether several processes classify the texts of files."""
     # A page is one chunk.

@@ -32,7 +32,7 @@ TEXTS_HASH = "texts_sha256"  # of all texts of the validation split
 TABLE_HASH = "table_sha256"
 
 
-class Answers(NamedTuple):
+class Predictions(NamedTuple):
     """The answers to some texts of a split.
 
     Attributes:
@@ -47,7 +47,7 @@ class Answers(NamedTuple):
 
 
 @dataclass(frozen=True, kw_only=True)
-class HeldOutAnswers:
+class HeldOutPredictions:
     """The table of a run.
 
     Attributes:
@@ -56,12 +56,12 @@ class HeldOutAnswers:
         texts_sha256: the hash of the texts of the validation split.
     """
 
-    validation: Answers
-    train: Answers
+    validation: Predictions
+    train: Predictions
     texts_sha256: str
 
     @classmethod
-    def read(cls, path: Path) -> HeldOutAnswers:
+    def read(cls, path: Path) -> HeldOutPredictions:
         """Read the file of a run; `EncoderClsError` if it is damaged."""
         try:
             with safetensors.safe_open(path, framework="numpy") as file:
@@ -71,7 +71,7 @@ class HeldOutAnswers:
             if hashes[TABLE_HASH] != _hash_of(tensors, hashes[TEXTS_HASH]):
                 raise EncoderClsError(f"{path}: has changed since it was written; train again")
             validation, train = (
-                Answers(*(tensors[f"{split}.{name}"] for name in Answers._fields))
+                Predictions(*(tensors[f"{split}.{name}"] for name in Predictions._fields))
                 for split in (VALIDATION, TRAIN)
             )
             return cls(validation=validation, train=train, texts_sha256=hashes[TEXTS_HASH])
@@ -79,7 +79,7 @@ class HeldOutAnswers:
             raise EncoderClsError(f"{path}: cannot be read ({error}); train again") from None
 
     @classmethod
-    def of_run(cls, path: Path) -> HeldOutAnswers | None:
+    def of_run(cls, path: Path) -> HeldOutPredictions | None:
         """Read the file of a run, as `read` does; None where the run has none."""
         if not path.exists():
             return None
@@ -88,8 +88,8 @@ class HeldOutAnswers:
     def write(self, path: Path) -> None:
         """Write the file durably and atomically."""
         tensors = {}
-        for split, answers in ((VALIDATION, self.validation), (TRAIN, self.train)):
-            for name, array in answers._asdict().items():
+        for split, predictions in ((VALIDATION, self.validation), (TRAIN, self.train)):
+            for name, array in predictions._asdict().items():
                 tensors[f"{split}.{name}"] = np.ascontiguousarray(array)
 
         table_sha256 = _hash_of(tensors, self.texts_sha256)
@@ -99,16 +99,16 @@ class HeldOutAnswers:
 
 
 @dataclass(frozen=True)
-class OwnAnswers:
+class OwnPredictions:
     """The earlier answers of a run to its own validation texts, with the split that they belong to."""
 
     split: Split
-    answers: Answers
+    predictions: Predictions
 
     @classmethod
     def of_run(
         cls, table_file: Path, classifier: Classifier, validation: Split
-    ) -> OwnAnswers | None:
+    ) -> OwnPredictions | None:
         """Read the table of a run, which has this classifier and validation split; None without a table.
 
         Raises:
@@ -117,7 +117,7 @@ class OwnAnswers:
         """
         if classifier.linear is None:
             return None
-        table = HeldOutAnswers.of_run(table_file)
+        table = HeldOutPredictions.of_run(table_file)
         if table is None:
             return None
         if table.validation.logits.shape[1:] != (len(classifier.label_names),):
@@ -131,18 +131,18 @@ class OwnAnswers:
         return cls(validation, table.validation)
 
     def places_in(self, split: Split) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """Find the answered texts in a split: rows of the split, and indices into `answers`.
+        """Find the answered texts in a split: rows of the split, and indices into `predictions`.
 
         A text is found by its row, which is the place that it was read from, not by its words: an equal text
         elsewhere is another row.
         """
         if split is self.split:
-            return self.answers.rows, np.arange(len(self.answers.rows))
+            return self.predictions.rows, np.arange(len(self.predictions.rows))
 
         rows_of_places = {place: row for row, place in enumerate(_places(split))}
         own_places = _places(self.split)
         rows, indices = [], []
-        for index, own_row in enumerate(self.answers.rows.tolist()):
+        for index, own_row in enumerate(self.predictions.rows.tolist()):
             row = rows_of_places.get(own_places[own_row])
             if row is not None:
                 rows.append(row)
@@ -153,11 +153,11 @@ class OwnAnswers:
         """Replace the linear part's logits of the texts of a split that are the run's own validation texts."""
         rows, indices = self.places_in(split)
         linear = part_logits["linear"].copy()
-        linear[rows] = self.answers.logits[indices]
+        linear[rows] = self.predictions.logits[indices]
         return {**part_logits, "linear": linear}
 
 
-def logits_before_refit(classifier: Classifier, split: Split, own: OwnAnswers | None) -> Logits:
+def logits_before_refit(classifier: Classifier, split: Split, own: OwnPredictions | None) -> Logits:
     """The calibrated logits of the texts of a split, (texts, classes), with the earlier answers of `own`, if any."""
     part_logits = classifier.part_logits(classifier.tokenize(split.texts))
     if own:

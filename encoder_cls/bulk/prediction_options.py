@@ -15,7 +15,7 @@ from encoder_cls.system.files import read_json
 
 
 @dataclass(frozen=True, kw_only=True)
-class AnswerOptions:
+class PredictionOptions:
     """What the answers of a classifier say, and in which format.
 
     Attributes:
@@ -41,7 +41,7 @@ class AnswerOptions:
         return self.explained or self.output_format == "html"
 
 
-def answer_options(request: CheckedRequest, classifier: Classifier) -> AnswerOptions:
+def prediction_options(request: CheckedRequest, classifier: Classifier) -> PredictionOptions:
     """Find the thresholds of a request; `ConfigError` if it asks for more than can be guaranteed."""
     threshold = request.threshold
     if request.min_precision is not None:
@@ -51,7 +51,7 @@ def answer_options(request: CheckedRequest, classifier: Classifier) -> AnswerOpt
     if request.coverage is not None:
         set_threshold = _threshold_of_coverage(classifier, request.coverage)
 
-    return AnswerOptions(
+    return PredictionOptions(
         output_format=request.output_format,
         top_k=request.top_k,
         threshold=threshold,

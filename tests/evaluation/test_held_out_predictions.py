@@ -15,7 +15,7 @@ import torch
 from encoder_cls.classifier.model_folder import load_classifier
 from encoder_cls.config.loading import load_config
 from encoder_cls.errors import EncoderClsError
-from encoder_cls.evaluation.held_out_answers import HeldOutAnswers
+from encoder_cls.evaluation.held_out_predictions import HeldOutPredictions
 from encoder_cls.run.run_folder import RunDir
 from encoder_cls.training import plan as training_plan
 from encoder_cls.training.prepare import prepare
@@ -61,16 +61,18 @@ def learned(request, monkeypatch):
 
 
 def kept_logits() -> np.ndarray:
-    return HeldOutAnswers.read(RunDir(Path("a")).held_out_answers).validation.logits
+    return HeldOutPredictions.read(RunDir(Path("a")).held_out_predictions).validation.logits
 
 
 def predicted_accuracy(cli, file: str) -> float:
     """The share of right answers of `predict` to a file."""
     outcome = cli("predict", "--model", "a", "--input", file, "--format", "jsonl")
-    answers = [json.loads(line)["label"] for line in outcome.out.splitlines()]
+    predictions = [json.loads(line)["label"] for line in outcome.out.splitlines()]
     with Path(file).open(newline="") as opened:
         labels = [row["label"] for row in csv.DictReader(opened)]
-    return np.mean([label == answer for label, answer in zip(labels, answers, strict=True)])
+    return np.mean(
+        [label == prediction for label, prediction in zip(labels, predictions, strict=True)]
+    )
 
 
 def write_validation(dataset, name: str) -> None:
@@ -79,13 +81,13 @@ def write_validation(dataset, name: str) -> None:
     write(name, [*zip(dataset.validation.texts, names, strict=True)][::-1])
 
 
-def test_a_run_is_scored_on_its_own_validation_rows_by_its_earlier_answers(cli, learned):
+def test_a_run_is_scored_on_its_own_validation_rows_by_its_earlier_predictions(cli, learned):
     """By its report, `eval`, the comparison of another run with it, and a review; it answers as it has learned."""
     validation = learned.validation
     is_right = kept_logits().argmax(axis=1) == validation.labels
     model = load_classifier(Path("a"))
-    answers = model.logits(model.tokenize(validation.texts)).argmax(axis=1)
-    assert (answers == validation.labels).mean() > is_right.mean() + 0.2
+    predictions = model.logits(model.tokenize(validation.texts)).argmax(axis=1)
+    assert (predictions == validation.labels).mean() > is_right.mean() + 0.2
 
     written = json.loads(Path("a/eval/report.json").read_text())
     outcome = cli("eval", "a", "--against", "a", "--json")
@@ -101,7 +103,7 @@ def test_a_run_is_scored_on_its_own_validation_rows_by_its_earlier_answers(cli, 
     assert listed == {text for text, right in wrong if not right}
 
 
-def test_a_file_is_scored_as_it_is_answered(cli, learned):
+def test_a_file_is_scored_as_it_is_predicted(cli, learned):
     """Also one of texts that equal validation texts; it is warned that they were learned from."""
     write_validation(learned, "same.csv")
     outcome = cli("eval", "a", "--data", "same.csv", "--json")
@@ -130,7 +132,7 @@ def test_the_test_score_is_that_of_what_is_predicted(cli, monkeypatch, most_labe
     assert "60 of 100 texts of test are among the training texts" in outcome.err
 
 
-def test_a_run_that_goes_on_is_compared_with_what_the_base_run_answered_before(learned):
+def test_a_continued_run_is_compared_with_what_the_base_run_predicted_before(learned):
     """Else each answer that the base run has learned by heart would be lost."""
     write("b.csv", NEW)
     trained("b", "data.train=b.csv", from_run=Path("a"))
@@ -139,7 +141,7 @@ def test_a_run_that_goes_on_is_compared_with_what_the_base_run_answered_before(l
     assert base["accuracy"] == (kept_logits().argmax(axis=1) == learned.validation.labels).mean()
 
 
-def test_earlier_answers_to_other_texts_are_refused(cli, learned):
+def test_earlier_predictions_for_other_texts_are_refused(cli, learned):
     """Where the held-out texts have changed, and the checkpoints, which would show it, are gone."""
     for file in Path("a/checkpoints").glob("*/state.json"):
         file.unlink()
@@ -152,7 +154,7 @@ def test_earlier_answers_to_other_texts_are_refused(cli, learned):
 
 def test_a_damaged_table_is_named_before_a_run_goes_on(cli, learned):
     """What it holds is needed at the end of that run; a changed number is noticed as well as a missing one."""
-    file = RunDir(Path("a")).held_out_answers
+    file = RunDir(Path("a")).held_out_predictions
     content = file.read_bytes()
     write("b.csv", NEW)
 
@@ -164,7 +166,9 @@ def test_a_damaged_table_is_named_before_a_run_goes_on(cli, learned):
         (safetensors.numpy.save({}), "cannot be read .*; train again"),
     ):
         file.write_bytes(damaged)
-        with pytest.raises(EncoderClsError, match=f"^a/held_out_answers.safetensors: {message}$"):
+        with pytest.raises(
+            EncoderClsError, match=f"^a/held_out_predictions.safetensors: {message}$"
+        ):
             trained("b", "data.train=b.csv", from_run=Path("a"))
         outcome = cli("eval", "a")
         assert (outcome.code, outcome.err.count("\n")) == (1, 1), outcome.err
