@@ -15,6 +15,7 @@ from encoder_cls.errors import ConfigError
 PLAIN_MESSAGES = {
     "model_type": "its values belong below it, each on a line of its own with spaces before it",
     "tuple_type": "Input should be a list, such as [a, b]",
+    "too_short": "Input should be a list of at least one item",
     "string_pattern_mismatch": (
         "Input should be letters, digits, `_`, `-` and `.`, the first no `-` or `.`"
     ),

@@ -2,32 +2,28 @@
 
 from __future__ import annotations
 
-import re
-import unicodedata
-from collections import defaultdict
-from collections.abc import Iterable, Iterator, Sequence
-from itertools import chain
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from encoder_cls.data.dataset import Dataset, Split
-from encoder_cls.data.label_names import label_key
-from encoder_cls.system.display import counted, listed, shortened
+from encoder_cls.data.label_checks import MOST_LISTED, label_warnings
+from encoder_cls.system.display import counted, listed
 
-FEW = 3  # names that a warning lists
-# A list that a program has written as text: of Python, JSON or PostgreSQL; or the ends of one that a separator has cut.
-_LIST = re.compile(r"\[.*\]|\{.*\}|\(.*,.*\)", re.DOTALL)
-_END_OF_LIST = re.compile(r"""[\[({]\s*['"].*|.*['"]\s*[\])}]""", re.DOTALL)
-MOST_SEEN = 0.1  # of the scored texts: a few short ones are usual
+# The share of scored texts that may be training texts: a few short ones usually are.
+MOST_SEEN = 0.1
 
 
 def data_warnings(dataset: Dataset, *, learns_validation: bool = False) -> Iterator[str]:
     """Warn of doubtful labels, rows left out and texts that occur twice, in a sentence each.
 
-    With `learns_validation`, the model learns from the validation texts in the end, so these count as training texts
-    of the test texts.
+    With `learns_validation`, the model learns from the validation texts in the end, so these count
+    as training texts of the test texts.
     """
-    yield from _label_warnings(dataset)
+    yield from label_warnings(dataset)
+    yield from _rare_classes(dataset)
     for name, notes in dataset.sources:
         yield from notes.warnings(name)
     for name, split in dataset.splits.items():
@@ -37,170 +33,156 @@ def data_warnings(dataset: Dataset, *, learns_validation: bool = False) -> Itera
 
 def split_warnings(name: str, split: Split, label_names: Sequence[str]) -> Iterator[str]:
     """Warn of labels of a split, or of a file with this name, that never occur in train."""
-    unseen = np.flatnonzero(split.has_unseen_label(len(label_names)))
-    if len(unseen):
-        follows = (
-            "left out of what chooses the weights"
-            if name == "validation"
-            else "counted as mistakes"
-        )
-        yield (
-            f"labels of {name} that never occur in train: {listed(split.unseen_names)}; their {len(unseen):,} of "
-            f"{counted(len(split), 'row')}, the first at {split.where[unseen[0]]}, are {follows}"
-        )
+    rows = np.flatnonzero(split.has_unseen_label(len(label_names)))
+    if not len(rows):
+        return
+
+    consequence = "counted as mistakes"
+    if name == "validation":
+        consequence = "left out of what chooses the weights"
+    yield (
+        f"labels of {name} that never occur in train: {listed(split.unseen_names)}; their "
+        f"{len(rows):,} of {counted(len(split), 'row')}, the first at {split.where[rows[0]]}, are "
+        f"{consequence}"
+    )
 
 
 def seen_warnings(name: str, split: Split, learned: Iterable[str]) -> Iterator[str]:
-    """Warn where many texts of a split were learned from; compares texts, since files may be copies."""
+    """Warn where many texts of a split are among those that a model has learned from.
+
+    Texts are compared, not files, since files may be copies.
+    """
     seen = set(split.texts).intersection(learned)
     count = sum(text in seen for text in split.texts)
-    if count > MOST_SEEN * len(split):
-        of_all = f"{count:,} of {counted(len(split), 'text')} of {name} {'is' if len(split) == 1 else 'are'}"
-        yield f"{of_all} among the training texts: these scores say little about new texts; score others"
-
-
-def _label_warnings(dataset: Dataset) -> Iterator[str]:
-    every = list(
-        dict.fromkeys(
-            chain(dataset.label_names, *(it.unseen_names for it in dataset.splits.values()))
-        )
-    )
-    odd = [name for name in every if re.search(r"[^\S ]", name)]
-    if odd:  # which looks like the end of a label, as in fastText files
-        yield (
-            f"labels with an unusual space, such as U+00A0, in them: {len(odd):,} ({listed(odd, most=FEW)}); after "
-            "__label__NAME only an ordinary space or a tab ends a label; write ordinary spaces"
-        )
-    yield from _lists_as_text(dataset)
-    yield from _numbers_beside_names(dataset)
-    yield from _minus_one(dataset)
-    yield from _names_alike(every)
-    yield from _rare_classes(dataset)
-
-
-def _lists_as_text(dataset: Dataset) -> Iterator[str]:
-    """Warn where at least half of the classes look like lists of labels, or like parts of such lists."""
-    pattern = _END_OF_LIST if dataset.is_multi_label else _LIST
-    lists = [name for name in dataset.label_names if pattern.fullmatch(name.strip())]
-    if 2 * len(lists) < len(dataset.label_names):
+    if count <= MOST_SEEN * len(split):
         return
 
-    what = "each is a class"
-    if dataset.is_multi_label:
-        what = "data.label_separator has cut them"
+    verb = "is" if len(split) == 1 else "are"
     yield (
-        f"labels look like lists that were written as text: {len(lists):,} of {len(dataset.label_names):,} classes "
-        f"({listed(lists, most=FEW)}); {what}; if a text has several labels, write JSON lines with lists, or plain "
-        "names with a separator between them, such as late|refund, and set data.label_separator"
+        f"{count:,} of {counted(len(split), 'text')} of {name} {verb} among the training texts: "
+        "these scores say little about new texts; score others"
     )
-
-
-def _numbers_beside_names(dataset: Dataset) -> Iterator[str]:
-    numbers = [name for name in dataset.label_names if re.fullmatch("-?[0-9]+", name)]
-    names = [name for name in dataset.label_names if name not in numbers]
-    if numbers and names:
-        classes = [dataset.label_names.index(it[0]) for it in (numbers, names)]
-        labels = dataset.train.labels
-        are_of = [labels[:, it] > 0 if dataset.is_multi_label else labels == it for it in classes]
-        firsts = [dataset.train.where[int(is_of.argmax())] for is_of in are_of]
-        yield (
-            f"labels are numbers in some rows and names in others: {counted(len(numbers), 'class', 'classes')} "
-            f"({listed(numbers, most=FEW)}, the first at {firsts[0]}) and {len(names):,} ({listed(names, most=FEW)}, "
-            f"the first at {firsts[1]}); if both mean the same, write them in one way"
-        )
-
-
-def _minus_one(dataset: Dataset) -> Iterator[str]:
-    """Warn of -1 beside numbers from 0 on, which other libraries take as "no label"."""
-    names = dataset.label_names
-    others = [name for name in names if name != "-1"]
-    are_from_0 = "0" in others and all(re.fullmatch("[0-9]+", name) for name in others)
-    if not are_from_0 or len(others) == len(names):
-        return
-
-    number = names.index("-1")
-    labels = dataset.train.labels
-    has_it = labels[:, number] > 0 if dataset.is_multi_label else labels == number
-    count = int(has_it.sum())
-    if count:
-        first = dataset.train.where[int(has_it.argmax())]
-        yield (
-            f"-1 is a class, of {counted(count, 'training text')}, the first at {first}, beside numbers from 0 on; if "
-            'it means "no label", leave these labels empty and name the classes in data.label_names (from Python: '
-            "give None)"
-        )
-
-
-def _names_alike(names: Sequence[str]) -> Iterator[str]:
-    alike = defaultdict(list)
-    for name in names:
-        alike[label_key(name)].append(name)
-    groups = [group for group in alike.values() if len(group) > 1]
-    for group in groups[:FEW]:
-        is_one = len({unicodedata.normalize("NFC", name) for name in group}) < len(group)
-        of_all = ", ".join(
-            ascii(name) if is_one else repr(shortened(name, limit=80)) for name in group
-        )
-        yield (
-            f"the classes {of_all} differ only in case, in spaces or in how Unicode writes the same characters; "
-            "data.fold_labels=true makes them one"
-        )
-    if len(groups) > FEW:
-        yield f"groups of classes that differ only so, beside these: {len(groups) - FEW:,}"
 
 
 def _rare_classes(dataset: Dataset) -> Iterator[str]:
+    """Warn of classes with a single training text, and of those that a split has no text of."""
     names = np.array(dataset.label_names, dtype=object)
-    counts = {name: it.class_counts(len(names)) for name, it in dataset.splits.items()}
-    is_single = (counts.pop("train") == 1) & (counts["validation"] == 0)
+    counts = {}
+    for split_name, split in dataset.splits.items():
+        counts[split_name] = split.class_counts(len(names))
+
+    is_single = (counts["train"] == 1) & (counts["validation"] == 0)
     if is_single.any():
-        some = f"{is_single.sum():,} ({listed(names[is_single].tolist(), most=FEW)})"
-        yield f"classes with one training example and none to validate with: {some}; add examples"
-    for split_name, of_split in counts.items():
-        is_missing = (of_split == 0) & ~(is_single & (split_name == "validation"))
-        if is_missing.any() and of_split.any():
-            yield (
-                f"classes without a text in {split_name}, so that nothing shows how well they are recognized: "
-                f"{is_missing.sum():,} of {len(names):,} ({listed(names[is_missing].tolist(), most=FEW)})"
-            )
+        some = listed(names[is_single].tolist(), most=MOST_LISTED)
+        yield (
+            "classes with one training example and none to validate with: "
+            f"{is_single.sum():,} ({some}); add examples"
+        )
+
+    # Classes with a single example were named above.
+    is_missing = (counts["validation"] == 0) & ~is_single
+    if counts["validation"].any():
+        yield from _missing_classes("validation", names, is_missing)
+    if "test" in counts and counts["test"].any():
+        yield from _missing_classes("test", names, counts["test"] == 0)
+
+
+def _missing_classes(
+    split_name: str, names: NDArray[Any], is_missing: NDArray[np.bool_]
+) -> Iterator[str]:
+    if is_missing.any():
+        some = listed(names[is_missing].tolist(), most=MOST_LISTED)
+        yield (
+            f"classes without a text in {split_name}, so that nothing shows how well they are "
+            f"recognized: {is_missing.sum():,} of {len(names):,} ({some})"
+        )
 
 
 def _repeated_texts(dataset: Dataset, *, learns_validation: bool) -> Iterator[str]:
-    hashes = {
-        name: np.fromiter(map(hash, it.texts), np.int64, len(it))
-        for name, it in dataset.splits.items()
-    }
-    train = hashes.pop("train")
-    in_order = np.sort(train)
-    repeated = np.flatnonzero(np.isin(train, in_order[1:][in_order[1:] == in_order[:-1]]))
-    groups = np.unique(train[repeated], return_inverse=True)[1]
-    labels = dataset.train.labels[repeated]
-    rows = np.column_stack(
-        [groups, np.packbits(labels > 0, axis=1) if dataset.is_multi_label else labels]
-    )
-    distinct, firsts = np.unique(rows, axis=0, return_index=True)
-    is_contradicted = np.bincount(distinct[:, 0], minlength=1)[groups] > 1
-    for indices, what in (
-        (repeated[is_contradicted], "occur with other labels, too"),
-        (np.delete(repeated, firsts), "repeat an earlier one with the same label"),
-    ):
-        if len(indices):
-            yield f"{len(indices):,} training texts {what}, the first at {dataset.train.where[indices[0]]}"
-    for name, of_split in hashes.items():
-        split = dataset.splits[name]
-        is_learned = np.isin(of_split, in_order)
-        if name == "test" and learns_validation:
-            is_learned |= np.isin(of_split, hashes["validation"])
-        for is_known, what, new in (
-            (is_learned, "training texts, too", "texts"),
-            (
-                split.is_of_group_in(dataset.train),
-                "of groups (data.group_column) that train has, too",
-                "groups",
-            ),
-        ):
-            if is_known.any():
-                yield (
-                    f"{is_known.sum():,} of {len(split):,} {name} texts are {what}, the first at "
-                    f"{split.where[int(is_known.argmax())]}; scores on these are better than on new {new}"
-                )
+    """Warn of texts that train has twice, and of texts and groups that another split has, too."""
+    hashes = {}
+    for name, split in dataset.splits.items():
+        hashes[name] = np.fromiter(map(hash, split.texts), dtype=np.int64, count=len(split))
+
+    yield from _repeated_in_train(dataset.train, hashes["train"])
+
+    for name, split in dataset.splits.items():
+        if name == "train":
+            continue
+
+        is_learned = _is_learned(name, hashes, learns_validation=learns_validation)
+        yield from _known_texts(
+            name, split, is_learned, what="training texts, too", than="new texts"
+        )
+
+        is_of_group = split.is_of_group_in(dataset.train)
+        what = "of groups (data.group_column) that train has, too"
+        yield from _known_texts(name, split, is_of_group, what=what, than="new groups")
+
+
+def _repeated_in_train(train: Split, hashes: NDArray[np.int64]) -> Iterator[str]:
+    """Warn of equal training texts, with the same and with other labels."""
+    rows, first_rows, is_contradicted = _repetitions(train, hashes)
+
+    contradicted = rows[is_contradicted]
+    if len(contradicted):
+        yield (
+            f"{len(contradicted):,} training texts occur with other labels, too, the first at "
+            f"{train.where[contradicted[0]]}"
+        )
+
+    repeating = np.setdiff1d(rows, first_rows)
+    if len(repeating):
+        yield (
+            f"{len(repeating):,} training texts repeat an earlier one with the same label, the "
+            f"first at {train.where[repeating[0]]}"
+        )
+
+
+def _repetitions(
+    train: Split, hashes: NDArray[np.int64]
+) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.bool_]]:
+    """The rows whose text occurs twice or more, increasing, (rows,).
+
+    Returns:
+        These rows, then those of them that are the first with their text and label, then whether
+        each of them occurs with several labels.
+    """
+    # Once the hashes are sorted, equal ones are side by side.
+    in_order = np.sort(hashes)
+    equals_the_one_before = in_order[1:] == in_order[:-1]
+    rows = np.flatnonzero(np.isin(hashes, in_order[1:][equals_the_one_before]))
+
+    # The number of the text of each row, and its label; a set of labels as bits.
+    text_numbers = np.unique(hashes[rows], return_inverse=True)[1]
+    labels = train.labels[rows]
+    if train.is_multi_label:
+        labels = np.packbits(labels > 0, axis=1)
+
+    # A text that occurs in several of the distinct pairs has several labels.
+    pairs = np.column_stack([text_numbers, labels])
+    distinct_pairs, firsts = np.unique(pairs, axis=0, return_index=True)
+    num_labels = np.bincount(distinct_pairs[:, 0], minlength=1)
+    return rows, rows[firsts], num_labels[text_numbers] > 1
+
+
+def _is_learned(
+    name: str, hashes: Mapping[str, NDArray[np.int64]], *, learns_validation: bool
+) -> NDArray[np.bool_]:
+    """Which texts of a split are training texts, too, (texts,)."""
+    is_learned = np.isin(hashes[name], hashes["train"])
+    if name == "test" and learns_validation:
+        is_learned |= np.isin(hashes[name], hashes["validation"])
+    return is_learned
+
+
+def _known_texts(
+    name: str, split: Split, is_known: NDArray[np.bool_], *, what: str, than: str
+) -> Iterator[str]:
+    """Warn of the known texts of a split: `what` they are, and `than` what they score better."""
+    if is_known.any():
+        first = split.where[int(is_known.argmax())]
+        yield (
+            f"{is_known.sum():,} of {len(split):,} {name} texts are {what}, the first at {first}; "
+            f"scores on these are better than on {than}"
+        )

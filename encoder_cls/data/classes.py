@@ -95,7 +95,10 @@ def decide_classes(
 
 
 def in_order(classes: Iterable[str], names: Sequence[str] | None) -> tuple[str, ...]:
-    """Each class once: as in `data.label_names`, else by number if all are numbers, or by alphabet."""
+    """Each class once, in the order of `data.label_names`.
+
+    Without these names, numbers are in their order, and other names in that of the alphabet.
+    """
     distinct = set(classes)
     if names is not None:
         return tuple(name for name in names if name in distinct)
@@ -177,7 +180,7 @@ def _spelling_by_key(
 def _names_or_indices(
     locations: Mapping[str, SourceLocation], names: Sequence[str] | None
 ) -> LabelsAre:
-    """Decide whether labels, given with their first locations, are names or indices into the names."""
+    """Decide whether labels, with their first locations, are names or indices into the names."""
     if names is None:
         return "names"
 

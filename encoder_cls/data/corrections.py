@@ -71,7 +71,8 @@ def added_column(name: str, config: DataConfig) -> str:
 def read_corrections(config: DataConfig) -> tuple[list[Correction], Notes]:
     """Read the file of corrections, if one is named.
 
-    A row whose label is still the one in the data corrects nothing.
+    A row whose label is still the one in the data corrects nothing. The notes warn of a file
+    without rows.
 
     Raises:
         DataError: a column is missing, or a cell of a key or of a label is empty.
@@ -83,8 +84,10 @@ def read_corrections(config: DataConfig) -> tuple[list[Correction], Notes]:
     key_column = added_column(KEY, config)
     columns = Columns((key_column,), config.label_column, every=True)
     corrections = []
+    has_rows = False
     try:
         for row in read_rows(config.corrections, columns, reading):
+            has_rows = True
             correction = _correction(row)
             if correction.label.strip() != _label_in_data(row, config):
                 corrections.append(correction)
@@ -98,6 +101,12 @@ def read_corrections(config: DataConfig) -> tuple[list[Correction], Notes]:
         if not is_utf8(reading.encoding):
             raise
         raise DataError(error.where, error.what, "save it as CSV UTF-8") from None
+
+    if not has_rows:
+        reading.note(
+            f"warning: {config.corrections}: no rows in this file of corrections (data.corrections)"
+            ", so no label is changed"
+        )
     return corrections, reading.notes
 
 
@@ -134,7 +143,7 @@ def with_corrections(
         The rows, and by location the class before of each label that has changed.
 
     Raises:
-        DataError: a correction has no row or no class, or another one gives its texts another class.
+        DataError: a correction has no row or no class, or two give the same text two classes.
     """
     corrected_rows = dict(rows_by_role)
     classes_before: dict[str, str] = {}

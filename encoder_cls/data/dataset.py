@@ -26,7 +26,7 @@ LENGTH_BYTES = 8
 
 @dataclass(frozen=True, kw_only=True)
 class Split:
-    """Labelled examples: `texts[i]` belongs to class number `labels[i]`, and was read at `where[i]`.
+    """Labelled examples: `texts[i]` belongs to class `labels[i]`, and was read at `where[i]`.
 
     Attributes:
         texts: the texts.
@@ -58,8 +58,14 @@ class Split:
             return np.asarray(self.labels[:, :num_classes].sum(axis=0, dtype=np.int64))
         return np.bincount(self.labels, minlength=num_classes)[:num_classes]
 
+    def has_class(self, number: int) -> NDArray[np.bool_]:
+        """Which examples belong to the class with this number, (texts,)."""
+        if self.is_multi_label:
+            return np.asarray(self.labels[:, number] > 0)
+        return np.asarray(self.labels == number)
+
     def has_unseen_label(self, num_classes: int) -> NDArray[np.bool_]:
-        """Which examples have a label that never occurs in train, (texts,); train has so many classes."""
+        """Which examples have a label that is none of the classes of train, (texts,)."""
         if self.is_multi_label:
             return np.asarray(self.labels[:, num_classes:].any(axis=1))
         return self.labels >= num_classes
@@ -220,7 +226,7 @@ class Dataset:
     def selection(self) -> Split:
         """The validation rows that choose the weights: those with labels of train.
 
-        Multi-label, all rows, without the labels that train has not.
+        Multi-label, these are all rows, without the labels that train lacks.
         """
         split = self.validation
         num_classes = len(self.label_names)

@@ -8,14 +8,16 @@ from collections.abc import Sequence
 
 
 def label_key(label: str) -> str:
-    """Reduce a label to its visible letters: without case, doubled spaces, zero-width characters."""
+    """Reduce a label to its visible letters: no case, doubled spaces or zero-width characters."""
     normalized = unicodedata.normalize("NFKC", label)
-    visible = "".join(c for c in normalized if unicodedata.category(c) != "Cf")
+    visible = "".join(
+        character for character in normalized if unicodedata.category(character) != "Cf"
+    )
     return " ".join(unicodedata.normalize("NFKC", visible.casefold()).split())
 
 
 def names_as_texts(names: Sequence[str]) -> list[str]:
-    """Split each class name into its words; one without a letter, such as a number, becomes empty."""
+    """Split each class name into its words; one without a letter becomes empty."""
     texts = []
     for name in names:
         has_letters = any(character.isalpha() for character in name)
@@ -24,7 +26,7 @@ def names_as_texts(names: Sequence[str]) -> list[str]:
 
 
 def _words(name: str) -> str:
-    """Split at characters other than letters and digits, and before a capital after a small letter."""
+    """Split at all but letters and digits, and between a small letter and a capital."""
     spaced = ""
     before = ""
     for character in name:

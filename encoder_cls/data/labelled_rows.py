@@ -194,7 +194,7 @@ def _check_is_unicode(row: Row, labels: Sequence[str]) -> None:
 
 
 def _whole(label: Any) -> Any:
-    """A number as the integer that is meant: columns of integers with empty cells come as floats."""
+    """A whole number as an integer: columns of integers with empty cells come as floats."""
     if isinstance(label, float) and label.is_integer():
         return int(label)
     return label

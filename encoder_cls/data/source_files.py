@@ -106,7 +106,10 @@ def _data_files_of_folder(source: str, files: list[Path], *, is_labelled: bool) 
 
 
 def _split_in_name(file: Path) -> str | None:
-    """The split in a file's name, as a whole word: `my_test.csv`, `TrainData2.csv`, not `values.csv`."""
+    """The split in a file's name, as a word of it.
+
+    `my_test.csv` and `TrainData2.csv` name a split; `values.csv` does not.
+    """
     words = re.sub(r"(?<=[a-z])(?=[A-Z])", " ", file.stem).lower()
     match = _SPLIT_IN_NAME.search(words)
     if match is None:

@@ -1,4 +1,4 @@
-"""Choose the rows to hold out for validation, stratified by label; groups of rows are not divided."""
+"""Choose the rows to hold out for validation, stratified by label, without dividing groups."""
 
 from __future__ import annotations
 
@@ -33,10 +33,11 @@ def hold_out(
     must_stay: NDArray[np.bool_] | None = None,
     is_needed: bool = True,
 ) -> tuple[Split, Split]:
-    """Divide a split in two: the second part has about `fraction` of all examples and of each class.
+    """Divide a split in two.
 
-    It has `MOST_HELD_OUT` examples at most. Groups are not divided, nor, among rows without a
-    group, texts that differ only in case, white space, punctuation and digits.
+    The second part has about `fraction` of all examples and of each class, and `MOST_HELD_OUT`
+    examples at most. Groups are not divided, nor, among rows without a group, texts that differ
+    only in case, white space, punctuation and digits.
 
     Args:
         split: the examples.
@@ -97,10 +98,10 @@ def hold_out(
 def rows_to_hold_out(
     labels: NDArray[Any], groups: NDArray[np.int64], *, fraction: float, seed: int
 ) -> NDArray[np.bool_]:
-    """Choose about this fraction of all rows to hold out, (rows,); at least one of each class stays.
+    """Choose about this fraction of all rows to hold out, (rows,).
 
-    Labels are class numbers, (rows,), or 1 where a row has a label, (rows, labels). All rows of a
-    group, numbered from 0 on, are held out, or none.
+    At least one row of each class stays. Labels are class numbers, (rows,), or 1 where a row has a
+    label, (rows, labels). All rows of a group, numbered from 0 on, are held out, or none.
     """
     choice = _Choice(labels, groups)
     random = np.random.default_rng(seed)
@@ -262,7 +263,7 @@ def _wanted(sizes: Counts, fraction: float, random: np.random.Generator) -> Coun
 
 
 def _hold_out_of_labels(choice: _Choice, fraction: float, random: np.random.Generator) -> None:
-    """Stratify iteratively, the rarest label first, since the others bring enough of the frequent ones.
+    """Stratify iteratively, the rarest label first: its rows also have frequent labels.
 
     Sechidis et al., "On the Stratification of Multi-label Data" (2011),
     https://doi.org/10.1007/978-3-642-23808-6_10.

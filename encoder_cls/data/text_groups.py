@@ -62,7 +62,7 @@ def _number_of_letters(text: str) -> int:
 
 
 class _Letters(dict[int, int | str]):
-    """A table for `str.translate` that keeps letters with their marks, and makes all else a space."""
+    """A table for `str.translate` that keeps letters with their marks; all else becomes a space."""
 
     def __missing__(self, code: int) -> int | str:
         is_letter = unicodedata.category(chr(code))[0] in "LM"

@@ -183,8 +183,8 @@ class Span(NamedTuple):
 def token_spans(tokenizer: Tokenizer, text: str, *, max_seq_len: int) -> list[Span]:
     """The spans of the tokens that an encoder reads, without `[CLS]`.
 
-    They are in order and cover whole characters, with their accents. Normalization may make several tokens of one
-    character, such as a ligature: these have the same span.
+    They are in order and cover whole characters, with their accents. Normalization may make several
+    tokens of one character, such as a ligature: these have the same span.
     """
     read = text[: CHARACTERS_PER_TOKEN * max_seq_len]
     encoding = tokenizer.encode(replace_surrogates(read))
@@ -192,7 +192,10 @@ def token_spans(tokenizer: Tokenizer, text: str, *, max_seq_len: int) -> list[Sp
 
     spans = []
     for number, ((start, end), word) in enumerate(tokens):
-        next_start = tokens[number + 1][0][0] if number + 1 < len(tokens) else len(read)
+        next_start = len(read)
+        if number + 1 < len(tokens):
+            next_start = tokens[number + 1][0][0]
+
         last = end
         while last < next_start and _continues_character(read[last]):
             last += 1
@@ -201,7 +204,10 @@ def token_spans(tokenizer: Tokenizer, text: str, *, max_seq_len: int) -> list[Sp
 
 
 def _continues_character(character: str) -> bool:
-    """Whether a character is a part of the one before: an accent, or the rest of a decomposed Hangul syllable."""
+    """Whether a character is a part of the one before it.
+
+    That is an accent, or the rest of a decomposed Hangul syllable.
+    """
     is_rest_of_syllable = "\u1160" <= character <= "\u11ff"
     return is_rest_of_syllable or unicodedata.combining(character) != 0
 

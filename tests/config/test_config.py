@@ -122,6 +122,10 @@ def test_yaml_means_what_a_person_reads(text, value):
             r"run\.yaml: data\.label_names: Input should be a list",
         ),
         (
+            "data: {train: x.csv, text_column: []}\n",
+            r"run\.yaml: data\.text_column: Input should be a list of at least one item \(found",
+        ),
+        (
             "name: my run\ndata: {train: x.csv}\n",
             r"run\.yaml: name: Input should be letters, digits",
         ),

@@ -194,3 +194,23 @@ def test_corrections_do_not_change_what_is_held_out():
     after = load_dataset(DataConfig(train=source, corrections=corrections))
     assert len(after.corrected) == 3
     assert [*after.validation.where] == [*before.validation.where]
+
+
+@pytest.mark.parametrize("content", ["", "key,label\n"])
+def test_a_file_of_corrections_without_rows_is_warned_of(content):
+    dataset = load(write("a.csv", GOOD), corrections=write("fix.csv", content))
+
+    assert dataset.corrected == {}
+    assert dataset.notes == [
+        "warning: fix.csv: no rows in this file of corrections (data.corrections), so no label is "
+        "changed"
+    ]
+
+
+def test_a_file_of_corrections_that_changes_nothing_needs_no_warning():
+    """A person has looked at its rows, and found the labels of the data right."""
+    content = f"key,label,label_in_data\n{SOUP},food,food\n"
+    dataset = load(write("a.csv", GOOD), corrections=write("fix.csv", content))
+
+    assert dataset.corrected == {}
+    assert dataset.notes == []

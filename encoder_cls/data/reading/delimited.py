@@ -45,7 +45,8 @@ BLOCK_BYTES = 1 << 20
 # Excel's first line that names the separator.
 _SEPARATOR_LINE = re.compile(r'"?sep=([^"\r\n\w])"?\r?\n?', re.IGNORECASE)
 
-# A row of TSV as spreadsheets write it: quotes within quotes are doubled, unquoted fields have none.
+# A row of TSV as spreadsheets write it: quotes within quotes are doubled, and unquoted fields have
+# none.
 _FIELD = r'(?:"(?:[^"]|"")*"|[^"\t\r\n]*)'
 _QUOTED_ROW = re.compile(rf"{_FIELD}(?:\t{_FIELD})*\r?\n?")
 _NEEDS_QUOTES = re.compile(r'(?:^|\t)"[^"]*(?:""|[\t\r\n])(?:[^"]|"")*"(?=[\t\r\n]|$)')
@@ -213,7 +214,7 @@ def _unquoted_rows(table: _OpenTable) -> NumberedFields:
 
 
 def _quoted_rows(path: Path, table: _OpenTable, reading: Reading) -> NumberedFields:
-    """Rows with quotes as in RFC 4180; after a malformed one, reading goes on at its second line."""
+    """Rows with quotes as in RFC 4180; after a malformed row, its second line comes next."""
     csv.field_size_limit(LONGEST_FIELD)
     lines = table.lines
     number = table.first_line

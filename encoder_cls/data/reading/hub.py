@@ -19,16 +19,16 @@ from encoder_cls.errors import DataError
 from encoder_cls.system.display import shown
 from encoder_cls.system.libraries import check_installed
 
-# Seconds that the Hub may take to answer.
+# Seconds that the Hub has to respond.
 HUB_TIMEOUT = 10.0
-# For threads that are done to release their files.
-SECONDS_TO_LET_GO = 0.05
+# Seconds that finished threads have to release their files.
+SECONDS_TO_RELEASE = 0.05
 # The options of a source.
 OPTIONS = ("config", "split", "revision", "streaming")
 
 
 class _HubSource(NamedTuple):
-    """The name after `hub:`, of a data set or of a local folder laid out like one, and its options."""
+    """What comes after `hub:`: the name of a data set or of a local folder, and its options."""
 
     name: str
     config: str | None = None
@@ -38,7 +38,10 @@ class _HubSource(NamedTuple):
 
 
 def hub_records(source: str, role: str, columns: Columns) -> Iterator[Record]:
-    """Read a data set, or a local folder laid out like one; `role` is the split if none is named."""
+    """Read a data set, or a local folder laid out like one.
+
+    `role` is the name of the split where the source has no option `split`.
+    """
     check_installed("datasets", needed_by=source)
     import datasets
 
@@ -46,26 +49,29 @@ def hub_records(source: str, role: str, columns: Columns) -> Iterator[Record]:
     split = hub.split or role
     if not sys.stderr.isatty():
         datasets.disable_progress_bars()
+
     try:
-        with _naming(hub, split):
+        with _errors_named(hub, split):
             table = _loaded(hub, split)
             columns.check_present(f"hub:{hub.name}", table.column_names)
             if not columns.every:
                 # A test split whose labels are all -1 can still be predicted.
                 table = table.select_columns(_wanted(columns, table.column_names))
-            names = class_names_of(table.features.to_dict())
+
+            class_names = class_names_of(table.features.to_dict())
             with closing(iter(table)) as records:
                 for number, record in enumerate(records):
                     where = SourceLocation(f"hub:{hub.name}/{split}", number)
-                    yield where, with_class_names(record, names, where)
+                    yield where, with_class_names(record, class_names, where)
     finally:
-        # Python aborts at its end if a thread of Arrow has yet to release one of its files; no event shows that:
-        # https://github.com/apache/arrow/issues/45214.
+        # Python aborts at its end if a thread of Arrow has yet to release one of its files. No
+        # event shows that: https://github.com/apache/arrow/issues/45214.
         gc.collect()
-        time.sleep(SECONDS_TO_LET_GO)
+        time.sleep(SECONDS_TO_RELEASE)
 
 
 def _wanted(columns: Columns, names: Sequence[str]) -> list[str]:
+    """The columns to read of those with these names: the named ones, and `id` if there is one."""
     wanted = columns.named
     if "id" in names and "id" not in wanted:
         wanted.append("id")
@@ -78,14 +84,14 @@ def hub_folder_or_commit(source: str) -> Path | str | None:
     if Path(hub.name).is_dir():
         return Path(hub.name)
     check_installed("datasets", needed_by=source)
-    with _naming(hub, hub.split):
+    with _errors_named(hub, hub.split):
         return _hub_commit(hub.name, hub.revision)
 
 
 def _parsed(source: str) -> _HubSource:
     name, _, query = source.removeprefix("hub:").partition("?")
 
-    # Not parse_qs, which would change a plus sign (split=train+test) and drop empty options (split=).
+    # `parse_qs` would change a plus sign (split=train+test) and drop empty options (split=).
     options: dict[str, str] = {}
     for option in query.split("&"):
         if option:
@@ -94,42 +100,49 @@ def _parsed(source: str) -> _HubSource:
 
     streaming = options.pop("streaming", "false")
     is_known = all(key in OPTIONS for key in options)
-    if not name or not is_known or not all(options.values()) or streaming not in {"true", "false"}:
+    has_values = all(options.values())
+    if not name or not is_known or not has_values or streaming not in {"true", "false"}:
         form = "hub:owner/name[?config=...&split=...&revision=...&streaming=true]"
         raise DataError(source, f"write it as {form}")
     return _HubSource(name, **options, streaming=streaming == "true")
 
 
 @contextmanager
-def _naming(source: _HubSource, split: str | None) -> Iterator[None]:
+def _errors_named(source: _HubSource, split: str | None) -> Iterator[None]:
     """Turn any failure of `datasets` into one DataError that names the data set."""
     try:
         yield
     except DataError:
         raise
     except Exception as error:
-        part = f"split {shown(split)}" if split else "it"
-        advice = "check the name and the network, or download the files and name them instead"
-        what = f"cannot load {part}: {_reason(error)} ({advice})"
-        raise DataError(f"hub:{source.name}", what) from None
+        what = f"split {shown(split)}" if split else "it"
+        hint = "check the name and the network, or download the files and name them instead"
+        message = f"cannot load {what}: {_reason(error)} ({hint})"
+        raise DataError(f"hub:{source.name}", message) from None
 
 
 def _loaded(source: _HubSource, split: str) -> Any:
     """Load the table of a split; a streamed one is downloaded while it is read, and not kept."""
     import datasets
 
-    commit = None if Path(source.name).is_dir() else _hub_commit(source.name, source.revision)
+    commit = None
+    if not Path(source.name).is_dir():
+        commit = _hub_commit(source.name, source.revision)
+
     if source.streaming:
         revision = commit or source.revision
         table = datasets.load_dataset(
             source.name, source.config, split=split, revision=revision, streaming=True
         )
-        # If its card has no features, the first rows show them.
-        return table if table.features else table._resolve_features()
+        if not table.features:
+            # The card of the data set does not list them: the first rows show them.
+            table = table._resolve_features()
+        return table
 
     table = datasets.load_dataset(source.name, source.config, split=split, revision=source.revision)
-    files = [Path(file["filename"]) for file in table.cache_files]
+
     # If the Hub cannot be reached, `datasets` loads the last cached copy, of any revision.
+    files = [Path(file["filename"]) for file in table.cache_files]
     if commit and not all(commit in file.parts for file in files):
         raise ConnectionError(
             "the Hub cannot be reached, and the copy that was loaded last is of another revision"
@@ -149,9 +162,13 @@ def _hub_commit(name: str, revision: str | None) -> str | None:
     if not datasets.config.HF_HUB_OFFLINE:
         hub = huggingface_hub.HfApi(endpoint=datasets.config.HF_ENDPOINT)
         return hub.dataset_info(name, revision=revision, timeout=HUB_TIMEOUT).sha
+
+    # The cache of downloads has a file for each revision, which holds its commit.
     folder = huggingface_hub.file_download.repo_folder_name(repo_id=name, repo_type="dataset")
     reference = Path(huggingface_hub.constants.HF_HUB_CACHE, folder, "refs", revision or "main")
-    return reference.read_text() if reference.is_file() else revision
+    if reference.is_file():
+        return reference.read_text()
+    return revision
 
 
 def _reason(error: BaseException) -> str:

@@ -120,8 +120,9 @@ class Reading:
         self.notes.skipped.add(error.where, error.what)
 
     def lines(self, path: Path, *, longest: int = LONGEST_LINE) -> Iterator[str]:
-        """The lines of a text file; where bad rows are skipped, invalid bytes are kept for `is_valid`.
+        """The lines of a text file.
 
+        Where bad rows are skipped, invalid bytes are kept, so that `is_valid` finds them.
         A line of more bytes than the `longest` raises a `DataError`; -1 means no limit.
         """
         encoding = self.encoding

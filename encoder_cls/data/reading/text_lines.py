@@ -43,7 +43,7 @@ def line_records(path: Path, columns: Columns, reading: Reading) -> Iterator[Rec
         yield from _labelled_lines(path, columns.text[0], columns.label, reading)
         return
 
-    # Blank lines are texts, too, so that answers keep to their lines.
+    # Blank lines are texts, too, so that each prediction has the line of its text.
     is_fasttext = ending_of(path) == FASTTEXT
     for where, line in numbered_lines(path, reading):
         text = line.removesuffix("\n").removesuffix("\r")

@@ -185,17 +185,18 @@ def _number(written: str) -> int | float:
 
 
 def _unescaped(text: str) -> str:
-    """A text as a spreadsheet shows it: `_x000D_` and the like are characters, lines end in line feeds.
+    """A text as a spreadsheet shows it: without escapes, and with line feeds alone as line ends.
 
-    The characters that XML cannot hold are written so (ST_Xstring, ECMA-376 part 1, 22.9.2.19), and
-    a text that looks so begins with `_x005F_`. Line breaks of other programs have a carriage
-    return, which no spreadsheet shows.
+    An escape such as `_x000D_` stands for a character that XML cannot hold (ST_Xstring, ECMA-376
+    part 1, 22.9.2.19); a text that looks like one begins with `_x005F_`. Line breaks of other
+    programs have a carriage return, which no spreadsheet shows.
     """
     plain = text
     if "_x" in text:
         plain = _ESCAPE.sub(lambda match: chr(int(match[1], 16)), text)
 
-        # Two escapes are the halves of a surrogate pair, as of an emoji; a half alone is no character.
+        # Two escapes are the halves of a surrogate pair, as of an emoji. A half alone is no
+        # character.
         plain = plain.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
     return plain.replace("\r\n", "\n").rstrip("\r").replace("\r", "\n")
 
@@ -355,7 +356,10 @@ class _SharedStrings(_Pieces):
 
 
 class _Rows(_Pieces):
-    """Rows of a sheet: `finished` has the number and the values by column of each, until taken out."""
+    """Rows of a sheet.
+
+    `finished` has the number of each row and its values by column, until they are taken out.
+    """
 
     def __init__(self, path: Path, value: Any) -> None:
         super().__init__(path, ("v", "t"))
