@@ -191,6 +191,7 @@ class Search:
 
         value = score if state is TrialState.COMPLETE else None
         self._study.tell(trial, value, state=state)
+
         # These are needed to resume a trial until it is recorded.
         shutil.rmtree(run.checkpoints, ignore_errors=True)
         shutil.rmtree(run.pretrained, ignore_errors=True)
@@ -202,7 +203,14 @@ class Search:
     def _train_trial(
         self, trial: Trial, run: RunDir, prepared: Prepared, reporter: Reporter
     ) -> TrialState:
-        """Train a trial, and say how it ended; an error if the first one diverges."""
+        """Train a trial.
+
+        Returns:
+            How it ended.
+
+        Raises:
+            DivergedError: the first trial, which is the config as it is, has diverged.
+        """
         try:
             train(
                 prepared,
@@ -218,6 +226,7 @@ class Search:
             if trial.number == 0:
                 raise
             return TrialState.FAIL
+
         return TrialState.COMPLETE
 
     def _best_score(self, run: RunDir) -> float | None:
@@ -229,7 +238,9 @@ class Search:
 
         if not scores:
             return None
-        return min(scores) if self._monitor == "loss" else max(scores)
+        if self._monitor == "loss":
+            return min(scores)
+        return max(scores)
 
     def _show_in_tensorboard(
         self, run: RunDir, prepared: Prepared, values: Mapping[str, Any], score: float | None
@@ -271,7 +282,8 @@ class Search:
     def train_again(self, best: TrialResult) -> bool:
         """Train a trial and the unchanged config again, with reports.
 
-        Returns False if another process of the search does.
+        Returns:
+            False if another process of the search does so.
         """
         for number in sorted({best.number, 0}, reverse=True):
             run = self.trained_again(number)
@@ -293,11 +305,19 @@ class Search:
 
 
 def _result(trial: FrozenTrial) -> TrialResult:
-    is_complete = trial.state is TrialState.COMPLETE
+    """The result of a trial of Optuna, with its score if it is complete."""
+    score = None
+    if trial.state is TrialState.COMPLETE:
+        score = trial.value
+
+    seconds = 0.0
+    if trial.duration:
+        seconds = trial.duration.total_seconds()
+
     return TrialResult(
         number=trial.number,
         values=trial.params,
-        score=trial.value if is_complete else None,
+        score=score,
         state=trial.state.name.lower(),
-        seconds=trial.duration.total_seconds() if trial.duration else 0.0,
+        seconds=seconds,
     )

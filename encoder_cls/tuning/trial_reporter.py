@@ -19,7 +19,10 @@ class PrunedTrialError(Exception):
 
 
 class SearchReporter(Reporter):
-    """Passes each note and each warning on once, however many trainings give it."""
+    """Passes each note and each warning on once, however many trainings give it.
+
+    It also passes on the names of the work, and the steps that time budgets allow.
+    """
 
     def __init__(self, reporter: Reporter) -> None:
         self._reporter = reporter
@@ -39,6 +42,10 @@ class SearchReporter(Reporter):
         """Pass the name of the work on."""
         self._reporter.working(what)
 
+    def steps_decided(self, name: str, *, steps: int, total_steps: int) -> None:
+        """Pass the number of steps on."""
+        self._reporter.steps_decided(name, steps=steps, total_steps=total_steps)
+
     def _is_new(self, message: str) -> bool:
         is_new = message not in self._messages
         self._messages.add(message)
@@ -46,7 +53,7 @@ class SearchReporter(Reporter):
 
 
 class TrainingReporter(Reporter):
-    """Passes on what one training of a search does, with its name, and its notes and warnings."""
+    """Passes on what one training of a search does, with the name of the training."""
 
     def __init__(self, reporter: Reporter, name: str) -> None:
         self._reporter = reporter
@@ -62,11 +69,18 @@ class TrainingReporter(Reporter):
 
     def working(self, what: str) -> None:
         """Name the training, too."""
-        self._reporter.working(f"{self._name}: {what}" if what else self._name)
+        if what:
+            self._reporter.working(f"{self._name}: {what}")
+        else:
+            self._reporter.working(self._name)
 
     def encoder_started(self, name: str, *, step: int, total_steps: int) -> None:  # noqa: ARG002
         """Name what the encoder learns."""
         self.working(name)
+
+    def steps_decided(self, name: str, *, steps: int, total_steps: int) -> None:
+        """Pass the number of steps on, with the name of the training."""
+        self._reporter.steps_decided(f"{name} ({self._name})", steps=steps, total_steps=total_steps)
 
 
 class TrialReporter(TrainingReporter):
@@ -77,6 +91,7 @@ class TrialReporter(TrainingReporter):
         trial: of Optuna.
         best_score: gives the best validation of the trial so far, None before the first one.
         has_time: whether the search has time left.
+        last_report: the number of the last report of an earlier process; 0 without one.
 
     Attributes:
         epochs: the epochs of the whole trial.
@@ -123,6 +138,7 @@ class TrialReporter(TrainingReporter):
         """Report the best score so far, once for each tenth of the trial."""
         self._check_time()
 
+        # Each tenth of the epochs has a number.
         number = ceil(REPORTS * epoch / self.epochs)
         score = self._best_score()
         if name != ON_LABELS or score is None or number <= self._last_report:

@@ -1,10 +1,12 @@
-"""A search: its trials, what is left of them after a crash, and what a person hears of them."""
+"""A search: its trials, what is left of them after a crash, and what it reports."""
 
 from __future__ import annotations
 
+import signal
+
 import optuna
 import pytest
-from support.events import Noted, RecordingReporter, Warned
+from support.events import Noted, RecordingReporter, StepsDecided, Warned
 from support.small_runs import CPU, make_config
 
 from encoder_cls.config.schema import Config, SearchRange
@@ -22,16 +24,32 @@ SPACE = {
 }
 
 
+TWO_EPOCHS = {
+    "epochs": 2,
+    "batch_size": 32,
+    "precision": "float32",
+    "learning_rate": 0.001,
+}
+
+
 @pytest.fixture
 def config(tmp_path) -> Config:
-    config = make_config(
-        tmp_path, epochs=2, batch_size=32, precision="float32", learning_rate=0.001
-    )
+    return search_config(tmp_path)
+
+
+def search_config(folder, **train_values: object) -> Config:
+    """The config of a search in two settings, whose trials take two epochs by default."""
+    config = make_config(folder, **TWO_EPOCHS | train_values)
     return config.model_copy(update={"name": "run", "tune": SPACE})
 
 
+def open_search(folder, config: Config) -> Search:
+    """Begin the search of a test, or go on with it."""
+    return Search(config, folder / "search", device=CPU)
+
+
 def run_trials(search: Search, count: int) -> list[TrialResult]:
-    """The results of so many trials."""
+    """Run so many trials, and return their results."""
     results = []
     for result in search.trials(lambda: len(results) < count):
         results.append(result)
@@ -41,17 +59,22 @@ def run_trials(search: Search, count: int) -> list[TrialResult]:
 
 
 def test_the_first_trial_is_the_config_as_it_is_and_all_are_runs(tmp_path, config):
-    search = Search(config, tmp_path / "search", device=CPU)
+    search = open_search(tmp_path, config)
     first, second = run_trials(search, 2)
+
+    # The first one has the values of the config, the second one others.
     assert first.number == 0
     assert first.values == {"train.learning_rate": 0.001, "train.batch_size": 32}
-    assert second.values != first.values
     assert search.config_of(0, first.values) == config.model_copy(update={"tune": {}})
+    assert second.values != first.values
 
+    # Both are runs without a report.
     for result in (first, second):
         run = search._run_of(result.number)
-        rows = read_metrics(run.metrics_file)
-        assert result.score == min(row["loss"] for row in rows if row["split"] == "validation")
+        validations = [
+            row for row in read_metrics(run.metrics_file) if row["split"] == "validation"
+        ]
+        assert result.score == min(row["loss"] for row in validations)
         assert run.load_config() == search.config_of(result.number, result.values)
         assert not run.is_finished()
         assert run.event_files
@@ -65,21 +88,25 @@ def test_the_first_trial_is_the_config_as_it_is_and_all_are_runs(tmp_path, confi
 
 def test_a_search_goes_on_with_the_trial_whose_process_ended(tmp_path, config):
     """It comes to the same score as a search that was not disturbed."""
-    undisturbed = run_trials(Search(config, tmp_path / "whole", device=CPU), 2)
+    undisturbed = run_trials(Search(config, tmp_path / "undisturbed", device=CPU), 2)
 
     num_looks = 0
 
     def stop_signal() -> int | None:
         nonlocal num_looks
         num_looks += 1
-        return 15 if num_looks == 3 else None
+        if num_looks == 3:
+            return signal.SIGTERM
+        return None
 
     with pytest.raises(StoppedError), stopping_at(stop_signal):
-        run_trials(Search(config, tmp_path / "search", device=CPU), 2)
+        run_trials(open_search(tmp_path, config), 2)
 
-    stopped = Search(config, tmp_path / "search", device=CPU)
-    assert stopped.results == []
-    for result, expected in zip(run_trials(stopped, 2), undisturbed, strict=True):
+    search = open_search(tmp_path, config)
+    assert search.results == []
+
+    results = run_trials(search, 2)
+    for result, expected in zip(results, undisturbed, strict=True):
         assert result.number == expected.number
         assert result.values == expected.values
         assert result.score == expected.score
@@ -87,20 +114,21 @@ def test_a_search_goes_on_with_the_trial_whose_process_ended(tmp_path, config):
 
 def test_a_torn_last_line_of_the_journal_is_cut_off(tmp_path, config):
     """What is appended after it can be read, and the trial whose end was torn is resumed."""
-    (first,) = run_trials(Search(config, tmp_path / "search", device=CPU), 1)
+    (first,) = run_trials(open_search(tmp_path, config), 1)
     journal = tmp_path / "search" / JOURNAL
     journal.write_bytes(journal.read_bytes()[:-20])
-    assert Search(config, tmp_path / "search", device=CPU).results == []
+    assert open_search(tmp_path, config).results == []
 
-    again, _ = run_trials(Search(config, tmp_path / "search", device=CPU), 2)
-    results = Search(config, tmp_path / "search", device=CPU).results
+    first_again, _ = run_trials(open_search(tmp_path, config), 2)
+
+    results = open_search(tmp_path, config).results
     assert [result.number for result in results] == [0, 1]
-    assert again.score == first.score
+    assert first_again.score == first.score
 
 
 def test_a_trial_that_another_process_trains_is_left_to_it(tmp_path, config):
-    here = Search(config, tmp_path / "search", device=CPU)
-    there = Search(config, tmp_path / "search", device=CPU)
+    here = open_search(tmp_path, config)
+    there = open_search(tmp_path, config)
 
     trial, run = here._next_trial()
     with run.lock():
@@ -114,56 +142,74 @@ def test_a_trial_that_another_process_trains_is_left_to_it(tmp_path, config):
 def test_a_trial_that_runs_out_of_time_is_pruned(tmp_path, config, monkeypatch):
     """The first one is trained to its end."""
     monkeypatch.setattr(optuna.trial.Trial, "should_prune", lambda _: False)
+    search = open_search(tmp_path, config)
     has_time = iter([True])
-    search = Search(config, tmp_path / "search", device=CPU)
 
-    states = [result.state for result in search.trials(lambda: next(has_time, False))]
-    assert states == ["complete", "pruned"]
+    results = list(search.trials(lambda: next(has_time, False)))
+
+    assert [result.state for result in results] == ["complete", "pruned"]
     assert search.best.number == 0
 
 
 def test_a_trial_without_a_chance_is_pruned(tmp_path, config, monkeypatch):
     """The first one is trained to its end."""
     monkeypatch.setattr(optuna.trial.Trial, "should_prune", lambda _: True)
-    search = Search(config, tmp_path / "search", device=CPU)
+    search = open_search(tmp_path, config)
 
-    states = [result.state for result in run_trials(search, 2)]
-    assert states == ["complete", "pruned"]
+    results = run_trials(search, 2)
+
+    assert [result.state for result in results] == ["complete", "pruned"]
     assert search.best.number == 0
     assert search.results[1].score is None
 
 
 def test_a_trial_that_diverges_fails_and_the_search_goes_on(tmp_path, config):
     wild = config.model_copy(update={"tune": {"train.learning_rate": (1e-3, 1e37)}})
-    search = Search(wild, tmp_path / "search", device=CPU)
-    states = {
-        (result.values["train.learning_rate"], result.state) for result in run_trials(search, 4)
-    }
+
+    results = run_trials(open_search(tmp_path, wild), 4)
+
+    states = {(result.values["train.learning_rate"], result.state) for result in results}
     assert states == {(1e-3, "complete"), (1e37, "fail")}
 
 
 def test_notes_and_warnings_of_trials_reach_the_person_once(tmp_path, config):
-    """All trials give this warning, and the notes that the cache writes and reads each kind."""
-    data = config.data.model_copy(update={"cache": str(tmp_path / "cache")})
+    """All trials warn of repeated texts, and note what the cache writes and reads."""
     train_file = tmp_path / "train.csv"
     train_file.write_text(train_file.read_text() + "one red end,red\n" * 5)
-
-    reporter = RecordingReporter()
+    data = config.data.model_copy(update={"cache": str(tmp_path / "cache")})
     config = config.model_copy(update={"data": data})
+    reporter = RecordingReporter()
     search = Search(config, tmp_path / "search", device=CPU, reporter=reporter)
+
     first, _ = run_trials(search, 2)
     assert search.train_again(first)
 
     warnings = [event.message for event in reporter.events if isinstance(event, Warned)]
-    notes = [event.message for event in reporter.events if isinstance(event, Noted)]
-    assert sum("repeat an earlier one" in warning for warning in warnings) == 1
+    repetitions = [warning for warning in warnings if "repeat an earlier one" in warning]
+    assert len(repetitions) == 1
     assert len(warnings) == len(set(warnings))
+
+    notes = [event.message for event in reporter.events if isinstance(event, Noted)]
     assert len(notes) == len(set(notes))
     assert any(note.startswith("data.cache: rows written to") for note in notes)
     assert any(note.startswith("data.cache: rows read from") for note in notes)
 
 
+def test_the_steps_that_a_time_budget_allows_reach_the_person_with_the_trial(tmp_path):
+    config = search_config(tmp_path, time_budget="10h", epochs=30)
+    reporter = RecordingReporter()
+    search = Search(config, tmp_path / "search", device=CPU, reporter=reporter)
+
+    run_trials(search, 2)
+
+    decided = [event for event in reporter.events if isinstance(event, StepsDecided)]
+    assert [event.name for event in decided] == ["model (trial 0)", "model (trial 1)"]
+    assert all(event.steps > 0 for event in decided)
+
+
 def test_a_folder_with_another_search_is_refused(tmp_path, config):
-    Search(config, tmp_path / "search", device=CPU)
+    open_search(tmp_path, config)
+
+    other_config = config.model_copy(update={"seed": 1})
     with pytest.raises(ConfigError, match="another config"):
-        Search(config.model_copy(update={"seed": 1}), tmp_path / "search", device=CPU)
+        open_search(tmp_path, other_config)
