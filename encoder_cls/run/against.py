@@ -1,4 +1,4 @@
-"""Compare the answers of two classifiers to the same texts, for `eval --against`."""
+"""Compare the predictions of two classifiers for the same texts, for `eval --against`."""
 
 from __future__ import annotations
 
@@ -32,11 +32,12 @@ def load_other(path: Path, classifier: Classifier, classifier_path: Path) -> Cla
         ConfigError: there is none, or one of the two is multi-label.
     """
     other = load_classifier(path, engine="torch")
+
     for compared, compared_path in ((classifier, classifier_path), (other, path)):
         if compared.thresholds:
             raise ConfigError(
-                f"--against {path}: compares classifiers with one label a text; those of "
-                f"{compared_path} may be several"
+                f"--against {path}: only classifiers that predict one label a text can be "
+                f"compared; {compared_path} may predict several"
             )
     return other
 
@@ -49,10 +50,10 @@ def compare_against(
     is_own_data: bool,
     reporter: Reporter,
 ) -> PairedComparison:
-    """Compare answers with those of the classifier of another folder.
+    """Compare predictions with those of the classifier of another folder.
 
-    Where the texts are a run's own data, some may be validation texts of the other run, too: of
-    these, the answers from before it learned from them count.
+    Where the texts are a run's own data, some may be validation texts of the other run, too. For
+    these, its predictions from before it learned from them count.
 
     Raises:
         ConfigError: the other classifier knows none of the classes.
@@ -80,7 +81,10 @@ def compare_against(
 def _own_predictions_of_other(
     run: RunDir, classifier: Classifier, split: Split, *, is_own_data: bool, reporter: Reporter
 ) -> OwnPredictions | None:
-    """The earlier answers of the other run, if they count; warns of texts that it has learned from."""
+    """The earlier predictions of the other run for its validation texts, if they count.
+
+    It is a warning if the other run has learned from many of the texts.
+    """
     try:
         dataset = load_all_data(run.load_config())
     except DataError as error:
@@ -95,7 +99,7 @@ def _own_predictions_of_other(
     except DataError as error:
         reporter.warning(str(error))
 
-    # A text with an earlier answer is compared as if the run had not learned from it.
+    # A text with an earlier prediction is compared as if the run had not learned from it.
     may_be_learned = np.ones(len(split), dtype=bool)
     if own_predictions and is_own_data:
         rows, _ = own_predictions.places_in(split)
@@ -105,4 +109,7 @@ def _own_predictions_of_other(
     learned = learned_texts(dataset, own_predictions)
     for warning in seen_warnings(f"--against {run.path}", others, learned):
         reporter.warning(str(warning))
-    return own_predictions if is_own_data else None
+
+    if not is_own_data:
+        return None
+    return own_predictions

@@ -68,11 +68,19 @@ def summarize(path: Path) -> RunSummary:
     }
     for key in SCORES:
         summary[key] = report.get(key)
-    summary["model_bytes"] = sum(file.stat().st_size for file in run.model.glob("*")) or None
+    summary["model_bytes"] = _model_bytes(run)
     summary["seconds"] = _training_seconds(rows)
     summary["parameters"] = _encoder_parameters(run, rows)
     summary["settings"] = settings
     return summary
+
+
+def _model_bytes(run: RunDir) -> int | None:
+    """The size of a run's model folder; None without a model."""
+    sizes = [file.stat().st_size for file in run.model.glob("*")]
+    if not sizes:
+        return None
+    return sum(sizes)
 
 
 def _read_report(run: RunDir) -> dict[str, Any]:
@@ -156,10 +164,10 @@ def comparison_warnings(runs: Sequence[RunSummary]) -> Iterator[str]:
     scored_data = {run["data_sha256"] for run in scored}
 
     if len(scored_texts) > 1:
-        each = [f"{run['run']}: {run['num_examples']:,} of {run['split']}" for run in scored]
+        sizes = [f"{run['run']}: {run['num_examples']:,} of {run['split']}" for run in scored]
         yield (
             "the runs were scored on different texts, so their scores do not compare "
-            f"({'; '.join(each)})"
+            f"({'; '.join(sizes)})"
         )
     elif len(scored_data) > 1:
         yield (
@@ -190,10 +198,13 @@ NONE = "-"
 
 def comparison_table(runs: Sequence[RunSummary], differing: Sequence[str]) -> Iterator[str]:
     """The lines of a table: a row for each run, then one for each setting in which they differ."""
-    is_multi_label = any(run["micro_f1"] is not None for run in runs)
+    score_name = "accuracy"
+    if any(run["micro_f1"] is not None for run in runs):
+        score_name = "micro-F1"
+
     head = [
         "run",
-        "micro-F1" if is_multi_label else "accuracy",
+        score_name,
         "95% interval",
         "macro-F1",
         "calibration error",
@@ -201,7 +212,8 @@ def comparison_table(runs: Sequence[RunSummary], differing: Sequence[str]) -> It
         "training",
         "parameters",
     ]
-    yield from aligned([head, *(_cells(run) for run in runs)])
+    rows_of_runs = [_cells(run) for run in runs]
+    yield from aligned([head, *rows_of_runs])
 
     if differing:
         names = [printable(run["run"]) for run in runs]
@@ -224,15 +236,27 @@ def _cells(run: RunSummary) -> list[str]:
         low, high = run[f"{score}_interval"]
         interval = f"{low:.4f} to {high:.4f}"
 
+    model_size = NONE
+    if run["model_bytes"]:
+        model_size = f"{run['model_bytes'] / 1e6:.1f} MB"
+
+    training_time = NONE
+    if run["seconds"] is not None:
+        training_time = duration(run["seconds"])
+
+    parameters = NONE
+    if run["parameters"]:
+        parameters = f"{run['parameters']:,}"
+
     return [
         printable(run["run"]),
         _score(run[score]),
         interval,
         _score(run["macro_f1"]),
         _score(run["ece"]),
-        f"{run['model_bytes'] / 1e6:.1f} MB" if run["model_bytes"] else NONE,
-        duration(run["seconds"]) if run["seconds"] is not None else NONE,
-        f"{run['parameters']:,}" if run["parameters"] else NONE,
+        model_size,
+        training_time,
+        parameters,
     ]
 
 

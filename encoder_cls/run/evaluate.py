@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -52,7 +52,9 @@ def evaluate_run(
         EncoderClsError: the disk refuses `folder`.
     """
     classifier = load_classifier(path, engine="torch")
-    other = load_other(against, classifier, path) if against else None
+    other = None
+    if against:
+        other = load_other(against, classifier, path)
 
     # The run of the classifier, with its data as far as this is there.
     run = run_of(path)
@@ -97,8 +99,12 @@ def evaluate_run(
         )
         report = replace(scored, against=comparison)
 
-    run_name = config.name if config else path.resolve().name
-    config_yaml = config.to_yaml() if config else ""
+    run_name = path.resolve().name
+    config_yaml = ""
+    if config:
+        run_name = config.name
+        config_yaml = config.to_yaml()
+
     if folder:
         written = write_report(
             folder, report, data=data_config, run_name=run_name, config_yaml=config_yaml
@@ -120,10 +126,13 @@ def evaluate_run(
 def _own_predictions(
     run: RunDir, classifier: Classifier, dataset: Dataset, *, needed: bool, reporter: Reporter
 ) -> OwnPredictions | None:
-    """The earlier answers of a run to its own validation texts, if any.
+    """The predictions of a run for its own validation texts from before it learned from them.
+
+    Returns:
+        None where the run keeps none.
 
     Raises:
-        DataError: these texts have changed, where the answers are needed; else it is a warning.
+        DataError: these texts have changed, where the predictions are needed; else it is a warning.
     """
     try:
         return OwnPredictions.of_run(run.held_out_predictions, classifier, dataset.validation)
@@ -138,16 +147,19 @@ def _config_of_source(
     source: str, classifier: Classifier, config: Config | None, reading: Mapping[str, Any]
 ) -> DataConfig:
     """How a source is read: as in training, except for the values of `reading`."""
-    settings: dict[str, Any] = {"data.train": source}
-    settings |= {f"data.{name}": value for name, value in reading.items()}
+    settings: dict[str, Any] = {}
     if config is None:
-        of_model = {
+        text_format = classifier.text_format
+        settings = {
             "name": "eval",
-            "data.text_column": classifier.text_format.columns,
-            "data.delimiter": classifier.text_format.delimiter,
-            "data.encoding": classifier.text_format.encoding,
+            "data.text_column": text_format.columns,
+            "data.delimiter": text_format.delimiter,
+            "data.encoding": text_format.encoding,
         }
-        settings = of_model | settings
+
+    settings["data.train"] = source
+    for name, value in reading.items():
+        settings[f"data.{name}"] = value
     return config_of(settings, source="--set", base=config).data
 
 
@@ -160,14 +172,18 @@ def _score_source(
     *,
     reporter: Reporter,
 ) -> Report:
-    """Score a classifier on a labelled source as it answers.
+    """Score a classifier on a labelled source as it predicts.
 
-    `dataset` and `own_answers` are those of the classifier's run, as far as they are known.
+    `dataset` and `own_predictions` are those of the classifier's run, as far as they are known.
     """
-    learned = learned_texts(dataset, own_predictions) if dataset else ()
+    learned: Iterable[str] = ()
+    if dataset:
+        learned = learned_texts(dataset, own_predictions)
     split = load_labelled(source, classifier, data_config, dataset, learned, reporter=reporter)
 
-    reference = baseline_scores(dataset, split) if dataset else None
+    reference = None
+    if dataset:
+        reference = baseline_scores(dataset, split)
     report = evaluate(classifier, split, name=source)
     return replace(report, linear_reference=reference)
 
@@ -182,7 +198,9 @@ def _score_own_data(run: LoadedRun, *, reporter: Reporter) -> Report:
         )
 
     # A validation split that was held out is a part of the texts that the run has learned from.
-    learned = learned_texts(run.dataset, run.own_predictions) if name == "test" else ()
+    learned: Iterable[str] = ()
+    if name == "test":
+        learned = learned_texts(run.dataset, run.own_predictions)
     notes = [notes for source, notes in run.dataset.sources if source == name]
     report_notes(name, split, notes, run.classifier, learned, reporter=reporter)
     return report_of_run(run, reporter=reporter)

@@ -80,7 +80,10 @@ def report_notes(
     *,
     reporter: Reporter,
 ) -> None:
-    """Report notes and warnings of scored texts, also if many of them are among the learned ones."""
+    """Report notes and warnings of scored texts.
+
+    It is a warning if many of them are among the learned ones.
+    """
     warnings: list[str] = []
     for notes in notes_of_sources:
         for message in notes.messages:
@@ -96,7 +99,8 @@ def report_notes(
 def learned_texts(dataset: Dataset, own_predictions: OwnPredictions | None) -> Iterable[str]:
     """The labelled texts that a run has learned from.
 
-    Those held out for validation are among them where the run has earlier answers to them.
+    Those held out for validation are among them where the run keeps predictions from before it
+    learned from them.
     """
     if own_predictions is None:
         return dataset.train.texts

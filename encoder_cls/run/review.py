@@ -131,9 +131,9 @@ def _are_corrected(split: Split, dataset: Dataset) -> NDArray[np.bool_]:
 def _judged(
     dataset: Dataset, classifier: Classifier, own: OwnPredictions | None
 ) -> Iterator[PredictedSplit]:
-    """Answer each split by a classifier that has not seen its labels.
+    """Predict each split by a classifier that has not seen its labels.
 
-    `own` are the run's earlier answers to its validation texts.
+    `own` are the run's earlier predictions for its validation texts.
     """
     # Cross-validate a linear model like that of the run.
     train = dataset.train

@@ -42,15 +42,19 @@ class RunDir:
 
     def __init__(self, path: Path) -> None:
         self.path = path
+
         # A folder with a config is a run.
         self.config_file = path / "config.yaml"
         self.sources_file = path / SOURCES_FILE
-        self.model = path / "model"
+
         # The weights are written last of the classifier, the card last of all: the run is complete.
+        self.model = path / "model"
         self.weights = self.model / "model.safetensors"
         self.model_card = self.model / "README.md"
+
         # The best weights of pretraining, until the run ends.
         self.pretrained = path / "pretrained"
+
         self.checkpoints = path / "checkpoints"
         self.held_out_predictions = path / "held_out_predictions.safetensors"
         self.metrics_file = path / "metrics.jsonl"
@@ -161,7 +165,10 @@ class RunDir:
                 self._remove_if_unused(made)
 
     def _remove_if_unused(self, made: list[Path]) -> None:
-        """Remove the lock, and the folders made for it, the innermost first, if nothing else is there."""
+        """Remove the lock and the folders made for it if nothing else is there.
+
+        `made` has the innermost folder first.
+        """
         with suppress(OSError):
             names = [path.name for path in self.path.iterdir()]
             if names == [LOCK_FILE]:

@@ -29,7 +29,8 @@ class LoadedRun:
         classifier: its classifier.
         config: its config.
         dataset: its data.
-        own_answers: its earlier answers to its own validation texts, if any.
+        own_predictions: its predictions for its own validation texts from before it learned from
+            them, if it did.
     """
 
     folder: RunDir
@@ -107,7 +108,11 @@ def _class_weights_note(run: LoadedRun, train_texts: TokenizedTexts | None) -> s
 
 
 def _compare_with_base_run(run: LoadedRun, *, device: str) -> BasePredictions | None:
-    """Compare the answers of a run with those of its base run; None where there is no model of one."""
+    """Compare the predictions of a run with those of its base run.
+
+    Returns:
+        None for a multi-label run, and where there is no model or no data of a base run.
+    """
     base_dataset = run.dataset.base
     if run.config.from_run is None or base_dataset is None or run.dataset.is_multi_label:
         return None

@@ -36,7 +36,7 @@ def finish_model(
 ) -> Classifier:
     """Save the best weights in the smallest types, with gate and guarantees, and load them.
 
-    `table` has the answers of the linear model from before it was fitted again, if it was.
+    `table` has the predictions of the linear model from before it was fitted again, if it was.
     """
     texts = prepared.validation_texts
     labels = prepared.dataset.selection.labels
@@ -68,8 +68,8 @@ def _measure_guarantees(
 ) -> None:
     """Add the guarantees to the classifier.
 
-    They also count validation texts whose labels never occur in train, and where each labelled text
-    has an answer of cross-validation, all labelled texts.
+    They also count validation texts whose labels never occur in train, and where cross-validation
+    has predicted all labelled texts, these.
     """
     dataset = prepared.dataset
     splits = [dataset.validation]
@@ -95,7 +95,7 @@ MOST_COMPARED = 5000
 
 
 def compact(folder: Path, texts: TokenizedTexts, labels: NDArray[Any], *, device: str) -> None:
-    """Save the float32 classifier of a folder in the smallest type that keeps its answers."""
+    """Save the float32 classifier of a folder in the smallest type that keeps its predictions."""
     exact = load_classifier(folder, device=device, engine="torch")
 
     # A resumed run may have been stopped after this.
@@ -149,7 +149,7 @@ def _logits(
 MOST_CHANGE = 0.005
 # The most accuracy, or micro-F1, that may be lost.
 MOST_ACCURACY_LOST = 0.001
-# With fewer texts, no answer may change.
+# With fewer texts, no prediction may change.
 ENOUGH_TEXTS = 1000
 
 
@@ -198,8 +198,8 @@ def fit_guarantees(
     """Measure the guarantees of a classifier on held-out texts, and add them to it.
 
     Labels beyond the classifier's classes count as mistakes, and their texts not as familiar.
-    Multi-label tasks get no guarantees. `earlier` are answers of the linear part to some of the
-    texts, from before it learned from these.
+    Multi-label tasks get no guarantees. `earlier` are predictions of the linear part for some of
+    the texts, from before it learned from these.
     """
     part_logits, linear_numbers = classifier.part_logits_and_numbers(texts)
     for predictions in earlier:
@@ -210,7 +210,7 @@ def fit_guarantees(
     logits = classifier.combined(part_logits)
     numbers = text_numbers(classifier.task.probabilities(logits), texts, linear_numbers)
 
-    # Blank texts get no answer.
+    # Blank texts get no prediction.
     has_words = np.diff(texts.offsets) > 1
     is_familiar = has_words
     if labels.ndim == 1:

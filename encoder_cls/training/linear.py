@@ -28,7 +28,7 @@ def fit_linear_model(
 
     It is saved as the model unless an encoder was better. A resumed run fits it again while there
     is work left that needs it: equal data gives an equal model. Where it is fitted again with the
-    validation texts, the run keeps its answers from before.
+    validation texts, the run keeps its predictions for these texts from before.
 
     Returns:
         None in a run without one, in the other processes, and where nothing is left but the report.

@@ -44,7 +44,7 @@ class FittedLinear(NamedTuple):
         validation_logits: those of a linear model that has not learned from the validation
             texts, (texts, classes).
         validation: the scores on these texts; None without validation labels.
-        held_out_predictions: the answers from before a refit with these texts.
+        held_out_predictions: the predictions for these texts from before a refit with them.
         few_labels: what the fit to few labels has found, if it was one.
         effort: how much work the fit did.
         plan: the plan of the run where time changed it.
@@ -171,7 +171,7 @@ class _Fit:
         if not prepared.plan.refits_on_validation:
             return _calibrated(prepared, linear)._replace(effort=effort)
 
-        # Keep the answers to the validation texts from before these are learned from.
+        # Keep the predictions for the validation texts from before these are learned from.
         validation = prepared.dataset.selection
         logits, numbers = linear.read(prepared.validation_texts)
         assert numbers is not None
@@ -255,7 +255,7 @@ class _Fit:
 def _held_out_predictions(
     prepared: Prepared, rows: NDArray[np.int64], logits: Logits, numbers: Numbers
 ) -> HeldOutPredictions:
-    """The table of answers to labelled texts.
+    """The table of predictions for labelled texts.
 
     `rows` count the training texts, then those of `Dataset.selection`.
     """
