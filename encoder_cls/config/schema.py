@@ -234,7 +234,7 @@ class ModelConfig(Section):
     encoder's; beyond 12 million tokens it learns from a stream, from words and pairs of words."""
     cascade: bool = True
     """Whether a text skips the encoder where the linear model is sure, if validation texts
-    show that this changes next to nothing; false: both answer every text."""
+    show that this changes next to nothing; false: both classify every text."""
 
     @model_validator(mode="after")
     def _check_parts(self) -> ModelConfig:
@@ -351,18 +351,18 @@ class TrainConfig(Section):
     label_names_as_texts: bool = True
     """Whether the words of a class's name count as one more text of that class."""
     self_training: bool = True
-    """Whether the linear model learns from its own answers to unlabelled texts, in rounds,
-    unless out-of-fold answers are better without (ag_news, 100 labels: +13)."""
-    naive_bayes_em: bool = True
-    """Whether naive Bayes is added to the SVMs of each round of self-training (sst2, 50 labels:
-    +4)."""
+    """Whether the linear model learns from its own predictions for unlabelled texts, in rounds,
+    unless out-of-fold predictions are better without (ag_news, 100 labels: +13)."""
+    naive_bayes: bool = True
+    """Whether multinomial naive Bayes of words is added to the NB-SVM, with half of its weight
+    (sst2, 50 labels: +4)."""
     pseudo_labels: bool = True
     """Whether, with at most 2,000 labelled texts, the encoder also learns the probabilities that
     the linear model gives to unlabelled texts."""
     refit_on_validation: bool = True
     """Whether the final linear model also learns from the texts held out of train for
-    validation, never from a file named in data.validation. Validation then uses its answers from
-    before; with at most 2,000 labelled texts, those of cross-validation."""
+    validation, never from a file named in data.validation. Validation then uses its predictions
+    from before; with at most 2,000 labelled texts, those of cross-validation."""
     monitor: Literal["accuracy", "micro_f1", "macro_f1", "mean_average_precision", "loss"] = "loss"
     """The validation score that chooses the best weights: `loss`, `macro_f1` or `accuracy`; of
     multi-label data `loss`, `macro_f1`, `micro_f1` or `mean_average_precision`."""

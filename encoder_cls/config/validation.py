@@ -40,6 +40,7 @@ _ALIASES = {
     "train.max_grad_norm": "clip clip_grad_norm grad_clip gradient_clip_val",
     "train.accumulation_steps": "gradient_accumulation_steps accumulate_grad_batches",
     "train.class_weights": "class_weight",
+    "train.naive_bayes": "naive_bayes_em multinomial_nb",
     "model.d_model": "dim hidden_size hidden_dim n_embd embedding_dim width",
     "model.num_layers": "layers n_layers n_layer num_hidden_layers depth",
     "model.num_heads": "heads n_heads n_head num_attention_heads",

@@ -50,7 +50,7 @@ class SelfTraining:
     def __init__(self, corpus: FeatureCorpus, config: TrainConfig) -> None:
         self._corpus = corpus
         self._has_rounds = config.self_training
-        self._has_naive_bayes = config.naive_bayes_em
+        self._has_naive_bayes = config.naive_bayes
         self._names = corpus.names if config.label_names_as_texts else NO_TEXTS
 
         # Two classes have one machine, of the second class; so machines are of the last classes.

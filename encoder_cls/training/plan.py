@@ -84,7 +84,8 @@ class Plan:
         linear: what the linear model reads.
         linear_fit: how it is fitted.
         refits_on_validation: whether it is fitted again with the texts held out for validation.
-        has_pseudo_labels: whether the encoder also learns its answers to texts without labels.
+        has_pseudo_labels: whether the encoder also learns what the linear model predicts for texts
+            without labels.
         has_word_vectors: whether the encoder starts from word vectors.
     """
 
@@ -103,7 +104,7 @@ class Plan:
 
     @property
     def predicts_labels_out_of_fold(self) -> bool:
-        """Whether the run keeps out-of-fold answers to all labelled texts."""
+        """Whether the run keeps out-of-fold predictions for all labelled texts."""
         return (
             self.linear_fit == "few_labels" and self.refits_on_validation and not self.has_encoder
         )
@@ -311,7 +312,7 @@ MOST_LABELLED = 2000
 def _fit_in_memory(config: Config, counts: Counts) -> LinearFit:
     """Decide how to fit to texts in memory: as to few labels where something helps these."""
     train = config.train
-    learns_from_texts = train.naive_bayes_em or train.lsa_dimensions > 0 or train.self_training
+    learns_from_texts = train.naive_bayes or train.lsa_dimensions > 0 or train.self_training
     has_help = train.label_names_as_texts or (learns_from_texts and counts.unlabelled > 0)
     if counts.labelled <= MOST_LABELLED and has_help and not counts.is_multi_label:
         return "few_labels"

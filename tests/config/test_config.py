@@ -22,8 +22,18 @@ SECTIONS = {
     name: Config.model_fields[name].annotation
     for name in ("data", "tokenizer", "model", "pretrain", "train")
 }
-FIELDS = [(section, field) for section, model in SECTIONS.items() for field in model.model_fields]
+
+
+def fields_of_sections() -> Iterator[tuple[str, str]]:
+    """The names of all fields, with those of their sections."""
+    for section, model in SECTIONS.items():
+        for field in model.model_fields:
+            yield section, field
+
+
+FIELDS = list(fields_of_sections())
 DATA = "data: {train: a.csv}\n"
+# Texts that YAML would read as something else.
 UGLY = [
     "mails.csv #2",
     "#1",
@@ -59,7 +69,7 @@ def refusal(content: str | bytes | None, *overrides: str, name: str = "run.yaml"
     return str(caught.value)
 
 
-def value_of(config: Config, override: str):
+def value_of(config: Config, override: str) -> object:
     """The value that an override sets."""
     key, _, _ = override.partition("=")
     section, _, field = key.rpartition(".")
@@ -147,6 +157,7 @@ def test_data_in_place_of_a_config_is_an_error_with_the_setting_to_train_on_it()
     assert refusal("text,label\nwin,spam\n", name="spam.csv") == message
     assert refusal(b"PAR1\xff", name="spam.parquet") == message.replace("csv", "parquet")
     assert "found str" in refusal("text,label\n", name="spam.yml")
+
     Path("reviews").mkdir()
     with pytest.raises(ConfigError, match=r"--set data\.train=reviews"):
         load_config(Path("reviews"))
@@ -155,16 +166,21 @@ def test_data_in_place_of_a_config_is_an_error_with_the_setting_to_train_on_it()
 def test_without_a_file_other_data_leaves_nothing_of_the_bundled_example():
     """Its splits and its name go, wherever among the overrides `data.train` is."""
     config = load_config(None, ["train.epochs=2", "data.train=mails/spam and ham.csv"])
+
     assert config == Config(
         name="spam-and-ham",
         data=DataConfig(train="mails/spam and ham.csv"),
         train=TrainConfig(epochs=2),
     )
     assert load_config(None, ["train.epochs=2"]).data == load_config().data
-    assert refusal(None, "data.train=a.csv", "data.tests=b.csv").startswith(
-        "--set: data.tests: unknown key"
-    )
-    assert refusal(None, "data.train=null").startswith(
+
+
+def test_without_a_file_errors_name_the_overrides():
+    unknown = refusal(None, "data.train=a.csv", "data.tests=b.csv")
+    assert unknown.startswith("--set: data.tests: unknown key")
+
+    without_labels = refusal(None, "data.train=null")
+    assert without_labels.startswith(
         "--set: data.train: name a file of labelled texts; without labels, label about 20 first"
     )
 
@@ -191,9 +207,8 @@ def test_a_misspelt_key_names_the_right_one(section, field):
     with_dashes = field.replace("_", "-")
     for misspelt in {left_out, doubled, swapped, with_dashes} - {field}:
         message = refusal(None, f"{section}.{misspelt}=1")
-        assert (
-            message == f"bundled example: {section}.{misspelt}: unknown key; did you mean {field}?"
-        )
+        key = f"{section}.{misspelt}"
+        assert message == f"bundled example: {key}: unknown key; did you mean {field}?"
 
 
 @pytest.mark.parametrize(
@@ -203,6 +218,7 @@ def test_a_misspelt_key_names_the_right_one(section, field):
         ("modle", "model"),
         ("train.lr", "train.learning_rate"),
         ("lr", "train.learning_rate"),
+        ("train.naive_bayes_em", "train.naive_bayes"),
         ("train.hidden-size", "model.d_model"),
         ("train.d_modell", "model.d_model"),
         ("data.batch_sise", "train.batch_size"),
@@ -210,9 +226,8 @@ def test_a_misspelt_key_names_the_right_one(section, field):
     ],
 )
 def test_a_key_of_another_section_or_library_names_the_right_one(key, meant):
-    assert (
-        refusal(None, f"{key}=1") == f"bundled example: {key}: unknown key; did you mean {meant}?"
-    )
+    message = refusal(None, f"{key}=1")
+    assert message == f"bundled example: {key}: unknown key; did you mean {meant}?"
 
 
 def test_a_key_in_a_wrong_section_names_its_own():
@@ -220,10 +235,10 @@ def test_a_key_in_a_wrong_section_names_its_own():
         sections = [name for name, model in SECTIONS.items() if field in model.model_fields]
         meant = " or ".join(f"{name}.{field}" for name in sections)
 
-        for wrong_section in SECTIONS:
-            if wrong_section not in sections:
-                message = refusal(None, f"{wrong_section}.{field}=1")
-                assert message.endswith(f"did you mean {meant}?")
+        for wrong_section in SECTIONS.keys() - set(sections):
+            message = refusal(None, f"{wrong_section}.{field}=1")
+            assert message.endswith(f"did you mean {meant}?")
+
         if field not in Config.model_fields:
             assert refusal(None, f"{field}=1").endswith(f"did you mean {meant}?")
 
@@ -265,12 +280,18 @@ OUT_OF_RANGE = {
 }
 
 
-@pytest.mark.parametrize(
-    "override", [f"{key}={value}" for key, values in OUT_OF_RANGE.items() for value in values]
-)
+def overrides_out_of_range() -> Iterator[str]:
+    """An override for each value of `OUT_OF_RANGE`."""
+    for key, values in OUT_OF_RANGE.items():
+        for value in values:
+            yield f"{key}={value}"
+
+
+@pytest.mark.parametrize("override", list(overrides_out_of_range()))
 def test_a_value_out_of_range_names_the_field(override):
     message = refusal(None, override)
-    field = override.partition("=")[0]
+
+    field, _, _ = override.partition("=")
     assert message.startswith(f"bundled example: {field}: ")
     assert "\n" not in message
 
@@ -288,7 +309,9 @@ def number_schemas(schema: dict) -> Iterator[dict]:
 @pytest.mark.parametrize(("section", "field"), FIELDS)
 def test_every_number_has_a_largest_value(section, field):
     """A number without one would run without end, or out of memory, and not be an error."""
-    for schema in number_schemas(SECTIONS[section].model_json_schema()["properties"][field]):
+    properties = SECTIONS[section].model_json_schema()["properties"]
+
+    for schema in number_schemas(properties[field]):
         assert {"maximum", "exclusiveMaximum"} & schema.keys()
 
 
@@ -309,13 +332,13 @@ def test_a_number_that_is_too_large_is_told_the_largest():
     ],
 )
 def test_an_encoder_that_fits_no_machine_is_refused(overrides):
-    message = refusal(None, *overrides)
-    assert re.match(
-        r"bundled example: model: the encoder has [\d,]+ parameters, .*4,294,967,296 are the most",
-        message,
+    expected = (
+        r"bundled example: model: the encoder has [\d,]+ parameters, .*4,294,967,296 are the most"
     )
-    alone = load_config(None, [*overrides, "model.encoder=false"])
-    assert alone.model.encoder is False
+    assert re.match(expected, refusal(None, *overrides))
+
+    linear_alone = load_config(None, [*overrides, "model.encoder=false"])
+    assert linear_alone.model.encoder is False
 
 
 def test_values_by_dotted_key_are_a_config():
@@ -325,11 +348,13 @@ def test_values_by_dotted_key_are_a_config():
         "model.norm": "post",
         "train.class_weights": {"a": 2.0},
     }
-    found = config_of(values, source="here")
-    assert found.data.train == "a.csv"
-    assert found.model.norm == "post"
-    assert found.train.class_weights == {"a": 2.0}
-    assert found.train.learning_rate == load_config().train.learning_rate
+
+    config = config_of(values, source="here")
+
+    assert config.data.train == "a.csv"
+    assert config.model.norm == "post"
+    assert config.train.class_weights == {"a": 2.0}
+    assert config.train.learning_rate == load_config().train.learning_rate
 
 
 @pytest.mark.parametrize(
@@ -358,6 +383,7 @@ def test_overrides_reach_into_sections_and_later_ones_win():
         "train.class_weights.spam=3",
         "seed=7",
     )
+
     assert config.name == "mine"
     assert config.seed == 7
     assert config.data.train == "hub:a/b?split=x=y"
@@ -400,14 +426,16 @@ def test_an_override_that_cannot_be_is_refused(overrides, message):
     "override", ["train.epochs", "=5", ".epochs=5", "train..epochs=5", "train.=5", ""]
 )
 def test_a_malformed_override_shows_how_to_write_it(override):
-    assert (
-        refusal(DATA, override)
-        == f"--set {override}: write it as section.key=value, such as train.epochs=5"
-    )
+    message = refusal(DATA, override)
+    assert message == f"--set {override}: write it as section.key=value, such as train.epochs=5"
 
 
 @pytest.mark.parametrize(
-    "listed", ["1.50, 1e3, 01, no, true, 0x1, null", "'01', 1, -0, +1, .5, 1_000, 'true'"]
+    "listed",
+    [
+        "1.50, 1e3, 01, no, true, 0x1, null",
+        "'01', 1, -0, +1, .5, 1_000, 'true'",
+    ],
 )
 def test_class_names_stay_as_they_are_written(listed):
     written_names = listed.split(", ")
@@ -472,8 +500,10 @@ def test_all_settings_that_are_texts_stay_as_they_are_written():
         "data.label_names": "[1e3, 1e2]",
         "data.delimiter": "1e3",
     }
-    keys = [f"{section}.{field}" for section, field in FIELDS if is_text(SECTIONS[section], field)]
-    for key in ("name", "from_run", *keys):
+    keys = ["name", "from_run"]
+    keys += [f"{section}.{field}" for section, field in FIELDS if is_text(SECTIONS[section], field)]
+
+    for key in keys:
         text = changed.get(key, "1e3")
         assert parse_setting(text, source="here", keys=key.split(".")) == text, key
 
@@ -516,13 +546,15 @@ def test_every_config_that_comes_with_the_project_loads(path):
 def test_the_example_file_lists_every_value_with_its_default():
     """`configs/example.yaml` names each field of each section, and gives what no file gives."""
     written = yaml.safe_load((CONFIGS / "example.yaml").read_text(encoding="utf-8"))
+
     assert list(written) == list(Config.model_fields)
     for section, model in SECTIONS.items():
         assert list(written[section]) == list(model.model_fields)
     assert load_config(CONFIGS / "example.yaml") == load_config()
 
 
-WORDS = [f"{word}: " for word in ("name", "seed", *SECTIONS, *(field for _, field in FIELDS))]
+FIELD_NAMES = [field for _, field in FIELDS]
+WORDS = [f"{word}: " for word in ("name", "seed", *SECTIONS, *FIELD_NAMES)]
 VALUES = [
     "1e-3",
     "-1",
@@ -538,18 +570,18 @@ VALUES = [
     ".nan",
 ]
 MARKS = ["\n", "\n  ", "\n- ", *"{}[]'\"#\t", ", ", ": ", "&a ", "*a", "!!int ", "!!bool ", "? "]
-yaml_like = st.lists(
-    st.sampled_from(WORDS + VALUES + MARKS) | st.text(max_size=3), max_size=12
-).map("".join)
-dotted = st.sampled_from([f"{section}.{field}" for section, field in FIELDS])
-override_like = st.builds("{}={}".format, dotted | st.text(max_size=8), yaml_like) | st.text(
-    max_size=12
-)
+pieces = st.sampled_from(WORDS + VALUES + MARKS) | st.text(max_size=3)
+yaml_like = st.lists(pieces, max_size=12).map("".join)
+
+dotted_keys = st.sampled_from([f"{section}.{field}" for section, field in FIELDS])
+key_like = dotted_keys | st.text(max_size=8)
+override_like = st.builds("{}={}".format, key_like, yaml_like) | st.text(max_size=12)
 
 
 @settings(max_examples=50, deadline=None, derandomize=True)
 @given(
-    content=yaml_like | yaml_like.map(DATA.__add__), overrides=st.lists(override_like, max_size=2)
+    content=yaml_like | yaml_like.map(DATA.__add__),
+    overrides=st.lists(override_like, max_size=2),
 )
 @example(content=DATA + "seed: !!bool maybe", overrides=[])
 @example(content=DATA, overrides=["\ud800=1"])

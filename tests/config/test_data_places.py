@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import signal
 from pathlib import Path
 
 import pytest
@@ -23,6 +24,7 @@ CPU = torch.device("cpu")
 
 
 def config_of(**sources: str) -> str:
+    """The text of a config with these sources."""
     return yaml.safe_dump({"data": sources})
 
 
@@ -38,6 +40,7 @@ def test_data_is_found_beside_the_config_file():
         "unlabelled": "parts/*.csv",
     }
     Path("conf/run.yaml").write_text(config_of(**sources))
+
     data = load_config(Path("conf/run.yaml")).data
     places = [data.train, data.validation, data.test, data.unlabelled]
     assert places == ["conf/a.csv", "b.csv", "c.csv", "conf/parts/*.csv"]
@@ -54,11 +57,14 @@ def test_absolute_sources_name_the_same_from_any_folder():
     Path("[y]").mkdir()
     Path("a.csv").touch()
     Path("[y]/a.csv").touch()
-    Path("run.yaml").write_text(
-        config_of(
-            train="[y]/*.csv", validation="a.csv", test="hub:owner/name", unlabelled="example:train"
-        )
+    text = config_of(
+        train="[y]/*.csv",
+        validation="a.csv",
+        test="hub:owner/name",
+        unlabelled="example:train",
     )
+    Path("run.yaml").write_text(text)
+
     data = absolute_sources(load_config(Path("run.yaml"))).data
     os.chdir("/")
     assert missing_sources(data) == []
@@ -83,7 +89,7 @@ def begun(trained_run, tmp_path) -> RunDir:
     # SIGTERM is noticed when the training looks for the seventh time.
     signals = iter([None] * 6)
     run = RunDir(tmp_path / "runs" / "tiny")
-    with pytest.raises(StoppedError), stopping_at(lambda: next(signals, 15)):
+    with pytest.raises(StoppedError), stopping_at(lambda: next(signals, signal.SIGTERM)):
         train(prepare(load_config(Path("tiny.yaml"))), run, device=CPU)
     return run
 
@@ -93,10 +99,12 @@ def test_a_run_goes_on_from_any_folder_and_with_moved_data(cli, begun, blank_plo
     assert load_config(begun.config_file) == absolute_sources(load_config(Path("tiny.yaml")))
     command = ["train", "--run-dir", begun.path, "--resume"]
 
+    # The data is where it was.
     shutil.copy("train.csv", "copy.csv")
     copied = cli(*command, "--set", "data.train=copy.csv")
     assert_failed(copied, 2, "was started with another data.train")
 
+    # It is gone from its place.
     Path("moved").mkdir()
     shutil.move("train.csv", "moved/train.csv")
     refused = cli(*command)
@@ -104,18 +112,21 @@ def test_a_run_goes_on_from_any_folder_and_with_moved_data(cli, begun, blank_plo
     assert f"data.train: {Path.cwd()}/train.csv: no such file or folder" in refused.err
     assert "--set data.train=PATH" in refused.err
 
+    # Data in the new place has changed.
     Path("other.csv").write_text(Path("copy.csv").read_text("utf-8") + "rain,weather\n", "utf-8")
     before = begun.config_file.read_bytes()
     changed = cli(*command, "--set", "data.train=other.csv")
     assert_failed(changed, 2, "the training data has changed since the run began")
     assert begun.config_file.read_bytes() == before
 
+    # The run goes on in another folder with the data that it was trained on, and records its place.
     os.chdir("moved")
     assert cli(*command, "--set", "data.train=train.csv").code == 0
     assert cli("eval", begun.path).code == 0
     os.chdir("..")
     assert load_config(begun.config_file).data.train == str(Path.cwd() / "moved" / "train.csv")
 
+    # Validation data that is gone is an error of `eval`.
     shutil.move("validation.csv", "moved/validation.csv")
     refused = cli("eval", begun.path)
     assert refused.code == 3
@@ -126,6 +137,7 @@ def test_a_run_goes_on_from_any_folder_and_with_moved_data(cli, begun, blank_plo
 def test_a_missing_file_is_named_with_the_folders_that_were_searched(cli):
     Path("conf").mkdir()
     Path("conf/run.yaml").write_text(config_of(train="a.csv"))
+
     outcome = cli("train", "--config", "conf/run.yaml")
     assert outcome.code == 3
     assert (

@@ -42,7 +42,7 @@ def sharded_config(folder: Path) -> Config:
     (folder / "more.txt").write_text("".join(lines))
 
     # Without expectation maximization labels are not few, and no linear model teaches.
-    values = PRETRAINED | {"naive_bayes_em": True}
+    values = PRETRAINED | {"naive_bayes": True}
     return make_config(
         folder,
         **values,

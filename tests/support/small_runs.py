@@ -34,7 +34,7 @@ COLOURS = ["red", "green", "blue"]
 # Values of `make_config` for runs through different code. The techniques for few labels are off
 # where they are not tested: trying them takes longer than the rest of such a run.
 NO_TECHNIQUES = {
-    "naive_bayes_em": False,
+    "naive_bayes": False,
     "label_names_as_texts": False,
     "lsa_dimensions": 0,
     "self_training": False,
