@@ -1,6 +1,8 @@
-"""Resuming a run elsewhere: with other data it is refused, in another environment there is a warning."""
+"""Resuming a run elsewhere: other data is refused, another environment is a warning."""
 
 from __future__ import annotations
+
+from pathlib import Path
 
 import pytest
 import torch
@@ -12,53 +14,93 @@ from encoder_cls.errors import ConfigError, EncoderClsError, StoppedError
 from encoder_cls.training import progress
 
 
-def test_changed_validation_texts_and_class_names_are_not_resumed(tmp_path):
-    """Scores on other texts do not compare, and a class under another name is another class."""
+def stop_run(config: Config, folder: Path) -> None:
+    """Train until a signal stops the run after its first steps."""
+    with pytest.raises(StoppedError):
+        run_all(config, folder, stop_signal=stop_after(3))
+
+
+@pytest.fixture
+def stopped_config(tmp_path) -> Config:
+    """The config of a stopped run, `run`, on `train.csv` and `validation.csv`."""
     config = make_config(tmp_path)
-    train_file, validation_file = tmp_path / "train.csv", tmp_path / "validation.csv"
-    content = train_file.read_text()
-    validation_file.write_text(content)
+    train_file = tmp_path / "train.csv"
+    validation_file = tmp_path / "validation.csv"
+    validation_file.write_text(train_file.read_text())
+
     data = {"train": str(train_file), "validation": str(validation_file)}
     config = Config.model_validate(config.model_dump() | {"data": data})
-    with pytest.raises(StoppedError):
-        run_all(config, tmp_path / "run", stop_signal=stop_after(3))
+    stop_run(config, tmp_path / "run")
+    return config
+
+
+def test_changed_validation_texts_are_not_resumed(tmp_path, stopped_config):
+    """Scores on other texts do not compare."""
+    validation_file = tmp_path / "validation.csv"
+    content = validation_file.read_text()
+
     validation_file.write_text(content.replace("w3", "w4"))
     with pytest.raises(ConfigError, match="validation data has changed"):
-        run_all(config, tmp_path / "run", resume=True)
-    label = content.splitlines()[1].rpartition(",")[2]
-    for path in (train_file, validation_file):
-        # In the same position of the alphabet.
+        run_all(stopped_config, tmp_path / "run", resume=True)
+
+    validation_file.write_text(content)
+    run_all(stopped_config, tmp_path / "run", resume=True)
+
+
+def test_changed_class_names_are_not_resumed(tmp_path, stopped_config):
+    """A class under another name is another class, even at the same place in the alphabet."""
+    files = [tmp_path / "train.csv", tmp_path / "validation.csv"]
+    content = files[0].read_text()
+    _, _, label = content.splitlines()[1].rpartition(",")
+
+    for path in files:
         path.write_text(content.replace(f",{label}\n", f",{label}z\n"))
     with pytest.raises(ConfigError, match="names of the classes have changed"):
-        run_all(config, tmp_path / "run", resume=True)
-    for path in (train_file, validation_file):
+        run_all(stopped_config, tmp_path / "run", resume=True)
+
+    for path in files:
         path.write_text(content)
-    run_all(config, tmp_path / "run", resume=True)
+    run_all(stopped_config, tmp_path / "run", resume=True)
 
 
-def test_another_thread_count_is_warned_of(tmp_path, monkeypatch):
+def test_another_thread_count_is_a_warning(tmp_path, monkeypatch):
     """What changes the last digits is compared, and named."""
     config = make_config(tmp_path)
-    with pytest.raises(StoppedError):
-        run_all(config, tmp_path / "run", stop_signal=stop_after(3))
+    stop_run(config, tmp_path / "run")
+
     monkeypatch.setattr(torch, "get_num_threads", lambda: 64)
     events = run_all(config, tmp_path / "run", resume=True)
+
     (message,) = [event.message for event in events if isinstance(event, Warned)]
     assert "threads changed" in message
 
 
+def set_free_space(monkeypatch, num_bytes: int) -> None:
+    """Give every disk so much free space."""
+    usage = progress.shutil.disk_usage(".")
+    free = usage._replace(free=num_bytes)
+    monkeypatch.setattr(progress.shutil, "disk_usage", lambda _: free)
+
+
 def test_what_the_disk_cannot_hold_is_not_begun(tmp_path, monkeypatch):
-    """Before the first step, with what is free and what is needed; what a resumed run has already counts."""
+    """The error says how much is free and how much is needed."""
     config = make_config(tmp_path)
-    run_all(config, tmp_path / "other")
-    usage = progress.shutil.disk_usage(tmp_path)
-    monkeypatch.setattr(progress.shutil, "disk_usage", lambda _: usage._replace(free=1000))
-    with pytest.raises(
-        EncoderClsError, match=r"run: 0\.0 MB are free, the run needs up to 0\.\d MB"
-    ):
+    set_free_space(monkeypatch, 1000)
+
+    message = r"run: 0\.0 MB are free, the run needs up to 0\.\d MB"
+    with pytest.raises(EncoderClsError, match=message):
         run_all(config, tmp_path / "run")
+
     assert not (tmp_path / "run" / "checkpoints").exists()
-    (tmp_path / "other" / "model" / "README.md").unlink()
-    present = sum(path.stat().st_size for path in (tmp_path / "other").rglob("*.safetensors"))
-    monkeypatch.setattr(progress.shutil, "disk_usage", lambda _: usage._replace(free=present))
-    run_all(config, tmp_path / "other", resume=True)
+
+
+def test_the_files_of_a_resumed_run_count_as_space_that_it_has(tmp_path, monkeypatch):
+    config = make_config(tmp_path)
+    folder = tmp_path / "run"
+    run_all(config, folder)
+    (folder / "model" / "README.md").unlink()
+
+    num_bytes = sum(path.stat().st_size for path in folder.rglob("*.safetensors"))
+    set_free_space(monkeypatch, num_bytes)
+
+    run_all(config, folder, resume=True)

@@ -1,4 +1,4 @@
-"""Objective: what is learned in a step, what it says of each class, and how a validation judges a model."""
+"""The encoder's trainings: the loss of a step, and the validations that score the model."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from encoder_cls.classifier.validation import score_mixture
 from encoder_cls.encoder import pretraining
 from encoder_cls.encoder.batches import BatchSampler, drop_tokens
 from encoder_cls.encoder.distributed import ALONE, ProcessGroup
-from encoder_cls.encoder.pretraining import delete_tokens
-from encoder_cls.encoder.torch_encoder import TorchEncoder, make_batch
+from encoder_cls.encoder.pretraining import GuessedTokens, MaskedTokens, delete_tokens
+from encoder_cls.encoder.torch_encoder import Batch, TorchEncoder, make_batch
 from encoder_cls.encoder.training import EncoderTraining
 from encoder_cls.encoder.transformer import DenoisingAutoencoder
 from encoder_cls.linear.calibration import fit_inverse_temperature, fit_mixture_weights
-from encoder_cls.metrics.classification import compute_metrics, one_hot
+from encoder_cls.metrics.classification import Metrics, compute_metrics, one_hot
 from encoder_cls.metrics.logits import Logits, combine_logits
 from encoder_cls.metrics.score import Score
 from encoder_cls.system.stop import checking
@@ -29,30 +29,43 @@ CPU = torch.device("cpu")
 CLASSES = ["a", "b", "c"]
 
 
-def often_right(setup: Prepared, *, seed: int) -> Logits:
-    """Scores of the validation texts."""
-    labels = setup.dataset.validation.labels
-    noise = np.random.default_rng(seed).standard_normal((len(labels), 3))
-    return (noise + one_hot(labels, 3)).astype(np.float32)
+def write_texts(path) -> None:
+    """Write thirty texts of five words each; no word is in two texts."""
+    lines = ["text,label"]
+    for number in range(30):
+        words = [f"w{number}x{position}" for position in range(5)]
+        lines.append(f"{' '.join(words)},{CLASSES[number % 3]}")
+    path.write_text("\n".join(lines) + "\n")
+
+
+TRAIN_VALUES = {
+    "epochs": 2,
+    "batch_size": 4,
+    "accumulation_steps": 2,
+    "learning_rate": 0.001,
+}
 
 
 def prepared(folder, pretrain: dict[str, object] | None = None, **train_values: object) -> Prepared:
-    """Thirty texts of five different words each."""
-    rows = [
-        f"{' '.join(f'w{i}x{position}' for position in range(5))},{CLASSES[i % 3]}"
-        for i in range(30)
-    ]
-    (folder / "train.csv").write_text("\n".join(["text,label", *rows]) + "\n")
-    data = dict.fromkeys(("train", "validation"), str(folder / "train.csv"))
-    values = {
-        "epochs": 2,
-        "batch_size": 4,
-        "accumulation_steps": 2,
-        "learning_rate": 0.001,
-    } | train_values
-    return prepare(
-        small_runs.make_config(folder, data=data, pretrain=pretrain, linear=True, **values)
+    """Prepare a run on the thirty texts, which are validation texts, too."""
+    path = folder / "train.csv"
+    write_texts(path)
+
+    config = small_runs.make_config(
+        folder,
+        data={"train": str(path), "validation": str(path)},
+        pretrain=pretrain,
+        linear=True,
+        **TRAIN_VALUES | train_values,
     )
+    return prepare(config)
+
+
+def noisy_logits(setup: Prepared, *, seed: int) -> Logits:
+    """Logits of the validation texts, which often predict their labels."""
+    labels = setup.dataset.validation.labels
+    noise = np.random.default_rng(seed).standard_normal((len(labels), 3))
+    return (noise + one_hot(labels, 3)).astype(np.float32)
 
 
 def on_labels(setup: Prepared, linear_logits: Logits | None = None) -> EncoderTraining:
@@ -72,239 +85,200 @@ def rows_of_step(setup: Prepared, training: EncoderTraining, step: int) -> list[
     return sampler.batches_of_step(step)
 
 
-def test_texts_are_read_twice_and_both_readings_are_to_agree(tmp_path):
-    """Other words are dropped in each; losses, of smoothed labels, and how far readings differ count by the classes."""
-    weighted = {"class_weights": {"a": 3.0, "c": 0.5}, "label_smoothing": 0.3}
-    setup = prepared(tmp_path, **weighted, rdrop_weight=2.0, word_dropout=0.5)
+# The training on labels
+
+
+def test_two_passes_over_a_text_drop_other_words(tmp_path):
+    setup = prepared(tmp_path, rdrop_weight=2.0, word_dropout=0.5)
     training = on_labels(setup)
-    model = training.model.eval()
-    torch.nn.init.normal_(model.head.linear.weight)  # or else all readings would be nearly the same
+    (rows, *_) = rows_of_step(setup, training, 0)
+
     torch.manual_seed(0)
     batch = training.batches_at(0, 0, 1)[0]
-    labels = setup.dataset.train.labels[rows_of_step(setup, training, 0)[0]]
+
     first, second = batch.inputs.input_ids.chunk(2)
-    assert first.shape == second.shape == (len(labels), 6)
+    assert first.shape == second.shape == (len(rows), 6)
     assert not torch.equal(first, second)
-    assert torch.equal(*batch.inputs.char_ngrams.words.chunk(2))
-    # 1 - 0.3 + 0.3 / 3 of the label.
-    weights = torch.tensor([3.0, 1.0, 0.5]) * (torch.eye(3)[labels] * 0.7 + 0.1)
-    assert batch.normalizer.item() == pytest.approx(2 * float(weights.sum()))
-    p, q = (log.double() for log in model(*batch.inputs).log_softmax(dim=1).detach().chunk(2))
-    divergences = (p.exp() * (p - q)).sum(dim=1) + (q.exp() * (q - p)).sum(dim=1)
+
+    first_words, second_words = batch.inputs.char_ngrams.words.chunk(2)
+    assert torch.equal(first_words, second_words)
+
+
+def test_the_loss_is_weighted_cross_entropy_of_smoothed_labels_with_r_drop(tmp_path):
+    setup = prepared(
+        tmp_path,
+        class_weights={"a": 3.0, "c": 0.5},
+        label_smoothing=0.3,
+        rdrop_weight=2.0,
+        word_dropout=0.5,
+    )
+    training = on_labels(setup)
+    model = training.model.eval()
+    # With the first weights, both passes would be nearly the same.
+    torch.nn.init.normal_(model.head.linear.weight)
+
+    torch.manual_seed(0)
+    batch = training.batches_at(0, 0, 1)[0]
+
+    # Smoothing leaves 0.7 of a label, and spreads 0.3 over three classes.
+    labels = setup.dataset.train.labels[rows_of_step(setup, training, 0)[0]]
+    targets = torch.eye(3)[labels] * 0.7 + 0.1
+    weighted_targets = torch.tensor([3.0, 1.0, 0.5]) * targets
+    assert batch.normalizer.item() == pytest.approx(2 * float(weighted_targets.sum()))
+
+    # The log-probabilities of both passes.
+    log_probabilities = model(*batch.inputs).log_softmax(dim=1).detach().double()
+    first, second = log_probabilities.chunk(2)
+    cross_entropy = -(weighted_targets * (first + second)).sum()
+
+    # R-Drop: half of the symmetric divergence counts in each text.
+    divergences = (first.exp() * (first - second)).sum(dim=1)
+    divergences += (second.exp() * (second - first)).sum(dim=1)
     assert divergences.min() > 0.001
-    expected = -(weights * (p + q)).sum() + 2.0 * (weights.sum(dim=1) * divergences / 2).sum()
-    assert batch.loss(model).item() == pytest.approx(float(expected), rel=1e-5)
+    text_weights = weighted_targets.sum(dim=1)
+    rdrop = 2.0 * (text_weights * divergences / 2).sum()
+
+    expected = float(cross_entropy + rdrop)
+    assert batch.loss(model).item() == pytest.approx(expected, rel=1e-5)
 
 
-@pytest.mark.parametrize(
-    ("monitor", "with_linear"), [("accuracy", False), ("macro_f1", True), ("loss", True)]
-)
-def test_a_validation_judges_the_sum_of_all_scores(tmp_path, monkeypatch, with_linear, monitor):
-    """Under the weights that explain the validation labels best; what is monitored is compared, then the loss."""
+def test_word_dropout_replaces_words_only():
+    """About the wanted part of the words becomes [UNK]; [CLS] and padding stay."""
+    input_ids = torch.full((100, 50), 7)
+    input_ids[:, 0] = CLS_ID
+    input_ids[:, 40:] = PAD_ID
+
+    torch.manual_seed(0)
+    dropped = drop_tokens(input_ids, fraction=0.3)
+
+    assert (dropped[:, 0] == CLS_ID).all()
+    assert (dropped[:, 40:] == PAD_ID).all()
+    is_unknown = dropped[:, 1:40] == UNK_ID
+    assert is_unknown.float().mean() == pytest.approx(0.3, abs=0.02)
+    assert drop_tokens(input_ids, fraction=0) is input_ids
+
+
+# Validations
+
+
+@pytest.mark.parametrize("monitor", ["accuracy", "loss"])
+def test_a_validation_without_a_linear_model_scores_the_encoder(tmp_path, monkeypatch, monitor):
     setup = prepared(tmp_path, monitor=monitor, class_weights={"a": 30.0})
     labels = setup.dataset.validation.labels
-    encoder_logits = often_right(setup, seed=1)
-    linear_logits = often_right(setup, seed=0) if with_linear else None
-    monkeypatch.setattr(TorchEncoder, "logits", lambda *_arguments, **_options: encoder_logits)
+    encoder_logits = noisy_logits(setup, seed=1)
+    monkeypatch.setattr(TorchEncoder, "logits", lambda *_, **__: encoder_logits)
+
+    training = on_labels(setup)
+    result = training.validate(training.model)
+
+    weight = fit_inverse_temperature(encoder_logits, labels)
+    mixture_logits = combine_logits([encoder_logits], [weight]).astype(np.float32)
+    metrics = compute_metrics(mixture_logits, labels, CLASSES)
+    assert result.mixture.weights == {"encoder": weight}
+    assert result.mixture.shares == {"encoder": 1.0}
+    assert result.metrics == metrics
+    assert result.scores == metrics.scalars()
+    assert_monitored(result.score, metrics, monitor)
+
+
+@pytest.mark.parametrize("monitor", ["macro_f1", "loss"])
+def test_a_validation_scores_the_weighted_sum_of_both_parts(tmp_path, monkeypatch, monitor):
+    """The weights are those that explain the validation labels best."""
+    setup = prepared(tmp_path, monitor=monitor, class_weights={"a": 30.0})
+    labels = setup.dataset.validation.labels
+    encoder_logits = noisy_logits(setup, seed=1)
+    linear_logits = noisy_logits(setup, seed=0)
+    monkeypatch.setattr(TorchEncoder, "logits", lambda *_, **__: encoder_logits)
+
     training = on_labels(setup, linear_logits)
     result = training.validate(training.model)
 
     # The weights of the mixture, and the scores of the weighted sum.
-    parts = [encoder_logits]
-    weights, shares = (fit_inverse_temperature(encoder_logits, labels),), (1.0,)
-    if with_linear:
-        parts.append(linear_logits)
-        weights, shares = fit_mixture_weights(parts, labels)
-    assert (tuple(result.mixture.weights.values()), tuple(result.mixture.shares.values())) == (
-        weights,
-        shares,
-    )
+    parts = [encoder_logits, linear_logits]
+    weights, shares = fit_mixture_weights(parts, labels)
+    assert tuple(result.mixture.weights.values()) == weights
+    assert tuple(result.mixture.shares.values()) == shares
+
     mixture_logits = combine_logits(parts, weights).astype(np.float32)
     metrics = compute_metrics(mixture_logits, labels, CLASSES)
     assert result.metrics == metrics
+    assert_monitored(result.score, metrics, monitor)
 
-    # Beside them each part's own accuracy.
+    # The scores have the accuracy of each part, too, which differ here.
     expected = metrics.scalars()
-    if with_linear:
-        expected["encoder_accuracy"] = (encoder_logits.argmax(axis=1) == labels).mean()
-        expected["linear_accuracy"] = (linear_logits.argmax(axis=1) == labels).mean()
-        expected["linear_weight"] = shares[1]
-        alone = {expected["encoder_accuracy"], expected["linear_accuracy"]}
-        assert len({metrics.accuracy, *alone}) == 3
+    expected["encoder_accuracy"] = (encoder_logits.argmax(axis=1) == labels).mean()
+    expected["linear_accuracy"] = (linear_logits.argmax(axis=1) == labels).mean()
+    expected["linear_weight"] = shares[1]
     assert result.scores == expected
-    assert result.score == Score(
-        is_sure=result.score.is_sure,
+    accuracies = {metrics.accuracy, expected["encoder_accuracy"], expected["linear_accuracy"]}
+    assert len(accuracies) == 3
+
+
+def assert_monitored(score: Score, metrics: Metrics, monitor: str) -> None:
+    """Assert that a score has the monitored metric, and the loss to break ties."""
+    assert score == Score(
+        is_sure=score.is_sure,
         monitored=metrics.scalars()[monitor],
         loss=metrics.loss,
         lower_is_better=monitor == "loss",
     )
 
 
-@pytest.mark.parametrize("name", ["pretraining", "model"])
-def test_a_validation_repeats_and_leaves_the_model_as_it_was(tmp_path, name):
-    """The same tokens are masked each time; a stop is heard after each batch; numbers that are not finite are none."""
+@pytest.fixture(params=["pretraining", "model"])
+def training(request, tmp_path) -> EncoderTraining:
+    """Each training of the encoder, with four texts of six tokens in a batch of validation."""
     setup = prepared(tmp_path, {"epochs": 1, "mask_probability": 0.5}, batch_tokens=24)
-    training = on_hidden_words(setup)
-    if name == "model":
-        training = on_labels(setup, often_right(setup, seed=0))
+    if request.param == "pretraining":
+        return on_hidden_words(setup)
+    return on_labels(setup, noisy_logits(setup, seed=0))
+
+
+def test_a_validation_repeats_and_leaves_the_model_as_it_was(training):
+    """Pretraining masks the same tokens each time."""
     model = training.model.train()
 
-    asked = []
-    with checking(lambda: asked.append(1)):
-        first = training.validate(model)
-    assert len(asked) >= 8  # thirty texts of six tokens, four in a batch
+    first = training.validate(model)
     torch.rand(3)
+
     assert training.validate(model) == first
     assert model.training
     assert first.score.monitored == first.score.loss == first.scores["loss"]
 
+
+def test_a_validation_looks_for_a_stop_at_each_batch(training):
+    """Thirty texts are eight batches."""
+    looks = []
+
+    with checking(lambda: looks.append("look")):
+        training.validate(training.model)
+
+    assert len(looks) >= 8
+
+
+def test_a_validation_with_numbers_that_are_not_finite_has_no_result(training):
     with torch.no_grad():
-        model.encoder.embedding.tokens.weight.fill_(torch.nan)
-    assert training.validate(model) is None
+        training.model.encoder.embedding.tokens.weight.fill_(torch.nan)
 
-
-def test_masked_tokens_are_to_be_found_among_those_of_the_batch(tmp_path):
-    """A third of the words, never [CLS], is `[MASK]` without letters; the answers are what stood there."""
-    setup = prepared(tmp_path, {"epochs": 2, "mask_probability": 0.3})
-    training = on_hidden_words(setup)
-    torch.manual_seed(0)
-    masked = 0
-    words = 0
-    for step in range(8):
-        batches = training.batches_at(step, 0, 1)
-        for batch, indices in zip(batches, rows_of_step(setup, training, step), strict=True):
-            whole = make_batch(setup.train_texts, indices)
-            assert torch.equal(batch.inputs.input_ids == MASK_ID, batch.is_guessed)
-            assert torch.equal(
-                batch.inputs.input_ids[~batch.is_guessed], whole.input_ids[~batch.is_guessed]
-            )
-            assert torch.equal(batch.guessed, whole.input_ids[batch.is_guessed])
-            assert set(batch.candidates.tolist()) == set(whole.input_ids.flatten().tolist())
-            assert not batch.is_guessed[:, 0].any()
-            assert batch.normalizer == batch.is_guessed.sum()
-            char_ngrams = batch.inputs.char_ngrams
-            letters = char_ngrams.offsets.diff()[char_ngrams.words]
-            assert (letters[batch.is_guessed] == 0).all()
-            assert (letters[:, 1:][~batch.is_guessed[:, 1:]] > 0).all()
-            masked += int(batch.is_guessed.sum())
-            words += whole.input_ids[:, 1:].numel()
-    assert masked / words == pytest.approx(0.3, abs=0.08)
-
-
-def test_the_loss_of_masked_tokens_is_that_of_a_softmax_with_the_tokens_own_vectors(tmp_path):
-    """Over the words of the batch; its gradients stay sparse, so that a step costs what the batch touches."""
-    setup = prepared(tmp_path, {"epochs": 1, "mask_probability": 0.5})
-    training = on_hidden_words(setup)
-    model = training.model.eval()
-    batch = training.batches_at(0, 0, 1)[0]
-    vectors = model.encoder(*batch.inputs)[batch.is_guessed]
-    scores = vectors @ model.encoder.embedding.tokens.weight[batch.candidates].T
-    expected = -scores.log_softmax(dim=1)[batch.candidates == batch.guessed[:, None]].sum()
-    loss = batch.loss(model)
-    torch.testing.assert_close(loss, expected)
-    loss.backward()
-    assert model.encoder.embedding.tokens.weight.grad.is_sparse
-
-
-def test_a_batch_in_which_nothing_is_guessed_teaches_nothing_and_breaks_nothing(tmp_path):
-    """By chance no token is masked: the loss is 0, not 0 / 0."""
-    setup = prepared(tmp_path, {"epochs": 1, "mask_probability": 1e-9})
-    training = on_hidden_words(setup)
-    model = training.model
-    batch = training.batches_at(0, 0, 1)[0]
-    assert not batch.is_guessed.any()
-    loss = batch.loss(model) / batch.normalizer
-    loss.backward()
-    assert loss.item() == 0
-
-
-def test_a_validation_of_pretraining_reads_every_validation_text_once(tmp_path, monkeypatch):
-    setup = prepared(tmp_path, {"epochs": 1}, batch_tokens=20)
-    training = on_hidden_words(setup)
-    read = []
-
-    def recorded(texts, rows, *more):
-        read.append(rows)
-        return make_batch(texts, rows, *more)
-
-    monkeypatch.setattr(pretraining, "make_batch", recorded)
-    training.validate(training.model)
-    assert len(read) > 1
-    assert sorted(np.concatenate(read)) == list(range(len(setup.validation_texts)))
-
-
-@pytest.mark.parametrize("name", ["pretraining", "model"])
-def test_the_first_process_alone_has_the_result_of_a_validation(tmp_path, name):
-    """So that no other one logs it, or saves the model."""
-
-    class Another(ProcessGroup):
-        """The second of two processes, without the first."""
-
-        def sum(self, tensor: torch.Tensor) -> None:
-            pass
-
-    setup = prepared(tmp_path, {"epochs": 1})
-    make = pretraining_of if name == "pretraining" else training_on_labels
-    training = make(setup, device=CPU, group=Another(rank=1, size=2))
     assert training.validate(training.model) is None
 
 
-def test_deleted_tokens_leave_no_trace(tmp_path):
-    """A third of the words, never [CLS]; what is left is in order, with its letters, as if there were no others."""
-    whole = make_batch(prepared(tmp_path).train_texts, np.arange(30))
-    torch.manual_seed(0)
-    left = delete_tokens(whole, fraction=0.3)
-    is_kept = torch.isin(whole.input_ids, left.input_ids)  # each word is in one text
-    assert (~is_kept[:, 1:]).float().mean() == pytest.approx(0.3, abs=0.08)
-    assert left.input_ids.shape == left.attention_mask.shape == (30, int(is_kept.sum(dim=1).max()))
-    assert torch.equal(left.input_ids[left.attention_mask], whole.input_ids[is_kept])
-    assert torch.equal(left.attention_mask.sum(dim=1), is_kept.sum(dim=1))
-    assert (left.input_ids[~left.attention_mask] == PAD_ID).all()
-    assert torch.equal(
-        left.char_ngrams.words[left.attention_mask], whole.char_ngrams.words[is_kept]
-    )
+class SecondProcess(ProcessGroup):
+    """The second of two processes, without the first."""
+
+    def __init__(self) -> None:
+        super().__init__(rank=1, size=2)
+
+    def sum(self, tensor: torch.Tensor) -> None:
+        """Add nothing."""
 
 
-def test_denoising_guesses_each_word_from_those_before_it_and_what_the_encoder_read(tmp_path):
-    """Its loss is that of a softmax over the words of the batch; all weights but those of the classes learn."""
-    setup = prepared(tmp_path, {"epochs": 2, "objective": "denoising", "mask_probability": 0.4})
-    training = on_hidden_words(setup)
-    whole = make_batch(setup.train_texts, rows_of_step(setup, training, 0)[0])
-    model = training.model.eval()
-    assert isinstance(model, DenoisingAutoencoder)
-    torch.manual_seed(0)
-    batch = training.batches_at(0, 0, 1)[0]
-    torch.manual_seed(0)
-    corrupted = delete_tokens(whole, fraction=0.4)
-    assert torch.equal(batch.inputs.input_ids, whole.input_ids)
-    assert torch.equal(batch.guessed, whole.input_ids[:, 1:][whole.attention_mask[:, 1:]])
-    assert batch.normalizer == whole.attention_mask[:, 1:].sum()
-    embedding, memory = model.encoder.embedding, model.encoder(*corrupted)
-    vectors = model.decoder(
-        embedding(whole.input_ids, whole.char_ngrams),
-        whole.attention_mask,
-        memory,
-        corrupted.attention_mask,
-    )
-    scores = vectors[:, :-1].flatten(0, 1) @ embedding.tokens.weight[batch.candidates].T
-    expected = -scores.log_softmax(dim=1)[batch.candidates == batch.guessed[:, None]].sum()
-    loss = batch.loss(model)
-    torch.testing.assert_close(loss, expected)
-    loss.backward()
-    without = [name for name, it in model.named_parameters() if it.grad is None]
-    assert without == ["head.linear.weight", "head.linear.bias"]
+@pytest.mark.parametrize("make_training", [pretraining_of, training_on_labels])
+def test_the_first_process_alone_has_the_result_of_a_validation(tmp_path, make_training):
+    """No other one logs it, or saves the model."""
+    setup = prepared(tmp_path, {"epochs": 1})
+    training = make_training(setup, device=CPU, group=SecondProcess())
 
-
-def test_word_dropout_replaces_words_only():
-    """About the wanted part of the words becomes [UNK]; [CLS] and padding stay."""
-    torch.manual_seed(0)
-    input_ids = torch.full((100, 50), 7)
-    input_ids[:, 0], input_ids[:, 40:] = CLS_ID, PAD_ID
-    dropped = drop_tokens(input_ids, fraction=0.3)
-    assert (dropped[:, 0] == CLS_ID).all()
-    assert (dropped[:, 40:] == PAD_ID).all()
-    assert (dropped[:, 1:40] == UNK_ID).float().mean() == pytest.approx(0.3, abs=0.02)
-    assert drop_tokens(input_ids, fraction=0) is input_ids
+    assert training.validate(training.model) is None
 
 
 @pytest.mark.parametrize(
@@ -313,20 +287,187 @@ def test_word_dropout_replaces_words_only():
 def test_an_encoder_has_to_lower_the_loss_by_more_than_its_standard_error(
     tmp_path, helped, harmed, is_sure
 ):
-    """Counted in pairs over the validation texts: a lower loss alone may be chance."""
-    dataset = prepare(
-        small_runs.make_config(tmp_path, texts=600, data={"validation_fraction": 0.4})
-    ).dataset
+    """A lower loss alone may be chance."""
+    config = small_runs.make_config(tmp_path, texts=600, data={"validation_fraction": 0.4})
+    dataset = prepare(config).dataset
     labels = dataset.selection.labels
-    shifts = np.array([0, 0, 0, 1, 2])  # three of five are right
+
+    # The linear model is right in three of five texts.
+    shifts = np.array([0, 0, 0, 1, 2])
     predictions = (labels + shifts[np.arange(len(labels)) % 5]) % 3
-    linear = np.log(np.full((len(labels), 3), 0.2) + 0.4 * np.eye(3)[predictions]).astype(
-        np.float32
+    probabilities = 0.2 + 0.4 * np.eye(3)[predictions]
+    linear_logits = np.log(probabilities).astype(np.float32)
+
+    # The encoder is for the label of some texts, and against that of others.
+    drawn = np.random.default_rng(0).permutation(len(labels))
+    helped_rows = drawn[:helped]
+    harmed_rows = drawn[helped : helped + harmed]
+    encoder_logits = np.zeros_like(linear_logits)
+    encoder_logits[helped_rows, labels[helped_rows]] = 1
+    encoder_logits[harmed_rows, (labels[harmed_rows] + 1) % 3] = 1
+
+    together = score_mixture(encoder_logits, linear_logits, dataset, monitor="loss")
+    alone = score_mixture(None, linear_logits, dataset, monitor="loss")
+    assert together.score.is_sure == is_sure
+    assert alone.score.is_sure
+
+
+# Pretraining
+
+
+def test_masked_tokens_are_guessed_among_those_of_the_batch(tmp_path):
+    """About the wanted part of the words, never [CLS], is `[MASK]` without character n-grams."""
+    setup = prepared(tmp_path, {"epochs": 2, "mask_probability": 0.3})
+    training = on_hidden_words(setup)
+    num_masked = 0
+    num_words = 0
+
+    torch.manual_seed(0)
+    for step in range(8):
+        batches = training.batches_at(step, 0, 1)
+        for batch, rows in zip(batches, rows_of_step(setup, training, step), strict=True):
+            whole = make_batch(setup.train_texts, rows)
+            assert_masked(batch, whole)
+            num_masked += int(batch.is_guessed.sum())
+            num_words += whole.input_ids[:, 1:].numel()
+
+    assert num_masked / num_words == pytest.approx(0.3, abs=0.08)
+
+
+def assert_masked(batch: MaskedTokens, whole: Batch) -> None:
+    """Assert that a batch has some tokens of a whole one masked, and knows which these were."""
+    is_guessed = batch.is_guessed
+    input_ids = batch.inputs.input_ids
+    assert torch.equal(input_ids == MASK_ID, is_guessed)
+    assert torch.equal(input_ids[~is_guessed], whole.input_ids[~is_guessed])
+    assert not is_guessed[:, 0].any()
+
+    assert torch.equal(batch.guessed, whole.input_ids[is_guessed])
+    assert batch.normalizer == is_guessed.sum()
+    assert set(batch.candidates.tolist()) == set(whole.input_ids.flatten().tolist())
+
+    # [CLS] has no character n-grams.
+    char_ngrams = batch.inputs.char_ngrams
+    num_char_ngrams = char_ngrams.offsets.diff()[char_ngrams.words]
+    assert (num_char_ngrams[is_guessed] == 0).all()
+    assert (num_char_ngrams[:, 1:][~is_guessed[:, 1:]] > 0).all()
+
+
+def test_the_loss_of_masked_tokens_is_a_softmax_over_the_vectors_of_the_batchs_tokens(tmp_path):
+    """Its gradients stay sparse, so that a step costs what the batch touches."""
+    training = on_hidden_words(prepared(tmp_path, {"epochs": 1, "mask_probability": 0.5}))
+    model = training.model.eval()
+    batch = training.batches_at(0, 0, 1)[0]
+    token_vectors = model.encoder.embedding.tokens.weight
+
+    loss = batch.loss(model)
+    loss.backward()
+
+    vectors = model.encoder(*batch.inputs)[batch.is_guessed]
+    expected = summed_cross_entropy(vectors, token_vectors, batch)
+    torch.testing.assert_close(loss, expected)
+    assert token_vectors.grad.is_sparse
+
+
+def summed_cross_entropy(
+    vectors: torch.Tensor, token_vectors: torch.Tensor, batch: GuessedTokens
+) -> torch.Tensor:
+    """The cross-entropy of guessing tokens among the candidates by vectors, (guessed, width)."""
+    logits = vectors @ token_vectors[batch.candidates].T
+    is_guessed_token = batch.candidates == batch.guessed[:, None]
+    return -logits.log_softmax(dim=1)[is_guessed_token].sum()
+
+
+def test_a_batch_in_which_nothing_is_guessed_teaches_nothing_and_breaks_nothing(tmp_path):
+    """By chance no token is masked: the loss is 0, not 0 / 0."""
+    training = on_hidden_words(prepared(tmp_path, {"epochs": 1, "mask_probability": 1e-9}))
+    batch = training.batches_at(0, 0, 1)[0]
+    assert not batch.is_guessed.any()
+
+    loss = batch.loss(training.model) / batch.normalizer
+    loss.backward()
+
+    assert loss.item() == 0
+
+
+def test_a_validation_of_pretraining_reads_every_validation_text_once(tmp_path, monkeypatch):
+    setup = prepared(tmp_path, {"epochs": 1}, batch_tokens=20)
+    training = on_hidden_words(setup)
+    rows_read = []
+
+    def make_recorded_batch(texts, rows, *options):
+        rows_read.append(rows)
+        return make_batch(texts, rows, *options)
+
+    monkeypatch.setattr(pretraining, "make_batch", make_recorded_batch)
+    training.validate(training.model)
+
+    assert len(rows_read) > 1
+    assert sorted(np.concatenate(rows_read)) == list(range(len(setup.validation_texts)))
+
+
+def test_deleted_tokens_leave_no_trace(tmp_path):
+    """The words that are left, and [CLS], are in order, with their character n-grams."""
+    whole = make_batch(prepared(tmp_path).train_texts, np.arange(30))
+
+    torch.manual_seed(0)
+    left = delete_tokens(whole, fraction=0.3)
+
+    # Each word is in one text.
+    is_kept = torch.isin(whole.input_ids, left.input_ids)
+    assert (~is_kept[:, 1:]).float().mean() == pytest.approx(0.3, abs=0.08)
+
+    longest = int(is_kept.sum(dim=1).max())
+    assert left.input_ids.shape == left.attention_mask.shape == (30, longest)
+    assert torch.equal(left.attention_mask.sum(dim=1), is_kept.sum(dim=1))
+    assert (left.input_ids[~left.attention_mask] == PAD_ID).all()
+
+    assert torch.equal(left.input_ids[left.attention_mask], whole.input_ids[is_kept])
+    kept_words = whole.char_ngrams.words[is_kept]
+    assert torch.equal(left.char_ngrams.words[left.attention_mask], kept_words)
+
+
+DENOISING = {"epochs": 2, "objective": "denoising", "mask_probability": 0.4}
+
+
+def test_denoising_guesses_each_word_from_those_before_it_and_what_the_encoder_read(tmp_path):
+    """Its loss is a softmax over the words of the batch; all weights but the head's learn."""
+    setup = prepared(tmp_path, DENOISING)
+    training = on_hidden_words(setup)
+    model = training.model.eval()
+    assert isinstance(model, DenoisingAutoencoder)
+
+    torch.manual_seed(0)
+    batch = training.batches_at(0, 0, 1)[0]
+    loss = batch.loss(model)
+    loss.backward()
+
+    # The encoder reads the texts without the deleted tokens.
+    whole = make_batch(setup.train_texts, rows_of_step(setup, training, 0)[0])
+    torch.manual_seed(0)
+    corrupted = delete_tokens(whole, fraction=0.4)
+    memory = model.encoder(*corrupted)
+
+    # The decoder guesses all words of the whole texts.
+    words = whole.input_ids[:, 1:]
+    is_word = whole.attention_mask[:, 1:]
+    assert torch.equal(batch.inputs.input_ids, whole.input_ids)
+    assert torch.equal(batch.guessed, words[is_word])
+    assert batch.normalizer == is_word.sum()
+
+    # The vector at each token guesses the token after it; all these texts are equally long.
+    embedding = model.encoder.embedding
+    vectors = model.decoder(
+        embedding(whole.input_ids, whole.char_ngrams),
+        whole.attention_mask,
+        memory,
+        corrupted.attention_mask,
     )
-    encoder = np.zeros_like(linear)
-    ours, theirs = np.split(
-        np.random.default_rng(0).permutation(len(labels))[: helped + harmed], [helped]
-    )
-    encoder[ours, labels[ours]] = encoder[theirs, (labels[theirs] + 1) % 3] = 1
-    assert score_mixture(encoder, linear, dataset, monitor="loss").score.is_sure == is_sure
-    assert score_mixture(None, linear, dataset, monitor="loss").score.is_sure
+    guessing_vectors = vectors[:, :-1].flatten(0, 1)
+    expected = summed_cross_entropy(guessing_vectors, embedding.tokens.weight, batch)
+    torch.testing.assert_close(loss, expected)
+
+    without_gradient = [
+        name for name, parameter in model.named_parameters() if parameter.grad is None
+    ]
+    assert without_gradient == ["head.linear.weight", "head.linear.bias"]

@@ -1,4 +1,4 @@
-"""What is known before the first step."""
+"""Preparation: what is known of a run before its first step."""
 
 from __future__ import annotations
 
@@ -18,116 +18,174 @@ from encoder_cls.text import tokenizer_training
 from encoder_cls.training.prepare import prepare
 from encoder_cls.training.prepared import Prepared
 
+VALIDATION = """\
+text,label
+word unseen,a
+and word,b
+"""
+
 
 def prepared(folder, *, max_seq_len: int = 64) -> Prepared:
-    """Ten training texts of one to ten words, and two for validation with a word that training lacks."""
-    rows = [f"{' '.join(['word', 'and'] * 5)[: 9 * n].strip()},{'ab'[n % 2]}" for n in range(1, 11)]
-    (folder / "train.csv").write_text("\n".join(["text,label", *rows]) + "\n")
-    (folder / "validation.csv").write_text("text,label\nword unseen,a\nand word,b\n")
-    files = {name: str(folder / f"{name}.csv") for name in ("train", "validation")}
-    return prepare(
-        make_config(folder, data=files, model={"max_seq_len": max_seq_len}, batch_size=2)
+    """Prepare ten training texts of two to ten words, and two validation texts.
+
+    The validation texts have a word that the training texts lack.
+    """
+    words = ["word", "and"] * 5
+    lines = ["text,label"]
+    for number in range(1, 11):
+        text = " ".join(words)[: 9 * number].strip()
+        lines.append(f"{text},{'ab'[number % 2]}")
+
+    train_file = folder / "train.csv"
+    train_file.write_text("\n".join(lines) + "\n")
+    validation_file = folder / "validation.csv"
+    validation_file.write_text(VALIDATION)
+
+    config = make_config(
+        folder,
+        data={"train": str(train_file), "validation": str(validation_file)},
+        model={"max_seq_len": max_seq_len},
+        batch_size=2,
     )
+    return prepare(config)
 
 
 def test_the_tokenizer_knows_the_training_texts_only(tmp_path):
     """A word of the validation texts alone stays unknown, and its rate is measured."""
     setup = prepared(tmp_path)
+
     assert setup.tokenizer.token_to_id("word") is not None
     assert setup.tokenizer.token_to_id("unseen") is None
     assert setup.data_statistics["unknown_fraction"] == 0.25
 
 
 def with_subwords(folder, **train_values: object) -> Config:
+    """A config whose tokenizer is BPE."""
     config = make_config(folder, **train_values)
     return config.model_copy(update={"tokenizer": TokenizerConfig(type="bpe")})
 
 
 def test_long_words_that_a_tokenizer_does_not_learn_from_are_in_a_warning(tmp_path):
-    """Also where the tokens come from a cache."""
+    """The warning also comes where the tokens are from a cache."""
     config = with_subwords(tmp_path, data={"cache": str(tmp_path / "cache")})
+    long_word = "x" * 501
     with (tmp_path / "train.csv").open("a") as file:
-        file.write(f"{'x' * 501},red\n" * 30)
+        file.write(f"{long_word},red\n" * 30)
+
     for _ in range(2):
-        assert any("more than 500 characters" in line for line in prepare(config).warnings())
+        warnings = list(prepare(config).warnings())
+        assert any("more than 500 characters" in warning for warning in warnings)
 
 
-@pytest.mark.parametrize(
-    ("signal_number", "values", "error"),
-    [(signal.SIGINT, {}, StoppedError), (None, {"time_budget": "0.01s"}, ConfigError)],
-    ids=["signal", "time budget"],
-)
-def test_training_a_tokenizer_keeps_neither_a_signal_nor_the_time_budget_from_being_heard(
-    tmp_path, monkeypatch, signal_number, values, error
-):
-    """The library for tokenizers answers nobody while it works, which may be for minutes."""
-    done, begun = Event(), []
+@pytest.fixture
+def tokenizer_begun(monkeypatch):
+    """The beginning of a training of a tokenizer, which ends with the test."""
+    begun = Event()
+    ended = Event()
+
+    def train_until_ended(*_, **__) -> None:
+        begun.set()
+        ended.wait(60)
+
+    monkeypatch.setattr(tokenizer_training, "train_subwords", train_until_ended)
     monkeypatch.setattr(interruptible, "SECONDS_BETWEEN_LOOKS", 0.01)
     monkeypatch.setattr(interruptible, "SECONDS_TO_END", 0.01)
-    monkeypatch.setattr(
-        tokenizer_training, "train_subwords", lambda *_, **__: begun.append(1) or done.wait(60)
-    )
-    with pytest.raises(error), stopping_at(lambda: signal_number if begun else None):
-        prepare(with_subwords(tmp_path, **values))
-    done.set()
+    yield begun
+    ended.set()
 
 
-def test_statistics_are_measured_on_the_texts(tmp_path):
-    """Cut texts and padding are counted, as a slow loop counts them."""
+def test_a_signal_stops_the_training_of_a_tokenizer(tmp_path, tokenizer_begun):
+    """The library for tokenizers does not look for signals, perhaps for minutes."""
+
+    def stop_signal() -> int | None:
+        if tokenizer_begun.is_set():
+            return signal.SIGINT
+        return None
+
+    with pytest.raises(StoppedError), stopping_at(stop_signal):
+        prepare(with_subwords(tmp_path))
+
+
+def test_the_time_budget_ends_the_training_of_a_tokenizer(tmp_path, tokenizer_begun):
+    with pytest.raises(ConfigError, match=r"train\.time_budget"), stopping_at(lambda: None):
+        prepare(with_subwords(tmp_path, time_budget="0.01s"))
+
+    assert tokenizer_begun.is_set()
+
+
+def test_statistics_count_truncated_texts_and_padding(tmp_path):
+    """A slow loop counts the same."""
     setup = prepared(tmp_path, max_seq_len=4)
+
+    # [CLS] is a token, too.
+    lengths = [len(text.split()) + 1 for text in setup.dataset.train.texts]
+    truncated_lengths = [min(length, 4) for length in lengths]
+
+    # Each batch is as wide as its longest text.
+    num_padded = 0
+    for number in range(5):
+        rows = setup.model_sampler.indices(number)
+        longest = max(truncated_lengths[row] for row in rows)
+        num_padded += longest * len(rows)
+
     statistics = setup.data_statistics
-    texts = setup.train_texts
-    sampler = setup.model_sampler
-    words = [len(text.split()) + 1 for text in setup.dataset.train.texts]
-    assert statistics["truncated_fraction"] == sum(length > 4 for length in words) / 10
-    assert statistics["tokens"] == sum(min(length, 4) for length in words)
-    padded = sum(
-        max(texts.lengths[i] for i in sampler.indices(b)) * len(sampler.indices(b))
-        for b in range(5)
-    )
-    assert statistics["padding_fraction"] == pytest.approx(
-        1 - sum(min(length, 4) for length in words) / padded
-    )
+    assert statistics["truncated_fraction"] == sum(length > 4 for length in lengths) / 10
+    assert statistics["tokens"] == sum(truncated_lengths)
+    padding_fraction = 1 - sum(truncated_lengths) / num_padded
+    assert statistics["padding_fraction"] == pytest.approx(padding_fraction)
 
 
 def test_parameters_are_counted_without_changing_the_first_weights(tmp_path):
     setup = prepared(tmp_path)
     before = make_training(setup).model.state_dict()
-    model = setup.new_model(setup.config.seed)
-    assert setup.num_parameters == sum(parameter.numel() for parameter in model.parameters())
-    assert {parameter.device.type for parameter in model.parameters()} == {"cpu"}
-    for name, weight in make_training(setup).model.state_dict().items():
+    parameters = list(setup.new_model(setup.config.seed).parameters())
+
+    assert setup.num_parameters == sum(parameter.numel() for parameter in parameters)
+
+    assert {parameter.device.type for parameter in parameters} == {"cpu"}
+    after = make_training(setup).model.state_dict()
+    for name, weight in after.items():
         assert torch.equal(weight, before[name])
 
 
+def prepared_with_class_weights(folder, class_weights: object) -> Prepared:
+    """Prepare eight texts of the class a, four of b and sixteen of c, with weights of the classes."""
+    lines = ["text,label"]
+    for label, size in {"a": 8, "b": 4, "c": 16}.items():
+        lines += [f"{label}x {number},{label}" for number in range(size)]
+    (folder / "train.csv").write_text("\n".join(lines) + "\n")
+
+    data = {"validation_fraction": 0.25}
+    return prepare(make_config(folder, class_weights=class_weights, data=data))
+
+
 @pytest.mark.parametrize(
-    ("choice", "expected"),
-    [("none", [1, 1, 1]), ("balanced", [1.25, 2.5, 0.625]), ({"b": 4.0}, [1, 4, 1])],
-    ids=["none", "balanced", "named"],
+    ("class_weights", "expected"),
+    [
+        ("none", [1, 1, 1]),
+        ({"b": 4.0}, [1, 4, 1]),
+    ],
 )
-def test_class_weights(tmp_path, choice, expected):
-    """Balanced weights are inverse frequencies with the mean 1 over examples; unnamed classes have 1."""
-    rows = [
-        "text,label",
-        *(f"x {i},a" for i in range(8)),
-        *(f"y {i},b" for i in range(4)),
-        *(f"z {i},c" for i in range(16)),
-    ]
-    (tmp_path / "train.csv").write_text("\n".join(rows) + "\n")
-    setup = prepare(make_config(tmp_path, class_weights=choice, data={"validation_fraction": 0.25}))
+def test_classes_without_a_weight_of_their_own_have_1(tmp_path, class_weights, expected):
+    setup = prepared_with_class_weights(tmp_path, class_weights)
+
+    assert setup.class_weights.tolist() == expected
+
+
+def test_balanced_class_weights_are_inverse_frequencies_with_the_mean_1_over_texts(tmp_path):
+    setup = prepared_with_class_weights(tmp_path, "balanced")
+
     counts = np.bincount(setup.dataset.train.labels)
-    weights = setup.class_weights
-    if choice == "balanced":
-        assert (weights.numpy() * counts) == pytest.approx([counts.sum() / 3] * 3)
-    else:
-        assert weights.tolist() == expected
+    weighted_counts = setup.class_weights.numpy() * counts
+    assert weighted_counts == pytest.approx([counts.sum() / 3] * 3)
 
 
 def test_another_seed_trains_on_the_same_texts_and_another_split_seed_on_others(tmp_path):
-    """So that runs of several seeds differ by their training alone."""
-    changed = ({}, {"seed": 1}, {"data": {"split_seed": 1}})
-    first, other_seed, other_split = (
-        list(prepare(make_config(tmp_path, **values)).dataset.validation.texts)
-        for values in changed
-    )
-    assert first == other_seed != other_split
+    """Runs of several seeds differ by their training alone."""
+
+    def validation_texts(**values: object) -> list[str]:
+        return list(prepare(make_config(tmp_path, **values)).dataset.validation.texts)
+
+    texts = validation_texts()
+    assert validation_texts(seed=1) == texts
+    assert validation_texts(data={"split_seed": 1}) != texts

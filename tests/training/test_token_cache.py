@@ -1,4 +1,4 @@
-"""`data.cache`: a run with it ends as one without, and the next starts at once; resumed, or with other settings."""
+"""`data.cache`: a run with a cache ends as one without, and the next run starts at once."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 from support.small_runs import LABELLED, WITH_LINEAR, make_config, result, run_all, stop_after
 
+from encoder_cls.config.schema import Config
 from encoder_cls.errors import StoppedError
 from encoder_cls.run.run_folder import RunDir
 from encoder_cls.run.terminal_reporter import TerminalReporter
@@ -14,60 +15,81 @@ from encoder_cls.text import tokenized_data
 from encoder_cls.training.prepare import prepare
 
 
-def cached_config(folder: Path, **values: object):
+def cached_config(folder: Path, **values: object) -> Config:
+    """The config of a run with a cache in the folder `cache`."""
     return make_config(folder, **values, data={"cache": str(folder / "cache")})
 
 
-def test_weights_are_those_of_a_run_without(tmp_path, monkeypatch):
-    """Also where the cache is there already, and where a run goes on with it, or without it."""
-    run_all(make_config(tmp_path, **WITH_LINEAR), tmp_path / "plain")
-    expected = result(tmp_path / "plain")
-    run_all(cached_config(tmp_path, **WITH_LINEAR), tmp_path / "first")
-    with monkeypatch.context() as patch:
-        patch.setattr(tokenized_data, "train_and_tokenize", None)  # it is not called
-        run_all(cached_config(tmp_path, **WITH_LINEAR), tmp_path / "second")
-        with pytest.raises(StoppedError):
-            run_all(
-                cached_config(tmp_path, **WITH_LINEAR),
-                tmp_path / "third",
-                stop_signal=stop_after(5),
-            )
-    RunDir(tmp_path / "third").check_trainable(make_config(tmp_path, **WITH_LINEAR), resume=True)
-    run_all(make_config(tmp_path, **WITH_LINEAR), tmp_path / "third", resume=True)
-    assert [result(tmp_path / name) for name in ("first", "second", "third")] == [expected] * 3
+def forbid_tokenizing(monkeypatch) -> None:
+    """Make it an error to train a tokenizer or to tokenize data."""
+    monkeypatch.setattr(tokenized_data, "train_and_tokenize", None)
 
 
-def cache_notes(capsys):
-    return [
-        line.partition(" /")[0]
-        for line in capsys.readouterr().err.splitlines()
-        if "data.cache" in line
-    ]
+def test_weights_are_those_of_a_run_without_a_cache(tmp_path, monkeypatch):
+    """The first run writes the cache, the second one reads it."""
+    run_all(make_config(tmp_path, **WITH_LINEAR), tmp_path / "without")
+    config = cached_config(tmp_path, **WITH_LINEAR)
+
+    run_all(config, tmp_path / "first")
+    forbid_tokenizing(monkeypatch)
+    run_all(config, tmp_path / "second")
+
+    assert result(tmp_path / "first") == result(tmp_path / "without")
+    assert result(tmp_path / "second") == result(tmp_path / "without")
 
 
-@pytest.mark.parametrize("setting", [{"tokenizer": {"lowercase": False}}, {"max_seq_len": 8}])
-def test_other_settings_have_an_entry_of_their_own(tmp_path, capsys, setting):
+def test_a_run_with_a_cache_goes_on_without_it(tmp_path):
+    without_cache = make_config(tmp_path, **WITH_LINEAR)
+    run_all(without_cache, tmp_path / "undisturbed")
+
+    folder = tmp_path / "stopped"
+    with pytest.raises(StoppedError):
+        run_all(cached_config(tmp_path, **WITH_LINEAR), folder, stop_signal=stop_after(5))
+    RunDir(folder).check_trainable(without_cache, resume=True)
+    run_all(without_cache, folder, resume=True)
+
+    assert result(folder) == result(tmp_path / "undisturbed")
+
+
+def notes_of_cache(config: Config, capsys) -> list[str]:
+    """Prepare a run, and return what it notes of its cache, without the paths."""
+    capsys.readouterr()
     with TerminalReporter() as reporter:
-        prepare(cached_config(tmp_path, **LABELLED), reporter=reporter)
-    assert cache_notes(capsys) == ["data.cache: rows written to", "data.cache: tokens written to"]
-    base = cached_config(tmp_path, **LABELLED)
-    other = (
-        base.model_copy(
-            update={"tokenizer": base.tokenizer.model_copy(update=setting["tokenizer"])}
-        )
-        if "tokenizer" in setting
-        else base.model_copy(update={"model": base.model.model_copy(update=setting)})
-    )
-    found, expected = (
-        prepare(other),
-        prepare(other.model_copy(update={"data": make_config(tmp_path).data})),
-    )
+        prepare(config, reporter=reporter)
+
+    notes = []
+    for line in capsys.readouterr().err.splitlines():
+        if "data.cache" in line:
+            note, _, _ = line.partition(" /")
+            notes.append(note)
+    return notes
+
+
+@pytest.mark.parametrize(
+    ("section", "changes"),
+    [
+        ("tokenizer", {"lowercase": False}),
+        ("model", {"max_seq_len": 8}),
+    ],
+)
+def test_other_settings_have_an_entry_of_their_own(tmp_path, capsys, section, changes):
+    config = cached_config(tmp_path, **LABELLED)
+    changed_section = getattr(config, section).model_copy(update=changes)
+    other = config.model_copy(update={section: changed_section})
+    other_without_cache = other.model_copy(update={"data": make_config(tmp_path).data})
+
+    first_notes = notes_of_cache(config, capsys)
+    assert first_notes == ["data.cache: rows written to", "data.cache: tokens written to"]
+
+    # The entry of the first settings is not used.
+    found = prepare(other)
+    expected = prepare(other_without_cache)
     assert found.tokenizer.to_str() == expected.tokenizer.to_str()
     assert found.texts.words.tolist() == expected.texts.words.tolist()
     assert found.texts.truncated.tolist() == expected.texts.truncated.tolist()
-    capsys.readouterr()
-    with TerminalReporter() as reporter:
-        prepare(other, reporter=reporter)
-    assert cache_notes(capsys) == ["data.cache: rows read from", "data.cache: tokens read from"]
-    kinds = sorted(path.name.partition("-")[0] for path in (tmp_path / "cache").glob("*-*"))
-    assert kinds == ["rows", "tokens", "tokens"]
+
+    # The other settings now have an entry, too.
+    notes_again = notes_of_cache(other, capsys)
+    assert notes_again == ["data.cache: rows read from", "data.cache: tokens read from"]
+    kinds = [path.name.partition("-")[0] for path in (tmp_path / "cache").glob("*-*")]
+    assert sorted(kinds) == ["rows", "tokens", "tokens"]
