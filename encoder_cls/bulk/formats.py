@@ -1,6 +1,7 @@
-"""The formats of answers for programs: JSON Lines, CSV and TSV; and what all formats have in common.
+"""The formats of predictions for programs: JSON Lines, CSV and TSV.
 
-`plain_text_format`, `html_format` and `parquet_format` have the others.
+What all formats have in common is here, too. `plain_text_format`, `html_format` and
+`parquet_format` have the others.
 """
 
 from __future__ import annotations
@@ -10,8 +11,8 @@ from collections.abc import Callable, Container, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from typing import Any, Protocol
 
-from encoder_cls.bulk.chunk_classifier import PredictedText
 from encoder_cls.bulk.input_texts import ColumnTypes, InputTexts
+from encoder_cls.bulk.predicted_text import PredictedText
 from encoder_cls.bulk.prediction_options import PredictionOptions
 from encoder_cls.classifier.classifier import Classifier
 from encoder_cls.classifier.explain import Explanation
@@ -30,18 +31,18 @@ ESCAPED_IN_TSV = str.maketrans({"\t": r"\t", "\n": r"\n", "\r": r"\r"})
 
 
 class Output(Protocol):
-    """Where answers go: a file that is open, or standard output."""
+    """Where predictions go: a file that is open, or standard output."""
 
     def write(self, content: bytes, /) -> object:
         """Write bytes at the end."""
 
 
 class PredictionFormat(ABC):
-    """A format of answers. Each process that classifies has a copy of it."""
+    """A format of predictions. Each process that classifies has a copy of it."""
 
     @abstractmethod
     def encode(self, predicted_texts: Sequence[PredictedText]) -> Any:
-        """Encode the answers to a chunk."""
+        """Encode the predictions for a chunk."""
 
     @abstractmethod
     def writing_to(self, output: Output) -> AbstractContextManager[Callable[[Any], object]]:
@@ -52,16 +53,16 @@ class PredictionFormat(ABC):
 
 
 class LineFormat(PredictionFormat):
-    """A format with a line for each answer, and perhaps one with the names of the columns."""
+    """A format with a line for each prediction, and perhaps one with the names of the columns."""
 
     header: str | None = None
 
     @abstractmethod
     def line(self, predicted: PredictedText) -> str:
-        """The line of an answer, without its end."""
+        """The line of a prediction, without its end."""
 
     def encode(self, predicted_texts: Sequence[PredictedText]) -> bytes:
-        """The lines of the answers to a chunk."""
+        """The lines of the predictions for a chunk."""
         return "".join(f"{self.line(predicted)}\n" for predicted in predicted_texts).encode()
 
     @contextmanager
@@ -84,7 +85,7 @@ class JsonFormat(LineFormat):
         self._columns = columns
 
     def line(self, predicted: PredictedText) -> str:
-        """The JSON object of an answer."""
+        """The JSON object of a prediction."""
         row = predicted.row
         options = self._options
         record = predicted.prediction.to_json(
@@ -99,7 +100,7 @@ class JsonFormat(LineFormat):
                 record = {"id": row.id, **record}
             return json_text(record)
 
-        # A name of the answer is the same in all lines, whichever columns their rows have.
+        # A key of the prediction is the same in all lines, whichever columns their rows have.
         taken = self._columns.keys() | row.record.keys()
         merged = dict(row.record)
         for name, value in record.items():
@@ -108,16 +109,15 @@ class JsonFormat(LineFormat):
 
 
 class TableColumns:
-    """The columns of a table of answers, and the values of an answer in them.
+    """The columns of a table of predictions, and the values of a prediction in them.
 
-    It keeps the `id` of the input, or all columns. Beside all columns, facts about a text other
-    than its answer are left out, except `answered_by` of a cascade, and `unfamiliar` if the model
-    measures it.
+    A table keeps the `id` of the input, or all columns. With all columns, it adds only the
+    prediction, `answered_by` of a cascade, and `unfamiliar` if the model measures it.
 
     Attributes:
         kept: the columns of the input.
-        answer_names: from the usual name of each column of the answer to its name here, which no
-            kept column has.
+        prediction_columns: from the usual name of each column of the prediction to its name in this
+            table, which no kept column has.
     """
 
     def __init__(
@@ -169,7 +169,7 @@ class TableColumns:
         return [record.get(name) for name in self.kept]
 
     def prediction_values(self, predicted: PredictedText) -> list[Any]:
-        """The values of the answer's columns."""
+        """The values of the columns of a prediction."""
         prediction = predicted.prediction
         values: list[Any]
         if predicted.labels is None:
@@ -179,7 +179,7 @@ class TableColumns:
             values = [list(predicted.labels), probabilities]
 
         for label, probability in prediction.top(self._top_k)[self._first_rank - 1 :]:
-            if prediction.reason:  # a text without an answer has no further classes, either
+            if prediction.reason:  # a text without a prediction has no further classes, either
                 values += [None, None]
             else:
                 values += [label, probability]
@@ -192,7 +192,7 @@ class TableColumns:
 
 
 def _names_of_facts(classifier: Classifier, *, keeps_all: bool) -> list[str]:
-    """The attributes of a prediction that a table has beside the answer."""
+    """The attributes of a prediction that a table has beside labels and probabilities."""
     names = []
     if not keeps_all:
         names += ["truncated", "unknown_words"]
@@ -206,7 +206,7 @@ def _names_of_facts(classifier: Classifier, *, keeps_all: bool) -> list[str]:
 
 
 def prediction_column(name: str, taken: Container[str]) -> str:
-    """Prefix the name of a column of the answer until no other column has it."""
+    """Prefix the name of a column of the prediction until no other column has it."""
     while name in taken:
         name = f"predicted_{name}"
     return name
@@ -266,7 +266,7 @@ class DelimitedFormat(LineFormat):
 
 
 def _field(value: Any) -> str:
-    """A value of an answer as a field of CSV or TSV."""
+    """A value of a prediction as a field of CSV or TSV."""
     if isinstance(value, float):
         return f"{value:.6f}"
     if isinstance(value, Explanation):

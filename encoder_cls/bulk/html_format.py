@@ -1,13 +1,13 @@
-"""Answers as an HTML page with coloured words, and a page of attention maps."""
+"""Predictions as an HTML page with coloured words, and a page of attention maps."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 
-from encoder_cls.bulk.chunk_classifier import PredictedText
 from encoder_cls.bulk.formats import Output, PredictionFormat
 from encoder_cls.bulk.plain_text_format import NO_LABEL, notes_on
+from encoder_cls.bulk.predicted_text import PredictedText
 from encoder_cls.bulk.prediction_options import PredictionOptions
 from encoder_cls.classifier.classifier import Classifier
 from encoder_cls.classifier.explain import attention_maps
@@ -32,7 +32,7 @@ class PageFormat(PredictionFormat):
             self._model = f"{classifier.folder} ({classifier.sha256[:12]})"
 
     def encode(self, predicted_texts: Sequence[PredictedText]) -> str:
-        """The rows of the answers to a chunk."""
+        """The rows of the predictions for a chunk."""
         return "".join(f"{self._row(predicted)}\n" for predicted in predicted_texts)
 
     def _row(self, predicted: PredictedText) -> str:

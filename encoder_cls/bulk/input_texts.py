@@ -36,7 +36,7 @@ CHUNK = 4096
 TEXTUAL = {".csv", ".tsv", ".txt", ".ft"}
 # Those of files in which all rows have the columns of the first.
 HEADED = {*TEXTUAL, ".xlsx", ".parquet"}
-# Those of files whose columns are kept by default where the answers are CSV.
+# Those of files whose columns are kept by default where the predictions are CSV.
 SPREADSHEETS = {".csv", ".xlsx"}
 
 LABELS_ARE_TEXT = (
@@ -58,8 +58,8 @@ class InputOptions:
         texts: given texts, for an input without a source.
         source: a file, a folder, a pattern or `-`, standard input; None: the given texts.
         text_columns: the columns of the text; empty: as in training.
-        keep_columns: whether rows come with all their columns; None: where the answers are CSV,
-            as they are for CSV and Excel files.
+        keep_columns: whether rows come with all their columns; None: only those of CSV and Excel
+            files, for predictions in CSV.
         delimiter: of the fields of tables; None: as in training.
         encoding: of text files; None: as in training.
         bad_rows: `error`, or `skip` to leave out rows that cannot be read.
@@ -159,14 +159,14 @@ class InputTexts:
         return in_chunks(read_rows(str(self._options.source), columns, reading), CHUNK)
 
     def look_ahead(self, progress: Progress | None = None, *, reports_errors: bool = True) -> None:
-        """Read the columns ahead, as far as the format of the answers needs them.
+        """Read the columns ahead, as far as the format of the predictions needs them.
 
         Parquet also needs the types of their values.
 
         Args:
             progress: is shown how far reading is.
-            reports_errors: whether a malformed file raises a `DataError`. Where answers are
-                printed, those to the rows before it come first.
+            reports_errors: whether a malformed file raises a `DataError`. Where predictions are
+                printed, those for the rows before it come first.
         """
         needs_columns = self._output_format in {"csv", "tsv", "parquet"}
         if self._output_format == "jsonl":
@@ -215,7 +215,7 @@ class InputTexts:
             yield f"warning: {warning}"
 
     def csv_form(self) -> CsvForm:
-        """The form of the first file, so that a spreadsheet opens the answers as it opens that."""
+        """The form of the first file: a spreadsheet then opens the predictions as it opens that."""
         form = CsvForm(has_mark=False)
         if self.keeps_columns and self.files and self.files[0].is_file():
             form = form_of(self.files[0], self._text_columns, self._new_reading())
@@ -223,9 +223,9 @@ class InputTexts:
         return form._replace(is_guarded=is_guarded)
 
     def files_to_read_again(self) -> list[Path]:
-        """The files, if they are Parquet and each row has an answer, so that columns can be copied.
+        """The files from which columns can be copied beside the predictions.
 
-        Else an empty list.
+        They must all be Parquet, and each row must have a prediction; else there are none.
         """
         are_parquet = all(
             file.is_file() and file.suffix.lower() == ".parquet" for file in self.files

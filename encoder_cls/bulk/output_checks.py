@@ -138,7 +138,7 @@ def _target(path: Path) -> _Target:
 
 
 def _identity(file: Path | int) -> Identity | None:
-    """The identity of a file, or of the file that a stream leads to; None if it is anything else."""
+    """The identity of a file, or of the file behind a stream; None if it is anything else."""
     try:
         status = os.stat(file)  # noqa: PTH116 - of a stream, too
     except OSError:

@@ -1,4 +1,4 @@
-"""Answers as a Parquet file."""
+"""Predictions as a Parquet file."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from typing import Any
 import pyarrow
 import pyarrow.parquet
 
-from encoder_cls.bulk.chunk_classifier import PredictedText
 from encoder_cls.bulk.formats import Output, PredictionFormat, TableColumns, encodable
 from encoder_cls.bulk.input_texts import ColumnTypes, InputTexts
+from encoder_cls.bulk.predicted_text import PredictedText
 from encoder_cls.bulk.prediction_options import PredictionOptions
 from encoder_cls.classifier.classifier import Classifier
 from encoder_cls.classifier.explain import Explanation
@@ -30,7 +30,7 @@ BATCH_ROWS = 2048
 TEXT = pyarrow.string()
 NUMBER = pyarrow.float64()
 WORD = pyarrow.struct([("word", TEXT), ("weight", NUMBER)])
-# The types of the answer's columns.
+# The types of the columns of predictions.
 TYPES = {
     "label": TEXT,
     "probability": NUMBER,
@@ -47,9 +47,9 @@ TYPES = {
 
 
 class ParquetFormat(PredictionFormat):
-    """A row for each answer, after the kept columns.
+    """A row for each prediction, after the kept columns.
 
-    Columns of Parquet files keep their types: they are copied from the files, beside the answers.
+    Columns of Parquet files keep their types: they are copied from the files.
     """
 
     def __init__(
@@ -74,7 +74,7 @@ class ParquetFormat(PredictionFormat):
         self._prediction_schema = pyarrow.schema(prediction_fields)
 
     def encode(self, predicted_texts: Sequence[PredictedText]) -> Any:
-        """A table of the answers, with the kept columns unless they are copied from files."""
+        """A table of the predictions, with the kept columns unless they are copied from files."""
         rows = []
         for predicted in predicted_texts:
             kept = [] if self._copied_files else self._columns.kept_values(predicted.row)
@@ -138,7 +138,7 @@ class _Buffer(io.BytesIO):
 
 
 class _CopiedColumns:
-    """All columns of Parquet files with their types, read a second time beside the answers.
+    """All columns of Parquet files with their types, read a second time beside the predictions.
 
     A column that a file lacks is null in its rows.
     """
@@ -187,7 +187,7 @@ def _as_stored(value: Any) -> Any:
 
 
 def _type_of_column(usual_name: str) -> Any:
-    """The Arrow type of a column of the answer; `label_2` has that of `label`."""
+    """The Arrow type of a column of predictions; `label_2` has that of `label`."""
     if usual_name in TYPES:
         return TYPES[usual_name]
     name_without_rank, _, _ = usual_name.rpartition("_")

@@ -1,4 +1,4 @@
-"""Answers as text for people, a line for each."""
+"""Predictions as text for people, a line for each."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ from collections.abc import Iterable, Iterator
 
 import typer
 
-from encoder_cls.bulk.chunk_classifier import PredictedText
 from encoder_cls.bulk.formats import LineFormat
+from encoder_cls.bulk.predicted_text import PredictedText
 from encoder_cls.bulk.prediction_options import PredictionOptions
 from encoder_cls.classifier.explain import STRONG, Explanation, marked
 from encoder_cls.system.display import counted, printable, shown
@@ -29,7 +29,7 @@ LEAST_REASON = 0.005
 
 
 class PlainTextFormat(LineFormat):
-    """Labels, text and notes, a line for each answer."""
+    """Labels, text and notes, a line for each prediction."""
 
     def __init__(self, options: PredictionOptions, *, max_seq_len: int, is_coloured: bool) -> None:
         self._options = options
@@ -69,7 +69,7 @@ class PlainTextFormat(LineFormat):
         return notes
 
     def _labels(self, predicted: PredictedText) -> str:
-        """The labels of an answer with their probabilities, and the next classes up to `top_k`."""
+        """The predicted labels with their probabilities, and the next classes up to `top_k`."""
         prediction = predicted.prediction
         top = prediction.top(self._options.top_k)
         if predicted.labels is None:

@@ -10,7 +10,8 @@ from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
 
-from encoder_cls.bulk.chunk_classifier import choose_engine, chunk_classifier
+from encoder_cls.bulk.chunk_classifier import chunk_classifier
+from encoder_cls.bulk.engine_choice import choose_engine
 from encoder_cls.bulk.input_texts import InputTexts, size_of
 from encoder_cls.bulk.output_checks import check_outputs
 from encoder_cls.bulk.prediction_loop import predict_texts
@@ -31,7 +32,7 @@ from encoder_cls.system.terminal import note, print_out
 
 
 def predict(request: Request, *, runs: Path) -> None:
-    """Check a request and answer it, by default with the newest of the runs.
+    """Check a request and classify its texts, by default with the model of the newest run.
 
     Raises:
         EncoderClsError: whatever fails.
@@ -107,7 +108,7 @@ def _predict_here(request: CheckedRequest) -> None:
             except ReaderGoneError:
                 return
 
-    # The answer to a single text shows what a summary would say.
+    # The prediction for a single text shows what a summary would say.
     summary = chunks.summary() if len(request.input.texts) != 1 else None
     for line in (summary, folder_summary):
         if line:
@@ -135,7 +136,7 @@ class ReaderGoneError(Exception):
 
 
 class StandardOutput:
-    """Standard output, to which answers are printed as they come."""
+    """Standard output, to which predictions are printed as they come."""
 
     def write(self, content: bytes) -> None:
         """Print text; raises a `ReaderGoneError` if nobody reads it."""

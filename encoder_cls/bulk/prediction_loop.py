@@ -1,4 +1,4 @@
-"""The loop of `predict`: read a chunk of texts, classify it, and write the answers."""
+"""The loop of `predict`: read a chunk of texts, classify it, and write the predictions."""
 
 from __future__ import annotations
 
@@ -32,12 +32,12 @@ def predict_texts(
     attention: Path | None = None,
     on_terminal: bool = False,
 ) -> None:
-    """Classify the texts of an input chunk by chunk, and write the answers to an output.
+    """Classify the texts of an input chunk by chunk, and write the predictions to an output.
 
     Args:
         texts: the input.
-        output: receives the bytes of the answers.
-        classifier: classifies the chunks, and counts their answers.
+        output: receives the bytes of the predictions.
+        classifier: classifies the chunks, and counts unexpected predictions.
         progress: is shown how many texts are done.
         attention: the file for a page of the attention maps of the first texts, if one is wanted.
         on_terminal: whether the output is a terminal.
@@ -100,7 +100,7 @@ def _format_of(
     *,
     on_terminal: bool,
 ) -> PredictionFormat:
-    """The format of the answers, if they are no page; `columns` are those that the output keeps."""
+    """The format of predictions in other forms than a page; `columns` are those it keeps."""
     if options.output_format == "parquet":
         from encoder_cls.bulk.parquet_format import ParquetFormat
 

@@ -1,4 +1,4 @@
-"""What answers say, with the thresholds that guarantee a precision or a coverage."""
+"""What predictions contain, with the thresholds that guarantee a precision or a coverage."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from encoder_cls.system.files import read_json
 
 @dataclass(frozen=True, kw_only=True)
 class PredictionOptions:
-    """What the answers of a classifier say, and in which format.
+    """What the predictions of a classifier contain, and in which format.
 
     Attributes:
         top_k: the number of classes to show.
         threshold: the least probability of a label; multi-label None: the model's own thresholds.
         min_precision: the precision that the threshold guarantees; None: it guarantees none.
         set_threshold: the least probability in a text's set of classes; None: without sets.
-        explained: whether answers have the weights of words; a page always has them.
+        explained: whether predictions have the weights of words; a page always has them.
         batch_tokens: the most tokens in a batch; None: what the device is fast with.
     """
 
@@ -42,7 +42,11 @@ class PredictionOptions:
 
 
 def prediction_options(request: CheckedRequest, classifier: Classifier) -> PredictionOptions:
-    """Find the thresholds of a request; `ConfigError` if it asks for more than can be guaranteed."""
+    """Find the thresholds of a request.
+
+    Raises:
+        ConfigError: more is asked for than can be guaranteed.
+    """
     threshold = request.threshold
     if request.min_precision is not None:
         threshold = _threshold_of_precision(classifier, request.min_precision)
@@ -107,7 +111,9 @@ def _not_guaranteed(option: str, share: float, guarantees: Guarantees, remedy: s
 
 def _suggestion_of_report(classifier: Classifier) -> str:
     """The end of a message with the threshold that the report of the run suggests, if it does."""
-    run = run_of(Path(classifier.folder)) if classifier.folder else None
+    if not classifier.folder:
+        return ""
+    run = run_of(Path(classifier.folder))
     if run is None:
         return ""
 

@@ -114,7 +114,11 @@ class Progress:
 
 
 def count_lines(files: Iterable[Path]) -> dict[str, int]:
-    """Count the lines, or the rows, of each file; empty if those of one cannot be counted quickly."""
+    """Count the lines, or the rows, of each file.
+
+    Returns:
+        The number by path; empty if those of one file cannot be counted quickly.
+    """
     lines: dict[str, int] = {}
     for path in files:
         ending = ending_of(path)

@@ -1,4 +1,4 @@
-"""Answer on many machines: the classifier as a function of batches, for Ray and Spark."""
+"""Predict on many machines: the classifier as a function of batches, for Ray and Spark."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path, PurePosixPath
 from posixpath import normpath
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 
 class Predictor:
-    """Adds a classifier's answers to batches of rows as further columns.
+    """Adds a classifier's predictions to batches of rows as further columns.
 
     A batch is a mapping of column names to arrays, a `pandas.DataFrame` or a `pyarrow.Table`, and
     so is the result. The new columns are `label`, `probability` and `reason` (`blank` or None), or
@@ -75,7 +75,7 @@ class Predictor:
         return load_classifier(self._model, engine=self._engine)
 
     def __call__(self, batch: Any) -> Any:
-        """Add the answers to a batch.
+        """Add the predictions for a batch.
 
         Raises:
             DataError: it lacks a column of the model's texts, or has other values in it.
@@ -100,7 +100,7 @@ class Predictor:
         return batch.assign(**series)
 
     def _with_columns(self, table: Any) -> Any:
-        """Add the answers to a table of pyarrow."""
+        """Add the predictions for a table of pyarrow."""
         import pyarrow
 
         from encoder_cls.bulk.parquet_format import TYPES
@@ -112,7 +112,7 @@ class Predictor:
         return table
 
     def frames(self, batches: Iterable[Any]) -> Iterator[Any]:
-        """Add the answers to each batch, for Spark's `mapInPandas` and `mapInArrow`."""
+        """Add the predictions for each batch, for Spark's `mapInPandas` and `mapInArrow`."""
         for batch in batches:
             yield self(batch)
 
@@ -127,7 +127,7 @@ class Predictor:
         return [" ".join(parts) for parts in zip(*columns, strict=True)]
 
     def _predict(self, texts: list[str]) -> dict[str, list[Any]]:
-        """The columns of the answers to texts."""
+        """The columns of the predictions for texts."""
         predictions = self.classifier.predict(texts) if texts else []
         if self.classifier.task is MULTI_LABEL:
             labels = []
@@ -174,28 +174,35 @@ def _is_arrow_column(column: Any) -> bool:
 
 
 def _array(name: str, values: list[Any]) -> NDArray[Any]:
-    """A column of the answer, of the type that it has in every batch; of a number None is NaN."""
+    """A new column, of the type that it has in every batch. None is NaN among numbers."""
     if name == "probability":
         return np.array(values, np.float64)
     return np.fromiter(values, object, len(values))
 
 
+class Place(NamedTuple):
+    """A path in a file system, which may be that of another machine."""
+
+    system: AbstractFileSystem
+    path: str
+
+
 def predict_by_ray(
     input_uri: str, output_uri: str, *, model: Path, engine: str, num_workers: int
 ) -> None:
-    """Answer Parquet files with Ray, which gives the rows of a worker that dies to another one.
+    """Classify the rows of Parquet files with Ray.
 
-    The model is sent to the workers.
+    The model is sent to the workers. Ray gives the rows of a worker that dies to another one.
 
     Args:
         input_uri: a Parquet file or a folder of them, in any storage that fsspec opens.
         output_uri: a new folder, in any storage as well.
         model: a run or model folder.
         engine: computes the encoder, as `--engine`.
-        num_workers: the processes of Ray that answer.
+        num_workers: the number of processes of Ray.
     """
     check_installed("ray", needed_by="predict --runner ray", install="'encoder-cls[ray]'")
-    (inputs, source), (outputs, folder) = check_places(input_uri, output_uri, model=model)
+    source, target = check_places(input_uri, output_uri, model=model)
     classifier = load_classifier(model, engine=engine)
 
     import ray
@@ -204,7 +211,7 @@ def predict_by_ray(
     ray.init(include_dashboard=False, log_to_driver=False, logging_level="ERROR")
     ray.data.DataContext.get_current().enable_progress_bars = False
     try:
-        rows = ray.data.read_parquet(source, filesystem=inputs)
+        rows = ray.data.read_parquet(source.path, filesystem=source.system)
         # Try an empty table first, so that a missing column is reported here.
         Predictor(classifier)(rows.schema().base_schema.empty_table())
 
@@ -214,18 +221,16 @@ def predict_by_ray(
             batch_format="pyarrow",
             compute=ray.data.ActorPoolStrategy(size=num_workers),
         )
-        predicted.write_parquet(folder, filesystem=outputs)
-        note(f"{output_uri}: the answers to {rows.count():,} rows")
+        predicted.write_parquet(target.path, filesystem=target.system)
+        note(f"{output_uri}: the predictions for {rows.count():,} rows")
     except ray.exceptions.RayError as error:
         raise EncoderClsError(f"Ray failed: {error!r}") from error
     finally:
         ray.shutdown()
 
 
-def check_places(
-    input_uri: str, output_uri: str, *, model: Path
-) -> list[tuple[AbstractFileSystem, str]]:
-    """Open the places of rows and answers, each a path in a file system.
+def check_places(input_uri: str, output_uri: str, *, model: Path) -> tuple[Place, Place]:
+    """Open the places of rows and of predictions.
 
     Raises:
         ConfigError: a file system is unknown, or the output exists or is inside of what is read.
@@ -234,37 +239,49 @@ def check_places(
     import fsspec
 
     try:
-        places = [fsspec.core.url_to_fs(uri) for uri in (input_uri, output_uri)]
+        source = Place(*fsspec.core.url_to_fs(input_uri))
+        target = Place(*fsspec.core.url_to_fs(output_uri))
     # There is no such file system, or its library is not installed.
     except (ValueError, ImportError) as error:
         raise ConfigError(f"--input {input_uri} --output {output_uri}: {error}") from None
 
-    (inputs, source), (outputs, folder) = places
-    if not _has_parquet(inputs, source):
+    if not _has_parquet(source):
         raise DataError(f"{input_uri}: no Parquet file there")
 
-    if _is_local(outputs):
-        sources = [source] if _is_local(inputs) else []
-        check_outputs([Path(folder, "part.parquet")], sources=sources, model=model)
-    elif inputs == outputs and PurePosixPath(normpath(folder)).is_relative_to(normpath(source)):
+    if _is_local(target):
+        sources = [source.path] if _is_local(source) else []
+        check_outputs([Path(target.path, "part.parquet")], sources=sources, model=model)
+    elif _is_inside(target, source):
         raise ConfigError(f"--output {output_uri}: is where the input is; name another folder")
 
-    has_files = outputs.isdir(folder) and outputs.ls(folder, detail=False)
-    if outputs.isfile(folder) or has_files:
+    if _has_files(target):
         raise ConfigError(f"--output {output_uri}: exists already; name a new folder")
-    return places
+    return source, target
 
 
-def _is_local(system: AbstractFileSystem) -> bool:
+def _is_local(place: Place) -> bool:
     from fsspec.implementations.local import LocalFileSystem
 
-    return isinstance(system, LocalFileSystem)
+    return isinstance(place.system, LocalFileSystem)
 
 
-def _has_parquet(system: AbstractFileSystem, path: str) -> bool:
-    """Whether a path is a file, or a folder with Parquet files."""
-    if system.isfile(path):
+def _is_inside(place: Place, other: Place) -> bool:
+    """Whether a place is another one, or a part of it."""
+    path = PurePosixPath(normpath(place.path))
+    return place.system == other.system and path.is_relative_to(normpath(other.path))
+
+
+def _has_files(place: Place) -> bool:
+    """Whether a place is a file, or a folder that is not empty."""
+    if place.system.isfile(place.path):
         return True
-    if not system.isdir(path):
+    return place.system.isdir(place.path) and bool(place.system.ls(place.path, detail=False))
+
+
+def _has_parquet(place: Place) -> bool:
+    """Whether a place is a file, or a folder with Parquet files."""
+    if place.system.isfile(place.path):
+        return True
+    if not place.system.isdir(place.path):
         return False
-    return any(str(name).endswith(".parquet") for name in system.ls(path, detail=False))
+    return any(str(name).endswith(".parquet") for name in place.system.ls(place.path, detail=False))

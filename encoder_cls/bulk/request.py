@@ -69,7 +69,7 @@ class CheckedRequest:
     """A request whose options go together, with what they leave to be decided.
 
     Attributes:
-        output: the file or folder of the answers; None: standard output.
+        output: the file or folder of the predictions; None: standard output.
         into_folder: whether the output is a folder, with a file for each file of the input.
     """
 
@@ -114,7 +114,7 @@ def check_request(request: Request, runs: Path) -> CheckedRequest:
     if request.keep_columns:
         _check_kept_columns(output_format, has_files=has_files)
 
-    # Where the output is a name of standard output, answers are printed as they come.
+    # Where the output is a name of standard output, predictions are printed as they come.
     output = None
     if request.output and (into_folder or stream_named(Path(request.output)) != 1):
         output = Path(request.output)
@@ -213,8 +213,8 @@ def _check_input(request: Request, *, has_files: bool) -> None:
 def _goes_into_folder(request: Request, *, has_files: bool) -> bool:
     """Whether the output is a folder.
 
-    It is one by its name, or because it exists, or as a new name without an ending for the answers
-    to several files.
+    It is one if its name ends like that of a folder, or if the folder exists. For several files of
+    input, a new name without an ending is a folder, too.
     """
     output = request.output or ""
     if output.endswith(("/", os.sep)):
@@ -233,7 +233,7 @@ def _check_folder(request: Request, output_format: str, *, has_files: bool) -> N
     where = f"--output {request.output}"
     if not has_files:
         raise ConfigError(
-            f"{where}: a folder takes the answers to files (--input FILES); name a file"
+            f"{where}: a folder takes the predictions for files (--input FILES); name a file"
         )
     if output_format == "html":
         raise ConfigError(f"{where}: a page holds the first texts only; jsonl holds all")

@@ -1,12 +1,12 @@
-"""A folder with a file of answers for each file of the input, which a stopped command goes on with.
+"""A folder with a file of predictions for each file of the input; a stopped command resumes it.
 
-    out/part-03.jsonl         the answers to part-03.csv, written as a whole
-    out/_parts/part-03.json   their record: hashes of input, model, options and answers
-    out/_parts/part-03.lock   held by the process that answers this part
+    out/part-03.jsonl         the predictions for part-03.csv, written as a whole
+    out/_parts/part-03.json   their record: hashes of input, model, options and predictions
+    out/_parts/part-03.lock   held by the process that classifies this part
 
-Answers and their record are each replaced in one step, the record last. A part is done if its
-record matches the request and its answers match the record; the lock only keeps two processes from
-doing the same work.
+Predictions and their record are each replaced in one step, the record last. A part is done if its
+record matches the request and its predictions match the record; the lock only keeps two processes
+from doing the same work.
 """
 
 from __future__ import annotations
@@ -44,12 +44,12 @@ from encoder_cls.system.files import (
 # The folder of records and locks. Other programs take no data from names that start so.
 RECORDS = "_parts"
 RECORD_VERSION = 1
-# Between two tries of parts that another process answers.
+# Between two tries of parts that another process classifies.
 SECONDS_BETWEEN_TRIES = 0.5
 
 
 class Part(NamedTuple):
-    """A file of the input, with the file of its answers."""
+    """A file of the input, with the file of its predictions."""
 
     source: Path
     output: Path
@@ -61,21 +61,21 @@ class Part(NamedTuple):
 
     @property
     def lock(self) -> Path:
-        """The file that the process locks that answers the part."""
+        """The file that a process locks while it classifies the part."""
         return self.record.with_suffix(".lock")
 
 
 def parts_of(source: str, folder: Path, output_format: str) -> list[Part]:
-    """The parts of an input, each a file with a file of answers in the folder.
+    """The parts of an input, each a file with a file of predictions in the folder.
 
     Raises:
-        ConfigError: a part would be a text alone, or two parts would have one file of answers.
+        ConfigError: a part would be a text alone, or two parts would have one file of predictions.
         DataError: there are no files, or one can be read only once.
     """
     if class_folders(Path(source), is_labelled=False):
         raise ConfigError(
             f"--output {folder}/: {source} has a file for each text; name one file for all, such "
-            "as answers.csv"
+            "as predictions.csv"
         )
 
     # Some file systems ignore case.
@@ -84,14 +84,14 @@ def parts_of(source: str, folder: Path, output_format: str) -> list[Part]:
         if not file.is_file():
             raise DataError(
                 f"{file}: is not a plain file, as --output {folder}/ needs; name one file for all "
-                "answers"
+                "predictions"
             )
 
         name = file.stem.casefold()
         part = Part(file, folder / f"{file.stem}.{output_format}")
         if name in parts:
             raise ConfigError(
-                f"{parts[name].source} and {file}: the answers to both would be written to "
+                f"{parts[name].source} and {file}: the predictions for both would be written to "
                 f"{part.output}; rename one of them"
             )
         parts[name] = part
@@ -99,7 +99,7 @@ def parts_of(source: str, folder: Path, output_format: str) -> list[Part]:
 
 
 class ResumableFolder:
-    """A folder of answers, which several processes may fill together."""
+    """A folder of predictions, which several processes may fill together."""
 
     def __init__(
         self,
@@ -125,7 +125,7 @@ class ResumableFolder:
         self._num_done = 0
 
     def fill(self) -> str:
-        """Answer all parts that are not done, and return a line about the work of this process."""
+        """Classify all parts that are not done; returns a line about the work of this process."""
         with reporting_os_errors(self._folder):
             (self._folder / RECORDS).mkdir(parents=True, exist_ok=True)
 
@@ -158,7 +158,7 @@ class ResumableFolder:
         return [*self._parts[first:], *self._parts[:first]]
 
     def _predict_all(self, parts: Sequence[Part]) -> None:
-        """Answer the parts that are not done, and wait for those that other processes answer."""
+        """Classify the parts that are not done, and wait for those of other processes."""
         done = [part for part in parts if self._is_done(part)]
         self._num_done = len(done)
         self._progress.passed_over = {str(part.source) for part in done}
@@ -187,7 +187,7 @@ class ResumableFolder:
             left = still_locked
 
     def _try(self, part: Part) -> bool:
-        """Answer a part if it is not done; False if another process is doing it."""
+        """Classify a part if it is not done; False if another process is doing it."""
         with ExitStack() as stack:
             try:
                 stack.enter_context(locked(part.lock, wait=False))
@@ -205,23 +205,23 @@ class ResumableFolder:
 
     def _is_done(self, part: Part) -> bool:
         record = _read_record(part.record)
-        has_these_names = (
-            record.get("input") == part.source.name and record.get("output") == part.output.name
-        )
-        return (
-            has_these_names
-            and self._is_expected(record)
-            and part.output.is_file()
-            and record.get("input_sha256") == _hash_of(part.source)
-            and record.get("output_sha256") == _hash_of(part.output)
-        )
+        names = {"input": part.source.name, "output": part.output.name}
+        if not record.items() >= names.items() or not self._is_expected(record):
+            return False
+        if not part.output.is_file():
+            return False
+
+        # The files are read last, since that takes time.
+        if record.get("input_sha256") != _hash_of(part.source):
+            return False
+        return bool(record.get("output_sha256") == _hash_of(part.output))
 
     def _is_expected(self, record: dict[str, Any]) -> bool:
         """Whether a record has this model and these options."""
         return record.items() >= self._expected.items()
 
     def _predict(self, part: Part) -> None:
-        """Write the answers to a part, and then its record."""
+        """Write the predictions for a part, and then its record."""
         old_record = _read_record(part.record)
         num_texts_before = self._classifier.num_texts
         state = _state_of(part.source)
@@ -267,22 +267,23 @@ class ResumableFolder:
                 )
 
     def _warn_of_other_parts(self) -> None:
-        """Warn if there are answers to files that are not in the input."""
+        """Warn if there are predictions for files that are not in the input."""
         names = {path.name for path in (self._folder / RECORDS).glob("*.json")}
         others = sorted(names - {part.record.name for part in self._parts})
         if not others:
             return
         example = shown(others[0].removesuffix(".json"), limit=40)
         self._progress.note(
-            f"warning: {self._folder}: has answers to {counted(len(others), 'file')} not in the "
-            f"input, such as {example}; remove what is not wanted, with its record in {RECORDS}/"
+            f"warning: {self._folder}: has predictions for {counted(len(others), 'file')} not in "
+            f"the input, such as {example}; remove what is not wanted, with its record in "
+            f"{RECORDS}/"
         )
 
 
 def _options_of_predictions(
     request: CheckedRequest, options: PredictionOptions, classifier: Classifier
 ) -> dict[str, Any]:
-    """The options that change answers, for a record."""
+    """The options that change predictions, for a record."""
     recorded: dict[str, Any] = {
         "output_format": options.output_format,
         "text_columns": request.input.text_columns or classifier.text_format.columns,
@@ -316,7 +317,10 @@ class _HashedOutput:
 
 
 def _remove_old_format(part: Part, old_record: dict[str, Any]) -> None:
-    """Remove unchanged answers to the same part in another format, so that a row has one answer."""
+    """Remove the unchanged predictions for a part in another format.
+
+    So each row has one prediction in the folder.
+    """
     path = part.output.parent / Path(str(old_record.get("output"))).name
     # A record may be of another part, in the place of this one's.
     if path.name == part.output.name or path.stem != part.source.stem:

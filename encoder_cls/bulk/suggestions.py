@@ -17,7 +17,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from encoder_cls.bulk.chunk_classifier import choose_engine
+from encoder_cls.bulk.engine_choice import choose_engine
 from encoder_cls.bulk.input_texts import Chunk, InputOptions, InputTexts, size_of
 from encoder_cls.bulk.progress import Progress
 from encoder_cls.classifier.classifier import Classifier
@@ -228,8 +228,8 @@ def ngram_vectors(texts: TokenizedTexts, linear: LinearModel | None) -> Vectors:
         frequent_token_ids=frequent_token_ids,
         use_char_ngrams=True,
     ):
-        # Weight the n-grams of all texts, (n-grams,). One that the linear model does not know counts
-        # as much as its rarest one.
+        # Weight the n-grams of all texts, (n-grams,). One that the linear model does not know
+        # counts as much as its rarest one.
         weights = 1 + np.log(counts.values)
         if linear:
             idf = np.append(linear.idf, linear.idf.max())

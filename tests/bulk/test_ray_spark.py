@@ -88,7 +88,7 @@ def test_ray_predicts_every_row(cli, trained_run):
         "numpy",
     ]
     outcome = cli(*command, "--input", "in", "--output", "out")
-    assert (outcome.code, outcome.err.splitlines()[-1:]) == (0, ["out: the answers to 4 rows"]), (
+    assert (outcome.code, outcome.err.splitlines()[-1:]) == (0, ["out: the predictions for 4 rows"]), (
         outcome.err
     )
     expected = Predictor(str(trained_run.path))(rows)

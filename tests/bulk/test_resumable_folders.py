@@ -188,7 +188,7 @@ def test_predictions_for_files_that_are_gone_are_warned_of(cli, trained_run, par
     assert cli(*arguments(trained_run)).code == 0
     Path("in", NAMES[3]).unlink()
     outcome = cli(*arguments(trained_run))
-    assert "warning: out: has answers to 1 file not in the input, such as 'part-04'" in outcome.err
+    assert "warning: out: has predictions for 1 file not in the input, such as 'part-04'" in outcome.err
 
 
 @pytest.mark.parametrize(
@@ -197,7 +197,7 @@ def test_predictions_for_files_that_are_gone_are_warned_of(cli, trained_run, par
         (["--output", "in/"], 2, "is a file that is read"),
         (["--output", "in/out/"], 2, "is among what is read (in)"),
         (["--input", "missing"], 3, "no such file or folder"),
-        (["--input", "-"], 2, "a folder takes the answers to files"),
+        (["--input", "-"], 2, "a folder takes the predictions for files"),
         (["--format", "html"], 2, "a page holds the first texts only"),
         (["--attention", "a.html"], 2, "--attention: is of a few texts"),
         (["--output", "a file/"], 2, "a file is not a folder"),
@@ -205,7 +205,7 @@ def test_predictions_for_files_that_are_gone_are_warned_of(cli, trained_run, par
         (
             ["--input", "twins"],
             2,
-            "twins/a.csv and twins/a.jsonl: the answers to both would be written to out/a.jsonl",
+            "twins/a.csv and twins/a.jsonl: the predictions for both would be written to out/a.jsonl",
         ),
         (["--input", "classes"], 2, "has a file for each text"),
     ],

@@ -1,0 +1,64 @@
+"""A text with its prediction, and what the options of `predict` leave of that."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from encoder_cls.bulk.input_texts import Chunk
+from encoder_cls.bulk.prediction_options import PredictionOptions
+from encoder_cls.classifier.classifier import Classifier
+from encoder_cls.classifier.explain import Explanation, explain
+from encoder_cls.classifier.prediction import Prediction
+from encoder_cls.data.reading.rows import Row
+from encoder_cls.text.tokenizer import count_tokens
+
+
+class PredictedText(NamedTuple):
+    """A row with its prediction, and what the options leave of it.
+
+    Attributes:
+        label: the label, unless its probability is below the threshold; multi-label None.
+        labels: multi-label, those that reach the threshold; single-label None.
+        words: the weights of the words, if they are wanted.
+        length: of a truncated text, for people, what `count_tokens` finds.
+    """
+
+    row: Row
+    prediction: Prediction
+    label: str | None
+    labels: tuple[str, ...] | None
+    words: Explanation | None
+    length: tuple[int, bool] | None
+
+
+def predict_chunk(
+    classifier: Classifier, options: PredictionOptions, chunk: Chunk
+) -> list[PredictedText]:
+    """Classify the rows of a chunk."""
+    texts = [row.text for row in chunk]
+    tokenized = classifier.tokenize(texts)
+    predictions = classifier.predict_tokenized(tokenized, batch_tokens=options.batch_tokens)
+
+    explanations: Sequence[Explanation | None] = [None] * len(chunk)
+    if options.needs_explanations:
+        best_labels = [prediction.label for prediction in predictions]
+        explanations = explain(
+            classifier, texts, tokenized, best_labels, batch_tokens=options.batch_tokens
+        )
+
+    predicted_texts = []
+    for row, prediction, words in zip(chunk, predictions, explanations, strict=True):
+        label = None
+        labels = None
+        if prediction.labels is None:
+            label = prediction.label_from(options.threshold)
+        else:
+            labels = prediction.labels_from(options.threshold)
+
+        length = None
+        if prediction.truncated and options.output_format == "text":
+            length = count_tokens(classifier.tokenizer, row.text)
+
+        predicted_texts.append(PredictedText(row, prediction, label, labels, words, length))
+    return predicted_texts
