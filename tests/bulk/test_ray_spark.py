@@ -1,6 +1,8 @@
-"""`predict --runner ray`: which places it takes, and its answers where Ray is installed."""
+"""`predict --runner ray`: which places it takes, and its predictions where Ray is installed."""
 
 from __future__ import annotations
+
+from pathlib import Path
 
 import fsspec
 import pyarrow
@@ -12,12 +14,13 @@ from encoder_cls.errors import ConfigError, DataError
 
 
 @pytest.fixture
-def store(tmp_path):
-    """A folder of an object store with files of texts in it."""
+def store():
+    """An object store whose folder `in` has files of texts."""
     system = fsspec.filesystem("memory")
     for number, texts in enumerate((["rain today", "the match"], [None, "snow"])):
+        table = pyarrow.table({"text": pyarrow.array(texts, pyarrow.string())})
         with system.open(f"/in/part-{number}.parquet", "wb") as file:
-            pq.write_table(pyarrow.table({"text": pyarrow.array(texts, pyarrow.string())}), file)
+            pq.write_table(table, file)
     yield system
     system.store.clear()
 
@@ -34,66 +37,72 @@ def store(tmp_path):
         ("nowhere://in", "memory://out", ConfigError, "nowhere"),
     ],
 )
-def test_places_that_cannot_be_are_refused(store, trained_run, source, output, error, message):
+@pytest.mark.usefixtures("store")
+def test_places_that_cannot_be_are_refused(trained_run, source, output, error, message):
     with pytest.raises(error, match=message):
         check_places(source, output, model=trained_run.path)
 
 
-def test_no_output_is_where_files_of_this_machine_are_read(trained_run, tmp_path):
-    """The input by any of its names, the model and the data of its run are refused."""
-    (tmp_path / "in").mkdir()
+@pytest.fixture
+def folder_of_this_machine() -> None:
+    """The folder `in`, and a link to it."""
+    Path("in").mkdir()
     pq.write_table(pyarrow.table({"text": ["rain"]}), "in/part.parquet")
-    (tmp_path / "link").symlink_to("in")
-    places = (
+    Path("link").symlink_to("in")
+
+
+@pytest.mark.parametrize(
+    "output",
+    [
         "in",
         "in/new",
         "link",
         "link/new",
         "in/../in",
         "simplecache::file://link",
-        f"file://{tmp_path}/in",
-    )
-    for output in (
-        *places,
-        str(trained_run.model),
-        str(trained_run.model / "new"),
-        str(trained_run.path),
-    ):
-        with pytest.raises(
-            ConfigError,
-            match=r"is among what is read|is a file that is read|is a part of|exists already",
-        ):
-            check_places("in", output, model=trained_run.path)
-    assert check_places("in", "out", model=trained_run.path)
+        "file://{current}/in",
+        "{run}",
+        "{run}/model",
+        "{run}/model/new",
+    ],
+)
+@pytest.mark.usefixtures("folder_of_this_machine")
+def test_no_output_is_where_files_of_this_machine_are_read(trained_run, output):
+    """The input by any of its names, and the run of the model, are refused."""
+    output = output.format(current=Path.cwd(), run=trained_run.path)
+    refusal = r"is among what is read|is a file that is read|is a part of|exists already"
+
+    with pytest.raises(ConfigError, match=refusal):
+        check_places("in", output, model=trained_run.path)
+
+
+@pytest.mark.usefixtures("folder_of_this_machine")
+def test_another_folder_of_this_machine_can_be_written_to(trained_run):
+    source, target = check_places("in", "out", model=trained_run.path)
+
+    assert source.path == str(Path("in").absolute())
+    assert target.path == str(Path("out").absolute())
 
 
 @pytest.mark.filterwarnings("ignore")  # Ray's own
 def test_ray_predicts_every_row(cli, trained_run):
-    """Once, beside its columns; where the model cannot answer, in one line."""
+    """Each row is predicted once, beside its columns; a missing column is named in one line."""
     pytest.importorskip("ray.data", reason="Ray is not installed")
     rows = pyarrow.table({"id": range(4), "text": ["rain today", "the match", None, "snow"]})
-    for folder in ("in", "bad"):
-        fsspec.filesystem("file").mkdir(folder)
+    Path("in").mkdir()
     pq.write_table(rows.slice(0, 2), "in/a.parquet")
     pq.write_table(rows.slice(2), "in/b.parquet")
-    command = [
-        "predict",
-        "--runner",
-        "ray",
-        "--workers",
-        1,
-        "--model",
-        trained_run.path,
-        "--engine",
-        "numpy",
-    ]
+    Path("bad").mkdir()
+    pq.write_table(pyarrow.table({"words": ["rain"]}), "bad/a.parquet")
+    command = ["predict", "--runner", "ray", "--workers", 1, "--engine", "numpy"]
+    command += ["--model", trained_run.path]
+
     outcome = cli(*command, "--input", "in", "--output", "out")
-    assert (outcome.code, outcome.err.splitlines()[-1:]) == (0, ["out: the predictions for 4 rows"]), (
-        outcome.err
-    )
+    assert outcome.code == 0, outcome.err
+    assert outcome.err.splitlines()[-1] == "out: the predictions for 4 rows"
     expected = Predictor(str(trained_run.path))(rows)
     assert pq.read_table("out").sort_by("id").equals(expected)
-    pq.write_table(pyarrow.table({"words": ["rain"]}), "bad/a.parquet")
+
     outcome = cli(*command, "--input", "bad", "--output", "other")
     assert outcome.code == 3
     assert "no column 'text', which the model reads" in outcome.err.splitlines()[-1]

@@ -1,6 +1,6 @@
-"""An input of several files, answered file by file.
+"""An input of several files, each of which gets a file of predictions.
 
-Killed, run again, or run twice at once, each row has one answer.
+Killed, run again, or run twice at once, each row has one prediction.
 """
 
 from __future__ import annotations
@@ -18,116 +18,154 @@ from encoder_cls.classifier.classifier import Classifier
 from encoder_cls.system.processes import Workers
 
 NAMES = ["part-01.jsonl", "part-02.csv", "part-03.tsv", "part-04.jsonl"]
+STEMS = ["part-01", "part-02", "part-03", "part-04"]
+# The rows of each part.
 ROWS = 30
-# The name of a machine whose first part is the first of four.
-BEGINS_AT_FIRST = next(
-    name
-    for name in map(str, range(99))
-    if int(hashlib.sha256(name.encode()).hexdigest()[:8], 16) % 4 == 0
-)
+
+
+def machine_that_begins_at_first() -> str:
+    """The name of a machine whose first part is the first of four."""
+    number = 0
+    while int(hashlib.sha256(f"machine-{number}".encode()).hexdigest()[:8], 16) % 4 != 0:
+        number += 1
+    return f"machine-{number}"
 
 
 @pytest.fixture
 def parts() -> list[str]:
-    """A folder of texts; the ids of all of them."""
+    """A folder of texts, `in`; returns the ids of all of them."""
     Path("in").mkdir()
+    all_ids = []
     for number, name in enumerate(NAMES):
         ids = [f"{number}-{row}" for row in range(ROWS)]
         if name.endswith(".jsonl"):
             lines = [json.dumps({"id": id_, "text": "rain and snow"}) for id_ in ids]
         else:
-            comma = "," if name.endswith(".csv") else "\t"
-            lines = [f"id{comma}text", *(f"{id_}{comma}soup with salt" for id_ in ids)]
+            separator = "," if name.endswith(".csv") else "\t"
+            lines = [f"id{separator}text"]
+            lines += [f"{id_}{separator}soup with salt" for id_ in ids]
+
         Path("in", name).write_text("\n".join(lines) + "\n")
-    return [f"{number}-{row}" for number in range(len(NAMES)) for row in range(ROWS)]
+        all_ids += ids
+    return all_ids
 
 
-def ids_in(folder: str) -> list[str]:
-    """Of all answers that a reader of the folder finds; each file is whole."""
-    found = []
-    for path in sorted(Path(folder).glob("*.jsonl")):
-        found += [json.loads(line)["id"] for line in path.read_text().splitlines()]
-        assert len(found) % ROWS == 0
-    return found
+@pytest.fixture
+def in_order(monkeypatch) -> None:
+    """This machine begins with the first part."""
+    monkeypatch.setattr("platform.node", machine_that_begins_at_first)
 
 
-def times(folder: str) -> dict[str, int]:
-    """When each file of answers was written."""
-    return {path.name: path.stat().st_mtime_ns for path in Path(folder).iterdir() if path.is_file()}
-
-
-def arguments(trained_run, *more: object) -> list[str]:
+def command(trained_run, *options: object) -> list[object]:
     return [
         "predict",
         "--model",
-        str(trained_run.path),
+        trained_run.path,
         "--input",
         "in",
         "--output",
         "out/",
-        *map(str, more),
+        *options,
     ]
+
+
+def files_in(folder: str) -> list[str]:
+    return sorted(path.name for path in Path(folder).iterdir() if path.is_file())
+
+
+def ids_in(folder: str) -> list[str]:
+    """The ids of all predictions that a reader of the folder finds; each file is whole."""
+    ids = []
+    for path in sorted(Path(folder).glob("*.jsonl")):
+        lines = path.read_text().splitlines()
+        assert len(lines) == ROWS
+        ids += [json.loads(line)["id"] for line in lines]
+    return ids
+
+
+def record_of(stem: str) -> dict:
+    return json.loads(Path(f"out/_parts/{stem}.json").read_text())
+
+
+def times_of_writing() -> dict[str, int]:
+    """When each file of predictions was written."""
+    return {name: Path("out", name).stat().st_mtime_ns for name in files_in("out")}
 
 
 def test_each_file_gets_a_file_of_predictions_and_a_record(cli, trained_run, parts):
     """Ids are kept; the record has hashes of model, input and options, and the engine."""
-    outcome = cli(*arguments(trained_run))
-    assert (outcome.code, outcome.out) == (0, "")
+    outcome = cli(*command(trained_run))
+
+    assert outcome.code == 0
+    assert outcome.out == ""
     assert "4 of 4 files written by this process (120 texts), 0 already there" in outcome.err
     assert ids_in("out") == parts
-    assert sorted(path.name for path in Path("out").iterdir()) == [
-        "_parts",
-        *(f"part-0{n}.jsonl" for n in range(1, 5)),
-    ]
-    assert sorted(path.name for path in Path("out/_parts").iterdir()) == [
-        f"part-0{n}.json" for n in range(1, 5)
-    ]
-    record = json.loads(Path("out/_parts/part-02.json").read_text())
+    assert files_in("out") == [f"{stem}.jsonl" for stem in STEMS]
+    assert files_in("out/_parts") == [f"{stem}.json" for stem in STEMS]
+
+    record = record_of("part-02")
     expected = {"input": NAMES[1], "output": "part-02.jsonl", "rows": ROWS, "engine": "numpy"}
     assert record.items() >= expected.items()
-    assert all(
-        len(record[f"{name}_sha256"]) == 64 for name in ("input", "model", "options", "output")
-    )
+    for hashed in ("input", "model", "options", "output"):
+        assert len(record[f"{hashed}_sha256"]) == 64
 
 
-def test_complete_parts_are_skipped_and_what_has_changed_is_done_again(cli, trained_run, parts):
-    """An input, the answers themselves, a record, an option: each concerns its own files."""
-    assert cli(*arguments(trained_run)).code == 0
-    before = times("out")
-    assert "0 of 4 files written" in cli(*arguments(trained_run)).err
-    assert times("out") == before
+def test_complete_parts_are_skipped(cli, trained_run, parts):
+    assert cli(*command(trained_run)).code == 0
+    before = times_of_writing()
 
-    Path("in", NAMES[0]).write_text(Path("in", NAMES[0]).read_text().replace("snow", "wind"))
+    assert "0 of 4 files written" in cli(*command(trained_run)).err
+    assert times_of_writing() == before
+
+
+def test_what_has_changed_is_done_again(cli, trained_run, parts):
+    """An input, its predictions, a record: each concerns its own part."""
+    assert cli(*command(trained_run)).code == 0
+    before = times_of_writing()
+    first = Path("in", NAMES[0])
+    first.write_text(first.read_text().replace("snow", "wind"))
     Path("out/part-02.jsonl").write_text("{}\n")
     Path("out/_parts/part-03.json").write_text("[")
-    assert "3 of 4 files written" in cli(*arguments(trained_run)).err
-    after = times("out")
-    assert [after[name] == before[name] for name in sorted(before)] == [False, False, False, True]
+
+    assert "3 of 4 files written" in cli(*command(trained_run)).err
+
+    after = times_of_writing()
+    unchanged = [name for name in before if after[name] == before[name]]
+    assert unchanged == ["part-04.jsonl"]
     assert ids_in("out") == parts
 
-    other_predictions = arguments(trained_run, "--top-k", 2)
-    assert "4 of 4 files written" in cli(*other_predictions).err
-    assert "0 of 4 files written" in cli(*other_predictions, "--batch-tokens", 99).err
+
+@pytest.mark.usefixtures("parts")
+def test_options_that_change_predictions_concern_all_parts(cli, trained_run):
+    assert cli(*command(trained_run)).code == 0
+
+    with_top_2 = command(trained_run, "--top-k", 2)
+    assert "4 of 4 files written" in cli(*with_top_2).err
+    assert "0 of 4 files written" in cli(*with_top_2, "--batch-tokens", 99).err
 
 
-def test_the_engine_is_chosen_by_all_parts_and_not_by_who_does_which(
-    cli, trained_run, parts, monkeypatch
-):
-    """So that equal inputs have equal answers, whichever process gets to them first."""
-    # Less than all have, more than each.
+@pytest.mark.usefixtures("parts")
+def test_the_engine_is_chosen_by_the_size_of_all_parts(cli, trained_run, monkeypatch):
+    """Equal inputs have equal predictions, whichever process does which part."""
+    # More work than each part has, and less than all have.
     monkeypatch.setattr("encoder_cls.encoder.engines.BREAK_EVEN", 1e6)
-    assert cli(*arguments(trained_run)).code == 0
-    records = [json.loads(path.read_text()) for path in Path("out/_parts").iterdir()]
-    assert [record["engine"] for record in records] == ["torch"] * len(NAMES)
+
+    assert cli(*command(trained_run)).code == 0
+
+    for stem in STEMS:
+        assert record_of(stem)["engine"] == "torch"
 
 
-def test_predictions_in_another_format_replace_the_earlier_ones(cli, trained_run, parts):
-    """Else the folder would have each row twice; a file that somebody has changed stays."""
-    assert cli(*arguments(trained_run)).code == 0
+@pytest.mark.usefixtures("parts")
+def test_predictions_in_another_format_replace_the_earlier_ones(cli, trained_run):
+    """The folder has each row once; a file that somebody has changed stays."""
+    assert cli(*command(trained_run)).code == 0
     Path("out/part-04.jsonl").write_text("mine\n")
-    assert cli(*arguments(trained_run, "--format", "csv")).code == 0
-    names = sorted(path.name for path in Path("out").iterdir() if path.is_file())
-    assert names == [*(f"part-0{n}.csv" for n in range(1, 5)), "part-04.jsonl"]
+
+    assert cli(*command(trained_run, "--format", "csv")).code == 0
+
+    tables = [f"{stem}.csv" for stem in STEMS]
+    assert files_in("out") == [*tables, "part-04.jsonl"]
 
 
 def test_a_part_that_another_process_is_at_is_waited_for(cli, trained_run, parts, monkeypatch):
@@ -142,148 +180,188 @@ def test_a_part_that_another_process_is_at_is_waited_for(cli, trained_run, parts
             os.close(lock)
 
     monkeypatch.setattr("encoder_cls.bulk.resumable_folder.time.sleep", pause)
-    outcome = cli(*arguments(trained_run))
+    outcome = cli(*command(trained_run))
+
     assert len(pauses) == 3
     assert outcome.code == 0
     assert outcome.err.count("waiting for 1 file that other processes are writing") == 1
     assert ids_in("out") == parts
 
 
-def test_what_others_write_at_the_same_time_is_noticed(cli, trained_run, parts, monkeypatch):
-    """Another process with other options: then nobody knows which rows are whose."""
+@pytest.mark.usefixtures("parts", "in_order")
+def test_what_others_write_at_the_same_time_is_noticed(cli, trained_run, monkeypatch):
+    """After another process with other options, nobody knows which rows are whose."""
     real = Classifier.tokenize
-    first = Path("out/_parts/part-01.json")
+    first_record = Path("out/_parts/part-01.json")
 
     def meddle(self, texts):
-        if first.exists() and "changed" not in first.read_text():
-            first.write_text(
-                json.dumps({**json.loads(first.read_text()), "options_sha256": "changed"})
-            )
+        if first_record.exists():
+            record = record_of("part-01")
+            record["options_sha256"] = "changed"
+            first_record.write_text(json.dumps(record))
         return real(self, texts)
 
     monkeypatch.setattr(Classifier, "tokenize", meddle)
-    monkeypatch.setattr("platform.node", lambda: BEGINS_AT_FIRST)
-    outcome = cli(*arguments(trained_run))
+    outcome = cli(*command(trained_run))
+
     assert outcome.code == 1
-    assert (
-        "out/part-01.jsonl: another process has written it with another model or other options"
-        in outcome.err
-    )
+    expected = "part-01.jsonl: another process has written it with another model or other options"
+    assert expected in outcome.err
 
 
-def test_a_malformed_part_ends_the_work_and_what_is_done_stays(
-    cli, trained_run, parts, monkeypatch
-):
-    monkeypatch.setattr("platform.node", lambda: BEGINS_AT_FIRST)
-    whole = Path("in", NAMES[1]).read_text()
-    Path("in", NAMES[1]).write_text(whole + "too,many,fields\n")
-    assert_failed(cli(*arguments(trained_run)), 3, f"in/{NAMES[1]}:32: 3 fields")
+@pytest.mark.usefixtures("in_order")
+def test_a_malformed_part_ends_the_work_and_what_is_done_stays(cli, trained_run, parts):
+    second = Path("in", NAMES[1])
+    well_formed = second.read_text()
+    second.write_text(well_formed + "too,many,fields\n")
+
+    assert_failed(cli(*command(trained_run)), 3, f"in/{NAMES[1]}:32: 3 fields")
     assert ids_in("out") == parts[:ROWS]
-    Path("in", NAMES[1]).write_text(whole)
-    assert "3 of 4 files written" in cli(*arguments(trained_run)).err
+
+    second.write_text(well_formed)
+    assert "3 of 4 files written" in cli(*command(trained_run)).err
     assert ids_in("out") == parts
 
 
-def test_predictions_for_files_that_are_gone_are_warned_of(cli, trained_run, parts):
-    assert cli(*arguments(trained_run)).code == 0
+@pytest.mark.usefixtures("parts")
+def test_predictions_for_files_that_are_gone_are_warned_of(cli, trained_run):
+    assert cli(*command(trained_run)).code == 0
     Path("in", NAMES[3]).unlink()
-    outcome = cli(*arguments(trained_run))
-    assert "warning: out: has predictions for 1 file not in the input, such as 'part-04'" in outcome.err
+
+    outcome = cli(*command(trained_run))
+
+    expected = "warning: out: has predictions for 1 file not in the input, such as 'part-04'"
+    assert expected in outcome.err
 
 
 @pytest.mark.parametrize(
-    ("changed", "code", "named"),
+    ("option", "value", "code", "message"),
     [
-        (["--output", "in/"], 2, "is a file that is read"),
-        (["--output", "in/out/"], 2, "is among what is read (in)"),
-        (["--input", "missing"], 3, "no such file or folder"),
-        (["--input", "-"], 2, "a folder takes the predictions for files"),
-        (["--format", "html"], 2, "a page holds the first texts only"),
-        (["--attention", "a.html"], 2, "--attention: is of a few texts"),
-        (["--output", "a file/"], 2, "a file is not a folder"),
-        (["--output", "MODEL/"], 2, "is a part of"),
+        ("--output", "in/", 2, "is a file that is read"),
+        ("--output", "in/out/", 2, "is among what is read (in)"),
+        ("--input", "missing", 3, "no such file or folder"),
+        ("--input", "-", 2, "a folder takes the predictions for files"),
+        ("--format", "html", 2, "a page holds the first texts only"),
+        ("--attention", "a.html", 2, "--attention: is of a few texts"),
+        ("--output", "a file/", 2, "a file is not a folder"),
+        ("--output", "{model}/", 2, "is a part of"),
         (
-            ["--input", "twins"],
+            "--input",
+            "twins",
             2,
-            "twins/a.csv and twins/a.jsonl: the predictions for both would be written to out/a.jsonl",
+            "twins/a.csv and twins/a.jsonl: the predictions for both would be written to "
+            "out/a.jsonl",
         ),
-        (["--input", "classes"], 2, "has a file for each text"),
+        ("--input", "classes", 2, "has a file for each text"),
     ],
 )
-def test_what_cannot_be_is_refused_before_any_work(cli, trained_run, parts, changed, code, named):
+@pytest.mark.usefixtures("parts")
+def test_what_cannot_be_is_refused_before_any_work(cli, trained_run, option, value, code, message):
     for name in ("a file", "twins/a.csv", "twins/a.jsonl", "classes/x/1.txt"):
         Path(name).parent.mkdir(parents=True, exist_ok=True)
         Path(name).write_text("")
-    changed = [argument.replace("MODEL", str(trained_run.model)) for argument in changed]
-    assert_failed(cli(*arguments(trained_run, *changed)), code, named)
+    value = value.format(model=trained_run.model)
+
+    assert_failed(cli(*command(trained_run, option, value)), code, message)
     assert not Path("out").exists()
 
 
 @pytest.mark.parametrize("source", ["in", "in/part-*"])
-def test_a_name_without_an_ending_is_a_folder_for_the_predictions_for_several_files(
-    cli, trained_run, parts, source
-):
-    """Else a killed command would have nothing; a file, and what is there already, keep their kind."""
-    command = ["predict", "--model", trained_run.path, "--input", source, "--output"]
-    assert cli(*command, "answers").code == 0
-    assert ids_in("answers") == parts
+def test_for_several_files_a_name_without_an_ending_is_a_folder(cli, trained_run, parts, source):
+    """A killed command would leave nothing in a file."""
+    options = ["--model", trained_run.path, "--input", source, "--output", "predictions"]
+    assert cli("predict", *options).code == 0
+    assert ids_in("predictions") == parts
 
+
+@pytest.mark.parametrize(
+    ("source", "output"),
+    [
+        ("in", "a file"),
+        ("in/part-*", "a file"),
+        (f"in/{NAMES[1]}", "one"),
+        ("in", "all.csv"),
+        ("in/part-*", "all.csv"),
+    ],
+)
+@pytest.mark.usefixtures("parts")
+def test_other_names_are_files(cli, trained_run, source, output):
+    """A file that is there stays one; one file of input gives one file, and so does an ending."""
     Path("a file").touch()
-    for name, of in (("a file", source), ("one", f"in/{NAMES[1]}"), ("all.csv", source)):
-        assert cli(*command[:-2], of, "--output", name).code == 0
-        assert Path(name).is_file()
+
+    options = ["--model", trained_run.path, "--input", source, "--output", output]
+    assert cli("predict", *options).code == 0
+    assert Path(output).is_file()
 
 
-def test_a_resumed_command_says_how_many_files_are_done_and_a_stopped_one_that_it_goes_on(
-    cli, trained_run, parts, monkeypatch
-):
+@pytest.mark.usefixtures("parts")
+def test_a_stopped_command_says_that_it_goes_on_and_then_does(cli, trained_run, monkeypatch):
     real = Classifier.tokenize
-    stops = iter([False, True, False, False, False])
+    num_calls = 0
 
-    def stop(self, texts):
-        if next(stops):
+    def stop_at_second_part(self, texts):
+        nonlocal num_calls
+        num_calls += 1
+        if num_calls == 2:
             raise KeyboardInterrupt
         return real(self, texts)
 
-    monkeypatch.setattr(Classifier, "tokenize", stop)
-    outcome = cli(*arguments(trained_run))
+    monkeypatch.setattr(Classifier, "tokenize", stop_at_second_part)
+
+    outcome = cli(*command(trained_run))
     assert outcome.code == 130
     assert "stopped; out: 1 of 4 files done; the same command goes on with the rest" in outcome.err
-    outcome = cli(*arguments(trained_run))
+
+    outcome = cli(*command(trained_run))
     assert outcome.err.startswith("out: 1 of 4 files done before\n")
     assert "3 of 4 files written" in outcome.err
 
 
-@pytest.mark.parametrize("output", ["out.csv", "out.parquet", "out/"])
-def test_the_predictions_of_several_processes_are_the_same_bytes(
-    cli, trained_run, parts, monkeypatch, output
-):
-    """With what was counted, and the columns of the input; a small input is answered in this process."""
-    with Path("in", NAMES[1]).open("a") as file:
-        file.write("".join(f"{row},{'zzz ' * (row % 40)}\n" for row in range(80)))
-    monkeypatch.setattr("encoder_cls.bulk.input_texts.CHUNK", 8)
-    monkeypatch.setattr("encoder_cls.bulk.chunk_classifier.usable_processes", lambda: 2)
+@pytest.fixture
+def used_workers(monkeypatch) -> list[Workers]:
+    """The workers that commands use, two processes each."""
     used = []
 
-    class UsedWorkers(Workers):
+    class NotedWorkers(Workers):
         def map(self, items):
             used.append(self)
             return super().map(items)
 
-    monkeypatch.setattr("encoder_cls.bulk.chunk_classifier.Workers", UsedWorkers)
+    monkeypatch.setattr("encoder_cls.bulk.chunk_classifier.Workers", NotedWorkers)
+    monkeypatch.setattr("encoder_cls.bulk.chunk_classifier.usable_processes", lambda: 2)
+    return used
 
-    command = ["predict", "--model", trained_run.path, "--input", "in", "--keep-columns"]
-    outcomes = []
-    written = []
-    for shared_bytes in (10**9, 1):
+
+@pytest.mark.parametrize("output", ["out.csv", "out.parquet", "out/"])
+@pytest.mark.usefixtures("parts")
+def test_the_predictions_of_several_processes_are_the_same_bytes(
+    cli, trained_run, used_workers, monkeypatch, output
+):
+    """The counts and the kept columns are the same, too; one process does a small input."""
+    with Path("in", NAMES[1]).open("a") as file:
+        for row in range(80):
+            file.write(f"{row},{'zzz ' * (row % 40)}\n")
+    monkeypatch.setattr("encoder_cls.bulk.input_texts.CHUNK", 8)
+    options = ["--model", trained_run.path, "--input", "in", "--output", output, "--keep-columns"]
+
+    def predict(shared_bytes: int) -> tuple[object, list[bytes]]:
+        """The outcome where inputs of such a size are shared, and the files written."""
         monkeypatch.setattr("encoder_cls.bulk.chunk_classifier.SHARED_BYTES", shared_bytes)
-        outcomes.append(cli(*command, "--output", output))
-        files = [Path(output)] if Path(output).is_file() else sorted(Path("out").glob("*.jsonl"))
-        written.append([file.read_bytes() for file in files])
-        assert bool(used) == (shared_bytes == 1)
+        outcome = cli("predict", *options)
+        files = [Path(output)]
+        if output == "out/":
+            files = sorted(Path("out").glob("*.jsonl"))
+        contents = [file.read_bytes() for file in files]
         for file in files:
             file.unlink()
+        return outcome, contents
 
-    assert outcomes[0] == outcomes[1]
-    assert "truncated" in outcomes[0].err
-    assert written[0] == written[1]
+    by_one_process = predict(10**9)
+    assert not used_workers
+    by_two_processes = predict(1)
+    assert used_workers
+
+    assert by_two_processes == by_one_process
+    outcome, _ = by_one_process
+    assert outcome.code == 0
+    assert "truncated" in outcome.err
