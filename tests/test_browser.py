@@ -29,8 +29,9 @@ from encoder_cls.classifier.prediction_page import (
     words_html,
 )
 from encoder_cls.data.dataset import Split
-from encoder_cls.evaluation.report import evaluate
+from encoder_cls.evaluation.report import Report
 from encoder_cls.evaluation.report_page import render_report
+from encoder_cls.evaluation.split_evaluation import evaluate_split
 from encoder_cls.run.run_folder import read_metrics
 from encoder_cls.run.tensorboard import ACCURACY, TAGS
 
@@ -47,7 +48,7 @@ def rendered(classifier) -> list[str]:
     """A page of each kind, with hostile texts and names in it."""
     texts = ["rain and snow", "ball goal team", HOSTILE, "\x00\ud800\x1b[31m"]
     split = Split(texts=texts, labels=np.zeros(4, dtype=np.int64), where=[HOSTILE] * 4)
-    report = evaluate(classifier, split, name=HOSTILE)
+    report = Report(evaluation=evaluate_split(classifier, split, name=HOSTILE))
 
     rows = []
     for text, prediction in zip(texts, classifier.predict(texts), strict=True):

@@ -1,38 +1,39 @@
-"""The answers of a classifier to the labelled texts of a split, and its mistakes."""
+"""The most confident mistakes of a classifier, explained by their words."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
-from functools import cached_property
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-from encoder_cls.classifier.explain import WordWeight
-from encoder_cls.data.corrections import correction_key
-from encoder_cls.data.dataset import Split
-from encoder_cls.evaluation.doubtful_labels import label_probabilities
-from encoder_cls.evaluation.label_tables import LabelRow
-from encoder_cls.metrics.classification import padded, predicted_labels
-from encoder_cls.metrics.logits import Logits, task_of
+from encoder_cls.classifier.classifier import Classifier
+from encoder_cls.classifier.explain import WordWeight, explain
+from encoder_cls.evaluation.split_predictions import SplitPredictions
+from encoder_cls.text.tokens import TokenizedTexts
+
+# Mistakes that a report keeps.
+MOST_MISTAKES = 20
+# Tokens that are read to explain mistakes, in some seconds.
+MOST_EXPLAINED_TOKENS = 400_000
 
 
 @dataclass(frozen=True, kw_only=True)
 class Mistake:
-    """A wrong answer to a text; multi-label, one wrong or one missed label.
+    """A wrong prediction for a text; multi-label, one wrong or one missed label.
 
     Attributes:
         text: the text.
         where: the file and line.
         labels: the labels of the text, one in a single-label task.
-        answers: what the classifier answers, likewise.
-        answer: the wrong answer; multi-label, the wrong or the missed label.
+        predictions: the labels that the classifier predicts, likewise.
+        prediction: the wrong prediction; multi-label, the wrong or the missed label.
         is_missed: multi-label, whether the text has this label and does not get it; else None.
-        probability: the probability of `answer`.
-        likely_mislabelled: whether the label, rather than the answer, seems to be wrong.
-        words: the words' contributions to the answer; empty where explaining would take too long.
+        probability: the probability of `prediction`.
+        likely_mislabelled: whether the label, rather than the prediction, seems to be wrong.
+        words: the words with their weights for `prediction`; empty where explaining would take too
+            long.
     """
 
     text: str
@@ -72,169 +73,99 @@ class Mistake:
         return values
 
 
-# Mistakes that a report keeps.
-MOST_MISTAKES = 20
-# Between several labels in a cell of a table.
-LABEL_SEPARATOR = "|"
+def worst_mistakes(
+    classifier: Classifier,
+    predictions: SplitPredictions,
+    tokenized: TokenizedTexts,
+    doubtful: frozenset[int],
+) -> list[Mistake]:
+    """Find the most confident mistakes, the surest first, and explain as many as time allows.
 
-
-@dataclass(frozen=True, kw_only=True)
-class PredictedSplit:
-    """The answers of a classifier to the texts of a split.
-
-    Attributes:
-        name: the name of the split, or a file.
-        split: the texts and labels.
-        logits: the logits of the texts, (texts, classes).
-        label_names: the classes, then the labels that never occur in the training data.
-        thresholds: multi-label, the probability from which texts get each label, (classes,).
+    Args:
+        classifier: explains them.
+        predictions: its predictions for the texts of a split.
+        tokenized: the same texts, tokenized by the classifier.
+        doubtful: the indices of the texts whose labels seem to be wrong.
     """
+    surest = surest_mistakes(predictions)
+    rows = np.array([row for row, _ in surest], dtype=np.int64)
+    texts = [predictions.split.texts[row] for row in rows]
+    wrong_classes = [predictions.label_names[number] for _, number in surest]
 
-    name: str
-    split: Split
-    logits: Logits
-    label_names: tuple[str, ...]
-    thresholds: tuple[float, ...] = ()
+    # To explain a text is to read all of it once for each of its words.
+    tokens_read = np.cumsum(tokenized.lengths[rows] ** 2)
+    num_explained = int((tokens_read < MOST_EXPLAINED_TOKENS).sum())
+    explanations: list[Sequence[WordWeight]] = list(
+        explain(
+            classifier,
+            texts[:num_explained],
+            tokenized.take(rows[:num_explained]),
+            wrong_classes[:num_explained],
+        )
+    )
+    explanations += [()] * (len(surest) - num_explained)
 
-    @cached_property
-    def labels(self) -> NDArray[Any]:
-        """Class numbers, (texts,); multi-label, whether a text has a label, (texts, labels)."""
-        if self.split.is_multi_label:
-            return padded(self.split.labels, len(self.label_names)) > 0
-        return self.split.labels
+    mistakes = []
+    for (row, number), text, words in zip(surest, texts, explanations, strict=True):
+        is_missed = None
+        if predictions.split.is_multi_label:
+            is_missed = bool(predictions.labels[row, number])
 
-    @cached_property
-    def probabilities(self) -> NDArray[np.float64]:
-        """Probabilities of the classes, (texts, classes)."""
-        return task_of(self.split.labels).probabilities(self.logits)
+        mistake = Mistake(
+            text=text,
+            where=predictions.split.where[row],
+            labels=predictions.names(predictions.labels[row]),
+            predictions=predictions.names(predictions.predicted_labels[row]),
+            prediction=predictions.label_names[number],
+            is_missed=is_missed,
+            probability=float(predictions.probabilities[row, number]),
+            likely_mislabelled=row in doubtful,
+            words=words,
+        )
+        mistakes.append(mistake)
+    return mistakes
 
-    @cached_property
-    def predictions(self) -> NDArray[Any]:
-        """Answers in the shape of `labels`."""
-        return self.predicted_labels(self.logits)
 
-    @cached_property
-    def mistakes(self) -> NDArray[np.int64]:
-        """The indices of the texts with a wrong answer, (mistakes,)."""
-        is_wrong = self.predictions != self.labels
-        if self.split.is_multi_label:
-            is_wrong = is_wrong.any(axis=1)
-        return np.flatnonzero(is_wrong)
+def surest_mistakes(predictions: SplitPredictions) -> list[tuple[int, int]]:
+    """Find the `MOST_MISTAKES` most confident mistakes, the surest first.
 
-    def predicted_labels(self, logits: Logits) -> NDArray[Any]:
-        """The answers that other logits would give."""
-        return predicted_labels(logits, self.thresholds, num_labels=len(self.label_names))
+    Each is the index of a text and the number of the wrong class; multi-label, of the wrong or
+    missed label.
+    """
+    if predictions.split.is_multi_label:
+        return _surest_wrong_labels(predictions)
 
-    def names(self, labels: Any) -> tuple[str, ...]:
-        """The labels of one text, or its answers, by name."""
-        if not self.split.is_multi_label:
-            return (self.label_names[labels],)
-        return tuple(self.label_names[number] for number in np.flatnonzero(labels))
+    mistakes = predictions.mistakes
+    wrong_classes = predictions.predicted_labels[mistakes]
+    confidence = predictions.probabilities[mistakes, wrong_classes]
+    surest = np.argsort(-confidence, kind="stable")[:MOST_MISTAKES]
+    rows = mistakes[surest].tolist()
+    classes = wrong_classes[surest].tolist()
+    return list(zip(rows, classes, strict=True))
 
-    def records(self) -> Iterator[dict[str, Any]]:
-        """The texts in order, with their labels and answers, as JSON values.
 
-        Multi-label, the answers are sorted by probability.
-        """
-        for row, (text, where) in enumerate(zip(self.split.texts, self.split.where, strict=True)):
-            probabilities = self.probabilities[row]
-            record: dict[str, Any] = {"where": where, "text": text}
+def _surest_wrong_labels(predictions: SplitPredictions) -> list[tuple[int, int]]:
+    """Find the most confident wrong and missed labels, the surest first.
 
-            if self.split.is_multi_label:
-                given = np.flatnonzero(self.predictions[row])
-                most_probable_first = np.argsort(-probabilities[given], kind="stable")
-                given = given[most_probable_first]
-                record["labels"] = self.names(self.labels[row])
-                record["predictions"] = [self.label_names[number] for number in given]
-                record["probabilities"] = probabilities[given].tolist()
-            else:
-                prediction = self.predictions[row]
-                record["label"] = self.label_names[self.labels[row]]
-                record["prediction"] = self.label_names[prediction]
-                record["probability"] = float(probabilities[prediction])
-            yield record
+    Half of them are missed labels, as far as there are enough of both kinds: a classifier is
+    nearly sure that a text lacks most labels, so missed ones would fill the list.
+    """
+    num_classes = predictions.logits.shape[1]
+    has_label = predictions.labels[:, :num_classes]
+    is_wrong = predictions.predicted_labels[:, :num_classes] != has_label
 
-    def label_rows(
-        self, rows: Sequence[int] | NDArray[np.int64], separator: str | None = None
-    ) -> list[LabelRow]:
-        """The texts with these indices, in their order, as rows of a table to correct labels in."""
-        if not separator:
-            separator = LABEL_SEPARATOR
+    # All mistakes, the surest first, as positions in the flattened (texts, classes).
+    differences = np.abs(has_label - predictions.probabilities)
+    confidence = np.where(is_wrong, differences, -1.0).ravel()
+    num_wrong = int(is_wrong.sum())
+    surest = np.argsort(-confidence, kind="stable")[:num_wrong]
 
-        doubts = self._doubts()
-        found = []
-        for row in np.asarray(rows, dtype=np.int64).tolist():
-            text = self.split.texts[row]
-            label = separator.join(self.names(self.labels[row]))
-            key = ""
-            if not self.split.is_multi_label:
-                key = correction_key(text)
+    # The rank of each mistake among those of its kind: 1, 2, ...
+    is_missed = has_label.ravel()[surest]
+    ranks = np.where(is_missed, np.cumsum(is_missed), np.cumsum(~is_missed))
 
-            found.append(
-                LabelRow(
-                    split=self.name,
-                    where=self.split.where[row],
-                    text=text,
-                    label=label,
-                    suggested=separator.join(self.names(self.predictions[row])),
-                    score=float(doubts[row]),
-                    label_in_data=label,
-                    key=key,
-                )
-            )
-        return found
-
-    def _doubts(self) -> NDArray[np.float64]:
-        """1 minus the probability of each text's label, (texts,).
-
-        Multi-label, the largest difference between a label, 0 or 1, and its probability, among the
-        labels that are answered wrongly.
-        """
-        if not self.split.is_multi_label:
-            return 1 - label_probabilities(self.probabilities, self.labels)
-
-        probabilities = padded(self.probabilities, len(self.label_names))
-        differences = np.abs(self.labels - probabilities)
-        is_right = self.predictions == self.labels
-        doubts: NDArray[np.float64] = np.where(is_right, 0.0, differences).max(axis=1)
-        return doubts
-
-    def worst_mistakes(self) -> list[tuple[int, int]]:
-        """The most confident mistakes, the surest first: the text's index and the wrong class.
-
-        Multi-label, the second number is that of the wrong or missed label.
-        """
-        if self.split.is_multi_label:
-            return self._worst_labels()
-
-        wrong_predictions = self.predictions[self.mistakes]
-        confidence = self.probabilities[self.mistakes, wrong_predictions]
-        surest = np.argsort(-confidence, kind="stable")[:MOST_MISTAKES]
-        rows = self.mistakes[surest].tolist()
-        classes = wrong_predictions[surest].tolist()
-        return list(zip(rows, classes, strict=True))
-
-    def _worst_labels(self) -> list[tuple[int, int]]:
-        """The most confident wrong and missed labels, the surest first.
-
-        Half of them are missed labels, as far as there are enough of both kinds: a classifier is
-        nearly sure that a text lacks most labels, so missed ones would fill the list.
-        """
-        num_classes = self.logits.shape[1]
-        has_label = self.labels[:, :num_classes]
-        is_wrong = self.predictions[:, :num_classes] != has_label
-
-        # All mistakes, the surest first, as positions in the flattened (texts, classes).
-        confidence = np.where(is_wrong, np.abs(has_label - self.probabilities), -1.0).ravel()
-        num_wrong = int(is_wrong.sum())
-        surest = np.argsort(-confidence, kind="stable")[:num_wrong]
-
-        # The rank of each mistake among those of its kind: 1, 2, ...
-        is_missed = has_label.ravel()[surest]
-        ranks = np.where(is_missed, np.cumsum(is_missed), np.cumsum(~is_missed))
-
-        # Take both kinds in turn, then put what was taken back into the order of confidence.
-        taken = np.argsort(ranks, kind="stable")[:MOST_MISTAKES]
-        positions = surest[np.sort(taken)]
-        rows, classes = np.unravel_index(positions, is_wrong.shape)
-        return list(zip(rows.tolist(), classes.tolist(), strict=True))
+    # Take both kinds in turn, then put what was taken back into the order of confidence.
+    taken = np.argsort(ranks, kind="stable")[:MOST_MISTAKES]
+    positions = surest[np.sort(taken)]
+    rows, classes = np.unravel_index(positions, is_wrong.shape)
+    return list(zip(rows.tolist(), classes.tolist(), strict=True))

@@ -7,13 +7,13 @@ from datetime import date
 from pathlib import Path
 
 from encoder_cls.config.schema import DataConfig
-from encoder_cls.evaluation import figures
-from encoder_cls.evaluation import files as evaluation
+from encoder_cls.evaluation import figures, files
 from encoder_cls.evaluation.comparisons import BasePredictions
 from encoder_cls.evaluation.label_tables import csv_table, file_and_line, label_tables
-from encoder_cls.evaluation.mistakes import PredictedSplit
 from encoder_cls.evaluation.report import Report
 from encoder_cls.evaluation.report_page import render_report
+from encoder_cls.evaluation.split_evaluation import SplitEvaluation
+from encoder_cls.evaluation.split_predictions import SplitPredictions
 from encoder_cls.metrics.classification import SingleLabelMetrics
 from encoder_cls.system.files import reporting_os_errors, to_json, write_file
 from encoder_cls.system.json_values import json_text
@@ -27,23 +27,24 @@ def write_report(
     Files of an earlier report that this one does not have are removed. `data` is the config by
     which its texts were read. Raises an `EncoderClsError` if the disk refuses.
     """
-    predicted = report.predicted
-    doubtful_rows = predicted.label_rows(report.doubtful_labels, data.label_separator)
-    mistake_rows = predicted.label_rows(predicted.mistakes, data.label_separator)
+    evaluation = report.evaluation
+    predictions = evaluation.predictions
+    doubtful_rows = predictions.label_rows(evaluation.doubtful_labels, data.label_separator)
+    mistake_rows = predictions.label_rows(predictions.mistakes, data.label_separator)
     doubtful, mistakes = label_tables(doubtful_rows, mistake_rows, data=data)
 
     # The title has no folder: equal runs have equal reports.
-    title = f"{run_name}: report on {report.split}"
+    title = f"{run_name}: report on {evaluation.split_name}"
     page = render_report(title, report, config_yaml=config_yaml, written=date.today())
 
     contents: dict[str, bytes | Iterable[bytes] | None] = {
-        evaluation.PREDICTIONS: _predictions(predicted),
-        evaluation.CONFUSION_MATRIX: _confusion_picture(report),
-        evaluation.DOUBTFUL_LABELS: doubtful,
-        evaluation.CHANGED_PREDICTIONS: _changed_predictions(report.base_predictions),
-        evaluation.MISTAKES: mistakes,
-        evaluation.REPORT_HTML: page.encode(),
-        evaluation.REPORT_JSON: to_json(report.to_dict()),
+        files.PREDICTIONS: _prediction_lines(predictions),
+        files.CONFUSION_MATRIX: _confusion_picture(evaluation),
+        files.DOUBTFUL_LABELS: doubtful,
+        files.CHANGED_PREDICTIONS: _changed_predictions(report.run_findings.base_predictions),
+        files.MISTAKES: mistakes,
+        files.REPORT_HTML: page.encode(),
+        files.REPORT_JSON: to_json(report.to_dict()),
     }
     for name, content in contents.items():
         path = folder / name
@@ -53,30 +54,30 @@ def write_report(
         else:
             write_file(path, content)
 
-    return [name for name in evaluation.REPORT_FILES if contents[name] is not None]
+    return [name for name in files.REPORT_FILES if contents[name] is not None]
 
 
-def _predictions(predicted: PredictedSplit) -> Iterator[bytes]:
-    """The answers to the texts, as lines of JSON."""
-    for record in predicted.records():
+def _prediction_lines(predictions: SplitPredictions) -> Iterator[bytes]:
+    """The predictions for the texts, as lines of JSON."""
+    for record in predictions.records():
         yield f"{json_text(record)}\n".encode()
 
 
-def _confusion_picture(report: Report) -> bytes | None:
+def _confusion_picture(evaluation: SplitEvaluation) -> bytes | None:
     """The confusion matrix as PNG; None in a multi-label task, or with too many classes."""
-    if not isinstance(report.metrics, SingleLabelMetrics):
+    if not isinstance(evaluation.metrics, SingleLabelMetrics):
         return None
-    matrix = report.metrics.confusion_matrix
+    matrix = evaluation.metrics.confusion_matrix
     if matrix is None:
         return None
-    return figures.to_png(figures.confusion_figure(matrix, report.label_names))
+    return figures.to_png(figures.confusion_figure(matrix, evaluation.label_names))
 
 
 CHANGED_COLUMNS = ("file", "line", "text", "label", "before", "now")
 
 
 def _changed_predictions(base_predictions: BasePredictions | None) -> Iterator[bytes] | None:
-    """The texts whose answers have changed since the base run, as CSV; None without one."""
+    """The texts whose predictions have changed since the base run, as CSV; None without one."""
     if base_predictions is None:
         return None
 

@@ -15,10 +15,12 @@ from encoder_cls.classifier.html_pages import html_page
 from encoder_cls.classifier.prediction_page import LEGEND, strongest_words, words_html
 from encoder_cls.evaluation import charts, report_text
 from encoder_cls.evaluation.files import SCORE_NAMES
-from encoder_cls.evaluation.mistakes import Mistake, PredictedSplit
+from encoder_cls.evaluation.mistakes import Mistake
 from encoder_cls.evaluation.rendering import render
 from encoder_cls.evaluation.report import Report
-from encoder_cls.metrics.classification import LARGEST_MATRIX, ClassMetrics
+from encoder_cls.evaluation.split_evaluation import SplitEvaluation
+from encoder_cls.evaluation.split_predictions import SplitPredictions
+from encoder_cls.metrics.classification import LARGEST_MATRIX, ClassMetrics, Metrics
 
 
 def render_report(
@@ -27,9 +29,10 @@ def render_report(
     """Render a report as a page that needs no other file."""
     first_card, *cards = report_text.summary_sections(report).items()
 
+    evaluation = report.evaluation
     matrix = None
-    if not report.is_multi_label:
-        matrix = _matrix(report.predicted)
+    if not evaluation.is_multi_label:
+        matrix = _matrix(evaluation.predictions)
 
     written_on = ""
     if written:
@@ -39,19 +42,19 @@ def render_report(
         "report.html",
         title=title,
         written_on=written_on,
-        report=report,
-        metrics=report.metrics,
-        is_multi_label=report.is_multi_label,
+        evaluation=evaluation,
+        metrics=evaluation.metrics,
+        is_multi_label=evaluation.is_multi_label,
         first_card=first_card,
         cards=cards,
         part_scores=_part_scores(report),
         legend=LEGEND,
-        mistakes=[_shown_mistake(mistake) for mistake in report.worst_errors],
-        num_wrong=len(report.predicted.mistakes),
-        classes=_classes(report),
+        mistakes=[_shown_mistake(mistake) for mistake in evaluation.worst_mistakes],
+        num_wrong=len(evaluation.predictions.mistakes),
+        classes=_classes(evaluation.metrics),
         matrix=matrix,
         largest_matrix=LARGEST_MATRIX,
-        trust=_trust_charts(report),
+        trust=_trust_charts(evaluation),
         config_yaml=config_yaml,
     )
     return html_page(title, body)
@@ -62,7 +65,7 @@ def render_notebook_report(report: Report) -> str:
     return render(
         "notebook.html",
         summary=report_text.full_text(report, with_tables=False),
-        details=report_text.detail_sections(report),
+        details=report_text.detail_sections(report.evaluation),
     )
 
 
@@ -74,14 +77,14 @@ def _part_scores(report: Report) -> charts.ScoresChart | None:
     return charts.scores_with_intervals(rows, report_text.capitalized(f"{score} of the parts"))
 
 
-def _classes(report: Report) -> list[tuple[str, ClassMetrics]]:
+def _classes(metrics: Metrics) -> list[tuple[str, ClassMetrics]]:
     """The scores of classes, the lowest F1 first; those without a text come last."""
 
     def place(named_scores: tuple[str, ClassMetrics]) -> tuple[bool, float]:
         _, scores = named_scores
         return scores.support == 0, scores.f1 or 0
 
-    return sorted(report.metrics.per_class.items(), key=place)
+    return sorted(metrics.per_class.items(), key=place)
 
 
 class ShownMistake(NamedTuple):
@@ -111,7 +114,7 @@ class MatrixCell(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class Matrix:
-    """The confusion matrix of the classes that occur as label or answer.
+    """The confusion matrix of the classes that occur as label or prediction.
 
     Attributes:
         names: the names of rows and columns.
@@ -124,15 +127,17 @@ class Matrix:
     absent: list[str]
 
 
-def _matrix(predicted: PredictedSplit) -> Matrix | None:
-    """The confusion matrix of single-label answers; None if it is too large to read."""
-    occurring = np.union1d(predicted.labels, predicted.predictions)
+def _matrix(predictions: SplitPredictions) -> Matrix | None:
+    """The confusion matrix of a single-label task; None if it is too large to read."""
+    labels = predictions.labels
+    predicted_labels = predictions.predicted_labels
+    occurring = np.union1d(labels, predicted_labels)
     if len(occurring) > LARGEST_MATRIX:
         return None
 
-    # Count the texts of each pair of label and answer.
-    row_numbers = np.searchsorted(occurring, predicted.labels)
-    column_numbers = np.searchsorted(occurring, predicted.predictions)
+    # Count the texts of each pair of label and prediction.
+    row_numbers = np.searchsorted(occurring, labels)
+    column_numbers = np.searchsorted(occurring, predicted_labels)
     counts = np.zeros((len(occurring), len(occurring)), dtype=np.int64)
     np.add.at(counts, (row_numbers, column_numbers), 1)
     shares = counts / np.maximum(1, counts.sum(axis=1, keepdims=True))
@@ -142,17 +147,18 @@ def _matrix(predicted: PredictedSplit) -> Matrix | None:
         cells = zip(row_counts, row_shares, strict=True)
         rows.append([MatrixCell(texts, share) for texts, share in cells])
 
-    numbers = set(occurring.tolist())
+    label_names = predictions.label_names
+    absent = np.setdiff1d(np.arange(len(label_names)), occurring)
     return Matrix(
-        names=[predicted.label_names[number] for number in occurring],
+        names=[label_names[number] for number in occurring],
         rows=rows,
-        absent=[name for number, name in enumerate(predicted.label_names) if number not in numbers],
+        absent=[label_names[number] for number in absent],
     )
 
 
 @dataclass(frozen=True, kw_only=True)
 class TrustCharts:
-    """The charts on how far to trust answers; one that does not apply is None.
+    """The charts on how far to trust predictions; one that does not apply is None.
 
     Attributes:
         curves_note: which classes have a curve, if not all.
@@ -169,20 +175,21 @@ class TrustCharts:
     most_words: int | None
 
 
-def _trust_charts(report: Report) -> TrustCharts:
-    predicted = report.predicted
+def _trust_charts(evaluation: SplitEvaluation) -> TrustCharts:
+    metrics = evaluation.metrics
+    predictions = evaluation.predictions
     chosen, curves_note = charts.notable_classes(
-        report.metrics.per_class, charts.MOST_CURVES, num_classes=predicted.logits.shape[1]
+        metrics.per_class, charts.MOST_CURVES, num_classes=predictions.logits.shape[1]
     )
     curves = None
     if chosen:
         curves = charts.precision_recall(
-            predicted.probabilities, predicted.split.labels, chosen, report.label_names
+            predictions.probabilities, predictions.split.labels, chosen, predictions.label_names
         )
 
-    if report.is_multi_label:
+    if evaluation.threshold is None:
         return TrustCharts(
-            reliability=charts.reliability(report.metrics.calibration, of="label"),
+            reliability=charts.reliability(metrics.calibration, of="label"),
             thresholds=None,
             curves=curves,
             curves_note=curves_note,
@@ -191,12 +198,12 @@ def _trust_charts(report: Report) -> TrustCharts:
             most_words=None,
         )
 
-    confidence = predicted.probabilities.max(axis=1)
-    is_right = predicted.predictions == predicted.labels
-    num_words = np.array(_numbers_of_words(predicted.split.texts))
+    confidence = predictions.probabilities.max(axis=1)
+    is_right = predictions.predicted_labels == predictions.labels
+    num_words = np.array(_numbers_of_words(predictions.split.texts))
     return TrustCharts(
-        reliability=charts.reliability(report.metrics.calibration),
-        thresholds=charts.thresholds(confidence, is_right, report.suggested_threshold),
+        reliability=charts.reliability(metrics.calibration),
+        thresholds=charts.thresholds(confidence, is_right, evaluation.threshold.probability),
         curves=curves,
         curves_note=curves_note,
         lengths=charts.accuracy_by_length(num_words, is_right),

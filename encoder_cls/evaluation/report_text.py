@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from encoder_cls.evaluation.comparisons import COMBINED
 from encoder_cls.evaluation.files import SCORE_NAMES
-from encoder_cls.evaluation.report import (
+from encoder_cls.evaluation.mistakes import Mistake
+from encoder_cls.evaluation.report import Report, RunFindings
+from encoder_cls.evaluation.split_evaluation import SplitEvaluation
+from encoder_cls.evaluation.suggested_threshold import (
     FEWEST_PREDICTED,
     FEWEST_PREDICTIONS,
     WANTED_ACCURACY,
-    Report,
+    SuggestedThreshold,
 )
 from encoder_cls.metrics.classification import (
     Confusion,
@@ -39,7 +42,7 @@ VALIDATION_NOTE = (
 
 def summary_text(report: Report) -> str:
     """The summary for a terminal, without titles."""
-    lines = [f"{report.split}: {size_note(report)}"]
+    lines = [_first_line(report.evaluation)]
     for section_lines in summary_sections(report).values():
         lines += [f"  {line}" for line in section_lines]
     return "\n".join(lines)
@@ -49,38 +52,43 @@ def full_text(report: Report, *, with_tables: bool = True) -> str:
     """The report for a terminal."""
     sections = summary_sections(report)
     if with_tables:
-        sections |= detail_sections(report)
+        sections |= detail_sections(report.evaluation)
 
-    lines = [f"{report.split}: {size_note(report)}"]
+    lines = [_first_line(report.evaluation)]
     for title, section_lines in sections.items():
         lines.append(f"  {title}")
         lines += [f"    {line}" for line in section_lines]
     return "\n".join(lines)
 
 
+def _first_line(evaluation: SplitEvaluation) -> str:
+    return f"{evaluation.split_name}: {size_note(evaluation.metrics)}"
+
+
 def summary_sections(report: Report) -> Sections:
     """The sections that summarize a training."""
-    score = capitalized(SCORE_NAMES[report.metrics.score_name])
+    evaluation = report.evaluation
+    score = capitalized(SCORE_NAMES[evaluation.metrics.score_name])
     return _sections_with_lines(
         {
-            f"{score} on {report.split}": _score_lines(report),
+            f"{score} on {evaluation.split_name}": _score_lines(report),
             "Is the encoder worth it?": _part_lines(report),
-            "Can the probabilities be trusted?": calibration(report),
-            "Threshold": _threshold_lines(report),
-            "Notes": _reservations(report),
+            "Can the probabilities be trusted?": calibration(evaluation.metrics),
+            "Threshold": _threshold_lines(evaluation),
+            "Notes": _reservations(evaluation, report.run_findings),
         }
     )
 
 
-def detail_sections(report: Report) -> Sections:
+def detail_sections(evaluation: SplitEvaluation) -> Sections:
     """The further sections of a terminal; the page has tables and charts instead."""
-    doubtful = f"labels that are probably wrong: {len(report.doubtful_labels):,}"
+    doubtful = f"labels that are probably wrong: {len(evaluation.doubtful_labels):,}"
     return _sections_with_lines(
         {
-            "Texts": [length_note(report), doubtful],
-            "Classes": _class_table(report),
-            "Confusion (rows: label, columns: prediction)": _confusion_lines(report),
-            "Most confident mistakes": _mistake_lines(report),
+            "Texts": [length_note(evaluation), doubtful],
+            "Classes": _class_table(evaluation.metrics),
+            "Confusion (rows: label, columns: prediction)": _confusion_lines(evaluation),
+            "Most confident mistakes": _mistake_lines(evaluation.worst_mistakes),
         }
     )
 
@@ -94,11 +102,11 @@ def _sections_with_lines(sections: Mapping[str, Iterable[str]]) -> Sections:
     return found
 
 
-def size_note(report: Report) -> str:
+def size_note(metrics: Metrics) -> str:
     """The number of examples, and of labels where a text may have several."""
-    texts = counted(report.metrics.num_examples, "example")
-    if isinstance(report.metrics, MultiLabelMetrics):
-        return f"{texts}, {report.metrics.labels_per_text:.2f} labels a text"
+    texts = counted(metrics.num_examples, "example")
+    if isinstance(metrics, MultiLabelMetrics):
+        return f"{texts}, {metrics.labels_per_text:.2f} labels a text"
     return texts
 
 
@@ -106,8 +114,8 @@ def size_note(report: Report) -> str:
 
 
 def _score_lines(report: Report) -> Iterator[str]:
-    metrics = report.metrics
-    scores = _scores_with_intervals(report.scores)
+    metrics = report.evaluation.metrics
+    scores = _scores_with_intervals(report.evaluation.scores)
     yield f"{scores}, calibration error {metrics.ece:.4f} (95% intervals in brackets)"
 
     if isinstance(metrics, MultiLabelMetrics):
@@ -117,10 +125,10 @@ def _score_lines(report: Report) -> Iterator[str]:
             f"F1 of texts {metrics.samples_f1:.4f}"
         )
 
-    if report.linear_reference:
-        sample = reference_note(report.linear_reference)
-        reference_scores = _scores_with_intervals(report.linear_reference)
-        yield f"TF-IDF baseline (linear SVM{sample}): {reference_scores}"
+    if report.baseline_scores:
+        sample = baseline_note(report.baseline_scores)
+        baseline_scores = _scores_with_intervals(report.baseline_scores)
+        yield f"TF-IDF baseline (linear SVM{sample}): {baseline_scores}"
     else:
         yield "TF-IDF baseline: none"
 
@@ -128,11 +136,13 @@ def _score_lines(report: Report) -> Iterator[str]:
         other_scores = _scores_with_intervals(report.against.scores)
         yield f"{printable(report.against.run)}: {other_scores}"
         yield from report.against.sentences()
-    if report.base_predictions:
-        yield from report.base_predictions.sentences()
 
-    if report.class_weights_note:
-        yield report.class_weights_note
+    findings = report.run_findings
+    if findings.base_predictions:
+        yield from findings.base_predictions.sentences()
+    if findings.class_weights_note:
+        yield findings.class_weights_note
+
     if metrics.most_confused:
         yield _most_confused(metrics)
 
@@ -152,12 +162,12 @@ def _scores_with_intervals(scores: Mapping[str, Any]) -> str:
     return ", ".join(parts)
 
 
-def reference_note(reference: Mapping[str, float]) -> str:
+def baseline_note(baseline_scores: Mapping[str, float]) -> str:
     """How many texts and features the TF-IDF baseline was trained on, where not on all."""
     parts = []
     for what in ("texts", "features"):
-        number = reference[what]
-        total = reference[f"of_{what}"]
+        number = baseline_scores[what]
+        total = baseline_scores[f"of_{what}"]
         if number < total:
             parts.append(f"{number:,} of {total:,} {what}")
 
@@ -189,21 +199,24 @@ def _confused_pair(pair: Confusion, *, is_multi_label: bool) -> str:
 
 
 def _part_lines(report: Report) -> Iterator[str]:
-    if report.comparison:
+    evaluation = report.evaluation
+    if evaluation.comparison:
         for part in ("linear", "encoder"):
-            yield f"{PARTS[part]}: {_scores_with_intervals(report.parts[part])}"
+            yield f"{PARTS[part]}: {_scores_with_intervals(evaluation.parts[part])}"
 
-    for sentence in (comparison_sentence(report), cascade_sentence(report), advice(report)):
+    sentences = (comparison_sentence(evaluation), cascade_sentence(evaluation), advice(report))
+    for sentence in sentences:
         if sentence:
             yield sentence
 
 
-def comparison_sentence(report: Report) -> str:
+def comparison_sentence(evaluation: SplitEvaluation) -> str:
     """What the encoder adds, and which part decides; empty without both parts."""
-    if report.comparison is None:
+    comparison = evaluation.comparison
+    if comparison is None:
         return ""
 
-    points = 100 * report.comparison.combined_minus_linear
+    points = 100 * comparison.combined_minus_linear
     if points <= -0.05:
         difference = f"{-points:.1f} points below"
     else:
@@ -211,14 +224,14 @@ def comparison_sentence(report: Report) -> str:
         difference = f"{max(points, 0):+.1f} points over"
 
     sure = "not sure"
-    if report.comparison.is_sure:
+    if comparison.is_sure:
         sure = "sure"
-    low, high = report.comparison.interval
+    low, high = comparison.interval
     interval = f"95% interval {100 * low:+.1f} to {100 * high:+.1f}"
     sentence = f"{difference} the linear model alone ({sure}; {interval})"
 
-    if report.mixture_shares:
-        sentence += f"; {_weights(report.mixture_shares)}"
+    if evaluation.mixture_shares:
+        sentence += f"; {_weights(evaluation.mixture_shares)}"
     return sentence
 
 
@@ -248,31 +261,32 @@ def _weights(mixture_shares: Mapping[str, float]) -> str:
     return f"both weigh about the same ({shares})"
 
 
-def cascade_sentence(report: Report) -> str:
+def cascade_sentence(evaluation: SplitEvaluation) -> str:
     """The fraction of texts that skip the encoder; empty without a cascade."""
-    if not report.cascade:
+    if not evaluation.cascade:
         return ""
-    skipped = report.cascade["skipped_fraction"]
-    gate = report.cascade["gate"]
+    skipped = evaluation.cascade["skipped_fraction"]
+    gate = evaluation.cascade["gate"]
     return (
-        f"the linear model alone answers {skipped:.0%} of the texts, "
+        f"the linear model alone classifies {skipped:.0%} of the texts, "
         f"those where its probability is {gate:g} or more"
     )
 
 
 def advice(report: Report) -> str:
     """A next step, by the scores; empty where the classifier is the best one."""
-    comparison = report.comparison
+    evaluation = report.evaluation
+    comparison = evaluation.comparison
     if comparison:
         is_encoder_worth_it = comparison.is_sure and comparison.combined_minus_linear > 0
         if not is_encoder_worth_it:
             return f"the linear model alone may do as well, and trains in seconds: {LINEAR_ALONE}"
 
-    reference = report.linear_reference
-    score = report.metrics.score_name
-    if not reference or reference[score] <= report.scores[score]:
+    baseline_scores = report.baseline_scores
+    score = evaluation.metrics.score_name
+    if not baseline_scores or baseline_scores[score] <= evaluation.scores[score]:
         return ""
-    if "linear" in report.parts:
+    if "linear" in evaluation.parts:
         return "the TF-IDF baseline is more accurate here; more labelled texts would help most"
     return f"the TF-IDF baseline is more accurate here; a linear model alone: {LINEAR_ALONE}"
 
@@ -282,16 +296,17 @@ def part_rows(report: Report) -> list[tuple[str, float, Interval | None]]:
 
     There are none without both parts.
     """
-    if report.comparison is None:
+    evaluation = report.evaluation
+    if evaluation.comparison is None:
         return []
 
     scores: dict[str, Mapping[str, Any]] = {}
     for part, name in PARTS.items():
-        scores[name] = report.parts[part]
-    if report.linear_reference:
-        scores["TF-IDF baseline"] = report.linear_reference
+        scores[name] = evaluation.parts[part]
+    if report.baseline_scores:
+        scores["TF-IDF baseline"] = report.baseline_scores
 
-    key = report.metrics.score_name
+    key = evaluation.metrics.score_name
     rows = []
     for name, part_scores in scores.items():
         rows.append((name, part_scores[key], part_scores.get(f"{key}_interval")))
@@ -308,10 +323,10 @@ WELL_CALIBRATED = 0.03
 FAIRLY_CALIBRATED = 0.08
 
 
-def calibration(report: Report) -> tuple[str, str]:
+def calibration(metrics: Metrics) -> tuple[str, str]:
     """Calibration in words: the gist, then how to read a probability."""
-    ece = report.metrics.ece
-    bins = report.metrics.calibration
+    ece = metrics.ece
+    bins = metrics.calibration
     num_texts = sum(bins.texts)
     error = f"(calibration error {ece:.3f})"
 
@@ -341,55 +356,59 @@ def calibration(report: Report) -> tuple[str, str]:
 # The section of the threshold
 
 
-def _threshold_lines(report: Report) -> Iterator[str]:
-    if isinstance(report.metrics, MultiLabelMetrics):
+def _threshold_lines(evaluation: SplitEvaluation) -> Iterator[str]:
+    metrics = evaluation.metrics
+    if isinstance(metrics, MultiLabelMetrics):
         yield (
             "a text gets each label whose probability reaches the label's threshold, chosen on "
-            f"validation texts: {report.metrics.predicted_per_text:.2f} labels a text; "
+            f"validation texts: {metrics.predicted_per_text:.2f} labels a text; "
             "--threshold sets one threshold for all labels"
         )
-    else:
-        yield _threshold_line(report)
+    if evaluation.threshold:
+        yield _threshold_line(evaluation.threshold, num_texts=metrics.num_examples)
+    if evaluation.guarantees:
+        yield from evaluation.guarantees.sentences()
 
-    if report.guarantees:
-        yield from report.guarantees.sentences()
 
-
-def _threshold_line(report: Report) -> str:
+def _threshold_line(threshold: SuggestedThreshold, *, num_texts: int) -> str:
     """The suggested threshold, or why there is none."""
-    if report.suggested_threshold:
+    probability = threshold.probability
+    if probability == 0:
         return (
-            f"--threshold {report.suggested_threshold:.3f} answers "
-            f"{report.answered_fraction:.0%} of the texts, {WANTED_ACCURACY:.0%} of them right, "
-            "on topics seen in training"
+            f"no threshold is needed: at least {WANTED_ACCURACY:.0%} of all predictions are right"
         )
-    if report.suggested_threshold == 0:
-        return f"no threshold is needed: at least {WANTED_ACCURACY:.0%} of all answers are right"
-    if report.metrics.num_examples < FEWEST_PREDICTIONS:
-        return f"no threshold is suggested: that takes at least {FEWEST_PREDICTIONS} answers"
+
+    if probability is not None:
+        return (
+            f"--threshold {probability:.3f} keeps {threshold.predicted_fraction:.0%} of the "
+            f"predictions, {WANTED_ACCURACY:.0%} of them right, on topics seen in training"
+        )
+
+    if num_texts < FEWEST_PREDICTIONS:
+        return f"no threshold is suggested: that takes at least {FEWEST_PREDICTIONS} predictions"
     return (
-        f"no threshold reaches {WANTED_ACCURACY:.0%} precision and still answers "
-        f"{FEWEST_PREDICTED:.0%} of the texts, and at least {FEWEST_PREDICTIONS}"
+        f"no threshold reaches {WANTED_ACCURACY:.0%} precision and still keeps "
+        f"{FEWEST_PREDICTED:.0%} of the predictions, and at least {FEWEST_PREDICTIONS}"
     )
 
 
 # The section of notes
 
 
-def _reservations(report: Report) -> Iterator[str]:
-    is_validation = report.split == "validation"
+def _reservations(evaluation: SplitEvaluation, findings: RunFindings) -> Iterator[str]:
+    is_validation = evaluation.split_name == "validation"
     if is_validation:
         yield VALIDATION_NOTE
 
-    if report.num_refitted:
-        texts = counted(report.num_refitted, "validation text")
+    if findings.num_refitted:
+        texts = counted(findings.num_refitted, "validation text")
         note = f"the final linear model was also trained on {texts}"
         if is_validation:
             note += "; the scores here are from before"
         yield note
 
-    if report.metrics.unseen_labels:
-        yield _unseen_note(report.metrics.unseen_labels)
+    if evaluation.metrics.unseen_labels:
+        yield _unseen_note(evaluation.metrics.unseen_labels)
 
 
 def _unseen_note(unseen_labels: Mapping[str, int]) -> str:
@@ -407,27 +426,27 @@ def _unseen_note(unseen_labels: Mapping[str, int]) -> str:
 # Further sections of a terminal
 
 
-def length_note(report: Report) -> str:
+def length_note(evaluation: SplitEvaluation) -> str:
     """The fractions of texts longer than the classifier reads, and of unknown tokens."""
     part = "linear model"
-    if "encoder" in report.parts:
+    if "encoder" in evaluation.parts:
         part = "encoder"
-    longer = f"texts longer than the {part} reads {report.truncated_fraction:.1%}"
-    return f"{longer}, unknown tokens {report.unknown_fraction:.1%}"
+    longer = f"texts longer than the {part} reads {evaluation.truncated_fraction:.1%}"
+    return f"{longer}, unknown tokens {evaluation.unknown_fraction:.1%}"
 
 
 # Characters of a class name in a column.
 LONGEST_NAME = 28
 
 
-def _class_table(report: Report) -> Iterator[str]:
+def _class_table(metrics: Metrics) -> Iterator[str]:
     columns = {"precision": "precision", "recall": "recall", "f1": "F1"}
-    if isinstance(report.metrics, MultiLabelMetrics):
+    if isinstance(metrics, MultiLabelMetrics):
         columns["average_precision"] = "average precision"
         columns["threshold"] = "threshold"
 
     rows = [["class", *columns.values(), "examples"]]
-    for name, scores in report.metrics.per_class.items():
+    for name, scores in metrics.per_class.items():
         row = [name_text(name, limit=LONGEST_NAME)]
         for key in columns:
             row.append(score_text(getattr(scores, key)))
@@ -440,12 +459,12 @@ def _class_table(report: Report) -> Iterator[str]:
 LARGEST_TABLE = 12
 
 
-def _confusion_lines(report: Report) -> Iterator[str]:
-    if not isinstance(report.metrics, SingleLabelMetrics):
+def _confusion_lines(evaluation: SplitEvaluation) -> Iterator[str]:
+    if not isinstance(evaluation.metrics, SingleLabelMetrics):
         return
 
-    num_classes = len(report.label_names)
-    matrix = report.metrics.confusion_matrix
+    num_classes = len(evaluation.label_names)
+    matrix = evaluation.metrics.confusion_matrix
     if not matrix or num_classes > LARGEST_TABLE:
         instead = "the matrix"
         if not matrix:
@@ -458,7 +477,8 @@ def _confusion_lines(report: Report) -> Iterator[str]:
 
     # Columns have numbers, which come before the names of the rows.
     rows = [["", *(f"{number:3}" for number in range(1, num_classes + 1))]]
-    for number, (name, counts) in enumerate(zip(report.label_names, matrix, strict=True), start=1):
+    names = evaluation.label_names
+    for number, (name, counts) in enumerate(zip(names, matrix, strict=True), start=1):
         row = [f"{number:2} {name_text(name, limit=LONGEST_NAME)}"]
         for count in counts:
             row.append(str(count or "."))
@@ -470,8 +490,8 @@ def _confusion_lines(report: Report) -> Iterator[str]:
 MOST_MISTAKES = 5
 
 
-def _mistake_lines(report: Report) -> Iterator[str]:
-    for mistake in report.worst_errors[:MOST_MISTAKES]:
+def _mistake_lines(mistakes: Sequence[Mistake]) -> Iterator[str]:
+    for mistake in mistakes[:MOST_MISTAKES]:
         prediction = name_text(mistake.prediction)
         if mistake.kind:
             predicted = f"{mistake.kind} {prediction}"

@@ -18,7 +18,7 @@ from encoder_cls.evaluation.comparisons import (
     numbered_predictions,
 )
 from encoder_cls.evaluation.held_out_predictions import OwnPredictions
-from encoder_cls.evaluation.mistakes import PredictedSplit
+from encoder_cls.evaluation.split_predictions import SplitPredictions
 from encoder_cls.run.labelled_source import learned_texts
 from encoder_cls.run.run_folder import RunDir, run_of
 from encoder_cls.system.display import listed
@@ -45,7 +45,7 @@ def load_other(path: Path, classifier: Classifier, classifier_path: Path) -> Cla
 def compare_against(
     path: Path,
     other: Classifier,
-    predicted: PredictedSplit,
+    predictions: SplitPredictions,
     *,
     is_own_data: bool,
     reporter: Reporter,
@@ -58,8 +58,8 @@ def compare_against(
     Raises:
         ConfigError: the other classifier knows none of the classes.
     """
-    label_names = predicted.label_names
-    split = predicted.split
+    label_names = predictions.label_names
+    split = predictions.split
     if not set(other.label_names) & set(label_names):
         raise ConfigError(
             f"--against {path}: knows none of the classes that are scored ({listed(label_names)}), "
@@ -74,7 +74,7 @@ def compare_against(
         )
     other_predictions = numbered_predictions(other, split, label_names, own_predictions)
     return compare_predictions(
-        split.labels, predicted.predictions, other_predictions, run=str(path)
+        split.labels, predictions.predicted_labels, other_predictions, run=str(path)
     )
 
 

@@ -15,8 +15,9 @@ from encoder_cls.data.dataset import Dataset
 from encoder_cls.errors import ConfigError, DataError, EncoderClsError
 from encoder_cls.evaluation.baseline import baseline_scores
 from encoder_cls.evaluation.held_out_predictions import OwnPredictions
-from encoder_cls.evaluation.report import Report, evaluate
+from encoder_cls.evaluation.report import Report
 from encoder_cls.evaluation.report_files import write_report
+from encoder_cls.evaluation.split_evaluation import evaluate_split
 from encoder_cls.run.against import compare_against, load_other
 from encoder_cls.run.labelled_source import learned_texts, load_labelled, report_notes
 from encoder_cls.run.reloaded_data import config_with_moved_data, dataset_of_run
@@ -95,7 +96,11 @@ def evaluate_run(
     report = scored
     if against and other:
         comparison = compare_against(
-            against, other, scored.predicted, is_own_data=data is None, reporter=reporter
+            against,
+            other,
+            scored.evaluation.predictions,
+            is_own_data=data is None,
+            reporter=reporter,
         )
         report = replace(scored, against=comparison)
 
@@ -181,11 +186,11 @@ def _score_source(
         learned = learned_texts(dataset, own_predictions)
     split = load_labelled(source, classifier, data_config, dataset, learned, reporter=reporter)
 
-    reference = None
+    baseline = None
     if dataset:
-        reference = baseline_scores(dataset, split)
-    report = evaluate(classifier, split, name=source)
-    return replace(report, linear_reference=reference)
+        baseline = baseline_scores(dataset, split)
+    evaluation = evaluate_split(classifier, split, name=source)
+    return Report(evaluation=evaluation, baseline_scores=baseline)
 
 
 def _score_own_data(run: LoadedRun, *, reporter: Reporter) -> Report:

@@ -21,7 +21,7 @@ from encoder_cls.errors import ConfigError
 from encoder_cls.evaluation.doubtful_labels import doubtful_rows
 from encoder_cls.evaluation.held_out_predictions import OwnPredictions, logits_before_refit
 from encoder_cls.evaluation.label_tables import LabelRow
-from encoder_cls.evaluation.mistakes import PredictedSplit
+from encoder_cls.evaluation.split_predictions import SplitPredictions
 from encoder_cls.linear.features import LinearOptions
 from encoder_cls.linear.nb_svm import out_of_fold_logits
 from encoder_cls.metrics.logits import MULTI_LABEL
@@ -79,19 +79,19 @@ def review_run(path: Path, *, reporter: Reporter, moved: Mapping[str, str] | Non
     num_texts = 0
     num_more_probable = 0
     num_errors = 0
-    for predicted in _judged(dataset, classifier, own):
-        labels = predicted.split.labels
-        is_judged = _can_be_judged(predicted)
-        is_more_probable = (predicted.predictions != labels) & is_judged
+    for predictions in _judged(dataset, classifier, own):
+        labels = predictions.split.labels
+        is_judged = _can_be_judged(predictions)
+        is_more_probable = (predictions.predicted_labels != labels) & is_judged
 
         # Count.
         num_texts += int(is_judged.sum())
         num_more_probable += int(is_more_probable.sum())
-        num_errors += len(doubtful_rows(predicted.probabilities[is_judged], labels[is_judged]))
+        num_errors += len(doubtful_rows(predictions.probabilities[is_judged], labels[is_judged]))
 
         # List the doubtful labels and the corrected ones.
-        is_listed = is_more_probable | _are_corrected(predicted.split, dataset)
-        for row in predicted.label_rows(np.flatnonzero(is_listed)):
+        is_listed = is_more_probable | _are_corrected(predictions.split, dataset)
+        for row in predictions.label_rows(np.flatnonzero(is_listed)):
             label_in_data = dataset.corrected.get(row.where, row.label)
             rows.append(row._replace(label_in_data=label_in_data))
 
@@ -104,13 +104,13 @@ def review_run(path: Path, *, reporter: Reporter, moved: Mapping[str, str] | Non
     )
 
 
-def _can_be_judged(predicted: PredictedSplit) -> NDArray[np.bool_]:
+def _can_be_judged(predictions: SplitPredictions) -> NDArray[np.bool_]:
     """Which texts of a split have a label that can be judged, (texts,).
 
     A training text is judged by other texts of its class, which are not held out with it.
     """
-    split = predicted.split
-    if predicted.name != "train":
+    split = predictions.split
+    if predictions.name != "train":
         return np.ones(len(split), dtype=bool)
 
     # The texts that are held out together, once for each class among them.
@@ -130,7 +130,7 @@ def _are_corrected(split: Split, dataset: Dataset) -> NDArray[np.bool_]:
 
 def _judged(
     dataset: Dataset, classifier: Classifier, own: OwnPredictions | None
-) -> Iterator[PredictedSplit]:
+) -> Iterator[SplitPredictions]:
     """Predict each split by a classifier that has not seen its labels.
 
     `own` are the run's earlier predictions for its validation texts.
@@ -144,7 +144,7 @@ def _judged(
         options = LinearOptions(classifier.max_seq_len, False, class_weights)
     texts = classifier.tokenize(train.texts)
     (out_of_fold,) = out_of_fold_logits(texts, train.labels, [options], together=train.together)
-    yield PredictedSplit(
+    yield SplitPredictions(
         name="train", split=train, logits=out_of_fold, label_names=classifier.label_names
     )
 
@@ -152,4 +152,4 @@ def _judged(
         if split:
             logits = logits_before_refit(classifier, split, own)
             names = (*classifier.label_names, *split.unseen_names)
-            yield PredictedSplit(name=name, split=split, logits=logits, label_names=names)
+            yield SplitPredictions(name=name, split=split, logits=logits, label_names=names)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 from encoder_cls.classifier.classifier import Classifier
@@ -12,7 +12,8 @@ from encoder_cls.data.dataset import Dataset
 from encoder_cls.evaluation.baseline import baseline_scores
 from encoder_cls.evaluation.comparisons import BasePredictions, compare_with_base
 from encoder_cls.evaluation.held_out_predictions import OwnPredictions
-from encoder_cls.evaluation.report import Report, evaluate
+from encoder_cls.evaluation.report import Report, RunFindings
+from encoder_cls.evaluation.split_evaluation import evaluate_split
 from encoder_cls.linear.class_weights import class_weights_note
 from encoder_cls.run.run_folder import RunDir
 from encoder_cls.system.reporter import SILENT, Reporter
@@ -75,23 +76,20 @@ def report_of_run(
         batch_tokens = run.config.train.batch_tokens
 
     reporter.working(f"scoring {len(split):,} texts")
-    report = evaluate(
+    evaluation = evaluate_split(
         run.classifier, split, name=name, batch_tokens=batch_tokens, own=run.own_predictions
     )
-    base_predictions = _compare_with_base_run(run, device=device)
-    weights_note = run_interruptibly(lambda: _class_weights_note(run, train_texts))
+    findings = RunFindings(
+        num_refitted=run.num_refitted,
+        base_predictions=_compare_with_base_run(run, device=device),
+        class_weights_note=run_interruptibly(lambda: _class_weights_note(run, train_texts)),
+    )
 
     reporter.working("fitting the TF-IDF baseline")
-    reference = run_interruptibly(lambda: baseline_scores(run.dataset, split, seconds=seconds))
+    baseline = run_interruptibly(lambda: baseline_scores(run.dataset, split, seconds=seconds))
     reporter.working("")
 
-    return replace(
-        report,
-        base_predictions=base_predictions,
-        num_refitted=run.num_refitted,
-        class_weights_note=weights_note,
-        linear_reference=reference,
-    )
+    return Report(evaluation=evaluation, baseline_scores=baseline, run_findings=findings)
 
 
 def _class_weights_note(run: LoadedRun, train_texts: TokenizedTexts | None) -> str:

@@ -265,7 +265,7 @@ MOST_CHARACTERS = 70
 def mistakes_table(report: Report) -> str:
     """The most confident mistakes as a Markdown table, with all markup in their texts escaped."""
     lines = ["| prediction | label | text |", "| --- | --- | --- |"]
-    for mistake in report.worst_errors:
+    for mistake in report.evaluation.worst_mistakes:
         prediction = f"{mistake.kind} {mistake.prediction} {mistake.probability:.2f}".strip()
         labels = ", ".join(mistake.labels)
         text = shortened(mistake.text, limit=MOST_CHARACTERS)

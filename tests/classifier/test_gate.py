@@ -15,7 +15,7 @@ from encoder_cls.classifier.model_folder import load_classifier, save_classifier
 from encoder_cls.data.dataset import Split
 from encoder_cls.encoder.engines import new_encoder
 from encoder_cls.errors import EncoderClsError
-from encoder_cls.evaluation.report import evaluate
+from encoder_cls.evaluation.split_evaluation import evaluate_split
 from encoder_cls.metrics.logits import MULTI_LABEL, SINGLE_LABEL, sigmoid, softmax
 
 TEXTS = [
@@ -129,16 +129,17 @@ def test_an_explanation_is_by_the_parts_of_the_whole_text(cascade):
 def test_a_report_scores_the_cascade_and_each_part_alone(cascade):
     labels = np.array([2, 0, 1, 0, 0, 1, 1])
     split = Split(texts=TEXTS, labels=labels, where=[""] * len(TEXTS))
-    report = evaluate(cascade, split, name="test")
+
+    with_gate = evaluate_split(cascade, split, name="test")
     expected = cascade.logits(cascade.tokenize(TEXTS))
-    np.testing.assert_allclose(report.predicted.logits, expected, rtol=1e-5)
-    assert report.to_dict()["cascade"] == {"gate": cascade.gate, "skipped_fraction": 4 / 7}
+    np.testing.assert_allclose(with_gate.predictions.logits, expected, rtol=1e-5)
+    assert with_gate.cascade == {"gate": cascade.gate, "skipped_fraction": 4 / 7}
 
     cascade.gate = None
-    without_gate = evaluate(cascade, split, name="test")
-    assert without_gate.parts["linear"] == report.parts["linear"]
-    assert without_gate.parts["encoder"] == report.parts["encoder"]
-    assert without_gate.to_dict()["cascade"] is None
+    without_gate = evaluate_split(cascade, split, name="test")
+    assert without_gate.parts["linear"] == with_gate.parts["linear"]
+    assert without_gate.parts["encoder"] == with_gate.parts["encoder"]
+    assert without_gate.cascade is None
 
 
 def test_the_gate_is_kept_with_the_model(cascade, tmp_path):
@@ -243,7 +244,7 @@ def test_a_run_chooses_a_gate_on_request(cli, trained_run, blank_plots, monkeypa
     monkeypatch.setattr(gate_module, "MOST_CHANGED", 1)
     options = ("--set", "train.epochs=1", "--set", "model.cascade=true", "--run-dir", "on")
     outcome = cli("train", trained_run.path.parent / "tiny.yaml", *options)
-    assert "the linear model alone answers" in outcome.err + outcome.out
+    assert "the linear model alone classifies" in outcome.err + outcome.out
     assert load_classifier("on").gate in GATES
     assert load_classifier(trained_run.path).gate is None
     (line,) = cli("predict", "--model", "on", "--format", "jsonl", "rain and snow").out.splitlines()

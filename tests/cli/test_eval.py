@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import yaml
 from support.programs import assert_failed, hashes
-from support.reports import REFERENCE
+from support.reports import BASELINE_SCORES
 
 from encoder_cls.classifier.classifier import TextFormat
 from encoder_cls.classifier.model_folder import load_classifier, save_classifier
@@ -51,7 +51,7 @@ def test_eval_prints_and_writes_json_as_contracted(cli, run_copy):
         for scores in report["per_class"].values()
     )
     assert np.sum(report["confusion_matrix"]) == 15
-    assert report["linear_reference"].keys() == REFERENCE.keys()
+    assert report["linear_reference"].keys() == BASELINE_SCORES.keys()
     assert report["comparison"].keys() == {"combined_minus_linear", "interval", "is_sure"}
     for part in report["parts"].values():
         assert part.keys() == {"accuracy", "accuracy_interval", "macro_f1", "macro_f1_interval"}

@@ -15,7 +15,7 @@ from encoder_cls.evaluation.comparisons import (
     compare_predictions,
     score_parts,
 )
-from encoder_cls.evaluation.report import evaluate
+from encoder_cls.evaluation.split_evaluation import evaluate_split
 from encoder_cls.metrics.intervals import macro_f1_interval, paired_interval, wilson_interval
 
 LABELS = np.arange(200) % 3
@@ -67,8 +67,8 @@ def test_parts_with_several_labels_are_compared_by_micro_f1():
 
 def test_parts_of_a_classifier_predict_as_each_would_alone(classifier):
     labels = [2, 1, 0, 0, 2, 0, 2]
-    report = evaluate(classifier, split_of(TEXTS, labels), name="test")
-    assert list(report.parts) == ["combined", "linear", "encoder"]
+    evaluation = evaluate_split(classifier, split_of(TEXTS, labels), name="test")
+    assert list(evaluation.parts) == ["combined", "linear", "encoder"]
 
     for part in ("linear", "encoder"):
         alone = Classifier(
@@ -80,11 +80,11 @@ def test_parts_of_a_classifier_predict_as_each_would_alone(classifier):
         )
         predictions = alone.predict(TEXTS)
         classes = [classifier.label_names.index(prediction.label) for prediction in predictions]
-        assert report.parts[part]["accuracy"] == np.mean(np.array(classes) == labels)
+        assert evaluation.parts[part]["accuracy"] == np.mean(np.array(classes) == labels)
 
-    assert report.scores["accuracy"] == report.metrics.accuracy
-    assert report.scores["macro_f1"] == report.metrics.macro_f1
-    assert sum(report.mixture_shares.values()) == pytest.approx(1)
+    assert evaluation.scores["accuracy"] == evaluation.metrics.accuracy
+    assert evaluation.scores["macro_f1"] == evaluation.metrics.macro_f1
+    assert sum(evaluation.mixture_shares.values()) == pytest.approx(1)
 
 
 def predictions_right_on(num_right: int, *, first: int = 0) -> np.ndarray:

@@ -14,18 +14,17 @@ from support.reports import split_of
 from encoder_cls.config.schema import DataConfig
 from encoder_cls.data.corrections import correction_key
 from encoder_cls.data.dataset import Split
-from encoder_cls.evaluation import report
+from encoder_cls.evaluation import mistakes as mistakes_module
 from encoder_cls.evaluation.doubtful_labels import doubtful_rows
 from encoder_cls.evaluation.files import DOUBTFUL_LABELS, MISTAKES, PREDICTIONS, REPORT_JSON
 from encoder_cls.evaluation.label_tables import label_tables
-from encoder_cls.evaluation.mistakes import Mistake, PredictedSplit
-from encoder_cls.evaluation.report import evaluate
-
-NAMES = ("a", "b", "new")
+from encoder_cls.evaluation.mistakes import Mistake, surest_mistakes
+from encoder_cls.evaluation.split_evaluation import evaluate_split
+from encoder_cls.evaluation.split_predictions import SplitPredictions
 
 
 def test_the_most_confident_mistakes_come_first(classifier):
-    """Of 33 wrong labels, the 20 with the surest answers, each with its file and line."""
+    """Of 33 wrong labels, the 20 with the surest predictions, each with its file and line."""
     texts = []
     for number in range(11):
         for words in ("rain snow", "soup salt", "ball goal"):
@@ -33,11 +32,13 @@ def test_the_most_confident_mistakes_come_first(classifier):
     # The numbers of küche, sport, weather: each label is that of another text.
     labels = np.array([0, 1, 2] * 11)
 
-    mistakes = evaluate(classifier, split_of(texts, labels), name="wrong").worst_errors
-    predictions = classifier.predict(texts)
-    probabilities = [mistake.probability for mistake in mistakes]
+    mistakes = evaluate_split(classifier, split_of(texts, labels), name="wrong").worst_mistakes
+
     assert len(mistakes) == 20
+    probabilities = [mistake.probability for mistake in mistakes]
     assert probabilities == sorted(probabilities, reverse=True)
+
+    predictions = classifier.predict(texts)
     highest = max(prediction.probability for prediction in predictions)
     assert probabilities[0] == pytest.approx(highest)
 
@@ -56,7 +57,7 @@ def test_wrong_and_missed_labels_take_turns():
     logits = np.full((40, 2), -9, dtype=np.float32)
     logits[:20, 0] = -4 + np.arange(20) / 100
     logits[20:, 1] = 1 + np.arange(20) / 100
-    predicted = PredictedSplit(
+    predictions = SplitPredictions(
         name="test",
         split=split_of(["x"] * 40, labels),
         logits=logits,
@@ -64,16 +65,18 @@ def test_wrong_and_missed_labels_take_turns():
         thresholds=(0.5, 0.5),
     )
 
-    worst = predicted.worst_mistakes()
+    worst = surest_mistakes(predictions)
+
     assert worst[:10] == [(row, 0) for row in range(10)]
     assert worst[10:] == [(row, 1) for row in range(39, 29, -1)]
 
 
 def test_mistakes_are_explained_for_the_predicted_class(classifier, monkeypatch):
-    """As many as there is time for: a text with 4 tokens is read 4 times."""
+    """As many are explained as there is time for: a text with 4 tokens is read 4 times."""
+    monkeypatch.setattr(mistakes_module, "MOST_EXPLAINED_TOKENS", 17)
     split = split_of(["rain and snow"] * 2, classifier.label_names.index("sport"))
-    monkeypatch.setattr(report, "MOST_EXPLAINED_TOKENS", 17)
-    first, second = evaluate(classifier, split, name="x").worst_errors
+
+    first, second = evaluate_split(classifier, split, name="x").worst_mistakes
 
     assert first.prediction == "weather"
     assert [word.word for word in first.words] == ["rain", "and", "snow"]
@@ -83,26 +86,33 @@ def test_mistakes_are_explained_for_the_predicted_class(classifier, monkeypatch)
 
 
 def test_a_mistake_says_what_it_is_by_task():
-    """A wrong answer, or with several labels a missed or a given one."""
-    values = {"text": "x", "where": "f.csv:2", "probability": 0.9, "words": ()}
+    """It is a wrong prediction, or with several labels a missed or a given one."""
     wrong = Mistake(
-        **values,
+        text="x",
+        where="f.csv:2",
         labels=("a",),
         predictions=("b",),
         prediction="b",
         is_missed=None,
+        probability=0.9,
         likely_mislabelled=False,
+        words=(),
     )
-    assert wrong.kind == ""
-    assert wrong.to_dict()["label"] == "a"
-    assert wrong.to_dict()["prediction"] == "b"
-
     missed = replace(wrong, predictions=(), prediction="a", is_missed=True)
+    given = replace(missed, is_missed=False)
+
+    assert wrong.kind == ""
+    values = wrong.to_dict()
+    assert values["label"] == "a"
+    assert values["prediction"] == "b"
+
     assert missed.kind == "missed"
-    assert missed.to_dict()["labels"] == ("a",)
-    assert missed.to_dict()["predictions"] == ()
-    assert missed.to_dict()["is_missed"]
-    assert replace(missed, is_missed=False).kind == "given"
+    values = missed.to_dict()
+    assert values["labels"] == ("a",)
+    assert values["predictions"] == ()
+    assert values["is_missed"]
+
+    assert given.kind == "given"
 
 
 def rows_of(content: bytes) -> list[dict[str, str]]:
@@ -111,23 +121,31 @@ def rows_of(content: bytes) -> list[dict[str, str]]:
 
 
 def test_each_row_leads_back_to_its_data():
-    """By split, file and line; the most doubtful first; no text can be a formula."""
+    """It has split, file and line; the most doubtful row comes first; no text can be a formula."""
     texts = ["=1+1", 'he said "no",\r\nthen; left\n', "天気 \N{GRINNING FACE}", "right"]
     split = Split(
         texts=texts,
         labels=np.array([0, 1, 2, 0]),
         where=["=f.csv:12", "c:/d.csv:3", "good/7.txt", "x/f.csv:13"],
     )
-    logits = np.log(np.array([[0.4, 0.6], [0.9, 0.1], [0.3, 0.7], [0.9, 0.1]], dtype=np.float32))
-    predicted = PredictedSplit(name="test", split=split, logits=logits, label_names=NAMES)
-    assert predicted.mistakes.tolist() == [0, 1, 2]
-    data = DataConfig(train="gone.csv")
-    mistakes, none = label_tables(predicted.label_rows(predicted.mistakes), [], data=data)
+    probabilities = np.array([[0.4, 0.6], [0.9, 0.1], [0.3, 0.7], [0.9, 0.1]])
+    predictions = SplitPredictions(
+        name="test",
+        split=split,
+        logits=np.log(probabilities).astype(np.float32),
+        label_names=("a", "b", "new"),
+    )
+    assert predictions.mistakes.tolist() == [0, 1, 2]
+
+    rows = predictions.label_rows(predictions.mistakes)
+    mistakes, none = label_tables(rows, [], data=DataConfig(train="gone.csv"))
+
     content = b"".join(mistakes)
     assert content.startswith(b"\xef\xbb\xbf")
     found = rows_of(content)
     columns = ["text", "label", "suggested", "score", "split", "file", "line"]
     assert list(found[0]) == [*columns, "label_in_data", "key"]
+
     keys = [correction_key(text) for text in texts]
     assert [tuple(row.values()) for row in found] == [
         (texts[2], "new", "b", "1.0000", "test", "good/7.txt", "", "new", keys[2]),
@@ -139,19 +157,23 @@ def test_each_row_leads_back_to_its_data():
 
 def test_texts_with_several_labels_have_no_keys_since_they_have_no_corrections():
     split = Split(texts=["one"], labels=np.array([[1, 0]], dtype=np.int8), where=["a.jsonl:1"])
-    logits = np.array([[-1.0, 1.0]], dtype=np.float32)
-    predicted = PredictedSplit(
-        name="test", split=split, logits=logits, label_names=("a", "b"), thresholds=(0.5, 0.5)
+    predictions = SplitPredictions(
+        name="test",
+        split=split,
+        logits=np.array([[-1.0, 1.0]], dtype=np.float32),
+        label_names=("a", "b"),
+        thresholds=(0.5, 0.5),
     )
-    (table,) = label_tables(
-        predicted.label_rows(predicted.mistakes), data=DataConfig(train="gone.jsonl")
-    )
+
+    rows = predictions.label_rows(predictions.mistakes)
+    (table,) = label_tables(rows, data=DataConfig(train="gone.jsonl"))
+
     (row,) = rows_of(b"".join(table))
     assert list(row) == ["text", "label", "suggested", "score", "split", "file", "line"]
 
 
 def test_a_run_has_the_mistakes_of_its_predictions_and_its_doubtful_labels(trained_run):
-    """The same texts as in `predictions.jsonl`, with the answer as what is suggested."""
+    """The texts are those of `predictions.jsonl`, with the prediction as what is suggested."""
     lines = (trained_run.eval / PREDICTIONS).read_text("utf-8").splitlines()
     predictions = [json.loads(line) for line in lines]
     assert len(predictions) == 15
@@ -161,31 +183,37 @@ def test_a_run_has_the_mistakes_of_its_predictions_and_its_doubtful_labels(train
     for row in predictions:
         if row["label"] != row["prediction"]:
             expected.add((row["where"], row["text"], row["label"], row["prediction"]))
+
     found = set()
     for row in rows_of((trained_run.eval / MISTAKES).read_bytes()):
         where = f"{row['file']}:{row['line']}"
         found.add((where, row["text"], row["label"], row["suggested"]))
     assert found == expected
 
-    scores = json.loads((trained_run.eval / REPORT_JSON).read_bytes())
-    assert scores["accuracy"] == pytest.approx(1 - len(expected) / 15)
+    report = json.loads((trained_run.eval / REPORT_JSON).read_bytes())
+    assert report["accuracy"] == pytest.approx(1 - len(expected) / 15)
+
     doubtful = rows_of((trained_run.eval / DOUBTFUL_LABELS).read_bytes())
-    assert len(doubtful) == scores["doubtful_labels"]
+    assert len(doubtful) == report["doubtful_labels"]
 
 
 def test_doubtful_labels_are_those_with_a_surer_prediction():
-    """As many as are wrong by estimate; labels without a probability are passed over."""
+    """They are as many as are wrong by estimate; labels without a probability are passed over."""
     sure = [0.95, 0.05, 0]
     unsure = [0.45, 0.55, 0]
     other = [0.05, 0.95, 0]
     probabilities = np.array([unsure, *[sure] * 9, *[other] * 9, sure, unsure])
     labels = np.array([3, *[0] * 9, *[1] * 9, 1, 0])
+
     assert doubtful_rows(probabilities, labels) == (19,)
     assert doubtful_rows(np.eye(3), np.arange(3)) == ()
 
 
 def test_a_doubtful_label_among_several_makes_its_text_doubtful():
-    probabilities = np.array([[0.95, 0.05]] * 9 + [[0.05, 0.95]] * 9 + [[0.02, 0.98]])
+    first = [0.95, 0.05]
+    second = [0.05, 0.95]
+    probabilities = np.array([first] * 9 + [second] * 9 + [[0.02, 0.98]])
     labels = np.array([[1, 0, 0]] * 9 + [[0, 1, 1]] * 9 + [[1, 1, 0]], dtype=np.int8)
+
     assert doubtful_rows(probabilities, labels) == (18,)
     assert doubtful_rows(probabilities[:18], labels[:18]) == ()

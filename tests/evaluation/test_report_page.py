@@ -9,12 +9,13 @@ from datetime import date
 
 import numpy as np
 import pytest
-from support.reports import REFERENCE, compared, split_of
+from support.reports import BASELINE_SCORES, compared, report_of, report_on, split_of
 
 from encoder_cls.evaluation import report_text
-from encoder_cls.evaluation.mistakes import PredictedSplit
-from encoder_cls.evaluation.report import Report, evaluate
+from encoder_cls.evaluation.report import Report
 from encoder_cls.evaluation.report_page import render_report
+from encoder_cls.evaluation.split_evaluation import evaluate_split
+from encoder_cls.evaluation.split_predictions import SplitPredictions
 from encoder_cls.metrics.classification import LARGEST_MATRIX, compute_metrics
 
 HOSTILE = '<script>document.title="x"</script><img src=x onerror="alert(1)">"&\'{{ 7 * 7 }}'
@@ -23,15 +24,16 @@ HOSTILE = '<script>document.title="x"</script><img src=x onerror="alert(1)">"&\'
 def report_of_predictions(
     classifier, labels: Sequence[int], predictions: Sequence[int], names: tuple[str, ...]
 ) -> Report:
-    """A report of these labels and answers, each of a text with one word."""
+    """A report of these labels and predictions, each of a text with one word."""
     split = split_of(["x"] * len(labels), labels)
     logits = np.eye(len(names), dtype=np.float32)[predictions] * 9
-    return replace(
-        evaluate(classifier, split_of(["rain"]), name="test"),
-        predicted=PredictedSplit(name="test", split=split, logits=logits, label_names=names),
+    evaluation = replace(
+        evaluate_split(classifier, split_of(["rain"]), name="test"),
+        predictions=SplitPredictions(name="test", split=split, logits=logits, label_names=names),
         metrics=compute_metrics(logits, split.labels, names),
-        worst_errors=[],
+        worst_mistakes=[],
     )
+    return Report(evaluation=evaluation)
 
 
 def table_of(page: str, css_class: str) -> str:
@@ -41,10 +43,11 @@ def table_of(page: str, css_class: str) -> str:
 
 
 def test_the_summary_comes_first(classifier):
-    report = evaluate(classifier, split_of(["rain and snow"]), name="test")
+    report = report_on(classifier, split_of(["rain and snow"]))
+
     page = render_report("x", report, config_yaml="seed: <0>\n", written=date(2026, 3, 9))
 
-    low, high = report.scores["accuracy_interval"]
+    low, high = report.evaluation.scores["accuracy_interval"]
     assert f"95% interval {100 * low:.1f}% to {100 * high:.1f}%" in page
     assert "9 March 2026" in page
     assert "seed: &lt;0&gt;" in page
@@ -53,12 +56,13 @@ def test_the_summary_comes_first(classifier):
 
 def test_the_page_says_what_the_encoder_adds(classifier):
     """In words and in a chart; a classifier with one part has no such card."""
-    report = evaluate(classifier, split_of(["rain and snow"]), name="test")
-    report = replace(report, **compared(0.015, is_sure=False))
-    with_both = render_report("x", report)
-    with_one = render_report("x", replace(report, comparison=None))
+    both_parts = report_of(classifier, **compared(0.015, is_sure=False))
+    one_part = report_of(classifier, comparison=None)
 
-    sentence = report_text.comparison_sentence(report)
+    with_both = render_report("x", both_parts)
+    with_one = render_report("x", one_part)
+
+    sentence = report_text.comparison_sentence(both_parts.evaluation)
     assert "the encoder has most of the weight (70%)" in sentence
     for words in (sentence, "both together: ", "Is the encoder worth it?"):
         assert words in with_both
@@ -71,6 +75,7 @@ def test_the_matrix_has_every_class_that_occurs_and_no_other(classifier):
     names[3] = "سؤال!"
     names[7] = "a < b"
     report = report_of_predictions(classifier, [3, 3, 149], [3, 7, 149], tuple(names))
+
     page = render_report("x", report)
 
     # Names are isolated from what is beside them: in heads by elements, in titles by characters.
@@ -79,9 +84,8 @@ def test_the_matrix_has_every_class_that_occurs_and_no_other(classifier):
     assert re.findall(r'<th scope="row" title="(.*?)"', matrix) == occurring
     assert re.findall(r"<th[^>]*><bdi>(.*?)</bdi></th>", matrix) == 2 * occurring
     assert 'title="\u2068سؤال\u2069!, taken for a &lt; b: 1">1</td>' in matrix
-    assert (
-        "147 classes are left out, since they occur neither as label nor as prediction here" in page
-    )
+    left_out = "147 classes are left out, since they occur neither as label nor as prediction here"
+    assert left_out in page
 
 
 @pytest.mark.parametrize(
@@ -96,6 +100,7 @@ def test_with_many_classes_the_page_names_confused_pairs_instead_of_a_matrix(
     predictions = (labels + labels % 2) % num_classes
     names = tuple(f"class {number}" for number in range(num_classes))
     report = report_of_predictions(classifier, labels, predictions, names)
+
     page = render_report("many", report)
 
     assert (report.metrics.confusion_matrix is not None) == has_matrix
@@ -113,7 +118,8 @@ def test_classes_are_listed_worst_first(classifier):
     weather = classifier.label_names.index("weather")
     sport = classifier.label_names.index("sport")
     split = split_of(["rain and snow", "ball goal team", "rain and snow"], [weather, sport, sport])
-    page = render_report("x", evaluate(classifier, split, name="test"))
+
+    page = render_report("x", report_on(classifier, split))
 
     table = table_of(page, "sortable full scores")
     assert re.findall("<tr>\n<td><bdi>(.*?)</bdi></td>", table) == ["sport", "weather", "küche"]
@@ -128,8 +134,9 @@ def test_classes_are_listed_worst_first(classifier):
 def test_the_page_has_what_was_measured(classifier):
     """Numbers of the metrics, each class, each mistake."""
     split = split_of(["rain and snow", "ball goal team", "soup bread", HOSTILE, ""])
-    report = evaluate(classifier, split, name="test")
-    report = replace(report, linear_reference=REFERENCE | {"of_texts": 9000})
+    evaluation = evaluate_split(classifier, split, name="test")
+    report = Report(evaluation=evaluation, baseline_scores=BASELINE_SCORES | {"of_texts": 9000})
+
     page = render_report("a report", report)
 
     baseline = "TF-IDF baseline (linear SVM, trained on 9 of 9,000 texts): accuracy 1.0000"
@@ -138,19 +145,25 @@ def test_the_page_has_what_was_measured(classifier):
     for name in classifier.label_names:
         assert f"<td><bdi>{name}</bdi></td>" in page
 
-    num_wrong = len(report.predicted.mistakes)
-    assert len(report.worst_errors) == num_wrong
+    num_wrong = len(evaluation.predictions.mistakes)
+    assert len(evaluation.worst_mistakes) == num_wrong
     assert page.count("f.csv:") == num_wrong
     count = f"{num_wrong} of 5 texts get another prediction than their label.\nAll are in\n"
     assert f'{count}<a href="mistakes.csv">' in page
     assert '(<a href="doubtful_labels.csv">' in page
-    assert render_report("a report", report) == page
+
+
+def test_equal_reports_have_equal_pages(classifier):
+    report = report_of(classifier)
+
+    assert render_report("a report", report) == render_report("a report", report)
 
 
 def test_the_page_runs_nothing_of_a_text(classifier):
     """No script but its own, no address of anything outside, no control characters."""
     split = split_of(["rain and snow", HOSTILE, "\x00\ud800\x1b[31m"])
-    page = render_report("a report", evaluate(classifier, split, name="test"))
+
+    page = render_report("a report", report_on(classifier, split))
 
     assert page.count("<script") == 1
     assert not re.search(r"(src|href)=.?https?:", page)
@@ -161,11 +174,15 @@ def test_the_page_runs_nothing_of_a_text(classifier):
 def test_a_mistake_with_a_label_that_never_occurs_in_training_is_on_the_page(classifier):
     texts = ["rain and snow", "ball goal team", "an opera"]
     split = split_of(texts, [2, 1, 3], unseen_names=("music",))
-    report = evaluate(classifier, split, name="test")
-    assert [mistake.labels for mistake in report.worst_errors] == [("music",)]
+
+    report = report_on(classifier, split)
+
+    (mistake,) = report.evaluation.worst_mistakes
+    assert mistake.labels == ("music",)
     assert "<td><bdi>music</bdi></td>" in render_report("a report", report)
 
 
 def test_a_page_without_mistakes_says_so(classifier):
-    report = evaluate(classifier, split_of(["rain and snow"], [2]), name="x")
+    report = report_on(classifier, split_of(["rain and snow"], [2]))
+
     assert "There are none." in render_report("a report", report)

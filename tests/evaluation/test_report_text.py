@@ -8,20 +8,30 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from support.reports import REFERENCE, compared, report_of, split_of
+from support.reports import (
+    BASELINE_SCORES,
+    compared,
+    evaluation_of,
+    report_of,
+    report_on,
+    split_of,
+)
 
 from encoder_cls.evaluation import report_text
-from encoder_cls.evaluation.report import FEWEST_PREDICTIONS, evaluate
+from encoder_cls.evaluation.report import Report, RunFindings
 from encoder_cls.evaluation.report_page import render_report
 from encoder_cls.evaluation.report_text import full_text
+from encoder_cls.evaluation.split_evaluation import evaluate_split
+from encoder_cls.evaluation.suggested_threshold import FEWEST_PREDICTIONS, SuggestedThreshold
 from encoder_cls.metrics.classification import CalibrationBins, ClassMetrics
 
 
 def test_a_notebook_shows_what_the_terminal_does(classifier):
-    report = evaluate(classifier, split_of(["rain and snow"] * 3), name="<test>")
-    shown = report._repr_html_()
-    assert "<test>" not in shown
+    report = report_on(classifier, split_of(["rain and snow"] * 3), name="<test>")
 
+    shown = report._repr_html_()
+
+    assert "<test>" not in shown
     text = html.unescape(re.sub("<[^>]*>", "\n", shown))
     lines_shown = {line.strip() for line in text.splitlines()}
     _, *lines = full_text(report).splitlines()
@@ -41,8 +51,10 @@ def test_a_notebook_shows_what_the_terminal_does(classifier):
 def test_calibration_is_put_in_words(classifier, ece, accuracy, texts, gist, words):
     """How good, in which direction, and only where there are enough texts."""
     bins = CalibrationBins(confidence=[0.5, 0.9], accuracy=accuracy, texts=texts)
-    report = report_of(classifier, metrics={"ece": ece, "calibration": bins})
-    found_gist, found_words = report_text.calibration(report)
+    evaluation = evaluation_of(classifier, metrics={"ece": ece, "calibration": bins})
+
+    found_gist, found_words = report_text.calibration(evaluation.metrics)
+
     assert found_gist == gist
     assert words in found_words
 
@@ -50,14 +62,18 @@ def test_calibration_is_put_in_words(classifier, ece, accuracy, texts, gist, wor
 @pytest.mark.parametrize(
     ("num_texts", "threshold", "words"),
     [
-        (3, None, f"that takes at least {FEWEST_PREDICTIONS} answers"),
+        (3, None, f"that takes at least {FEWEST_PREDICTIONS} predictions"),
         (50, None, "threshold reaches 95% precision"),
         (50, 0.0, "threshold is needed"),
     ],
 )
 def test_a_threshold_that_is_not_suggested_has_a_reason(classifier, num_texts, threshold, words):
-    report = evaluate(classifier, split_of(["rain and snow"] * num_texts), name="test")
-    report = replace(report, suggested_threshold=threshold)
+    split = split_of(["rain and snow"] * num_texts)
+    evaluation = evaluate_split(classifier, split, name="test")
+    suggested = SuggestedThreshold(threshold, 1.0)
+
+    report = Report(evaluation=replace(evaluation, threshold=suggested))
+
     assert words in full_text(report)
     assert words in render_report("x", report)
 
@@ -81,9 +97,10 @@ def test_a_threshold_that_is_not_suggested_has_a_reason(classifier, num_texts, t
 )
 def test_a_sentence_says_what_the_encoder_adds(classifier, difference, is_sure, sentence):
     """Points of accuracy, and whether that is sure; zero has no minus."""
-    report = report_of(classifier, **compared(difference, is_sure=is_sure))
-    report = replace(report, mixture_shares=None)
-    assert report_text.comparison_sentence(report) == sentence
+    evaluation = evaluation_of(classifier, **compared(difference, is_sure=is_sure))
+    evaluation = replace(evaluation, mixture_shares=None)
+
+    assert report_text.comparison_sentence(evaluation) == sentence
 
 
 @pytest.mark.parametrize(
@@ -97,12 +114,14 @@ def test_a_sentence_says_what_the_encoder_adds(classifier, difference, is_sure, 
     ],
 )
 def test_a_sentence_says_which_part_decides(classifier, linear_share, words):
-    report = report_of(classifier, **compared(0.01, is_sure=True, linear=linear_share))
-    assert report_text.comparison_sentence(report).endswith(f"; {words}")
+    evaluation = evaluation_of(classifier, **compared(0.01, is_sure=True, linear=linear_share))
+
+    assert report_text.comparison_sentence(evaluation).endswith(f"; {words}")
 
 
 def test_there_is_no_advice_where_the_classifier_is_the_best(classifier):
     report = report_of(classifier, **compared(0.1, is_sure=True), metrics={"accuracy": 0.9})
+
     assert report_text.advice(report) == ""
 
 
@@ -111,66 +130,89 @@ def test_the_linear_model_alone_is_advised_where_the_encoder_may_not_help(
     classifier, difference, is_sure
 ):
     report = report_of(classifier, **compared(difference, is_sure=is_sure))
-    assert "the linear model alone may do as well" in report_text.advice(report)
-    assert "--set model.encoder=false" in report_text.advice(report)
+
+    advice = report_text.advice(report)
+
+    assert "the linear model alone may do as well" in advice
+    assert "--set model.encoder=false" in advice
 
 
 def test_advice_where_the_baseline_is_more_accurate(classifier):
     """More labels, or a linear model where there is none."""
-    report = report_of(classifier, **compared(0.1, is_sure=True), linear_reference=REFERENCE)
-    report = replace(report, parts={**report.parts, "combined": {"accuracy": 0.9}})
-    assert "more labelled texts" in report_text.advice(report)
+    scores = {"accuracy": 0.9}
+    all_parts = {"combined": scores, "linear": scores, "encoder": scores}
+    with_both = report_of(
+        classifier,
+        **compared(0.1, is_sure=True),
+        parts=all_parts,
+        baseline_scores=BASELINE_SCORES,
+    )
+    encoder_alone = report_of(
+        classifier,
+        comparison=None,
+        parts={"combined": scores, "encoder": scores},
+        baseline_scores=BASELINE_SCORES,
+    )
 
-    parts = {"combined": {"accuracy": 0.9}, "encoder": {"accuracy": 0.9}}
-    report = replace(report, comparison=None, parts=parts)
-    assert "a linear model alone: --set model.encoder=false" in report_text.advice(report)
+    assert "more labelled texts" in report_text.advice(with_both)
+    advice = report_text.advice(encoder_alone)
+    assert "a linear model alone: --set model.encoder=false" in advice
 
 
 def test_the_terminal_shows_each_part(classifier):
     report = report_of(classifier)
+    evaluation = report.evaluation
+
     text = full_text(report)
 
     for part in ("linear", "encoder"):
-        scores = report.parts[part]
+        scores = evaluation.parts[part]
         low, high = scores["accuracy_interval"]
         accuracy = f"accuracy {scores['accuracy']:.4f} [{low:.3f}, {high:.3f}]"
         assert f"\n    {part} alone: {accuracy}, macro-F1 " in text
 
-    assert f"\n    {report_text.comparison_sentence(report)}\n" in text
+    assert f"\n    {report_text.comparison_sentence(evaluation)}\n" in text
     assert f"\n    {report_text.advice(report)}\n" in text
-    assert "alone" not in full_text(replace(report, comparison=None))
+
+
+def test_the_terminal_shows_no_parts_of_a_single_one(classifier):
+    assert "alone" not in full_text(report_of(classifier, comparison=None))
 
 
 def test_the_chart_of_parts_begins_with_the_classifier(classifier):
     report = report_of(classifier)
-    scores = report.scores
+    scores = report.evaluation.scores
+
     first_row = ("both together", scores["accuracy"], scores["accuracy_interval"])
     assert report_text.part_rows(report)[0] == first_row
-    assert report_text.part_rows(replace(report, comparison=None)) == []
+
+
+def test_there_is_no_chart_of_a_single_part(classifier):
+    assert report_text.part_rows(report_of(classifier, comparison=None)) == []
 
 
 @pytest.mark.parametrize(
     ("changes", "words"),
     [
         (
-            {"linear_reference": REFERENCE},
+            {"baseline_scores": BASELINE_SCORES},
             "(linear SVM): accuracy 1.0000 [0.400, 0.800], macro-F1 1.0000",
         ),
         (
-            {"linear_reference": REFERENCE | {"of_texts": 3000}},
+            {"baseline_scores": BASELINE_SCORES | {"of_texts": 3000}},
             "(linear SVM, trained on 9 of 3,000 texts)",
         ),
         (
-            {"linear_reference": REFERENCE | {"of_texts": 10, "of_features": 8}},
+            {"baseline_scores": BASELINE_SCORES | {"of_texts": 10, "of_features": 8}},
             "9 of 10 texts and 7 of 8 features)",
         ),
         (
-            {"suggested_threshold": 0.9961, "answered_fraction": 0.66},
-            "--threshold 0.996 answers 66% of the texts, 95% of them right",
+            {"threshold": SuggestedThreshold(0.9961, 0.66)},
+            "--threshold 0.996 keeps 66% of the predictions, 95% of them right",
         ),
-        ({"predicted": {"name": "validation"}}, "the model was tuned on these texts"),
+        ({"predictions": {"name": "validation"}}, "the model was tuned on these texts"),
         (
-            {"num_refitted": 1},
+            {"run_findings": RunFindings(num_refitted=1)},
             "the final linear model was also trained on 1 validation text",
         ),
         ({"doubtful_labels": (1,)}, "labels that are probably wrong: 1"),
@@ -186,7 +228,7 @@ def test_the_report_has_notes_where_they_apply(classifier, changes, words):
 
 
 def test_a_report_without_a_baseline_says_so(classifier):
-    assert "TF-IDF baseline: none" in full_text(report_of(classifier, linear_reference=None))
+    assert "TF-IDF baseline: none" in full_text(report_of(classifier, baseline_scores=None))
 
 
 @pytest.mark.parametrize(("num_classes", "has_matrix"), [(3, True), (100, False)])
@@ -198,7 +240,8 @@ def test_the_report_fits_a_terminal(classifier, num_classes, has_matrix):
         "per_class": dict.fromkeys(names, scores),
         "confusion_matrix": np.ones((num_classes, num_classes), dtype=int).tolist(),
     }
-    report = report_of(classifier, predicted={"label_names": tuple(names)}, metrics=metrics)
+    report = report_of(classifier, predictions={"label_names": tuple(names)}, metrics=metrics)
+
     text = full_text(report)
 
     assert ("   1    1    1" in text) == has_matrix

@@ -5,12 +5,11 @@ from __future__ import annotations
 import re
 
 import pytest
-from support.reports import split_of
+from support.reports import report_on, split_of
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 from tensorboard.plugins.hparams.plugin_data_pb2 import HParamsPluginData
 
 from encoder_cls.config.loading import load_config
-from encoder_cls.evaluation.report import evaluate
 from encoder_cls.run.run_folder import read_metrics
 from encoder_cls.run.tensorboard import (
     ACCURACY,
@@ -104,7 +103,7 @@ def test_chosen_settings_are_those_that_differ_from_their_defaults():
 def test_markup_in_a_text_is_escaped(classifier):
     """A text is neither Markdown nor HTML, and makes no column of the table."""
     text = "| *a* <b>\n# [x](y) ~~z~~ \\ !"
-    report = evaluate(classifier, split_of([text]), name="test")
+    report = report_on(classifier, split_of([text]))
     last_line = mistakes_table(report).splitlines()[-1]
 
     assert last_line.count("|") == 4

@@ -11,10 +11,11 @@ import numpy as np
 from encoder_cls.classifier.classifier import Classifier
 from encoder_cls.data.dataset import Split
 from encoder_cls.evaluation.comparisons import Comparison
-from encoder_cls.evaluation.report import Report, evaluate
+from encoder_cls.evaluation.report import Report, RunFindings
+from encoder_cls.evaluation.split_evaluation import SplitEvaluation, evaluate_split
 
-# What a report says about the TF-IDF baseline.
-REFERENCE: dict[str, Any] = {
+# The scores of a TF-IDF baseline.
+BASELINE_SCORES: dict[str, Any] = {
     "accuracy": 1.0,
     "accuracy_interval": (0.4, 0.8),
     "macro_f1": 1.0,
@@ -43,21 +44,41 @@ def split_of(texts: Sequence[str], labels: Sequence[Any] | int = 0, **values: An
     )
 
 
-def report_of(classifier: Classifier, **changes: Any) -> Report:
-    """The report on three texts with some values changed.
+def report_on(classifier: Classifier, split: Split, *, name: str = "test") -> Report:
+    """The report on a split, without a baseline."""
+    return Report(evaluation=evaluate_split(classifier, split, name=name))
 
-    Changes of `metrics` and `answered` are dictionaries of their fields.
+
+def evaluation_of(classifier: Classifier, **changes: Any) -> SplitEvaluation:
+    """The evaluation on three texts with some values changed.
+
+    Changes of `metrics` and `predictions` are dictionaries of their fields.
     """
     split = split_of(["rain and snow", "ball goal team", "soup bread"])
-    report = evaluate(classifier, split, name="test")
+    evaluation = evaluate_split(classifier, split, name="test")
 
-    metrics = replace(report.metrics, **changes.pop("metrics", {}))
-    predicted = replace(report.predicted, **changes.pop("predicted", {}))
-    return replace(report, metrics=metrics, predicted=predicted, **changes)
+    metrics = replace(evaluation.metrics, **changes.pop("metrics", {}))
+    predictions = replace(evaluation.predictions, **changes.pop("predictions", {}))
+    return replace(evaluation, metrics=metrics, predictions=predictions, **changes)
+
+
+def report_of(
+    classifier: Classifier,
+    *,
+    baseline_scores: dict[str, Any] | None = None,
+    run_findings: RunFindings = RunFindings(),  # noqa: B008
+    **changes: Any,
+) -> Report:
+    """The report of an evaluation with some values changed, as by `evaluation_of`."""
+    return Report(
+        evaluation=evaluation_of(classifier, **changes),
+        baseline_scores=baseline_scores,
+        run_findings=run_findings,
+    )
 
 
 def compared(difference: float, *, is_sure: bool, linear: float = 0.3) -> dict[str, Any]:
-    """Changes of a report: how much accuracy the encoder adds, and the linear model's share."""
+    """Changes of an evaluation: how much accuracy the encoder adds, and the linear model's share."""
     interval = (difference - 0.01, difference + 0.02)
     comparison = Comparison(combined_minus_linear=difference, interval=interval, is_sure=is_sure)
     return {"comparison": comparison, "mixture_shares": {"encoder": 1 - linear, "linear": linear}}

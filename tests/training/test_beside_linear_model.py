@@ -241,9 +241,9 @@ def test_few_labels_held_out_are_learned_from_and_judged_by_cross_validation(
     report = json.loads((run.eval / "report.json").read_bytes())
     assert report["parts"]["linear"]["accuracy"] == accuracy
     again = evaluate_run(run.path, data=None, folder=None, reporter=SILENT)
-    assert again.parts["linear"]["accuracy"] == accuracy
+    assert again.evaluation.parts["linear"]["accuracy"] == accuracy
     assert again.metrics.accuracy == report["accuracy"]
-    assert report["num_refitted"] == again.num_refitted == len(labels) > 1
+    assert report["num_refitted"] == again.run_findings.num_refitted == len(labels) > 1
     line = f"also trained on {len(labels)} validation texts; the scores here are from before"
     assert line in full_text(again)
     assert line in (run.eval / "report.html").read_text(encoding="utf-8")

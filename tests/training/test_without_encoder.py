@@ -47,10 +47,11 @@ def test_the_model_is_the_linear_classifier_of_a_run_with_both(tmp_path):
     )
     assert alone.mixture.shares == {"linear": 1.0}
     assert [type(event) for event in events] == [Started, Noted, Validated, Finished]
-    report = events[-1].report
-    assert report.parts.keys() == {"combined", "linear"}
-    assert report.comparison is None
-    assert report.parts["linear"] == report.parts["combined"]
+
+    evaluation = events[-1].report.evaluation
+    assert evaluation.parts.keys() == {"combined", "linear"}
+    assert evaluation.comparison is None
+    assert evaluation.parts["linear"] == evaluation.parts["combined"]
 
 
 def test_the_folder_of_the_run_is_whole(tmp_path):
