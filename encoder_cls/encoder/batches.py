@@ -25,6 +25,17 @@ def derive_seed(*numbers: int) -> int:
     return int(np.random.SeedSequence(numbers).generate_state(1)[0])
 
 
+def seed_random_numbers(seed: int, device: torch.device) -> None:
+    """Seed the random numbers that torch draws on the CPU and on a device.
+
+    `torch.manual_seed` seeds all kinds of devices, which takes up to a millisecond where CUDA is
+    not in use.
+    """
+    torch.default_generator.manual_seed(seed)
+    if device.type == "cuda":
+        torch.cuda.manual_seed_all(seed)
+
+
 class Epoch(NamedTuple):
     """The order of texts and batches in an epoch.
 

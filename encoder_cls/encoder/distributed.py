@@ -75,6 +75,7 @@ class ProcessGroup:
         """Replace a tensor, which has the same shape in all processes, by the sum over them."""
         if self.size == 1 or not tensor.numel():
             return
+
         import torch.distributed as dist
 
         with self._noticing_loss():
@@ -92,6 +93,7 @@ class ProcessGroup:
         """The tensors of all processes, in order of rank; their first dimensions may differ."""
         if self.size == 1:
             return (mine,)
+
         import torch
         import torch.distributed as dist
 
@@ -115,6 +117,7 @@ class ProcessGroup:
         """The contents of all processes, in order of rank."""
         if self.size == 1:
             return [mine]
+
         import numpy as np
         import torch
 
@@ -129,9 +132,13 @@ class ProcessGroup:
         """
         if self.size == 1:
             return content
-        messages = self.gather_bytes(GOES_ON + content if self.leads else b"")
-        kind = messages[0][:1]
 
+        my_message = b""
+        if self.leads:
+            my_message = GOES_ON + content
+        first_message = self.gather_bytes(my_message)[0]
+
+        kind = first_message[:1]
         if kind == HAS_ENDED:
             self._is_over = True
             # The first process has the exit code, and prints.
@@ -140,14 +147,17 @@ class ProcessGroup:
             # The first process has ended in the middle of another exchange.
             self._is_over = True
             raise LostProcessError
-        return messages[0][1:]
+        return first_message[1:]
 
     def decide(self, value: T) -> T:
         """Send the JSON value of the first process to all. Errors are those of `broadcast`."""
         if self.size == 1:
             return value
-        content = json.dumps(value) if self.leads else ""
-        decided: T = json.loads(self.broadcast(content.encode()))
+
+        content = b""
+        if self.leads:
+            content = json.dumps(value).encode()
+        decided: T = json.loads(self.broadcast(content))
         return decided
 
     def _gather_values(self, mine: Mapping[str, Any]) -> list[dict[str, Any]]:
@@ -266,8 +276,8 @@ def _number_of_restarts() -> str:
     return os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")
 
 
-# The others wait for the first process, which may be fitting a linear model. That a process
-# has died is noticed at once.
+# How long the others wait for the first process, which may be fitting a linear model. A process
+# that has died is noticed at once.
 LONGEST_WAIT = timedelta(days=7)
 
 
@@ -283,17 +293,22 @@ def joined_process_group() -> Iterator[ProcessGroup]:
     if size == 1 or number_in_environment("RANK", least=0) is None:
         yield ProcessGroup()
         return
+
     import torch
     import torch.distributed as dist
     from torch._C._distributed_c10d import PrefixStore
     from torch.distributed.rendezvous import rendezvous
+
+    backend = "gloo"
+    if torch.cuda.is_available():
+        backend = "cpu:gloo,cuda:nccl"
 
     try:
         store, rank, size = next(iter(rendezvous("env://")))
         # After a restart, keys of the processes before must not be found.
         store = PrefixStore(f"encoder-cls-{_number_of_restarts()}", store)
         dist.init_process_group(
-            "cpu:gloo,cuda:nccl" if torch.cuda.is_available() else "gloo",
+            backend,
             store=store,
             rank=rank,
             world_size=size,

@@ -1,7 +1,7 @@
 """The libraries that compute an encoder, NumPy and PyTorch, and the choice between them.
 
-Importing PyTorch takes longer than a thousand answers by NumPy. So NumPy computes a few texts, and
-PyTorch computes many.
+Importing PyTorch takes longer than a thousand predictions by NumPy. So NumPy computes a few texts,
+and PyTorch computes many.
 """
 
 from __future__ import annotations
@@ -143,7 +143,7 @@ class AutomaticEncoder:
         """
         from encoder_cls.encoder.torch_encoder import TorchEncoder
 
-        # There is no lock: two threads may each make one, and both give equal answers.
+        # There is no lock: two threads may each make one, and both compute equal logits.
         if self._torch is None:
             log("debug", "engine: PyTorch")
             self._torch = TorchEncoder.from_weights(

@@ -72,7 +72,7 @@ def make_batch(texts: TokenizedTexts, indices: Indices, length: int | None = Non
 class TorchEncoder:
     """A model as an encoder, on any device and in any mode.
 
-    It computes in float32, whatever the precision of training, so that its answers equal those of
+    It computes in float32, whatever the precision of training, so that its logits equal those of
     `NumpyEncoder`. Its methods are described in `engines.Encoder`.
     """
 

@@ -19,7 +19,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from encoder_cls.config.schema import TrainConfig
-from encoder_cls.encoder.batches import derive_seed
+from encoder_cls.encoder.batches import derive_seed, seed_random_numbers
 from encoder_cls.encoder.distributed import ProcessGroup
 from encoder_cls.encoder.embedding_tables import without_untrained
 from encoder_cls.encoder.gradients import clip_gradients, sum_gradients
@@ -322,7 +322,11 @@ class EncoderTraining:
         batches_of_shards: dict[int, Sequence[TrainingBatch]] = {}
         my_batches: list[TrainingBatch] = []
         for shard in self.group.share(num_shards):
-            torch.manual_seed(derive_seed(seed, shard) if num_shards > 1 else seed)
+            shard_seed = seed
+            if num_shards > 1:
+                shard_seed = derive_seed(seed, shard)
+            seed_random_numbers(shard_seed, self.device)
+
             batches_of_shards[shard] = self.batches_at(step, shard, num_shards)
             my_batches += batches_of_shards[shard]
 
@@ -335,7 +339,8 @@ class EncoderTraining:
         mean_loss = 0.0
         for shard, batches in batches_of_shards.items():
             if num_shards > 1:
-                torch.manual_seed(derive_seed(seed, shard, 1))
+                seed_random_numbers(derive_seed(seed, shard, 1), self.device)
+
             for batch in batches:
                 with autocast(self.precision, self.device):
                     loss: Tensor = self._summed_loss(batch) / normalizer

@@ -54,7 +54,7 @@ class TrainingState:
         stale_validations: the later validations that count against patience.
         skipped_in_a_row: how many of the last steps in a row have updated nothing.
         sums: of the metrics of steps that are not logged yet.
-        outcome: how it has ended; None before.
+        outcome: how the training has ended; None while it goes on.
     """
 
     step: int = 0
@@ -80,21 +80,25 @@ class TrainingState:
 
     def after_step(self, metrics: StepMetrics) -> TrainingState:
         """The state one step later, with its metrics added to the sums."""
-        is_skipped = not metrics.has_updated
+        # A skipped step has no norm to add.
+        skipped_in_a_row = 0
+        skipped_steps = 0
+        grad_norm = metrics.grad_norm
+        if not metrics.has_updated:
+            skipped_in_a_row = self.skipped_in_a_row + 1
+            skipped_steps = 1
+            grad_norm = 0.0
+
         added = {
             "steps": 1,
-            "skipped_steps": 1 if is_skipped else 0,
+            "skipped_steps": skipped_steps,
             "loss": metrics.loss,
-            "grad_norm": 0.0 if is_skipped else metrics.grad_norm,
+            "grad_norm": grad_norm,
             "tokens": metrics.tokens,
             "padded_tokens": metrics.padded_tokens,
         }
-        return replace(
-            self,
-            step=self.step + 1,
-            skipped_in_a_row=self.skipped_in_a_row + 1 if is_skipped else 0,
-            sums={name: self.sums.get(name, 0.0) + value for name, value in added.items()},
-        )
+        sums = {name: self.sums.get(name, 0.0) + value for name, value in added.items()}
+        return replace(self, step=self.step + 1, skipped_in_a_row=skipped_in_a_row, sums=sums)
 
     def after_validation(self, score: Score, *, is_warming_up: bool) -> TrainingState:
         """The state after a validation.
@@ -109,7 +113,10 @@ class TrainingState:
                 best_step=self.step,
                 stale_validations=0,
             )
-        stale_validations = 0 if is_warming_up else self.stale_validations + 1
+
+        stale_validations = 0
+        if not is_warming_up:
+            stale_validations = self.stale_validations + 1
         return replace(self, validated_step=self.step, stale_validations=stale_validations)
 
     def mean_metrics(self) -> dict[str, float]:

@@ -43,14 +43,16 @@ SHIFT_BOUNDS = (-MAX_SHIFT, MAX_SHIFT)
 
 
 class Calibration(NamedTuple):
-    """The scale and the shift from margins to logits; multi-label, arrays with one of each label.
+    """The scale and the shift from margins to logits.
+
+    In a multi-label task they are arrays with a number for each label.
 
     Attributes:
         loss: the loss on the texts held out, with class weights.
         scale: the factor of margins.
-        shift: is added to the scaled margins.
+        shift: the number that is added to scaled margins.
         logits: the calibrated logits of the texts held out.
-        penalty: that under which the machines were fitted.
+        penalty: the C of the machines.
     """
 
     loss: float
@@ -224,7 +226,7 @@ def fit_mixture_weights(
     move them little.
 
     Args:
-        logits: those of each classifier, (texts, classes). The last one is calibrated already.
+        logits: of each classifier, (texts, classes). The last one is calibrated already.
         labels: as in `Split`.
         expects_equal_shares: whether equal shares are expected, as of a student and its teacher;
             by default, the last classifier alone is.
@@ -236,8 +238,8 @@ def fit_mixture_weights(
     scores = [part.astype(np.float64) for part in logits]
     log_loss = _LogLoss(labels, logits[0].shape[1])
 
-    # Find the inverse temperature of each classifier alone. That of a student is 1, since it
-    # learns the probabilities of its teacher, which is calibrated.
+    # Find the inverse temperature of each classifier alone. A student has 1, since it learns the
+    # probabilities of its teacher, which is calibrated.
     scales_alone = np.ones(num_classifiers)
     if not expects_equal_shares:
         for number in range(num_classifiers - 1):
@@ -315,7 +317,7 @@ class _LogLoss:
         no = 1 - yes
         loss = binary_cross_entropy(yes, self._targets)
 
-        # As above, each of the two answers has a part that is flat.
+        # As in `_loss_of_classes`, the loss is flat below MIN_PROBABILITY, of yes as of no.
         gradient_of_no = (1 - self._targets) * (no > MIN_PROBABILITY) * yes
         gradient_of_yes = self._targets * (yes > MIN_PROBABILITY) * no
         return loss, (gradient_of_no - gradient_of_yes) / len(self._targets)
@@ -324,8 +326,8 @@ class _LogLoss:
 def smoothed_targets(labels: NDArray[Any], num_classes: int) -> Floats:
     """The target probabilities of labels, (texts, classes), smoothed after Platt (1999).
 
-    They are those of one more text that has all answers with equal probability: few texts without
-    a mistake prove no certainty.
+    One more text is added that has all classes with equal probability: few texts without a mistake
+    prove no certainty.
     """
     num_texts = len(labels)
     if task_of(labels) is MULTI_LABEL:

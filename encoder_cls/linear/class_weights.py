@@ -50,7 +50,7 @@ def class_weights_note(train: Split, texts: TokenizedTexts, linear: LinearModel)
     train = train.subset(rows)
     texts = texts.take(rows)
 
-    # Answer them out of fold, with equal and with balanced weights.
+    # Predict them out of fold, with equal and with balanced weights.
     equal_weights = np.ones(len(sizes), dtype=np.float32)
     options = [
         LinearOptions.like(linear, equal_weights),

@@ -29,16 +29,16 @@ PENALTIES_TRIED = 3
 
 
 class Effort(NamedTuple):
-    """The work of a fit; by default all that is planned.
+    """How much work a fit does; by default all that is planned.
 
     Attributes:
-        key: in the state of a run.
-        name: for people.
+        key: its name in the state of a run.
+        name: its name for people.
         words_only: whether the features are words alone, without character n-grams.
-        tries_all_penalties: whether the penalty is chosen, in place of a usual one.
+        tries_all_penalties: whether several penalties are tried, in place of a usual one.
         num_folds: of cross-validation.
-        self_trains: whether a classifier of few labels also learns its own answers to texts without
-            labels.
+        self_trains: whether a classifier of few labels also learns from its own predictions for
+            texts without labels.
         rounds: the share of these texts in each round.
         most_unlabelled: the texts without labels that it learns from, at most.
         extrapolates: whether it measures the accuracy with fewer labels.
@@ -134,11 +134,11 @@ def affordable_effort(
 
 @dataclass(frozen=True)
 class EffortChoice:
-    """How much work a fit does: an effort that is decided, or the most that there is time for.
+    """How an effort is chosen: it is given, or it is the largest that there is time for.
 
     Attributes:
-        effort: what is decided, where there is no end.
-        end: of the time for the fit, by `time.monotonic`; None without a limit.
+        effort: the effort, where time has no limit.
+        end: when the time for the fit ends, by `time.monotonic`; None without a limit.
     """
 
     effort: Effort = PLANNED
@@ -175,7 +175,8 @@ class EffortChoice:
 ALL_AS_PLANNED = EffortChoice()
 
 
-# The machines to estimate the time by, drawn at random: classes have different numbers of texts.
+# How many machines are timed. They are drawn at random, since classes have different numbers of
+# texts.
 TIMED_MACHINES = 8
 
 
@@ -189,7 +190,7 @@ def seconds_of_machines(
         targets: whether each text is of the machine's class, (texts, machines).
         text_weights: (texts, machines).
     """
-    # The time of the import is not to be measured.
+    # Import it here, so that the time of the import is not measured.
     import sklearn.svm  # noqa: F401
 
     num_machines = targets.shape[1]

@@ -1,6 +1,6 @@
 """Fit a linear model to few labels, with the help of texts without labels.
 
-Out-of-fold answers decide between three kinds of classifier: self-training (`self_training`), the
+Out-of-fold predictions decide between three kinds of classifier: self-training (`self_training`), the
 mean of its rounds, and one of the labels alone. Labelled texts are weighted so that they resemble
 the texts without labels (`pool_weights`), in the estimate of accuracy and in calibration.
 """
@@ -115,7 +115,7 @@ def fit_linear_from_few_labels(  # noqa: PLR0913 - data, and what is wanted of i
         FEW_LABELS_EFFORTS, seconds_of_fit=training.seconds_to_fit, num_fits=num_fits
     )
 
-    # Answer each labelled text by classifiers that have not learned from it. Keep the best kind.
+    # Predict each labelled text by classifiers that have not learned from it. Keep the best kind.
     folds = split_into_folds(together, first=held_out, count=effort.num_folds)
     predictions = _predict_out_of_fold(training, corpus, effort, folds)
     kept = predictions.best_kind()
@@ -124,7 +124,7 @@ def fit_linear_from_few_labels(  # noqa: PLR0913 - data, and what is wanted of i
 
     accuracy_with_twice = None
     if effort.extrapolates and len(labels) >= FEWEST_EXTRAPOLATED and len(folds) > 2:
-        # Each half of the labels is answered by a classifier of the other half.
+        # A classifier of half of the labels predicts the other half.
         halves = [np.concatenate(folds[::2]), np.concatenate(folds[1::2])]
         with_fewer = _predict_out_of_fold(training, corpus, effort, halves).accuracy(kept)
         accuracy_with_twice = extrapolate_accuracy(accuracy, with_fewer, times=2 - 2 / len(folds))
@@ -179,7 +179,7 @@ def _machines_by_kind(rounds: Sequence[OneVsRest]) -> dict[str, OneVsRest]:
 
 
 class _OutOfFold(NamedTuple):
-    """Answers to labelled texts by classifiers that have not learned from them.
+    """Predictions for labelled texts, by classifiers that have not learned from them.
 
     Attributes:
         labels: the labels of the texts, in the order of the folds.
@@ -193,7 +193,7 @@ class _OutOfFold(NamedTuple):
     text_weights: Floats
 
     def is_right(self, kind: str) -> Floats:
-        """1 for each text with a correct answer, else 0."""
+        """1 for each text with a correct prediction, else 0, (texts,)."""
         is_right: NDArray[np.bool_] = self.calibrations[kind].logits.argmax(axis=1) == self.labels
         return is_right.astype(np.float64)
 
@@ -223,14 +223,14 @@ def _predict_out_of_fold(
     effort: Effort,
     folds: Sequence[NDArray[np.int64]],
 ) -> _OutOfFold:
-    """Answer the labelled texts of each fold by classifiers of the other folds."""
+    """Predict the labelled texts of each fold by classifiers of the other folds."""
     labels = corpus.labels[np.concatenate(folds)]
     class_weights = corpus.class_weights
     penalties: Sequence[float] = ()
     if not effort.tries_all_penalties:
         penalties = [USUAL_PENALTY[SINGLE_LABEL]]
 
-    # Without self-training, the texts without labels have no answers: all texts count alike.
+    # Without self-training, texts without labels are not predicted: all texts count alike.
     if not effort.self_trains:
         alone = cross_validate(corpus.labelled(), folds, penalties)
         return _OutOfFold(labels, {ALONE: alone}, np.ones(len(labels)))
@@ -287,7 +287,7 @@ def choose_kind(right: Mapping[str, Floats]) -> str:
     """Choose a kind of classifier: the default, unless one is better by more than chance explains.
 
     Args:
-        right: for each kind, 1 where an answer is correct, else 0, (texts,); the default comes
+        right: for each kind, 1 where a prediction is correct, else 0, (texts,); the default comes
             first.
 
     Returns:

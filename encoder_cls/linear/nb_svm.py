@@ -72,7 +72,7 @@ def fit_one_vs_rest(
     targets, text_weights = targets_of_machines(labels, class_weights)
     weights, biases = fit_nb_svms(features, targets, text_weights, penalty=penalty)
 
-    # A class of no text is never the answer, and one of all texts always is.
+    # A class that no text has is never predicted, and one that all texts have always is.
     biases[~targets.any(axis=0)] = -1
     biases[targets.all(axis=0)] = 1
     return OneVsRest(weights.astype(np.float32), biases.astype(np.float32))
@@ -263,7 +263,7 @@ def _classifier(texts: CountedTexts, machines: OneVsRest, calibration: Calibrati
     return texts.vocabulary.classifier(machines.weights, machines.biases, task_of(texts.labels))
 
 
-# The penalty of out-of-fold answers: low, since they are for labels that may be wrong.
+# The penalty of out-of-fold predictions: low, since labels may be wrong.
 OUT_OF_FOLD_PENALTY = 0.25
 
 

@@ -25,8 +25,8 @@ def weights_like_pool(labelled: Floats, pool: Floats, *, pool_size: int) -> Floa
     https://doi.org/10.2307/2344652.
 
     Args:
-        labelled: the confidence of a classifier in its answer to each labelled text, from which it
-            has not learned.
+        labelled: the confidence of a classifier in its prediction for each labelled text, from
+            which it has not learned.
         pool: the same of a sample of the texts without labels.
         pool_size: the number of all texts without labels.
 

@@ -195,10 +195,10 @@ LEAST_SHARE = 1e-4
 
 
 def align_margins(margins: NDArray[np.floating[Any]], shares: Floats) -> Floats:
-    """Shift the margins of each class until answers have about these shares.
+    """Shift the margins of each class until predictions have about these shares.
 
-    A class without a share gets no answers. This is the distribution alignment of Berthelot et al.,
-    "ReMixMatch" (2020), https://arxiv.org/abs/1911.09785.
+    A class without a share is not predicted. This is the distribution alignment of Berthelot et
+    al., "ReMixMatch" (2020), https://arxiv.org/abs/1911.09785.
 
     Args:
         margins: (texts, classes).

@@ -71,7 +71,7 @@ def fit_thresholds(
     most_texts = max(FEWEST_TEXTS, MOST_PAIRS // scores.shape[1])
     sample = np.random.default_rng(0).permutation(len(scores))[:most_texts]
 
-    # Answer the texts of each fold by thresholds of the other texts.
+    # Predict the labels of each fold by thresholds of the other folds.
     predictions = {rule: np.zeros(targets.shape, dtype=bool) for rule in RULES}
     for places in split_into_folds(together[sample]):
         fold = sample[places]

@@ -18,7 +18,7 @@ import stat
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from types import ModuleType, SimpleNamespace
+from types import ModuleType
 from typing import Any, NamedTuple
 
 
@@ -206,10 +206,6 @@ def loading_no_linear_model(load_classifier):
         return changed(classifier, linear=None)
 
     return load
-
-
-def without_seeds(torch):
-    return SimpleNamespace(**vars(torch) | {"manual_seed": lambda _: None})
 
 
 def keeping_all_metrics(init):
@@ -536,8 +532,8 @@ FAULTS = [
         "random numbers depend on what was drawn before",
         case="kill-forked",
         fraction=0.05,
-        target="encoder_cls.encoder.training.torch",
-        make=without_seeds,
+        target="encoder_cls.encoder.training.seed_random_numbers",
+        make=doing_nothing,
     ),
     Fault(
         "metrics are not cut on resume",
