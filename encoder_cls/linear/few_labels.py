@@ -1,8 +1,8 @@
 """Fit a linear model to few labels, with the help of texts without labels.
 
-Out-of-fold predictions decide between three kinds of classifier: self-training (`self_training`), the
-mean of its rounds, and one of the labels alone. Labelled texts are weighted so that they resemble
-the texts without labels (`pool_weights`), in the estimate of accuracy and in calibration.
+Out-of-fold predictions decide between three kinds of classifier: self-training (`self_training`),
+the mean of its rounds, and one of the labels alone. Labelled texts are weighted so that they
+resemble the texts without labels (`pool_weights`), in the estimate of accuracy and in calibration.
 """
 
 from __future__ import annotations
