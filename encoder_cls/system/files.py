@@ -1,6 +1,7 @@
 """Durable files: atomic writes, whole reads, leftovers of killed processes, locks.
 
-A rename within a folder is atomic: after a power cut a reader finds the old content or the new one, never a part.
+A rename within a folder is atomic: after a power cut a reader finds the old content or the new one,
+never a part.
 """
 
 from __future__ import annotations
@@ -22,18 +23,25 @@ from typing import Any, BinaryIO
 from encoder_cls.errors import EncoderClsError
 from encoder_cls.system.json_values import json_text
 
+# The content of a file, whole or in parts.
+Content = bytes | Iterable[bytes | memoryview]
+
+# How the names of temporary files and folders begin.
 TEMPORARY_PREFIX = ".tmp-"
+# How the name of a folder ends that is being replaced.
 REPLACED_SUFFIX = ".old"
-OLD = 3600.0  # seconds after which a temporary file counts as abandoned
+# Seconds after which a temporary file counts as abandoned.
+OLD = 3600.0
 # The folders that hold the streams of this process.
 STREAMS = (
     Path("/dev/fd"),
     Path("/proc/self/fd"),
     Path("/proc/thread-self/fd"),
 )
-MOST_BYTES = 1 << 28  # of a file of unknown size that is read whole: texts of some million tokens
-MOST_LINKS = 40  # to one file; the system itself follows no more
-Content = bytes | Iterable[bytes | memoryview]  # of a file, whole or in parts
+# Links to one file, one after the other; the system itself follows no more.
+MOST_LINKS = 40
+# Bytes of a file that is read whole: texts of some million tokens.
+MOST_BYTES = 1 << 28
 
 
 def sha256(content: bytes | memoryview) -> str:
@@ -47,8 +55,14 @@ def to_json(value: Mapping[str, Any]) -> bytes:
 
 
 def read_file(path: Path, *, most_bytes: int | None = None) -> bytes:
-    """The content of a file; `EncoderClsError` as by `plain_file`, or if it is larger (None: than `MOST_BYTES`)."""
-    most_bytes = MOST_BYTES if most_bytes is None else most_bytes
+    """The content of a file of at most so many bytes, `MOST_BYTES` by default.
+
+    Raises:
+        EncoderClsError: it is larger, or cannot be opened as a `plain_file`.
+    """
+    if most_bytes is None:
+        most_bytes = MOST_BYTES
+
     with plain_file(path) as (file, size):
         if size > most_bytes:
             raise EncoderClsError(f"{path}: {size:,} bytes; the limit is {most_bytes:,}")
@@ -71,11 +85,16 @@ def read_json(path: Path) -> Any:
 
 @contextmanager
 def plain_file(path: Path) -> Iterator[tuple[BinaryIO, int]]:
-    """Open a file, and get its size; `EncoderClsError` if it cannot be read, or is a pipe, which may not end."""
+    """Open a file, and get its size in bytes.
+
+    Raises:
+        EncoderClsError: it cannot be read; or it is a pipe, which may not end.
+    """
     with reporting_os_errors(path, "be read"):
         status = path.stat()
         if not stat.S_ISREG(status.st_mode):
             raise EncoderClsError(f"{path}: not a plain file")
+
         with path.open("rb") as file:
             yield file, status.st_size
 
@@ -88,14 +107,22 @@ def write_file(path: Path, content: Content) -> None:
 
 @contextmanager
 def replacing_file(path: Path) -> Iterator[BinaryIO]:
-    """Open a new file that replaces one durably and atomically when the block ends; its mode stays.
+    """Open a new file that replaces one durably and atomically when the block ends.
 
-    If the block raises an error, or the disk refuses (`EncoderClsError`), the file keeps its old
-    content, and nothing temporary stays. Leftovers of killed processes for the same file are
-    removed.
+    It gets the mode of the old file. If the block raises an error, the file keeps its old content,
+    and nothing temporary stays. What killed processes have left of the same file is removed.
+
+    Raises:
+        EncoderClsError: the disk refuses; the file keeps its old content then, too.
     """
-    with _temporary(path, _remove_unfinished(path)) as temporary:
-        mode = stat.S_IMODE(path.stat().st_mode) & 0o777 if path.is_file() else None
+    mark = _mark_of_writer(path)
+    _remove_unfinished(path)
+
+    with _temporary(path, mark) as temporary:
+        mode = None
+        if path.is_file():
+            mode = stat.S_IMODE(path.stat().st_mode) & 0o777
+
         with _flushed_file(temporary, mode=mode) as file:
             yield file
         temporary.replace(path)
@@ -104,30 +131,36 @@ def replacing_file(path: Path) -> Iterator[BinaryIO]:
 def write_folder(folder: Path, files: Mapping[str, Content]) -> None:
     """Create a folder with these files durably and all at once.
 
-    An old folder of that name is moved to `NAME.old` and removed only when the new one is in place, so that a crash
-    at any moment leaves a complete folder under one of the two names. If the disk refuses (`EncoderClsError`), nothing
-    temporary stays.
+    An old folder of that name is moved to `NAME.old`, and removed only when the new one is in
+    place, so that a crash at any moment leaves a complete folder under one of the two names.
+
+    Raises:
+        EncoderClsError: the disk refuses; nothing temporary stays.
     """
     old = folder.with_name(f"{folder.name}{REPLACED_SUFFIX}")
+
     with _temporary(folder) as temporary:
         temporary.mkdir()
         for name, content in files.items():
             with _flushed_file(temporary / name) as file:
                 _write(file, content)
         flush_folder(temporary)
+
         if folder.exists():
             shutil.rmtree(old, ignore_errors=True)
             folder.rename(old)
         temporary.rename(folder)
+
     shutil.rmtree(old, ignore_errors=True)
 
 
 @contextmanager
 def _temporary(path: Path, mark: str = "") -> Iterator[Path]:
-    """A new name beside a path, to be renamed to it in the block; after a failure nothing of it stays.
+    """A new path beside another one, which the block renames to that one; nothing of it stays.
 
-    It is random, so that no other program can plant a file there. It leaves out the path's own name, which may have the
-    maximum length, and whose ending would make readers of this folder read it, too.
+    Its name is random, so that no other program can plant a file there. It does not contain the
+    name of the other path, which may have the maximum length, and whose ending would make readers
+    of this folder read the temporary file, too.
     """
     temporary = path.with_name(f"{TEMPORARY_PREFIX}{mark}{secrets.token_hex(8)}")
     with reporting_os_errors(path):
@@ -135,7 +168,8 @@ def _temporary(path: Path, mark: str = "") -> Iterator[Path]:
             path.parent.mkdir(parents=True, exist_ok=True)
             yield temporary
             flush_folder(path.parent)
-        except FileExistsError:  # it is somebody else's
+        except FileExistsError:
+            # Another process has created it: leave that one.
             raise
         except BaseException:
             with suppress(OSError):
@@ -144,40 +178,63 @@ def _temporary(path: Path, mark: str = "") -> Iterator[Path]:
 
 
 def _remove(path: Path) -> None:
+    """Remove a file or a folder; it may be missing."""
     if path.is_dir() and not path.is_symlink():
         shutil.rmtree(path, ignore_errors=True)
     else:
         path.unlink(missing_ok=True)
 
 
-def _remove_unfinished(path: Path) -> str:
-    """Remove what killed processes of this machine, or any long ago, left of a file; returns the mark of both.
+def _mark_of_file(path: Path) -> str:
+    """The part of temporary names that says which file they are for."""
+    name_hash = sha256(os.fsencode(path.name))[:12]
+    return f"{name_hash}-"
 
-    A process that still writes holds a lock, which other machines may not see.
+
+def _mark_of_writer(path: Path) -> str:
+    """The part of temporary names that says which file they are for, and which machine writes."""
+    machine_hash = sha256(platform.node().encode())[:12]
+    return f"{_mark_of_file(path)}{machine_hash}-"
+
+
+def _remove_unfinished(path: Path) -> None:
+    """Remove temporary files for a path that killed processes have left.
+
+    Those of this machine are removed if no process is still writing them: it would hold a lock.
+    Other machines' locks may not be visible here, so their files are removed only when old.
     """
-    of_file = f"{sha256(os.fsencode(path.name))[:12]}-"
-    mark = f"{of_file}{sha256(platform.node().encode())[:12]}-"
     with suppress(OSError):
-        for left in list(path.parent.glob(f"{TEMPORARY_PREFIX}{of_file}*")):
-            is_own = left.name.startswith(f"{TEMPORARY_PREFIX}{mark}") and not _is_being_written(
-                left
-            )
-            if is_own or time.time() - left.stat().st_mtime > OLD:
-                left.unlink(missing_ok=True)
-    return mark
+        for temporary in list(path.parent.glob(f"{TEMPORARY_PREFIX}{_mark_of_file(path)}*")):
+            if _is_abandoned(temporary, path):
+                temporary.unlink(missing_ok=True)
+
+
+def _is_abandoned(temporary: Path, path: Path) -> bool:
+    """Whether no process will finish this temporary file for a path."""
+    is_of_this_machine = temporary.name.startswith(f"{TEMPORARY_PREFIX}{_mark_of_writer(path)}")
+    if is_of_this_machine and not _is_being_written(temporary):
+        return True
+
+    seconds_since_write = time.time() - temporary.stat().st_mtime
+    return seconds_since_write > OLD
 
 
 def _is_being_written(path: Path) -> bool:
+    """Whether a process holds the lock of a temporary file, as far as can be seen."""
     try:
         with path.open("rb") as file:
             _lock(file)
-            return False
-    except OSError:  # or this file system has no locks
+    except OSError:
+        # Another process holds it, or this file system has no locks.
         return True
+    return False
 
 
 def _lock(file: BinaryIO) -> None:
-    """Lock an open file; `OSError` if another process holds it. Not on Windows, which removes no open file."""
+    """Lock an open file; `OSError` if another process holds the lock.
+
+    It does nothing on Windows, which does not remove files that are open.
+    """
     with suppress(ImportError):
         import fcntl
 
@@ -186,17 +243,22 @@ def _lock(file: BinaryIO) -> None:
 
 def remove_leftovers(folder: Path) -> None:
     """Remove the temporary files of killed writers, and folders that they had replaced already."""
-    replaced = [
-        path for path in folder.glob(f"*{REPLACED_SUFFIX}") if path.with_suffix("").exists()
-    ]
-    for leftover in [*folder.glob(f"{TEMPORARY_PREFIX}*"), *replaced]:
-        _remove(leftover)
+    for temporary in list(folder.glob(f"{TEMPORARY_PREFIX}*")):
+        _remove(temporary)
+
+    for replaced in list(folder.glob(f"*{REPLACED_SUFFIX}")):
+        if replaced.with_suffix("").exists():
+            _remove(replaced)
 
 
 def flush_folder(folder: Path) -> None:
-    """Make the folder's list of names (creations, renames, removals) durable, where the system lets a program do so."""
-    if not hasattr(os, "O_DIRECTORY"):  # Windows opens no folders
+    """Make creations, renames and removals in a folder durable.
+
+    It does nothing on Windows, where folders cannot be opened.
+    """
+    if not hasattr(os, "O_DIRECTORY"):
         return
+
     descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
     try:
         os.fsync(descriptor)
@@ -208,20 +270,27 @@ def flush_folder(folder: Path) -> None:
 def _flushed_file(path: Path, *, mode: int | None = None) -> Iterator[BinaryIO]:
     """Create a file, not through a link, whose content is durable when the block ends.
 
-    Without a mode it gets what the umask leaves.
+    Without a mode, the file has the default one of this process (umask).
     """
     with path.open("xb") as file:
-        with suppress(OSError):  # some file systems have no modes, and some no locks
-            if mode is not None:  # before others could read any content
+        # Some file systems have no modes, and some no locks.
+        with suppress(OSError):
+            # Set the mode before there is any content that others could read.
+            if mode is not None:
                 path.chmod(mode)
             _lock(file)
+
         yield file
+
         file.flush()
         os.fsync(file.fileno())
 
 
 def _write(file: BinaryIO, content: Content) -> None:
-    file.writelines([content] if isinstance(content, bytes) else content)
+    if isinstance(content, bytes):
+        file.write(content)
+    else:
+        file.writelines(content)
 
 
 def write_output(path: Path, content: Content) -> None:
@@ -232,38 +301,47 @@ def write_output(path: Path, content: Content) -> None:
 
 @contextmanager
 def output_file(path: Path) -> Iterator[BinaryIO]:
-    """Open an output of a user: a file to replace, through links to it, a pipe, a device or a stream.
+    """Open an output of a user: a file, a pipe, a device or a stream.
 
-    A file is replaced when the block ends, as by `replacing_file`. An open stream of this process,
-    such as `/dev/stdout`, is written to at its current position.
+    A file is replaced when the block ends, as by `replacing_file`; of a link to a file, that file.
+    An open stream of this process, such as `/dev/stdout`, is written to at its current position.
+
+    Raises:
+        EncoderClsError: the output is a folder, or cannot be written.
     """
     descriptor = stream_named(path)
-    if descriptor is None and path.is_dir():
-        raise EncoderClsError(f"{path}: is a folder; name a file in it")
-
-    if descriptor is None and (not path.exists() or path.is_file()):
-        target = path_of(path)
-        if target.is_symlink():
-            raise EncoderClsError(f"{path}: cannot write: its links lead in a circle")
-        with replacing_file(target) as file:
+    if descriptor is not None:
+        with reporting_os_errors(path), open(os.dup(descriptor), "wb") as file:  # noqa: PTH123
             yield file
         return
 
-    with reporting_os_errors(path):
-        opened = path if descriptor is None else os.dup(descriptor)
-        with open(opened, "wb") as file:  # noqa: PTH123
+    if path.is_dir():
+        raise EncoderClsError(f"{path}: is a folder; name a file in it")
+
+    is_pipe_or_device = path.exists() and not path.is_file()
+    if is_pipe_or_device:
+        with reporting_os_errors(path), path.open("wb") as file:
             yield file
+        return
+
+    target = path_of(path)
+    if target.is_symlink():
+        raise EncoderClsError(f"{path}: cannot write: its links lead in a circle")
+    with replacing_file(target) as file:
+        yield file
 
 
 def path_of(path: Path) -> Path:
     """The absolute path without links; a link that leads in a circle stays."""
-    return Path(os.path.realpath(path))  # Path.resolve raises a RuntimeError there
+    # Path.resolve would raise a RuntimeError for a circle.
+    return Path(os.path.realpath(path))
 
 
 def stream_named(path: Path) -> int | None:
     """The number of the open stream that a path names, such as 1 for `/dev/stdout`, if any.
 
-    The last link is not followed: it leads to the file behind the stream, which would then be replaced.
+    The last link is not followed: it leads to the file behind the stream, which would then be
+    replaced.
     """
     streams = {path_of(folder) for folder in STREAMS}
     for _ in range(MOST_LINKS):
@@ -287,11 +365,16 @@ def reporting_os_errors(path: Path, doing: str = "write") -> Iterator[None]:
 
 def fitting_paths(source: str) -> Iterator[str]:
     """The paths that match a pattern; brackets in the names of existing folders are literal."""
-    if "\0" in source:  # which no name has, and which the system refuses
+    # No name has this character, and the system refuses to look for it.
+    if "\0" in source:
         return iter(())
-    folder = next((parent for parent in Path(source).parents if parent.is_dir()), Path())
+
+    # The innermost folder that exists is taken as it is written.
+    existing_folders = (parent for parent in Path(source).parents if parent.is_dir())
+    folder = next(existing_folders, Path())
+
     pattern = Path(glob.escape(str(folder)), Path(source).relative_to(folder))
-    return glob.iglob(str(pattern), recursive=True)  # noqa: PTH207 - absolute, too
+    return glob.iglob(str(pattern), recursive=True)  # noqa: PTH207 - the pattern may be absolute
 
 
 class LockedError(EncoderClsError):
@@ -302,25 +385,35 @@ class LockedError(EncoderClsError):
 def locked(path: Path, *, wait: bool = True, doing: str = "working") -> Iterator[None]:
     """Hold a lock file, which stays; the system releases the lock however this process ends.
 
-    Where `wait` is False, a `LockedError` names the process that holds it and what it is `doing`; `EncoderClsError` if
-    the disk refuses.
-    """
-    from filelock import FileLock, Timeout  # not needed to predict
+    Where `wait` is False, the lock must be free.
 
-    lock = FileLock(path, timeout=-1 if wait else 0, thread_local=False)
+    Raises:
+        LockedError: another process holds the lock; it names that one, and what it is `doing`.
+        EncoderClsError: the disk refuses.
+    """
+    # Not imported to predict.
+    from filelock import FileLock, Timeout
+
+    timeout = -1 if wait else 0
+    lock = FileLock(path, timeout=timeout, thread_local=False)
     with reporting_os_errors(path):
         try:
             lock.acquire()
         except Timeout:
-            holder = ""
-            with suppress(OSError, ValueError):  # Windows locks the file for readers, too
-                holder = path.read_text(encoding="utf-8").strip()
-            raise LockedError(
-                f"{path.parent}: {holder or 'another process'} is {doing} here"
-            ) from None
+            raise LockedError(f"{path.parent}: {_holder_of(path)} is {doing} here") from None
         with suppress(OSError):
             path.write_text(f"process {os.getpid()}", encoding="utf-8")
+
     try:
         yield
     finally:
         lock.release()
+
+
+def _holder_of(lock_file: Path) -> str:
+    """The process that holds a lock, by the content of its file."""
+    holder = ""
+    # Windows locks the file for readers, too.
+    with suppress(OSError, ValueError):
+        holder = lock_file.read_text(encoding="utf-8").strip()
+    return holder or "another process"

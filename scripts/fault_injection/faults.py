@@ -743,7 +743,7 @@ FAULTS = [
         case="parts-kill",
         fraction=0.2,
         target=f"{FILES}._remove_unfinished",
-        make=constant(lambda *_, **__: ""),
+        make=constant(lambda *_, **__: None),
     ),
     Fault(
         "a part is done by two processes",
