@@ -34,7 +34,7 @@ __all__ = [
 ]
 
 
-# The module of each public name, imported on first use, so that `import encoder_cls` does not wait for it.
+# The module of each public name. It is imported on first use, so that `import encoder_cls` is fast.
 _HOMES = {
     "Classifier": "classifier.classifier",
     "Encoder": "encoder.transformer",

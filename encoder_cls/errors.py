@@ -62,7 +62,7 @@ class EncodingError(DataError):
 
 
 class DivergedError(EncoderClsError):
-    """The loss, the gradient, a weight or an answer is no longer a finite number.
+    """The loss, the gradient, a weight or a logit is no longer a finite number.
 
     Nothing of it has been written.
     """

@@ -27,8 +27,11 @@ class Column(Sequence[Item], ABC):
 
     def select(self, rows: NDArray[np.int64]) -> Self:
         """The items of these rows, in this order; nothing is copied."""
+        if self._rows is not None:
+            rows = self._rows[rows]
+
         selection = copy.copy(self)
-        selection._rows = rows if self._rows is None else self._rows[rows]
+        selection._rows = rows
         return selection
 
     @abstractmethod
@@ -40,7 +43,9 @@ class Column(Sequence[Item], ABC):
         """The items of these of all rows."""
 
     def __len__(self) -> int:
-        return self._count() if self._rows is None else len(self._rows)
+        if self._rows is None:
+            return self._count()
+        return len(self._rows)
 
     def __getitem__(self, index: Any) -> Any:
         # A range checks an index, and knows what a slice means.
@@ -50,7 +55,9 @@ class Column(Sequence[Item], ABC):
             rows = self._rows[rows]
 
         items = self._items(rows)
-        return items[0] if isinstance(indices, int) else items
+        if isinstance(indices, int):
+            return items[0]
+        return items
 
     def __iter__(self) -> Iterator[Item]:
         for start in range(0, len(self), CHUNK):
@@ -76,7 +83,8 @@ class DiskBackedTexts(Column[str]):
         """Add texts at the end."""
         contents = [text.encode() for text in texts]
         lengths = [len(content) for content in contents]
-        self._contents.append(np.frombuffer(b"".join(contents), dtype=np.uint8), lengths)
+        all_bytes = np.frombuffer(b"".join(contents), dtype=np.uint8)
+        self._contents.append(all_bytes, lengths)
 
     def arrays(self) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
         """The bytes of all texts, one after the other, and `texts + 1` offsets."""
@@ -111,7 +119,10 @@ class ConcatenatedTexts(Iterable[str]):
 
 
 def in_chunks(items: Iterable[Item], size: int | None = None) -> Iterator[list[Item]]:
-    """Lists of `size` items (None: `CHUNK`), the last one perhaps shorter."""
+    """Lists of `size` items, by default `CHUNK`; the last one may be shorter."""
     remaining = iter(items)
-    while chunk := list(islice(remaining, size or CHUNK)):
+    while True:
+        chunk = list(islice(remaining, size or CHUNK))
+        if not chunk:
+            return
         yield chunk

@@ -58,15 +58,15 @@ class DiskBackedArray(Generic[Number]):
             ) from error
 
     def array(self) -> NDArray[Number]:
-        """Return all numbers, which are not to be changed; after this call none can be appended."""
+        """All numbers, (numbers,), to be read only; after this call none can be appended."""
         if self._array is None:
             if self._file.tell() > MOST_IN_MEMORY:
-                # A plain view: each slice of a `np.memmap` would be another one, which takes longer.
+                # A plain view: each slice of a `np.memmap` is a new `np.memmap`, which is slower.
                 self._array = np.asarray(np.memmap(self._file, self._dtype, mode="r"))
             else:
                 self._file.seek(0)
                 self._array = np.frombuffer(bytearray(self._file.read()), self._dtype)
-            # A map holds a file that is closed.
+            # A memory map stays valid after its file is closed.
             self._file.close()
         return self._array
 

@@ -44,8 +44,10 @@ def replace_unprintable(text: str, *, keep: str = "") -> str:
 
     characters = []
     for character in text:
-        is_safe = character.isprintable() or character in keep or _is_harmless(character)
-        characters.append(character if is_safe else "\N{REPLACEMENT CHARACTER}")
+        if character.isprintable() or character in keep or _is_harmless(character):
+            characters.append(character)
+        else:
+            characters.append("\N{REPLACEMENT CHARACTER}")
     return "".join(characters)
 
 
@@ -70,7 +72,9 @@ def shown(text: str, *, limit: int = 80) -> str:
 
 def shortened(text: str, *, limit: int) -> str:
     """A text cut to this many characters, the last one an ellipsis."""
-    return text if len(text) <= limit else text[: limit - 1] + "…"
+    if len(text) <= limit:
+        return text
+    return text[: limit - 1] + "…"
 
 
 def listed(names: Sequence[str], *, most: int = 8, limit: int = 80) -> str:

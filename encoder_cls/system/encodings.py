@@ -1,4 +1,4 @@
-"""Text files: encodings and field separators by name, lines, and hints for files in another encoding."""
+"""Text files: their lines, encodings and field separators by name, hints for a wrong encoding."""
 
 from __future__ import annotations
 
@@ -29,10 +29,11 @@ _MARKS = {
     codecs.BOM_UTF16_BE: "utf-16",
 }
 
-# Bytes by which the encoding of a file is guessed: with two or four bytes a character; UTF-8; of a
-# file with an invalid line.
+# Bytes that show whether a file has two or four bytes a character.
 HEAD_BYTES = 1024
+# Bytes that show whether a file is UTF-8.
 READ_BYTES = 1 << 16
+# Bytes of a file with an invalid line that show whether most of its lines are UTF-8.
 JUDGED_BYTES = 1 << 24
 # Bytes of a line, a row or a text: three million words.
 LONGEST_LINE = 1 << 24
@@ -59,7 +60,9 @@ def is_gzipped(path: Path) -> bool:
 
 def ending_of(path: Path) -> str:
     """The ending of a name that determines its format, in lower case: `.csv` of `a.CSV.gz`, too."""
-    return Path(path.stem if is_gzipped(path) else path).suffix.lower()
+    if is_gzipped(path):
+        path = Path(path.stem)
+    return path.suffix.lower()
 
 
 @contextmanager
@@ -101,7 +104,8 @@ def encoding_named(name: str) -> str:
 def delimiter_named(name: str) -> str:
     """The field separator, given itself or by name; `ValueError` if no file can have it."""
     delimiter = DELIMITERS.get(name, name)
-    is_character = len(delimiter) == 1 and not "\ud7ff" < delimiter < "\ue000"
+    is_surrogate = "\ud800" <= delimiter <= "\udfff"
+    is_character = len(delimiter) == 1 and not is_surrogate
     if not is_character or delimiter in '\r\n"' or delimiter.isalnum():
         raise ValueError(
             f"{name!r} is not a field separator; give one character, or {', '.join(DELIMITERS)}"
@@ -120,9 +124,10 @@ def longer_than(limit: int) -> str:
 
 
 def byte_lines(file: Any, longest: int = LONGEST_LINE) -> Iterator[bytes]:
-    """The lines of an open file, each up to a byte more than the longest that is allowed, -1 for none.
+    """The lines of an open file; each has at most one byte more than `longest`, the limit.
 
-    A packed file of a few kilobytes can be a line that fills all memory.
+    A limit of -1 means none. Without one, a gzip file of a few kilobytes can be a line that fills
+    all memory.
     """
     read_line = partial(file.readline, _readline_limit(longest))
     return iter(read_line, b"")
@@ -143,10 +148,11 @@ def text_lines(
     """The lines of a text file with their ends, without a byte order mark.
 
     The mark of UTF-8 overrides the encoding. With `keep_invalid`, invalid bytes are kept as half
-    surrogates. A line has at most so many bytes as the `longest`; -1 means no limit.
+    surrogates. `longest` limits the bytes of a line; -1 means no limit.
 
     Raises:
-        DataError: a line is too long; or it is not of this encoding, with the one that it may have.
+        DataError: a line is too long.
+        EncodingError: a line is not of this encoding; it suggests another one.
     """
     with opened(path) as file:
         head = file.peek(HEAD_BYTES)[:HEAD_BYTES]
@@ -165,7 +171,10 @@ def text_lines(
             hint = f"the file seems to be {wide[:6].upper()}: {_setting(wide)} reads it"
             raise EncodingError(f"{path}:1", f"not {_shown(encoding)} text", hint)
 
-        errors = "surrogateescape" if keep_invalid else "strict"
+        errors = "strict"
+        if keep_invalid:
+            errors = "surrogateescape"
+
         for number, line in enumerate(byte_lines(file, longest), start=1):
             _check_length(path, number, line, longest)
             try:
@@ -207,9 +216,13 @@ def _decoded_lines(path: Path, file: IO[bytes], encoding: str, longest: int) -> 
             read_line = partial(lines.readline, _readline_limit(longest))
             for number, line in enumerate(iter(read_line, ""), start=1):
                 _check_length(path, number, line, longest)
-                yield line.removeprefix("\ufeff") if number == 1 else line
+                if number == 1:
+                    line = line.removeprefix("\ufeff")  # noqa: PLW2901
+                yield line
     except UnicodeDecodeError as error:
-        number += 1 + error.object[: error.start].decode(encoding, "replace").count("\n")
+        # The decoder reads in blocks: count the lines of this one before the invalid bytes.
+        valid_part = error.object[: error.start].decode(encoding, "replace")
+        number += 1 + valid_part.count("\n")
         hint = "data.encoding names the encoding of the file"
         raise EncodingError(f"{path}:{number}", f"not {encoding} text", hint) from None
 
@@ -272,7 +285,7 @@ def _shown(encoding: str) -> str:
 
 
 def _wide_encoding(head: bytes) -> str | None:
-    """The encoding with two or four bytes a character that a file seems to have, by its head."""
+    """The encoding of two or four bytes a character that a file seems to have, by its head."""
     for mark, encoding in _MARKS.items():
         if head.startswith(mark):
             return encoding
@@ -290,7 +303,7 @@ def _wide_encoding(head: bytes) -> str | None:
 
 
 def _as_windows(line: bytes) -> str | None:
-    """A line as Windows-1252, for a message; None where few letters are ASCII: it is hardly that."""
+    """A line as Windows-1252, for a message; None if few letters are ASCII, which is unlikely."""
     if not _is_valid(line, WINDOWS):
         return None
 

@@ -24,8 +24,11 @@ def json_text(value: Any, *, indent: int | None = None) -> str:
     # reverse the direction.
     characters = []
     for character in text:
-        is_safe = character.isprintable() or character == "\n"
-        characters.append(character if is_safe else json.dumps(character)[1:-1])
+        if character.isprintable() or character == "\n":
+            characters.append(character)
+        else:
+            # The escape sequence, without the quotes around it.
+            characters.append(json.dumps(character)[1:-1])
     return "".join(characters)
 
 

@@ -23,7 +23,8 @@ def resolve_device(name: str) -> torch.device:
     import torch
 
     if name == "auto":
-        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+        name = "cuda" if torch.cuda.is_available() else "cpu"
+        return torch.device(name)
 
     kind, colon, index = name.partition(":")
     has_bad_index = colon and (kind == "cpu" or not index.isdecimal())
@@ -40,9 +41,9 @@ def resolve_device(name: str) -> torch.device:
 
 
 # Functions that say whether a processor multiplies matrices in bfloat16. They are private in torch,
-# so the absence of one means no more than "not known".
+# so a missing one only means that it is not known.
 CPU_PROBES = ("_is_amx_tile_supported", "_is_avx512_bf16_supported")
-# The first GPUs that do: Ampere.
+# Compute capability of Ampere, the first GPUs that multiply matrices in bfloat16.
 FIRST_FAST_CAPABILITY = (8, 0)
 
 

@@ -83,10 +83,10 @@ def _usable_processors() -> int:
 
 
 class Workers(Generic[Item, Result]):
-    """Processes that apply a function, which each gets once, to items; they start with the first one.
+    """Processes that apply a function to items; each process gets the function once.
 
-    They share the processors, end with the block, or with this process however it ends, and leave
-    Ctrl-C to it.
+    They start with the first item and share the processors. They end with the block, or with this
+    process however it ends, and leave Ctrl-C to it.
 
     `concurrent.futures.ProcessPoolExecutor` does less: its processes run the main module again,
     which fails if a user has written that without a guard; they outlive a parent that was killed;

@@ -85,7 +85,7 @@ def _own_settings_of_process(torch: Any) -> Iterator[None]:
 
 
 def _settings_of_process(torch: Any) -> dict[str, Any]:
-    """The default type of tensors, and the precision of products of float32 on each kind of device."""
+    """The default type of tensors, and the precision of float32 products on each kind of device."""
     return {
         "dtype": torch.get_default_dtype(),
         "cpu": torch.backends.mkldnn.matmul.fp32_precision,

@@ -44,7 +44,7 @@ def _calling(checks: tuple[Callable[[], None], ...]) -> Iterator[None]:
 
 
 def stopping_at(asked: Callable[[], int | None]) -> AbstractContextManager[None]:
-    """Let `check_stop` raise a `StoppedError` as soon as a function returns the number of a signal."""
+    """Let `check_stop` raise a `StoppedError` once a function returns the number of a signal."""
 
     def check() -> None:
         signal_number = asked()
