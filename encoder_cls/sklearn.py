@@ -591,7 +591,7 @@ def _name(label: Any) -> str:
 
 
 def _check_comparable(given: NDArray[Any], known: NDArray[Any]) -> None:
-    """Refuse to compare texts with numbers: no answer would be right."""
+    """Refuse to compare texts with numbers: no prediction would be correct."""
     if len(given) and isinstance(given[0], str) != isinstance(known[0], str):
         raise ValueError(
             f"the labels to score, such as {given.tolist()[0]!r}, are of another type than those "

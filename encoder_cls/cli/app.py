@@ -1,6 +1,6 @@
 """The command line: results go to standard output, all else to standard error.
 
-Nothing heavy is imported before a command needs it, so that `--help` answers at once.
+Nothing heavy is imported before a command needs it, so that `--help` appears at once.
 """
 
 from __future__ import annotations

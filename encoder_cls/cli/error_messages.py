@@ -64,8 +64,10 @@ def _usage_message(error: Any) -> tuple[str, int]:
 
 
 def _out_of_memory_message(error: BaseException) -> str:
-    lines = str(error).splitlines()
-    reason = lines[0] if lines else "no more is available"
+    reason = "no more is available"
+    if str(error):
+        reason = str(error).splitlines()[0]
+
     hint = "a smaller train.batch_tokens, --batch-tokens or model needs less"
     return f"out of memory: {reason} ({hint})"
 

@@ -88,9 +88,9 @@ def data_overrides(overrides: Sequence[str] | None, *allowed: str) -> dict[str, 
         if not equals or section != "data" or key not in allowed:
             raise ConfigError(f"--set {override}: only {_listed_keys(allowed)} can be set here")
 
-        check = _CHECKS.get(key)
+        check = _CHECKS.get(key, _unchecked)
         try:
-            values[key] = check(text) if check else text
+            values[key] = check(text)
         except ValueError as error:
             raise ConfigError(f"--set data.{key}: {error}") from None
     return values
@@ -99,6 +99,10 @@ def data_overrides(overrides: Sequence[str] | None, *allowed: str) -> dict[str, 
 def _listed_keys(keys: Sequence[str]) -> str:
     *others, last = [f"data.{key}" for key in keys]
     return f"{', '.join(others)} and {last}"
+
+
+def _unchecked(value: str) -> str:
+    return value
 
 
 def _bad_rows_named(value: str) -> str:

@@ -47,14 +47,14 @@ def predict_command(
     ] = "error",
     output_format: Annotated[
         Literal["text", "jsonl", "tsv", "csv", "html", "parquet"] | None,
-        typer.Option("--format", help="Format of the answers. Default: by --output, or text."),
+        typer.Option("--format", help="Format of the predictions. Default: by --output, or text."),
     ] = None,
     keep_columns: Annotated[
         bool | None,
         typer.Option(
             "--keep-columns/--no-keep-columns",
-            help="Write answers beside all columns of the input. Default: only in CSV of CSV or "
-            "Excel files.",
+            help="Write predictions beside all columns of the input. Default: only in CSV of CSV "
+            "or Excel files.",
         ),
     ] = None,
     top_k: Annotated[int, typer.Option(min=1, help="The number of classes to show.")] = 1,
@@ -104,7 +104,7 @@ def predict_command(
     ] = "auto",
     runner: Annotated[
         Literal["local", "ray"],
-        typer.Option(help="ray: Ray's workers answer the Parquet files of a path or URI."),
+        typer.Option(help="ray: Ray's workers classify the Parquet files of a path or URI."),
     ] = "local",
     workers: Annotated[int, typer.Option(min=1, help="The number of workers of --runner ray.")] = 2,
 ) -> None:

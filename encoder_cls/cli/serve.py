@@ -1,4 +1,4 @@
-"""`encoder-cls serve`: answer over HTTP."""
+"""`encoder-cls serve`: predict over HTTP."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def serve_command(
         ),
     ] = KEEP_ALIVE_SECONDS,
 ) -> None:
-    """Answer over HTTP: POST /predict, GET /health and /metrics, and a page to try texts."""
+    """Predict over HTTP: POST /predict, GET /health and /metrics, and a page to try texts."""
     distribution, _ = installed_version() or (WHOLE, "")
     for library in ("starlette", "uvicorn", "prometheus_client"):
         check_installed(library, needed_by="serve", install=f"'{distribution}[serve]'")

@@ -47,7 +47,9 @@ def suggestion_table(
 
     is_guarded = form.is_guarded or is_for_terminal
     for row in rows:
-        fields = [printable(field) for field in row] if is_for_terminal else row
+        fields = row
+        if is_for_terminal:
+            fields = [printable(field) for field in row]
         yield f"{csv_row(fields, separator=form.separator, is_guarded=is_guarded)}\n"
 
 

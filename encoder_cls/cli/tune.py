@@ -109,7 +109,7 @@ def _seconds_to_train_again(search: Search) -> float:
 
 
 def _report_of_best(search: Search, best: TrialResult) -> Report:
-    """Score the best trial, against the unchanged config where answers can be compared."""
+    """Score the best trial, and compare it with the unchanged config if it is single-label."""
     from encoder_cls.classifier.model_folder import load_classifier
     from encoder_cls.metrics.logits import MULTI_LABEL
     from encoder_cls.run.evaluate import evaluate_run
@@ -151,8 +151,10 @@ def _settings(result: TrialResult) -> list[str]:
     """The values of a trial as `key=value`, numbers with three digits."""
     settings = []
     for key, value in result.values.items():
-        text = f"{value:.3g}" if isinstance(value, float) else f"{value}"
-        settings.append(f"{key}={text}")
+        if isinstance(value, float):
+            settings.append(f"{key}={value:.3g}")
+        else:
+            settings.append(f"{key}={value}")
     return settings
 
 
