@@ -13,50 +13,80 @@ from support.data import load, refusal, write
 from encoder_cls.config.schema import DataConfig
 from encoder_cls.data.dataset import Dataset, Split
 from encoder_cls.data.load_dataset import load_dataset
-from encoder_cls.errors import DataError
 from encoder_cls.system import columns, disk_arrays
 
 
-def left_out(dataset: Dataset) -> dict[str, int]:
-    """How many rows of each source had no text."""
-    return {name: notes.empty.count for name, notes in dataset.sources if notes.empty.count}
+def empty_counts(dataset: Dataset) -> dict[str, int]:
+    """How many rows of each source had no text, of those that had such rows."""
+    counts = {}
+    for name, notes in dataset.sources:
+        if notes.empty.count:
+            counts[name] = notes.empty.count
+    return counts
 
 
 def test_empty_texts_can_be_dropped():
-    """With `empty_texts: drop` the rows are left out, also without a label; a file of nothing else is refused."""
-    dataset = load(write("a.csv", 'text,label\none,x\n" ",\n\ntwo,y\n'), empty_texts="drop")
-    assert (list(dataset.train.texts), left_out(dataset)) == (
-        ["one", "two"],
-        {"train": 1, "validation": 1},
-    )
-    assert "no rows with a text" in refusal(write("b.csv", "text,label\n ,x\n"), empty_texts="drop")
+    """With `empty_texts: drop` the rows are left out, also if they have no label."""
+    source = write("a.csv", 'text,label\none,x\n" ",\n\ntwo,y\n')
+    dataset = load(source, empty_texts="drop")
+
+    assert list(dataset.train.texts) == ["one", "two"]
+    assert empty_counts(dataset) == {"train": 1, "validation": 1}
 
 
-@pytest.mark.parametrize(("rows", "empty"), [(2, 1), (100, 1), (101, 2), (450, 5)])
-def test_few_empty_texts_are_left_out(rows, empty):
-    """Up to 1% of a split, rounded up; one more is refused, with their number and locations."""
+def test_a_file_without_a_text_is_refused():
+    source = write("b.csv", "text,label\n ,x\n")
+    assert "no rows with a text" in refusal(source, empty_texts="drop")
 
-    def source(count: int) -> str:
-        lines = [f"{' ' if i < count else f't{i}'},{i % 2}\n" for i in range(rows)]
-        return write("a.csv", "text,label\n" + "".join(lines))
 
-    dataset = load(write("b.csv", "text,label\none,0\ntwo,1\n"), test=source(empty))
-    assert (len(dataset.test), left_out(dataset)) == (rows - empty, {"test": empty})
-    assert dict(dataset.sources)["test"].empty.first == ["a.csv:2", "a.csv:3", "a.csv:4"][:empty]
-    with pytest.raises(
-        DataError, match=rf"^a\.csv:2: the text is empty, as in {empty + 1} of {rows} rows .*=drop"
-    ):
-        load("b.csv", test=source(empty + 1))
-    with pytest.raises(DataError, match=r"^a\.csv:2: the text is empty; correct the file"):
-        load("b.csv", test=source(1), empty_texts="error")
+TRAIN = "text,label\none,0\ntwo,1\n"
+
+
+def write_rows(*, num_rows: int, num_empty: int) -> str:
+    """Write a file whose first rows have no text."""
+    lines = ["text,label"]
+    for number in range(num_rows):
+        text = " " if number < num_empty else f"t{number}"
+        lines.append(f"{text},{number % 2}")
+    return write("a.csv", "\n".join(lines) + "\n")
+
+
+@pytest.mark.parametrize(("num_rows", "most_empty"), [(2, 1), (100, 1), (101, 2), (450, 5)])
+def test_few_empty_texts_are_left_out(num_rows, most_empty):
+    """They are up to 1% of a split, rounded up."""
+    test = write_rows(num_rows=num_rows, num_empty=most_empty)
+    dataset = load(write("b.csv", TRAIN), test=test)
+
+    assert len(dataset.test) == num_rows - most_empty
+    assert empty_counts(dataset) == {"test": most_empty}
+    locations = dict(dataset.sources)["test"].empty.first
+    assert locations == ["a.csv:2", "a.csv:3", "a.csv:4"][:most_empty]
+
+
+@pytest.mark.parametrize(("num_rows", "most_empty"), [(2, 1), (100, 1), (101, 2), (450, 5)])
+def test_more_empty_texts_are_refused_with_their_number(num_rows, most_empty):
+    test = write_rows(num_rows=num_rows, num_empty=most_empty + 1)
+
+    message = refusal(write("b.csv", TRAIN), test=test)
+
+    expected = rf"a\.csv:2: the text is empty, as in {most_empty + 1} of {num_rows} rows .*=drop"
+    assert re.match(expected, message)
+
+
+def test_a_single_empty_text_can_be_an_error():
+    test = write_rows(num_rows=450, num_empty=1)
+    message = refusal(write("b.csv", TRAIN), test=test, empty_texts="error")
+    assert message.startswith("a.csv:2: the text is empty; correct the file")
 
 
 def fingerprint(*texts: str, labels: Sequence[int] = (0, 0), where: str = "a") -> str:
-    return Split(texts=texts, labels=np.array(labels), where=[where] * len(texts)).fingerprint
+    places = [where] * len(texts)
+    return Split(texts=texts, labels=np.array(labels), where=places).fingerprint
 
 
 def test_the_fingerprint_is_that_of_texts_and_labels():
-    """It changes with a text, a label, the order and the boundaries of texts, and with nothing else."""
+    """It changes with a text, a label, the order and the boundaries of texts, and no other way."""
+    one = fingerprint("some text", "another")
     others = [
         fingerprint("some text", "Another"),
         fingerprint("some text", "another "),
@@ -64,62 +94,120 @@ def test_the_fingerprint_is_that_of_texts_and_labels():
         fingerprint("another", "some text"),
         fingerprint("some", " textanother"),
     ]
-    assert fingerprint("some text", "another") == fingerprint("some text", "another", where="b")
-    assert len({fingerprint("some text", "another"), *others}) == 1 + len(others)
+
+    assert fingerprint("some text", "another", where="b") == one
+    assert len({one, *others}) == 1 + len(others)
     assert fingerprint("a", "b\0c") != fingerprint("a\0b", "c")
 
 
-@pytest.mark.parametrize("most_pending", [1 << 20, 1], ids=["memory", "files"])
-def test_rows_keep_their_class_and_their_place(monkeypatch, most_pending):
-    """Read a few at a time, of several files, in memory and not, and also of the part that is held out."""
-    monkeypatch.setattr(columns, "CHUNK", 3)
-    monkeypatch.setattr(disk_arrays, "MOST_IN_MEMORY", most_pending)
-    write("d/a.csv", "text,label\n" + "".join(f"a{i},{i % 3}\n" for i in range(20)))
-    write("d/b.jsonl", "".join(f'\n{{"text": "b{i}", "label": {i % 3}}}\n' for i in range(20)))
+ExpectedRows = list[tuple[str, int, str]]
+"""The text, the class and the place of each row."""
+
+
+def write_folder() -> ExpectedRows:
+    """Write a folder `d` with three files, and return the rows that it has."""
+    expected = []
+    csv_lines = ["text,label"]
+    for number in range(20):
+        csv_lines.append(f"a{number},{number % 3}")
+        expected.append((f"a{number}", number % 3, f"d/a.csv:{number + 2}"))
+
+    # A blank line stands before each line of JSON.
+    json_lines = []
+    for number in range(20):
+        json_lines.append(f'\n{{"text": "b{number}", "label": {number % 3}}}\n')
+        expected.append((f"b{number}", number % 3, f"d/b.jsonl:{2 * number + 2}"))
+
+    expected.append(("c", 2, "d/c.csv:2"))
+    write("d/a.csv", "\n".join(csv_lines) + "\n")
+    write("d/b.jsonl", "".join(json_lines))
     write("d/c.csv", "text,label\nc,2\n")
-    expected = [(f"a{i}", i % 3, f"d/a.csv:{i + 2}") for i in range(20)]
-    expected += [(f"b{i}", i % 3, f"d/b.jsonl:{2 * i + 2}") for i in range(20)]
-    expected += [("c", 2, "d/c.csv:2")]
-    texts, labels, where = map(list, zip(*expected, strict=True))
-    whole = load("d").train
-    assert list(zip(whole.texts, whole.labels.tolist(), whole.where, strict=True)) == expected
-    assert whole.fingerprint == Split(texts=texts, labels=np.array(labels), where=where).fingerprint
-    dataset = load("d", validation=None, validation_fraction=0.5)
-    splits = (dataset.train, dataset.validation)
-    parts = [
-        row for it in splits for row in zip(it.texts, it.labels.tolist(), it.where, strict=True)
-    ]
-    assert sorted(parts) == sorted(expected)
-    assert parts != expected
+    return expected
 
 
-def test_the_bundled_example_is_large_enough_and_has_no_text_twice():
-    """At least 8 classes, each in each split, and 1,500 texts, all different in more than case and punctuation."""
-    bundled = load_dataset(
-        DataConfig(train="example:train", validation="example:validation", test="example:test")
+def rows_of(split: Split) -> ExpectedRows:
+    return list(zip(split.texts, split.labels.tolist(), split.where, strict=True))
+
+
+@pytest.mark.parametrize("most_in_memory", [1 << 20, 1], ids=["memory", "files"])
+def test_rows_keep_their_class_and_their_place(monkeypatch, most_in_memory):
+    """They are read a few at a time, of several files, in memory or on the disk."""
+    monkeypatch.setattr(columns, "CHUNK", 3)
+    monkeypatch.setattr(disk_arrays, "MOST_IN_MEMORY", most_in_memory)
+    expected = write_folder()
+
+    train = load("d").train
+
+    assert rows_of(train) == expected
+    in_memory = Split(
+        texts=[text for text, _, _ in expected],
+        labels=np.array([label for _, label, _ in expected]),
+        where=[place for _, _, place in expected],
     )
-    splits = [bundled.train, bundled.validation, bundled.test]
-    assert len(bundled.label_names) >= 8
-    assert all(len(np.unique(split.labels)) == len(bundled.label_names) for split in splits)
-    texts = Counter(re.sub(r"[\W_]+", "", text.lower()) for split in splits for text in split.texts)
-    assert texts.total() >= 1500
-    assert [text for text, count in texts.items() if count > 1] == []
+    assert train.fingerprint == in_memory.fingerprint
 
 
-def test_labelled_texts_are_left_out_of_those_without_labels():
-    """Of train, validation and test, and those that differ in case, space, punctuation and digits; they are counted."""
+@pytest.mark.parametrize("most_in_memory", [1 << 20, 1], ids=["memory", "files"])
+def test_rows_that_are_held_out_keep_their_class_and_their_place(monkeypatch, most_in_memory):
+    monkeypatch.setattr(columns, "CHUNK", 3)
+    monkeypatch.setattr(disk_arrays, "MOST_IN_MEMORY", most_in_memory)
+    expected = write_folder()
+
+    dataset = load("d", validation=None, validation_fraction=0.5)
+
+    rows = rows_of(dataset.train) + rows_of(dataset.validation)
+    assert sorted(rows) == sorted(expected)
+    assert rows != expected
+
+
+@pytest.fixture(scope="module")
+def example_splits() -> dict[str, Split]:
+    """The splits of the bundled example."""
+    config = DataConfig(train="example:train", validation="example:validation", test="example:test")
+    return load_dataset(config).splits
+
+
+def test_the_bundled_example_has_at_least_8_classes_in_each_split(example_splits):
+    num_classes = len(np.unique(example_splits["train"].labels))
+    assert num_classes >= 8
+    for split in example_splits.values():
+        assert len(np.unique(split.labels)) == num_classes
+
+
+def test_the_bundled_example_is_large_enough_and_has_no_text_twice(example_splits):
+    """All texts differ in more than case and punctuation."""
+    counts: Counter[str] = Counter()
+    for split in example_splits.values():
+        counts.update(re.sub(r"[\W_]+", "", text.lower()) for text in split.texts)
+
+    assert counts.total() >= 1500
+    assert [text for text, count in counts.items() if count > 1] == []
+
+
+def load_with_unlabelled(*texts: str) -> Dataset:
+    """A data set with labelled texts in all splits, and these texts without labels."""
     train = write("a.csv", "text,label\nhello there 1,x\ngood bye,y\nwhat now,x\nwho else,y\n")
     validation = write("v.csv", "text,label\nsee you,x\n")
     test = write("t.csv", "text,label\nso long,y\n")
-    pool = write("pool.txt", "Hello  there 2!\nsee you\nSO LONG\nanything else\ngood bye\n")
-    dataset = load(train, validation=validation, test=test, unlabelled=pool)
-    assert [*dataset.unlabelled.texts] == ["anything else"]
-    assert [str(where) for where in dataset.unlabelled.where] == ["pool.txt:4"]
-    assert (
-        "4 of 5 texts without labels are left out, which are labelled, validation or test texts, too, or like them"
-        in dataset.notes
+    unlabelled = write("pool.txt", "\n".join(texts) + "\n")
+    return load(train, validation=validation, test=test, unlabelled=unlabelled)
+
+
+def test_labelled_texts_are_left_out_of_those_without_labels():
+    """So are those that differ from a labelled one in case, space, punctuation and digits."""
+    dataset = load_with_unlabelled(
+        "Hello  there 2!", "see you", "SO LONG", "anything else", "good bye"
     )
-    others = write("others.txt", "anything else\nand more\n")
-    whole = load(train, validation=validation, test=test, unlabelled=others)
-    assert len(whole.unlabelled.texts) == 2
-    assert not whole.notes
+
+    assert [*dataset.unlabelled.texts] == ["anything else"]
+    assert [*dataset.unlabelled.where] == ["pool.txt:4"]
+    assert (
+        "4 of 5 texts without labels are left out, which are labelled, validation or test texts, "
+        "too, or like them"
+    ) in dataset.notes
+
+
+def test_other_texts_without_labels_stay():
+    dataset = load_with_unlabelled("anything else", "and more")
+    assert len(dataset.unlabelled.texts) == 2
+    assert not dataset.notes

@@ -1,4 +1,4 @@
-"""Texts with several labels each, in every format: how they are read, what makes data multi-label, what is held out."""
+"""Texts with several labels each: how every format has them, and what is held out."""
 
 from __future__ import annotations
 
@@ -18,72 +18,107 @@ from encoder_cls.data.load_dataset import load_split
 from encoder_cls.data.splitting import rows_to_hold_out
 from encoder_cls.errors import DataError
 
-ROWS = [("one", ["a", "b"]), ("two", ["b"]), ("three", []), ("four", ["c", "a"])]
+TEXTS = ["one", "two", "three", "four"]
+LABELS = [["a", "b"], ["b"], [], ["c", "a"]]
 MATRIX = [[1, 1, 0], [0, 1, 0], [0, 0, 0], [1, 0, 1]]
 
 
-def jsonl(rows: Iterable[tuple[str, object]]) -> str:
-    return "".join(json.dumps({"text": text, "label": label}) + "\n" for text, label in rows)
+def write_jsonl(name: str, rows: Iterable[tuple[str, object]]) -> str:
+    lines = [json.dumps({"text": text, "label": label}) + "\n" for text, label in rows]
+    return write(name, "".join(lines))
 
 
-def parquet(labels: Sequence[object], features: object = None) -> bytes:
-    """A file with the texts of `ROWS` and the metadata of the `datasets` library."""
-    metadata = {"huggingface": json.dumps({"info": {"features": features}})} if features else None
-    table = pyarrow.table({"text": [text for text, _ in ROWS][: len(labels)], "label": labels})
+def write_csv(name: str, *, separator: str) -> str:
+    """Write `TEXTS` with `LABELS`, each in one cell."""
+    lines = ["text,label\n"]
+    for text, labels in zip(TEXTS, LABELS, strict=True):
+        lines.append(f"{text},{separator.join(labels)}\n")
+    return write(name, "".join(lines))
+
+
+def write_fasttext(name: str) -> str:
+    """Write `TEXTS` with `LABELS` in front of them."""
+    lines = []
+    for text, labels in zip(TEXTS, LABELS, strict=True):
+        marked_labels = [f"__label__{label} " for label in labels]
+        lines.append("".join(marked_labels) + text + "\n")
+    return write(name, "".join(lines))
+
+
+def write_parquet(name: str, labels: Sequence[object], features: object = None) -> str:
+    """Write the first of `TEXTS` with these labels, and with features as `datasets` keeps them."""
+    table = pyarrow.table({"text": TEXTS[: len(labels)], "label": labels})
+    if features:
+        metadata = {"huggingface": json.dumps({"info": {"features": features}})}
+        table = table.replace_schema_metadata(metadata)
+
     buffer = io.BytesIO()
-    pyarrow.parquet.write_table(table.replace_schema_metadata(metadata), buffer)
-    return buffer.getvalue()
+    pyarrow.parquet.write_table(table, buffer)
+    return write(name, buffer.getvalue())
 
 
-FORMATS = {
-    "a.jsonl": jsonl(ROWS),
-    "a.parquet": parquet([labels for _, labels in ROWS]),
-    "a.txt": "".join(
-        " ".join([*(f"__label__{label}" for label in labels), text]) + "\n" for text, labels in ROWS
-    ),
-    "a.csv": "text,label\n" + "".join(f"{text},{' | '.join(labels)}\n" for text, labels in ROWS),
-}
-
-
-@pytest.mark.parametrize("name", FORMATS)
+@pytest.mark.parametrize("name", ["a.jsonl", "a.parquet", "a.txt", "a.csv"])
 def test_several_labels_are_read_in_every_format(name):
-    """Lists, several `__label__` a line, and cells with a separator are the same labels; a text may have none."""
+    """Lists, `__label__` several times a line, and cells with a separator mean the same."""
+    if name == "a.jsonl":
+        write_jsonl(name, zip(TEXTS, LABELS, strict=True))
+    elif name == "a.parquet":
+        write_parquet(name, LABELS)
+    elif name == "a.txt":
+        write_fasttext(name)
+    else:
+        write_csv(name, separator=" | ")
     is_csv = name == "a.csv"
-    dataset = load(write(name, FORMATS[name]), label_separator="|" if is_csv else None)
+
+    dataset = load(name, label_separator="|" if is_csv else None)
+
     assert dataset.is_multi_label
     assert dataset.label_names == ("a", "b", "c")
     assert dataset.several == (None if is_csv else f"{name}:1")
     for split in (dataset.train, dataset.validation):
-        assert list(split.texts) == [text for text, _ in ROWS]
+        assert list(split.texts) == TEXTS
         assert split.labels.tolist() == MATRIX
-    assert [dataset.train.label_text(row, dataset.label_names) for row in range(4)] == [
-        "a, b",
-        "b",
-        "",
-        "a, c",
-    ]
+
+    label_texts = [dataset.train.label_text(row, dataset.label_names) for row in range(4)]
+    assert label_texts == ["a, b", "b", "", "a, c"]
 
 
-def test_one_label_a_line_or_a_cell_is_no_multi_label_data():
-    """A list, a second label in a line, or a separator makes it so, in whichever split; then a name is one label."""
-    single = write("a.ft", "__label__x one\n__label__y two\n")
-    assert not load(single).is_multi_label
-    several = write("b.ft", "__label__x __label__y one\n__label__y two\n__label__x three\n")
-    dataset = load(single, test=several)
+def test_one_label_a_line_is_no_multi_label_data():
+    source = write("a.ft", "__label__x one\n__label__y two\n")
+    assert not load(source).is_multi_label
+    assert load(source, label_separator=";").is_multi_label
+
+
+def test_a_second_label_in_any_split_makes_data_multi_label():
+    """Then each name of the other splits is one label."""
+    train = write("a.ft", "__label__x one\n__label__y two\n")
+    test = write("b.ft", "__label__x __label__y one\n__label__y two\n__label__x three\n")
+
+    dataset = load(train, test=test)
+
     assert dataset.train.labels.tolist() == [[1, 0], [0, 1]]
-    assert dataset.test is not None
     assert dataset.test.labels.tolist() == [[1, 1], [0, 1], [1, 0]]
-    assert load(single, label_separator=";").is_multi_label
-    lists = write("c.jsonl", jsonl([("one", ["x"]), ("two", "y")]))
-    assert load(lists).train.labels.tolist() == [[1, 0], [0, 1]]
 
 
-def test_labels_as_numbers_have_their_names_and_none_counts_twice():
-    """As with one label a text; equal labels of a text are one."""
-    dataset = load(
-        write("a.jsonl", jsonl([("one", [0, 1, 0]), ("two", [])])), label_names=["no", "yes"]
-    )
-    assert (dataset.label_names, dataset.train.labels.tolist()) == (("no", "yes"), [[1, 1], [0, 0]])
+def test_a_list_of_one_label_makes_data_multi_label():
+    source = write_jsonl("c.jsonl", [("one", ["x"]), ("two", "y")])
+    assert load(source).train.labels.tolist() == [[1, 0], [0, 1]]
+
+
+def test_labels_as_numbers_have_their_names():
+    """It is the same as with one label a text."""
+    source = write_jsonl("a.jsonl", [("one", [0, 1]), ("two", [])])
+
+    dataset = load(source, label_names=["no", "yes"])
+
+    assert dataset.label_names == ("no", "yes")
+    assert dataset.train.labels.tolist() == [[1, 1], [0, 0]]
+
+
+def test_equal_labels_of_a_text_are_one():
+    numbers = write_jsonl("a.jsonl", [("one", [0, 1, 0]), ("two", [])])
+    assert load(numbers, label_names=["no", "yes"]).train.labels.tolist() == [[1, 1], [0, 0]]
+
     cell = write("a.csv", "text,label\none,x;;x; y ;\n")
     assert load(cell, label_separator=";").train.labels.tolist() == [[1, 1]]
 
@@ -99,38 +134,49 @@ def test_labels_as_numbers_have_their_names_and_none_counts_twice():
     ],
 )
 def test_labels_that_are_none_are_refused_with_their_line(label, message):
-    """A label in a list has the errors of a single label; if no row has a label, nothing can be learned."""
-    assert refusal(write("a.jsonl", jsonl([("one", label)]))).startswith(message)
+    """A label in a list has the errors of a single label.
+
+    If no row has a label, nothing can be learned.
+    """
+    source = write_jsonl("a.jsonl", [("one", label)])
+    assert refusal(source).startswith(message)
 
 
 def test_a_single_class_is_enough():
-    dataset = load(write("a.jsonl", jsonl([("one", ["x"]), ("two", [])])))
-    assert (dataset.label_names, dataset.train.labels.tolist()) == (("x",), [[1], [0]])
+    dataset = load(write_jsonl("a.jsonl", [("one", ["x"]), ("two", [])]))
+    assert dataset.label_names == ("x",)
+    assert dataset.train.labels.tolist() == [[1], [0]]
 
 
 def test_labels_that_train_never_shows_count_and_choose_nothing():
     """They come after the classes; without them their texts still choose the weights."""
-    train, new = (
-        write("a.jsonl", jsonl([("one", ["a", "b"]), ("two", ["b"])] * 20)),
-        ("new", ["a", "z"]),
-    )
-    dataset = load(train, validation=write("b.jsonl", jsonl([*[("one", ["a"])] * 30, new])))
+    train = write_jsonl("a.jsonl", [("one", ["a", "b"]), ("two", ["b"])] * 20)
+    validation = write_jsonl("b.jsonl", [("one", ["a"])] * 30 + [("new", ["a", "z"])])
+
+    dataset = load(train, validation=validation)
+
     assert dataset.validation.unseen_names == ("z",)
     assert dataset.validation.labels[-1].tolist() == [1, 0, 1]
     assert dataset.selection.labels[-1].tolist() == [1, 0]
     assert len(dataset.selection) == 31
-    assert any(
-        "never occur in train: 'z'; their 1 of 31 rows" in warning
-        for warning in data_warnings(dataset)
-    )
+    warnings = "\n".join(data_warnings(dataset))
+    assert "never occur in train: 'z'; their 1 of 31 rows" in warnings
+
+
+def test_many_labels_that_train_never_shows_are_refused():
+    train = write_jsonl("a.jsonl", [("one", ["a", "b"]), ("two", ["b"])] * 20)
+    validation = write_jsonl("c.jsonl", [("new", ["a", "z"])])
     with pytest.raises(DataError, match="is this the right data"):
-        load(train, validation=write("c.jsonl", jsonl([new])))
+        load(train, validation=validation)
 
 
 def test_other_labels_of_an_equal_text_are_warned_of():
     """Labels are compared as sets: in another order they are the same."""
-    lines = [("one", ["a", "b"]), ("one", ["b", "a"]), ("two", ["a"]), ("two", [])]
-    warnings = "\n".join(data_warnings(load(write("a.jsonl", jsonl(lines)))))
+    rows = [("one", ["a", "b"]), ("one", ["b", "a"]), ("two", ["a"]), ("two", [])]
+    dataset = load(write_jsonl("a.jsonl", rows))
+
+    warnings = "\n".join(data_warnings(dataset))
+
     assert "2 training texts occur with other labels, too, the first at a.jsonl:3" in warnings
     assert (
         "1 training texts repeat an earlier one with the same label, the first at a.jsonl:2"
@@ -139,48 +185,68 @@ def test_other_labels_of_an_equal_text_are_warned_of():
 
 
 def test_a_model_with_one_label_a_text_is_not_scored_on_several():
-    several = write("a.ft", "__label__x one\n__label__x __label__y two\n")
-    config = DataConfig(train=several)
+    source = write("a.ft", "__label__x one\n__label__x __label__y two\n")
+    config = DataConfig(train=source)
     with pytest.raises(DataError, match=r"^a\.ft:2: texts may have several labels"):
-        load_split(several, config, ("x", "y"))
-    assert load_split(several, config, ("x", "y"), is_multi_label=True).labels.tolist() == [
-        [1, 0],
-        [1, 1],
-    ]
+        load_split(source, config, ("x", "y"))
+
+    split = load_split(source, config, ("x", "y"), is_multi_label=True)
+    assert split.labels.tolist() == [[1, 0], [1, 1]]
 
 
 @pytest.mark.parametrize("seed", range(5))
 def test_every_label_with_two_texts_keeps_one_and_has_about_its_part_held_out(seed):
-    """Rows of equal texts are on one side, rows without a label are divided, too; the same seed holds out the same."""
+    """Rows of equal texts are on one side, and rows without a label are divided, too."""
     random = np.random.default_rng(seed)
     labels = (random.random((400, 6)) < [0.5, 0.3, 0.1, 0.02, 0.01, 0.0]).astype(np.int8)
-    labels[[3, 200], 5] = 1  # just two
+    # The rarest label has two rows.
+    labels[[3, 200], 5] = 1
     labels[[5, 6, 7], 4] = 1
+    equal_texts = [10, 20, 30]
     groups = np.arange(400)
-    groups[[10, 20, 30]] = 10
-    held = rows_to_hold_out(labels, groups, fraction=0.2, seed=seed)
-    assert 76 <= held.sum() <= 80
-    assert len(set(held[[10, 20, 30]])) == 1
-    of_each = labels[held].sum(axis=0)
-    assert (of_each >= 1).all()
-    assert (of_each < labels.sum(axis=0)).all()
-    assert of_each[:3] / labels[:, :3].sum(axis=0) == pytest.approx([0.2] * 3, abs=0.05)
-    assert (labels[held].sum(axis=1) == 0).mean() == pytest.approx(
-        (labels.sum(axis=1) == 0).mean(), abs=0.05
-    )
-    assert (held == rows_to_hold_out(labels, groups, fraction=0.2, seed=seed)).all()
+    groups[equal_texts] = 10
+
+    is_held_out = rows_to_hold_out(labels, groups, fraction=0.2, seed=seed)
+
+    assert 76 <= is_held_out.sum() <= 80
+    assert len(set(is_held_out[equal_texts])) == 1
+
+    # Each label is on both sides, and the frequent ones in their proportion.
+    sizes = labels.sum(axis=0)
+    held_out_sizes = labels[is_held_out].sum(axis=0)
+    assert (held_out_sizes >= 1).all()
+    assert (held_out_sizes < sizes).all()
+    assert held_out_sizes[:3] / sizes[:3] == pytest.approx([0.2] * 3, abs=0.05)
+
+    has_no_label = labels.sum(axis=1) == 0
+    assert has_no_label[is_held_out].mean() == pytest.approx(has_no_label.mean(), abs=0.05)
+
+
+def test_the_same_seed_holds_out_the_same_rows_of_several_labels():
+    labels = (np.random.default_rng(0).random((400, 3)) < [0.5, 0.3, 0.1]).astype(np.int8)
+    groups = np.arange(400)
+
+    is_held_out = rows_to_hold_out(labels, groups, fraction=0.2, seed=3)
+
+    again = rows_to_hold_out(labels, groups, fraction=0.2, seed=3)
+    assert np.array_equal(again, is_held_out)
 
 
 def test_nothing_is_held_out_where_a_label_would_have_no_text_left():
+    source = write_jsonl("a.jsonl", [("one", ["x"]), ("b", [])])
     with pytest.raises(DataError, match="no text can be held out to validate with"):
-        load(write("a.jsonl", jsonl([("one", ["x"]), ("b", [])])), validation=None)
+        load(source, validation=None)
 
 
 @pytest.mark.parametrize("kind", ["Sequence", "List"])
 def test_a_list_of_class_labels_gives_numbers_their_names(kind):
-    """As the `datasets` library keeps them in a Parquet file; a number without a name is refused."""
-    names = {"feature": {"names": ["late", "refund"], "_type": "ClassLabel"}, "_type": kind}
-    dataset = load(write("a.parquet", parquet([[0, 1], [], [1]], {"label": names})))
-    assert (dataset.label_names, dataset.train.labels[0].tolist()) == (("late", "refund"), [1, 1])
+    """The `datasets` library keeps them in a Parquet file; a number without a name is refused."""
+    names = {"names": ["late", "refund"], "_type": "ClassLabel"}
+    features = {"label": {"feature": names, "_type": kind}}
+
+    dataset = load(write_parquet("a.parquet", [[0, 1], [], [1]], features))
+    assert dataset.label_names == ("late", "refund")
+    assert dataset.train.labels[0].tolist() == [1, 1]
+
     with pytest.raises(DataError, match="label 2 of column 'label' has no name"):
-        load(write("a.parquet", parquet([[2], [], [1]], {"label": names})))
+        load(write_parquet("a.parquet", [[2], [], [1]], features))
