@@ -16,8 +16,11 @@ from encoder_cls.errors import ConfigError, DataError
 
 openpyxl = pytest.importorskip("openpyxl")
 
+TABLE = [["text", "label"], ["a", "x"]]
+
 
 def write(name: str, **sheets: list[list[object]]) -> str:
+    """Write a file with these sheets, by title; returns its name."""
     book = openpyxl.Workbook()
     book.remove(book.active)
     for title, rows in sheets.items():
@@ -29,8 +32,9 @@ def write(name: str, **sheets: list[list[object]]) -> str:
 
 
 def read(source: str, reading: Reading | None = None) -> list[tuple[object, ...]]:
-    found = read_rows(source, Columns(["text"], "label"), reading or Reading())
-    return [(row.text, row.label, row.id, str(row.where)) for row in found]
+    """The text, label, id and place of each row."""
+    rows = read_rows(source, Columns(["text"], "label"), reading or Reading())
+    return [(row.text, row.label, row.id, str(row.where)) for row in rows]
 
 
 def refusal(source: str) -> str:
@@ -42,32 +46,55 @@ def refusal(source: str) -> str:
 
 def test_rows_have_their_numbers_and_values():
     """A number among texts is its digits, as a person sees it; empty rows are none."""
-    rows = [["id", "text", "label"], [7, "a\nb", "x"], [None] * 3, [8, 123, 1], [9, None, "x"]]
-    expected = [("a\nb", "x", 7, "a.xlsx:2"), ("123", 1, 8, "a.xlsx:4"), ("", "x", 9, "a.xlsx:5")]
-    assert read(write("a.xlsx", data=rows)) == expected
+    source = write(
+        "a.xlsx",
+        data=[
+            ["id", "text", "label"],
+            [7, "a\nb", "x"],
+            [None, None, None],
+            [8, 123, 1],
+            [9, None, "x"],
+        ],
+    )
+    assert read(source) == [
+        ("a\nb", "x", 7, "a.xlsx:2"),
+        ("123", 1, 8, "a.xlsx:4"),
+        ("", "x", 9, "a.xlsx:5"),
+    ]
 
 
 def test_the_sheet_that_has_the_columns_is_read():
-    """Not one of notes before it; where two have them, neither is read."""
-    table = [["text", "label"], ["a", "x"]]
-    assert read(write("a.xlsx", notes=[["read", "me"]], empty=[], data=table)) == [
-        ("a", "x", None, "a.xlsx:2")
-    ]
-    assert refusal(write("b.xlsx", one=table, two=table)) == (
-        "b.xlsx: several sheets have these columns ('one', 'two'); save the one that is meant as a file"
+    source = write("a.xlsx", notes=[["read", "me"]], empty=[], data=TABLE)
+    assert read(source) == [("a", "x", None, "a.xlsx:2")]
+
+
+def test_of_two_sheets_with_the_columns_neither_is_read():
+    assert refusal(write("b.xlsx", one=TABLE, two=TABLE)) == (
+        "b.xlsx: several sheets have these columns ('one', 'two'); save the one that is meant as a "
+        "file"
     )
-    assert refusal(write("c.xlsx", one=[["sentence", "label"]])).startswith(
-        "c.xlsx: no column 'text'; it has 'sentence'"
-    )
+
+
+def test_a_file_without_a_sheet_with_the_columns_is_refused():
+    message = refusal(write("c.xlsx", one=[["sentence", "label"]]))
+    assert message.startswith("c.xlsx: no column 'text'; it has 'sentence'")
     assert refusal(write("d.xlsx", one=[])) == "d.xlsx: the file is empty"
 
 
 def test_a_bad_row_is_named_and_can_be_left_out():
-    day = datetime.datetime(2026, 1, 2)
+    """A cell to the right of the header and a date in place of a text are bad."""
     source = write(
-        "a.xlsx", data=[["text", "label"], ["a", "x"], ["b", "y", "z"], [day, "x"], ["c", "y"]]
+        "a.xlsx",
+        data=[
+            ["text", "label"],
+            ["a", "x"],
+            ["b", "y", "z"],
+            [datetime.datetime(2026, 1, 2), "x"],
+            ["c", "y"],
+        ],
     )
     assert refusal(source) == "a.xlsx:3: a cell to the right of the header's 2 columns: 'z'"
+
     reading = Reading(bad_rows="skip")
     assert [row[0] for row in read(source, reading)] == ["a", "c"]
     assert reading.notes.skipped.first == ["a.xlsx:3", "a.xlsx:4"]
@@ -75,34 +102,60 @@ def test_a_bad_row_is_named_and_can_be_left_out():
 
 def test_all_columns_are_there_where_they_are_kept():
     source = write("a.xlsx", data=[["text", None, "n", "n"], ["a", 1, 2.5, True]])
-    (found,) = read_rows(source, Columns(["text"], every=True), Reading())
-    assert found.record == {"text": "a", "": 1, "n": 2.5, "n.1": True}
+
+    (row,) = read_rows(source, Columns(["text"], every=True), Reading())
+
+    assert row.record == {"text": "a", "": 1, "n": 2.5, "n.1": True}
     assert column_names(Path(source), ["text"], Reading()) == ["text", "", "n", "n.1"]
 
 
-def edited(name: str, old: bytes, new: bytes) -> str:
-    """A file with a change in its sheet."""
+def replace_in_sheet(name: str, old: bytes, new: bytes) -> None:
+    """Change the XML of a file's first sheet."""
     with zipfile.ZipFile(name) as file:
         parts = {part: file.read(part) for part in file.namelist()}
+
     sheet = "xl/worksheets/sheet1.xml"
     assert old in parts[sheet]
+    parts[sheet] = parts[sheet].replace(old, new)
+
     with zipfile.ZipFile(name, "w", zipfile.ZIP_DEFLATED) as file:
         for part, content in parts.items():
-            file.writestr(part, content.replace(old, new) if part == sheet else content)
-    return name
+            file.writestr(part, content)
+
+
+def write_formulas() -> str:
+    """Write a file with formulas without a stored result, and one whose result is an empty text."""
+    source = write(
+        "a.xlsx",
+        data=[
+            ["text", "label"],
+            ["a", "x"],
+            ["=A2", None],
+            ["=A2", "x"],
+            ['=""', "x"],
+            ["b", "=B2"],
+        ],
+    )
+    replace_in_sheet(source, b'<c r="A5">', b'<c r="A5" t="str">')
+    return source
 
 
 def test_a_formula_without_a_stored_result_makes_a_bad_row():
-    """Also where the row has nothing else; a stored result is read, an empty one, too."""
-    rows = [["text", "label"], ["a", "x"], ["=A2", None], ["=A2", "x"], ['=""', "x"], ["b", "=B2"]]
-    source = edited(write("a.xlsx", data=rows), b'<c r="A5">', b'<c r="A5" t="str">')
+    """It does so also where the row has nothing else."""
+    source = write_formulas()
     assert refusal(source).startswith(
         "a.xlsx:3: column 'text' holds a formula without a stored result; save the file"
     )
+
     reading = Reading(bad_rows="skip")
     assert [row[:2] for row in read(source, reading)] == [("a", "x"), ("", "x")]
     assert reading.notes.skipped.count == 3
-    edited(source, b"<v />", b"<v>7</v>")
+
+
+def test_a_stored_result_of_a_formula_is_read():
+    source = write_formulas()
+    replace_in_sheet(source, b"<v />", b"<v>7</v>")
+
     assert [row[:2] for row in read(source)] == [
         ("a", "x"),
         ("7", None),
@@ -115,27 +168,32 @@ def test_a_formula_without_a_stored_result_makes_a_bad_row():
 def test_a_formula_in_another_column_is_noted_once():
     notes: list[str] = []
     source = write("a.xlsx", data=[["text", "n"], ["a", "=1"], ["b", "=2"]])
-    found = list(read_rows(source, Columns(["text"], every=True), Reading(notify=notes.append)))
-    assert [row.record for row in found] == [{"text": "a", "n": None}, {"text": "b", "n": None}]
+
+    reading = Reading(notify=notes.append)
+    rows = list(read_rows(source, Columns(["text"], every=True), reading))
+
+    assert [row.record for row in rows] == [{"text": "a", "n": None}, {"text": "b", "n": None}]
     assert notes == [
         "warning: a.xlsx: cells that hold a formula without a stored result are read as empty"
     ]
 
 
 def test_damaged_files_are_refused():
+    """They have the mark of a ZIP file alone, wrong XML, or the first half of a file."""
     Path("a.xlsx").write_bytes(b"PK\x03\x04 nothing")
     with zipfile.ZipFile("b.xlsx", "w") as file:
         file.writestr("[Content_Types].xml", "<a>")
-    good = Path(write("c.xlsx", data=[["text", "label"], ["a", "x"]])).read_bytes()
-    Path("c.xlsx").write_bytes(good[: len(good) // 2])
+    sound = Path(write("c.xlsx", data=TABLE)).read_bytes()
+    Path("c.xlsx").write_bytes(sound[: len(sound) // 2])
+
     for name in ("a.xlsx", "b.xlsx", "c.xlsx"):
         assert refusal(name).startswith(f"{name}: not a readable Excel file: ")
 
 
 def test_where_openpyxl_is_missing_it_is_named(monkeypatch):
-    source = write("a.xlsx", data=[["text", "label"], ["a", "x"]])
+    source = write("a.xlsx", data=TABLE)
     monkeypatch.setitem(sys.modules, "openpyxl", None)
-    with pytest.raises(
-        ConfigError, match=r"^a\.xlsx: needs openpyxl: pip install 'encoder-cls\[excel\]'$"
-    ):
+
+    message = r"^a\.xlsx: needs openpyxl: pip install 'encoder-cls\[excel\]'$"
+    with pytest.raises(ConfigError, match=message):
         read(source)

@@ -1,0 +1,156 @@
+"""Warnings about labels that probably mean something else than the classes that they become."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+
+import numpy as np
+import pytest
+from support.data import load, write
+
+from encoder_cls.data.dataset import Dataset, Split
+from encoder_cls.data.label_checks import label_warnings
+
+
+def dataset_with(names: Sequence[str], *, unseen_names: Sequence[str] = ()) -> Dataset:
+    """A data set with two texts of each class; its validation texts may have other labels, too."""
+    num_validation = len(names) + len(unseen_names)
+    return Dataset(
+        label_names=tuple(names),
+        train=Split(
+            texts=[f"text {number}" for number in range(2 * len(names))],
+            labels=np.tile(np.arange(len(names)), 2),
+            where=[f"t:{number}" for number in range(2 * len(names))],
+        ),
+        validation=Split(
+            texts=[f"validation text {number}" for number in range(num_validation)],
+            labels=np.arange(num_validation),
+            where=[f"v:{number}" for number in range(num_validation)],
+            unseen_names=tuple(unseen_names),
+        ),
+        test=None,
+    )
+
+
+def warnings_with(phrase: str, dataset: Dataset) -> list[str]:
+    """The warnings about labels that have a phrase."""
+    return [warning for warning in label_warnings(dataset) if phrase in warning]
+
+
+def test_ordinary_names_have_none():
+    assert list(label_warnings(dataset_with(["x", "y"]))) == []
+
+
+def test_classes_that_are_written_alike_are_named():
+    """Labels that train does not have are compared, too."""
+    names = ["Billing", "a  b", "a b ", "billing", "other"]
+    warnings = warnings_with("differ", dataset_with(names, unseen_names=["OTHER"]))
+
+    end = (
+        "differ only in case, in spaces or in how Unicode writes the same characters; "
+        "data.fold_labels=true makes them one"
+    )
+    assert warnings == [
+        f"the classes 'Billing', 'billing' {end}",
+        f"the classes 'a  b', 'a b ' {end}",
+        f"the classes 'other', 'OTHER' {end}",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("name", "other_name", "written"),
+    [
+        ("café", "cafe\u0301", r"'caf\xe9', 'cafe\u0301'"),
+        ("spam", "sp\u200bam", r"'spam', 'sp\u200bam'"),
+        ("spam", "\ufeffspam\u00ad", r"'spam', '\ufeffspam\xad'"),
+        ("spam", "ｓｐａｍ", "'spam', 'ｓｐａｍ'"),
+        ("straße", "STRASSE", "'straße', 'STRASSE'"),
+        ("\u0390", "\u0399\u0308\u0301", "'\u0390', '\u0399\u0308\u0301'"),
+    ],
+)
+def test_classes_that_look_alike_are_named_so_that_they_do_not(name, other_name, written):
+    """Unicode has several ways to write a character, and characters that nobody sees."""
+    (warning,) = label_warnings(dataset_with([name, other_name]))
+    assert warning.startswith(f"the classes {written} differ")
+
+
+def test_many_classes_in_two_spellings_take_a_few_lines():
+    names = []
+    for number in range(50):
+        names += [f"sku-{number}", f"SKU-{number}"]
+
+    warnings = warnings_with("differ", dataset_with(names))
+
+    assert len(warnings) == 4
+    assert warnings[-1] == "groups of classes that differ only so, beside these: 47"
+
+
+def test_labels_with_a_space_that_ends_no_label_are_named():
+    """A fastText line may have a no-break space after its label."""
+    (warning,) = warnings_with("unusual space", dataset_with(["a", "a\xa0cat"]))
+    assert "1 ('a\\xa0cat')" in warning
+
+
+def test_numbers_beside_names_are_named_with_the_first_of_each():
+    """JSON lines or a table with `1` in some rows, `refund` in others, have too many classes."""
+    (warning,) = label_warnings(dataset_with(["0", "refund"]))
+    assert warning.startswith(
+        "labels are numbers in some rows and names in others: 1 class ('0', the first at t:0) and"
+    )
+    assert "'refund', the first at t:1" in warning
+
+
+def test_minus_one_beside_numbers_from_0_on_is_warned_of():
+    """The warning says how a text without a label is written."""
+    (warning,) = label_warnings(dataset_with(["-1", "0"]))
+    assert warning.startswith(
+        "-1 is a class, of 2 training texts, the first at t:0, beside numbers from 0 on; if it "
+        'means "no label", leave these labels empty and name the classes in data.label_names'
+    )
+
+
+@pytest.mark.parametrize("names", [("-1", "1"), ("-1", "-2"), ("-1", "no"), ("0", "1")], ids=str)
+def test_minus_one_may_be_a_class_of_other_numbers(names):
+    assert warnings_with("-1 is", dataset_with(names)) == []
+
+
+def load_labels(labels: Sequence[str], *, separator: str | None = None) -> Dataset:
+    """The data set of a file with these labels."""
+    lines = []
+    for number, label in enumerate(labels):
+        lines.append(json.dumps({"text": f"text {number}", "label": label}))
+    return load(write("a.jsonl", "\n".join(lines)), label_separator=separator)
+
+
+@pytest.mark.parametrize(
+    "labels",
+    [
+        ["['late', 'refund']", "['late']", "[]"],
+        ['["late", "refund"]', '["late"]', "late"],
+        ["{late,refund}", "{late}", "{refund}"],
+        ["('late', 'refund')", "('late', 'lost')", "late"],
+    ],
+)
+def test_lists_that_were_written_as_text_are_warned_of(labels):
+    """The warning has the ways to write several labels."""
+    (warning,) = warnings_with("lists", load_labels(labels))
+    assert "data.label_separator" in warning
+    assert "JSON lines" in warning
+
+
+def test_lists_that_a_separator_has_cut_are_warned_of():
+    labels = ["['late', 'refund']", "['refund', 'lost']", "['lost']"]
+    (warning,) = warnings_with("lists", load_labels(labels, separator=","))
+    assert "data.label_separator has cut them" in warning
+
+
+@pytest.mark.parametrize(
+    "labels",
+    [
+        ["late (EU)", "[spam]", "ham", "refund"],
+        ["f(x, y)", "g(x)", "[h"],
+    ],
+)
+def test_names_with_brackets_are_no_lists(labels):
+    assert warnings_with("lists", load_labels(labels)) == []
