@@ -1,0 +1,110 @@
+"""Packed files: a small one that unpacks to much is refused in little memory."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import re
+import tracemalloc
+
+import pytest
+from support.data import write
+
+from encoder_cls.data.reading import json_files
+from encoder_cls.data.reading.columns import Columns
+from encoder_cls.data.reading.options import Reading
+from encoder_cls.data.reading.rows import Row
+from encoder_cls.data.sources import read_rows
+from encoder_cls.errors import DataError
+from encoder_cls.system.encodings import LONGEST_LINE
+
+# Four times the longest line.
+MEBIBYTES = 64
+# Bytes of memory for each byte of a line: a field takes four while it is read.
+MEMORY_OF_BYTE = 8
+
+
+def read(source: str) -> list[Row]:
+    return list(read_rows(source, Columns(["text"], "label"), Reading()))
+
+
+def write_bomb(name: str, start: bytes, piece: bytes, end: bytes) -> None:
+    """Write a packed file of one long row, whose text repeats a piece."""
+    block = piece * ((1 << 20) // len(piece))
+    with gzip.open(name, "wb", 1) as file:
+        file.write(start)
+        for _ in range(MEBIBYTES):
+            file.write(block)
+        file.write(end)
+
+
+@pytest.mark.parametrize(
+    ("name", "start", "piece", "end", "message"),
+    [
+        (
+            "a.csv.gz",
+            b"text,label\n",
+            b"a",
+            b",x\n",
+            "a.csv.gz:2: the line is longer than 16 MiB",
+        ),
+        (
+            "a.tsv.gz",
+            b"text\tlabel\n",
+            b"a",
+            b"\tx\n",
+            "a.tsv.gz:2: the line is longer than 16 MiB",
+        ),
+        (
+            "b.csv.gz",
+            b'text,label\n"',
+            b"a\n",
+            b'",x\n',
+            "b.csv.gz:2: not valid CSV: the row is longer",
+        ),
+        (
+            "a.jsonl.gz",
+            b'{"label": 1, "text": "',
+            b"a",
+            b'"}\n',
+            "a.jsonl.gz:1: the line is longer",
+        ),
+    ],
+    ids=["CSV", "TSV", "CSV row of many lines", "JSON Lines"],
+)
+def test_a_small_file_that_unpacks_to_a_giant_row_is_refused_in_little_memory(
+    name, start, piece, end, message
+):
+    """The error names the file and the line."""
+    write_bomb(name, start, piece, end)
+
+    tracemalloc.start()
+    try:
+        with pytest.raises(DataError, match=f"^{re.escape(message)}"):
+            read(name)
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert peak < MEMORY_OF_BYTE * LONGEST_LINE
+
+
+ITEMS = [json.dumps({"text": f"text {number}", "label": 1}) for number in range(30)]
+
+
+@pytest.mark.parametrize("separator", [",", ",\n"])
+def test_a_packed_array_of_json_is_read_as_a_whole_up_to_a_limit(monkeypatch, separator):
+    """An array that is as large on the disk has no such limit."""
+    monkeypatch.setattr(json_files, "MOST_UNPACKED_JSON", 500)
+    content = f"[{separator.join(ITEMS)}]"
+
+    write("a.json.gz", gzip.compress(content.encode()))
+    with pytest.raises(DataError, match=r"^a\.json\.gz.* longer than"):
+        read("a.json.gz")
+
+    assert len(read(write("a.json", content))) == 30
+
+
+def test_packed_lines_of_json_have_no_such_limit(monkeypatch):
+    monkeypatch.setattr(json_files, "MOST_UNPACKED_JSON", 500)
+    write("b.json.gz", gzip.compress("\n".join(ITEMS).encode()))
+    assert len(read("b.json.gz")) == 30
