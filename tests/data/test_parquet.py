@@ -1,12 +1,17 @@
-"""Parquet files are read in batches whose size is bounded in rows and in bytes."""
+"""Parquet files: values are read exactly, in batches whose size is bounded in rows and in bytes."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import json
+import re
+import sys
+from collections.abc import Mapping, Sequence
+from datetime import datetime
 
-import pyarrow
-import pyarrow.parquet
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
+from support.data import classes_of, load, refusal
 
 from encoder_cls.data.reading import parquet
 from encoder_cls.data.reading.columns import Columns
@@ -16,10 +21,117 @@ from encoder_cls.data.reading.rows import Row
 from encoder_cls.data.sources import read_rows
 
 
+def write_columns(columns: Mapping[str, object], features: object = None) -> str:
+    """Write columns to `a.parquet`, with features as the `datasets` library keeps them."""
+    table = pa.table(columns)
+    if features:
+        info = {"info": {"features": features}}
+        table = table.replace_schema_metadata({b"huggingface": json.dumps(info).encode()})
+    pq.write_table(table, "a.parquet")
+    return "a.parquet"
+
+
+@pytest.mark.parametrize(
+    ("columns", "expected"),
+    [
+        (
+            {"text": ["NA", " 007"], "label": ["x", "y"]},
+            [("NA", "x"), (" 007", "y")],
+        ),
+        (
+            {"text": ["a", "b"], "label": [10, 9]},
+            [("a", "10"), ("b", "9")],
+        ),
+        (
+            {"text": pa.array(["a"] * 2, "large_string"), "label": pa.array([1, 0], "int8")},
+            [("a", "1"), ("a", "0")],
+        ),
+        (
+            {"text": ["a", "b"], "label": pa.array(["x", "y"]).dictionary_encode()},
+            [("a", "x"), ("b", "y")],
+        ),
+    ],
+    ids=["texts", "integers", "other widths", "dictionary"],
+)
+def test_a_parquet_file_is_read_exactly(columns, expected):
+    dataset = load(write_columns(columns))
+    classes = classes_of(dataset, dataset.train)
+    assert list(zip(dataset.train.texts, classes, strict=True)) == expected
+
+
+def test_integers_have_the_names_that_the_datasets_library_keeps():
+    features = {
+        "text": {"dtype": "string"},
+        "label": {"names": ["neg", "pos"], "_type": "ClassLabel"},
+    }
+    source = write_columns({"text": ["a", "b"], "label": [1, 0]}, features)
+    dataset = load(source)
+    assert classes_of(dataset, dataset.train) == ["pos", "neg"]
+
+
+@pytest.mark.parametrize(
+    ("columns", "message"),
+    [
+        (
+            {"text": ["a"], "class": ["x"]},
+            "no column 'label'; it has 'text', 'class'",
+        ),
+        (
+            {"text": ["a", None], "label": ["x", "y"]},
+            "column 'text' holds nothing",
+        ),
+        (
+            {"text": [b"a"], "label": ["x"]},
+            "column 'text' holds bytes",
+        ),
+        (
+            {"text": ["a"], "label": [1.5]},
+            "the label is float",
+        ),
+        (
+            {"text": ["a", "b"], "label": [1, None]},
+            "the label is empty",
+        ),
+        (
+            {"text": pa.array([], pa.string()), "label": pa.array([], pa.int64())},
+            "no rows",
+        ),
+        # pyarrow raises UnicodeDecodeError.
+        (
+            {"text": pa.array([b"a\xff"]).view(pa.utf8()), "label": ["x"]},
+            "",
+        ),
+        # Python raises OverflowError.
+        (
+            {"text": ["a"], "label": pa.array([2**30], pa.date32())},
+            "",
+        ),
+    ],
+)
+def test_a_bad_parquet_column_is_refused(columns, message):
+    assert re.match(rf"a\.parquet(:\d)?: .*{message}", refusal(write_columns(columns)))
+
+
+@pytest.mark.parametrize(
+    ("nanoseconds", "expected"),
+    [
+        (1711850400123456000, datetime(2024, 3, 31, 2, 0, 0, 123456)),
+        (1711850400123456789, "2024-03-31 02:00:00.123456789"),
+    ],
+)
+def test_times_in_nanoseconds_need_no_pandas(monkeypatch, nanoseconds, expected):
+    """Where microseconds would lose digits, they are text."""
+    monkeypatch.setitem(sys.modules, "pandas", None)
+    times = pa.array([nanoseconds]).cast(pa.timestamp("ns"))
+    source = write_columns({"text": ["rain"], "at": times})
+
+    (row,) = read_rows(source, Columns(("text",), every=True), Reading())
+
+    assert row.record["at"] == expected
+
+
 def write_texts(texts: Sequence[str]) -> None:
-    """Write texts to `a.parquet`."""
-    column = pyarrow.array(texts, "string")
-    pyarrow.parquet.write_table(pyarrow.table({"text": column}), "a.parquet")
+    write_columns({"text": pa.array(texts, "string")})
 
 
 def read_texts() -> list[Row]:
@@ -38,14 +150,14 @@ def test_rows_that_are_read_at_once_are_fewer_where_they_are_long(text_bytes, ex
     """The texts are distinct, since equal ones would be stored once."""
     write_texts([str(number).rjust(text_bytes, "x") for number in range(3)])
 
-    num_rows = rows_at_once(pyarrow.parquet.read_metadata("a.parquet"))
+    num_rows = rows_at_once(pq.read_metadata("a.parquet"))
 
     assert num_rows == pytest.approx(expected, abs=1)
 
 
 def test_a_file_without_rows_has_a_batch_size():
     write_texts([])
-    assert rows_at_once(pyarrow.parquet.read_metadata("a.parquet")) >= 1
+    assert rows_at_once(pq.read_metadata("a.parquet")) >= 1
     assert read_texts() == []
 
 
