@@ -1,8 +1,11 @@
-"""What is written never goes over what is read, nor into it, nor twice into one file."""
+"""No output replaces or extends an input, and no two outputs are one file."""
 
 from __future__ import annotations
 
+import json
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -11,6 +14,7 @@ from encoder_cls.bulk.output_checks import check_outputs, check_run_folder
 from encoder_cls.config.schema import DataConfig
 from encoder_cls.data.reading.columns import Columns
 from encoder_cls.data.reading.options import Reading
+from encoder_cls.data.reading.rows import Row
 from encoder_cls.data.sources import read_rows
 from encoder_cls.errors import ConfigError
 from encoder_cls.run.run_folder import RunDir
@@ -49,14 +53,15 @@ FILES = [
 
 @pytest.fixture
 def files() -> None:
-    """The files, links to some of them, and a run that names some; nothing of them is read."""
+    """The files, links to some of them, and a run that names some as its data."""
     for name in FILES:
         Path(name).parent.mkdir(parents=True, exist_ok=True)
         Path(name).write_text("text\nrain\n")
+
+    run_data = ["train", "validation.csv", "tests-*.csv", "reviews"]
     Path("run/config.yaml").touch()
-    Path("run/sources.json").write_text(
-        '{"data": ["train", "validation.csv", "tests-*.csv", "reviews"]}'
-    )
+    Path("run/sources.json").write_text(json.dumps({"data": run_data}))
+
     Path("a link").symlink_to("one.csv")
     Path("to parts").symlink_to("parts")
     Path("to the model").symlink_to("run/model")
@@ -65,11 +70,14 @@ def files() -> None:
     os.link("one.csv", "twin.csv")
 
 
-def refusal(outputs: list[str], **read) -> str:
+def refusal(outputs: list[str], **options) -> str:
+    """The message, a line, by which outputs are refused."""
     with pytest.raises(ConfigError) as refused:
-        check_outputs([Path(output) for output in outputs], **read)
-    assert len(str(refused.value).splitlines()) == 1
-    return str(refused.value)
+        check_outputs([Path(output) for output in outputs], **options)
+
+    message = str(refused.value)
+    assert len(message.splitlines()) == 1
+    return message
 
 
 @pytest.mark.parametrize(
@@ -82,7 +90,7 @@ def refusal(outputs: list[str], **read) -> str:
             [
                 "parts/a.csv",
                 "elsewhere.csv",
-                "parts/answers.tsv",
+                "parts/predictions.tsv",
                 "parts/deep/new/a.html",
                 "to parts/new.jsonl",
             ],
@@ -96,7 +104,7 @@ def refusal(outputs: list[str], **read) -> str:
 )
 @pytest.mark.usefixtures("files")
 def test_what_is_read_is_not_written_to(source, outputs):
-    """Not a file, and nothing inside a folder; also where links lead there."""
+    """A file is not written to, nor a folder extended, also where links lead there."""
     for output in outputs:
         assert refusal([output], sources=[source]).startswith(f"{Path(output)}: is ")
 
@@ -119,7 +127,7 @@ def test_what_is_not_read_can_be_written_to(source, output):
 
 
 @pytest.mark.parametrize(
-    "output", ["run/answers.csv", "run/eval/mine.json", "reviews/good/2.csv", "report.json"]
+    "output", ["run/predictions.csv", "run/eval/mine.json", "reviews/good/2.csv", "report.json"]
 )
 @pytest.mark.usefixtures("files")
 def test_what_a_run_neither_has_nor_reads_can_be_written_to(output):
@@ -149,7 +157,7 @@ def test_what_a_run_neither_has_nor_reads_can_be_written_to(output):
 )
 @pytest.mark.usefixtures("files")
 def test_a_run_and_its_data_are_not_written_to(model, output):
-    """Neither what is there nor what would be a part of it, whichever of its folders is named."""
+    """No output is a file of them, or would be one, whichever folder of the run is named."""
     assert refusal([output], model=Path(model))
 
 
@@ -184,23 +192,30 @@ def test_the_file_of_standard_input_is_not_written_to(monkeypatch):
         check_outputs([Path("new.csv")], sources=["-"])
 
 
-@pytest.mark.usefixtures("files")
-def test_standard_output_is_an_output_like_others():
-    """A file that is appended to while it is read has no end, and what is printed needs a file of its own."""
+@contextmanager
+def printing_into(name: str) -> Iterator[None]:
+    """Append standard output to a file while the block runs."""
     kept = os.dup(1)
+    with Path(name).open("a") as file:
+        os.dup2(file.fileno(), 1)
     try:
-        with Path("one.csv").open("a") as file:
-            os.dup2(file.fileno(), 1)
-        assert refusal([], sources=["one.csv"], is_printing=True).startswith(
-            "standard output: is a file that is read"
-        )
-        assert "twin.csv and standard output: two outputs" in refusal(
-            ["twin.csv"], is_printing=True
-        )
-        check_outputs([Path("twin.csv")], is_printing=False)
+        yield
     finally:
         os.dup2(kept, 1)
         os.close(kept)
+
+
+@pytest.mark.usefixtures("files")
+def test_standard_output_is_an_output_like_others():
+    """A file that is read has no end while it is appended to; what is printed has its own file."""
+    with printing_into("one.csv"):
+        printed = refusal([], sources=["one.csv"], is_printing=True)
+        assert printed.startswith("standard output: is a file that is read")
+
+        both = refusal(["twin.csv"], is_printing=True)
+        assert "twin.csv and standard output: two outputs" in both
+
+        check_outputs([Path("twin.csv")], is_printing=False)
 
 
 @pytest.mark.usefixtures("files")
@@ -222,16 +237,20 @@ def test_an_output_is_a_file_in_a_folder():
 @pytest.mark.parametrize("key", ["train", "validation", "test", "unlabelled"])
 @pytest.mark.usefixtures("files")
 def test_a_run_folder_whose_files_would_be_data_is_refused(key, run, source):
-    """Else the next training, or the report, would read what this one wrote."""
+    """The next training, or the report, would read what this one wrote."""
     data = DataConfig(**{"train": "one.csv", key: source})
     with pytest.raises(ConfigError, match="would be read as data the next time"):
         check_run_folder(RunDir(Path(run)), data)
 
 
 def test_a_run_folder_has_a_name_of_unicode():
-    """TensorBoard takes no other."""
+    """TensorBoard takes no other name."""
     with pytest.raises(ConfigError, match=r"'runs/\\udcff': not UTF-8"):
         check_run_folder(RunDir(Path("runs/\udcff")), DataConfig(train="one.csv"))
+
+
+def rows_of(source: str) -> list[Row]:
+    return list(read_rows(source, Columns(["text"]), Reading(), role="test"))
 
 
 @pytest.mark.parametrize(
@@ -244,12 +263,14 @@ def test_a_run_folder_has_a_name_of_unicode():
     ],
 )
 @pytest.mark.usefixtures("files")
-def test_a_run_folder_that_adds_no_data_is_not(folder, source):
-    """A folder of data is read without its subfolders, and so is a class folder; a name with a dot is no class."""
-    before = list(read_rows(source, Columns(["text"]), Reading(), role="test"))
+def test_a_run_folder_whose_files_would_be_no_data_is_accepted(folder, source):
+    """Folders of data and of classes are read without subfolders; a hidden folder is no class."""
     run = RunDir(Path(folder) / "run")
+    before = rows_of(source)
+
     check_run_folder(run, DataConfig(train=source))
+
     for name in RUN_FILES:
         (run.path / name).parent.mkdir(parents=True, exist_ok=True)
         (run.path / name).touch()
-    assert list(read_rows(source, Columns(["text"]), Reading(), role="test")) == before
+    assert rows_of(source) == before

@@ -32,7 +32,7 @@ def files() -> list[Path]:
 
 
 def test_a_log_has_a_plain_line_now_and_then(files, clock, capfd):
-    """How many texts, how much of the files, how many a second, and how long it still takes."""
+    """It has the number of texts, the share of the files, the rate and the time left."""
     with Progress(files, doing="classified") as progress:
         clock[0] += 29
         progress.done(SourceLocation("a.txt", 10), 10)
@@ -48,21 +48,22 @@ def test_a_log_has_a_plain_line_now_and_then(files, clock, capfd):
     ]
 
 
-def test_what_was_done_before_counts_as_done_and_not_as_quick(files, clock, capfd):
+def test_what_was_done_before_counts_as_done_but_not_for_the_rate(files, clock, capfd):
     """A part that is passed over says nothing of how long the rest takes."""
     with Progress(files, doing="classified") as progress:
         progress.passed_over = {"a.txt"}
         clock[0] += 60
         progress.done(SourceLocation("b.parquet", 50), 50)
+
     assert capfd.readouterr().err == "classified 50 texts, 83%, 1 texts/s, 60 s left\n"
 
 
 def be_on_terminal(monkeypatch) -> None:
-    """Let the standard error of a test be a terminal; that of a fixture is another."""
+    """Make the standard error of a test a terminal; that of a fixture is another."""
     monkeypatch.setattr(sys.stderr, "isatty", lambda: True, raising=False)
 
 
-def advance(progress: Progress, clock: list[float]) -> None:
+def do_half(progress: Progress, clock: list[float]) -> None:
     """Do half of the texts of `files`, in 120 seconds."""
     for line in (50, 100, 150):
         clock[0] += 40
@@ -71,9 +72,11 @@ def advance(progress: Progress, clock: list[float]) -> None:
 
 def test_a_terminal_has_a_bar_and_warnings_above_it(files, clock, capfd, monkeypatch):
     be_on_terminal(monkeypatch)
+
     with Progress(files, doing="classified") as progress:
-        advance(progress, clock)
+        do_half(progress, clock)
         progress.note("warning: something")
+
     err = capfd.readouterr().err
     assert re.search(r"classified  50%\|.*\| 150 texts, 1 texts/s, 2 min left", err)
     assert "warning: something\n" in err
@@ -83,15 +86,19 @@ def test_a_terminal_has_plain_lines_without_the_library_of_bars(files, clock, ca
     """The runtime does not require tqdm."""
     be_on_terminal(monkeypatch)
     monkeypatch.setitem(sys.modules, "tqdm", None)
+
     with Progress(files, doing="classified") as progress:
-        advance(progress, clock)
+        do_half(progress, clock)
+
     assert "classified 150 texts, 50%" in capfd.readouterr().err
 
 
 def test_a_terminal_with_results_shows_no_progress(files, clock, capfd, monkeypatch):
     be_on_terminal(monkeypatch)
+
     with Progress(files, doing="classified", bar=False) as progress:
-        advance(progress, clock)
+        do_half(progress, clock)
+
     assert capfd.readouterr().err == ""
 
 
@@ -99,8 +106,9 @@ def test_predict_shows_its_progress(cli, trained_run, monkeypatch):
     monkeypatch.setattr("encoder_cls.bulk.input_texts.CHUNK", 2)
     monkeypatch.setattr(progress_module, "SECONDS_BETWEEN_LINES", 0.0)
     Path("in.txt").write_text("rain\n" * 4)
-    outcome = cli(
-        "predict", "--model", trained_run.path, "--input", "in.txt", "--output", "out.csv"
-    )
-    lines = [re.sub(r", [\d,]+ texts/s.*", "", line) for line in outcome.err.splitlines()]
-    assert lines == ["classified 2 texts, 50%", "classified 4 texts, 100%"]
+
+    options = ["--input", "in.txt", "--output", "out.csv"]
+    outcome = cli("predict", "--model", trained_run.path, *options)
+
+    without_rates = re.sub(r", [\d,]+ texts/s.*", "", outcome.err)
+    assert without_rates.splitlines() == ["classified 2 texts, 50%", "classified 4 texts, 100%"]
