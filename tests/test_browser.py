@@ -144,6 +144,31 @@ def test_tables_are_sorted_by_pointer_and_by_keyboard(show):
             assert arrow in page.run(f"getComputedStyle({button}, '::after').content")
 
 
+def test_attention_maps_are_drawn_on_one_scale(show):
+    """No attention is the palest blue of the scale, all of it the darkest, half of it between."""
+    weights = np.array([[[[0, 1], [0.5, 0.5]]]], dtype=np.float32)
+    maps = AttentionMaps(tokens=["[CLS]", "rain"], weights=weights)
+    pixels = """
+    (async () => {
+      const image = new Image();
+      image.src = document.querySelector("[data-levels] image").getAttribute("href");
+      await image.decode();
+      const context = document.createElement("canvas").getContext("2d");
+      context.drawImage(image, 0, 0);
+      return [...context.getImageData(0, 0, image.width, image.height).data];
+    })()
+    """
+    with show(render_attention("x", [("", maps)])) as page:
+        colours = np.reshape(page.run(pixels), (4, 4))
+
+    no_attention, all_attention, half, other_half = colours[:, :3]
+    assert no_attention.tolist() == [0xF7, 0xFB, 0xFF]
+    assert all_attention.tolist() == [0x08, 0x30, 0x6B]
+    assert (all_attention < half).all()
+    assert (half < no_attention).all()
+    assert (half == other_half).all()
+
+
 def test_an_attention_map_shows_the_value_at_the_pointer(show):
     """It says which token looks at which, and how much, until the pointer is gone."""
     weights = np.array([[[[0.25, 0.75], [0.5, 0.5]]]], dtype=np.float32)

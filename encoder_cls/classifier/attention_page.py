@@ -1,14 +1,13 @@
 """The HTML page of attention maps.
 
-A map is an image in an SVG figure, with a pixel for each pair of tokens.
+A map is an image in an SVG figure, with a pixel for each pair of tokens. The page has its levels of
+attention, from which its script (`html_pages.js`) draws the image and shows values at the pointer.
 """
 
 from __future__ import annotations
 
 import base64
-import struct
 import unicodedata
-import zlib
 from collections.abc import Iterable, Iterator, Sequence
 
 import numpy as np
@@ -24,21 +23,35 @@ MOST_MAP_TOKENS = 48
 # The characters of a token beside a map.
 LONGEST_NAME = 14
 
-# Sizes in pixels: of a cell, of the letters beside a map, and of the space above it.
+# The width and height of a cell in pixels.
 CELL = 16
+# The size of the letters beside a map in pixels.
 LETTERS = 12
+# The height of the space for the title above a map in pixels.
 TITLE = 22
-# The title of a map takes this width.
+# The width that the title of a map takes in pixels.
 NARROWEST_MAP = 215
 
 # Maps side by side are scaled down to this at most: smaller letters are illegible.
 LEAST_SCALE = 0.6
 
-# The levels of attention.
-LEVELS = 256
+# The highest level of attention, which fits a byte.
+HIGHEST_LEVEL = 255
 
 # ColorBrewer's Blues, from no attention to the most (https://colorbrewer2.org).
-BLUES = ("f7fbff", "deebf7", "c6dbef", "9ecae1", "6baed6", "4292c6", "2171b5", "08519c", "08306b")
+BLUES = (
+    "#f7fbff",
+    "#deebf7",
+    "#c6dbef",
+    "#9ecae1",
+    "#6baed6",
+    "#4292c6",
+    "#2171b5",
+    "#08519c",
+    "#08306b",
+)
+# The weights that the scale names.
+WEIGHTS_OF_SCALE = (0, 0.02, 0.1, 0.25, 0.5, 1)
 
 _PAGE = """\
 <h1>{title}</h1>
@@ -46,6 +59,7 @@ _PAGE = """\
 the colour, the more. All maps have this one scale; point at a cell, or touch it, for its value. \
 What a token looks at is not why the class was chosen: for that there is <code>--explain</code>.\
 </p>
+<noscript><p class="note">The maps are missing: a script of this page draws them.</p></noscript>
 {scale}
 {texts}"""
 
@@ -75,21 +89,18 @@ def _maps_of_text(number: int, line: str, maps: AttentionMaps) -> Iterator[str]:
         note += f" The first {MOST_MAP_TOKENS} tokens."
     yield f'<p class="note">{note}</p>'
 
-    names = [
-        replace_unprintable(shortened(token, limit=LONGEST_NAME))
-        for token in maps.tokens[:MOST_MAP_TOKENS]
-    ]
+    names = []
+    for token in maps.tokens[:MOST_MAP_TOKENS]:
+        names.append(replace_unprintable(shortened(token, limit=LONGEST_NAME)))
     margin = LETTERS + max(_width(name) for name in names)
     yield _names_of_tokens(number, names, margin)
 
     least_width = round(LEAST_SCALE * (margin + CELL * len(names)))
     for layer, heads in enumerate(maps.weights, start=1):
-        figures = [
-            _map(number, f"layer {layer}, head {head}", weights, margin)
-            for head, weights in enumerate(heads, start=1)
-        ]
-        row = [f'<div class="maps" style="--least:{least_width}px">', *figures, "</div>"]
-        yield "\n".join(row)
+        yield f'<div class="maps" style="--least:{least_width}px">'
+        for head, weights in enumerate(heads, start=1):
+            yield _map(number, f"layer {layer}, head {head}", weights, margin)
+        yield "</div>"
 
 
 def _names_of_tokens(number: int, names: Sequence[str], margin: int) -> str:
@@ -113,29 +124,34 @@ def _names_of_tokens(number: int, names: Sequence[str], margin: int) -> str:
 
 
 def _map(number: int, title: str, weights: NDArray[np.float32], margin: int) -> str:
-    """A map of attention weights, (tokens, tokens), as a figure.
+    """A map of attention weights, (tokens, tokens), as a figure without its image.
 
-    Its cells are an image, which takes a hundredth of the bytes of rectangles. The levels of colour
-    are the square roots of weights, because each of many tokens gets little weight. An attribute
-    has them for the script, a byte for each cell.
+    An attribute has the levels for the script, a byte for each cell, which is a hundredth of the
+    bytes of rectangles.
     """
-    label = f"{title} (nearly uniform)" if is_nearly_uniform(weights) else title
-    shown = np.clip(weights[:MOST_MAP_TOKENS, :MOST_MAP_TOKENS], 0, 1)
-    levels = (np.sqrt(shown) * (LEVELS - 1)).round().astype(np.uint8)
-    side = CELL * len(levels)
+    label = title
+    if is_nearly_uniform(weights):
+        label += " (nearly uniform)"
 
-    heading = (
-        f'<text class="strong" x="{margin}" y="{TITLE - 7}" font-size="{LETTERS + 1}">'
-        f"{label}</text>"
+    # Levels are square roots of weights, because each of many tokens gets little weight.
+    shown = np.clip(weights[:MOST_MAP_TOKENS, :MOST_MAP_TOKENS], 0, 1)
+    levels = (np.sqrt(shown) * HIGHEST_LEVEL).round().astype(np.uint8)
+    encoded_levels = base64.b64encode(levels.tobytes()).decode()
+
+    side = CELL * len(levels)
+    place = f'x="{margin}" y="{TITLE}" width="{side}" height="{side}"'
+    heading_place = f'x="{margin}" y="{TITLE - 7}" font-size="{LETTERS + 1}"'
+    content = (
+        f'<text class="strong" {heading_place}>{label}</text>'
+        f'<use href="#tokens-{number}"/>'
+        f"<image {place}/>"
     )
-    names = f'<use href="#tokens-{number}"/>'
-    image = _image(levels, margin, TITLE, side, side)
     return _svg(
-        margin + max(side, NARROWEST_MAP),
-        TITLE + side + margin,
-        label,
-        heading + names + image,
-        f' data-levels="{base64.b64encode(levels.tobytes()).decode()}"',
+        content,
+        width=margin + max(side, NARROWEST_MAP),
+        height=TITLE + side + margin,
+        label=label,
+        attributes=f'data-levels="{encoded_levels}"',
     )
 
 
@@ -155,57 +171,25 @@ def is_nearly_uniform(weights: NDArray[np.float32]) -> bool:
 
 
 def _scale() -> str:
-    """The scale of all maps, with weights at some places."""
-    content = _image(np.arange(LEVELS, dtype=np.uint8)[None], 10, 4, 300, 14)
-    for weight in (0, 0.02, 0.1, 0.25, 0.5, 1):
+    """The scale of all maps, with weights at some places.
+
+    The script takes the colours of levels from the stops of its gradient.
+    """
+    stops = ""
+    for number, colour in enumerate(BLUES):
+        stops += f'<stop offset="{number / (len(BLUES) - 1)}" stop-color="{colour}"/>'
+
+    content = f'<linearGradient id="levels">{stops}</linearGradient>'
+    content += '<rect class="scale" x="10" y="4" width="300" height="14" fill="url(#levels)"/>'
+    for weight in WEIGHTS_OF_SCALE:
         x = 10 + 300 * weight**0.5
         content += f'<text x="{x:.0f}" y="34" text-anchor="middle">{weight:g}</text>'
-    return _svg(330, 40, "scale", content, f' font-size="{LETTERS}"')
+    return _svg(content, width=330, height=40, label="scale", attributes=f'font-size="{LETTERS}"')
 
 
-def _svg(width: int, height: int, label: str, content: str, attributes: str) -> str:
+def _svg(content: str, *, width: int, height: int, label: str, attributes: str) -> str:
     size = f'width="{width}" height="{height}" viewBox="0 0 {width} {height}"'
-    return f'<svg {size} role="img" aria-label="{label}"{attributes}>{content}</svg>'
-
-
-def _image(levels: NDArray[np.uint8], x: int, y: int, width: int, height: int) -> str:
-    """Levels, (rows, columns), as an image within a figure."""
-    source = f"data:image/png;base64,{base64.b64encode(_png(levels)).decode()}"
-    size = f'width="{width}" height="{height}" preserveAspectRatio="none"'
-    return f'<image x="{x}" y="{y}" {size} href="{source}"/>'
-
-
-def _png(levels: NDArray[np.uint8]) -> bytes:
-    """Levels, (rows, columns), as an image in PNG (RFC 2083), from light to dark blue."""
-    # A byte for each pixel, its index in the palette.
-    num_rows, num_columns = levels.shape
-    header = struct.pack(">2I5B", num_columns, num_rows, 8, 3, 0, 0, 0)
-
-    # The 0 before each row stands for no filter.
-    rows = np.pad(levels, ((0, 0), (1, 0)))
-
-    return (
-        b"\x89PNG\r\n\x1a\n"
-        + _png_chunk(b"IHDR", header)
-        + _png_chunk(b"PLTE", _palette().tobytes())
-        + _png_chunk(b"IDAT", zlib.compress(rows.tobytes()))
-        + _png_chunk(b"IEND", b"")
-    )
-
-
-def _png_chunk(name: bytes, content: bytes) -> bytes:
-    length = struct.pack(">I", len(content))
-    checksum = struct.pack(">I", zlib.crc32(name + content))
-    return length + name + content + checksum
-
-
-def _palette() -> NDArray[np.uint8]:
-    """The colour of each level, (levels, 3), between the `BLUES`."""
-    colours = np.array([list(bytes.fromhex(colour)) for colour in BLUES])
-    positions = np.linspace(0, len(colours) - 1, LEVELS)
-    channels = [np.interp(positions, np.arange(len(colours)), channel) for channel in colours.T]
-    palette: NDArray[np.uint8] = np.stack(channels, axis=1).round().astype(np.uint8)
-    return palette
+    return f'<svg {size} role="img" aria-label="{label}" {attributes}>{content}</svg>'
 
 
 def _width(name: str) -> int:
@@ -215,6 +199,8 @@ def _width(name: str) -> int:
     """
     width = 0.0
     for character in name:
-        is_wide = unicodedata.east_asian_width(character) in {"W", "F"}
-        width += 1.0 if is_wide else 0.6
+        if unicodedata.east_asian_width(character) in {"W", "F"}:
+            width += 1.0
+        else:
+            width += 0.6
     return round(LETTERS * width)

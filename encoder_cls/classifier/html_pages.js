@@ -15,24 +15,60 @@ document.querySelectorAll("table.sortable thead th").forEach((head) => {
     [...body.rows].sort((a, b) => (down ? 1 : -1) * compare(a, b)).forEach((row) => body.append(row));
   });
 });
-// Shows the value of an attention map at the pointer: a byte for each cell, the square root of the weight.
-document.querySelectorAll("svg[data-levels]").forEach((map) => {
-  const image = map.querySelector("image"), box = document.createElement("div");
-  const levels = atob(map.dataset.levels), side = Math.sqrt(levels.length);
+// An attention map has a byte for each cell, its level, which is the square root of its weight. It is drawn in the
+// colours of the page's scale, and shows the weight of the cell at the pointer.
+const maps = document.querySelectorAll("svg[data-levels]");
+const newCanvas = (width, height) => Object.assign(document.createElement("canvas"), { width, height });
+const coloursOfLevels = () => {
+  const context = newCanvas(256, 1).getContext("2d");
+  const gradient = context.createLinearGradient(0.5, 0, 255.5, 0);
+  document.querySelectorAll("#levels stop").forEach((stop) => {
+    gradient.addColorStop(Number(stop.getAttribute("offset")), stop.getAttribute("stop-color"));
+  });
+  context.fillStyle = gradient;
+  context.fillRect(0, 0, 256, 1);
+  // A pixel of four bytes for each level.
+  return new Uint32Array(context.getImageData(0, 0, 256, 1).data.buffer);
+};
+const draw = (map, colours) => {
+  const levels = Uint8Array.from(atob(map.dataset.levels), (letter) => letter.charCodeAt(0));
+  const side = Math.sqrt(levels.length);
+  const canvas = newCanvas(side, side);
+  const context = canvas.getContext("2d");
+  const pixels = context.createImageData(side, side);
+  new Uint32Array(pixels.data.buffer).set(Uint32Array.from(levels, (level) => colours[level]));
+  context.putImageData(pixels, 0, 0);
+  map.querySelector("image").setAttribute("href", canvas.toDataURL());
+};
+const showValuesAtPointer = (map) => {
+  const levels = atob(map.dataset.levels);
+  const side = Math.sqrt(levels.length);
+  const image = map.querySelector("image");
   const names = [...document.querySelectorAll(map.querySelector("use").getAttribute("href") + " text.row")];
+  const box = document.createElement("div");
   box.id = "pointed";
+  const cellAt = (place, start, size) => {
+    const cell = Math.floor(((place - start) / size) * side);
+    return Math.max(0, Math.min(side - 1, cell));
+  };
   const show = (event) => {
     const area = image.getBoundingClientRect();
-    const at = (value, start, size) => Math.max(0, Math.min(side - 1, Math.floor(((value - start) / size) * side)));
-    const row = at(event.clientY, area.top, area.height), column = at(event.clientX, area.left, area.width);
+    const row = cellAt(event.clientY, area.top, area.height);
+    const column = cellAt(event.clientX, area.left, area.width);
     const weight = (levels.charCodeAt(row * side + column) / 255) ** 2;
     // Isolated, so that names from right to left do not turn the arrow round.
-    const [from, to] = [row, column].map((at) => `\u2068${names[at].textContent}\u2069`);
+    const [from, to] = [row, column].map((cell) => `\u2068${names[cell].textContent}\u2069`);
     box.textContent = `${from} → ${to}: ${weight.toFixed(weight < 0.1 ? 3 : 2)}`;
     document.querySelector("main").append(box);
     box.style.left = Math.min(event.clientX + 12, innerWidth - box.offsetWidth - 6) + "px";
     box.style.top = Math.max(6, event.clientY - box.offsetHeight - 10) + "px";
   };
-  ["pointermove", "pointerdown"].forEach((kind) => image.addEventListener(kind, show));
+  image.addEventListener("pointermove", show);
+  image.addEventListener("pointerdown", show);
   image.addEventListener("pointerleave", () => box.remove());
-});
+};
+if (maps.length) {
+  const colours = coloursOfLevels();
+  maps.forEach((map) => draw(map, colours));
+  maps.forEach(showValuesAtPointer);
+}

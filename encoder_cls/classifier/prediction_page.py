@@ -42,7 +42,7 @@ def render_predictions(
     """
     notes = []
     if model:
-        notes.append(f"Answered by {escaped(model)}.")
+        notes.append(f"Predicted by {escaped(model)}.")
     if note:
         notes.append(f"This page holds {escaped(note)} only.")
 
@@ -74,7 +74,7 @@ def prediction_row(
         text: its words are coloured by their weights.
         prediction: for the text.
         words: of the text, with their weights.
-        label: the answer to show.
+        label: the prediction to show.
         notes: below the text.
     """
     probability = prediction.reason
