@@ -169,7 +169,7 @@ def fingerprint(
         "tokenizer": sha256(tokenizer.to_str().encode()),
         "training_data": dataset.train.fingerprint,
         "unlabelled_data": dataset.unlabelled.fingerprint,
-        "validation_data": dataset.selection.fingerprint,
+        "validation_data": dataset.validation.fingerprint,
         "classes": list(dataset.label_names),
     }
 

@@ -108,7 +108,7 @@ def check_unchanged(
             raise DataError(f"{data.train}: has changed since the run began{consequence}; {hint}")
 
     if validation:
-        current = dataset.selection.fingerprint
+        current = dataset.validation.fingerprint
         if known.get("validation_data", current) != current:
             source = data.validation or data.train
             raise DataError(

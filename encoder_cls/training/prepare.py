@@ -161,7 +161,7 @@ def _check_shape(base: Classifier, run: RunDir, config: Config) -> None:
 def _check_base_data(dataset: Dataset, run: RunDir) -> None:
     """Raise a `DataError` if the data of a base run is not what it was trained on."""
     fingerprints = newest_fingerprint(run.checkpoints)
-    for kind, split in (("training", dataset.train), ("validation", dataset.selection)):
+    for kind, split in (("training", dataset.train), ("validation", dataset.validation)):
         expected = fingerprints.get(f"{kind}_data", split.fingerprint)
         if split.fingerprint != expected:
             source = run.load_config().data.train

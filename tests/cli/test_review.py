@@ -24,32 +24,63 @@ from encoder_cls.training.train import train
 
 pytestmark = pytest.mark.usefixtures("blank_plots")
 
-WORDS = {"food": ["soup", "bread", "salt", "pan"], "sport": ["ball", "goal", "team", "race"]}
-ODD = ['=SUM("soup";pan)', "+1 bread,\nsalt", 'the "pan";\r\nsoup', "soup pan"]
-WRONG = (5, 6, 7, 8, 25)  # rows whose label is the other class; the first four have odd texts
+WORDS = {
+    "food": ["soup", "bread", "salt", "pan"],
+    "sport": ["ball", "goal", "team", "race"],
+}
+# Texts about food, labelled as sport, by their row in train.csv.
+ODD_TEXTS = {
+    5: '=SUM("soup";pan)',
+    6: "+1 bread,\nsalt",
+    7: 'the "pan";\r\nsoup',
+    8: "soup pan",
+}
+# The row of a text about sport, labelled as food.
+WRONG_FOOD = 25
+CONFIG = "data: {train: train.csv, test: test.csv}\nmodel: {encoder: false}\n"
 
 
 def write_data() -> None:
-    """Train holds five wrong labels, and two rows of one text; test one wrong label."""
+    """Write a config and its data.
+
+    Training texts have five wrong labels, and two of them are equal; test texts have one.
+    """
     draw = random.Random(0)
-    for name, count in (("train.csv", 80), ("test.csv", 12)):
-        labels = [("food", "sport")[number % 2] for number in range(count)]
-        rows = [[" ".join(draw.choices(WORDS[label], k=4)), label] for label in labels]
-        if name == "train.csv":
-            for number, text in zip(WRONG, ODD, strict=False):
-                rows[number] = [text, "sport"]
-            rows[25][1] = "food"
-            rows[40] = ["soup pan", "food"]
-        else:
-            rows[0][1] = "sport"
-        with Path(name).open("w", encoding="utf-8", newline="") as file:
-            csv.writer(file).writerows([["text", "label"], *rows])
-    Path("c.yaml").write_text("data: {train: train.csv, test: test.csv}\nmodel: {encoder: false}\n")
+
+    train_rows = random_rows(80, draw)
+    for number, text in ODD_TEXTS.items():
+        train_rows[number] = [text, "sport"]
+    train_rows[WRONG_FOOD][1] = "food"
+    train_rows[40] = ["soup pan", "food"]
+    write_rows(train_rows, "train.csv")
+
+    test_rows = random_rows(12, draw)
+    test_rows[0][1] = "sport"
+    write_rows(test_rows, "test.csv")
+
+    Path("c.yaml").write_text(CONFIG)
+
+
+def random_rows(count: int, draw: random.Random) -> list[list[str]]:
+    """Texts of both classes in turn, each with its label."""
+    rows = []
+    for number in range(count):
+        label = "sport" if number % 2 else "food"
+        text = " ".join(draw.choices(WORDS[label], k=4))
+        rows.append([text, label])
+    return rows
+
+
+def write_rows(rows: list[list[str]], name: str) -> None:
+    with Path(name).open("w", encoding="utf-8", newline="") as file:
+        writer = csv.writer(file)
+        writer.writerow(["text", "label"])
+        writer.writerows(rows)
 
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory) -> Path:
-    """Where the data is, and a run on it: one for all tests, which add files of their own."""
+    """A folder with data and a run on it, for all tests, which add files of their own."""
     folder = tmp_path_factory.mktemp("reviewed")
     with contextlib.chdir(folder):
         write_data()
@@ -60,7 +91,7 @@ def folder(tmp_path_factory) -> Path:
 
 @pytest.fixture
 def reviewed(cli, folder, monkeypatch) -> list[dict[str, str]]:
-    """The rows of a review of that run, in whose folder the test is."""
+    """The rows of a review of that run; the folder becomes the current one."""
     monkeypatch.chdir(folder)
     if not Path("review.csv").exists():
         outcome = cli("review", "runs/c", "--output", "review.csv")
@@ -80,7 +111,8 @@ def save(rows: list[dict[str, str]], name: str = "corrected.csv", *, delimiter: 
         writer = csv.DictWriter(file, list(rows[0]), delimiter=delimiter)
         writer.writeheader()
         for row in rows:
-            writer.writerow({name: cell.replace("\r\n", "\n") for name, cell in row.items()})
+            cells = {column: cell.replace("\r\n", "\n") for column, cell in row.items()}
+            writer.writerow(cells)
 
 
 def save_excel(rows: list[dict[str, str]], name: str) -> None:
@@ -89,9 +121,16 @@ def save_excel(rows: list[dict[str, str]], name: str) -> None:
     sheet = workbook.active
     sheet.append(list(rows[0]))
     for row in rows:
-        cells = [float(cell) if name == "score" else cell for name, cell in row.items()]
-        sheet.append([int(cell) if str(cell).isdigit() else cell for cell in cells])
+        sheet.append([as_excel_cell(name, text) for name, text in row.items()])
     workbook.save(name)
+
+
+def as_excel_cell(column: str, text: str) -> str | int | float:
+    if column == "score":
+        return float(text)
+    if text.isdigit():
+        return int(text)
+    return text
 
 
 def corrected(rows: list[dict[str, str]]) -> list[dict[str, str]]:
@@ -100,231 +139,319 @@ def corrected(rows: list[dict[str, str]]) -> list[dict[str, str]]:
 
 
 def dataset(**values: str) -> Dataset:
-    return load_dataset(
-        load_config(Path("c.yaml"), [f"data.{key}={value}" for key, value in values.items()]).data
-    )
+    """Load the data of the config, with other values of `data`."""
+    settings = [f"data.{key}={value}" for key, value in values.items()]
+    return load_dataset(load_config(Path("c.yaml"), settings).data)
 
 
 def labels_by_place(data: Dataset) -> dict[str, str]:
-    splits = [split for split in (data.train, data.validation, data.test) if split]
-    return {
-        Path(where).name: data.label_names[label]
-        for split in splits
-        for where, label in zip(split.where, split.labels, strict=True)
-    }
+    """The label of each row of all splits, by `file:line`."""
+    labels = {}
+    for split in data.splits.values():
+        for where, number in zip(split.where, split.labels, strict=True):
+            labels[Path(where).name] = data.label_names[number]
+    return labels
 
 
-COLUMNS = "text label suggested score split file line row label_in_data key"
+def place(row: dict[str, str]) -> str:
+    """The `file:line` of a row of a review."""
+    return f"{Path(row['file']).name}:{row['line']}"
+
+
+def succeed(cli, *arguments: object):
+    """Run a command that must succeed."""
+    outcome = cli(*arguments)
+    assert outcome.code == 0, outcome.err
+    return outcome
+
+
+COLUMNS = [
+    "text",
+    "label",
+    "suggested",
+    "score",
+    "split",
+    "file",
+    "line",
+    "row",
+    "label_in_data",
+    "key",
+]
 
 
 def test_wrong_labels_come_first(reviewed):
-    """Those of train are judged by cross-validation, others by the model."""
-    assert list(reviewed[0]) == COLUMNS.split()
+    """Labels of training texts are judged by cross-validation, others by the model."""
+    assert list(reviewed[0]) == COLUMNS
+    assert len(reviewed) <= 9
+
     scores = [float(row["score"]) for row in reviewed]
     assert scores == sorted(scores, reverse=True)
 
-    found = {(Path(row["file"]).name, row["text"]) for row in reviewed}
-    assert {("train.csv", ODD[0]), ("train.csv", ODD[1])} <= found
+    texts = [row["text"] for row in reviewed if place(row).startswith("train.csv:")]
+    assert ODD_TEXTS[5] in texts
+    assert ODD_TEXTS[6] in texts
     assert {row["split"] for row in reviewed} >= {"train", "test"}
-    labels = {(row["label"], row["suggested"]) for row in reviewed[:6]}
-    assert labels == {("sport", "food"), ("food", "sport")}
-    assert len(reviewed) <= 9
+
+    corrections = {(row["label"], row["suggested"]) for row in reviewed[:6]}
+    assert corrections == {("sport", "food"), ("food", "sport")}
 
 
 def test_each_row_of_a_review_leads_back_to_its_line_and_its_row_in_a_spreadsheet(reviewed):
-    lines_of = {int(row["row"]): int(row["line"]) for row in reviewed if row["split"] != "test"}
+    lines = {}
+    for row in reviewed:
+        if row["split"] != "test":
+            lines[int(row["row"])] = int(row["line"])
+
     # Two texts have a line feed.
-    assert lines_of.items() >= {7: 7, 8: 8, 9: 10, 10: 12, 27: 29}.items()
+    assert lines.items() >= {7: 7, 8: 8, 9: 10, 10: 12, 27: 29}.items()
     assert all(row["key"] == correction_key(row["text"]) for row in reviewed)
 
 
 @pytest.mark.parametrize("form", ["commas", "semicolons", "xlsx"])
 def test_corrected_cells_reach_their_rows(reviewed, form):
-    """Texts have quotes, separators, line breaks and signs of formulas."""
+    """Texts with quotes, separators, line breaks and signs of formulas are found again."""
     name = "corrected.csv"
-    if form == "xlsx":
+    if form == "commas":
+        save(corrected(reviewed), name)
+    elif form == "semicolons":
+        save(corrected(reviewed), name, delimiter=";")
+    else:
         name = "corrected.xlsx"
         save_excel(corrected(reviewed), name)
-    else:
-        save(corrected(reviewed), delimiter=";" if form == "semicolons" else ",")
+
     before = dataset()
     after = dataset(corrections=name)
 
-    old = labels_by_place(before)
-    new = labels_by_place(after)
-    changed = {place for place in old if old[place] != new[place]}
-    assert changed == {f"{Path(row['file']).name}:{row['line']}" for row in reviewed}
-    assert {Path(where).name for where in after.corrected} == changed
-    assert {old[place] for place in changed} == {"food", "sport"}
-    assert old.keys() == new.keys()
+    old_labels = labels_by_place(before)
+    new_labels = labels_by_place(after)
+    assert old_labels.keys() == new_labels.keys()
 
-    # Who validates does not change with a label, so scores before and after compare.
+    changed = {where for where in old_labels if old_labels[where] != new_labels[where]}
+    assert changed == {place(row) for row in reviewed}
+    assert changed == {Path(where).name for where in after.corrected}
+    assert {old_labels[where] for where in changed} == {"food", "sport"}
+
+    # The same texts are held out whatever their labels, so that scores can be compared.
     assert list(before.validation.where) == list(after.validation.where)
 
 
 def test_the_order_and_the_other_cells_of_a_review_do_not_count(reviewed):
-    """Nor do its other columns, and the place of the data."""
     save(corrected(reviewed))
     expected = labels_by_place(dataset(corrections="corrected.csv"))
 
-    keys_and_labels = [
-        {"label": row["suggested"], "key": row["key"], "text": "another"} for row in reviewed[::-1]
-    ]
+    keys_and_labels = []
+    for row in reversed(reviewed):
+        keys_and_labels.append({"label": row["suggested"], "key": row["key"], "text": "another"})
     save(keys_and_labels, "few_columns.csv")
+
     assert labels_by_place(dataset(corrections="few_columns.csv")) == expected
+
+
+def test_corrections_hold_for_data_that_has_moved(reviewed):
+    save(corrected(reviewed))
+    expected = labels_by_place(dataset(corrections="corrected.csv"))
 
     Path("moved").mkdir(exist_ok=True)
     shutil.copy("train.csv", "moved/train.csv")
+
     moved = dataset(train="moved/train.csv", corrections="corrected.csv")
     assert labels_by_place(moved) == expected
 
 
-def test_the_cycle_goes_round(cli, reviewed):
-    """Trained again, reviewed again: the new file has all corrections, so it can take the place of the first."""
+def test_a_review_after_corrections_replaces_the_one_before(cli, reviewed):
+    """The new file also has the corrections that the model was trained with."""
     save(corrected(reviewed))
-    outcome = cli(
-        "train", "c.yaml", "--run-dir", "runs/d", "--set", "data.corrections=corrected.csv"
-    )
-    assert outcome.code == 0, outcome.err
-    assert (
-        f"corrections: {len(reviewed)} labels of corrected.csv in place of those of the data"
-        in outcome.err
-    )
-    assert cli("review", "runs/d", "--output", "again.csv").code == 0
-    again = {(row["file"], row["line"]): row["label"] for row in read("again.csv")}
-    assert (
-        again.items() >= {(row["file"], row["line"]): row["suggested"] for row in reviewed}.items()
-    )
-    assert labels_by_place(dataset(corrections="again.csv")) == labels_by_place(
-        dataset(corrections="corrected.csv")
-    )
-    assert_failed(cli("review", "runs/d", "--output", "corrected.csv"), 2, "is a file that is read")
+    corrections = "data.corrections=corrected.csv"
+    outcome = succeed(cli, "train", "c.yaml", "--run-dir", "runs/d", "--set", corrections)
+    used = f"corrections: {len(reviewed)} labels of corrected.csv in place of those of the data"
+    assert used in outcome.err
+
+    succeed(cli, "review", "runs/d", "--output", "again.csv")
+
+    labels_again = {place(row): row["label"] for row in read("again.csv")}
+    assert labels_again.items() >= {place(row): row["suggested"] for row in reviewed}.items()
+    labels = labels_by_place(dataset(corrections="again.csv"))
+    assert labels == labels_by_place(dataset(corrections="corrected.csv"))
+
+    # But it does not replace a file that the run was trained on.
+    refused = cli("review", "runs/d", "--output", "corrected.csv")
+    assert_failed(refused, 2, "is a file that is read")
 
 
-def test_a_file_that_nobody_changed_changes_nothing(cli, reviewed):
-    for rows in (reviewed, [row | {"label": f"{row['label']} "} for row in reviewed]):
+def test_a_review_that_nobody_changed_changes_nothing(reviewed):
+    with_spaces = [row | {"label": f"{row['label']} "} for row in reviewed]
+    for rows in (reviewed, with_spaces):
         save(rows, delimiter=";")
-        found = dataset(corrections="corrected.csv")
-        assert found.corrected == {}
-        assert found.train.fingerprint == dataset().train.fingerprint
+
+        unchanged = dataset(corrections="corrected.csv")
+
+        assert unchanged.corrected == {}
+        assert unchanged.train.fingerprint == dataset().train.fingerprint
 
 
-def test_a_run_that_goes_on_notices_a_change(cli, reviewed):
+def test_a_resumed_run_notices_changed_corrections(cli, reviewed):
+    command = ["train", "c.yaml", "--run-dir", "runs/e", "--set", "data.corrections=corrected.csv"]
     save(reviewed)
-    arguments = (
-        "train",
-        "c.yaml",
-        "--run-dir",
-        "runs/e",
-        "--set",
-        "data.corrections=corrected.csv",
-    )
-    assert cli(*arguments).code == 0
-    Path("runs/e/model/README.md").unlink()  # as if it had been stopped before its end
+    succeed(cli, *command)
+    # As if it had been stopped before its end.
+    Path("runs/e/model/README.md").unlink()
+
     save(corrected(reviewed))
-    assert_failed(cli(*arguments, "--resume"), 2, "training data has changed since the run began")
+    assert_failed(cli(*command, "--resume"), 2, "training data has changed since the run began")
+
     Path("corrected.csv").unlink()
-    assert_failed(cli(*arguments, "--resume"), 3, "corrected.csv: no such file", "data.corrections")
+    assert_failed(cli(*command, "--resume"), 3, "corrected.csv: no such file", "data.corrections")
+
     save(reviewed)
-    assert cli(*arguments, "--resume").code == 0
+    succeed(cli, *command, "--resume")
 
 
 def test_wrong_labels_of_repeated_texts_are_listed(cli):
-    """Other texts judge them, not their copies with the same label; a class of one text, repeated, is not judged."""
+    """Other texts judge a label, not copies of its own text; without others it is not judged."""
     write_data()
     with Path("train.csv").open("a") as file:
-        file.write("ball zebra okapi quagga,food\n" * 4 + "42,number\n" * 3)
-    assert (
-        cli(
-            "train", "--config", "c.yaml", "--set", "data.validation=test.csv", "--run-dir", "r"
-        ).code
-        == 0
-    )
-    assert cli("review", "r", "--output", "review.csv").code == 0
+        file.write("ball zebra okapi quagga,food\n" * 4)
+        file.write("42,number\n" * 3)
+    succeed(cli, "train", "c.yaml", "--set", "data.validation=test.csv", "--run-dir", "r")
+
+    succeed(cli, "review", "r", "--output", "review.csv")
+
     listed = [row["text"] for row in read("review.csv")]
     assert listed.count("ball zebra okapi quagga") == 4
     assert "42" not in listed
 
 
-def test_json_has_all_rows_and_a_model_alone_has_no_data(cli, reviewed):
+def test_json_has_all_rows(cli, reviewed):
     outcome = cli("review", "runs/c", "--json")
-    found = json.loads(outcome.out)
-    assert [row["where"] for row in found["rows"]] == [
-        f"{row['file']}:{row['line']}" for row in reviewed
-    ]
-    assert found["texts"] == 92
-    assert 1 <= found["estimated_errors"] <= 12
-    shutil.copytree("runs/c/model", "alone")
-    assert_failed(
-        cli("review", "alone"), 2, "alone: a model folder without its run has no data to review"
-    )
+
+    review = json.loads(outcome.out)
+    places = [f"{row['file']}:{row['line']}" for row in reviewed]
+    assert [row["where"] for row in review["rows"]] == places
+    assert review["texts"] == 92
+    assert 1 <= review["estimated_errors"] <= 12
+
+
+def test_a_model_without_its_run_has_no_data_to_review(cli, folder):
+    shutil.copytree(folder / "runs/c/model", "alone")
+
+    refused = cli("review", "alone")
+
+    message = "alone: a model folder without its run has no data to review"
+    assert_failed(refused, 2, message)
 
 
 @pytest.fixture
 def sheet() -> list[dict[str, str]]:
-    """Rows of a spreadsheet with ids, semicolons, a byte order mark and names of its own; two texts are equal."""
+    """Training data as a spreadsheet writes it: semicolons, a byte order mark, own columns.
+
+    Two of its texts are equal, and have different ids.
+    """
     write_data()
-    rows = [
-        {
-            "id": f"{number:03}",
-            "score": row["label"],
-            "line": row["text"].replace("\r\n", "\n"),
-            "topic": "a; b",
-        }
-        for number, row in enumerate(read("train.csv"))
-    ]
+    rows = []
+    for number, row in enumerate(read("train.csv")):
+        rows.append(
+            {
+                "id": f"{number:03}",
+                "score": row["label"],
+                "line": row["text"].replace("\r\n", "\n"),
+                "topic": "a; b",
+            }
+        )
     save(rows, "train.csv", delimiter=";")
+
     Path("c.yaml").write_text(
-        "data: {train: train.csv, text_column: line, label_column: score}\nmodel: {encoder: false}\n"
+        "data: {train: train.csv, text_column: line, label_column: score}\n"
+        "model: {encoder: false}\n"
     )
     return rows
 
 
-def test_what_is_corrected_is_data_in_the_columns_of_the_data(cli, sheet):
-    """Separator, mark and all columns are the input's; those whose names a review would give keep their names."""
-    assert cli("train", "c.yaml", "--run-dir", "r").code == 0
-    assert cli("review", "r", "--output", "review.csv").code == 0
-    assert cli("eval", "r", "--data", "train.csv", "--report", "report").code == 0
-    columns = "id;score;line;topic;suggested;review_score;split;file;review_line;row;"
-    columns += "label_in_data;key\r\n"
+COLUMNS_OF_SHEET = [
+    "id",
+    "score",
+    "line",
+    "topic",
+    "suggested",
+    "review_score",
+    "split",
+    "file",
+    "review_line",
+    "row",
+    "label_in_data",
+    "key",
+]
+
+
+def test_a_review_has_the_form_and_the_columns_of_the_data(cli, sheet):
+    """Columns of the data keep their names; those of the review that are equal get others."""
+    succeed(cli, "train", "c.yaml", "--run-dir", "r")
+
+    succeed(cli, "review", "r", "--output", "review.csv")
+    succeed(cli, "eval", "r", "--data", "train.csv", "--report", "report")
+
+    first_line = f"\ufeff{';'.join(COLUMNS_OF_SHEET)}\r\n".encode()
     for name in ("review.csv", "report/mistakes.csv"):
-        assert Path(name).read_bytes().startswith(f"\ufeff{columns}".encode()), name
+        assert Path(name).read_bytes().startswith(first_line), name
+
+    rows_by_id = {row["id"]: row for row in sheet}
+    lines_by_id = first_lines("train.csv")
+    for row in read("review.csv", ";"):
+        assert row.items() >= rows_by_id[row["id"]].items()
+        assert int(row["review_line"]) == lines_by_id[row["id"]]
+
+
+def test_a_review_serves_as_corrections_and_as_data(cli, sheet):
+    succeed(cli, "train", "c.yaml", "--run-dir", "r")
+    succeed(cli, "review", "r", "--output", "review.csv")
     rows = read("review.csv", ";")
-    of_id = {row["id"]: row for row in sheet}
-    for row in rows:
-        assert row.items() >= of_id[row["id"]].items()
-        line = next(at for at, (number, *_) in numbered_lines("train.csv") if number == row["id"])
-        assert row["review_line"] == str(line)
+    assert len(rows) > 3
+
     save([row | {"score": row["suggested"]} for row in rows], delimiter=";")
-    changed = dataset(corrections="corrected.csv").corrected
-    assert len(changed) == len(rows) > 3
+    assert len(dataset(corrections="corrected.csv").corrected) == len(rows)
+
     save(rows * 3, "train.csv", delimiter=";")
-    assert len(dataset().train) + len(dataset().validation) == 3 * len(rows)
+    data = dataset()
+    assert len(data.train) + len(data.validation) == 3 * len(rows)
 
 
-def numbered_lines(name: str) -> list[tuple[int, list[str]]]:
-    """The physical line at which each row of a file begins."""
+def first_lines(name: str) -> dict[str, int]:
+    """The line at which each row of a file begins, by the cell of its first column."""
+    lines = {}
     with Path(name).open(encoding="utf-8-sig", newline="") as file:
-        reader, rows, line = csv.reader(file, delimiter=";"), [], 1
+        reader = csv.reader(file, delimiter=";")
+        line = 1
         for row in reader:
-            rows.append((line, row))
+            lines[row[0]] = line
             line = reader.line_num + 1
-    return rows
+    return lines
 
 
-def copied_run(folder: Path) -> None:
-    """The run and its data in the current folder, as if they had been moved here."""
+def copy_run(folder: Path) -> None:
+    """Copy the run and its data to the current folder, as if they had been moved here."""
     for name in ("train.csv", "test.csv"):
         shutil.copy(folder / name, name)
     shutil.copytree(folder / "runs/c", "c")
+
     config = Path("c/config.yaml")
     config.write_text(config.read_text().replace(str(folder), str(Path.cwd())))
 
 
+def move_data_away() -> list[str]:
+    """Move the data to another folder, and return the options that say so."""
+    Path("away").mkdir()
+    options = []
+    for key in ("train", "test"):
+        shutil.move(f"{key}.csv", f"away/{key}.csv")
+        options += ["--set", f"data.{key}=away/{key}.csv"]
+    return options
+
+
 @pytest.mark.parametrize("change", ["a label", "more rows"])
 def test_changed_data_is_refused_also_where_a_test_file_is_named(cli, folder, change):
-    """Else other texts were held out, and those of the training would be judged by what has learned them."""
-    copied_run(folder)
+    """The model would otherwise judge labels that it has learned, as other texts are held out."""
+    copy_run(folder)
+    succeed(cli, "review", "c")
+
     content = Path("train.csv").read_bytes().decode()
     if change == "a label":
         lines = content.split("\n")
@@ -332,69 +459,95 @@ def test_changed_data_is_refused_also_where_a_test_file_is_named(cli, folder, ch
         content = "\n".join(lines)
     else:
         content += "".join(f"more soup {number},food\r\n" for number in range(9))
-    assert cli("review", "c").code == 0
     Path("train.csv").write_text(content, newline="")
+
     assert_failed(cli("review", "c"), 3, "has changed since the run began")
-    assert cli("eval", "c").code == 0  # of the test file alone
+    # It scores the test file alone.
+    succeed(cli, "eval", "c")
+
+
+def test_an_added_validation_row_of_an_unknown_class_is_refused(cli):
+    write_data()
+    rows = random_rows(40, random.Random(2))
+    write_rows(rows, "validation.csv")
+    succeed(cli, "train", "c.yaml", "--set", "data.validation=validation.csv", "--run-dir", "r")
+    succeed(cli, "review", "r")
+
+    write_rows([*rows, ["a new planet", "astronomy"]], "validation.csv")
+
+    changed = "validation.csv: its validation texts have changed since the run began"
+    assert_failed(cli("review", "r"), 3, changed)
 
 
 def test_the_counts_of_a_review_fit_together(cli, folder, monkeypatch):
-    """Labels that seem to be wrong are among those with a more probable class; corrected rows are none of them."""
+    """Labels that seem to be wrong are among those that are listed."""
     monkeypatch.chdir(folder)
     draw = random.Random(1)
-    rows = [(" ".join(draw.choices(WORDS["food"], k=3)), draw.choice("abc")) for _ in range(120)]
-    with Path("noise.csv").open("w", newline="") as file:
-        csv.writer(file).writerows([("text", "label"), *rows])
+    rows = []
+    for _ in range(120):
+        text = " ".join(draw.choices(WORDS["food"], k=3))
+        rows.append([text, draw.choice("abc")])
+    write_rows(rows, "noise.csv")
     options = ["--set", "data.train=noise.csv", "--set", "model.encoder=false"]
-    assert cli("train", *options, "--run-dir", "runs/noise").code == 0
+    succeed(cli, "train", *options, "--run-dir", "runs/noise")
+
     outcome = cli("review", "runs/noise", "--json")
-    found = json.loads(outcome.out)
-    assert 0 < found["estimated_errors"] <= len(found["rows"]) <= found["texts"]
-    counts = f"another one is more probable for {len(found['rows'])}, of which {found['estimated_errors']} seem"
+
+    review = json.loads(outcome.out)
+    num_rows = len(review["rows"])
+    num_errors = review["estimated_errors"]
+    assert 0 < num_errors <= num_rows <= review["texts"]
+    counts = f"another one is more probable for {num_rows}, of which {num_errors} seem"
     assert counts in outcome.err
 
 
-def test_data_that_has_moved_is_named_by_a_setting(cli, folder):
-    """Of `review` and `eval`; it must be the data of the training; other settings are refused."""
-    copied_run(folder)
-    before = json.loads(cli("review", "c", "--json").out)["rows"]
-    Path("away").mkdir()
-    for name in ("train.csv", "test.csv"):
-        shutil.move(name, Path("away") / name)
+def test_options_name_data_that_has_moved(cli, folder):
+    copy_run(folder)
+    texts_before = texts_of(cli("review", "c", "--json"))
+    places = move_data_away()
 
     for command in ("review", "eval"):
-        outcome = cli(command, "c")
-        assert_failed(outcome, 3, "if it has been moved, add --set data.train=PATH")
-    places = [part for key in ("train", "test") for part in ("--set", f"data.{key}=away/{key}.csv")]
-    rows = json.loads(cli("review", "c", "--json", *places).out)["rows"]
-    assert [row["text"] for row in rows] == [row["text"] for row in before]
-    outcome = cli("eval", "c", *places)
-    assert outcome.code == 0, outcome.err
+        refused = cli(command, "c")
+        assert_failed(refused, 3, "if it has been moved, add --set data.train=PATH")
 
+    assert texts_of(cli("review", "c", "--json", *places)) == texts_before
+    succeed(cli, "eval", "c", *places)
+
+    # It must be the data of the training.
     with Path("away/train.csv").open("a") as file:
         file.write("more soup,food\n")
-    assert_failed(cli("review", "c", *places), 3, "away/train.csv: has changed since the run began")
+    refused = cli("review", "c", *places)
+    assert_failed(refused, 3, "away/train.csv: has changed since the run began")
+
+
+def texts_of(outcome) -> list[str]:
+    """The texts in the JSON of a review."""
+    return [row["text"] for row in json.loads(outcome.out)["rows"]]
+
+
+def test_a_review_sets_nothing_but_the_place_of_its_data(cli, folder):
+    copy_run(folder)
     assert_failed(cli("review", "c", "--set", "data.text_column=a"), 2, "can be set here")
     assert_failed(cli("review", "c", "--set", "data.train="), 2, "data.train: names no file")
 
 
-def test_a_finished_run_is_told_once_where_its_data_is(cli, folder):
-    """By `train --resume`, which compares it; from then on the run can be continued and reviewed."""
-    copied_run(folder)
+def test_a_finished_run_records_the_new_place_of_its_data(cli, folder):
+    """After `train --resume`, which compares the data, the run can be continued and reviewed."""
+    copy_run(folder)
     Path("new.csv").write_text("text,label\nnew words of soup,food\nnew words of a goal,sport\n")
-    Path("away").mkdir()
-    for name in ("train.csv", "test.csv"):
-        shutil.move(name, Path("away") / name)
-    go_on = ["train", "--from", "c", "--set", "data.train=new.csv", "--run-dir", "next"]
-    outcome = cli(*go_on)
-    assert_failed(outcome, 3, "train --run-dir c --resume --set data.train=PATH")
+    places = move_data_away()
+    resume = ["train", "--run-dir", "c", "--resume", *places]
+    continue_run = ["train", "--from", "c", "--set", "data.train=new.csv", "--run-dir", "next"]
 
-    places = [part for key in ("train", "test") for part in ("--set", f"data.{key}=away/{key}.csv")]
+    refused = cli(*continue_run)
+    assert_failed(refused, 3, "train --run-dir c --resume --set data.train=PATH")
+
     Path("other.csv").write_text(Path("away/train.csv").read_text() + "more soup,food\n")
-    refused = cli("train", "--run-dir", "c", "--resume", *places, "--set", "data.train=other.csv")
+    refused = cli(*resume, "--set", "data.train=other.csv")
     assert_failed(refused, 3, "has changed since the run began")
-    told = cli("train", "--run-dir", "c", "--resume", *places)
-    assert (told.code, "c/config.yaml: has the new place of the data" in told.err) == (0, True)
-    assert cli("review", "c").code == 0
-    outcome = cli(*go_on)
-    assert outcome.code == 0, outcome.err
+
+    outcome = succeed(cli, *resume)
+    assert "c/config.yaml: has the new place of the data" in outcome.err
+
+    succeed(cli, "review", "c")
+    succeed(cli, *continue_run)
