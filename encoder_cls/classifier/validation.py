@@ -8,9 +8,10 @@ from typing import Any
 import numpy as np
 
 from encoder_cls.classifier.classifier import Mixture
+from encoder_cls.classifier.mixture_weights import fit_mixture_weights
+from encoder_cls.classifier.thresholds import fit_thresholds
 from encoder_cls.data.dataset import Dataset
-from encoder_cls.linear.calibration import fit_inverse_temperature, fit_mixture_weights
-from encoder_cls.linear.thresholds import fit_thresholds
+from encoder_cls.linear.calibration import fit_inverse_temperature
 from encoder_cls.metrics.classification import (
     ClassCounts,
     Metrics,

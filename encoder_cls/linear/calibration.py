@@ -1,4 +1,4 @@
-"""Fit calibrations, and the weights of a mixture, to the labels of texts held out.
+"""Fit calibrations to the labels of texts held out.
 
 All texts count alike, whatever the class weights in training, unless labelled texts are weighted to
 resemble the texts without labels (`pool_weights`). Parameters of a single label are shrunk towards
@@ -24,7 +24,6 @@ from encoder_cls.metrics.logits import (
     MULTI_LABEL,
     SINGLE_LABEL,
     Logits,
-    combine_logits,
     log_sigmoid,
     sigmoid,
     softmax,
@@ -127,7 +126,7 @@ def fit_inverse_temperature(
     from scipy.optimize import minimize_scalar
 
     scores = logits.astype(np.float64)
-    log_loss = _LogLoss(labels, logits.shape[1], text_weights)
+    log_loss = LogLoss(labels, logits.shape[1], text_weights)
 
     def loss(log_scale: float) -> float:
         value, _ = log_loss.with_gradient(scores * np.exp(log_scale))
@@ -147,7 +146,7 @@ def fit_platt(
     Elkan, 2002, https://doi.org/10.1145/775047.775151).
     """
     scores = margins.astype(np.float64)
-    log_loss = _LogLoss(labels, margins.shape[1], text_weights)
+    log_loss = LogLoss(labels, margins.shape[1], text_weights)
 
     def loss(parameters: Floats) -> tuple[float, Floats]:
         scale, shift = parameters
@@ -159,7 +158,7 @@ def fit_platt(
         return value, np.array([(gradient * scores).sum(), gradient.sum()])
 
     scale_bounds = (1 / MAX_SCALE, MAX_SCALE)
-    scale, shift = _minimize(loss, start=[1.0, 0.0], bounds=[scale_bounds, SHIFT_BOUNDS])
+    scale, shift = minimize_loss(loss, start=[1.0, 0.0], bounds=[scale_bounds, SHIFT_BOUNDS])
     return float(scale), float(shift)
 
 
@@ -192,7 +191,7 @@ def fit_platt_per_label(margins: Logits, targets: NDArray[np.int8]) -> tuple[Flo
         return float(losses_of_labels.sum() / num_texts), gradient.sum(axis=1) / num_texts
 
     bounds = [LOG_SCALE_BOUNDS, SHIFT_BOUNDS]
-    common = _minimize(common_loss, start=[0.0, 0.0], bounds=bounds)
+    common = minimize_loss(common_loss, start=[0.0, 0.0], bounds=bounds)
 
     # Fit a pair to each label, with a penalty on its distance from the common pair. All labels
     # are fitted at once: first come all scales, then all shifts.
@@ -206,67 +205,11 @@ def fit_platt_per_label(margins: Logits, targets: NDArray[np.int8]) -> tuple[Flo
 
     start = np.repeat(common, num_labels)
     bounds = [LOG_SCALE_BOUNDS] * num_labels + [SHIFT_BOUNDS] * num_labels
-    pairs = _minimize(loss_of_pairs, start=start, bounds=bounds).reshape(2, num_labels)
+    pairs = minimize_loss(loss_of_pairs, start=start, bounds=bounds).reshape(2, num_labels)
     return np.exp(pairs[0]), pairs[1]
 
 
-# The least share of a classifier in a mixture, however misleading it is.
-MIN_SHARE = 1e-3
-# The nats that a share must gain to be 1 away from the expected one.
-RIDGE_PENALTY = 8.0
-
-
-def fit_mixture_weights(
-    logits: Sequence[Logits], labels: NDArray[Any], *, expects_equal_shares: bool = False
-) -> tuple[tuple[float, ...], tuple[float, ...]]:
-    """Fit the weights of a sum of logits under which labels have the lowest loss.
-
-    A share is a weight in units of the classifier's own inverse temperature. A ridge penalty,
-    `RIDGE_PENALTY` * distance^2 / texts, draws the shares to the expected ones, so that few labels
-    move them little.
-
-    Args:
-        logits: of each classifier, (texts, classes). The last one is calibrated already.
-        labels: as in `Split`.
-        expects_equal_shares: whether equal shares are expected, as of a student and its teacher;
-            by default, the last classifier alone is.
-
-    Returns:
-        The weight and the share of each classifier; shares sum to 1.
-    """
-    num_classifiers = len(logits)
-    scores = [part.astype(np.float64) for part in logits]
-    log_loss = _LogLoss(labels, logits[0].shape[1])
-
-    # Find the inverse temperature of each classifier alone. A student has 1, since it learns the
-    # probabilities of its teacher, which is calibrated.
-    scales_alone = np.ones(num_classifiers)
-    if not expects_equal_shares:
-        for number in range(num_classifiers - 1):
-            scales_alone[number] = fit_inverse_temperature(logits[number], labels)
-
-    equal_shares = np.full(num_classifiers, 1 / num_classifiers)
-    expected_shares = equal_shares
-    if not expects_equal_shares:
-        expected_shares = np.zeros(num_classifiers)
-        expected_shares[-1] = 1
-
-    def loss(shares: Floats) -> tuple[float, Floats]:
-        value, gradient = log_loss.with_gradient(combine_logits(scores, shares * scales_alone))
-        gradient_of_shares = scales_alone * [(gradient * part).sum() for part in scores]
-
-        distances = shares - expected_shares
-        penalty = float(RIDGE_PENALTY * (distances**2).sum() / len(labels))
-        gradient_of_penalty = 2 * RIDGE_PENALTY * distances / len(labels)
-        return value + penalty, gradient_of_shares + gradient_of_penalty
-
-    bounds = [(MIN_SHARE, MAX_SCALE)] * num_classifiers
-    shares = _minimize(loss, start=equal_shares, bounds=bounds)
-    weights = shares * scales_alone
-    return tuple(weights.tolist()), tuple((shares / shares.sum()).tolist())
-
-
-def _minimize(
+def minimize_loss(
     loss: Callable[[Floats], tuple[float, Floats]],
     *,
     start: Sequence[float] | Floats,
@@ -279,7 +222,7 @@ def _minimize(
     return minimum
 
 
-class _LogLoss:
+class LogLoss:
     """The mean negative log-likelihood of labels, as a function of logits, with its gradient.
 
     `text_weights`, (texts,), are for single-label tasks, and have a mean of 1.

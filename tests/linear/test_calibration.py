@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Sequence
 
 import numpy as np
 import pytest
@@ -12,14 +11,18 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 from sklearn.metrics import log_loss
-from support.labels import SCALES, SHIFTS, margins_and_labels
+from support.labels import (
+    SCALES,
+    SHIFTS,
+    draw_classes,
+    logits_and_labels,
+    margins_and_labels,
+)
 
 from encoder_cls.linear.calibration import (
     MAX_SCALE,
     MAX_SHIFT,
-    MIN_SHARE,
     fit_inverse_temperature,
-    fit_mixture_weights,
     fit_platt,
     fit_platt_per_label,
     smoothed_targets,
@@ -32,22 +35,6 @@ LOGITS = arrays(
     st.tuples(st.integers(1, 6), st.integers(2, 5)),
     elements=st.floats(-1e4, 1e4, width=32),
 )
-
-
-def logits_and_labels(
-    temperature: float, *, num_texts: int = 20_000, num_classes: int = 4
-) -> tuple[np.ndarray, np.ndarray]:
-    """Logits, and labels drawn from their softmax at a temperature."""
-    random = np.random.default_rng(0)
-    logits = (3 * random.standard_normal((num_texts, num_classes))).astype(np.float32)
-    probabilities = scipy.special.softmax(logits.astype(np.float64) / temperature, axis=1)
-    return logits, draw_classes(probabilities, random)
-
-
-def draw_classes(probabilities: np.ndarray, random: np.random.Generator) -> np.ndarray:
-    """Draw a class for each text: the number of upper bounds that are below a random number."""
-    upper_bounds = probabilities.cumsum(axis=1)[:, :-1]
-    return (random.random((len(probabilities), 1)) > upper_bounds).sum(axis=1)
 
 
 @settings(max_examples=100, deadline=None, derandomize=True)
@@ -135,61 +122,6 @@ def test_labels_that_are_all_wrong_give_the_least_scale():
     assert fit_inverse_temperature(logits, labels) == pytest.approx(1 / MAX_SCALE, rel=1e-3)
 
 
-def labels_of_a_sum(
-    scales: Sequence[float], *, num_texts: int = 20_000
-) -> tuple[list[np.ndarray], np.ndarray]:
-    """Logits of several classifiers, and labels drawn from the softmax of their scaled sum."""
-    random = np.random.default_rng(1)
-    logits = list(random.standard_normal((len(scales), num_texts, 3)).astype(np.float32))
-    scaled = [scale * part for scale, part in zip(scales, logits, strict=True)]
-    probabilities = scipy.special.softmax(sum(scaled), axis=1)
-    return logits, draw_classes(probabilities, random)
-
-
-def test_of_a_classifier_that_is_calibrated_few_labels_change_little():
-    """The scale lies between 1 and what the labels say."""
-    logits, labels = logits_and_labels(2.0, num_texts=3000)
-
-    (with_few,), _ = fit_mixture_weights([logits[:12]], labels[:12])
-    (with_many,), _ = fit_mixture_weights([logits], labels)
-
-    by_few_labels = fit_inverse_temperature(logits[:12], labels[:12])
-    assert abs(by_few_labels - 1) > 2 * abs(with_few - 1)
-    assert with_many == pytest.approx(fit_inverse_temperature(logits, labels), rel=0.02)
-
-
-def test_the_mixture_weights_that_made_the_labels_are_fitted():
-    """The second of three classifiers knows nothing; many labels overcome all caution."""
-    logits, labels = labels_of_a_sum([2.0, 0.0, 0.5])
-
-    weights, shares = fit_mixture_weights(logits, labels)
-
-    assert weights == pytest.approx([2.0, 0.0, 0.5], abs=0.05)
-    assert sum(shares) == pytest.approx(1)
-    assert min(shares) == shares[1] < 0.1
-
-
-def test_few_labels_hardly_speak_against_the_last_classifier():
-    """It knows nothing, and has the larger share by 12 labels, and none by 3,000."""
-    logits, labels = labels_of_a_sum([2.0, 0.0], num_texts=3000)
-
-    _, with_few = fit_mixture_weights([part[:12] for part in logits], labels[:12])
-    _, with_many = fit_mixture_weights(logits, labels)
-
-    assert with_few[1] > 0.5
-    assert with_many[1] < 0.05
-
-
-def test_a_classifier_that_misleads_keeps_a_least_share():
-    logits, labels = labels_of_a_sum([1.0], num_texts=3000)
-    noise = np.random.default_rng(2).standard_normal(logits[0].shape).astype(np.float32)
-
-    weights, shares = fit_mixture_weights([logits[0] + noise, logits[0]], labels)
-
-    assert min(weights) > 0
-    assert MIN_SHARE / MAX_SCALE <= shares[0] < 0.05
-
-
 def test_scale_and_shift_of_float32_margins_have_the_lowest_loss():
     """No point of a fine grid around them has a lower one; float32 is too coarse to see that."""
     random = np.random.default_rng(0)
@@ -209,24 +141,6 @@ def test_scale_and_shift_of_float32_margins_have_the_lowest_loss():
         nearby = probabilities(scale + scale_step, shift + shift_step)
         losses.append(cross_entropy(nearby, targets))
     assert lowest <= min(losses) + 1e-8
-
-
-def test_a_student_and_its_teacher_are_expected_to_have_equal_shares():
-    """One text says little, so shares stay near a half; a thousand say which of both is right."""
-    random = np.random.default_rng(0)
-    labels = random.integers(0, 3, 1000)
-    teacher = 2 * np.eye(3)[labels] + random.normal(size=(1000, 3))
-    student = random.normal(size=(1000, 3))
-
-    _, with_one = fit_mixture_weights(
-        [student[:1], teacher[:1]], labels[:1], expects_equal_shares=True
-    )
-    _, with_many = fit_mixture_weights([student, teacher], labels, expects_equal_shares=True)
-    _, of_strangers = fit_mixture_weights([student[:1], teacher[:1]], labels[:1])
-
-    assert with_one[0] == pytest.approx(0.5, abs=0.1)
-    assert with_many[0] < 0.1
-    assert of_strangers[0] < 0.2
 
 
 def test_each_label_has_the_scale_and_the_shift_that_many_examples_show():
@@ -258,16 +172,12 @@ def test_a_label_that_all_or_no_text_has_gets_a_finite_scale(value):
     assert np.isfinite(shifts).all()
 
 
-def test_mixture_weights_and_temperature_are_those_of_all_labels():
-    """Logits that are twice too large are halved; noise gets next to no weight."""
+def test_the_temperature_of_several_labels_is_that_of_all():
+    """Logits that are twice too large are halved."""
     margins, labels = margins_and_labels(20_000)
     logits = (margins * SCALES + SHIFTS).astype(np.float32)
-    noise = np.random.default_rng(1).normal(size=logits.shape).astype(np.float32)
 
     assert fit_inverse_temperature(2 * logits, labels) == pytest.approx(0.5, rel=0.05)
-    weights, shares = fit_mixture_weights([noise, logits], labels)
-    assert weights[1] == pytest.approx(1, rel=0.05)
-    assert shares[0] < 0.05
 
 
 def test_the_weight_of_a_text_counts_as_so_many_texts_in_calibration():

@@ -7,6 +7,7 @@ import pytest
 import torch
 from support import small_runs
 
+from encoder_cls.classifier.mixture_weights import fit_mixture_weights
 from encoder_cls.classifier.validation import score_mixture
 from encoder_cls.encoder import pretraining
 from encoder_cls.encoder.batches import BatchSampler, drop_tokens
@@ -15,7 +16,7 @@ from encoder_cls.encoder.pretraining import GuessedTokens, MaskedTokens, delete_
 from encoder_cls.encoder.torch_encoder import Batch, TorchEncoder, make_batch
 from encoder_cls.encoder.training import EncoderTraining
 from encoder_cls.encoder.transformer import DenoisingAutoencoder
-from encoder_cls.linear.calibration import fit_inverse_temperature, fit_mixture_weights
+from encoder_cls.linear.calibration import fit_inverse_temperature
 from encoder_cls.metrics.classification import Metrics, compute_metrics, one_hot
 from encoder_cls.metrics.logits import Logits, combine_logits
 from encoder_cls.metrics.score import Score

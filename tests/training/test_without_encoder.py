@@ -11,10 +11,10 @@ import pytest
 from support.events import Finished, Noted, Started, Validated
 from support.small_runs import make_config, metric_rows, model_hash, run_all, stop_after, write_data
 
+from encoder_cls.classifier.mixture_weights import fit_mixture_weights
 from encoder_cls.classifier.model_folder import load_classifier
 from encoder_cls.config.schema import Config
 from encoder_cls.errors import ConfigError, StoppedError
-from encoder_cls.linear.calibration import fit_mixture_weights
 from encoder_cls.run.run_folder import RunDir
 from encoder_cls.system import stop as interruptible
 from encoder_cls.training import linear_fit

@@ -6,15 +6,15 @@ import numpy as np
 import pytest
 from support.labels import SCALES, SHIFTS, margins_and_labels
 
-from encoder_cls.linear import thresholds as thresholds_module
+from encoder_cls.classifier import thresholds as thresholds_module
+from encoder_cls.classifier.thresholds import fit_thresholds
 from encoder_cls.linear.folds import split_into_folds
-from encoder_cls.linear.thresholds import fit_thresholds
 from encoder_cls.metrics.classification import ClassCounts, best_f1_threshold
 from encoder_cls.metrics.logits import sigmoid
 
 
 def test_thresholds_of_rare_labels_do_not_overfit():
-    """On new texts, F1 is compared with that of each label's own best threshold, and of one for all."""
+    """F1 on new texts is compared with that of each label's own threshold, and of one for all."""
     random = np.random.default_rng(0)
     rates = np.array([0.3, 0.1, *[0.006] * 10])
     base = np.log(rates / (1 - rates))
@@ -71,6 +71,7 @@ def test_repeated_texts_do_not_choose_the_rule(monkeypatch):
         return folds
 
     monkeypatch.setattr(thresholds_module, "split_into_folds", recorded)
+
     fit_thresholds(repeated_margins, repeated_labels, texts)
 
     sampled = texts[np.random.default_rng(0).permutation(200)]
