@@ -15,16 +15,18 @@ from encoder_cls.data.dataset import Dataset
 from encoder_cls.data.load_dataset import load_dataset
 
 
-def fix(*rows: tuple[str, str], name: str = "fix.csv", label: str = "label") -> str:
-    """A file of corrections: texts and their new labels."""
-    with Path(name).open("w", encoding="utf-8", newline="") as file:
+def fix(*rows: tuple[str, str]) -> str:
+    """Write a file of corrections, `fix.csv`: texts and their new labels."""
+    with Path("fix.csv").open("w", encoding="utf-8", newline="") as file:
         writer = csv.writer(file)
-        writer.writerow(["key", label])
-        writer.writerows([correction_key(text), new_label] for text, new_label in rows)
-    return name
+        writer.writerow(["key", "label"])
+        for text, new_label in rows:
+            writer.writerow([correction_key(text), new_label])
+    return "fix.csv"
 
 
 def labels_by_place(dataset: Dataset) -> dict[str, str]:
+    """The label of each row of all splits, by its location."""
     places = {}
     for split in dataset.splits.values():
         places.update(zip(split.where, classes_of(dataset, split), strict=True))
@@ -35,6 +37,7 @@ def test_a_key_is_letters_alone():
     """No spreadsheet makes a number, a date or a formula of it."""
     texts = [f"text {number}" for number in range(1000)]
     keys = {correction_key(text) for text in texts}
+
     assert len(keys) == len(texts)
     assert all(re.fullmatch("k[a-z]{12}", key) for key in keys)
     assert correction_key("good soup") == "kplchxaaqfuvv"
@@ -50,10 +53,11 @@ def test_a_correction_holds_for_every_row_with_its_text():
     for name in ("data/one.csv", "data/two.csv"):
         write(name, "text,label\ngood soup,sport\nfast ball,sport\nsalt,food\n")
     test = write("scored.csv", "text,label\ngood soup,sport\nfast ball,sport\n")
-    before = load_dataset(DataConfig(train="data", validation=test, test=test))
-    after = load_dataset(
-        DataConfig(train="data", validation=test, test=test, corrections=fix(("good soup", "food")))
-    )
+
+    config = DataConfig(train="data", validation=test, test=test)
+    before = load_dataset(config)
+    corrections = fix(("good soup", "food"))
+    after = load_dataset(config.model_copy(update={"corrections": corrections}))
 
     changed = {"data/one.csv:2", "data/two.csv:2", "scored.csv:2"}
     assert set(after.corrected) == changed
@@ -66,8 +70,10 @@ def test_a_correction_holds_for_every_row_with_its_text():
 
 def test_the_texts_of_several_columns_have_one_key():
     source = write("a.csv", "title,body,label\ngood,soup,sport\nfast,ball,sport\nsalt,pan,food\n")
-    columns = ("title", "body")
-    dataset = load(source, text_column=columns, corrections=fix(("good soup", "food")))
+    corrections = fix(("good soup", "food"))
+
+    dataset = load(source, text_column=("title", "body"), corrections=corrections)
+
     assert classes_of(dataset, dataset.train) == ["food", "sport", "food"]
 
 
@@ -75,18 +81,21 @@ def test_a_label_that_is_still_that_of_the_data_corrects_nothing():
     """Of two equal texts with different labels, one may be listed and left as it is."""
     source = write("a.csv", "text,label\nsoup,sport\nsoup,food\nball,sport\n")
     key = correction_key("soup")
-    lines = [f"{key},sport,sport", f"{key},food,food"]
-    corrections = write("fix.csv", "\n".join(["key,label,label_in_data", *lines]))
-    assert load(source, corrections=corrections).corrected == {}
+    header = "key,label,label_in_data"
+    unchanged = f"{key},food,food"
 
-    write("fix.csv", "\n".join(["key,label,label_in_data", f"{key},food ,sport", lines[1]]))
-    assert load(source, corrections=corrections).corrected == {"a.csv:2": "sport"}
+    write("fix.csv", f"{header}\n{key},sport,sport\n{unchanged}\n")
+    assert load(source, corrections="fix.csv").corrected == {}
+
+    write("fix.csv", f"{header}\n{key},food ,sport\n{unchanged}\n")
+    assert load(source, corrections="fix.csv").corrected == {"a.csv:2": "sport"}
 
 
 def test_corrections_have_the_column_names_of_a_review():
-    """A column of the data that is called `key` keeps its name; that of the review gets a prefix."""
+    """If the data has a column `key`, that of the review gets a prefix."""
     source = write("a.csv", "key,label\nsoup,sport\nball,sport\npan,food\n")
     corrections = write("fix.csv", f"review_key,label\n{correction_key('soup')},food\n")
+
     dataset = load(source, text_column=("key",), corrections=corrections)
     assert dataset.corrected == {"a.csv:2": "sport"}
 
@@ -104,9 +113,18 @@ BALL = correction_key("ball")
             "fix.csv: no column 'key', by which corrections find their texts; run encoder-cls "
             "review again, which writes it",
         ),
-        ("key,file\nk,a.csv\n", "fix.csv: no column 'label'; it has 'key', 'file'"),
-        ("key,label\n,food\n", "fix.csv:2: the key is empty; remove the row, or review again"),
-        (f"key,label\n{SOUP}, \n", "fix.csv:2: the label is empty; give it one, or remove the row"),
+        (
+            "key,file\nk,a.csv\n",
+            "fix.csv: no column 'label'; it has 'key', 'file'",
+        ),
+        (
+            "key,label\n,food\n",
+            "fix.csv:2: the key is empty; remove the row, or review again",
+        ),
+        (
+            f"key,label\n{SOUP}, \n",
+            "fix.csv:2: the label is empty; give it one, or remove the row",
+        ),
         (
             f"key,label\n{SOUP},sprot\n",
             "fix.csv:2: label 'sprot' occurs nowhere in the data ('food', 'sport')",
@@ -151,10 +169,15 @@ def test_corrections_in_another_encoding_are_refused():
 
 
 def test_corrected_labels_do_not_count_for_the_spelling_of_a_class():
-    """So a correction renames no class."""
-    assert load(write_labelled("a.jsonl", *"bXxxX"), fold_labels=True).label_names == ("X", "b")
-    source = write_labelled("a.jsonl", *"bXxxXb")
-    dataset = load(source, fold_labels=True, corrections=fix(("a aaa", "x"), ("a bbb", "x")))
+    """So a correction renames no class.
+
+    Of X and x, which are equally frequent, X comes first.
+    """
+    source = write_labelled("a.jsonl", "b", "X", "x", "x", "X", "b")
+    corrections = fix(("a aaa", "x"), ("a bbb", "x"))
+
+    dataset = load(source, fold_labels=True, corrections=corrections)
+
     assert classes_of(dataset, dataset.train) == ["X", "X", "X", "X", "X", "b"]
     assert dict(dataset.corrected) == {"a.jsonl:1": "b"}
 
@@ -164,7 +187,9 @@ def test_folded_labels_are_corrected_in_any_spelling(labels):
     """Labels may be the numbers of the names, too."""
     source = write_labelled("a.jsonl", *labels)
     corrections = fix(("a aaa", "Yes"))
+
     dataset = load(source, fold_labels=True, label_names=["no", "yes"], corrections=corrections)
+
     assert classes_of(dataset, dataset.train) == ["yes", "yes", "no", "yes"]
     assert dict(dataset.corrected) == {"a.jsonl:1": "no"}
 
@@ -177,23 +202,26 @@ def test_corrections_name_numbers_as_the_data_or_as_the_classes():
 
 
 def test_corrections_give_classes_of_any_split_and_may_leave_one_without_a_row():
-    train = write_labelled("a.csv", *"xyyz")
+    train = write_labelled("a.csv", "x", "y", "y", "z")
     test = write_labelled("t.csv", *["x"] * 30, "w")
     corrections = fix(("a ddd", "w"))
-    dataset = load_dataset(
-        DataConfig(train=train, validation=test, test=test, corrections=corrections)
-    )
+
+    config = DataConfig(train=train, validation=test, test=test, corrections=corrections)
+    dataset = load_dataset(config)
+
     assert dataset.label_names == ("w", "x", "y")
     assert dataset.train.labels.tolist() == [1, 2, 2, 0]
 
 
 def test_corrections_do_not_change_what_is_held_out():
-    source = write_labelled("a.csv", *"xyz" * 10)
+    source = write_labelled("a.csv", *["x", "y", "z"] * 10)
     before = load_dataset(DataConfig(train=source))
+
     corrections = fix(("a aaa", "y"), ("a bbb", "z"), ("a ccc", "x"))
     after = load_dataset(DataConfig(train=source, corrections=corrections))
+
     assert len(after.corrected) == 3
-    assert [*after.validation.where] == [*before.validation.where]
+    assert list(after.validation.where) == list(before.validation.where)
 
 
 @pytest.mark.parametrize("content", ["", "key,label\n"])

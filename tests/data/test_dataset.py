@@ -199,8 +199,8 @@ def test_labelled_texts_are_left_out_of_those_without_labels():
         "Hello  there 2!", "see you", "SO LONG", "anything else", "good bye"
     )
 
-    assert [*dataset.unlabelled.texts] == ["anything else"]
-    assert [*dataset.unlabelled.where] == ["pool.txt:4"]
+    assert list(dataset.unlabelled.texts) == ["anything else"]
+    assert list(dataset.unlabelled.where) == ["pool.txt:4"]
     assert (
         "4 of 5 texts without labels are left out, which are labelled, validation or test texts, "
         "too, or like them"

@@ -17,27 +17,38 @@ from encoder_cls.data.dataset import Dataset, Split, Unlabelled
 from encoder_cls.data.load_dataset import load_dataset
 from encoder_cls.errors import DataError
 
-ROWS = [(f"text {number % 17} né {number}", "xyz"[number % 3], number // 3) for number in range(60)]
-
 
 @pytest.fixture(autouse=True)
 def files() -> None:
     """Files of all kinds in the current folder."""
-    write(
-        "train.csv",
-        "\n".join(["text,label,group", *(",".join(map(str, row)) for row in ROWS), ",x,1", "bad"]),
-    )
-    write("test.csv", "text,label,group\na,x,1\nb,never,2\n" + "c,y,3\n" * 30)
+    write_tables()
     write("more.txt", "one\ntwo\n\nthree\n")
     write_labelled("some_labels.csv", *["one thing", "another", ""] * 10)
-    several = ({"text": text, "label": list(label * (group % 3))} for text, label, group in ROWS)
-    write("several.jsonl", "".join(json.dumps(row) + "\n" for row in several))
     write_labelled("mixed.jsonl", *[1, "1", "b"] * 10)
     for name in ("spam", "ham"):
         for number in range(12):
             write(f"classes/{name}/{number}.txt", f"{name} {number}")
+
     key = correction_key("text 0 né 0")
     write("corrections.csv", f"key,label\n{key},y\n")
+
+
+def write_tables() -> None:
+    """Write labelled texts with groups: a label each, or up to two equal ones."""
+    csv_lines = ["text,label,group"]
+    json_lines = []
+    for number in range(60):
+        text = f"text {number % 17} né {number}"
+        label = "xyz"[number % 3]
+        group = number // 3
+        csv_lines.append(f"{text},{label},{group}")
+        json_lines.append(json.dumps({"text": text, "label": [label] * (group % 3)}))
+
+    # A row without a text, and one with too few fields.
+    csv_lines += [",x,1", "bad"]
+    write("train.csv", "\n".join(csv_lines))
+    write("several.jsonl", "\n".join(json_lines))
+    write("test.csv", "text,label,group\na,x,1\nb,never,2\n" + "c,y,3\n" * 30)
 
 
 SOURCES = {
@@ -67,9 +78,9 @@ SOURCES = {
 
 
 def config(name: str, **values: object) -> DataConfig:
-    return DataConfig.model_validate(
-        {"empty_texts": "drop", **SOURCES[name], "cache": "cache", **values}
-    )
+    """The config of one of `SOURCES`, with a cache."""
+    defaults = {"empty_texts": "drop", "cache": "cache"}
+    return DataConfig.model_validate(defaults | SOURCES[name] | values)
 
 
 def read(config: DataConfig) -> Dataset:
@@ -86,7 +97,7 @@ def assert_equal(found: object, expected: object) -> None:
         assert isinstance(found, np.ndarray)
         assert found.dtype == expected.dtype
         assert np.array_equal(found, expected)
-    elif hasattr(expected, "select") or (isinstance(expected, list | tuple)):
+    elif hasattr(expected, "select") or isinstance(expected, list | tuple):
         assert list(found) == list(expected)
     else:
         assert found == expected
@@ -96,9 +107,12 @@ def assert_equal(found: object, expected: object) -> None:
 def test_a_mapped_data_set_is_that_which_is_read(name, monkeypatch):
     expected = read(config(name))
     first = load_dataset(config(name))
+
+    # The second time nothing is read.
     monkeypatch.setattr(load, "read_rows", None)
     monkeypatch.setattr(load, "read_labelled", None)
     again = load_dataset(config(name))
+
     for found in (first, again):
         assert_equal(found, expected)
         assert found.train.fingerprint == expected.train.fingerprint
@@ -106,28 +120,33 @@ def test_a_mapped_data_set_is_that_which_is_read(name, monkeypatch):
         assert found.train.labels.flags.writeable
 
 
-@pytest.mark.parametrize("file", ["train.csv", "test.csv", "more.txt"])
-def test_another_byte_is_read(file):
+@pytest.mark.parametrize("file", ["train.csv", "test.csv"])
+def test_another_row_is_read(file):
     load_dataset(config("all splits"))
-    path = Path(file)
-    path.write_text(
-        path.read_text().replace("t", "T", 1)
-        if file == "more.txt"
-        else path.read_text() + "\nnew,x,1\n"
-    )
+    with Path(file).open("a") as content:
+        content.write("\nnew,x,1\n")
     assert_equal(load_dataset(config("all splits")), read(config("all splits")))
 
 
-def test_another_setting_is_read():
+def test_another_byte_is_read():
     load_dataset(config("all splits"))
-    for value in (
+    path = Path("more.txt")
+    path.write_text(path.read_text().replace("t", "T", 1))
+    assert_equal(load_dataset(config("all splits")), read(config("all splits")))
+
+
+@pytest.mark.parametrize(
+    "setting",
+    [
         {"split_seed": 1},
         {"validation_fraction": 0.3},
         {"text_column": ("text", "group")},
-    ):
-        assert_equal(
-            load_dataset(config("all splits", **value)), read(config("all splits", **value))
-        )
+    ],
+)
+def test_another_setting_is_read(setting):
+    load_dataset(config("all splits"))
+    changed = config("all splits", **setting)
+    assert_equal(load_dataset(changed), read(changed))
 
 
 def test_what_is_refused_is_refused_each_time():
@@ -140,21 +159,22 @@ def test_what_is_refused_is_refused_each_time():
 
 
 def test_data_that_changes_while_it_is_read_is_not_kept(monkeypatch):
-    real = load.read_labelled
+    read_labelled = load.read_labelled
 
-    def changing(*args):
+    def change_and_read(*arguments):
         Path("more.txt").write_text("another\n")
-        return real(*args)
+        return read_labelled(*arguments)
 
-    monkeypatch.setattr(load, "read_labelled", changing)
+    monkeypatch.setattr(load, "read_labelled", change_and_read)
     with pytest.raises(DataError, match=r"train\.csv: has changed while it was read"):
         load_dataset(config("all splits"))
     assert not list(Path("cache").glob("rows-*"))
 
 
 def test_a_cache_is_no_class(cli):
-    ended = cli(
-        "train", "--set", "data.train=classes", "--set", "data.cache=classes/cache", "--dry-run"
-    )
+    """A folder of the cache within the data would be read as one."""
+    train = ["--set", "data.train=classes"]
+    cache = ["--set", "data.cache=classes/cache"]
+    ended = cli("train", *train, *cache, "--dry-run")
     assert ended.code == 2
     assert "data.cache: classes/cache: would be read as a class" in ended.err

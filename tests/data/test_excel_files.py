@@ -56,6 +56,7 @@ def test_rows_have_their_numbers_and_values():
             [9, None, "x"],
         ],
     )
+
     assert read(source) == [
         ("a\nb", "x", 7, "a.xlsx:2"),
         ("123", 1, 8, "a.xlsx:4"),

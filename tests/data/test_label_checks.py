@@ -15,22 +15,21 @@ from encoder_cls.data.label_checks import label_warnings
 
 def dataset_with(names: Sequence[str], *, unseen_names: Sequence[str] = ()) -> Dataset:
     """A data set with two texts of each class; its validation texts may have other labels, too."""
-    num_validation = len(names) + len(unseen_names)
-    return Dataset(
-        label_names=tuple(names),
-        train=Split(
-            texts=[f"text {number}" for number in range(2 * len(names))],
-            labels=np.tile(np.arange(len(names)), 2),
-            where=[f"t:{number}" for number in range(2 * len(names))],
-        ),
-        validation=Split(
-            texts=[f"validation text {number}" for number in range(num_validation)],
-            labels=np.arange(num_validation),
-            where=[f"v:{number}" for number in range(num_validation)],
-            unseen_names=tuple(unseen_names),
-        ),
-        test=None,
+    num_train = 2 * len(names)
+    train = Split(
+        texts=[f"text {number}" for number in range(num_train)],
+        labels=np.tile(np.arange(len(names)), 2),
+        where=[f"t:{number}" for number in range(num_train)],
     )
+
+    num_validation = len(names) + len(unseen_names)
+    validation = Split(
+        texts=[f"validation text {number}" for number in range(num_validation)],
+        labels=np.arange(num_validation),
+        where=[f"v:{number}" for number in range(num_validation)],
+        unseen_names=tuple(unseen_names),
+    )
+    return Dataset(label_names=tuple(names), train=train, validation=validation, test=None)
 
 
 def warnings_with(phrase: str, dataset: Dataset) -> list[str]:

@@ -141,7 +141,7 @@ def test_empty_labels_are_counted_and_their_use_can_be_pasted():
     names = json.loads(override.removeprefix("data.label_names="))
     dataset = load(train, validation=validation, label_names=names)
     assert classes_of(dataset, dataset.train) == ["late", "late", 'it\'s "lost"', "late"]
-    assert [*dataset.unlabelled.where] == ["a.jsonl:2", "a.jsonl:4", "a.jsonl:7"]
+    assert list(dataset.unlabelled.where) == ["a.jsonl:2", "a.jsonl:4", "a.jsonl:7"]
 
 
 def test_rows_with_an_empty_label_can_be_left_out():

@@ -212,7 +212,7 @@ def test_the_order_of_names_does_not_change_what_is_held_out(separator, num_labe
         config = DataConfig(train=source, label_names=order, label_separator=separator)
         dataset = load_dataset(config)
         assert dataset.label_names == tuple(order or sorted(names))
-        held_out.append([*dataset.validation.where])
+        held_out.append(list(dataset.validation.where))
 
     assert 5 < len(held_out[0]) < 20
     assert held_out == [held_out[0]] * 4

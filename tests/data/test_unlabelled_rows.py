@@ -18,17 +18,21 @@ SUGGEST = "from then on, encoder-cls suggest names the texts to label next"
 
 
 def data(**values: object) -> DataConfig:
+    """A config that names the classes."""
     return DataConfig.model_validate({"label_names": NAMES} | values)
 
 
 def test_rows_of_train_without_a_label_are_unlabelled_texts():
-    labels = [" " if row % 5 == 0 else label for row, label in enumerate(LABELS)]
+    labels = list(LABELS)
+    for row in range(0, len(labels), 5):
+        labels[row] = " "
     train = write_labelled("train.csv", *labels)
     further = write_labelled("further.csv", *[""] * 5)
+
     dataset = load_dataset(data(train=train, unlabelled=further))
 
     unlabelled = dataset.unlabelled
-    where = [*unlabelled.where]
+    where = list(unlabelled.where)
     assert where[:5] == [f"further.csv:{line}" for line in range(2, 7)]
     assert where[5:] == [f"train.csv:{line}" for line in range(2, 42, 5)]
 
@@ -40,21 +44,26 @@ def test_rows_of_train_without_a_label_are_unlabelled_texts():
 
 
 @pytest.mark.parametrize(
-    "line", ['{"text": "one two", "label": null}', '{"text": "one two", "label": ""}']
+    "line",
+    [
+        '{"text": "one two", "label": null}',
+        '{"text": "one two", "label": ""}',
+    ],
 )
 def test_null_is_no_label(line):
-    lines = [f'{{"text": "{label} {row}", "label": "{label}"}}' for row, label in enumerate(LABELS)]
-    write("a.jsonl", "\n".join([*lines, line]))
-    assert [*load_dataset(data(train="a.jsonl")).unlabelled.texts] == ["one two"]
+    labelled = Path(write_labelled("a.jsonl", *LABELS)).read_text()
+    write("a.jsonl", labelled + line)
+
+    assert list(load_dataset(data(train="a.jsonl")).unlabelled.texts) == ["one two"]
 
 
 @pytest.mark.parametrize("role", ["validation", "test"])
 def test_texts_that_are_scored_must_have_labels(role):
     train = write_labelled("train.csv", *LABELS)
     scored = write_labelled("scored.csv", *LABELS[:6], "")
-    with pytest.raises(
-        DataError, match=r"scored\.csv:8: the label is empty; only in train may it be"
-    ):
+
+    message = r"scored\.csv:8: the label is empty; only in train may it be"
+    with pytest.raises(DataError, match=message):
         load_dataset(data(train=train, **{role: scored}))
 
 
@@ -68,8 +77,10 @@ def test_texts_that_are_scored_must_have_labels(role):
 @pytest.mark.parametrize("names", [None, NAMES])
 def test_data_without_any_label_is_refused(name, content, names):
     write(name, content)
+
     with pytest.raises(DataError) as caught:
-        load_dataset(DataConfig.model_validate({"train": name, "label_names": names}))
+        load_dataset(DataConfig(train=name, label_names=names))
+
     assert str(caught.value) == (
         f"{name}: no row has a label, so there is nothing to learn; {LABEL_SOME}; {SUGGEST}"
     )
@@ -97,6 +108,7 @@ def test_a_scored_source_keeps_some_rows_when_bad_ones_are_skipped(role):
     values = {role: write("scored.txt", "one\ntwo\n"), "bad_rows": "skip"}
     if role == "test":
         values["validation"] = train
+
     message = r"scored\.txt: no row has a label; labelled"
     with pytest.raises(DataError, match=message):
         load_dataset(data(train=train, **values))
@@ -106,7 +118,9 @@ def test_a_scored_source_keeps_some_rows_when_bad_ones_are_skipped(role):
 
 def test_data_without_labels_ends_the_command_in_one_line(cli):
     write("a.csv", "text,label\none,\ntwo,\n")
+
     outcome = cli("train", "--set", "data.train=a.csv")
+
     assert outcome.code == 3
     assert "error: a.csv: no row has a label" in outcome.err
     assert LABEL_SOME in outcome.err
@@ -117,7 +131,9 @@ def test_some_labels_are_enough(cli):
     """With the labels that the error asks for, the same pool trains a model."""
     write_labelled("a.csv", *LABELS[:20], *[""] * 20)
     names = f"data.label_names=[{', '.join(NAMES)}]"
+
     outcome = cli("train", "--set", "data.train=a.csv", "--set", names, "--dry-run")
+
     assert outcome.code == 0
     assert "20 unlabelled texts" in outcome.err
     assert load("a.csv", label_names=NAMES, validation=None).label_names == tuple(NAMES)
