@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 import torch
 from openpyxl import Workbook
-from support.programs import assert_failed
+from support.programs import assert_failed, succeed
 
 from encoder_cls.config.loading import load_config
 from encoder_cls.data.corrections import correction_key
@@ -156,13 +156,6 @@ def labels_by_place(data: Dataset) -> dict[str, str]:
 def place(row: dict[str, str]) -> str:
     """The `file:line` of a row of a review."""
     return f"{Path(row['file']).name}:{row['line']}"
-
-
-def succeed(cli, *arguments: object):
-    """Run a command that must succeed."""
-    outcome = cli(*arguments)
-    assert outcome.code == 0, outcome.err
-    return outcome
 
 
 COLUMNS = [

@@ -84,6 +84,13 @@ def hashes(folder: Path) -> dict[Path, str]:
     }
 
 
+def succeed(cli, *arguments: object):
+    """Run a command in this process, which must succeed, and return its outcome."""
+    outcome = cli(*arguments)
+    assert outcome.code == 0, outcome.err
+    return outcome
+
+
 def assert_failed(outcome, code: int, *named: str) -> None:
     """Check the exit code, and that one or two lines on standard error say what is wrong."""
     assert outcome.code == code, outcome
