@@ -1,4 +1,4 @@
-"""The Transformer and the training as a library: the examples of its page, and an objective of one's own."""
+"""Training from Python: the examples of its page, and objectives of one's own."""
 
 from __future__ import annotations
 
@@ -17,47 +17,58 @@ PAGE = Path(__file__).parents[2] / "docs" / "library.md"
 
 
 def test_the_examples_of_the_page_run(tmp_path, monkeypatch, capsys):
-    """One after the other, in a folder with labelled texts; they check themselves."""
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(plan, "MOST_LABELLED", 0)  # techniques for few labels take longest
+    """They run one after the other, beside a file of labelled texts, and check themselves."""
     write_data(tmp_path, texts=60)
+    page = PAGE.read_text(encoding="utf-8")
+    examples = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
+    assert len(examples) == 3
+
+    # The techniques for few labels take longest.
+    monkeypatch.setattr(plan, "MOST_LABELLED", 0)
     torch.manual_seed(0)
     namespace: dict[str, object] = {}
-    blocks = re.findall(r"```python\n(.*?)```", PAGE.read_text(encoding="utf-8"), re.DOTALL)
-    assert len(blocks) == 3
-    for block in blocks:
-        exec(block, namespace)
+    for example in examples:
+        exec(example, namespace)
+
     assert capsys.readouterr().out == "red\n"
     assert (tmp_path / "runs" / "focal" / "eval" / "report.json").exists()
 
 
 def test_an_objective_is_what_the_encoder_learns(tmp_path):
-    """The usual one gives the weights of a run without; another one others; pretraining keeps its own."""
-    config, seen = make_config(tmp_path, epochs=1, pretrain={"epochs": 1}), []
+    """The usual one gives the weights of a run without one; pretraining keeps its own."""
+    config = make_config(tmp_path, epochs=1, pretrain={"epochs": 1})
+    kinds_of_batches = set()
 
-    def usual(model, batch):
-        seen.append(batch)
+    def usual_objective(model, batch):
+        kinds_of_batches.add(type(batch).__name__)
         return batch.loss(model)
 
-    def trained(name, objective=None):
-        encoder_cls.train(config, run_dir=tmp_path / name, objective=objective, device=str(CPU))
-        return weights_hash(tmp_path / name)
+    def half_objective(model, batch):
+        return batch.loss(model) / 2
 
-    plain = trained("plain")
-    assert trained("usual", usual) == plain
-    assert {type(batch).__name__ for batch in seen} == {"ClassificationBatch"}
-    assert trained("half", lambda model, batch: batch.loss(model) / 2) != plain
+    def trained(name, objective=None) -> str:
+        folder = tmp_path / name
+        encoder_cls.train(config, run_dir=folder, objective=objective, device=str(CPU))
+        return weights_hash(folder)
+
+    expected = trained("plain")
+    assert trained("usual", usual_objective) == expected
+    assert trained("half", half_objective) != expected
+    assert kinds_of_batches == {"ClassificationBatch"}
+
+
+def test_a_config_may_be_a_file(tmp_path):
+    """A run is not overwritten."""
+    config_file = tmp_path / "config.yaml"
+    config_file.write_text(make_config(tmp_path, epochs=1).to_yaml())
+
+    classifier = encoder_cls.train(config_file, run_dir=tmp_path / "run")
+
+    assert classifier.label_names == ("blue", "green", "red")
     with pytest.raises(ConfigError, match="already holds a run"):
-        encoder_cls.train(config, run_dir=tmp_path / "half", device="cpu")
+        encoder_cls.train(config_file, run_dir=tmp_path / "run")
 
 
-def test_a_config_is_a_file_or_its_values(tmp_path):
-    """As the command has it; an unknown key is refused by its name."""
-    (tmp_path / "c.yaml").write_text(make_config(tmp_path, epochs=1).to_yaml())
-    assert encoder_cls.train(tmp_path / "c.yaml", run_dir=tmp_path / "run").label_names == (
-        "blue",
-        "green",
-        "red",
-    )
+def test_an_unknown_key_among_the_values_of_a_config_is_named():
     with pytest.raises(ConfigError, match=r"train\.epoch"):
         encoder_cls.train({"data.train": "train.csv", "train.epoch": 1})

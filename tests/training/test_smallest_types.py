@@ -1,101 +1,143 @@
-"""Small weights: as small as changes no answer."""
+"""The smallest types of weights that change no prediction."""
 
 from __future__ import annotations
 
 import json
 import shutil
+import signal
+from pathlib import Path
 
 import numpy as np
 import pytest
 
+from encoder_cls.classifier.classifier import Classifier
 from encoder_cls.classifier.model_folder import FORMAT, load_classifier, save_classifier
 from encoder_cls.errors import StoppedError
 from encoder_cls.metrics.logits import softmax
 from encoder_cls.system.stop import checking
 from encoder_cls.training import final_model
-from encoder_cls.training.final_model import compact, is_close
+from encoder_cls.training.final_model import MOST_CHANGE, compact, is_close
 
 TEXTS = ["rain and snow today", "soup with salt", "ball goal team", "", "zzz qqq"]
 LABELS = np.array([2, 0, 1, 0, 0])
-EXACT = {"encoder": "float32", "linear": "float32"}
-SMALL = {"encoder": "int8", "linear": "int8"}
+
+FLOAT32 = {"encoder": "float32", "linear": "float32"}
+FLOAT16 = {"encoder": "float16", "linear": "float16"}
+INT8 = {"encoder": "int8", "linear": "int8"}
 
 
-def dtypes_of(folder) -> dict[str, str]:
+def dtypes_of(folder: Path) -> dict[str, str]:
+    """The types of a model folder's weights by part, read from the header of safetensors."""
     content = (folder / "model.safetensors").read_bytes()
     length = int.from_bytes(content[:8], "little")
-    return json.loads(json.loads(content[8 : 8 + length])["__metadata__"][FORMAT])["dtypes"]
+    header = json.loads(content[8 : 8 + length])
+    model = json.loads(header["__metadata__"][FORMAT])
+    return model["dtypes"]
+
+
+def contents_of(folder: Path) -> dict[str, bytes]:
+    """The files of a folder."""
+    return {path.name: path.read_bytes() for path in folder.iterdir()}
 
 
 @pytest.fixture
-def folder(trained_run, tmp_path):
+def folder(trained_run, tmp_path) -> Path:
     """A model folder in float32."""
-    save_classifier(load_classifier(trained_run.path), tmp_path / "model")
-    shutil.copy(trained_run.model / "README.md", tmp_path / "model")
-    return tmp_path / "model"
+    folder = tmp_path / "model"
+    save_classifier(load_classifier(trained_run.path), folder)
+    shutil.copy(trained_run.model / "README.md", folder)
+    assert dtypes_of(folder) == FLOAT32
+    return folder
 
 
-def compacted(folder) -> dict[str, str]:
-    compact(folder, load_classifier(folder).tokenize(TEXTS), LABELS, device="cpu")
-    return dtypes_of(folder)
+def compact_folder(folder: Path) -> None:
+    """Save the classifier of a folder in the smallest types for the texts here."""
+    texts = load_classifier(folder).tokenize(TEXTS)
+    compact(folder, texts, LABELS, device="cpu")
 
 
 def test_a_finished_run_is_small(trained_run):
-    assert dtypes_of(trained_run.model) == SMALL
+    assert dtypes_of(trained_run.model) == INT8
+
+
+def probabilities_of(classifier: Classifier) -> np.ndarray:
+    """The probabilities of the texts here."""
+    return softmax(classifier.logits(classifier.tokenize(TEXTS)))
 
 
 def test_predictions_stay_what_they_were(folder):
-    """The folder is smaller, only its weights change, and it predicts the same."""
-    before = {path.name: path.read_bytes() for path in folder.iterdir()}
-    exact = load_classifier(folder)
-    assert dtypes_of(folder) == EXACT
-    assert compacted(folder) == SMALL
-    assert compacted(folder) == SMALL  # it is not rounded once more
-    after = {path.name: path.read_bytes() for path in folder.iterdir()}
-    assert {name for name in before if after[name] != before[name]} == {"model.safetensors"}
+    """Only the file of weights changes, and it is smaller."""
+    before = contents_of(folder)
+    expected = probabilities_of(load_classifier(folder))
+
+    compact_folder(folder)
+
+    after = contents_of(folder)
+    assert dtypes_of(folder) == INT8
+    changed = {name for name in before if after[name] != before[name]}
+    assert changed == {"model.safetensors"}
     assert len(after["model.safetensors"]) < 0.6 * len(before["model.safetensors"])
-    found, expected = (
-        softmax(it.logits(exact.tokenize(TEXTS))) for it in (load_classifier(folder), exact)
-    )
-    np.testing.assert_allclose(found, expected, atol=final_model.MOST_CHANGE)
+    probabilities = probabilities_of(load_classifier(folder))
+    np.testing.assert_allclose(probabilities, expected, atol=MOST_CHANGE)
 
 
-@pytest.mark.parametrize(
-    ("refused", "expected"),
-    [
-        ({"int8"}, {"encoder": "float16", "linear": "float16"}),
-        ({"int8", "float16"}, EXACT),
-    ],
-    ids=["int8", "both"],
-)
-def test_a_type_that_changes_an_prediction_is_not_taken(folder, monkeypatch, refused, expected):
-    """The next larger one is tried; at last everything stays as it is."""
-    real = final_model._probabilities
+def test_small_weights_are_not_rounded_again(folder):
+    compact_folder(folder)
+    before = contents_of(folder)
 
-    def wrong_if_refused(classifier, dtype, texts, **options):
-        probabilities = real(classifier, dtype, texts, **options)
-        return 1 - probabilities if dtype in refused else probabilities
+    compact_folder(folder)
 
-    monkeypatch.setattr(final_model, "_probabilities", wrong_if_refused)
-    before = (folder / "model.safetensors").read_bytes()
-    assert compacted(folder) == expected
-    is_unchanged = (folder / "model.safetensors").read_bytes() == before
-    assert is_unchanged == (expected == EXACT)
+    assert contents_of(folder) == before
+
+
+def spoil_types(monkeypatch, dtypes: set[str]) -> None:
+    """Make weights of these types predict the opposite."""
+    probabilities_in = final_model._probabilities
+
+    def spoiled_probabilities(classifier, dtype, texts, **options):
+        probabilities = probabilities_in(classifier, dtype, texts, **options)
+        if dtype in dtypes:
+            return 1 - probabilities
+        return probabilities
+
+    monkeypatch.setattr(final_model, "_probabilities", spoiled_probabilities)
+
+
+def test_where_a_type_changes_a_prediction_the_next_larger_one_is_taken(folder, monkeypatch):
+    spoil_types(monkeypatch, {"int8"})
+
+    compact_folder(folder)
+
+    assert dtypes_of(folder) == FLOAT16
+
+
+def test_where_all_small_types_change_a_prediction_everything_stays(folder, monkeypatch):
+    before = contents_of(folder)
+    spoil_types(monkeypatch, {"int8", "float16"})
+
+    compact_folder(folder)
+
+    assert dtypes_of(folder) == FLOAT32
+    assert contents_of(folder) == before
 
 
 def test_it_can_be_interrupted(folder):
-    def stop():
-        raise StoppedError("asked", signal_number=15)
+    """The folder stays as it was."""
 
-    before = (folder / "model.safetensors").read_bytes()
-    tokenized = load_classifier(folder).tokenize(TEXTS)
+    def stop() -> None:
+        raise StoppedError("asked", signal_number=signal.SIGTERM)
+
+    before = contents_of(folder)
+    texts = load_classifier(folder).tokenize(TEXTS)
+
     with pytest.raises(StoppedError), checking(stop):
-        compact(folder, tokenized, LABELS, device="cpu")
-    assert (folder / "model.safetensors").read_bytes() == before
+        compact(folder, texts, LABELS, device="cpu")
+
+    assert contents_of(folder) == before
 
 
 @pytest.mark.parametrize(
-    ("texts", "change", "changed_predictions", "expected"),
+    ("num_texts", "change", "changed_predictions", "expected"),
     [
         (10, 0.0, 0, True),
         (10, 0.004, 0, True),
@@ -107,9 +149,11 @@ def test_it_can_be_interrupted(folder):
         (2000, float("nan"), 0, False),
     ],
 )
-def test_probabilities_are_close_or_not(texts, change, changed_predictions, expected):
-    """No probability moves by more than 0.005; of a thousand texts one in a thousand may turn wrong."""
-    exact = np.tile([0.7, 0.3], (texts, 1))
+def test_probabilities_are_close_or_not(num_texts, change, changed_predictions, expected):
+    """None moves by more than 0.005; of 1,000 texts and more, one in 1,000 may turn wrong."""
+    exact = np.tile([0.7, 0.3], (num_texts, 1))
     exact[:changed_predictions] = [0.501, 0.499]
-    found = exact + np.array([-change, change])
-    assert is_close(found, exact, np.zeros(texts, dtype=np.int64)) == expected
+    rounded = exact + np.array([-change, change])
+    labels = np.zeros(num_texts, dtype=np.int64)
+
+    assert is_close(rounded, exact, labels) == expected
