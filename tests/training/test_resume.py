@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import signal
 import threading
+from pathlib import Path
 
 import pytest
-from support.events import EncoderStarted, Stepped, Validated, recorded, train_until
+from support.events import EncoderStarted, Event, Stepped, Validated, recorded, train_until
 from support.programs import TIME_LIMIT
 from support.small_runs import (
     CPU,
@@ -24,7 +25,7 @@ from support.small_runs import (
 from encoder_cls.encoder.training import EncoderTraining
 from encoder_cls.errors import ConfigError, StoppedError
 from encoder_cls.run import run_report
-from encoder_cls.run.checkpoint import load_newest
+from encoder_cls.run.checkpoint import RunState, load_newest
 from encoder_cls.run.run_folder import RunDir
 from encoder_cls.system import stop as interruptible
 from encoder_cls.training import linear_fit
@@ -42,219 +43,297 @@ def bare_trainings(blank_plots, monkeypatch):
 @pytest.fixture(scope="module")
 def straight(tmp_path_factory):
     """The result of an uninterrupted run, which is made once for each config."""
-    known = {}
+    results = {}
 
     def run(**values):
-        if repr(values) not in known:
+        key = repr(values)
+        if key not in results:
             folder = tmp_path_factory.mktemp("straight")
             run_all(make_config(folder, **values), folder / "run")
-            known[repr(values)] = result(folder / "run")
-        return known[repr(values)]
+            results[key] = result(folder / "run")
+        return results[key]
 
     return run
 
 
+def newest_state(folder: Path) -> RunState:
+    """The state in the newest checkpoint of a run."""
+    checkpoint, _ = load_newest(folder / "checkpoints")
+    return checkpoint.state
+
+
+# Runs that a signal stopped
+
+
 @pytest.mark.parametrize(
-    ("values", "stops", "stopped_in"),
+    ("values", "stops", "is_pretraining", "step", "validated_step"),
     [
-        # Of the last checkpoint: whether it is of pretraining, its step, and the step of its last validation.
-        pytest.param(LABELLED, [3, 1, 1, 1, 1], (False, 5, 4), id="many times"),
-        pytest.param(WITH_LINEAR, [2], (False, 1, 0), id="after a step beside a linear model"),
+        pytest.param(LABELLED, [3, 1, 1, 1, 1], False, 5, 4, id="many times"),
+        pytest.param(WITH_LINEAR, [2], False, 1, 0, id="after a step beside a linear model"),
         pytest.param(
-            WITH_LINEAR, [14], (False, 9, 8), id="in the last validation beside a linear model"
+            WITH_LINEAR, [14], False, 9, 8, id="in the last validation beside a linear model"
         ),
-        pytest.param(FEW_LABELS, [15], (False, 9, 9), id="in the report on both with few labels"),
-        pytest.param(PRETRAINED, [3], (True, 2, 0), id="in a validation of pretraining"),
-        pytest.param(DENOISED, [3, 3], (True, 3, 2), id="in denoising"),
-        pytest.param(PRETRAINED, [23], (False, 15, 14), id="in the last validation"),
-        pytest.param(PRETRAINED, [24], (False, 15, 15), id="in the report"),
-        pytest.param(PRETRAINED, [6, 7, 3, 4], (False, 11, 10), id="in both trainings"),
+        pytest.param(FEW_LABELS, [15], False, 9, 9, id="in the report on both with few labels"),
+        pytest.param(PRETRAINED, [3], True, 2, 0, id="in a validation of pretraining"),
+        pytest.param(DENOISED, [3, 3], True, 3, 2, id="in denoising"),
+        pytest.param(PRETRAINED, [23], False, 15, 14, id="in the last validation"),
+        pytest.param(PRETRAINED, [24], False, 15, 15, id="in the report"),
+        pytest.param(PRETRAINED, [6, 7, 3, 4], False, 11, 10, id="in both trainings"),
     ],
 )
-def test_a_resumed_run_equals_an_uninterrupted_one(tmp_path, straight, values, stops, stopped_in):
-    """Stopped at any moment of any stage and resumed: the same weights, moments and metrics."""
+def test_a_resumed_run_equals_an_uninterrupted_one(
+    tmp_path, straight, values, stops, is_pretraining, step, validated_step
+):
+    """Weights, moments and metrics are the same wherever the run was stopped.
+
+    The last three parameters are those of the last checkpoint, which show where that was.
+    """
     values = values | {"accumulation_steps": 2, "validate_every": 2}
     config = make_config(tmp_path, **values)
-    for steps in stops:
+    folder = tmp_path / "broken"
+
+    for times in stops:
         with pytest.raises(StoppedError) as stopped:
-            run_all(config, tmp_path / "broken", resume=True, stop_signal=stop_after(steps))
+            run_all(config, folder, resume=True, stop_signal=stop_after(times))
         assert stopped.value.exit_code == 143
-    state = load_newest(tmp_path / "broken" / "checkpoints")[0].state
-    found = (state.is_pretraining, state.step, state.training.validated_step)
-    assert found == stopped_in
-    run_all(config, tmp_path / "broken", resume=True)
-    assert result(tmp_path / "broken") == straight(**values)
+
+    state = newest_state(folder)
+    assert state.is_pretraining == is_pretraining
+    assert state.step == step
+    assert state.training.validated_step == validated_step
+
+    run_all(config, folder, resume=True)
+    assert result(folder) == straight(**values)
+
+
+def test_a_stopped_last_validation_is_done_again_with_the_linear_model(
+    tmp_path, straight, monkeypatch
+):
+    """All steps are done, but the mixture is not known; for the report alone nothing is fitted."""
+    values = FEW_LABELS | {"validate_every": 1000}
+    config = make_config(tmp_path, **values)
+    folder = tmp_path / "stopped"
+    fit_linear = linear_fit.fit_linear_from_few_labels
+    num_fits = 0
+
+    def counted_fit(*args, **options):
+        nonlocal num_fits
+        num_fits += 1
+        return fit_linear(*args, **options)
+
+    def stop_run(*, after: int) -> None:
+        with pytest.raises(StoppedError, match="step 18"):
+            run_all(config, folder, resume=True, stop_signal=stop_after(after))
+
+    monkeypatch.setattr(linear_fit, "fit_linear_from_few_labels", counted_fit)
+
+    # In the last validation, before it is done again, and in the report.
+    stop_run(after=19)
+    assert num_fits == 1
+    stop_run(after=1)
+    assert num_fits == 2
+    stop_run(after=2)
+    assert num_fits == 3
+
+    run_all(config, folder, resume=True)
+    assert num_fits == 3
+    assert result(folder) == straight(**values)
+
+
+class StuckWork:
+    """A function that does not return until the test lets it, and a signal that comes meanwhile."""
+
+    def __init__(self) -> None:
+        self.may_return = threading.Event()
+        self.has_returned = False
+        self._has_begun = False
+
+    def __call__(self, *_args: object, **_options: object) -> None:
+        self._has_begun = True
+        self.may_return.wait(TIME_LIMIT)
+        self.has_returned = True
+
+    def stop_signal(self) -> signal.Signals | None:
+        """SIGTERM once the function was called."""
+        if self._has_begun:
+            return signal.SIGTERM
+        return None
 
 
 @pytest.mark.parametrize(
-    ("values", "last"),
+    ("module", "name", "earlier_stop", "step"),
     [
-        pytest.param(LABELLED, ("model", Stepped, 1), id="before any checkpoint"),
-        pytest.param(LABELLED, ("model", Validated, 6), id="after a validation"),
-        pytest.param(
-            WITH_LINEAR, ("model", EncoderStarted, 0), id="after the linear model was fitted"
-        ),
-        pytest.param(WITH_LINEAR, ("model", Stepped, 11), id="after a step beside a linear model"),
-        pytest.param(WITH_LINEAR, ("model", Validated, 18), id="before the report on both"),
-        pytest.param(PRETRAINED, ("pretraining", Stepped, 5), id="in pretraining"),
-        pytest.param(PRETRAINED, ("model", EncoderStarted, 12), id="after pretraining"),
+        pytest.param(linear_fit, "fit_linear_from_few_labels", None, 0, id="linear model"),
+        pytest.param(linear_fit, "fit_linear_from_few_labels", 12, 10, id="linear model again"),
+        pytest.param(run_report, "baseline_scores", None, 18, id="TF-IDF baseline"),
     ],
 )
-def test_a_run_that_vanished_resumes_from_its_last_checkpoint(tmp_path, straight, values, last):
-    """Ended without warning between checkpoints, a run is taken up at the last one, and ends the same."""
+def test_a_signal_does_not_wait_for_long_work(
+    tmp_path, straight, monkeypatch, module, name, earlier_stop, step
+):
+    """The work is left behind, and the run resumes exactly."""
+    config = make_config(tmp_path, **FEW_LABELS)
+    folder = tmp_path / "stopped"
+    if earlier_stop:
+        with pytest.raises(StoppedError):
+            run_all(config, folder, stop_signal=stop_after(earlier_stop))
+
+    work = StuckWork()
+    with monkeypatch.context() as patch:
+        patch.setattr(interruptible, "SECONDS_BETWEEN_LOOKS", 0.01)
+        patch.setattr(interruptible, "SECONDS_TO_END", 0.01)
+        patch.setattr(module, name, work)
+        with pytest.raises(StoppedError):
+            run_all(config, folder, resume=True, stop_signal=work.stop_signal)
+
+        assert not work.has_returned
+        work.may_return.set()
+
+    assert newest_state(folder).step == step
+    run_all(config, folder, resume=True)
+    assert result(folder) == straight(**FEW_LABELS)
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        pytest.param(PRETRAINED, id="masked words"),
+        pytest.param(DENOISED, id="denoising"),
+    ],
+)
+def test_a_signal_between_both_trainings_loses_nothing(tmp_path, straight, monkeypatch, values):
+    """The second one begins with the best weights of the first, not with its last ones."""
+    config = make_config(tmp_path, **values)
+    folder = tmp_path / "stopped"
+
+    def stop(*_args, **_options):
+        raise StoppedError("stopped", signal_number=signal.SIGTERM)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(train_module, "training_on_labels", stop)
+        with pytest.raises(StoppedError, match="stopped at step 12"):
+            run_all(config, folder)
+
+    run_all(config, folder, resume=True)
+    assert result(folder) == straight(**values)
+
+
+@pytest.fixture
+def interrupted(tmp_path, cli, monkeypatch):
+    """The outcome of a command that trains into `run`, in whose ninth step Ctrl-C is pressed."""
+    (tmp_path / "config.yaml").write_text(make_config(tmp_path, **WITH_LINEAR).to_yaml())
+    take_step = EncoderTraining.step
+
+    def take_step_with_ctrl_c(training, step, rate):
+        if step == 8:
+            signal.raise_signal(signal.SIGINT)
+        return take_step(training, step, rate)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(EncoderTraining, "step", take_step_with_ctrl_c)
+        return cli("train", "config.yaml", "--run-dir", "run")
+
+
+def test_ctrl_c_ends_with_130_and_leaves_the_best_model_so_far(cli, interrupted):
+    """The message says how to go on, and the model predicts."""
+    assert interrupted.code == 130
+    assert "stopped at step 9; a checkpoint is written" in interrupted.err
+    assert "--resume" in interrupted.err
+    assert cli("predict", "--model", "run", "w1 red end").out.startswith("red ")
+
+
+@pytest.mark.usefixtures("interrupted")
+def test_an_interrupted_run_goes_on_where_its_data_has_moved(tmp_path, cli):
+    (tmp_path / "train.csv").rename("moved.csv")
+    command = ["train", "--run-dir", "run", "--resume"]
+
+    assert cli(*command).code == 3
+    assert cli(*command, "--set", "data.train=moved.csv").code == 0
+    assert RunDir(tmp_path / "run").is_finished()
+
+
+# Runs that vanished
+
+
+@pytest.mark.parametrize(
+    ("values", "training", "kind", "step"),
+    [
+        pytest.param(LABELLED, "model", Stepped, 1, id="before any checkpoint"),
+        pytest.param(LABELLED, "model", Validated, 6, id="after a validation"),
+        pytest.param(
+            WITH_LINEAR, "model", EncoderStarted, 0, id="after the linear model was fitted"
+        ),
+        pytest.param(WITH_LINEAR, "model", Stepped, 11, id="after a step beside a linear model"),
+        pytest.param(WITH_LINEAR, "model", Validated, 18, id="before the report on both"),
+        pytest.param(PRETRAINED, "pretraining", Stepped, 5, id="in pretraining"),
+        pytest.param(PRETRAINED, "model", EncoderStarted, 12, id="after pretraining"),
+    ],
+)
+def test_a_run_that_vanished_resumes_from_its_last_checkpoint(
+    tmp_path, straight, values, training, kind, step
+):
+    """It ends without warning at an event, perhaps between checkpoints, and resumes exactly."""
     values = values | {"checkpoint_every": 2}
     config = make_config(tmp_path, **values)
-    names = []
+    run = RunDir(tmp_path / "broken")
+    current_training = None
 
-    def is_last(event) -> bool:
+    def is_last(event: Event) -> bool:
+        nonlocal current_training
         if isinstance(event, EncoderStarted):
-            names.append(event.name)
-        return bool(names) and (names[-1], type(event), getattr(event, "step", None)) == last
+            current_training = event.name
+        return current_training == training and isinstance(event, kind) and event.step == step
 
-    train_until(is_last, prepare(config), RunDir(tmp_path / "broken"), device=CPU)
-    run_all(config, tmp_path / "broken", resume=True)
-    assert result(tmp_path / "broken") == straight(**values)
+    train_until(is_last, prepare(config), run, device=CPU)
+    run_all(config, run.path, resume=True)
+
+    assert result(run.path) == straight(**values)
 
 
 @pytest.mark.parametrize(("step", "checkpoints"), [(6, []), (24, [12])])
 def test_validations_soon_after_a_checkpoint_are_done_again(
     tmp_path, straight, monkeypatch, step, checkpoints
 ):
-    """A run that vanished there ends the same, though the model on disk was of a later step than any checkpoint."""
+    """The run ends the same, though its model was of a later step than any checkpoint."""
     monkeypatch.setattr(run_progress, "SECONDS_BETWEEN_CHECKPOINTS", 600)
     config = make_config(tmp_path, **PRETRAINED)
+    run = RunDir(tmp_path / "broken")
 
-    def is_that_validation(event) -> bool:
+    def is_last(event: Event) -> bool:
         return isinstance(event, Validated) and event.step == step
 
-    train_until(is_that_validation, prepare(config), RunDir(tmp_path / "broken"), device=CPU)
-    found = (tmp_path / "broken" / "checkpoints").glob("step-*")
-    assert [int(path.name.removeprefix("step-")) for path in found] == checkpoints
-    run_all(config, tmp_path / "broken", resume=True)
-    assert result(tmp_path / "broken") == straight(**PRETRAINED)
+    train_until(is_last, prepare(config), run, device=CPU)
+    names = [path.name for path in run.checkpoints.glob("step-*")]
+    assert names == [f"step-{checkpoint}" for checkpoint in checkpoints]
+
+    run_all(config, run.path, resume=True)
+    assert result(run.path) == straight(**PRETRAINED)
 
 
-def test_a_last_validation_that_a_signal_cut_short_has_the_linear_classifier(
-    tmp_path, straight, monkeypatch
-):
-    """Every step is done, and still what both say together has to be known; for the report alone it is not fitted."""
-    values, fitted = FEW_LABELS | {"validate_every": 1000}, []
-    config = make_config(tmp_path, **values)
-    real = linear_fit.fit_linear_from_few_labels
-    monkeypatch.setattr(
-        linear_fit,
-        "fit_linear_from_few_labels",
-        lambda *args, **options: fitted.append(1) or real(*args, **options),
-    )
-    for predictions, fits in ((19, 1), (1, 2), (2, 3)):
-        with pytest.raises(StoppedError, match="step 18"):
-            run_all(config, tmp_path / "stopped", resume=True, stop_signal=stop_after(predictions))
-        assert len(fitted) == fits
-    run_all(config, tmp_path / "stopped", resume=True)
-    assert len(fitted) == 3
-    assert result(tmp_path / "stopped") == straight(**values)
+def fail_at_a_step(event: Event) -> None:
+    """Fail the test where a run trains."""
+    if isinstance(event, Stepped):
+        pytest.fail("a step")
 
 
 @pytest.mark.parametrize(
-    ("module", "work", "steps", "stopped_in"),
-    [
-        (linear_fit, "fit_linear_from_few_labels", None, 0),
-        (linear_fit, "fit_linear_from_few_labels", 12, 10),
-        (run_report, "baseline_scores", None, 18),
-    ],
-    ids=["linear model", "linear model again", "TF-IDF baseline"],
-)
-def test_a_signal_is_heard_while_something_long_is_waited_for(
-    tmp_path, straight, monkeypatch, module, work, steps, stopped_in
-):
-    """Fitting a linear model takes as long as it takes: it is left behind, and the run resumes exactly."""
-    config = make_config(tmp_path, **FEW_LABELS)
-    if steps:
-        with pytest.raises(StoppedError):
-            run_all(config, tmp_path / "stopped", stop_signal=stop_after(steps))
-    release, waited = threading.Event(), []
-    asked = [None]
-    with monkeypatch.context() as patch:
-        patch.setattr(interruptible, "SECONDS_BETWEEN_LOOKS", 0.01)
-        patch.setattr(interruptible, "SECONDS_TO_END", 0.01)
-
-        def never(*_arguments, **_options):
-            asked[0] = signal.SIGTERM
-            release.wait(TIME_LIMIT)
-            waited.append(release.is_set())
-
-        patch.setattr(module, work, never)
-        with pytest.raises(StoppedError):
-            run_all(config, tmp_path / "stopped", resume=True, stop_signal=lambda: asked[0])
-        assert not waited
-        release.set()
-    state = load_newest(tmp_path / "stopped" / "checkpoints")[0].state
-    assert state.step == stopped_in
-    run_all(config, tmp_path / "stopped", resume=True)
-    assert result(tmp_path / "stopped") == straight(**FEW_LABELS)
-
-
-@pytest.mark.parametrize("values", [PRETRAINED, DENOISED], ids=["masked words", "denoising"])
-def test_a_signal_between_both_trainings_loses_nothing(tmp_path, straight, monkeypatch, values):
-    """The second one begins with the best weights of the first, not with its last ones."""
-    config = make_config(tmp_path, **values)
-
-    def stopped(*_arguments, **_options):
-        raise StoppedError("stopped", signal_number=signal.SIGTERM)
-
-    with monkeypatch.context() as patch:
-        patch.setattr(train_module, "training_on_labels", stopped)
-        with pytest.raises(StoppedError, match="stopped at step 12"):
-            run_all(config, tmp_path / "stopped")
-    run_all(config, tmp_path / "stopped", resume=True)
-    assert result(tmp_path / "stopped") == straight(**values)
-
-
-def test_ctrl_c_ends_with_130_and_leaves_the_best_model_so_far(tmp_path, cli, monkeypatch):
-    """Which answers; the message names how to go on, as is possible where the data has moved since."""
-    (tmp_path / "c.yaml").write_text(make_config(tmp_path, **WITH_LINEAR).to_yaml())
-    real = EncoderTraining.step
-
-    def pressed(training, step, rate):
-        if step == 8:
-            signal.raise_signal(signal.SIGINT)
-        return real(training, step, rate)
-
-    monkeypatch.setattr(EncoderTraining, "step", pressed)
-    stopped = cli("train", "c.yaml", "--run-dir", "run")
-    assert stopped.code == 130
-    assert "stopped at step 9; a checkpoint is written" in stopped.err
-    assert "--resume" in stopped.err
-    assert cli("predict", "--model", "run", "w1 red end").out.startswith("red ")
-    monkeypatch.setattr(EncoderTraining, "step", real)
-    (tmp_path / "train.csv").rename("moved.csv")
-    assert cli("train", "--run-dir", "run", "--resume").code == 3
-    assert cli("train", "--run-dir", "run", "--resume", "--set", "data.train=moved.csv").code == 0
-    assert RunDir(tmp_path / "run").is_finished()
-
-
-@pytest.mark.parametrize(
-    ("values", "stops", "lost"),
+    ("values", "times", "lost"),
     [
         pytest.param(LABELLED, 12, "model", id="of labels"),
         pytest.param(PRETRAINED, 13, "pretrained", id="of pretraining"),
     ],
 )
-def test_a_run_whose_best_model_is_gone_says_so_before_it_trains_on(tmp_path, values, stops, lost):
-    config, run = make_config(tmp_path, **values), RunDir(tmp_path / "run")
+def test_a_run_whose_best_model_is_gone_says_so_before_it_trains_on(tmp_path, values, times, lost):
+    config = make_config(tmp_path, **values)
+    run = RunDir(tmp_path / "run")
     with pytest.raises(StoppedError):
-        run_all(config, run.path, stop_signal=stop_after(stops))
-    (run.path / lost / "model.safetensors").rename(tmp_path / "saved")
+        run_all(config, run.path, stop_signal=stop_after(times))
 
+    weights = run.path / lost / "model.safetensors"
+    weights.rename(tmp_path / "saved")
     with pytest.raises(ConfigError, match=rf"{lost}: .*best model so far, of step \d+: bring"):
-        recorded(
-            prepare(config),
-            run,
-            on_event=lambda event: pytest.fail("a step") if isinstance(event, Stepped) else None,
-            device=CPU,
-            resume=True,
-        )
+        recorded(prepare(config), run, on_event=fail_at_a_step, device=CPU, resume=True)
 
-    (tmp_path / "saved").rename(run.path / lost / "model.safetensors")
+    (tmp_path / "saved").rename(weights)
     run_all(config, run.path, resume=True)
     assert run.is_finished()
