@@ -19,8 +19,9 @@ import pytest
 from support.browser import Page, needs_axe, needs_browser, violations
 from support.programs import TIME_LIMIT
 
+from encoder_cls.classifier.attention_maps import AttentionMaps, attention_maps
 from encoder_cls.classifier.attention_page import MOST_MAP_TOKENS, render_attention
-from encoder_cls.classifier.explain import AttentionMaps, Explanation, attention_maps
+from encoder_cls.classifier.explanation import Explanation
 from encoder_cls.classifier.html_pages import SHADES, html_page, shade
 from encoder_cls.classifier.prediction_page import (
     LEGEND,

@@ -9,8 +9,8 @@ from encoder_cls.bulk.formats import Output, PredictionFormat
 from encoder_cls.bulk.plain_text_format import NO_LABEL, notes_on
 from encoder_cls.bulk.predicted_text import PredictedText
 from encoder_cls.bulk.prediction_options import PredictionOptions
+from encoder_cls.classifier.attention_maps import attention_maps
 from encoder_cls.classifier.classifier import Classifier
-from encoder_cls.classifier.explain import attention_maps
 from encoder_cls.metrics.logits import MULTI_LABEL
 
 

@@ -16,7 +16,7 @@ from encoder_cls.bulk.input_texts import ColumnTypes, InputTexts
 from encoder_cls.bulk.predicted_text import PredictedText
 from encoder_cls.bulk.prediction_options import PredictionOptions
 from encoder_cls.classifier.classifier import Classifier
-from encoder_cls.classifier.explain import Explanation
+from encoder_cls.classifier.explanation import Explanation
 from encoder_cls.errors import DataError
 from encoder_cls.system.csv_cells import cell
 

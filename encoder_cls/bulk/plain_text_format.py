@@ -9,7 +9,7 @@ import typer
 from encoder_cls.bulk.formats import LineFormat
 from encoder_cls.bulk.predicted_text import PredictedText
 from encoder_cls.bulk.prediction_options import PredictionOptions
-from encoder_cls.classifier.explain import STRONG, Explanation, marked
+from encoder_cls.classifier.explanation import STRONG, Explanation, marked
 from encoder_cls.system.display import counted, printable, shown
 
 NO_LABEL = "no label"

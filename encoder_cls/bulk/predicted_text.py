@@ -8,7 +8,8 @@ from typing import NamedTuple
 from encoder_cls.bulk.input_texts import Chunk
 from encoder_cls.bulk.prediction_options import PredictionOptions
 from encoder_cls.classifier.classifier import Classifier
-from encoder_cls.classifier.explain import Explanation, explain
+from encoder_cls.classifier.explanation import Explanation
+from encoder_cls.classifier.occlusion import explain
 from encoder_cls.classifier.prediction import Prediction
 from encoder_cls.data.reading.rows import Row
 from encoder_cls.text.tokenizer import count_tokens

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from encoder_cls.classifier.explain import AttentionMaps
+from encoder_cls.classifier.attention_maps import AttentionMaps
 from encoder_cls.classifier.html_pages import escaped, html_page
 from encoder_cls.system.display import replace_unprintable, shortened
 

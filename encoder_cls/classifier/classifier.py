@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 from tokenizers import Tokenizer
 
+from encoder_cls.classifier.explanation import Explanation
 from encoder_cls.classifier.familiarity import Familiarity, text_numbers
 from encoder_cls.classifier.guarantees import Guarantees
 from encoder_cls.classifier.prediction import Prediction
@@ -24,9 +25,6 @@ from encoder_cls.system.log import log
 from encoder_cls.system.settings import own_settings
 from encoder_cls.text.tokenizer import parse_tokenizer, tokenize
 from encoder_cls.text.tokens import KEPT_PER_TOKEN, TokenizedTexts
-
-if TYPE_CHECKING:
-    from encoder_cls.classifier.explain import Explanation
 
 PARTS = ("encoder", "linear")
 """The parts that a classifier may have, in the order in which their logits are added."""
@@ -45,8 +43,8 @@ class Mixture:
     Attributes:
         weights: the factor of each part's logits; 1 for a part that is not named. They also
             calibrate the sum.
-        shares: the share of each part in the answer: its weight divided by the one that it would
-            have alone; they sum to 1. None if unknown.
+        shares: the share of each part in the sum: its weight divided by the one that it would
+            have alone; shares sum to 1. None if they are unknown.
     """
 
     weights: Mapping[str, float] = field(default_factory=dict)
@@ -86,10 +84,10 @@ class TextFormat:
 class Classifier:
     """A trained encoder, or a linear model, or both, with their tokenizer and class names.
 
-    Wide and deep learning (Cheng et al., 2016, https://arxiv.org/abs/1606.07792): the answer is a
-    weighted sum of both logits. With a `gate` (a cascade: Viola and Jones, 2001,
-    https://doi.org/10.1109/CVPR.2001.990517), where the linear model is sure, it answers
-    alone. `batch_tokens` of its methods is that of `engines.Encoder`.
+    Wide and deep learning (Cheng et al., 2016, https://arxiv.org/abs/1606.07792): the logits are a
+    weighted sum of those of both parts. With a `gate` (a cascade: Viola and Jones, 2001,
+    https://doi.org/10.1109/CVPR.2001.990517), the linear model alone predicts where it is sure.
+    `batch_tokens` of its methods is that of `engines.Encoder`.
 
     Attributes:
         label_names: the classes, in the order of the logits.
@@ -142,7 +140,9 @@ class Classifier:
         parts = " and ".join(self.parts)
         classes = counted(len(self.label_names), "class", "classes")
         names = listed(self.label_names, most=SHOWN_NAMES, limit=20)
-        hash_of_file = f", sha256 {self.sha256[:12]}" if self.sha256 else ""
+        hash_of_file = ""
+        if self.sha256:
+            hash_of_file = f", sha256 {self.sha256[:12]}"
         return f"<Classifier: {parts}, {classes} ({names}){hash_of_file}>"
 
     def __getstate__(self) -> dict[str, Any]:
@@ -211,7 +211,8 @@ class Classifier:
             ValueError: a label is unknown, or there is not one for each text.
             TypeError: as in `predict`.
         """
-        from encoder_cls.classifier.explain import explain
+        # Imported here, since occlusion itself classifies texts.
+        from encoder_cls.classifier.occlusion import explain
 
         texts = list(checked_texts(texts, "explain"))
         tokenized = self.tokenize(texts)
@@ -239,7 +240,7 @@ class Classifier:
         self, texts: TokenizedTexts, *, batch_tokens: int | None = None
     ) -> list[Prediction]:
         """Classify tokenized texts, in order."""
-        part_logits, linear_numbers = self._ask_parts(
+        part_logits, linear_numbers = self._logits_and_numbers(
             texts, batch_tokens=batch_tokens, with_numbers=self.familiarity is not None
         )
         probabilities = self.task.probabilities(self.combined(part_logits))
@@ -258,14 +259,22 @@ class Classifier:
         predictions = []
         for row, row_probabilities in enumerate(probabilities):
             is_blank = are_blank[row]
-            label = labels[row]
+            label = None
+            probability = None
+            reason = None
+            if is_blank:
+                reason = "blank"
+            else:
+                label = self.label_names[labels[row]]
+                probability = float(row_probabilities[labels[row]])
+
             prediction = Prediction(
-                label=None if is_blank else self.label_names[label],
-                probability=None if is_blank else float(row_probabilities[label]),
+                label=label,
+                probability=probability,
                 probabilities=dict(zip(self.label_names, row_probabilities.tolist(), strict=True)),
                 truncated=truncated[row],
                 unknown_words=unknown_words[row],
-                reason="blank" if is_blank else None,
+                reason=reason,
                 unfamiliar=unfamiliar[row],
                 labels=self._labels(row_probabilities, is_blank=is_blank),
                 answered_by=answered_by[row],
@@ -286,7 +295,7 @@ class Classifier:
         return tuple(self.label_names[number] for number in order if has_label[number])
 
     def _answered_by(self, part_logits: Mapping[str, Logits]) -> list[str | None]:
-        """The parts that answer each text; None if both answer every text."""
+        """The parts that predict each text; None if both predict every text."""
         num_texts = len(part_logits[self.parts[0]])
         if len(self.parts) == 1:
             return [self.parts[0]] * num_texts
@@ -296,9 +305,9 @@ class Classifier:
         return ["linear" if skips else "both" for skips in skips_encoder]
 
     def truncated(self, texts: TokenizedTexts) -> NDArray[np.bool_]:
-        """Whether each text is longer than is read, (texts,).
+        """Whether each text is longer than the encoder reads, (texts,).
 
-        It is read by the encoder, or by the linear model if that is alone.
+        Without an encoder, it is the linear model that reads the texts.
         """
         if self.encoder or not self.linear:
             return texts.truncated
@@ -312,7 +321,7 @@ class Classifier:
     @own_settings()
     def logits(self, texts: TokenizedTexts, *, batch_tokens: int | None = None) -> Logits:
         """Calibrated logits, (texts, classes)."""
-        part_logits, _ = self._ask_parts(texts, batch_tokens=batch_tokens)
+        part_logits, _ = self._logits_and_numbers(texts, batch_tokens=batch_tokens)
         return self.combined(part_logits)
 
     def part_logits(
@@ -323,14 +332,14 @@ class Classifier:
         Those of the encoder are there also for texts that would skip it.
         """
         without_gate = replace(self, gate=None)
-        part_logits, _ = without_gate._ask_parts(texts, batch_tokens=batch_tokens)
+        part_logits, _ = without_gate._logits_and_numbers(texts, batch_tokens=batch_tokens)
         return part_logits
 
     def part_logits_and_numbers(
         self, texts: TokenizedTexts
     ) -> tuple[dict[str, Logits], Numbers | None]:
         """`part_logits`, and the numbers of the linear part; None without a linear part."""
-        return replace(self, gate=None)._ask_parts(texts, with_numbers=True)
+        return replace(self, gate=None)._logits_and_numbers(texts, with_numbers=True)
 
     def combined(self, part_logits: Mapping[str, Logits]) -> Logits:
         """Calibrated logits from those of the `parts`, in their order, (texts, classes)."""
@@ -341,7 +350,7 @@ class Classifier:
         return np.where(self.skip_encoder(linear)[:, None], linear, logits)
 
     def skip_encoder(self, linear: Logits) -> NDArray[np.bool_]:
-        """Whether the linear part answers each text alone, (texts,).
+        """Whether the linear part predicts each text alone, (texts,).
 
         Its logits, (texts, classes), decide, since no engine changes them.
         """
@@ -352,20 +361,24 @@ class Classifier:
         return is_sure
 
     def with_parts_of(self, text: TokenizedTexts) -> Classifier:
-        """A copy that answers every text by the parts that answer this one."""
+        """A copy that predicts every text by the parts that predict this one."""
         if self.gate is None or self.linear is None:
             return self
-        skips_encoder = self.skip_encoder(self.linear.logits(text))[0]
-        return replace(self, gate=0.0 if skips_encoder else None)
 
-    def _ask_parts(
+        gate = None
+        if self.skip_encoder(self.linear.logits(text))[0]:
+            # Every text skips the encoder.
+            gate = 0.0
+        return replace(self, gate=gate)
+
+    def _logits_and_numbers(
         self,
         texts: TokenizedTexts,
         *,
         batch_tokens: int | None = None,
         with_numbers: bool = False,
     ) -> tuple[dict[str, Logits], Numbers | None]:
-        """The logits of the `parts`, and on request the linear part's numbers.
+        """Compute the logits of the `parts`, and on request the linear part's numbers.
 
         The encoder's logits are 0 for texts that skip it.
         """
@@ -373,21 +386,21 @@ class Classifier:
         numbers = None
         skips_encoder = np.zeros(len(texts), dtype=bool)
 
-        # The linear part is asked first: it decides which texts skip the encoder.
+        # The linear part comes first: it decides which texts skip the encoder.
         if self.linear:
             linear, numbers = self.linear.read(texts, with_numbers=with_numbers)
             skips_encoder = self.skip_encoder(linear)
 
         if self.encoder:
-            logits = np.zeros((len(texts), len(self.label_names)), dtype=np.float32)
+            remaining = texts
             if skips_encoder.any():
                 num_skipped = f"{skips_encoder.sum():,} of {counted(len(texts), 'text')}"
-                log("debug", f"the linear model answers {num_skipped} alone")
-                asked = texts.take(np.flatnonzero(~skips_encoder))
-            else:
-                asked = texts
-            if len(asked):
-                logits[~skips_encoder] = self.encoder.logits(asked, batch_tokens=batch_tokens)
+                log("debug", f"the linear model alone classifies {num_skipped}")
+                remaining = texts.take(np.flatnonzero(~skips_encoder))
+
+            logits = np.zeros((len(texts), len(self.label_names)), dtype=np.float32)
+            if len(remaining):
+                logits[~skips_encoder] = self.encoder.logits(remaining, batch_tokens=batch_tokens)
             part_logits["encoder"] = logits
 
         if self.linear:

@@ -19,12 +19,13 @@ from encoder_cls.linear.linear_model import EVIDENCE_NUMBERS
 from encoder_cls.linear.ngrams import RARITY_NUMBERS
 from encoder_cls.text.tokens import TokenizedTexts
 
-# Weights in the score of a text. Each number of rarity has the weight 1.
+# The weight of confidence in the score of a text. Each number of rarity has the weight 1.
 CONFIDENCE_WEIGHT = 3.0
-# The linear part's evidence also counts below its mean.
+# The weights of the linear part's evidence, which also counts below its mean.
 EVIDENCE_WEIGHTS = (6.0, 4.0)
-# Rarity counts more beyond so many deviations, since noise has some evidence by chance.
+# The deviations from which rarity counts more, since noise has some evidence by chance.
 FAR = 4.0
+# The further weight of rarity beyond them.
 FAR_WEIGHT = 2.0
 
 # The share of held-out texts that are flagged.
@@ -85,7 +86,9 @@ class Familiarity:
         deviations = (numbers - self.means) * factors
 
         # Evidence comes first, confidence last.
-        num_evidence = EVIDENCE_NUMBERS if len(self.means) > FEWEST_NUMBERS else 0
+        num_evidence = 0
+        if len(self.means) > FEWEST_NUMBERS:
+            num_evidence = EVIDENCE_NUMBERS
         rarity = deviations[:, num_evidence:-1]
         confidence = deviations[:, -1]
 

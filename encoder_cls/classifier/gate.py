@@ -1,4 +1,4 @@
-"""Choose the gate of a cascade: where the linear model is sure enough, it answers alone."""
+"""Choose the gate of a cascade: where the linear model is sure enough, it predicts alone."""
 
 from __future__ import annotations
 
@@ -15,9 +15,25 @@ from encoder_cls.metrics.classification import compute_metrics, losses_of_texts,
 from encoder_cls.metrics.logits import Logits
 
 # The gates that are tried, from the lowest, which lets most texts skip the encoder.
-GATES = (*(percent / 100 for percent in range(40, 100, 5)), 0.97, 0.98, 0.99)
+GATES = (
+    0.4,
+    0.45,
+    0.5,
+    0.55,
+    0.6,
+    0.65,
+    0.7,
+    0.75,
+    0.8,
+    0.85,
+    0.9,
+    0.95,
+    0.97,
+    0.98,
+    0.99,
+)
 
-# The largest share of the answers that a gate may change.
+# The largest share of the predictions that a gate may change.
 MOST_CHANGED = 1 / 200
 
 # The most that a gate may add to the mean loss, in nats.
@@ -27,9 +43,9 @@ MOST_LOSS = 0.01
 def fit_gate(
     classifier: Classifier, part_logits: Mapping[str, Logits], labels: NDArray[Any]
 ) -> float | None:
-    """Find the lowest gate at which a classifier answers validation texts as well as without one.
+    """Find the lowest gate at which a classifier predicts validation texts as well as without one.
 
-    At most `MOST_CHANGED` of the texts get another answer, the loss rises by `MOST_LOSS` at most,
+    At most `MOST_CHANGED` of the predictions change, the loss rises by `MOST_LOSS` at most,
     neither accuracy nor loss gets worse by more than its standard error, and the calibration error
     by no more than that of the accuracy.
 
@@ -54,13 +70,13 @@ def fit_gate(
 
 @dataclass(frozen=True, kw_only=True)
 class _Predictions:
-    """The answers of a classifier to labelled texts.
+    """The predictions of a classifier for labelled texts.
 
     Attributes:
         classifier: with its gate.
         logits: (texts, classes).
         labels: (texts,) or, multi-label, (texts, classes).
-        answers: (texts, classes), or (texts, 1) of single-label tasks.
+        predictions: (texts, classes), or (texts, 1) of single-label tasks.
         is_right: (texts,).
         losses: (texts,).
     """
@@ -76,20 +92,23 @@ class _Predictions:
     def by(
         cls, classifier: Classifier, part_logits: Mapping[str, Logits], labels: NDArray[Any]
     ) -> _Predictions:
+        """Predict texts from the logits of the parts."""
         logits = classifier.combined(part_logits)
         predictions = predicted_labels(logits, classifier.thresholds, num_labels=logits.shape[1])
         predictions = predictions.reshape(len(labels), -1)
+        is_right = (predictions == labels.reshape(predictions.shape)).all(axis=1)
+
         return cls(
             classifier=classifier,
             logits=logits,
             labels=labels,
             predictions=predictions,
-            is_right=(predictions == labels.reshape(predictions.shape)).all(axis=1),
+            is_right=is_right,
             losses=losses_of_texts(logits, labels),
         )
 
     def is_as_good_as(self, exact: _Predictions) -> bool:
-        """Whether the answers are as good as those without a gate, as `fit_gate` describes."""
+        """Whether the predictions are as good as those without a gate, as `fit_gate` describes."""
         is_changed = (self.predictions != exact.predictions).any(axis=1)
         if is_changed.mean() > MOST_CHANGED:
             return False

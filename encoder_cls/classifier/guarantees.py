@@ -38,7 +38,7 @@ class Guarantees:
     """Counts of held-out texts at each of the `THRESHOLDS`, (thresholds,); none increases.
 
     Attributes:
-        answers: texts whose most probable class has at least this probability.
+        predictions: texts whose most probable class has at least this probability.
         right: those of them whose label it is.
         covered: texts whose label has at least this probability, even if another class has more.
     """
@@ -75,7 +75,7 @@ class Guarantees:
     def precision_threshold(self, precision: float) -> float | None:
         """The lowest probability from which a precision is guaranteed, if any."""
         if precision <= 0:
-            # Any answers have it.
+            # Any predictions have it.
             return 0.0
 
         # Each start has its own sequence of tests; they share the error.
@@ -121,10 +121,10 @@ class Guarantees:
         return math.floor(1000 * int(self.covered[0]) / (self.num_texts + 1)) / 1000
 
     def _has_precision(self, index: int, precision: float, error: float) -> bool:
-        """Whether the answers from a threshold have a precision, with this probability of error.
+        """Whether the predictions from a threshold have a precision, up to a probability of error.
 
-        Clopper and Pearson's lower bound is at least the precision if so many right answers are as
-        improbable as the error, where each is right with the probability `precision`.
+        Clopper and Pearson's lower bound is at least the precision if so many correct predictions
+        are as improbable as the error, where each is correct with the probability `precision`.
         """
         right = int(self.right[index])
         predictions = int(self.predictions[index])
@@ -133,7 +133,7 @@ class Guarantees:
         return self._tail(right, predictions, precision) <= error
 
     def _tail(self, right: int, predictions: int, precision: float) -> float:
-        """The probability of at least so many right answers, by a binomial distribution."""
+        """The probability of at least so many correct predictions, by a binomial distribution."""
         k = np.arange(right, predictions + 1)
         log_factorials = self._log_factorials
         log_ways = log_factorials[predictions] - log_factorials[k] - log_factorials[predictions - k]
@@ -199,23 +199,23 @@ def counts_from(thresholds: NDArray[np.float64], values: NDArray[np.float64]) ->
 
 
 # The most sequences of tests of a precision. With a single one, which starts at the highest
-# threshold, one wrong label among the surest answers would end the tests.
+# threshold, one wrong label among the surest predictions would end the tests.
 MOST_STARTS = 4
 
-# The place of a start within its part of the answers.
+# The place of a start within its part of the predictions.
 PLACE_OF_START = 0.25
 
 
 def sequence_starts(num_texts: int, precision: float) -> list[int]:
-    """The numbers of answers at which the tests of a precision start, increasing.
+    """The numbers of predictions at which the tests of a precision start, increasing.
 
-    Fewer answers would fail even without a mistake.
+    Fewer predictions would fail even without a mistake.
     """
     if not 0 < precision < 1:
         return []
     error = 1 - CONFIDENCE
 
-    # A sequence gets at least twice the answers that it needs.
+    # A sequence gets at least twice the predictions that it needs.
     affordable = num_texts // (2 * fewest_predictions(precision, error))
     num_starts = max(1, min(MOST_STARTS, affordable))
     fewest = fewest_predictions(precision, error / num_starts)
@@ -228,5 +228,5 @@ def sequence_starts(num_texts: int, precision: float) -> list[int]:
 
 
 def fewest_predictions(precision: float, error: float) -> int:
-    """The smallest number of answers that show a precision if all are right."""
+    """The smallest number of predictions that show a precision if all are correct."""
     return math.ceil(round(math.log(error) / math.log(precision), 9))

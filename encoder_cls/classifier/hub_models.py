@@ -12,8 +12,8 @@ from encoder_cls.system.log import log
 
 HUB = "hub:"
 
-# The time to reach the Hub at all, in seconds. Behind some firewalls, downloads would be retried, or
-# wait for ever.
+# The time to reach the Hub at all, in seconds. Behind some firewalls, downloads would be retried,
+# or wait for ever.
 HUB_TIMEOUT = 10.0
 
 
@@ -50,8 +50,10 @@ def download_model(source: str, *, files: tuple[str, ...], marker: str) -> Path:
             f"{source}: the Hub has no such model, or does not show it to you"
         ) from None
     except Exception as error:
+        reason = type(error).__name__
         lines = [line for line in str(error).splitlines() if line.strip()]
-        reason = lines[0] if lines else type(error).__name__
+        if lines:
+            reason = lines[0]
         raise EncoderClsError(
             f"{source}: cannot be downloaded: {reason} (check the network, or download the folder "
             "and name it instead)"
@@ -88,15 +90,14 @@ def _downloaded(
         disable_progress_bars()
     unreachable = _reason_not_to_reach(name, revision)
 
+    is_offline = unreachable is not None
     folder = Path()
     file = files[0]
     try:
         for file in files:
-            path = Path(
-                hf_hub_download(
-                    name, file, revision=revision, local_files_only=unreachable is not None
-                )
-            )
+            downloaded = hf_hub_download(name, file, revision=revision, local_files_only=is_offline)
+            path = Path(downloaded)
+
             # All files are of one commit, whatever is published meanwhile.
             folder = path.parent
             revision = folder.name
@@ -110,7 +111,7 @@ def _downloaded(
 
 
 def _reason_not_to_reach(name: str, revision: str | None) -> Exception | None:
-    """Why the Hub cannot be reached; None if it answers. Its own refusals are raised."""
+    """Why the Hub cannot be reached; None if it responds. Its own refusals are raised."""
     from huggingface_hub import HfApi, errors
 
     try:

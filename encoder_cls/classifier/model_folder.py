@@ -76,8 +76,8 @@ def load_classifier(path: str | Path, *, device: str = "auto", engine: str = "au
     Args:
         path: of the folder, or `hub:owner/name[?revision=...]`.
         device: of the encoder: `auto`, `cpu`, `cuda` or `cuda:N`.
-        engine: what computes the encoder: `numpy`, `torch`, or `auto`: for each call NumPy for a
-            few texts, PyTorch (if installed) for many. All compute in float32; their probabilities
+        engine: what computes the encoder: `numpy`, `torch`, or `auto`, which takes for each call
+            NumPy for a few texts and PyTorch (if installed) for many. All compute in float32; their probabilities
             are within 1e-5 of each other.
 
     Raises:
@@ -198,13 +198,18 @@ def _weights(
     """The weights of each part."""
     tensors_of_parts: dict[str, dict[str, NDArray[Any]]] = {}
     for name, tensor in safetensors.numpy.load(content).items():
-        part = "linear" if name.startswith(LINEAR) else "encoder"
+        part = "encoder"
+        if name.startswith(LINEAR):
+            part = "linear"
         tensors_of_parts.setdefault(part, {})[name] = tensor
+
     if not tensors_of_parts.keys() <= dtypes.keys():
         raise ValueError("tensors of a part that the head does not name")
-    return {
-        part: unpack(tensors_of_parts[part], shapes[part], dtype) for part, dtype in dtypes.items()
-    }
+
+    weights = {}
+    for part, dtype in dtypes.items():
+        weights[part] = unpack(tensors_of_parts[part], shapes[part], dtype)
+    return weights
 
 
 # --- What the head of a weights file says, checked ------------------------------------------------
@@ -303,17 +308,15 @@ def _dtypes_of(head: Mapping[str, Any], parts: list[str]) -> dict[str, str]:
 
 def _mixture_of(head: Mapping[str, Any], parts: list[str]) -> Mixture:
     weights = head["mixture_weights"]
-    are_weights = sorted(weights) == sorted(parts) and all(
-        _is_mixture_weight(weight) for weight in weights.values()
-    )
-    _check("mixture_weights", are_weights, "a positive number for each part")
+    has_all_parts = sorted(weights) == sorted(parts)
+    are_weights = all(_is_mixture_weight(weight) for weight in weights.values())
+    _check("mixture_weights", has_all_parts and are_weights, "a positive number for each part")
 
     shares = head["mixture_shares"]
     if shares is not None:
-        are_shares = sorted(shares) == sorted(parts) and all(
-            _is_fraction(share) for share in shares.values()
-        )
-        _check("mixture_shares", are_shares, "0 to 1 for each part")
+        has_all_parts = sorted(shares) == sorted(parts)
+        are_shares = all(_is_fraction(share) for share in shares.values())
+        _check("mixture_shares", has_all_parts and are_shares, "0 to 1 for each part")
         shares = {part: float(shares[part]) for part in parts}
 
     return Mixture(weights={part: float(weights[part]) for part in parts}, shares=shares)
@@ -423,6 +426,14 @@ def _config_of(classifier: Classifier) -> dict[str, Any]:
     architecture = classifier.encoder_architecture
     if classifier.encoder:
         architecture = classifier.encoder.architecture
+
+    encoder = None
+    if architecture is not None:
+        encoder = asdict(architecture)
+    linear = None
+    if classifier.linear is not None:
+        linear = classifier.linear.description
+
     return {
         "format": FORMAT,
         "format_version": FORMAT_VERSION,
@@ -432,19 +443,24 @@ def _config_of(classifier: Classifier) -> dict[str, Any]:
         "encoding": classifier.text_format.encoding,
         "id2label": dict(enumerate(classifier.label_names)),
         "max_seq_len": classifier.max_seq_len,
-        "encoder": None if architecture is None else asdict(architecture),
-        "linear": None if classifier.linear is None else classifier.linear.description,
+        "encoder": encoder,
+        "linear": linear,
     }
 
 
 def _measured(classifier: Classifier) -> dict[str, Any]:
     """What was measured on held-out texts, as JSON values."""
-    guarantees = classifier.guarantees
-    familiarity = classifier.familiarity
+    guarantees = None
+    if classifier.guarantees is not None:
+        guarantees = classifier.guarantees.to_json()
+    familiarity = None
+    if classifier.familiarity is not None:
+        familiarity = classifier.familiarity.to_json()
+
     return {
         "gate": classifier.gate,
-        "guarantees": None if guarantees is None else guarantees.to_json(),
-        "familiarity": None if familiarity is None else familiarity.to_json(),
+        "guarantees": guarantees,
+        "familiarity": familiarity,
     }
 
 

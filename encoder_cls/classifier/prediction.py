@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-if TYPE_CHECKING:
-    from encoder_cls.classifier.explain import Explanation
+from encoder_cls.classifier.explanation import Explanation
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -25,8 +24,8 @@ class Prediction:
         unfamiliar: whether the text is out of distribution; None if the model does not measure it.
         labels: multi-label, the labels that reach their thresholds, most probable first;
             single-label None.
-        answered_by: the parts of the answer, `linear`, `encoder` or `both`; None if both answer
-            every text.
+        answered_by: the parts that predict this text, `linear`, `encoder` or `both`; None if both
+            predict every text.
     """
 
     label: str | None
@@ -72,7 +71,7 @@ class Prediction:
         set_threshold: float | None = None,
         words: Explanation | None = None,
     ) -> dict[str, Any]:
-        """The object that `predict --format jsonl` prints and the server answers with.
+        """The object that `predict --format jsonl` prints and the server responds with.
 
         Arguments are those of `Request`. Multi-label, `top` has at least as many classes as the
         text has labels.
@@ -85,7 +84,9 @@ class Prediction:
         else:
             record["labels"] = list(labels)
 
-        top = [] if self.reason else self.top(max(top_k, len(labels)))
+        top: list[tuple[str, float]] = []
+        if not self.reason:
+            top = self.top(max(top_k, len(labels)))
         record["top"] = [{"label": name, "probability": probability} for name, probability in top]
         if set_threshold is not None:
             record["set"] = self.label_set(set_threshold)

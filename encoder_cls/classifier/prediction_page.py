@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Sequence
 
-from encoder_cls.classifier.explain import LEAST_WEIGHT, STRONG, Explanation, WordWeight, marked
+from encoder_cls.classifier.explanation import LEAST_WEIGHT, STRONG, Explanation, WordWeight, marked
 from encoder_cls.classifier.html_pages import escaped, html_page, shade
 from encoder_cls.classifier.prediction import Prediction
 from encoder_cls.system.display import shortened
@@ -123,7 +123,9 @@ def words_html(pieces: Iterable[tuple[str, float]]) -> str:
         if abs(weight) < LEAST_WEIGHT:
             shown.append(escaped(piece))
             continue
-        side = "for" if weight > 0 else "against"
+        side = "against"
+        if weight > 0:
+            side = "for"
         title = weight_text(weight, digits=2)
         shown.append(
             f'<span class="{side} {shade(abs(weight) / STRONG)}" title="{title}">'
@@ -148,6 +150,8 @@ def strongest_words(weights: Sequence[WordWeight]) -> str:
 def weight_text(weight: float, *, digits: int = 1) -> str:
     """Format a weight with its sign, up to the `LARGEST_WEIGHT`."""
     if abs(weight) > LARGEST_WEIGHT:
-        sign = "+" if weight > 0 else "-"
+        sign = "-"
+        if weight > 0:
+            sign = "+"
         return f"{sign}{LARGEST_WEIGHT} or more"
     return f"{weight:+.{digits}f}"

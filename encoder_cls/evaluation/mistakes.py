@@ -9,7 +9,8 @@ from typing import Any
 import numpy as np
 
 from encoder_cls.classifier.classifier import Classifier
-from encoder_cls.classifier.explain import WordWeight, explain
+from encoder_cls.classifier.explanation import WordWeight
+from encoder_cls.classifier.occlusion import explain
 from encoder_cls.evaluation.split_predictions import SplitPredictions
 from encoder_cls.text.tokens import TokenizedTexts
 

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from encoder_cls.classifier.explain import marked
+from encoder_cls.classifier.explanation import marked
 from encoder_cls.classifier.html_pages import html_page
 from encoder_cls.classifier.prediction_page import LEGEND, strongest_words, words_html
 from encoder_cls.evaluation import charts, report_text

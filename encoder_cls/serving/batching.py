@@ -16,7 +16,7 @@ from threading import Condition, Thread
 from typing import Any, NamedTuple
 
 from encoder_cls.classifier.classifier import Classifier
-from encoder_cls.classifier.explain import explain
+from encoder_cls.classifier.occlusion import explain
 from encoder_cls.serving import limits
 from encoder_cls.serving.requests import PredictRequest, RefusedError
 

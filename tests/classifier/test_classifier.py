@@ -16,8 +16,8 @@ from support.tiny_encoder import tiny_model_config
 from support.tokenizer import train_tokenizer
 
 import encoder_cls
+from encoder_cls.classifier.attention_maps import attention_maps
 from encoder_cls.classifier.classifier import Classifier, Mixture, TextFormat
-from encoder_cls.classifier.explain import attention_maps
 from encoder_cls.classifier.model_folder import (
     FORMAT,
     NO_HASH,

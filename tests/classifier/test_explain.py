@@ -12,8 +12,9 @@ import torch
 from support.tiny_encoder import tiny_model_config
 from support.tokenizer import train_tokenizer
 
+from encoder_cls.classifier.attention_maps import attention_maps
 from encoder_cls.classifier.classifier import Classifier
-from encoder_cls.classifier.explain import attention_maps, marked
+from encoder_cls.classifier.explanation import marked
 from encoder_cls.config.schema import TokenizerConfig
 from encoder_cls.encoder.torch_encoder import TorchEncoder
 from encoder_cls.encoder.transformer import EncoderClassifier

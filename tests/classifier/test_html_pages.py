@@ -11,14 +11,9 @@ from xml.etree import ElementTree
 import numpy as np
 import pytest
 
+from encoder_cls.classifier.attention_maps import AttentionMaps, attention_maps
 from encoder_cls.classifier.attention_page import MOST_MAP_TOKENS, render_attention
-from encoder_cls.classifier.explain import (
-    AttentionMaps,
-    Explanation,
-    WordWeight,
-    attention_maps,
-    marked,
-)
+from encoder_cls.classifier.explanation import Explanation, WordWeight, marked
 from encoder_cls.classifier.prediction import Prediction
 from encoder_cls.classifier.prediction_page import (
     prediction_row,

@@ -369,7 +369,7 @@ def test_a_page_of_all_texts_says_nothing_of_it(cli, trained_run, monkeypatch):
 )
 def test_words_left_out_of_an_explanation_are_counted(classifier, monkeypatch, output_format, note):
     # Explaining a word takes the 5 tokens of its text: 2 of 4 words are explained.
-    monkeypatch.setattr("encoder_cls.classifier.explain.MOST_TOKENS", 15)
+    monkeypatch.setattr("encoder_cls.classifier.occlusion.MOST_TOKENS", 15)
     texts = ["the rain and snow", "soup rain and ball", "rain"]
     warnings = []
 

@@ -1,7 +1,7 @@
-"""Explain answers by the weights of words, and by attention maps.
+"""Explain predictions by occlusion: the weights of words.
 
 A text is classified again without each word, whose weight is the difference of the log odds
-(occlusion; Zeiler and Fergus, "Visualizing and Understanding Convolutional Networks", 2014,
+(Zeiler and Fergus, "Visualizing and Understanding Convolutional Networks", 2014,
 https://arxiv.org/abs/1311.2901, and for words Li et al., "Understanding Neural Networks through
 Representation Erasure", 2016, https://arxiv.org/abs/1612.08220).
 """
@@ -9,23 +9,15 @@ Representation Erasure", 2016, https://arxiv.org/abs/1612.08220).
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
-from typing import NamedTuple
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
 import numpy as np
-from numpy.typing import NDArray
 
 from encoder_cls.classifier.classifier import Classifier
-from encoder_cls.errors import ConfigError
+from encoder_cls.classifier.explanation import LEAST_WEIGHT, Explanation, WordWeight
 from encoder_cls.text.tokenizer import UNSPACED_RANGES, Span, token_spans
 from encoder_cls.text.tokens import TokenizedTexts
-
-# The log odds from which a word has its full colour.
-STRONG = 2.0
-
-# The smallest weight of a word that is listed or coloured.
-LEAST_WEIGHT = 0.1
 
 # An explanation reads the text once for each word, up to this number of tokens: enough for a text
 # of 2,048.
@@ -35,43 +27,6 @@ _UNSPACED = re.compile(f"[{UNSPACED_RANGES}]")
 
 Word = range
 """The tokens of a word, without [CLS]."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class WordWeight:
-    """A word of a text, `text[start:end]`, and its weight for a class.
-
-    The weight is the log odds ln(p / (1 - p)) of the class, minus those without the word: above 0,
-    evidence for it.
-    """
-
-    word: str
-    start: int
-    end: int
-    weight: float
-
-
-class Explanation(list[WordWeight]):
-    """The words of a text with their weights, in order.
-
-    `left_out` is the number of words that are not explained, since it would take too long.
-    """
-
-    def __init__(self, words: Iterable[WordWeight] = (), *, left_out: int = 0) -> None:
-        super().__init__(words)
-        self.left_out = left_out
-
-
-def marked(text: str, weights: Sequence[WordWeight]) -> list[tuple[str, float]]:
-    """Split a text into pieces, each with its weight, which is 0 between words."""
-    pieces = []
-    end = 0
-    for word in weights:
-        pieces.append((text[end : word.start], 0.0))
-        pieces.append((text[word.start : word.end], word.weight))
-        end = word.end
-    pieces.append((text[end:], 0.0))
-    return [(piece, weight) for piece, weight in pieces if piece]
 
 
 def explain(
@@ -89,7 +44,7 @@ def explain(
     one word. Words beyond the classifier's limit have no weights.
 
     Args:
-        classifier: answers the texts.
+        classifier: predicts the texts.
         texts: to explain.
         tokenized: the same texts, by the classifier.
         labels: a class for each text; None if it is blank.
@@ -99,10 +54,13 @@ def explain(
     """
     explanations = []
     for row, (text, label) in enumerate(zip(texts, labels, strict=True)):
+        class_number = 0
+        if label:
+            class_number = classifier.label_names.index(label)
         occlusion = _Occlusion(
             classifier,
             tokenized[row : row + 1],
-            label=classifier.label_names.index(label) if label else 0,
+            label=class_number,
             batch_tokens=batch_tokens,
         )
         spans = token_spans(classifier.tokenizer, text, max_seq_len=classifier.max_seq_len)
@@ -128,32 +86,6 @@ def explain(
     return explanations
 
 
-class AttentionMaps(NamedTuple):
-    """The tokens of a text and how they attend to each other.
-
-    Attributes:
-        tokens: `[CLS]` first.
-        weights: as in `engines.Encoder.attention_maps`.
-    """
-
-    tokens: list[str]
-    weights: NDArray[np.float32]
-
-
-def attention_maps(classifier: Classifier, text: str) -> AttentionMaps:
-    """The attention weights of all layers and heads for a text.
-
-    Raises:
-        ConfigError: there is no encoder.
-    """
-    if not classifier.encoder:
-        raise ConfigError("the model has no encoder, so it has no attention")
-    spans = token_spans(classifier.tokenizer, text, max_seq_len=classifier.max_seq_len)
-    tokens = ["[CLS]", *(text[span.start : span.end] for span in spans)]
-    weights = classifier.encoder.attention_maps(classifier.tokenize([text]))
-    return AttentionMaps(tokens=tokens, weights=weights)
-
-
 # --- Leave words out ------------------------------------------------------------------------------
 
 # The tokens of the variants of a text that are made at a time, in some 100 MB.
@@ -164,7 +96,7 @@ class _Occlusion:
     """A text that is classified again without some of its words.
 
     Args:
-        classifier: answers the text.
+        classifier: predicts the text.
         text: a single one.
         label: the number of the class.
         batch_tokens: the most tokens in a batch.
@@ -190,12 +122,11 @@ class _Occlusion:
 
     def weights_of(self, words: Sequence[Word]) -> list[float]:
         """The weight of each word: by how much the log odds fall without it."""
-        # The same parts answer all variants, so that no weight is the difference between two parts.
+        # The same parts predict all variants, so that no weight is the difference of two parts.
         classifier = self._classifier.with_parts_of(self._text)
-        logits = [
-            classifier.logits(variants, batch_tokens=self._batch_tokens)
-            for variants in self._variants(words)
-        ]
+        logits = []
+        for variants in self._variants(words):
+            logits.append(classifier.logits(variants, batch_tokens=self._batch_tokens))
         log_odds = classifier.task.log_odds(np.concatenate(logits).astype(np.float64), self._label)
         whole, *without_words = log_odds
         return [float(whole - without_word) for without_word in without_words]
@@ -235,8 +166,7 @@ def _words(spans: Sequence[Span], text: str) -> list[Word]:
     """
     words: list[Word] = []
     for token, span in enumerate(spans):
-        before = spans[token - 1] if token else None
-        if before is not None and _are_of_one_word(before, span, text):
+        if token > 0 and _are_of_one_word(spans[token - 1], span, text):
             words[-1] = range(words[-1].start, token + 1)
         else:
             words.append(range(token, token + 1))

@@ -1,0 +1,38 @@
+"""The attention maps of a text."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from encoder_cls.classifier.classifier import Classifier
+from encoder_cls.errors import ConfigError
+from encoder_cls.text.tokenizer import token_spans
+
+
+class AttentionMaps(NamedTuple):
+    """The tokens of a text and how they attend to each other.
+
+    Attributes:
+        tokens: `[CLS]` first.
+        weights: as in `engines.Encoder.attention_maps`.
+    """
+
+    tokens: list[str]
+    weights: NDArray[np.float32]
+
+
+def attention_maps(classifier: Classifier, text: str) -> AttentionMaps:
+    """The attention weights of all layers and heads for a text.
+
+    Raises:
+        ConfigError: there is no encoder.
+    """
+    if not classifier.encoder:
+        raise ConfigError("the model has no encoder, so it has no attention")
+    spans = token_spans(classifier.tokenizer, text, max_seq_len=classifier.max_seq_len)
+    tokens = ["[CLS]", *(text[span.start : span.end] for span in spans)]
+    weights = classifier.encoder.attention_maps(classifier.tokenize([text]))
+    return AttentionMaps(tokens=tokens, weights=weights)
