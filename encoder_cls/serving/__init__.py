@@ -1,1 +1,1 @@
-"""Answers over HTTP, with metrics and a page to try texts."""
+"""Predictions over HTTP, with metrics and a page to try texts."""

@@ -47,7 +47,7 @@ PAGE_HEADERS = HEADERS | {
 
 
 class Service:
-    """A classifier that answers requests; assign to `classifier` to replace it.
+    """A classifier that serves requests; assign to `classifier` to replace it.
 
     Args:
         warn: gets failures that concern the server's owner.
@@ -150,7 +150,7 @@ class Service:
     async def _wait_for_results(
         self, future: Future[list[TextResult]], request: Request
     ) -> list[TextResult]:
-        """Wait for the answers.
+        """Wait for the results.
 
         Raises:
             ClientDisconnect: the client hung up, and nothing more is computed for it.

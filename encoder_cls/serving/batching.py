@@ -1,8 +1,8 @@
-"""One thread that answers all requests: those that wait while it computes are its next batch.
+"""One thread that computes all predictions: requests that wait meanwhile are its next batch.
 
 A batch has a piece of each waiting request for one classifier, the oldest first, up to
-`BATCH_CHARACTERS`, so that nobody waits for another's thousand texts; and one text to explain,
-since explanations take longest.
+`BATCH_CHARACTERS`, so that nobody waits for another's thousand texts. It has at most one text to
+explain, since explanations take longest.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ from encoder_cls.serving.requests import PredictRequest, RefusedError
 
 @dataclass(frozen=True)
 class TextResult:
-    """The answer to a text.
+    """What comes of a text.
 
     Attributes:
         record: as in `predict --format jsonl`.
         labels: the most probable label, withheld or not; none of a blank text; the labels of a text
             that may have several.
-        words: that the encoder reads, unknown ones included.
+        words: the number of words that the encoder reads, unknown ones included.
     """
 
     record: dict[str, Any]
@@ -39,7 +39,7 @@ class TextResult:
 
 @dataclass(eq=False)
 class _Job:
-    """A request that waits, with the answers to its first texts."""
+    """A request that waits, with the results of its first texts."""
 
     request: PredictRequest
     classifier: Classifier
@@ -48,11 +48,11 @@ class _Job:
 
     @property
     def texts_left(self) -> list[str]:
-        """The texts without an answer."""
+        """The texts without a result."""
         return self.request.texts[len(self.results) :]
 
     def add(self, results: list[TextResult]) -> None:
-        """Add the answers to the next texts; send all to the client once they are complete."""
+        """Add the results of the next texts; send all to the client once they are complete."""
         self.results += results
         if not self.texts_left:
             with suppress(InvalidStateError):  # the client has gone
@@ -72,7 +72,7 @@ class _Piece(NamedTuple):
 
 
 class Batcher:
-    """A queue of requests, and the thread that answers them.
+    """A queue of requests, and the thread that computes their results.
 
     Args:
         on_batch: called with the number of requests of each batch.
@@ -89,7 +89,7 @@ class Batcher:
 
     @property
     def waiting(self) -> int:
-        """The number of requests without an answer."""
+        """The number of requests without results."""
         return len(self._waiting)
 
     def submit(self, request: PredictRequest, classifier: Classifier) -> Future[list[TextResult]]:
@@ -112,7 +112,7 @@ class Batcher:
         return job.future
 
     def stop(self) -> None:
-        """Accept no more; the thread ends after answering every accepted request."""
+        """Accept no more requests; the thread ends once all accepted ones have their results."""
         with self._changed:
             self.is_stopping = True
             self._changed.notify()
@@ -168,7 +168,8 @@ def _texts_within(characters: int, texts: list[str]) -> tuple[list[str], int]:
     chosen: list[str] = []
     total = 0
     for text in texts:
-        cost = len(text) + 4  # the token `[CLS]` counts as a word
+        # The token `[CLS]` counts as a word.
+        cost = len(text) + 4
         if chosen and total + cost > characters:
             break
         chosen.append(text)
@@ -177,13 +178,13 @@ def _texts_within(characters: int, texts: list[str]) -> tuple[list[str], int]:
 
 
 def _compute(batch: list[_Piece]) -> None:
-    """Answer the pieces of a batch.
+    """Compute the pieces of a batch.
 
-    After a failure each is answered by itself, so that only the request that causes it fails.
+    After a failure each piece is computed by itself, so that only the request that causes it fails.
     """
     try:
         results = _predict(batch)
-    # A panic in Rust is no `Exception`; the thread must go on to answer the others.
+    # A panic in Rust is no `Exception`; the thread must go on with the others.
     except BaseException as error:
         if len(batch) > 1:
             for piece in batch:
@@ -199,7 +200,7 @@ def _compute(batch: list[_Piece]) -> None:
 
 
 def _predict(batch: list[_Piece]) -> list[list[TextResult]]:
-    """The answers to the texts of each piece, all computed together."""
+    """The results of each piece, all computed together."""
     classifier = batch[0].job.classifier
     texts = [text for piece in batch for text in piece.texts]
     tokenized = classifier.tokenize(texts)

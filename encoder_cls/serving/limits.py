@@ -15,7 +15,7 @@ BODY_SECONDS = 20
 
 # Of all requests together.
 
-# Short requests are answered within half a second, even if so many wait.
+# Short requests get their responses within half a second, even if so many wait.
 MOST_WAITING = 256
 # Of the bodies that are read or wait: bounds the memory, and the work that waits.
 MOST_HELD_BYTES = 16 << 20
@@ -37,5 +37,5 @@ KEEP_ALIVE_SECONDS = 75
 
 # New requests get 503, before connections are closed.
 STOPPING_SECONDS = 1
-# Clients read the last answers; process managers kill after 30 seconds or later.
+# Clients read the last responses; process managers kill after 30 seconds or later.
 CLOSING_SECONDS = 30

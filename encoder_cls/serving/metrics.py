@@ -1,4 +1,4 @@
-"""Counts of requests and answers, in the text format of Prometheus."""
+"""Counts of requests and predictions, in the text format of Prometheus."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from encoder_cls.serving.batching import TextResult
 from encoder_cls.system.display import replace_unprintable
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
-# Texts that rates are of: enough for whole percents.
+# The last texts, of which rates are shown: enough for whole percents.
 RECENT_TEXTS = 1000
 SECONDS_BUCKETS = (0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 30)
 REQUESTS_BUCKETS = (1, 2, 4, 8, 16, 32, 64, 128, 256)
@@ -56,7 +56,7 @@ class Metrics:
         self.reloads = Counter(
             "encoder_cls_reloads", "Reloads of the model.", ["outcome"], registry=registry
         )
-        self._texts = Counter("encoder_cls_texts", "Texts answered.", registry=registry)
+        self._texts = Counter("encoder_cls_texts", "Texts classified.", registry=registry)
         self._truncated = Counter(
             "encoder_cls_truncated_texts",
             "Texts longer than the encoder reads.",
@@ -73,9 +73,9 @@ class Metrics:
             registry=registry,
         )
         self._waiting = Gauge(
-            "encoder_cls_waiting_requests", "Requests without an answer.", registry=registry
+            "encoder_cls_waiting_requests", "Requests without a response.", registry=registry
         )
-        self._info = Info("encoder_cls_model", "The model that answers.", registry=registry)
+        self._info = Info("encoder_cls_model", "The model in use.", registry=registry)
         self._unknown_rate = Gauge(
             "encoder_cls_unknown_word_rate",
             f"Unknown words among the words of the last {RECENT_TEXTS} texts.",
@@ -89,7 +89,7 @@ class Metrics:
         )
 
     def count(self, results: Sequence[TextResult]) -> None:
-        """Count the answers to a request."""
+        """Count the results of a request."""
         self._texts.inc(len(results))
         for result in results:
             self._words.inc(result.words)
@@ -103,7 +103,7 @@ class Metrics:
         """All counts in the text format.
 
         Args:
-            waiting: the number of requests without an answer.
+            waiting: the number of requests without a response.
             model: the SHA-256 of the model.
         """
         words = 0

@@ -1,7 +1,15 @@
 "use strict";
-const byId = (id) => document.getElementById(id);
+
+// The most labels that the page lists.
 const MOST_LABELS = 1000;
-const STRONG = 2, LEAST = 0.1; // log odds from which a word has its full colour, and any colour
+// The log odds from which a word has its full colour.
+const STRONG = 2;
+// The log odds from which a word has any colour.
+const LEAST = 0.1;
+// The shades of a colour.
+const SHADES = 9;
+
+const byId = (id) => document.getElementById(id);
 
 function element(name, className, text) {
   const made = document.createElement(name);
@@ -10,52 +18,105 @@ function element(name, className, text) {
   return made;
 }
 
-// The text with its words in colours. The server counts characters, a string of JavaScript counts UTF-16 units.
+// The class of a word in colour: blue for the label, orange against it.
+function colourOf(weight) {
+  if (Math.abs(weight) < LEAST) return "";
+  const shade = Math.round((Math.abs(weight) / STRONG) * SHADES);
+  const side = weight > 0 ? "for" : "against";
+  return `${side} a${Math.min(SHADES, Math.max(1, shade))}`;
+}
+
+// The text with its words in colours.
 function coloured(text, words) {
-  const line = element("p", "words"), characters = Array.from(text);
-  let end = 0;
-  line.dir = "auto";
+  // The server counts characters, a string of JavaScript counts UTF-16 units.
+  const characters = Array.from(text);
   const cut = (start, stop) => characters.slice(start, stop).join("");
+
+  const line = element("p", "words");
+  line.dir = "auto";
+  let end = 0;
   for (const word of words) {
-    line.append(cut(end, word.start));
-    const span = element("span", "", cut(word.start, word.end));
-    const shade = Math.min(9, Math.max(1, Math.round((Math.abs(word.weight) / STRONG) * 9)));
-    if (Math.abs(word.weight) >= LEAST) span.className = `${word.weight > 0 ? "for" : "against"} a${shade}`;
-    span.title = (word.weight > 0 ? "+" : "") + word.weight.toFixed(2);
-    line.append(span);
+    const span = element("span", colourOf(word.weight), cut(word.start, word.end));
+    const sign = word.weight > 0 ? "+" : "";
+    span.title = sign + word.weight.toFixed(2);
+
+    line.append(cut(end, word.start), span);
     end = word.end;
   }
   line.append(cut(end));
   return line;
 }
 
+// A row of the table of classes; of several labels, those that the text is given have a mark.
 function row(label, probability, isGiven) {
-  const made = element("tr"), name = element("td", "", isGiven ? "✓ " : ""), bar = element("td", "bar", probability.toFixed(3));
-  bar.style.setProperty("--v", probability);
+  const name = element("td", "", isGiven ? "✓ " : "");
   name.append(element("bdi", "", label));
+
+  const bar = element("td", "bar", probability.toFixed(3));
+  bar.style.setProperty("--v", probability);
+
+  const made = element("tr");
   made.append(name, bar);
   return made;
 }
 
-function shown(text, result) {
-  const made = element("article"), table = element("table", "full");
-  made.append(coloured(text, result.explanation ?? []));
-  // Of several labels those that the text is given have a mark.
-  result.top.forEach(({ label, probability }) => table.append(row(label, probability, result.labels?.includes(label))));
-  made.append(table);
+function notesOn(prediction) {
   const notes = [];
-  if (result.reason) notes.push(`no label: ${result.reason}`);
-  if (result.truncated) notes.push("longer than the encoder reads");
-  if (result.unknown_words) notes.push(`${result.unknown_words} unknown word${result.unknown_words > 1 ? "s" : ""}`);
-  if (result.explanation_left_out) notes.push(`the last ${result.explanation_left_out} words are not explained`);
+  if (prediction.reason) notes.push(`no label: ${prediction.reason}`);
+  if (prediction.truncated) notes.push("longer than the encoder reads");
+
+  const unknown = prediction.unknown_words;
+  if (unknown) notes.push(`${unknown} unknown word${unknown > 1 ? "s" : ""}`);
+
+  const leftOut = prediction.explanation_left_out;
+  if (leftOut) notes.push(`the last ${leftOut} words are not explained`);
+  return notes;
+}
+
+// A text with its prediction.
+function shown(text, prediction) {
+  const table = element("table", "full");
+  for (const { label, probability } of prediction.top) {
+    table.append(row(label, probability, prediction.labels?.includes(label)));
+  }
+
+  const made = element("article");
+  made.append(coloured(text, prediction.explanation ?? []), table);
+  const notes = notesOn(prediction);
   if (notes.length) made.append(element("p", "note", notes.join("; ")));
   return made;
 }
 
-async function ask(path, options) {
-  const reply = await fetch(path, options), result = await reply.json();
-  if (!reply.ok) throw new Error(result.error);
+// The JSON of a response; throws an error with the server's message.
+async function request(path, options) {
+  const response = await fetch(path, options);
+  const result = await response.json();
+  if (!response.ok) throw new Error(result.error);
   return result;
+}
+
+async function predict(text) {
+  const fields = { texts: [text], top_k: 5, explain: byId("explain").checked };
+  const result = await request("predict", {
+    method: "POST",
+    headers: { "Content-Type": "application/json" },
+    body: JSON.stringify(fields),
+  });
+  return result.predictions[0];
+}
+
+function showModel({ labels, model }) {
+  byId("model").textContent = `${labels.length} labels, model ${model.slice(0, 12)}`;
+  for (const label of labels.slice(0, MOST_LABELS)) {
+    byId("labels").append(element("li", "", label));
+  }
+
+  const more = labels.length - MOST_LABELS;
+  if (more > 0) byId("labels").append(element("li", "note", `and ${more} more`));
+}
+
+function showError(error) {
+  byId("error").textContent = error.message;
 }
 
 byId("form").addEventListener("submit", async (event) => {
@@ -63,25 +124,21 @@ byId("form").addEventListener("submit", async (event) => {
   const text = byId("text").value;
   byId("send").disabled = true;
   byId("error").textContent = "";
+
   try {
-    const body = JSON.stringify({ texts: [text], top_k: 5, explain: byId("explain").checked });
-    const result = await ask("predict", { method: "POST", headers: { "Content-Type": "application/json" }, body });
-    byId("predictions").prepend(shown(text, result.predictions[0]));
+    byId("predictions").prepend(shown(text, await predict(text)));
   } catch (error) {
-    byId("error").textContent = error.message;
+    showError(error);
   }
   byId("send").disabled = false;
 });
+
 byId("text").addEventListener("keydown", (event) => {
   if (event.key === "Enter" && (event.ctrlKey || event.metaKey)) byId("form").requestSubmit();
 });
-byId("example").textContent = `curl ${new URL("predict", location)} -H "Content-Type: application/json" -d '{"texts": ["a text"]}'`;
-ask("health").then(
-  (result) => {
-    byId("model").textContent = `${result.labels.length} labels, model ${result.model.slice(0, 12)}`;
-    for (const label of result.labels.slice(0, MOST_LABELS)) byId("labels").append(element("li", "", label));
-    const more = result.labels.length - MOST_LABELS;
-    if (more > 0) byId("labels").append(element("li", "note", `and ${more} more`));
-  },
-  (error) => { byId("error").textContent = error.message; },
-);
+
+byId("example").textContent =
+  `curl ${new URL("predict", location)} -H "Content-Type: application/json"` +
+  ` -d '{"texts": ["a text"]}'`;
+
+request("health").then(showModel, showError);

@@ -86,7 +86,7 @@ class Connection(H11Protocol):
 
     @property
     def waits_for_client(self) -> bool:
-        """Whether the client has no request, or leaves the answer to it unread.
+        """Whether the client has no request, or leaves the response to it unread.
 
         The body of a request has a time limit of its own.
         """
@@ -94,7 +94,7 @@ class Connection(H11Protocol):
         return not has_request or self.flow.write_paused
 
     def send_400_response(self, msg: str) -> None:
-        """Answer bytes that are not HTTP."""
+        """Refuse bytes that are not HTTP."""
         self._refuse(400, "Bad Request", msg)
 
     def _refuse(self, status: int, reason: str, message: str) -> None:
@@ -158,14 +158,14 @@ def serve(
 
     if server.stopped:
         raise server.stopped
-    log("stopped; all accepted requests are answered")
+    log("stopped; all accepted requests got their responses")
 
 
 class _Server(uvicorn.Server):
     """A server with its own signals.
 
     Attributes:
-        stopped: the error of a second signal, which leaves requests unanswered.
+        stopped: the error of a second signal, which leaves requests without a response.
     """
 
     def __init__(
@@ -236,7 +236,10 @@ class _Server(uvicorn.Server):
         Thread(target=self._stop, daemon=True).start()
 
     def _stop(self) -> None:
-        """Exit when all is answered; until then connections stay open, and new requests get 503."""
+        """Exit once all accepted requests have their results.
+
+        Until then connections stay open, and new requests get 503.
+        """
         time.sleep(limits.STOPPING_SECONDS)
         self._service.batcher.thread.join()
         self.should_exit = True
@@ -244,7 +247,7 @@ class _Server(uvicorn.Server):
     def _stop_at_once(self, number: int) -> None:
         if self.stopped is None:
             waiting = self._service.batcher.waiting
-            reason = f"stopped at once; requests without an answer: {waiting}"
+            reason = f"stopped at once; requests without a response: {waiting}"
             self.stopped = StoppedError(reason, signal_number=number)
         self.force_exit = True
         self.should_exit = True
@@ -253,16 +256,16 @@ class _Server(uvicorn.Server):
             connection.transport.abort()
 
     def _reload(self) -> None:
-        """Replace the classifier by the folder's current one, if that answers."""
+        """Replace the classifier by the folder's current one, if that one works."""
         with self._reloading:
             reloads = self._service.metrics.reloads
             try:
                 classifier = _load(self._folder)
-            # Whatever the error is, the old model goes on answering.
+            # Whatever the error is, the old model stays in use.
             except Exception as error:
                 reloads.labels("failed").inc()
                 old = self._service.classifier.sha256[:SHORT_HASH]
-                self._log(f"warning: not reloaded, model {old} goes on answering: {error}")
+                self._log(f"warning: not reloaded, model {old} stays in use: {error}")
                 return
             self._service.classifier = classifier
             reloads.labels("done").inc()
@@ -270,10 +273,10 @@ class _Server(uvicorn.Server):
 
 
 def _load(folder: Path) -> Classifier:
-    """A classifier that has answered once.
+    """A classifier that has predicted once.
 
-    By NumPy, however much work comes: equal texts get equal answers at any time, and no import
-    stops the others.
+    NumPy computes it, however much work comes: equal texts get equal predictions at any time, and
+    no import delays other requests.
     """
     classifier = load_classifier(folder, engine="numpy")
     classifier.predict(["a text"])
@@ -291,7 +294,7 @@ def listening(host: str, port: int) -> Iterator[socket.socket]:
     try:
         addresses = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
         family, kind, protocol, _, address = addresses[0]
-        # asyncio sends without delay only on a socket whose protocol is TCP; otherwise an answer
+        # asyncio sends without delay only on a socket whose protocol is TCP; otherwise a response
         # waits 40 ms for the client's acknowledgement of its head.
         listener = socket.socket(family, kind, protocol)
     except (OSError, UnicodeError) as error:

@@ -22,7 +22,7 @@ from encoder_cls.serving import limits
 # Seconds that count as at once on a busy machine.
 AT_ONCE = 5.0
 CODES = {signal.SIGTERM: 143, signal.SIGINT: 130}
-ALL_PREDICTED = "stopped; all accepted requests are answered"
+ALL_PREDICTED = "stopped; all accepted requests got their responses"
 # Bytes of a server's own memory beyond that of the warm server.
 MOST_GROWTH = 24 << 20
 # Models that a try loads, and crowds of clients that it sends.

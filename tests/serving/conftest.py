@@ -62,7 +62,7 @@ class Running:
     def stop(self) -> int:
         """Stop the server; its exit code."""
         self.process.send_signal(signal.SIGTERM)
-        self.said("stopped; all accepted requests are answered")
+        self.said("stopped; all accepted requests got their responses")
         return self.process.wait(30)
 
 

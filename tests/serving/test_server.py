@@ -291,7 +291,7 @@ def test_connections_follow_the_files_that_may_be_open(start, trained_run):
     lines = server.process.stderr.read().splitlines()
     assert [line.partition(":")[0] for line in lines] == [
         "stopping",
-        "stopped; all accepted requests are answered",
+        "stopped; all accepted requests got their responses",
     ]
 
 
@@ -398,7 +398,7 @@ def test_a_second_signal_ends_at_once(start, trained_run):
         server.said("stopping: 1 requests wait")
         server.process.send_signal(signal.SIGTERM)
 
-        assert "requests without an answer: 1" in server.said("stopped at once")
+        assert "requests without a response: 1" in server.said("stopped at once")
         assert server.process.wait(10) == 143
         with suppress(ConnectionError, HTTPException):
             assert client.result(30)[0] == 500
