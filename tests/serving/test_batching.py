@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from concurrent.futures import Future
 from threading import Event
 
 import pytest
@@ -15,8 +16,8 @@ from encoder_cls.serving.batching import Batcher, TextResult
 from encoder_cls.serving.requests import PredictRequest, RefusedError
 
 
-class Held:
-    """A classifier that waits until it is let go, and notes the texts of each batch."""
+class HeldClassifier:
+    """A classifier that waits until it may go on, and notes the texts of each batch."""
 
     def __init__(self, classifier, *, fails_on: str | None = None) -> None:
         self._classifier = classifier
@@ -39,12 +40,21 @@ class Held:
         return getattr(self._classifier, name)
 
 
+# The text of the request that is computed while others wait.
+FIRST_TEXT = "rain"
+
+
 def ask(*texts: str, **options) -> PredictRequest:
     return PredictRequest(texts=list(texts), **options)
 
 
-def records(predictions: list[TextResult]) -> list[dict]:
-    return [prediction.record for prediction in predictions]
+def results_of(futures: list[Future]) -> list[list[TextResult]]:
+    """The results of requests."""
+    return [future.result(TIME_LIMIT) for future in futures]
+
+
+def labels_of(results: list[TextResult]) -> list[str]:
+    return [result.record["label"] for result in results]
 
 
 def printed_records(classifier, request: PredictRequest) -> list[dict]:
@@ -59,51 +69,53 @@ def printed_records(classifier, request: PredictRequest) -> list[dict]:
     return [json.loads(line) for line in lines]
 
 
-def submitted(batcher: Batcher, held: Held, *requests: PredictRequest) -> list:
-    """The futures of requests, of which all but the first waited for it together."""
-    first = batcher.submit(requests[0], held)
+def submit_together(
+    batcher: Batcher, held: HeldClassifier, requests: list[PredictRequest]
+) -> list[Future]:
+    """Submit requests that wait together while another one is computed; returns their futures."""
+    first = batcher.submit(ask(FIRST_TEXT), held)
     assert held.begun.wait(TIME_LIMIT)
-    others = [batcher.submit(request, held) for request in requests[1:]]
+
+    futures = [batcher.submit(request, held) for request in requests]
     held.goes_on.set()
-    return [first, *others]
+    assert labels_of(first.result(TIME_LIMIT)) == ["weather"]
+    return futures
 
 
 def test_what_waits_is_computed_together(classifier):
-    held = Held(classifier)
+    held = HeldClassifier(classifier)
     sizes = []
     requests = [
-        ask("rain"),
         ask("ball goal", "soup", top_k=2),
         ask("", threshold=1),
         ask("snow and rain", explain=True),
     ]
 
-    futures = submitted(Batcher(sizes.append), held, *requests)
-    predictions = [future.result(TIME_LIMIT) for future in futures]
+    all_results = results_of(submit_together(Batcher(sizes.append), held, requests))
 
-    assert held.batches == [["rain"], ["ball goal", "soup", "", "snow and rain"]]
+    assert held.batches == [[FIRST_TEXT], ["ball goal", "soup", "", "snow and rain"]]
     assert sizes == [1, 3]
-    for request, prediction in zip(requests, predictions, strict=True):
-        expected = printed_records(classifier, request)
-        for printed, record in zip(expected, records(prediction), strict=True):
-            assert record.keys() == printed.keys()
-            assert record["label"] == printed["label"]
-            assert record["probability"] == pytest.approx(printed["probability"], abs=1e-5)
-    assert [prediction.words for prediction in predictions[1]] == [2, 1]
+    assert [result.words for result in all_results[0]] == [2, 1]
+    for request, results in zip(requests, all_results, strict=True):
+        for printed, result in zip(printed_records(classifier, request), results, strict=True):
+            assert result.record.keys() == printed.keys()
+            assert result.record["label"] == printed["label"]
+            expected = pytest.approx(printed["probability"], abs=1e-5)
+            assert result.record["probability"] == expected
 
 
 def test_a_long_request_is_cut_so_that_short_ones_come_between(classifier, monkeypatch):
     monkeypatch.setattr(limits, "BATCH_CHARACTERS", 20)
-    held = Held(classifier)
-    long = ["rain snow", "ball goal", "soup bread", "wind frost"]
+    held = HeldClassifier(classifier)
+    long = ask("rain snow", "ball goal", "soup bread", "wind frost")
+    short = ask("snow")
 
-    _, prediction, short = submitted(Batcher(), held, ask("rain"), ask(*long), ask("snow"))
+    of_long, of_short = results_of(submit_together(Batcher(), held, [long, short]))
 
-    labels = [record["label"] for record in records(prediction.result(TIME_LIMIT))]
-    assert labels == ["weather", "sport", "küche", "weather"]
-    assert short.result(TIME_LIMIT)
+    assert labels_of(of_long) == ["weather", "sport", "küche", "weather"]
+    assert labels_of(of_short) == ["weather"]
     assert held.batches == [
-        ["rain"],
+        [FIRST_TEXT],
         ["rain snow", "snow"],
         ["ball goal"],
         ["soup bread"],
@@ -112,43 +124,48 @@ def test_a_long_request_is_cut_so_that_short_ones_come_between(classifier, monke
 
 
 def test_a_batch_has_one_text_to_explain(classifier):
-    held = Held(classifier)
-    explained = [ask("rain snow", "wind", explain=True), ask("ball", explain=True)]
+    held = HeldClassifier(classifier)
+    requests = [
+        ask("rain snow", "wind", explain=True),
+        ask("ball", explain=True),
+        ask("soup"),
+    ]
 
-    futures = submitted(Batcher(), held, ask("rain"), *explained, ask("soup"))
+    all_results = results_of(submit_together(Batcher(), held, requests))
 
-    assert all(future.result(TIME_LIMIT) for future in futures)
+    assert [len(results) for results in all_results] == [2, 1, 1]
     assert held.batches[1] == ["rain snow", "soup"]
     assert sorted(held.batches[2:]) == [["ball"], ["wind"]]
 
 
 def test_a_request_without_texts_gets_a_response(classifier):
-    held = Held(classifier)
+    held = HeldClassifier(classifier)
 
-    futures = submitted(Batcher(), held, ask("rain"), ask(), ask(explain=True))
+    futures = submit_together(Batcher(), held, [ask(), ask(explain=True)])
 
-    assert [len(future.result(TIME_LIMIT)) for future in futures] == [1, 0, 0]
+    assert results_of(futures) == [[], []]
 
 
 def test_a_failure_is_that_of_one_request(classifier):
-    held = Held(classifier, fails_on="bad")
+    held = HeldClassifier(classifier, fails_on="bad")
     batcher = Batcher()
 
-    fine, other, bad = submitted(batcher, held, ask("rain"), ask("snow"), ask("bad"))
+    good, bad = submit_together(batcher, held, [ask("snow"), ask("bad")])
 
     with pytest.raises(RefusedError, match=r"MemoryError: no more$") as refused:
         bad.result(TIME_LIMIT)
     assert refused.value.status == 500
+    assert labels_of(good.result(TIME_LIMIT)) == ["weather"]
+
     later = batcher.submit(ask("ball"), held)
-    labels = [future.result(TIME_LIMIT)[0].labels for future in (fine, other, later)]
-    assert labels == [("weather",), ("weather",), ("sport",)]
+    assert labels_of(later.result(TIME_LIMIT)) == ["sport"]
     assert batcher.thread.is_alive()
 
 
 def test_the_queue_has_an_end(classifier, monkeypatch):
-    """Beyond it requests are refused; those in it are answered, which makes room."""
+    """Beyond it requests are refused; those in it get their results, which makes room."""
     monkeypatch.setattr(limits, "MOST_WAITING", 2)
-    held = Held(classifier)
+    held = HeldClassifier(classifier)
     batcher = Batcher()
     futures = [batcher.submit(ask("rain"), held), batcher.submit(ask("snow"), held)]
 
@@ -156,24 +173,25 @@ def test_the_queue_has_an_end(classifier, monkeypatch):
         batcher.submit(ask("ball"), held)
 
     assert refused.value.status == 429
+
     held.goes_on.set()
-    assert all(future.result(TIME_LIMIT) for future in futures)
-    batcher.submit(ask("ball"), held).result(TIME_LIMIT)
+    assert all(results_of(futures))
+    assert batcher.submit(ask("ball"), held).result(TIME_LIMIT)
 
 
 def test_a_response_is_that_of_one_model(classifier):
     """A request that comes after the model was replaced is computed apart."""
-    old = Held(classifier)
-    new = Held(classifier)
+    old = HeldClassifier(classifier)
+    new = HeldClassifier(classifier)
     new.goes_on.set()
+
     batcher = Batcher()
     first = batcher.submit(ask("soup"), old)
     assert old.begun.wait(TIME_LIMIT)
-
     by_old = batcher.submit(ask("rain", "snow"), old)
     by_new = batcher.submit(ask("ball", "goal"), new)
     old.goes_on.set()
 
-    assert all(future.result(TIME_LIMIT) for future in (first, by_old, by_new))
+    assert all(results_of([first, by_old, by_new]))
     assert old.batches == [["soup"], ["rain", "snow"]]
     assert new.batches == [["ball", "goal"]]

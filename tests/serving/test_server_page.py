@@ -39,34 +39,40 @@ def texts_of(page, selector: str) -> list[str]:
 
 
 def send(page, text: str) -> None:
-    """Type a text, click, and wait for its answer."""
+    """Type a text, click, and wait for its prediction."""
     page.run(f"document.querySelector('#text').value = {json.dumps(text)}")
     page.run("document.querySelector('#send').click()")
     page.until("document.querySelectorAll('article').length == 1")
 
 
 def test_the_page_tells_of_the_model(page, classifier):
-    """Its labels, and a command to try."""
+    """It has the labels, and a command to try."""
     shown = page.until("document.querySelector('#model').textContent.trim()")
     assert shown.startswith("3 labels, model ")
     assert texts_of(page, "#labels li") == list(classifier.label_names)
 
     [example] = texts_of(page, "#example")
     command = ["sh", "-c", f"{example} --silent"]
-    prediction = subprocess.run(command, check=True, capture_output=True).stdout
-    assert json.loads(prediction)["predictions"][0]["label"] in classifier.label_names
+    printed = subprocess.run(command, check=True, capture_output=True).stdout
+    [prediction] = json.loads(printed)["predictions"]
+    assert prediction["label"] in classifier.label_names
 
 
 def test_a_text_is_tried(page, classifier):
-    """Its labels, its words in colours at their places, and its HTML as characters."""
+    """The page shows its labels, its words in colours at their places, its HTML as characters."""
     send(page, HOSTILE)
 
+    # The text is text.
     assert texts_of(page, ".words") == [HOSTILE]
     assert texts_of(page, "article img, article script") == []
     assert page.run("document.title") == "encoder-cls"
+
+    # Its words have colours.
     assert texts_of(page, ".words span")[:4] == ["😀", "rain", "zebra", "<"]
     style = "getComputedStyle(document.querySelectorAll('.words span')[1]).backgroundColor"
     assert page.run(style).startswith("rgba(0, 95, 184, ")
+
+    # Below it are its labels and notes.
     expected = [name for name, _ in classifier.predict([HOSTILE])[0].top(5)]
     assert texts_of(page, "td:first-child") == expected
     assert "unknown words" in page.run("document.querySelector('article').textContent")
@@ -89,8 +95,8 @@ def test_the_page_may_do_nothing_else(page):
 
     assert page.run(ASKS_ANOTHER_MACHINE) == "closed"
     assert page.run("document.title") == "encoder-cls"
-    policy = "Content Security Policy"
-    assert len([complaint for complaint in page.complaints if policy in complaint]) >= 3
+    of_policy = [line for line in page.complaints if "Content Security Policy" in line]
+    assert len(of_policy) >= 3
 
 
 @needs_axe
