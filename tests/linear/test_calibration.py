@@ -10,6 +10,7 @@ import scipy.special
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
+from numpy.typing import NDArray
 from sklearn.metrics import log_loss
 from support.labels import (
     SCALES,
@@ -29,6 +30,8 @@ from encoder_cls.linear.calibration import (
 )
 from encoder_cls.metrics.classification import cross_entropy, one_hot
 from encoder_cls.metrics.logits import combine_logits, log_sigmoid, softmax
+
+Floats = NDArray[np.floating]
 
 LOGITS = arrays(
     np.float32,
@@ -81,21 +84,23 @@ def test_the_temperature_that_made_the_labels_is_fitted(temperature, num_classes
 @settings(max_examples=60, deadline=None, derandomize=True)
 @given(logits=LOGITS, seed=st.integers(0, 99))
 def test_a_temperature_is_bounded_and_changes_no_prediction(logits, seed):
-    """It holds for any logits and labels, however few or foolish."""
-    labels = np.random.default_rng(seed).integers(0, logits.shape[1], size=len(logits))
+    """It holds for any logits and labels, even a few random ones."""
+    num_texts, num_classes = logits.shape
+    labels = np.random.default_rng(seed).integers(0, num_classes, size=num_texts)
 
     scale = fit_inverse_temperature(logits, labels)
 
     assert 1 / MAX_SCALE <= scale <= MAX_SCALE
     scaled = combine_logits([logits], [scale])
-    best = np.take_along_axis(scaled, logits.argmax(axis=1)[:, None], axis=1)
-    assert (best == scaled.max(axis=1, keepdims=True)).all()
+    predictions = logits.argmax(axis=1)
+    assert np.array_equal(scaled[np.arange(num_texts), predictions], scaled.max(axis=1))
 
 
 @settings(max_examples=60, deadline=None, derandomize=True)
 @given(margins=LOGITS, seed=st.integers(0, 99))
 def test_a_scale_and_a_shift_are_bounded_and_keep_logarithms_finite(margins, seed):
-    labels = np.random.default_rng(seed).integers(0, margins.shape[1], size=len(margins))
+    num_texts, num_classes = margins.shape
+    labels = np.random.default_rng(seed).integers(0, num_classes, size=num_texts)
 
     scale, shift = fit_platt(margins, labels)
 
@@ -127,20 +132,22 @@ def test_scale_and_shift_of_float32_margins_have_the_lowest_loss():
     random = np.random.default_rng(0)
     margins = random.normal(size=(300, 4)).astype(np.float32)
 
-    def probabilities(scale: float, shift: float) -> np.ndarray:
+    def probabilities(scale: float, shift: float) -> Floats:
         return softmax(log_sigmoid(combine_logits([margins], [scale]) + shift))
 
     labels = draw_classes(probabilities(3.0, -0.7), random)
     targets = smoothed_targets(labels, 4)
+
+    def loss(scale: float, shift: float) -> float:
+        return cross_entropy(probabilities(scale, shift), targets)
+
     scale, shift = fit_platt(margins, labels)
-    lowest = cross_entropy(probabilities(scale, shift), targets)
 
     steps = [-0.3, -0.01, -0.001, 0, 0.001, 0.01, 0.3]
-    losses = []
+    losses_nearby = []
     for scale_step, shift_step in itertools.product(steps, repeat=2):
-        nearby = probabilities(scale + scale_step, shift + shift_step)
-        losses.append(cross_entropy(nearby, targets))
-    assert lowest <= min(losses) + 1e-8
+        losses_nearby.append(loss(scale + scale_step, shift + shift_step))
+    assert loss(scale, shift) <= min(losses_nearby) + 1e-8
 
 
 def test_each_label_has_the_scale_and_the_shift_that_many_examples_show():
@@ -183,14 +190,15 @@ def test_the_temperature_of_several_labels_is_that_of_all():
 def test_the_weight_of_a_text_counts_as_so_many_texts_in_calibration():
     logits, labels = logits_and_labels(2.0, num_texts=2000)
     margins = log_sigmoid(logits.astype(np.float64))
-    weights = 1.0 + (np.arange(2000) % 2)
-    even_weights = weights / weights.mean()
-    repeated = np.repeat(np.arange(2000), weights.astype(int))
+    # Every other text counts twice.
+    counts = 1 + np.arange(2000) % 2
+    weights = counts / counts.mean()
+    repeated = np.repeat(np.arange(2000), counts)
 
-    scale = fit_inverse_temperature(logits, labels, even_weights)
-    platt = fit_platt(margins, labels, even_weights)
+    scale = fit_inverse_temperature(logits, labels, weights)
+    scale_and_shift = fit_platt(margins, labels, weights)
 
     expected_scale = fit_inverse_temperature(logits[repeated], labels[repeated])
-    expected_platt = fit_platt(margins[repeated], labels[repeated])
+    expected_scale_and_shift = fit_platt(margins[repeated], labels[repeated])
     assert scale == pytest.approx(expected_scale, rel=2e-3)
-    assert platt == pytest.approx(expected_platt, rel=2e-2)
+    assert scale_and_shift == pytest.approx(expected_scale_and_shift, rel=2e-2)

@@ -20,9 +20,9 @@ def test_folds_keep_groups_together(num_groups):
 
     folds = split_into_folds(groups)
 
-    assert sorted(np.concatenate(folds).tolist()) == list(range(1000))
-    groups_in_folds = [len(set(groups[fold])) for fold in folds]
-    assert sum(groups_in_folds) == len(set(groups))
+    assert sorted(np.concatenate(folds)) == list(range(1000))
+    num_groups_in_folds = [len(set(groups[fold])) for fold in folds]
+    assert sum(num_groups_in_folds) == len(set(groups))
 
 
 @pytest.mark.parametrize("num_groups", [50, 900])
@@ -49,7 +49,7 @@ def test_texts_named_first_are_the_first_fold():
 
     assert folds[0].tolist() == [7, 3, 900]
     assert len(folds) == 1 + FOLDS
-    assert sorted(np.concatenate(folds).tolist()) == list(range(1000))
+    assert sorted(np.concatenate(folds)) == list(range(1000))
 
 
 def test_folds_end_when_enough_texts_are_held_out():
@@ -74,7 +74,7 @@ def test_whole_groups_are_held_out_and_large_ones_are_learned_from():
 
     is_held_out = first_held_out(order, groups, 50)
 
-    assert not set(groups[is_held_out]) & set(groups[~is_held_out])
+    assert set(groups[is_held_out]).isdisjoint(groups[~is_held_out])
     assert 45 <= is_held_out.sum() <= 50
 
 
@@ -89,14 +89,18 @@ def test_where_all_groups_are_large_texts_are_held_out():
 def write_repeated_texts(path: Path, endings: list[str]) -> None:
     """Sixty texts of one customer each, five times with different endings; labels are chance."""
     random = np.random.default_rng(0)
-    texts = [" ".join(map(str, random.integers(0, 30, size=6))) for _ in range(60)]
-    labels = ["xy"[random.integers(2)] for _ in texts]
+    texts = []
+    for _ in range(60):
+        words = random.integers(0, 30, size=6)
+        texts.append(" ".join(str(word) for word in words))
+    labels = random.choice(["x", "y"], size=60)
 
-    ending = itertools.cycle(endings)
+    next_endings = itertools.cycle(endings)
     lines = ["text,label,customer"]
     for _ in range(5):
-        for customer, (text, label) in enumerate(zip(texts, labels, strict=True)):
-            lines.append(f"{text}{next(ending)},{label},{customer}")
+        for customer in range(60):
+            ending = next(next_endings)
+            lines.append(f"{texts[customer]}{ending},{labels[customer]},{customer}")
     path.write_text("\n".join(lines))
 
 
@@ -106,7 +110,8 @@ def test_the_linear_classifier_is_not_sure_of_what_is_repeated(few_labels):
     write_repeated_texts(Path("equal.csv"), [" X", "  x"])
     write_repeated_texts(Path("other.csv"), [f" end{row}" for row in range(300)])
 
-    def mean_margin(file: str, group_column: str | None) -> float:
+    def mean_difference(file: str, group_column: str | None = None) -> float:
+        """The mean difference of the logits of both classes."""
         config = config_of(
             {
                 "name": "a",
@@ -125,7 +130,7 @@ def test_the_linear_classifier_is_not_sure_of_what_is_repeated(few_labels):
         logits = linear.logits(prepared.train_texts)
         return np.abs(np.diff(logits, axis=1)).mean()
 
-    without_groups = mean_margin("other.csv", None)
+    without_groups = mean_difference("other.csv")
 
-    assert without_groups > 3 * mean_margin("other.csv", "customer")
-    assert without_groups > 3 * mean_margin("equal.csv", None)
+    assert without_groups > 3 * mean_difference("other.csv", "customer")
+    assert without_groups > 3 * mean_difference("equal.csv")

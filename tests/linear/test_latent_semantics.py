@@ -14,10 +14,11 @@ WORD_IDS = np.arange(20, dtype=np.int32)
 
 
 def features_of_rank(rank: int) -> sp.csr_matrix:
-    """Features of thirty texts, each of which is a sum of some patterns of words."""
+    """Features of thirty texts, each of which is a weighted sum of some patterns of words."""
     random = np.random.default_rng(0)
-    patterns = random.random((30, rank)) @ random.random((rank, len(WORD_IDS)))
-    return sp.csr_matrix(patterns.astype(np.float32))
+    weights = random.random((30, rank))
+    patterns = random.random((rank, len(WORD_IDS)))
+    return sp.csr_matrix((weights @ patterns).astype(np.float32))
 
 
 def test_directions_are_the_singular_vectors():
@@ -41,17 +42,25 @@ def test_as_many_directions_as_the_rank_of_the_texts_lose_nothing():
 
 def test_pairs_templates_and_features_of_a_single_text_are_left_out():
     """Words and character n-grams of two texts stay."""
-    ids = np.array(
-        [1, 2, HASHES + 1, TEMPLATE_IDS + 1, CHAR_NGRAM_IDS + 1, CHAR_NGRAM_IDS + 2], dtype=np.int32
-    )
+    word_of_one_text = 1
+    word = 2
+    pair = HASHES + 1
+    template = TEMPLATE_IDS + 1
+    first_ngram = CHAR_NGRAM_IDS + 1
+    second_ngram = CHAR_NGRAM_IDS + 2
+    ids = [word_of_one_text, word, pair, template, first_ngram, second_ngram]
+
     # Every other feature has another number in each text.
     features = np.ones((5, 6), dtype=np.float32)
     features[:, 1::2] += np.arange(5)[:, None]
-    features[1:, 0] = 0
+    features[1:, ids.index(word_of_one_text)] = 0
 
-    directions = find_directions(sp.csr_matrix(features, dtype=np.float32), ids, dimensions=2)
+    directions = find_directions(
+        sp.csr_matrix(features), np.array(ids, dtype=np.int32), dimensions=2
+    )
 
-    assert directions.columns.tolist() == [1, 4, 5]
+    used = [ids[column] for column in directions.columns]
+    assert used == [word, first_ngram, second_ngram]
 
 
 @pytest.mark.parametrize(("num_texts", "num_directions"), [(4, 3), (1, 0)])
@@ -68,9 +77,10 @@ def test_directions_of_many_texts_are_those_of_a_sample(monkeypatch):
     features = features_of_rank(10)
     monkeypatch.setattr(latent_semantics, "MOST_TEXTS", 10)
 
-    first = find_directions(features, WORD_IDS, dimensions=3).vectors
-    second = find_directions(features, WORD_IDS, dimensions=3).vectors
-    of_first_texts = find_directions(features[:10], WORD_IDS, dimensions=3).vectors
+    vectors = find_directions(features, WORD_IDS, dimensions=3).vectors
+    same_vectors = find_directions(features, WORD_IDS, dimensions=3).vectors
+    vectors_of_first_texts = find_directions(features[:10], WORD_IDS, dimensions=3).vectors
 
-    assert np.array_equal(first, second)
-    assert not np.allclose(np.abs(first), np.abs(of_first_texts))
+    assert np.array_equal(same_vectors, vectors)
+    # The signs of directions are arbitrary.
+    assert not np.allclose(np.abs(vectors), np.abs(vectors_of_first_texts))

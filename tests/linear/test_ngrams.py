@@ -1,4 +1,4 @@
-"""What a linear model looks at: which features texts share, and how much each counts."""
+"""The features of texts: how often each occurs, however many texts are counted at once."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from support.tokenizer import train_tokenizer
 
 from encoder_cls.config.schema import TokenizerConfig
-from encoder_cls.linear import ngrams as features
+from encoder_cls.linear import ngrams
 from encoder_cls.linear.ngrams import NUM_FEATURE_IDS, Counts, SparseRows, count_features
 from encoder_cls.text.tokenizer import tokenize
 from encoder_cls.text.tokens import TokenizedTexts
@@ -77,7 +77,7 @@ def test_counts_do_not_depend_on_how_many_texts_are_counted_at_once(monkeypatch,
     texts = read(*TEXTS, "zzz is", "the")
     (whole,) = count(texts)
 
-    monkeypatch.setattr(features, "TOKENS_AT_ONCE", at_once)
+    monkeypatch.setattr(ngrams, "TOKENS_AT_ONCE", at_once)
     parts = count(texts)
 
     assert [len(part) for part in parts] == sizes
@@ -87,17 +87,18 @@ def test_counts_do_not_depend_on_how_many_texts_are_counted_at_once(monkeypatch,
 def test_an_empty_text_has_no_features():
     (counts,) = count(read(*TEXTS))
 
-    assert TEXTS[4] == ""
-    assert to_matrix(counts)[4].nnz == 0
+    row = TEXTS.index("")
+    assert to_matrix(counts)[row].nnz == 0
 
 
 def test_features_are_the_same_in_a_large_chunk(monkeypatch):
     """In a large chunk hashes are looked up in tables, and keys have 64 bits; in small ones not."""
+    # Words of ten random letters.
     letters = np.random.default_rng(0).integers(97, 123, (20_000, 10), dtype=np.uint8)
     words = letters.view("S10").astype(str)[:, 0]
-    texts = read(*(f"is {word}" for word in words), "")
+    texts = read(*[f"is {word}" for word in words], "")
 
-    monkeypatch.setattr(features, "TOKENS_AT_ONCE", 1 << 18)
+    monkeypatch.setattr(ngrams, "TOKENS_AT_ONCE", 1 << 18)
     (large,) = count_features(
         texts,
         max_tokens=MAX_SEQ_LEN,
@@ -107,5 +108,5 @@ def test_features_are_the_same_in_a_large_chunk(monkeypatch):
     assert len(large) * len(large.ids) > 1 << 32
     assert (np.diff(large.ids) > 0).all()
 
-    monkeypatch.setattr(features, "TOKENS_AT_ONCE", 300)
+    monkeypatch.setattr(ngrams, "TOKENS_AT_ONCE", 300)
     assert are_equal(with_ids_as_columns(large), count(texts))

@@ -1,4 +1,4 @@
-"""The steps of self-training: shares of classes, alignment of answers, and the surest guesses."""
+"""The steps of self-training: shares of classes, alignment of margins, and the surest guesses."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ def test_shares_of_counts_far_apart_are_hardly_shrunk():
 
 
 def test_shares_are_shrunk_as_far_as_chance_explains_their_differences():
-    chi_square = (15**2 + 5**2 + 10**2) / 20
-    chance = 2 / chi_square
-
     shares = shrunk_shares(np.array([35, 15, 10]))
 
+    # Chance explains the degrees of freedom over the chi-square of the counts against 20 each.
+    chi_square = (15**2 + 5**2 + 10**2) / 20
+    chance = 2 / chi_square
     assert shares[0] == pytest.approx(chance / 3 + (1 - chance) * 35 / 60)
 
 
@@ -32,9 +32,12 @@ def test_margins_are_shifted_until_predictions_have_the_shares():
 
     shifted = align_margins(margins, shares)
 
-    assert np.bincount(shifted.argmax(axis=1)) / 3000 == pytest.approx(shares, abs=0.03)
+    found_shares = np.bincount(shifted.argmax(axis=1)) / 3000
+    assert found_shares == pytest.approx(shares, abs=0.03)
+
     # All margins of a class are shifted alike.
-    assert (shifted - margins).std(axis=0) == pytest.approx(np.zeros(3), abs=1e-9)
+    shifts = shifted - margins
+    assert shifts.std(axis=0) == pytest.approx(np.zeros(3), abs=1e-9)
 
 
 # A row for each text; its lead is the difference between its two largest margins.

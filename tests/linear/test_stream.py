@@ -6,6 +6,7 @@ from typing import NamedTuple
 
 import numpy as np
 import pytest
+from numpy.typing import NDArray
 from support.small_runs import WITH_LINEAR, make_config
 from support.tokenizer import train_tokenizer
 
@@ -24,38 +25,49 @@ from encoder_cls.training.linear_fit import fit_linear_classifier
 from encoder_cls.training.prepare import prepare
 
 NUM_CLASSES = 3
+EQUAL = (1.0,) * NUM_CLASSES
+
+Labels = NDArray[np.integer]
 
 
 class Corpus(NamedTuple):
     """Texts to learn from, sorted by class, and others of the kind to test with."""
 
     texts: TokenizedTexts
-    labels: np.ndarray
+    labels: Labels
     test_texts: TokenizedTexts
-    test_labels: np.ndarray
+    test_labels: Labels
 
 
 @pytest.fixture(scope="module")
 def corpus() -> Corpus:
-    """Each text has one word that tells its class, mostly the right one, among eight others."""
+    """Each text has one word of a class, mostly of its own, among eight words of any class."""
     random = np.random.default_rng(0)
     labels = np.sort(np.arange(1500) % NUM_CLASSES)
     texts = []
     for label in labels:
-        words = random.integers(0, 300, size=8)
-        told_class = label
+        common_words = random.integers(0, 300, size=8)
+        word_class = label
         if random.random() >= 0.9:
-            told_class = random.integers(0, NUM_CLASSES)
-        own_word = 300 + 40 * told_class + random.integers(0, 40, size=1)
-        texts.append(" ".join(f"w{word}" for word in random.permutation([*words, *own_word])))
+            word_class = random.integers(0, NUM_CLASSES)
+        class_word = 300 + 40 * word_class + random.integers(0, 40)
+        texts.append(text_of(random.permutation([*common_words, class_word])))
 
     tokens = tokenized(texts)
     rows = random.permutation(len(texts))
     test_rows = rows[:300]
     train_rows = np.sort(rows[300:])
     return Corpus(
-        tokens.take(train_rows), labels[train_rows], tokens.take(test_rows), labels[test_rows]
+        texts=tokens.take(train_rows),
+        labels=labels[train_rows],
+        test_texts=tokens.take(test_rows),
+        test_labels=labels[test_rows],
     )
+
+
+def text_of(words: Labels) -> str:
+    """A text of numbered words."""
+    return " ".join(f"w{word}" for word in words)
 
 
 def tokenized(texts: list[str]) -> TokenizedTexts:
@@ -64,25 +76,28 @@ def tokenized(texts: list[str]) -> TokenizedTexts:
 
 
 @pytest.fixture(autouse=True)
-def several_chunks(monkeypatch):
-    monkeypatch.setattr(linear_stream, "TEXTS_AT_ONCE", 200)
+def several_batches(monkeypatch):
+    """The texts of a test are more than one batch."""
+    monkeypatch.setattr(linear_stream, "TEXTS_AT_ONCE", 500)
 
 
 def words_with(class_weights: tuple[float, ...]) -> LinearOptions:
-    return LinearOptions(16, False, np.array(class_weights, dtype=np.float32))
-
-
-EQUAL = (1.0,) * NUM_CLASSES
+    """Options for features of words and pairs alone."""
+    return LinearOptions(
+        max_tokens=16, char_ngrams=False, class_weights=np.array(class_weights, dtype=np.float32)
+    )
 
 
 def fit_stream(
-    texts: TokenizedTexts, labels: np.ndarray, class_weights: tuple[float, ...] = EQUAL
+    texts: TokenizedTexts, labels: Labels, class_weights: tuple[float, ...] = EQUAL
 ) -> LinearModel:
-    together = np.arange(len(labels))
-    return fit_linear_from_stream(texts, labels, words_with(class_weights), together=together)
+    """Fit a linear model, where each text is a group."""
+    return fit_linear_from_stream(
+        texts, labels, words_with(class_weights), together=np.arange(len(labels))
+    )
 
 
-def predicted_labels(linear: LinearModel, texts: TokenizedTexts) -> np.ndarray:
+def predicted_classes(linear: LinearModel, texts: TokenizedTexts) -> Labels:
     return linear.logits(texts).argmax(axis=1)
 
 
@@ -91,7 +106,7 @@ def test_it_is_nearly_as_good_as_the_classifier_that_needs_all_texts_at_once(cor
     whole, _ = fit_linear(CountedTexts.of(corpus.texts, corpus.labels, words_with(EQUAL)))
 
     def accuracy(linear: LinearModel) -> float:
-        return (predicted_labels(linear, corpus.test_texts) == corpus.test_labels).mean()
+        return (predicted_classes(linear, corpus.test_texts) == corpus.test_labels).mean()
 
     def loss(linear: LinearModel) -> float:
         probabilities = softmax(linear.logits(corpus.test_texts))
@@ -116,7 +131,7 @@ def test_two_classes_have_one_machine(corpus):
     linear = fit_stream(corpus.texts, labels, (1, 1))
 
     assert linear.biases.shape == (1,)
-    assert (predicted_labels(linear, corpus.test_texts) == test_labels).mean() > 0.85
+    assert (predicted_classes(linear, corpus.test_texts) == test_labels).mean() > 0.85
 
 
 def test_several_labels_have_a_machine_each(corpus):
@@ -131,11 +146,9 @@ def test_several_labels_have_a_machine_each(corpus):
 
 def test_words_that_many_texts_of_a_label_have_are_counted():
     """Labels of a multi-label task are int8, which cannot count beyond 127."""
+    colours = ["blue", "red"] * 600
+    texts = [f"{colour} the w{number % 7}" for number, colour in enumerate(colours)]
     is_red = np.arange(1200) % 2
-    texts = []
-    for number, red in enumerate(is_red):
-        colour = "red" if red else "blue"
-        texts.append(f"{colour} the w{number % 7}")
     labels = np.stack([is_red, 1 - is_red], axis=1).astype(np.int8)
     tokens = tokenized(texts)
 
@@ -153,27 +166,25 @@ def test_heavier_classes_are_predicted_more_often(corpus):
     plain = fit_stream(corpus.texts, labels)
     heavier = fit_stream(corpus.texts, labels, (1, 1, 20))
 
-    num_plain = (predicted_labels(plain, corpus.test_texts) == 2).sum()
-    num_heavier = (predicted_labels(heavier, corpus.test_texts) == 2).sum()
+    num_plain = (predicted_classes(plain, corpus.test_texts) == 2).sum()
+    num_heavier = (predicted_classes(heavier, corpus.test_texts) == 2).sum()
     assert num_heavier > num_plain
 
 
 def test_repeated_texts_are_not_held_out_from_themselves():
     """Labels are chance and each text occurs four times: nothing can be learned of a new text."""
     random = np.random.default_rng(0)
-    texts = []
-    for _ in range(600):
-        words = random.integers(0, 300, size=8)
-        texts.append(" ".join(f"w{word}" for word in words))
+    texts = [text_of(random.integers(0, 300, size=8)) for _ in range(600)]
     tokens = tokenized(texts * 4)
     labels = np.tile(random.integers(0, 2, 600), 4)
 
-    def mean_margin(together: np.ndarray) -> float:
+    def mean_logit(together: Labels) -> float:
         linear = fit_linear_from_stream(tokens, labels, words_with((1, 1)), together=together)
         return np.abs(linear.logits(tokens)).mean()
 
-    rows = np.arange(2400)
-    assert mean_margin(rows) > 3 * mean_margin(rows % 600)
+    each_row_is_a_group = np.arange(2400)
+    equal_texts_are_a_group = np.arange(2400) % 600
+    assert mean_logit(each_row_is_a_group) > 3 * mean_logit(equal_texts_are_a_group)
 
 
 def test_a_run_with_much_text_has_a_linear_classifier(tmp_path, monkeypatch):

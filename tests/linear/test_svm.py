@@ -14,10 +14,13 @@ def test_fits_in_threads_give_the_weights_of_one_after_the_other():
     random = np.random.default_rng(0)
     features = random.normal(size=(200, 300))
     labels = random.integers(0, 2, 200)
-    alone = fit_svm(features, labels, tol=0.01).coef_
+    weights_alone = fit_svm(features, labels, tol=0.01).coef_
 
+    fits = []
     with ThreadPoolExecutor(2) as threads:
-        fits = [threads.submit(fit_svm, features, labels, tol=0.01) for _ in range(16)]
+        for _ in range(16):
+            fits.append(threads.submit(fit_svm, features, labels, tol=0.01))
 
     for fit in fits:
-        assert np.array_equal(fit.result().coef_, alone)
+        weights = fit.result().coef_
+        assert np.array_equal(weights, weights_alone)
