@@ -1,4 +1,4 @@
-"""A run that goes on from another: joined data, a grown vocabulary and head, exact resume, and what has changed."""
+"""A run that goes on from another: joined data, a grown vocabulary and head, exact resumption."""
 
 from __future__ import annotations
 
@@ -14,64 +14,114 @@ import pytest
 import yaml
 from support.blank_plots import PLOTS, blank_plot
 from support.joining import encoders_joining
+from support.programs import assert_failed
 from support.small_runs import model_hash, result, run_all, stop_after
 from support.tiny_encoder import SHAPE
 
 from encoder_cls.classifier.model_folder import load_classifier
 from encoder_cls.config.loading import load_config
-from encoder_cls.data.dataset import NO_TEXTS
+from encoder_cls.config.schema import Config
+from encoder_cls.data.dataset import NO_TEXTS, Dataset
 from encoder_cls.data.load_dataset import load_all_data
 from encoder_cls.errors import ConfigError, DataError, StoppedError
 from encoder_cls.evaluation import figures
 from encoder_cls.evaluation.comparisons import compare_with_base
-from encoder_cls.run.run_folder import RunDir
 from encoder_cls.training import progress
 from encoder_cls.training.encoder import start_from
-from encoder_cls.training.plan import CONTINUED_EPOCHS
+from encoder_cls.training.plan import CONTINUED_EPOCHS, TRAINING_EPOCHS
 from encoder_cls.training.prepare import prepare
 
-OLD, NEW = {"red": 20, "green": 20}, {"green": 14, "blue": 20}
-TRAIN = "train: {epochs: 3, batch_size: 8, learning_rate: 0.01, log_every: 2, patience: null}"
+# The numbers of training texts by class, of the base run and of the one that goes on from it.
+OLD_SIZES = {"red": 20, "green": 20}
+NEW_SIZES = {"green": 14, "blue": 20}
+
+TRAIN_SECTION = {
+    "epochs": 3,
+    "batch_size": 8,
+    "learning_rate": 0.01,
+    "log_every": 2,
+    "patience": None,
+}
+OLD_CONFIG = {
+    "data": {"train": "old.csv", "test": "old_test.csv", "validation_fraction": 0.2},
+    "model": SHAPE | {"linear": True},
+    "tokenizer": {"min_frequency": 1},
+    "pretrain": {"epochs": 0},
+    "train": TRAIN_SECTION,
+}
+NEW_CONFIG = {
+    "data": {"train": "new.csv", "test": "new_test.csv", "validation_fraction": 0.2},
+    "train": TRAIN_SECTION,
+}
+
+Rows = Iterable[tuple[str, str]]
+"""Texts with their labels."""
 
 
-def write(
-    name: str, sizes: dict[str, int], *, seed: int, words: str = "w"
-) -> list[tuple[str, str]]:
-    """A file of texts that name their class among other words."""
+# The files of the tests
+
+
+def write_rows(name: str, rows: Rows) -> None:
+    """Write a file of labelled texts."""
+    with Path(name).open("w", newline="") as file:
+        writer = csv.writer(file)
+        writer.writerow(("text", "label"))
+        writer.writerows(rows)
+
+
+def append_rows(name: str, rows: Rows) -> None:
+    """Append labelled texts to a file."""
+    with Path(name).open("a", newline="") as file:
+        csv.writer(file).writerows(rows)
+
+
+def read_rows(name: str) -> list[dict[str, str]]:
+    """Read the rows of a CSV file."""
+    with Path(name).open(encoding="utf-8-sig", newline="") as file:
+        return list(csv.DictReader(file))
+
+
+def texts_of(name: str) -> set[str]:
+    """The texts of a file."""
+    return {row["text"] for row in read_rows(name)}
+
+
+def write_random(name: str, sizes: dict[str, int], *, seed: int, words: str = "w") -> None:
+    """Write a file of so many texts of each class, which they name among other words."""
     random = np.random.default_rng(seed)
     rows = []
     for label, size in sizes.items():
         for number in range(size):
-            others = [f"{words}{i}" for i in random.integers(0, 12, 3)]
-            rows.append((" ".join([*others, label, f"{words}{seed}x{number}", "end"]), label))
-    with Path(name).open("w", newline="") as file:
-        csv.writer(file).writerows([("text", "label"), *rows])
-    return rows
+            others = [f"{words}{drawn}" for drawn in random.integers(0, 12, 3)]
+            own_word = f"{words}{seed}x{number}"
+            rows.append((" ".join([*others, label, own_word, "end"]), label))
+    write_rows(name, rows)
+
+
+def write_config(name: str, values: dict[str, object]) -> None:
+    """Write a config file."""
+    Path(name).write_text(yaml.safe_dump(values))
 
 
 @pytest.fixture(scope="module")
-def old(tmp_path_factory) -> Path:
-    """A folder with a finished run, `old`, one that goes on from it, `new`, and the data and configs of both."""
+def finished_runs(tmp_path_factory) -> Path:
+    """A folder with a finished run, `old`, one that goes on from it, `new`, and their files."""
     folder = tmp_path_factory.mktemp("old")
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(folder)
         for name in PLOTS:
             patch.setattr(figures, name, blank_plot)
-        write("old.csv", OLD, seed=0)
-        write("old_test.csv", {"red": 6, "green": 6}, seed=1)
-        write("new.csv", NEW, seed=2, words="v")
-        write("new_test.csv", {"blue": 6, "red": 3}, seed=3)
-        shape = json.dumps(SHAPE | {"linear": True})
-        Path("old.yaml").write_text(
-            f"data: {{train: old.csv, test: old_test.csv, validation_fraction: 0.2}}\nmodel: {shape}\n"
-            f"tokenizer: {{min_frequency: 1}}\npretrain: {{epochs: 0}}\n{TRAIN}\n"
-        )
-        Path("new.yaml").write_text(
-            f"data: {{train: new.csv, test: new_test.csv, validation_fraction: 0.2}}\n{TRAIN}\n"
-        )
+
+        write_random("old.csv", OLD_SIZES, seed=0)
+        write_random("old_test.csv", {"red": 6, "green": 6}, seed=1)
+        write_random("new.csv", NEW_SIZES, seed=2, words="v")
+        write_random("new_test.csv", {"blue": 6, "red": 3}, seed=3)
+        write_config("old.yaml", OLD_CONFIG)
+        write_config("new.yaml", NEW_CONFIG)
+
         with encoders_joining():
             run_all(load_config(Path("old.yaml")), folder / "old")
-            run_all(config(), folder / "new")
+            run_all(new_config(), folder / "new")
     return folder
 
 
@@ -82,405 +132,555 @@ def bare_trainings(blank_plots, monkeypatch):
 
 
 @pytest.fixture(autouse=True)
-def _here(old, tmp_path, monkeypatch):
-    """Each test has files of its own."""
-    work = tmp_path / "work"
-    shutil.copytree(old, work)
-    for recorded in work.glob("*/config.yaml"):
-        recorded.write_text(recorded.read_text().replace(str(old), str(work)))
-    monkeypatch.chdir(tmp_path / "work")
+def _own_copy(finished_runs, tmp_path, monkeypatch):
+    """Each test has a copy of the runs and their files in its current folder."""
+    folder = tmp_path / "work"
+    shutil.copytree(finished_runs, folder)
+    for config_file in folder.glob("*/config.yaml"):
+        content = config_file.read_text().replace(str(finished_runs), str(folder))
+        config_file.write_text(content)
+    monkeypatch.chdir(folder)
 
 
-def config(*overrides: str):
-    return load_config(Path("new.yaml"), overrides, from_run=Path("old"))
+def new_config(*overrides: str, base: str = "old") -> Config:
+    """The config of the run that goes on from `old`, or from another base run."""
+    return load_config(Path("new.yaml"), overrides, from_run=Path(base))
 
 
-def texts_of(name: str) -> set[str]:
-    with Path(name).open(newline="") as file:
-        return {row["text"] for row in csv.DictReader(file)}
+def old_data() -> Dataset:
+    """The data of the run `old`."""
+    return load_all_data(load_config(Path("old/config.yaml")))
 
 
-def test_data_is_joined_and_each_text_stays_on_its_side():
-    """New rows that the base run held out, or was tested on, teach nothing; what it learned from is not doubled."""
-    former = load_all_data(load_config(Path("old/config.yaml")))
-    known = [former.train.texts[0], former.validation.texts[0].upper(), former.test.texts[0]]
-    with Path("new.csv").open("a") as file:
-        file.writelines(f"{text},red\n" for text in known)
-    with Path("new_test.csv").open("a") as file:
-        file.write(f"{former.train.texts[1]},red\n")
-    dataset = load_all_data(config())
-    assert dataset.label_names == ("green", "red", "blue")
-    assert [*dataset.train.texts][: len(former.train)] == [*former.train.texts]
-    learned = set(dataset.train.texts)
-    assert len(learned) == len(dataset.train) <= 20 + 20 + 14 + 20
-    assert not learned & {*known[1:], *dataset.validation.texts, *dataset.test.texts}
-    assert set(former.validation.texts) < set(dataset.validation.texts)
-    assert set(dataset.test.texts) == texts_of("old_test.csv") | texts_of("new_test.csv") - {
-        former.train.texts[1]
-    }
-    for split in (dataset.train, dataset.validation, dataset.test):
-        assert all(
-            dataset.label_names[label] in text
-            for text, label in zip(split.texts, split.labels, strict=True)
-        )
-        assert all(
-            text in Path(where.split(":")[0]).read_text()
-            for text, where in zip(split.texts, split.where, strict=True)
-        )
-    assert (
-        "test: 1 of 10 new texts are left out, which old has already, or texts like them"
-        in dataset.notes
-    )
+# Joined data
+
+
+@pytest.fixture
+def joined() -> Dataset:
+    """The data of both runs, where the new files have texts of each split of the base run, too."""
+    old = old_data()
+    known_texts = [old.train.texts[0], old.validation.texts[0].upper(), old.test.texts[0]]
+    append_rows("new.csv", [(text, "red") for text in known_texts])
+    append_rows("new_test.csv", [(old.train.texts[1], "red")])
+    return load_all_data(new_config())
+
+
+def test_what_the_base_run_learned_from_comes_first_and_is_not_doubled(joined):
+    old = old_data()
+
+    assert joined.label_names == ("green", "red", "blue")
+    assert list(joined.train.texts)[: len(old.train)] == list(old.train.texts)
+    assert len(set(joined.train.texts)) == len(joined.train)
+    assert len(joined.train) <= 20 + 20 + 14 + 20
+
+
+def test_each_text_of_the_base_run_stays_in_its_split(joined):
+    """New texts that are held out or tested there teach nothing; what it learned is not tested."""
+    old = old_data()
+    learned = set(joined.train.texts)
+
+    assert not learned & set(joined.validation.texts)
+    assert not learned & set(joined.test.texts)
+    assert old.validation.texts[0].upper() not in learned
+    assert set(old.validation.texts) < set(joined.validation.texts)
+
+    new_test_texts = texts_of("new_test.csv") - {old.train.texts[1]}
+    assert set(joined.test.texts) == texts_of("old_test.csv") | new_test_texts
+    note = "test: 1 of 10 new texts are left out, which old has already, or texts like them"
+    assert note in joined.notes
+
+
+def test_joined_texts_keep_their_labels_and_places(joined):
+    """Each text names its class, and is in the file where it was read."""
+    for split in (joined.train, joined.validation, joined.test):
+        for text, label, where in zip(split.texts, split.labels, split.where, strict=True):
+            file, _, _ = where.partition(":")
+            assert joined.label_names[label] in text
+            assert text in Path(file).read_text()
+
+
+def words_beginning_with(letter: str) -> list[str]:
+    """Twenty words of three letters."""
+    return ["".join(letters) for letters in product(letter, "bcdf", "aeiou")]
+
+
+def write_alternating(name: str, texts: Iterable[str]) -> None:
+    """Write texts whose labels are green and red in turn."""
+    rows = []
+    for number, text in enumerate(texts):
+        label = "red" if number % 2 else "green"
+        rows.append((text, label))
+    write_rows(name, rows)
 
 
 def test_texts_like_those_of_another_split_are_left_out():
-    """Punctuation and digits do not count, as in what is held out; what is like a learned text is learned."""
-
-    def table(name: str, texts: Iterable[str]) -> str:
-        rows = (f"{text},{'red' if row % 2 else 'green'}\n" for row, text in enumerate(texts))
-        Path(name).write_text("text,label\n" + "".join(rows))
-        return name
-
-    one, two, three = (
-        ["".join(word) for word in product(letter, "bcdf", "aeiou")] for letter in "kmp"
-    )
+    """Punctuation and digits do not count; what is like a learned text is learned."""
+    train_texts = words_beginning_with("k")
+    test_texts = words_beginning_with("m")
+    new_texts = words_beginning_with("p")
+    write_alternating("base_train.csv", train_texts)
+    write_alternating("base_test.csv", test_texts)
+    base_config = load_config(None, ["data.train=base_train.csv", "data.test=base_test.csv"])
     Path("base").mkdir()
-    base = load_config(
-        None, [f"data.train={table('one.csv', one)}", f"data.test={table('two.csv', two)}"]
-    )
-    Path("base/config.yaml").write_text(base.to_yaml())
-    former = load_all_data(base)
-    held_out, tested, learned = (
-        f"{it.texts[0]} - 42!!" for it in (former.validation, former.test, former.train)
-    )
-    new = [
-        f"data.train={table('new.csv', [held_out, tested, learned, *three])}",
-        f"data.test={table('t.csv', [learned])}",
-    ]
-    dataset = load_all_data(load_config(None, new, from_run=Path("base")))
-    assert sorted([*dataset.train.texts, *dataset.validation.texts]) == sorted(
-        [*one, learned, *three]
-    )
-    assert learned in dataset.train.texts
-    assert [*dataset.test.texts] == two
-    assert (
-        "train: 2 of 23 new texts are left out, which base has already, or texts like them"
-        in dataset.notes
-    )
+    Path("base/config.yaml").write_text(base_config.to_yaml())
+
+    base = load_all_data(base_config)
+    like_held_out = f"{base.validation.texts[0]} - 42!!"
+    like_tested = f"{base.test.texts[0]} - 42!!"
+    like_learned = f"{base.train.texts[0]} - 42!!"
+    write_alternating("more.csv", [like_held_out, like_tested, like_learned, *new_texts])
+    write_alternating("more_test.csv", [like_learned])
+    overrides = ["data.train=more.csv", "data.test=more_test.csv"]
+    dataset = load_all_data(load_config(None, overrides, from_run=Path("base")))
+
+    texts = [*dataset.train.texts, *dataset.validation.texts]
+    assert sorted(texts) == sorted([*train_texts, like_learned, *new_texts])
+    assert like_learned in dataset.train.texts
+    assert list(dataset.test.texts) == test_texts
+    note = "train: 2 of 23 new texts are left out, which base has already, or texts like them"
+    assert note in dataset.notes
 
 
-def test_groups_stay_on_their_side(tmp_path):
-    """New rows of groups that are in another split of the base run are left out, and this is noted."""
-
-    def table(name: str, first: int) -> None:
-        rows = (f"w{row} {row % 2},{row % 2},c{row % 12}\n" for row in range(first, first + 60))
-        Path(name).write_text("text,label,customer\n" + "".join(rows))
-
-    table("a.csv", 0), table("b.csv", 60), table("c.csv", 120)
-    keys = ["data.group_column=customer", "model.encoder=false"]
-    run = RunDir(Path("grouped"))
-    run_all(
-        load_config(None, ["data.train=a.csv", "data.validation_fraction=0.2", *keys]), run.path
-    )
-    new = ["data.train=b.csv", "data.test=c.csv", *keys]
-    dataset = load_all_data(load_config(None, new, from_run=run.path))
-    splits = [
-        set(split.groups.tolist()) for split in (dataset.train, dataset.validation, dataset.test)
-    ]
-    assert sum(map(len, splits)) == len(set.union(*splits)) > 0, splits
-    assert any(
-        "new texts are left out, whose groups grouped has in another split" in note
-        for note in dataset.notes
-    )
-    forgotten = load_all_data(load_config(None, [new[0]], from_run=run.path))
-    assert "grouped keeps groups together; name their column of the new data, too" in " ".join(
-        forgotten.notes
-    )
+GROUP_SETTINGS = ["data.group_column=customer", "model.encoder=false"]
 
 
-def test_old_words_and_classes_keep_their_weights():
-    """Numbers of old words stay, since pairs of words are found by them; new words and classes begin as they would."""
-    setup = prepare(config())
-    former = load_classifier(Path("old"), engine="numpy")
-    old_words, words = former.tokenizer.get_vocab(), setup.tokenizer.get_vocab()
-    assert old_words.items() < words.items()
-    assert "v3" in words.keys() - old_words.keys()
-    fresh = setup.new_model(setup.config.seed).state_dict()
-    model = setup.new_model(setup.config.seed)
-    start_from(former, model, label_names=setup.dataset.label_names)
-    started, weights = model.state_dict(), former.encoder.named_weights()
-    assert set(weights) == set(started)
-    for name, weight in started.items():
-        if name == "encoder.embedding.tokens.weight":
-            assert np.array_equal(weight[: len(old_words)], weights[name])
-            assert np.array_equal(weight[len(old_words) :], fresh[name][len(old_words) :])
-        elif name.startswith("head.linear."):
-            order = [former.label_names.index("green"), former.label_names.index("red")]
-            assert np.array_equal(weight[:2], np.asarray(weights[name])[order])
-            assert np.array_equal(weight[2:], fresh[name][2:])
-        else:
-            assert np.array_equal(weight, weights[name])
+@pytest.fixture
+def grouped_run() -> Path:
+    """A run on texts of twelve customers, of whom `b.csv` and `c.csv` have more texts."""
+    for name, first in {"a.csv": 0, "b.csv": 60, "c.csv": 120}.items():
+        lines = ["text,label,customer\n"]
+        for row in range(first, first + 60):
+            lines.append(f"w{row} {row % 2},{row % 2},c{row % 12}\n")
+        Path(name).write_text("".join(lines))
+
+    overrides = ["data.train=a.csv", "data.validation_fraction=0.2", *GROUP_SETTINGS]
+    run_all(load_config(None, overrides), Path("grouped"))
+    return Path("grouped")
 
 
-def test_what_is_auto_is_shorter_than_from_nothing():
-    Path("new.yaml").write_text("data: {train: new.csv}\n")
-    setup = prepare(config())
-    assert setup.plan.pretraining is None
-    assert setup.plan.training.epochs < prepare(load_config(Path("new.yaml"))).plan.training.epochs
-    assert setup.config.model.d_model == SHAPE["d_model"]
-    assert CONTINUED_EPOCHS[1] < 8
+def test_groups_stay_in_their_splits(grouped_run):
+    """New rows of groups that are in another split of the base run are left out, with a note."""
+    overrides = ["data.train=b.csv", "data.test=c.csv", *GROUP_SETTINGS]
+
+    dataset = load_all_data(load_config(None, overrides, from_run=grouped_run))
+
+    train_groups = set(dataset.train.groups.tolist())
+    validation_groups = set(dataset.validation.groups.tolist())
+    test_groups = set(dataset.test.groups.tolist())
+    assert train_groups
+    assert not train_groups & validation_groups
+    assert not train_groups & test_groups
+    assert not validation_groups & test_groups
+
+    note = "new texts are left out, whose groups grouped has in another split"
+    assert any(note in found for found in dataset.notes)
 
 
-def test_where_the_base_run_has_no_encoder_a_new_one_starts():
-    """With the epochs of a run from nothing; the words of the base run keep their numbers."""
-    run_all(load_config(Path("old.yaml"), ["model.encoder=false"]), Path("linear"))
-    Path("new.yaml").write_text("data: {train: new.csv}\n")
-    continued = load_config(Path("new.yaml"), ["model.encoder=true"], from_run=Path("linear"))
-    prepared = prepare(continued)
-    assert "linear has no encoder, so a new one is trained from scratch" in "".join(
-        prepared.warnings()
-    )
-    assert prepared.plan.training.epochs > CONTINUED_EPOCHS[1]
-    short = ["model.encoder=true", "train.epochs=1", "pretrain.epochs=0"]
-    run_all(load_config(Path("new.yaml"), short, from_run=Path("linear")), Path("encoder"))
-    vocabularies = [
-        load_classifier(Path(run)).tokenizer.get_vocab() for run in ("linear", "encoder")
-    ]
-    assert vocabularies[0].items() <= vocabularies[1].items()
+def test_new_data_without_the_column_of_groups_has_a_note(grouped_run):
+    dataset = load_all_data(load_config(None, ["data.train=b.csv"], from_run=grouped_run))
 
-
-def files_of(folder: Path) -> dict[str, bytes]:
-    return {str(path): path.read_bytes() for path in sorted(folder.rglob("*")) if path.is_file()}
-
-
-def test_a_run_goes_on_and_reports_what_has_changed(cli):
-    """By the command; the base run stays as it is, byte for byte, and `eval` says the same again."""
-    before = files_of(Path("old"))
-    shutil.rmtree("new")
-    trained = cli("train", "new.yaml", "--from", "old", "--run-dir", "new")
-    assert trained.code == 0, trained.err
-    assert files_of(Path("old")) == before
-    assert "on 12 texts of the test split of old, " in trained.out
-    report = json.loads(Path("new/eval/report.json").read_text())
-    former = report["former"]
-    assert (former["split"], former["texts"]) == ("test", 12)
-    assert not [key for key in former if "macro_f1" in key]
-    with Path("new/eval/changed_predictions.csv").open(encoding="utf-8-sig", newline="") as file:
-        changed = list(csv.DictReader(file))
-    old, new = load_classifier(Path("old")), load_classifier(Path("new"))
-    with Path("old_test.csv").open(newline="") as file:
-        rows = list(csv.DictReader(file))
-    predictions = [
-        [it.label for it in model.predict([row["text"] for row in rows])] for model in (old, new)
-    ]
-    expected = [
-        (row["text"], *pair)
-        for row, pair in zip(rows, zip(*predictions, strict=True), strict=True)
-        if len({*pair}) > 1
-    ]
-    assert [(row["text"], row["before"], row["now"]) for row in changed] == expected
-    assert former["changed"] == len(expected)
-    right = [
-        sum(a == row["label"] for a, row in zip(of_model, rows, strict=True))
-        for of_model in predictions
-    ]
-    assert former["accuracy_difference"] == pytest.approx((right[0] - right[1]) / 12)
-    evaluated = cli("eval", "new")
-    assert evaluated.code == 0, evaluated.err
-    assert json.loads(Path("new/eval/report.json").read_text())["former"] | {
-        "run": ""
-    } == former | {"run": ""}
-    again = cli("train", "--run-dir", "new", "--resume")
-    assert "this run is finished" in again.err
-
-
-def test_recall_that_fell_is_named():
-    """A class that is answered less often is named, the worst first."""
-    setup = prepare(config())
-    former = load_classifier(Path("old"))
-    worse = load_classifier(Path("old"))
-    worse.label_names = tuple(reversed(worse.label_names))  # all that was right is wrong
-    found = compare_with_base(worse, former, setup.dataset.base, run="old")
-    assert len(found.changed) == found.num_texts == 12
-    recalls = {name: (now, before) for name, (before, now) in found.lost_recall.items()}
-    assert all(now < before for now, before in recalls.values())
-    assert list(found.sentences())[-1].startswith("recall fell: ") == bool(recalls)
-    assert not compare_with_base(former, former, setup.dataset.base, run="old").changed
-
-
-@pytest.mark.usefixtures("encoder_joins")
-@pytest.mark.parametrize("steps", [1, 9])
-def test_a_stopped_run_goes_on_exactly(steps):
-    with pytest.raises(StoppedError):
-        run_all(config(), Path("stopped"), stop_signal=stop_after(steps))
-    run_all(config(), Path("stopped"), resume=True)
-    assert result(Path("stopped")) == result(Path("new"))
-    assert model_hash(Path("new")) != model_hash(Path("old"))
-
-
-@pytest.mark.parametrize(
-    ("change", "error", "message"),
-    [
-        (lambda: Path("old/model/README.md").unlink(), ConfigError, "old: is not a finished run"),
-        (
-            lambda: Path("old.csv").unlink(),
-            DataError,
-            r"old: data\.train: .*old\.csv: no such file or folder",
-        ),
-        (
-            lambda: write("old.csv", OLD, seed=7),
-            DataError,
-            "old: its training data .* has changed since it was trained",
-        ),
-        (
-            "data.train=old.csv data.test=null",
-            DataError,
-            r"nothing is left to learn from: train: 40 of 40",
-        ),
-        (lambda: shutil.rmtree("old"), ConfigError, r"old/config\.yaml: cannot read the config"),
-        ("model=3", ConfigError, "model: "),
-        ("model.d_model=32", ConfigError, "model: the encoder of old has another shape"),
-        ("tokenizer.lowercase=false", ConfigError, "tokenizer: old has another"),
-        (
-            "data.label_separator='|'",
-            ConfigError,
-            "a text may have one label there, and several labels in the new data",
-        ),
-    ],
-)
-def test_what_cannot_be_gone_on_from_is_refused(change, error, message):
-    if callable(change):
-        change()
-    with pytest.raises(error, match=message):
-        prepare(config(*(change.split() if isinstance(change, str) else [])))
-
-
-def test_without_the_base_run_a_finished_one_is_whole(cli):
-    """It answers and is scored on other data; its own data, and with it any training, is refused with exit 3."""
-    shutil.rmtree("old")
-    assert "this run is finished" in cli("train", "--run-dir", "new", "--resume").err
-    assert cli("eval", "new", "--data", "new_test.csv").code == 0
-    for arguments in (
-        ("eval", "new"),
-        ("train", "--config", "new/config.yaml", "--run-dir", "again"),
-    ):
-        outcome = cli(*arguments)
-        assert (outcome.code, "old/config.yaml: no such file" in outcome.err) == (3, True), (
-            outcome.err
-        )
-
-
-def test_the_new_data_is_to_be_named(cli):
-    """By a config or by an override; the bundled example, which is what there is without, is none of it."""
-    outcome = cli("train", "--from", "old")
-    assert (outcome.code, "--set data.train=PATH" in outcome.err) == (2, True)
-    outcome = cli("train", "--from", "old", "--set", "data.train=new.csv", "--dry-run")
-    assert (outcome.code, yaml.safe_load(outcome.out)["data"]["train"]) == (0, "new.csv"), (
-        outcome.err
-    )
-    assert "3 classes" in outcome.err
+    note = "grouped keeps groups together; name their column of the new data, too"
+    assert note in " ".join(dataset.notes)
 
 
 def test_runs_go_on_one_after_the_other():
     """The third has the data of the first."""
-    write("third.csv", {"blue": 8, "black": 8}, seed=9)
-    Path("third.yaml").write_text("data: {train: third.csv, validation_fraction: 0.2}\n")
+    write_random("third.csv", {"blue": 8, "black": 8}, seed=9)
+    write_config("third.yaml", {"data": {"train": "third.csv", "validation_fraction": 0.2}})
+
     dataset = load_all_data(load_config(Path("third.yaml"), from_run=Path("new")))
+
     assert dataset.label_names == ("green", "red", "blue", "black")
     assert texts_of("old.csv") <= {*dataset.train.texts, *dataset.validation.texts}
     assert dataset.unlabelled == NO_TEXTS
 
 
-def held_out_texts() -> list[str]:
-    """The texts that the run `old` held out for validation."""
-    return [*load_all_data(load_config(Path("old/config.yaml"))).validation.texts]
-
-
-def write_new(rows: Iterable[tuple[str, str]]) -> None:
-    with Path("more.csv").open("w", newline="") as file:
-        csv.writer(file).writerows([("text", "label"), *rows])
-
-
-MORE = "data: {train: more.csv}\ntrain: {epochs: 1}\n"
-
-
-def more(*overrides: str):
-    """The config of a run that adds `more.csv` to the data of `old`."""
-    Path("more.yaml").write_text(MORE)
-    return load_config(Path("more.yaml"), overrides, from_run=Path("old"))
-
-
-def test_a_new_class_whose_texts_are_all_held_out_is_refused(cli):
-    """By the base run, so that none can be learned from; with one more text it is a class."""
-    rows = [(text, "black") for text in held_out_texts()]
-    rows += [(f"v{number} red something", "red") for number in range(9)]
-    write_new(rows)
-    for weights in ("none", "balanced"):
-        with pytest.raises(DataError, match="no text of these new classes can be learned from"):
-            prepare(more(f"train.class_weights={weights}"))
-
-    write_new([*rows, ("a text of the new class", "black")])
-    dataset = prepare(more("train.class_weights=balanced")).dataset
-    counts = dataset.train.class_counts(len(dataset.label_names))
-    assert dict(zip(dataset.label_names, counts, strict=True))["black"] == 1
-
-
-def test_a_new_class_is_never_held_out_as_a_whole():
-    """Rows that the base run has are left out first, then others are held out, of each class all but one at most."""
-    for number in range(8):
-        few = [("the only new text of it", "black")]
-        write_new([*((text, "black") for text in held_out_texts()), *few])
-        dataset = load_all_data(more(f"data.split_seed={number}", "data.validation_fraction=0.5"))
-        assert "the only new text of it" in {*dataset.train.texts}
-
-
-def test_a_row_of_each_class_is_enough_for_a_night():
-    """The base run has validation texts."""
-    write_new([("a single text of it", "red"), ("another text of it", "green")])
-    dataset = load_all_data(more())
-    former = load_all_data(load_config(Path("old/config.yaml")))
-    assert [*dataset.validation.texts] == [*former.validation.texts]
-    assert len(dataset.train) == len(former.train) + 2
-
-
-def test_a_text_beside_one_that_the_base_run_learned_is_not_held_out():
-    """It would be scored as new."""
-    former = load_all_data(load_config(Path("old/config.yaml")))
-    alike = [text.upper() for text in former.train.texts[:12]]
-    rows = [(text, "black") for text in alike]
-    write_new([*rows, *((f"v words {letter}", "black") for letter in "abcd")])
-    dataset = load_all_data(more("data.validation_fraction=0.5"))
-    assert {*alike} <= {*dataset.train.texts}
-    assert len(dataset.validation) == len(former.validation) + 2
-
-
-def test_a_night_without_new_rows_has_an_exit_code_of_its_own(cli):
-    """Also where all rows are known; a file that cannot be read has that of broken data."""
-    for content, code in (
-        ("text,label\n", 6),
-        (Path("old.csv").read_text(), 6),
-        ("text\nno labels\n", 3),
-    ):
-        Path("more.csv").write_text(content)
-        Path("more.yaml").write_text(MORE)
-        outcome = cli("train", "more.yaml", "--from", "old", "--run-dir", "night")
-        assert (outcome.code, outcome.err.count("error: ")) == (code, 1), outcome.err
-    Path("more.csv").write_text("text,label\n")
-    # There is no run to go on from.
-    assert cli("train", "more.yaml", "--run-dir", "night").code == 3
-
-
-def test_labelled_texts_are_left_out_of_the_pool_of_the_base_run():
-    """A pool of which some texts were labelled: the new run guesses no class of a text that it learns or is scored on."""
-    pool = [f"pool text {letter}" for letter in "abcdefgh"]
-    Path("pool.csv").write_text("\n".join(["text", *pool]) + "\n")
+def test_labelled_texts_are_left_out_of_the_unlabelled_ones_of_the_base_run():
+    """The new run guesses no class of a text that it learns or is scored on."""
+    texts = [f"pool text {letter}" for letter in "abcdefgh"]
+    Path("pool.csv").write_text("\n".join(["text", *texts]) + "\n")
     base = load_config(Path("old.yaml"), ["data.unlabelled=pool.csv"])
     Path("with_pool").mkdir()
     Path("with_pool/config.yaml").write_text(base.to_yaml())
-    assert [*load_all_data(base).unlabelled.texts] == pool
+    assert list(load_all_data(base).unlabelled.texts) == texts
 
-    write_new([(pool[0], "red"), (pool[1].upper(), "green"), (f"{pool[2]} - 1!", "red")])
-    Path("more.yaml").write_text(MORE)
-    dataset = load_all_data(load_config(Path("more.yaml"), from_run=Path("with_pool")))
-    assert [*dataset.unlabelled.texts] == pool[3:]
-    assert any("3 of 8 texts without labels are left out" in note for note in dataset.notes)
+    labelled = [(texts[0], "red"), (texts[1].upper(), "green"), (f"{texts[2]} - 1!", "red")]
+    write_rows("more.csv", labelled)
+    dataset = load_all_data(more_config(base="with_pool"))
+
+    assert list(dataset.unlabelled.texts) == texts[3:]
+    note = "3 of 8 texts without labels are left out"
+    assert any(note in found for found in dataset.notes)
+
+
+# The texts that are held out of new data
+
+
+MORE_CONFIG = {"data": {"train": "more.csv"}, "train": {"epochs": 1}}
+
+
+def more_config(*overrides: str, base: str = "old") -> Config:
+    """The config of a run of one epoch that adds `more.csv` to the data of a base run."""
+    write_config("more.yaml", MORE_CONFIG)
+    return load_config(Path("more.yaml"), overrides, from_run=Path(base))
+
+
+def held_out_as_black() -> list[tuple[str, str]]:
+    """The texts that the run `old` held out for validation, with a new class."""
+    return [(text, "black") for text in old_data().validation.texts]
+
+
+@pytest.mark.parametrize("class_weights", ["none", "balanced"])
+def test_a_new_class_whose_texts_the_base_run_held_out_is_refused(class_weights):
+    """None of them can be learned from."""
+    others = [(f"v{number} red something", "red") for number in range(9)]
+    write_rows("more.csv", [*held_out_as_black(), *others])
+
+    with pytest.raises(DataError, match="no text of these new classes can be learned from"):
+        prepare(more_config(f"train.class_weights={class_weights}"))
+
+
+def test_a_new_class_with_one_text_to_learn_from_is_a_class():
+    write_rows("more.csv", [*held_out_as_black(), ("a text of the new class", "black")])
+
+    dataset = prepare(more_config("train.class_weights=balanced")).dataset
+
+    counts = dataset.train.class_counts(len(dataset.label_names))
+    assert counts[dataset.label_names.index("black")] == 1
+
+
+@pytest.mark.parametrize("split_seed", range(8))
+def test_a_new_class_is_never_held_out_as_a_whole(split_seed):
+    """Rows that the base run has are left out first, then all but one of a class may be held out."""
+    text = "the only new text of the class"
+    write_rows("more.csv", [*held_out_as_black(), (text, "black")])
+    overrides = [f"data.split_seed={split_seed}", "data.validation_fraction=0.5"]
+
+    dataset = load_all_data(more_config(*overrides))
+
+    assert text in dataset.train.texts
+
+
+def test_a_row_of_each_class_is_enough_to_go_on():
+    """The base run has validation texts."""
+    write_rows("more.csv", [("a single text of it", "red"), ("another text of it", "green")])
+
+    dataset = load_all_data(more_config())
+
+    old = old_data()
+    assert list(dataset.validation.texts) == list(old.validation.texts)
+    assert len(dataset.train) == len(old.train) + 2
+
+
+def test_a_text_like_one_that_the_base_run_learned_is_not_held_out():
+    """It would be scored as new."""
+    old = old_data()
+    alike = [text.upper() for text in old.train.texts[:12]]
+    others = [f"v words {letter}" for letter in "abcd"]
+    write_rows("more.csv", [(text, "black") for text in [*alike, *others]])
+
+    dataset = load_all_data(more_config("data.validation_fraction=0.5"))
+
+    assert set(alike) <= set(dataset.train.texts)
+    assert len(dataset.validation) == len(old.validation) + 2
+
+
+# The encoder and its training
+
+
+def test_old_words_and_classes_keep_their_weights():
+    """Old words keep their numbers, too; new words and classes have random weights."""
+    setup = prepare(new_config())
+    base = load_classifier(Path("old"), engine="numpy")
+    old_words = base.tokenizer.get_vocab()
+    words = setup.tokenizer.get_vocab()
+    assert old_words.items() < words.items()
+    assert "v3" in words.keys() - old_words.keys()
+
+    model = setup.new_model(setup.config.seed)
+    start_from(base, model, label_names=setup.dataset.label_names)
+    first_weights = model.state_dict()
+
+    random_weights = setup.new_model(setup.config.seed).state_dict()
+    base_weights = base.encoder.named_weights()
+    assert set(base_weights) == set(first_weights)
+    base_classes = [base.label_names.index("green"), base.label_names.index("red")]
+    for name, weight in first_weights.items():
+        old_weight = np.asarray(base_weights[name])
+        if name == "encoder.embedding.tokens.weight":
+            num_old = len(old_words)
+        elif name.startswith("head.linear."):
+            num_old = len(base_classes)
+            old_weight = old_weight[base_classes]
+        else:
+            assert np.array_equal(weight, old_weight), name
+            continue
+
+        assert np.array_equal(weight[:num_old], old_weight), name
+        assert np.array_equal(weight[num_old:], random_weights[name][num_old:]), name
+
+
+def test_what_is_auto_is_shorter_than_from_nothing():
+    write_config("new.yaml", {"data": {"train": "new.csv"}})
+
+    continued = prepare(new_config())
+    from_nothing = prepare(load_config(Path("new.yaml")))
+
+    assert continued.plan.pretraining is None
+    assert continued.plan.training.epochs < from_nothing.plan.training.epochs
+    assert continued.config.model.d_model == SHAPE["d_model"]
+    assert CONTINUED_EPOCHS[1] < TRAINING_EPOCHS[1]
+
+
+def test_where_the_base_run_has_no_encoder_a_new_one_starts():
+    """It has the epochs of a run from nothing; the words of the base run keep their numbers."""
+    run_all(load_config(Path("old.yaml"), ["model.encoder=false"]), Path("linear"))
+    write_config("new.yaml", {"data": {"train": "new.csv"}})
+
+    setup = prepare(new_config("model.encoder=true", base="linear"))
+
+    warning = "linear has no encoder, so a new one is trained from scratch"
+    assert warning in " ".join(setup.warnings())
+    assert setup.plan.training.epochs > CONTINUED_EPOCHS[1]
+
+    base_vocabulary = load_classifier(Path("linear")).tokenizer.get_vocab()
+    assert base_vocabulary.items() <= setup.tokenizer.get_vocab().items()
+
+    overrides = ["model.encoder=true", "train.epochs=1", "pretrain.epochs=0"]
+    run_all(new_config(*overrides, base="linear"), Path("encoder"))
+    vocabulary = load_classifier(Path("encoder")).tokenizer.get_vocab()
+    assert base_vocabulary.items() <= vocabulary.items()
+
+
+@pytest.mark.usefixtures("encoder_joins")
+@pytest.mark.parametrize("times", [1, 9])
+def test_a_stopped_run_goes_on_exactly(times):
+    with pytest.raises(StoppedError):
+        run_all(new_config(), Path("stopped"), stop_signal=stop_after(times))
+    run_all(new_config(), Path("stopped"), resume=True)
+
+    assert result(Path("stopped")) == result(Path("new"))
+    assert model_hash(Path("new")) != model_hash(Path("old"))
+
+
+# What is reported
+
+
+def contents_of(folder: Path) -> dict[str, bytes]:
+    """The files of a folder and of those in it."""
+    return {str(path): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+def report_of_new() -> dict[str, object]:
+    """The report of the run `new`."""
+    return json.loads(Path("new/eval/report.json").read_text())
+
+
+def test_train_goes_on_and_leaves_the_base_run_as_it_is(cli):
+    """The command says on which texts both are compared; the run is finished."""
+    before = contents_of(Path("old"))
+    shutil.rmtree("new")
+
+    trained = cli("train", "new.yaml", "--from", "old", "--run-dir", "new")
+
+    assert trained.code == 0, trained.err
+    assert "on 12 texts of the test split of old, " in trained.out
+    assert contents_of(Path("old")) == before
+    resumed = cli("train", "--run-dir", "new", "--resume")
+    assert "this run is finished" in resumed.err
+
+
+def test_the_report_compares_predictions_with_those_of_the_base_run():
+    """It counts texts, and lists those whose predictions differ."""
+    rows = read_rows("old_test.csv")
+    texts = [row["text"] for row in rows]
+    labels_before = [prediction.label for prediction in predict("old", texts)]
+    labels_now = [prediction.label for prediction in predict("new", texts)]
+
+    changed = []
+    num_correct_before = 0
+    num_correct_now = 0
+    for row, before, now in zip(rows, labels_before, labels_now, strict=True):
+        num_correct_before += before == row["label"]
+        num_correct_now += now == row["label"]
+        if before != now:
+            changed.append((row["text"], before, now))
+
+    listed = read_rows("new/eval/changed_predictions.csv")
+    assert [(row["text"], row["before"], row["now"]) for row in listed] == changed
+
+    former = report_of_new()["former"]
+    assert former["split"] == "test"
+    assert former["texts"] == 12
+    assert former["changed"] == len(changed)
+    difference = (num_correct_before - num_correct_now) / 12
+    assert former["accuracy_difference"] == pytest.approx(difference)
+    assert not [key for key in former if "macro_f1" in key]
+
+
+def predict(run: str, texts: list[str]) -> list[object]:
+    """The predictions of a run's classifier."""
+    return load_classifier(Path(run)).predict(texts)
+
+
+def test_eval_compares_with_the_base_run_again(cli):
+    former = report_of_new()["former"]
+
+    evaluated = cli("eval", "new")
+
+    assert evaluated.code == 0, evaluated.err
+    former_again = report_of_new()["former"]
+    # The base run is the same; its path is absolute only in the config of the run.
+    assert former_again | {"run": ""} == former | {"run": ""}
+
+
+def test_recall_that_fell_is_named():
+    """The sentence about it comes last."""
+    base = load_classifier(Path("old"))
+    base_dataset = prepare(new_config()).dataset.base
+
+    # With its classes exchanged, all correct predictions are wrong.
+    worse = load_classifier(Path("old"))
+    worse.label_names = tuple(reversed(worse.label_names))
+    found = compare_with_base(worse, base, base_dataset, run="old")
+
+    assert found.num_texts == 12
+    assert len(found.changed) == 12
+    assert all(now < before for before, now in found.lost_recall.values())
+    *_, last_sentence = found.sentences()
+    assert last_sentence.startswith("recall fell: ") == bool(found.lost_recall)
+
+
+def test_a_classifier_differs_in_nothing_from_itself():
+    base = load_classifier(Path("old"))
+    base_dataset = prepare(new_config()).dataset.base
+
+    assert not compare_with_base(base, base, base_dataset, run="old").changed
+
+
+# What is refused
+
+
+def change_old_data() -> None:
+    """Write other training texts of the run `old`."""
+    write_random("old.csv", OLD_SIZES, seed=7)
+
+
+@pytest.mark.parametrize(
+    ("change", "error", "message"),
+    [
+        pytest.param(
+            lambda: Path("old/model/README.md").unlink(),
+            ConfigError,
+            "old: is not a finished run",
+            id="unfinished",
+        ),
+        pytest.param(
+            lambda: Path("old.csv").unlink(),
+            DataError,
+            r"old: data\.train: .*old\.csv: no such file or folder",
+            id="missing data",
+        ),
+        pytest.param(
+            change_old_data,
+            DataError,
+            "old: its training data .* has changed since it was trained",
+            id="changed data",
+        ),
+        pytest.param(
+            lambda: shutil.rmtree("old"),
+            ConfigError,
+            r"old/config\.yaml: cannot read the config",
+            id="missing run",
+        ),
+    ],
+)
+def test_a_base_run_that_is_not_whole_is_refused(change, error, message):
+    change()
+
+    with pytest.raises(error, match=message):
+        prepare(new_config())
+
+
+@pytest.mark.parametrize(
+    ("overrides", "error", "message"),
+    [
+        (
+            ["data.train=old.csv", "data.test=null"],
+            DataError,
+            r"nothing is left to learn from: train: 40 of 40",
+        ),
+        (["model=3"], ConfigError, "model: "),
+        (["model.d_model=32"], ConfigError, "model: the encoder of old has another shape"),
+        (["tokenizer.lowercase=false"], ConfigError, "tokenizer: old has another"),
+        (
+            ["data.label_separator='|'"],
+            ConfigError,
+            "a text may have one label there, and several labels in the new data",
+        ),
+    ],
+)
+def test_a_config_that_does_not_fit_the_base_run_is_refused(overrides, error, message):
+    with pytest.raises(error, match=message):
+        prepare(new_config(*overrides))
+
+
+def test_without_the_base_run_a_finished_one_is_whole(cli):
+    """It is finished, and is scored on other data."""
+    shutil.rmtree("old")
+
+    assert "this run is finished" in cli("train", "--run-dir", "new", "--resume").err
+    assert cli("eval", "new", "--data", "new_test.csv").code == 0
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["eval", "new"],
+        ["train", "--config", "new/config.yaml", "--run-dir", "again"],
+    ],
+)
+def test_without_the_base_run_its_data_is_missing(cli, arguments):
+    shutil.rmtree("old")
+
+    assert_failed(cli(*arguments), 3, "old/config.yaml: no such file")
+
+
+def test_the_new_data_has_to_be_named(cli):
+    """The bundled example, which is the data otherwise, does not count."""
+    assert_failed(cli("train", "--from", "old"), 2, "--set data.train=PATH")
+
+    outcome = cli("train", "--from", "old", "--set", "data.train=new.csv", "--dry-run")
+    assert outcome.code == 0, outcome.err
+    assert yaml.safe_load(outcome.out)["data"]["train"] == "new.csv"
+    assert "3 classes" in outcome.err
+
+
+def known_rows() -> str:
+    """The rows of the base run."""
+    return Path("old.csv").read_text()
+
+
+@pytest.mark.parametrize(
+    ("content", "code"),
+    [
+        pytest.param(lambda: "text,label\n", 6, id="no rows"),
+        pytest.param(known_rows, 6, id="known rows"),
+        pytest.param(lambda: "text\nno labels\n", 3, id="broken data"),
+    ],
+)
+def test_new_data_without_new_rows_has_an_exit_code_of_its_own(cli, content, code):
+    write_config("more.yaml", MORE_CONFIG)
+    Path("more.csv").write_text(content())
+
+    outcome = cli("train", "more.yaml", "--from", "old", "--run-dir", "next")
+
+    assert outcome.code == code
+    assert outcome.err.count("error: ") == 1
+
+
+def test_data_without_rows_is_broken_where_there_is_no_base_run(cli):
+    write_config("more.yaml", MORE_CONFIG)
+    Path("more.csv").write_text("text,label\n")
+
+    assert cli("train", "more.yaml", "--run-dir", "next").code == 3
