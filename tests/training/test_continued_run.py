@@ -351,7 +351,7 @@ def test_a_new_class_with_one_text_to_learn_from_is_a_class():
 
 @pytest.mark.parametrize("split_seed", range(8))
 def test_a_new_class_is_never_held_out_as_a_whole(split_seed):
-    """Rows that the base run has are left out first, then all but one of a class may be held out."""
+    """Rows of the base run are left out first, then all but one of a class may be held out."""
     text = "the only new text of the class"
     write_rows("more.csv", [*held_out_as_black(), (text, "black")])
     overrides = [f"data.split_seed={split_seed}", "data.validation_fraction=0.5"]

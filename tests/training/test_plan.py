@@ -25,12 +25,14 @@ from encoder_cls.training.plan import (
     TRAINING_EPOCHS,
     CorpusSize,
     Counts,
+    LinearInput,
     Plan,
     Schedule,
     make_plan,
 )
 from encoder_cls.training.time_budget import TimeBudget
 
+# Numbers of tokens, from next to nothing to more than any run reads.
 SIZES = [
     1,
     100,
@@ -45,258 +47,153 @@ SIZES = [
     10**8,
     10**10,
 ]
-MANY = 1000  # steps an epoch: so many that no epoch has to be repeated
+
+# Steps of an epoch: so many that no epoch has to be repeated.
+MANY_STEPS = 1000
+
+
+def config_of(sections: dict[str, Any]) -> Config:
+    """A config with some values in its sections."""
+    return Config.model_validate({"name": "x", "data": {"train": "x"}} | sections)
 
 
 def plan(
     num_tokens: int,
     *,
     labelled_corpus: CorpusSize | None = None,
-    steps_per_epoch: int = MANY,
+    steps_per_epoch: int = MANY_STEPS,
     tokens_of_text: int = 10,
     sections: dict[str, Any] | None = None,
     **counts: Any,
 ) -> Plan:
-    """The plan of so much text with labels, and hardly more texts without; each text has so many tokens."""
-    config = Config.model_validate({"name": "x", "data": {"train": "x"}} | (sections or {}))
-    corpus = CorpusSize(num_tokens, steps_per_epoch)
-    with_labels, max_seq_len = labelled_corpus or corpus, config.model.max_seq_len
-    read = min(tokens_of_text, max_seq_len)
-    lengths = [part * max_seq_len for part in LINEAR_LENGTHS]
-    within = {
-        length: with_labels.tokens * min(tokens_of_text, length) // read for length in lengths
-    }
-    values = {"labelled": 10**6, "unlabelled": 10**6 + 1, "validation": 0, "classes": 2} | counts
-    return make_plan(
-        config,
-        Counts(corpus=corpus, linear_tokens=within, **values),
-        model_corpus=lambda has_pseudo_labels: corpus if has_pseudo_labels else with_labels,
-    )
+    """Make the plan of a run on so many tokens.
 
+    By default, the labelled texts have all of them; with `labelled_corpus`, they have fewer. Each
+    text has `tokens_of_text` tokens. `counts` are values of `Counts`.
+    """
+    config = config_of(sections or {})
+    corpus = CorpusSize(num_tokens, steps_per_epoch)
+    labelled_corpus = labelled_corpus or corpus
+
+    # The encoder reads as many tokens of each text as fit; the linear model may read more.
+    tokens_read = min(tokens_of_text, config.model.max_seq_len)
+    linear_tokens = {}
+    for multiple in LINEAR_LENGTHS:
+        max_tokens = multiple * config.model.max_seq_len
+        tokens_within = min(tokens_of_text, max_tokens)
+        linear_tokens[max_tokens] = labelled_corpus.tokens * tokens_within // tokens_read
+
+    def model_corpus(has_pseudo_labels: bool) -> CorpusSize:
+        if has_pseudo_labels:
+            return corpus
+        return labelled_corpus
+
+    default_counts = {
+        "labelled": 10**6,
+        "unlabelled": 10**6 + 1,
+        "validation": 0,
+        "classes": 2,
+    }
+    all_counts = Counts(corpus=corpus, linear_tokens=linear_tokens, **default_counts | counts)
+    return make_plan(config, all_counts, model_corpus=model_corpus)
+
+
+# The parts of a run
 
 FEW = {"labelled": 100, "unlabelled": 50, "validation": 10}
 
+# Counts, values of the section `train`, and what is decided: the fit of the linear model, whether
+# it is fitted again with the validation texts, and whether the encoder learns from pseudo-labels.
+DECISIONS = {
+    "many labels": ({"validation": 10}, {}, "plain", True, False),
+    "nothing held out": ({}, {}, "plain", False, False),
+    "several labels": ({"validation": 10, "is_multi_label": True}, {}, "plain", False, False),
+    "much work": ({"validation": 10, "classes": 100}, {}, "stream", False, False),
+    "few labels": (FEW, {}, "few_labels", True, True),
+    "few labels and no other text": (FEW | {"unlabelled": 0}, {}, "few_labels", True, False),
+    "few texts of several labels": (FEW | {"is_multi_label": True}, {}, "plain", False, False),
+    "no pseudo-labels wanted": (FEW, {"pseudo_labels": False}, "few_labels", True, False),
+    "no refit wanted": (FEW, {"refit_on_validation": False}, "few_labels", False, True),
+    "no techniques wanted": (FEW, NO_TECHNIQUES, "plain", True, False),
+}
+
 
 @pytest.mark.parametrize(
-    ("counts", "train", "linear_fit", "refits", "pseudo_labels"),
-    [
-        pytest.param({"validation": 10}, {}, "plain", True, False, id="many labels"),
-        pytest.param({}, {}, "plain", False, False, id="nothing held out"),
-        pytest.param(
-            {"validation": 10, "is_multi_label": True},
-            {},
-            "plain",
-            False,
-            False,
-            id="several labels",
-        ),
-        pytest.param(
-            {"validation": 10, "classes": 100}, {}, "stream", False, False, id="much work"
-        ),
-        pytest.param(FEW, {}, "few_labels", True, True, id="few labels"),
-        pytest.param(
-            FEW | {"unlabelled": 0},
-            {},
-            "few_labels",
-            True,
-            False,
-            id="few labels and no other text",
-        ),
-        pytest.param(
-            FEW | {"is_multi_label": True},
-            {},
-            "plain",
-            False,
-            False,
-            id="few texts of several labels",
-        ),
-        pytest.param(
-            FEW, {"pseudo_labels": False}, "few_labels", True, False, id="no pseudo-labels wanted"
-        ),
-        pytest.param(
-            FEW, {"refit_on_validation": False}, "few_labels", False, True, id="no refit wanted"
-        ),
-        pytest.param(FEW, NO_TECHNIQUES, "plain", True, False, id="no techniques wanted"),
-    ],
+    ("counts", "train", "linear_fit", "refits", "has_pseudo_labels"),
+    DECISIONS.values(),
+    ids=DECISIONS.keys(),
 )
-def test_the_parts_of_a_run_are_decided_once(counts, train, linear_fit, refits, pseudo_labels):
+def test_the_parts_of_a_run_are_decided_once(counts, train, linear_fit, refits, has_pseudo_labels):
     decided = plan(MOST_LINEAR_DETAIL, sections={"train": train}, **counts)
-    found = (decided.linear_fit, decided.refits_on_validation, decided.has_pseudo_labels)
-    assert found == (linear_fit, refits, pseudo_labels)
+
     assert decided.has_encoder
-    alone = plan(
-        MOST_LINEAR_DETAIL, sections={"train": train, "model": {"encoder": False}}, **counts
-    )
-    assert alone == replace(
-        decided, pretraining=None, training=None, has_pseudo_labels=False, has_word_vectors=False
-    )
-    assert str(linear_fit) in str(decided)
+    assert decided.linear_fit == linear_fit
+    assert decided.refits_on_validation == refits
+    assert decided.has_pseudo_labels == has_pseudo_labels
+    assert linear_fit in str(decided)
 
 
 @pytest.mark.parametrize(
-    ("counts", "epochs", "parts"),
+    ("counts", "train"),
+    [(counts, train) for counts, train, *_ in DECISIONS.values()],
+    ids=DECISIONS.keys(),
+)
+def test_without_an_encoder_the_linear_model_has_the_same_plan(counts, train):
+    with_encoder = plan(MOST_LINEAR_DETAIL, sections={"train": train}, **counts)
+
+    sections = {"train": train, "model": {"encoder": False}}
+    without = plan(MOST_LINEAR_DETAIL, sections=sections, **counts)
+
+    assert without == replace(
+        with_encoder,
+        pretraining=None,
+        training=None,
+        has_pseudo_labels=False,
+        has_word_vectors=False,
+    )
+
+
+@pytest.mark.parametrize(
+    ("counts", "epochs", "has_pretraining", "has_word_vectors"),
     [
-        ({"unlabelled": 9}, "auto", (False, False)),
-        ({"unlabelled": 10}, "auto", (False, True)),
-        ({"unlabelled": 10, "has_base_encoder": True}, "auto", (False, False)),
-        ({"unlabelled": 10}, 0, (False, False)),
-        ({"unlabelled": 9}, 1, (True, False)),
+        ({"unlabelled": 9}, "auto", False, False),
+        ({"unlabelled": 10}, "auto", False, True),
+        ({"unlabelled": 10, "has_base_encoder": True}, "auto", False, False),
+        ({"unlabelled": 10}, 0, False, False),
+        ({"unlabelled": 9}, 1, True, False),
     ],
 )
-def test_the_encoder_starts_from_word_vectors_where_most_texts_have_no_label(counts, epochs, parts):
+def test_the_encoder_starts_from_word_vectors_where_most_texts_have_no_label(
+    counts, epochs, has_pretraining, has_word_vectors
+):
     """Pretraining has to be asked for, and takes their place."""
-    decided = plan(
-        MANY,
-        labelled=9,
-        sections={"pretrain": {"epochs": epochs}, "model": {"encoder": True}},
-        **counts,
-    )
-    assert (decided.pretraining is not None, decided.has_word_vectors) == parts
-    assert ("word vectors" in str(decided)) == decided.has_word_vectors
+    sections = {"pretrain": {"epochs": epochs}, "model": {"encoder": True}}
+
+    decided = plan(1000, labelled=9, sections=sections, **counts)
+
+    assert (decided.pretraining is not None) == has_pretraining
+    assert decided.has_word_vectors == has_word_vectors
+    assert ("word vectors" in str(decided)) == has_word_vectors
 
 
 @pytest.mark.parametrize(
-    ("counts", "encoder", "is_trained"),
+    ("labelled", "unlabelled", "encoder", "is_trained"),
     [
-        ({"labelled": 100, "unlabelled": 101}, "auto", False),
-        ({"labelled": 100, "unlabelled": 101}, True, True),
-        ({"labelled": 100, "unlabelled": 100}, "auto", True),
-        ({"labelled": 2001, "unlabelled": 9000}, "auto", True),
-        ({"labelled": 2001, "unlabelled": 0}, False, False),
+        (100, 101, "auto", False),
+        (100, 101, True, True),
+        (100, 100, "auto", True),
+        (2001, 9000, "auto", True),
+        (2001, 0, False, False),
     ],
 )
 def test_few_labels_among_many_texts_train_no_encoder_unless_it_is_asked_for(
-    counts, encoder, is_trained
+    labelled, unlabelled, encoder, is_trained
 ):
-    assert plan(MANY, sections={"model": {"encoder": encoder}}, **counts).has_encoder == is_trained
+    sections = {"model": {"encoder": encoder}}
 
+    decided = plan(1000, labelled=labelled, unlabelled=unlabelled, sections=sections)
 
-@settings(max_examples=200, deadline=None, derandomize=True)
-@given(
-    num_tokens=st.integers(1, 10**11),
-    num_classes=st.integers(2, 1000),
-    steps_per_epoch=st.integers(1, 2000),
-)
-def test_automatic_lengths_stay_within_their_limits(num_tokens, num_classes, steps_per_epoch):
-    """However much text there is: epochs within limits, repeated as often as the fewest steps need, never oftener."""
-    decided = plan(num_tokens, classes=num_classes, steps_per_epoch=steps_per_epoch)
-    by_labels = decided.training
-    assert by_labels.epochs * steps_per_epoch >= FEWEST_STEPS
-    repeated = (
-        divmod(by_labels.epochs, epochs)
-        for epochs in range(TRAINING_EPOCHS[0], TRAINING_EPOCHS[1] + 1)
-    )
-    assert any(
-        rest == 0 and by_labels.epochs * (times - 1) / times * steps_per_epoch < FEWEST_STEPS
-        for times, rest in repeated
-    )
-
-
-def test_epochs_fall_with_the_tokens():
-    """Between the limits, four times the text is seen half as often."""
-    assert [plan(size).training.epochs for size in (130_000, 200_000, 460_000, 6_000_000)] == [
-        8,
-        6,
-        4,
-        1,
-    ]
-    assert tuple(plan(size).training.epochs for size in (10**9, 1)) == TRAINING_EPOCHS
-    assert {plan(size).training.validate_every for size in SIZES} == {MANY}
-
-
-def test_short_epochs_are_repeated_between_validations():
-    """Where an epoch is a few steps, as of a hundred texts, labels are still learned for hundreds."""
-    assert plan(1000, steps_per_epoch=2).training == Schedule(
-        epochs=8 * 19, steps_per_epoch=2, validate_every=19 * 2
-    )
-
-
-def test_what_is_learnt_from_labels_goes_by_the_texts_that_have_them():
-    """Pretraining goes by all texts; the length of the rest and the linear model by the labelled ones."""
-    few, many, once = 100_000, 10**9, {"pretrain": {"epochs": 1}}
-    decided = plan(many, labelled_corpus=CorpusSize(few, 10), sections=once)
-    assert decided == replace(
-        plan(few, steps_per_epoch=10, sections=once), pretraining=decided.pretraining
-    )
-    assert decided.training.validate_every == 4 * 10
-    assert decided.pretraining == Schedule(epochs=1, steps_per_epoch=MANY, validate_every=MANY)
-
-
-WHOLE = 512 * KEPT_PER_TOKEN
-
-
-@pytest.mark.parametrize(
-    ("most", "tokens_of_text", "classes", "within", "beyond"),
-    [
-        pytest.param(
-            MOST_LINEAR_DETAIL,
-            512,
-            2,
-            ("plain", WHOLE, True),
-            ("plain", WHOLE, False),
-            id="letters",
-        ),
-        pytest.param(
-            MOST_LINEAR_TEXT, 512, 2, ("plain", WHOLE, False), ("stream", WHOLE, False), id="memory"
-        ),
-        *(
-            pytest.param(
-                MOST_LINEAR_TEXT // part,
-                10**4,
-                2,
-                ("plain", part * 512, False),
-                ("plain", part * 256, False) if part > 1 else ("stream", 2048 * 2, False),
-                id=f"memory, and texts are {part} times as long",
-            )
-            for part in (4, 2, 1)
-        ),
-        pytest.param(
-            MOST_LINEAR_WORK // 50,
-            10,
-            50,
-            ("plain", WHOLE, None),
-            ("stream", WHOLE, False),
-            id="minutes",
-        ),
-        pytest.param(
-            MOST_STREAMED_TEXT, 512, 2, ("stream", WHOLE, False), ("stream", 512, False), id="disk"
-        ),
-        pytest.param(
-            MOST_STREAMED_TEXT // 4,
-            10**4,
-            2,
-            ("stream", 2048, False),
-            ("stream", 1024, False),
-            id="disk, long texts",
-        ),
-        pytest.param(
-            MOST_STREAMED_WORK // 50, 10, 50, ("stream", None, False), None, id="many minutes"
-        ),
-    ],
-)
-def test_the_linear_classifier_reads_and_learns_as_memory_and_time_allow(
-    most, tokens_of_text, classes, within, beyond
-):
-    """Whole texts or a part of them, never less than the encoder; at once, from a stream, or not at all."""
-    for size, expected in ((most, within), (most + 1, beyond)):
-        decided = plan(size, tokens_of_text=tokens_of_text, classes=classes)
-        found = decided.linear and (decided.linear_fit, *decided.linear)
-        assert (found is None) == (expected is None)
-        assert all(want in (it, None) for it, want in zip(found or (), expected or (), strict=True))
-
-
-def test_what_is_not_wanted_changes_nothing_else():
-    """No linear model, which is not refitted either, and no word vectors, however little text there is."""
-    for num_tokens in SIZES:
-        whole = plan(num_tokens)
-        assert plan(num_tokens, sections={"model": {"linear": False}}) == replace(
-            whole, linear=None, linear_fit=None
-        )
-        assert plan(num_tokens, sections={"pretrain": {"epochs": 0}}) == replace(
-            whole, has_word_vectors=False
-        )
-    without = plan(1000, sections={"model": {"linear": False}}, **FEW)
-    assert (without.linear, without.linear_fit, without.refits_on_validation) == (None, None, False)
+    assert decided.has_encoder == is_trained
 
 
 def test_without_an_encoder_too_much_text_is_refused():
@@ -306,50 +203,252 @@ def test_without_an_encoder_too_much_text_is_refused():
 
 @pytest.mark.parametrize("counts", [{"validation": 10}, FEW])
 def test_a_validation_file_is_not_learned_from(counts):
-    assert not plan(
-        1000, sections={"data": {"train": "x", "validation": "y"}}, **counts
-    ).refits_on_validation
+    sections = {"data": {"train": "x", "validation": "y"}}
+
+    assert not plan(1000, sections=sections, **counts).refits_on_validation
+
+
+# The length of the encoder's trainings
+
+
+@settings(max_examples=200, deadline=None, derandomize=True)
+@given(
+    num_tokens=st.integers(1, 10**11),
+    num_classes=st.integers(2, 1000),
+    steps_per_epoch=st.integers(1, 2000),
+)
+def test_automatic_lengths_stay_within_their_limits(num_tokens, num_classes, steps_per_epoch):
+    """Epochs are within limits, and repeated as often as the fewest steps need, never oftener."""
+    decided = plan(num_tokens, classes=num_classes, steps_per_epoch=steps_per_epoch)
+
+    total_epochs = decided.training.epochs
+    assert total_epochs * steps_per_epoch >= FEWEST_STEPS
+
+    fewest, most = TRAINING_EPOCHS
+    is_within_limits = []
+    for epochs in range(fewest, most + 1):
+        repetitions, rest = divmod(total_epochs, epochs)
+        steps_of_one_less = epochs * (repetitions - 1) * steps_per_epoch
+        is_within_limits.append(rest == 0 and steps_of_one_less < FEWEST_STEPS)
+    assert any(is_within_limits)
+
+
+@pytest.mark.parametrize(
+    ("num_tokens", "epochs"),
+    [
+        (1, 8),
+        (130_000, 8),
+        (200_000, 6),
+        (460_000, 4),
+        (6_000_000, 1),
+        (10**9, 1),
+    ],
+)
+def test_epochs_fall_with_the_tokens(num_tokens, epochs):
+    """Between the limits, four times the text is seen half as often."""
+    assert plan(num_tokens).training.epochs == epochs
+
+
+@pytest.mark.parametrize("num_tokens", SIZES)
+def test_long_epochs_are_validated_one_by_one(num_tokens):
+    assert plan(num_tokens).training.validate_every == MANY_STEPS
+
+
+def test_short_epochs_are_repeated_between_validations():
+    """Labels of a hundred texts, with epochs of a few steps, are still learned for hundreds."""
+    schedule = plan(1000, steps_per_epoch=2).training
+
+    assert schedule == Schedule(epochs=8 * 19, steps_per_epoch=2, validate_every=19 * 2)
+
+
+def test_pretraining_goes_by_all_texts_and_all_else_by_the_labelled_ones():
+    once = {"pretrain": {"epochs": 1}}
+    of_labelled = plan(100_000, steps_per_epoch=10, sections=once)
+
+    decided = plan(10**9, labelled_corpus=CorpusSize(100_000, 10), sections=once)
+
+    assert decided == replace(of_labelled, pretraining=decided.pretraining)
+    assert decided.training.validate_every == 4 * 10
+    assert decided.pretraining == Schedule(
+        epochs=1, steps_per_epoch=MANY_STEPS, validate_every=MANY_STEPS
+    )
 
 
 @settings(max_examples=60, deadline=None, derandomize=True)
 @given(
     num_tokens=st.sampled_from(SIZES),
-    steps_per_epoch=st.sampled_from([1, 30, MANY]),
-    word_epochs=st.integers(1, 99),
-    epochs=st.integers(1, 99),
+    steps_per_epoch=st.sampled_from([1, 30, MANY_STEPS]),
+    pretraining_epochs=st.integers(1, 99),
+    training_epochs=st.integers(1, 99),
 )
-def test_what_is_set_is_what_is_done(num_tokens, steps_per_epoch, word_epochs, epochs):
-    """Numbers in the config win over the data, also outside of the limits of `auto`, and each for itself."""
-    size = {"num_tokens": num_tokens, "steps_per_epoch": steps_per_epoch}
-    auto, by_words, by_labels = plan(**size), {"epochs": word_epochs}, {"epochs": epochs}
-    steps = {"steps_per_epoch": steps_per_epoch, "validate_every": steps_per_epoch}
-    words, labels = Schedule(epochs=word_epochs, **steps), Schedule(epochs=epochs, **steps)
-    assert plan(**size, sections={"pretrain": by_words}) == replace(
-        auto, pretraining=words, has_word_vectors=False
-    )
-    assert plan(**size, sections={"train": by_labels}) == replace(auto, training=labels)
-    assert plan(**size, sections={"pretrain": by_words, "train": by_labels}) == replace(
-        auto, pretraining=words, training=labels, has_word_vectors=False
-    )
+def test_epochs_that_are_set_count(
+    num_tokens, steps_per_epoch, pretraining_epochs, training_epochs
+):
+    """They win over the data, also outside of the limits of `auto`, and each for itself."""
+
+    def plan_with(**sections: dict[str, int]) -> Plan:
+        return plan(num_tokens, steps_per_epoch=steps_per_epoch, sections=sections)
+
+    def schedule_of(epochs: int) -> Schedule:
+        return Schedule(
+            epochs=epochs, steps_per_epoch=steps_per_epoch, validate_every=steps_per_epoch
+        )
+
+    auto = plan_with()
+    pretrain = {"epochs": pretraining_epochs}
+    train = {"epochs": training_epochs}
+    pretraining = schedule_of(pretraining_epochs)
+    training = schedule_of(training_epochs)
+
+    with_pretraining = replace(auto, pretraining=pretraining, has_word_vectors=False)
+    assert plan_with(pretrain=pretrain) == with_pretraining
+    assert plan_with(train=train) == replace(auto, training=training)
+    both = replace(with_pretraining, training=training)
+    assert plan_with(pretrain=pretrain, train=train) == both
+
+
+# The linear model
+
+# The tokens that a linear model reads of a text at the most.
+WHOLE = 512 * KEPT_PER_TOKEN
+
+
+def assert_linear(
+    decided: Plan, linear_fit: str, *, max_tokens: int, use_char_ngrams: bool = False
+) -> None:
+    """Assert how the linear model is fitted, and what it reads."""
+    assert decided.linear_fit == linear_fit
+    assert decided.linear == LinearInput(max_tokens, use_char_ngrams)
+
+
+def test_character_ngrams_are_read_as_memory_allows():
+    within = plan(MOST_LINEAR_DETAIL, tokens_of_text=512)
+    beyond = plan(MOST_LINEAR_DETAIL + 1, tokens_of_text=512)
+
+    assert_linear(within, "plain", max_tokens=WHOLE, use_char_ngrams=True)
+    assert_linear(beyond, "plain", max_tokens=WHOLE)
+
+
+def test_what_does_not_fit_in_memory_is_learned_from_a_stream():
+    within = plan(MOST_LINEAR_TEXT, tokens_of_text=512)
+    beyond = plan(MOST_LINEAR_TEXT + 1, tokens_of_text=512)
+
+    assert_linear(within, "plain", max_tokens=WHOLE)
+    assert_linear(beyond, "stream", max_tokens=WHOLE)
+
+
+@pytest.mark.parametrize("multiple", [4, 2])
+def test_of_long_texts_so_much_is_read_as_fits_in_memory(multiple):
+    """It is a multiple of what the encoder reads, half as much beyond a limit."""
+    num_tokens = MOST_LINEAR_TEXT // multiple
+
+    within = plan(num_tokens, tokens_of_text=10**4)
+    beyond = plan(num_tokens + 1, tokens_of_text=10**4)
+
+    assert_linear(within, "plain", max_tokens=multiple * 512)
+    assert_linear(beyond, "plain", max_tokens=multiple * 256)
+
+
+def test_of_long_texts_no_less_is_read_than_by_the_encoder():
+    """A stream reads more of them."""
+    within = plan(MOST_LINEAR_TEXT, tokens_of_text=10**4)
+    beyond = plan(MOST_LINEAR_TEXT + 1, tokens_of_text=10**4)
+
+    assert_linear(within, "plain", max_tokens=512)
+    assert_linear(beyond, "stream", max_tokens=WHOLE)
+
+
+def test_work_of_minutes_is_learned_from_a_stream():
+    within = plan(MOST_LINEAR_WORK // 50, classes=50)
+    beyond = plan(MOST_LINEAR_WORK // 50 + 1, classes=50)
+
+    assert within.linear_fit == "plain"
+    assert within.linear.max_tokens == WHOLE
+    assert_linear(beyond, "stream", max_tokens=WHOLE)
 
 
 @pytest.mark.parametrize(
-    ("whole", "of_pretraining", "spent", "seconds"),
+    ("num_tokens", "tokens_of_text", "max_tokens", "max_tokens_beyond"),
     [
-        pytest.param(None, None, 99, (None, None), id="no limit"),
-        pytest.param("100s", None, 40, (20, 50), id="of the whole run"),
-        pytest.param("100s", "5s", 40, (5, 50), id="a lower one of pretraining"),
-        pytest.param("100s", 2, 40, (20, 50), id="a higher one of pretraining"),
-        pytest.param(None, 2, 45, (120, None), id="of pretraining alone, in minutes"),
-        pytest.param("100s", None, 200, (0, 0), id="nothing left"),
+        pytest.param(MOST_STREAMED_TEXT, 512, WHOLE, 512, id="texts as the encoder reads"),
+        pytest.param(MOST_STREAMED_TEXT // 4, 10**4, 2048, 1024, id="long texts"),
     ],
 )
-def test_each_stage_has_its_part_of_the_time(monkeypatch, whole, of_pretraining, spent, seconds):
-    """What was spent before counts, a tenth is kept back, and most of the rest is for learning from labels."""
-    monkeypatch.setattr(time_budget.time, "monotonic", lambda: 7.0)
+def test_a_stream_reads_as_much_of_a_text_as_the_disk_allows(
+    num_tokens, tokens_of_text, max_tokens, max_tokens_beyond
+):
+    within = plan(num_tokens, tokens_of_text=tokens_of_text)
+    beyond = plan(num_tokens + 1, tokens_of_text=tokens_of_text)
+
+    assert_linear(within, "stream", max_tokens=max_tokens)
+    assert_linear(beyond, "stream", max_tokens=max_tokens_beyond)
+
+
+def test_beyond_many_minutes_of_work_there_is_no_linear_model():
+    within = plan(MOST_STREAMED_WORK // 50, classes=50)
+    beyond = plan(MOST_STREAMED_WORK // 50 + 1, classes=50)
+
+    assert within.linear_fit == "stream"
+    assert not within.linear.use_char_ngrams
+    assert beyond.linear is None
+
+
+# What is not wanted
+
+
+@pytest.mark.parametrize("num_tokens", SIZES)
+def test_what_is_not_wanted_changes_nothing_else(num_tokens):
+    """The encoder is trained the same without a linear model, the linear model without vectors."""
+    whole = plan(num_tokens)
+
+    without_linear = plan(num_tokens, sections={"model": {"linear": False}})
+    assert without_linear == replace(whole, linear=None, linear_fit=None)
+
+    without_word_vectors = plan(num_tokens, sections={"pretrain": {"epochs": 0}})
+    assert without_word_vectors == replace(whole, has_word_vectors=False)
+
+
+def test_a_linear_model_that_is_not_wanted_is_not_refitted():
+    decided = plan(1000, sections={"model": {"linear": False}}, **FEW)
+
+    assert decided.linear is None
+    assert decided.linear_fit is None
+    assert not decided.refits_on_validation
+
+
+# Time budgets
+
+
+@pytest.mark.parametrize(
+    ("whole", "of_pretraining", "spent", "for_pretraining", "for_training"),
+    [
+        pytest.param(None, None, 99, None, None, id="no limit"),
+        pytest.param("100s", None, 40, 20, 50, id="of the whole run"),
+        pytest.param("100s", "5s", 40, 5, 50, id="a lower one of pretraining"),
+        pytest.param("100s", 2, 40, 20, 50, id="a higher one of pretraining"),
+        pytest.param(None, 2, 45, 120, None, id="of pretraining alone, in minutes"),
+        pytest.param("100s", None, 200, 0, 0, id="nothing left"),
+    ],
+)
+def test_each_training_has_its_part_of_the_time(
+    monkeypatch, whole, of_pretraining, spent, for_pretraining, for_training
+):
+    """A tenth is reserved; pretraining gets less than half of what is left when it starts."""
+    config = config_of(
+        {"train": {"time_budget": whole}, "pretrain": {"time_budget": of_pretraining}}
+    )
     monkeypatch.setattr(time_budget, "PRETRAINING_SHARE", 0.4)
-    sections = {"train": {"time_budget": whole}, "pretrain": {"time_budget": of_pretraining}}
-    budget = TimeBudget(Config.model_validate({"name": "x", "data": {"train": "x"}} | sections))
+
+    monkeypatch.setattr(time_budget.time, "monotonic", lambda: 7.0)
+    budget = TimeBudget(config)
     monkeypatch.setattr(time_budget.time, "monotonic", lambda: 7.0 + spent)
-    found = (budget.seconds_for(pretraining=True), budget.seconds_for(pretraining=False))
-    assert found == (seconds if None in seconds else pytest.approx(seconds))
+
+    assert budget.seconds_for(pretraining=True) == approximate(for_pretraining)
+    assert budget.seconds_for(pretraining=False) == approximate(for_training)
+
+
+def approximate(seconds: float | None) -> object:
+    """About so many seconds, or no limit."""
+    if seconds is None:
+        return None
+    return pytest.approx(seconds)
