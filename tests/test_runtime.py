@@ -1,152 +1,140 @@
-"""What only predicts needs no library of training, and nothing of POSIX systems alone: it runs where these are not."""
+"""What only predicts needs no library of training, and nothing that only POSIX systems have."""
 
 from __future__ import annotations
 
 import json
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 import pyarrow
 import pyarrow.parquet
 import pytest
+from support import restricted_process
 from support.programs import TRAINING_LIBRARIES
 
-BLOCKED = """
-import sys
-class Blocked:
-    def find_spec(self, name, path=None, target=None):
-        if name.split(".")[0] in FORBIDDEN or name in FORBIDDEN:
-            raise ImportError(f"{name} is not to be imported")
-sys.meta_path.insert(0, Blocked())
-"""
-# Modules and names that Windows has not. No test runs there; that the names are not asked for is what can be seen here.
+# Modules that Windows does not have. No test runs there; this is how its absent parts are tested.
 POSIX_MODULES = ["fcntl", "grp", "pty", "pwd", "resource", "syslog", "termios", "tty"]
-WITHOUT_POSIX = """
-import mmap, os, select, shutil, signal, subprocess, sys, tempfile
-import numpy, safetensors.numpy, tokenizers, typer.main  # which know what system they are on
-for name in POSIX_MODULES:
-    sys.modules.pop(name, None)
-for module, names in (
-    (os, "O_NOFOLLOW O_NONBLOCK O_DIRECTORY O_CLOEXEC fchmod fchown chown fork forkpty getuid geteuid getgid uname"
-         " sched_getaffinity sched_setaffinity sysconf statvfs posix_fadvise posix_fallocate pread pwrite mkfifo setsid"
-         " killpg nice getloadavg wait3 wait4 confstr sync"),
-    (mmap, "MADV_DONTNEED MADV_WILLNEED MADV_SEQUENTIAL MAP_PRIVATE MAP_SHARED MAP_ANONYMOUS PROT_READ PROT_WRITE"),
-    (select, "poll epoll"),
-    (signal, "SIGHUP SIGKILL SIGALRM SIGUSR1 SIGUSR2 SIGPIPE SIGQUIT SIGCHLD alarm setitimer pthread_sigmask"),
-):
-    for name in names.split():
-        if hasattr(module, name):
-            delattr(module, name)
-"""
-COMMAND_LINE = """
-import contextlib, io, json
-from encoder_cls.cli.app import main
-outcomes = []
-for arguments in json.loads(sys.stdin.read()):
-    sys.argv = ["encoder-cls", *arguments]
-    out, err = io.StringIO(), io.StringIO()
-    with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
-        try:
-            main()
-        except SystemExit as ended:
-            outcomes.append([int(ended.code or 0), out.getvalue(), err.getvalue()])
-print(json.dumps({"outcomes": outcomes, "found": sorted(set(FORBIDDEN) & set(sys.modules))}))
-"""
 
 TEXTS = ["rain and snow today", "a big soup with <b>salt</b>", "the team and the ball"]
 
 
-def run_commands(
-    commands: list[list[object]], *, forbidden: list[str], before: str = ""
-) -> list[list]:
-    """How commands end in a process in which the forbidden modules cannot be imported."""
-    arguments = json.dumps([[str(argument) for argument in command] for command in commands])
-    program = [sys.executable, "-c", f"{before}FORBIDDEN = {forbidden!r}\n{BLOCKED}{COMMAND_LINE}"]
-    done = subprocess.run(program, check=False, capture_output=True, text=True, input=arguments)
+def run_restricted(
+    commands: Sequence[Sequence[object]], *, forbidden: Sequence[str], is_posix: bool = True
+) -> list[tuple[int, str, str]]:
+    """How commands end in a process that lacks modules: exit code, output and errors of each."""
+    arguments = [[str(argument) for argument in command] for command in commands]
+    request = {"commands": arguments, "forbidden": forbidden, "is_posix": is_posix}
+
+    # Without -P, the modules beside the program would be importable.
+    program = [sys.executable, "-P", restricted_process.__file__]
+    done = subprocess.run(
+        program, check=False, capture_output=True, text=True, input=json.dumps(request)
+    )
+
     assert done.returncode == 0, done.stderr
-    prediction = json.loads(done.stdout)
-    assert prediction["found"] == []
-    return prediction["outcomes"]
+    response = json.loads(done.stdout)
+    assert response["imported"] == []
+    return [(code, out, err) for code, out, err in response["outcomes"]]
 
 
-def files_of_texts(folder: Path) -> list[Path]:
-    """The texts in files of each kind that is read by column or by line."""
-    content = {
-        "a.txt": "".join(f"{text}\n" for text in TEXTS),
-        "a.csv": "id,text\n" + "".join(f'{number},"{text}"\n' for number, text in enumerate(TEXTS)),
-        "a.tsv": "text\tid\n" + "".join(f"{text}\t{number}\n" for number, text in enumerate(TEXTS)),
-        "a.jsonl": "".join(json.dumps({"text": text, "id": text[:3]}) + "\n" for text in TEXTS),
+def write_files_of_texts(folder: Path) -> list[Path]:
+    """Write the texts to files of each kind that is read by column or by line."""
+    lines = {
+        "a.txt": [],
+        "a.csv": ["id,text"],
+        "a.tsv": ["text\tid"],
+        "a.jsonl": [],
     }
-    for name, text in content.items():
-        (folder / name).write_text(text)
-    return [folder / name for name in content]
+    for number, text in enumerate(TEXTS):
+        lines["a.txt"].append(text)
+        lines["a.csv"].append(f'{number},"{text}"')
+        lines["a.tsv"].append(f"{text}\t{number}")
+        lines["a.jsonl"].append(json.dumps({"text": text, "id": text[:3]}))
+
+    files = []
+    for name, lines_of_file in lines.items():
+        file = folder / name
+        file.write_text("\n".join([*lines_of_file, ""]))
+        files.append(file)
+    return files
 
 
-@pytest.mark.parametrize(
-    "system", ["without the libraries of training", "without what only POSIX systems have"]
-)
-def test_every_prediction_is_what_the_whole_program_gives(cli, trained_run, tmp_path, system):
-    """Each format, source and page, to the byte: the real command line in a process where the rest is not there."""
+@pytest.mark.parametrize("lacking", ["libraries of training", "parts of POSIX systems"])
+def test_every_prediction_is_what_the_whole_program_gives(cli, trained_run, tmp_path, lacking):
+    """Each format, source and page is the same to the byte."""
     model = ["predict", "--model", trained_run.path]
     commands = [
-        *(
-            [*model, "--format", name, "--top-k", 2, *TEXTS]
-            for name in ("text", "jsonl", "tsv", "csv", "html")
-        ),
-        *([*model, "--explain", "--format", name, *TEXTS] for name in ("text", "jsonl", "csv")),
-        *([*model, "--input", file] for file in files_of_texts(tmp_path)),
-        [*model, "--input", tmp_path / "a.csv", "--output", "answers.jsonl"],
+        [*model, "--input", tmp_path / "a.csv", "--output", "predictions.jsonl"],
         [*model, "--attention", "maps.html", *TEXTS],
         [*model, "--engine", "numpy", "--device", "cpu", *TEXTS],
-        ["--help"],
-        ["predict", "--help"],
         ["--version"],
     ]
-    expected = [cli(*command) for command in commands]
-    files = [tmp_path / "answers.jsonl", tmp_path / "maps.html"]
-    contents = [file.read_bytes() for file in files]
-    for file in files:  # which are to be replaced
+    for output_format in ("text", "jsonl", "tsv", "csv", "html"):
+        commands.append([*model, "--format", output_format, "--top-k", 2, *TEXTS])
+    for output_format in ("text", "jsonl", "csv"):
+        commands.append([*model, "--explain", "--format", output_format, *TEXTS])
+    for file in write_files_of_texts(tmp_path):
+        commands.append([*model, "--input", file])
+
+    expected_outcomes = [cli(*command) for command in commands]
+    files = [tmp_path / "predictions.jsonl", tmp_path / "maps.html"]
+    expected_contents = [file.read_bytes() for file in files]
+    # These are to be replaced.
+    for file in files:
         file.write_bytes(b"")
-    blocked = (
-        {"forbidden": POSIX_MODULES, "before": f"{POSIX_MODULES = }{WITHOUT_POSIX}"}
-        if "POSIX" in system
-        else {"forbidden": TRAINING_LIBRARIES}
-    )
-    outcomes = run_commands(commands, **blocked)
-    assert [outcome[0] for outcome in outcomes] == [0] * len(commands), outcomes
-    for command, outcome, whole in zip(commands, outcomes, expected, strict=True):
-        if "--help" not in command:  # whose width is the terminal's
-            assert outcome == [whole.code, whole.out, whole.err], command
-    assert [file.read_bytes() for file in files] == contents
+
+    if lacking == "libraries of training":
+        outcomes = run_restricted(commands, forbidden=TRAINING_LIBRARIES)
+    else:
+        outcomes = run_restricted(commands, forbidden=POSIX_MODULES, is_posix=False)
+
+    for command, outcome, expected in zip(commands, outcomes, expected_outcomes, strict=True):
+        assert outcome == (0, expected.out, expected.err), command
+    assert [file.read_bytes() for file in files] == expected_contents
+
+
+@pytest.mark.parametrize("is_posix", [True, False])
+def test_help_is_shown(is_posix):
+    """Its width depends on the terminal, so its text is not compared."""
+    forbidden = TRAINING_LIBRARIES if is_posix else POSIX_MODULES
+    commands = [["--help"], ["predict", "--help"]]
+
+    for code, out, _ in run_restricted(commands, forbidden=forbidden, is_posix=is_posix):
+        assert code == 0
+        assert "Usage: encoder-cls" in out
+
+
+NEEDS_TORCH = "needs PyTorch: pip install encoder-cls"
 
 
 def test_what_is_not_installed_is_named_in_one_line(trained_run, tmp_path):
-    pyarrow.parquet.write_table(pyarrow.table({"text": TEXTS}), tmp_path / "a.parquet")
-    (tmp_path / "both").mkdir()
-    (tmp_path / "both" / "1.csv").write_text("text\nrain\n")
-    (tmp_path / "both" / "2.parquet").write_bytes((tmp_path / "a.parquet").read_bytes())
+    parquet_file = tmp_path / "a.parquet"
+    pyarrow.parquet.write_table(pyarrow.table({"text": TEXTS}), parquet_file)
+    both = tmp_path / "both"
+    both.mkdir()
+    (both / "1.csv").write_text("text\nrain\n")
+    (both / "2.parquet").write_bytes(parquet_file.read_bytes())
+
     model = ["predict", "--model", trained_run.path]
-    needs_torch = "needs PyTorch: pip install encoder-cls"
-    refusals = [
-        (["train"], needs_torch),
-        (["train", "--dry-run", "--run-dir", "new"], needs_torch),
-        (["eval", trained_run.path], needs_torch),
-        ([*model, "--engine", "torch", "rain"], needs_torch),
-        ([*model, "--device", "cuda", "rain"], needs_torch),
-        (
-            [*model, "--input", tmp_path / "a.parquet"],
-            "a.parquet: needs pyarrow: pip install pyarrow",
-        ),
-        ([*model, "--input", tmp_path / "both"], "2.parquet: needs pyarrow: pip install pyarrow"),
-        (
-            [*model, "--input", "hub:some/data"],
-            "hub:some/data: needs datasets: pip install datasets",
-        ),
-    ]
-    outcomes = run_commands([command for command, _ in refusals], forbidden=TRAINING_LIBRARIES)
-    for (command, message), (code, out, err) in zip(refusals, outcomes, strict=True):
-        assert (code, out, err.count("\n")) == (2, "", 1), (command, err)
-        assert err.endswith(f"{message}\n")
+    messages = {
+        ("train",): NEEDS_TORCH,
+        ("train", "--dry-run", "--run-dir", "new"): NEEDS_TORCH,
+        ("eval", trained_run.path): NEEDS_TORCH,
+        (*model, "--engine", "torch", "rain"): NEEDS_TORCH,
+        (*model, "--device", "cuda", "rain"): NEEDS_TORCH,
+        (*model, "--input", parquet_file): "a.parquet: needs pyarrow: pip install pyarrow",
+        (*model, "--input", both): "2.parquet: needs pyarrow: pip install pyarrow",
+        (*model, "--input", "hub:a/b"): "hub:a/b: needs datasets: pip install datasets",
+    }
+
+    outcomes = run_restricted(list(messages), forbidden=TRAINING_LIBRARIES)
+
+    for message, (code, out, err) in zip(messages.values(), outcomes, strict=True):
+        assert code == 2
+        assert out == ""
         assert err.startswith("error: ")
+        assert err.endswith(f"{message}\n")
+        assert err.count("\n") == 1
     assert not (tmp_path / "new").exists()
