@@ -1,11 +1,12 @@
-"""Answers in bulk, from a CSV file to a CSV file, beside scikit-learn, fastText and Hugging Face.
+"""Bulk prediction, from a CSV file to a CSV file, beside scikit-learn, fastText and Hugging Face.
 
     python scripts/benchmarks/bulk.py FOLDER [--threads 2] [--output docs/results.md]
 
-FOLDER is as that of `accuracy.py`; the models learn from SST-2, and answer its sentences, repeated
-to 100,000 texts. `encoder-cls predict` runs as a user runs it, its start included. The others are
-loaded already: they read the texts, answer all of them in one call and write the labels; Hugging
-Face's pipeline answers a twentieth of them. Others come with `pip install -e '.[bench]'`.
+FOLDER is as that of `accuracy.py`; the models learn from SST-2, and classify its sentences,
+repeated to 100,000 texts. `encoder-cls predict` runs as a user runs it, its start included. The
+others are loaded already: they read the texts, classify all of them in one call and write the
+labels; Hugging Face's pipeline classifies a twentieth of them. They come with
+`pip install -e '.[bench]'`.
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ from shared.peers import (
 
 DATA = "sst2"
 TEXTS = 100_000
-# The part of the texts that the slow system answers.
+# The slow system classifies one of so many texts.
 SLOW_PART = 20
 OURS = {"encoder-cls, default": [], "encoder-cls, model.encoder=false": ["model.encoder=false"]}
 SLOW = "HF pipeline, batched"
@@ -103,7 +104,7 @@ def trained(folder: Path, system: str) -> Path:
 
 
 def child(system: str, folder: str, source: str, model: str) -> None:
-    """Train another system in this process, answer a file with it, and print the seconds."""
+    """Train another system in this process, classify a file with it, and print the seconds."""
     texts = read(path_of(Path(folder), DATA, "train"))
     predict = predictor(system, texts, model)
     predict(texts.texts[:64])  # to warm up
@@ -111,7 +112,7 @@ def child(system: str, folder: str, source: str, model: str) -> None:
     began = time.perf_counter()
     with Path(source).open(newline="", encoding="utf-8") as file:
         found = predict([row["text"] for row in csv.DictReader(file)])
-    write_column(Path(tempfile.mkdtemp(dir=Path(source).parent), "answers.csv"), "label", found)
+    write_column(Path(tempfile.mkdtemp(dir=Path(source).parent), "predictions.csv"), "label", found)
     print(time.perf_counter() - began)
 
 

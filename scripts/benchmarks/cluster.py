@@ -3,7 +3,7 @@
     pip install 'ray[data]' pyspark pandas
     python scripts/benchmarks/cluster.py RUN [--texts 20000] [--output docs/results.md]
 
-Writes Parquet files of short texts with an `id`, and answers them: in one process by
+Writes Parquet files of short texts with an `id`, and classifies them: in one process by
 `encoder_cls.Predictor`; by Ray's `Dataset.map_batches` with one worker, with two, and with two of
 which one is killed with SIGKILL; by Spark's `mapInPandas`. Rows a second count the start of the
 workers. The command fails where a row is missing, comes twice, or has another label than one
@@ -53,13 +53,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def cases(arguments: argparse.Namespace) -> list[Case]:
-    """Ways to answer."""
+    """Ways to classify the texts."""
     ways = ("one process", *RAY_WORKERS, SPARK)
     return [{"way": way, "texts": arguments.texts} for way in ways]
 
 
 def measure(arguments: argparse.Namespace, case: Case) -> Found:
-    """Answer the texts in one way, and compare the answers with those of one process."""
+    """Classify the texts in one way, and compare the predictions with those of one process."""
     model = str(arguments.run.resolve())
     way = case["way"]
     rows, expected, seconds = prepared(model, case["texts"])
@@ -90,10 +90,10 @@ def measure(arguments: argparse.Namespace, case: Case) -> Found:
 
 @cache
 def prepared(model: str, texts: int) -> tuple[Any, Any, float]:
-    """Write the rows into files, and answer them in one process.
+    """Write the rows into files, and classify them in one process.
 
     Returns:
-        The rows, the answers, and the seconds of the answers.
+        The rows, the predictions, and the seconds of predicting.
     """
     vocabulary = Predictor(model).classifier.tokenizer.get_vocab()
     words = sorted(word for word in vocabulary if word.isalpha())[:2000]
@@ -119,10 +119,10 @@ def _made_up_text(words: Sequence[str], row: int) -> str:
 
 
 def _by_ray(model: str, *, workers: int, is_killing: bool) -> tuple[Any, float, int]:
-    """Answer the files by Ray.
+    """Classify the files by Ray.
 
     Returns:
-        The answers, the seconds, and how many workers were started.
+        The predictions, the seconds, and how many workers were started.
     """
     import ray
 
@@ -163,7 +163,7 @@ def _kill_one(workers: Path) -> None:
 
 
 def _by_spark(model: str) -> tuple[Any, float]:
-    """Answer the files by Spark; returns the answers and the seconds."""
+    """Classify the files by Spark; returns the predictions and the seconds."""
     from pyspark.sql import SparkSession
 
     builder = SparkSession.builder.master("local[2]").config("spark.ui.enabled", "false")
@@ -188,13 +188,13 @@ def lines(rows: Sequence[Row]) -> list[str]:
         counts = [f"{last[key]:,}" for key in ("started", "rows", "ids")]
         equal = "yes" if last["equal"] else "no"
         cells.append([way, *counts, equal, f"{median(group, 'speed'):,.0f}"])
-    heads = ["", "workers started", "rows", "ids", "answers are equal", "rows a second"]
+    heads = ["", "workers started", "rows", "ids", "predictions are equal", "rows a second"]
     return table(heads, cells)
 
 
 def failures(rows: Sequence[Row]) -> list[str]:
-    """The ways whose answers are not those of one process."""
-    return [f"{row.case['way']}: other answers" for row in rows if not row.found["equal"]]
+    """The ways whose predictions are not those of one process."""
+    return [f"{row.case['way']}: other predictions" for row in rows if not row.found["equal"]]
 
 
 BENCHMARK = Benchmark(

@@ -1,4 +1,4 @@
-"""Time the first answer of a new process, and an answer of a loaded classifier.
+"""Time the first prediction of a new process, and a prediction of a loaded classifier.
 
     python scripts/benchmarks/cold.py RUN [--rounds N] [--output docs/results.md]
 
@@ -36,32 +36,32 @@ TEXT = (
 )
 LOADED = """
 import statistics, time
-answer([TEXT])
+predict([TEXT])
 times = []
 for _ in range(100):
     start = time.perf_counter()
-    answer([TEXT])
+    predict([TEXT])
     times.append(time.perf_counter() - start)
 print(statistics.median(times))
 """
-# The library of each system, and the lines that make `answer`, which answers a list of texts.
+# The library of each system, and the lines that define `predict`, which takes a list of texts.
 SYSTEMS = {
     "encoder-cls": (
         "encoder_cls",
-        "import encoder_cls\nanswer = encoder_cls.load_classifier({run!r}).predict",
+        "import encoder_cls\npredict = encoder_cls.load_classifier({run!r}).predict",
     ),
     "fastText": (
         "fasttext",
-        "import fasttext\nanswer = fasttext.load_model({folder!r} + '/fasttext.bin').predict",
+        "import fasttext\npredict = fasttext.load_model({folder!r} + '/fasttext.bin').predict",
     ),
     "scikit-learn": (
         "sklearn",
-        "import joblib\nanswer = joblib.load({folder!r} + '/sklearn.joblib').predict",
+        "import joblib\npredict = joblib.load({folder!r} + '/sklearn.joblib').predict",
     ),
     "Hugging Face pipeline": (
         "transformers",
         "from transformers import pipeline\n"
-        "answer = pipeline('text-classification', model={folder!r} + '/bert', device='cpu')",
+        "predict = pipeline('text-classification', model={folder!r} + '/bert', device='cpu')",
     ),
 }
 # The libraries that predicting needs, and the one that training needs besides.
@@ -85,7 +85,7 @@ def cases(_arguments: argparse.Namespace) -> list[Case]:
 
 
 def measure(arguments: argparse.Namespace, case: Case) -> Found:
-    """Seconds and memory of a process, and the seconds of an answer once it is loaded."""
+    """Seconds and memory of a process, and the seconds of a prediction once it is loaded."""
     what = case["what"]
     model = str(arguments.run.resolve())
     if what in COMMANDS:
@@ -98,7 +98,7 @@ def measure(arguments: argparse.Namespace, case: Case) -> Found:
     _, load = SYSTEMS[what]
     code = f"TEXT = {json.dumps(TEXT)}\n{load.format(run=model, folder=str(peers()))}"
     loaded = float(run([sys.executable, "-c", code + LOADED]).output.split()[-1])
-    return {**cold([sys.executable, "-c", f"{code}\nanswer([TEXT])"]), "loaded": loaded}
+    return {**cold([sys.executable, "-c", f"{code}\npredict([TEXT])"]), "loaded": loaded}
 
 
 def cold(command: Sequence[str]) -> Found:

@@ -4,7 +4,7 @@
         [--output docs/results.md]
 
 FOLDER is as that of `accuracy.py`. Each round draws so many texts of train; test is at most 3,000
-texts. Where the encoder is not kept, the answer is the linear model's. The command fails where
+texts. Where the encoder is not kept, the linear model predicts alone. The command fails where
 the combination is more than 0.3 points less accurate than the linear model in the mean of the
 draws.
 """
@@ -51,7 +51,7 @@ def measure(arguments: argparse.Namespace, case: Case) -> Found:
     """Train, and score the test texts.
 
     Returns:
-        The accuracy of the linear model, of the encoder if it is kept, and of the answer; and
+        The accuracy of the linear model, of the encoder if it is kept, and of the classifier; and
         processor seconds.
     """
     seed = case["round"]

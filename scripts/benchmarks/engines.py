@@ -1,4 +1,4 @@
-"""NumPy beside PyTorch: whether both give the same answers, on real data.
+"""NumPy beside PyTorch: whether both predict the same, on real data.
 
     python scripts/benchmarks/engines.py FOLDER [--only DATASET]... [--output docs/results.md]
 
@@ -35,7 +35,7 @@ def cases(arguments: argparse.Namespace) -> list[Case]:
 
 
 def measure(arguments: argparse.Namespace, case: Case) -> Found:
-    """Train, and count the answers in which the engines differ."""
+    """Train, and count the predictions in which the engines differ."""
     test = sample(read(path_of(arguments.folder, case["data"], "test")), MOST_TEXTS)
     with tempfile.TemporaryDirectory() as folder:
         run = Path(folder, "run")

@@ -110,7 +110,7 @@ def _renamed(texts: Texts, new_names: Mapping[str, str]) -> Texts:
 
 
 def svm_predictions(labelled: Texts, others: Texts, test: Texts) -> list[str]:
-    """The answers of a plain SVM."""
+    """The predictions of a plain SVM."""
     from sklearn.decomposition import TruncatedSVD
     from sklearn.pipeline import make_pipeline, make_union
     from sklearn.preprocessing import FunctionTransformer, normalize

@@ -164,7 +164,7 @@ def halve(probabilities: Probabilities, labels: Labels) -> Found:
 
 
 def _precision_of_other_half(whole: Guarantees, one: Guarantees, threshold: float) -> float:
-    """The part of right answers among those above a threshold, of the texts that `one` has not."""
+    """The share of correct predictions above a threshold, of the texts that `one` has not."""
     index = np.searchsorted(THRESHOLDS, threshold)
     predictions = whole.predictions[index] - one.predictions[index]
     right = whole.right[index] - one.right[index]

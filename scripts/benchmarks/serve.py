@@ -1,4 +1,4 @@
-"""How fast `encoder-cls serve` answers over loopback, beside the same model in one process.
+"""How fast `encoder-cls serve` responds over loopback, beside the same model in one process.
 
     python scripts/benchmarks/serve.py RUN [--output docs/results.md]
 
@@ -93,7 +93,7 @@ def server(run: Path) -> Iterator[int]:
 async def prediction_times(
     port: int, texts: Sequence[str], limit: float, *, clients: int
 ) -> tuple[list[float], float]:
-    """Ask by some clients; returns the seconds of each answer, and those in all."""
+    """Send requests by some clients; returns the seconds of each response, and those in all."""
     began = time.perf_counter()
 
     async def be_client(number: int) -> list[float]:
@@ -107,7 +107,7 @@ async def prediction_times(
 
 
 async def in_process(run: Path, texts: Sequence[str], limit: float) -> tuple[list[float], float]:
-    """Ask a classifier in this process; returns the seconds of each answer, and those in all."""
+    """Ask a classifier in this process; returns the seconds of each call, and those in all."""
     from encoder_cls import load_classifier
 
     classifier = load_classifier(run, engine="numpy")
@@ -123,7 +123,7 @@ async def in_process(run: Path, texts: Sequence[str], limit: float) -> tuple[lis
 
 
 async def timed(ask: Ask, texts: Sequence[str], limit: float) -> list[float]:
-    """Ask for so many seconds, again as soon as there is an answer; returns the seconds of each."""
+    """Ask for so many seconds, each time once the last is done; returns the seconds of each."""
     found = []
     began = time.perf_counter()
     for text in cycle(texts):

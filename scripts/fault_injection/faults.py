@@ -676,14 +676,14 @@ FAULTS = [
         make=constant(with_hidden_folders),
     ),
     Fault(
-        "blank lines have no answer",
+        "blank lines have no prediction",
         case="folder-fuzz",
         fraction=0.2,
         target="encoder_cls.data.reading.text_lines.numbered_lines",
         make=skipping_blank_lines,
     ),
     Fault(
-        "a stop leaves accepted requests without an answer",
+        "a stop leaves accepted requests without a response",
         case="serve-stop",
         fraction=0.2,
         target=f"{SERVER}._stop_by",
@@ -711,7 +711,7 @@ FAULTS = [
         make=keeping_the_port,
     ),
     Fault(
-        "one model answers for another",
+        "one model predicts for another",
         case="serve-reload",
         fraction=0.3,
         target="encoder_cls.serving.batching.Batcher.submit",
@@ -725,7 +725,7 @@ FAULTS = [
         make=reloading_silently,
     ),
     Fault(
-        "bytes of answered requests stay counted",
+        "bytes of finished requests stay counted",
         case="serve-hostile[0-too-many-texts]",
         fraction=1,
         target="encoder_cls.serving.app.Service._read",
@@ -739,7 +739,7 @@ FAULTS = [
         make=constant(property(lambda _: False)),
     ),
     Fault(
-        "what a killed process began to answer stays",
+        "what a killed process began to write stays",
         case="parts-kill",
         fraction=0.2,
         target=f"{FILES}._remove_unfinished",
@@ -753,21 +753,21 @@ FAULTS = [
         make=constant(lambda *_, **__: contextlib.nullcontext()),
     ),
     Fault(
-        "answers need not fit their record",
-        case="parts-changed[0-damaged-answers]",
+        "predictions need not fit their record",
+        case="parts-changed[0-damaged-predictions]",
         fraction=1,
         target=f"{PARTS}._hash_of",
         make=trusting_the_record,
     ),
     Fault(
-        "another model's answers count as done",
+        "another model's predictions count as done",
         case="parts-changed[0-another-model]",
         fraction=1,
         target=f"{PARTS}.ResumableFolder.__init__",
         make=for_any_model,
     ),
     Fault(
-        "a record has the answers of another part removed",
+        "a record has the predictions for another part removed",
         case="parts-changed[0-the-record-of-another-part]",
         fraction=1,
         target=f"{PARTS}._remove_old_format",
@@ -781,7 +781,7 @@ FAULTS = [
         make=constant(lambda _: (0,)),
     ),
     Fault(
-        "a full disk leaves what is half answered",
+        "a full disk leaves a file that is half written",
         case="parts-full-disk",
         fraction=0.4,
         target="pathlib.Path.unlink",

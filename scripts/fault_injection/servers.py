@@ -1,4 +1,4 @@
-"""A server, clients that ask it honestly, and checks of their answers."""
+"""A server, clients that ask it honestly, and checks of the responses."""
 
 import ctypes
 import http.client
@@ -18,7 +18,7 @@ from samples import FILLERS, WORDS
 
 # Of a probability: which texts share a batch changes the last digits.
 TOLERANCE = 1e-5
-# How long an answer may take.
+# How long a response may take.
 MOST_SECONDS = 30.0
 SECONDS_BETWEEN_LOOKS = 0.01
 # Of Linux's prctl.
@@ -50,8 +50,8 @@ class Served:
         """The status and body of a path."""
         with self.connection() as connection:
             connection.request("GET", path)
-            reply = connection.getresponse()
-            return reply.status, reply.read().decode()
+            response = connection.getresponse()
+            return response.status, response.read().decode()
 
     def connection(self):
         """A connection, which is closed at the end of a block."""
@@ -86,7 +86,7 @@ def serve(space, run, *, port=0, prepare=lambda: None):
 
 
 class Predictions:
-    """The answers of models to some texts, as of `predict`, by the SHA-256 of the model."""
+    """The predictions of models for some texts, as of `predict`, by the SHA-256 of the model."""
 
     def __init__(self, draw):
         self.texts = []
@@ -96,7 +96,7 @@ class Predictions:
         self._known = {}
 
     def learn(self, folder):
-        """Add the answers of the model in a folder; returns its SHA-256."""
+        """Add the predictions of the model in a folder; returns its SHA-256."""
         from encoder_cls.classifier.model_folder import load_classifier
 
         classifier = load_classifier(folder, engine="numpy")
@@ -106,12 +106,12 @@ class Predictions:
         self._known[classifier.sha256] = predictions
         return classifier.sha256
 
-    def check(self, chosen, reply):
-        """Fail unless a reply has the answers of one model to these texts."""
-        assert reply.keys() == {"predictions", "model"}, reply
-        model = reply["model"]
+    def check(self, chosen, response):
+        """Fail unless a response has the predictions of one model for these texts."""
+        assert response.keys() == {"predictions", "model"}, response
+        model = response["model"]
         assert model in self._known, f"no model that was there has the hash {model}"
-        for number, found in zip(chosen, reply["predictions"], strict=True):
+        for number, found in zip(chosen, response["predictions"], strict=True):
             expected = self._known[model][number]
             assert found.keys() >= expected.keys(), found
             assert found["truncated"] == expected["truncated"], found
@@ -121,12 +121,12 @@ class Predictions:
             assert probabilities.keys() == known.keys(), found
             for label, probability in known.items():
                 assert abs(probability - probabilities[label]) <= TOLERANCE, (
-                    f"the model {model[:12]} never said {found} to {self.texts[number]!r}"
+                    f"the model {model[:12]} never predicts {found} for {self.texts[number]!r}"
                 )
 
 
 def _probabilities(prediction):
-    """The probability of each label of an answer."""
+    """The probability of each label of a prediction."""
     return {entry["label"]: entry["probability"] for entry in prediction["top"]}
 
 
@@ -135,7 +135,7 @@ class Outcome(NamedTuple):
 
     began: float  # when it was sent
     ended: float  # when its outcome was known
-    status: int  # 0 without an answer
+    status: int  # 0 without a response
     what: str  # is wrong
 
 
@@ -168,10 +168,10 @@ class Load:
     def await_predictions(self, count):
         """Wait for so many more outcomes."""
         most = len(self.outcomes) + count
-        wait_until(lambda: len(self.outcomes) >= most, f"{count} answers")
+        wait_until(lambda: len(self.outcomes) >= most, f"{count} responses")
 
     def check_all_requests_ended(self):
-        """Fail unless each request was answered rightly."""
+        """Fail unless each request got the right predictions."""
         bad = [outcome for outcome in self.outcomes if outcome.status != 200 or outcome.what]
         assert not bad, f"{len(bad)} of {len(self.outcomes)} requests: {bad[:3]}"
         assert self.outcomes, "nobody asked"
@@ -187,7 +187,7 @@ class Load:
                     time.sleep(SECONDS_BETWEEN_LOOKS)  # the server has ended
 
     def _ask_once(self, connection, draw):
-        """Send a request, and check the answer; returns its status and what is wrong."""
+        """Send a request, and check the response; returns its status and what is wrong."""
         chosen = draw.choices(range(len(self._predictions.texts)), k=draw.choice([1, 1, 1, 5, 30]))
         body = {
             "texts": [self._predictions.texts[number] for number in chosen],
@@ -199,9 +199,9 @@ class Load:
         try:
             headers = {"Content-Type": "application/json"}
             connection.request("POST", "/predict", json.dumps(body), headers)
-            reply = connection.getresponse()
-            content = json.loads(reply.read())
-            status = reply.status
+            response = connection.getresponse()
+            content = json.loads(response.read())
+            status = response.status
             if status == 200:
                 self._predictions.check(chosen, content)
         except AssertionError as error:

@@ -357,7 +357,7 @@ def look(folder):
 
 
 def check_lines(space, lines, end, has_last_end, engine):
-    """A file of lines, its folder and a pattern: an answer for each line, blank or not."""
+    """A file of lines, its folder and a pattern: a prediction for each line, blank or not."""
     folder = space.new_path("lines")
     folder.mkdir()
     file = folder / "a.txt"
@@ -371,7 +371,7 @@ def check_lines(space, lines, end, has_last_end, engine):
     for source in (file, folder, folder / "*.txt"):
         ended = space.predict(run, engine, "--format", "jsonl", "--input", source).check()
         found.add(ended.out)
-    assert len(found) == 1, "other answers for the file, its folder and a pattern"
+    assert len(found) == 1, "other predictions for the file, its folder and a pattern"
     assert len(found.pop().splitlines()) == len(file.read_bytes().splitlines())
 
 
@@ -559,7 +559,7 @@ def odd_text(draw):
 
 
 def predictions(ended):
-    """The answers in JSON Lines, which must be good ones."""
+    """The predictions in JSON Lines, which must be valid."""
     check_printable(ended.check().out)
     found = [json.loads(line) for line in ended.out.splitlines()]
     for prediction in found:

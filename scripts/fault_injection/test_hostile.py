@@ -15,7 +15,7 @@ from samples import CHECKPOINT_FILES, ENGINES, newest_checkpoint
 
 from encoder_cls.classifier.model_folder import FORMAT, NO_HASH, load_classifier, save_classifier
 
-# For an answer about a hostile folder.
+# To accept or refuse a hostile folder.
 MOST_SECONDS = 5.0
 MOST_BYTES = 1_000_000_000
 HUGE = 10**15

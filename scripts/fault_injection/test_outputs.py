@@ -13,10 +13,12 @@ from samples import SPLITS, engine_of, predict, sha256_of, tries
 TEXTS = ["rain and snow", "a ball, a goal", "bread and soup"]
 # The end of a temporary name that can be guessed, and what a lock is named by.
 KNOWN_HEX = "0123456789abcdef"
-MARK = "-".join(sha256(name.encode()).hexdigest()[:12] for name in ("answers.txt", platform.node()))
+MARK = "-".join(
+    sha256(name.encode()).hexdigest()[:12] for name in ("predictions.txt", platform.node())
+)
 LINKS = (
-    f".tmp-{KNOWN_HEX}-answers.txt",
-    f".tmp-{os.getpid()}-answers.txt",
+    f".tmp-{KNOWN_HEX}-predictions.txt",
+    f".tmp-{os.getpid()}-predictions.txt",
     f".tmp-{MARK}-{KNOWN_HEX}",
 )
 RUN_FILES = [
@@ -29,8 +31,13 @@ RUN_FILES = [
     "metrics.jsonl",
     "checkpoints/new.json",
 ]
-NAMES_AMONG_INPUTS = ["answers.tsv", "answers.txt", "deeper/answers.jsonl", ".hidden.txt"]
-NAMES_AMONG_TEXTS_OF_CLASSES = ["good/1.txt", "good/2.txt", "answers.jsonl"]
+NAMES_AMONG_INPUTS = [
+    "predictions.tsv",
+    "predictions.txt",
+    "deeper/predictions.jsonl",
+    ".hidden.txt",
+]
+NAMES_AMONG_TEXTS_OF_CLASSES = ["good/1.txt", "good/2.txt", "predictions.jsonl"]
 PARTS = ["parts", "parts/*.txt", "parts/part-?.txt"]
 STDOUT = ["/dev/stdout", "/dev/fd/1", "/proc/self/fd/1"]
 SOURCES = ["texts.txt", "parts", "parts/*.txt", "reviews"]
@@ -72,7 +79,7 @@ def written_to_standard_output():
 def written_to_a_new_file():
     for source in SOURCES:
         for ending in ENDINGS:
-            yield from_input(source, f"answers.{ending}", code=0, modes=MODES)
+            yield from_input(source, f"predictions.{ending}", code=0, modes=MODES)
 
 
 def written_into_the_run():
@@ -89,7 +96,7 @@ KINDS = {
     ],
     "one of several inputs": [from_input(source, "parts/part-1.txt") for source in PARTS],
     "a new file among the inputs": [
-        from_input("parts/*.txt", "parts/answers.txt", modes=(0o644,)),
+        from_input("parts/*.txt", "parts/predictions.txt", modes=(0o644,)),
         *(from_input("parts", f"parts/{name}") for name in NAMES_AMONG_INPUTS),
     ],
     "a text of a class": [
@@ -103,7 +110,7 @@ KINDS = {
     ],
     "standard output by name": [*written_to_standard_output()],
     "a new file": [*written_to_a_new_file()],
-    "a link at the temporary name": [Asked(("some rain",), "answers.txt", None, links=LINKS)],
+    "a link at the temporary name": [Asked(("some rain",), "predictions.txt", None, links=LINKS)],
 }
 
 
@@ -117,7 +124,7 @@ def test_outputs(space, draw, kind, number):
     log = folder / case.stdout if case.stdout else None
     mode = draw.choice(case.modes)
     if mode:
-        output.write_text("older answers")
+        output.write_text("older predictions")
         output.chmod(mode)
     for name in case.links:
         (folder / name).symlink_to(folder / draw.choice(["texts.txt", "nothing"]))

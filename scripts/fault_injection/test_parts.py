@@ -23,7 +23,7 @@ FILE_EVENTS_OF_A_PART = 9
 
 @dataclass(frozen=True)
 class Job:
-    """A folder of parts, the options of its answers, and the folder for these."""
+    """A folder of parts, the options of `predict`, and the folder of the predictions."""
 
     space: object
     parts: Path
@@ -44,20 +44,20 @@ class Job:
         return self.begin(prepare=partial(kill_at_file_event, event, self.out))
 
     def expected(self):
-        """The answers of a process that nothing disturbs, by name of file."""
+        """The predictions of a process that nothing disturbs, by name of file."""
         fresh = replace(self, out=self.space.new_path("undisturbed"))
         fresh.begin().end().check()
         return fresh.predictions()
 
     def predictions(self):
-        """The files of answers by name, without temporary ones."""
+        """The files of predictions by name, without temporary ones."""
         if not self.out.is_dir():
             return {}
         files = [path for path in self.out.iterdir() if path.is_file()]
         return {path.name: path.read_bytes() for path in files if not path.name.startswith(".")}
 
     def check(self, expected, *, others=0):
-        """Fail unless the folder holds these answers, and a record for each.
+        """Fail unless the folder holds these predictions, and a record for each file.
 
         It must hold nothing else but so many others, of older parts.
         """
@@ -75,7 +75,7 @@ class Job:
             self._check_rows(part, found[f"{part.stem}.{self.form}"])
 
     def _check_rows(self, part, predictions):
-        """Fail unless each row of a part has one answer, in order."""
+        """Fail unless each row of a part has one prediction, in order."""
         rows = read_rows(part)
         if self.form == "jsonl":
             ids = [json.loads(line)["id"] for line in predictions.splitlines()]
@@ -143,7 +143,7 @@ def test_parts_kill(space, draw, number):
         else:
             ended = job.begin().kill(after=draw.uniform(0, 0.6))
         assert ended.code in {0, -signal.SIGKILL}, ended.err
-        assert job.predictions().items() <= expected.items(), "a file of answers is not whole"
+        assert job.predictions().items() <= expected.items(), "a file of predictions is not whole"
     job.begin().end().check()
     job.check(expected)
 
@@ -182,7 +182,7 @@ def test_parts_together(space, draw, kind, number):
 
 @tries(20)
 def test_parts_changed_meanwhile(space, draw, number):
-    """An input that changes while it is answered: exit 3, nothing of it is written."""
+    """An input that changes while it is classified: exit 3, nothing of it is written."""
     job = new_job(space, draw, engine_of(number))
     event = draw.randint(1, 3)
 
@@ -191,7 +191,8 @@ def test_parts_changed_meanwhile(space, draw, number):
             write_rows(part, [*read_rows(part), ("more", "rain")])
 
     ended = job.begin(prepare=partial(at_file_event, event, append, temporary=".tmp-")).end()
-    if event % 2:  # answers and records are written by turns; while a record is, nothing is read
+    # Predictions and records are written by turns. Nothing is read while a record is written.
+    if event % 2:
         ended.check_error(3, "has changed while it was read")
     else:
         ended.check()
@@ -211,7 +212,7 @@ def test_parts_full_disk(space, draw, number):
     def prediction():
         ended = job.begin().end()
         assert not list(job.out.rglob(".tmp-*")), "something temporary is left"
-        assert job.predictions().items() <= expected.items(), "a file of answers is not whole"
+        assert job.predictions().items() <= expected.items(), "a file of predictions is not whole"
         if ended.code:
             ended.check_error(1, str(job.out))
             mount("-o", "remount,size=8m", job.out)
@@ -316,8 +317,8 @@ CHANGES = {
     "other-options": (ALL, other_options),
     "another-engine": (ALL, another_engine),
     "another-format": (ALL, another_format),
-    "damaged-answers": (ONE, damaged_predictions),
-    "no-answers": (ONE, no_predictions),
+    "damaged-predictions": (ONE, damaged_predictions),
+    "no-predictions": (ONE, no_predictions),
     "a-damaged-record": (ONE, damaged_record),
     "the-record-of-another-part": (ONE, record_of_another_part),
     "no-record": (ONE, no_record),
@@ -327,7 +328,7 @@ CHANGES = {
 @pytest.mark.parametrize("kind", CHANGES)
 @tries(8)
 def test_parts_changed(space, draw, kind, number):
-    """Input, model, options, answers or records change: the parts concerned are done again."""
+    """Input, model, options, predictions or records change: the parts concerned are done again."""
     job = new_job(space, draw, engine_of(number))
     expected = job.expected()
     job.begin().end().check()

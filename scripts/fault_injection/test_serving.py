@@ -22,7 +22,7 @@ from encoder_cls.serving import limits
 # Seconds that count as at once on a busy machine.
 AT_ONCE = 5.0
 CODES = {signal.SIGTERM: 143, signal.SIGINT: 130}
-ALL_PREDICTED = "stopped; all accepted requests got their responses"
+LAST_LINE = "stopped; all accepted requests got their responses"
 # Bytes of a server's own memory beyond that of the warm server.
 MOST_GROWTH = 24 << 20
 # Models that a try loads, and crowds of clients that it sends.
@@ -40,7 +40,7 @@ MEGABYTE = 1 << 20
 @pytest.mark.parametrize("when", ["while it starts", "once", "twice"])
 @tries(20)
 def test_serve_stop(space, draw, when, number):
-    """A signal under load: each accepted request is answered; a second signal ends at once."""
+    """A signal under load: accepted requests get their responses; a second signal ends at once."""
     run = space.reference(variant_of(number // 7))
     predictions = Predictions(draw)
     kind = draw.choice([*CODES])
@@ -67,8 +67,8 @@ def test_serve_stop(space, draw, when, number):
         return
 
     assert ended.code == 0, f"exit {ended.code}: {ended.err}"
-    assert ALL_PREDICTED in ended.err, ended.err
-    # Each request was answered, or refused after the stop, or came too late.
+    assert LAST_LINE in ended.err, ended.err
+    # Each request got its predictions, or was refused after the stop, or came too late.
     for outcome in load.outcomes:
         if outcome.status == 200:
             assert not outcome.what, outcome
@@ -78,7 +78,7 @@ def test_serve_stop(space, draw, when, number):
             assert not outcome.status, outcome
             late = outcome.began - asked
             is_late = late > limits.STOPPING_SECONDS / 2
-            assert is_late, f"sent {late:+.2f} s after the stop, and no answer: {outcome}"
+            assert is_late, f"sent {late:+.2f} s after the stop, and no response: {outcome}"
 
 
 def signal_while_stopping(process, draw, kind):
@@ -124,7 +124,7 @@ def test_serve_kill(space, draw, number):
             assert outcome.status == 200, outcome
             assert not outcome.what, outcome
         else:
-            assert outcome.ended > killed, f"without an answer before the kill: {outcome}"
+            assert outcome.ended > killed, f"without a response before the kill: {outcome}"
     assert hashes_of(run / "model") == before, "the model has changed"
 
     again = serve(space, run, port=served.port)
@@ -136,7 +136,7 @@ def test_serve_kill(space, draw, number):
 
 @tries(24)
 def test_serve_reload(space, draw, number):
-    """Other models, damaged ones and none, loaded under load: each answer is of a whole model."""
+    """Other models, damaged ones and none, loaded under load: each response is of a whole model."""
     run = space.copy(variant_of(number // 7))
     predictions = Predictions(draw)
     predictions.learn(run)
@@ -193,11 +193,11 @@ def change_model(run, served, predictions, draw, change):
 
 
 def save_another(run, predictions, draw):
-    """Replace the model as a training does, by one with other answers; returns its SHA-256."""
+    """Replace the model as a training does, by one with other predictions; returns its SHA-256."""
     other = load_classifier(run, engine="numpy")
     other.mixture = Mixture(weights={part: draw.uniform(0.1, 2) for part in other.parts})
 
-    # Its answers must be known before anybody can ask it.
+    # Its predictions must be known before any client can get them.
     folder = run.with_name(f"{run.name}-next")
     shutil.copytree(run / "model", folder)
     save_classifier(other, folder)
@@ -286,7 +286,7 @@ def any_bytes(served, draw):
 
 
 def status_of(connection):
-    """The status of the first answer; 0 where the connection ends without one, or `STILL_WAITS`."""
+    """The status of the first response; 0 if the connection ends without one, or `STILL_WAITS`."""
     with closing(connection):
         try:
             found = re.match(rb"HTTP/1\.1 (\d+) ", connection.recv(1 << 16))
@@ -370,7 +370,7 @@ ATTACKS = {
     "endless-head": Attack({400, 0}, [GET + b"X: " + b"x" * (4 << 20)]),
     "slow-writer": Attack({408, 0}, client=slow_writer),
     "hangs-up": Attack(set(), client=hangs_up),
-    # Much later, it gets the first answer.
+    # Much later, it gets the first response.
     "never-reads": Attack({200, 0}, [(GET + b"\r\n") * 2000]),
     "pages-of-other-sites": Attack(
         {403, 415},
@@ -401,7 +401,7 @@ def be_impatient():
 @pytest.mark.parametrize("name", ATTACKS)
 @tries(4)
 def test_serve_hostile(space, draw, name, number):
-    """Many bad clients at once: each is refused, honest ones are answered, memory is flat."""
+    """Many bad clients at once: each is refused, others get predictions, memory is flat."""
     attack = ATTACKS[name]
     run = space.reference(variant_of(number))
     predictions = Predictions(draw)
@@ -416,7 +416,7 @@ def test_serve_hostile(space, draw, name, number):
             found = {status_of(connection) for connection in connections if connection}
             # On a busy machine anything may come too slowly for a server that is so impatient.
             expected = attack.statuses | {408}
-            assert found <= expected, f"answered with {found}, expected {expected}"
+            assert found <= expected, f"statuses {found}, expected {expected}"
             sizes.append(served.own_bytes())
         load.await_predictions(4)
 

@@ -63,9 +63,9 @@ def write_lines(path, lines):
 
 
 def check_predictions(ended):
-    """Fail unless there are answers to the long text, which is cut, and to the one after it."""
+    """Fail unless the long text, which is cut, and the one after it have predictions."""
     predictions = [json.loads(line) for line in ended.out.splitlines()]
-    assert [predict["truncated"] for predict in predictions] == [True, False]
+    assert [prediction["truncated"] for prediction in predictions] == [True, False]
     return ended
 
 
@@ -81,7 +81,7 @@ def line_of_standard_input(space, draw, size, engine):
 
 
 def huge_line_of_standard_input(space, draw, engine):
-    """A line that is longer than the limit is refused, after the answer to the line before it."""
+    """A line beyond the limit is refused, after the prediction for the line before it."""
 
     def lines():
         yield "some rain"

@@ -43,7 +43,7 @@ Predict = Callable[[Sequence[str]], Sequence[str]]
 
 
 class Trial(NamedTuple):
-    """A trained model: its setting, the seconds that it took alone, and its answers."""
+    """A trained model: its setting, the seconds that it took alone, and how it predicts."""
 
     setting: str
     seconds: float
@@ -66,7 +66,7 @@ class Curve:
 
 
 def accuracy(predict: Predict, texts: Texts) -> float:
-    """The part of answers that are right."""
+    """The share of predictions that are correct."""
     predictions = predict(texts.texts)
     are_right = [
         prediction == label for prediction, label in zip(predictions, texts.labels, strict=True)
@@ -281,7 +281,7 @@ def fasttext_line(text: str) -> str:
 
 
 def fasttext_model(path: Path, classes: Sequence[str], options: dict[str, Any]) -> Predict:
-    """Train fastText on a file; the answer is "" where it knows no word of a text."""
+    """Train fastText on a file; it predicts "" where it knows no word of a text."""
     model = importlib.import_module("fasttext").train_supervised(input=str(path), **options)
 
     def predict(texts: Sequence[str]) -> Sequence[str]:
