@@ -15,9 +15,9 @@ from tokenizers import Tokenizer
 from encoder_cls.config.schema import TokenizerConfig
 from encoder_cls.text.tokenizer import token_reader
 from encoder_cls.text.tokenizer_training import ArrowWords
-from encoder_cls.text.tokens import TokenChunk, TokenReader
+from encoder_cls.text.tokens import UNK_ID, TokenChunk, TokenReader
 
-ODD_CHARACTERS = st.text(
+ODD_TEXTS = st.text(
     st.one_of(
         st.sampled_from(
             "abzZ [](.!?)#▁\t\n\r\0\x01\x1f\x7f\x85\xad"
@@ -35,7 +35,7 @@ ODD_CHARACTERS = st.text(
 def odd_tokenizer(
     kind: str, normalization: str = "nfkc", strip_accents: bool = False, lowercase: bool = True
 ) -> Tokenizer:
-    """Knows some of the words of odd texts."""
+    """A tokenizer that knows some of the words of odd texts."""
     config = TokenizerConfig(
         type=kind,
         normalization=normalization,
@@ -47,7 +47,7 @@ def odd_tokenizer(
 
 
 def both_readers(tokenizer: Tokenizer) -> tuple[TokenReader, TokenReader]:
-    """The one of few texts, and the one of many."""
+    """The reader of few texts, and that of many."""
     return token_reader(tokenizer), ArrowWords(tokenizer).read
 
 
@@ -63,6 +63,13 @@ def strings(found: TokenChunk) -> list[list[str]]:
 
 def without_surrogates(text: str) -> str:
     return re.sub("[\ud800-\udfff]", "\ufffd", text)
+
+
+def short_name(value: object) -> str:
+    """The name of a case: the text in ASCII."""
+    if isinstance(value, str):
+        return ascii(value)[:24]
+    return ""
 
 
 @pytest.mark.parametrize(
@@ -93,7 +100,7 @@ def without_surrogates(text: str) -> str:
         ("!!?? known...zz", ["!!??", "known", "...", "zz"]),
         ("[PAD] a [CLS]", ["[", "pad", "]", "a", "[", "cls", "]"]),
     ],
-    ids=lambda value: ascii(value)[:24] if isinstance(value, str) else "",
+    ids=short_name,
 )
 def test_words_of_any_script(text, words):
     """Both readers find these words, also of a text that comes twice."""
@@ -102,11 +109,12 @@ def test_words_of_any_script(text, words):
         assert found == [["[CLS]", *words], ["[CLS]", "a"], ["[CLS]", *words]]
 
 
+ASCII_TEXTS = st.text(st.characters(max_codepoint=127), max_size=24)
+
+
 @settings(max_examples=300, deadline=None, derandomize=True)
 @given(
-    texts=st.lists(
-        ODD_CHARACTERS | st.text(st.characters(max_codepoint=127), max_size=24), max_size=4
-    ),
+    texts=st.lists(ODD_TEXTS | ASCII_TEXTS, max_size=4),
     normalization=st.sampled_from(["none", "nfc", "nfkc"]),
     strip_accents=st.booleans(),
     lowercase=st.booleans(),
@@ -129,16 +137,16 @@ def test_words_of_any_text_are_those_of_the_library(texts, normalization, strip_
         readable = without_surrogates(text)
         normalized = tokenizer.normalizer.normalize_str(readable)
         words = tokenizer.pre_tokenizer.pre_tokenize_str(normalized)
-        assert tokens == ["[CLS]", *(word for word, _ in words)]
+        assert tokens == ["[CLS]"] + [word for word, _ in words]
 
-        ids = [tokenizer.token_to_id(token) for token in tokens]
-        ids_or_unknown = [1 if token_id is None else token_id for token_id in ids]
-        assert ids_or_unknown == tokenizer.encode(readable).ids
+        vocabulary = tokenizer.get_vocab()
+        ids = [vocabulary.get(token, UNK_ID) for token in tokens]
+        assert ids == tokenizer.encode(readable).ids
 
 
 @pytest.mark.parametrize("kind", ["word_piece", "bpe", "unigram"])
 @settings(max_examples=120, deadline=None, derandomize=True)
-@given(texts=st.lists(ODD_CHARACTERS, min_size=1, max_size=4))
+@given(texts=st.lists(ODD_TEXTS, min_size=1, max_size=4))
 def test_pieces_of_words_are_those_of_the_vocabulary(kind, texts):
     """Each piece is as the vocabulary writes it, `[UNK]` where it has none."""
     tokenizer = odd_tokenizer(kind)

@@ -32,18 +32,26 @@ from encoder_cls.text.tokens import (
 
 def by_spaces(texts: Sequence[str], most_tokens: int) -> TokenChunk:
     """Read the words between spaces."""
-    texts_tokens = [["[CLS]", *text.split()][:most_tokens] for text in texts]
-    lengths = [len(tokens) for tokens in texts_tokens]
+    distinct = []
+    indices = []
+    lengths = []
+    for text in texts:
+        tokens = ["[CLS]", *text.split()][:most_tokens]
+        lengths.append(len(tokens))
+        for token in tokens:
+            if token not in distinct:
+                distinct.append(token)
+            indices.append(distinct.index(token))
 
-    all_tokens = list(chain.from_iterable(texts_tokens))
-    distinct = list(dict.fromkeys(all_tokens))
-    indices = [distinct.index(token) for token in all_tokens]
     return TokenChunk(
-        distinct, np.array(indices, dtype=np.int32), np.array(lengths, dtype=np.int64)
+        distinct=distinct,
+        indices=np.array(indices, dtype=np.int32),
+        lengths=np.array(lengths, dtype=np.int64),
     )
 
 
-def find(*texts: str, max_seq_len: int = 64) -> tuple[TokenizedTexts, list[str]]:
+def find(texts: Sequence[str], *, max_seq_len: int = 64) -> tuple[TokenizedTexts, list[str]]:
+    """The tokens of texts, and their words."""
     return index_tokens(by_spaces, texts, max_seq_len=max_seq_len)
 
 
@@ -65,25 +73,25 @@ def tokens_of(found: TokenizedTexts, words: Sequence[str]) -> list[list[str]]:
 
 
 def ngrams_of(char_ngrams: CharNgrams, word: int = 0) -> list[int]:
+    """The hashes of the n-grams of the word with this number."""
     return char_ngrams.take(np.array([word])).ngrams.tolist()
 
 
 # The last two words differ only beyond the characters that are hashed.
 WORDS = ["a", "bb", "é", "日本", "[UNK]", "c" * 50, "c" * 51]
 
-SOME_TEXTS = st.lists(st.lists(st.sampled_from(WORDS), max_size=40), max_size=6)
+TEXTS = st.lists(st.lists(st.sampled_from(WORDS), max_size=40).map(" ".join), max_size=6)
 
 
 @settings(max_examples=100, deadline=None, derandomize=True)
-@given(texts=SOME_TEXTS, max_seq_len=st.integers(1, 5))
+@given(texts=TEXTS, max_seq_len=st.integers(1, 5))
 def test_each_text_keeps_its_tokens_up_to_the_limits(texts, max_seq_len):
-    joined = [" ".join(text) for text in texts]
-    found, words = find(*joined, max_seq_len=max_seq_len)
+    found, words = find(texts, max_seq_len=max_seq_len)
 
     most_characters = CHARACTERS_PER_TOKEN * max_seq_len
     kept = []
     truncated = []
-    for text in joined:
+    for text in texts:
         tokens = ["[CLS]", *text[:most_characters].split()]
         kept.append(tokens[: KEPT_PER_TOKEN * max_seq_len])
         truncated.append(len(text) > most_characters or len(tokens) > max_seq_len)
@@ -97,9 +105,9 @@ def test_each_text_keeps_its_tokens_up_to_the_limits(texts, max_seq_len):
 
 
 @settings(max_examples=100, deadline=None, derandomize=True)
-@given(texts=SOME_TEXTS)
+@given(texts=TEXTS)
 def test_each_word_has_its_own_n_grams_and_special_tokens_have_none(texts):
-    found, words = find(*(" ".join(text) for text in texts))
+    found, words = find(texts)
 
     for number, word in enumerate(words):
         spelling = "" if word in SPECIAL_TOKENS else word
@@ -108,30 +116,33 @@ def test_each_word_has_its_own_n_grams_and_special_tokens_have_none(texts):
 
 @settings(max_examples=100, deadline=None, derandomize=True)
 @given(
-    texts=SOME_TEXTS,
+    texts=TEXTS,
     max_seq_len=st.integers(1, 5),
     known=st.sets(st.sampled_from(["a", "bb", "é"])),
 )
 def test_unknown_words_are_counted_among_those_that_an_encoder_reads(texts, max_seq_len, known):
-    found, words = find(*(" ".join(text) for text in texts), max_seq_len=max_seq_len)
-    result = knowing(found, words, known)
+    found, words = find(texts, max_seq_len=max_seq_len)
+    tokenized = knowing(found, words, known)
 
-    read = [tokens[:max_seq_len] for tokens in tokens_of(found, words)]
+    # An encoder reads these tokens. The first one is `[CLS]`, which is no word.
+    lengths = []
     unknown = []
-    for tokens in read:
-        unknown.append(sum(word not in known for word in tokens[1:]))
-    num_words = sum(len(tokens) - 1 for tokens in read)
+    for tokens in tokens_of(found, words):
+        read = tokens[:max_seq_len]
+        lengths.append(len(read))
+        unknown.append(sum(word not in known for word in read[1:]))
+    num_words = sum(lengths) - len(lengths)
 
-    assert result.lengths.tolist() == [len(tokens) for tokens in read]
-    assert result.unknown.tolist() == unknown
-    assert result.unknown_fraction == pytest.approx(sum(unknown) / max(1, num_words))
+    assert tokenized.lengths.tolist() == lengths
+    assert tokenized.unknown.tolist() == unknown
+    assert tokenized.unknown_fraction == pytest.approx(sum(unknown) / max(1, num_words))
 
 
 @pytest.mark.parametrize("at_once", [1, 2, 1024])
 def test_some_of_the_texts_are_those_texts(monkeypatch, at_once):
     """A part of the texts, in any order, has the words, lengths and flags of the whole."""
     monkeypatch.setattr(tokens_module, "TEXTS_AT_ONCE", at_once)
-    found, words = find("a b c", "z z", "a", "", max_seq_len=3)
+    found, words = find(["a b c", "z z", "a", ""], max_seq_len=3)
     found = knowing(found, words, ["a", "b"])
 
     parts = [
@@ -151,7 +162,7 @@ def test_some_of_the_texts_are_those_texts(monkeypatch, at_once):
 
 
 def test_no_texts_have_no_unknown_words():
-    found, _ = find("a b c")
+    found, _ = find(["a b c"])
     assert found[:0].unknown_fraction == 0
 
 
@@ -174,9 +185,6 @@ def test_processes_find_the_same_words(monkeypatch):
     assert found.truncated[-1]
 
 
-SPELT = ["cat", "", "a", "naïve", "", "🙂", "x" * 99, "日本"]
-
-
 def ngrams_within(word: str) -> list[str]:
     """The n-grams of two to five characters of "<word>", the shorter first."""
     if not word:
@@ -189,36 +197,38 @@ def ngrams_within(word: str) -> list[str]:
     return ngrams
 
 
-def crc32(*ngrams: str) -> list[int]:
-    return [zlib.crc32(ngram.encode("utf-8", "replace")) for ngram in ngrams]
+ODD_WORDS = st.text(st.characters() | st.sampled_from("aé日🙂"), max_size=50)
 
 
 @settings(max_examples=200, deadline=None, derandomize=True)
-@given(
-    words=st.lists(st.text(st.characters() | st.sampled_from("aé日🙂"), max_size=50), max_size=8)
-)
+@given(words=st.lists(ODD_WORDS, max_size=8))
 def test_n_grams_are_hashed_by_the_crc_32_of_their_bytes(words):
     """The hashes of a word do not depend on the words beside it, whatever their characters."""
-    spellings = hash_char_ngrams(words)
+    char_ngrams = hash_char_ngrams(words)
 
-    assert len(spellings) == len(words)
-    assert spellings.ngrams.dtype == np.uint32
-    assert spellings.offsets.dtype == np.int64
-    for place, word in enumerate(words):
-        expected = crc32(*ngrams_within(word))
-        assert ngrams_of(spellings, place) == expected
+    assert len(char_ngrams) == len(words)
+    assert char_ngrams.ngrams.dtype == np.uint32
+    assert char_ngrams.offsets.dtype == np.int64
+    for number, word in enumerate(words):
+        ngrams = [ngram.encode("utf-8", "replace") for ngram in ngrams_within(word)]
+        expected = [zlib.crc32(ngram) for ngram in ngrams]
+        assert ngrams_of(char_ngrams, number) == expected
         assert ngrams_of(hash_char_ngrams([word])) == expected
+
+
+SPELT = ["cat", "", "a", "naïve", "", "🙂", "x" * 99, "日本"]
 
 
 @settings(max_examples=80, deadline=None, derandomize=True)
 @given(
-    places=st.lists(st.integers(0, len(SPELT) - 1), max_size=20),
-    kind=st.sampled_from([np.int32, np.int64]),
+    numbers=st.lists(st.integers(0, len(SPELT) - 1), max_size=20),
+    number_type=st.sampled_from([np.int32, np.int64]),
 )
-def test_taking_words_is_spelling_them(places, kind):
+def test_taking_words_is_spelling_them(numbers, number_type):
     """Words may be in any order, repeated, left out or empty; there may be none at all."""
-    taken = hash_char_ngrams(SPELT).take(np.array(places, dtype=kind))
-    expected = hash_char_ngrams([SPELT[place] for place in places])
+    taken = hash_char_ngrams(SPELT).take(np.array(numbers, dtype=number_type))
+    expected = hash_char_ngrams([SPELT[number] for number in numbers])
+
     assert taken.ngrams.tolist() == expected.ngrams.tolist()
     assert taken.offsets.tolist() == expected.offsets.tolist()
     assert taken.ngrams.dtype == np.uint32
