@@ -69,12 +69,11 @@ def check_same_kind(base: Dataset, *, run: str, is_multi_label: bool) -> None:
     if base.is_multi_label == is_multi_label:
         return
 
-    there = "one label"
-    here = "several labels"
-    if base.is_multi_label:
-        there, here = here, there
-    what = f"a text may have {there} there, and {here} in the new data; train one run of each"
-    raise ConfigError(f"{run}: {what}")
+    if is_multi_label:
+        what = "a text may have one label there, and several labels in the new data"
+    else:
+        what = "a text may have several labels there, and one label in the new data"
+    raise ConfigError(f"{run}: {what}; train one run of each")
 
 
 def only_new_rows(
@@ -116,32 +115,38 @@ def new_rows(
     if their group is in another split of the base run.
     """
     base_alike, new_alike = _alike_numbers(base.splits, splits)
-    learned = {*_texts_with_labels(base.train, base.label_names)}
+    learned = set(_texts_with_labels(base.train, base.label_names))
     notes = Notes()
 
     rows_by_split: dict[str, NDArray[np.int64]] = {}
     for role, split in splits.items():
         other_roles = base.splits.keys() - {role}
 
-        # Rows that the base run has, or texts like them.
-        known_roles = other_roles if role == "train" else base_alike.keys()
-        known = np.concatenate([base_alike[name] for name in known_roles])
-        is_known = np.isin(new_alike[role], known)
+        # Rows that the base run has, or texts like them. Training texts may be like those that it
+        # has learned, but not the same with the same label.
         if role == "train":
+            is_known = _is_alike(new_alike[role], [base_alike[name] for name in other_roles])
             is_known |= np.array([key in learned for key in _texts_with_labels(split, label_names)])
+        else:
+            is_known = _is_alike(new_alike[role], list(base_alike.values()))
 
         # Rows whose group is in another split there.
         is_elsewhere = np.zeros(len(split), dtype=bool)
         for name in other_roles:
             is_elsewhere |= split.is_of_group_in(base.splits[name])
 
-        for count, why in (
-            (is_known.sum(), f"which {run} has already, or texts like them"),
-            ((is_elsewhere & ~is_known).sum(), f"whose groups {run} has in another split"),
-        ):
-            if count:
-                left_out = f"{count:,} of {len(split):,} new texts are left out"
-                notes.messages.append(f"{role}: {left_out}, {why}")
+        num_known = int(is_known.sum())
+        if num_known:
+            left_out = f"{num_known:,} of {len(split):,} new texts are left out"
+            why = f"which {run} has already, or texts like them"
+            notes.messages.append(f"{role}: {left_out}, {why}")
+
+        num_elsewhere = int((is_elsewhere & ~is_known).sum())
+        if num_elsewhere:
+            left_out = f"{num_elsewhere:,} of {len(split):,} new texts are left out"
+            why = f"whose groups {run} has in another split"
+            notes.messages.append(f"{role}: {left_out}, {why}")
+
         rows_by_split[role] = np.flatnonzero(~is_known & ~is_elsewhere)
 
     train = splits["train"]
@@ -166,6 +171,13 @@ def _alike_numbers(
     base_alike = dict(zip(base, parts[: len(base)], strict=True))
     new_alike = dict(zip(new, parts[len(base) :], strict=True))
     return base_alike, new_alike
+
+
+def _is_alike(
+    numbers: NDArray[np.int64], numbers_of_others: Sequence[NDArray[np.int64]]
+) -> NDArray[np.bool_]:
+    """Which texts are similar to others, by the numbers of both, (texts,)."""
+    return np.isin(numbers, np.concatenate(numbers_of_others))
 
 
 def _texts_with_labels(split: Split, label_names: Sequence[str]) -> Iterator[tuple[int, str]]:
@@ -214,24 +226,39 @@ def _concatenated_splits(
     splits: Sequence[Split], names_of_splits: Sequence[Sequence[str]], names: Sequence[str]
 ) -> Split:
     """Concatenate splits, given with the names of their classes, into one with other names."""
+    names_by_split = []
+    for split, class_names in zip(splits, names_of_splits, strict=True):
+        names_by_split.append((*class_names, *split.unseen_names))
+
     # Labels that never occur in train follow the classes.
-    order = dict.fromkeys(names)
-    for split, split_names in zip(splits, names_of_splits, strict=True):
-        order |= dict.fromkeys((*split_names, *split.unseen_names))
-    all_names = tuple(order)
+    all_names = list(names)
+    known = set(names)
+    for split_names in names_by_split:
+        all_names += [name for name in split_names if name not in known]
+        known.update(split_names)
 
     labels = []
-    groups = []
-    for split, split_names in zip(splits, names_of_splits, strict=True):
-        labels.append(renumbered(split.labels, (*split_names, *split.unseen_names), all_names))
-        no_groups = np.full(len(split), NO_GROUP)
-        groups.append(no_groups if split.groups is None else split.groups)
+    for split, split_names in zip(splits, names_by_split, strict=True):
+        labels.append(renumbered(split.labels, split_names, all_names))
 
-    has_groups = any(split.groups is not None for split in splits)
     return Split(
         texts=concatenated(*(split.texts for split in splits)),
         labels=np.concatenate(labels),
         where=concatenated(*(split.where for split in splits)),
-        groups=np.concatenate(groups) if has_groups else None,
-        unseen_names=all_names[len(names) :],
+        groups=_concatenated_groups(splits),
+        unseen_names=tuple(all_names[len(names) :]),
     )
+
+
+def _concatenated_groups(splits: Sequence[Split]) -> NDArray[np.int64] | None:
+    """The groups of all rows; None if no split has groups."""
+    if all(split.groups is None for split in splits):
+        return None
+
+    groups = []
+    for split in splits:
+        if split.groups is None:
+            groups.append(np.full(len(split), NO_GROUP))
+        else:
+            groups.append(split.groups)
+    return np.concatenate(groups)

@@ -79,13 +79,17 @@ class Split:
 
     def subset(self, indices: NDArray[np.int64]) -> Split:
         """The examples with these indices, in this order."""
+        groups = self.groups
+        if groups is not None:
+            groups = groups[indices]
         chosen = replace(
             self,
             texts=selected(self.texts, indices),
             labels=self.labels[indices],
             where=selected(self.where, indices),
-            groups=None if self.groups is None else self.groups[indices],
+            groups=groups,
         )
+
         # If it is known, keep it: it takes seconds for millions of texts.
         if "together" in vars(self):
             vars(chosen)["together"] = self.together[indices]

@@ -58,12 +58,15 @@ class LabelledRows:
         if not len(others):
             return self, NO_TEXTS
 
+        groups = self.groups
+        if groups is not None:
+            groups = groups[rows]
         labelled = replace(
             self,
             texts=self.texts.select(rows),
             where=self.where.select(rows),
             counts=self.counts[rows],
-            groups=None if self.groups is None else self.groups[rows],
+            groups=groups,
         )
         unlabelled = Unlabelled(texts=self.texts.select(others), where=self.where.select(others))
         return labelled, unlabelled
@@ -157,6 +160,7 @@ def _rows_with_text(
 
 def _labels(row: Row, separator: str | None, *, may_have_none: bool) -> list[str]:
     """The labels of a row, each once; a `DataError` for other values."""
+    # The keys of a dictionary are in order, each once.
     labels: dict[str, None] = {}
     for label in _written_labels(row.label, separator, may_have_none=may_have_none):
         if _is_empty(label):

@@ -201,7 +201,9 @@ def _read_dataset(
     names_in_train = classes.present(rows_by_role["train"].numbers)
     if not (sources.is_multi_label or known_names):
         _check_two_classes(names_in_train, config)
-    label_names = tuple(dict.fromkeys((*known_names, *names_in_train)))
+    new_names = [name for name in names_in_train if name not in known_names]
+    label_names = (*known_names, *new_names)
+
     splits = {}
     for role, rows in rows_by_role.items():
         splits[role] = _to_split(rows, label_names, classes, is_multi_label=sources.is_multi_label)
@@ -303,24 +305,34 @@ def _read_labelled_sources(
 ) -> None:
     """Read train, validation and test, as far as they are named."""
     for role in ROLES:
-        source = getattr(config, role)
         if role == "train" and train_rows is not None:
-            reading = Reading()
-            sources.readings[role] = reading
-            ungrouped = config.model_copy(update={"group_column": None})
-            sources.rows[role] = collect_labelled(
-                train_rows, source, ungrouped, reading, may_have_none=True
-            )
-        elif source is not None:
-            reading = reading_of(config)
-            sources.readings[role] = reading
-            try:
-                sources.rows[role] = read_labelled(source, role, config, reading)
-            except NoRowsError as error:
-                if role != "train" or not has_base:
-                    raise
-                what = f"{error.what}, so there is nothing new to learn"
-                raise NothingNewError(error.where, what) from None
+            _collect_rows_in_memory(sources, config, train_rows)
+            continue
+        source = getattr(config, role)
+        if source is None:
+            continue
+
+        reading = reading_of(config)
+        sources.readings[role] = reading
+        try:
+            sources.rows[role] = read_labelled(source, role, config, reading)
+        except NoRowsError as error:
+            if role != "train" or not has_base:
+                raise
+            what = f"{error.what}, so there is nothing new to learn"
+            raise NothingNewError(error.where, what) from None
+
+
+def _collect_rows_in_memory(
+    sources: _Sources, config: DataConfig, train_rows: Iterable[Row]
+) -> None:
+    """Collect the rows of train that are in memory; they have no groups."""
+    reading = Reading()
+    sources.readings["train"] = reading
+    ungrouped = config.model_copy(update={"group_column": None})
+    sources.rows["train"] = collect_labelled(
+        train_rows, config.train, ungrouped, reading, may_have_none=True
+    )
 
 
 def _read_unlabelled(source: str, config: DataConfig, reading: Reading) -> Unlabelled:

@@ -212,7 +212,7 @@ def _continues_character(character: str) -> bool:
     return is_rest_of_syllable or unicodedata.combining(character) != 0
 
 
-# The steps of normalizing that `tokenizer_trainer` may put into a tokenizer.
+# The steps of normalizing that `tokenizer_training` may put into a tokenizer.
 NORMALIZERS = {"NFD", "StripAccents", "NFC", "NFKC", "Lowercase"}
 
 
@@ -220,14 +220,15 @@ def parse_tokenizer(content: str) -> Tokenizer:
     """Parse the JSON of a tokenizer.
 
     Raises:
-        ValueError: if `tokenizer_trainer` does not make such a tokenizer.
+        ValueError: `tokenizer_training` does not make such a tokenizer.
     """
     try:
         tokenizer = Tokenizer.from_str(content)
         parts = json.loads(tokenizer.to_str())
     except KeyboardInterrupt:
         raise
-    except BaseException as error:  # a panic in Rust is no Exception
+    except BaseException as error:
+        # A panic in Rust is no `Exception`.
         raise ValueError(f"not a tokenizer: {error}") from None
 
     first_tokens = [tokenizer.id_to_token(number) for number in range(len(SPECIAL_TOKENS))]

@@ -58,7 +58,7 @@ def train_subwords(
         The tokenizer, and the number of words that are too long to learn from.
 
     Raises:
-        ConfigError: if max_vocab_size is less than the number of single characters, with which a
+        ConfigError: max_vocab_size is less than the number of single characters, with which a
             sub-word model starts.
     """
     tokenizer = _untrained(config)

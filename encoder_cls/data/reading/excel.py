@@ -147,7 +147,10 @@ def _header(workbook: Workbook, sheet: Sheet) -> list[str]:
     if number != 1:
         return []
 
-    names = ["" if cell in {None, NO_RESULT} else str(cell) for cell in cells]
+    names = []
+    for cell in cells:
+        has_text = cell is not None and cell is not NO_RESULT
+        names.append(str(cell) if has_text else "")
     while names and not names[-1]:
         names.pop()
     return names

@@ -28,11 +28,14 @@ class SourceLocation(str):
     row: int
 
     def __new__(cls, file: str, line: int = -1, row: int = -1) -> SourceLocation:  # noqa: D102
-        name = file if line < 0 else f"{file}:{line}"
+        name = file
+        if line >= 0:
+            name = f"{file}:{line}"
+
         location = super().__new__(cls, name)
         location.file = file
         location.line = line
-        location.row = line if row < 0 else row
+        location.row = row if row >= 0 else line
         return location
 
 

@@ -94,7 +94,10 @@ def _without_nanoseconds(batch: Any) -> Any:
     columns = []
     for column in batch.columns:
         has_nanoseconds = getattr(column.type, "unit", "") == "ns"
-        columns.append(_in_microseconds(column) if has_nanoseconds else column)
+        if has_nanoseconds:
+            columns.append(_in_microseconds(column))
+        else:
+            columns.append(column)
     return pyarrow.RecordBatch.from_arrays(columns, names=batch.schema.names)
 
 
@@ -109,10 +112,13 @@ def _in_microseconds(column: Any) -> Any:
         shorter = pyarrow.duration("us")
     else:
         shorter = pyarrow.time64("us")
+
     try:
         return column.cast(shorter)
     except pyarrow.ArrowInvalid:
         pass
 
-    # A duration has no text of its own: its number of nanoseconds.
-    return column.cast(pyarrow.int64() if is_duration else pyarrow.string())
+    if is_duration:
+        # It has no text of its own, so it becomes its number of nanoseconds.
+        return column.cast(pyarrow.int64())
+    return column.cast(pyarrow.string())

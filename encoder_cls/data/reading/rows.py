@@ -52,15 +52,24 @@ def row_of(where: SourceLocation, record: dict[str, Any], columns: Columns) -> R
             raise DataError(where, what)
         texts.append(text)
 
+    label = None
+    if columns.label:
+        label = record[columns.label]
+
     row_id = record.get("id")
     if not isinstance(row_id, str | int | None):
         row_id = str(row_id)
+
+    group = None
+    if columns.group:
+        group = _group_name(where, record[columns.group])
+
     return Row(
         text=" ".join(texts),
-        label=record[columns.label] if columns.label else None,
+        label=label,
         id=row_id,
         where=where,
-        group=_group_name(where, record[columns.group]) if columns.group else None,
+        group=group,
         record=record if columns.every else None,
     )
 

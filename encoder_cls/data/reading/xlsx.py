@@ -375,6 +375,7 @@ class _Rows(_Pieces):
 
     def start(self, tag: str, attributes: dict[str, str]) -> None:
         super().start(tag, attributes)
+
         name = _name(tag)
         if name == "row":
             self._number = int(float(attributes.get("r", self._number + 1)))
