@@ -77,8 +77,8 @@ def load_classifier(path: str | Path, *, device: str = "auto", engine: str = "au
         path: of the folder, or `hub:owner/name[?revision=...]`.
         device: of the encoder: `auto`, `cpu`, `cuda` or `cuda:N`.
         engine: what computes the encoder: `numpy`, `torch`, or `auto`, which takes for each call
-            NumPy for a few texts and PyTorch (if installed) for many. All compute in float32; their probabilities
-            are within 1e-5 of each other.
+            NumPy for a few texts and PyTorch (if installed) for many. All compute in float32; their
+            probabilities are within 1e-5 of each other.
 
     Raises:
         ConfigError: there is no classifier at this path, or no such device or engine.

@@ -64,7 +64,7 @@ class Curve:
 
 @dataclass(frozen=True, kw_only=True)
 class ReliabilityDot:
-    """The answers of one bin of confidence."""
+    """The predictions of one bin of confidence."""
 
     confidence: float
     accuracy: float
@@ -78,7 +78,7 @@ class ReliabilityDot:
 
 @dataclass(frozen=True, kw_only=True)
 class ReliabilityChart:
-    """Accuracy by the probability of an answer, or of a label, as `of` says."""
+    """Accuracy by the probability of a prediction, or of a label, as `of` says."""
 
     of: str
     dots: list[ReliabilityDot]
@@ -86,7 +86,7 @@ class ReliabilityChart:
     plane: Plane = Plane(bottom=84)
 
 
-def reliability(bins: CalibrationBins, *, of: str = "answer") -> ReliabilityChart:
+def reliability(bins: CalibrationBins, *, of: str = "prediction") -> ReliabilityChart:
     """A dot for each bin that has texts."""
     num_bins = len(bins.texts)
     dots = []
@@ -105,7 +105,7 @@ def reliability(bins: CalibrationBins, *, of: str = "answer") -> ReliabilityChar
 
 @dataclass(frozen=True, kw_only=True)
 class ThresholdChart:
-    """What a threshold does: how many texts are answered, and how many of the answers are right."""
+    """What a threshold does: how many predictions it keeps, and how many of these are correct."""
 
     curves: list[Curve]
     suggested: float | None
@@ -117,25 +117,25 @@ def thresholds(
 ) -> ThresholdChart:
     """Both fractions by threshold.
 
-    `confidence` is that of the answers, `correct` whether they are right, both (texts,).
+    `confidence` is that of the predictions, `correct` whether they are correct, both (texts,).
     """
     plane = Plane()
     steps = np.linspace(0, 1, 201)
     num_predicted = counts_from(steps, confidence)
     num_right = counts_from(steps, confidence[correct])
 
-    # Beyond the most confident answer there is nothing that could be right.
+    # Beyond the most confident prediction there is nothing that could be right.
     has_predictions = num_predicted > 0
     accuracy = num_right[has_predictions] / num_predicted[has_predictions]
     right = Curve.through(
-        steps[has_predictions], accuracy, style="c1", name="right, of the answers", plane=plane
+        steps[has_predictions], accuracy, style="c1", name="right, of the kept ones", plane=plane
     )
 
-    answered_fraction = num_predicted / len(confidence)
-    predicted = Curve.through(
-        steps, answered_fraction, style="c2", name="texts that get an answer", plane=plane
+    kept_fraction = num_predicted / len(confidence)
+    kept = Curve.through(
+        steps, kept_fraction, style="c2", name="predictions that are kept", plane=plane
     )
-    return ThresholdChart(curves=[right, predicted], suggested=suggested, plane=plane)
+    return ThresholdChart(curves=[right, kept], suggested=suggested, plane=plane)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -156,7 +156,7 @@ def precision_recall(
     chosen: Sequence[int],
     names: Sequence[str],
 ) -> CurvesChart:
-    """Curves of chosen classes, and one of all answers together if more classes occur.
+    """Curves of chosen classes, and one of all classes together if more occur.
 
     Probabilities are (texts, classes), labels (texts,) or (texts, labels).
     """
@@ -235,7 +235,7 @@ def notable_classes(
 
 @dataclass(frozen=True, kw_only=True)
 class LengthBar:
-    """The texts of similar length: the words that they have, and how many are answered right."""
+    """Texts of similar length: the words that they have, and how many are predicted correctly."""
 
     words: str
     texts: int

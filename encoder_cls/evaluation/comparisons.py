@@ -33,7 +33,7 @@ COMBINED = "combined"
 
 
 def score_predictions(predictions: NDArray[Any], labels: NDArray[Any]) -> Scores:
-    """Score answers against labels, both (texts,), or multi-label (texts, labels)."""
+    """Score predictions against labels, both (texts,), or multi-label (texts, labels)."""
     counts = ClassCounts.of(predictions, labels)
 
     if labels.ndim > 1:
@@ -72,9 +72,9 @@ class Comparison:
 def score_parts(
     predictions: Mapping[str, NDArray[Any]], labels: NDArray[Any]
 ) -> tuple[dict[str, Scores], Comparison | None]:
-    """Score the answers of `combined` and of the parts `linear` and `encoder`.
+    """Score the predictions of `combined` and of the parts `linear` and `encoder`.
 
-    The comparison is None unless both parts answer.
+    The comparison is None unless there are both parts.
     """
     scores = {}
     for part, part_predictions in predictions.items():
@@ -97,7 +97,7 @@ def score_parts(
 
 
 class _PredictionPairs(NamedTuple):
-    """How many texts only the first, or only the second of two classifiers answers correctly."""
+    """How many texts only the first, or only the second of two classifiers predicts correctly."""
 
     only_first: int
     only_second: int
@@ -107,7 +107,7 @@ class _PredictionPairs(NamedTuple):
     def of(
         cls, first: NDArray[Any], second: NDArray[Any], labels: NDArray[Any]
     ) -> _PredictionPairs:
-        """Count the answers of both to the same texts; all arguments are (texts,)."""
+        """Count the predictions of both for the same texts; all arguments are (texts,)."""
         is_first_right = first == labels
         is_second_right = second == labels
         return cls(
@@ -153,8 +153,8 @@ class PairedComparison:
         accuracy_difference_interval: the 95% interval of the difference.
         macro_f1_difference: as above, of macro-F1.
         macro_f1_difference_interval: as above.
-        only_this: the number of texts that only the report's classifier answers correctly.
-        only_other: the number of texts that only the other classifier answers correctly.
+        only_this: the number of texts that only the report's classifier predicts correctly.
+        only_other: the number of texts that only the other classifier predicts correctly.
         p_value: that of McNemar's exact test.
     """
 
@@ -225,7 +225,10 @@ class PairedComparison:
 def compare_predictions(
     labels: NDArray[np.int64], this: NDArray[np.int64], other: NDArray[np.int64], *, run: str
 ) -> PairedComparison:
-    """Compare the answers of two classifiers, all (texts,); `run` names the folder of the other."""
+    """Compare the predictions of two classifiers; `run` names the folder of the other.
+
+    Arrays are (texts,).
+    """
     pairs = _PredictionPairs.of(other, this, labels)
     scores = score_predictions(other, labels)
     this_macro_f1 = ClassCounts.of(this, labels).macro_f1
@@ -246,10 +249,10 @@ def compare_predictions(
 def numbered_predictions(
     classifier: Classifier, split: Split, names: Sequence[str], own: OwnPredictions | None = None
 ) -> NDArray[np.int64]:
-    """The answer to each text, (texts,), as a number of a class.
+    """The prediction for each text, (texts,), as a number of a class.
 
     The classes are `names`, then those that only the classifier knows. `own` are the earlier
-    answers of the classifier's run to its own validation texts, some of which may be here.
+    predictions of the classifier's run for its own validation texts, some of which may be here.
     """
     all_names = list(dict.fromkeys((*names, *classifier.label_names)))
     logits = logits_before_refit(classifier, split, own)
@@ -257,7 +260,7 @@ def numbered_predictions(
 
 
 class ChangedPrediction(NamedTuple):
-    """A text of the split that the base run was tested on, whose answer has changed."""
+    """A text of the split that the base run was tested on, whose prediction has changed."""
 
     where: str
     text: str
@@ -274,13 +277,13 @@ LONGEST_CLASS_NAME = 80
 
 @dataclass(frozen=True, kw_only=True)
 class BasePredictions:
-    """How answers have changed since the base run, on the split that it was tested on.
+    """How predictions have changed since the base run, on the split that it was tested on.
 
     Attributes:
         split: `test` or `validation`.
         num_texts: the number of texts of the split.
         comparison: the base run compared with this one.
-        changed: the texts whose answers have changed.
+        changed: the texts whose predictions have changed.
         lost_recall: by class whose recall fell, the recall before and now, the largest loss first.
     """
 
@@ -291,7 +294,7 @@ class BasePredictions:
     lost_recall: dict[str, tuple[float, float]]
 
     def to_dict(self) -> dict[str, Any]:
-        """JSON values, without the changed answers themselves."""
+        """JSON values, without the changed predictions themselves."""
         values: dict[str, Any] = {
             "split": self.split,
             "texts": self.num_texts,
@@ -320,9 +323,10 @@ class BasePredictions:
         wrong_in_both = len(self.changed) - fixed - broken
 
         texts = counted(self.num_texts, "text")
-        predictions = counted(len(self.changed), "answer differs", "answers differ")
+        predictions = counted(len(self.changed), "prediction differs", "predictions differ")
+        split = f"the {self.split} split of {printable(self.comparison.run)}"
         return (
-            f"on {texts} of the {self.split} split of {printable(self.comparison.run)}, {predictions}: "
+            f"on {texts} of {split}, {predictions}: "
             f"{fixed:,} fixed, {broken:,} broken, {wrong_in_both:,} wrong in both"
         )
 
@@ -346,10 +350,10 @@ def compare_with_base(
     own: OwnPredictions | None = None,
     own_of_base: OwnPredictions | None = None,
 ) -> BasePredictions:
-    """Answer the texts that the base run was tested on with both classifiers.
+    """Predict the texts that the base run was tested on with both classifiers.
 
     `dataset` is that of the base run, whose folder is `run`. `own` and `own_of_base` are the
-    earlier answers of both runs to their own validation texts.
+    earlier predictions of both runs for their own validation texts.
     """
     split_name, split = dataset.reported
 

@@ -104,8 +104,9 @@ def _missing_letters_allowed() -> Iterator[None]:
 
 # Pixels of a side of the matrix, where that makes good cells.
 MATRIX_SIDE = 480
-# Pixels of a cell: a name beside a smaller one could not be read.
+# The least pixels of a cell: a name beside a smaller one could not be read.
 SMALLEST_CELL = 10
+# The most pixels of a cell.
 LARGEST_CELL = 100
 # The least pixels of a cell with a number in it.
 SMALLEST_NUMBERED_CELL = 16
@@ -122,7 +123,7 @@ DARK = 0.6
 def confusion_figure(matrix: Sequence[Sequence[int]], label_names: Sequence[str]) -> Figure:
     """A confusion matrix: rows are labels, columns predictions.
 
-    Cells are coloured by their share of the row, right answers in blue and mistakes in orange.
+    Cells are coloured by their share of the row, correct predictions in blue, mistakes in orange.
     """
     counts = np.array(matrix)
     num_classes = len(counts)
@@ -269,5 +270,5 @@ def reliability_figure(bins: CalibrationBins) -> Figure:
 
     middles = (np.arange(len(texts)) + 0.5) / len(texts)
     texts_axes.bar(middles, texts, width=0.9 / len(texts))
-    texts_axes.set(xlabel="probability of the answer", ylabel="texts")
+    texts_axes.set(xlabel="probability of the prediction", ylabel="texts")
     return figure

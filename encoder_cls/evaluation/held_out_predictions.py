@@ -1,9 +1,10 @@
-"""Answers of the linear model to texts of its own run, from before it learned from these texts.
+"""Predictions of the linear model for texts of its own run, from before it learned from them.
 
-At the end of a run, the linear model may be fitted again with the validation texts. What it answers to them then
-says nothing about new texts. So the run keeps its earlier answers as a table, by row, and everything that measures the
-model on these rows reads the table. Texts of other splits and files are scored as they are answered, also where they
-are equal to a text of the table.
+At the end of a run, the linear model may be fitted again with the validation texts. What it
+predicts for them then says nothing about new texts. So the run keeps its earlier predictions as a
+table, by row, and everything that measures the model on these rows reads the table. Texts of other
+splits and files are scored as the model predicts them, also where they are equal to a text of the
+table.
 """
 
 from __future__ import annotations
@@ -25,15 +26,20 @@ from encoder_cls.errors import DataError, EncoderClsError
 from encoder_cls.metrics.logits import Logits
 from encoder_cls.system.files import sha256, write_file
 
+# The splits in the names of tensors.
 VALIDATION = "validation"
 TRAIN = "train"
-HASHES = "hashes"  # the entry of the metadata that has both
-TEXTS_HASH = "texts_sha256"  # of all texts of the validation split
+
+# The entry of the metadata that has both hashes.
+HASHES = "hashes"
+# The hash of all texts of the validation split.
+TEXTS_HASH = "texts_sha256"
+# The hash of the table itself.
 TABLE_HASH = "table_sha256"
 
 
 class Predictions(NamedTuple):
-    """The answers to some texts of a split.
+    """The predictions for some texts of a split.
 
     Attributes:
         rows: the indices of the texts in their split, (texts,).
@@ -51,8 +57,10 @@ class HeldOutPredictions:
     """The table of a run.
 
     Attributes:
-        validation: answers to the validation texts that the linear model learned from in the end.
-        train: answers to the training texts, out of fold; without rows where there was no cross-validation.
+        validation: predictions for the validation texts that the linear model learned from in the
+            end.
+        train: predictions for the training texts, out of fold; without rows where there was no
+            cross-validation.
         texts_sha256: the hash of the texts of the validation split.
     """
 
@@ -62,19 +70,28 @@ class HeldOutPredictions:
 
     @classmethod
     def read(cls, path: Path) -> HeldOutPredictions:
-        """Read the file of a run; `EncoderClsError` if it is damaged."""
-        try:
-            with safetensors.safe_open(path, framework="numpy") as file:
-                hashes = json.loads((file.metadata() or {})[HASHES])
-                tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+        """Read the file of a run.
 
-            if hashes[TABLE_HASH] != _hash_of(tensors, hashes[TEXTS_HASH]):
+        Raises:
+            EncoderClsError: it is damaged.
+        """
+        try:
+            tensors = {}
+            with safetensors.safe_open(path, framework="numpy") as file:
+                metadata = file.metadata() or {}
+                for name in file.keys():  # noqa: SIM118
+                    tensors[name] = file.get_tensor(name)
+
+            hashes = json.loads(metadata[HASHES])
+            texts_sha256 = hashes[TEXTS_HASH]
+            if hashes[TABLE_HASH] != _hash_of(tensors, texts_sha256):
                 raise EncoderClsError(f"{path}: has changed since it was written; train again")
-            validation, train = (
-                Predictions(*(tensors[f"{split}.{name}"] for name in Predictions._fields))
-                for split in (VALIDATION, TRAIN)
+
+            return cls(
+                validation=_predictions_of(VALIDATION, tensors),
+                train=_predictions_of(TRAIN, tensors),
+                texts_sha256=texts_sha256,
             )
-            return cls(validation=validation, train=train, texts_sha256=hashes[TEXTS_HASH])
         except (OSError, KeyError, ValueError, TypeError, safetensors.SafetensorError) as error:
             raise EncoderClsError(f"{path}: cannot be read ({error}); train again") from None
 
@@ -94,13 +111,23 @@ class HeldOutPredictions:
 
         table_sha256 = _hash_of(tensors, self.texts_sha256)
         hashes = {TEXTS_HASH: self.texts_sha256, TABLE_HASH: table_sha256}
-        # One entry, so that equal runs give equal files: safetensors writes several in random order.
+        # One entry of metadata, so that equal runs give equal files: safetensors writes several in
+        # random order.
         write_file(path, safetensors.numpy.save(tensors, {HASHES: json.dumps(hashes)}))
+
+
+def _predictions_of(split: str, tensors: Mapping[str, NDArray[Any]]) -> Predictions:
+    """The predictions for a split from the tensors of the file; a `KeyError` if one is missing."""
+    return Predictions(
+        rows=tensors[f"{split}.rows"],
+        logits=tensors[f"{split}.logits"],
+        numbers=tensors[f"{split}.numbers"],
+    )
 
 
 @dataclass(frozen=True)
 class OwnPredictions:
-    """The earlier answers of a run to its own validation texts, with the split that they belong to."""
+    """The earlier predictions of a run for its own validation texts, with the split of these."""
 
     split: Split
     predictions: Predictions
@@ -109,7 +136,10 @@ class OwnPredictions:
     def of_run(
         cls, table_file: Path, classifier: Classifier, validation: Split
     ) -> OwnPredictions | None:
-        """Read the table of a run, which has this classifier and validation split; None without a table.
+        """Read the table of a run, which has this classifier and validation split.
+
+        Returns:
+            None where the run has no table.
 
         Raises:
             EncoderClsError: the table is damaged, or of other classes.
@@ -120,6 +150,7 @@ class OwnPredictions:
         table = HeldOutPredictions.of_run(table_file)
         if table is None:
             return None
+
         if table.validation.logits.shape[1:] != (len(classifier.label_names),):
             raise EncoderClsError(f"{table_file}: is of other classes than the model; train again")
         if table.texts_sha256 != validation.texts_fingerprint:
@@ -131,17 +162,19 @@ class OwnPredictions:
         return cls(validation, table.validation)
 
     def places_in(self, split: Split) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """Find the answered texts in a split: rows of the split, and indices into `predictions`.
+        """Find the texts of the table in a split: its rows, and their indices in `predictions`.
 
-        A text is found by its row, which is the place that it was read from, not by its words: an equal text
-        elsewhere is another row.
+        A text is found by its row, which is the place that it was read from, not by its words: an
+        equal text elsewhere is another row.
         """
         if split is self.split:
             return self.predictions.rows, np.arange(len(self.predictions.rows))
 
         rows_of_places = {place: row for row, place in enumerate(_places(split))}
         own_places = _places(self.split)
-        rows, indices = [], []
+
+        rows = []
+        indices = []
         for index, own_row in enumerate(self.predictions.rows.tolist()):
             row = rows_of_places.get(own_places[own_row])
             if row is not None:
@@ -150,7 +183,7 @@ class OwnPredictions:
         return np.array(rows, dtype=np.int64), np.array(indices, dtype=np.int64)
 
     def in_place_of(self, part_logits: Mapping[str, Logits], split: Split) -> dict[str, Logits]:
-        """Replace the linear part's logits of the texts of a split that are the run's own validation texts."""
+        """Replace the linear part's logits of those texts of a split that are in the table."""
         rows, indices = self.places_in(split)
         linear = part_logits["linear"].copy()
         linear[rows] = self.predictions.logits[indices]
@@ -158,7 +191,10 @@ class OwnPredictions:
 
 
 def logits_before_refit(classifier: Classifier, split: Split, own: OwnPredictions | None) -> Logits:
-    """The calibrated logits of the texts of a split, (texts, classes), with the earlier answers of `own`, if any."""
+    """The calibrated logits of the texts of a split, (texts, classes).
+
+    Texts in the table `own` have their earlier logits.
+    """
     part_logits = classifier.part_logits(classifier.tokenize(split.texts))
     if own:
         part_logits = own.in_place_of(part_logits, split)
@@ -175,5 +211,6 @@ def _hash_of(tensors: Mapping[str, NDArray[Any]], texts_sha256: str) -> str:
     content = [texts_sha256.encode()]
     for name in sorted(tensors):
         array = tensors[name]
-        content += [f"{name} {array.dtype} {array.shape}".encode(), array.tobytes()]
+        content.append(f"{name} {array.dtype} {array.shape}".encode())
+        content.append(array.tobytes())
     return sha256(b"".join(content))

@@ -24,14 +24,14 @@ SPREADSHEET = CsvForm()
 
 
 class LabelRow(NamedTuple):
-    """A row to review, whose label is doubtful or is not the answer.
+    """A row to review, whose label is doubtful or is not the prediction.
 
     Attributes:
         split: `train`, `validation` or `test`.
         where: the location as `data/reading/locations` writes it.
         text: the text as it was read.
         label: the label; several labels are joined.
-        suggested: the answer, likewise.
+        suggested: the prediction, likewise.
         score: 1 minus the probability of the label.
         label_in_data: the label in the data, from which `label` differs where it was corrected.
         key: the key of the text in `data.corrections`; empty where a text may have several labels,
@@ -124,8 +124,10 @@ def _label_table(
         del added[KEY]
 
     names = [*data_columns, *added.values()]
-    cells = ([record.get(name, "") for name in names] for record in records)
-    return csv_table(names, cells, form)
+    lines = []
+    for record in records:
+        lines.append([record.get(name, "") for name in names])
+    return csv_table(names, lines, form)
 
 
 def _data_columns(row: Row, *, replaced: set[str]) -> dict[str, str]:
@@ -147,7 +149,10 @@ def csv_table(
 
 
 def file_and_line(where: str) -> tuple[str, str]:
-    """Split a location as `data/reading/locations` writes it; the line is empty where the file is one row."""
+    """Split a location as `data/reading/locations` writes it into file and line.
+
+    The line is empty where the file is one row.
+    """
     file, _, line = where.rpartition(":")
     has_line = line.isascii() and line.isdigit()
     if file and has_line:

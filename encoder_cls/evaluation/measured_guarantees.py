@@ -21,9 +21,9 @@ class MeasuredGuarantees:
 
     Attributes:
         guaranteed_precision: 0 where none can be guaranteed.
-        threshold: the probability from which texts are answered.
-        precision: the fraction of these answers that are right; None without an answer.
-        answered_fraction: the fraction of texts that are answered.
+        threshold: the probability from which predictions are kept.
+        precision: the fraction of the kept predictions that are correct; None if none is kept.
+        answered_fraction: the fraction of texts whose prediction is kept.
         guaranteed_coverage: the fraction of texts whose set of classes has their label.
         coverage: the measured coverage; None where none can be guaranteed.
         mean_set_size: the mean number of classes in a set.
@@ -43,9 +43,10 @@ class MeasuredGuarantees:
             yield "no precision can be guaranteed (--min-precision): too few held-out texts"
             return
 
-        measured = "no text is answered"
+        measured = "keeps no prediction"
         if self.precision is not None:
-            measured = f"got {self.precision:.3f}, answers {self.answered_fraction:.0%}"
+            kept = f"keeps {self.answered_fraction:.0%} of the predictions"
+            measured = f"got {self.precision:.3f}, {kept}"
 
         guaranteed = f"guaranteed {self.guaranteed_precision:g}"
         if self.guaranteed_precision < PRECISION:
@@ -88,7 +89,7 @@ def measure_guarantees(
         is_prediction = classes == predictions[:, None]
         is_label = classes == labels[:, None]
 
-        # A set has the classes that are probable enough, and always the answer.
+        # A set has the classes that are probable enough, and always the predicted one.
         is_in_set = (probabilities >= set_threshold) | is_prediction
         coverage = float((is_in_set & is_label).any(axis=1).mean())
         mean_set_size = float(is_in_set.sum(axis=1).mean())

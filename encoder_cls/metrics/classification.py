@@ -54,7 +54,7 @@ CALIBRATION_BINS = 15
 
 @dataclass(frozen=True, kw_only=True)
 class CalibrationBins:
-    """Answers by their confidence: the mean confidence, accuracy and count of each bin.
+    """Predictions by their confidence: the mean confidence, accuracy and count of each bin.
 
     There are `CALIBRATION_BINS` bins; an empty one has zeros.
     """
@@ -65,7 +65,7 @@ class CalibrationBins:
 
     @classmethod
     def of(cls, confidence: Floats, correct: NDArray[np.bool_]) -> CalibrationBins:
-        """Sort answers into bins by their confidence; both arguments are (answers,)."""
+        """Sort predictions into bins by their confidence; both arguments are (predictions,)."""
         # A confidence of 1 belongs to the last bin.
         bins = (confidence * CALIBRATION_BINS).astype(int)
         bins = np.minimum(bins, CALIBRATION_BINS - 1)
@@ -83,7 +83,7 @@ class CalibrationBins:
 
     @property
     def expected_error(self) -> float:
-        """The expected calibration error (ECE); 0 without answers.
+        """The expected calibration error (ECE); 0 without predictions.
 
         The mean over bins of |accuracy - confidence|, weighted by the sizes of the bins: Guo et
         al., "On Calibration of Modern Neural Networks" (2017), https://arxiv.org/abs/1706.04599.
@@ -103,8 +103,8 @@ class Metrics:
             label.
         loss: the mean negative log-likelihood of a text's label, or of all its labels, in nats.
         ece: the expected calibration error.
-        most_confused: pairs of label and wrong answer, the most frequent first; multi-label, a
-            missed and a wrong label of the same text.
+        most_confused: pairs of label and wrong prediction, the most frequent first; multi-label,
+            a missed and a wrong label of the same text.
         unseen_labels: the number of examples of labels that never occur in the training data. They
             count as mistakes, and are left out of `loss`, `ece` and `calibration`.
     """
@@ -273,7 +273,7 @@ def _multi_label_metrics(
     counts = ClassCounts.of(is_given, labels)
     text_counts = ClassCounts.of(is_given.T, labels.T)
 
-    # A text without a label that gets none is answered perfectly.
+    # A text without a label that gets none is predicted perfectly.
     has_any = text_counts.support + text_counts.predicted > 0
     f1_of_texts = np.where(has_any, text_counts.f1, 1.0)
 
@@ -346,7 +346,7 @@ MOST_CONFUSED = 100
 def _most_confused(
     pairs: NDArray[np.int64], counts: NDArray[np.int64], names: Sequence[str]
 ) -> list[Confusion]:
-    """The most frequent mistakes among pairs of label and answer, (2, pairs).
+    """The most frequent mistakes among pairs of label and prediction, (2, pairs).
 
     `counts`, (pairs,), is how often each pair occurs.
     """
@@ -367,12 +367,12 @@ def _most_confused(
 
 
 class ClassCounts(NamedTuple):
-    """Numbers of answers by class, each (classes,).
+    """Numbers of predictions by class, each (classes,).
 
     Attributes:
-        right: correct answers.
+        right: correct predictions.
         support: labels.
-        answered: answers.
+        predicted: all predictions.
         is_averaged: whether macro-F1 counts the class.
     """
 
@@ -385,7 +385,7 @@ class ClassCounts(NamedTuple):
     def of(
         cls, predictions: NDArray[Any], labels: NDArray[Any], *, num_classes: int = 0
     ) -> ClassCounts:
-        """Count answers and labels, (texts,), of at least `num_classes` classes.
+        """Count predictions and labels, (texts,), of at least `num_classes` classes.
 
         Multi-label, both are (texts, labels).
         """
@@ -404,7 +404,7 @@ class ClassCounts(NamedTuple):
 
     @property
     def f1(self) -> Floats:
-        """F1 of each class, 2 right / (labels + answers); 0 of one that does not occur."""
+        """F1 of each class, 2 right / (labels + predictions); 0 of one that does not occur."""
         return np.asarray(2 * self.right / np.maximum(1, self.support + self.predicted))
 
     @property
@@ -415,7 +415,7 @@ class ClassCounts(NamedTuple):
 
     @property
     def macro_f1(self) -> float:
-        """The mean F1 of the classes that occur as label or answer; multi-label, as label."""
+        """The mean F1 of the classes that occur as label or prediction; multi-label, as label."""
         if not self.is_averaged.any():
             return 0.0
         return float(self.f1[self.is_averaged].mean())
@@ -505,7 +505,7 @@ def best_f1_threshold(scores: Floats, targets: NDArray[Any]) -> float:
     if num_positives == 0:
         return 0.0
 
-    # F1 if the n highest scores are answered, for each n from 1.
+    # F1 if the label is predicted for the n highest scores, for each n from 1.
     order = np.argsort(-scores, kind="stable")
     ordered = scores[order]
     num_right = np.cumsum(targets[order], dtype=np.int64)
@@ -532,11 +532,11 @@ def average_precisions(scores: Floats, labels: NDArray[Any]) -> Floats:
     num_predicted = np.arange(1, len(scores) + 1)
 
     for label in np.flatnonzero(has_label.any(axis=0)).tolist():
-        # Right answers among the n highest scores, for each n from 1.
+        # Correct predictions among the n highest scores, for each n from 1.
         order = np.argsort(-scores[:, label], kind="stable")
         num_right = np.cumsum(has_label[order, label])
 
-        # Equal scores are answered together.
+        # Equal scores are predicted together.
         ends = np.flatnonzero(_is_last_of_equals(scores[order, label]))
         recall_gains = np.diff(num_right[ends], prepend=0) / num_right[-1]
         precisions[label] = (recall_gains * num_right[ends] / num_predicted[ends]).sum()

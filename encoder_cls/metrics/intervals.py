@@ -49,7 +49,7 @@ def wilson_interval(num_right: float, num_texts: float) -> Interval:
 def paired_interval(only_first: int, only_second: int, num_texts: int) -> Interval:
     """The interval of the difference of two accuracies on the same texts.
 
-    `only_first` and `only_second` count the texts that only one of two classifiers answers
+    `only_first` and `only_second` count the texts that only one of two classifiers predicts
     correctly; the others do not show which one is better. Agresti and Min, "Simple Improved
     Confidence Intervals for Comparing Matched Proportions" (2005),
     https://doi.org/10.1002/sim.1781.
@@ -73,18 +73,18 @@ def macro_f1_interval(
     predictions: NDArray[np.integer[Any]],
     other_predictions: NDArray[np.integer[Any]] | None = None,
 ) -> Interval:
-    """The interval of macro-F1, or of how much it exceeds that of `other_answers`.
+    """The interval of macro-F1, or of how much it exceeds that of `other_predictions`.
 
-    Arguments are (texts,). A percentile bootstrap draws texts again, each with all its answers, so
-    that mistakes in common cancel: Efron and Tibshirani, "An Introduction to the Bootstrap" (1993),
-    chapter 13. The draws are the same each time.
+    Arguments are (texts,). A percentile bootstrap draws texts again, each with all its
+    predictions, so that mistakes in common cancel: Efron and Tibshirani, "An Introduction to the
+    Bootstrap" (1993), chapter 13. The draws are the same each time.
     """
     columns = [labels, predictions]
     if other_predictions is not None:
         columns.append(other_predictions)
 
-    # Texts with the same label and the same answers are interchangeable: a "kind" of text is drawn
-    # as often as the number of its texts asks for, which is faster than to draw texts.
+    # Texts with the same label and the same predictions are interchangeable: a "kind" of text is
+    # drawn as often as the number of its texts asks for, which is faster than to draw texts.
     kinds, num_texts = np.unique(np.stack(columns), axis=1, return_counts=True)
     draws = _bootstrap_draws(num_texts)
 
@@ -99,7 +99,7 @@ def micro_f1_interval(
     predictions: NDArray[np.bool_],
     other_predictions: NDArray[np.bool_] | None = None,
 ) -> Interval:
-    """The interval of micro-F1, or of how much it exceeds that of `other_answers`.
+    """The interval of micro-F1, or of how much it exceeds that of `other_predictions`.
 
     Arguments are (texts, labels). It is a bootstrap like that of `macro_f1_interval`.
     """
@@ -161,8 +161,8 @@ def _macro_f1_of_samples(
 ) -> Floats:
     """The macro-F1 of each sample, (samples,).
 
-    `draws` is (samples, kinds); `labels` and `predictions` of the kinds are (kinds,). The mean is over
-    the classes that occur in the sample, as label or answer.
+    `draws` is (samples, kinds); `labels` and `predictions` of the kinds are (kinds,). The mean is
+    over the classes that occur in the sample, as label or prediction.
     """
     # Number the classes that occur at all, so that there is a column for each.
     classes, numbers = np.unique(np.stack([labels, predictions]), return_inverse=True)
@@ -170,11 +170,11 @@ def _macro_f1_of_samples(
     label_matrix = _one_hot_rows(label_numbers, len(classes))
     prediction_matrix = _one_hot_rows(prediction_numbers, len(classes))
 
-    # By sample and class: right answers, and labels plus answers.
+    # By sample and class: correct predictions, and labels plus predictions.
     num_right = _sums_of_samples(draws, label_matrix.multiply(prediction_matrix).tocsr())
     num_occurrences = _sums_of_samples(draws, label_matrix + prediction_matrix)
 
-    # F1 = 2 right / (labels + answers); it is 0 for a class that does not occur in a sample.
+    # F1 = 2 right / (labels + predictions); it is 0 for a class that does not occur in a sample.
     f1 = 2 * num_right / np.maximum(1, num_occurrences)
     num_occurring_classes = (num_occurrences > 0).sum(axis=1)
     macro_f1: Floats = f1.sum(axis=1) / num_occurring_classes

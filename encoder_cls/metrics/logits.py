@@ -82,7 +82,7 @@ class Task:
         return softmax(logits)
 
     def confidence(self, probabilities: NDArray[np.float64]) -> NDArray[np.float64]:
-        """The probability of each text's answer, (texts,); multi-label, of its least sure label."""
+        """How sure each text's prediction is, (texts,); multi-label, its least sure label."""
         return cast("NDArray[np.float64]", probabilities.max(axis=1))
 
     def log_odds(self, logits: NDArray[np.float64], label: int) -> NDArray[np.float64]:

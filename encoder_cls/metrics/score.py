@@ -32,5 +32,7 @@ class Score:
 
         On few texts many validations have an equal accuracy: the loss then decides.
         """
-        monitored = -self.monitored if self.lower_is_better else self.monitored
+        monitored = self.monitored
+        if self.lower_is_better:
+            monitored = -monitored
         return self.is_sure, monitored, -self.loss

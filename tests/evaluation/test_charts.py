@@ -18,7 +18,8 @@ HOSTILE = '<script>alert("x")</script>&'
 
 def drawn(name: str, chart: Any) -> str:
     """The HTML of a chart, by the macro with this name."""
-    return str(getattr(environment().get_template("charts.html").module, name)(chart))
+    macros = environment().get_template("charts.html").module
+    return str(getattr(macros, name)(chart))
 
 
 def svg_of(html: str) -> ElementTree.Element:
@@ -27,6 +28,7 @@ def svg_of(html: str) -> ElementTree.Element:
 
 
 def titles(elements) -> list[str]:
+    """What the pointer shows of each element."""
     return [element.find("title").text for element in elements]
 
 
@@ -35,9 +37,9 @@ def ends(curve: charts.Curve) -> tuple[list[float], list[float]]:
     plane = charts.Plane()
     points = []
     for pair in curve.path.removeprefix("M").split():
-        left, top = map(float, pair.split(","))
-        x = (left - plane.x(0)) / (plane.x(1) - plane.x(0))
-        y = (top - plane.y(0)) / (plane.y(1) - plane.y(0))
+        left, top = pair.split(",")
+        x = (float(left) - plane.x(0)) / (plane.x(1) - plane.x(0))
+        y = (float(top) - plane.y(0)) / (plane.y(1) - plane.y(0))
         points.append([round(x, 2), round(y, 2)])
     return points[0], points[-1]
 
@@ -50,19 +52,20 @@ def test_a_dot_of_few_texts_is_paler():
 
     dots = list(svg_of(drawn("reliability", chart)).iter("circle"))
     assert titles(dots) == ["says 0.50, right 0.50: 2 texts", "says 0.95, right 1.00: 50 texts"]
-    few, many = (float(dot.attrib["opacity"]) for dot in dots)
-    assert few < 0.5 < many == 1
+    opacities = [float(dot.attrib["opacity"]) for dot in dots]
+    assert opacities[0] < 0.5
+    assert opacities[1] == 1
 
 
 def test_the_threshold_chart_counts_predictions():
-    """At a threshold of 0 all texts are answered, beyond the most confident answer none."""
+    """A threshold of 0 keeps all predictions, one beyond the most confident prediction none."""
     confidence = np.array([0.2, 0.4, 0.6, 0.8])
     correct = np.array([False, True, False, True])
     chart = charts.thresholds(confidence, correct, 0.7)
 
-    right, predicted = chart.curves
+    right, kept = chart.curves
     assert ends(right) == ([0, 0.5], [0.8, 1])
-    assert ends(predicted) == ([0, 1], [1, 0])
+    assert ends(kept) == ([0, 1], [1, 0])
     assert "suggested: 0.700" in drawn("thresholds", chart)
 
     without = charts.thresholds(confidence, correct, None)
@@ -70,13 +73,14 @@ def test_the_threshold_chart_counts_predictions():
 
 
 def test_curves_are_named_whatever_the_names():
-    """As text, in a key; the curve of all classes is only there where others are left out."""
+    """Names are text in a key; the curve of all classes is there only where others are left out."""
     probabilities = np.eye(3)[[0, 1, 2, 0]]
     # The label of the last text has no probability.
     labels = np.array([0, 1, 2, 3])
 
     chart = charts.precision_recall(probabilities, labels, [0, 2], ["_hidden", "unseen", HOSTILE])
     html = drawn("precision_recall", chart)
+
     names = ["all classes together", "_hidden", "&lt;script&gt;alert(&#34;x&#34;)&lt;/scrip…"]
     assert re.findall("<bdi>(.*?)</bdi>", html) == names
     _, hidden, _ = chart.curves
@@ -87,7 +91,7 @@ def test_curves_are_named_whatever_the_names():
 
 
 def test_the_rarest_and_the_worst_classes_have_curves():
-    """Half of them the rarest; classes without texts, or beyond those of training, have none."""
+    """Half of them are the rarest; classes without texts or beyond those of training have none."""
 
     def scores(f1: float, support: int) -> ClassMetrics:
         return ClassMetrics(precision=f1, recall=f1, f1=f1, support=support)
@@ -100,7 +104,9 @@ def test_the_rarest_and_the_worst_classes_have_curves():
         "better": scores(0.95, 50),
         "unseen": scores(0, 50),
     }
+
     chosen, note = charts.notable_classes(per_class, 2, num_classes=5)
+
     assert chosen == [1, 2]
     assert note == "Curves of 2 of 4 classes: the rarest and those with the lowest F1."
 
@@ -120,7 +126,7 @@ def test_accuracy_is_shown_by_length_of_text():
 
 
 def test_scores_are_dots_on_their_intervals():
-    """On one scale, the first as the one that counts; without an interval there is no line."""
+    """All are on one scale, the first stands out; without an interval there is no line."""
     rows = [("both", 0.9, (0.85, 0.95)), ("linear <b>", 0.8, None)]
     chart = charts.scores_with_intervals(rows, "Accuracy")
 
@@ -138,10 +144,14 @@ def test_scores_are_dots_on_their_intervals():
 
 @pytest.mark.parametrize("score", [0.0, 0.5, 1.0])
 def test_equal_scores_have_a_scale(score):
-    """Which includes the score, and no value below 0."""
+    """The scale includes the score, and no value below 0 if the score is above."""
     chart = charts.scores_with_intervals([("both", score, None)], "Accuracy")
+
     (row,) = chart.rows
     places = [x for _, x in chart.ticks]
     assert places == sorted(places)
     assert places[0] <= row.x <= places[-1] + 1e-6
-    assert score == 0 or not chart.ticks[0][0].startswith("-")
+
+    if score > 0:
+        lowest_label, _ = chart.ticks[0]
+        assert not lowest_label.startswith("-")

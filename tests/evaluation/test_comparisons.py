@@ -88,7 +88,7 @@ def test_parts_of_a_classifier_predict_as_each_would_alone(classifier):
 
 
 def predictions_right_on(num_right: int, *, first: int = 0) -> np.ndarray:
-    """Answers that are right on so many texts, from the text `first` on."""
+    """Predictions that are right on so many texts, from the text `first` on."""
     predictions = (LABELS + 1) % 3
     predictions[first : first + num_right] = LABELS[first : first + num_right]
     return predictions
@@ -169,7 +169,7 @@ def test_changed_predictions_are_counted_by_what_became_of_them():
     )
     changes, accuracy, recall = predictions.sentences()
 
-    expected = "4 answers differ: 2 fixed, 1 broken, 1 wrong in both"
+    expected = "4 predictions differ: 2 fixed, 1 broken, 1 wrong in both"
     assert changes == f"on 2,000 texts of the test split of runs/base, {expected}"
     assert accuracy.startswith("no sure difference: ")
     assert recall.startswith("recall fell: class 0 0.900 to 0.500, class 1 ")

@@ -19,8 +19,9 @@ from support.programs import TIME_LIMIT
 from encoder_cls.evaluation import figures
 from encoder_cls.metrics.classification import CalibrationBins
 
-# The darkest colours of right and of wrong answers.
+# The darkest colour of correct predictions.
 DARK_BLUE = [8, 48, 107]
+# The darkest colour of wrong predictions.
 DARK_ORANGE = [127, 39, 4]
 
 
@@ -35,8 +36,9 @@ DARK_ORANGE = [127, 39, 4]
     ids=["one class", "formulas", "not ASCII", "not in the font"],
 )
 def test_a_confusion_matrix_of_any_classes_is_drawn(names):
-    """Without a warning (which pytest makes an error), the same as PNG and as pixels."""
+    """There is no warning (which pytest makes an error), and PNG and pixels are the same."""
     figure = figures.confusion_figure(np.eye(len(names), dtype=int).tolist(), names)
+
     pixels = figures.to_pixels(figure)
     height, width, channels = pixels.shape
     assert channels == 3
@@ -48,8 +50,9 @@ def test_a_confusion_matrix_of_any_classes_is_drawn(names):
 
 @pytest.mark.parametrize("num_classes", [2, 100])
 def test_every_class_is_named_inside_the_confusion_matrix(num_classes):
-    """On both axes, in letters that can be read, without touching the next name."""
+    """It is on both axes, in letters that can be read, and touches no other name."""
     names = [f"card_payment_wrong_rate_{number}" for number in range(num_classes)]
+
     figure = figures.confusion_figure(np.eye(num_classes, dtype=int).tolist(), names)
     figure.draw_without_rendering()
     (axes,) = figure.axes
@@ -99,12 +102,17 @@ def is_colour(pixels: np.ndarray, colour: list[int]) -> np.ndarray:
 def test_numbers_stay_in_their_cells(count, is_shown):
     """A number that does not fit is not shown."""
     matrix = (count * np.eye(20, dtype=int)).tolist()
+
     figure = figures.confusion_figure(matrix, [""] * 20)
     figure.draw_without_rendering()
-    (axes,) = figure.axes
-    cell = axes.get_window_extent().width / 20
 
-    assert len(axes.texts) == (20 if is_shown else 0)
+    (axes,) = figure.axes
+    num_shown = 0
+    if is_shown:
+        num_shown = 20
+    assert len(axes.texts) == num_shown
+
+    cell = axes.get_window_extent().width / 20
     for number, text in enumerate(axes.texts):
         box = text.get_window_extent()
         left, bottom = axes.transData.transform((number - 0.5, number + 0.5))
@@ -113,7 +121,7 @@ def test_numbers_stay_in_their_cells(count, is_shown):
 
 
 def test_a_letter_is_written_with_a_font_that_has_it(monkeypatch):
-    """Beside the usual font only those that are needed, and can be read."""
+    """Beside the usual font there are only those that are needed, and can be read."""
     assert figures.fonts_for(["küche", "привет"]) == ["DejaVu Sans"]
 
     stix = Path(mpl.get_data_path(), "fonts", "ttf", "STIXGeneral.ttf")
@@ -128,6 +136,7 @@ def test_a_letter_is_written_with_a_font_that_has_it(monkeypatch):
 def test_the_reliability_figure_has_a_point_for_each_bin_with_texts():
     confidence = np.array([0.5] * 2 + [0.95] * 50)
     correct = np.array([True, False] + [True] * 50)
+
     figure = figures.reliability_figure(CalibrationBins.of(confidence, correct))
 
     _, line = figure.axes[0].lines

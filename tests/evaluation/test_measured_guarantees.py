@@ -232,7 +232,7 @@ def test_a_report_measures_guarantees(folder, held_out):
     assert first.startswith(
         f"--min-precision {kept.guaranteed_precision:g}: guaranteed {kept.guaranteed_precision:g}"
     )
-    assert f"got {kept.precision:.3f}, answers {kept.answered_fraction:.0%}" in first
+    assert f"got {kept.precision:.3f}, keeps {kept.answered_fraction:.0%} of" in first
     assert second.startswith("--coverage 0.9: guaranteed 0.9, got 0.9")
     unseen = measure_guarantees(classifier.guarantees, probabilities, np.full(240, 3))
     assert (unseen.precision, unseen.coverage) == (0, 0)
