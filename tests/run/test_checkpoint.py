@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import math
 import random
+from collections.abc import Iterator
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 import torch
@@ -36,70 +39,95 @@ STATE = RunState(
 FINGERPRINT = {"threads": 2}
 
 
-def make_config():
-    shape = {"d_model": 4, "num_layers": 1, "num_heads": 1, "d_ff": 4, "max_seq_len": 4}
-    return ModelConfig(**shape, char_ngram_buckets=5, bigram_buckets=5, dropout=0, head_dropout=0)
+MODEL_CONFIG = ModelConfig(
+    d_model=4,
+    num_layers=1,
+    num_heads=1,
+    d_ff=4,
+    max_seq_len=4,
+    char_ngram_buckets=5,
+    bigram_buckets=5,
+    dropout=0,
+    head_dropout=0,
+)
 
 
-def make_trained(seed=0):
-    """A tiny model and its optimizers with moments."""
-    torch.manual_seed(seed)
-    model = EncoderClassifier(make_config(), vocab_size=6, num_classes=2)
-    optimizers = make_optimizers(model, TrainConfig())
-    for token in (1, 2):
-        update(model, optimizers, token)
-    return model, optimizers
+class TinyTraining:
+    """A tiny model, and its optimizers with moments, after two steps by default."""
+
+    def __init__(self, *, tokens=(1, 2)) -> None:
+        torch.manual_seed(0)
+        self.model = EncoderClassifier(MODEL_CONFIG, vocab_size=6, num_classes=2)
+        self.optimizers = make_optimizers(self.model, TrainConfig())
+        for token in tokens:
+            self.take_step(token)
+
+    def take_step(self, token: int) -> None:
+        """Take one step on a batch in which each token is this one."""
+        input_ids = torch.full((2, 3), token)
+        attention_mask = torch.ones_like(input_ids, dtype=torch.bool)
+        char_ngrams = CharNgramBatch(
+            torch.zeros_like(input_ids), torch.tensor([token, 7]), torch.tensor([0, 2])
+        )
+        for optimizer in self.optimizers:
+            optimizer.zero_grad()
+
+        logits = self.model(input_ids, attention_mask, char_ngrams)
+        loss = (logits * torch.tensor([1.0, -2.0])).sum()
+        loss.backward()
+
+        for optimizer in self.optimizers:
+            optimizer.step()
+
+    def save(self, folder: Path, *, step: int = 3) -> None:
+        """Save a checkpoint of a step; the two newest ones are kept."""
+        checkpoint = Checkpoint(
+            state=replace(STATE, training=replace(STATE.training, step=step)),
+            fingerprint=FINGERPRINT,
+            weights=self.model.state_dict(),
+            moments=moments_of(self.optimizers),
+        )
+        save_checkpoint(folder, checkpoint, keep=2)
 
 
-def update(model, optimizers, token):
-    """Take one step on a batch in which each token is this one."""
-    ids = torch.full((2, 3), token)
-    char_ngrams = CharNgramBatch(
-        torch.zeros_like(ids), torch.tensor([token, 7]), torch.tensor([0, 2])
-    )
-    for optimizer in optimizers:
-        optimizer.zero_grad()
-
-    logits = model(ids, ids > 0, char_ngrams)
-    loss = (logits * torch.tensor([1.0, -2.0])).sum()
-    loss.backward()
-
-    for optimizer in optimizers:
-        optimizer.step()
-
-
-def save(folder, *, step=3, keep=2, seed=0, weight=None):
-    model, optimizers = make_trained(seed)
-    if weight is not None:
-        model.head.linear.bias.data[1] = weight
-
-    checkpoint = Checkpoint(
-        state=replace(STATE, training=replace(STATE.training, step=step)),
-        fingerprint=FINGERPRINT,
-        weights=model.state_dict(),
-        moments=moments_of(optimizers),
-    )
-    save_checkpoint(folder, checkpoint, keep=keep)
-    return model, optimizers
+def newest_step(folder: Path) -> int:
+    """The step of the newest checkpoint."""
+    checkpoint, _ = load_newest(folder)
+    return checkpoint.state.step
 
 
 def test_everything_comes_back_and_training_goes_on_alike(tmp_path):
-    """State, weights and moments are restored exactly, so the next update is the same."""
-    model, optimizers = save(tmp_path)
+    """State, weights and moments are restored exactly, so the next step is the same."""
+    training = TinyTraining()
+    training.save(tmp_path)
+
     checkpoint, warnings = load_newest(tmp_path)
     assert checkpoint.state == STATE
     assert checkpoint.fingerprint == FINGERPRINT
     assert warnings == []
 
-    restored = EncoderClassifier(make_config(), vocab_size=6, num_classes=2)
-    restored_optimizers = make_optimizers(restored, TrainConfig())
-    restored.load_state_dict(checkpoint.weights)
-    load_moments(restored_optimizers, checkpoint.moments)
+    restored = TinyTraining(tokens=())
+    restored.model.load_state_dict(checkpoint.weights)
+    load_moments(restored.optimizers, checkpoint.moments)
 
-    update(model, optimizers, token=3)
-    update(restored, restored_optimizers, token=3)
-    for left, right in zip(model.parameters(), restored.parameters(), strict=True):
-        assert torch.equal(left, right)
+    training.take_step(3)
+    restored.take_step(3)
+    parameters = training.model.parameters()
+    restored_parameters = restored.model.parameters()
+    for parameter, restored_parameter in zip(parameters, restored_parameters, strict=True):
+        assert torch.equal(parameter, restored_parameter)
+
+
+def damaged_copies(content: bytes) -> Iterator[bytes]:
+    """Ten copies that end too early, then sixty with a flipped bit."""
+    chance = random.Random(0)
+    for _ in range(10):
+        yield content[: chance.randrange(len(content))]
+
+    for _ in range(60):
+        flipped = bytearray(content)
+        flipped[chance.randrange(len(content))] ^= 1 << chance.randrange(8)
+        yield bytes(flipped)
 
 
 @pytest.mark.parametrize(
@@ -107,47 +135,51 @@ def test_everything_comes_back_and_training_goes_on_alike(tmp_path):
 )
 def test_every_flipped_bit_and_every_cut_is_noticed(tmp_path, name):
     """The damaged checkpoint is passed over, and the older one is used."""
-    save(tmp_path, step=2)
-    save(tmp_path, step=3)
+    training = TinyTraining()
+    training.save(tmp_path, step=2)
+    training.save(tmp_path, step=3)
     path = tmp_path / "step-3" / name
-    original = path.read_bytes()
 
-    chance = random.Random(0)
-    damaged = [original[: chance.randrange(len(original))] for _ in range(10)]
-    for _ in range(60):
-        content = bytearray(original)
-        content[chance.randrange(len(content))] ^= 1 << chance.randrange(8)
-        damaged.append(bytes(content))
-
-    for content in damaged:
+    for content in damaged_copies(path.read_bytes()):
         path.write_bytes(content)
+
         checkpoint, warnings = load_newest(tmp_path)
+
         assert checkpoint.state.step == 2
         (warning,) = warnings
         assert "step-3" in warning
 
     path.unlink()
-    assert load_newest(tmp_path)[0].state.step == 2
+    assert newest_step(tmp_path) == 2
 
 
 def test_a_kill_while_a_checkpoint_is_replaced_loses_nothing(tmp_path):
     """The replaced folder is read under its temporary name; a half written one is not."""
-    save(tmp_path, step=3)
+    TinyTraining().save(tmp_path, step=3)
+
     (tmp_path / "step-3").rename(tmp_path / "step-3.old")
     (tmp_path / ".tmp-1-step-3").mkdir()
-    assert load_newest(tmp_path)[0].state.step == 3
+
+    assert newest_step(tmp_path) == 3
 
 
 def test_the_newest_few_are_kept(tmp_path):
     """Steps are compared as numbers."""
+    training = TinyTraining()
+
     for step in (8, 9, 10, 11):
-        save(tmp_path, step=step)
+        training.save(tmp_path, step=step)
+
     assert sorted(path.name for path in tmp_path.iterdir()) == ["step-10", "step-11"]
 
 
 def test_weights_that_are_not_finite_are_not_saved(tmp_path):
     """Training has diverged, and the checkpoint before stays the newest."""
-    save(tmp_path, step=3)
+    training = TinyTraining()
+    training.save(tmp_path, step=3)
+
+    training.model.head.linear.bias.data[1] = math.nan
     with pytest.raises(DivergedError, match=r"step 4: .* not finite"):
-        save(tmp_path, step=4, weight=float("nan"))
-    assert load_newest(tmp_path)[0].state.step == 3
+        training.save(tmp_path, step=4)
+
+    assert newest_step(tmp_path) == 3

@@ -12,9 +12,18 @@ from support.programs import assert_failed
 from encoder_cls.classifier.classifier import Mixture
 from encoder_cls.classifier.model_folder import load_classifier, save_classifier
 from encoder_cls.run.compare import summarize
-from encoder_cls.run.run_folder import RunDir
+from encoder_cls.run.run_folder import RunDir, read_metrics
 
-REPORT = "eval/report.json"
+
+def read_report(run: RunDir) -> dict[str, object]:
+    """Read the report of a run."""
+    return json.loads((run.eval / "report.json").read_text("utf-8"))
+
+
+def change_report(run: RunDir, **values: object) -> None:
+    """Replace values of the report of a run."""
+    report = read_report(run) | values
+    (run.eval / "report.json").write_text(json.dumps(report), "utf-8")
 
 
 @pytest.fixture
@@ -22,27 +31,28 @@ def other(run_copy) -> RunDir:
     """A second run, with other settings, an interval in its report, and a name of its own."""
     run = RunDir(Path(shutil.copytree(run_copy.path, "runs/other")))
     config = run.config_file.read_text("utf-8")
-    run.config_file.write_text(
-        config.replace("name: tiny", "name: other").replace("d_model: 16", "d_model: 32"), "utf-8"
-    )
-    report = json.loads((run.path / REPORT).read_text("utf-8"))
-    report |= {"accuracy": 0.5, "accuracy_interval": [0.25, 0.75]}
-    (run.path / REPORT).write_text(json.dumps(report), "utf-8")
+    config = config.replace("name: tiny", "name: other")
+    config = config.replace("d_model: 16", "d_model: 32")
+    run.config_file.write_text(config, "utf-8")
+    change_report(run, accuracy=0.5, accuracy_interval=[0.25, 0.75])
     return run
 
 
 def test_runs_are_compared_in_a_table(cli, run_copy, other):
-    """Each has a line, and then each setting that differs; the same texts need no warning."""
+    """Each has a line, then each setting that differs; the same texts need no warning."""
     outcome = cli("compare", "runs/tiny", "runs/other")
+
     assert outcome.code == 0
     assert outcome.err == ""
 
     lines = outcome.out.splitlines()
-    report = json.loads((run_copy.path / REPORT).read_text("utf-8"))
-    assert lines[1].split()[:2] == ["runs/tiny", f"{report['accuracy']:.4f}"]
+    accuracy = read_report(run_copy)["accuracy"]
+    assert lines[1].split()[:2] == ["runs/tiny", f"{accuracy:.4f}"]
     assert lines[2].split()[:5] == ["runs/other", "0.5000", "0.2500", "to", "0.7500"]
     assert " MB" in lines[1]
-    assert len({len(line) for line in lines[:3]}) == 1
+
+    widths = {len(line) for line in lines[:3]}
+    assert len(widths) == 1
 
     head, *settings = lines[4:]
     assert head.split() == ["settings", "that", "differ", "runs/tiny", "runs/other"]
@@ -51,16 +61,19 @@ def test_runs_are_compared_in_a_table(cli, run_copy, other):
 
 def test_a_folder_means_the_runs_inside(cli, run_copy, other):
     Path("runs/notes").mkdir()
+
     assert cli("compare", "runs").out == cli("compare", "runs/other", "runs/tiny").out
     assert "runs/notes: no run" in cli("compare", "runs/notes").err
 
 
 def test_programs_get_json(cli, run_copy, other):
-    found = json.loads(cli("compare", "runs/tiny", "runs/other", "--json").out)
-    report = json.loads((run_copy.path / REPORT).read_text("utf-8"))
-    tiny, other_run = found["runs"]
+    outcome = cli("compare", "runs/tiny", "runs/other", "--json")
 
-    assert found["differing_settings"] == ["model.d_model"]
+    comparison = json.loads(outcome.out)
+    assert comparison["differing_settings"] == ["model.d_model"]
+    tiny, other_run = comparison["runs"]
+
+    report = read_report(run_copy)
     for key in ("accuracy", "macro_f1", "ece", "num_examples", "split"):
         assert tiny[key] == report[key]
     assert tiny["model_bytes"] == sum(file.stat().st_size for file in run_copy.model.iterdir())
@@ -74,24 +87,17 @@ def test_programs_get_json(cli, run_copy, other):
 
 
 def change_prediction(run: RunDir, key: str) -> None:
+    """Change the text or the label of a prediction of a run."""
     path = run.eval / "predictions.jsonl"
-    records = [json.loads(line) for line in path.read_text("utf-8").splitlines()]
-    records[3][key] += "x"
-    path.write_text("".join(json.dumps(record) + "\n" for record in records), "utf-8")
+    lines = path.read_text("utf-8").splitlines()
+    record = json.loads(lines[3])
+    record[key] += "x"
+    lines[3] = json.dumps(record)
+    path.write_text("\n".join(lines) + "\n", "utf-8")
 
 
-@pytest.mark.parametrize("changed", ["text", "number"])
-def test_a_warning_says_that_the_texts_differ(cli, run_copy, other, changed):
-    num_examples = 15
-    if changed == "text":
-        change_prediction(other, "text")
-    else:
-        num_examples = 9
-        report = json.loads((other.path / REPORT).read_text("utf-8"))
-        report["num_examples"] = num_examples
-        (other.path / REPORT).write_text(json.dumps(report), "utf-8")
-
-    outcome = cli("compare", "runs/tiny", "runs/other")
+def assert_warns_of_texts(outcome, num_examples: int) -> None:
+    """Assert that a comparison warns that the second run was scored on so many other texts."""
     assert outcome.code == 0
     assert outcome.err == (
         "warning: the runs were scored on different texts, so their scores do not compare "
@@ -99,11 +105,28 @@ def test_a_warning_says_that_the_texts_differ(cli, run_copy, other, changed):
     )
 
 
+def test_a_warning_says_that_the_texts_differ(cli, run_copy, other):
+    change_prediction(other, "text")
+
+    outcome = cli("compare", "runs/tiny", "runs/other")
+
+    assert_warns_of_texts(outcome, 15)
+
+
+def test_a_warning_says_that_the_numbers_of_texts_differ(cli, run_copy, other):
+    change_report(other, num_examples=9)
+
+    outcome = cli("compare", "runs/tiny", "runs/other")
+
+    assert_warns_of_texts(outcome, 9)
+
+
 def test_a_warning_says_that_labels_differ(cli, run_copy, other):
     """Labels may have been corrected between two runs."""
     change_prediction(other, "label")
 
     outcome = cli("compare", "runs/tiny", "runs/other")
+
     assert outcome.code == 0
     assert outcome.err == (
         "warning: some labels of the scored texts differ, as after corrections; encoder-cls eval "
@@ -115,6 +138,7 @@ def test_a_run_without_a_report_is_shown_with_a_warning(cli, run_copy, other):
     shutil.rmtree(other.eval)
 
     outcome = cli("compare", "runs/tiny", "runs/other")
+
     assert outcome.code == 0
     assert outcome.err.startswith("warning: runs/other: no report yet; ")
     assert outcome.out.splitlines()[2].split()[:5] == ["runs/other", "-", "-", "-", "-"]
@@ -122,26 +146,33 @@ def test_a_run_without_a_report_is_shown_with_a_warning(cli, run_copy, other):
 
 def test_a_folder_without_runs_is_refused(cli, run_copy):
     Path("empty").mkdir()
+
     assert_failed(cli("compare", "runs/tiny", "empty"), 2, "error: empty: no run")
 
 
 @pytest.mark.parametrize("content", ["[]", "[" * 100_000])
 def test_a_file_that_is_no_report_is_refused(cli, run_copy, content):
-    (run_copy.path / REPORT).write_text(content)
+    (run_copy.eval / "report.json").write_text(content)
+
     assert_failed(cli("compare", "runs/tiny"), 1, "report.json: no report; write it again")
 
 
 def test_pauses_are_no_training_time(run_copy):
     """A run that was stopped for a night and went on took as long as both parts."""
-    rows = [json.loads(line) for line in run_copy.metrics_file.read_text("utf-8").splitlines()]
+    # Rows are two seconds apart, with a night after the fifth; the last line is torn.
+    rows = read_metrics(run_copy.metrics_file)
+    lines = []
     for number, row in enumerate(rows):
         row["time"] = 1000.0 + 2 * number
         if number > 4:
             row["time"] += 36_000
-    lines = [json.dumps(row) for row in rows]
-    run_copy.metrics_file.write_text("\n".join([*lines, '{"half']), "utf-8")
+        lines.append(json.dumps(row))
+    lines.append('{"half')
+    run_copy.metrics_file.write_text("\n".join(lines), "utf-8")
 
-    assert summarize(run_copy.path)["seconds"] == pytest.approx(2 * (len(rows) - 2))
+    seconds = summarize(run_copy.path)["seconds"]
+
+    assert seconds == pytest.approx(2 * (len(rows) - 2))
 
 
 def test_a_run_that_ended_without_its_encoder_has_no_parameters(run_copy):
@@ -152,4 +183,5 @@ def test_a_run_that_ended_without_its_encoder_has_no_parameters(run_copy):
     classifier.encoder = None
     classifier.mixture = Mixture()
     save_classifier(classifier, run_copy.model)
+
     assert summarize(run_copy.path)["parameters"] is None

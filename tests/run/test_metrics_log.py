@@ -1,10 +1,10 @@
-"""What is logged: `metrics.jsonl` and TensorBoard say the same, once a step."""
+"""The log of metrics: `metrics.jsonl` and TensorBoard have the same numbers, once a step."""
 
 from __future__ import annotations
 
 import errno
 import re
-from types import MappingProxyType
+from collections.abc import Mapping
 
 import pytest
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
@@ -15,22 +15,28 @@ from encoder_cls.errors import EncoderClsError
 from encoder_cls.run.metrics_log import MetricsLog
 from encoder_cls.run.run_folder import RunDir, read_metrics
 
-NOTHING_KEPT = MappingProxyType({})
 
-
-def open_log(folder, resume_after=NOTHING_KEPT, warn=pytest.fail):
+def open_log(folder, resume_after: Mapping[str, int] | None = None, warn=pytest.fail) -> MetricsLog:
+    """Open the log of a run of two classes; without `resume_after`, no earlier row is kept."""
     return MetricsLog(
-        RunDir(folder), load_config(), ("a", "b"), resume_after=resume_after, warn=warn
+        RunDir(folder), load_config(), ("a", "b"), resume_after=resume_after or {}, warn=warn
     )
 
 
-def steps_of(metrics_file):
+def steps_of(metrics_file) -> list[int]:
+    """The steps of all rows."""
     return [row["step"] for row in read_metrics(metrics_file)]
 
 
-def scalars(folder, tag):
-    events = EventAccumulator(str(folder)).Reload()
-    return [(event.step, pytest.approx(event.value)) for event in events.Scalars(tag)]
+def read_events(folder) -> EventAccumulator:
+    """What TensorBoard reads of a run."""
+    return EventAccumulator(str(folder)).Reload()
+
+
+def points_of(folder, tag: str) -> list[tuple[int, object]]:
+    """The points of a curve: step and value."""
+    scalars = read_events(folder).Scalars(tag)
+    return [(scalar.step, pytest.approx(scalar.value)) for scalar in scalars]
 
 
 def test_rows_and_tensorboard_agree(tmp_path):
@@ -44,9 +50,9 @@ def test_rows_and_tensorboard_agree(tmp_path):
         {"step": 2, "split": "train", "loss": 0.5, "note": "text"},
         {"step": 4, "split": "train", "loss": 0.25, "note": "text"},
     ]
-    assert scalars(tmp_path, "loss/train") == [(2, 0.5), (4, 0.25)]
+    assert points_of(tmp_path, "loss/train") == [(2, 0.5), (4, 0.25)]
 
-    tags = EventAccumulator(str(tmp_path)).Reload().Tags()
+    tags = read_events(tmp_path).Tags()
     assert tags["scalars"] == ["loss/train"]
     assert "settings/text_summary" in tags["tensors"]
 
@@ -72,8 +78,9 @@ def test_a_resumed_run_has_neither_gaps_nor_overlaps(tmp_path):
         ("validation", 4, 40.0),
         ("train", 5, 50.0),
     ]
-    assert scalars(tmp_path, "loss/validation") == [(4, 40.0)]
-    assert [step for step, _ in scalars(tmp_path, "loss/train")] == [1, 2, 3, 4, 5]
+    assert points_of(tmp_path, "loss/validation") == [(4, 40.0)]
+    steps = [step for step, _ in points_of(tmp_path, "loss/train")]
+    assert steps == [1, 2, 3, 4, 5]
 
 
 def test_rows_of_pretraining_are_kept_up_to_the_step_of_the_training(tmp_path):
@@ -81,7 +88,9 @@ def test_rows_of_pretraining_are_kept_up_to_the_step_of_the_training(tmp_path):
         for step in (1, 2, 3):
             log.log(step, "pretraining/train", {"loss": 1.0})
 
-    open_log(tmp_path, {"train": 2}).__exit__()
+    with open_log(tmp_path, {"train": 2}):
+        pass
+
     assert steps_of(tmp_path / "metrics.jsonl") == [1, 2]
 
 
@@ -92,7 +101,7 @@ def test_pretraining_has_a_curve_of_its_loss_alone(tmp_path):
         log.log(1, "pretraining/validation", values)
         log.log(2, "validation", values)
 
-    tags = EventAccumulator(str(tmp_path)).Reload().Tags()
+    tags = read_events(tmp_path).Tags()
     assert set(tags["scalars"]) == {
         "pretraining/loss in validation",
         "loss/validation",
@@ -115,29 +124,36 @@ def test_a_result_is_drawn_at_its_step(tmp_path, name):
         log.log(2, "validation", {"loss": 1.0})
         log.log(2, "best_validation", values)
 
-    events = EventAccumulator(str(tmp_path)).Reload()
-    (event,) = events.Images(f"result on validation/{name}")
-    assert event.step == 2
-    assert event.encoded_image_string.startswith(b"\x89PNG")
+    (image,) = read_events(tmp_path).Images(f"result on validation/{name}")
+    assert image.step == 2
+    assert image.encoded_image_string.startswith(b"\x89PNG")
 
 
 @pytest.mark.parametrize("character", ["\u2028", "\u2029", "\x85", "\x1c", "\r"])
 def test_rows_are_read_whatever_a_class_is_called(tmp_path, character):
     """Python, though not JSON lines, would end a line at these characters."""
+    key = f"f1/a{character}b"
     with open_log(tmp_path) as log:
-        log.log(1, "validation", {f"f1/a{character}b": 0.5})
-    open_log(tmp_path, {"validation": 1}).__exit__()
+        log.log(1, "validation", {key: 0.5})
+
+    with open_log(tmp_path, {"validation": 1}):
+        pass
 
     (row,) = read_metrics(tmp_path / "metrics.jsonl")
-    assert row[f"f1/a{character}b"] == 0.5
+    assert row[key] == 0.5
+
+
+ROW = '{"step": 1, "split": "train", "time": 1.5, "loss": 1.0}'
 
 
 def test_a_row_cut_short_by_a_crash_is_left_out(tmp_path):
     """The half row of a killed process does not hinder the next."""
     path = tmp_path / "metrics.jsonl"
-    path.write_text('{"step": 1, "split": "train", "time": 1.5, "loss": 1.0}\n{"step": 2, "spl')
+    path.write_text(f'{ROW}\n{{"step": 2, "spl')
+
     with open_log(tmp_path, {"train": 1, "validation": 0}) as log:
         log.log(2, "train", {"loss": 2.0})
+
     assert steps_of(path) == [1, 2]
 
 
@@ -155,21 +171,29 @@ def test_a_row_cut_short_by_a_crash_is_left_out(tmp_path):
 def test_lines_that_are_no_rows_are_left_out(tmp_path, line):
     """Such lines are left by a damaged disk, or by another program."""
     path = tmp_path / "metrics.jsonl"
-    row = b'{"step": 1, "split": "train", "time": 1.5, "loss": 1.0}'
-    path.write_bytes(b"\n".join([line, row, line]))
+    path.write_bytes(b"\n".join([line, ROW.encode(), line]))
+
     assert steps_of(path) == [1]
 
 
-@pytest.mark.parametrize("moment", ["open", "write"])
-def test_training_goes_on_without_tensorboard(tmp_path, monkeypatch, moment):
+def refuse(*_arguments: object, **_options: object) -> None:
+    """Fail as a full disk does."""
+    raise OSError(errno.ENOSPC, "No space left on device")
+
+
+@pytest.mark.parametrize(
+    "method",
+    [
+        pytest.param("__init__", id="open"),
+        pytest.param("add_scalar", id="write"),
+    ],
+)
+def test_training_goes_on_without_tensorboard(tmp_path, monkeypatch, method):
     """A disk that refuses the curves costs the curves, with one warning; the file has all rows."""
+    monkeypatch.setattr(SummaryWriter, method, refuse)
     warnings = []
-    if moment == "open":
-        monkeypatch.setattr(SummaryWriter, "__init__", refuse)
 
     with open_log(tmp_path, warn=warnings.append) as log:
-        if moment == "write":
-            monkeypatch.setattr(SummaryWriter, "add_scalar", refuse)
         for step in (1, 2, 3):
             log.log(step, "train", {"loss": 1.0})
             log.flush()
@@ -179,14 +203,12 @@ def test_training_goes_on_without_tensorboard(tmp_path, monkeypatch, moment):
     assert steps_of(tmp_path / "metrics.jsonl") == [1, 2, 3]
 
 
-def refuse(*_arguments, **_options):
-    raise OSError(errno.ENOSPC, "No space left on device")
-
-
 def test_a_row_that_cannot_be_written_is_an_error(tmp_path):
     """`metrics.jsonl` is the truth, so training does not go on without it."""
+    path = tmp_path / "metrics.jsonl"
     with open_log(tmp_path) as log:
-        (tmp_path / "metrics.jsonl").unlink()
-        (tmp_path / "metrics.jsonl").symlink_to("/dev/full")
+        path.unlink()
+        path.symlink_to("/dev/full")
+
         with pytest.raises(EncoderClsError, match=r"metrics\.jsonl: cannot write: No space left"):
             log.log(1, "train", {"loss": 1.0})

@@ -13,7 +13,8 @@ from encoder_cls.errors import EncoderClsError
 from encoder_cls.run.run_folder import RunDir, newest_with_model
 
 
-def write_weights(folder, *, time):
+def write_weights(folder: Path, *, time: float) -> None:
+    """Write the weights of a run's model, at a time in seconds since 1970."""
     weights = RunDir(folder).weights
     weights.parent.mkdir(parents=True)
     weights.write_bytes(b"weights")
@@ -26,6 +27,7 @@ def test_the_newest_run_with_a_model_is_found(tmp_path):
     write_weights(tmp_path / "newer", time=2_000)
     (tmp_path / "without" / "model").mkdir(parents=True)
     (tmp_path / "stray.txt").write_text("")
+
     assert newest_with_model(tmp_path).path.name == "newer"
 
 
@@ -45,19 +47,24 @@ def test_a_locked_folder_is_refused_to_others(tmp_path):
         pass
 
 
-@pytest.mark.parametrize("was_there", [False, True])
-def test_a_folder_in_which_nothing_was_done_is_left_as_it_was(tmp_path, was_there):
-    """Folders made for a run that never began go; one that a person made stays, empty."""
+def test_folders_made_for_a_run_that_never_began_are_removed(tmp_path):
     run = RunDir(tmp_path / "runs" / "new")
-    if was_there:
-        run.path.mkdir(parents=True)
 
     with run.lock():
         assert run.path.is_dir()
 
-    assert run.path.exists() == was_there
-    assert run.path.parent.exists() == was_there
-    assert not was_there or not list(run.path.iterdir())
+    assert not run.path.exists()
+    assert not run.path.parent.exists()
+
+
+def test_an_empty_folder_that_a_person_made_stays_empty(tmp_path):
+    run = RunDir(tmp_path / "runs" / "new")
+    run.path.mkdir(parents=True)
+
+    with run.lock():
+        pass
+
+    assert list(run.path.iterdir()) == []
 
 
 def test_half_written_files_of_a_killed_process_are_removed(tmp_path):
@@ -65,6 +72,7 @@ def test_half_written_files_of_a_killed_process_are_removed(tmp_path):
     run = RunDir(tmp_path / "run")
     with run.open_for_training(load_config(), resume=False):
         pass
+
     for folder in (run.path, run.model, run.checkpoints, run.eval, run.pretrained):
         folder.mkdir(parents=True, exist_ok=True)
         (folder / ".tmp-99-model.safetensors").write_bytes(b"half")
@@ -88,16 +96,17 @@ def test_a_run_killed_before_its_config_was_written_can_begin(tmp_path):
 def test_the_places_of_the_data_are_known_without_a_yaml_parser(tmp_path, monkeypatch):
     """They are absolute; a damaged or missing file has none."""
     run = RunDir(tmp_path / "run")
-    config = load_config(
-        None, ["data.train=a #1.csv", "data.validation=null", "data.test='[b]: c.csv'"]
-    )
-    with run.open_for_training(config, resume=False):
+    overrides = ["data.train=a #1.csv", "data.validation=null", "data.test='[b]: c.csv'"]
+    with run.open_for_training(load_config(None, overrides), resume=False):
         pass
 
     monkeypatch.setitem(sys.modules, "encoder_cls.config.data_paths", None)
-    expected = [str(Path(name).absolute()) for name in ("a #1.csv", "[b]: c.csv")]
-    assert run.data_sources() == expected
+    assert run.data_sources() == [
+        str(Path("a #1.csv").absolute()),
+        str(Path("[b]: c.csv").absolute()),
+    ]
 
+    # The file is damaged or missing.
     for content in ("{", "[]", "{}", "[" * 100_000):
         run.sources_file.write_text(content)
         assert run.data_sources() == []

@@ -19,21 +19,30 @@ from encoder_cls.run.tensorboard import (
     mistakes_table,
 )
 
+# The tags of the table of all runs.
+HPARAMS_TAGS = {"_hparams_/session_start_info", "_hparams_/session_end_info"}
+
 
 @pytest.fixture(scope="module")
 def events(trained_run) -> EventAccumulator:
+    """What TensorBoard reads of a finished run."""
     return EventAccumulator(str(trained_run.path)).Reload()
 
 
 def test_a_finished_run_has_its_images_and_texts(events):
     """Nothing is there for each head or each bias."""
     tags = events.Tags()
-    pictures = ("confusion matrix", "reliability")
-    texts = ("settings", "data", "result", "most confident mistakes")
-    hparams = {"_hparams_/session_start_info", "_hparams_/session_end_info"}
 
-    assert set(tags["images"]) == {f"result on test/{name}" for name in pictures}
-    assert set(tags["tensors"]) - hparams == {f"{text}/text_summary" for text in texts}
+    assert set(tags["images"]) == {
+        "result on test/confusion matrix",
+        "result on test/reliability",
+    }
+    assert set(tags["tensors"]) - HPARAMS_TAGS == {
+        "settings/text_summary",
+        "data/text_summary",
+        "result/text_summary",
+        "most confident mistakes/text_summary",
+    }
     assert tags["histograms"] == []
 
 
@@ -42,8 +51,13 @@ def test_the_cards_begin_with_accuracy_and_loss(events):
     tags = [*events.Tags()["scalars"], *events.Tags()["images"]]
     cards = sorted(tags, key=lambda tag: re.sub("[/_]", "\0", tag))
 
-    assert cards[:3] == [f"{ACCURACY}/{name}" for name in ("combined", "encoder", "linear")]
-    assert cards[3:5] == [f"{LOSS}/{name}" for name in ("train", "validation")]
+    assert cards[:5] == [
+        f"{ACCURACY}/combined",
+        f"{ACCURACY}/encoder",
+        f"{ACCURACY}/linear",
+        f"{LOSS}/train",
+        f"{LOSS}/validation",
+    ]
 
 
 def test_a_curve_has_several_points_at_increasing_steps(events):
@@ -57,14 +71,21 @@ def test_a_curve_has_several_points_at_increasing_steps(events):
         assert steps == sorted(set(steps))
 
 
-def test_the_table_of_runs_has_the_scores_of_the_test_split(events, trained_run):
+@pytest.fixture
+def scores(trained_run) -> dict[str, float]:
+    """The logged scores of the finished run on its test split."""
+    rows = read_metrics(trained_run.metrics_file)
+    (row,) = [row for row in rows if row["split"] == "test"]
+    return row
+
+
+def test_the_table_of_runs_has_the_scores_of_the_test_split(events, scores):
     """No run declares the columns of the table for all runs."""
     contents = events.PluginTagToContent("hparams")
-    assert set(contents) == {"_hparams_/session_start_info", "_hparams_/session_end_info"}
+    assert set(contents) == HPARAMS_TAGS
 
-    started = HParamsPluginData.FromString(contents["_hparams_/session_start_info"])
-    hparams = started.session_start_info.hparams
-    (row,) = [row for row in read_metrics(trained_run.metrics_file) if row["split"] == "test"]
+    data = HParamsPluginData.FromString(contents["_hparams_/session_start_info"])
+    columns = data.session_start_info.hparams
     names = {
         "accuracy": "accuracy",
         "macro_f1": "macro-F1",
@@ -72,28 +93,30 @@ def test_the_table_of_runs_has_the_scores_of_the_test_split(events, trained_run)
         "ece": "calibration error",
     }
     for key, name in names.items():
-        assert hparams[name].number_value == pytest.approx(row[key], rel=1e-5)
+        assert columns[name].number_value == pytest.approx(scores[key], rel=1e-5)
 
 
-def test_the_result_is_the_summary_of_the_report(events, trained_run):
-    (row,) = [row for row in read_metrics(trained_run.metrics_file) if row["split"] == "test"]
-    (text,) = events.Tensors("result/text_summary")[0].tensor_proto.string_val
-    assert f"accuracy {row['accuracy']:.4f}" in text.decode()
+def test_the_result_is_the_summary_of_the_report(events, scores):
+    (event,) = events.Tensors("result/text_summary")
+    (text,) = event.tensor_proto.string_val
+
+    assert f"accuracy {scores['accuracy']:.4f}" in text.decode()
 
 
 def test_a_run_is_called_as_its_folder_is(trained_run):
     """TensorBoard names it after the folder of the one event file, and finds no other below."""
-    files = [path for path in trained_run.path.parent.rglob("*") if "tfevents" in path.name]
-    assert files == trained_run.event_files
-    assert [file.parent.name for file in files] == [trained_run.path.name]
+    folder = trained_run.path
+    (file,) = folder.parent.rglob("*tfevents*")
+
+    assert trained_run.event_files == [file]
+    assert file.parent.name == folder.name
 
 
 def test_chosen_settings_are_those_that_differ_from_their_defaults():
     """A few settings are always among them."""
-    config = load_config(
-        None, ["model.dropout=0.3", "model.d_model=64", "train.class_weights=balanced"]
-    )
-    chosen = chosen_settings(config)
+    overrides = ["model.dropout=0.3", "model.d_model=64", "train.class_weights=balanced"]
+
+    chosen = chosen_settings(load_config(None, overrides))
 
     assert set(chosen) == {"seed", "model.dropout", "train.class_weights", *ALWAYS_COMPARED}
     assert chosen["model.dropout"] == 0.3
@@ -104,7 +127,8 @@ def test_markup_in_a_text_is_escaped(classifier):
     """A text is neither Markdown nor HTML, and makes no column of the table."""
     text = "| *a* <b>\n# [x](y) ~~z~~ \\ !"
     report = report_on(classifier, split_of([text]))
-    last_line = mistakes_table(report).splitlines()[-1]
+
+    *_, last_line = mistakes_table(report).splitlines()
 
     assert last_line.count("|") == 4
     without_escapes = last_line.replace("|", "").replace("&#", "")
