@@ -41,9 +41,13 @@ DATA = "sst2"
 TEXTS = 100_000
 # The slow system classifies one of so many texts.
 SLOW_PART = 20
-OURS = {"encoder-cls, default": [], "encoder-cls, model.encoder=false": ["model.encoder=false"]}
+OURS = {
+    "encoder-cls, default": [],
+    "encoder-cls, model.encoder=false": ["model.encoder=false"],
+}
 SLOW = "HF pipeline, batched"
-BASE = "TF-IDF, linear SVM"  # whose speed the others are compared with
+# The system whose speed the others are compared with.
+BASE = "TF-IDF, linear SVM"
 OTHERS = {BASE: "tfidf-words", "fastText": "fasttext", SLOW: "hf-trainer"}
 
 
@@ -109,10 +113,12 @@ def child(system: str, folder: str, source: str, model: str) -> None:
     predict = predictor(system, texts, model)
     predict(texts.texts[:64])  # to warm up
 
+    output = Path(tempfile.mkdtemp(dir=Path(source).parent), "predictions.csv")
+
     began = time.perf_counter()
     with Path(source).open(newline="", encoding="utf-8") as file:
-        found = predict([row["text"] for row in csv.DictReader(file)])
-    write_column(Path(tempfile.mkdtemp(dir=Path(source).parent), "predictions.csv"), "label", found)
+        predictions = predict([row["text"] for row in csv.DictReader(file)])
+    write_column(output, "label", predictions)
     print(time.perf_counter() - began)
 
 
@@ -123,7 +129,8 @@ def predictor(system: str, texts: Texts, model: str) -> Predict:
         options = {**FASTTEXT, "wordNgrams": 2, "dim": 20, "epoch": 1}
         return fasttext_model(path, texts.classes, options)
     if system == BASE:
-        return next(tfidf(texts, texts, 0, settings=[("linear SVM", 1.0)])).predict
+        trials = tfidf(texts, texts, 0, settings=[("linear SVM", 1.0)])
+        return next(trials).predict
 
     from shared.hugging_face import SMALL, load
 
@@ -133,7 +140,9 @@ def predictor(system: str, texts: Texts, model: str) -> Predict:
 def write_column(path: Path, name: str, values: Sequence[str]) -> None:
     """Write a CSV file of one column."""
     with path.open("w", newline="", encoding="utf-8") as file:
-        csv.writer(file).writerows([[name], *([value] for value in values)])
+        writer = csv.writer(file)
+        writer.writerow([name])
+        writer.writerows([value] for value in values)
 
 
 def lines(rows: Sequence[Row]) -> list[str]:
@@ -143,7 +152,9 @@ def lines(rows: Sequence[Row]) -> list[str]:
     for (system, form, texts), group in grouped(rows, "system", "format", "texts").items():
         name = f"{system}, Parquet" if form == "parquet" else f"{system}, CSV"
         speed = median(group, "speed")
-        ratio = f"{speed / median(base, 'speed'):.2f}" if base else NOT_MEASURED
+        ratio = NOT_MEASURED
+        if base:
+            ratio = f"{speed / median(base, 'speed'):.2f}"
         memory = median(group, "peak") / 2**20
         cells.append([name, f"{texts:,}", f"{speed:,.0f}", ratio, f"{memory:,.0f}"])
     return table(["", "texts", "texts a second", "times TF-IDF's", "memory, MiB"], cells)

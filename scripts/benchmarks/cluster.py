@@ -34,7 +34,12 @@ from encoder_cls import Predictor
 
 PARTS = 20
 KILL_AFTER = 3.0  # seconds after the first batch
-RAY_WORKERS = {"Ray, 1 worker": 1, "Ray, 2 workers": 2, "Ray, 2 workers, one killed": 2}
+# The number of workers of each way to classify by Ray.
+RAY_WORKERS = {
+    "Ray, 1 worker": 1,
+    "Ray, 2 workers": 2,
+    "Ray, 2 workers, one killed": 2,
+}
 SPARK = "Spark, 2 threads"
 
 
@@ -97,9 +102,8 @@ def prepared(model: str, texts: int) -> tuple[Any, Any, float]:
     """
     vocabulary = Predictor(model).classifier.tokenizer.get_vocab()
     words = sorted(word for word in vocabulary if word.isalpha())[:2000]
-    rows = pyarrow.table(
-        {"id": range(texts), "text": [_made_up_text(words, row) for row in range(texts)]}
-    )
+    made_up_texts = [_made_up_text(words, row) for row in range(texts)]
+    rows = pyarrow.table({"id": range(texts), "text": made_up_texts})
 
     folder = work_folder() / "in"
     folder.mkdir()
@@ -115,7 +119,8 @@ def prepared(model: str, texts: int) -> tuple[Any, Any, float]:
 
 def _made_up_text(words: Sequence[str], row: int) -> str:
     """Ten words, others for each row."""
-    return " ".join(words[(7 * row + 13 * place) % len(words)] for place in range(10))
+    numbers = [7 * row + 13 * place for place in range(10)]
+    return " ".join(words[number % len(words)] for number in numbers)
 
 
 def _by_ray(model: str, *, workers: int, is_killing: bool) -> tuple[Any, float, int]:

@@ -75,14 +75,20 @@ def _halves(texts: Texts, seed: int) -> tuple[Texts, Texts]:
 
     order = random.permutation(len(texts.texts))
     middle = len(order) // 2
-    is_known = [texts.labels[row] not in unknown for row in order[:middle]]
-    return texts.take(order[:middle][is_known]), texts.take(order[middle:])
+    first_half = order[:middle]
+    second_half = order[middle:]
+
+    is_known = [texts.labels[row] not in unknown for row in first_half]
+    return texts.take(first_half[is_known]), texts.take(second_half)
 
 
 def _is_reached(rows: Sequence[Row]) -> bool:
     """Whether going on takes at most half of the time, and is not surely less accurate."""
     differences = [row.found["second"] - row.found["both"] for row in rows]
-    error = statistics.stdev(differences) / len(rows) ** 0.5 if len(rows) > 1 else 0.01
+    # The standard error of the mean; of a single round it is unknown.
+    error = 0.01
+    if len(rows) > 1:
+        error = statistics.stdev(differences) / len(rows) ** 0.5
     return _ratio(rows) <= 0.5 and statistics.mean(differences) >= -2 * error
 
 

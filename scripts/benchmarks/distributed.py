@@ -28,7 +28,11 @@ SHAPES = {
     "width 256, batches of 512": (*LARGE, "train.batch_size=512"),
 }
 # The processes and the shards of each way to train.
-WAYS = {"one process": (1, 1), "one process, 2 shards": (1, 2), "2 processes, 2 shards": (2, 2)}
+WAYS = {
+    "one process": (1, 1),
+    "one process, 2 shards": (1, 2),
+    "2 processes, 2 shards": (2, 2),
+}
 FIXED = ("pretrain.epochs=0", "train.epochs=1", "train.log_every=1", "model.linear=false")
 
 
@@ -39,11 +43,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def cases(_arguments: argparse.Namespace) -> list[Case]:
     """Shapes by ways to train."""
-    return [
-        {"shape": shape, "way": way, "processes": processes, "shards": shards}
-        for shape in SHAPES
-        for way, (processes, shards) in WAYS.items()
-    ]
+    found: list[Case] = []
+    for shape in SHAPES:
+        for way, (processes, shards) in WAYS.items():
+            case = {"shape": shape, "way": way, "processes": processes, "shards": shards}
+            found.append(case)
+    return found
 
 
 def measure(arguments: argparse.Namespace, case: Case) -> Found:
@@ -72,7 +77,9 @@ def lines(rows: Sequence[Row]) -> list[str]:
     def cell(group: list[Row]) -> str:
         speed = median(group, "speed")
         base = base_speeds.get(group[0].case["shape"])
-        return f"{speed:,.0f} ({speed / base:.2f})" if base else f"{speed:,.0f}"
+        if not base:
+            return f"{speed:,.0f}"
+        return f"{speed:,.0f} ({speed / base:.2f})"
 
     return pivot(rows, "way", "shape", cell)
 

@@ -43,8 +43,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def cases(arguments: argparse.Namespace) -> list[Case]:
     """Data sets and sizes."""
-    sizes = arguments.size or SIZES
-    return [{"data": data, "size": size} for data in arguments.only or DATA for size in sizes]
+    found: list[Case] = []
+    for data in arguments.only or DATA:
+        found += [{"data": data, "size": size} for size in arguments.size or SIZES]
+    return found
 
 
 def measure(arguments: argparse.Namespace, case: Case) -> Found:

@@ -40,7 +40,10 @@ MOST_TEST_TEXTS = 2000
 
 def cases(arguments: argparse.Namespace) -> list[Case]:
     """Data sets by ways to choose the labels that are added."""
-    return [{"data": data, "way": way} for data in arguments.only or DATA for way in WAYS]
+    found: list[Case] = []
+    for data in arguments.only or DATA:
+        found += [{"data": data, "way": way} for way in WAYS]
+    return found
 
 
 def measure(arguments: argparse.Namespace, case: Case) -> Found:
@@ -60,11 +63,15 @@ def measure(arguments: argparse.Namespace, case: Case) -> Found:
 
     result = fitted(pool, labelled)
     assert result.few_labels
-    low, high = result.few_labels.interval
+
+    # The truth is what the classifier predicts for other texts.
     probabilities = result.classifier.predict_proba(test.texts)
-    predictions = np.array(result.classifier.label_names)[probabilities.argmax(axis=1)]
+    label_names = np.array(result.classifier.label_names)
+    predictions = label_names[probabilities.argmax(axis=1)]
     is_right = predictions == np.array(test.labels)
     accuracy = float(is_right.mean())
+
+    low, high = result.few_labels.interval
     return {
         "estimate": result.few_labels.accuracy,
         "accuracy": accuracy,
@@ -90,12 +97,13 @@ def fitted(pool: Texts, labelled: NDArray[np.int64]) -> FittedLinear:
 
 def suggested(classifier: Classifier, pool: Texts) -> NDArray[np.int64]:
     """The rows that `encoder-cls suggest` names among those without a label."""
-    rows = [
-        TextRow(pool.texts[row], None, None, SourceLocation(str(row)))
-        for row in range(FIRST, len(pool.texts))
-    ]
-    chosen = suggest(classifier, [rows], ADDED)
-    return np.array([int(str(suggestion.row.where)) for suggestion in chosen])
+    # The name of a row's file is its number.
+    rows = []
+    for number in range(FIRST, len(pool.texts)):
+        rows.append(TextRow(pool.texts[number], where=SourceLocation(str(number))))
+
+    suggestions = suggest(classifier, [rows], ADDED)
+    return np.array([int(suggestion.row.where.file) for suggestion in suggestions])
 
 
 def lines(rows: Sequence[Row]) -> list[str]:
@@ -111,13 +119,15 @@ def lines(rows: Sequence[Row]) -> list[str]:
 
 def summary(rows: Sequence[Row]) -> list[str]:
     """The means of some rows, and how often the accuracy is within the interval of its estimate."""
-    means = {key: float(np.mean(values(rows, key))) for key in ("accuracy", "estimate", "ece")}
-    inside = int(sum(values(rows, "is_inside")))
+    accuracy = np.mean(values(rows, "accuracy"))
+    estimate = np.mean(values(rows, "estimate"))
+    calibration_error = np.mean(values(rows, "ece"))
+    num_inside = int(sum(values(rows, "is_inside")))
     return [
-        f"{100 * means['accuracy']:.1f}",
-        f"{100 * means['estimate']:.1f}",
-        f"{inside} of {len(rows)}",
-        f"{means['ece']:.3f}",
+        f"{100 * accuracy:.1f}",
+        f"{100 * estimate:.1f}",
+        f"{num_inside} of {len(rows)}",
+        f"{calibration_error:.3f}",
     ]
 
 

@@ -66,8 +66,9 @@ def measure(arguments: argparse.Namespace, case: Case) -> Found:
     labelled, others, test = drawn(arguments.folder, case)
     if case["system"] == SVM:
         began = time.process_time()
-        accuracy = np.mean(np.array(svm_predictions(labelled, others, test)) == test.labels)
-        return {"accuracy": float(accuracy), "seconds": time.process_time() - began}
+        predictions = np.array(svm_predictions(labelled, others, test))
+        accuracy = float(np.mean(predictions == test.labels))
+        return {"accuracy": accuracy, "seconds": time.process_time() - began}
 
     with tempfile.TemporaryDirectory() as name:
         work = Path(name)
@@ -87,17 +88,24 @@ def measure(arguments: argparse.Namespace, case: Case) -> Found:
 def drawn(folder: Path, case: Case) -> tuple[Texts, Texts, Texts]:
     """Draw texts with a label, texts without, and test texts."""
     data = case["data"]
-    pool = sample(read(path_of(folder, data, "train")), MOST_TEXTS_OF.get(data, MOST_TEXTS))
+    most_texts = MOST_TEXTS_OF.get(data, MOST_TEXTS)
+    pool = sample(read(path_of(folder, data, "train")), most_texts)
     test = sample(read(path_of(folder, data, "test")), MOST_TEST_TEXTS)
     if not case["names"]:
         numbers = {name: str(number) for number, name in enumerate(pool.classes)}
         pool = _renamed(pool, numbers)
         test = _renamed(test, numbers)
 
-    # The first labels are some of each class.
-    order = np.random.default_rng(FIRST_DRAW + case["round"]).permutation(len(pool.texts))
+    random = np.random.default_rng(FIRST_DRAW + case["round"])
+    order = random.permutation(len(pool.texts))
+
+    # Some texts of each class come first.
     labels = np.array(pool.labels)
-    first = np.concatenate([order[labels[order] == name][:OF_EACH_CLASS] for name in pool.classes])
+    first_rows = []
+    for name in pool.classes:
+        members = order[labels[order] == name]
+        first_rows.append(members[:OF_EACH_CLASS])
+    first = np.concatenate(first_rows)
     rows = np.concatenate([first, order[~np.isin(order, first)]])
 
     labelled = pool.take(rows[: case["labels"]])
@@ -106,7 +114,8 @@ def drawn(folder: Path, case: Case) -> tuple[Texts, Texts, Texts]:
 
 
 def _renamed(texts: Texts, new_names: Mapping[str, str]) -> Texts:
-    return Texts(texts.texts, [new_names.get(label, label) for label in texts.labels])
+    labels = [new_names.get(label, label) for label in texts.labels]
+    return Texts(texts.texts, labels)
 
 
 def svm_predictions(labelled: Texts, others: Texts, test: Texts) -> list[str]:
@@ -119,10 +128,11 @@ def svm_predictions(labelled: Texts, others: Texts, test: Texts) -> list[str]:
     from encoder_cls.data.label_names import names_as_texts
 
     # The features are n-grams, and a truncated SVD of these.
-    grams = tfidf_features(chars=True)
-    latent = make_pipeline(TruncatedSVD(DIMENSIONS, random_state=0), FunctionTransformer(normalize))
+    ngrams = tfidf_features(chars=True)
+    svd = TruncatedSVD(DIMENSIONS, random_state=0)
+    latent = make_pipeline(svd, FunctionTransformer(normalize))
     both = make_union(FunctionTransformer(), latent)
-    both.fit(grams.fit_transform([*labelled.texts, *others.texts]))
+    both.fit(ngrams.fit_transform([*labelled.texts, *others.texts]))
 
     # The names of the classes are further texts of these.
     known = Texts(list(labelled.texts), list(labelled.labels))
@@ -131,9 +141,11 @@ def svm_predictions(labelled: Texts, others: Texts, test: Texts) -> list[str]:
             known.texts.append(text)
             known.labels.append(name)
 
-    features = both.transform(grams.transform(known.texts))
+    features = both.transform(ngrams.transform(known.texts))
     model = LinearSVC(random_state=0).fit(features, known.labels)
-    return list(model.predict(both.transform(grams.transform(test.texts))))
+
+    test_features = both.transform(ngrams.transform(test.texts))
+    return list(model.predict(test_features))
 
 
 def lines(rows: Sequence[Row]) -> list[str]:
@@ -142,9 +154,10 @@ def lines(rows: Sequence[Row]) -> list[str]:
     for (data, labels), group in grouped(rows, "data", "labels").items():
         columns = grouped(group, "names", "system")
         line = [data, f"{labels:,}"]
-        for column in ((True, SVM), (True, TRAINING), (False, SVM), (False, TRAINING)):
-            accuracies = values(columns.get(column, []), "accuracy")
-            line.append(f"{100 * mean(accuracies):.1f}" if accuracies else NOT_MEASURED)
+        for names in (True, False):
+            for system in (SVM, TRAINING):
+                accuracies = values(columns.get((names, system), []), "accuracy")
+                line.append(f"{100 * mean(accuracies):.1f}" if accuracies else NOT_MEASURED)
 
         seconds = values(columns.get((True, TRAINING), []), "seconds")
         line.append(f"{mean(seconds):.0f}" if seconds else NOT_MEASURED)

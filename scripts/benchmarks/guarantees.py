@@ -43,8 +43,11 @@ SAME_KIND = {"sst2", "sst2_glue"}
 PRECISIONS = (0.9, 0.95, 0.98)
 COVERAGE = 0.9
 HALVINGS = 1000
-# The halvings in which a guarantee may be broken: those expected, and three standard errors.
-MOST_BROKEN = (1 - CONFIDENCE) * HALVINGS + 3 * (CONFIDENCE * (1 - CONFIDENCE) * HALVINGS) ** 0.5
+# The halvings in which a guarantee is expected to be broken at most, and their standard deviation.
+EXPECTED_BROKEN = (1 - CONFIDENCE) * HALVINGS
+DEVIATION = (CONFIDENCE * (1 - CONFIDENCE) * HALVINGS) ** 0.5
+# The halvings in which a guarantee may be broken.
+MOST_BROKEN = EXPECTED_BROKEN + 3 * DEVIATION
 # Texts of each data set that are distinguished from others.
 MOST_TEXTS = 800
 # The number of groups of classes of a data set, each of which is left out once.
@@ -148,10 +151,11 @@ def halve(probabilities: Probabilities, labels: Labels) -> Found:
 
         for precision in PRECISIONS:
             threshold = one.precision_threshold(precision)
-            if threshold is not None:
-                given[precision] += 1
-                if _precision_of_other_half(whole, one, threshold) < precision:
-                    broken[precision] += 1
+            if threshold is None:
+                continue
+            given[precision] += 1
+            if _precision_of_other_half(whole, one, threshold) < precision:
+                broken[precision] += 1
 
         threshold = one.coverage_threshold(COVERAGE)
         if threshold is not None:
@@ -237,6 +241,7 @@ def lines(rows: Sequence[Row]) -> list[str]:
         broken = [f"precision {precision:g}, broken" for precision in PRECISIONS]
         heads = ["data set", "texts in a half", *broken, f"coverage {COVERAGE:g}"]
         found += table(heads, guarantees)
+
     found.append("")
     for what, (ours, baseline) in _means(rows).items():
         found.append(
@@ -271,23 +276,24 @@ def _means(rows: Sequence[Row]) -> dict[str, NDArray[np.float64]]:
 
     Of new topics, it is the mean of the data sets' means.
     """
-    of_data_sets = []
-    of_groups: dict[str, list[tuple[float, float]]] = {}
+    # Both AUROCs: of each other data set, and by data set of each group of classes.
+    other_data_sets = []
+    topics: dict[str, list[tuple[float, float]]] = {}
     for row in rows:
         for pair in row.found["pairs"]:
             found = Separation(*pair)
             both = (found.auroc, found.baseline_auroc)
             if "group" in row.case:
-                of_groups.setdefault(row.case["data"], []).append(both)
+                topics.setdefault(row.case["data"], []).append(both)
             else:
-                of_data_sets.append(both)
+                other_data_sets.append(both)
 
     means = {}
-    if of_data_sets:
-        means["Texts of other data sets"] = np.mean(of_data_sets, axis=0)
-    if of_groups:
-        of_topics = [np.mean(pairs, axis=0) for pairs in of_groups.values()]
-        means["Texts of new topics"] = np.mean(of_topics, axis=0)
+    if other_data_sets:
+        means["Texts of other data sets"] = np.mean(other_data_sets, axis=0)
+    if topics:
+        means_of_data_sets = [np.mean(groups, axis=0) for groups in topics.values()]
+        means["Texts of new topics"] = np.mean(means_of_data_sets, axis=0)
     return means
 
 

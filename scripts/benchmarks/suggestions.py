@@ -26,13 +26,15 @@ from shared.page import NOT_MEASURED, table
 DATA = ("trec6", "ag_news", "sst2", "banking77")
 RANDOM = "random order"
 SUGGESTED = "suggest"
-# Labels that both ways start with, labels of a batch, and the labels at which each way ends.
+# Labels that both ways start with.
 FIRST = 100
+# Labels that are added at once.
 BATCH = 50
+# Labels at which each way ends.
 MOST = {RANDOM: 1000, SUGGESTED: 700}
 # Labels in random order, whose accuracy suggestions must reach.
 COMPARED = (300, 500, 700, 1000)
-# Texts of a data set.
+# Training texts of a data set, and test texts.
 MOST_TEXTS = 6000
 MOST_TEST_TEXTS = 2000
 
@@ -81,9 +83,14 @@ def suggested(model: Path, pool: Texts, others: NDArray[np.int64], work: Path) -
     """The rows that `encoder-cls suggest` names among others."""
     path = work / "others.jsonl"
     path.write_text(json_lines(pool.texts[row] for row in others), encoding="utf-8")
-    command = [*PROGRAM, "suggest", str(model), "--input", str(path), "--n", str(BATCH), "--json"]
-    suggestions = [json.loads(line) for line in run(command).output.splitlines()]
-    return others[[suggestion["line"] - 1 for suggestion in suggestions]]
+
+    command = [*PROGRAM, "suggest", str(model), "--input", str(path)]
+    command += ["--n", str(BATCH), "--json"]
+    indices = []
+    for line in run(command).output.splitlines():
+        suggestion = json.loads(line)
+        indices.append(suggestion["line"] - 1)
+    return others[indices]
 
 
 def means(rows: Sequence[Row]) -> tuple[list[int], NDArray[np.float64]]:
@@ -94,13 +101,13 @@ def means(rows: Sequence[Row]) -> tuple[list[int], NDArray[np.float64]]:
     return sizes, np.maximum.accumulate(accuracies)
 
 
-def needed(of_random: Sequence[Row], of_suggested: Sequence[Row], size: int) -> float | None:
+def needed(random_rows: Sequence[Row], suggested_rows: Sequence[Row], size: int) -> float | None:
     """How many labels suggestions need for the accuracy of `size` labels in random order.
 
     None if the labels that were simulated do not reach it.
     """
-    wanted = accuracy_with(of_random, size)
-    sizes, accuracies = means(of_suggested)
+    wanted = accuracy_with(random_rows, size)
+    sizes, accuracies = means(suggested_rows)
     if accuracies[-1] < wanted:
         return None
 
@@ -121,18 +128,20 @@ def lines(rows: Sequence[Row]) -> list[str]:
     cells = []
     for (data,), group in grouped(rows, "data").items():
         ways = grouped(group, "way")
-        of_random = ways.get((RANDOM,))
-        of_suggested = ways.get((SUGGESTED,))
-        if not of_random or not of_suggested:
+        random_rows = ways.get((RANDOM,))
+        suggested_rows = ways.get((SUGGESTED,))
+        if not random_rows or not suggested_rows:
             continue
 
         line = [data]
         for size in COMPARED:
-            labels = needed(of_random, of_suggested, size)
-            part = f"{labels:.0f} ({labels / size:.2f})" if labels else NOT_MEASURED
-            line.append(f"{100 * accuracy_with(of_random, size):.1f}%: {part}")
+            labels = needed(random_rows, suggested_rows, size)
+            comparison = f"{labels:.0f} ({labels / size:.2f})" if labels else NOT_MEASURED
+            line.append(f"{100 * accuracy_with(random_rows, size):.1f}%: {comparison}")
         cells.append(line)
-    return table(["data set", *(f"{size:,} in random order" for size in COMPARED)], cells)
+
+    heads = [f"{size:,} in random order" for size in COMPARED]
+    return table(["data set", *heads], cells)
 
 
 ADD_ARGUMENTS = partial(add_data_arguments, names=DATA)

@@ -32,8 +32,10 @@ class Texts(NamedTuple):
     labels: list[str]
 
     def take(self, rows: NDArray[np.int64]) -> Texts:
-        """Some of them."""
-        return Texts([self.texts[row] for row in rows], [self.labels[row] for row in rows])
+        """The texts of some rows."""
+        texts = [self.texts[row] for row in rows]
+        labels = [self.labels[row] for row in rows]
+        return Texts(texts, labels)
 
     @property
     def classes(self) -> list[str]:
@@ -59,11 +61,14 @@ def path_of(folder: Path, name: str, split: str) -> Path:
 @cache
 def read(path: Path) -> Texts:
     """The labelled texts of a CSV or Parquet file, without those that are blank."""
-    is_csv = path.suffix == ".csv"
-    rows = pyarrow.csv.read_csv(path) if is_csv else pyarrow.parquet.read_table(path)
+    if path.suffix == ".csv":
+        table = pyarrow.csv.read_csv(path)
+    else:
+        table = pyarrow.parquet.read_table(path)
+    columns = table.select(["text", "label"]).to_pydict()
 
     found = Texts([], [])
-    for text, label in zip(rows["text"].to_pylist(), rows["label"].to_pylist(), strict=True):
+    for text, label in zip(columns["text"], columns["label"], strict=True):
         if text and text.strip():
             found.texts.append(text)
             found.labels.append(str(label))
@@ -100,7 +105,8 @@ def stratified_order(labels: Sequence[str], seed: int) -> NDArray[np.int64]:
     ranks = np.empty(len(labels))
     for number in range(classes.max() + 1):
         members = order[classes[order] == number]
-        ranks[members] = (np.arange(len(members)) + random.random()) / len(members)
+        shift = random.random()
+        ranks[members] = (np.arange(len(members)) + shift) / len(members)
 
     return order[np.argsort(ranks[order], kind="stable")]
 
@@ -127,7 +133,8 @@ def overrides(folder: Path, name: str, seed: int = 0) -> list[str]:
 
 def write(path: Path, texts: Texts) -> Path:
     """Write a Parquet file that encoder-cls reads."""
-    pyarrow.parquet.write_table(pyarrow.table({"text": texts.texts, "label": texts.labels}), path)
+    table = pyarrow.table({"text": texts.texts, "label": texts.labels})
+    pyarrow.parquet.write_table(table, path)
     return path
 
 

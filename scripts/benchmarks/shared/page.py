@@ -12,8 +12,13 @@ NOT_MEASURED = "-"
 
 def table(columns: Sequence[str], rows: Sequence[Sequence[str]], *, left: int = 1) -> list[str]:
     """Lay out a table whose first columns are aligned left."""
-    ruler = ["---"] * left + ["---:"] * (len(columns) - left)
-    return [f"| {' | '.join(cells)} |" for cells in (columns, ruler, *rows)]
+    num_right = len(columns) - left
+    ruler = ["---"] * left + ["---:"] * num_right
+
+    lines = []
+    for cells in (columns, ruler, *rows):
+        lines.append(f"| {' | '.join(cells)} |")
+    return lines
 
 
 def write_section(page: Path, name: str, lines: Sequence[str]) -> None:
