@@ -79,7 +79,7 @@ def check_same_kind(base: Dataset, *, run: str, is_multi_label: bool) -> None:
 def only_new_rows(
     base: BaseData, splits: Mapping[str, Split], label_names: Sequence[str]
 ) -> NewRows:
-    """Choose the rows that a base run has not.
+    """Choose the rows that a base run does not have.
 
     Raises:
         NothingNewError: there is none to learn from.

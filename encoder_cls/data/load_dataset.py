@@ -93,7 +93,7 @@ def load_dataset(
         base: a base run's data, to which this is added. The classes of that run come first, and
             need not occur in train; rows that it has already are left out, and nothing needs to be
             held out.
-        reporter: hears of the cache.
+        reporter: shows notes on the cache.
 
     Raises:
         NothingNewError: no text of train is new.

@@ -2,7 +2,7 @@
 
 It knows the few paths that `datasets.load_dataset` and downloads ask for, which were found by
 logging the requests of datasets 5.2, and of `snapshot_download`, with huggingface_hub 2.4. A path
-that a later version adds is answered with status 404 and kept in `HubStandIn.unknown`.
+that a later version adds gets status 404, and is kept in `HubStandIn.unknown`.
 """
 
 from __future__ import annotations
@@ -66,14 +66,14 @@ class _NotFoundError(Exception):
 
 
 class _Handler(BaseHTTPRequestHandler):
-    """Answers GET, and HEAD with the headers alone; nothing that is needed is asked for by POST."""
+    """Responds to GET, and to HEAD with the headers alone; nothing needs a POST."""
 
     hub: HubStandIn
 
     def do_GET(self) -> None:
         status = 200
         try:
-            body, headers = self._prediction()
+            body, headers = self._response()
         except _NotFoundError as error:
             status = 404
             body = b""
@@ -91,7 +91,7 @@ class _Handler(BaseHTTPRequestHandler):
     do_HEAD = do_GET  # noqa: N815
     do_POST = do_GET  # noqa: N815
 
-    def _prediction(self) -> tuple[bytes, dict[str, str]]:
+    def _response(self) -> tuple[bytes, dict[str, str]]:
         """A body with its headers; raises `_NotFoundError`."""
         url = urlsplit(self.path)
         route = ROUTE.fullmatch(url.path)

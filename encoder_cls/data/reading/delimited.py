@@ -35,7 +35,7 @@ SEPARATORS = (",", ";", "\t", "|")
 
 # Characters of a field; the largest C long of every system.
 LONGEST_FIELD = 2**31 - 1
-# Lines of a field in quotes, where a TSV file is judged.
+# Lines of a field in quotes, as far as they are looked at in a TSV file.
 MOST_LINES = 10_000
 # Bytes of a line beside its characters: a row of empty lines is long, too.
 MEMORY_OF_LINE = 64
@@ -141,7 +141,7 @@ def _rows(path: Path, columns: Sequence[str], reading: Reading) -> NumberedField
     table = _open_table(path, columns, reading)
     is_plain_tsv = ending_of(path) == TSV and table.separator == "\t" and reading.delimiter != "\t"
     if is_plain_tsv:
-        # A pipe can be read only once, so it is not judged.
+        # A pipe can be read only once, so its quotes are not looked for.
         if not path.is_file() or not _has_spreadsheet_quotes(path, reading.encoding):
             return _unquoted_rows(table)
         reading.note(f"{path}: fields in quotes are read as a spreadsheet writes them")
@@ -178,8 +178,9 @@ def _separator_of(path: Path, header: str, columns: Sequence[str], reading: Read
     if len(_fields(header, usual)) == 1:
         fewest = 1
 
+    others = [separator for separator in SEPARATORS if separator != usual]
     fitting = []
-    for separator in dict.fromkeys((usual, *SEPARATORS)):
+    for separator in (usual, *others):
         found = set(columns) & set(_fields(header, separator))
         if len(found) >= fewest:
             fitting.append(separator)

@@ -42,7 +42,7 @@ def json_records(path: Path, columns: Columns, reading: Reading) -> Iterator[Rec
         yield from json_line_records(path, columns, reading)
         return
 
-    # An array is read as a whole, which bad bytes are not to leave out.
+    # An array is read as a whole, so bad bytes are an error: they would leave out all of it.
     strict = replace(reading, bad_rows="error")
     content = _joined(path, strict.lines(path, longest=most_bytes), most_bytes)
     for number, item in enumerate(_parsed(str(path), content), start=1):

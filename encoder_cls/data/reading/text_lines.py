@@ -58,6 +58,7 @@ def _labelled_lines(
     """Read fastText's lines: each word with the prefix is a label, wherever it is in the line."""
     for where, line in numbered_lines(path, reading):
         text = line.removesuffix("\n").removesuffix("\r")
+        # The keys of a dictionary are in order, each once.
         labels = list(dict.fromkeys(_LABEL.findall(text)))
         if labels and not line.lstrip(_BLANKS).startswith(LABEL_PREFIX):
             what = "the line has no label at its beginning, where labels are"
