@@ -1,7 +1,7 @@
-"""`Encoder` gives what each of five published encoders gives, and `Decoder` what the decoder of one of them gives.
+"""`Encoder` computes what five published encoders compute, and `Decoder` what a published one does.
 
-They are written out here in plain tensors, with weights in the form in which their authors keep them; `fold` turns
-these into the state dict of `Encoder`. Where they differ, and where the difference goes:
+They are written out here in plain tensors, with weights in the form in which their authors keep
+them; `fold` turns these into the state dict of `Encoder`. Where they differ, the difference goes:
 
     embedding times sqrt(d_model)           -> into the embedding
     a score scale other than 1 / sqrt(d_k)  -> into the query projection
@@ -11,13 +11,15 @@ these into the state dict of `Encoder`. Where they differ, and where the differe
     the unbiased standard deviation         -> a factor sqrt((d - 1) / d) on the gain
     norm before or after, activation        -> `ModelConfig`
 
-Where a norm adds its epsilon is folded nowhere: it is lost in the tolerance.
+Where a norm adds its epsilon makes a difference below the tolerance.
 """
+
+from __future__ import annotations
 
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import pytest
 import torch
@@ -26,67 +28,104 @@ from torch import Tensor, nn
 from encoder_cls.config.schema import ModelConfig
 from encoder_cls.encoder.transformer import Decoder, Encoder, EncoderClassifier, InputEmbedding
 
-B, T, D, H, L = 5, 11, 32, 4, 3  # batch, tokens, d_model, heads, layers
-S = 7  # vectors that the decoder looks at
-K = D // H  # width of a head
-F = 4 * D  # width inside the feed-forward network; E fixes it, the others leave it open
-VOCAB_SIZE, NUM_CLASSES = 50, 7
-STD = 0.3  # of the linear maps' weights: large enough that attention is far from uniform
-TOLERANCE = 1e-5  # absolute, in float32
+# Sizes, with the letters of `transformer`: texts, tokens, d_model, heads.
+B = 5
+T = 11
+D = 32
+H = 4
+# Tokens of the memory that a decoder attends to.
+S = 7
+# Layers.
+L = 3
+# The width of a head.
+K = D // H
+# The width inside the feed-forward network, which only E prescribes.
+F = 4 * D
 
-Weights = dict[str, Any]  # name -> tensor or Pair; "layers" -> a list of such dicts
-Pair = tuple[Tensor, Tensor]  # weight and bias of a linear map, or gain and bias of a norm
+VOCAB_SIZE = 50
+NUM_CLASSES = 7
+
+# The standard deviation of the weights of linear maps: attention is far from uniform.
+STD = 0.3
+# The largest absolute difference, in float32.
+TOLERANCE = 1e-5
+
+WeightAndBias = tuple[Tensor, Tensor]
+"""The weight and the bias of a linear map, or the gain and the bias of a norm."""
+
+Weights = dict[str, Any]
+"""Tensors or pairs of them by name; `layers` is a list of such dicts."""
+
+Norm = Callable[[Tensor, WeightAndBias], Tensor]
 
 Module = TypeVar("Module", bound=nn.Module)
 
-every_seed = pytest.mark.parametrize("seed", range(5))
+with_every_seed = pytest.mark.parametrize("seed", range(5))
 
 
-def layer_norm(x: Tensor, gain_and_bias: Pair) -> Tensor:
-    """LayerNorm: the biased variance, epsilon inside the root."""
-    gain, bias = gain_and_bias  # (D,), (D,)
+# --- The published encoders -----------------------------------------------------------------------
+
+
+def layer_norm(x: Tensor, gain_and_bias: WeightAndBias) -> Tensor:
+    """LayerNorm, with the biased variance, and epsilon inside the root; gain and bias are (D,)."""
+    gain, bias = gain_and_bias
     centred = x - x.mean(-1, keepdim=True)
     variance = centred.square().mean(-1, keepdim=True)
     return gain * centred / (variance + 1e-5).sqrt() + bias
 
 
-def std_norm(correction: int) -> Callable[[Tensor, Pair], Tensor]:
-    """The norm by a standard deviation, epsilon outside the root; gain and bias are (D,) or (1,)."""
+def std_norm(correction: int) -> Norm:
+    """The norm by a standard deviation, with epsilon outside the root."""
 
-    def norm(x: Tensor, gain_and_bias: Pair) -> Tensor:
+    def norm(x: Tensor, gain_and_bias: WeightAndBias) -> Tensor:
+        """Normalize vectors; gain and bias are (D,) or (1,)."""
         gain, bias = gain_and_bias
-        return (
-            gain
-            * (x - x.mean(-1, keepdim=True))
-            / (x.std(-1, keepdim=True, correction=correction) + 1e-6)
-            + bias
-        )
+        centred = x - x.mean(-1, keepdim=True)
+        deviation = x.std(-1, keepdim=True, correction=correction)
+        return gain * centred / (deviation + 1e-6) + bias
 
     return norm
 
 
 @dataclass(frozen=True)
 class Published:
-    """The choices of a published encoder."""
+    """The choices of a published encoder.
 
-    norm: Callable[[Tensor, Pair], Tensor] = layer_norm
-    is_pre_norm: bool = False  # with a norm at the end
+    Attributes:
+        norm: the norm of vectors.
+        is_pre_norm: whether norms come before the sublayers, and one more at the end.
+        norm_size: the number of gains and of biases of a norm.
+        gain_factor: turns a gain into that of a norm by the biased standard deviation.
+        embedding_factor: the factor of the vectors of tokens.
+        is_fused: whether one map gives q, k and v, those of each head side by side.
+        has_bias: whether the maps of attention have a bias.
+        score_width: scores are divided by its root.
+        padding_score: the score of padding.
+        activation: that of the feed-forward network.
+    """
+
+    norm: Norm = layer_norm
+    is_pre_norm: bool = False
     norm_size: int = D
-    gain_factor: float = 1.0  # from its standard deviation to the biased one
+    gain_factor: float = 1.0
     embedding_factor: float = 1.0
-    is_fused: bool = False  # q, k and v of each head side by side
-    has_bias: bool = True  # in attention
-    score_width: int = K  # scores are divided by its root
-    hidden: float = -1e9  # the score of padding
+    is_fused: bool = False
+    has_bias: bool = True
+    score_width: int = K
+    padding_score: float = -1e9
     activation: str = "relu"
 
     def config(self) -> ModelConfig:
-        tables = {"char_ngram_buckets": 0, "bigram_buckets": 0}  # published encoders have none
-        shape = {"d_model": D, "num_heads": H, "num_layers": L, "d_ff": F}
-        shape["max_seq_len"] = 2 * T  # longer texts are allowed than these are, as in use
+        """The config of `Encoder`, which has no tables of n-grams and pairs, as published ones."""
         return ModelConfig(
-            **shape,
-            **tables,
+            d_model=D,
+            num_heads=H,
+            num_layers=L,
+            d_ff=F,
+            # Longer texts are allowed than there are.
+            max_seq_len=2 * T,
+            char_ngram_buckets=0,
+            bigram_buckets=0,
             norm="pre" if self.is_pre_norm else "post",
             activation=self.activation,
         )
@@ -99,13 +138,28 @@ A = Published(
     gain_factor=math.sqrt((D - 1) / D),
     embedding_factor=math.sqrt(D),
 )
-B_AND_C = Published(hidden=-math.inf)  # C has a head on the mean of B's vectors
-# D's sequence embedding brings its own token embedding, read here as that of Vaswani et al. (2017).
+# C has a head on the mean of B's vectors.
+B_AND_C = Published(padding_score=-math.inf)
+# The sequence embedding of D has a token embedding of its own, which is read here as that of
+# Vaswani et al. (2017).
 FUSED_D = Published(
-    norm=std_norm(0), embedding_factor=math.sqrt(D), is_fused=True, hidden=-math.inf
+    norm=std_norm(0),
+    embedding_factor=math.sqrt(D),
+    is_fused=True,
+    padding_score=-math.inf,
 )
 # As published, q and k are each divided by d_model^(1/4), and the GELU is the exact one.
-E = Published(has_bias=False, score_width=D, hidden=-math.inf, activation="gelu")
+E = Published(has_bias=False, score_width=D, padding_score=-math.inf, activation="gelu")
+
+
+# --- Random weights and texts ---------------------------------------------------------------------
+
+
+class Texts(NamedTuple):
+    """Token ids, also on padding, and a mask that is True on real tokens, both (B, T)."""
+
+    ids: Tensor
+    mask: Tensor
 
 
 class Draw:
@@ -117,37 +171,43 @@ class Draw:
     def tensor(self, *shape: int) -> Tensor:
         return STD * torch.randn(*shape, generator=self.generator)
 
-    def linear(self, inputs: int, outputs: int, *, has_bias: bool = True) -> Pair:
-        return self.tensor(outputs, inputs), self.tensor(outputs) if has_bias else torch.zeros(
-            outputs
-        )
+    def linear(self, inputs: int, outputs: int, *, has_bias: bool = True) -> WeightAndBias:
+        weight = self.tensor(outputs, inputs)
+        bias = torch.zeros(outputs)
+        if has_bias:
+            bias = self.tensor(outputs)
+        return weight, bias
 
-    def norm(self, size: int) -> Pair:
-        return 1 + self.tensor(size), self.tensor(size)
+    def norm(self, size: int) -> WeightAndBias:
+        gain = 1 + self.tensor(size)
+        bias = self.tensor(size)
+        return gain, bias
 
     def attention(self, published: Published) -> Weights:
-        sizes = (
-            {"qkv": 3 * D, "out": D}
-            if published.is_fused
-            else dict.fromkeys(("q", "k", "v", "out"), D)
-        )
-        weights = {
-            name: self.linear(D, size, has_bias=published.has_bias) for name, size in sizes.items()
-        }
-        return weights | {"attention_norm": self.norm(published.norm_size)}
+        output_sizes = {"q": D, "k": D, "v": D, "out": D}
+        if published.is_fused:
+            output_sizes = {"qkv": 3 * D, "out": D}
+
+        weights: Weights = {}
+        for name, size in output_sizes.items():
+            weights[name] = self.linear(D, size, has_bias=published.has_bias)
+        weights["attention_norm"] = self.norm(published.norm_size)
+        return weights
+
+    def layer(self, published: Published) -> Weights:
+        """The weights of a layer; in a decoder, its self-attention has those named `own`."""
+        weights = self.attention(published)
+        weights["up"] = self.linear(D, F)
+        weights["down"] = self.linear(F, D)
+        weights["feed_forward_norm"] = self.norm(published.norm_size)
+        weights["own"] = self.attention(published)
+        return weights
 
     def model(self, published: Published) -> Weights:
-        layers = [
-            self.attention(published)
-            | {"up": self.linear(D, F), "down": self.linear(F, D)}
-            | {
-                "feed_forward_norm": self.norm(published.norm_size),
-                "own": self.attention(published),
-            }
-            for _ in range(L)
-        ]
-        # Standard deviation 1, as of a new nn.Embedding. In vectors much smaller than that, where a norm adds
-        # its epsilon is no longer lost in the tolerance.
+        layers = [self.layer(published) for _ in range(L)]
+
+        # The standard deviation of a new `nn.Embedding`. In vectors much smaller than that, it
+        # would matter where a norm adds its epsilon.
         embedding = torch.randn(VOCAB_SIZE, D, generator=self.generator)
         return {
             "embedding": embedding,
@@ -155,199 +215,285 @@ class Draw:
             "final_norm": self.norm(published.norm_size),
         }
 
-    def texts(self) -> tuple[Tensor, Tensor]:
-        """(B, T) ids, on padding too, and a mask: row 0 is full, the others have 1 to T - 1 real tokens."""
+    def texts(self) -> Texts:
+        """Texts of which the first one is full and the others have 1 to T - 1 tokens."""
         ids = torch.randint(VOCAB_SIZE, (B, T), generator=self.generator)
         lengths = torch.randint(1, T, (B, 1), generator=self.generator)
         lengths[0] = T
-        return ids, torch.arange(T) < lengths
+        return Texts(ids, torch.arange(T) < lengths)
+
+
+# --- What the published models compute ------------------------------------------------------------
 
 
 def positions() -> Tensor:
-    """PE(pos, 2i) = sin(pos / 10000^(2i / d_model)) and PE(pos, 2i + 1) = cos(the same), (T, D)."""
+    """Sinusoids, (T, D).
+
+    PE(pos, 2i) = sin(pos / 10000^(2i / d_model)), and PE(pos, 2i + 1) is the cosine of the same.
+    """
     table = torch.empty(T, D)
-    for pos in range(T):
-        for i in range(D // 2):
-            angle = pos / 10_000 ** (2 * i / D)
-            table[pos, 2 * i] = math.sin(angle)
-            table[pos, 2 * i + 1] = math.cos(angle)
+    for position in range(T):
+        for pair in range(D // 2):
+            angle = position / 10_000 ** (2 * pair / D)
+            table[position, 2 * pair] = math.sin(angle)
+            table[position, 2 * pair + 1] = math.cos(angle)
     return table
 
 
-def linear(x: Tensor, weight_and_bias: Pair) -> Tensor:
-    weight, bias = weight_and_bias  # (out, in), (out,)
+def linear(x: Tensor, weight_and_bias: WeightAndBias) -> Tensor:
+    """A linear map, whose weight is (outputs, inputs)."""
+    weight, bias = weight_and_bias
     return x @ weight.T + bias
 
 
+def split_heads(x: Tensor) -> Tensor:
+    """Split features among the heads, (B, H, T, K): head h has those from h * K on."""
+    return torch.stack(x.split(K, dim=-1), dim=1)
+
+
+def queries_keys_values(
+    published: Published, layer: Weights, x: Tensor, memory: Tensor
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Queries of `x`, and keys and values of a memory, each (B, H, ., K)."""
+    if published.is_fused:
+        fused = linear(x, layer["qkv"]).reshape(B, T, H, 3 * K).transpose(1, 2)
+        q, k, v = fused.split(K, dim=-1)
+        return q, k, v
+
+    q = split_heads(linear(x, layer["q"]))
+    k = split_heads(linear(memory, layer["k"]))
+    v = split_heads(linear(memory, layer["v"]))
+    return q, k, v
+
+
 def attend(
-    it: Published, layer: Weights, x: Tensor, memory: Tensor, mask: Tensor
+    published: Published, layer: Weights, x: Tensor, memory: Tensor, mask: Tensor
 ) -> tuple[Tensor, Tensor]:
-    """Attention from `x` to a memory, (B, T, D), and its maps, (B, H, T, .); the mask is (B, 1, ., .)."""
-    if it.is_fused:
-        q, k, v = linear(x, layer["qkv"]).reshape(B, T, H, 3 * K).transpose(1, 2).split(K, dim=-1)
-    else:  # head h has the features from h * K on
-        given = {"q": x, "k": memory, "v": memory}
-        q, k, v = (
-            torch.stack(linear(given[name], layer[name]).split(K, dim=-1), dim=1) for name in given
-        )
-    maps = (q @ k.mT / math.sqrt(it.score_width)).masked_fill(mask == 0, it.hidden).softmax(-1)
-    return linear(torch.cat((maps @ v).unbind(1), dim=-1), layer["out"]), maps
+    """Let `x` attend to a memory.
 
-
-def feed_forward(it: Published, layer: Weights, x: Tensor) -> Tensor:
-    hidden = linear(x, layer["up"])
-    gelu = hidden * (1 + torch.erf(hidden / math.sqrt(2))) / 2
-    return linear(hidden.clamp(min=0) if it.activation == "relu" else gelu, layer["down"])
-
-
-def encode(it: Published, weights: Weights, ids: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
-    """The vectors, (B, T, D), and the attention maps, (L, B, H, T, T)."""
-    x, all_maps = weights["embedding"][ids] * it.embedding_factor + positions(), []
-    for layer in weights["layers"]:
-        given = it.norm(x, layer["attention_norm"]) if it.is_pre_norm else x
-        attended, maps = attend(it, layer, given, given, mask[:, None, None, :])
-        all_maps.append(maps)
-        if it.is_pre_norm:
-            x = x + attended
-            x = x + feed_forward(it, layer, it.norm(x, layer["feed_forward_norm"]))
-        else:
-            x = it.norm(x + attended, layer["attention_norm"])
-            x = it.norm(x + feed_forward(it, layer, x), layer["feed_forward_norm"])
-    return it.norm(x, weights["final_norm"]) if it.is_pre_norm else x, torch.stack(all_maps)
-
-
-def decode_e(
-    weights: Weights, ids: Tensor, mask: Tensor, memory: Tensor, memory_mask: Tensor
-) -> Tensor:
-    """Causal self-attention, then a block of E from that to the encoder's vectors; a map to tokens follows.
-
-    As published, the residual sum of the second attention adds its key: the encoder's vectors, which would have to be
-    as many, in place of the decoder's own. Here it adds the query. The map has the embedding's weights (published: its
-    own), as `Encoder` guesses masked tokens.
+    Returns:
+        The mixed values, (B, T, D), and the attention maps, (B, H, T, .). The mask is (B, 1, ., .).
     """
-    x = weights["embedding"][ids] + positions()  # (B, T, D)
-    causal = torch.ones(T, T).tril() * mask[:, None, None, :]  # (B, 1, T, T)
+    q, k, v = queries_keys_values(published, layer, x, memory)
+
+    scores = q @ k.mT / math.sqrt(published.score_width)
+    maps = scores.masked_fill(mask == 0, published.padding_score).softmax(-1)
+
+    heads = (maps @ v).unbind(1)
+    return linear(torch.cat(heads, dim=-1), layer["out"]), maps
+
+
+def feed_forward(published: Published, layer: Weights, x: Tensor) -> Tensor:
+    hidden = linear(x, layer["up"])
+    if published.activation == "relu":
+        activated = hidden.clamp(min=0)
+    else:
+        activated = hidden * (1 + torch.erf(hidden / math.sqrt(2))) / 2
+    return linear(activated, layer["down"])
+
+
+def encode(published: Published, weights: Weights, texts: Texts) -> tuple[Tensor, Tensor]:
+    """The vectors of tokens, (B, T, D), and the attention maps, (L, B, H, T, T)."""
+    norm = published.norm
+    mask = texts.mask[:, None, None, :]
+
+    x = weights["embedding"][texts.ids] * published.embedding_factor + positions()
+    maps_of_layers = []
+    for layer in weights["layers"]:
+        attention_norm = layer["attention_norm"]
+        feed_forward_norm = layer["feed_forward_norm"]
+
+        if published.is_pre_norm:
+            normed = norm(x, attention_norm)
+            attended, maps = attend(published, layer, normed, normed, mask)
+            x = x + attended
+            x = x + feed_forward(published, layer, norm(x, feed_forward_norm))
+        else:
+            attended, maps = attend(published, layer, x, x, mask)
+            x = norm(x + attended, attention_norm)
+            x = norm(x + feed_forward(published, layer, x), feed_forward_norm)
+        maps_of_layers.append(maps)
+
+    if published.is_pre_norm:
+        x = norm(x, weights["final_norm"])
+    return x, torch.stack(maps_of_layers)
+
+
+def decode_e(weights: Weights, texts: Texts, memory: Tensor, memory_mask: Tensor) -> Tensor:
+    """The vectors of the decoder of E, (B, T, D).
+
+    Causal self-attention is followed by a block of E that attends to the encoder's vectors.
+
+    As published, the residual sum of the second attention adds its key: the encoder's vectors,
+    which would have to be as many, in place of the decoder's own. Here it adds the query. A map to
+    tokens follows, which has the weights of the embedding here, and its own ones as published.
+    """
+    causal_mask = torch.ones(T, T).tril() * texts.mask[:, None, None, :]
+
+    x = weights["embedding"][texts.ids] + positions()
     for layer in weights["layers"]:
         own = layer["own"]
-        x = layer_norm(x + attend(E, own, x, x, causal)[0], own["attention_norm"])
-        x = layer_norm(
-            x + attend(E, layer, x, memory, memory_mask[:, None, None, :])[0],
-            layer["attention_norm"],
-        )
+        attended, _ = attend(E, own, x, x, causal_mask)
+        x = layer_norm(x + attended, own["attention_norm"])
+
+        attended, _ = attend(E, layer, x, memory, memory_mask[:, None, None, :])
+        x = layer_norm(x + attended, layer["attention_norm"])
+
         x = layer_norm(x + feed_forward(E, layer, x), layer["feed_forward_norm"])
     return x
 
 
-def named(path: str, weight_and_bias: Pair) -> dict[str, Tensor]:
+# --- Their weights as those of `Encoder` ----------------------------------------------------------
+
+
+def named(path: str, weight_and_bias: WeightAndBias) -> dict[str, Tensor]:
     weight, bias = weight_and_bias
     return {f"{path}.weight": weight, f"{path}.bias": bias}
 
 
-def fold_norm(it: Published, gain_and_bias: Pair) -> Pair:
-    gain, bias = gain_and_bias  # (D,) or (1,)
-    return it.gain_factor * gain.expand(D), bias.expand(D)
+def fold_norm(published: Published, gain_and_bias: WeightAndBias) -> WeightAndBias:
+    """Make gain and bias, (D,) or (1,), those of a LayerNorm, (D,)."""
+    gain, bias = gain_and_bias
+    return published.gain_factor * gain.expand(D), bias.expand(D)
 
 
-def fold_attention(it: Published, layer: Weights, path: str) -> dict[str, Tensor]:
-    """`Encoder` has q, k and v joined to one map of (3D, D), and divides scores by sqrt(d_k)."""
-    if it.is_fused:  # rows by head, then q, k, v -> rows by q, k, v, then head
-        joined = tuple(
-            part.unflatten(0, (H, 3, K)).transpose(0, 1).flatten(0, 2) for part in layer["qkv"]
-        )
-    else:
-        query = tuple(math.sqrt(K / it.score_width) * part for part in layer["q"])
-        joined = tuple(map(torch.cat, zip(query, layer["k"], layer["v"], strict=True)))
-    state = named(f"{path}.qkv_proj", joined) | named(f"{path}.out_proj", layer["out"])
-    return state | named(f"{path}_norm", fold_norm(it, layer["attention_norm"]))
+def join_fused(tensor: Tensor) -> Tensor:
+    """Order rows by q, k, v and then by head; they come by head and then by q, k, v."""
+    return tensor.unflatten(0, (H, 3, K)).transpose(0, 1).flatten(0, 2)
 
 
-def fold_feed_forward(it: Published, layer: Weights, path: str) -> dict[str, Tensor]:
-    state = named(f"{path}.up_proj", layer["up"]) | named(f"{path}.down_proj", layer["down"])
-    return state | named(f"{path}_norm", fold_norm(it, layer["feed_forward_norm"]))
+def fold_queries_keys_values(published: Published, layer: Weights) -> WeightAndBias:
+    """Join q, k and v to one map of (3D, D), whose scores are divided by sqrt(d_k)."""
+    if published.is_fused:
+        weight, bias = layer["qkv"]
+        return join_fused(weight), join_fused(bias)
+
+    query_factor = math.sqrt(K / published.score_width)
+    q_weight, q_bias = layer["q"]
+    k_weight, k_bias = layer["k"]
+    v_weight, v_bias = layer["v"]
+    weight = torch.cat([query_factor * q_weight, k_weight, v_weight])
+    bias = torch.cat([query_factor * q_bias, k_bias, v_bias])
+    return weight, bias
 
 
-def fold_embedding(it: Published, weights: Weights) -> dict[str, Tensor]:
+def fold_attention(published: Published, layer: Weights, path: str) -> dict[str, Tensor]:
+    norm = fold_norm(published, layer["attention_norm"])
+    state = named(f"{path}.qkv_proj", fold_queries_keys_values(published, layer))
+    state |= named(f"{path}.out_proj", layer["out"])
+    return state | named(f"{path}_norm", norm)
+
+
+def fold_feed_forward(published: Published, layer: Weights, path: str) -> dict[str, Tensor]:
+    norm = fold_norm(published, layer["feed_forward_norm"])
+    state = named(f"{path}.up_proj", layer["up"])
+    state |= named(f"{path}.down_proj", layer["down"])
+    return state | named(f"{path}_norm", norm)
+
+
+def fold_embedding(published: Published, weights: Weights) -> dict[str, Tensor]:
     # The published sinusoids are added at full size, which is the scale 1.
     return {
-        "tokens.weight": it.embedding_factor * weights["embedding"],
+        "tokens.weight": published.embedding_factor * weights["embedding"],
         "positions.scale": torch.tensor(1.0),
     }
 
 
-def fold(it: Published, weights: Weights) -> dict[str, Tensor]:
+def with_prefix(prefix: str, state: dict[str, Tensor]) -> dict[str, Tensor]:
+    return {f"{prefix}.{name}": tensor for name, tensor in state.items()}
+
+
+def fold(published: Published, weights: Weights) -> dict[str, Tensor]:
     """The state dict of `Encoder`."""
-    state = {f"embedding.{name}": tensor for name, tensor in fold_embedding(it, weights).items()}
+    state = with_prefix("embedding", fold_embedding(published, weights))
     for number, layer in enumerate(weights["layers"]):
-        state |= fold_attention(it, layer, f"layers.{number}.attention")
-        state |= fold_feed_forward(it, layer, f"layers.{number}.feed_forward")
-    return state | (
-        named("final_norm", fold_norm(it, weights["final_norm"])) if it.is_pre_norm else {}
-    )
+        state |= fold_attention(published, layer, f"layers.{number}.attention")
+        state |= fold_feed_forward(published, layer, f"layers.{number}.feed_forward")
+    if published.is_pre_norm:
+        state |= named("final_norm", fold_norm(published, weights["final_norm"]))
+    return state
 
 
 def loaded(module: Module, state: dict[str, Tensor]) -> Module:
+    """Load all weights of a module, and switch dropout off."""
     module.load_state_dict(state, strict=True)
-    return module.eval()  # dropout off
+    return module.eval()
 
 
-def assert_same(ours: Tensor, reference: Tensor) -> None:
-    torch.testing.assert_close(ours, reference, rtol=0, atol=TOLERANCE)
+# --- The tests ------------------------------------------------------------------------------------
 
 
-@every_seed
+def assert_equal(found: Tensor, expected: Tensor) -> None:
+    torch.testing.assert_close(found, expected, rtol=0, atol=TOLERANCE)
+
+
+@with_every_seed
 @pytest.mark.parametrize("published", [A, B_AND_C, FUSED_D, E], ids=["a", "b", "d", "e"])
 @torch.no_grad()
-def test_encoder_equals(seed: int, published: Published) -> None:
+def test_the_encoder_equals_published_ones(seed: int, published: Published) -> None:
+    """The vectors of real tokens are equal, and what they attend to."""
     draw = Draw(seed)
-    weights, (ids, mask) = draw.model(published), draw.texts()
+    weights = draw.model(published)
+    texts = draw.texts()
+    expected_vectors, expected_maps = encode(published, weights, texts)
+
     encoder = loaded(Encoder(published.config(), vocab_size=VOCAB_SIZE), fold(published, weights))
-    vectors, maps = encode(published, weights, ids, mask)
-    assert_same(encoder(ids, mask)[mask], vectors[mask])
-    # Of (L, B, H, T, T) the rows of real tokens: what padding looks at means nothing.
-    assert_same(
-        encoder.attention_maps(ids, mask).transpose(2, 3)[:, mask], maps.transpose(2, 3)[:, mask]
-    )
+    vectors = encoder(*texts)
+    maps = encoder.attention_maps(*texts)
+
+    assert_equal(vectors[texts.mask], expected_vectors[texts.mask])
+    # Select the tokens that attend, in the third dimension of maps.
+    maps_of_tokens = maps.transpose(2, 3)[:, texts.mask]
+    assert_equal(maps_of_tokens, expected_maps.transpose(2, 3)[:, texts.mask])
 
 
-@every_seed
+@with_every_seed
 @torch.no_grad()
-def test_classifier_equals_c(seed: int) -> None:
-    """The mean over the real tokens, a linear map and a log-softmax give the same log-probabilities."""
+def test_the_classifier_equals_c(seed: int) -> None:
+    """C has the mean over the real tokens, a linear map and a log-softmax."""
     draw = Draw(seed)
-    weights, head, (ids, mask) = draw.model(B_AND_C), draw.linear(D, NUM_CLASSES), draw.texts()
-    state = {f"encoder.{name}": tensor for name, tensor in fold(B_AND_C, weights).items()} | named(
-        "head.linear", head
-    )
-    classifier = loaded(
-        EncoderClassifier(B_AND_C.config(), vocab_size=VOCAB_SIZE, num_classes=NUM_CLASSES), state
-    )
-    vectors, _ = encode(B_AND_C, weights, ids, mask)
-    logits = linear(torch.stack([vectors[row, mask[row]].mean(0) for row in range(B)]), head)
-    assert_same(
-        classifier(ids, mask).log_softmax(dim=-1), logits - logits.exp().sum(-1, keepdim=True).log()
-    )
+    weights = draw.model(B_AND_C)
+    head = draw.linear(D, NUM_CLASSES)
+    texts = draw.texts()
+
+    vectors, _ = encode(B_AND_C, weights, texts)
+    means = torch.stack([vectors[row, texts.mask[row]].mean(0) for row in range(B)])
+    expected_logits = linear(means, head)
+    expected = expected_logits - expected_logits.exp().sum(-1, keepdim=True).log()
+
+    state = with_prefix("encoder", fold(B_AND_C, weights)) | named("head.linear", head)
+    classifier = EncoderClassifier(B_AND_C.config(), vocab_size=VOCAB_SIZE, num_classes=NUM_CLASSES)
+    logits = loaded(classifier, state)(*texts)
+
+    assert_equal(logits.log_softmax(dim=-1), expected)
 
 
-@every_seed
+@with_every_seed
 @torch.no_grad()
-def test_decoder_equals_that_of_e(seed: int) -> None:
-    """With an encoder's vectors of another length, the decoder of E gives the same vectors and scores of tokens."""
+def test_the_decoder_equals_that_of_e(seed: int) -> None:
+    """It gives the same vectors and scores of tokens; the encoder's vectors have other lengths."""
     draw = Draw(seed)
-    weights, (ids, mask) = draw.model(E), draw.texts()
+    weights = draw.model(E)
+    texts = draw.texts()
     memory = torch.randn(B, S, D, generator=draw.generator)
     memory_mask = torch.arange(S) < torch.arange(1, B + 1)[:, None]
-    state = {}
+    expected = decode_e(weights, texts, memory, memory_mask)[texts.mask]
+
+    state: dict[str, Tensor] = {}
     for number, layer in enumerate(weights["layers"]):
         state |= fold_attention(E, layer["own"], f"layers.{number}.attention")
         state |= fold_attention(E, layer, f"layers.{number}.cross_attention")
         state |= fold_feed_forward(E, layer, f"layers.{number}.feed_forward")
+    decoder = loaded(Decoder(E.config(), num_layers=L), state)
     embedding = loaded(
         InputEmbedding(E.config(), vocab_size=VOCAB_SIZE), fold_embedding(E, weights)
     )
-    decoder = loaded(Decoder(E.config(), num_layers=L), state)
-    vectors = decoder(embedding(ids, None), mask, memory, memory_mask)[mask]
-    reference = decode_e(weights, ids, mask, memory, memory_mask)[mask]
-    assert_same(vectors, reference)
+
+    x = embedding(texts.ids, None)
+    vectors = decoder(x, texts.mask, memory, memory_mask)[texts.mask]
     scores = embedding.token_scores(vectors, torch.arange(VOCAB_SIZE))
-    # Sums of D products, whose rounding adds up.
-    assert_same(scores / D, reference @ weights["embedding"].T / D)
+
+    assert_equal(vectors, expected)
+    # A score is the sum of D products, whose rounding adds up.
+    expected_scores = expected @ weights["embedding"].T
+    assert_equal(scores / D, expected_scores / D)
