@@ -36,12 +36,11 @@ def sharded_config(folder: Path) -> Config:
     Three shards do not divide its batches.
     """
     lines = []
-    for number in range(30):
-        colour = "red" if number % 2 else "green"
+    for number, colour in enumerate(["green", "red"] * 15):
         lines.append(f"w{number % 7} more {colour}\n")
     (folder / "more.txt").write_text("".join(lines))
 
-    # Without expectation maximization labels are not few, and no linear model teaches.
+    # With a technique for few labels, the linear model teaches the encoder.
     values = PRETRAINED | {"naive_bayes": True}
     return make_config(
         folder,
@@ -54,55 +53,85 @@ def sharded_config(folder: Path) -> Config:
 
 
 @dataclass
+class EndedJob:
+    """The exit code and the output of each process of a job, in order of rank."""
+
+    codes: list[int]
+    outputs: list[str]
+
+    def check_succeeded(self) -> None:
+        """Assert that no process has failed, and that the first process alone has printed."""
+        first_output, *other_outputs = self.outputs
+        assert set(self.codes) == {0}, first_output
+        assert not any(other_outputs)
+
+    def check_failed(self, *, code: int, message: str) -> None:
+        """Assert that the first process alone has the exit code, and has printed the message."""
+        first_code, *other_codes = self.codes
+        first_output, *other_outputs = self.outputs
+        assert first_code == code, first_output
+        assert not any(other_codes)
+
+        assert first_output.count(message) == 1
+        assert "Traceback" not in first_output
+        assert not any(other_outputs)
+
+
+@dataclass
 class Jobs:
     """How each job ended, by its name and number, and the folder of all runs."""
 
     folder: Path
-    ended: dict[str, dict[str, Any]]
+    ended: dict[str, EndedJob]
 
     def run(self, name: str) -> Path:
         return self.folder / name
 
 
-def ended_jobs(folder: Path, *wanted: dict[str, Any]) -> Jobs:
-    """Run jobs, all from one process, which has to load torch once."""
-    (folder / "c.yaml").write_text(sharded_config(folder).to_yaml())
-    for job in wanted:
-        config = str(folder / "c.yaml")
-        run = str(folder / job["name"])
-        more = job.get("more", ())
-        job["arguments"] = ["train", "--config", config, "--run-dir", run, *more]
+def run_jobs(folder: Path, *jobs: dict[str, Any]) -> Jobs:
+    """Run jobs, all from one process, which has to load torch once.
+
+    A job is as in `support/process_jobs`, with the `name` of its run in place of `arguments`, and
+    with `more` arguments. Its signal is sent when the checkpoint `at_step` is there.
+    """
+    config_file = folder / "c.yaml"
+    config_file.write_text(sharded_config(folder).to_yaml())
+    for job in jobs:
+        run = folder / job["name"]
+        job["arguments"] = ["train", "--config", str(config_file), "--run-dir", str(run)]
+        job["arguments"] += job.get("more", [])
         if "signal" in job:
-            job["after"] = str(folder / job["name"] / "checkpoints" / "step-25")
-    (folder / "jobs.json").write_text(json.dumps(wanted))
+            job["after"] = str(run / "checkpoints" / f"step-{job['at_step']}")
+    jobs_file = folder / "jobs.json"
+    jobs_file.write_text(json.dumps(jobs))
 
     script = Path(__file__).parents[1] / "support" / "process_jobs.py"
     done = subprocess.run(
-        [sys.executable, script, folder / "jobs.json"],
+        [sys.executable, script, jobs_file],
         check=True,
         capture_output=True,
         text=True,
         timeout=TIME_LIMIT,
     )
-    names = [f"{job['name']} {number}" for number, job in enumerate(wanted)]
-    return Jobs(folder, dict(zip(names, json.loads(done.stdout), strict=True)))
+
+    ended = {}
+    for number, result in enumerate(json.loads(done.stdout)):
+        ended[f"{jobs[number]['name']} {number}"] = EndedJob(**result)
+    return Jobs(folder, ended)
 
 
 @pytest.fixture(scope="module")
 def jobs(tmp_path_factory) -> Jobs:
     """The jobs of every run of the tests."""
     folder = tmp_path_factory.mktemp("processes")
-    return ended_jobs(
+    other_data = ["--set", f"data.train={folder}/nowhere.csv"]
+    return run_jobs(
         folder,
         {"name": "one", "size": 1},
         {"name": "three", "size": 3},
-        {"name": "killed", "size": 3, "signal": "SIGKILL", "to": 2},
+        {"name": "killed", "size": 3, "signal": "SIGKILL", "to": 2, "at_step": 5},
         {"name": "four", "size": 4},
-        {
-            "name": "missing",
-            "size": 2,
-            "arguments_of": {"1": ["--set", f"data.train={folder}/nowhere.csv"]},
-        },
+        {"name": "missing", "size": 2, "arguments_of": {"1": other_data}},
         {"name": "one", "size": 2},
     )
 
@@ -110,13 +139,13 @@ def jobs(tmp_path_factory) -> Jobs:
 @pytest.fixture(scope="module")
 def slow_jobs(tmp_path_factory) -> Jobs:
     """The jobs of the slow tests."""
-    return ended_jobs(
+    return run_jobs(
         tmp_path_factory.mktemp("more-processes"),
         {"name": "one", "size": 1},
         {"name": "two", "size": 2},
-        {"name": "killed", "size": 3, "signal": "SIGKILL", "to": 2},
+        {"name": "killed", "size": 3, "signal": "SIGKILL", "to": 2, "at_step": 25},
         {"name": "killed", "size": 2, "restarts": 1},
-        {"name": "stopped", "size": 2, "signal": "SIGTERM", "to": 1},
+        {"name": "stopped", "size": 2, "signal": "SIGTERM", "to": 1, "at_step": 25},
         {"name": "stopped", "size": 3, "more": ["--resume"]},
         {"name": "unequal", "size": 2, "arguments_of": {"1": ["--set", "seed=7"]}},
         {"name": "diverged", "size": 2, "more": ["--set", "train.learning_rate=1e37"]},
@@ -140,76 +169,78 @@ def assert_close(jobs: Jobs, *names: str) -> None:
 
 
 def test_weights_are_close_however_many_processes_there_are(jobs):
-    """Only the first process prints."""
-    assert jobs.ended["one 0"]["codes"] == [0], jobs.ended["one 0"]["outputs"]
-    first, *others = jobs.ended["three 1"]["outputs"]
-    assert jobs.ended["three 1"]["codes"] == [0, 0, 0], first
-    assert others == ["", ""]
-    assert "with 3 processes" in first
-    assert "accuracy" in first
+    jobs.ended["one 0"].check_succeeded()
+    jobs.ended["three 1"].check_succeeded()
+    output = jobs.ended["three 1"].outputs[0]
+    assert "with 3 processes" in output
+    assert "accuracy" in output
     assert_close(jobs, "one", "three")
 
     # Each process has one shard. So sums are in the same order, and weights and moments, too,
     # differ by rounding alone.
-    one = sorted(jobs.run("one").glob("checkpoints/*/*.safetensors"))
-    three = sorted(jobs.run("three").glob("checkpoints/*/*.safetensors"))
-    assert one
-    for expected, found in zip(one, three, strict=True):
+    files_of_one = sorted(jobs.run("one").glob("checkpoints/*/*.safetensors"))
+    files_of_three = sorted(jobs.run("three").glob("checkpoints/*/*.safetensors"))
+    assert files_of_one
+    for expected, found in zip(files_of_one, files_of_three, strict=True):
         torch.testing.assert_close(load_file(found), load_file(expected), atol=2e-3, rtol=2e-3)
 
 
 def test_a_process_that_is_killed_ends_all(jobs):
     """There is one message, and a checkpoint of the last step that all have taken."""
     killed = jobs.ended["killed 2"]
-    assert killed["codes"] == [1, 1, -9], killed["outputs"]
+    first_output, *other_outputs = killed.outputs
+
+    assert killed.codes == [1, 1, -9], first_output
     message = "another process of this training has ended; --resume goes on"
-    assert killed["outputs"][0].count(message) == 1
-    assert killed["outputs"][1:] == ["", ""]
+    assert first_output.count(message) == 1
+    assert other_outputs == ["", ""]
     assert list(jobs.run("killed").glob("checkpoints/step-*"))
 
 
-def check_printed_once(jobs: Jobs, name: str, *, code: int, message: str) -> None:
-    """Assert that the first process alone has printed the error and has the exit code."""
-    ended = jobs.ended[name]
-    assert ended["codes"] == [code] + [0] * (len(ended["codes"]) - 1), ended["outputs"]
-    assert ended["outputs"][0].count(message) == 1
-    assert "Traceback" not in ended["outputs"][0]
-    assert not any(ended["outputs"][1:])
+def test_too_many_processes_are_refused(jobs):
+    jobs.ended["four 3"].check_failed(code=2, message="train.gradient_shards: 3, for 4 processes")
 
 
-def test_what_is_wrong_in_any_process_is_printed_once(jobs):
-    """That is: too many processes, data that one does not find, a run that is there already."""
-    check_printed_once(jobs, "four 3", code=2, message="train.gradient_shards: 3, for 4 processes")
-    check_printed_once(
-        jobs, "missing 4", code=3, message=f"process 1: {jobs.folder}/nowhere.csv: no such file"
-    )
-    check_printed_once(jobs, "one 5", code=2, message="already holds a run")
+def test_data_that_one_process_does_not_find_ends_all(jobs):
+    message = f"process 1: {jobs.folder}/nowhere.csv: no such file"
+    jobs.ended["missing 4"].check_failed(code=3, message=message)
+
+
+def test_a_run_that_is_there_already_ends_all(jobs):
+    jobs.ended["one 5"].check_failed(code=2, message="already holds a run")
 
 
 @pytest.mark.slow
-def test_other_configs_and_numbers_that_are_not_finite_end_all(slow_jobs):
-    check_printed_once(
-        slow_jobs, "unequal 6", code=2, message="process 1 has another config than process 0"
-    )
-    check_printed_once(slow_jobs, "diverged 7", code=4, message="diverged at step")
+def test_another_config_in_one_process_ends_all(slow_jobs):
+    message = "process 1 has another config than process 0"
+    slow_jobs.ended["unequal 6"].check_failed(code=2, message=message)
+
+
+@pytest.mark.slow
+def test_numbers_that_are_not_finite_end_all(slow_jobs):
+    slow_jobs.ended["diverged 7"].check_failed(code=4, message="diverged at step")
 
 
 @pytest.mark.slow
 def test_a_restart_and_a_resume_of_other_numbers_of_processes_end_the_same(slow_jobs):
     """After a kill, torchrun restarts all; after a signal, to the second process, a person does."""
     restarted = slow_jobs.ended["killed 3"]
-    assert restarted["codes"] == [0, 0], restarted["outputs"]
-    assert "going on after step" in restarted["outputs"][0]
+    restarted.check_succeeded()
+    assert "going on after step" in restarted.outputs[0]
 
-    check_printed_once(slow_jobs, "stopped 4", code=143, message="stopped at step")
-    resumed = slow_jobs.ended["stopped 5"]
-    assert resumed["codes"] == [0, 0, 0], resumed["outputs"]
+    slow_jobs.ended["stopped 4"].check_failed(code=143, message="stopped at step")
+    slow_jobs.ended["stopped 5"].check_succeeded()
+
     assert_close(slow_jobs, "one", "two", "killed", "stopped")
 
 
 @pytest.mark.parametrize(
     ("name", "objective"),
-    [("pretraining", "masked_lm"), ("pretraining", "denoising"), ("model", "masked_lm")],
+    [
+        ("pretraining", "masked_lm"),
+        ("pretraining", "denoising"),
+        ("model", "masked_lm"),
+    ],
 )
 def test_shards_change_no_objective(tmp_path, name, objective):
     """Without dropout and masking by chance, steps in five shards go where whole ones do."""

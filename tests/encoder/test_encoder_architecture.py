@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 from dataclasses import asdict
 
 import pytest
@@ -24,14 +23,13 @@ SETTINGS = {
     "bigram_buckets": 16,
 }
 
-# All combinations of the settings that add weights or leave them out.
-VALUES = list(
-    itertools.product(["pre", "post"], ["sinusoidal", "learned", "none"], [0, 32], [0, 16])
-)
 
-
-@pytest.mark.parametrize(("norm", "positions", "char_ngram_buckets", "bigram_buckets"), VALUES)
+@pytest.mark.parametrize("bigram_buckets", [0, 16])
+@pytest.mark.parametrize("char_ngram_buckets", [0, 32])
+@pytest.mark.parametrize("positions", ["sinusoidal", "learned", "none"])
+@pytest.mark.parametrize("norm", ["pre", "post"])
 def test_the_weights_are_those_of_the_model(norm, positions, char_ngram_buckets, bigram_buckets):
+    """That is so for all settings that add weights or leave them out."""
     settings = SETTINGS | {
         "norm": norm,
         "positions": positions,
@@ -39,47 +37,48 @@ def test_the_weights_are_those_of_the_model(norm, positions, char_ngram_buckets,
         "bigram_buckets": bigram_buckets,
     }
     config = ModelConfig(**settings)
-    architecture = EncoderArchitecture.of(config)
     model = EncoderClassifier(config, vocab_size=10, num_classes=3)
 
-    expected = {name: tuple(weight.shape) for name, weight in model.state_dict().items()}
+    architecture = EncoderArchitecture.of(config)
+
     assert asdict(architecture) == settings
+    expected = {name: tuple(weight.shape) for name, weight in model.state_dict().items()}
     assert architecture.weight_shapes(vocab_size=10, num_classes=3) == expected
 
 
-def invalid_settings():
-    for name in ("d_model", "num_layers", "max_seq_len"):
-        for value in (0, -1, 1.0, True, "8", None):
-            yield pytest.param(
-                {name: value}, "expected a whole number from 1", id=f"{name}={value}"
-            )
-
-    for name in ("char_ngram_buckets", "bigram_buckets"):
-        for value in (-1, 2.0, False):
-            yield pytest.param(
-                {name: value}, "expected a whole number from 0", id=f"{name}={value}"
-            )
-
-    for name in ("norm", "activation", "positions"):
-        for value in ("other", None, 1):
-            yield pytest.param({name: value}, "expected one of", id=f"{name}={value}")
-
-
-@pytest.mark.parametrize(
-    ("settings", "message"),
-    [
-        *invalid_settings(),
-        ({"num_heads": 3}, "d_model 8 is not divisible by num_heads 3"),
-        ({"d_model": 7, "num_heads": 7}, "need an even d_model, not 7"),
-        ({"num_layers": 10**9}, "num_layers 1,000,000,000 is more than 256"),
-        ({"max_seq_len": 10**9}, "more than 2 GiB"),
-        ({"d_model": 64, "num_heads": 64, "max_seq_len": 65_536}, "more than 2 GiB"),
-    ],
-)
-def test_settings_that_no_encoder_has_are_refused(settings, message):
-    """They are refused before anything is made of them, however large it would be."""
+def check_refused(message: str, **settings: object) -> None:
     with pytest.raises(ValueError, match=message):
         EncoderArchitecture(**SETTINGS | settings)
+
+
+@pytest.mark.parametrize("value", [0, -1, 1.0, True, "8", None])
+@pytest.mark.parametrize("name", ["d_model", "num_layers", "max_seq_len"])
+def test_a_size_is_a_whole_number_from_1(name, value):
+    check_refused("expected a whole number from 1", **{name: value})
+
+
+@pytest.mark.parametrize("value", [-1, 2.0, False])
+@pytest.mark.parametrize("name", ["char_ngram_buckets", "bigram_buckets"])
+def test_the_size_of_a_table_that_can_be_left_out_is_a_whole_number_from_0(name, value):
+    check_refused("expected a whole number from 0", **{name: value})
+
+
+@pytest.mark.parametrize("value", ["other", None, 1])
+@pytest.mark.parametrize("name", ["norm", "activation", "positions"])
+def test_a_setting_of_a_few_values_has_one_of_them(name, value):
+    check_refused("expected one of", **{name: value})
+
+
+def test_sizes_that_do_not_fit_each_other_are_refused():
+    check_refused("d_model 8 is not divisible by num_heads 3", num_heads=3)
+    check_refused("need an even d_model, not 7", d_model=7, num_heads=7)
+
+
+def test_an_encoder_that_is_too_large_is_refused():
+    """It is refused before anything is made of its settings."""
+    check_refused("num_layers 1,000,000,000 is more than 256", num_layers=10**9)
+    check_refused("more than 2 GiB", max_seq_len=10**9)
+    check_refused("more than 2 GiB", d_model=64, num_heads=64, max_seq_len=65_536)
 
 
 @pytest.mark.parametrize(("num_heads", "max_seq_len"), [(8, 8192), (4, 11_585), (2, 16_384)])
@@ -90,5 +89,4 @@ def test_an_encoder_that_can_be_trained_can_be_loaded(num_heads, max_seq_len):
 
     with pytest.raises(ValueError, match="tokens are the most"):
         ModelConfig(num_heads=num_heads, max_seq_len=max_seq_len + 1)
-    with pytest.raises(ValueError, match="more than 2 GiB"):
-        EncoderArchitecture(**SETTINGS | {"num_heads": num_heads, "max_seq_len": max_seq_len + 1})
+    check_refused("more than 2 GiB", num_heads=num_heads, max_seq_len=max_seq_len + 1)
