@@ -21,6 +21,7 @@ from sklearn.exceptions import NotFittedError
 from sklearn.model_selection import GridSearchCV
 from sklearn.pipeline import Pipeline
 from sklearn.preprocessing import FunctionTransformer
+from support.programs import succeed
 
 from encoder_cls import load_classifier
 from encoder_cls.run import terminal_reporter
@@ -50,7 +51,10 @@ TINY = {
 
 
 def examples(names: dict[str, object] | None = None) -> tuple[list[str], list[object]]:
-    """Texts of words that each class has for itself, in no order; the labels by other names."""
+    """Texts, each of words of one class, in random order, and their labels.
+
+    `names` gives the classes other labels.
+    """
     draw = random.Random(0)
     rows = []
     for label, words in TOPICS.items():
@@ -69,7 +73,9 @@ TEXTS, LABELS = examples()
 
 
 def tiny(**arguments: object) -> TextClassifier:
-    return TextClassifier(**{"epochs": 2, "learning_rate": 0.01, "settings": TINY} | arguments)
+    """A small estimator, with other arguments."""
+    defaults = {"epochs": 2, "learning_rate": 0.01, "settings": TINY}
+    return TextClassifier(**defaults | arguments)
 
 
 @pytest.fixture(scope="module")
@@ -77,72 +83,97 @@ def fitted() -> TextClassifier:
     return tiny().fit(TEXTS, LABELS)
 
 
+# One text of each class, in the order of the classes.
+UNSEEN = ["soup with bread", "the race", "rain and snow"]
+
+
 def test_it_learns_and_predicts_the_labels_that_it_was_given(fitted):
-    """Labels, probabilities in the order of `classes_`, and a score."""
     assert fitted.classes_.tolist() == ["food", "sport", "weather"]
-    asked = ["soup with bread", "the race", "rain and snow"]
-    assert fitted.predict(asked).tolist() == ["food", "sport", "weather"]
-    probabilities = fitted.predict_proba(asked)
+    assert fitted.predict(UNSEEN).tolist() == ["food", "sport", "weather"]
+    assert fitted.predict(np.array(UNSEEN)).tolist() == ["food", "sport", "weather"]
+    assert fitted.score(TEXTS, LABELS) > 0.9
+
+
+def test_probabilities_are_in_the_order_of_the_classes(fitted):
+    probabilities = fitted.predict_proba(UNSEEN)
     assert probabilities.shape == (3, 3)
     np.testing.assert_allclose(probabilities.sum(axis=1), 1)
     assert probabilities.argmax(axis=1).tolist() == [0, 1, 2]
-    assert fitted.score(TEXTS, LABELS) > 0.9
-    assert fitted.predict(np.array(asked)).tolist() == fitted.predict(asked).tolist()
+
     assert fitted.predict_proba([]).shape == (0, 3)
 
 
 @pytest.mark.parametrize("values", [["10", "9", "-1"], list(np.array([10, 9, -1]))])
 def test_labels_come_back_as_they_were(values):
-    """Integers stay integers, digits texts; `classes_` and the columns are in NumPy's order."""
+    """Integers stay integers, and digits texts. Classes are in NumPy's order."""
     names = dict(zip(TOPICS, values, strict=True))
     texts, labels = examples(names)
     model = tiny(epochs=1).fit(texts, np.array(labels))
     assert model.classes_.tolist() == sorted(set(labels))
-    asked = ["soup bread salt", "goal race team", "rain snow wind"]
-    assert model.predict(asked).tolist() == values
-    assert model.classes_[model.predict_proba(asked).argmax(axis=1)].tolist() == values
-    assert model.predict(asked).dtype == np.array(labels).dtype
+
+    unseen = ["soup bread salt", "goal race team", "rain snow wind"]
+    predictions = model.predict(unseen)
+    assert predictions.tolist() == values
+    assert predictions.dtype == np.array(labels).dtype
+
+    most_probable = model.predict_proba(unseen).argmax(axis=1)
+    assert model.classes_[most_probable].tolist() == values
 
 
-def test_nothing_is_left_behind(tmp_path, monkeypatch):
-    """No file stays, even of a fit that failed, and the caller's random numbers are the same."""
-    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+def test_the_random_numbers_of_the_caller_do_not_change():
     torch.manual_seed(5)
     expected = torch.rand(1).item()
+
     torch.manual_seed(5)
     tiny(epochs=1).fit(TEXTS, LABELS)
+
     assert torch.rand(1).item() == expected
-    monkeypatch.setattr("encoder_cls.training.final_model.compact", lambda *_, **__: 1 / 0)
+
+
+def test_no_file_is_left_behind(tmp_path, monkeypatch):
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    tiny(epochs=1).fit(TEXTS, LABELS)
+    assert list(tmp_path.iterdir()) == []
+
+    def fail(*_arguments, **_options):
+        raise ZeroDivisionError
+
+    monkeypatch.setattr("encoder_cls.training.final_model.compact", fail)
     with pytest.raises(ZeroDivisionError):
         tiny(epochs=1).fit(TEXTS, LABELS)
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_class_whose_texts_are_all_blank_is_none():
-    """A warning tells the caller of `fit` that its rows are left out; no answer names it."""
+def test_a_class_whose_texts_are_all_blank_is_no_class():
+    """The caller of `fit` is warned that these rows are left out."""
     model = tiny(epochs=1, settings=TINY | {"data.empty_texts": "drop"})
-    with pytest.warns(
-        UserWarning, match=r"rows of train without a text.*: 2 \(texts\[36\]"
-    ) as found:
+
+    message = r"rows of train without a text.*: 2 \(texts\[36\]"
+    with pytest.warns(UserWarning, match=message) as warnings:
         model.fit([*TEXTS, " ", ""], [*LABELS, "nothing", "nothing"])
-    assert {Path(warning.filename) for warning in found} == {Path(__file__)}
+
+    assert {Path(warning.filename) for warning in warnings} == {Path(__file__)}
     assert model.classes_.tolist() == ["food", "sport", "weather"]
     assert model.predict_proba(TEXTS[:2]).shape == (2, 3)
     assert set(model.predict(TEXTS)) <= set(model.classes_)
 
 
 @pytest.mark.usefixtures("encoder_joins")
-def test_the_seed_decides():
-    """Equal seeds give equal probabilities, also in several threads; other seeds do not."""
-    expected = tiny().fit(TEXTS, LABELS).predict_proba(TEXTS).tolist()
+def test_equal_seeds_give_equal_probabilities():
+    """They do in several threads, too."""
+
+    def fitted_probabilities(seed: int) -> list[list[float]]:
+        model = tiny(seed=seed).fit(TEXTS, LABELS)
+        return model.predict_proba(TEXTS).tolist()
+
+    expected = fitted_probabilities(0)
     with ThreadPoolExecutor(2) as pool:
-        for model in pool.map(lambda _: tiny().fit(TEXTS, LABELS), range(2)):
-            assert model.predict_proba(TEXTS).tolist() == expected
-    assert tiny(seed=1).fit(TEXTS, LABELS).predict_proba(TEXTS).tolist() != expected
+        assert list(pool.map(fitted_probabilities, [0, 0])) == [expected, expected]
+    assert fitted_probabilities(1) != expected
 
 
 def test_arguments_are_values_of_the_config():
-    """Each by its key, also as the numbers of NumPy that a search draws."""
+    """They may be numbers of NumPy, which a search draws."""
     arguments = {
         "epochs": np.int64(3),
         "learning_rate": np.float64(0.5),
@@ -159,62 +190,101 @@ def test_arguments_are_values_of_the_config():
 
 
 def test_it_is_saved_as_a_run_that_every_command_takes(tmp_path, fitted, cli):
-    """It answers the same, `eval` reports as `report` does, and nothing is overwritten."""
-    fitted.save(tmp_path / "run")
-    saved = load_classifier(tmp_path / "run")
-    np.testing.assert_allclose(
-        saved.predict_proba(TEXTS), fitted.classifier_.predict_proba(TEXTS), atol=1e-6
-    )
-    assert cli("predict", "rain and snow", "--model", tmp_path / "run").out.startswith("weather ")
-    scored = cli("eval", tmp_path / "run", "--json")
+    run = tmp_path / "run"
+    fitted.save(run)
+
+    expected = fitted.classifier_.predict_proba(TEXTS)
+    np.testing.assert_allclose(load_classifier(run).predict_proba(TEXTS), expected, atol=1e-6)
+    assert cli("predict", "rain and snow", "--model", run).out.startswith("weather ")
+
+    scored = cli("eval", run, "--json")
     assert "not finished" not in scored.err
-    report = fitted.report()
-    assert json.loads(scored.out)["accuracy"] == report.metrics.accuracy
+    assert json.loads(scored.out)["accuracy"] == fitted.report().metrics.accuracy
+
     with pytest.raises(FileExistsError, match="not empty"):
-        fitted.save(tmp_path / "run")
+        fitted.save(run)
 
 
-def test_a_pickle_holds_no_texts(tmp_path, fitted, cli):
-    """It answers the same, is saved nevertheless, and scored on other texts."""
+def test_a_pickle_predicts_the_same_and_holds_no_texts(fitted):
     content = pickle.dumps(fitted)
     assert not any(text.encode() in content for text in TEXTS)
+
     copied = pickle.loads(content)  # noqa: S301 - its own
     assert copied.predict_proba(TEXTS).tolist() == fitted.predict_proba(TEXTS).tolist()
     assert clone(copied).get_params() == fitted.get_params()
     with pytest.raises(ValueError, match="a pickle holds no texts"):
         copied.report()
-    copied.save(tmp_path / "run")
-    assert cli("predict", "rain and snow", "--model", tmp_path / "run").code == 0
+
+
+def test_a_pickle_can_be_saved_and_scored_on_other_texts(tmp_path, fitted, cli):
+    copied = pickle.loads(pickle.dumps(fitted))  # noqa: S301 - its own
+    run = tmp_path / "run"
+    copied.save(run)
+    succeed(cli, "predict", "rain and snow", "--model", run)
+
     (tmp_path / "more.csv").write_text("text,label\nrain snow,weather\nsoup bread,food\n")
-    evaluated = cli("eval", tmp_path / "run", "--data", tmp_path / "more.csv", "--json")
-    assert json.loads(evaluated.out)["accuracy"] == 1
+    scored = succeed(cli, "eval", run, "--data", tmp_path / "more.csv", "--json")
+    assert json.loads(scored.out)["accuracy"] == 1
 
 
-@pytest.mark.parametrize("form", ["lists", "matrix"])
-def test_texts_may_have_several_labels(tmp_path, form, cli):
-    """Answers have the form of what was given; a column that no text has stays one."""
-    topics = sorted(TOPICS)
-    texts = [*TEXTS, *(f"{one} {other}" for one, other in zip(TEXTS, reversed(TEXTS), strict=True))]
-    both = zip(LABELS, reversed(LABELS), strict=True)
-    lists = [*([it] for it in LABELS), *(sorted({one, other}) for one, other in both)]
-    matrix = np.array([[*(topic in it for topic in topics), 0] for it in lists], dtype=int)
-    model = tiny(epochs=6).fit(texts, lists if form == "lists" else matrix)
-    assert model.classes_.tolist() == (topics if form == "lists" else [0, 1, 2, 3])
-    found = model.predict(["rain snow wind", "soup bread salt"])
-    expected = [["weather"], ["food"]] if form == "lists" else [[0, 0, 1, 0], [1, 0, 0, 0]]
-    assert (found if form == "lists" else found.tolist()) == expected
-    assert model.predict_proba(texts[:2]).shape == (2, len(model.classes_))
-    assert model.score(texts, lists if form == "lists" else matrix) > 0.5
+# Several labels
+
+
+def examples_with_several_labels() -> tuple[list[str], list[list[str]]]:
+    """The texts of one class, then texts of two that are joined, with a list of labels each."""
+    texts = list(TEXTS)
+    lists = [[label] for label in LABELS]
+    for number in range(len(TEXTS)):
+        opposite = -1 - number
+        texts.append(f"{TEXTS[number]} {TEXTS[opposite]}")
+        lists.append(sorted({LABELS[number], LABELS[opposite]}))
+    return texts, lists
+
+
+def test_predictions_of_several_labels_are_lists_as_given(tmp_path, cli):
+    texts, lists = examples_with_several_labels()
+
+    model = tiny(epochs=6).fit(texts, lists)
+
+    assert model.classes_.tolist() == ["food", "sport", "weather"]
+    assert model.predict(["rain snow wind", "soup bread salt"]) == [["weather"], ["food"]]
+    assert model.predict_proba(texts[:2]).shape == (2, 3)
+    assert model.score(texts, lists) > 0.5
+
     model.save(tmp_path / "run")
-    evaluated = cli("eval", tmp_path / "run", "--json")
-    assert json.loads(evaluated.out)["micro_f1"] == model.report().metrics.micro_f1
+    scored = cli("eval", tmp_path / "run", "--json")
+    assert json.loads(scored.out)["micro_f1"] == model.report().metrics.micro_f1
+
+
+def test_predictions_of_several_labels_are_a_matrix_as_given(tmp_path, cli):
+    """A column that no text has stays one."""
+    texts, lists = examples_with_several_labels()
+    matrix = np.zeros((len(texts), 4), dtype=int)
+    for row, labels in enumerate(lists):
+        for column, topic in enumerate(("food", "sport", "weather")):
+            matrix[row, column] = topic in labels
+
+    model = tiny(epochs=6).fit(texts, matrix)
+
+    assert model.classes_.tolist() == [0, 1, 2, 3]
+    predictions = model.predict(["rain snow wind", "soup bread salt"])
+    assert predictions.tolist() == [[0, 0, 1, 0], [1, 0, 0, 0]]
+    assert model.predict_proba(texts[:2]).shape == (2, 4)
+    assert model.score(texts, matrix) > 0.5
+
+    model.save(tmp_path / "run")
+    scored = cli("eval", tmp_path / "run", "--json")
+    assert json.loads(scored.out)["micro_f1"] == model.report().metrics.micro_f1
+
+
+# Scores
 
 
 SMALL = {"model.encoder": False}
 
 
 @pytest.mark.parametrize(
-    ("of_fit", "of_score"),
+    ("fitted_labels", "scored_labels"),
     [
         ([0, 1, 2], [0.0, 1.0, 2.0]),
         ([0.0, 1.0, 2.0], [0, 1, 2]),
@@ -223,43 +293,57 @@ SMALL = {"model.encoder": False}
     ],
     ids=str,
 )
-def test_perfect_predictions_score_1_whatever_the_type_of_equal_labels(of_fit, of_score):
-    texts, labels = examples(dict(zip(TOPICS, of_fit, strict=True)))
+def test_perfect_predictions_score_1_whatever_the_type_of_equal_labels(
+    fitted_labels, scored_labels
+):
+    texts, labels = examples(dict(zip(TOPICS, fitted_labels, strict=True)))
+    _, equal_labels = examples(dict(zip(TOPICS, scored_labels, strict=True)))
+
     model = tiny(settings=SMALL).fit(texts, labels)
+
     assert model.predict(texts).tolist() == labels
-    others = examples(dict(zip(TOPICS, of_score, strict=True)))[1]
-    assert model.score(texts, others) == 1
+    assert model.score(texts, equal_labels) == 1
 
 
 def test_texts_without_a_label_do_not_count_in_the_score():
     """NaN makes floats of whole numbers, which are the same classes."""
     texts, labels = examples({"food": 0, "sport": 1, "weather": 2})
-    some = [np.nan if number % 6 == 0 else label for number, label in enumerate(labels)]
-    model = tiny(settings=SMALL).fit(texts, np.array(some))
+    with_gaps = np.array(labels, dtype=float)
+    with_gaps[::6] = np.nan
+
+    model = tiny(settings=SMALL).fit(texts, with_gaps)
+
     assert model.classifier_.label_names == ("0", "1", "2")
-    assert model.score(texts, labels) == model.score(texts, some) == 1
-    wrong = [None if number % 2 else 1 - min(label, 1) for number, label in enumerate(labels)]
-    assert model.score(texts, wrong) == 0
+    assert model.score(texts, labels) == 1
+    assert model.score(texts, with_gaps) == 1
     assert model.score(texts[:2], [labels[0], None], sample_weight=[1, 5]) == 1
+
+    wrong_with_gaps = []
+    for number, label in enumerate(labels):
+        wrong_label = 1 if label == 0 else 0
+        wrong_with_gaps.append(None if number % 2 else wrong_label)
+    assert model.score(texts, wrong_with_gaps) == 0
+
     with pytest.raises(ValueError, match="no text to score has a label"):
         model.score(texts[:2], [None, np.nan])
 
 
 def test_columns_of_a_frame_are_compared_by_their_names():
-    """In any order, with a matrix by position, and never with other columns."""
+    """A matrix has no names: its columns are compared by position."""
     pandas = pytest.importorskip("pandas", reason="pandas is not installed")
     topics = sorted(TOPICS)
-    indicator = np.array([[int(topic == label) for topic in topics] for label in LABELS])
-    frame = pandas.DataFrame(indicator, columns=topics)
-    model = tiny(settings=SMALL).fit(TEXTS, frame)
+    matrix = np.array([[int(topic == label) for topic in topics] for label in LABELS])
+    model = tiny(settings=SMALL).fit(TEXTS, pandas.DataFrame(matrix, columns=topics))
     perfect = pandas.DataFrame(model.predict(TEXTS), columns=topics)
+
     assert model.score(TEXTS, perfect) == 1
     assert model.score(TEXTS, perfect[topics[::-1]]) == 1
     assert model.score(TEXTS, perfect.to_numpy()) == 1
     with pytest.raises(ValueError, match=r"the labels have the columns 'a', 'b', 'c', and those"):
         model.score(TEXTS, perfect.set_axis(["a", "b", "c"], axis=1))
-    by_position = tiny(settings=SMALL).fit(TEXTS, indicator)
-    assert by_position.score(TEXTS, perfect) == 1
+
+    fitted_by_position = tiny(settings=SMALL).fit(TEXTS, matrix)
+    assert fitted_by_position.score(TEXTS, perfect) == 1
 
 
 def test_texts_and_numbers_are_not_compared(fitted):
@@ -268,7 +352,7 @@ def test_texts_and_numbers_are_not_compared(fitted):
 
 
 def test_arguments_have_the_names_of_scikit_learn(fitted):
-    """Of every method that takes texts or labels."""
+    """Texts are `X` and labels `y` in every method."""
     copied = clone(fitted).set_params(settings=SMALL).fit(X=TEXTS, y=LABELS)
     assert copied.predict(X=TEXTS[:1]).shape == (1,)
     assert copied.predict_proba(X=TEXTS[:1]).shape == (1, 3)
@@ -277,7 +361,7 @@ def test_arguments_have_the_names_of_scikit_learn(fitted):
 
 @pytest.mark.parametrize("nothing", [None, np.nan])
 def test_texts_without_a_label_are_unlabelled_ones(tmp_path, nothing):
-    """As in the command, to which they are saved as such."""
+    """They are saved in a file of their own, as the commands read them."""
     model = tiny(epochs=1).fit([*TEXTS, "fog and frost", "mist"], [*LABELS, nothing, nothing])
     assert model.classes_.tolist() == ["food", "sport", "weather"]
     model.save(tmp_path / "run")
@@ -285,16 +369,17 @@ def test_texts_without_a_label_are_unlabelled_ones(tmp_path, nothing):
     assert unlabelled == '{"text": "fog and frost"}\n{"text": "mist"}\n'
 
     rows = read_metrics(tmp_path / "run" / "metrics.jsonl")
-    (data_row,) = [row for row in rows if row["split"] == "data"]
+    data_rows = [row for row in rows if row["split"] == "data"]
+    (data_row,) = data_rows
     assert data_row["unlabelled_texts"] == 2
     assert 0 < model.report().metrics.accuracy <= 1
 
 
 def test_a_weight_counts_as_so_many_texts(recwarn):
-    """Whole weights are repetitions, 0 leaves out; others are in proportion."""
+    """The caller is not warned of repeated texts, which come from the weights."""
     weights = [2 if label == "food" else 1 for label in LABELS]
     weighted = tiny(epochs=1).fit(TEXTS, LABELS, sample_weight=weights)
-    assert not [warning for warning in recwarn if "repeat" in str(warning.message)]
+    assert not any("repeat" in str(warning.message) for warning in recwarn)
 
     texts = []
     labels = []
@@ -302,31 +387,39 @@ def test_a_weight_counts_as_so_many_texts(recwarn):
         texts += [text] * weight
         labels += [label] * weight
     repeated = tiny(epochs=1).fit(texts, labels)
+
     assert weighted.predict_proba(TEXTS).tolist() == repeated.predict_proba(TEXTS).tolist()
 
+
+def test_a_weight_of_0_leaves_a_text_out():
     without_food = [0.0 if label == "food" else 1.0 for label in LABELS]
     model = tiny(epochs=1).fit(TEXTS, LABELS, sample_weight=without_food)
     assert model.classes_.tolist() == ["sport", "weather"]
 
+
+def test_weights_that_are_not_whole_become_repetitions_in_proportion():
     assert _repeats([0.5, 1.0, 1.5, 0.0]).tolist() == [3, 5, 8, 0]
+
+
+def test_negative_weights_are_refused():
     with pytest.raises(ValueError, match="sample_weight"):
         tiny().fit(TEXTS, LABELS, sample_weight=[-1.0] * len(TEXTS))
 
 
 def test_verbose_prints_the_work(capsys, monkeypatch):
-    """From the first second on, with each validation; else nothing is printed."""
+    """Otherwise nothing is printed."""
     monkeypatch.setattr(terminal_reporter, "SECONDS_BEFORE_FIRST_LINE", 0.0)
     tiny(epochs=1).fit(TEXTS, LABELS)
     assert capsys.readouterr().err == ""
+
     tiny(epochs=1, verbose=True).fit(TEXTS, LABELS)
-    said = capsys.readouterr().err
-    assert "fitting the linear model" in said
-    assert re.search(r"model +epoch +1\.0", said)
-    assert "None" not in said
+    printed = capsys.readouterr().err
+    assert "fitting the linear model" in printed
+    assert re.search(r"model +epoch +1\.0", printed)
+    assert "None" not in printed
 
 
 def test_a_clone_has_the_same_settings_and_nothing_learned(fitted):
-    """By value: a change of the clone's settings is none of the original's."""
     copied = clone(fitted)
     assert copied.get_params() == fitted.get_params()
     assert copied.get_params() == {
@@ -339,39 +432,52 @@ def test_a_clone_has_the_same_settings_and_nothing_learned(fitted):
     }
     with pytest.raises(NotFittedError):
         copied.predict(["rain"])
+
+
+def test_the_settings_of_a_clone_are_its_own(fitted):
+    copied = clone(fitted)
+    copied.set_params(epochs=7).settings["model.d_model"] = 4
+    assert fitted.epochs == 2
+    assert fitted.settings["model.d_model"] == 8
+
+
+def test_an_unknown_parameter_is_refused(fitted):
+    with pytest.raises(ValueError, match="Invalid parameter 'epoch'"):
+        clone(fitted).set_params(epoch=7)
+
+
+def test_a_single_text_is_refused(fitted):
     with pytest.raises(TypeError, match="in a list"):
         fitted.predict("rain")
-    copied.set_params(epochs=7).settings["model.d_model"] = 4
-    assert (fitted.epochs, fitted.settings["model.d_model"]) == (2, 8)
-    with pytest.raises(ValueError, match="Invalid parameter 'epoch'"):
-        copied.set_params(epoch=7)
 
 
 def test_it_is_the_last_step_of_a_pipeline(fitted):
-    """After a step that repairs texts; settings are reached through it."""
-    repair = FunctionTransformer(lambda texts: [text.replace("_", " ") for text in texts])
-    model = Pipeline([("repair", repair), ("model", tiny())]).set_params(model__epochs=2)
+    """Its settings are reached through the pipeline."""
+
+    def with_spaces(texts):
+        return [text.replace("_", " ") for text in texts]
+
+    pipeline = Pipeline([("repair", FunctionTransformer(with_spaces)), ("model", tiny())])
+    pipeline.set_params(model__epochs=2)
     underscored = [text.replace(" ", "_") for text in TEXTS]
-    found = model.fit(underscored, LABELS).predict_proba(underscored)
-    assert found.tolist() == fitted.predict_proba(TEXTS).tolist()
-    assert model.score(underscored, LABELS) > 0.9
+
+    pipeline.fit(underscored, LABELS)
+
+    probabilities = pipeline.predict_proba(underscored)
+    assert probabilities.tolist() == fitted.predict_proba(TEXTS).tolist()
+    assert pipeline.score(underscored, LABELS) > 0.9
 
 
 def test_a_grid_search_compares_models_that_differ(monkeypatch):
-    """Each is trained with its own settings, and the best one is that which could learn."""
+    """Each is trained with its own settings; the best one is that which could learn."""
     trained = []
 
-    def spy(setup, *arguments, **options):
-        trained.append(
-            (
-                setup.config.model.d_model,
-                setup.config.train.learning_rate,
-                setup.config.model.linear,
-            )
-        )
+    def recording_train(setup, *arguments, **options):
+        config = setup.config
+        trained.append((config.model.d_model, config.train.learning_rate, config.model.linear))
         return train(setup, *arguments, **options)
 
-    monkeypatch.setattr("encoder_cls.training.from_python.train_run", spy)
+    monkeypatch.setattr("encoder_cls.training.from_python.train_run", recording_train)
     settings = TINY | {"model.linear": False}
     grid = [
         {"learning_rate": [1e-9], "settings": [settings]},
@@ -380,11 +486,20 @@ def test_a_grid_search_compares_models_that_differ(monkeypatch):
     search = GridSearchCV(
         tiny(epochs=6), grid, cv=2, refit=False, scoring="neg_log_loss", error_score="raise"
     )
+
     search.fit(TEXTS, LABELS)
+
+    # Each candidate is trained on both folds.
     assert trained == [
-        candidate for candidate in [(8, 1e-9, False), (4, 0.02, False)] for _ in range(2)
+        (8, 1e-9, False),
+        (8, 1e-9, False),
+        (4, 0.02, False),
+        (4, 0.02, False),
     ]
     assert search.best_params_["learning_rate"] == 0.02
+
+
+# Errors
 
 
 @pytest.mark.parametrize(
@@ -422,8 +537,8 @@ def test_a_grid_search_compares_models_that_differ(monkeypatch):
     ],
     ids=str,
 )
-def test_a_setting_that_is_none_is_refused_by_its_name(arguments, message):
-    """In one line, before any work; as scikit-learn has it, when the model is fitted."""
+def test_an_invalid_setting_is_refused_by_its_name(arguments, message):
+    """As scikit-learn asks for, it is refused when the model is fitted, not when it is made."""
     model = TextClassifier(**arguments)
     with pytest.raises(ValueError, match=f"^{message}$"):
         model.fit(TEXTS, LABELS)
@@ -467,24 +582,37 @@ def test_a_setting_that_is_none_is_refused_by_its_name(arguments, message):
     ids=str,
 )
 def test_data_that_cannot_be_learned_from_is_refused(texts, labels, error, message):
-    """With the place, by an error that scikit-learn's tools expect."""
+    """The message has the place of the fault; scikit-learn's tools expect these errors."""
     with pytest.raises(error, match=message):
         tiny().fit(texts, labels)
 
 
+PREDICT_FROM_PICKLE = """
+import pickle
+import sys
+
+import encoder_cls
+
+assert "sklearn" not in sys.modules
+assert "encoder_cls.sklearn" not in sys.modules
+
+with open("model", "rb") as file:
+    model = pickle.load(file)
+print(model.predict(["rain snow"])[0])
+
+assert "sklearn" in sys.modules
+assert "torch" not in sys.modules
+assert "pydantic" not in sys.modules
+"""
+
+
 def test_nothing_of_training_is_loaded_before_it_is_needed(fitted, tmp_path):
-    """The package does not load scikit-learn; a fitted estimator answers without PyTorch."""
+    """The package does not load scikit-learn; a fitted estimator predicts without PyTorch."""
     (tmp_path / "model").write_bytes(pickle.dumps(fitted))
-    code = (
-        "import sys, pickle, encoder_cls\n"
-        "assert 'sklearn' not in sys.modules and 'encoder_cls.sklearn' not in sys.modules\n"
-        "with open('model', 'rb') as file: print(pickle.load(file).predict(['rain snow'])[0])\n"
-        "assert 'sklearn' in sys.modules\n"
-        "assert 'torch' not in sys.modules and 'pydantic' not in sys.modules\n"
-    )
+    command = [sys.executable, "-c", PREDICT_FROM_PICKLE]
     environment = os.environ | {"PYTHONPATH": str(ROOT)}
-    ended = subprocess.run(
-        [sys.executable, "-c", code], check=False, capture_output=True, text=True, env=environment
-    )
+
+    ended = subprocess.run(command, check=False, capture_output=True, text=True, env=environment)
+
     assert ended.stdout == "weather\n"
     assert ended.stderr == ""
