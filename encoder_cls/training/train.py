@@ -26,6 +26,7 @@ from encoder_cls.system.reporter import SILENT, Reporter
 from encoder_cls.training.encoder import pretraining_of, save_encoder, training_on_labels
 from encoder_cls.training.finish import write_final_report
 from encoder_cls.training.linear import fit_linear_model, shared_pseudo_labels
+from encoder_cls.training.linear_fit import FittedLinear
 from encoder_cls.training.prepared import Prepared
 from encoder_cls.training.progress import Progress, check_free_space
 
@@ -45,7 +46,7 @@ class Finished(NamedTuple):
     """A run that has come to its end.
 
     Attributes:
-        report: of its model; None where no text has a label, or none was asked for.
+        report: the report on its model; None where no text has a label, or none was asked for.
         best_step: the step of the best weights; 0 where the linear model alone is the best.
         last_step: the number of steps taken.
         seconds: the time since the start or resumption.
@@ -69,13 +70,13 @@ def train(
     group: ProcessGroup = ALONE,
     reporter: Reporter = SILENT,
 ) -> Finished | None:
-    """Train into a run folder; heeds `system.stop`.
+    """Train into a run folder; a signal stops it (`system.stop`).
 
     Args:
         prepared: data, tokens and plan.
         run: the folder.
-        device: of the encoder.
-        resume: continue from the newest checkpoint: an empty folder starts a new run.
+        device: where the encoder is trained.
+        resume: continue from the newest checkpoint; an empty folder starts a new run.
         with_report: write TensorBoard's files, the report and the model card, and save the model in
             small types.
         group: the processes that train together.
@@ -125,21 +126,8 @@ def train(
                 # Then it learns the labels, and joins the model once it is surely better than the
                 # linear one alone.
                 if plan.training:
-                    training = training_on_labels(
-                        prepared,
-                        device=device,
-                        group=group,
-                        linear_logits=linear.validation_logits if linear else None,
-                        pseudo_labels=shared_pseudo_labels(prepared, linear, group),
-                    )
-                    progress.begin(training)
-                    train_encoder(
-                        training,
-                        run,
-                        progress,
-                        reporter,
-                        may_skip=group.decide(linear is not None),
-                        linear=linear.classifier.linear if linear else None,
+                    train_on_labels(
+                        prepared, run, progress, linear, reporter, device=device, group=group
                     )
 
                 # The first process does the rest: the model in small types, report and card.
@@ -147,6 +135,7 @@ def train(
                 group.separate()
                 if not group.leads:
                     return None
+
                 report = None
                 if with_report:
                     report = write_final_report(run, progress, reporter, device=device)
@@ -175,6 +164,39 @@ def saving_what_is_done(progress: Progress, run: RunDir) -> Iterator[None]:
         if run.model.is_dir():
             message += f"; {run.model} holds the best model so far"
         raise StoppedError(message, signal_number=stop.signal_number) from None
+
+
+def train_on_labels(
+    prepared: Prepared,
+    run: RunDir,
+    progress: Progress,
+    linear: FittedLinear | None,
+    reporter: Reporter,
+    *,
+    device: torch.device,
+    group: ProcessGroup,
+) -> None:
+    """Train the encoder on labels, beside the linear model if the run has one.
+
+    The first process has the linear model. With one, the training may be skipped for want of time.
+    """
+    linear_model = None
+    linear_logits = None
+    if linear:
+        linear_model = linear.classifier.linear
+        linear_logits = linear.validation_logits
+
+    training = training_on_labels(
+        prepared,
+        device=device,
+        group=group,
+        linear_logits=linear_logits,
+        pseudo_labels=shared_pseudo_labels(prepared, linear, group),
+    )
+    progress.begin(training)
+
+    may_skip = group.decide(linear is not None)
+    train_encoder(training, run, progress, reporter, may_skip=may_skip, linear=linear_model)
 
 
 def train_encoder(
@@ -208,6 +230,7 @@ def train_encoder(
                 step=event.state.step, epoch=epoch, loss=event.loss, values=event.values
             )
 
+        # The first process has the result of a validation.
         if isinstance(event, ValidationDone) and isinstance(event.result, ValidationResult):
             progress.log_row("validation", event.result.row(epoch=epoch))
             is_best = event.is_best and (is_pretraining or progress.state.is_encoder_better)
@@ -221,12 +244,13 @@ def train_encoder(
                 is_best=is_best,
             )
 
+        # The first steps have shown how many there is time for.
         if event.state.step_limit is not None and not had_limit:
-            is_skipped = event.state.outcome == "skipped"
+            num_steps = training.num_steps(event.state)
+            if event.state.outcome == "skipped":
+                num_steps = 0
             reporter.steps_decided(
-                training.name,
-                steps=0 if is_skipped else training.num_steps(event.state),
-                total_steps=progress.total_steps(training),
+                training.name, steps=num_steps, total_steps=progress.total_steps(training)
             )
 
         progress.save_checkpoint_if_due(after_validation=isinstance(event, ValidationDone))
