@@ -519,7 +519,7 @@ def test_a_grid_search_compares_models_that_differ(monkeypatch):
             r"settings: 'model': .* write it as section.key.*",
         ),
         ({"settings": {3: 8}}, r"settings: 3: .* write it as section.key.*"),
-        ({"settings": {"model.": 8}}, r"TextClassifier: 'model.' is no key; .*"),
+        ({"settings": {"model.": 8}}, r"TextClassifier: 'model.' is not a key; .*"),
         (
             {"settings": {"train.epochs": 8}},
             r"settings: 'train.epochs': give it as TextClassifier\(epochs=...\)",

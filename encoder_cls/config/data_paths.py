@@ -61,7 +61,7 @@ def missing_sources(data: DataConfig) -> list[tuple[str, str]]:
 
 
 def check_sources_of_run(data: DataConfig, run: Path | str, hint: str) -> None:
-    """Raise a `DataError` if data of a run is gone; `KEY` in the hint is replaced by its key."""
+    """Raise a `DataError` if data of a run is missing; `KEY` in the hint is replaced by its key."""
     for key, source in missing_sources(data):
         what = f"{key}: {source}: no such file or folder, where the run's data was"
         raise DataError(run, what, hint.replace("KEY", key))
@@ -92,6 +92,7 @@ def source_exists(source: str) -> bool:
     """
     if source.startswith(SCHEMES):
         return True
-    with suppress(OSError, ValueError):  # a name that no file can have
+    # These are errors of names that no file can have.
+    with suppress(OSError, ValueError):
         return Path(source).exists() or next(fitting_paths(source), None) is not None
     return False

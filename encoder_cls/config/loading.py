@@ -69,6 +69,7 @@ def load_config(
         values["from_run"] = str(from_run)
     if isinstance(values.get("from_run"), str):
         values = _with_inherited(values, origin.name)
+
     return validated_config(values, source=origin.name)
 
 
@@ -84,7 +85,7 @@ def config_of(values: Mapping[str, Any], *, source: str, base: Config | None = N
     for key, value in values.items():
         if not (isinstance(key, str) and all(key.split("."))):
             raise ConfigError(
-                f"{source}: {key!r} is no key; write it as section.key, such as train.epochs"
+                f"{source}: {key!r} is not a key; write it as section.key, such as train.epochs"
             )
         overrides.append(_Override(key.split("."), value))
 
@@ -120,13 +121,17 @@ def _read_config_file(path: Path) -> dict[str, Any]:
     except ConfigError:
         if not _looks_like_data(path):
             raise
-    raise ConfigError(f"{path}: this is no config; to train on its texts: --set data.train={path}")
+    raise ConfigError(
+        f"{path}: this is not a config; to train on its texts: --set data.train={path}"
+    )
 
 
 def _parsed_config_file(path: Path) -> dict[str, Any]:
+    """Read and parse a config file, which must be a mapping of sections."""
+    # A `ValueError` is of a file that is not UTF-8, or of a name that no file can have.
     try:
         text = path.read_text(encoding="utf-8-sig")
-    except (OSError, ValueError) as error:  # the latter: no UTF-8, or a name that no file can have
+    except (OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or error
         raise ConfigError(f"{printable(str(path))}: cannot read the config: {reason}") from None
 
@@ -204,6 +209,7 @@ def _parsed_override(override: str) -> _Override:
 
 
 def _overridden(values: dict[str, Any], overrides: Iterable[_Override]) -> dict[str, Any]:
+    """A copy of nested values with all overrides, of which later ones win."""
     for override in overrides:
         values = _with_value(values, override.keys, override.value)
     return values

@@ -48,8 +48,8 @@ def summarize(path: Path) -> RunSummary:
     run = RunDir(path)
     if not run.is_run():
         raise ConfigError(
-            f"{path}: no run: it has no {run.config_file.name}; name folders that train has made, "
-            "or a folder of such"
+            f"{path}: not a run, because it has no {run.config_file.name}; name folders of runs, "
+            "or a folder with several of them"
         )
     report = _read_report(run)
     rows = read_metrics(run.metrics_file)
@@ -87,7 +87,7 @@ def _read_report(run: RunDir) -> dict[str, Any]:
     """Read the report of a run; empty without one.
 
     Raises:
-        EncoderClsError: it cannot be read, or is no report.
+        EncoderClsError: it cannot be read, or is not a report.
     """
     path = run.eval / REPORT_JSON
     if not path.exists():
@@ -97,7 +97,7 @@ def _read_report(run: RunDir) -> dict[str, Any]:
     with suppress(ValueError):
         report = read_json(path)
     if not isinstance(report, dict):
-        raise EncoderClsError(f"{path}: no report; write it again: encoder-cls eval {run.path}")
+        raise EncoderClsError(f"{path}: not a report; write it again: encoder-cls eval {run.path}")
     return report
 
 

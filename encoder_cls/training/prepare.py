@@ -139,7 +139,8 @@ def _checked_base_run(path: Path, config: Config) -> RunDir:
         raise ConfigError(f"{run.path}: is not a finished run; finish it first (train --resume)")
     if base_config.tokenizer != config.tokenizer:
         raise ConfigError(
-            f"tokenizer: {run.path} has another tokenizer, which has to stay; leave the section out"
+            f"tokenizer: differs from that of {run.path}, which a continued run keeps; leave the "
+            "section out"
         )
 
     # The report needs this table, so a damaged one is noticed now.

@@ -114,7 +114,7 @@ class Search:
             self._study.set_user_attr("config", text)
         elif known_text != text:
             raise ConfigError(
-                f"{self.folder}: a search of another config is here; name another --run-dir"
+                f"{self.folder}: already holds a search of another config; choose another --run-dir"
             )
 
     @property

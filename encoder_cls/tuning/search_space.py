@@ -29,12 +29,14 @@ def search_space(config: Config) -> dict[str, Choices]:
     Raises:
         ConfigError: a choice does not fit the config.
     """
-    space: dict[str, Choices] = {}
     own_values = dotted_values(config)
+    space: dict[str, Choices] = {}
     for key, choices in (config.tune or DEFAULT_SPACE).items():
-        if key not in own_values or key.startswith(("data.", "tune.")):
+        is_searchable = key in own_values and not key.startswith(("data.", "tune."))
+        if not is_searchable:
             raise ConfigError(
-                f"tune.{key}: no value that can be searched for; write it as section.key"
+                f"tune.{key}: not a setting that can be searched; name one as section.key, such as "
+                "train.learning_rate"
             )
 
         space[key] = _with_own_value(key, choices, own_values[key])
@@ -73,6 +75,7 @@ def suggested_values(trial: Trial, space: dict[str, Choices]) -> dict[str, Any]:
 
 
 def _suggested_value(trial: Trial, key: str, choices: Choices) -> Any:
+    """Let Optuna choose a listed value, an integer or a number of a range."""
     if not isinstance(choices, SearchRange):
         return trial.suggest_categorical(key, choices)
     if isinstance(choices.low, int) and isinstance(choices.high, int):

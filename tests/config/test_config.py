@@ -153,7 +153,7 @@ def test_a_file_that_is_no_config_is_refused_with_its_place(content, message):
 
 def test_data_in_place_of_a_config_is_an_error_with_the_setting_to_train_on_it():
     """Files of texts are known by their ending; a file that ends as a config is read as one."""
-    message = "spam.csv: this is no config; to train on its texts: --set data.train=spam.csv"
+    message = "spam.csv: this is not a config; to train on its texts: --set data.train=spam.csv"
     assert refusal("text,label\nwin,spam\n", name="spam.csv") == message
     assert refusal(b"PAR1\xff", name="spam.parquet") == message.replace("csv", "parquet")
     assert "found str" in refusal("text,label\n", name="spam.yml")
@@ -361,8 +361,8 @@ def test_values_by_dotted_key_are_a_config():
     ("key", "message"),
     [
         ("model.nrom", "here: model.nrom: unknown key"),
-        ("model..norm", "'model..norm' is no key"),
-        (3, "3 is no key"),
+        ("model..norm", "'model..norm' is not a key"),
+        (3, "3 is not a key"),
     ],
 )
 def test_a_wrong_dotted_key_is_named(key, message):

@@ -63,7 +63,7 @@ def test_a_folder_means_the_runs_inside(cli, run_copy, other):
     Path("runs/notes").mkdir()
 
     assert cli("compare", "runs").out == cli("compare", "runs/other", "runs/tiny").out
-    assert "runs/notes: no run" in cli("compare", "runs/notes").err
+    assert "runs/notes: not a run" in cli("compare", "runs/notes").err
 
 
 def test_programs_get_json(cli, run_copy, other):
@@ -147,14 +147,14 @@ def test_a_run_without_a_report_is_shown_with_a_warning(cli, run_copy, other):
 def test_a_folder_without_runs_is_refused(cli, run_copy):
     Path("empty").mkdir()
 
-    assert_failed(cli("compare", "runs/tiny", "empty"), 2, "error: empty: no run")
+    assert_failed(cli("compare", "runs/tiny", "empty"), 2, "error: empty: not a run")
 
 
 @pytest.mark.parametrize("content", ["[]", "[" * 100_000])
 def test_a_file_that_is_no_report_is_refused(cli, run_copy, content):
     (run_copy.eval / "report.json").write_text(content)
 
-    assert_failed(cli("compare", "runs/tiny"), 1, "report.json: no report; write it again")
+    assert_failed(cli("compare", "runs/tiny"), 1, "report.json: not a report; write it again")
 
 
 def test_pauses_are_no_training_time(run_copy):

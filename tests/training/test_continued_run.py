@@ -612,7 +612,7 @@ def test_a_base_run_that_is_not_whole_is_refused(change, error, message):
         ),
         (["model=3"], ConfigError, "model: "),
         (["model.d_model=32"], ConfigError, "model: the encoder of old has another shape"),
-        (["tokenizer.lowercase=false"], ConfigError, "tokenizer: old has another"),
+        (["tokenizer.lowercase=false"], ConfigError, "tokenizer: differs from that of old"),
         (
             ["data.label_separator='|'"],
             ConfigError,

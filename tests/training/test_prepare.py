@@ -149,7 +149,7 @@ def test_parameters_are_counted_without_changing_the_first_weights(tmp_path):
 
 
 def prepared_with_class_weights(folder, class_weights: object) -> Prepared:
-    """Prepare eight texts of the class a, four of b and sixteen of c, with weights of the classes."""
+    """Prepare eight texts of the class a, four of b and sixteen of c, with weights of these."""
     lines = ["text,label"]
     for label, size in {"a": 8, "b": 4, "c": 16}.items():
         lines += [f"{label}x {number},{label}" for number in range(size)]

@@ -22,8 +22,8 @@ def test_the_space_holds_the_configs_own_values():
 @pytest.mark.parametrize(
     ("space", "message"),
     [
-        ({"train.lerning_rate": (1e-3,)}, r"tune\.train\.lerning_rate: no value"),
-        ({"data.train": ("a.csv",)}, r"tune\.data\.train: no value"),
+        ({"train.lerning_rate": (1e-3,)}, r"tune\.train\.lerning_rate: not a setting"),
+        ({"data.train": ("a.csv",)}, r"tune\.data\.train: not a setting"),
         ({"train.batch_size": (0,)}, r"tune\.train\.batch_size: train\.batch_size"),
         (
             {"train.epochs": SearchRange(low=1, high=2_000_000)},
