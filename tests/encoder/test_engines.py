@@ -1,4 +1,4 @@
-"""The encoder by NumPy and by PyTorch: equal answers, and the quicker one for the work."""
+"""The encoder in NumPy and in PyTorch: equal logits, and the quicker library for the work."""
 
 from __future__ import annotations
 
@@ -14,7 +14,9 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from numpy.typing import NDArray
 from support.tokenizer import train_tokenizer
+from tokenizers import Tokenizer
 
 from encoder_cls.config.schema import ModelConfig, TokenizerConfig
 from encoder_cls.encoder import engines
@@ -35,8 +37,11 @@ TEXTS = [
 ]
 
 
+SMALLEST = ModelConfig(d_model=8, num_layers=1, num_heads=1, d_ff=8, max_seq_len=8)
+
+
 @functools.cache
-def tokenizer_of(kind: str):
+def tokenizer_of(kind: str) -> Tokenizer:
     return train_tokenizer(TEXTS[:4], TokenizerConfig(type=kind, max_vocab_size=60))
 
 
@@ -45,7 +50,8 @@ def both_encoders(
 ) -> tuple[TorchEncoder, NumpyEncoder]:
     """An encoder with random weights, large enough that none of its parts is without effect."""
     torch.manual_seed(0)
-    model = EncoderClassifier(config, vocab_size=tokenizer_of(kind).get_vocab_size(), num_classes=3)
+    vocab_size = tokenizer_of(kind).get_vocab_size()
+    model = EncoderClassifier(config, vocab_size=vocab_size, num_classes=3)
     for parameter in model.parameters():
         torch.nn.init.normal_(parameter, std=0.4)
 
@@ -73,23 +79,26 @@ def test_logits_vectors_and_maps_are_those_of_torch(kind, texts, batch_tokens, *
     by_torch, by_numpy = both_encoders(config, kind)
     tokenized = tokenize(tokenizer_of(kind), texts, max_seq_len=16)
 
-    logits = by_torch.logits(tokenized)
-    found = by_numpy.logits(tokenized, batch_tokens=batch_tokens)
-    np.testing.assert_allclose(found, logits, atol=1e-5)
-    assert np.ptp(logits) > 0.01
+    expected_logits = by_torch.logits(tokenized)
+    logits = by_numpy.logits(tokenized, batch_tokens=batch_tokens)
+    assert_close(logits, expected_logits)
+    assert np.ptp(expected_logits) > 0.01
 
-    vectors = by_torch.embed(tokenized)
-    found = by_numpy.embed(tokenized, batch_tokens=batch_tokens)
-    np.testing.assert_allclose(found, vectors, atol=1e-5)
+    expected_vectors = by_torch.embed(tokenized)
+    vectors = by_numpy.embed(tokenized, batch_tokens=batch_tokens)
+    assert_close(vectors, expected_vectors)
 
     # The vectors are what the head reads.
     weights = by_numpy.named_weights()
-    of_head = vectors @ weights["head.linear.weight"].T + weights["head.linear.bias"]
-    np.testing.assert_allclose(of_head, logits, atol=1e-5)
+    logits_of_vectors = vectors @ weights["head.linear.weight"].T + weights["head.linear.bias"]
+    assert_close(logits_of_vectors, expected_logits)
 
     first = tokenized[:1]
-    maps = by_torch.attention_maps(first)
-    np.testing.assert_allclose(by_numpy.attention_maps(first), maps, atol=1e-5)
+    assert_close(by_numpy.attention_maps(first), by_torch.attention_maps(first))
+
+
+def assert_close(found: NDArray[np.float32], expected: NDArray[np.float32]) -> None:
+    np.testing.assert_allclose(found, expected, atol=1e-5)
 
 
 @pytest.mark.parametrize("activation", ["relu", "gelu"])
@@ -104,34 +113,36 @@ def test_activations_are_right_far_from_zero(activation):
     weights["encoder.layers.0.feed_forward.up_proj.bias"] = biases
     tensors = {name: torch.from_numpy(weight) for name, weight in weights.items()}
     by_torch.model.load_state_dict(tensors)
-
+    by_numpy = NumpyEncoder(by_torch.architecture, weights)
     tokenized = tokenize(tokenizer_of("word_level"), TEXTS, max_seq_len=8)
-    found = NumpyEncoder(by_torch.architecture, weights).logits(tokenized)
-    np.testing.assert_allclose(found, by_torch.logits(tokenized), rtol=1e-5, atol=1e-5)
+
+    logits = by_numpy.logits(tokenized)
+
+    np.testing.assert_allclose(logits, by_torch.logits(tokenized), rtol=1e-5, atol=1e-5)
 
 
 def test_a_stop_is_noticed_after_each_batch():
     """So long work can be ended, and its progress shown."""
-    config = ModelConfig(d_model=8, num_layers=1, num_heads=1, d_ff=8, max_seq_len=8)
-    _, encoder = both_encoders(config)
+    _, encoder = both_encoders(SMALLEST)
     tokenized = tokenize(tokenizer_of("word_level"), TEXTS, max_seq_len=8)
-
     checks = []
-    with checking(lambda: checks.append(1)):
+
+    with checking(lambda: checks.append("check")):
         encoder.logits(tokenized, batch_tokens=1)
+
     assert len(checks) == len(TEXTS)
 
 
 def test_no_texts_have_no_logits():
-    config = ModelConfig(d_model=8, num_layers=1, num_heads=1, d_ff=8, max_seq_len=8)
     tokenized = tokenize(tokenizer_of("word_level"), [], max_seq_len=8)
-    for encoder in both_encoders(config):
+
+    for encoder in both_encoders(SMALLEST):
         assert encoder.logits(tokenized).shape == (0, 3)
 
 
 @pytest.fixture
 def encoder(classifier) -> AutomaticEncoder:
-    """A new one, which has done no work yet."""
+    """A new encoder, which has done no work yet."""
     by_numpy = NumpyEncoder(classifier.encoder.architecture, classifier.encoder.named_weights())
     return AutomaticEncoder(by_numpy, device="cpu")
 
@@ -141,24 +152,24 @@ def engines_used(monkeypatch) -> list[str]:
     """The engines that have computed logits."""
     used: list[str] = []
 
-    def record(encoder_class, engine):
+    def record(encoder_class: type) -> None:
         compute = encoder_class.logits
 
-        def logits(self, texts, **options):
-            used.append(engine)
+        def recorded(self, texts, **options):
+            used.append(self.engine)
             return compute(self, texts, **options)
 
-        monkeypatch.setattr(encoder_class, "logits", logits)
+        monkeypatch.setattr(encoder_class, "logits", recorded)
 
-    record(NumpyEncoder, "numpy")
-    record(TorchEncoder, "torch")
+    record(NumpyEncoder)
+    record(TorchEncoder)
     return used
 
 
 def test_few_texts_are_predicted_by_numpy_and_many_by_torch(
     classifier, encoder, engines_used, monkeypatch, caplog
 ):
-    """What came before does not count, so the same call has the same answers."""
+    """What came before does not count, so that the same call has the same predictions."""
     few = classifier.tokenize(["rain and snow today", "", "soup with zzz"])
     many = classifier.tokenize(["rain and snow today", "", "soup with zzz"] * 3)
     work = multiplications(encoder.architecture, few.lengths)
@@ -167,6 +178,7 @@ def test_few_texts_are_predicted_by_numpy_and_many_by_torch(
 
     for texts in (few, few, few, many, few, many):
         encoder.logits(texts)
+
     assert engines_used == ["numpy", "numpy", "numpy", "torch", "numpy", "torch"]
     assert [record.message for record in caplog.records] == ["engine: PyTorch"]
 
@@ -186,6 +198,7 @@ def test_one_engine_predicts_a_stream_however_it_is_cut(
     for texts in (few, many):
         encoder.logits(texts)
         worker.logits(texts)
+
     assert encoder.engine == engine
     assert engines_used == [engine] * 4
 
@@ -199,11 +212,12 @@ def test_pytorch_predicts_in_float32_where_bfloat16_is_fast_or_switched_on(
 
     monkeypatch.setattr("torch.cpu._is_amx_tile_supported", lambda: True, raising=False)
     by_torch = encoder.torch()
-    np.testing.assert_allclose(by_torch.logits(tokenized), expected, atol=1e-5)
+    assert_close(by_torch.logits(tokenized), expected)
     with torch.autocast("cpu", torch.bfloat16):
-        np.testing.assert_allclose(by_torch.logits(tokenized), expected, atol=1e-5)
+        assert_close(by_torch.logits(tokenized), expected)
 
 
+# A program that predicts on two threads, forks, and predicts in the child.
 FORKING = """
 import os, signal, sys, torch
 from encoder_cls import load_classifier
@@ -225,8 +239,9 @@ print(os.waitpid(child, 0)[1], torch.get_num_threads())
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork here")
 def test_a_forked_child_predicts(trained_run):
-    """It does so although PyTorch has answered on several threads before."""
+    """It does so although PyTorch has predicted on several threads before."""
     ended = subprocess.run(
         [sys.executable, "-c", FORKING, trained_run.path], capture_output=True, check=True
     )
+
     assert ended.stdout == b"0 2\n"

@@ -23,31 +23,31 @@ def test_only_matrices_of_linear_maps_decay():
     """Biases, norms, tables and position scales have no decay; each parameter is in one group."""
     config = ModelConfig(d_model=16, num_heads=2, char_ngram_buckets=64, bigram_buckets=64)
     model = EncoderClassifier(config, vocab_size=9, num_classes=2)
+
     dense, sparse = make_optimizers(model, TrainConfig(weight_decay=0.3))
+
     decayed, others = dense.param_groups
     (tables,) = sparse.param_groups
-
-    name_of = {parameter: name for name, parameter in model.named_parameters()}
-
-    def names(group) -> set[str]:
-        return {name_of[parameter] for parameter in group["params"]}
-
     assert decayed["weight_decay"] == 0.3
-    matrices = {
-        name for name in name_of.values() if name.endswith(("_proj.weight", "head.linear.weight"))
-    }
-    assert names(decayed) == matrices
-
+    assert others["weight_decay"] == 0
     assert "weight_decay" not in tables
-    assert names(tables) == {
+
+    names = {parameter: name for name, parameter in model.named_parameters()}
+    decayed_names = {names[parameter] for parameter in decayed["params"]}
+    other_names = {names[parameter] for parameter in others["params"]}
+    table_names = {names[parameter] for parameter in tables["params"]}
+    matrix_names = set()
+    for name in names.values():
+        if name.endswith(("_proj.weight", "head.linear.weight")):
+            matrix_names.add(name)
+
+    assert decayed_names == matrix_names
+    assert table_names == {
         "encoder.embedding.tokens.weight",
         "encoder.embedding.char_ngrams.table.weight",
         "encoder.embedding.bigrams.table.weight",
     }
-
-    assert others["weight_decay"] == 0
-    num_parameters = sum(len(group["params"]) for group in (decayed, others, tables))
-    assert num_parameters == len(name_of)
+    assert sorted([*decayed_names, *other_names, *table_names]) == sorted(names.values())
 
 
 @on_each_device
@@ -65,7 +65,8 @@ def test_adam_by_rows_is_sparse_adam(device):
         weights = torch.randn(12, 6, device=device)
         for table, optimizer in ((ours, our_optimizer), (theirs, their_optimizer)):
             optimizer.zero_grad()
-            (table(rows) * weights).sum().backward()
+            loss = (table(rows) * weights).sum()
+            loss.backward()
             optimizer.step()
 
     torch.testing.assert_close(ours.weight, theirs.weight)
@@ -86,6 +87,7 @@ def test_a_table_without_a_gradient_stays():
 
     optimizer.zero_grad()
     optimizer.step()
+
     assert torch.equal(table.weight, before)
 
 
@@ -94,46 +96,49 @@ def test_adamw_is_torch_s(device):
     """Groups differ in decay, steps in their rates and in the parameters without a gradient."""
     torch.manual_seed(0)
 
-    def parameters() -> list[torch.nn.Parameter]:
+    def make_parameters() -> list[torch.nn.Parameter]:
         return [torch.nn.Parameter(torch.ones(3, width, device=device)) for width in (1, 2, 4)]
 
-    def groups(of: list[torch.nn.Parameter]) -> list[dict[str, object]]:
+    def make_groups(parameters: list[torch.nn.Parameter]) -> list[dict[str, object]]:
         return [
-            {"params": of[:2], "weight_decay": 0.3},
-            {"params": of[2:], "weight_decay": 0.0},
+            {"params": parameters[:2], "weight_decay": 0.3},
+            {"params": parameters[2:], "weight_decay": 0.0},
         ]
 
-    ours = parameters()
-    theirs = parameters()
-    our_optimizer = AdamW(groups(ours), lr=0.1)
-    their_optimizer = torch.optim.AdamW(groups(theirs), lr=0.1, betas=BETAS, fused=False)
+    ours = make_parameters()
+    theirs = make_parameters()
+    our_optimizer = AdamW(make_groups(ours), lr=0.1)
+    their_optimizer = torch.optim.AdamW(make_groups(theirs), lr=0.1, betas=BETAS, fused=False)
 
     for step in range(5):
-        gradients = [
-            torch.randn_like(parameter) if (step + number) % 3 else None
-            for number, parameter in enumerate(ours)
-        ]
-        for optimizer, of in ((our_optimizer, ours), (their_optimizer, theirs)):
+        # In each step another parameter has no gradient.
+        gradients: list[torch.Tensor | None] = [torch.randn_like(parameter) for parameter in ours]
+        gradients[step % 3] = None
+
+        for optimizer, parameters in ((our_optimizer, ours), (their_optimizer, theirs)):
             optimizer.param_groups[0]["lr"] = 0.1 / (1 + step)
             optimizer.zero_grad()
-            assert all(parameter.grad is None for parameter in of)
-            for parameter, gradient in zip(of, gradients, strict=True):
+            assert all(parameter.grad is None for parameter in parameters)
+
+            for parameter, gradient in zip(parameters, gradients, strict=True):
                 parameter.grad = gradient
             optimizer.step()
 
-    for one, other in zip(ours, theirs, strict=True):
-        torch.testing.assert_close(one, other)
-        found = our_optimizer.state[one]
-        expected = their_optimizer.state[other]
-        assert found.keys() == expected.keys()
-        for name, value in found.items():
-            torch.testing.assert_close(value, expected[name], check_device=False)
+    for our_parameter, their_parameter in zip(ours, theirs, strict=True):
+        torch.testing.assert_close(our_parameter, their_parameter)
+        our_state = our_optimizer.state[our_parameter]
+        their_state = their_optimizer.state[their_parameter]
+        assert our_state.keys() == their_state.keys()
+        for name, value in our_state.items():
+            torch.testing.assert_close(value, their_state[name], check_device=False)
 
 
 def test_learning_rate_rises_then_falls_to_zero():
     """A linear warm-up to the peak is followed by half a cosine."""
     config = TrainConfig(learning_rate=0.5, warmup_fraction=0.1)
+
     rates = [learning_rate(step, total_steps=100, config=config) for step in range(101)]
+
     assert rates[:10] == pytest.approx([0.05 * step for step in range(1, 11)])
     assert rates[10] == 0.5
     assert rates[55] == pytest.approx(0.25)
@@ -143,4 +148,5 @@ def test_learning_rate_rises_then_falls_to_zero():
 
 def test_a_single_step_without_warm_up_has_the_peak_rate():
     config = TrainConfig(learning_rate=0.5, warmup_fraction=0.0)
+
     assert learning_rate(0, total_steps=1, config=config) == 0.5

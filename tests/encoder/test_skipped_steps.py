@@ -69,20 +69,28 @@ def assert_equal(found: dict[str, Tensor], expected: dict[str, Tensor]) -> None:
         assert torch.equal(found[name], tensor), name
 
 
-def test_a_skipped_step_updates_neither_weights_nor_moments_and_the_next_one_starts_anew(tmp_path):
+def test_a_skipped_step_updates_neither_weights_nor_moments(tmp_path):
     config = make_config(tmp_path)
-    prepared = replace(prepare(config), objective=failing_at(config, {2}))
-    skipping = with_moments(prepared)
+    skipping = with_moments(replace(prepare(config), objective=failing_at(config, {2})))
     before = numbers_of(skipping)
 
     metrics = skipping.step(1, 0.01)
+
     assert metrics.has_finite_loss
     assert not metrics.has_finite_gradient
     assert_equal(numbers_of(skipping), before)
 
+
+def test_the_step_after_a_skipped_one_is_as_if_there_were_none_before(tmp_path):
+    config = make_config(tmp_path)
+    prepared = replace(prepare(config), objective=failing_at(config, {2}))
+    skipping = with_moments(prepared)
     other = with_moments(prepared)
-    other.step(2, 0.01)
+
+    skipping.step(1, 0.01)
     skipping.step(2, 0.01)
+    other.step(2, 0.01)
+
     assert_equal(numbers_of(skipping), numbers_of(other))
 
 
@@ -96,7 +104,10 @@ def test_a_gradient_of_a_table_that_is_not_finite_is_noticed(tmp_path):
 
     training = make_training(replace(prepare(config), objective=objective))
     before = numbers_of(training)
-    assert not training.step(0, 0.01).has_finite_gradient
+
+    metrics = training.step(0, 0.01)
+
+    assert not metrics.has_finite_gradient
     assert_equal(numbers_of(training), before)
 
 
@@ -111,20 +122,31 @@ def test_a_process_skips_the_step_that_another_one_skips(tmp_path):
     training = make_training(prepare(make_config(tmp_path)))
     training.group = WithAnother()
     before = numbers_of(training)
-    assert not training.step(0, 0.01).has_updated
+
+    metrics = training.step(0, 0.01)
+
+    assert not metrics.has_updated
     assert_equal(numbers_of(training), before)
 
 
 def test_skipped_steps_are_counted_in_the_log(tmp_path):
     """The gradient norm is a mean over other steps; a row without skipped ones names none."""
     run_failing(tmp_path / "run", make_config(tmp_path, log_every=3), at={2, 4, 5})
+
     rows = [row for row in metric_rows(tmp_path / "run") if row["split"] == "train"]
-    assert [row.get("skipped_steps") for row in rows] == [1, 2, *[None] * (len(rows) - 2)]
-    assert all(row["grad_norm"] > 0 and row["loss"] > 0 for row in rows)
+    first, second, *others = rows
+    assert first["skipped_steps"] == 1
+    assert second["skipped_steps"] == 2
+    for row in others:
+        assert "skipped_steps" not in row
+    for row in rows:
+        assert row["grad_norm"] > 0
+        assert row["loss"] > 0
 
 
 def test_a_row_of_skipped_steps_alone_has_no_gradient(tmp_path):
     run_failing(tmp_path / "run", make_config(tmp_path, log_every=1), at={2})
+
     (row,) = [row for row in metric_rows(tmp_path / "run") if row["step"] == 2]
     assert row["skipped_steps"] == 1
     assert "grad_norm" not in row
@@ -132,26 +154,33 @@ def test_a_row_of_skipped_steps_alone_has_no_gradient(tmp_path):
 
 
 def test_three_skipped_steps_in_a_row_end_the_run_as_diverged(tmp_path):
-    config = make_config(tmp_path)
     message = r"step 7: .*norm nan.* after 2 skipped.*csv:\d+"
     with pytest.raises(DivergedError, match=message) as diverged:
-        run_failing(tmp_path / "three", config, at={5, 6, 7})
+        run_failing(tmp_path / "run", make_config(tmp_path), at={5, 6, 7})
     assert diverged.value.exit_code == 4
 
-    run_failing(tmp_path / "two", config, at={2, 3, 5, 6, 8, 9})
-    assert RunDir(tmp_path / "two").is_finished()
+
+def test_two_skipped_steps_in_a_row_end_no_run(tmp_path):
+    run_failing(tmp_path / "run", make_config(tmp_path), at={2, 3, 5, 6, 8, 9})
+
+    assert RunDir(tmp_path / "run").is_finished()
 
 
-def test_a_resumed_run_goes_on_counting(tmp_path):
-    """A run that is stopped between skipped steps ends like one that is not."""
+def test_a_resumed_run_goes_on_counting_skipped_steps(tmp_path):
     config = make_config(tmp_path)
     with pytest.raises(StoppedError, match="stopped at step 3"):
-        run_failing(tmp_path / "three", config, at={2, 3, 4}, stop_after_polls=3)
-    with pytest.raises(DivergedError, match=r"step 4: .* after 2 skipped"):
-        run_failing(tmp_path / "three", config, at={2, 3, 4}, resume=True)
+        run_failing(tmp_path / "run", config, at={2, 3, 4}, stop_after_polls=3)
 
+    with pytest.raises(DivergedError, match=r"step 4: .* after 2 skipped"):
+        run_failing(tmp_path / "run", config, at={2, 3, 4}, resume=True)
+
+
+def test_a_run_that_is_stopped_between_skipped_steps_ends_like_one_that_is_not(tmp_path):
+    config = make_config(tmp_path)
     run_failing(tmp_path / "straight", config, at={2, 3})
+
     with pytest.raises(StoppedError, match="stopped at step 2"):
         run_failing(tmp_path / "stopped", config, at={2, 3}, stop_after_polls=2)
     run_failing(tmp_path / "stopped", config, at={2, 3}, resume=True)
+
     assert result(tmp_path / "stopped") == result(tmp_path / "straight")

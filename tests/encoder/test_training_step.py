@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import NamedTuple
 
 import pytest
 import torch
 from support.small_runs import make_config, make_training
+from torch import Tensor
 
+from encoder_cls.encoder.training_state import StepMetrics
 from encoder_cls.training.prepare import prepare
 from encoder_cls.training.prepared import Prepared
 
@@ -18,8 +21,18 @@ def setup(tmp_path: Path) -> Prepared:
     return prepare(make_config(tmp_path, batch_size=60))
 
 
-def take_step(setup: Prepared, *, step: int = 0, scale: float = 1.0, drawn_before: int = 0):
-    """The weights before a step and after it, and the step's metrics.
+class TakenStep(NamedTuple):
+    """The weights before a step and after it, and the step's metrics."""
+
+    before: dict[str, Tensor]
+    after: dict[str, Tensor]
+    metrics: StepMetrics
+
+
+def take_step(
+    setup: Prepared, *, step: int = 0, scale: float = 1.0, drawn_before: int = 0
+) -> TakenStep:
+    """Take one step of a new training.
 
     Args:
         setup: data and config.
@@ -31,34 +44,38 @@ def take_step(setup: Prepared, *, step: int = 0, scale: float = 1.0, drawn_befor
     with torch.no_grad():
         training.model.head.linear.weight.mul_(scale)
     before = {name: tensor.clone() for name, tensor in training.model.state_dict().items()}
+
     torch.rand(drawn_before)
     metrics = training.step(step, 0.01)
-    return before, training.model.state_dict(), metrics
+    return TakenStep(before, training.model.state_dict(), metrics)
 
 
 def test_a_step_depends_on_its_arguments_alone(setup):
     """Random numbers drawn before do not count; another step drops other features and words."""
-    _, weights, metrics = take_step(setup)
-    _, weights_again, metrics_again = take_step(setup, drawn_before=99)
-    for name, weight in weights.items():
-        assert torch.equal(weights_again[name], weight)
-    assert metrics_again == metrics
+    first = take_step(setup)
+    same = take_step(setup, drawn_before=99)
+    other = take_step(setup, step=1)
 
-    _, _, other_metrics = take_step(setup, step=1)
-    assert other_metrics != metrics
+    for name, weight in first.after.items():
+        assert torch.equal(same.after[name], weight)
+    assert same.metrics == first.metrics
+    assert other.metrics != first.metrics
 
 
 def test_a_step_without_finite_numbers_updates_nothing(setup):
-    before, after, metrics = take_step(setup, scale=float("inf"))
-    assert not metrics.has_finite_loss
-    assert not metrics.has_updated
-    torch.testing.assert_close(after, before, rtol=0, atol=0, equal_nan=True)
+    taken = take_step(setup, scale=float("inf"))
+
+    assert not taken.metrics.has_finite_loss
+    assert not taken.metrics.has_updated
+    torch.testing.assert_close(taken.after, taken.before, rtol=0, atol=0, equal_nan=True)
 
 
 def test_accumulated_gradients_equal_one_large_batch(tmp_path):
     """Many small batches of unequal sizes and weights give the gradient of all their texts."""
 
-    def loss_and_gradients(*, batch_size: int, accumulation_steps: int):
+    def loss_and_gradients(
+        *, batch_size: int, accumulation_steps: int
+    ) -> tuple[float, list[Tensor]]:
         config = make_config(
             tmp_path,
             model={"dropout": 0, "head_dropout": 0},
@@ -80,6 +97,7 @@ def test_accumulated_gradients_equal_one_large_batch(tmp_path):
 
     loss, gradients = loss_and_gradients(batch_size=48, accumulation_steps=1)
     accumulated_loss, accumulated = loss_and_gradients(batch_size=7, accumulation_steps=7)
+
     assert accumulated_loss == pytest.approx(loss, rel=1e-6)
     for found, expected in zip(accumulated, gradients, strict=True):
         torch.testing.assert_close(found, expected, atol=1e-6, rtol=1e-4)

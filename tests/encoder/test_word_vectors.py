@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 import torch
 from support.small_runs import make_config, make_training
+from torch import Tensor
 
 from encoder_cls.encoder.transformer import INITIAL_STD, InputEmbedding
 from encoder_cls.encoder.word_vectors import neighbour_information
@@ -49,11 +50,12 @@ def test_words_of_equal_neighbours_start_alike(tmp_path):
     setup = prepared(tmp_path, *TEXTS * 30)
     _, embedding = first_tables(setup, tmp_path)
 
-    def similarity(one: str, other: str) -> float:
-        vectors = [
-            embedding.tokens.weight[setup.tokenizer.token_to_id(word)] for word in (one, other)
-        ]
-        return float(torch.nn.functional.cosine_similarity(*vectors, dim=0))
+    def vector(word: str) -> Tensor:
+        return embedding.tokens.weight[setup.tokenizer.token_to_id(word)]
+
+    def similarity(word: str, other_word: str) -> float:
+        cosine = torch.nn.functional.cosine_similarity(vector(word), vector(other_word), dim=0)
+        return float(cosine)
 
     assert similarity("apple", "plum") > 0.7
     assert similarity("car", "truck") > 0.7
@@ -75,16 +77,26 @@ def test_word_vectors_have_the_scale_of_random_weights(tmp_path):
 
 def test_equal_texts_give_equal_word_vectors(tmp_path):
     setup = prepared(tmp_path, *TEXTS * 30)
+
     _, first = first_tables(setup, tmp_path)
     _, again = first_tables(setup, tmp_path)
+
     assert torch.equal(again.tokens.weight, first.tokens.weight)
 
 
 def test_a_word_without_neighbours_starts_at_random(tmp_path):
-    """All words do so where no text has two."""
     setup = prepared(tmp_path, *["lonely"] * 70)
+
     before, after = first_tables(setup, tmp_path)
+
     word = setup.tokenizer.token_to_id("lonely")
     assert torch.equal(after.tokens.weight[word], before.tokens.weight[word])
-    nothing = neighbour_information(setup.texts[48:], setup.vocab_size)
-    assert nothing.nnz == 0
+
+
+def test_texts_of_one_word_say_nothing_of_neighbours(tmp_path):
+    setup = prepared(tmp_path, *["lonely"] * 70)
+    texts_of_one_word = setup.texts[-70:]
+
+    information = neighbour_information(texts_of_one_word, setup.vocab_size)
+
+    assert information.nnz == 0
