@@ -74,8 +74,9 @@ def make_loop(
 
 
 def test_steps_and_validations_come_in_order(tmp_path):
-    """A validation after each epoch, at last the end; the state is that after the event."""
+    """A validation comes after each epoch, the end comes last; states are those after the event."""
     loop = make_loop(tmp_path)
+
     seen = []
     for event in loop.events():
         state = event.state
@@ -84,22 +85,25 @@ def test_steps_and_validations_come_in_order(tmp_path):
         seen.append((type(event), state.step, loop.training.epoch(state)))
 
     expected = []
-    for epoch in range(3):
-        for step in range(6 * epoch + 1, 6 * epoch + 7):
-            expected.append((StepDone, step, step / 6))
-        expected.append((ValidationDone, 6 * epoch + 6, epoch + 1))
-    assert seen == [*expected, (Ended, 18, 3)]
+    for step in range(1, 19):
+        expected.append((StepDone, step, step / 6))
+        if step % 6 == 0:
+            expected.append((ValidationDone, step, step / 6))
+    expected.append((Ended, 18, 3))
+    assert seen == expected
     assert loop.state.outcome == "done"
 
 
 def test_validations_are_due_at_intervals_and_at_the_end(tmp_path):
-    """Counted from the start of the training, which follows another one here."""
+    """They are counted from the start of the training, which follows another one here."""
     training = make_loop(tmp_path, validate_every=4).training
+
     due = []
     for step in range(training.schedule.total_steps + 1):
         state = TrainingState(step=100 + step, first_step=100, validated_step=100)
         if training.is_validation_due(state):
             due.append(step)
+
     assert due == [4, 8, 12, 16, 18]
 
 
@@ -119,47 +123,69 @@ def test_a_limit_of_time_affords_so_many_steps(tmp_path, seconds, seconds_per_st
     training = make_loop(tmp_path, epochs=100).training
     training.validation_cost = costs[0]
     training.report_cost = costs[1]
+
     assert training.affordable_steps(seconds, seconds_per_step) == steps
 
 
 @pytest.mark.parametrize(
-    ("losses", "patience", "is_best"),
+    ("losses", "is_best"),
     [
-        ([0.5, 0.3, 0.4, 0.4, 0.1], 2, [True, True, False, False]),
-        ([0.5, 0.6, 0.4, 0.5, 0.5, 0.1], 2, [True, False, True, False, False]),
-        ([0.5, 0.6, 0.7, 0.8, 0.9, 0.6, 0.7, 0.8, 0.4], None, [True, *[False] * 7, True]),
+        ([0.5, 0.3, 0.4, 0.4, 0.1], [True, True, False, False]),
+        ([0.5, 0.6, 0.4, 0.5, 0.5, 0.1], [True, False, True, False, False]),
     ],
 )
-def test_patience_ends_the_training(tmp_path, losses, patience, is_best):
-    """It ends after so many validations in a row without a better score, or else never."""
-    loop = make_loop(tmp_path, losses, epochs=9, patience=patience, warmup_fraction=0.0)
+def test_patience_ends_the_training_after_validations_without_a_better_score(
+    tmp_path, losses, is_best
+):
+    """The second such validation in a row ends it."""
+    loop = make_loop(tmp_path, losses, epochs=9, patience=2, warmup_fraction=0.0)
+
     assert [event.is_best for event in loop.validations()] == is_best
-    assert loop.state.outcome == ("done" if patience is None else "patience")
+    assert loop.state.outcome == "patience"
 
 
-@pytest.mark.parametrize(("warmup", "validations"), [(0.0, 2), (0.5, 5)])
-def test_patience_waits_for_the_learning_rate_to_rise(tmp_path, warmup, validations):
+def test_without_patience_the_training_goes_on_to_the_last_epoch(tmp_path):
+    losses = [0.5, 0.6, 0.7, 0.8, 0.9, 0.6, 0.7, 0.8, 0.4]
+    loop = make_loop(tmp_path, losses, epochs=9, patience=None, warmup_fraction=0.0)
+
+    is_best = [event.is_best for event in loop.validations()]
+
+    assert is_best == [True, False, False, False, False, False, False, False, True]
+    assert loop.state.outcome == "done"
+
+
+@pytest.mark.parametrize(("warmup_fraction", "validations"), [(0.0, 2), (0.5, 5)])
+def test_patience_waits_for_the_learning_rate_to_rise(tmp_path, warmup_fraction, validations):
     """Worse validations do not count while it rises."""
-    loop = make_loop(tmp_path, [0.5, *[0.6] * 8], epochs=8, patience=1, warmup_fraction=warmup)
+    losses = [0.5, *[0.6] * 8]
+    loop = make_loop(tmp_path, losses, epochs=8, patience=1, warmup_fraction=warmup_fraction)
+
     assert len(loop.validations()) == validations
 
 
-def test_a_validation_without_finite_numbers_ends_it(tmp_path):
+def test_a_validation_without_finite_numbers_ends_the_training(tmp_path):
     loop = make_loop(tmp_path, [0.5])
+
     with pytest.raises(DivergedError, match="step 12: the logits of a validation text"):
         list(loop.events())
-    assert (loop.state.step, loop.state.validated_step) == (12, 6)
+
+    assert loop.state.step == 12
+    assert loop.state.validated_step == 6
 
 
 def test_rows_are_means_over_the_steps_since_the_last_row(tmp_path):
-    """A resumed training also counts the steps before, whose sums are in the state."""
     loop = make_loop(tmp_path, log_every=4)
+
     steps = [event for event in loop.events() if isinstance(event, StepDone)]
+
     assert [event.state.step for event in steps if event.values] == [4, 8, 12, 16]
     for last in (4, 8, 12, 16):
-        mean = sum(event.loss for event in steps[last - 4 : last]) / 4
-        assert steps[last - 1].values["loss"] == pytest.approx(mean)
+        losses = [event.loss for event in steps[last - 4 : last]]
+        assert steps[last - 1].values["loss"] == pytest.approx(sum(losses) / 4)
 
+
+def test_the_first_row_of_a_resumed_training_counts_the_steps_before(tmp_path):
+    """Their sums are in the state."""
     sums = {
         "steps": 3.0,
         "skipped_steps": 0.0,
@@ -168,8 +194,11 @@ def test_rows_are_means_over_the_steps_since_the_last_row(tmp_path):
         "tokens": 30.0,
         "padded_tokens": 60.0,
     }
-    resumed = make_loop(tmp_path, log_every=4, state=TrainingState(step=3, sums=sums))
+    state = TrainingState(step=3, sums=sums)
+    resumed = make_loop(tmp_path, log_every=4, state=state)
+
     first = next(resumed.events())
+
     assert first.values["loss"] == pytest.approx((30 + first.loss) / 4)
 
 
@@ -177,32 +206,50 @@ def test_optimizers_follow_the_learning_rate(tmp_path):
     """Tables are learned at the same rate as all else, and that rate is logged."""
     loop = make_loop(tmp_path, warmup_fraction=0.5, log_every=1)
     events = loop.events()
+
     for step in (1, 2):
         event = next(events)
-        rates = {
-            parameters["lr"]
-            for optimizer in loop.training.optimizers
-            for parameters in optimizer.param_groups
-        }
-        assert rates == {event.values["learning_rate"]} == {0.01 * step / 9}
+
+        rate = 0.01 * step / 9
+        assert event.values["learning_rate"] == rate
+        for optimizer in loop.training.optimizers:
+            for parameters in optimizer.param_groups:
+                assert parameters["lr"] == rate
+
+
+class Clock:
+    """A clock that advances by the same time whenever it is looked at.
+
+    A step looks at it twice, so these are the seconds of a step.
+    """
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, *, seconds: float) -> None:
+        self.seconds = seconds
+        self.time = 0.0
+        monkeypatch.setattr(encoder_training.time, "perf_counter", self.advance)
+
+    def advance(self) -> float:
+        self.time += self.seconds
+        return self.time
 
 
 def test_a_limit_of_time_is_decided_once_by_the_first_steps(tmp_path, monkeypatch):
     """The state keeps it: a resumed loop has the same limit, however fast it is then."""
-    seconds = [0.5]
-    clock = iter(range(10**6))
-    monkeypatch.setattr(encoder_training.time, "perf_counter", lambda: next(clock) * seconds[0])
+    clock = Clock(monkeypatch, seconds=0.5)
     monkeypatch.setattr(encoder_training, "LARGEST_TIMING_SHARE", 1)
     loop = make_loop(tmp_path, epochs=10, seconds=15)
     events = loop.events()
     while loop.state.step < TIMED_STEPS:
         assert loop.state.step_limit is None
         next(events)
-    assert loop.state.step_limit == 30  # 15 s, at half a second a step, of 60 steps
+    # That is 15 seconds, at half a second a step, of 60 steps.
+    assert loop.state.step_limit == 30
 
-    seconds[0] = 0.001
+    clock.seconds = 0.001
     resumed = make_loop(tmp_path, epochs=10, seconds=15, state=loop.state)
-    assert list(resumed.events())[-1].state.step == 30
+    last_event = list(resumed.events())[-1]
+
+    assert last_event.state.step == 30
     assert resumed.state.outcome == "time"
 
 
@@ -210,18 +257,20 @@ def test_a_limit_of_time_is_decided_once_by_the_first_steps(tmp_path, monkeypatc
 def test_fewer_steps_are_timed_where_each_takes_long(
     tmp_path, monkeypatch, seconds, decided_at, steps
 ):
-    """At most a tenth of the time is spent on it; a step that takes all the time is the only one."""
-    clock = iter(range(10**6))
-    monkeypatch.setattr(encoder_training.time, "perf_counter", lambda: next(clock) * 0.5)
+    """At most a tenth of the time is spent on it. A step that takes all of it is the only one."""
+    Clock(monkeypatch, seconds=0.5)
     loop = make_loop(tmp_path, epochs=10, seconds=seconds)
     events = loop.events()
+
     while loop.state.step_limit is None:
         next(events)
-    assert (loop.state.step, loop.state.step_limit) == (decided_at, steps)
+
+    assert loop.state.step == decided_at
+    assert loop.state.step_limit == steps
 
 
 class AfterFirst(ProcessGroup):
-    """The second of two processes, which hears scripted messages of the first one."""
+    """The second of two processes, which gets scripted messages of the first one."""
 
     def __init__(self, *messages: bytes) -> None:
         super().__init__(rank=1, size=2)

@@ -33,12 +33,11 @@ CONFIG = ModelConfig(
 )
 
 # All combinations of the settings that choose how layers compute.
-COMBINATIONS = [
-    {"norm": norm, "activation": activation, "positions": positions}
-    for norm, activation, positions in itertools.product(
-        ["pre", "post"], ["relu", "gelu"], ["sinusoidal", "learned", "none"]
-    )
-]
+COMBINATIONS = []
+for norm, activation, positions in itertools.product(
+    ["pre", "post"], ["relu", "gelu"], ["sinusoidal", "learned", "none"]
+):
+    COMBINATIONS.append({"norm": norm, "activation": activation, "positions": positions})
 
 with_all_settings = pytest.mark.parametrize(
     "settings", COMBINATIONS, ids=lambda settings: "-".join(settings.values())
@@ -62,13 +61,13 @@ def ragged_batch(lengths: tuple[int, ...] = (3, 8, 1)) -> tuple[torch.Tensor, to
     return torch.randint(4, 30, mask.shape), mask
 
 
-def spelling_of(words: list[str], rows: list[list[int]]) -> CharNgramBatch:
-    """The n-grams of distinct words, of which each token has the one of its index."""
-    spellings = hash_char_ngrams(words)
+def spelling_of(distinct_words: list[str], words_of_texts: list[list[int]]) -> CharNgramBatch:
+    """The n-grams of distinct words; each token of a text has the index of its word."""
+    char_ngrams = hash_char_ngrams(distinct_words)
     return CharNgramBatch(
-        torch.tensor(rows),
-        torch.from_numpy(spellings.ngrams.astype(np.int64)),
-        torch.from_numpy(spellings.offsets),
+        words=torch.tensor(words_of_texts),
+        ngrams=torch.from_numpy(char_ngrams.ngrams.astype(np.int64)),
+        offsets=torch.from_numpy(char_ngrams.offsets),
     )
 
 
@@ -80,14 +79,15 @@ def random_spelling(input_ids: torch.Tensor) -> CharNgramBatch:
 
 @with_all_settings
 def test_padding_and_batch_mates_do_not_change_logits(settings):
-    """A text has the same logits alone and padded in a batch, whatever stands on the padding."""
+    """A text has the same logits alone and padded in a batch, whatever ids are on the padding."""
     model = make_model(**settings)
     input_ids, mask = ragged_batch()
     together = model(input_ids, mask, random_spelling(input_ids))
 
     for row, length in enumerate(mask.sum(dim=1).tolist()):
         own_ids = input_ids[row : row + 1, :length]
-        alone = model(own_ids, mask[row : row + 1, :length], random_spelling(own_ids))
+        own_mask = mask[row : row + 1, :length]
+        alone = model(own_ids, own_mask, random_spelling(own_ids))
         torch.testing.assert_close(together[row], alone[0], atol=1e-5, rtol=1e-5)
 
     with_other_padding = input_ids.masked_fill(~mask, 29)
@@ -95,32 +95,40 @@ def test_padding_and_batch_mates_do_not_change_logits(settings):
     torch.testing.assert_close(found, together, atol=1e-6, rtol=1e-6)
 
 
+def logits_of_both_orders(**settings: object) -> tuple[torch.Tensor, torch.Tensor]:
+    """The logits of a text, and those of its tokens from the last to the first."""
+    model = make_model(**settings)
+    input_ids, mask = ragged_batch((6,))
+    return model(input_ids, mask), model(input_ids.flip(1), mask)
+
+
 @pytest.mark.parametrize("positions", ["sinusoidal", "learned"])
 def test_word_order_matters_with_positions(positions):
-    model = make_model(positions=positions, bigram_buckets=0)
-    input_ids, mask = ragged_batch((6,))
-    assert not torch.allclose(model(input_ids, mask), model(input_ids.flip(1), mask), atol=1e-3)
+    logits, logits_of_reversed = logits_of_both_orders(positions=positions, bigram_buckets=0)
+
+    assert not torch.allclose(logits_of_reversed, logits, atol=1e-3)
 
 
 def test_word_order_matters_with_pairs():
-    model = make_model(positions="none")
-    input_ids, mask = ragged_batch((6,))
-    assert not torch.allclose(model(input_ids, mask), model(input_ids.flip(1), mask), atol=1e-3)
+    logits, logits_of_reversed = logits_of_both_orders(positions="none")
+
+    assert not torch.allclose(logits_of_reversed, logits, atol=1e-3)
 
 
 def test_word_order_does_not_matter_without_positions_and_pairs():
-    model = make_model(positions="none", bigram_buckets=0)
-    input_ids, mask = ragged_batch((6,))
-    expected = model(input_ids, mask)
-    torch.testing.assert_close(model(input_ids.flip(1), mask), expected, atol=1e-5, rtol=1e-5)
+    logits, logits_of_reversed = logits_of_both_orders(positions="none", bigram_buckets=0)
+
+    torch.testing.assert_close(logits_of_reversed, logits, atol=1e-5, rtol=1e-5)
 
 
 @with_all_settings
 def test_every_parameter_gets_a_gradient(settings):
     model = make_model(**settings).train()
     input_ids, mask = ragged_batch()
+
     logits = model(input_ids, mask, random_spelling(input_ids))
-    nn.functional.cross_entropy(logits, torch.tensor([0, 1, 2])).backward()
+    loss = nn.functional.cross_entropy(logits, torch.tensor([0, 1, 2]))
+    loss.backward()
 
     for name, parameter in model.named_parameters():
         assert parameter.grad is not None, name
@@ -131,29 +139,37 @@ def test_a_batch_without_any_letters_is_read():
     """In empty texts, `[CLS]` has no n-grams, and the backward pass finds nothing to do."""
     model = make_model().train()
     input_ids = torch.full((2, 1), 2)
-    attention_mask = torch.ones(2, 1, dtype=torch.bool)
+    mask = torch.ones(2, 1, dtype=torch.bool)
     spelling = spelling_of([""], [[0], [0]])
-    logits = model(input_ids, attention_mask, spelling)
-    assert logits.isfinite().all()
+
+    logits = model(input_ids, mask, spelling)
     logits.sum().backward()
-    assert model.encoder.embedding.char_ngrams.table.weight.grad.to_dense().abs().sum() == 0
+
+    assert logits.isfinite().all()
+    gradient = model.encoder.embedding.char_ngrams.table.weight.grad.to_dense()
+    assert gradient.abs().sum() == 0
 
 
 def test_pairs_spread_evenly_over_the_buckets():
     """Few pairs of a large vocabulary share a row, and none falls outside of the table."""
     embedding = BigramEmbedding(32_768, 1)
+    # The vector of each row is its number.
     embedding.table.weight.data = torch.arange(32_768.0)[:, None]
     torch.manual_seed(0)
+
     rows = embedding(torch.randint(4, 60_000, (64, 512))).flatten().int()
 
-    # So many rows are drawn if each of as many draws is random.
-    assert len(rows.unique()) / 32_768 == pytest.approx(1 - math.exp(-1), abs=0.02)
+    # If each of as many pairs has a random row, this share of the rows is used.
+    expected_share = 1 - math.exp(-1)
+    assert len(rows.unique()) / 32_768 == pytest.approx(expected_share, abs=0.02)
 
 
 def test_a_new_model_reads_no_pairs():
     """Pairs start at zero, so that one never trained adds nothing; other tables start random."""
     torch.manual_seed(0)
+
     embedding = EncoderClassifier(CONFIG, vocab_size=30, num_classes=3).encoder.embedding
+
     assert embedding.bigrams.table.weight.abs().max() == 0
     for table in (embedding.tokens, embedding.char_ngrams.table):
         assert table.weight.std().item() == pytest.approx(0.02, rel=0.1)
@@ -163,18 +179,21 @@ def test_unknown_words_differ_by_their_letters():
     """Two words of one id have other logits and maps; without tables they have the same."""
     input_ids = torch.tensor([[2, 1]])
     mask = torch.ones(1, 2, dtype=torch.bool)
-    one = spelling_of(["", "refunded"], [[0, 1]])
-    other = spelling_of(["", "umbrella"], [[0, 1]])
+    refunded = spelling_of(["", "refunded"], [[0, 1]])
+    umbrella = spelling_of(["", "umbrella"], [[0, 1]])
 
     model = make_model()
-    logits = model(input_ids, mask, one)
-    assert not torch.allclose(model(input_ids, mask, other), logits, atol=1e-3)
-    maps = model.encoder.attention_maps(input_ids, mask, one)
-    other_maps = model.encoder.attention_maps(input_ids, mask, other)
+    logits = model(input_ids, mask, refunded)
+    other_logits = model(input_ids, mask, umbrella)
+    assert not torch.allclose(other_logits, logits, atol=1e-3)
+
+    maps = model.encoder.attention_maps(input_ids, mask, refunded)
+    other_maps = model.encoder.attention_maps(input_ids, mask, umbrella)
     assert not torch.allclose(other_maps, maps, atol=1e-3)
 
     plain = make_model(char_ngram_buckets=0, bigram_buckets=0)
-    assert torch.equal(plain(input_ids, mask, one), plain(input_ids, mask, other))
+    plain_logits = plain(input_ids, mask, refunded)
+    assert torch.equal(plain(input_ids, mask, umbrella), plain_logits)
 
 
 def test_a_step_changes_only_the_rows_of_a_table_that_the_batch_touched():
@@ -200,7 +219,9 @@ def test_a_step_changes_only_the_rows_of_a_table_that_the_batch_touched():
     for _ in range(2):
         for optimizer in optimizers:
             optimizer.zero_grad()
-        nn.functional.cross_entropy(model(input_ids, mask, spelling), torch.tensor([1])).backward()
+        logits = model(input_ids, mask, spelling)
+        nn.functional.cross_entropy(logits, torch.tensor([1])).backward()
+
         assert all(table.grad.is_sparse for table in tables.values())
         for optimizer in optimizers:
             optimizer.step()
@@ -209,11 +230,11 @@ def test_a_step_changes_only_the_rows_of_a_table_that_the_batch_touched():
     for name, table in tables.items():
         is_changed = (table != before[name]).any(dim=1)
         changed[name] = set(is_changed.nonzero().flatten().tolist())
-    ngrams = hash_char_ngrams(["seven", "nine"]).ngrams
-    pairs = [(0, 2), (2, 7), (7, 9)]
     assert changed["tokens"] == {2, 7, 9}
+    ngrams = hash_char_ngrams(["seven", "nine"]).ngrams
     assert changed["ngrams"] == {int(ngram) % 997 for ngram in ngrams}
-    assert changed["pairs"] == {(one * 1_000_003 + other) % 991 for one, other in pairs}
+    pairs = [(0, 2), (2, 7), (7, 9)]
+    assert changed["pairs"] == {(first * 1_000_003 + second) % 991 for first, second in pairs}
 
 
 @pytest.mark.parametrize(
@@ -228,12 +249,13 @@ def test_a_step_changes_only_the_rows_of_a_table_that_the_batch_touched():
 def test_tables_can_be_left_out(sizes):
     model = make_model(**sizes).train()
     input_ids, mask = ragged_batch()
-    logits = model(input_ids, mask, random_spelling(input_ids))
-    assert logits.shape == (3, 3)
 
+    logits = model(input_ids, mask, random_spelling(input_ids))
     logits.sum().backward()
     for optimizer in make_optimizers(model, TrainConfig()):
         optimizer.step()
+
+    assert logits.shape == (3, 3)
 
 
 def make_decoder() -> Decoder:
@@ -280,7 +302,9 @@ def test_plain_attention_equals_the_fused_kernel(monkeypatch, has_memory):
     attention = make_model().encoder.layers[0].attention
     _, mask = ragged_batch()
     x = torch.randn(3, 8, CONFIG.d_model)
-    memory = torch.randn(3, 8, CONFIG.d_model) if has_memory else None
+    memory = None
+    if has_memory:
+        memory = torch.randn(3, 8, CONFIG.d_model)
 
     fused = nn.functional.scaled_dot_product_attention
     calls = []
@@ -290,11 +314,14 @@ def test_plain_attention_equals_the_fused_kernel(monkeypatch, has_memory):
         return fused(*arguments, **options)
 
     monkeypatch.setattr(nn.functional, "scaled_dot_product_attention", counted)
+
     trained = attention(x, mask[:, None], memory_BSD=memory)
     assert len(calls) == 0
+
     with torch.inference_mode():
         predicted = attention(x, mask[:, None], memory_BSD=memory)
     assert len(calls) == 1
+
     torch.testing.assert_close(trained[mask], predicted[mask], atol=1e-5, rtol=1e-5)
 
 
@@ -306,14 +333,13 @@ def test_fused_attention_never_uses_the_kernel_of_cudnn(monkeypatch):
     allowed = []
 
     def recorded(*arguments, **options):
-        allowed.append(
-            (
-                torch.backends.cuda.cudnn_sdp_enabled(),
-                torch.backends.cuda.flash_sdp_enabled(),
-                torch.backends.cuda.mem_efficient_sdp_enabled(),
-                torch.backends.cuda.math_sdp_enabled(),
-            )
-        )
+        kernels = {
+            "cudnn": torch.backends.cuda.cudnn_sdp_enabled(),
+            "flash": torch.backends.cuda.flash_sdp_enabled(),
+            "efficient": torch.backends.cuda.mem_efficient_sdp_enabled(),
+            "math": torch.backends.cuda.math_sdp_enabled(),
+        }
+        allowed.append(kernels)
         return fused(*arguments, **options)
 
     monkeypatch.setattr(nn.functional, "scaled_dot_product_attention", recorded)
@@ -326,7 +352,9 @@ def test_fused_attention_never_uses_the_kernel_of_cudnn(monkeypatch):
             assert torch.backends.cuda.cudnn_sdp_enabled() == caller_wants_cudnn
     finally:
         torch.backends.cuda.enable_cudnn_sdp(was_enabled)
-    assert allowed == [(False, True, True, True)] * 2
+
+    without_cudnn = {"cudnn": False, "flash": True, "efficient": True, "math": True}
+    assert allowed == [without_cudnn, without_cudnn]
 
 
 def test_sequence_dropout_drops_features_of_whole_sequences():
@@ -334,7 +362,9 @@ def test_sequence_dropout_drops_features_of_whole_sequences():
     torch.manual_seed(0)
     dropout = SequenceDropout(0.25)
     ones = torch.ones(200, 5, 64)
+
     dropped = dropout.train()(ones)
+
     assert (dropped == dropped[:, :1]).all()
     assert (dropped[0] != dropped[1]).any()
     assert dropped.unique().tolist() == pytest.approx([0, 1 / 0.75])
@@ -346,6 +376,7 @@ def test_logits_are_float32_under_bfloat16_autocast():
     """Mixed precision stays inside the encoder: the head's product has all its digits."""
     with torch.autocast("cpu", torch.bfloat16):
         logits = make_model()(*ragged_batch())
+
     assert logits.dtype == torch.float32
     assert not torch.equal(logits, logits.bfloat16().float())
 
