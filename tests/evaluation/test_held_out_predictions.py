@@ -1,4 +1,7 @@
-"""A run is scored on its own validation rows by what it answered before it learned from them, and on nothing else so."""
+"""A run is scored on its own validation rows by its predictions from before it learned from them.
+
+All other texts are scored as the model predicts them.
+"""
 
 from __future__ import annotations
 
@@ -27,12 +30,13 @@ LINEAR = ["model.encoder=false", "data.validation_fraction=0.25"]
 
 
 def write(name: str, rows: list[tuple[str, str]]) -> None:
+    """Write texts and labels as CSV."""
     with Path(name).open("w", newline="") as file:
         csv.writer(file).writerows([("text", "label"), *rows])
 
 
 def random_rows() -> list[tuple[str, str]]:
-    """Texts whose labels mean nothing: right answers to them are learned by heart."""
+    """Texts whose labels mean nothing: correct predictions for them are learned by heart."""
     draw = random.Random(0)
     words = [f"w{number}" for number in range(60)]
     rows = []
@@ -43,6 +47,7 @@ def random_rows() -> list[tuple[str, str]]:
 
 
 def trained(name: str, *overrides: str, from_run: Path | None = None):
+    """Train a linear model in the folder with this name, and return how it was prepared."""
     config = load_config(None, [*LINEAR, *overrides], from_run=from_run)
     setup = prepare(config)
     train(setup, RunDir(Path(name)), device=torch.device("cpu"))
@@ -55,57 +60,78 @@ def learned(request, monkeypatch):
     if request.param == "plain":
         monkeypatch.setattr(training_plan, "MOST_LABELLED", 0)
     write("a.csv", random_rows())
+
     setup = trained("a", "data.train=a.csv")
+
     assert setup.plan.linear_fit == request.param
     return setup.dataset
 
 
-def kept_logits() -> np.ndarray:
-    return HeldOutPredictions.read(RunDir(Path("a")).held_out_predictions).validation.logits
+def are_right_before(dataset) -> np.ndarray:
+    """Whether each of the run's earlier predictions for its validation texts is correct."""
+    table = HeldOutPredictions.read(RunDir(Path("a")).held_out_predictions)
+    return table.validation.logits.argmax(axis=1) == dataset.validation.labels
 
 
 def predicted_accuracy(cli, file: str) -> float:
-    """The share of right answers of `predict` to a file."""
+    """The fraction of correct predictions of `predict` for a file."""
     outcome = cli("predict", "--model", "a", "--input", file, "--format", "jsonl")
     predictions = [json.loads(line)["label"] for line in outcome.out.splitlines()]
     with Path(file).open(newline="") as opened:
         labels = [row["label"] for row in csv.DictReader(opened)]
-    return np.mean(
-        [label == prediction for label, prediction in zip(labels, predictions, strict=True)]
-    )
+    return np.mean(np.array(predictions) == np.array(labels))
 
 
 def write_validation(dataset, name: str) -> None:
-    """The validation texts of a run as a file of their own."""
-    names = [dataset.label_names[label] for label in dataset.validation.labels]
-    write(name, [*zip(dataset.validation.texts, names, strict=True)][::-1])
+    """Write the validation texts of a run, in reverse order, as a file of their own."""
+    validation = dataset.validation
+    rows = []
+    for text, label in zip(validation.texts, validation.labels, strict=True):
+        rows.append((text, dataset.label_names[label]))
+    write(name, rows[::-1])
 
 
-def test_a_run_is_scored_on_its_own_validation_rows_by_its_earlier_predictions(cli, learned):
-    """By its report, `eval`, the comparison of another run with it, and a review; it answers as it has learned."""
+def test_a_run_knows_its_validation_texts_by_heart_in_the_end(learned):
+    """So that its later predictions would make its scores too good."""
     validation = learned.validation
-    is_right = kept_logits().argmax(axis=1) == validation.labels
     model = load_classifier(Path("a"))
+
     predictions = model.logits(model.tokenize(validation.texts)).argmax(axis=1)
-    assert (predictions == validation.labels).mean() > is_right.mean() + 0.2
+
+    accuracy = (predictions == validation.labels).mean()
+    assert accuracy > are_right_before(learned).mean() + 0.2
+
+
+def test_a_report_and_a_comparison_count_the_earlier_predictions(cli, learned):
+    accuracy = are_right_before(learned).mean()
 
     written = json.loads(Path("a/eval/report.json").read_text())
     outcome = cli("eval", "a", "--against", "a", "--json")
+
     report = json.loads(outcome.out)
-    assert written["accuracy"] == report["accuracy"] == pytest.approx(is_right.mean())
+    assert written["accuracy"] == pytest.approx(accuracy)
+    assert report["accuracy"] == written["accuracy"]
     assert report["against"]["accuracy"] == report["accuracy"]
-    assert report["against"]["only_other"] == report["against"]["only_this"] == 0
+    assert report["against"]["only_other"] == 0
+    assert report["against"]["only_this"] == 0
     assert "among the training texts" not in outcome.err
 
+
+def test_a_review_lists_what_was_predicted_wrongly_before(cli, learned):
     rows = json.loads(cli("review", "a", "--json").out)["rows"]
+
     listed = {row["text"] for row in rows if row["split"] == "validation"}
-    wrong = zip(validation.texts, is_right, strict=True)
-    assert listed == {text for text, right in wrong if not right}
+    expected = set()
+    for text, is_right in zip(learned.validation.texts, are_right_before(learned), strict=True):
+        if not is_right:
+            expected.add(text)
+    assert listed == expected
 
 
 def test_a_file_is_scored_as_it_is_predicted(cli, learned):
-    """Also one of texts that equal validation texts; it is warned that they were learned from."""
+    """It may have texts that equal validation texts: a warning says that they were learned from."""
     write_validation(learned, "same.csv")
+
     outcome = cli("eval", "a", "--data", "same.csv", "--json")
     assert json.loads(outcome.out)["accuracy"] == predicted_accuracy(cli, "same.csv")
     assert "40 of 40 texts of same.csv are among the training texts" in outcome.err
@@ -117,58 +143,68 @@ def test_a_file_is_scored_as_it_is_predicted(cli, learned):
 
 @pytest.mark.parametrize("most_labelled", [0, 2000])
 def test_the_test_score_is_that_of_what_is_predicted(cli, monkeypatch, most_labelled):
-    """Also where test texts equal training or validation texts, which is warned of."""
+    """Test texts may equal training or validation texts, which a warning says."""
     monkeypatch.setattr(training_plan, "MOST_LABELLED", most_labelled)
     rows = random_rows()
     write("a.csv", rows[:120])
     write("test.csv", rows[60:])
+
     setup = trained("a", "data.train=a.csv", "data.test=test.csv")
-    assert any("60 of 100 test texts are training texts, too" in it for it in setup.warnings())
+    outcome = cli("eval", "a", "--json")
+
+    warnings = "\n".join(str(warning) for warning in setup.warnings())
+    assert "60 of 100 test texts are training texts, too" in warnings
+    assert "60 of 100 texts of test are among the training texts" in outcome.err
 
     written = json.loads(Path("a/eval/report.json").read_text())
-    outcome = cli("eval", "a", "--json")
-    predicted = predicted_accuracy(cli, "test.csv")
-    assert written["accuracy"] == json.loads(outcome.out)["accuracy"] == predicted
-    assert "60 of 100 texts of test are among the training texts" in outcome.err
+    accuracy = predicted_accuracy(cli, "test.csv")
+    assert written["accuracy"] == accuracy
+    assert json.loads(outcome.out)["accuracy"] == accuracy
 
 
 def test_a_continued_run_is_compared_with_what_the_base_run_predicted_before(learned):
-    """Else each answer that the base run has learned by heart would be lost."""
+    """Otherwise each prediction that the base run has learned by heart would be lost."""
     write("b.csv", NEW)
+
     trained("b", "data.train=b.csv", from_run=Path("a"))
+
     base = json.loads(Path("b/eval/report.json").read_text())["former"]
     assert base["split"] == "validation"
-    assert base["accuracy"] == (kept_logits().argmax(axis=1) == learned.validation.labels).mean()
+    assert base["accuracy"] == are_right_before(learned).mean()
 
 
 def test_earlier_predictions_for_other_texts_are_refused(cli, learned):
-    """Where the held-out texts have changed, and the checkpoints, which would show it, are gone."""
+    """The held-out texts have changed, and the checkpoints, which would show it, are gone."""
     for file in Path("a/checkpoints").glob("*/state.json"):
         file.unlink()
-    rows = random_rows()
-    write("a.csv", [(f"{text} changed", label) for text, label in rows])
+    changed_rows = [(f"{text} changed", label) for text, label in random_rows()]
+    write("a.csv", changed_rows)
+
     outcome = cli("eval", "a")
+
     assert outcome.code == 3
     assert "the texts that the run held out for validation have changed" in outcome.err
 
 
 def test_a_damaged_table_is_named_before_a_run_goes_on(cli, learned):
-    """What it holds is needed at the end of that run; a changed number is noticed as well as a missing one."""
+    """What the table holds is needed at the end of that run; each changed number is noticed."""
     file = RunDir(Path("a")).held_out_predictions
     content = file.read_bytes()
+    with_another_number = bytearray(content)
+    with_another_number[-3] ^= 1
     write("b.csv", NEW)
 
-    changed = bytearray(content)
-    changed[-3] ^= 1
     for damaged, message in (
         (content[:-9], "cannot be read .*; train again"),
-        (bytes(changed), "has changed since it was written; train again"),
+        (bytes(with_another_number), "has changed since it was written; train again"),
         (safetensors.numpy.save({}), "cannot be read .*; train again"),
     ):
         file.write_bytes(damaged)
-        with pytest.raises(
-            EncoderClsError, match=f"^a/held_out_predictions.safetensors: {message}$"
-        ):
+
+        expected = f"^a/held_out_predictions.safetensors: {message}$"
+        with pytest.raises(EncoderClsError, match=expected):
             trained("b", "data.train=b.csv", from_run=Path("a"))
+
         outcome = cli("eval", "a")
-        assert (outcome.code, outcome.err.count("\n")) == (1, 1), outcome.err
+        assert outcome.code == 1
+        assert outcome.err.count("\n") == 1

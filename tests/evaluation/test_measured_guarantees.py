@@ -1,4 +1,7 @@
-"""Guarantees of a finished model: measured on held-out texts, kept in its folder, applied by predict."""
+"""Guarantees of a finished model.
+
+They are measured on held-out texts, kept in the model folder, and applied by predict.
+"""
 
 from __future__ import annotations
 
@@ -31,24 +34,30 @@ STRANGE = "qzx wvj pff hgk"
 
 @pytest.fixture(scope="module")
 def held_out() -> tuple[list[str], np.ndarray]:
-    """Texts of two words of their class, of which each fifth has one word of another; the last text is blank."""
+    """Texts with two words of their class, and their labels; the last text is blank.
+
+    Each fifth text has one word of another class.
+    """
     draw = random.Random(5)
-    texts, labels = [], []
+    texts = []
+    labels = []
     for number in range(240):
         label = draw.randrange(3)
-        other = (label + (number % 5 == 0)) % 3
-        words = [
-            draw.choice(WORDS[label]),
-            draw.choice(WORDS[other]),
-            *draw.sample(["the", "a", "of", "big"], 2),
-        ]
+        other = label
+        if number % 5 == 0:
+            other = (label + 1) % 3
+
+        words = [draw.choice(WORDS[label]), draw.choice(WORDS[other])]
+        words += draw.sample(["the", "a", "of", "big"], 2)
         texts.append(" ".join(draw.sample(words, 4)))
         labels.append(label)
     return [*texts, ""], np.array([*labels, 0])
 
 
 def measure(classifier, folder, held_out) -> None:
-    fit_guarantees(classifier, classifier.tokenize(held_out[0]), held_out[1])
+    """Fit the guarantees of a classifier on held-out texts, and save them in its folder."""
+    texts, labels = held_out
+    fit_guarantees(classifier, classifier.tokenize(texts), labels)
     save_measured(classifier, folder)
 
 
@@ -63,82 +72,146 @@ def folder(trained_run, held_out, tmp_path_factory) -> Path:
 
 
 def test_guarantees_are_in_the_header_alone(folder, trained_run, held_out):
-    """Weights and answers stay; what is read is what was measured, without the blank text."""
-    before, after = load_classifier(trained_run.model), load_classifier(folder)
+    """Weights and predictions stay; the guarantees are those of all texts but the blank one."""
+    texts, _ = held_out
+    before = load_classifier(trained_run.model)
+    after = load_classifier(folder)
+
     assert before.sha256 != after.sha256
-    np.testing.assert_array_equal(
-        before.predict_proba(held_out[0]), after.predict_proba(held_out[0])
-    )
+    np.testing.assert_array_equal(before.predict_proba(texts), after.predict_proba(texts))
     assert after.guarantees.num_texts == 240
-    # Of twelve validation texts.
-    assert (before.guarantees.num_texts, before.familiarity) == (
-        12,
-        None,
-    )
-    again = load_classifier(folder)
-    measure(again, folder, held_out)
-    assert load_classifier(folder).sha256 == after.sha256
+
+    # The run itself has twelve validation texts.
+    assert before.guarantees.num_texts == 12
+    assert before.familiarity is None
+
+
+def test_equal_guarantees_give_an_equal_file(folder, held_out):
+    classifier = load_classifier(folder)
+
+    measure(classifier, folder, held_out)
+
+    assert load_classifier(folder).sha256 == classifier.sha256
 
 
 def test_guarantees_go_by_the_logits_of_another_classifier(folder, held_out, tmp_path):
-    """As of one that was fitted without the texts: these all say the same class."""
+    """It may be one that was fitted without the texts; here it predicts the first class for all."""
     shutil.copytree(folder, tmp_path / "model")
+    texts, labels = held_out
     classifier = load_classifier(folder)
+    # The linear part alone predicts from this probability on.
+    classifier.gate = 0.9
+    tokenized = classifier.tokenize(texts)
+    _, numbers = classifier.part_logits_and_numbers(tokenized)
     logits = np.tile(np.array([9.0, 0, 0], dtype=np.float32), (241, 1))
-    classifier.gate = 0.9  # from which the linear part alone is the answer
-    texts = classifier.tokenize(held_out[0])
-    _, numbers = classifier.part_logits_and_numbers(texts)
     earlier = [Predictions(np.arange(241), logits, numbers)]
-    fit_guarantees(classifier, texts, held_out[1], earlier=earlier)
+
+    fit_guarantees(classifier, tokenized, labels, earlier=earlier)
     save_measured(classifier, tmp_path / "model")
-    assert load_classifier(tmp_path / "model").guarantees.right[0] == (held_out[1][:-1] == 0).sum()
+
+    guarantees = load_classifier(tmp_path / "model").guarantees
+    assert guarantees.right[0] == (labels[:-1] == 0).sum()
 
 
 def test_validation_rows_of_labels_that_training_never_shows_count(
     cli, held_out, blank_plots, monkeypatch
 ):
-    """Guarantees are measured on them, too, though they choose no weights; they do not count as usual texts."""
+    """They count in guarantees, though they choose no weights, and not as usual texts."""
     monkeypatch.setattr(training_plan, "MOST_LABELLED", 0)
-    rows = [
-        (text, "abc"[label]) for text, label in zip(held_out[0][:-1], held_out[1], strict=False)
-    ]
-    for name, more in (
-        ("train", []),
-        ("all", [(text, "d") for text, _ in rows[:12]]),
-        ("known", []),
-    ):
+    texts, labels = held_out
+    rows = []
+    for text, label in zip(texts[:-1], labels[:-1], strict=True):
+        rows.append((text, "abc"[label]))
+    unseen_rows = [(text, "d") for text, _ in rows[:12]]
+
+    contents = {"train": rows, "known": rows, "all": [*rows, *unseen_rows]}
+    for name, content in contents.items():
         with Path(f"{name}.csv").open("w", newline="") as file:
-            csv.writer(file).writerows([("text", "label"), *rows, *more])
+            csv.writer(file).writerows([("text", "label"), *content])
+
     options = ("train", "--set", "data.train=train.csv", "--set", "model.encoder=false")
     for name in ("all", "known"):
-        assert cli(*options, "--set", f"data.validation={name}.csv", "--run-dir", name).code == 0
-    all_rows, known = load_classifier("all"), load_classifier("known")
-    assert (all_rows.guarantees.num_texts, known.guarantees.num_texts) == (252, 240)
-    assert np.array_equal(all_rows.guarantees.right, known.guarantees.right)
-    assert all_rows.familiarity.to_json() == known.familiarity.to_json()
+        validation = f"data.validation={name}.csv"
+        assert cli(*options, "--set", validation, "--run-dir", name).code == 0
+
+    with_unseen = load_classifier("all")
+    known = load_classifier("known")
+    assert with_unseen.guarantees.num_texts == 252
+    assert known.guarantees.num_texts == 240
+    assert np.array_equal(with_unseen.guarantees.right, known.guarantees.right)
+    assert with_unseen.familiarity.to_json() == known.familiarity.to_json()
+
     outcome = cli("predict", "--model", "all", "--coverage", 0.98, "rain")
-    assert (outcome.code, "the highest that can be is 0.948" in outcome.err) == (2, True), (
-        outcome.err
-    )
+    assert outcome.code == 2
+    assert "the highest that can be is 0.948" in outcome.err
 
 
-def test_predict_withholds_what_is_below_a_guarantee(cli, folder, held_out):
-    """By the stored threshold; in each format, beside sets and flags; a line counts them."""
-    guarantees = load_classifier(folder).guarantees
-    threshold, set_threshold = (
-        guarantees.precision_threshold(0.95),
-        guarantees.coverage_threshold(0.9),
-    )
+@pytest.fixture
+def predict(cli, folder, held_out):
+    """A function that predicts the held-out texts, and a strange one, with both guarantees."""
+    texts, _ = held_out
     Path("in").mkdir()
-    Path("in/a.csv").write_text(
-        "text\n" + "".join(f"{text}\n" for text in held_out[0][:-1]) + f"{STRANGE}\n"
-    )
-    options = ["predict", "--model", folder, "--min-precision", 0.95, "--coverage", 0.9, "--input"]
-    outcome = cli(*options, "in/a.csv", "--format", "jsonl")
-    records = [json.loads(line) for line in outcome.out.splitlines()]
+    lines = ["text", *texts[:-1], STRANGE]
+    Path("in/a.csv").write_text("".join(f"{line}\n" for line in lines))
+
+    def predicted(source: str, *options: object):
+        guarantees = ["--min-precision", 0.95, "--coverage", 0.9]
+        return cli("predict", "--model", folder, *guarantees, "--input", source, *options)
+
+    return predicted
+
+
+def records_of(outcome) -> list[dict]:
+    """The lines of JSON of an outcome."""
+    return [json.loads(line) for line in outcome.out.splitlines()]
+
+
+def test_predict_withholds_what_is_below_a_guaranteed_precision(predict, folder):
+    """It goes by the stored threshold, and a line counts what is withheld."""
+    outcome = predict("in/a.csv", "--format", "jsonl")
+
+    threshold = load_classifier(folder).guarantees.precision_threshold(0.95)
+    records = records_of(outcome)
     for record in records:
         assert (record["label"] is not None) == (record["probability"] >= threshold)
+
+    num_withheld = sum(record["label"] is None for record in records)
+    assert 5 < num_withheld < 60
+    reason = f"(--min-precision 0.95: probability below {threshold:.3f})"
+    assert f"{num_withheld} withheld {reason}" in outcome.err
+
+
+def test_predict_flags_unfamiliar_texts(predict):
+    outcome = predict("in/a.csv", "--format", "jsonl")
+
+    flags = [record["unfamiliar"] for record in records_of(outcome)]
+    assert flags[-1] is True
+    assert sum(flags) <= 4
+    assert f"{sum(flags)} unfamiliar (unlike the training texts)" in outcome.err
+
+
+def test_predict_gives_sets_for_a_guaranteed_coverage(predict, folder, held_out):
+    """A set has the classes from a threshold on, and always the most probable one."""
+    texts, _ = held_out
+    outcome = predict("in/a.csv", "--format", "jsonl")
+    by_numpy = predict("in/a.csv", "--format", "jsonl", "--engine", "numpy")
+
+    classifier = load_classifier(folder)
+    set_threshold = classifier.guarantees.coverage_threshold(0.9)
+    is_in_set = classifier.predict_proba(texts[:-1]) >= set_threshold
+    sizes = np.maximum(1, is_in_set.sum(axis=1))
+
+    records = records_of(outcome)
+    assert [len(record["set"]) for record in records[:-1]] == sizes.tolist()
+    for record in records:
         assert record["set"][0] == record["top"][0]["label"]
+
+    sets = [record["set"] for record in records]
+    assert [record["set"] for record in records_of(by_numpy)] == sets
+
+
+def test_every_format_has_sets_and_flags(predict):
+    records = records_of(predict("in/a.csv", "--format", "jsonl"))
     assert list(records[0]) == [
         "label",
         "probability",
@@ -148,91 +221,116 @@ def test_predict_withholds_what_is_below_a_guarantee(cli, folder, held_out):
         "unknown_words",
         "unfamiliar",
     ]
-    assert [record["unfamiliar"] for record in records][-1] is True
-    num_unfamiliar = sum(record["unfamiliar"] for record in records)
-    assert num_unfamiliar <= 4
-    withheld = sum(record["label"] is None for record in records)
-    assert 5 < withheld < 60
-    assert (
-        f"{withheld} withheld (--min-precision 0.95: probability below {threshold:.3f})"
-        in outcome.err
-    )
-    assert f"{num_unfamiliar} unfamiliar (unlike the training texts)" in outcome.err
-    numpy = cli(*options, "in/a.csv", "--format", "jsonl", "--engine", "numpy")
-    assert [json.loads(line)["set"] for line in numpy.out.splitlines()] == [
-        record["set"] for record in records
-    ]
-    proba = load_classifier(folder).predict_proba(held_out[0][:-1])
-    sizes = np.maximum(1, (proba >= set_threshold).sum(axis=1))
-    assert [len(record["set"]) for record in records[:-1]] == sizes.tolist()
-    last = cli(*options, "in/a.csv", "--format", "csv", "--no-keep-columns").out.splitlines()
-    assert last[0] == "label,probability,set,truncated,unknown_words,unfamiliar,reason"
-    assert last[-1].endswith(",true,")
-    kept = cli(*options, "in/a.csv", "--format", "csv").out.splitlines()
+
+    bare = predict("in/a.csv", "--format", "csv", "--no-keep-columns").out.splitlines()
+    assert bare[0] == "label,probability,set,truncated,unknown_words,unfamiliar,reason"
+    assert bare[-1].endswith(",true,")
+
+    kept = predict("in/a.csv", "--format", "csv").out.splitlines()
     assert kept[0] == "text,label,probability,set,unfamiliar"
     assert kept[-1].endswith(",true")
-    cli(*options, "in/", "--output", "out/", "--format", "parquet")
-    assert pyarrow.parquet.read_table("out/a.parquet")["set"].to_pylist() == [
-        record["set"] for record in records
-    ]
-    text = cli(*options, "in/a.csv").out.splitlines()[-1]
-    assert "unlike the training texts" in text
-    assert "set: " in text
+
+    predict("in/", "--output", "out/", "--format", "parquet")
+    sets = [record["set"] for record in records]
+    assert pyarrow.parquet.read_table("out/a.parquet")["set"].to_pylist() == sets
+
+    last_line = predict("in/a.csv").out.splitlines()[-1]
+    assert "unlike the training texts" in last_line
+    assert "set: " in last_line
 
 
-def test_a_guarantee_that_cannot_be_given_is_one_line(cli, folder, run_copy):
-    """Exit code 2 with the highest that can be; of an older model, what to do; two thresholds are one too many."""
-    highest = load_classifier(folder).guarantees.highest_precision
-    for arguments, message in (
-        (
-            ["--min-precision", 0.99],
-            f"by its 240 held-out texts; the highest that can be is {highest:g}",
-        ),
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
         (["--coverage", 0.999], "by its 240 held-out texts; the highest that can be is 0.995"),
         (["--min-precision", 0.9, "--threshold", 0.5], "not both"),
-        *(
-            ([option, "nan"], "nan is not in the range")
-            for option in ("--threshold", "--coverage", "--min-precision")
-        ),
-    ):
-        outcome = cli("predict", "--model", folder, *arguments, "rain")
-        assert (outcome.code, outcome.out, outcome.err.count("\n")) == (2, "", 1)
-        assert message in outcome.err
-    report = run_copy.eval / "report.json"
-    report.write_text(json.dumps({**json.loads(report.read_text()), "suggested_threshold": 0.8765}))
-    outcome = cli("predict", "--model", run_copy.path, "--min-precision", 0.999, "rain")
-    assert "; its report suggests --threshold 0.876 for 95%, without a guarantee\n" in outcome.err
+        (["--threshold", "nan"], "nan is not in the range"),
+        (["--coverage", "nan"], "nan is not in the range"),
+        (["--min-precision", "nan"], "nan is not in the range"),
+    ],
+)
+def test_a_guarantee_that_cannot_be_given_is_one_line(cli, folder, options, message):
+    refused = cli("predict", "--model", folder, *options, "rain")
 
-    report.write_text("[" * 100_000)
-    outcome = cli("predict", "--model", run_copy.path, "--min-precision", 0.999, "rain")
-    assert (outcome.code, outcome.err.count("\n")) == (2, 1)
-    assert "cannot be guaranteed" in outcome.err
+    assert refused.code == 2
+    assert refused.out == ""
+    assert refused.err.count("\n") == 1
+    assert message in refused.err
 
+
+def test_a_precision_that_cannot_be_guaranteed_names_the_highest(cli, folder):
+    highest = load_classifier(folder).guarantees.highest_precision
+
+    refused = cli("predict", "--model", folder, "--min-precision", 0.99, "rain")
+
+    assert refused.code == 2
+    assert f"by its 240 held-out texts; the highest that can be is {highest:g}" in refused.err
+    assert refused.err.count("\n") == 1
+
+
+def test_a_precision_that_cannot_be_guaranteed_names_the_threshold_of_the_report(cli, run_copy):
+    file = run_copy.eval / "report.json"
+    report = json.loads(file.read_text()) | {"suggested_threshold": 0.8765}
+    file.write_text(json.dumps(report))
+
+    refused = cli("predict", "--model", run_copy.path, "--min-precision", 0.999, "rain")
+
+    suggestion = "its report suggests --threshold 0.876 for 95%, without a guarantee"
+    assert f"; {suggestion}\n" in refused.err
+
+
+def test_a_damaged_report_suggests_no_threshold(cli, run_copy):
+    (run_copy.eval / "report.json").write_text("[" * 100_000)
+
+    refused = cli("predict", "--model", run_copy.path, "--min-precision", 0.999, "rain")
+
+    assert refused.code == 2
+    assert refused.err.count("\n") == 1
+    assert "cannot be guaranteed" in refused.err
+
+
+@pytest.mark.parametrize("option", ["--min-precision", "--coverage"])
+def test_a_model_without_guarantees_says_what_to_do(cli, run_copy, option):
     classifier = load_classifier(run_copy.path)
     classifier.guarantees = None
     save_classifier(classifier, run_copy.model)
-    for option in ("--min-precision", "--coverage"):
-        outcome = cli("predict", "--model", run_copy.path, option, 0.5, "rain")
-        assert outcome.code == 2
-        assert "train it again" in outcome.err
+
+    refused = cli("predict", "--model", run_copy.path, option, 0.5, "rain")
+
+    assert refused.code == 2
+    assert "train it again" in refused.err
 
 
 def test_a_report_measures_guarantees(folder, held_out):
-    """On other texts than those they were made on; labels that training never showed are mistakes."""
+    """They come from other texts in a report; here from the same, to know them by hand."""
+    texts, labels = held_out
     classifier = load_classifier(folder)
-    probabilities = softmax(classifier.logits(classifier.tokenize(held_out[0][:-1])))
-    kept = measure_guarantees(classifier.guarantees, probabilities, held_out[1][:-1])
+    probabilities = softmax(classifier.logits(classifier.tokenize(texts[:-1])))
+
+    measured = measure_guarantees(classifier.guarantees, probabilities, labels[:-1])
+
+    is_kept = probabilities.max(axis=1) >= measured.threshold
+    is_right = probabilities.argmax(axis=1) == labels[:-1]
     highest = classifier.guarantees.highest_precision
-    predicted = probabilities.max(axis=1) >= kept.threshold
-    assert kept.guaranteed_precision == min(0.95, highest)
-    assert kept.answered_fraction == predicted.mean()
-    assert kept.precision == (probabilities.argmax(axis=1) == held_out[1][:-1])[predicted].mean()
-    assert kept.coverage >= 0.9
-    first, second = kept.sentences()
-    assert first.startswith(
-        f"--min-precision {kept.guaranteed_precision:g}: guaranteed {kept.guaranteed_precision:g}"
-    )
-    assert f"got {kept.precision:.3f}, keeps {kept.answered_fraction:.0%} of" in first
+    assert measured.guaranteed_precision == min(0.95, highest)
+    assert measured.answered_fraction == is_kept.mean()
+    assert measured.precision == is_right[is_kept].mean()
+    assert measured.coverage >= 0.9
+
+    first, second = measured.sentences()
+    guaranteed = f"{measured.guaranteed_precision:g}"
+    assert first.startswith(f"--min-precision {guaranteed}: guaranteed {guaranteed}")
+    kept = f"{measured.answered_fraction:.0%} of the predictions"
+    assert f"got {measured.precision:.3f}, keeps {kept}" in first
     assert second.startswith("--coverage 0.9: guaranteed 0.9, got 0.9")
-    unseen = measure_guarantees(classifier.guarantees, probabilities, np.full(240, 3))
-    assert (unseen.precision, unseen.coverage) == (0, 0)
+
+
+def test_labels_that_training_never_showed_fail_every_guarantee(folder, held_out):
+    texts, _ = held_out
+    classifier = load_classifier(folder)
+    probabilities = softmax(classifier.logits(classifier.tokenize(texts[:-1])))
+
+    measured = measure_guarantees(classifier.guarantees, probabilities, np.full(240, 3))
+
+    assert measured.precision == 0
+    assert measured.coverage == 0
