@@ -1,4 +1,4 @@
-"""The cascade: where the linear part is sure, it answers alone, and nothing else changes."""
+"""The cascade: where the linear part is sure, it predicts alone, and nothing else changes."""
 
 from __future__ import annotations
 
@@ -60,6 +60,7 @@ def test_a_sure_linear_part_predicts_alone_and_the_encoder_is_not_run(cascade):
 
     asked = texts_asked(cascade)
     logits = cascade.logits(texts)
+
     assert asked == [3]
     np.testing.assert_array_equal(logits[skips], linear[skips])
     np.testing.assert_allclose(cascade.combined(cascade.part_logits(texts)), logits, rtol=1e-5)
@@ -68,10 +69,11 @@ def test_a_sure_linear_part_predicts_alone_and_the_encoder_is_not_run(cascade):
 def test_other_texts_are_predicted_as_without_a_gate(cascade):
     texts = cascade.tokenize(TEXTS)
     skips = cascade.skip_encoder(cascade.linear.logits(texts))
-    logits = cascade.logits(texts)
 
+    logits = cascade.logits(texts)
     cascade.gate = None
     expected = cascade.logits(texts)
+
     np.testing.assert_allclose(logits[~skips], expected[~skips], rtol=1e-5)
     assert np.abs(logits - expected)[skips].max() > 0.01
 
@@ -80,27 +82,40 @@ def test_at_a_gate_of_zero_the_encoder_is_never_asked(cascade):
     texts = cascade.tokenize(TEXTS)
     cascade.gate = 0.0
     asked = texts_asked(cascade)
-    np.testing.assert_array_equal(cascade.logits(texts), cascade.linear.logits(texts))
+
+    logits = cascade.logits(texts)
+
+    np.testing.assert_array_equal(logits, cascade.linear.logits(texts))
     assert not asked
 
 
 def test_predictions_name_the_parts_that_made_them(cascade):
     texts = cascade.tokenize(TEXTS)
     skips = cascade.skip_encoder(cascade.linear.logits(texts))
+
     predictions = cascade.predict(TEXTS)
-    answered_by = [prediction.answered_by for prediction in predictions]
-    assert answered_by == ["linear" if skip else "both" for skip in skips]
+
+    for prediction, is_skipped in zip(predictions, skips, strict=True):
+        if is_skipped:
+            assert prediction.answered_by == "linear"
+        else:
+            assert prediction.answered_by == "both"
     assert list(predictions[0].to_json(top_k=1, threshold=0))[-1] == "answered_by"
 
     probabilities = [list(prediction.probabilities.values()) for prediction in predictions]
     assert probabilities == softmax(cascade.logits(texts)).tolist()
 
+
+def test_without_a_gate_no_parts_are_named(cascade):
     cascade.gate = None
-    assert cascade.predict(["soup"])[0].answered_by is None
+
+    (prediction,) = cascade.predict(["soup"])
+
+    assert prediction.answered_by is None
 
 
 def test_engines_and_batches_agree_bit_for_bit_on_which_part_predicts(cascade):
-    """Where the linear part answers, the answers are the same bits, too."""
+    """Where the linear part predicts alone, its predictions are the same bits, too."""
     together = cascade.predict(TEXTS)
     alone = [cascade.predict([text])[0] for text in TEXTS]
     cascade.encoder = new_encoder(
@@ -112,18 +127,23 @@ def test_engines_and_batches_agree_bit_for_bit_on_which_part_predicts(cascade):
     by_torch = cascade.predict(TEXTS[::-1])[::-1]
 
     for prediction, other, third in zip(together, alone, by_torch, strict=True):
-        assert prediction.answered_by == other.answered_by == third.answered_by
+        assert other.answered_by == prediction.answered_by
+        assert third.answered_by == prediction.answered_by
         if prediction.answered_by == "linear":
-            assert prediction == other == third
+            assert other == prediction
+            assert third == prediction
 
 
 def test_an_explanation_is_by_the_parts_of_the_whole_text(cascade):
     """Without a word the linear part would be less sure: no weight is a jump between parts."""
     label = cascade.label_names[:1]
     for text, prediction in zip(TEXTS, cascade.predict(TEXTS), strict=True):
-        explanation = cascade.explain([text], labels=label)
-        gate = 0.0 if prediction.answered_by == "linear" else None
-        assert replace(cascade, gate=gate).explain([text], labels=label) == explanation
+        gate = None
+        if prediction.answered_by == "linear":
+            gate = 0.0
+        expected = replace(cascade, gate=gate).explain([text], labels=label)
+
+        assert cascade.explain([text], labels=label) == expected
 
 
 def test_a_report_scores_the_cascade_and_each_part_alone(cascade):
@@ -144,22 +164,34 @@ def test_a_report_scores_the_cascade_and_each_part_alone(cascade):
 
 def test_the_gate_is_kept_with_the_model(cascade, tmp_path):
     save_classifier(cascade, tmp_path)
+
     loaded = load_classifier(tmp_path, engine="numpy")
+
     assert loaded.gate == cascade.gate
     assert loaded.predict(TEXTS) == cascade.predict(TEXTS)
-    for gate in (1.5, "sure"):
-        cascade.gate = gate
-        save_classifier(cascade, tmp_path)
-        with pytest.raises(EncoderClsError, match="damaged"):
-            load_classifier(tmp_path)
+
+
+@pytest.mark.parametrize("gate", [1.5, "sure"])
+def test_a_gate_that_is_no_probability_is_refused(cascade, tmp_path, gate):
+    cascade.gate = gate
+    save_classifier(cascade, tmp_path)
+
+    with pytest.raises(EncoderClsError, match="damaged"):
+        load_classifier(tmp_path)
 
 
 def test_confidence_of_several_labels_is_that_of_the_least_sure():
     logits = np.array([[3.0, -2.0], [0.1, 4.0]], dtype=np.float32)
-    assert MULTI_LABEL.confidence(sigmoid(logits)) == pytest.approx(
-        [sigmoid(np.array(2.0)), sigmoid(np.array(0.1))]
-    )
-    assert SINGLE_LABEL.confidence(softmax(logits)).tolist() == softmax(logits).max(axis=1).tolist()
+
+    confidence = MULTI_LABEL.confidence(sigmoid(logits))
+
+    assert confidence == pytest.approx(sigmoid(np.array([2.0, 0.1])))
+
+
+def test_confidence_of_one_label_is_that_of_the_most_probable():
+    probabilities = np.array([[0.2, 0.8], [0.6, 0.4]])
+
+    assert SINGLE_LABEL.confidence(probabilities).tolist() == [0.8, 0.6]
 
 
 def gate_of(
@@ -180,30 +212,28 @@ def gate_of(
         parts: of the classifier.
     """
     texts = texts[: len(shares)]
-    labels = [np.arange(count) < count * share for count, share in zip(texts, shares, strict=True)]
+    labels = []
+    for count, share in zip(texts, shares, strict=True):
+        labels.append(np.arange(count) < count * share)
 
     part_logits = {}
     for part, log_odds in (("encoder", encoder), ("linear", linear)):
         rows = [[0.0, value] for value in log_odds]
         part_logits[part] = np.repeat(rows, texts, axis=0).astype(np.float32)
 
-    # The parts themselves are not asked.
-    classifier = Classifier(
-        object() if "encoder" in parts else None,
-        object(),
-        ("a", "b"),
-        max_seq_len=8,
-        linear=object() if "linear" in parts else None,
-    )
+    # The parts themselves are not run.
+    classifier = Classifier(None, object(), ("a", "b"), max_seq_len=8)
+    for part in parts:
+        setattr(classifier, part, object())
     return fit_gate(classifier, part_logits, np.concatenate(labels).astype(np.int64))
 
 
-def test_the_gate_is_the_lowest_at_which_nothing_gets_worse():
-    # Every text may skip where the encoder changes nothing.
+def test_every_text_may_skip_where_the_encoder_changes_nothing():
     assert gate_of([0, 0, 0], [3, 1, -2], [1, 1, 0]) == GATES[0]
 
-    # Where the encoder turns answers of probability .73, sigmoid(1), these texts may not skip,
-    # whether it is right or wrong.
+
+def test_texts_whose_prediction_the_encoder_changes_may_not_skip():
+    """Their probability is .73, sigmoid(1); it does not matter whether the encoder is right."""
     assert gate_of([0, -3, 0], [3, 1, -2], [1, 0, 0]) == 0.75
     assert gate_of([0, -3, 0], [3, 1, -2], [1, 1, 0]) == 0.75
 
@@ -240,16 +270,18 @@ def test_no_measure_may_get_worse(encoder, linear, shares, texts, gate):
 
 @pytest.mark.usefixtures("encoder_joins")
 def test_a_run_chooses_a_gate_on_request(cli, trained_run, blank_plots, monkeypatch):
-    # A few texts can show that no more than all answers change.
+    # A few texts can show that no more than all predictions change.
     monkeypatch.setattr(gate_module, "MOST_CHANGED", 1)
     options = ("--set", "train.epochs=1", "--set", "model.cascade=true", "--run-dir", "on")
+
     outcome = cli("train", trained_run.path.parent / "tiny.yaml", *options)
+
     assert "the linear model alone classifies" in outcome.err + outcome.out
     assert load_classifier("on").gate in GATES
     assert load_classifier(trained_run.path).gate is None
-    (line,) = cli("predict", "--model", "on", "--format", "jsonl", "rain and snow").out.splitlines()
-    assert json.loads(line)["answered_by"] in {"linear", "both"}
-    (line,) = cli(
-        "predict", "--model", trained_run.path, "--format", "jsonl", "rain and snow"
-    ).out.splitlines()
-    assert "answered_by" not in json.loads(line)
+
+    with_gate = cli("predict", "--model", "on", "--format", "jsonl", "rain and snow")
+    assert json.loads(with_gate.out)["answered_by"] in {"linear", "both"}
+
+    without_gate = cli("predict", "--model", trained_run.path, "--format", "jsonl", "rain")
+    assert "answered_by" not in json.loads(without_gate.out)
