@@ -43,7 +43,7 @@ def evaluate_run(
         data: a labelled source; None: the run's test split, else its validation split.
         folder: where the files go; None: for the run's own data into its `eval`, else nowhere.
         reporter: hears what happens.
-        reading: values of `DataConfig` with which the source is read otherwise than in training.
+        reading: values of `DataConfig` for reading the source that replace those of the training.
         moved: new places of the run's data, by key of `DataConfig`.
         against: the folder of another classifier, which is compared on the same texts.
 
@@ -57,7 +57,6 @@ def evaluate_run(
     if against:
         other = load_other(against, classifier, path)
 
-    # The run of the classifier, with its data as far as this is there.
     run = run_of(path)
     config = None
     dataset = None
@@ -67,12 +66,13 @@ def evaluate_run(
             reporter.note(f"{run.path} is not finished: this is its best model so far")
         config = config_with_moved_data(run, moved)
         dataset = dataset_of_run(run, config, classifier, needed=data is None, reporter=reporter)
-        if dataset:
-            is_scored = data is None and dataset.reported[0] == "validation"
-            own_predictions = _own_predictions(
-                run, classifier, dataset, needed=is_scored, reporter=reporter
-            )
+    if run and dataset:
+        is_scored = data is None and dataset.reported[0] == "validation"
+        own_predictions = _own_predictions(
+            run, classifier, dataset, needed=is_scored, reporter=reporter
+        )
 
+    # Score the classifier on the source, or on its run's own data.
     if data is not None:
         data_config = _config_of_source(data, classifier, config, reading or {})
         scored = _score_source(
@@ -93,6 +93,7 @@ def evaluate_run(
             f"{path}: a model folder without its run has no data of its own; name some with --data"
         )
 
+    # Compare it with the other classifier on the same texts.
     report = scored
     if against and other:
         comparison = compare_against(
@@ -104,25 +105,25 @@ def evaluate_run(
         )
         report = replace(scored, against=comparison)
 
-    run_name = path.resolve().name
-    config_yaml = ""
-    if config:
-        run_name = config.name
-        config_yaml = config.to_yaml()
+    def write_files(folder: Path, report: Report) -> None:
+        run_name = path.resolve().name
+        config_yaml = ""
+        if config:
+            run_name = config.name
+            config_yaml = config.to_yaml()
 
-    if folder:
         written = write_report(
             folder, report, data=data_config, run_name=run_name, config_yaml=config_yaml
         )
         reporter.note(f"wrote {folder}: {', '.join(written)}")
+
+    if folder:
+        write_files(folder, report)
     elif run and data is None:
         # The run's folder has the report of the run alone. If the disk refuses it, people still
         # see the scores.
         try:
-            written = write_report(
-                run.eval, scored, data=data_config, run_name=run_name, config_yaml=config_yaml
-            )
-            reporter.note(f"wrote {run.eval}: {', '.join(written)}")
+            write_files(run.eval, scored)
         except EncoderClsError as error:
             reporter.warning(str(error))
     return report
