@@ -5,61 +5,24 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
-from support import small_runs
+from support.small_runs import CPU, make_config, make_training
+from support.thirty_texts import CLASSES, prepare_thirty_texts, rows_of_step
 
 from encoder_cls.classifier.mixture_weights import fit_mixture_weights
 from encoder_cls.classifier.validation import score_mixture
-from encoder_cls.encoder import pretraining
-from encoder_cls.encoder.batches import BatchSampler, drop_tokens
+from encoder_cls.encoder.batches import drop_tokens
 from encoder_cls.encoder.distributed import ALONE, ProcessGroup
-from encoder_cls.encoder.pretraining import GuessedTokens, MaskedTokens, delete_tokens
-from encoder_cls.encoder.torch_encoder import Batch, TorchEncoder, make_batch
+from encoder_cls.encoder.torch_encoder import TorchEncoder
 from encoder_cls.encoder.training import EncoderTraining
-from encoder_cls.encoder.transformer import DenoisingAutoencoder
 from encoder_cls.linear.calibration import fit_inverse_temperature
 from encoder_cls.metrics.classification import Metrics, compute_metrics, one_hot
 from encoder_cls.metrics.logits import Logits, combine_logits
 from encoder_cls.metrics.score import Score
 from encoder_cls.system.stop import checking
-from encoder_cls.text.tokens import CLS_ID, MASK_ID, PAD_ID, UNK_ID
+from encoder_cls.text.tokens import CLS_ID, PAD_ID, UNK_ID
 from encoder_cls.training.encoder import PRETRAINING, pretraining_of, training_on_labels
 from encoder_cls.training.prepare import prepare
 from encoder_cls.training.prepared import Prepared
-
-CPU = torch.device("cpu")
-CLASSES = ["a", "b", "c"]
-
-
-def write_texts(path) -> None:
-    """Write thirty texts of five words each; no word is in two texts."""
-    lines = ["text,label"]
-    for number in range(30):
-        words = [f"w{number}x{position}" for position in range(5)]
-        lines.append(f"{' '.join(words)},{CLASSES[number % 3]}")
-    path.write_text("\n".join(lines) + "\n")
-
-
-TRAIN_VALUES = {
-    "epochs": 2,
-    "batch_size": 4,
-    "accumulation_steps": 2,
-    "learning_rate": 0.001,
-}
-
-
-def prepared(folder, pretrain: dict[str, object] | None = None, **train_values: object) -> Prepared:
-    """Prepare a run on the thirty texts, which are validation texts, too."""
-    path = folder / "train.csv"
-    write_texts(path)
-
-    config = small_runs.make_config(
-        folder,
-        data={"train": str(path), "validation": str(path)},
-        pretrain=pretrain,
-        linear=True,
-        **TRAIN_VALUES | train_values,
-    )
-    return prepare(config)
 
 
 def noisy_logits(setup: Prepared, *, seed: int) -> Logits:
@@ -74,23 +37,11 @@ def on_labels(setup: Prepared, linear_logits: Logits | None = None) -> EncoderTr
     return training_on_labels(setup, device=CPU, group=ALONE, linear_logits=linear_logits)
 
 
-def on_hidden_words(setup: Prepared) -> EncoderTraining:
-    """The pretraining."""
-    return small_runs.make_training(setup, PRETRAINING)
-
-
-def rows_of_step(setup: Prepared, training: EncoderTraining, step: int) -> list[np.ndarray]:
-    """The texts of each batch of a step."""
-    texts = setup.texts if training.name == PRETRAINING else setup.model_texts
-    sampler = BatchSampler(texts.lengths, setup.config.train, seed=training.seed)
-    return sampler.batches_of_step(step)
-
-
 # The training on labels
 
 
 def test_two_passes_over_a_text_drop_other_words(tmp_path):
-    setup = prepared(tmp_path, rdrop_weight=2.0, word_dropout=0.5)
+    setup = prepare_thirty_texts(tmp_path, rdrop_weight=2.0, word_dropout=0.5)
     training = on_labels(setup)
     (rows, *_) = rows_of_step(setup, training, 0)
 
@@ -106,7 +57,7 @@ def test_two_passes_over_a_text_drop_other_words(tmp_path):
 
 
 def test_the_loss_is_weighted_cross_entropy_of_smoothed_labels_with_r_drop(tmp_path):
-    setup = prepared(
+    setup = prepare_thirty_texts(
         tmp_path,
         class_weights={"a": 3.0, "c": 0.5},
         label_smoothing=0.3,
@@ -164,7 +115,7 @@ def test_word_dropout_replaces_words_only():
 
 @pytest.mark.parametrize("monitor", ["accuracy", "loss"])
 def test_a_validation_without_a_linear_model_scores_the_encoder(tmp_path, monkeypatch, monitor):
-    setup = prepared(tmp_path, monitor=monitor, class_weights={"a": 30.0})
+    setup = prepare_thirty_texts(tmp_path, monitor=monitor, class_weights={"a": 30.0})
     labels = setup.dataset.validation.labels
     encoder_logits = noisy_logits(setup, seed=1)
     monkeypatch.setattr(TorchEncoder, "logits", lambda *_, **__: encoder_logits)
@@ -185,7 +136,7 @@ def test_a_validation_without_a_linear_model_scores_the_encoder(tmp_path, monkey
 @pytest.mark.parametrize("monitor", ["macro_f1", "loss"])
 def test_a_validation_scores_the_weighted_sum_of_both_parts(tmp_path, monkeypatch, monitor):
     """The weights are those that explain the validation labels best."""
-    setup = prepared(tmp_path, monitor=monitor, class_weights={"a": 30.0})
+    setup = prepare_thirty_texts(tmp_path, monitor=monitor, class_weights={"a": 30.0})
     labels = setup.dataset.validation.labels
     encoder_logits = noisy_logits(setup, seed=1)
     linear_logits = noisy_logits(setup, seed=0)
@@ -228,9 +179,9 @@ def assert_monitored(score: Score, metrics: Metrics, monitor: str) -> None:
 @pytest.fixture(params=["pretraining", "model"])
 def training(request, tmp_path) -> EncoderTraining:
     """Each training of the encoder, with four texts of six tokens in a batch of validation."""
-    setup = prepared(tmp_path, {"epochs": 1, "mask_probability": 0.5}, batch_tokens=24)
+    setup = prepare_thirty_texts(tmp_path, {"epochs": 1, "mask_probability": 0.5}, batch_tokens=24)
     if request.param == "pretraining":
-        return on_hidden_words(setup)
+        return make_training(setup, PRETRAINING)
     return on_labels(setup, noisy_logits(setup, seed=0))
 
 
@@ -273,11 +224,11 @@ class SecondProcess(ProcessGroup):
         """Add nothing."""
 
 
-@pytest.mark.parametrize("make_training", [pretraining_of, training_on_labels])
-def test_the_first_process_alone_has_the_result_of_a_validation(tmp_path, make_training):
+@pytest.mark.parametrize("new_training", [pretraining_of, training_on_labels])
+def test_the_first_process_alone_has_the_result_of_a_validation(tmp_path, new_training):
     """No other one logs it, or saves the model."""
-    setup = prepared(tmp_path, {"epochs": 1})
-    training = make_training(setup, device=CPU, group=SecondProcess())
+    setup = prepare_thirty_texts(tmp_path, {"epochs": 1})
+    training = new_training(setup, device=CPU, group=SecondProcess())
 
     assert training.validate(training.model) is None
 
@@ -289,7 +240,7 @@ def test_an_encoder_has_to_lower_the_loss_by_more_than_its_standard_error(
     tmp_path, helped, harmed, is_sure
 ):
     """A lower loss alone may be chance."""
-    config = small_runs.make_config(tmp_path, texts=600, data={"validation_fraction": 0.4})
+    config = make_config(tmp_path, texts=600, data={"validation_fraction": 0.4})
     dataset = prepare(config).dataset
     labels = dataset.selection.labels
 
@@ -311,164 +262,3 @@ def test_an_encoder_has_to_lower_the_loss_by_more_than_its_standard_error(
     alone = score_mixture(None, linear_logits, dataset, monitor="loss")
     assert together.score.is_sure == is_sure
     assert alone.score.is_sure
-
-
-# Pretraining
-
-
-def test_masked_tokens_are_guessed_among_those_of_the_batch(tmp_path):
-    """About the wanted part of the words, never [CLS], is `[MASK]` without character n-grams."""
-    setup = prepared(tmp_path, {"epochs": 2, "mask_probability": 0.3})
-    training = on_hidden_words(setup)
-    num_masked = 0
-    num_words = 0
-
-    torch.manual_seed(0)
-    for step in range(8):
-        batches = training.batches_at(step, 0, 1)
-        for batch, rows in zip(batches, rows_of_step(setup, training, step), strict=True):
-            whole = make_batch(setup.train_texts, rows)
-            assert_masked(batch, whole)
-            num_masked += int(batch.is_guessed.sum())
-            num_words += whole.input_ids[:, 1:].numel()
-
-    assert num_masked / num_words == pytest.approx(0.3, abs=0.08)
-
-
-def assert_masked(batch: MaskedTokens, whole: Batch) -> None:
-    """Assert that a batch has some tokens of a whole one masked, and knows which these were."""
-    is_guessed = batch.is_guessed
-    input_ids = batch.inputs.input_ids
-    assert torch.equal(input_ids == MASK_ID, is_guessed)
-    assert torch.equal(input_ids[~is_guessed], whole.input_ids[~is_guessed])
-    assert not is_guessed[:, 0].any()
-
-    assert torch.equal(batch.guessed, whole.input_ids[is_guessed])
-    assert batch.normalizer == is_guessed.sum()
-    assert set(batch.candidates.tolist()) == set(whole.input_ids.flatten().tolist())
-
-    # [CLS] has no character n-grams.
-    char_ngrams = batch.inputs.char_ngrams
-    num_char_ngrams = char_ngrams.offsets.diff()[char_ngrams.words]
-    assert (num_char_ngrams[is_guessed] == 0).all()
-    assert (num_char_ngrams[:, 1:][~is_guessed[:, 1:]] > 0).all()
-
-
-def test_the_loss_of_masked_tokens_is_a_softmax_over_the_vectors_of_the_batchs_tokens(tmp_path):
-    """Its gradients stay sparse, so that a step costs what the batch touches."""
-    training = on_hidden_words(prepared(tmp_path, {"epochs": 1, "mask_probability": 0.5}))
-    model = training.model.eval()
-    batch = training.batches_at(0, 0, 1)[0]
-    token_vectors = model.encoder.embedding.tokens.weight
-
-    loss = batch.loss(model)
-    loss.backward()
-
-    vectors = model.encoder(*batch.inputs)[batch.is_guessed]
-    expected = summed_cross_entropy(vectors, token_vectors, batch)
-    torch.testing.assert_close(loss, expected)
-    assert token_vectors.grad.is_sparse
-
-
-def summed_cross_entropy(
-    vectors: torch.Tensor, token_vectors: torch.Tensor, batch: GuessedTokens
-) -> torch.Tensor:
-    """The cross-entropy of guessing tokens among the candidates by vectors, (guessed, width)."""
-    logits = vectors @ token_vectors[batch.candidates].T
-    is_guessed_token = batch.candidates == batch.guessed[:, None]
-    return -logits.log_softmax(dim=1)[is_guessed_token].sum()
-
-
-def test_a_batch_in_which_nothing_is_guessed_teaches_nothing_and_breaks_nothing(tmp_path):
-    """By chance no token is masked: the loss is 0, not 0 / 0."""
-    training = on_hidden_words(prepared(tmp_path, {"epochs": 1, "mask_probability": 1e-9}))
-    batch = training.batches_at(0, 0, 1)[0]
-    assert not batch.is_guessed.any()
-
-    loss = batch.loss(training.model) / batch.normalizer
-    loss.backward()
-
-    assert loss.item() == 0
-
-
-def test_a_validation_of_pretraining_reads_every_validation_text_once(tmp_path, monkeypatch):
-    setup = prepared(tmp_path, {"epochs": 1}, batch_tokens=20)
-    training = on_hidden_words(setup)
-    rows_read = []
-
-    def make_recorded_batch(texts, rows, *options):
-        rows_read.append(rows)
-        return make_batch(texts, rows, *options)
-
-    monkeypatch.setattr(pretraining, "make_batch", make_recorded_batch)
-    training.validate(training.model)
-
-    assert len(rows_read) > 1
-    assert sorted(np.concatenate(rows_read)) == list(range(len(setup.validation_texts)))
-
-
-def test_deleted_tokens_leave_no_trace(tmp_path):
-    """The words that are left, and [CLS], are in order, with their character n-grams."""
-    whole = make_batch(prepared(tmp_path).train_texts, np.arange(30))
-
-    torch.manual_seed(0)
-    left = delete_tokens(whole, fraction=0.3)
-
-    # Each word is in one text.
-    is_kept = torch.isin(whole.input_ids, left.input_ids)
-    assert (~is_kept[:, 1:]).float().mean() == pytest.approx(0.3, abs=0.08)
-
-    longest = int(is_kept.sum(dim=1).max())
-    assert left.input_ids.shape == left.attention_mask.shape == (30, longest)
-    assert torch.equal(left.attention_mask.sum(dim=1), is_kept.sum(dim=1))
-    assert (left.input_ids[~left.attention_mask] == PAD_ID).all()
-
-    assert torch.equal(left.input_ids[left.attention_mask], whole.input_ids[is_kept])
-    kept_words = whole.char_ngrams.words[is_kept]
-    assert torch.equal(left.char_ngrams.words[left.attention_mask], kept_words)
-
-
-DENOISING = {"epochs": 2, "objective": "denoising", "mask_probability": 0.4}
-
-
-def test_denoising_guesses_each_word_from_those_before_it_and_what_the_encoder_read(tmp_path):
-    """Its loss is a softmax over the words of the batch; all weights but the head's learn."""
-    setup = prepared(tmp_path, DENOISING)
-    training = on_hidden_words(setup)
-    model = training.model.eval()
-    assert isinstance(model, DenoisingAutoencoder)
-
-    torch.manual_seed(0)
-    batch = training.batches_at(0, 0, 1)[0]
-    loss = batch.loss(model)
-    loss.backward()
-
-    # The encoder reads the texts without the deleted tokens.
-    whole = make_batch(setup.train_texts, rows_of_step(setup, training, 0)[0])
-    torch.manual_seed(0)
-    corrupted = delete_tokens(whole, fraction=0.4)
-    memory = model.encoder(*corrupted)
-
-    # The decoder guesses all words of the whole texts.
-    words = whole.input_ids[:, 1:]
-    is_word = whole.attention_mask[:, 1:]
-    assert torch.equal(batch.inputs.input_ids, whole.input_ids)
-    assert torch.equal(batch.guessed, words[is_word])
-    assert batch.normalizer == is_word.sum()
-
-    # The vector at each token guesses the token after it; all these texts are equally long.
-    embedding = model.encoder.embedding
-    vectors = model.decoder(
-        embedding(whole.input_ids, whole.char_ngrams),
-        whole.attention_mask,
-        memory,
-        corrupted.attention_mask,
-    )
-    guessing_vectors = vectors[:, :-1].flatten(0, 1)
-    expected = summed_cross_entropy(guessing_vectors, embedding.tokens.weight, batch)
-    torch.testing.assert_close(loss, expected)
-
-    without_gradient = [
-        name for name, parameter in model.named_parameters() if parameter.grad is None
-    ]
-    assert without_gradient == ["head.linear.weight", "head.linear.bias"]

@@ -1,0 +1,53 @@
+"""A small run of an encoder, on texts that all have other words."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+from support.small_runs import make_config
+
+from encoder_cls.encoder.batches import BatchSampler
+from encoder_cls.encoder.training import EncoderTraining
+from encoder_cls.training.encoder import PRETRAINING
+from encoder_cls.training.prepare import prepare
+from encoder_cls.training.prepared import Prepared
+
+CLASSES = ["a", "b", "c"]
+TRAIN_VALUES = {
+    "epochs": 2,
+    "batch_size": 4,
+    "accumulation_steps": 2,
+    "learning_rate": 0.001,
+}
+
+
+def prepare_thirty_texts(
+    folder: Path, pretrain: dict[str, object] | None = None, **train_values: object
+) -> Prepared:
+    """Prepare a run on thirty texts of five words each, which are validation texts, too.
+
+    No word is in two texts.
+    """
+    lines = ["text,label"]
+    for number in range(30):
+        words = [f"w{number}x{position}" for position in range(5)]
+        lines.append(f"{' '.join(words)},{CLASSES[number % 3]}")
+    path = folder / "train.csv"
+    path.write_text("\n".join(lines) + "\n")
+
+    config = make_config(
+        folder,
+        data={"train": str(path), "validation": str(path)},
+        pretrain=pretrain,
+        linear=True,
+        **TRAIN_VALUES | train_values,
+    )
+    return prepare(config)
+
+
+def rows_of_step(setup: Prepared, training: EncoderTraining, step: int) -> list[np.ndarray]:
+    """The texts of each batch of a step."""
+    texts = setup.texts if training.name == PRETRAINING else setup.model_texts
+    sampler = BatchSampler(texts.lengths, setup.config.train, seed=training.seed)
+    return sampler.batches_of_step(step)
