@@ -248,11 +248,19 @@ def add_columns(columns: ColumnTypes, chunk: Chunk) -> None:
     for row in chunk:
         record = row.record
         if record is None:
-            record = {} if row.id is None else {"id": row.id}
+            record = {}
+            if row.id is not None:
+                record["id"] = row.id
 
         for name, value in record.items():
-            is_large = type(value) is int and not -(1 << 63) <= value < 1 << 63
-            columns.setdefault(name, set()).add(object if is_large else type(value))
+            columns.setdefault(name, set()).add(_type_of(value))
+
+
+def _type_of(value: object) -> type:
+    """The type of a value; `object` for an integer that takes more than 64 bits."""
+    if type(value) is int and not -(1 << 63) <= value < 1 << 63:
+        return object
+    return type(value)
 
 
 def _as_unicode(text: str) -> str:

@@ -77,12 +77,15 @@ class ParquetFormat(PredictionFormat):
         """A table of the predictions, with the kept columns unless they are copied from files."""
         rows = []
         for predicted in predicted_texts:
-            kept = [] if self._copied_files else self._columns.kept_values(predicted.row)
-            rows.append([*kept, *self._columns.prediction_values(predicted)])
+            row = self._columns.prediction_values(predicted)
+            if not self._copied_files:
+                row = [*self._columns.kept_values(predicted.row), *row]
+            rows.append(row)
 
         schema = pyarrow.schema([*self._kept_schema, *self._prediction_schema])
+        columns = zip(*rows, strict=True)
         arrays = []
-        for field, values in zip(schema, zip(*rows, strict=True), strict=True):
+        for field, values in zip(schema, columns, strict=True):
             convert = _as_text if field.type == TEXT else _as_stored
             arrays.append(pyarrow.array(map(convert, values), type=field.type))
         return pyarrow.table(arrays, schema=schema)
@@ -173,7 +176,9 @@ def _batches(files: Sequence[Path]) -> Iterator[Any]:
 
 
 def _as_text(value: Any) -> str | None:
-    return None if value is None else encodable(cell(value))
+    if value is None:
+        return None
+    return encodable(cell(value))
 
 
 def _as_stored(value: Any) -> Any:

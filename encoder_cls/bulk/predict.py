@@ -72,9 +72,12 @@ def _predict_here(request: CheckedRequest) -> None:
     texts = InputTexts(request.input, classifier, output_format=options.output_format)
 
     # Each process that works on a folder chooses its engine by the same files: all of them.
-    files = [part.source for part in parts] if request.into_folder else texts.files
-    is_standard_input = request.input.source == STANDARD_INPUT
-    num_bytes = size_of_standard_input() if is_standard_input else size_of(files)
+    files = texts.files
+    if request.into_folder:
+        files = [part.source for part in parts]
+    num_bytes = size_of(files)
+    if request.input.source == STANDARD_INPUT:
+        num_bytes = size_of_standard_input()
     choose_engine(classifier, num_bytes, is_explained=options.explained)
 
     on_terminal = request.output is None and sys.stdout.isatty()
@@ -109,7 +112,9 @@ def _predict_here(request: CheckedRequest) -> None:
                 return
 
     # The prediction for a single text shows what a summary would say.
-    summary = chunks.summary() if len(request.input.texts) != 1 else None
+    summary = None
+    if len(request.input.texts) != 1:
+        summary = chunks.summary()
     for line in (summary, folder_summary):
         if line:
             note(line)

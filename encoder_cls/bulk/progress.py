@@ -92,7 +92,9 @@ class Progress:
             self._bar.update(done - self._bar.n)
             return
 
-        share = f", {done / total:.0%}" if total else ""
+        share = ""
+        if total:
+            share = f", {done / total:.0%}"
         note(f"{self._doing} {texts}{share}, {rate}")
         self._next_time = time.monotonic() + SECONDS_BETWEEN_LINES
 
@@ -104,10 +106,12 @@ class Progress:
             self._on_terminal = False
             return
 
-        shape = " {percentage:3.0f}%|{bar}| {desc}" if total else " {desc}"
+        shape = "{desc}"
+        if total:
+            shape = "{percentage:3.0f}%|{bar}| {desc}"
         self._bar = tqdm(
             total=total or None,
-            bar_format=f"{self._doing}{shape}",
+            bar_format=f"{self._doing} {shape}",
             dynamic_ncols=True,
             file=sys.stderr,
         )
@@ -142,4 +146,7 @@ def _lines_of_text_file(path: Path) -> int:
         for block in iter(partial(file.read, READ_BYTES), b""):
             num_ends += block.count(b"\n")
             last_byte = block[-1:]
-    return num_ends if last_byte == b"\n" else num_ends + 1
+
+    if last_byte == b"\n":
+        return num_ends
+    return num_ends + 1

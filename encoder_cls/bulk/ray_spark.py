@@ -129,21 +129,22 @@ class Predictor:
     def _predict(self, texts: list[str]) -> dict[str, list[Any]]:
         """The columns of the predictions for texts."""
         predictions = self.classifier.predict(texts) if texts else []
-        if self.classifier.task is MULTI_LABEL:
-            labels = []
-            probabilities = []
-            for prediction in predictions:
-                text_labels = list(prediction.labels or ())
-                labels.append(text_labels)
-                probabilities.append([prediction.probabilities[label] for label in text_labels])
-            columns: dict[str, list[Any]] = {"labels": labels, "probabilities": probabilities}
-        else:
-            columns = {
+        reasons = [prediction.reason for prediction in predictions]
+
+        if self.classifier.task is not MULTI_LABEL:
+            return {
                 "label": [prediction.label for prediction in predictions],
                 "probability": [prediction.probability for prediction in predictions],
+                "reason": reasons,
             }
-        columns["reason"] = [prediction.reason for prediction in predictions]
-        return columns
+
+        labels = []
+        probabilities = []
+        for prediction in predictions:
+            labels_of_text = list(prediction.labels or ())
+            labels.append(labels_of_text)
+            probabilities.append([prediction.probabilities[label] for label in labels_of_text])
+        return {"labels": labels, "probabilities": probabilities, "reason": reasons}
 
 
 def _texts_of_column(column: Any, name: str) -> list[str]:

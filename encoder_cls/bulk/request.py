@@ -171,8 +171,10 @@ def check_ray_request(request: Request) -> None:
 def newest_model(runs: Path) -> Path:
     """The newest run with a model, after a note on which one it is."""
     run = newest_with_model(runs)
-    unfinished = "" if run.is_finished() else ", which is not finished"
-    note(f"model: {run.path} (the newest run{unfinished}; --model names another)")
+    which = "the newest run"
+    if not run.is_finished():
+        which += ", which is not finished"
+    note(f"model: {run.path} ({which}; --model names another)")
     return run.path
 
 
@@ -258,7 +260,9 @@ def _format_by_ending(output: str) -> str:
     if not ending or ending in TEXT_ENDINGS:
         return "text"
 
-    hint = f" ({ENDING_HINTS[ending]})" if ending in ENDING_HINTS else ""
+    hint = ""
+    if ending in ENDING_HINTS:
+        hint = f" ({ENDING_HINTS[ending]})"
     endings = ", ".join(f".{name}" for name in FORMATS if name != "text")
     text_endings = ", ".join(f".{name}" for name in TEXT_ENDINGS)
     raise ConfigError(

@@ -298,7 +298,8 @@ def _options_of_predictions(
         "set_threshold": options.set_threshold,
         "engine": request.engine,
     }
-    # Tables of earlier versions lack the column.
+
+    # A table has the column `answered_by` if the classifier is a cascade.
     if options.output_format in {"csv", "tsv", "parquet"} and classifier.gate is not None:
         recorded["answered_by"] = True
     return recorded

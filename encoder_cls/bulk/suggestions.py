@@ -236,9 +236,10 @@ def ngram_vectors(texts: TokenizedTexts, linear: LinearModel | None) -> Vectors:
             weights *= idf[find(counts.ids, linear.feature_ids)][counts.columns]
 
         # Hash each n-gram to a dimension and a sign.
-        hashes = counts.ids[counts.columns].astype(np.int64) * HASH_MULTIPLIER >> 7
+        ids = counts.ids[counts.columns].astype(np.int64)
+        hashes = (ids * HASH_MULTIPLIER) >> 7
         dimensions = hashes % DIMENSIONS
-        signs = np.where(hashes >> 20 & 1, 1, -1)
+        signs = np.where((hashes >> 20) & 1, 1, -1)
 
         # Add up the n-grams of each text in each dimension, (texts, DIMENSIONS).
         num_texts = len(counts)
@@ -251,5 +252,6 @@ def ngram_vectors(texts: TokenizedTexts, linear: LinearModel | None) -> Vectors:
 
         # Scale the vectors to length 1; a text without n-grams stays 0.
         lengths = np.linalg.norm(sums, axis=1, keepdims=True)
-        pieces.append((sums / np.where(lengths > 0, lengths, 1)).astype(np.float32))
+        vectors = sums / np.where(lengths > 0, lengths, 1)
+        pieces.append(vectors.astype(np.float32))
     return np.concatenate(pieces)

@@ -62,7 +62,7 @@ class Service:
         self.batcher = Batcher(self.metrics.batch_requests.observe)
         self._hosts = hosts
         self._warn = warn
-        # Of the bodies that are read or wait.
+        # The bytes of the bodies that are read or wait.
         self._held_bytes = 0
 
     def app(self) -> ASGIApp:
@@ -80,15 +80,19 @@ class Service:
         paths = {route.path for route in routes}
 
         async def counted_app(scope: Scope, receive: Receive, send: Send) -> None:
-            path = scope["path"] if scope["path"] in paths else "other"
+            path = scope["path"]
+            if path not in paths:
+                path = "other"
 
             async def counted_send(message: Message) -> None:
                 if message["type"] == "http.response.start":
                     self.metrics.requests.labels(path, message["status"]).inc()
                 await send(message)
 
+            responder: ASGIApp = app
             refusal = _refusal_of_origin(Request(scope), self._hosts)
-            responder: ASGIApp = _json({"error": refusal}, 403) if refusal else app
+            if refusal:
+                responder = _json({"error": refusal}, 403)
             await responder(scope, receive, counted_send)
 
         return counted_app
@@ -205,7 +209,10 @@ def _refusal_of_origin(request: Request, hosts: Sequence[str] | None) -> str | N
             return f"not a name of this server: {name}; --allowed-host adds one"
 
     origin = request.headers.get("origin")
-    if origin and origin.partition("://")[2] != host and host_name(origin) not in (hosts or ()):
+    if not origin:
+        return None
+    _, _, origin_host = origin.partition("://")
+    if origin_host != host and host_name(origin) not in (hosts or ()):
         return f"asked by a page of another site, {origin}; --allowed-host allows its name"
     return None
 

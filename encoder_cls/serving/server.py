@@ -61,15 +61,10 @@ class Connection(H11Protocol):
         if len(self.connections) <= most_connections():
             return
 
-        others: list[Connection] = [
-            connection
-            for connection in self.connections
-            if isinstance(connection, Connection)
-            and connection is not self
-            and not connection.transport.is_closing()
-        ]
+        others = self._open_others()
         if len(others) < most_connections():
             return
+
         waiting = [connection for connection in others if connection.waits_for_client]
         if waiting:
             longest = min(waiting, key=lambda connection: connection._last_active)
@@ -78,6 +73,16 @@ class Connection(H11Protocol):
             self._refuse(
                 429, "Too Many Requests", f"{len(others)} connections have requests already"
             )
+
+    def _open_others(self) -> list[Connection]:
+        """The other connections that are not closing."""
+        others = []
+        for connection in self.connections:
+            if not isinstance(connection, Connection) or connection is self:
+                continue
+            if not connection.transport.is_closing():
+                others.append(connection)
+        return others
 
     def data_received(self, data: bytes) -> None:
         """Note when the client was last active."""
