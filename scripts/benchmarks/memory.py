@@ -14,6 +14,7 @@ the same once more, from what the first has kept. `TMPDIR` names the folder for 
 from __future__ import annotations
 
 import argparse
+import json
 import os
 import statistics
 import tempfile
@@ -65,12 +66,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def cases(arguments: argparse.Namespace) -> list[Case]:
     """Numbers of texts."""
-    settings = list(arguments.set)
+    settings = []
     if not arguments.default_recipe:
-        linear = "true" if arguments.linear else "false"
-        settings = [*TINY, f"model.linear={linear}", *settings]
+        settings += [*TINY, f"model.linear={json.dumps(arguments.linear)}"]
+    settings += arguments.set
 
-    times = 2 if arguments.cache else 1
+    # The second training is from the cache.
+    times = 1
+    if arguments.cache:
+        times = 2
     numbers = arguments.texts or (10**5, 10**6)
     return [{"texts": number, "times": times, "settings": settings} for number in numbers]
 
@@ -80,7 +84,9 @@ def measure(_arguments: argparse.Namespace, case: Case) -> Found:
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         write_texts(folder / "train.csv", case["texts"])
-        cache = folder / "cache" if case["times"] > 1 else "null"
+        cache = "null"
+        if case["times"] > 1:
+            cache = str(folder / "cache")
         settings = [
             f"data.train={folder / 'train.csv'}",
             "data.validation=null",
@@ -88,7 +94,10 @@ def measure(_arguments: argparse.Namespace, case: Case) -> Found:
             f"data.cache={cache}",
             *case["settings"],
         ]
-        trainings = [watched(settings, folder / str(time)) for time in range(case["times"])]
+
+        trainings = []
+        for time in range(case["times"]):
+            trainings.append(watched(settings, folder / str(time)))
         return {"trainings": trainings}
 
 
@@ -96,8 +105,10 @@ def write_texts(path: Path, texts: int, *, vocabulary: int = VOCABULARY) -> None
     """Write a CSV file of random texts, each of a class that its first word decides."""
     random = np.random.default_rng(0)
     letters = np.array(list("abcdefghijklmnopqrstuvwxyz"))
-    lengths = random.integers(2, 12, vocabulary)
-    words = ["".join(letters[random.integers(0, 26, length)]) for length in lengths]
+    words = []
+    for length in random.integers(2, 12, vocabulary):
+        letters_of_word = letters[random.integers(0, 26, length)]
+        words.append("".join(letters_of_word))
 
     with path.open("w") as file:
         file.write("text,label\n")
@@ -126,14 +137,20 @@ def watched(overrides: Sequence[str], run_dir: Path, *words: str) -> Found:
         if first_step is None and "training in" in messages:
             first_step = processor
 
+    if first_step is None:
+        first_step = processor
+
+    speed = None
     speeds = [row["tokens_per_s"] for row in metrics(run_dir) if "tokens_per_s" in row]
+    if speeds:
+        speed = statistics.median(speeds)
     return {
-        "first_step": processor if first_step is None else first_step,
+        "first_step": first_step,
         "seconds": processor,
         "wall": wall,
         "peak": peak,
         "own": own,
-        "speed": statistics.median(speeds) if speeds else None,
+        "speed": speed,
     }
 
 
@@ -152,15 +169,20 @@ def lines(rows: Sequence[Row]) -> list[str]:
     for (texts, times), group in grouped(rows, "texts", "times").items():
         for number in range(times):
             trainings = [replace(row, found=row.found["trainings"][number]) for row in group]
-            has_speed = bool(values(trainings, "speed"))
+            name = f"{texts:,}"
+            if number > 0:
+                name += " from the cache"
+            speed = NOT_MEASURED
+            if values(trainings, "speed"):
+                speed = f"{median(trainings, 'speed'):,.0f}"
             cells.append(
                 [
-                    f"{texts:,} from the cache" if number > 0 else f"{texts:,}",
+                    name,
                     f"{median(trainings, 'first_step'):,.1f}",
                     f"{median(trainings, 'seconds'):,.1f}",
                     f"{median(trainings, 'peak') / 2**20:,.0f}",
                     f"{median(trainings, 'own') / 2**20:,.0f}",
-                    f"{median(trainings, 'speed'):,.0f}" if has_speed else NOT_MEASURED,
+                    speed,
                 ]
             )
 

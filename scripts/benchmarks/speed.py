@@ -30,12 +30,23 @@ from shared.peers import installed
 
 DATA = ("sst2", "ag_news")
 SIZES = {str(size): size for size in (Size(128, 2), Size(256, 4))}
-# The texts of a training, and the tokens of a text.
+# The texts of a training.
 MOST_TEXTS = 2048
+# The tokens of a text.
 MOST_TOKENS = 128
-LABELS_ALONE = ("pretrain.epochs=0", "model.linear=false", "train.rdrop_weight=0", "train.epochs=1")
-PLAIN = ("model.char_ngram_buckets=0", "model.bigram_buckets=0")  # an encoder as the others have it
-OURS = {"encoder-cls, plain encoder": PLAIN, "encoder-cls, default tables": ()}
+# An epoch on labels, without a linear model.
+LABELS_ALONE = (
+    "pretrain.epochs=0",
+    "model.linear=false",
+    "train.rdrop_weight=0",
+    "train.epochs=1",
+)
+# An encoder as the others have it.
+PLAIN = ("model.char_ngram_buckets=0", "model.bigram_buckets=0")
+OURS = {
+    "encoder-cls, plain encoder": PLAIN,
+    "encoder-cls, default tables": (),
+}
 HF_BEST = "HF Trainer, best effort"
 HF_DEFAULT = "HF Trainer, default"
 # The systems that train, each with its precision.
@@ -71,7 +82,8 @@ def measure(arguments: argparse.Namespace, case: Case) -> Found:
         write(work / "train.parquet", sample(whole, MOST_TEXTS))
 
     if system.startswith("HF"):
-        words = [system, case["size"], str(work / "train.parquet"), str(model_of(work, size))]
+        model = model_of(work, size)
+        words = [system, case["size"], str(work / "train.parquet"), str(model)]
         ended = run([sys.executable, __file__, "--child", *words])
         return {"speed": float(ended.output.split()[-1])}
 
@@ -113,7 +125,8 @@ def child(system: str, size: str, data: str, model: str) -> None:
     from shared.hugging_face import fit, load
 
     texts = read(Path(data))
-    bert = load(f"{model}/tokenizer.json", texts.classes, max_length=MOST_TOKENS, size=SIZES[size])
+    tokenizer = f"{model}/tokenizer.json"
+    bert = load(tokenizer, texts.classes, max_length=MOST_TOKENS, size=SIZES[size])
     options: dict[str, Any] = {
         "per_device_train_batch_size": 64,
         "num_train_epochs": 1,

@@ -103,7 +103,7 @@ def refusal(outputs: list[str], **options) -> str:
     ],
 )
 @pytest.mark.usefixtures("files")
-def test_what_is_read_is_not_written_to(source, outputs):
+def test_no_input_is_an_output(source, outputs):
     """A file is not written to, nor a folder extended, also where links lead there."""
     for output in outputs:
         assert refusal([output], sources=[source]).startswith(f"{Path(output)}: is ")
@@ -122,7 +122,7 @@ def test_what_is_read_is_not_written_to(source, outputs):
     ],
 )
 @pytest.mark.usefixtures("files")
-def test_what_is_not_read_can_be_written_to(source, output):
+def test_other_files_can_be_outputs(source, output):
     check_outputs([Path(output)], sources=[source])
 
 
@@ -130,7 +130,7 @@ def test_what_is_not_read_can_be_written_to(source, output):
     "output", ["run/predictions.csv", "run/eval/mine.json", "reviews/good/2.csv", "report.json"]
 )
 @pytest.mark.usefixtures("files")
-def test_what_a_run_neither_has_nor_reads_can_be_written_to(output):
+def test_files_beside_those_of_a_run_can_be_outputs(output):
     check_outputs([Path(output)], model=Path("run"), is_printing=True)
 
 

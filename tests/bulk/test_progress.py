@@ -48,7 +48,7 @@ def test_a_log_has_a_plain_line_now_and_then(files, clock, capfd):
     ]
 
 
-def test_what_was_done_before_counts_as_done_but_not_for_the_rate(files, clock, capfd):
+def test_parts_that_were_done_before_do_not_count_for_the_rate(files, clock, capfd):
     """A part that is passed over says nothing of how long the rest takes."""
     with Progress(files, doing="classified") as progress:
         progress.passed_over = {"a.txt"}

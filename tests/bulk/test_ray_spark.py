@@ -38,7 +38,7 @@ def store():
     ],
 )
 @pytest.mark.usefixtures("store")
-def test_places_that_cannot_be_are_refused(trained_run, source, output, error, message):
+def test_impossible_places_are_refused(trained_run, source, output, error, message):
     with pytest.raises(error, match=message):
         check_places(source, output, model=trained_run.path)
 

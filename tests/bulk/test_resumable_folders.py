@@ -118,7 +118,7 @@ def test_complete_parts_are_skipped(cli, trained_run, parts):
     assert times_of_writing() == before
 
 
-def test_what_has_changed_is_done_again(cli, trained_run, parts):
+def test_changed_parts_are_done_again(cli, trained_run, parts):
     """An input, its predictions, a record: each concerns its own part."""
     assert cli(*command(trained_run)).code == 0
     before = times_of_writing()
@@ -168,7 +168,7 @@ def test_predictions_in_another_format_replace_the_earlier_ones(cli, trained_run
     assert files_in("out") == [*tables, "part-04.jsonl"]
 
 
-def test_a_part_that_another_process_is_at_is_waited_for(cli, trained_run, parts, monkeypatch):
+def test_a_part_that_another_process_writes_is_waited_for(cli, trained_run, parts, monkeypatch):
     Path("out/_parts").mkdir(parents=True)
     lock = os.open("out/_parts/part-03.lock", os.O_CREAT | os.O_RDWR)
     fcntl.flock(lock, fcntl.LOCK_EX)
@@ -189,7 +189,7 @@ def test_a_part_that_another_process_is_at_is_waited_for(cli, trained_run, parts
 
 
 @pytest.mark.usefixtures("parts", "in_order")
-def test_what_others_write_at_the_same_time_is_noticed(cli, trained_run, monkeypatch):
+def test_writing_by_another_process_with_other_options_is_noticed(cli, trained_run, monkeypatch):
     """After another process with other options, nobody knows which rows are whose."""
     real = Classifier.tokenize
     first_record = Path("out/_parts/part-01.json")
@@ -256,7 +256,9 @@ def test_predictions_for_files_that_are_gone_are_warned_of(cli, trained_run):
     ],
 )
 @pytest.mark.usefixtures("parts")
-def test_what_cannot_be_is_refused_before_any_work(cli, trained_run, option, value, code, message):
+def test_impossible_requests_are_refused_before_any_work(
+    cli, trained_run, option, value, code, message
+):
     for name in ("a file", "twins/a.csv", "twins/a.jsonl", "classes/x/1.txt"):
         Path(name).parent.mkdir(parents=True, exist_ok=True)
         Path(name).write_text("")

@@ -341,12 +341,12 @@ def test_predict_ends_with_counts(cli, trained_run, output):
         (["zzz", "rain"], "of 2 texts: 1 with unknown words\n"),
     ],
 )
-def test_where_there_is_nothing_to_count_no_line_comes(cli, trained_run, texts, summary):
+def test_without_unexpected_predictions_no_counts_are_printed(cli, trained_run, texts, summary):
     """The prediction for a single text shows what the line would say."""
     assert cli("predict", "--model", trained_run.path, *texts).err == summary
 
 
-def test_where_no_text_is_there_is_nothing_to_count(classifier):
+def test_without_texts_there_is_no_summary(classifier):
     assert ChunkClassifier(classifier, PredictionOptions()).summary() is None
 
 

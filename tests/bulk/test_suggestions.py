@@ -185,7 +185,7 @@ def test_a_table_is_safe_to_show(cli, trained_run, monkeypatch):
     assert shown.replace("\n", "").isprintable()
 
 
-def test_what_is_filled_in_is_data_like_the_input(cli, trained_run):
+def test_a_table_that_is_filled_in_is_data_like_the_input(cli, trained_run):
     """Separator, mark and columns are those of the input, so both are read together."""
     rows = []
     for number, text in enumerate([*SURE, *UNSURE]):
@@ -228,7 +228,7 @@ def test_rows_of_a_spreadsheet_are_named_beside_lines(cli, trained_run):
     assert row_numbers == {"soup\nball": None, "zzz": 3}
 
 
-def test_fewer_texts_than_are_wanted_are_warned_of(cli, trained_run, pool):
+def test_a_warning_comes_where_there_are_fewer_texts_than_wanted(cli, trained_run, pool):
     outcome = cli("suggest", trained_run.path, "--input", pool, "--n", 100)
 
     assert outcome.code == 0
@@ -246,5 +246,5 @@ def test_fewer_texts_than_are_wanted_are_warned_of(cli, trained_run, pool):
     ],
 )
 @pytest.mark.usefixtures("pool")
-def test_what_cannot_be_is_refused(cli, trained_run, options, code, message):
+def test_impossible_requests_are_refused(cli, trained_run, options, code, message):
     assert_failed(cli("suggest", trained_run.path, *options), code, message)

@@ -82,7 +82,7 @@ def submit_together(
     return futures
 
 
-def test_what_waits_is_computed_together(classifier):
+def test_requests_that_wait_are_computed_together(classifier):
     held = HeldClassifier(classifier)
     sizes = []
     requests = [

@@ -37,7 +37,7 @@ WRONG = {
 
 
 @pytest.mark.parametrize("case", WRONG)
-def test_what_is_wrong_is_named(case):
+def test_an_error_names_the_field(case):
     body, status, message = WRONG[case]
 
     with pytest.raises(RefusedError) as refused:
@@ -48,7 +48,7 @@ def test_what_is_wrong_is_named(case):
     assert "\n" not in str(refused.value)
 
 
-def test_what_is_left_out_has_a_default():
+def test_fields_that_are_left_out_have_defaults():
     request = parse_predict_request(b'{"texts": ["rain", ""]}')
 
     expected = PredictRequest(texts=["rain", ""], top_k=1, threshold=0.0, explain=False)

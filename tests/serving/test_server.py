@@ -513,7 +513,7 @@ def test_a_second_signal_ends_at_once(start, trained_run):
         (["{run}", "--port", "{taken}"], 1, "cannot listen: Address already in use"),
     ],
 )
-def test_what_cannot_be_served_is_reported(cli, trained_run, arguments, code, message):
+def test_a_server_that_cannot_start_says_why(cli, trained_run, arguments, code, message):
     with socket.create_server(("127.0.0.1", 0)) as taken:
         values = {"run": trained_run.path, "taken": taken.getsockname()[1]}
         outcome = cli("serve", *(argument.format(**values) for argument in arguments))
@@ -524,7 +524,7 @@ def test_what_cannot_be_served_is_reported(cli, trained_run, arguments, code, me
     assert outcome.err.count("\n") == 1
 
 
-def test_without_the_extra_it_says_what_to_install(cli, trained_run, monkeypatch):
+def test_without_its_libraries_serve_says_what_to_install(cli, trained_run, monkeypatch):
     monkeypatch.setattr("encoder_cls.system.libraries.is_installed", lambda name: name != "uvicorn")
 
     outcome = cli("serve", trained_run.path)
