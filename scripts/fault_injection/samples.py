@@ -94,7 +94,8 @@ def fuzz(count, *strategies, **named):
             print_blob=False,
             suppress_health_check=list(HealthCheck),
         )
-        return pytest.mark.examples(count)(limited(given(*strategies, **named)(test)))
+        fuzzed = limited(given(*strategies, **named)(test))
+        return pytest.mark.examples(count)(fuzzed)
 
     return decorate
 
@@ -198,7 +199,8 @@ class Workspace:
 
         One that is begun is as if it had been killed just before its end.
         """
-        run = Path(shutil.copytree(self.reference(variant), self.new_path("copy"), symlinks=True))
+        run = self.new_path("copy")
+        shutil.copytree(self.reference(variant), run, symlinks=True)
         if is_begun:
             (run / "model" / "README.md").unlink()
         return run
@@ -228,7 +230,8 @@ class Workspace:
     def finish(self, variant, run, *, begin=None):
         """Go on with a disturbed run to its end, where it must equal the undisturbed one."""
         reference = self.reference(variant)
-        ended = (begin or self.fork)(self.train(variant, run)).end().check()
+        begin = begin or self.fork
+        ended = begin(self.train(variant, run)).end().check()
         assert_same_run(run, reference)
         return ended
 
@@ -314,10 +317,12 @@ def last_weights(run):
 
 def metric_rows(run):
     """The rows of `metrics.jsonl` without what the clock has written."""
-    rows = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
-    for row in rows:
+    rows = []
+    for line in (run / "metrics.jsonl").read_text().splitlines():
+        row = json.loads(line)
         row.pop("time", None)
         row.pop("tokens_per_s", None)
+        rows.append(row)
     return rows
 
 
@@ -331,7 +336,10 @@ def curves(run):
         if not tag.endswith("tokens per second"):
             found[tag] = [(event.step, event.value) for event in events.Scalars(tag)]
     for tag in events.Tags()["images"]:
-        found[tag] = [(event.step, len(event.encoded_image_string)) for event in events.Images(tag)]
+        sizes = []
+        for event in events.Images(tag):
+            sizes.append((event.step, len(event.encoded_image_string)))
+        found[tag] = sizes
     return found
 
 

@@ -92,7 +92,8 @@ class Predictions:
         self.texts = []
         for _ in range(20):
             length = draw.choice([0, 1, 3, 9, 40])
-            self.texts.append(" ".join(draw.choices(WORDS + FILLERS, k=length)))
+            words = draw.choices(WORDS + FILLERS, k=length)
+            self.texts.append(" ".join(words))
         self._known = {}
 
     def learn(self, folder):
@@ -131,12 +132,19 @@ def _probabilities(prediction):
 
 
 class Outcome(NamedTuple):
-    """What became of an honest request."""
+    """What became of an honest request.
 
-    began: float  # when it was sent
-    ended: float  # when its outcome was known
-    status: int  # 0 without a response
-    what: str  # is wrong
+    Attributes:
+        began: when it was sent.
+        ended: when its outcome was known.
+        status: of the response; 0 without one.
+        what: what is wrong, if anything is.
+    """
+
+    began: float
+    ended: float
+    status: int
+    what: str
 
 
 class Load:
@@ -165,7 +173,7 @@ class Load:
             "a client waits for ever"
         )
 
-    def await_predictions(self, count):
+    def await_outcomes(self, count):
         """Wait for so many more outcomes."""
         most = len(self.outcomes) + count
         wait_until(lambda: len(self.outcomes) >= most, f"{count} responses")
@@ -188,11 +196,13 @@ class Load:
 
     def _ask_once(self, connection, draw):
         """Send a request, and check the response; returns its status and what is wrong."""
-        chosen = draw.choices(range(len(self._predictions.texts)), k=draw.choice([1, 1, 1, 5, 30]))
+        texts = self._predictions.texts
+        num_texts = draw.choice([1, 1, 1, 5, 30])
+        chosen = draw.choices(range(len(texts)), k=num_texts)
         body = {
-            "texts": [self._predictions.texts[number] for number in chosen],
+            "texts": [texts[number] for number in chosen],
             "top_k": 9,
-            "explain": len(chosen) == 5,
+            "explain": num_texts == 5,
         }
 
         status = 0

@@ -42,7 +42,8 @@ def test_kill_real(space, draw, number):
     variant = variant_of(number)
     run = space.new_path("killed")
     for _ in range(draw.randint(1, 4)):
-        space.start(space.train(variant, run)).kill(after=draw.uniform(0.1, LONGEST_TRAINED))
+        seconds = draw.uniform(0.1, LONGEST_TRAINED)
+        space.start(space.train(variant, run)).kill(after=seconds)
     space.finish(variant, run, begin=space.start)
 
 
@@ -65,12 +66,13 @@ def test_kill_continued(space, draw, number):
 def kill_and_finish(space, draw, variant):
     """Kill a run some times; it ends as if nothing had happened."""
     run = space.new_path("killed")
+    command = space.train(variant, run)
     for _ in range(draw.randint(1, 4)):
         if draw.random() < 0.5:
-            prepare = partial(kill_at_file_event, draw.randint(1, FILE_EVENTS_OF_A_RUN), run)
-            ended = space.fork(space.train(variant, run), prepare=prepare).end()
+            event = draw.randint(1, FILE_EVENTS_OF_A_RUN)
+            ended = space.fork(command, prepare=partial(kill_at_file_event, event, run)).end()
         else:
-            ended = space.fork(space.train(variant, run)).kill(after=draw.uniform(0, 1.5))
+            ended = space.fork(command).kill(after=draw.uniform(0, 1.5))
         assert ended.code in {0, -signal.SIGKILL}, ended.err
     space.finish(variant, run)
 
@@ -82,7 +84,8 @@ def test_kill_and_read(space, draw, number):
     engine = engine_of(number, kinds=len(VARIANTS))
     run = space.new_path("abandoned")
     event = draw.randint(1, FILE_EVENTS_OF_A_RUN)
-    space.fork(space.train(variant, run), prepare=partial(kill_at_file_event, event, run)).end()
+    prepare = partial(kill_at_file_event, event, run)
+    space.fork(space.train(variant, run), prepare=prepare).end()
 
     ended = space.predict(run, engine, "--format", "jsonl", "soup and rain with a ball")
     if (run / "model" / "model.safetensors").exists():
@@ -158,8 +161,11 @@ def started(space, variant, run, size, *, attempt=0):
     def be_rank(rank):
         os.environ.update(shared, RANK=str(rank), LOCAL_RANK=str(rank))
 
-    arguments = space.train(variant, run)
-    return [space.fork(arguments, prepare=partial(be_rank, rank)) for rank in range(size)]
+    command = space.train(variant, run)
+    processes = []
+    for rank in range(size):
+        processes.append(space.fork(command, prepare=partial(be_rank, rank)))
+    return processes
 
 
 @tries(20)
@@ -236,10 +242,12 @@ def test_damage_cache(space, draw, number):
     The file is made again.
     """
     variant, cache = space.cached(variant_of(number))
-    space.fork([*space.train(variant, space.new_path("first")), "--dry-run"]).end().check()
+    command = space.train(variant, space.new_path("first"), "--dry-run")
+    space.fork(command).end().check()
     files = sorted(path for path in cache.rglob("*/*") if path.stat().st_size)
     records = [path for path in files if path.name == "record.json"]
-    file = draw.choice(draw.choice([files, records]))
+    chosen = draw.choice([files, records])
+    file = draw.choice(chosen)
     damage(file, draw, cut=0.5)
 
     damaged = file.read_bytes()
@@ -250,5 +258,6 @@ def test_damage_cache(space, draw, number):
 
 def check_whole(cache):
     """Fail unless the cache has an entry of rows, one of tokens, and nothing else."""
-    found = sorted(path.name.partition("-")[0] for path in cache.iterdir() if path.name != ".lock")
-    assert found == ["rows", "tokens"], found
+    names = sorted(path.name for path in cache.iterdir() if path.name != ".lock")
+    kinds = [name.partition("-")[0] for name in names]
+    assert kinds == ["rows", "tokens"], names

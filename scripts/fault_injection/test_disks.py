@@ -257,7 +257,9 @@ def is_in(call, group):
 
 def watched_path(call):
     """The path by which strace matches a call: the folder, where it takes that and a name."""
-    return str(Path(call.path).parent) if call.name == "unlinkat" else call.path
+    if call.name == "unlinkat":
+        return str(Path(call.path).parent)
+    return call.path
 
 
 def strace(space, run, options):
@@ -273,7 +275,8 @@ def strace(space, run, options):
     process = space.fork(space.train(space.brief(), run), prepare=wait_for_tracer)
     status = Path(f"/proc/{process.pid}/status")
     wait_until(lambda: "(stopped)" in status.read_text(), "it waits")
-    with subprocess.Popen(["strace", "-p", str(process.pid), *options], stderr=subprocess.PIPE):
+    tracer = ["strace", "-p", str(process.pid), *options]
+    with subprocess.Popen(tracer, stderr=subprocess.PIPE):
         wait_until(lambda: "TracerPid:\t0\n" not in status.read_text(), "strace attaches")
         process.signal(signal.SIGCONT)
         return process.end()

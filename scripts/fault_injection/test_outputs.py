@@ -11,11 +11,16 @@ import pytest
 from samples import SPLITS, engine_of, predict, sha256_of, tries
 
 TEXTS = ["rain and snow", "a ball, a goal", "bread and soup"]
-# The end of a temporary name that can be guessed, and what a lock is named by.
+
+
+def hash_of_name(name):
+    return sha256(name.encode()).hexdigest()[:12]
+
+
+# The end of a temporary name that can be guessed.
 KNOWN_HEX = "0123456789abcdef"
-MARK = "-".join(
-    sha256(name.encode()).hexdigest()[:12] for name in ("predictions.txt", platform.node())
-)
+# The middle of a temporary name: of which file it is, and of which machine.
+MARK = f"{hash_of_name('predictions.txt')}-{hash_of_name(platform.node())}"
 LINKS = (
     f".tmp-{KNOWN_HEX}-predictions.txt",
     f".tmp-{os.getpid()}-predictions.txt",

@@ -30,7 +30,9 @@ class Job:
     out: Path
     form: str
     engine: str
+    # Of the model.
     variant: str = "default"
+    # Further options.
     more: tuple = ()
 
     def begin(self, **options):
@@ -53,8 +55,12 @@ class Job:
         """The files of predictions by name, without temporary ones."""
         if not self.out.is_dir():
             return {}
-        files = [path for path in self.out.iterdir() if path.is_file()]
-        return {path.name: path.read_bytes() for path in files if not path.name.startswith(".")}
+
+        found = {}
+        for path in self.out.iterdir():
+            if path.is_file() and not path.name.startswith("."):
+                found[path.name] = path.read_bytes()
+        return found
 
     def check(self, expected, *, others=0):
         """Fail unless the folder holds these predictions, and a record for each file.
@@ -103,7 +109,8 @@ def new_rows(draw, part, count):
     rows = []
     for row in range(count):
         length = draw.choice([0, 1, 5, 20])
-        rows.append((f"{part}-{row}", " ".join(draw.choices(WORDS + FILLERS, k=length))))
+        text = " ".join(draw.choices(WORDS + FILLERS, k=length))
+        rows.append((f"{part}-{row}", text))
     return rows
 
 
@@ -112,9 +119,12 @@ def write_rows(path, rows):
     with path.open("w") as file:
         if path.suffix == ".jsonl":
             for name, text in rows:
-                file.write(json.dumps({"id": name, "text": text}) + "\n")
+                record = {"id": name, "text": text}
+                file.write(f"{json.dumps(record)}\n")
         else:
-            csv.writer(file, lineterminator="\n").writerows([("id", "text"), *rows])
+            table = csv.writer(file, lineterminator="\n")
+            table.writerow(["id", "text"])
+            table.writerows(rows)
 
 
 def read_rows(path):
@@ -137,13 +147,16 @@ def test_parts_kill(space, draw, number):
     """SIGKILL at any moment, or at any change of a file; run again, it has each row once."""
     job = new_job(space, draw, engine_of(number))
     expected = job.expected()
+    most_events = FILE_EVENTS_OF_A_PART * len(expected)
     for _ in range(draw.randint(1, 4)):
         if draw.random() < 0.7:
-            ended = job.kill_at(draw.randint(1, FILE_EVENTS_OF_A_PART * len(expected))).end()
+            event = draw.randint(1, most_events)
+            ended = job.kill_at(event).end()
         else:
             ended = job.begin().kill(after=draw.uniform(0, 0.6))
         assert ended.code in {0, -signal.SIGKILL}, ended.err
         assert job.predictions().items() <= expected.items(), "a file of predictions is not whole"
+
     job.begin().end().check()
     job.check(expected)
 
@@ -160,13 +173,15 @@ def test_parts_together(space, draw, kind, number):
         if kind == "without locks":  # as on Windows, or on some file systems
             mock.patch.dict(sys.modules, {"fcntl": None}).start()
 
+    most_events = FILE_EVENTS_OF_A_PART * len(expected)
     processes = []
     codes = {0}
     for machine in range(draw.randint(2, 4)):
         if kind != "some are killed":
             processes.append(job.begin(prepare=partial(be_other, machine)))
         elif machine > 0 and draw.random() < 0.6:
-            processes.append(job.kill_at(draw.randint(1, FILE_EVENTS_OF_A_PART * len(expected))))
+            event = draw.randint(1, most_events)
+            processes.append(job.kill_at(event))
             codes.add(-signal.SIGKILL)
         else:
             processes.append(job.begin())
@@ -190,7 +205,8 @@ def test_parts_changed_meanwhile(space, draw, number):
         for part in job.parts.iterdir():
             write_rows(part, [*read_rows(part), ("more", "rain")])
 
-    ended = job.begin(prepare=partial(at_file_event, event, append, temporary=".tmp-")).end()
+    prepare = partial(at_file_event, event, append, temporary=".tmp-")
+    ended = job.begin(prepare=prepare).end()
     # Predictions and records are written by turns. Nothing is read while a record is written.
     if event % 2:
         ended.check_error(3, "has changed while it was read")
@@ -261,15 +277,20 @@ def damaged_record(job, draw, part):
     path = record_of(job, part)
     content = path.read_bytes()
     cut = content[: draw.randrange(len(content) - 2)]
-    values = {key: draw.choice([None, 3, [], {}, "../../x"]) for key in json.loads(content)}
+
+    values = {}
+    for key in json.loads(content):
+        values[key] = draw.choice([None, 3, [], {}, "../../x"])
     other_values = json.dumps(values).encode()
+
     odd = [b"", cut, b"[]", b"null", b"3", b"[" * 10**6, b"\xff", other_values]
     path.write_bytes(draw.choice(odd))
 
 
 def record_of_another_part(job, draw, part):
-    other = draw.choice([other for other in job.parts.iterdir() if other != part])
-    record_of(job, part).write_bytes(record_of(job, other).read_bytes())
+    others = [other for other in job.parts.iterdir() if other != part]
+    record = record_of(job, draw.choice(others))
+    record_of(job, part).write_bytes(record.read_bytes())
 
 
 def no_record(job, _draw, part):
@@ -339,13 +360,17 @@ def test_parts_changed(space, draw, kind, number):
     changed = change(job, draw, part) or job
     inputs = sorted(changed.parts.iterdir())
     if again == NONE:
+        # A part that is gone gets no predictions.
         stems = {part.stem for part in inputs}
-        expected = {name: found for name, found in expected.items() if Path(name).stem in stems}
+        for name in list(expected):
+            if Path(name).stem not in stems:
+                del expected[name]
     else:
         expected = changed.expected()
 
     ended = changed.begin().end().check()
-    assert num_written(ended) == {ALL: len(inputs), NONE: 0, ONE: 1}[again]
+    numbers = {ALL: len(inputs), NONE: 0, ONE: 1}
+    assert num_written(ended) == numbers[again]
     others = 1 if kind == "a-part-less" else 0
     assert ("not in the input" in ended.err) == (others > 0), ended.err
     changed.check(expected, others=others)

@@ -51,7 +51,7 @@ def test_serve_stop(space, draw, when, number):
     predictions.learn(run)
     served = serve(space, run)
     with Load(served, predictions, draw, clients=draw.choice([1, 4, 16])) as load:
-        load.await_predictions(1)
+        load.await_outcomes(1)
         time.sleep(draw.uniform(0, 0.3))
         asked = time.monotonic()
         served.process.signal(kind)
@@ -111,7 +111,7 @@ def test_serve_kill(space, draw, number):
     before = hashes_of(run / "model")
     served = serve(space, run)
     with Load(served, predictions, draw, clients=draw.choice([1, 4, 16])) as load:
-        load.await_predictions(1)
+        load.await_outcomes(1)
         time.sleep(draw.uniform(0, 0.3))
         killed = time.monotonic()
         assert served.process.kill().code == -signal.SIGKILL
@@ -129,7 +129,7 @@ def test_serve_kill(space, draw, number):
 
     again = serve(space, run, port=served.port)
     with Load(again, predictions, draw, clients=2) as load:
-        load.await_predictions(4)
+        load.await_outcomes(4)
     load.check_all_requests_ended()
     again.stop()
 
@@ -143,11 +143,11 @@ def test_serve_reload(space, draw, number):
     sizes = []
     served = serve(space, run)
     with Load(served, predictions, draw, clients=draw.choice([2, 6, 12])) as load:
-        load.await_predictions(4)
+        load.await_outcomes(4)
         for turn in range(RELOADS):
             change = ["another", "damaged", "gone"][(number + turn) % 3]
             change_model(run, served, predictions, draw, change)
-            load.await_predictions(3)
+            load.await_outcomes(3)
             sizes.append(served.own_bytes())
 
         # While it is replaced again and again: several signals at once, and the last model wins.
@@ -253,7 +253,11 @@ def half_head(served, draw):
 
 def idle_crowd(served, draw):
     """Open more connections than the server keeps; returns the first, which makes room."""
-    first, *others = [send(served, draw.choice([HALF, b""])) for _ in range(CROWD)]
+    crowd = []
+    for _ in range(CROWD):
+        crowd.append(send(served, draw.choice([HALF, b""])))
+
+    first, *others = crowd
     first.settimeout(AT_ONCE)
     with suppress(OSError):
         first.recv(1)  # waits until the server has accepted them all
@@ -409,7 +413,7 @@ def test_serve_hostile(space, draw, name, number):
     sizes = []
     served = serve(space, run, prepare=be_impatient)
     with Load(served, predictions, draw, clients=2) as load:
-        load.await_predictions(4)
+        load.await_outcomes(4)
         for _ in range(WAVES):
             num_clients = draw.randint(4, 16)
             connections = [attack.begin(served, draw) for _ in range(num_clients)]
@@ -418,7 +422,7 @@ def test_serve_hostile(space, draw, name, number):
             expected = attack.statuses | {408}
             assert found <= expected, f"statuses {found}, expected {expected}"
             sizes.append(served.own_bytes())
-        load.await_predictions(4)
+        load.await_outcomes(4)
 
     load.check_all_requests_ended()
     check_flat(sizes)

@@ -106,9 +106,10 @@ def line_of_a_file(space, draw, size, engine):
 
 
 def explained_text(space, draw, size, engine):
-    """A text of 100,000 words and more, with what its words did."""
-    text = " ".join(draw.choices(["rain", "snow", "ball", "the", "unheardof"], k=size // 5))
-    return check_predictions(predict(space, engine, *JSONL, "--explain", lines=[text, "some rain"]))
+    """A text of 100,000 words and more, with the weights of its words."""
+    words = draw.choices(["rain", "snow", "ball", "the", "unheardof"], k=size // 5)
+    lines = [" ".join(words), "some rain"]
+    return check_predictions(predict(space, engine, *JSONL, "--explain", lines=lines))
 
 
 def page_of_many_texts(space, draw, size, engine):
@@ -135,8 +136,8 @@ def many_classes(space, draw, size, _engine):
     words = [f"w{draw.randrange(10**6)}" for _ in range(5000)]
     rows = []
     for number in range(4 * classes):
-        text = " ".join([words[number % 5000], *draw.choices(words, k=4)])
-        rows.append((text, f"class {number % classes}"))
+        chosen = [words[number % 5000], *draw.choices(words, k=4)]
+        rows.append((" ".join(chosen), f"class {number % classes}"))
 
     run = space.new_path("run")
     ended = train(space, run, rows)
