@@ -106,7 +106,7 @@ FOUND = {
 
 @pytest.mark.parametrize("name", SCRIPTS)
 def test_a_script_describes_itself_and_lays_out_its_tables(name, tmp_path, capsys):
-    """The tables are made of a file of measured cases, and go into the script's section of a page."""
+    """A file of measured cases becomes tables in the script's section of a page."""
     benchmark = importlib.import_module(name).BENCHMARK
     found, line = FOUND[name]
     with pytest.raises(SystemExit, match="0"):

@@ -209,7 +209,7 @@ def test_tokens_of_both_directions_end_beside_the_map(show):
     ids=["usual text", "longest text"],
 )
 def test_four_heads_have_few_rows_where_letters_stay_legible(show, tokens, name, rows):
-    """On 1,200 pixels they have one row, those of the longest text two; on a phone all have four."""
+    """On 1,200 pixels they have one row, of the longest text two; on a phone always four."""
     weights = np.full((1, 4, tokens, tokens), 1 / tokens, dtype=np.float32)
     maps = AttentionMaps(tokens=[name] * tokens, weights=weights)
     all_maps = "[...document.querySelectorAll('[data-levels]')]"

@@ -12,6 +12,7 @@ import sys
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -87,15 +88,15 @@ def comparable(text: str) -> list[str]:
     """The lines of an output without what depends on the machine, such as numbers and times."""
     lines = []
     for line in text.splitlines():
-        # Work in progress is shown only after its first second, which a quick machine does not need.
+        # Work is shown only if it takes longer than a second, as it does not on a fast machine.
         if WORK_IN_PROGRESS.fullmatch(line):
             continue
 
-        # Of an explained answer, the words that spoke for a class; of any line, the numbers.
+        # Leave out the words of an explanation, and all numbers.
         stable = re.sub(r"\((for|against) it .*\)$", "", line)
         stable = re.sub(r"[+-]?\d[\d.,e-]*", "0", stable)
 
-        # Of an indented line, such as a score in a report, only what it is about.
+        # Of an indented line, such as a score in a report, compare only what it is about.
         words = stable.split()
         if line.startswith("  "):
             words = words[:2]
@@ -111,13 +112,16 @@ def check(text: str, folder: Path) -> None:
             assert comparable(found) == comparable(expected), f"$ {command}\n{found}"
 
 
-@pytest.mark.parametrize(
-    "journey",
-    [
-        pytest.param(name, marks=[] if name == QUICK_JOURNEY else pytest.mark.slow)
-        for name in journeys(TOUR.read_text())
-    ],
-)
+def journeys_as_parameters() -> Iterator[Any]:
+    """The names of the sections of the tour; those that take long are marked."""
+    for name in journeys(TOUR.read_text()):
+        marks = []
+        if name != QUICK_JOURNEY:
+            marks.append(pytest.mark.slow)
+        yield pytest.param(name, marks=marks)
+
+
+@pytest.mark.parametrize("journey", list(journeys_as_parameters()))
 def test_the_tour_shows_what_happens(journey, tmp_path):
     check(journeys(TOUR.read_text())[journey], tmp_path)
 

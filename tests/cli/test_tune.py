@@ -13,7 +13,7 @@ from encoder_cls.run import terminal_reporter
 from encoder_cls.run.run_folder import RunDir
 from encoder_cls.system import libraries
 from encoder_cls.system.display import seconds_named
-from encoder_cls.tuning.search import Search
+from encoder_cls.tuning.search import Search, TrialResult
 
 OPTIONS = [
     "--set",
@@ -29,8 +29,11 @@ OPTIONS = [
 def search(tmp_path) -> list[object]:
     """The command of a search that has time for one trial."""
     data = tmp_path / "train.csv"
-    rows = [f"{('red', 'blue')[i % 2]} {i % 7},{i % 2}\n" for i in range(80)]
-    data.write_text("text,label\n" + "".join(rows))
+    lines = ["text,label"]
+    for number in range(40):
+        lines.append(f"red {number % 7},0")
+        lines.append(f"blue {number % 7},1")
+    data.write_text("\n".join([*lines, ""]))
     options = [*OPTIONS, "--set", f"data={{train: {data}, validation: null, test: null}}"]
     return ["tune", *options, "--run-dir", tmp_path / "search", "--budget", "0.001s"]
 
@@ -38,8 +41,11 @@ def search(tmp_path) -> list[object]:
 @pytest.fixture
 def another_trial_is_best(monkeypatch) -> None:
     """The best trial is not the config as it is, whatever chance says."""
-    best = property(lambda search: replace(search.results[0], number=1))
-    monkeypatch.setattr(Search, "best", best)
+
+    def best(search: Search) -> TrialResult:
+        return replace(search.results[0], number=1)
+
+    monkeypatch.setattr(Search, "best", property(best))
 
 
 def test_a_search_ends_with_the_report_of_the_best(tmp_path, cli, search, monkeypatch):
@@ -77,12 +83,14 @@ def test_a_paired_test_compares_the_best_with_the_config_as_it_is(
 
 @pytest.mark.usefixtures("another_trial_is_best")
 def test_a_search_of_texts_with_several_labels_names_both_runs(tmp_path, cli):
-    """Their answers are not compared one by one."""
+    """Their predictions are not compared one by one."""
     data = tmp_path / "train.csv"
-    texts = ("red", "blue", "red blue")
-    labels = ("r", "b", "r|b")
-    rows = [f"{texts[i % 3]} {i % 7},{labels[i % 3]}\n" for i in range(90)]
-    data.write_text("text,label\n" + "".join(rows))
+    lines = ["text,label"]
+    for number in range(30):
+        lines.append(f"red {number % 7},r")
+        lines.append(f"blue {number % 7},b")
+        lines.append(f"red blue {number % 7},r|b")
+    data.write_text("\n".join([*lines, ""]))
     options = setting(
         f"data.train={data}", "data.validation=null", "data.test=null", "data.label_separator='|'"
     )
@@ -107,7 +115,7 @@ def test_a_missing_library_is_named_with_its_extra(cli, monkeypatch):
         (["--set", "tune={train.epochs: {low: 3, high: 2}}"], "low 3 is not below high 2"),
     ],
 )
-def test_what_cannot_be_searched_is_refused(tmp_path, cli, options, message):
+def test_a_search_that_cannot_be_made_is_refused(tmp_path, cli, options, message):
     assert_failed(cli("tune", "--run-dir", tmp_path / "search", *options), 2, message)
 
 
@@ -117,6 +125,6 @@ def test_times_have_a_unit(text, seconds):
 
 
 @pytest.mark.parametrize("text", ["", "5", "m", "-3m", "0s", "infm", "nanm", "3 d"])
-def test_what_is_no_time_is_refused(text):
+def test_a_time_without_a_number_and_a_unit_is_refused(text):
     with pytest.raises(ValueError, match="write a time"):
         seconds_named(text)

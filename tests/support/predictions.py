@@ -1,4 +1,4 @@
-"""Answers of `predict` to rows, or to a source, without its command line."""
+"""Predictions for rows, or for a source, without the command line of `predict`."""
 
 from __future__ import annotations
 
@@ -36,8 +36,12 @@ def predictions_for(
     on_terminal: bool = False,
     warn: Callable[[str], None] = note,
 ) -> str:
-    """What is printed of texts, or of rows."""
-    rows = [text if isinstance(text, Row) else Row(text) for text in texts]
+    """What `predict` prints for texts, or for rows."""
+    rows = []
+    for text in texts:
+        row = text if isinstance(text, Row) else Row(text)
+        rows.append(row)
+
     output = io.BytesIO()
     predict_texts(
         GivenRows(classifier, rows),

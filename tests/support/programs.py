@@ -56,6 +56,7 @@ def run_beside_hub(
         "HF_HOME": str(cache),
         "PYTHONUTF8": "1",
     }
+
     return subprocess.run(
         [sys.executable, "-c", code, *arguments],
         env={**inherited, **quiet, "PYTHONPATH": str(ROOT), **environment},
@@ -77,11 +78,11 @@ def setting(*values: str) -> list[str]:
 
 def hashes(folder: Path) -> dict[Path, str]:
     """The hash of each file below a folder."""
-    return {
-        path: hashlib.sha256(path.read_bytes()).hexdigest()
-        for path in folder.rglob("*")
-        if path.is_file()
-    }
+    found = {}
+    for path in folder.rglob("*"):
+        if path.is_file():
+            found[path] = hashlib.sha256(path.read_bytes()).hexdigest()
+    return found
 
 
 def succeed(cli, *arguments: object):

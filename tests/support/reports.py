@@ -78,7 +78,7 @@ def report_of(
 
 
 def compared(difference: float, *, is_sure: bool, linear: float = 0.3) -> dict[str, Any]:
-    """Changes of an evaluation: the accuracy that the encoder adds, and the linear model's share."""
+    """Changes of an evaluation: what the encoder adds, and the share of the linear model."""
     interval = (difference - 0.01, difference + 0.02)
     comparison = Comparison(combined_minus_linear=difference, interval=interval, is_sure=is_sure)
     return {"comparison": comparison, "mixture_shares": {"encoder": 1 - linear, "linear": linear}}

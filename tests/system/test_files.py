@@ -172,7 +172,7 @@ def mode_of(path: Path) -> int:
 @pytest.mark.parametrize("flags", [os.O_APPEND, 0], ids=["appending", "in the midst"])
 @pytest.mark.parametrize("name", ["/dev/fd/{}", "/proc/self/fd/{}", "link"])
 def test_output_into_an_open_stream_comes_after_what_is_there(tmp_path, flags, name):
-    """The stream of a shell's `>` or `>>` stays usable for its next command: no file is replaced."""
+    """The stream of a shell's `>` or `>>` stays usable for its next command."""
     log = tmp_path / "log"
     descriptor = os.open(log, os.O_WRONLY | os.O_CREAT | flags)
     (tmp_path / "link").symlink_to(f"/dev/fd/{descriptor}")

@@ -18,7 +18,7 @@ VALUES = st.recursive(
 @settings(deadline=None, derandomize=True, max_examples=30)
 @given(VALUES)
 def test_json_text_keeps_the_value(value):
-    """A reader gets the value, whatever is escaped; only line ends of indented JSON are unprintable."""
+    """A reader gets the value. Only line ends of indented JSON are unprintable."""
     assert json.loads(json_text(value)) == value
     assert json.loads(json_text(value, indent=2)) == value
     assert json_text(value, indent=2).replace("\n", "").isprintable()

@@ -40,17 +40,28 @@ def test_devices_by_name(name, num_gpus, expected, monkeypatch):
     assert resolve_device(name) == torch.device(expected)
 
 
-@pytest.mark.parametrize("supported", [(), PROBES[:1], PROBES[1:], None])
-def test_auto_precision_follows_the_processor(supported, monkeypatch):
-    """It is bfloat16 where one of the probes says so, which torch may lack."""
+@pytest.mark.parametrize(
+    ("has_amx", "has_avx512", "expected"),
+    [
+        (False, False, torch.float32),
+        (True, False, torch.bfloat16),
+        (False, True, torch.bfloat16),
+    ],
+)
+def test_auto_precision_follows_the_processor(has_amx, has_avx512, expected, monkeypatch):
+    amx_probe, avx512_probe = PROBES
+    monkeypatch.setattr(torch.cpu, amx_probe, lambda: has_amx, raising=False)
+    monkeypatch.setattr(torch.cpu, avx512_probe, lambda: has_avx512, raising=False)
+    assert resolve_precision("auto", CPU) == expected
+
+
+def test_auto_precision_is_float32_where_torch_has_no_probes(monkeypatch):
     for probe in PROBES:
-        if supported is None:
-            monkeypatch.delattr(torch.cpu, probe, raising=False)
-        else:
-            monkeypatch.setattr(
-                torch.cpu, probe, lambda probe=probe: probe in supported, raising=False
-            )
-    assert resolve_precision("auto", CPU) == (torch.bfloat16 if supported else torch.float32)
+        monkeypatch.delattr(torch.cpu, probe, raising=False)
+    assert resolve_precision("auto", CPU) == torch.float32
+
+
+def test_precisions_by_name():
     assert resolve_precision("bfloat16", CPU) == torch.bfloat16
     assert resolve_precision("float32", CPU) == torch.float32
 
@@ -86,7 +97,8 @@ def _resident_bytes():
 def test_an_environment_variable_that_is_no_number_is_named(cli, monkeypatch, written):
     """The message says how to mend it."""
     monkeypatch.setenv("LOKY_MAX_CPU_COUNT", written)
-    with pytest.raises(ConfigError, match=f"^LOKY_MAX_CPU_COUNT: .* is '{written}'.* from 1; corr"):
+    message = f"^LOKY_MAX_CPU_COUNT: .* is '{written}'.* from 1; correct or unset it"
+    with pytest.raises(ConfigError, match=message):
         usable_processes()
 
     monkeypatch.setenv("WORLD_SIZE", written)

@@ -1,4 +1,4 @@
-"""Processes that share work: in order, with its errors, and none without the process that started them."""
+"""Processes that share work: results in order, errors passed on, no process left behind."""
 
 from __future__ import annotations
 

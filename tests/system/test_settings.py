@@ -1,4 +1,4 @@
-"""What a program has set for all of its code changes no training and no answer."""
+"""What a program has set for all of its code changes no training and no prediction."""
 
 from __future__ import annotations
 
