@@ -10,7 +10,7 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from encoder_cls.data.checks import data_warnings
+from encoder_cls.data.checks import data_warnings, seen_warnings
 from encoder_cls.data.dataset import Dataset, Split
 from encoder_cls.data.reading.options import LeftOut, Notes
 
@@ -145,3 +145,28 @@ def test_classes_that_a_split_lacks_are_named():
         "classes without a text in test, so that nothing shows how well they are recognized: "
         "5 of 6 ('B', 'C', 'D', …)",
     ]
+
+
+def test_validation_texts_count_as_training_texts_where_the_model_learns_them():
+    dataset = dataset_of(SOUND_TRAIN, [("e", 0), ("f", 1)], [("g", 0), ("f", 1)])
+
+    assert list(data_warnings(dataset)) == []
+    assert list(data_warnings(dataset, learns_validation=True)) == [
+        "1 of 2 test texts are training texts, too, the first at test:1; scores on these are "
+        "better than on new texts"
+    ]
+
+
+def test_scored_texts_that_a_model_has_learned_are_warned_of():
+    split = split_of("scored", [("a", 0), ("b", 1), ("new", 0)])
+    assert list(seen_warnings("scored.csv", split, ["a", "b", "c"])) == [
+        "2 of 3 texts of scored.csv are among the training texts: these scores say little about "
+        "new texts; score others"
+    ]
+
+
+def test_a_few_scored_texts_that_a_model_has_learned_are_usual():
+    """Up to a tenth may be short texts that occur anywhere."""
+    split = split_of("scored", [(letter, 0) for letter in "abcdefghij"])
+    assert list(seen_warnings("scored.csv", split, ["a"])) == []
+    assert len(list(seen_warnings("scored.csv", split, ["a", "b"]))) == 1
