@@ -217,8 +217,13 @@ def _check_left_out(source: str, num_texts: int, config: DataConfig, reading: Re
     skipped = reading.notes.skipped
     total = empty.count + num_texts
 
-    most_empty = {"auto": math.ceil(total / ROWS_OF_AN_EMPTY_TEXT), "drop": total, "error": 0}
-    if empty.count > most_empty[config.empty_texts]:
+    if config.empty_texts == "auto":
+        most_empty = math.ceil(total / ROWS_OF_AN_EMPTY_TEXT)
+    elif config.empty_texts == "drop":
+        most_empty = total
+    else:
+        most_empty = 0
+    if empty.count > most_empty:
         what = "the text is empty"
         if empty.count > 1:
             locations = str(empty).partition(" ")[2]

@@ -104,7 +104,13 @@ def _parsed(source: str) -> _HubSource:
     if not name or not is_known or not has_values or streaming not in {"true", "false"}:
         form = "hub:owner/name[?config=...&split=...&revision=...&streaming=true]"
         raise DataError(source, f"write it as {form}")
-    return _HubSource(name, **options, streaming=streaming == "true")
+    return _HubSource(
+        name=name,
+        config=options.get("config"),
+        split=options.get("split"),
+        revision=options.get("revision"),
+        streaming=streaming == "true",
+    )
 
 
 @contextmanager
