@@ -129,7 +129,7 @@ class MultiLabelBatch(ClassificationBatch):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Schedule:
+class TrainingLength:
     """The maximum length of a training, and the steps between its validations."""
 
     epochs: int
@@ -207,7 +207,7 @@ class EncoderTraining:
             this shard of each batch, without empty ones.
         validate: scores a model; None where its logits are not finite, and in all processes but the
             first.
-        schedule: its maximum length.
+        length: the most epochs and steps, and the steps between validations.
         config: learning rate, clipping, log intervals.
         seed: of the random numbers of its steps.
         device: of the model.
@@ -227,7 +227,7 @@ class EncoderTraining:
     optimizers: Sequence[Optimizer]
     batches_at: Callable[[int, int, int], Sequence[TrainingBatch]]
     validate: Callable[[EncoderClassifier], Validation | None]
-    schedule: Schedule
+    length: TrainingLength
     config: TrainConfig
     seed: int
     device: torch.device
@@ -434,18 +434,18 @@ class EncoderTraining:
 
     def num_steps(self, state: TrainingState) -> int:
         """The maximum number of steps: those of all epochs, or as many as the time allows."""
-        return self.schedule.total_steps if state.step_limit is None else state.step_limit
+        return self.length.total_steps if state.step_limit is None else state.step_limit
 
     def epoch(self, state: TrainingState) -> float:
         """The epochs done, as a fraction."""
-        return state.step_in_training / self.schedule.steps_per_epoch
+        return state.step_in_training / self.length.steps_per_epoch
 
     def is_validation_due(self, state: TrainingState) -> bool:
         """Whether a validation comes before the next step."""
         if state.outcome == "skipped" or state.step == state.validated_step:
             return False
         step = state.step_in_training
-        return step % self.schedule.validate_every == 0 or step == self.num_steps(state)
+        return step % self.length.validate_every == 0 or step == self.num_steps(state)
 
     def outcome(self, state: TrainingState) -> Outcome | None:
         """How the training has ended; None if it goes on."""
@@ -455,17 +455,17 @@ class EncoderTraining:
             return "patience"
         if state.step_in_training < self.num_steps(state):
             return None
-        return "done" if self.num_steps(state) == self.schedule.total_steps else "time"
+        return "done" if self.num_steps(state) == self.length.total_steps else "time"
 
     def affordable_steps(self, seconds: float, seconds_per_step: float) -> int:
         """The number of steps that fit into a time, with validations and what follows them."""
-        total_steps = self.schedule.total_steps
+        total_steps = self.length.total_steps
 
         # The time in steps, which may be infinite, without the last validation and the report.
         steps = seconds / seconds_per_step - self.validation_cost - self.report_cost
 
         # A step takes its part of the validation that comes after every few steps.
-        cost_per_step = 1 + self.validation_cost / self.schedule.validate_every
+        cost_per_step = 1 + self.validation_cost / self.length.validate_every
         return int(min(max(steps / cost_per_step, 0), total_steps))
 
     def _validated(self, state: TrainingState) -> tuple[TrainingState, Validation | None]:
@@ -496,7 +496,7 @@ class EncoderTraining:
             return state
 
         done = state.step_in_training
-        total = self.schedule.total_steps
+        total = self.length.total_steps
         if may_skip and steps < min(FEWEST_STEPS, total):
             return replace(state, step_limit=done, outcome="skipped")
         return replace(state, step_limit=min(max(steps, done), total))

@@ -32,7 +32,7 @@ from encoder_cls.encoder.training import (
     ClassificationBatch,
     EncoderTraining,
     MultiLabelBatch,
-    Schedule,
+    TrainingLength,
 )
 from encoder_cls.encoder.transformer import DenoisingAutoencoder, EncoderClassifier
 from encoder_cls.encoder.word_vectors import start_from_word_vectors
@@ -63,8 +63,8 @@ def pretraining_of(
     Each epoch hides other words, so the model does not overfit, and needs no early stopping.
     """
     config = prepared.config
-    schedule = prepared.plan.pretraining
-    assert schedule
+    length = prepared.plan.pretraining
+    assert length
 
     seed = derive_seed(config.seed, PRETRAINING_SEED)
     texts = prepared.texts
@@ -116,10 +116,10 @@ def pretraining_of(
         name=PRETRAINING,
         batches_at=batches_at,
         validate=validate,
-        schedule=schedule,
+        length=length,
         seed=seed,
         describe_step=describe_step,
-        validation_cost=_validation_cost(prepared, texts, schedule),
+        validation_cost=_validation_cost(prepared, texts, length),
     )
 
 
@@ -143,8 +143,8 @@ def training_on_labels(
             classes).
     """
     config = prepared.config
-    schedule = prepared.plan.training
-    assert schedule
+    length = prepared.plan.training
+    assert length
 
     texts = prepared.model_texts
     sampler = prepared.model_sampler
@@ -179,7 +179,7 @@ def training_on_labels(
         return _some_texts(prepared, rows)
 
     # The report scores the validation texts several times, and the test texts.
-    validation_cost = _validation_cost(prepared, texts, schedule)
+    validation_cost = _validation_cost(prepared, texts, length)
     num_test = len(prepared.dataset.test or ())
     test_share = num_test / max(1, len(prepared.validation_texts))
 
@@ -189,7 +189,7 @@ def training_on_labels(
         name=ON_LABELS,
         batches_at=batches_at,
         validate=validate,
-        schedule=schedule,
+        length=length,
         seed=config.seed,
         patience=config.train.patience,
         describe_step=describe_step,
@@ -341,9 +341,9 @@ def _initial_tables(prepared: Prepared) -> dict[str, Tensor]:
     return embedding_tables(prepared.new_model(seed))
 
 
-def _validation_cost(prepared: Prepared, texts: TokenizedTexts, schedule: Schedule) -> float:
+def _validation_cost(prepared: Prepared, texts: TokenizedTexts, length: TrainingLength) -> float:
     """The time of a validation, in steps, by the number of tokens."""
-    tokens_per_step = int(texts.lengths.sum()) / schedule.steps_per_epoch
+    tokens_per_step = int(texts.lengths.sum()) / length.steps_per_epoch
     num_tokens = int(prepared.validation_texts.lengths.sum())
     return num_tokens / tokens_per_step / PASSES_PER_STEP
 

@@ -14,7 +14,7 @@ from encoder_cls.config.schema import Config
 from encoder_cls.data.continued_data import names_validation
 from encoder_cls.data.dataset import Dataset
 from encoder_cls.encoder.batches import BatchSampler
-from encoder_cls.encoder.training import Schedule
+from encoder_cls.encoder.training import TrainingLength
 from encoder_cls.errors import ConfigError
 from encoder_cls.system.display import listed
 from encoder_cls.text.tokens import KEPT_PER_TOKEN
@@ -89,8 +89,8 @@ class Plan:
         has_word_vectors: whether the encoder starts from word vectors.
     """
 
-    pretraining: Schedule | None
-    training: Schedule | None
+    pretraining: TrainingLength | None
+    training: TrainingLength | None
     linear: LinearInput | None
     linear_fit: LinearFit | None
     refits_on_validation: bool
@@ -110,23 +110,23 @@ class Plan:
         )
 
     @property
-    def schedules(self) -> list[Schedule]:
-        """The schedules of all trainings of the encoder."""
-        return [schedule for schedule in (self.pretraining, self.training) if schedule]
+    def training_lengths(self) -> list[TrainingLength]:
+        """The lengths of all trainings of the encoder."""
+        return [length for length in (self.pretraining, self.training) if length]
 
     @property
     def total_steps(self) -> int:
         """The optimizer steps of all trainings of the encoder."""
-        return sum(schedule.total_steps for schedule in self.schedules)
+        return sum(length.total_steps for length in self.training_lengths)
 
     def __str__(self) -> str:
         """The decisions in one line."""
         decisions = []
-        for name, schedule in (("pretraining", self.pretraining), ("training", self.training)):
-            if schedule:
+        for name, length in (("pretraining", self.pretraining), ("training", self.training)):
+            if length:
                 decisions.append(
-                    f"{name} of {schedule.total_steps:,} steps, "
-                    f"validated every {schedule.validate_every:,}"
+                    f"{name} of {length.total_steps:,} steps, "
+                    f"validated every {length.validate_every:,}"
                 )
 
         if self.linear:
@@ -319,12 +319,12 @@ def _fit_in_memory(config: Config, counts: Counts) -> LinearFit:
     return "plain"
 
 
-def _pretraining(config: Config, counts: Counts) -> Schedule | None:
-    """The schedule of pretraining; None by default."""
+def _pretraining(config: Config, counts: Counts) -> TrainingLength | None:
+    """The length of pretraining; None by default."""
     epochs = config.pretrain.epochs
     if epochs == "auto" or not epochs:
         return None
-    return _schedule(config, counts.corpus, epochs)
+    return _training_length(config, counts.corpus, epochs)
 
 
 # Epochs over the labels, times the square root of the number of tokens: so the time of training
@@ -341,10 +341,10 @@ CONTINUED_SHARE = 0.5
 CONTINUED_EPOCHS = (1, 4)
 
 
-def _training(config: Config, counts: Counts, corpus: CorpusSize) -> Schedule:
-    """The schedule of training on labels: the config's epochs, or as many as the texts need."""
+def _training(config: Config, counts: Counts, corpus: CorpusSize) -> TrainingLength:
+    """The length of training on labels: the config's epochs, or as many as the texts need."""
     if config.train.epochs != "auto":
-        return _schedule(config, corpus, config.train.epochs)
+        return _training_length(config, corpus, config.train.epochs)
 
     share = 1.0
     fewest, most = TRAINING_EPOCHS
@@ -356,13 +356,17 @@ def _training(config: Config, counts: Counts, corpus: CorpusSize) -> Schedule:
 
     # Repeat them until there are enough steps; each repetition is validated once.
     repetitions = math.ceil(share * FEWEST_STEPS / (epochs * corpus.steps))
-    return _schedule(config, corpus, epochs * repetitions, epochs_between_validations=repetitions)
+    return _training_length(
+        config, corpus, epochs * repetitions, epochs_between_validations=repetitions
+    )
 
 
-def _schedule(
+def _training_length(
     config: Config, corpus: CorpusSize, epochs: int, *, epochs_between_validations: int = 1
-) -> Schedule:
+) -> TrainingLength:
     validate_every = config.train.validate_every
     if not validate_every:
         validate_every = epochs_between_validations * corpus.steps
-    return Schedule(epochs=epochs, steps_per_epoch=corpus.steps, validate_every=validate_every)
+    return TrainingLength(
+        epochs=epochs, steps_per_epoch=corpus.steps, validate_every=validate_every
+    )

@@ -236,19 +236,19 @@ class Progress:
 def check_free_space(prepared: Prepared, run: RunDir) -> None:
     """Raise an `EncoderClsError` if the disk has no room for the encoder and its checkpoints."""
     config = prepared.config.train
-    schedules = prepared.plan.schedules
+    lengths = prepared.plan.training_lengths
 
     # Count the checkpoints that are there at the end: the newest few of those that are written.
     num_written = 0
-    for schedule in schedules:
-        num_written += 2 + schedule.total_steps // schedule.validate_every
+    for length in lengths:
+        num_written += 2 + length.total_steps // length.validate_every
         if config.checkpoint_every:
-            num_written += schedule.total_steps // config.checkpoint_every
+            num_written += length.total_steps // config.checkpoint_every
     num_kept = min(config.keep_checkpoints, num_written)
 
     # A checkpoint has the weights and two moments of each; one more of each kind exists while it is
     # replaced.
-    copies = 3 * (num_kept + 1) + len(schedules) + 1
+    copies = 3 * (num_kept + 1) + len(lengths) + 1
     needed = BYTES_PER_WEIGHT * prepared.num_parameters * copies
     needed -= sum(path.stat().st_size for path in run.path.rglob("*.safetensors") if path.is_file())
 

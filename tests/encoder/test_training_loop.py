@@ -99,7 +99,7 @@ def test_validations_are_due_at_intervals_and_at_the_end(tmp_path):
     training = make_loop(tmp_path, validate_every=4).training
 
     due = []
-    for step in range(training.schedule.total_steps + 1):
+    for step in range(training.length.total_steps + 1):
         state = TrainingState(step=100 + step, first_step=100, validated_step=100)
         if training.is_validation_due(state):
             due.append(step)

@@ -27,7 +27,7 @@ from encoder_cls.training.plan import (
     Counts,
     LinearInput,
     Plan,
-    Schedule,
+    TrainingLength,
     make_plan,
 )
 from encoder_cls.training.time_budget import TimeBudget
@@ -256,9 +256,9 @@ def test_long_epochs_are_validated_one_by_one(num_tokens):
 
 def test_short_epochs_are_repeated_between_validations():
     """Labels of a hundred texts, with epochs of a few steps, are still learned for hundreds."""
-    schedule = plan(1000, steps_per_epoch=2).training
+    length = plan(1000, steps_per_epoch=2).training
 
-    assert schedule == Schedule(epochs=8 * 19, steps_per_epoch=2, validate_every=19 * 2)
+    assert length == TrainingLength(epochs=8 * 19, steps_per_epoch=2, validate_every=19 * 2)
 
 
 def test_pretraining_goes_by_all_texts_and_all_else_by_the_labelled_ones():
@@ -269,7 +269,7 @@ def test_pretraining_goes_by_all_texts_and_all_else_by_the_labelled_ones():
 
     assert decided == replace(of_labelled, pretraining=decided.pretraining)
     assert decided.training.validate_every == 4 * 10
-    assert decided.pretraining == Schedule(
+    assert decided.pretraining == TrainingLength(
         epochs=1, steps_per_epoch=MANY_STEPS, validate_every=MANY_STEPS
     )
 
@@ -289,16 +289,16 @@ def test_epochs_that_are_set_count(
     def plan_with(**sections: dict[str, int]) -> Plan:
         return plan(num_tokens, steps_per_epoch=steps_per_epoch, sections=sections)
 
-    def schedule_of(epochs: int) -> Schedule:
-        return Schedule(
+    def length_of(epochs: int) -> TrainingLength:
+        return TrainingLength(
             epochs=epochs, steps_per_epoch=steps_per_epoch, validate_every=steps_per_epoch
         )
 
     auto = plan_with()
     pretrain = {"epochs": pretraining_epochs}
     train = {"epochs": training_epochs}
-    pretraining = schedule_of(pretraining_epochs)
-    training = schedule_of(training_epochs)
+    pretraining = length_of(pretraining_epochs)
+    training = length_of(training_epochs)
 
     with_pretraining = replace(auto, pretraining=pretraining, has_word_vectors=False)
     assert plan_with(pretrain=pretrain) == with_pretraining
