@@ -1,7 +1,7 @@
 """The processes of one training, as torchrun starts them.
 
-All run the same program. The first one, of rank 0, decides, writes and prints; `decide` sends what
-it decides to the others.
+All run the same program. The first one, of rank 0, decides, writes and prints; `decide` sends its
+decisions to the others.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from torch import Tensor
     from torch._C._distributed_c10d import Store
 
-# The first byte of what the first process broadcasts: it goes on, or it has ended.
+# The first byte of each message of the first process: it goes on, or it has ended.
 GOES_ON = b"g"
 HAS_ENDED = b"e"
 

@@ -19,7 +19,7 @@ from encoder_cls.encoder.embedding_tables import embedding_tables, sum_by_row
 # remembered for a shorter time than with Adam's default, 0.999 (Vaswani et al., 2017).
 BETAS = (0.9, 0.98)
 
-# The number that is added to the divisor of an update.
+# This is added to the divisor of an update, which would be zero without gradients.
 EPSILON = 1e-8
 
 
@@ -132,7 +132,7 @@ class AdamW(Optimizer):
 class RowwiseAdam(Optimizer):
     """Adam on those rows of tables that have a gradient.
 
-    The other rows keep their values and moments. The same, to rounding, as
+    The other rows keep their values and moments. It computes the same, up to rounding, as
     `torch.optim.SparseAdam`, which takes a third to twice longer, because its intermediate results
     are sparse tensors. Adam: Kingma and Ba, 2015, https://arxiv.org/abs/1412.6980.
     """

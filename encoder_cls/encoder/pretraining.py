@@ -29,10 +29,10 @@ class GuessedTokens(ABC):
 
     Attributes:
         inputs: the texts.
-        is_guessed: from the vector of which token one is guessed, (B, T).
+        is_guessed: True on the tokens whose vectors guess a token, (B, T).
         guessed: the tokens to guess, (M,), in the order of `is_guessed`.
-        candidates: the distinct tokens of the batch, (V,), in order. The softmax is over these: few
-            of all tokens, sampled by their frequency.
+        candidates: the distinct tokens of the batch, (V,), increasing. The softmax is over these
+            few of all tokens, which are a sample by frequency.
     """
 
     inputs: Batch

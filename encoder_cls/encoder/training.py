@@ -283,8 +283,8 @@ class EncoderTraining:
             sum_gradients(self.model, self.group)
         grad_norm, is_finite = clip_gradients(self.model, self.config.max_grad_norm)
 
-        # All processes have equal gradients, and decide together all the same: one that kept a step
-        # which the others skip would have another model from then on.
+        # Gradients are equal in all processes, which still decide together: a process that kept a
+        # step which the others skip would have another model from then on.
         masks = [batch.inputs.attention_mask for batch in my_batches]
         loss, tokens, padded_tokens, failed = self.group.summed(
             my_loss,
@@ -334,8 +334,8 @@ class EncoderTraining:
         if self.group.size > 1:
             (normalizer,) = self.group.summed(float(normalizer))
 
-        # Forward and backward, batch by batch. Of several shards, others have drawn random numbers
-        # since.
+        # Forward and backward, batch by batch. With several shards, each is seeded again, since the
+        # others have drawn random numbers.
         mean_loss = 0.0
         for shard, batches in batches_of_shards.items():
             if num_shards > 1:
@@ -408,7 +408,7 @@ class EncoderTraining:
             state = state.after_step(metrics)
             seconds_taken = time.perf_counter() - started
 
-            # The first steps tell how many there is time for.
+            # The first steps show how many there is time for.
             timer.add(seconds_taken)
             if seconds is not None and state.step_limit is None:
                 state = self._with_step_limit(state, timer, may_skip=may_skip)
@@ -548,5 +548,6 @@ class _Timer:
 
 
 def _saved(tensors: Mapping[str, Tensor]) -> bytes:
+    """The content of a safetensors file."""
     contiguous = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
     return safetensors.torch.save(contiguous)

@@ -29,16 +29,16 @@ SKEWED = 3.0
 MOST_TEXTS = 4000
 MOST_WORK = 30_000
 
-# The penalty of the classifiers that are compared.
+# The penalty of the models that are compared.
 PENALTY = 1.0
 
 
 def class_weights_note(train: Split, texts: TokenizedTexts, linear: LinearModel) -> str:
     """Describe what `train.class_weights=balanced` would bring.
 
-    A linear model that reads as `linear` does is cross-validated with and without: balanced
-    weights help where the 95% interval of the difference of macro-F1 is above zero. Elsewhere the
-    note is empty.
+    A linear model that reads as `linear` does is cross-validated with equal and with balanced
+    weights. These help where the 95% interval of the difference of macro-F1 is above zero;
+    elsewhere the note is empty.
     """
     sizes = np.bincount(train.labels)
     if sizes.max() < SKEWED * sizes.min():

@@ -37,7 +37,7 @@ class Effort(NamedTuple):
         words_only: whether the features are words alone, without character n-grams.
         tries_all_penalties: whether several penalties are tried, in place of a usual one.
         num_folds: of cross-validation.
-        self_trains: whether a classifier of few labels also learns from its own predictions for
+        self_trains: whether a model of few labels also learns from its own predictions for
             texts without labels.
         rounds: the share of these texts in each round.
         most_unlabelled: the texts without labels that it learns from, at most.

@@ -42,7 +42,7 @@ class LinearOptions(NamedTuple):
 
     @classmethod
     def like(cls, linear: LinearModel, class_weights: NDArray[np.float32]) -> LinearOptions:
-        """Read what a fitted classifier reads."""
+        """Return options under which the same is read as by a fitted model."""
         has_templates = len(linear.frequent_token_ids) > 0
         return cls(linear.max_tokens, has_templates, class_weights)
 
@@ -125,13 +125,13 @@ class Vocabulary(NamedTuple):
         rows = SparseRows(columns=counts.indices, values=counts.data, offsets=counts.indptr)
         return as_matrix(tfidf(rows, self.feature_ids, self.idf), counts.shape[1])
 
-    def classifier(
+    def linear_model(
         self,
         weights: NDArray[np.floating[Any]],
         biases: NDArray[np.float32],
         task: Task = SINGLE_LABEL,
     ) -> LinearModel:
-        """Make a classifier of these features."""
+        """Make a linear model of these features."""
         return LinearModel(
             max_tokens=self.options.max_tokens,
             frequent_token_ids=self.frequent_token_ids,

@@ -1,6 +1,6 @@
 """Fit a linear model to few labels, with the help of texts without labels.
 
-Out-of-fold predictions decide between three kinds of classifier: self-training (`self_training`),
+Out-of-fold predictions decide between three kinds of model: self-training (`self_training`),
 the mean of its rounds, and one of the labels alone. Labelled texts are weighted so that they
 resemble the texts without labels (`pool_weights`), in the estimate of accuracy and in calibration.
 """
@@ -37,7 +37,7 @@ from encoder_cls.text.tokens import TokenizedTexts
 
 Floats = NDArray[np.float64]
 
-# The kinds of classifier.
+# The kinds of model to choose from.
 ALONE = "labels alone"
 LAST = "self-training"
 MEAN = "self-training, mean of its rounds"
@@ -47,13 +47,13 @@ class FewLabels(NamedTuple):
     """What the fit to few labels has found.
 
     Attributes:
-        kept: the kind of classifier that was kept: `ALONE`, `LAST` or `MEAN`.
-        accuracy_before: the out-of-fold accuracy of the labels alone.
-        accuracy: the out-of-fold accuracy of the classifier that was kept.
+        kept: the kind that was kept: `ALONE`, `LAST` or `MEAN`.
+        accuracy_before: the out-of-fold accuracy of `ALONE`.
+        accuracy: the out-of-fold accuracy of the kind that was kept.
         interval: the 95% interval of this accuracy.
         accuracy_with_twice: the accuracy with twice as many labels; None with too few to
             extrapolate from.
-        teacher: on request, a classifier that has not learned from `held_out`.
+        teacher: on request, a model that has not learned from `held_out`.
         rows: the labelled texts, those `held_out` first.
         logits: the out-of-fold logits of these.
         effort: how much work the fit did.
@@ -96,7 +96,7 @@ def fit_linear_from_few_labels(  # noqa: PLR0913 - data, and what is wanted of i
         config: which techniques are used.
         together: the group of each labelled text, as in `split_into_folds`.
         held_out: labelled texts that are one fold of the cross-validation.
-        with_teacher: also fit a classifier that has not learned from the texts held out.
+        with_teacher: also fit a model that has not learned from the texts held out.
         effort_choice: which of the `FEW_LABELS_EFFORTS` is made.
 
     Raises:
@@ -115,32 +115,36 @@ def fit_linear_from_few_labels(  # noqa: PLR0913 - data, and what is wanted of i
         FEW_LABELS_EFFORTS, seconds_of_fit=training.seconds_to_fit, num_fits=num_fits
     )
 
-    # Predict each labelled text by classifiers that have not learned from it. Keep the best kind.
+    # Predict each labelled text by models that have not learned from it. Keep the best kind.
     folds = split_into_folds(together, first=held_out, count=effort.num_folds)
     predictions = _predict_out_of_fold(training, corpus, effort, folds)
     kept = predictions.best_kind()
     calibration = predictions.calibrations[kept]
     accuracy = predictions.accuracy(kept)
 
+    # Estimate the accuracy with twice as many labels, by that with fewer labels.
     accuracy_with_twice = None
     if effort.extrapolates and len(labels) >= FEWEST_EXTRAPOLATED and len(folds) > 2:
-        # A classifier of half of the labels predicts the other half.
+        # A model of half of the labels predicts the other half.
         halves = [np.concatenate(folds[::2]), np.concatenate(folds[1::2])]
         with_fewer = _predict_out_of_fold(training, corpus, effort, halves).accuracy(kept)
         accuracy_with_twice = extrapolate_accuracy(accuracy, with_fewer, times=2 - 2 / len(folds))
 
     def fit(rows: NDArray[np.int64]) -> LinearModel:
+        """Fit the kind that was kept to some of the labelled texts."""
         if kept == ALONE:
             counted = CountedTexts.of(texts.take(rows), labels[rows], options)
             linear, _ = fit_linear(counted, choice=calibration)
             return linear
+
         rounds = training.learn(rows, _unlabelled_rows(corpus, effort), effort.rounds)
         machines = _machines_by_kind(rounds)[kept].calibrated(calibration)
-        return corpus.vocabulary.classifier(machines.weights, machines.biases)
+        return corpus.vocabulary.linear_model(machines.weights, machines.biases)
 
-    # Fit that kind to all labelled texts.
     all_rows = np.arange(len(labels))
     linear = fit(all_rows)
+
+    # Without texts held out, the model is its own teacher.
     teacher = None
     if with_teacher:
         teacher = linear
@@ -162,7 +166,7 @@ def fit_linear_from_few_labels(  # noqa: PLR0913 - data, and what is wanted of i
 
 
 def _unlabelled_rows(corpus: FeatureCorpus, effort: Effort) -> NDArray[np.int64]:
-    """The rows of the texts without labels that a classifier learns from."""
+    """The rows of the texts without labels that a model learns from."""
     if effort.most_unlabelled is None:
         return corpus.unlabelled
     drawn = np.random.default_rng(0).permutation(corpus.unlabelled)
@@ -179,11 +183,11 @@ def _machines_by_kind(rounds: Sequence[OneVsRest]) -> dict[str, OneVsRest]:
 
 
 class _OutOfFold(NamedTuple):
-    """Predictions for labelled texts, by classifiers that have not learned from them.
+    """Predictions for labelled texts, by models that have not learned from them.
 
     Attributes:
         labels: the labels of the texts, in the order of the folds.
-        calibrations: by kind of classifier, with the logits of these texts; the default comes
+        calibrations: by kind of model, with the logits of these texts; the default comes
             first.
         text_weights: the weights with which these texts resemble all texts.
     """
@@ -223,7 +227,7 @@ def _predict_out_of_fold(
     effort: Effort,
     folds: Sequence[NDArray[np.int64]],
 ) -> _OutOfFold:
-    """Predict the labelled texts of each fold by classifiers of the other folds."""
+    """Predict the labelled texts of each fold by models of the other folds."""
     labels = corpus.labels[np.concatenate(folds)]
     class_weights = corpus.class_weights
     penalties: Sequence[float] = ()
@@ -283,21 +287,21 @@ def leads(logits: Logits) -> Floats:
 STANDARD_ERRORS = 1.0
 
 
-def choose_kind(right: Mapping[str, Floats]) -> str:
-    """Choose a kind of classifier: the default, unless one is better by more than chance explains.
+def choose_kind(right_by_kind: Mapping[str, Floats]) -> str:
+    """Choose a kind of model: the default, unless one is better by more than chance explains.
 
     Args:
-        right: for each kind, 1 where a prediction is correct, else 0, (texts,); the default comes
-            first.
+        right_by_kind: for each kind, 1 where a prediction is correct, else 0, (texts,); the
+            default comes first.
 
     Returns:
         The most accurate of the better kinds, else the default.
     """
-    default = next(iter(right))
+    default = next(iter(right_by_kind))
     best = default
     largest_gain = 0.0
-    for kind, is_right in right.items():
-        gains = is_right - right[default]
+    for kind, is_right in right_by_kind.items():
+        gains = is_right - right_by_kind[default]
         standard_error = gains.std() / np.sqrt(len(gains))
         if gains.mean() > max(largest_gain, STANDARD_ERRORS * standard_error):
             best = kind
@@ -349,7 +353,7 @@ def count_fits(
         corpus: the texts.
         config: which techniques are used.
         num_held_out: the labelled texts that are one more fold of the cross-validation.
-        with_teacher: whether a classifier that has not learned from these is fitted as well.
+        with_teacher: whether a model that has not learned from these is fitted as well.
     """
     num_labelled = len(corpus.labels)
     num_folds = effort.num_folds
@@ -357,12 +361,15 @@ def count_fits(
         num_folds += 1
     share_learned = 1 - 1 / num_folds
 
+    # The final model, and its teacher.
     num_final = 1
     if with_teacher:
         num_final = 2
 
     # The labels alone: each penalty in each fold.
-    num_penalties = PENALTIES_TRIED if effort.tries_all_penalties else 1
+    num_penalties = 1
+    if effort.tries_all_penalties:
+        num_penalties = PENALTIES_TRIED
     fits = TIME_ALONE * num_penalties * num_folds * share_learned
     if not effort.self_trains:
         return fits + TIME_ALONE * num_final

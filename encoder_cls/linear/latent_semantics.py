@@ -1,6 +1,6 @@
 """Latent semantic analysis (Deerwester et al., 1990): a truncated SVD of the features of texts.
 
-A text's coordinates are its features times the directions, so a classifier of both is one of
+A text's coordinates are its features times the directions, so a model of both is one of
 features alone.
 """
 

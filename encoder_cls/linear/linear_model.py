@@ -36,7 +36,7 @@ def linear_shapes(description: Mapping[str, Any], *, max_seq_len: int, margins: 
     """Return the shape of each weight of a `LinearModel`, by name.
 
     Raises:
-        ValueError: if no classifier has this description.
+        ValueError: no linear model has this description.
     """
     limits = {
         "max_tokens": (1, KEPT_PER_TOKEN * max_seq_len),
@@ -46,7 +46,10 @@ def linear_shapes(description: Mapping[str, Any], *, max_seq_len: int, margins: 
     for name, (least, most) in limits.items():
         number = description[name]
         if type(number) is not int or not least <= number <= most:
-            raise ValueError(f"linear: {name} is not a number from {least} to {most}")
+            raise ValueError(
+                f"linear: {name}: invalid value {number!r} "
+                f"(expected a whole number from {least} to {most})"
+            )
 
     frequent_tokens = description["frequent_tokens"]
     features = description["features"]
@@ -88,10 +91,10 @@ class LinearModel:
     def from_weights(
         cls, weights: Mapping[str, Weight], *, max_tokens: int, task: Task = SINGLE_LABEL
     ) -> LinearModel:
-        """Make a classifier from its `named_weights`.
+        """Make a model from its `named_weights`.
 
         Raises:
-            ValueError: if feature ids are out of order or range.
+            ValueError: feature ids are out of order or range.
         """
         fields: dict[str, Any] = {}
         for name in WEIGHTS:
@@ -121,7 +124,7 @@ class LinearModel:
         return logits
 
     def count_features(self, texts: TokenizedTexts) -> Iterator[Counts]:
-        """Count the features of texts that the classifier may know, some texts at a time."""
+        """Count the features of texts that the model may know, some texts at a time."""
         knows_char_ngrams = bool((self.feature_ids[-1:] >= TEMPLATE_IDS).any())
         return count_features(
             texts,
@@ -180,9 +183,9 @@ class LinearModel:
         unknown.
 
         Args:
-            texts: which the classifier has learned from.
-            evidence: that of a classifier that had not learned from them; without it, all is zero,
-                which does not count.
+            texts: texts that the model has learned from.
+            evidence: the evidence of a model that had not learned from them; by default zeros,
+                which do not count.
         """
         rarest = float(self.idf.max(initial=0))
         rarities = [np.zeros((0, RARITY_NUMBERS))]

@@ -210,7 +210,7 @@ def fit_linear(
         choice: an earlier choice, which is kept.
         is_quick: try one penalty, calibrated on the texts held out, however few; without any, on a
             single fold.
-        on_first: receives the classifier of the first penalty, unless it is cross-validated.
+        on_first: receives the model of the first penalty, unless it is cross-validated.
     """
     task = task_of(texts.labels)
     penalties: Sequence[float] = PENALTIES[task]
@@ -229,7 +229,7 @@ def fit_linear(
 
     if choice is not None:
         machines = _fit_counted(texts, penalty=choice.penalty)
-        return _classifier(texts, machines, choice), choice
+        return _linear_model(texts, machines, choice), choice
 
     # Else try penalties, each calibrated on the texts held out.
     assert held_out
@@ -245,22 +245,24 @@ def fit_linear(
         choice = choice._replace(penalty=penalty)
 
         if on_first and not tried:
-            on_first(_classifier(texts, machines, choice))
+            on_first(_linear_model(texts, machines, choice))
         tried[penalty] = machines
         return choice
 
     best = _best_penalty(calibrated, penalties)
-    return _classifier(texts, tried[best.penalty], best), best
+    return _linear_model(texts, tried[best.penalty], best), best
 
 
 def _fit_counted(texts: CountedTexts, *, penalty: float) -> OneVsRest:
     return fit_one_vs_rest(texts.features, texts.labels, texts.class_weights, penalty=penalty)
 
 
-def _classifier(texts: CountedTexts, machines: OneVsRest, calibration: Calibration) -> LinearModel:
-    """Make a classifier of machines that were fitted to these texts."""
+def _linear_model(
+    texts: CountedTexts, machines: OneVsRest, calibration: Calibration
+) -> LinearModel:
+    """Make a linear model of machines that were fitted to these texts."""
     machines = machines.calibrated(calibration)
-    return texts.vocabulary.classifier(machines.weights, machines.biases, task_of(texts.labels))
+    return texts.vocabulary.linear_model(machines.weights, machines.biases, task_of(texts.labels))
 
 
 # The penalty of out-of-fold predictions: low, since labels may be wrong.

@@ -340,13 +340,13 @@ def _in_chunks(
 
 
 def _words(token_ids: NDArray[np.int64], positions: NDArray[np.int64]) -> Hashed:
-    """Return all tokens except [CLS], which every text has."""
+    """Return all tokens except `[CLS]`, which every text has."""
     (ends,) = np.nonzero(positions)
     return Hashed(token_ids[ends], ends)
 
 
 def _pairs(token_ids: NDArray[np.int64], positions: NDArray[np.int64]) -> Iterator[Hashed]:
-    """Yield the pairs of tokens of each distance; [CLS] is one of the tokens."""
+    """Yield the pairs of tokens of each distance; `[CLS]` is one of the tokens."""
     for distance in DISTANCES:
         (ends,) = np.nonzero(positions >= distance)
         hashes = token_ids[ends - distance] * PAIR_MULTIPLIER + token_ids[ends]

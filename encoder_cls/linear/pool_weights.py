@@ -1,6 +1,6 @@
 """Weight labelled texts so that they resemble the pool of all texts, labelled or not.
 
-Texts that were labelled because a classifier was unsure of them are harder than others, and would
+Texts that were labelled because a model was unsure of them are harder than others, and would
 lower an estimate of accuracy.
 """
 
@@ -25,7 +25,7 @@ def weights_like_pool(labelled: Floats, pool: Floats, *, pool_size: int) -> Floa
     https://doi.org/10.2307/2344652.
 
     Args:
-        labelled: the confidence of a classifier in its prediction for each labelled text, from
+        labelled: the confidence of a model in its prediction for each labelled text, from
             which it has not learned.
         pool: the same of a sample of the texts without labels.
         pool_size: the number of all texts without labels.

@@ -1,7 +1,7 @@
-"""Self-training: a classifier of labelled texts guesses the classes of others, to learn from them.
+"""Self-training: a model of labelled texts guesses the classes of others, to learn from them.
 
-In each round the next classifier also learns from the surest guesses of the one before, more of
-them each time. A classifier is an NB-SVM of n-grams and latent semantics, plus naive Bayes of
+In each round the next model also learns from the surest guesses of the one before, more of
+them each time. A model is an NB-SVM of n-grams and latent semantics, plus naive Bayes of
 words; it has one weight per feature and class.
 """
 
@@ -45,13 +45,15 @@ LEAST_DEVIATION = 1e-9
 
 
 class SelfTraining:
-    """Fits classifiers to the texts of a corpus, in rounds."""
+    """Fits models to the texts of a corpus, in rounds."""
 
     def __init__(self, corpus: FeatureCorpus, config: TrainConfig) -> None:
         self._corpus = corpus
         self._has_rounds = config.self_training
         self._has_naive_bayes = config.naive_bayes
-        self._names = corpus.names if config.label_names_as_texts else NO_TEXTS
+        self._names = NO_TEXTS
+        if config.label_names_as_texts:
+            self._names = corpus.names
 
         # Two classes have one machine, of the second class; so machines are of the last classes.
         self._num_machines = SINGLE_LABEL.num_one_vs_rest(len(corpus.class_weights))

@@ -83,7 +83,7 @@ def fit_linear_from_stream(
     best = int(np.argmin(losses))
 
     machines = candidates[best].calibrated(calibrations[best])
-    return vocabulary.classifier(machines.weights, machines.biases, task)
+    return vocabulary.linear_model(machines.weights, machines.biases, task)
 
 
 # The texts of a batch.
