@@ -31,71 +31,88 @@ TEXTS = [
 
 
 def log_odds(classifier, text: str, label: int) -> float:
+    """The log odds of a class, by the number of the class."""
     probability = list(classifier.predict([text])[0].probabilities.values())[label]
     return math.log(probability / (1 - probability))
 
 
 @pytest.mark.parametrize("label", [0, 2])
 def test_a_weight_is_what_leaving_the_word_out_does(classifier, label):
-    explained = classifier.explain(TEXTS, labels=[classifier.label_names[label]] * len(TEXTS))
-    for text, words in zip(TEXTS, explained, strict=True):
+    labels = [classifier.label_names[label]] * len(TEXTS)
+
+    explanations = classifier.explain(TEXTS, labels=labels)
+
+    for text, words in zip(TEXTS, explanations, strict=True):
+        whole = log_odds(classifier, text, label)
         for word in words:
             assert text[word.start : word.end] == word.word
-            without = log_odds(classifier, text[: word.start] + " " + text[word.end :], label)
-            assert word.weight == pytest.approx(
-                log_odds(classifier, text, label) - without, abs=1e-3
-            )
+            without = log_odds(classifier, f"{text[: word.start]} {text[word.end :]}", label)
+            assert word.weight == pytest.approx(whole - without, abs=1e-3)
 
 
 def test_words_are_those_that_a_person_reads(classifier):
-    found = [[word.word for word in words] for words in classifier.explain(TEXTS)]
-    assert found[2] == ["Goal", "!", "goal", ";", "(", "goal", ")"]
-    assert found[4:] == [[], []]
+    (words,) = classifier.explain(["Goal! goal; (goal)"])
+
+    assert [word.word for word in words] == ["Goal", "!", "goal", ";", "(", "goal", ")"]
+
+
+def test_a_blank_text_has_no_words_to_explain(classifier):
+    assert classifier.explain(["", "   "]) == [[], []]
 
 
 @pytest.mark.parametrize("kind", ["word_level", "bpe"])
 def test_neighbours_of_a_script_without_spaces_are_one_word(kind):
-    """They speak in one direction; the weight is that of leaving all of them out."""
+    """They are evidence in one direction; the weight is that of leaving all of them out."""
     texts = []
     for number in range(20):
         for text in ("คืนเงิน ค่ะ", "ส่งของช้า ค่ะ", "คืนเงินให้ค่ะ", "ของยังไม่ส่ง"):
             texts.append(f"{text} {number}")
     estimator = TextClassifier(settings={"model.encoder": False, "tokenizer.type": kind})
     classifier = estimator.fit(texts, [1, 0] * 40).classifier_
-
     text = "ขอคืนเงิน ok"
+
     (words,) = classifier.explain([text], labels=classifier.label_names[1:])
+
     assert "".join(word.word for word in words) == text.replace(" ", "")
     most = max(words, key=lambda word: word.weight)
     assert "คืนเงิน" in most.word
     assert words[-1].word == "ok"
 
     whole = log_odds(classifier, text, 1)
-    without = log_odds(classifier, text[: most.start] + " " + text[most.end :], 1)
+    without = log_odds(classifier, f"{text[: most.start]} {text[most.end :]}", 1)
     assert most.weight == pytest.approx(whole - without, abs=1e-3)
 
 
-@pytest.mark.parametrize("kind", ["word_piece", "bpe", "unigram"])
-def test_parts_of_a_word_count_as_one(kind):
-    """A person reads words, not tokens; what was cut off has no weight."""
+@pytest.fixture(params=["word_piece", "bpe", "unigram"])
+def cutting_classifier(request) -> Classifier:
+    """A classifier that cuts words into several tokens, and reads 32 of them."""
     torch.manual_seed(0)
     config = tiny_model_config(max_seq_len=32, char_ngram_buckets=0)
-    tokenizer = train_tokenizer(
-        ["abcd efgh abef cdgh"] * 3, TokenizerConfig(type=kind, max_vocab_size=30)
-    )
+    texts = ["abcd efgh abef cdgh"] * 3
+    tokenizer = train_tokenizer(texts, TokenizerConfig(type=request.param, max_vocab_size=30))
     model = EncoderClassifier(config, vocab_size=tokenizer.get_vocab_size(), num_classes=2).eval()
-    classifier = Classifier(TorchEncoder(model, config), tokenizer, ["x", "y"], max_seq_len=32)
-    (words,) = classifier.explain(["abgh, cdabef!"])
+    return Classifier(TorchEncoder(model, config), tokenizer, ["x", "y"], max_seq_len=32)
+
+
+def test_parts_of_a_word_count_as_one(cutting_classifier):
+    """A person reads words, not tokens."""
+    (words,) = cutting_classifier.explain(["abgh, cdabef!"])
+
     assert [word.word for word in words] == ["abgh", ",", "cdabef", "!"]
 
-    (many,) = classifier.explain(["abgh " * 99])
-    assert 1 <= len(many) < 32
-    assert many[0].start == 0
+
+def test_words_beyond_the_limit_have_no_weight(cutting_classifier):
+    (words,) = cutting_classifier.explain(["abgh " * 99])
+
+    assert 1 <= len(words) < 32
+    assert words[0].start == 0
 
 
 def test_attention_maps_are_those_of_the_model(classifier):
-    maps = attention_maps(classifier, TEXTS[2])
     architecture = classifier.encoder.architecture
+
+    maps = attention_maps(classifier, "Goal! goal; (goal)")
+
     assert maps.tokens == ["[CLS]", "Goal", "!", "goal", ";", "(", "goal", ")"]
     assert maps.weights.shape == (architecture.num_layers, architecture.num_heads, 8, 8)
     np.testing.assert_allclose(maps.weights.sum(axis=-1), 1, atol=1e-5)
@@ -117,9 +134,12 @@ def test_a_blank_text_has_the_map_of_one_token(classifier):
 def test_words_are_disjoint_and_cover_whole_characters(classifier, text):
     """Normalization may make several words of a character, or one character of several."""
     (words,) = classifier.explain([text])
+
     assert "".join(piece for piece, _ in marked(text, words)) == text
-    assert all(word.word == text[word.start : word.end] for word in words)
     for before, word in itertools.pairwise(words):
         assert before.end <= word.start
+
     for word in words:
-        assert not unicodedata.combining(text[word.end : word.end + 1] or " ")
+        assert word.word == text[word.start : word.end]
+        if word.end < len(text):
+            assert not unicodedata.combining(text[word.end])

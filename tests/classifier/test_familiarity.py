@@ -8,24 +8,39 @@ import pytest
 from encoder_cls.classifier.familiarity import FEWEST_TEXTS, Familiarity
 
 
-def test_a_hundredth_of_the_usual_texts_is_flagged_and_strange_ones_are():
-    """A number that is always the same says nothing."""
+def usual_numbers() -> np.ndarray:
+    """The five numbers of 500 texts, of which the fourth is always 1."""
     random = np.random.default_rng(0)
     constant = np.ones((500, 1))
-    numbers = np.hstack([random.normal(size=(500, 3)), constant, random.normal(size=(500, 1))])
-    familiarity = Familiarity.of(numbers)
-    assert familiarity.are_unfamiliar(numbers).sum() == 5
+    return np.hstack([random.normal(size=(500, 3)), constant, random.normal(size=(500, 1))])
 
-    # Large numbers are unusual, small ones are not.
-    large = [9.0, 9, 9, 1, 0]
-    small = [-9.0, -9, -9, 1, -9]
-    large_at_the_end = [0.0, 0, 0, 5, 9]
-    found = familiarity.are_unfamiliar(np.array([large, small, large_at_the_end]))
-    assert found.tolist() == [True, False, True]
+
+def test_a_hundredth_of_the_usual_texts_is_flagged():
+    numbers = usual_numbers()
+
+    assert Familiarity.of(numbers).are_unfamiliar(numbers).sum() == 5
+
+
+@pytest.mark.parametrize(
+    ("numbers", "is_unfamiliar"),
+    [
+        ([9.0, 9, 9, 1, 0], True),
+        ([-9.0, -9, -9, 1, -9], False),
+        ([0.0, 0, 0, 5, 9], True),
+        ([0.0, 0, 0, 99, 0], False),
+    ],
+    ids=["large", "small", "large at the end", "another constant"],
+)
+def test_large_numbers_are_unusual(numbers, is_unfamiliar):
+    """Small ones are not, and a number that is always the same says nothing."""
+    familiarity = Familiarity.of(usual_numbers())
+
+    assert familiarity.are_unfamiliar(np.array([numbers])).tolist() == [is_unfamiliar]
 
 
 def test_few_texts_do_not_show_what_is_usual():
     numbers = np.random.default_rng(0).normal(size=(50, 5))
+
     assert Familiarity.of(numbers[: FEWEST_TEXTS - 1]) is None
     assert not Familiarity.of(numbers).are_unfamiliar(numbers).any()
 
@@ -34,20 +49,29 @@ def test_evidence_counts_on_both_sides():
     """The first two of twelve numbers are evidence, which makes strange words familiar."""
     numbers = np.random.default_rng(0).normal(size=(500, 12))
     is_evidence = np.arange(12) < 2
-    familiarity = Familiarity.of(numbers)
-    few = numbers[:9]
+    usual = numbers[:9]
+    without_evidence = usual + 9 * is_evidence
+    rare = usual + 9 * ~is_evidence
+    rare_with_evidence = rare - 99 * is_evidence
 
-    assert familiarity.are_unfamiliar(few + 9 * is_evidence).all()
-    rare = few + 9 * ~is_evidence
+    familiarity = Familiarity.of(numbers)
+
+    assert familiarity.are_unfamiliar(without_evidence).all()
     assert familiarity.are_unfamiliar(rare).all()
-    assert not familiarity.are_unfamiliar(rare - 99 * is_evidence).any()
+    assert not familiarity.are_unfamiliar(rare_with_evidence).any()
 
 
 def test_what_is_saved_is_what_is_read():
     numbers = np.random.default_rng(0).normal(size=(500, 12))
     familiarity = Familiarity.of(numbers)
+
     read = Familiarity.from_json(familiarity.to_json(), has_linear=True)
+
     assert read.are_unfamiliar(numbers).sum() == 5
+
+
+# The values of a classifier with a linear model.
+SAVED = {"means": [0.0] * 12, "deviations": [1.0] * 12, "threshold": 5.0}
 
 
 @pytest.mark.parametrize(
@@ -60,10 +84,13 @@ def test_what_is_saved_is_what_is_read():
         ({"threshold": float("nan")}, r"familiarity\.threshold"),
     ],
 )
-def test_numbers_that_do_not_fit_the_model_are_refused(values, message):
-    saved = {"means": [0.0] * 12, "deviations": [1.0] * 12, "threshold": 5.0}
-    assert Familiarity.from_json(saved, has_linear=True).to_json() == saved
+def test_numbers_that_no_model_has_are_refused(values, message):
     with pytest.raises(ValueError, match=message):
-        Familiarity.from_json(saved | values, has_linear=True)
+        Familiarity.from_json(SAVED | values, has_linear=True)
+
+
+def test_numbers_of_other_parts_are_refused():
+    assert Familiarity.from_json(SAVED, has_linear=True).to_json() == SAVED
+
     with pytest.raises(ValueError, match=r"familiarity\.means"):
-        Familiarity.from_json(saved, has_linear=False)
+        Familiarity.from_json(SAVED, has_linear=False)

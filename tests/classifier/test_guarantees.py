@@ -56,6 +56,7 @@ def test_sets_have_the_label_as_often_as_guaranteed():
 
 def test_few_texts_cannot_guarantee_a_high_coverage():
     few = Guarantees.of(*draw(np.random.default_rng(1), 9))
+
     assert few.coverage_threshold(0.9) is not None
     assert few.coverage_threshold(0.91) is None
     assert few.highest_coverage == 0.9
@@ -63,12 +64,19 @@ def test_few_texts_cannot_guarantee_a_high_coverage():
 
 def test_few_texts_guarantee_little():
     sure = np.tile([0.9, 0.1], (10, 1))
+
     guarantees = Guarantees.of(sure, np.zeros(10, dtype=int))
+
     assert guarantees.precision_threshold(0.95) is None
     assert guarantees.highest_precision == pytest.approx(0.1**0.1, abs=0.001)
     assert guarantees.precision_threshold(guarantees.highest_precision) is not None
 
+
+def test_wrong_predictions_guarantee_nothing():
+    sure = np.tile([0.9, 0.1], (10, 1))
+
     wrong = Guarantees.of(sure, np.ones(10, dtype=int))
+
     assert wrong.highest_precision == 0
     assert wrong.precision_threshold(0.5) is None
 
@@ -78,6 +86,7 @@ def test_a_label_that_training_never_shows_is_not_right_and_in_no_set():
     labels = np.arange(100) % 2
     probabilities = np.where(np.arange(2) == labels[:, None], 0.99, 0.01)
     labels[:5] = 2
+
     guarantees = Guarantees.from_json(Guarantees.of(probabilities, labels).to_json())
 
     assert guarantees.num_texts == 100
@@ -94,51 +103,52 @@ def test_one_wrong_label_among_the_surest_predictions_does_not_end_it():
     probabilities = np.stack([confidence, 1 - confidence], axis=1)
     labels = np.zeros(2000, dtype=int)
     labels[:3] = 1
+
     threshold = Guarantees.of(probabilities, labels).precision_threshold(0.98)
+
     assert threshold is not None
     assert threshold <= 0.6
 
 
 def test_certainty_is_not_guaranteed():
     guarantees = Guarantees.of(*draw(np.random.default_rng(2), 400))
+
     assert guarantees.precision_threshold(1.0) is None
     assert guarantees.coverage_threshold(1.0) is None
 
 
+SAVED = Guarantees.of(*draw(np.random.default_rng(3), 50)).to_json()
 NUM_THRESHOLDS = len(THRESHOLDS)
 
 
 @pytest.mark.parametrize(
-    ("damage", "message"),
+    ("damaged", "message"),
     [
+        ({"right": SAVED["predictions"][:-1]}, r"guarantees\.right: .*whole numbers"),
+        ({"right": SAVED["covered"][::-1]}, r"guarantees\.right: .*increasing"),
         (
-            lambda values: {"right": values["predictions"][:-1]},
-            r"guarantees\.right: .*whole numbers",
-        ),
-        (lambda values: {"right": values["covered"][::-1]}, r"guarantees\.right: .*increasing"),
-        (
-            lambda values: {"right": [count + 1 for count in values["predictions"]]},
+            {"right": [count + 1 for count in SAVED["predictions"]]},
             r"guarantees\.right: more texts than guarantees\.predictions",
         ),
         (
-            lambda values: {"right": values["predictions"], "covered": [1] * NUM_THRESHOLDS},
+            {"right": SAVED["predictions"], "covered": [1] * NUM_THRESHOLDS},
             r"guarantees\.right: more texts than guarantees\.covered",
         ),
+        ({"predictions": [0.5] * NUM_THRESHOLDS}, r"guarantees\.predictions: .*whole numbers"),
+        ({"predictions": [-1] * NUM_THRESHOLDS}, r"guarantees\.predictions: .*counts"),
+        ({"predictions": [0] * NUM_THRESHOLDS}, r"guarantees\.predictions: no text"),
         (
-            lambda _: {"predictions": [0.5] * NUM_THRESHOLDS},
-            r"guarantees\.predictions: .*whole numbers",
-        ),
-        (lambda _: {"predictions": [-1] * NUM_THRESHOLDS}, r"guarantees\.predictions: .*counts"),
-        (lambda _: {"predictions": [0] * NUM_THRESHOLDS}, r"guarantees\.predictions: no text"),
-        (
-            lambda values: {"covered": [count + 1 for count in values["covered"]]},
+            {"covered": [count + 1 for count in SAVED["covered"]]},
             r"guarantees\.covered: more texts than there are",
         ),
-        (lambda _: {"more": []}, r"guarantees: unknown keys"),
+        ({"more": []}, r"guarantees: unknown keys"),
     ],
+    ids=range(9),
 )
-def test_a_table_that_contradicts_itself_is_refused(damage, message):
-    values = Guarantees.of(*draw(np.random.default_rng(3), 50)).to_json()
-    assert Guarantees.from_json(values).to_json() == values
+def test_a_table_that_contradicts_itself_is_refused(damaged, message):
     with pytest.raises(ValueError, match=message):
-        Guarantees.from_json(values | damage(values))
+        Guarantees.from_json(SAVED | damaged)
+
+
+def test_a_table_that_was_saved_is_read():
+    assert Guarantees.from_json(SAVED).to_json() == SAVED

@@ -19,6 +19,7 @@ METHODS = pytest.mark.parametrize("method", ["predict", "predict_proba", "embed"
 
 def test_probabilities_are_an_array_in_the_order_of_the_classes(classifier):
     found = classifier.predict_proba(TEXTS)
+
     assert found.dtype == np.float64
     assert found.shape == (4, 3)
     for row, prediction in zip(found.tolist(), classifier.predict(TEXTS), strict=True):
@@ -26,16 +27,26 @@ def test_probabilities_are_an_array_in_the_order_of_the_classes(classifier):
         assert list(prediction.probabilities.values()) == row
 
 
-def test_words_are_explained_for_the_prediction_or_for_a_label(classifier):
-    """The words do not speak for two labels alike, and a blank text has none."""
-    first_label = classifier.label_names[0]
-    labels = [prediction.label or first_label for prediction in classifier.predict(TEXTS)]
-    found = classifier.explain(TEXTS)
-    assert found == classifier.explain(TEXTS, labels=labels)
-    assert [word.word for word in found[0]] == ["rain", "and", "snow", "today"]
-    assert max(word.weight for word in found[0]) > 0
-    assert found[1] == []
-    assert classifier.explain(TEXTS[:1], labels=["sport"]) != found[:1]
+def test_words_are_explained_for_the_prediction(classifier):
+    """A blank text has no label, and no words."""
+    labels = []
+    for prediction in classifier.predict(TEXTS):
+        labels.append(prediction.label or classifier.label_names[0])
+
+    explanations = classifier.explain(TEXTS)
+
+    assert explanations == classifier.explain(TEXTS, labels=labels)
+    first, blank, *_ = explanations
+    assert [word.word for word in first] == ["rain", "and", "snow", "today"]
+    assert max(word.weight for word in first) > 0
+    assert blank == []
+
+
+def test_words_have_other_weights_for_another_label(classifier):
+    (for_prediction,) = classifier.explain(["rain and snow today"])
+    (for_sport,) = classifier.explain(["rain and snow today"], labels=["sport"])
+
+    assert for_sport != for_prediction
 
 
 def test_an_unknown_label_is_not_explained(classifier):
@@ -44,10 +55,14 @@ def test_an_unknown_label_is_not_explained(classifier):
 
 
 def test_both_engines_give_the_same_probabilities_and_vectors(trained_run, monkeypatch):
-    """Within 1e-5, also where the processor is fast at bfloat16, which is for training alone."""
+    """They differ by 1e-5 at most, also on processors that are fast at bfloat16.
+
+    That is for training alone.
+    """
     by_numpy = load_classifier(trained_run.path, engine="numpy")
     by_torch = load_classifier(trained_run.path, engine="torch")
     monkeypatch.setattr("torch.cpu._is_amx_tile_supported", lambda: True, raising=False)
+
     np.testing.assert_allclose(
         by_torch.predict_proba(TEXTS), by_numpy.predict_proba(TEXTS), atol=1e-5
     )
@@ -57,6 +72,7 @@ def test_both_engines_give_the_same_probabilities_and_vectors(trained_run, monke
 @METHODS
 def test_no_texts_give_nothing(classifier, method):
     found = getattr(classifier, method)([])
+
     assert len(found) == 0
     assert getattr(found, "shape", None) in {None, (0, 3), (0, 16)}
 
@@ -78,7 +94,8 @@ def test_no_texts_give_nothing(classifier, method):
     ids=str,
 )
 def test_what_is_no_list_of_texts_is_refused(classifier, method, texts, message):
-    with pytest.raises(TypeError, match=f"^{message.format(method=method)}$"):
+    expected = message.format(method=method)
+    with pytest.raises(TypeError, match=f"^{expected}$"):
         getattr(classifier, method)(texts)
 
 
@@ -98,12 +115,13 @@ def test_threads_that_predict_at_once_get_the_same_predictions(trained_run, engi
     expected = [predictions(texts) for texts in texts_of_threads]
     start_together = Barrier(len(texts_of_threads))
 
-    def prediction_often(texts: list[str]) -> list[object]:
+    def predictions_often(texts: list[str]) -> list[object]:
         start_together.wait(TIME_LIMIT)
         return [predictions(texts) for _ in range(10)]
 
     with ThreadPoolExecutor(len(texts_of_threads)) as pool:
-        found = list(pool.map(prediction_often, texts_of_threads))
+        found = list(pool.map(predictions_often, texts_of_threads))
+
     assert found == [[alone] * 10 for alone in expected]
 
 
@@ -144,6 +162,8 @@ log("warning", "heard")
 def test_nothing_is_printed_unasked():
     """Python would print the warning of a library without handlers."""
     program = [sys.executable, "-c", LOGGING]
+
     ended = subprocess.run(program, capture_output=True, text=True, check=True)
+
     assert ended.stdout == ""
     assert ended.stderr == "encoder_cls heard\n"

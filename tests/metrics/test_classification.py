@@ -18,8 +18,9 @@ from encoder_cls.metrics.logits import sigmoid, softmax
 
 NAMES = ("a", "b", "c", "d", "e")
 
-# Of a multi-label task: one label that no text has, and one that has no logit.
+# The labels of a multi-label task: one that no text has, and one that has no logit.
 LABEL_NAMES = ("a", "b", "c", "never", "unseen")
+# The thresholds of the labels that have a logit.
 THRESHOLDS = (0.5, 0.3, 0.6, 0.9)
 
 
@@ -33,9 +34,10 @@ def random_case() -> tuple[np.ndarray, np.ndarray]:
 
 
 def test_metrics_agree_with_scikit_learn():
-    """A class that does not occur leaves macro-F1 alone."""
+    """A class that does not occur leaves macro-F1 as it is."""
     logits, labels = random_case()
     predictions = logits.argmax(axis=1)
+
     metrics = compute_metrics(logits, labels, NAMES)
 
     accuracy = sklearn_metrics.accuracy_score(labels, predictions)
@@ -50,25 +52,32 @@ def test_metrics_agree_with_scikit_learn():
 
 
 def test_scores_of_classes_agree_with_scikit_learn():
-    """None for a class without examples."""
     logits, labels = random_case()
     predictions = logits.argmax(axis=1)
+
     metrics = compute_metrics(logits, labels, NAMES)
 
-    expected = sklearn_metrics.precision_recall_fscore_support(
+    precision, recall, f1, support = sklearn_metrics.precision_recall_fscore_support(
         labels, predictions, labels=range(5), zero_division=0
     )
     assert list(metrics.per_class) == list(NAMES)
-    for scores, precision, recall, f1, support in zip(
-        metrics.per_class.values(), *expected, strict=True
-    ):
-        assert scores.support == support
-        if support:
-            assert scores.precision == pytest.approx(precision)
-            assert scores.recall == pytest.approx(recall)
-            assert scores.f1 == pytest.approx(f1)
-        else:
-            assert scores.precision is scores.recall is scores.f1 is None
+    for number, name in enumerate(NAMES[:4]):
+        scores = metrics.per_class[name]
+        assert scores.support == support[number] > 0
+        assert scores.precision == pytest.approx(precision[number])
+        assert scores.recall == pytest.approx(recall[number])
+        assert scores.f1 == pytest.approx(f1[number])
+
+
+def test_a_class_without_examples_has_no_scores():
+    logits, labels = random_case()
+
+    scores = compute_metrics(logits, labels, NAMES).per_class["e"]
+
+    assert scores.support == 0
+    assert scores.precision is None
+    assert scores.recall is None
+    assert scores.f1 is None
 
 
 @pytest.mark.parametrize(
@@ -84,18 +93,20 @@ def test_scores_of_classes_agree_with_scikit_learn():
 def test_the_calibration_error_of_known_cases(confidence, correct, expected):
     """Certainty belongs to the last bin; opposite gaps in different bins do not cancel."""
     bins = CalibrationBins.of(np.array(confidence), np.array(correct))
+
     assert bins.expected_error == pytest.approx(expected)
 
 
 def test_the_most_confused_classes_come_first():
-    """Mistakes only, the most frequent first; of equally frequent ones, the first class first."""
+    """Only mistakes are listed; of equally frequent ones, the first class comes first."""
     matrix = np.array([[9, 2, 0], [7, 1, 0], [2, 3, 4]])
     every_label, every_prediction = np.indices(matrix.shape).reshape(2, -1)
     labels = every_label.repeat(matrix.ravel())
     predictions = every_prediction.repeat(matrix.ravel())
-
     logits = np.eye(3, dtype=np.float32)[predictions]
+
     metrics = compute_metrics(logits, labels, ("x", "y", "z"))
+
     found = [(pair.label, pair.prediction, pair.count) for pair in metrics.most_confused]
     assert found == [("y", "x", 7), ("z", "y", 3), ("x", "y", 2), ("z", "x", 2)]
 
@@ -103,19 +114,21 @@ def test_the_most_confused_classes_come_first():
 def test_no_more_confused_classes_are_listed_than_are_named():
     labels = np.arange(MOST_CONFUSED + 6)
     logits = np.eye(len(labels), dtype=np.float32)[labels[::-1]]
-    metrics = compute_metrics(logits, labels, [str(label) for label in labels])
+    names = [str(label) for label in labels]
+
+    metrics = compute_metrics(logits, labels, names)
+
     assert len(metrics.most_confused) == MOST_CONFUSED
 
 
 def test_labels_that_training_never_showed_are_mistakes_without_a_probability():
     """They count in accuracy and have a recall of 0; loss and calibration leave them out."""
     logits, labels = random_case()
+    all_logits = np.vstack([logits, logits[:20]])
+    all_labels = np.append(labels, [5] * 15 + [6] * 5)
+
     known = compute_metrics(logits, labels, NAMES)
-    metrics = compute_metrics(
-        np.vstack([logits, logits[:20]]),
-        np.append(labels, [5] * 15 + [6] * 5),
-        (*NAMES, "x", "y"),
-    )
+    metrics = compute_metrics(all_logits, all_labels, (*NAMES, "x", "y"))
 
     assert metrics.num_examples == 220
     assert metrics.accuracy == pytest.approx(known.accuracy * 200 / 220)
@@ -123,11 +136,11 @@ def test_labels_that_training_never_showed_are_mistakes_without_a_probability():
     assert metrics.ece == known.ece
     assert metrics.calibration == known.calibration
 
+    assert known.unseen_labels == {}
     assert metrics.unseen_labels == {"x": 15, "y": 5}
     assert metrics.per_class["x"].recall == 0
     assert metrics.per_class["x"].support == 15
     assert np.sum(metrics.confusion_matrix, axis=1)[5:].tolist() == [15, 5]
-    assert known.unseen_labels == {}
 
 
 @pytest.fixture(scope="module")
@@ -143,10 +156,13 @@ def multi_label_case() -> tuple[np.ndarray, np.ndarray]:
 def test_multi_label_metrics_agree_with_scikit_learn(multi_label_case):
     """Macro values are over the labels that some text has."""
     logits, labels = multi_label_case
+
     metrics = compute_metrics(logits, labels, LABEL_NAMES, THRESHOLDS)
 
     # A label without a logit is missed in each text.
-    predictions = np.hstack([sigmoid(logits) >= THRESHOLDS, np.zeros((300, 1), dtype=bool)])
+    is_given = sigmoid(logits) >= THRESHOLDS
+    never_given = np.zeros((300, 1), dtype=bool)
+    predictions = np.hstack([is_given, never_given])
     occurring = [0, 1, 2, 4]
     micro_f1 = sklearn_metrics.f1_score(labels, predictions, average="micro")
     macro_f1 = sklearn_metrics.f1_score(
@@ -172,14 +188,17 @@ def test_average_precisions_agree_with_scikit_learn(multi_label_case):
         expected.append(precision)
 
     found = average_precisions(logits.astype(float), labels[:, :4])
+
     assert found[:3] == pytest.approx(expected)
     assert np.isnan(found[3])
+
     metrics = compute_metrics(logits, labels, LABEL_NAMES, THRESHOLDS)
     assert metrics.mean_average_precision == pytest.approx(np.mean([*expected, 0]))
 
 
 def test_labels_without_examples_or_logits_have_no_scores(multi_label_case):
     logits, labels = multi_label_case
+
     scores = compute_metrics(logits, labels, LABEL_NAMES, THRESHOLDS).per_class
 
     assert scores["c"].threshold == 0.6
@@ -194,7 +213,9 @@ def test_labels_without_examples_or_logits_have_no_scores(multi_label_case):
 def test_texts_without_labels_are_right_where_none_are_given():
     """Where there is nothing at all, no score is undefined."""
     logits = np.full((3, 2), -5, np.float32)
+
     metrics = compute_metrics(logits, np.zeros((3, 2)), ("a", "b"), (0.5, 0.5))
+
     assert metrics.samples_f1 == 1
     assert metrics.subset_accuracy == 1
     assert metrics.micro_f1 == 0
@@ -204,13 +225,19 @@ def test_texts_without_labels_are_right_where_none_are_given():
 
 
 def test_no_threshold_has_a_better_f1_than_the_best(multi_label_case):
-    """Compared with every threshold that there could be; 0 without positives to choose by."""
+    """It is compared with every threshold that there could be."""
     logits, labels = multi_label_case
     scores = logits[:, 1].astype(float)
     targets = labels[:, 1]
+
     threshold = best_f1_threshold(scores, targets)
 
     found = ClassCounts.of((scores >= threshold)[:, None], targets[:, None]).micro_f1
     best = max(sklearn_metrics.f1_score(targets, scores >= score) for score in np.unique(scores))
     assert found == pytest.approx(best)
-    assert best_f1_threshold(scores, np.zeros(300)) == 0
+
+
+def test_the_threshold_is_0_without_positives_to_choose_by(multi_label_case):
+    logits, _ = multi_label_case
+
+    assert best_f1_threshold(logits[:, 1].astype(float), np.zeros(300)) == 0

@@ -21,7 +21,7 @@ from encoder_cls.metrics.intervals import (
     [(0, 1), (0, 10), (10, 10), (7, 9), (352, 374), (1, 100_000)],
 )
 def test_the_interval_of_an_accuracy_is_the_one_of_scipy(num_right, num_texts):
-    """By Wilson's method; the accuracy itself is always inside."""
+    """It is by Wilson's method; the accuracy itself is always inside."""
     low, high = wilson_interval(num_right, num_texts)
 
     expected = binomtest(num_right, num_texts).proportion_ci(method="wilson")
@@ -30,7 +30,7 @@ def test_the_interval_of_an_accuracy_is_the_one_of_scipy(num_right, num_texts):
 
 
 def test_the_interval_of_a_difference_by_hand():
-    """Agresti and Min: half a text more in each of the four cells."""
+    """Agresti and Min add half a text to each of the four cells."""
     low, high = paired_interval(9, 3, 98)
 
     center = 6 / 100
@@ -43,7 +43,7 @@ def test_the_interval_of_a_difference_by_hand():
 
 
 def example(num_texts: int, num_classes: int) -> tuple[np.ndarray, np.ndarray]:
-    """Labels and answers, of which about 80% are right; one answer is no label."""
+    """Labels and predictions, of which about 80% are correct; one class is never a label."""
     random = np.random.default_rng(1)
     labels = random.integers(0, num_classes, num_texts)
     is_right = random.random(num_texts) < 0.8
@@ -52,27 +52,35 @@ def example(num_texts: int, num_classes: int) -> tuple[np.ndarray, np.ndarray]:
 
 
 def test_the_interval_of_macro_f1_agrees_with_a_plain_bootstrap():
-    """Rows drawn again and scored by scikit-learn, within what 1,000 samples leave to chance."""
+    """It agrees within what 1,000 samples leave to chance, and is the same each time."""
     labels, predictions = example(300, 11)
 
+    found = macro_f1_interval(labels, predictions)
+
+    # Draw rows again, and score them by scikit-learn.
     scores = []
     for rows in np.random.default_rng(2).integers(0, 300, (200, 300)):
         score = f1_score(labels[rows], predictions[rows], average="macro", zero_division=0)
         scores.append(score)
     low, high = np.quantile(scores, [0.025, 0.975])
-
-    found = macro_f1_interval(labels, predictions)
     assert found == pytest.approx((low, high), abs=0.15 * (high - low))
+
     assert macro_f1_interval(labels, predictions) == found
+
+
+def test_the_interval_of_a_perfect_macro_f1_is_a_point():
+    labels, _ = example(300, 11)
+
     assert macro_f1_interval(labels, labels) == (1, 1)
 
 
 def test_the_interval_of_micro_f1_agrees_with_a_plain_bootstrap():
-    """Rows drawn again; the difference of equal answers is 0."""
+    """The difference of equal predictions is 0."""
     random = np.random.default_rng(0)
     labels = (random.random((300, 5)) < [0.4, 0.2, 0.05, 0, 0.02]).astype(np.int8)
     predictions = labels + random.normal(size=(300, 5)) > 0.8
 
+    # Draw rows again.
     scores = []
     for _ in range(300):
         rows = random.integers(300, size=300)
@@ -84,13 +92,16 @@ def test_the_interval_of_micro_f1_agrees_with_a_plain_bootstrap():
 
 
 def test_the_interval_of_a_difference_is_narrower_than_that_of_each_score():
-    """Answers that are mostly equal make the same mistakes, which cancel."""
+    """Predictions that are mostly equal have the same mistakes, which cancel."""
     labels, first = example(400, 4)
     is_corrected = np.random.default_rng(1).random(400) < 0.03
     second = np.where(is_corrected, labels, first)
 
     low, high = macro_f1_interval(labels, second, first)
+
     first_low, first_high = macro_f1_interval(labels, first)
     assert high - low < (first_high - first_low) / 2
+
+    # No difference is 0, and the other way round it is mirrored.
     assert macro_f1_interval(labels, first, first) == (0, 0)
     assert macro_f1_interval(labels, first, second) == pytest.approx((-high, -low), abs=0.003)
