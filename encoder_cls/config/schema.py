@@ -169,11 +169,13 @@ class DataConfig(Section):
     def _check_columns(self) -> DataConfig:
         if self.label_column == self.group_column:
             raise ValueError(
-                f"group_column is label_column, {self.label_column!r}; name another column, or null"
+                f"group_column and label_column are both {self.label_column!r}; name another "
+                "group_column, or null"
             )
         if self.label_column in self.text_column:
             raise ValueError(
-                f"label_column {self.label_column!r} is in text_column, too; leave it out of one"
+                f"label_column {self.label_column!r} is also in text_column; remove it from one of "
+                "them"
             )
         return self
 

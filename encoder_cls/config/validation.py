@@ -13,11 +13,11 @@ from encoder_cls.errors import ConfigError
 
 # In place of messages of pydantic that name its own classes, or a pattern.
 PLAIN_MESSAGES = {
-    "model_type": "its values belong below it, each on a line of its own with spaces before it",
+    "model_type": "must be a section; write its values below it, each on an indented line",
     "tuple_type": "Input should be a list, such as [a, b]",
     "too_short": "Input should be a list of at least one item",
     "string_pattern_mismatch": (
-        "Input should be letters, digits, `_`, `-` and `.`, the first no `-` or `.`"
+        "Input should be letters, digits, `_`, `-` and `.`, and not begin with `-` or `.`"
     ),
 }
 # Characters of a value in a message.

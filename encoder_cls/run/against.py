@@ -62,8 +62,8 @@ def compare_against(
     split = predictions.split
     if not set(other.label_names) & set(label_names):
         raise ConfigError(
-            f"--against {path}: knows none of the classes that are scored ({listed(label_names)}), "
-            f"but {listed(other.label_names)}"
+            f"--against {path}: its classes ({listed(other.label_names)}) are none of those that "
+            f"are scored ({listed(label_names)})"
         )
 
     own_predictions = None
@@ -88,7 +88,7 @@ def _own_predictions_of_other(
     try:
         dataset = load_all_data(run.load_config())
     except DataError as error:
-        reporter.warning(f"which of the texts {run.path} has learned from is unknown: {error}")
+        reporter.warning(f"{run.path} may have learned from some of these texts: {error}")
         return None
 
     own_predictions = None

@@ -160,7 +160,7 @@ def saving_what_is_done(progress: Progress, run: RunDir) -> Iterator[None]:
     except StoppedError as stop:
         progress.save_checkpoint()
         step = progress.state.step
-        message = f"stopped at step {step}; a checkpoint is written, --resume goes on from it"
+        message = f"stopped at step {step}; a checkpoint is written: continue with --resume"
         if run.model.is_dir():
             message += f"; {run.model} holds the best model so far"
         raise StoppedError(message, signal_number=stop.signal_number) from None

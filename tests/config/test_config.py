@@ -126,7 +126,7 @@ def test_yaml_means_what_a_person_reads(text, value):
         ("seed: 1\n", r"run\.yaml: data: is required"),
         ("data:\n", r"run\.yaml: data\.train: is required"),
         (DATA + "1: 2\n", r"run\.yaml: 1: "),
-        ("data: good.csv\n", r"run\.yaml: data: its values belong below it"),
+        ("data: good.csv\n", r"run\.yaml: data: must be a section"),
         (
             "data: {train: x.csv, label_names: {0: a}}\n",
             r"run\.yaml: data\.label_names: Input should be a list",
@@ -414,8 +414,8 @@ def test_overrides_reach_into_sections_and_later_ones_win():
             ["model.num_heads=8", "model.max_seq_len=8193"],
             "model: max_seq_len 8,193: .* 2 GiB; with num_heads 8, 8,192 tokens are the most$",
         ),
-        (["data.text_column=[text, label]"], "data: label_column 'label' is in text_column, too"),
-        (["data.label_column=text"], "data: label_column 'text' is in text_column, too"),
+        (["data.text_column=[text, label]"], "data: label_column 'label' is also in text_column"),
+        (["data.label_column=text"], "data: label_column 'text' is also in text_column"),
     ],
 )
 def test_an_override_that_cannot_be_is_refused(overrides, message):

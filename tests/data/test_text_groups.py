@@ -192,5 +192,5 @@ def test_files_without_columns_have_no_groups():
 def test_the_label_cannot_be_the_group():
     """Then each class would be on one side."""
     Path("a.yaml").write_text("data: {train: a.csv, group_column: label}")
-    with pytest.raises(ConfigError, match="group_column is label_column"):
+    with pytest.raises(ConfigError, match="group_column and label_column are both"):
         load_config(Path("a.yaml"))

@@ -7,4 +7,4 @@ import pytest
 
 @pytest.fixture(autouse=True)
 def _bare_trainings(bare_trainings):
-    """In every test of this folder."""
+    """Every test of this folder trains in this way."""

@@ -56,9 +56,8 @@ def assert_masked(batch: MaskedTokens, whole: Batch) -> None:
 
 def test_the_loss_of_masked_tokens_is_a_softmax_over_the_vectors_of_the_batchs_tokens(tmp_path):
     """Its gradients stay sparse, so that a step costs what the batch touches."""
-    training = make_training(
-        prepare_thirty_texts(tmp_path, {"epochs": 1, "mask_probability": 0.5}), PRETRAINING
-    )
+    setup = prepare_thirty_texts(tmp_path, {"epochs": 1, "mask_probability": 0.5})
+    training = make_training(setup, PRETRAINING)
     model = training.model.eval()
     batch = training.batches_at(0, 0, 1)[0]
     token_vectors = model.encoder.embedding.tokens.weight
@@ -82,10 +81,9 @@ def summed_cross_entropy(
 
 
 def test_a_batch_in_which_nothing_is_guessed_teaches_nothing_and_breaks_nothing(tmp_path):
-    """By chance no token is masked: the loss is 0, not 0 / 0."""
-    training = make_training(
-        prepare_thirty_texts(tmp_path, {"epochs": 1, "mask_probability": 1e-9}), PRETRAINING
-    )
+    """The loss is 0, not 0 / 0, where by chance no token is masked."""
+    setup = prepare_thirty_texts(tmp_path, {"epochs": 1, "mask_probability": 1e-9})
+    training = make_training(setup, PRETRAINING)
     batch = training.batches_at(0, 0, 1)[0]
     assert not batch.is_guessed.any()
 

@@ -128,7 +128,7 @@ def test_a_resumed_run_keeps_the_number_of_texts(tmp_path, monkeypatch):
 
 @pytest.fixture
 def minute_steps(monkeypatch):
-    """By the clock of the encoder's training, each step takes a minute, and the report nothing."""
+    """The clock of the encoder's training says a minute for each step; the report takes no time."""
     minutes = count()
     monkeypatch.setattr(training_encoder, "PASSES_PER_STEP", math.inf)
     monkeypatch.setattr(time, "perf_counter", lambda: next(minutes) * 60.0)
@@ -136,7 +136,7 @@ def minute_steps(monkeypatch):
 
 @pytest.mark.usefixtures("minute_steps")
 def test_a_training_of_a_few_steps_is_skipped(tmp_path):
-    """After the steps that show this, there is neither another one nor a validation."""
+    """There is neither another step after those that show this, nor a validation."""
     config = make_config(tmp_path, **WITH_LINEAR, time_budget="10m")
 
     events = run_all(config, tmp_path / "run")

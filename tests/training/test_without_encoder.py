@@ -128,7 +128,7 @@ def test_a_run_on_other_data_is_not_resumed(tmp_path):
 
 
 def test_a_stopped_fit_writes_nothing_and_ends(tmp_path, monkeypatch):
-    """By then the run may be that of another process."""
+    """The run may be that of another process by then."""
     monkeypatch.setattr(interruptible, "SECONDS_BETWEEN_LOOKS", 0.01)
     monkeypatch.setattr(interruptible, "SECONDS_TO_END", 0.01)
     fit_linear = linear_fit.fit_linear
