@@ -1,4 +1,4 @@
-"""Several labels a text, from data to answers: train, eval, predict and serve."""
+"""Several labels a text, from data to predictions: train, eval, predict and serve."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ import pytest
 import torch
 from support.browser import needs_axe, violations
 from support.events import Validated, recorded
-from support.programs import assert_failed
+from support.programs import assert_failed, succeed
 
 from encoder_cls.classifier.classifier import Classifier
 from encoder_cls.classifier.model_folder import load_classifier, save_classifier
@@ -68,7 +68,8 @@ def rows(number: int, seed: int) -> list[tuple[str, list[str]]]:
     for index in range(number):
         labels = []
         if index % 4:
-            labels = sorted(draw.sample(list(WORDS), draw.choice([1, 1, 2])))
+            num_labels = draw.choice([1, 1, 2])
+            labels = sorted(draw.sample(list(WORDS), num_labels))
 
         words = []
         for label in labels:
@@ -80,8 +81,11 @@ def rows(number: int, seed: int) -> list[tuple[str, list[str]]]:
 
 
 def write(path: Path, texts: list[tuple[str, list[str]]]) -> Path:
-    lines = [json.dumps({"text": text, "label": labels}) + "\n" for text, labels in texts]
-    path.write_text("".join(lines))
+    """Write texts with lists of labels as JSON lines."""
+    lines = []
+    for text, labels in texts:
+        lines.append(json.dumps({"text": text, "label": labels}))
+    path.write_text("\n".join([*lines, ""]))
     return path
 
 
@@ -118,31 +122,41 @@ def test_the_report_of_several_labels_is_accessible(cli, linear_run, browser):
         assert violations(page) == []
 
 
+def eval_report(cli, run: RunDir) -> dict:
+    """What `eval --json` prints of a run."""
+    return json.loads(succeed(cli, "eval", run.path, "--json").out)
+
+
 def test_eval_has_the_measures_of_several_labels(cli, linear_run):
     """There is no accuracy, and each label has a threshold."""
-    found = json.loads(cli("eval", linear_run.path, "--json").out)
-    assert set(EVAL_KEYS) < set(found)
-    assert "accuracy" not in found
-    assert "confusion_matrix" not in found
-    assert found["task"] == "multi-label"
-    assert found["num_examples"] == 60
-    for measured in found["per_class"].values():
+    report = eval_report(cli, linear_run)
+
+    assert set(EVAL_KEYS) < set(report)
+    assert "accuracy" not in report
+    assert "confusion_matrix" not in report
+    assert report["task"] == "multi-label"
+    assert report["num_examples"] == 60
+    for measured in report["per_class"].values():
         assert 0 < measured["threshold"] < 1
 
-    micro_f1 = found["micro_f1"]
+
+def test_eval_scores_the_model_and_the_baseline_by_micro_f1(cli, linear_run):
+    report = eval_report(cli, linear_run)
+
+    micro_f1 = report["micro_f1"]
     assert micro_f1 > 0.9
-    combined = found["parts"]["combined"]
+    combined = report["parts"]["combined"]
     assert combined["micro_f1"] == micro_f1
     low, high = combined["micro_f1_interval"]
     assert low <= micro_f1 <= high
 
-    reference = found["linear_reference"]
-    assert set(reference) >= {"micro_f1", "macro_f1", "mean_average_precision"}
-    assert reference["micro_f1"] > 0.8
+    baseline = report["linear_reference"]
+    assert set(baseline) >= {"micro_f1", "macro_f1", "mean_average_precision"}
+    assert baseline["micro_f1"] > 0.8
 
 
 def test_people_are_shown_the_micro_f1(cli, linear_run):
-    micro_f1 = json.loads(cli("eval", linear_run.path, "--json").out)["micro_f1"]
+    micro_f1 = eval_report(cli, linear_run)["micro_f1"]
 
     text = cli("eval", linear_run.path).out
     assert "accuracy" not in text
@@ -154,13 +168,16 @@ def test_people_are_shown_the_micro_f1(cli, linear_run):
 
 
 def test_the_files_of_a_report_have_the_labels_of_each_text(cli, linear_run):
-    found = json.loads(cli("eval", linear_run.path, "--json").out)
-    lines = json_lines(linear_run.eval / "predictions.jsonl")
-    is_right = [set(line["labels"]) == set(line["predictions"]) for line in lines]
-    assert np.mean(is_right) == pytest.approx(found["subset_accuracy"])
+    report = eval_report(cli, linear_run)
+
+    is_correct = []
+    for line in json_lines(linear_run.eval / "predictions.jsonl"):
+        is_correct.append(set(line["labels"]) == set(line["predictions"]))
+    assert np.mean(is_correct) == pytest.approx(report["subset_accuracy"])
 
     with (linear_run.eval / "mistakes.csv").open(encoding="utf-8-sig", newline="") as file:
-        assert len(list(csv.DictReader(file))) == is_right.count(False)
+        mistakes = list(csv.DictReader(file))
+    assert len(mistakes) == is_correct.count(False)
     assert not (linear_run.eval / "confusion_matrix.png").exists()
 
 
@@ -168,42 +185,45 @@ def test_the_report_invites_to_no_corrections(cli, linear_run):
     """Corrections are for one label a text: several labels are corrected in the data itself."""
     shutil.copytree(linear_run.model, "model")
     Path("test.csv").write_text("text,label\nsoup with salt,sport\n")
-    data = ["--data", "test.csv", "--set", "data.label_separator=;"]
-    cli("eval", "model", *data, "--report", "scored")
+
+    options = ["--data", "test.csv", "--set", "data.label_separator=;", "--report", "scored"]
+    succeed(cli, "eval", "model", *options)
 
     page = Path("scored", "report.html").read_text()
     assert "to correct the labels in the data itself" in page
     assert "in a spreadsheet" not in page
 
 
-def test_what_is_for_one_label_a_text_is_refused(cli, linear_run):
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["predict", "text", "--model", "RUN", "--min-precision", "0.9"],
+        ["predict", "text", "--model", "RUN", "--coverage", "0.9"],
+        ["review", "RUN", "--output", "review.csv"],
+        ["suggest", "RUN", "--input", "pool.jsonl", "--n", "1"],
+        ["eval", "RUN", "--against", "RUN"],
+    ],
+)
+def test_what_is_for_one_label_a_text_is_refused(cli, linear_run, arguments):
     Path("pool.jsonl").write_text(json.dumps({"text": "a", "label": []}) + "\n")
-    run = str(linear_run.path)
-    for arguments in (
-        ["predict", "text", "--model", run, "--min-precision", "0.9"],
-        ["predict", "text", "--model", run, "--coverage", "0.9"],
-        ["review", run, "--output", "review.csv"],
-        ["suggest", run, "--input", "pool.jsonl", "--n", "1"],
-        ["eval", run, "--against", run],
-    ):
-        outcome = cli(*arguments)
-        assert outcome.code == 2, arguments
-        assert outcome.out == ""
-        message = outcome.err.splitlines()[-1]
-        assert "one label a text" in message
-        assert "several" in message
+
+    refused = cli(*[word.replace("RUN", str(linear_run.path)) for word in arguments])
+
+    assert_failed(refused, 2, "one label a text", "several")
     assert [path.name for path in Path().iterdir()] == ["pool.jsonl"]
 
 
 def test_a_copied_model_scores_a_table_whose_cells_have_several_labels(cli, linear_run):
-    """The separator is set; other data of the same texts has their scores."""
+    """The table has the texts of the run's test split, so the scores are equal."""
     shutil.copytree(linear_run.model, "model")
-    lines = [f"{text},{';'.join(labels)}\n" for text, labels in rows(60, seed=1)]
-    Path("test.csv").write_text("text,label\n" + "".join(lines))
+    lines = ["text,label"]
+    for text, labels in rows(60, seed=1):
+        lines.append(f"{text},{';'.join(labels)}")
+    Path("test.csv").write_text("\n".join([*lines, ""]))
 
-    separator = ["--set", "data.label_separator=;"]
-    outcome = cli("eval", "model", "--data", "test.csv", *separator, "--json")
-    assert outcome.code == 0, outcome.err
+    options = ["--data", "test.csv", "--set", "data.label_separator=;", "--json"]
+    outcome = succeed(cli, "eval", "model", *options)
+
     expected = json.loads((linear_run.eval / "report.json").read_text())
     assert json.loads(outcome.out)["micro_f1"] == expected["micro_f1"]
 
@@ -228,56 +248,75 @@ TWO_LABELS = "soup with salt, goal of the team"
 
 
 @pytest.fixture
-def predicted(cli, linear_run):
-    """Runs `predict --format jsonl` with these arguments; returns the objects."""
+def predict_json(cli, linear_run):
+    """A function that predicts texts, with options before them, and returns the JSON objects."""
 
-    def run(*arguments) -> list[dict]:
-        outcome = cli("predict", "--model", linear_run.path, "--format", "jsonl", *arguments)
+    def run(*arguments: object) -> list[dict]:
+        options = ["--model", linear_run.path, "--format", "jsonl"]
+        outcome = succeed(cli, "predict", *options, *arguments)
         return [json.loads(line) for line in outcome.out.splitlines()]
 
     return run
 
 
-def test_predict_gives_the_labels_that_reach_their_thresholds(predicted, several):
-    """They are among `top`, the most probable first; a blank text has none."""
-    two, none, blank = predicted(TWO_LABELS, "the of and", "")
-    assert sorted(two["labels"]) == ["food", "sport"]
-    assert [prediction["label"] for prediction in two["top"]] == two["labels"]
-    assert none["labels"] == []
-    assert len(none["top"]) == 1
+def test_predict_gives_the_labels_that_reach_their_thresholds(predict_json, several):
+    """They are in `top`, too, with the most probable one first."""
+    (prediction,) = predict_json(TWO_LABELS)
+    assert sorted(prediction["labels"]) == ["food", "sport"]
+    assert [entry["label"] for entry in prediction["top"]] == prediction["labels"]
+
+    (probabilities,) = several.predict_proba([TWO_LABELS])
+    for name, probability, threshold in zip(
+        several.label_names, probabilities, several.thresholds, strict=True
+    ):
+        assert (name in prediction["labels"]) == (probability >= threshold)
+
+
+def test_a_text_may_have_no_label(predict_json):
+    """`top` has the most probable label all the same, except of a blank text."""
+    without_label, blank = predict_json("the of and", "")
+
+    assert without_label["labels"] == []
+    assert len(without_label["top"]) == 1
+
     assert blank["labels"] == []
     assert blank["top"] == []
     assert blank["reason"] == "blank"
 
-    (probabilities,) = several.predict_proba([TWO_LABELS])
-    reaches = probabilities >= several.thresholds
-    assert [name for name in several.label_names if name in two["labels"]] == [
-        name for name, is_label in zip(several.label_names, reaches, strict=True) if is_label
+
+def test_predict_has_the_keys_of_several_labels(predict_json):
+    usual, strange = predict_json(TWO_LABELS, "zzz qqq xxx")
+
+    assert list(usual) == [
+        "labels",
+        "top",
+        "truncated",
+        "unknown_words",
+        "answered_by",
+        "unfamiliar",
     ]
-
-
-def test_predict_has_the_keys_of_several_labels(predicted):
-    (found,) = predicted(TWO_LABELS)
-    keys = ["labels", "top", "truncated", "unknown_words", "answered_by", "unfamiliar"]
-    assert list(found) == keys
-    assert not found["unfamiliar"]
-    (strange,) = predicted("zzz qqq xxx")
+    assert not usual["unfamiliar"]
     assert strange["unfamiliar"]
 
 
-def test_one_threshold_replaces_those_of_all_labels(predicted):
-    (found,) = predicted("--threshold", 1e-9, TWO_LABELS)
-    assert len(found["labels"]) == len(found["top"]) == 3
+def test_one_threshold_replaces_those_of_all_labels(predict_json):
+    (prediction,) = predict_json("--threshold", 1e-9, TWO_LABELS)
+    assert len(prediction["labels"]) == 3
+    assert len(prediction["top"]) == 3
 
 
 def test_texts_without_a_label_are_named_for_people(cli, linear_run):
     texts = [TWO_LABELS, "the of and", ""]
+
     outcome = cli("predict", "--model", linear_run.path, "--explain", *texts)
-    first_words = [line.split(" ")[0] for line in outcome.out.splitlines()]
-    assert first_words[1:] == ["no", "?"]
+    _, without_label, blank = outcome.out.splitlines()
+    assert without_label.startswith("no ")
+    assert blank.startswith("? ")
     assert "1 without a label, 1 blank" in outcome.err
 
-    # The blank text is not explained.
+
+def test_a_page_explains_texts_that_are_not_blank(cli, linear_run):
+    texts = [TWO_LABELS, "the of and", ""]
     page = cli("predict", "--model", linear_run.path, "--format", "html", *texts).out
     assert "runner-up" not in page
     assert page.count("(words for and against ") == 2
@@ -287,7 +326,7 @@ def test_cells_of_csv_have_several_labels(cli, linear_run):
     """They are separated as `data.label_separator` can read them."""
     Path("in.csv").write_text('id,text\n1,"soup salt goal team"\n2,the of\n')
     files = ["--input", "in.csv", "--output", "out.csv"]
-    assert cli("predict", "--model", linear_run.path, *files).code == 0
+    succeed(cli, "predict", "--model", linear_run.path, *files)
 
     with Path("out.csv").open(newline="") as file:
         first, second = csv.DictReader(file)
@@ -302,7 +341,7 @@ def test_parquet_has_lists_of_labels(cli, linear_run):
 
     Path("in.csv").write_text('id,text\n1,"soup salt goal team"\n2,the of\n')
     files = ["--input", "in.csv", "--output", "out.parquet"]
-    assert cli("predict", "--model", linear_run.path, *files, "--top-k", 2).code == 0
+    succeed(cli, "predict", "--model", linear_run.path, *files, "--top-k", 2)
 
     table = pyarrow.parquet.read_table("out.parquet").to_pydict()
     assert [sorted(labels) for labels in table["labels"]] == [["food", "sport"], []]
@@ -312,64 +351,72 @@ def test_parquet_has_lists_of_labels(cli, linear_run):
 def test_a_server_predicts_as_predict_does(several):
     batcher = Batcher()
     request = PredictRequest(texts=["soup salt goal team", "the of"], explain=True)
-    first, second = batcher.submit(request, several).result(30)
+    two_labels, none = batcher.submit(request, several).result(30)
     batcher.stop()
-    assert sorted(first.record["labels"]) == sorted(first.labels) == ["food", "sport"]
-    assert list(second.record["labels"]) == list(second.labels) == []
+
+    assert sorted(two_labels.labels) == ["food", "sport"]
+    assert sorted(two_labels.record["labels"]) == ["food", "sport"]
+    assert list(none.labels) == []
+    assert list(none.record["labels"]) == []
 
     # The words of the most probable label speak for it.
-    best_label = first.record["top"][0]["label"]
-    for word in first.record["explanation"]:
+    best_label = two_labels.record["top"][0]["label"]
+    for word in two_labels.record["explanation"]:
         if word["word"] in WORDS[best_label]:
             assert word["weight"] > 0.1
 
 
 def test_an_explanation_is_of_the_label_alone(several):
-    """Its log odds fall by the weight of a word, whatever the other labels are."""
-    texts = ["soup goal team", "goal team"]
-    label = several.label_names.index("food")
-    ((first, *_),) = several.explain(texts[:1], labels=["food"])
-    whole, without = several.logits(several.tokenize(texts))[:, label]
-    assert first.weight == pytest.approx(whole - without, abs=1e-4)
+    """Without a word, its log odds fall by the weight of the word."""
+    (weights,) = several.explain(["soup goal team"], labels=["food"])
+    soup = weights[0]
+
+    logits = several.logits(several.tokenize(["soup goal team", "goal team"]))
+    with_soup, without_soup = logits[:, several.label_names.index("food")]
+    assert soup.weight == pytest.approx(with_soup - without_soup, abs=1e-4)
+
+
+# By kind: the labels of most texts, the labels of the other texts, and the numbers of the others.
+UNUSUAL_LABELS = {
+    "one class": (["x"], [], range(0, 60, 2)),
+    "a label of all": (["all", "x"], ["all"], range(0, 60, 2)),
+    "always together": (["x", "y"], [], range(0, 60, 3)),
+    "a label once": (["x"], ["x", "once"], [7]),
+}
 
 
 @pytest.mark.parametrize(
-    "labels_of",
-    [
-        pytest.param(lambda index: ["x"] if index % 2 else [], id="one class"),
-        pytest.param(lambda index: ["all", "x"] if index % 2 else ["all"], id="a label of all"),
-        pytest.param(lambda index: ["x", "y"] if index % 3 else [], id="always together"),
-        pytest.param(lambda index: ["x", "once"] if index == 7 else ["x"], id="a label once"),
-    ],
+    ("labels", "other_labels", "others"), UNUSUAL_LABELS.values(), ids=UNUSUAL_LABELS.keys()
 )
-def test_unusual_labels_are_learned(tmp_path, labels_of):
-    """Numbers are finite, and two kinds of texts are distinguished where they differ."""
+def test_unusual_labels_are_learned(tmp_path, labels, other_labels, others):
+    """Numbers are finite, and the two kinds of texts are distinguished where they differ in x."""
     texts = []
     for index in range(60):
-        labels = labels_of(index)
-        word = "yes" if "x" in labels else "no"
-        texts.append((f"{word} n{index}", labels))
+        labels_of_text = other_labels if index in others else labels
+        word = "yes" if "x" in labels_of_text else "no"
+        texts.append((f"{word} n{index}", labels_of_text))
 
     classifier = load_classifier(trained(tmp_path, texts).path)
+
     yes, no = classifier.predict(["yes", "no"])
     assert "x" in yes.labels
     assert np.isfinite(list(yes.probabilities.values())).all()
     assert np.isfinite(list(no.probabilities.values())).all()
-    if "x" not in labels_of(0):
-        assert no.labels == tuple(labels_of(0))
+    if "x" not in other_labels:
+        assert no.labels == tuple(other_labels)
 
 
 @pytest.mark.usefixtures("encoder_joins")
 def test_an_encoder_learns_several_labels_too(tmp_path):
-    """Its loss falls, its weight is fitted, and answers from disk are those of the report."""
+    """Its loss falls, its weight is fitted, and the saved model predicts what the report says."""
     settings = ENCODER | {"model.encoder": True, "data.validation_fraction": 0.25}
     run = trained(tmp_path, rows(160, seed=0), **settings)
 
     logged = read_metrics(run.metrics_file)
     losses = [row["loss"] for row in logged if row["split"] == "train"]
     assert losses[-1] < losses[0]
-    *_, last = (row for row in logged if row["split"] == "validation")
-    assert set(last) > {
+    validations = [row for row in logged if row["split"] == "validation"]
+    assert set(validations[-1]) > {
         "micro_f1",
         "encoder_micro_f1",
         "linear_micro_f1",
@@ -386,9 +433,8 @@ def test_an_encoder_learns_several_labels_too(tmp_path):
     assert classifier.parts == ("encoder", "linear")
     lines = json_lines(run.eval / "predictions.jsonl")
     predictions = classifier.predict([line["text"] for line in lines])
-    assert [list(prediction.labels) for prediction in predictions] == [
-        line["predictions"] for line in lines
-    ]
+    for line, prediction in zip(lines, predictions, strict=True):
+        assert list(prediction.labels) == line["predictions"]
 
 
 @pytest.mark.parametrize(
@@ -409,12 +455,11 @@ def test_a_dry_run_has_a_line_about_texts_with_several_labels(cli):
     texts = [("one", ["a", "b"]), ("two", ["b"]), ("three", []), ("four", ["a"])]
     write(Path("train.jsonl"), texts)
     Path("a.yaml").write_text("data: {train: train.jsonl, validation: train.jsonl}\n")
-    outcome = cli("train", "a.yaml", "--dry-run")
-    assert outcome.code == 0
-    assert (
-        "multi-label (train.jsonl:1: labels in a list): 1.00 labels a text, several 25.0%, none 25.0%"
-        in outcome.err
-    )
+
+    outcome = succeed(cli, "train", "a.yaml", "--dry-run")
+
+    reason = "multi-label (train.jsonl:1: labels in a list)"
+    assert f"{reason}: 1.00 labels a text, several 25.0%, none 25.0%" in outcome.err
     assert "4 training, 4 validation texts, 2 classes" in outcome.err
 
 
@@ -448,13 +493,16 @@ def test_a_validation_selects_by_the_score_that_is_monitored(tmp_path):
     source = write(tmp_path / "train.jsonl", rows(80, seed=0))
     values = {"name": "a", "data.train": str(source), "model.encoder": False}
     for monitor in ("micro_f1", "mean_average_precision"):
-        setup = prepare(config_of({**values, "train.monitor": monitor}, source="test"))
+        setup = prepare(config_of(values | {"train.monitor": monitor}, source="test"))
         run = RunDir(tmp_path / monitor)
+
         events = recorded(setup, run, device=torch.device("cpu"), with_report=False)
-        (scores,) = (event.scores for event in events if isinstance(event, Validated))
-        state = load_newest(run.checkpoints)[0].state
-        assert state.linear_score.monitored == scores[monitor]
-        assert state.linear_score.loss == scores["loss"]
+
+        (validated,) = [event for event in events if isinstance(event, Validated)]
+        checkpoint, *_ = load_newest(run.checkpoints)
+        linear_score = checkpoint.state.linear_score
+        assert linear_score.monitored == validated.scores[monitor]
+        assert linear_score.loss == validated.scores["loss"]
         assert len(load_classifier(run.path).thresholds) == 3
 
 
@@ -502,11 +550,15 @@ def test_a_run_that_was_stopped_ends_as_an_undisturbed_one(tmp_path):
 
 @pytest.mark.parametrize("thresholds", [(0.5, 0.5), (0.5, 0.5, 1.5), (0.5, float("nan"), 0.5)])
 def test_malformed_thresholds_are_refused(several, tmp_path, thresholds):
-    """There are as many as labels, and each is a probability."""
+    """There must be one for each label, and each must be a probability."""
     changed = copy.copy(several)
-    save_classifier(changed, tmp_path / "good")
-    assert load_classifier(tmp_path / "good").thresholds == several.thresholds
     changed.thresholds = thresholds
     save_classifier(changed, tmp_path / "bad")
+
     with pytest.raises(EncoderClsError, match="thresholds: invalid value"):
         load_classifier(tmp_path / "bad")
+
+
+def test_thresholds_are_saved(several, tmp_path):
+    save_classifier(several, tmp_path / "good")
+    assert load_classifier(tmp_path / "good").thresholds == several.thresholds
