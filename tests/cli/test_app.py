@@ -17,7 +17,15 @@ from pathlib import Path
 import pytest
 import torch
 import yaml
-from support.programs import COMMAND, TIME_LIMIT, assert_failed, hashes, run_process, setting
+from support.programs import (
+    COMMAND,
+    TIME_LIMIT,
+    assert_failed,
+    hashes,
+    run_process,
+    setting,
+    succeed,
+)
 
 from encoder_cls.classifier import validation
 from encoder_cls.cli import run_summary
@@ -47,8 +55,9 @@ def tiny(trained_run) -> Path:
 
 @pytest.mark.parametrize("arguments", [["--help"], ["train", "--help"], ["--version"]])
 def test_help_and_version_import_nothing_heavy(arguments):
-    """They come at once, because no large library is loaded for them."""
+    """They appear at once, because no large library is loaded for them."""
     before = "import atexit, sys; atexit.register(lambda: print('modules:', *sys.modules))"
+
     ended = run_process(*arguments, before=before, check=True)
     shown, _, modules = ended.stdout.partition("modules:")
 
@@ -63,15 +72,16 @@ def test_training_prints_a_summary_to_stdout_and_all_else_to_stderr(cli, tiny, m
     """The summary can be redirected by itself; a log file gets plain lines, no progress bar."""
     monkeypatch.setattr(terminal_reporter, "SECONDS_BETWEEN_LINES", -1)
     monkeypatch.setattr(terminal_reporter, "SECONDS_BEFORE_FIRST_LINE", 0.0)
-    outcome = cli("train", tiny, "--set", "train.epochs=2")
-    assert outcome.code == 0
+
+    outcome = succeed(cli, "train", tiny, "--set", "train.epochs=2")
+
     assert outcome.out.startswith("test: 15 examples\n")
     assert "TF-IDF baseline" in outcome.out
     assert len(outcome.out.splitlines()) <= 12
     for line in outcome.out.splitlines():
         assert line == "" or line.startswith(("  ", "test:"))
 
-    noted = [
+    notes = [
         "reading ",
         "tokenizing ",
         "training in runs/tiny",
@@ -81,34 +91,41 @@ def test_training_prints_a_summary_to_stdout_and_all_else_to_stderr(cli, tiny, m
         "next: encoder-cls predict",
         "encoder-cls eval runs/tiny",
     ]
-    for part in noted:
-        assert part in outcome.err
-        assert part not in outcome.out
-    assert not re.search(r"\r|stopped at step", outcome.out + outcome.err)
+    for note in notes:
+        assert note in outcome.err
+        assert note not in outcome.out
+    assert "\r" not in outcome.err
+    assert "stopped at step" not in outcome.err
     assert RunDir(Path("runs/tiny")).is_finished()
 
-    prediction = cli("predict", "snow and rain")
-    assert prediction.out.startswith("weather ")
-    assert "model: runs/tiny" in prediction.err
-    assert "model:" not in cli("predict", "snow and rain", "--model", "runs/tiny").err
+
+def test_the_newest_run_predicts_unless_another_is_named(cli, run_copy):
+    outcome = cli("predict", "snow and rain")
+    assert outcome.out.startswith("weather ")
+    assert "model: runs/tiny" in outcome.err
+
+    outcome = cli("predict", "snow and rain", "--model", run_copy.path)
+    assert outcome.out.startswith("weather ")
+    assert "model:" not in outcome.err
 
 
-def test_the_next_commands_are_such_as_a_shell_takes(capsys):
+def test_the_next_commands_are_quoted_for_a_shell(capsys):
     run_summary.note_next_commands(Path("my runs/$new"))
-    commands = [
-        line.partition("    (")[0].removeprefix("next:")
-        for line in capsys.readouterr().err.splitlines()
-    ]
-    assert [shlex.split(command)[1:] for command in commands] == [
-        ["predict", "--model", "my runs/$new", "--explain", "some text"],
-        ["eval", "my runs/$new"],
-        ["tensorboard", "--logdir", "my runs"][1:],
+
+    commands = []
+    for line in capsys.readouterr().err.splitlines():
+        command, _, _ = line.partition("    (")
+        commands.append(shlex.split(command.removeprefix("next:")))
+    assert commands == [
+        ["encoder-cls", "predict", "--model", "my runs/$new", "--explain", "some text"],
+        ["encoder-cls", "eval", "my runs/$new"],
+        ["tensorboard", "--logdir", "my runs"],
     ]
 
 
 @pytest.mark.usefixtures("encoder_joins")
 def test_training_notes_each_stage_and_each_validation(cli, tiny, monkeypatch):
-    """Stages have their names, the best validations so far a star; stopping early is told."""
+    """The best validations so far have a star."""
     linear_accuracies = [0.0, 0.125]
     epoch_accuracies = [0.25, 0.5, 0.125, 0.75, 0.375, 0.375]
     report_accuracy = 0.375
@@ -119,20 +136,24 @@ def test_training_notes_each_stage_and_each_validation(cli, tiny, monkeypatch):
         return replace(real_metrics(*arguments), accuracy=next(accuracies))
 
     monkeypatch.setattr(validation, "compute_metrics", compute_metrics)
-    chosen = ["pretrain.epochs=1", "train.epochs=9", "train.monitor=accuracy", "train.patience=2"]
-    outcome = cli("train", tiny, *setting(*chosen))
-    assert outcome.code == 0
-    assert "parameters, beside it a linear model\n" in outcome.err
-    assert (
-        "steps: 60 in all; 1 epoch of masked-LM pretraining, 9 epochs of training on labels\n"
-        in outcome.err
+    values = ["pretrain.epochs=1", "train.epochs=9", "train.monitor=accuracy", "train.patience=2"]
+
+    notes = succeed(cli, "train", tiny, *setting(*values)).err
+
+    assert "parameters, beside it a linear model\n" in notes
+    passes = "1 epoch of masked-LM pretraining, 9 epochs of training on labels"
+    assert f"steps: 60 in all; {passes}\n" in notes
+
+    def has_line(pattern: str) -> bool:
+        return re.search(f"^{pattern}$", notes, re.MULTILINE) is not None
+
+    assert has_line(r"linear model: validation .*accuracy 0\.1250.*  \*")
+    assert has_line(r"pretraining  epoch   1\.0  step      6: .*loss \d\.\d{4}  \*")
+
+    validations = re.findall(
+        r"^model .*accuracy (\d\.\d{4}).*linear weight [01]\.\d{4}(  \*)?$", notes, re.MULTILINE
     )
-    noted = re.findall(
-        r"^model .*accuracy (\d\.\d{4}).*linear weight [01]\.\d{4}(  \*)?$",
-        outcome.err,
-        re.MULTILINE,
-    )
-    assert noted == [
+    assert validations == [
         ("0.2500", "  *"),
         ("0.5000", "  *"),
         ("0.1250", ""),
@@ -140,34 +161,26 @@ def test_training_notes_each_stage_and_each_validation(cli, tiny, monkeypatch):
         ("0.3750", ""),
         ("0.3750", ""),
     ]
-    assert re.search(
-        r"^pretraining  epoch   1\.0  step      6: .*loss \d\.\d{4}  \*$", outcome.err, re.MULTILINE
-    )
-    assert re.search(r"stopped at step \d+ of 60 \(train\.patience\)", outcome.err)
-    assert re.search(
-        r"^linear model: validation .*accuracy 0\.1250.*  \*$", outcome.err, re.MULTILINE
-    )
-    assert "validation accuracy: linear model 0.1250, with the encoder 0.7500\n" in outcome.err
-    assert re.search(r"best weights from step 30; [\d.]+ MB$", outcome.err, re.MULTILINE)
+    assert "validation accuracy: linear model 0.1250, with the encoder 0.7500\n" in notes
+    assert has_line(r".*stopped at step \d+ of 60 \(train\.patience\).*")
+    assert has_line(r".*best weights from step 30; [\d.]+ MB")
 
 
 def test_a_finished_run_is_not_changed(cli, run_copy):
     """A second training into its folder is refused; resuming it does nothing."""
     before = hashes(run_copy.path)
-    second = cli("train", "--config", run_copy.config_file, "--run-dir", run_copy.path)
-    assert_failed(second, 2, "--resume")
+    refused = cli("train", "--config", run_copy.config_file, "--run-dir", run_copy.path)
+    assert_failed(refused, 2, "--resume")
 
-    outcome = cli("train", "--run-dir", run_copy.path, "--resume")
-    assert outcome.code == 0
+    outcome = succeed(cli, "train", "--run-dir", run_copy.path, "--resume")
     assert outcome.out == ""
     assert "finished" in outcome.err
     assert hashes(run_copy.path) == before
 
 
 def test_the_config_may_be_named_without_an_option(cli, tiny):
-    """`train FILE` is `train --config FILE`; both are too many, whatever they name."""
-    outcome = cli("train", tiny, "--dry-run")
-    assert outcome.code == 0
+    """`train FILE` is `train --config FILE`; both together are refused."""
+    outcome = succeed(cli, "train", tiny, "--dry-run")
     assert outcome.out == cli("train", "--config", tiny, "--dry-run").out
 
     assert_failed(cli("train", tiny, "--config", tiny), 2, "two config files; name one")
@@ -175,17 +188,17 @@ def test_the_config_may_be_named_without_an_option(cli, tiny):
 
 
 def test_a_dry_run_prints_the_config_and_writes_nothing(cli, tiny, tmp_path, monkeypatch):
-    """The config means the same; sizes and steps come last, where a terminal shows them."""
+    """Sizes and steps come last, where a terminal shows them."""
+    # One stream for both, which keeps their order.
     monkeypatch.setattr(sys, "stdout", sys.stderr)
-    outcome = cli("train", tiny, "--set", "train.epochs=3", "--dry-run")
-    assert outcome.code == 0
-    assert list(tmp_path.iterdir()) == []
 
-    config, found = re.fullmatch(
-        r"reading .*?\n(name: tiny\n.*\n)(data: .*)", outcome.err, re.DOTALL
-    ).groups()
-    assert "parameters" in found
-    assert found.splitlines()[3] == "steps: 18 in all; 3 epochs of training on labels"
+    outcome = succeed(cli, "train", tiny, "--set", "train.epochs=3", "--dry-run")
+
+    assert list(tmp_path.iterdir()) == []
+    parts = re.fullmatch(r"reading .*?\n(name: tiny\n.*\n)(data: .*)", outcome.err, re.DOTALL)
+    config, plan = parts.groups()
+    assert "parameters" in plan
+    assert plan.splitlines()[3] == "steps: 18 in all; 3 epochs of training on labels"
 
     Path("again.yaml").write_text(config, encoding="utf-8")
     assert load_config(Path("again.yaml")) == load_config(tiny, ["train.epochs=3"])
@@ -193,14 +206,28 @@ def test_a_dry_run_prints_the_config_and_writes_nothing(cli, tiny, tmp_path, mon
 
 
 @pytest.mark.parametrize(
-    "values", ["train.learning_rate=1e30", "train.learning_rate=1e38 train.validate_every=1"]
+    "values",
+    [
+        ["train.learning_rate=1e30"],
+        ["train.learning_rate=1e38", "train.validate_every=1"],
+    ],
+    ids=["in a step", "in a validation"],
 )
 def test_a_diverging_training_names_the_step(cli, tiny, values):
-    """Numbers that are not finite end it with code 4 and a remedy, wherever they show first."""
-    outcome = cli("train", tiny, *setting(*values.split()))
-    assert_failed(
-        outcome, 4, "diverged at step ", "lower train.learning_rate, and train in another --run-dir"
-    )
+    """The message says how to mend it."""
+    outcome = cli("train", tiny, *setting(*values))
+    remedy = "lower train.learning_rate, and train in another --run-dir"
+    assert_failed(outcome, 4, "diverged at step ", remedy)
+
+
+# A training that prints each step that it logs.
+TRAIN_WITH_ALL_LINES = """
+from encoder_cls.cli.app import main
+from encoder_cls.run import terminal_reporter
+
+terminal_reporter.SECONDS_BETWEEN_LINES = -1
+main()
+"""
 
 
 def test_a_terminated_training_leaves_a_checkpoint_and_resumes(cli, tiny):
@@ -209,18 +236,14 @@ def test_a_terminated_training_leaves_a_checkpoint_and_resumes(cli, tiny):
         "train.epochs=15", "train.patience=null", "train.validate_every=60", "train.log_every=10"
     )
     arguments = ["train", str(tiny), "--run-dir", "runs/stopped", *values]
-    code = (
-        "from encoder_cls.run import terminal_reporter; from encoder_cls.cli.app import main; "
-        "terminal_reporter.SECONDS_BETWEEN_LINES = -1; main()"
-    )
-    command = [sys.executable, "-c", code, *arguments]
+    command = [sys.executable, "-c", TRAIN_WITH_ALL_LINES, *arguments]
     with subprocess.Popen(
         command, stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True
     ) as process:
         for line in process.stderr:
             if "step     10 of 90" in line:
                 break
-        # Before the first validation and its checkpoint.
+        # This is before the first validation and its checkpoint.
         process.send_signal(signal.SIGTERM)
         out, err = process.communicate(timeout=TIME_LIMIT)
     assert process.returncode == 143
@@ -239,8 +262,7 @@ def test_a_terminated_training_leaves_a_checkpoint_and_resumes(cli, tiny):
     assert "runs/stopped is not finished: this is its best model so far\n" in scored.err
     assert scored.out.startswith("test: 15 examples\n")
 
-    resumed = cli(*arguments, "--resume")
-    assert resumed.code == 0
+    resumed = succeed(cli, *arguments, "--resume")
     assert f"going on after step {step}\n" in resumed.err
     assert run.is_finished()
 
@@ -358,9 +380,12 @@ def test_predict_without_texts_asks_for_some_on_a_terminal(cli, monkeypatch):
 
 def test_a_closed_standard_input_is_no_input(cli, trained_run, monkeypatch):
     monkeypatch.setattr("sys.stdin", None)
-    for arguments in ([], ["--input", "-"]):
-        assert_failed(cli("predict", *arguments), 2, "standard input is closed", "--input FILE")
-    assert cli("predict", "rain", "--model", trained_run.path).code == 0
+
+    for options in ([], ["--input", "-"]):
+        refused = cli("predict", *options)
+        assert_failed(refused, 2, "standard input is closed", "--input FILE")
+
+    succeed(cli, "predict", "rain", "--model", trained_run.path)
 
 
 @pytest.mark.parametrize(
@@ -374,7 +399,7 @@ def test_a_closed_standard_input_is_no_input(cli, trained_run, monkeypatch):
 def test_results_that_go_nowhere_are_reported(
     cli, run_copy, monkeypatch, command, stream, code, expected
 ):
-    """A full disk is an error; a stream that was closed from the start is none."""
+    """A full disk is an error; a stream that was closed from the start is not."""
     arguments = [command, run_copy.path]
     if command == "predict":
         arguments = [command, "rain", "--model", run_copy.path]
@@ -383,9 +408,10 @@ def test_results_that_go_nowhere_are_reported(
         outcome = cli(*arguments)
     assert outcome.code == code
 
-    lines = outcome.err.splitlines(keepends=True)
-    (line,) = [line for line in lines if not line.startswith("wrote ")]
-    assert line.startswith(expected)
+    (message,) = [
+        line for line in outcome.err.splitlines(keepends=True) if not line.startswith("wrote ")
+    ]
+    assert message.startswith(expected)
 
 
 def test_texts_are_utf_8_where_the_environment_knows_only_ascii(cli, trained_run):
@@ -393,32 +419,34 @@ def test_texts_are_utf_8_where_the_environment_knows_only_ascii(cli, trained_run
     assert found.endswith("'küche \N{REPLACEMENT CHARACTER}'  (2 unknown words)\n")
 
 
-def test_a_refusal_of_the_system_is_no_surprise(cli, trained_run):
-    """A name that is too long is named with the reason, as in any error of a user."""
+def test_an_error_of_the_system_names_the_file_and_the_reason(cli, trained_run):
     outcome = cli("predict", "--model", trained_run.path, "--input", "x" * 300)
     assert_failed(outcome, 1, "x" * 300 + ": File name too long")
 
 
 def test_debug_shows_the_traceback_and_keeps_the_exit_code(cli, caplog):
-    # caplog puts the level back in the end.
+    # At the end, caplog restores the level.
     caplog.set_level("INFO", logger="encoder_cls")
     outcome = cli("--debug", "train", "--config", "missing.yaml")
     assert outcome.code == 2
     assert "Traceback" in outcome.err
 
 
-@pytest.mark.parametrize(("lines", "read"), [(5000, 1), (3, 0)])
-def test_predict_into_head_ends_quietly(trained_run, lines, read):
-    """A reader that has seen enough is no error, of much output and of little."""
-    Path("texts.txt").write_text("snow and rain today\n" * lines, encoding="utf-8")
+@pytest.mark.parametrize(("num_texts", "num_read"), [(5000, 1), (3, 0)])
+def test_predict_into_head_ends_quietly(trained_run, num_texts, num_read):
+    """It is no error that the reader of the output has seen enough."""
+    Path("texts.txt").write_text("snow and rain today\n" * num_texts, encoding="utf-8")
     command = [*COMMAND, "predict", "--model", str(trained_run.path)]
     command += ["--input", "texts.txt", "--format", "jsonl"]
+
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
-        predictions = [json.loads(process.stdout.readline()) for _ in range(read)]
+        for _ in range(num_read):
+            prediction = json.loads(process.stdout.readline())
+            assert prediction["label"] == "weather"
         process.stdout.close()
         errors = process.stderr.read()
         code = process.wait(timeout=TIME_LIMIT)
-    assert all(prediction["label"] == "weather" for prediction in predictions)
+
     assert code == 0
     assert errors == b""
 
@@ -427,24 +455,25 @@ def test_predict_into_head_ends_quietly(trained_run, lines, read):
 def test_standard_output_by_its_name_is_standard_output(cli, trained_run, monkeypatch, name):
     """Results come at once; nothing is written as a file at the end."""
 
-    def fail(*_):
+    def fail(*_arguments):
         pytest.fail("written as a file")
 
     monkeypatch.setattr("encoder_cls.bulk.predict.output_file", fail)
     Path("a link").symlink_to("/proc/self/fd/1")
-    outcome = cli(
-        "predict", "rain", "--model", trained_run.path, "--output", name, "--format", "jsonl"
-    )
-    assert outcome.code == 0
+
+    options = ["--model", trained_run.path, "--output", name, "--format", "jsonl"]
+    outcome = succeed(cli, "predict", "rain", *options)
+
     assert outcome.err == ""
     assert json.loads(outcome.out)["label"] == "weather"
 
 
 class PanicException(BaseException):
-    """As PyO3 raises it for a panic in Rust."""
+    """What PyO3 raises for a panic in Rust."""
 
 
 def interrupted() -> Exception:
+    """An error that a library has raised because of Ctrl-C."""
     error = RuntimeError("Error calling __set_name__")
     error.__cause__ = KeyboardInterrupt()
     return error
@@ -480,40 +509,52 @@ def interrupted() -> Exception:
     ids=["memory", "allocator", "cuda", "mkldnn", "panic", "interrupt"],
 )
 def test_any_error_is_one_line(cli, trained_run, monkeypatch, error, code, message):
-    """Ctrl-C is no error, even if a library has made another one of it."""
+    """Ctrl-C is no error, even if a library raises one because of it."""
 
-    def fail(*_, **__):
+    def fail(*_arguments, **_options):
         if isinstance(error, Warning):
             return warnings.warn(error, stacklevel=2)
         raise error
 
     monkeypatch.setattr("encoder_cls.classifier.classifier.Classifier.predict_tokenized", fail)
+
     outcome = cli("predict", "--model", trained_run.path, "rain")
+
     assert outcome.code == code
     assert re.fullmatch(message, outcome.err)
+
+
+PRINT_ENVIRONMENT_AT_EXIT = """
+import atexit
+import os
+
+
+def print_environment():
+    print(os.environ.get("GOMP_SPINCOUNT"), os.environ.get("THP_MEM_ALLOC_ENABLE"))
+
+
+atexit.register(print_environment)
+"""
 
 
 def test_the_environment_of_libraries_is_set_where_nobody_has_set_it(monkeypatch):
     monkeypatch.delenv("GOMP_SPINCOUNT", raising=False)
     monkeypatch.setenv("THP_MEM_ALLOC_ENABLE", "9")
-    before = "import atexit, os; names = 'GOMP_SPINCOUNT', 'THP_MEM_ALLOC_ENABLE'"
-    ended = run_process(
-        "--help", before=f"{before}; atexit.register(lambda: print(*map(os.environ.get, names)))"
-    )
+    ended = run_process("--help", before=PRINT_ENVIRONMENT_AT_EXIT)
     assert ended.stdout.split()[-2:] == ["6000", "9"]
 
 
 @pytest.mark.parametrize(
-    "said",
+    "message",
     ["invalid literal for int() with base 10: 'abc'", "not known:\n abc; try LIBRARY_SIZE=1"],
 )
 def test_an_error_names_the_environment_variable_that_a_library_could_not_read(
-    cli, trained_run, monkeypatch, said
+    cli, trained_run, monkeypatch, message
 ):
-    """Libraries read their variables where they are imported, and do not name them."""
+    """Libraries read their variables when they are imported, and do not name them in errors."""
 
-    def fail(*_, **__):
-        raise ValueError(said)
+    def fail(*_arguments, **_options):
+        raise ValueError(message)
 
     monkeypatch.setenv("LIBRARY_SIZE", "abc")
     monkeypatch.setenv("OTHER_SIZE", "abcd")
