@@ -16,28 +16,23 @@ from encoder_cls.bulk.standard_input import (
 )
 from encoder_cls.classifier.classifier import Classifier
 from encoder_cls.data.reading.columns import Columns
-from encoder_cls.data.reading.delimited import USUAL, CsvForm, form_of
+from encoder_cls.data.reading.csv_form import CsvForm, form_of
+from encoder_cls.data.reading.file_format import Format
+from encoder_cls.data.reading.formats import format_of
 from encoder_cls.data.reading.options import Reading
+from encoder_cls.data.reading.parquet import PARQUET
 from encoder_cls.data.reading.rows import Row
 from encoder_cls.data.reading.text_lines import LABEL_PREFIX
 from encoder_cls.data.source_files import files_named
 from encoder_cls.data.sources import column_names, read_rows
 from encoder_cls.errors import DataError
 from encoder_cls.system.columns import in_chunks
-from encoder_cls.system.encodings import ending_of
 from encoder_cls.system.terminal import note
 
 Chunk = Sequence[Row]
 
 # The texts that are classified at once: the encoder's batches are of similar length, and full.
 CHUNK = 4096
-
-# The endings of files whose values are all texts.
-TEXTUAL = {".csv", ".tsv", ".txt", ".ft"}
-# Those of files in which all rows have the columns of the first.
-HEADED = {*TEXTUAL, ".xlsx", ".parquet"}
-# Those of files whose columns are kept by default where the predictions are CSV.
-SPREADSHEETS = {".csv", ".xlsx"}
 
 LABELS_ARE_TEXT = (
     "the labels of fastText's lines are read as text; only in files named .ft are they taken off"
@@ -104,8 +99,16 @@ class InputTexts:
     def _decide_to_keep_columns(self) -> bool:
         if self._options.keep_columns is not None:
             return self._options.keep_columns
-        are_spreadsheets = all(ending_of(file) in SPREADSHEETS for file in self.files)
+        are_spreadsheets = self._all_files_have(lambda known: known.is_spreadsheet)
         return self._output_format == "csv" and bool(self.files) and are_spreadsheets
+
+    def _all_files_have(self, trait: Callable[[Format], bool]) -> bool:
+        """Whether the formats of all files are known and have a trait."""
+        for file in self.files:
+            file_format = format_of(file)
+            if file_format is None or not trait(file_format):
+                return False
+        return True
 
     def _new_reading(self, notify: Callable[[str], None] | None = None) -> Reading:
         """New options of reading, without notes."""
@@ -182,32 +185,52 @@ class InputTexts:
 
     def _find_columns(self, columns: ColumnTypes, progress: Progress | None) -> None:
         reading = self._new_reading()
-        # Files without rows have columns, too.
         if self.keeps_columns:
-            for file in self.files:
-                if file.is_file():
-                    for name in column_names(file, self._text_columns, reading):
-                        columns[name] = set()
+            # Files without rows have columns, too.
+            for name in self._names_in_headers(reading):
+                columns[name] = set()
+        elif self._output_format == "parquet" and self._have_no_id(reading):
+            # Outputs keep nothing, so no row has to be read for its type.
+            return
 
+        depend_on_all_rows = self._output_format == "parquet" and not self._types_are_known()
         for chunk in self._chunks_of_files(reading):
             add_columns(columns, chunk)
-            if self._are_known(columns):
+            if not depend_on_all_rows and self._names_are_known(columns):
                 return
             if progress:
                 progress.done(chunk[-1].where, len(chunk))
 
-    def _are_known(self, columns: ColumnTypes) -> bool:
-        """Whether rows after the first chunk cannot add to the columns."""
-        endings = {ending_of(file) for file in self.files}
-        if self._output_format == "parquet" and not endings <= TEXTUAL:
-            # The types count as well; a column of Parquet has one, and perhaps nulls.
-            have_types = all(types - {type(None)} for types in columns.values())
-            return endings == {".parquet"} and have_types
+    def _names_in_headers(self, reading: Reading) -> Iterator[str]:
+        for file in self.files:
+            if file.is_file():
+                yield from column_names(file, self._text_columns, reading)
 
-        if not self.keeps_columns:
-            is_single_table = endings <= HEADED and len(self.files) == 1
-            return is_single_table or bool(columns)
-        return endings <= HEADED
+    def _have_no_id(self, reading: Reading) -> bool:
+        """Whether the headers of all files show that none has a column `id`."""
+        have_headers = self._all_files_have(lambda known: known.header is not None)
+        return have_headers and "id" not in self._names_in_headers(reading)
+
+    def _types_are_known(self) -> bool:
+        """Whether the types that kept columns have in Parquet are known before all rows are read.
+
+        They are if all values are texts, or if the columns are copied from Parquet files with their
+        types. Otherwise the values decide, also those of Parquet files: another file may have
+        another type, and a later integer may be too large for the type of the first ones.
+        """
+        have_only_texts = self._all_files_have(lambda known: known.has_only_texts)
+        are_copied = bool(self.files_to_read_again())
+        return have_only_texts or are_copied
+
+    def _names_are_known(self, columns: ColumnTypes) -> bool:
+        """Whether rows after the first chunk cannot add to these columns."""
+        have_fixed_columns = self._all_files_have(lambda known: known.has_fixed_columns)
+        if self.keeps_columns:
+            return have_fixed_columns
+
+        # Outputs keep `id` alone.
+        is_single_table = have_fixed_columns and len(self.files) == 1
+        return is_single_table or bool(columns)
 
     def skipped_rows(self) -> Iterator[str]:
         """Warnings about the rows that were left out, if any."""
@@ -219,17 +242,15 @@ class InputTexts:
         form = CsvForm(has_mark=False)
         if self.keeps_columns and self.files and self.files[0].is_file():
             form = form_of(self.files[0], self._text_columns, self._new_reading())
-        is_guarded = any(ending_of(file) not in USUAL for file in self.files)
-        return form._replace(is_guarded=is_guarded)
+        are_delimited = self._all_files_have(lambda known: known.is_delimited)
+        return form._replace(is_guarded=not are_delimited)
 
     def files_to_read_again(self) -> list[Path]:
-        """The files from which columns can be copied beside the predictions.
+        """The files from which columns can be copied into Parquet beside the predictions.
 
         They must all be Parquet, and each row must have a prediction; else there are none.
         """
-        are_parquet = all(
-            file.is_file() and file.suffix.lower() == ".parquet" for file in self.files
-        )
+        are_parquet = all(file.is_file() and format_of(file) is PARQUET for file in self.files)
         has_prediction_for_each_row = self._options.bad_rows != "skip"
         if self.keeps_columns and are_parquet and has_prediction_for_each_row:
             return self.files

@@ -16,13 +16,12 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from encoder_cls.bulk.standard_input import STANDARD_INPUT
 from encoder_cls.classifier.hub_models import HUB
-from encoder_cls.data.reading.formats import FORMATS
+from encoder_cls.data.reading.formats import format_of
 from encoder_cls.data.reading.text_lines import TEXT
 from encoder_cls.data.source_files import every_file, texts_of
 from encoder_cls.errors import ConfigError, DataError
 from encoder_cls.evaluation.files import REPORT_FILES
 from encoder_cls.run.run_folder import LOCK_FILE, RunDir, run_of
-from encoder_cls.system.encodings import ending_of
 from encoder_cls.system.files import path_of, stream_named
 from encoder_cls.system.terminal import warn_if_output_closed
 
@@ -243,8 +242,9 @@ def _would_be_data(path: Path, source: str) -> bool:
     if not data.is_dir() or path.name.startswith("."):
         return False
 
-    is_file_of_folder = path.parent == data and ending_of(path) in FORMATS
-    is_text_of_class = path.parent.parent == data and ending_of(path) == TEXT
+    file_format = format_of(path)
+    is_file_of_folder = path.parent == data and file_format is not None
+    is_text_of_class = path.parent.parent == data and file_format is TEXT
     return is_file_of_folder or is_text_of_class
 
 

@@ -5,18 +5,17 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Iterable, Sequence
-from functools import partial
 from pathlib import Path
 from typing import Any, Self
 
+from encoder_cls.data.reading.formats import format_of
 from encoder_cls.data.reading.locations import SourceLocation
 from encoder_cls.system.display import counted, duration
-from encoder_cls.system.encodings import ending_of, is_gzipped
+from encoder_cls.system.encodings import is_gzipped
 from encoder_cls.system.terminal import note
 
 SECONDS_BEFORE_BAR = 1.0
 SECONDS_BETWEEN_LINES = 30.0
-READ_BYTES = 1 << 20
 
 
 class Progress:
@@ -69,7 +68,7 @@ class Progress:
 
     def _show(self) -> None:
         if self._lines is None:
-            self._lines = count_lines(self._files)
+            self._lines = count_rows(self._files)
         total = sum(self._lines.values())
 
         # The lines that are done, of this process and of earlier ones.
@@ -117,36 +116,23 @@ class Progress:
         )
 
 
-def count_lines(files: Iterable[Path]) -> dict[str, int]:
+def count_rows(files: Iterable[Path]) -> dict[str, int]:
     """Count the lines, or the rows, of each file.
+
+    Files of unknown formats are not read, such as a README.md in a folder, so they do not count.
 
     Returns:
         The number by path; empty if those of one file cannot be counted quickly.
     """
     lines: dict[str, int] = {}
     for path in files:
-        ending = ending_of(path)
-        if not path.is_file() or is_gzipped(path) or ending in {".xlsx", ".json"}:
+        if not path.is_file():
             return {}
 
-        if ending == ".parquet":
-            import pyarrow.parquet
-
-            lines[str(path)] = pyarrow.parquet.read_metadata(path).num_rows
-        else:
-            lines[str(path)] = _lines_of_text_file(path)
+        file_format = format_of(path)
+        if file_format is None:
+            continue
+        if file_format.count_rows is None or is_gzipped(path):
+            return {}
+        lines[str(path)] = file_format.count_rows(path)
     return lines
-
-
-def _lines_of_text_file(path: Path) -> int:
-    """The number of lines of a file; the last one need not have an end."""
-    num_ends = 0
-    last_byte = b"\n"
-    with path.open("rb", buffering=0) as file:
-        for block in iter(partial(file.read, READ_BYTES), b""):
-            num_ends += block.count(b"\n")
-            last_byte = block[-1:]
-
-    if last_byte == b"\n":
-        return num_ends
-    return num_ends + 1

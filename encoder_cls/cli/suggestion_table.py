@@ -14,7 +14,7 @@ from encoder_cls.system.json_values import record_text
 
 if TYPE_CHECKING:
     from encoder_cls.bulk.suggestions import Suggestion
-    from encoder_cls.data.reading.delimited import CsvForm
+    from encoder_cls.data.reading.csv_form import CsvForm
 
 # The columns that follow those of the input.
 ADDED_COLUMNS = ("label", "suggested", "probability", "file", "line")

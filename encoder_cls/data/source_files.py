@@ -8,11 +8,12 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-from encoder_cls.data.reading.formats import FORMATS
+from encoder_cls.data.reading.file_format import Format
+from encoder_cls.data.reading.formats import KNOWN_ENDINGS, format_of
 from encoder_cls.data.reading.json_files import JSON
 from encoder_cls.data.reading.text_lines import LABEL_PREFIX, TEXT
 from encoder_cls.errors import DataError
-from encoder_cls.system.encodings import byte_lines, ending_of, opened
+from encoder_cls.system.encodings import byte_lines, opened
 from encoder_cls.system.files import fitting_paths
 
 # The words of a file's name that name its split, and the split.
@@ -84,13 +85,13 @@ def data_files(source: str, *, is_labelled: bool) -> list[Path]:
             start = f" (paths start at the current folder, {Path.cwd()})"
         raise DataError(source, f"no such file or folder{start}")
     for file in files:
-        if ending_of(file) not in FORMATS:
-            raise DataError(file, "unknown format", f"known: {', '.join(FORMATS)}")
+        if format_of(file) is None:
+            raise DataError(file, "unknown format", f"known: {KNOWN_ENDINGS}")
     return files
 
 
 def _data_files_of_folder(source: str, files: list[Path], *, is_labelled: bool) -> list[Path]:
-    known = [file for file in files if ending_of(file) in FORMATS]
+    known = [file for file in files if format_of(file)]
     known = _without_readmes(known, JSON, b"[")
     if is_labelled:
         known = _without_readmes(known, TEXT, LABEL_PREFIX.encode())
@@ -100,7 +101,7 @@ def _data_files_of_folder(source: str, files: list[Path], *, is_labelled: bool) 
         names = ", ".join(sorted(map(str, splits)))
         raise DataError(source, f"holds files of several splits ({names})", "name one of them")
     if not known:
-        what = f"no {', '.join(FORMATS)} file and no class folders with .txt files in it"
+        what = f"no {KNOWN_ENDINGS} file and no class folders with .txt files in it"
         raise DataError(source, what)
     return known
 
@@ -117,12 +118,12 @@ def _split_in_name(file: Path) -> str | None:
     return _SPLITS[match[1]]
 
 
-def _without_readmes(files: list[Path], ending: str, mark: bytes) -> list[Path]:
-    """Leave out files with this ending beside tables, such as a README.txt.
+def _without_readmes(files: list[Path], file_format: Format, mark: bytes) -> list[Path]:
+    """Leave out files of this format beside tables, such as a README.txt.
 
     They stay if one of them starts like data, with the mark.
     """
-    readmes = [file for file in files if ending_of(file) == ending]
+    readmes = [file for file in files if format_of(file) is file_format]
     if len(readmes) == len(files):
         return files
     if any(_starts_with(file, mark) for file in readmes):
@@ -179,16 +180,19 @@ def texts_of(folder: Path) -> list[Path]:
 
 
 def _is_text(path: Path) -> bool:
-    return path.suffix.lower() == TEXT
+    return format_of(path) is TEXT
 
 
 def _data_beside(entries: Sequence[Path], *, is_labelled: bool) -> Path | None:
     """The first data file among the entries of a folder; .json and .txt may be readmes."""
-    endings = FORMATS.keys() - {JSON}
+    formats_of_readmes = [JSON]
     if is_labelled:
-        endings -= {TEXT}
+        formats_of_readmes.append(TEXT)
+
     for entry in entries:
-        if ending_of(entry) in endings and not entry.is_dir():
+        file_format = format_of(entry)
+        is_data = file_format is not None and file_format not in formats_of_readmes
+        if is_data and not entry.is_dir():
             return entry
     return None
 

@@ -11,7 +11,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from encoder_cls.data.reading.columns import Columns
-from encoder_cls.data.reading.formats import FORMATS, file_records, header_of
+from encoder_cls.data.reading.formats import file_records, format_of, header_of
 from encoder_cls.data.reading.hub import hub_folder_or_commit, hub_records
 from encoder_cls.data.reading.locations import SourceLocation
 from encoder_cls.data.reading.options import Reading
@@ -25,7 +25,6 @@ from encoder_cls.data.source_files import (
     texts_of,
 )
 from encoder_cls.errors import DataError
-from encoder_cls.system.encodings import ending_of
 
 HUB = "hub:"
 EXAMPLE = "example:"
@@ -49,7 +48,7 @@ def read_again(places: Iterable[str], columns: Columns, reading: Reading) -> dic
     for place in places:
         if not isinstance(place, SourceLocation) or place.line < 0:
             continue
-        if ending_of(Path(place.file)) in FORMATS:
+        if format_of(Path(place.file)):
             lines_by_file.setdefault(place.file, set()).add(place.line)
 
     rows: dict[str, Row] = {}

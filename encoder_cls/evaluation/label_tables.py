@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 from encoder_cls.config.schema import DataConfig
 from encoder_cls.data.corrections import KEY, LABEL_IN_DATA, added_column
 from encoder_cls.data.reading.columns import Columns
-from encoder_cls.data.reading.delimited import CsvForm, form_of
+from encoder_cls.data.reading.csv_form import CsvForm, form_of
 from encoder_cls.data.reading.options import Reading
 from encoder_cls.data.reading.rows import Row
 from encoder_cls.data.source_files import files_named

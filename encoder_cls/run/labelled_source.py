@@ -10,16 +10,13 @@ from encoder_cls.config.schema import DataConfig
 from encoder_cls.data.checks import seen_warnings, split_warnings
 from encoder_cls.data.dataset import Dataset, Split
 from encoder_cls.data.load_dataset import load_split, reading_of
+from encoder_cls.data.reading.formats import format_of
 from encoder_cls.data.reading.options import Notes
 from encoder_cls.errors import DataError
 from encoder_cls.evaluation.held_out_predictions import OwnPredictions
 from encoder_cls.metrics.logits import MULTI_LABEL
 from encoder_cls.system.columns import ConcatenatedTexts
-from encoder_cls.system.encodings import ending_of
 from encoder_cls.system.reporter import Reporter
-
-# Tables whose cells have the labels of a text in one string.
-TABLES = (".csv", ".tsv", ".xlsx")
 
 
 def load_labelled(
@@ -58,9 +55,10 @@ def load_labelled(
     except DataError as error:
         # A missing column is an error of the source, not of a row.
         is_of_row = error.where != source
-        is_table = ending_of(Path(source)) in TABLES
+        file_format = format_of(Path(source))
+        needs_separator = file_format is not None and file_format.needs_label_separator
         may_lack_separator = is_multi_label and data_config.label_separator is None
-        if not (is_of_row and is_table and may_lack_separator):
+        if not (is_of_row and needs_separator and may_lack_separator):
             raise
         raise DataError(
             f"{error}; where a cell has several labels, or none, name what separates them: "

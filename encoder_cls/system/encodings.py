@@ -35,27 +35,22 @@ HEAD_BYTES = 1024
 READ_BYTES = 1 << 16
 # Bytes of a file with an invalid line that show whether most of its lines are UTF-8.
 JUDGED_BYTES = 1 << 24
+# Bytes in which line ends are counted at once.
+COUNTED_BYTES = 1 << 20
 # Bytes of a line, a row or a text: three million words.
 LONGEST_LINE = 1 << 24
 # Bytes of a JSON array in a gzip file, which is read as a whole.
 MOST_UNPACKED_JSON = 1 << 28
 
 SKIP = "data.bad_rows=skip (predict: --bad-rows skip) leaves such rows out"
-# Tables that may be gzip files, with .gz at the end of their names.
-GZIPPED = (
-    ".csv",
-    ".tsv",
-    ".jsonl",
-    ".json",
-)
 GZIP_MARK = b"\x1f\x8b"
 # An invalid byte, as kept by `text_lines`.
 INVALID = re.compile("[\udc80-\udcff]")
 
 
 def is_gzipped(path: Path) -> bool:
-    """Whether a file is a gzip-compressed table, by its name."""
-    return path.suffix.lower() == ".gz" and Path(path.stem).suffix.lower() in GZIPPED
+    """Whether a file is compressed by gzip, by its name."""
+    return path.suffix.lower() == ".gz"
 
 
 def ending_of(path: Path) -> str:
@@ -186,6 +181,20 @@ def text_lines(
             if number == 1 and is_utf8(encoding):
                 text = text.removeprefix("\ufeff")
             yield text
+
+
+def count_lines(path: Path) -> int:
+    """Count the lines of a file in its bytes; the last line need not have an end."""
+    num_ends = 0
+    last_byte = b"\n"
+    with path.open("rb", buffering=0) as file:
+        for block in iter(partial(file.read, COUNTED_BYTES), b""):
+            num_ends += block.count(b"\n")
+            last_byte = block[-1:]
+
+    if last_byte == b"\n":
+        return num_ends
+    return num_ends + 1
 
 
 def _contains_ascii(encoding: str) -> bool:

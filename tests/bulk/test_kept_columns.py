@@ -252,6 +252,49 @@ def test_parquet_keeps_the_columns_of_parquet_as_they_are(cli, trained_run, monk
     assert table["predicted_label"].to_pylist() == [*["weather"] * 10, "küche"]
 
 
+def write_values_in_two_files(column: str, first: pyarrow.Array, second: pyarrow.Array) -> None:
+    for name, values in [("a1.parquet", first), ("a2.parquet", second)]:
+        texts = ["rain"] * len(values)
+        pyarrow.parquet.write_table(pyarrow.table({"text": texts, column: values}), name)
+
+
+FIRST_VALUES = pyarrow.array([1, 2])
+# Values of a second file, with the type and the values of both files in one column.
+OTHER_TYPES = {
+    "fractions": (pyarrow.array([1.5]), "double", [1.0, 2.0, 1.5]),
+    "texts": (pyarrow.array(["x"]), "string", ["1", "2", "x"]),
+    "large integers": (pyarrow.array([1 << 63], "uint64"), "string", ["1", "2", str(1 << 63)]),
+}
+
+
+@pytest.mark.parametrize("kind", OTHER_TYPES)
+def test_where_bad_rows_are_skipped_kept_columns_have_the_types_of_all_files(
+    cli, trained_run, monkeypatch, kind
+):
+    """Columns are not copied then: there may be fewer predictions than rows."""
+    monkeypatch.setattr("encoder_cls.bulk.input_texts.CHUNK", 2)
+    other_values, expected_type, expected_values = OTHER_TYPES[kind]
+    write_values_in_two_files("n", FIRST_VALUES, other_values)
+
+    options = ["--keep-columns", "--bad-rows", "skip"]
+    table = predict_parquet(cli, trained_run, "--input", "a*.parquet", *options)
+
+    assert types_of(table)["n"] == expected_type
+    assert table["n"].to_pylist() == expected_values
+
+
+@pytest.mark.parametrize("kind", ["texts", "large integers"])
+def test_ids_have_the_types_of_all_files(cli, trained_run, monkeypatch, kind):
+    monkeypatch.setattr("encoder_cls.bulk.input_texts.CHUNK", 2)
+    other_values, expected_type, expected_values = OTHER_TYPES[kind]
+    write_values_in_two_files("id", FIRST_VALUES, other_values)
+
+    table = predict_parquet(cli, trained_run, "--input", "a*.parquet")
+
+    assert types_of(table)["id"] == expected_type
+    assert table["id"].to_pylist() == expected_values
+
+
 def test_parquet_of_json_lines_has_the_types_of_all_rows(cli, trained_run):
     """Numbers stay numbers; a column of several types, or of none that Parquet has, is text."""
     first_row = {

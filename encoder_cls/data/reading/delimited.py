@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import codecs
 import csv
 import re
 from collections.abc import Iterator, Sequence
-from contextlib import suppress
 from itertools import chain
 from pathlib import Path
 from typing import NamedTuple
 
-from encoder_cls.data.reading.columns import Columns, repeats_header
+from encoder_cls.data.reading.columns import Columns, numbered, repeats_header
+from encoder_cls.data.reading.file_format import Format
 from encoder_cls.data.reading.locations import SourceLocation
 from encoder_cls.data.reading.options import Reading
 from encoder_cls.data.reading.rows import Record
@@ -20,17 +19,14 @@ from encoder_cls.system.display import shown
 from encoder_cls.system.encodings import (
     LONGEST_LINE,
     SKIP,
+    count_lines,
     ending_of,
-    is_utf8,
     longer_than,
     opened,
     text_lines,
 )
 
-CSV = ".csv"
-TSV = ".tsv"
-# The usual separator of each ending.
-USUAL = {CSV: ",", TSV: "\t"}
+# Those that are tried where the header does not fit the usual one.
 SEPARATORS = (",", ";", "\t", "|")
 
 # Characters of a field; the largest C long of every system.
@@ -55,40 +51,10 @@ NumberedFields = Iterator[tuple[int, list[str]]]
 """The first line of each row, and its fields."""
 
 
-class CsvForm(NamedTuple):
-    """The form of CSV that a spreadsheet opens like the input.
-
-    Attributes:
-        separator: between the fields.
-        has_mark: whether it begins with a byte order mark.
-        is_guarded: whether cells are guarded against formulas, as all but those from CSV are.
-    """
-
-    separator: str = ","
-    has_mark: bool = True
-    is_guarded: bool = True
-
-
-def form_of(path: Path, columns: Sequence[str], reading: Reading) -> CsvForm:
-    """The form of a file; with a byte order mark also if its encoding is not UTF-8."""
-    ending = ending_of(path)
-    separator = ","
-    has_mark = ending == ".xlsx" or not is_utf8(reading.encoding)
-
-    # An error is reported where the file is read.
-    with suppress(OSError, DataError):
-        if ending == CSV:
-            separator = _open_table(path, columns, reading).separator
-        with opened(path) as file:
-            if file.read(len(codecs.BOM_UTF8)) == codecs.BOM_UTF8:
-                has_mark = True
-    return CsvForm(separator, has_mark, is_guarded=ending not in USUAL)
-
-
 def csv_header(path: Path, columns: Sequence[str], reading: Reading) -> list[str]:
-    """The names of the columns, as they are written; none of an empty file."""
-    for _, fields in _rows(path, columns, reading):
-        return fields
+    """The names of all columns, none of an empty file; repeated ones are numbered."""
+    for _, header in _rows(path, columns, reading):
+        return numbered(header)
     return []
 
 
@@ -119,6 +85,11 @@ def csv_records(path: Path, columns: Columns, reading: Reading) -> Iterator[Reco
             yield where, dict(zip(names, values, strict=True))
 
 
+def separator_of(path: Path, columns: Sequence[str], reading: Reading) -> str:
+    """The separator between the fields of a table that has these columns."""
+    return _open_table(path, columns, reading).separator
+
+
 # The lines of a table and their separator
 
 
@@ -139,7 +110,7 @@ class _OpenTable(NamedTuple):
 def _rows(path: Path, columns: Sequence[str], reading: Reading) -> NumberedFields:
     """All rows of a table, the header first."""
     table = _open_table(path, columns, reading)
-    is_plain_tsv = ending_of(path) == TSV and table.separator == "\t" and reading.delimiter != "\t"
+    is_plain_tsv = _is_tsv(path) and table.separator == "\t" and reading.delimiter != "\t"
     if is_plain_tsv:
         # A pipe can be read only once, so its quotes are not looked for.
         if not path.is_file() or not _has_spreadsheet_quotes(path, reading.encoding):
@@ -173,7 +144,7 @@ def _separator_of(path: Path, header: str, columns: Sequence[str], reading: Read
     A separator fits if the header has these columns with it, or some of them where it is one field
     with the usual separator.
     """
-    usual = reading.delimiter or USUAL[ending_of(path)]
+    usual = reading.delimiter or _usual_separator(path)
     fewest = len(set(columns))
     if len(_fields(header, usual)) == 1:
         fewest = 1
@@ -192,6 +163,16 @@ def _separator_of(path: Path, header: str, columns: Sequence[str], reading: Read
         "(data.delimiter)"
     )
     return fitting[0]
+
+
+def _usual_separator(path: Path) -> str:
+    if _is_tsv(path):
+        return "\t"
+    return ","
+
+
+def _is_tsv(path: Path) -> bool:
+    return ending_of(path) == TSV.ending
 
 
 def _fields(line: str, separator: str) -> list[str]:
@@ -299,3 +280,28 @@ def _has_quotes(path: Path) -> bool:
                 return True
             if not block:
                 return False
+
+
+CSV = Format(
+    ending=".csv",
+    records=csv_records,
+    header=csv_header,
+    count_rows=count_lines,
+    may_be_gzipped=True,
+    has_fixed_columns=True,
+    has_only_texts=True,
+    needs_label_separator=True,
+    is_delimited=True,
+    is_spreadsheet=True,
+)
+TSV = Format(
+    ending=".tsv",
+    records=csv_records,
+    header=csv_header,
+    count_rows=count_lines,
+    may_be_gzipped=True,
+    has_fixed_columns=True,
+    has_only_texts=True,
+    needs_label_separator=True,
+    is_delimited=True,
+)

@@ -7,8 +7,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from encoder_cls.data.reading.columns import Columns, repeats_header
+from encoder_cls.data.reading.columns import Columns, numbered, repeats_header
 from encoder_cls.data.reading.content_errors import content_errors
+from encoder_cls.data.reading.file_format import Format
 from encoder_cls.data.reading.locations import SourceLocation
 from encoder_cls.data.reading.options import Reading
 from encoder_cls.data.reading.rows import Record
@@ -25,15 +26,15 @@ from encoder_cls.system.display import shown
 from encoder_cls.system.encodings import SKIP
 from encoder_cls.system.libraries import check_installed
 
-EXCEL = ".xlsx"
 # In messages.
 WITHOUT_RESULT = "a formula without a stored result"
 
 
-def excel_header(path: Path, columns: Sequence[str]) -> list[str]:
-    """The names of the columns of the sheet that has these columns."""
+def excel_header(path: Path, columns: Sequence[str], _reading: Reading) -> list[str]:
+    """The names of all columns of the sheet that has these columns; repeated ones are numbered."""
     with _open_excel(path) as workbook:
-        return _sheet_with(path, workbook, columns)[1]
+        _, header = _sheet_with(path, workbook, columns)
+    return numbered(header)
 
 
 def excel_records(path: Path, columns: Columns, reading: Reading) -> Iterator[Record]:
@@ -161,3 +162,13 @@ def _open_excel(path: Path) -> Iterator[Workbook]:
     check_installed("openpyxl", needed_by=str(path), install="'encoder-cls[excel]'")
     with content_errors(path, "Excel"), opened_workbook(path) as workbook:
         yield workbook
+
+
+EXCEL = Format(
+    ending=".xlsx",
+    records=excel_records,
+    header=excel_header,
+    has_fixed_columns=True,
+    needs_label_separator=True,
+    is_spreadsheet=True,
+)

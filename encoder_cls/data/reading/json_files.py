@@ -9,17 +9,20 @@ from pathlib import Path
 from typing import Any
 
 from encoder_cls.data.reading.columns import Columns
+from encoder_cls.data.reading.file_format import Format
 from encoder_cls.data.reading.locations import SourceLocation
 from encoder_cls.data.reading.options import Reading
 from encoder_cls.data.reading.rows import Record
 from encoder_cls.data.reading.text_lines import numbered_lines
 from encoder_cls.errors import DataError
 from encoder_cls.system.display import kind
-from encoder_cls.system.encodings import MOST_UNPACKED_JSON, SKIP, is_gzipped, longer_than
-
-# An array of objects, or an object a line.
-JSON = ".json"
-JSON_LINES = ".jsonl"
+from encoder_cls.system.encodings import (
+    MOST_UNPACKED_JSON,
+    SKIP,
+    count_lines,
+    is_gzipped,
+    longer_than,
+)
 
 
 def json_line_records(path: Path, columns: Columns, reading: Reading) -> Iterator[Record]:
@@ -95,3 +98,16 @@ def _without_doubles(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     if len(record) != len(pairs):
         raise ValueError("a key occurs twice")
     return record
+
+
+JSON_LINES = Format(
+    ending=".jsonl",
+    records=json_line_records,
+    count_rows=count_lines,
+    may_be_gzipped=True,
+)
+JSON = Format(
+    ending=".json",
+    records=json_records,
+    may_be_gzipped=True,
+)

@@ -7,17 +7,13 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from encoder_cls.data.reading.columns import Columns
+from encoder_cls.data.reading.file_format import Format
 from encoder_cls.data.reading.locations import SourceLocation
 from encoder_cls.data.reading.options import Reading
 from encoder_cls.data.reading.rows import Record
 from encoder_cls.errors import DataError
 from encoder_cls.system.display import shown
-from encoder_cls.system.encodings import ending_of
-
-# A label and a text a line.
-FASTTEXT = ".ft"
-# A text a line; where labels are wanted, fastText's lines.
-TEXT = ".txt"
+from encoder_cls.system.encodings import count_lines, ending_of
 
 # Before each label of fastText's lines.
 LABEL_PREFIX = "__label__"
@@ -44,7 +40,7 @@ def line_records(path: Path, columns: Columns, reading: Reading) -> Iterator[Rec
         return
 
     # Blank lines are texts, too, so that each prediction has the line of its text.
-    is_fasttext = ending_of(path) == FASTTEXT
+    is_fasttext = ending_of(path) == FASTTEXT.ending
     for where, line in numbered_lines(path, reading):
         text = line.removesuffix("\n").removesuffix("\r")
         if is_fasttext:
@@ -109,3 +105,21 @@ def _check_no_columns(where: Path, columns: Columns) -> None:
     if columns.group:
         what = f"text files have no columns, so none is called {shown(columns.group)}"
         raise DataError(where, what, "save the data as a table, or set data.group_column=null")
+
+
+# Each line is labels and a text.
+FASTTEXT = Format(
+    ending=".ft",
+    records=line_records,
+    count_rows=count_lines,
+    has_fixed_columns=True,
+    has_only_texts=True,
+)
+# Each line is a text; where labels are wanted, it is one of fastText's lines.
+TEXT = Format(
+    ending=".txt",
+    records=line_records,
+    count_rows=count_lines,
+    has_fixed_columns=True,
+    has_only_texts=True,
+)

@@ -1,0 +1,48 @@
+"""The form of CSV that a spreadsheet opens as it opens the input."""
+
+from __future__ import annotations
+
+import codecs
+from collections.abc import Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import NamedTuple
+
+from encoder_cls.data.reading.delimited import CSV, separator_of
+from encoder_cls.data.reading.formats import format_of
+from encoder_cls.data.reading.options import Reading
+from encoder_cls.errors import DataError
+from encoder_cls.system.encodings import is_utf8, opened
+
+
+class CsvForm(NamedTuple):
+    """The form of CSV that a spreadsheet opens as it opens the input.
+
+    Attributes:
+        separator: between the fields.
+        has_mark: whether it begins with a byte order mark.
+        is_guarded: whether cells are guarded against formulas, as all but those from CSV are.
+    """
+
+    separator: str = ","
+    has_mark: bool = True
+    is_guarded: bool = True
+
+
+def form_of(path: Path, columns: Sequence[str], reading: Reading) -> CsvForm:
+    """The form of a file; with a byte order mark also if its encoding is not UTF-8."""
+    file_format = format_of(path)
+    is_delimited = file_format is not None and file_format.is_delimited
+    is_workbook = file_format is not None and file_format.is_spreadsheet and not is_delimited
+
+    separator = ","
+    has_mark = is_workbook or not is_utf8(reading.encoding)
+
+    # An error is reported where the file is read.
+    with suppress(OSError, DataError):
+        if file_format is CSV:
+            separator = separator_of(path, columns, reading)
+        with opened(path) as file:
+            if file.read(len(codecs.BOM_UTF8)) == codecs.BOM_UTF8:
+                has_mark = True
+    return CsvForm(separator, has_mark, is_guarded=not is_delimited)
