@@ -31,7 +31,7 @@ def predicted_records(cli, run, *arguments: object) -> list[dict[str, object]]:
 # Texts on the command line
 
 
-def test_a_text_with_a_dash_is_told_how_to_be_one(cli, trained_run):
+def test_the_error_for_a_text_that_starts_with_a_dash_names_the_remedy(cli, trained_run):
     refused = cli("predict", "--model", trained_run.path, "-5 degrees")
     assert_failed(refused, 2, "before a text that starts with a dash, write --")
 

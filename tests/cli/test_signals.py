@@ -22,7 +22,7 @@ from encoder_cls.errors import StoppedError
 from encoder_cls.system.stop import check_stop
 from encoder_cls.system.terminal import hangup_signals
 
-# Of a program at a terminal: then it is killed, and reading its output is an error.
+# Seconds after which a program at a terminal is killed; reading its output is an error then.
 MOST_SECONDS = 120
 
 
@@ -78,7 +78,7 @@ def test_a_training_whose_terminal_goes_away_writes_a_checkpoint(trained_run, tm
 
 
 def test_a_server_whose_terminal_goes_away_ends(trained_run):
-    """SIGHUP ends it then; while the terminal is there, or without one, it reloads the model."""
+    """While the terminal is there, SIGHUP reloads the model."""
     with at_terminal("serve", trained_run.path, "--port", "0") as program:
         program.read_until("Ctrl-C stops it")
         program.process.send_signal(signal.SIGHUP)
@@ -88,7 +88,7 @@ def test_a_server_whose_terminal_goes_away_ends(trained_run):
 
 
 def test_a_terminal_that_goes_away_is_no_second_signal():
-    """System and shell both send SIGHUP; a second signal would end it without a checkpoint."""
+    """The system and the shell both send SIGHUP. A second signal would end it at once."""
     with stop_signals():
         signal.raise_signal(signal.SIGHUP)
         signal.raise_signal(signal.SIGHUP)
@@ -129,7 +129,7 @@ cli.main()
 
 
 class Store:
-    """What the processes of a group tell each other."""
+    """The values that the processes of a group share."""
 
     def __init__(self) -> None:
         self.values: dict[str, str] = {}

@@ -1,4 +1,4 @@
-"""What a training tells its reporter, as a list."""
+"""What a training reports, as a list of events."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ Event = Noted | Warned | Started | EncoderStarted | StepsDecided | Stepped | Val
 
 
 class Interrupted(Exception):  # noqa: N818 - no error
-    """Ends a training of which a test has seen enough."""
+    """Raised to end a training early, when a test has seen enough of it."""
 
 
 class RecordingReporter(Reporter):
