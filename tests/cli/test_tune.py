@@ -111,7 +111,7 @@ def test_a_missing_library_is_named_with_its_extra(cli, monkeypatch):
     ("options", "message"),
     [
         (["--budget", "soon"], "--budget soon: write a time with its unit"),
-        (["--set", "tune={train.nothing: [1, 2]}"], "tune.train.nothing: no value"),
+        (["--set", "tune={train.nothing: [1, 2]}"], "tune.train.nothing: not a setting"),
         (["--set", "tune={train.epochs: {low: 3, high: 2}}"], "low 3 is not below high 2"),
     ],
 )
