@@ -254,9 +254,19 @@ def numbered_predictions(
     The classes are `names`, then those that only the classifier knows. `own` are the earlier
     predictions of the classifier's run for its own validation texts, some of which may be here.
     """
-    all_names = list(dict.fromkeys((*names, *classifier.label_names)))
+    all_names = _joined_names(names, classifier.label_names)
     logits = logits_before_refit(classifier, split, own)
     return renumbered(logits.argmax(axis=1), classifier.label_names, all_names)
+
+
+def _joined_names(names: Sequence[str], further_names: Sequence[str]) -> list[str]:
+    """Names, then those of the further ones that are not among them."""
+    joined = list(names)
+    known = set(names)
+    for name in further_names:
+        if name not in known:
+            joined.append(name)
+    return joined
 
 
 class ChangedPrediction(NamedTuple):
@@ -358,7 +368,7 @@ def compare_with_base(
     split_name, split = dataset.reported
 
     # Number classes alike for both: those of the classifier, then those that only the split has.
-    names = tuple(dict.fromkeys((*classifier.label_names, *split.unseen_names)))
+    names = _joined_names(classifier.label_names, split.unseen_names)
     split_names = (*dataset.label_names, *split.unseen_names)
     labels = renumbered(split.labels, split_names, names)
     now = numbered_predictions(classifier, split, names, own)

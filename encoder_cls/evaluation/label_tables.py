@@ -81,8 +81,8 @@ def _label_table(
     added = {name: added_column(name, data) for name in ADDED}
 
     records = []
-    # A dictionary for its keys, in the order in which they are met.
-    data_columns: dict[str, None] = {}
+    # The columns of the data, in the order in which they are met.
+    data_columns: list[str] = []
     has_row_numbers = False
     for row in sorted(rows, key=lambda row: -row.score):
         file, line = file_and_line(row.where)
@@ -110,11 +110,13 @@ def _label_table(
                 has_row_numbers = has_row_numbers or str(number) != line
 
         record[data.label_column] = row.label
-        data_columns.update(dict.fromkeys(record))
+        for name in record:
+            if name not in data_columns:
+                data_columns.append(name)
         records.append({**record, **values})
 
     if not records:
-        data_columns.update(dict.fromkeys([*data.text_column, data.label_column]))
+        data_columns = [*data.text_column, data.label_column]
     if not has_row_numbers:
         # Rows are numbered as lines are.
         del added["row"]

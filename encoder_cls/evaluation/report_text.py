@@ -476,7 +476,11 @@ def _confusion_lines(evaluation: SplitEvaluation) -> Iterator[str]:
         return
 
     # Columns have numbers, which come before the names of the rows.
-    rows = [["", *(f"{number:3}" for number in range(1, num_classes + 1))]]
+    header = [""]
+    for number in range(1, num_classes + 1):
+        header.append(f"{number:3}")
+
+    rows = [header]
     names = evaluation.label_names
     for number, (name, counts) in enumerate(zip(names, matrix, strict=True), start=1):
         row = [f"{number:2} {name_text(name, limit=LONGEST_NAME)}"]
