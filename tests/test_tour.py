@@ -63,6 +63,7 @@ def run(command: str, folder: Path) -> str:
         program = programs / name
         program.write_text(f'#!/bin/sh\nexec "{sys.executable}" {arguments} "$@"\n')
         program.chmod(0o755)
+
     environment = os.environ | {
         "PATH": f"{programs}{os.pathsep}{os.environ['PATH']}",
         "PYTHONPATH": os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")]),
@@ -71,6 +72,7 @@ def run(command: str, folder: Path) -> str:
         "TERM": "dumb",
         "OMP_NUM_THREADS": "1",
     }
+
     ended = subprocess.run(
         ["bash", "-c", command],
         cwd=folder,

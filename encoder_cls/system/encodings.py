@@ -225,9 +225,12 @@ def _decoded_lines(path: Path, file: IO[bytes], encoding: str, longest: int) -> 
             read_line = partial(lines.readline, _readline_limit(longest))
             for number, line in enumerate(iter(read_line, ""), start=1):
                 _check_length(path, number, line, longest)
+
+                # The first line begins with the byte order mark, if there is one.
                 if number == 1:
                     line = line.removeprefix("\ufeff")  # noqa: PLW2901
                 yield line
+
     except UnicodeDecodeError as error:
         # The decoder reads in blocks: count the lines of this one before the invalid bytes.
         valid_part = error.object[: error.start].decode(encoding, "replace")

@@ -156,7 +156,9 @@ def write_folder(folder: Path, files: Mapping[str, Content]) -> None:
 
 @contextmanager
 def _temporary(path: Path, mark: str = "") -> Iterator[Path]:
-    """A new path beside another one, which the block renames to that one; nothing of it stays.
+    """A new path beside another one, which the block renames to that one.
+
+    If the block raises an error, nothing stays at the new path.
 
     Its name is random, so that no other program can plant a file there. It does not contain the
     name of the other path, which may have the maximum length, and whose ending would make readers

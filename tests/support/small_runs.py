@@ -82,6 +82,7 @@ def make_config(
         "train": str(write_data(folder, texts=texts)),
         "validation_fraction": 0.2,
     }
+
     train_section = {
         "epochs": 3,
         "batch_size": 8,
@@ -89,6 +90,7 @@ def make_config(
         "log_every": 2,
         "patience": None,
     }
+
     return Config.model_validate(
         {
             "name": "test",
