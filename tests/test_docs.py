@@ -19,6 +19,7 @@ from encoder_cls import train
 from encoder_cls.classifier.classifier import Classifier
 from encoder_cls.cli.app import app
 from encoder_cls.config.loading import load_config
+from encoder_cls.data.reading.formats import FORMATS
 
 ROOT = Path(__file__).parent.parent
 PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
@@ -111,6 +112,16 @@ def test_generated_references_are_up_to_date():
     references = runpy.run_path(str(ROOT / "scripts" / "reference.py"))["REFERENCES"]
     for path, reference in references.items():
         assert (ROOT / path).read_text(encoding="utf-8") == reference().rstrip() + "\n"
+
+
+@pytest.mark.parametrize("file_format", FORMATS, ids=[known.ending for known in FORMATS])
+def test_the_guide_and_the_help_of_predict_name_every_format(file_format):
+    guide = (ROOT / "docs" / "guide.md").read_text(encoding="utf-8")
+    table = guide.split("| data | example |")[1].split("\n\n")[0]
+    whole_ending = rf"{re.escape(file_format.ending)}\b"
+
+    assert re.search(rf"{whole_ending}`", table)
+    assert re.search(whole_ending, own_command("predict").help)
 
 
 # ---------------------------------------------------------------- commands are accepted

@@ -12,6 +12,8 @@ import pyarrow.parquet
 import pytest
 from support.data import refusal, write
 
+from encoder_cls.data.reading.formats import FORMATS
+
 CSV = "text,label\none,x\ntwo,y\n"
 
 
@@ -323,14 +325,14 @@ def test_a_damaged_excel_file_is_refused():
 
 
 def test_an_unknown_format_is_refused_with_the_known_ones():
-    message = refusal(write("a.xls", b"PK"))
-    assert re.match(r"a\.xls: unknown format; known: \.csv, .* \.parquet, \.xlsx, ", message)
+    endings = ", ".join(file_format.ending for file_format in FORMATS)
+    assert refusal(write("a.xls", b"PK")) == f"a.xls: unknown format; known: {endings}"
 
 
 def test_a_folder_without_data_is_refused():
     write("d/notes.md", "")
-    expected = r"d: no \.csv, \.tsv, \.jsonl, \.json, .* \.ft, \.txt file and no class folders"
-    assert re.match(expected, refusal("d"))
+    endings = ", ".join(file_format.ending for file_format in FORMATS)
+    assert refusal("d").startswith(f"d: no {endings} file and no class folders")
 
 
 @pytest.mark.parametrize("source", ["nowhere.csv", "nowhere/*.csv", "example:nowhere"])
