@@ -85,18 +85,7 @@ def _label_table(
     data_columns: list[str] = []
     has_row_numbers = False
     for row in sorted(rows, key=lambda row: -row.score):
-        file, line = file_and_line(row.where)
-        values = {
-            added["suggested"]: guarded(row.suggested),
-            added["score"]: f"{row.score:.4f}",
-            added["split"]: guarded(row.split),
-            added["file"]: guarded(file),
-            added["line"]: guarded(line),
-            added["row"]: "",
-            # As the label itself, with which it is compared.
-            added[LABEL_IN_DATA]: row.label_in_data,
-            added[KEY]: row.key,
-        }
+        values = _added_values(row, added)
 
         # Without a row of the same text, the row has changed since, or is in no file.
         record = dict.fromkeys(data.text_column, "")
@@ -107,6 +96,7 @@ def _label_table(
             number = row_read.where.row
             if number >= 0:
                 values[added["row"]] = str(number)
+                _, line = file_and_line(row.where)
                 has_row_numbers = has_row_numbers or str(number) != line
 
         record[data.label_column] = row.label
@@ -130,6 +120,22 @@ def _label_table(
     for record in records:
         lines.append([record.get(name, "") for name in names])
     return csv_table(names, lines, form)
+
+
+def _added_values(row: LabelRow, added: Mapping[str, str]) -> dict[str, str]:
+    """What is added to the columns of the data, by the names in `added`; no number of the row."""
+    file, line = file_and_line(row.where)
+    return {
+        added["suggested"]: guarded(row.suggested),
+        added["score"]: f"{row.score:.4f}",
+        added["split"]: guarded(row.split),
+        added["file"]: guarded(file),
+        added["line"]: guarded(line),
+        added["row"]: "",
+        # As the label itself, with which it is compared.
+        added[LABEL_IN_DATA]: row.label_in_data,
+        added[KEY]: row.key,
+    }
 
 
 def _data_columns(row: Row, *, replaced: set[str]) -> dict[str, str]:
