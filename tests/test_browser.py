@@ -34,7 +34,7 @@ from encoder_cls.evaluation.report import Report
 from encoder_cls.evaluation.report_page import render_report
 from encoder_cls.evaluation.split_evaluation import evaluate_split
 from encoder_cls.run.run_folder import read_metrics
-from encoder_cls.run.tensorboard import ACCURACY, TAGS
+from encoder_cls.run.tensorboard import TAGS
 
 pytestmark = needs_browser
 RUN = "tiny"
@@ -267,7 +267,7 @@ def test_tensorboard_shows_what_was_measured(trained_run, browser):
             titles = "[...document.querySelectorAll('.group-title')]"
             page.until(f"{titles}.length > 1")
             groups = page.run(f"{titles}.map((title) => title.textContent.trim())")
-            assert groups[:2] == ["Pinned", ACCURACY]
+            assert groups[:2] == ["Pinned", "accuracy in validation"]
             assert "TensorBoard" in page.run("document.title")
             for complaint in page.complaints:
                 assert '"level": "error"' not in complaint

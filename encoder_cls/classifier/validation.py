@@ -21,7 +21,8 @@ from encoder_cls.metrics.classification import (
     predicted_labels,
 )
 from encoder_cls.metrics.logits import Logits
-from encoder_cls.metrics.score import Score
+from encoder_cls.metrics.scores import SCORES
+from encoder_cls.metrics.validation_score import ValidationScore
 
 # The encoder joins the linear model only where it lowers the mean loss by more than this many
 # standard errors.
@@ -41,7 +42,7 @@ class ValidationResult:
     """
 
     scores: dict[str, float]
-    score: Score
+    score: ValidationScore
     metrics: Metrics | None = None
     mixture: Mixture = field(default_factory=Mixture)
     thresholds: tuple[float, ...] = ()
@@ -109,11 +110,11 @@ def score_mixture(
         scores["linear_weight"] = mixture.shares["linear"]
         is_sure = _surely_lowers_the_loss(linear, logits, dataset)
 
-    score = Score(
+    score = ValidationScore(
         is_sure=is_sure,
         monitored=scores[monitor],
         loss=metrics.loss,
-        lower_is_better=monitor == "loss",
+        lower_is_better=not SCORES[monitor].higher_is_better,
     )
     return ValidationResult(
         scores=scores, score=score, metrics=metrics, mixture=mixture, thresholds=thresholds

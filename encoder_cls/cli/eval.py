@@ -120,7 +120,7 @@ def _check_outputs(
 ) -> None:
     """Refuse outputs that would replace the data, or a file of a run that is read."""
     from encoder_cls.bulk.output_checks import check_outputs
-    from encoder_cls.evaluation.files import REPORT_FILES
+    from encoder_cls.evaluation.report_file_names import REPORT_FILES
 
     outputs: list[Path] = []
     if output:

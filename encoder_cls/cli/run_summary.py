@@ -6,7 +6,7 @@ import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from encoder_cls.run.terminal_reporter import SCORES
+from encoder_cls.metrics.scores import SCORES
 from encoder_cls.system.terminal import note, print_out
 
 if TYPE_CHECKING:
@@ -28,7 +28,7 @@ def show_finished(finished: Finished, run: Path, *, total_steps: int) -> None:
 
 def _gain_line(gain: EncoderGain, *, is_better: bool) -> str:
     """The validation score of the linear model, and what the encoder adds to it."""
-    line = f"validation {SCORES[gain.monitor]}: linear model {gain.linear:.4f}"
+    line = f"validation {SCORES[gain.monitor].name}: linear model {gain.linear:.4f}"
     if gain.with_encoder is None:
         return f"{line}; there was no time for an encoder"
 

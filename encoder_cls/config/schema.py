@@ -365,6 +365,7 @@ class TrainConfig(Section):
     """Whether the final linear model also learns from the texts held out of train for
     validation, never from a file named in data.validation. Validation then uses its predictions
     from before; with at most 2,000 labelled texts, those of cross-validation."""
+    # These are the keys of the scores that can be monitored, as `metrics/scores` has them.
     monitor: Literal["accuracy", "micro_f1", "macro_f1", "mean_average_precision", "loss"] = "loss"
     """The validation score that chooses the best weights: `loss`, `macro_f1` or `accuracy`; of
     multi-label data `loss`, `macro_f1`, `micro_f1` or `mean_average_precision`."""

@@ -34,7 +34,7 @@ from encoder_cls.encoder.torch_encoder import Batch
 from encoder_cls.encoder.training_state import Outcome, StepMetrics, TrainingState
 from encoder_cls.encoder.transformer import EncoderClassifier
 from encoder_cls.errors import DivergedError
-from encoder_cls.metrics.score import Score
+from encoder_cls.metrics.validation_score import ValidationScore
 from encoder_cls.system.machine import autocast, release_memory
 from encoder_cls.system.stop import check_stop
 
@@ -146,7 +146,7 @@ class Validation(Protocol):
     """The result of a validation."""
 
     @property
-    def score(self) -> Score:
+    def score(self) -> ValidationScore:
         """The score by which validations are compared."""
 
 
@@ -476,7 +476,7 @@ class EncoderTraining:
             raise DivergedError(state.step, "the logits of a validation text are not finite")
 
         my_score = vars(result.score) if result else {}
-        score = Score(**self.group.decide(my_score))
+        score = ValidationScore(**self.group.decide(my_score))
         is_warming_up = state.step_in_training <= warmup_steps(self.num_steps(state), self.config)
         return state.after_validation(score, is_warming_up=is_warming_up), result
 

@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass, field, replace
 from typing import Literal, NamedTuple
 
-from encoder_cls.metrics.score import Score
+from encoder_cls.metrics.validation_score import ValidationScore
 
 Outcome = Literal["done", "patience", "time", "skipped"]
 """How a training has ended: all epochs, no better scores, no time left, or no time at all."""
@@ -61,7 +61,7 @@ class TrainingState:
     first_step: int = 0
     step_limit: int | None = None
     validated_step: int = 0
-    best_score: Score | None = None
+    best_score: ValidationScore | None = None
     best_step: int = 0
     stale_validations: int = 0
     skipped_in_a_row: int = 0
@@ -100,7 +100,7 @@ class TrainingState:
         sums = {name: self.sums.get(name, 0.0) + value for name, value in added.items()}
         return replace(self, step=self.step + 1, skipped_in_a_row=skipped_in_a_row, sums=sums)
 
-    def after_validation(self, score: Score, *, is_warming_up: bool) -> TrainingState:
+    def after_validation(self, score: ValidationScore, *, is_warming_up: bool) -> TrainingState:
         """The state after a validation.
 
         A validation without a better score is stale, unless the learning rate still rises.

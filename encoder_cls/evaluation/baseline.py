@@ -13,10 +13,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from encoder_cls.data.dataset import Dataset, Split
-from encoder_cls.evaluation.comparisons import score_predictions
+from encoder_cls.evaluation.comparisons import score_predictions, scores_without_intervals
 from encoder_cls.linear.svm import fit_svm
 from encoder_cls.metrics.classification import (
-    ClassCounts,
     average_precisions,
     best_f1_threshold,
     mean_or_zero,
@@ -153,17 +152,16 @@ def _score_labels(features: _Features, validation: Split, split: Split) -> dict[
     threshold = best_f1_threshold(validation_scores.ravel(), validation_labels.ravel())
 
     scores = features.apply(margins, split)
-    counts = ClassCounts.of(padded(scores >= threshold, num_labels), split.labels)
+    is_given = padded(scores >= threshold, num_labels)
 
     # Labels that never occur in training come last in each ranking.
     num_unseen = num_labels - num_classes
     scores = np.pad(scores, ((0, 0), (0, num_unseen)), constant_values=scores.min())
     precisions = average_precisions(scores.astype(np.float64), split.labels)
-    return {
-        "micro_f1": counts.micro_f1,
-        "macro_f1": counts.macro_f1,
-        "mean_average_precision": mean_or_zero(precisions),
-    }
+
+    scores_by_key = scores_without_intervals(is_given, split.labels)
+    scores_by_key["mean_average_precision"] = mean_or_zero(precisions)
+    return scores_by_key
 
 
 # Words, runs of punctuation, and single characters of scripts that are written without spaces.

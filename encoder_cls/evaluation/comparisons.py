@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -20,12 +20,13 @@ from encoder_cls.metrics.intervals import (
     paired_interval,
     wilson_interval,
 )
+from encoder_cls.metrics.scores import SCORES, Tasks
 from encoder_cls.system.display import counted, printable, shortened
 
 Scores = dict[str, Any]
 """JSON values: `accuracy` (multi-label `micro_f1`), `macro_f1`, and their 95% intervals.
 
-The interval of a score is under its name and `_interval`; macro-F1 has none in a multi-label task.
+The interval of a score is under its `interval_key`.
 """
 
 # The key of the scores of the whole classifier, beside those of its parts `linear` and `encoder`.
@@ -33,23 +34,41 @@ COMBINED = "combined"
 
 
 def score_predictions(predictions: NDArray[Any], labels: NDArray[Any]) -> Scores:
-    """Score predictions against labels, both (texts,), or multi-label (texts, labels)."""
+    """Score predictions against labels, both (texts,), or multi-label (texts, labels).
+
+    The table in `metrics/scores` says which of these scores have an interval.
+    """
+    task = Tasks.of(is_multi_label=labels.ndim > 1)
+    scores: Scores = {}
+    for key, value in scores_without_intervals(predictions, labels).items():
+        scores[key] = value
+        if task in SCORES[key].interval_in:
+            compute_interval = INTERVALS[key]
+            scores[SCORES[key].interval_key] = compute_interval(labels, predictions)
+    return scores
+
+
+def scores_without_intervals(predictions: NDArray[Any], labels: NDArray[Any]) -> dict[str, float]:
+    """The scores that follow from predictions alone, without their probabilities."""
     counts = ClassCounts.of(predictions, labels)
-
     if labels.ndim > 1:
-        return {
-            "micro_f1": counts.micro_f1,
-            "micro_f1_interval": micro_f1_interval(labels, predictions),
-            "macro_f1": counts.macro_f1,
-        }
+        return {"micro_f1": counts.micro_f1, "macro_f1": counts.macro_f1}
 
+    accuracy = int((predictions == labels).sum()) / len(labels)
+    return {"accuracy": accuracy, "macro_f1": counts.macro_f1}
+
+
+def _accuracy_interval(labels: NDArray[Any], predictions: NDArray[Any]) -> Interval:
     num_right = int((predictions == labels).sum())
-    return {
-        "accuracy": num_right / len(labels),
-        "accuracy_interval": wilson_interval(num_right, len(labels)),
-        "macro_f1": counts.macro_f1,
-        "macro_f1_interval": macro_f1_interval(labels, predictions),
-    }
+    return wilson_interval(num_right, len(labels))
+
+
+# The functions of labels and predictions that compute the interval of a score.
+INTERVALS: dict[str, Callable[[NDArray[Any], NDArray[Any]], Interval]] = {
+    "accuracy": _accuracy_interval,
+    "micro_f1": micro_f1_interval,
+    "macro_f1": macro_f1_interval,
+}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -185,10 +204,10 @@ class PairedComparison:
     def sentences(self) -> tuple[str, str]:
         """Which classifier is better, by accuracy and by macro-F1."""
         accuracy = self._sentence(
-            "accuracy", self.accuracy_difference, self.accuracy_difference_interval
+            SCORES["accuracy"].name, self.accuracy_difference, self.accuracy_difference_interval
         )
         macro_f1 = self._sentence(
-            "macro-F1", self.macro_f1_difference, self.macro_f1_difference_interval
+            SCORES["macro_f1"].name, self.macro_f1_difference, self.macro_f1_difference_interval
         )
 
         p_value = "p < 0.001"

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any
 
 from encoder_cls.classifier.html_pages import escaped, isolated, shade
 from encoder_cls.evaluation import report_text
-from encoder_cls.evaluation.files import SCORE_NAMES
 from encoder_cls.metrics.intervals import Interval
 from encoder_cls.system.display import replace_unprintable, shortened
 from encoder_cls.system.markdown import markdown_code
@@ -36,7 +35,6 @@ def environment() -> Environment:
         lstrip_blocks=True,
     )
     environment.globals["report_text"] = report_text
-    environment.globals["score_names"] = SCORE_NAMES
 
     # Numbers.
     environment.filters["percent"] = "{:.1%}".format

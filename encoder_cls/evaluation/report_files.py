@@ -7,7 +7,7 @@ from datetime import date
 from pathlib import Path
 
 from encoder_cls.config.schema import DataConfig
-from encoder_cls.evaluation import figures, files
+from encoder_cls.evaluation import figures, report_file_names
 from encoder_cls.evaluation.comparisons import BasePredictions
 from encoder_cls.evaluation.label_tables import csv_table, file_and_line, label_tables
 from encoder_cls.evaluation.report import Report
@@ -38,13 +38,15 @@ def write_report(
     page = render_report(title, report, config_yaml=config_yaml, written=date.today())
 
     contents: dict[str, bytes | Iterable[bytes] | None] = {
-        files.PREDICTIONS: _prediction_lines(predictions),
-        files.CONFUSION_MATRIX: _confusion_picture(evaluation),
-        files.DOUBTFUL_LABELS: doubtful,
-        files.CHANGED_PREDICTIONS: _changed_predictions(report.run_findings.base_predictions),
-        files.MISTAKES: mistakes,
-        files.REPORT_HTML: page.encode(),
-        files.REPORT_JSON: to_json(report.to_dict()),
+        report_file_names.PREDICTIONS: _prediction_lines(predictions),
+        report_file_names.CONFUSION_MATRIX: _confusion_picture(evaluation),
+        report_file_names.DOUBTFUL_LABELS: doubtful,
+        report_file_names.CHANGED_PREDICTIONS: _changed_predictions(
+            report.run_findings.base_predictions
+        ),
+        report_file_names.MISTAKES: mistakes,
+        report_file_names.REPORT_HTML: page.encode(),
+        report_file_names.REPORT_JSON: to_json(report.to_dict()),
     }
     for name, content in contents.items():
         path = folder / name
@@ -54,7 +56,7 @@ def write_report(
         else:
             write_file(path, content)
 
-    return [name for name in files.REPORT_FILES if contents[name] is not None]
+    return [name for name in report_file_names.REPORT_FILES if contents[name] is not None]
 
 
 def _prediction_lines(predictions: SplitPredictions) -> Iterator[bytes]:

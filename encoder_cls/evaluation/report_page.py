@@ -14,7 +14,6 @@ from encoder_cls.classifier.explanation import marked
 from encoder_cls.classifier.html_pages import html_page
 from encoder_cls.classifier.prediction_page import LEGEND, strongest_words, words_html
 from encoder_cls.evaluation import charts, report_text
-from encoder_cls.evaluation.files import SCORE_NAMES
 from encoder_cls.evaluation.mistakes import Mistake
 from encoder_cls.evaluation.rendering import render
 from encoder_cls.evaluation.report import Report
@@ -73,8 +72,8 @@ def _part_scores(report: Report) -> charts.ScoresChart | None:
     rows = report_text.part_rows(report)
     if not rows:
         return None
-    score = SCORE_NAMES[report.metrics.score_name]
-    return charts.scores_with_intervals(rows, report_text.capitalized(f"{score} of the parts"))
+    title = report_text.capitalized(f"{report.metrics.main_score.name} of the parts")
+    return charts.scores_with_intervals(rows, title)
 
 
 def _classes(metrics: Metrics) -> list[tuple[str, ClassMetrics]]:

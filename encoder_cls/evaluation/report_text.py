@@ -8,7 +8,6 @@ from typing import Any
 import numpy as np
 
 from encoder_cls.evaluation.comparisons import COMBINED
-from encoder_cls.evaluation.files import SCORE_NAMES
 from encoder_cls.evaluation.mistakes import Mistake
 from encoder_cls.evaluation.report import Report, RunFindings
 from encoder_cls.evaluation.split_evaluation import SplitEvaluation
@@ -25,6 +24,7 @@ from encoder_cls.metrics.classification import (
     SingleLabelMetrics,
 )
 from encoder_cls.metrics.intervals import Interval
+from encoder_cls.metrics.scores import ALL_SCORES, SCORES, Place, scores_of_task
 from encoder_cls.system.display import aligned, counted, listed, printable, shortened, shown
 
 Sections = dict[str, tuple[str, ...]]
@@ -68,7 +68,7 @@ def _first_line(evaluation: SplitEvaluation) -> str:
 def summary_sections(report: Report) -> Sections:
     """The sections that summarize a training."""
     evaluation = report.evaluation
-    score = capitalized(SCORE_NAMES[evaluation.metrics.score_name])
+    score = capitalized(evaluation.metrics.main_score.name)
     return _sections_with_lines(
         {
             f"{score} on {evaluation.split_name}": _score_lines(report),
@@ -116,14 +116,12 @@ def size_note(metrics: Metrics) -> str:
 def _score_lines(report: Report) -> Iterator[str]:
     metrics = report.evaluation.metrics
     scores = _scores_with_intervals(report.evaluation.scores)
-    yield f"{scores}, calibration error {metrics.ece:.4f} (95% intervals in brackets)"
+    calibration_error = f"{SCORES['ece'].name} {metrics.ece:.4f}"
+    yield f"{scores}, {calibration_error} (95% intervals in brackets)"
 
-    if isinstance(metrics, MultiLabelMetrics):
-        yield (
-            f"mean average precision {metrics.mean_average_precision:.4f}, "
-            f"all labels right {metrics.subset_accuracy:.4f}, "
-            f"F1 of texts {metrics.samples_f1:.4f}"
-        )
+    further_scores = _scores_without_intervals(metrics)
+    if further_scores:
+        yield further_scores
 
     if report.baseline_scores:
         sample = baseline_note(report.baseline_scores)
@@ -150,15 +148,25 @@ def _score_lines(report: Report) -> Iterator[str]:
 def _scores_with_intervals(scores: Mapping[str, Any]) -> str:
     """Scores as in JSON, with their intervals in brackets."""
     parts = []
-    for key, name in SCORE_NAMES.items():
-        if key not in scores:
+    for score in ALL_SCORES:
+        if score.key not in scores:
             continue
-        part = f"{name} {scores[key]:.4f}"
-        interval = scores.get(f"{key}_interval")
+        part = f"{score.name} {scores[score.key]:.4f}"
+        interval = scores.get(score.interval_key)
         if interval:
             low, high = interval
             part += f" [{low:.3f}, {high:.3f}]"
         parts.append(part)
+    return ", ".join(parts)
+
+
+def _scores_without_intervals(metrics: Metrics) -> str:
+    """The further scores of a report; empty in a task that has none."""
+    parts = []
+    for score in scores_of_task(is_multi_label=metrics.is_multi_label):
+        if Place.REPORT in score.shown_in:
+            value: float = getattr(metrics, score.key)
+            parts.append(f"{score.name} {value:.4f}")
     return ", ".join(parts)
 
 
@@ -283,7 +291,7 @@ def advice(report: Report) -> str:
             return f"the linear model alone may do as well, and trains in seconds: {LINEAR_ALONE}"
 
     baseline_scores = report.baseline_scores
-    score = evaluation.metrics.score_name
+    score = evaluation.metrics.main_score.key
     if not baseline_scores or baseline_scores[score] <= evaluation.scores[score]:
         return ""
     if "linear" in evaluation.parts:
@@ -306,10 +314,10 @@ def part_rows(report: Report) -> list[tuple[str, float, Interval | None]]:
     if report.baseline_scores:
         scores["TF-IDF baseline"] = report.baseline_scores
 
-    key = evaluation.metrics.score_name
+    score = evaluation.metrics.main_score
     rows = []
     for name, part_scores in scores.items():
-        rows.append((name, part_scores[key], part_scores.get(f"{key}_interval")))
+        rows.append((name, part_scores[score.key], part_scores.get(score.interval_key)))
     return rows
 
 

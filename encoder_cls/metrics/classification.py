@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from encoder_cls.metrics.logits import Logits, sigmoid, softmax, task_of
+from encoder_cls.metrics.scores import Score, main_score, scores_of_task
 
 Floats = NDArray[np.float64]
 
@@ -109,10 +110,7 @@ class Metrics:
             count as mistakes, and are left out of `loss`, `ece` and `calibration`.
     """
 
-    # The metrics that are single numbers.
-    scalar_names: ClassVar[tuple[str, ...]]
-    # The score by which parts and models are compared.
-    score_name: ClassVar[str]
+    is_multi_label: ClassVar[bool]
 
     num_examples: int
     macro_f1: float
@@ -124,8 +122,14 @@ class Metrics:
     unseen_labels: dict[str, int]
 
     def scalars(self) -> dict[str, float]:
-        """The metrics that are single numbers."""
-        return {name: getattr(self, name) for name in self.scalar_names}
+        """The scores of the table in `metrics/scores` by key."""
+        scores = scores_of_task(is_multi_label=self.is_multi_label)
+        return {score.key: getattr(self, score.key) for score in scores}
+
+    @property
+    def main_score(self) -> Score:
+        """The score by which parts and models are compared."""
+        return main_score(is_multi_label=self.is_multi_label)
 
     def drawable(self) -> dict[str, Any]:
         """The data of plots, as JSON values."""
@@ -144,8 +148,7 @@ class SingleLabelMetrics(Metrics):
     `LARGEST_MATRIX` classes.
     """
 
-    scalar_names = ("loss", "accuracy", "macro_f1", "ece")
-    score_name = "accuracy"
+    is_multi_label = False
 
     accuracy: float
     confusion_matrix: list[list[int]] | None
@@ -181,16 +184,7 @@ class MultiLabelMetrics(Metrics):
         predicted_per_text: the mean number of labels that a text gets.
     """
 
-    scalar_names = (
-        "loss",
-        "micro_f1",
-        "macro_f1",
-        "samples_f1",
-        "subset_accuracy",
-        "mean_average_precision",
-        "ece",
-    )
-    score_name = "micro_f1"
+    is_multi_label = True
 
     micro_f1: float
     samples_f1: float

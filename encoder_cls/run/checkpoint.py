@@ -31,7 +31,7 @@ from encoder_cls.config.schema import Config
 from encoder_cls.data.dataset import Dataset
 from encoder_cls.encoder.training_state import TrainingState
 from encoder_cls.errors import ConfigError, DivergedError, EncoderClsError
-from encoder_cls.metrics.score import Score
+from encoder_cls.metrics.validation_score import ValidationScore
 from encoder_cls.system.files import read_file, read_json, sha256, to_json, write_folder
 from encoder_cls.system.machine import environment, resolve_precision
 
@@ -56,7 +56,7 @@ class RunState:
         training: the state of the encoder's training.
     """
 
-    linear_score: Score | None = None
+    linear_score: ValidationScore | None = None
     linear_texts: int | None = None
     linear_effort: str = "planned"
     is_pretraining: bool = False

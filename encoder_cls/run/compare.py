@@ -13,7 +13,8 @@ from typing import Any
 
 from encoder_cls.classifier.model_folder import parts_of_model
 from encoder_cls.errors import ConfigError, EncoderClsError
-from encoder_cls.evaluation.files import PREDICTIONS, REPORT_JSON
+from encoder_cls.evaluation.report_file_names import PREDICTIONS, REPORT_JSON
+from encoder_cls.metrics.scores import Place, Score, Tasks, main_score, scores_shown_in
 from encoder_cls.run.run_folder import RunDir, dotted_values, read_metrics
 from encoder_cls.system.display import aligned, duration, printable
 from encoder_cls.system.files import read_json
@@ -29,10 +30,6 @@ def runs_of(path: Path) -> list[Path]:
         return [path]
     runs = sorted(inside for inside in path.glob("*") if RunDir(inside).is_run())
     return runs or [path]
-
-
-# The keys of a report that are compared.
-SCORES = ("accuracy", "accuracy_interval", "micro_f1", "micro_f1_interval", "macro_f1", "ece")
 
 
 def summarize(path: Path) -> RunSummary:
@@ -66,8 +63,10 @@ def summarize(path: Path) -> RunSummary:
         "texts_sha256": texts_sha256,
         "data_sha256": data_sha256,
     }
-    for key in SCORES:
-        summary[key] = report.get(key)
+    for score in scores_shown_in(Place.COMPARE):
+        summary[score.key] = report.get(score.key)
+        if score.is_main:
+            summary[score.interval_key] = report.get(score.interval_key)
     summary["model_bytes"] = _model_bytes(run)
     summary["seconds"] = _training_seconds(rows)
     summary["parameters"] = _encoder_parameters(run, rows)
@@ -198,21 +197,15 @@ NONE = "-"
 
 def comparison_table(runs: Sequence[RunSummary], differing: Sequence[str]) -> Iterator[str]:
     """The lines of a table: a row for each run, then one for each setting in which they differ."""
-    score_name = "accuracy"
-    if any(run["micro_f1"] is not None for run in runs):
-        score_name = "micro-F1"
+    # The main score of a run is that of its own task.
+    is_multi_label = any(_is_multi_label(run) for run in runs)
+    main = main_score(is_multi_label=is_multi_label)
+    further_scores = _further_scores(runs)
 
-    head = [
-        "run",
-        score_name,
-        "95% interval",
-        "macro-F1",
-        "calibration error",
-        "model",
-        "training",
-        "parameters",
-    ]
-    rows_of_runs = [_cells(run) for run in runs]
+    head = ["run", main.name, "95% interval"]
+    head += [score.name for score in further_scores]
+    head += ["model", "training", "parameters"]
+    rows_of_runs = [_cells(run, further_scores) for run in runs]
     yield from aligned([head, *rows_of_runs])
 
     if differing:
@@ -228,12 +221,30 @@ def comparison_table(runs: Sequence[RunSummary], differing: Sequence[str]) -> It
         yield "no setting differs"
 
 
-def _cells(run: RunSummary) -> list[str]:
+def _is_multi_label(run: RunSummary) -> bool:
+    """Whether the report of a run is of a multi-label task."""
+    return run["micro_f1"] is not None
+
+
+def _further_scores(runs: Sequence[RunSummary]) -> list[Score]:
+    """The compared scores of the tasks of runs, without the main ones."""
+    tasks = Tasks.NONE
+    for run in runs:
+        tasks |= Tasks.of(is_multi_label=_is_multi_label(run))
+
+    scores = []
+    for score in scores_shown_in(Place.COMPARE):
+        if not score.is_main and score.tasks & tasks:
+            scores.append(score)
+    return scores
+
+
+def _cells(run: RunSummary, further_scores: Sequence[Score]) -> list[str]:
     """The row of a run."""
-    score = "accuracy" if run["micro_f1"] is None else "micro_f1"
+    main = main_score(is_multi_label=_is_multi_label(run))
     interval = NONE
-    if run[f"{score}_interval"]:
-        low, high = run[f"{score}_interval"]
+    if run[main.interval_key]:
+        low, high = run[main.interval_key]
         interval = f"{low:.4f} to {high:.4f}"
 
     model_size = NONE
@@ -248,16 +259,10 @@ def _cells(run: RunSummary) -> list[str]:
     if run["parameters"]:
         parameters = f"{run['parameters']:,}"
 
-    return [
-        printable(run["run"]),
-        _score(run[score]),
-        interval,
-        _score(run["macro_f1"]),
-        _score(run["ece"]),
-        model_size,
-        training_time,
-        parameters,
-    ]
+    cells = [printable(run["run"]), _score(run[main.key]), interval]
+    cells += [_score(run[score.key]) for score in further_scores]
+    cells += [model_size, training_time, parameters]
+    return cells
 
 
 def _score(value: float | None) -> str:

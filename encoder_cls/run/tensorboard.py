@@ -16,10 +16,10 @@ from torch.utils.tensorboard.summary import hparams
 
 from encoder_cls.config.schema import Config
 from encoder_cls.evaluation import figures
-from encoder_cls.evaluation.files import SCORE_NAMES
 from encoder_cls.evaluation.report import Report
 from encoder_cls.evaluation.report_text import summary_text
 from encoder_cls.metrics.classification import CalibrationBins
+from encoder_cls.metrics.scores import ALL_SCORES, Place, scores_shown_in
 from encoder_cls.run.run_folder import RunDir
 from encoder_cls.system.display import shortened
 from encoder_cls.system.markdown import markdown_text
@@ -33,33 +33,34 @@ Row = Mapping[str, Any]
 # The values of a row that are not measured.
 AXES = {"step", "split", "time"}
 
-# The groups of the first cards.
-ACCURACY = "accuracy in validation"
-MICRO_F1 = "F1 in validation, micro"
-LOSS = "loss"
-
-# The numbers that are shown, by split and name; `metrics.jsonl` has all. Multi-label data has
-# micro-F1 in place of accuracy.
-TAGS = {
-    ("validation", "micro_f1"): f"{MICRO_F1}/combined",
-    ("validation", "encoder_micro_f1"): f"{MICRO_F1}/encoder",
-    ("validation", "linear_micro_f1"): f"{MICRO_F1}/linear",
-    ("validation", "accuracy"): f"{ACCURACY}/combined",
-    ("validation", "encoder_accuracy"): f"{ACCURACY}/encoder",
-    ("validation", "linear_accuracy"): f"{ACCURACY}/linear",
-    ("train", "loss"): f"{LOSS}/train",
-    ("validation", "loss"): f"{LOSS}/validation",
+# The tags of numbers that are no scores of the whole classifier, by split and name. Those of its
+# parts are in the groups of its own scores, whose tags are in `metrics/scores`.
+OTHER_TAGS = {
+    ("validation", "encoder_micro_f1"): "F1 in validation, micro/encoder",
+    ("validation", "linear_micro_f1"): "F1 in validation, micro/linear",
+    ("validation", "encoder_accuracy"): "accuracy in validation/encoder",
+    ("validation", "linear_accuracy"): "accuracy in validation/linear",
+    ("validation", "linear_weight"): "validation/weight of the linear model",
+    ("train", "loss"): "loss/train",
     ("pretraining/train", "loss"): "pretraining/loss in training",
     ("pretraining/validation", "loss"): "pretraining/loss in validation",
     ("train", "grad_norm"): "training/gradient norm",
     ("train", "learning_rate"): "training/learning rate",
     ("train", "tokens_per_s"): "training/tokens per second",
-    ("validation", "ece"): "validation/calibration error",
-    ("validation", "macro_f1"): "validation/macro F1",
-    ("validation", "mean_average_precision"): "validation/mean average precision",
-    ("validation", "subset_accuracy"): "validation/all labels right",
-    ("validation", "linear_weight"): "validation/weight of the linear model",
 }
+
+
+def _all_tags() -> dict[tuple[str, str], str]:
+    """`OTHER_TAGS`, and the tags of scores in validations."""
+    tags = dict(OTHER_TAGS)
+    for score in ALL_SCORES:
+        if score.curve is not None:
+            tags["validation", score.key] = score.curve
+    return tags
+
+
+# The tags of all numbers that are shown, by split and name; `metrics.jsonl` has all numbers.
+TAGS = _all_tags()
 
 # The prefix of the F1 of each class in a row.
 CLASS_F1 = "f1/"
@@ -215,8 +216,6 @@ def _add_images(writer: SummaryWriter, row: Row, label_names: Sequence[str]) -> 
 
 # The table of all runs
 
-# The scores by which runs are compared. These names sort before those of settings.
-COMPARED_SCORES = {**SCORE_NAMES, "ece": "calibration error"}
 # The sections of the config that are compared: all but the data.
 COMPARED_SECTIONS = ("tokenizer", "model", "pretrain", "train")
 # The settings that are compared even where they have their default.
@@ -224,12 +223,15 @@ ALWAYS_COMPARED = {"model.d_model", "model.num_layers", "train.learning_rate"}
 
 
 def hparams_of(report: Report, config: Config) -> dict[str, bool | float | str]:
-    """The scores of a run by their names, and its settings by dotted key."""
+    """The scores of a run by their names, and its settings by dotted key.
+
+    The names of scores sort before those of settings.
+    """
     values: dict[str, bool | float | str] = {}
     scores = report.metrics.scalars()
-    for key, name in COMPARED_SCORES.items():
-        if key in scores:
-            values[name] = scores[key]
+    for score in scores_shown_in(Place.RUN_TABLE):
+        if score.key in scores:
+            values[score.name] = scores[score.key]
 
     values.update(chosen_settings(config))
     return values

@@ -9,7 +9,7 @@ from pathlib import Path
 from threading import Event, Lock, Thread
 from typing import Any, Self
 
-from encoder_cls.evaluation.files import SCORE_NAMES
+from encoder_cls.metrics.scores import Place, scores_shown_in
 from encoder_cls.system.display import counted
 from encoder_cls.system.reporter import Reporter
 from encoder_cls.system.terminal import is_quiet, note
@@ -18,8 +18,9 @@ from encoder_cls.system.terminal import is_quiet, note
 SECONDS_BEFORE_FIRST_LINE = 1.0
 SECONDS_BETWEEN_LINES = 30.0
 
-# The names of the scores of a validation.
-SCORES = {**SCORE_NAMES, "linear_weight": "linear weight"}
+# The names of the numbers that the line of a validation shows, by key.
+SHOWN_NUMBERS = {score.key: score.name for score in scores_shown_in(Place.VALIDATION)}
+SHOWN_NUMBERS["linear_weight"] = "linear weight"
 
 
 class TerminalReporter(Reporter):
@@ -142,7 +143,10 @@ class TerminalReporter(Reporter):
     ) -> None:
         """Write the scores, with a star if they are the best so far."""
         when = _step_and_epoch(name, step, epoch) if step else "linear model"
-        shown = [f"{SCORES[key]} {value:.4f}" for key, value in scores.items() if key in SCORES]
+        shown = []
+        for key, value in scores.items():
+            if key in SHOWN_NUMBERS:
+                shown.append(f"{SHOWN_NUMBERS[key]} {value:.4f}")
         star = "  *" if is_best else ""
         self.note(f"{when}: validation {'  '.join(shown)}{star}")
         self._last_step_line = time.monotonic()

@@ -38,7 +38,7 @@ from encoder_cls.encoder.transformer import DenoisingAutoencoder, EncoderClassif
 from encoder_cls.encoder.word_vectors import start_from_word_vectors
 from encoder_cls.linear.linear_model import LinearModel
 from encoder_cls.metrics.logits import Logits
-from encoder_cls.metrics.score import Score
+from encoder_cls.metrics.validation_score import ValidationScore
 from encoder_cls.run.run_folder import RunDir
 from encoder_cls.system.machine import resolve_precision
 from encoder_cls.text.tokens import TokenizedTexts
@@ -104,7 +104,7 @@ def pretraining_of(
         mean = loss / weight
         if not group.leads or not np.isfinite(mean):
             return None
-        score = Score(is_sure=True, monitored=mean, loss=mean, lower_is_better=True)
+        score = ValidationScore(is_sure=True, monitored=mean, loss=mean, lower_is_better=True)
         return ValidationResult(scores={"loss": mean}, score=score)
 
     def describe_step(step: int) -> str:

@@ -16,6 +16,7 @@ from encoder_cls.data.dataset import Dataset
 from encoder_cls.encoder.batches import BatchSampler
 from encoder_cls.encoder.training import TrainingLength
 from encoder_cls.errors import ConfigError
+from encoder_cls.metrics.scores import scores_of_task
 from encoder_cls.system.display import listed
 from encoder_cls.text.tokens import KEPT_PER_TOKEN
 
@@ -144,11 +145,6 @@ class Plan:
         return ", ".join(decisions)
 
 
-# The scores that can choose the best weights.
-MONITORS = ("loss", "accuracy", "macro_f1")
-MULTI_LABEL_MONITORS = ("loss", "micro_f1", "macro_f1", "mean_average_precision")
-
-
 def check_fits(config: Config, dataset: Dataset) -> None:
     """Check class weights and the monitored score against the data.
 
@@ -164,13 +160,11 @@ def check_fits(config: Config, dataset: Dataset) -> None:
                 f"{listed(dataset.label_names)}"
             )
 
-    monitors: tuple[str, ...] = MONITORS
-    labels = "has one label"
-    if dataset.is_multi_label:
-        monitors = MULTI_LABEL_MONITORS
-        labels = "may have several labels"
+    scores = scores_of_task(is_multi_label=dataset.is_multi_label)
+    monitors = [score.key for score in scores if score.can_be_monitored]
     monitor = config.train.monitor
     if monitor not in monitors:
+        labels = "may have several labels" if dataset.is_multi_label else "has one label"
         raise ConfigError(
             f"train.monitor: {monitor} is not a score of data in which a text {labels}; there are "
             f"{', '.join(monitors)}"

@@ -25,6 +25,7 @@ from encoder_cls.config.loading import config_of
 from encoder_cls.config.schema import Config
 from encoder_cls.encoder.batches import derive_seed
 from encoder_cls.errors import ConfigError, DivergedError
+from encoder_cls.metrics.scores import SCORES
 from encoder_cls.run.metrics_log import MetricsLog
 from encoder_cls.run.run_folder import RunDir, dotted_values, read_metrics
 from encoder_cls.system.files import LockedError, reporting_os_errors
@@ -91,13 +92,13 @@ class Search:
         self._reporter = SearchReporter(reporter)
         self._base = config.model_copy(update={"tune": {}})
         self._space = search_space(config)
-        self._monitor = config.train.monitor
+        self._monitor = SCORES[config.train.monitor]
 
         with reporting_os_errors(folder):
             folder.mkdir(parents=True, exist_ok=True)
             self._lock = FileLock(folder / LOCK)
         with self._locked():
-            self._study = open_study(folder, minimizes=self._monitor == "loss")
+            self._study = open_study(folder, minimizes=not self._monitor.higher_is_better)
             self._check_config(config)
 
     @contextmanager
@@ -233,14 +234,14 @@ class Search:
         """The best validation of a run's model, None before the first one."""
         scores = []
         for row in read_metrics(run.metrics_file):
-            if row["split"] == "validation" and self._monitor in row:
-                scores.append(float(row[self._monitor]))
+            if row["split"] == "validation" and self._monitor.key in row:
+                scores.append(float(row[self._monitor.key]))
 
         if not scores:
             return None
-        if self._monitor == "loss":
-            return min(scores)
-        return max(scores)
+        if self._monitor.higher_is_better:
+            return max(scores)
+        return min(scores)
 
     def _show_in_tensorboard(
         self, run: RunDir, prepared: Prepared, values: Mapping[str, Any], score: float | None
@@ -249,7 +250,7 @@ class Search:
         # The score comes first: TensorBoard shows the first columns.
         shown_values = dict(values)
         if score is not None:
-            shown_values = {f"best validation {self._monitor}": score} | shown_values
+            shown_values = {f"best validation {self._monitor.key}": score} | shown_values
 
         all_rows = {
             "data": AFTER_ALL_STEPS,

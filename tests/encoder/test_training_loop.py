@@ -22,14 +22,14 @@ from encoder_cls.encoder.training import (
 from encoder_cls.encoder.training_state import TrainingState
 from encoder_cls.encoder.transformer import EncoderClassifier
 from encoder_cls.errors import DivergedError
-from encoder_cls.metrics.score import Score
+from encoder_cls.metrics.validation_score import ValidationScore
 from encoder_cls.training.prepare import prepare
 
 
 class Validation(NamedTuple):
     """A scripted result."""
 
-    score: Score
+    score: ValidationScore
 
 
 @dataclass
@@ -64,7 +64,9 @@ def make_loop(
         loss = next(found, None)
         if loss is None:
             return None
-        return Validation(Score(is_sure=True, monitored=loss, loss=loss, lower_is_better=True))
+        return Validation(
+            ValidationScore(is_sure=True, monitored=loss, loss=loss, lower_is_better=True)
+        )
 
     training = make_training(prepare(make_config(folder, **train_values)))
     training.validate = validate

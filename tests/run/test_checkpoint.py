@@ -16,20 +16,20 @@ from encoder_cls.encoder.optimizer import load_moments, make_optimizers, moments
 from encoder_cls.encoder.training_state import TrainingState
 from encoder_cls.encoder.transformer import CharNgramBatch, EncoderClassifier
 from encoder_cls.errors import DivergedError
-from encoder_cls.metrics.score import Score
+from encoder_cls.metrics.validation_score import ValidationScore
 from encoder_cls.run.checkpoint import Checkpoint, RunState, load_newest, save_checkpoint
 
 pytestmark = pytest.mark.usefixtures("bare_trainings")
 
 STATE = RunState(
-    linear_score=Score(is_sure=True, monitored=0.25, loss=1.5, lower_is_better=False),
+    linear_score=ValidationScore(is_sure=True, monitored=0.25, loss=1.5, lower_is_better=False),
     linear_texts=20,
     linear_effort="one_penalty",
     training=TrainingState(
         step=3,
         first_step=1,
         validated_step=2,
-        best_score=Score(is_sure=False, monitored=0.5, loss=1.25, lower_is_better=False),
+        best_score=ValidationScore(is_sure=False, monitored=0.5, loss=1.25, lower_is_better=False),
         best_step=2,
         stale_validations=1,
         sums={"loss": 0.1, "steps": 3.0},

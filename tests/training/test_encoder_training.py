@@ -17,7 +17,7 @@ from encoder_cls.encoder.training import EncoderTraining
 from encoder_cls.linear.calibration import fit_inverse_temperature
 from encoder_cls.metrics.classification import Metrics, compute_metrics, one_hot
 from encoder_cls.metrics.logits import Logits, combine_logits
-from encoder_cls.metrics.score import Score
+from encoder_cls.metrics.validation_score import ValidationScore
 from encoder_cls.system.stop import checking
 from encoder_cls.text.tokens import CLS_ID, PAD_ID, UNK_ID
 from encoder_cls.training.encoder import PRETRAINING, pretraining_of, training_on_labels
@@ -166,9 +166,9 @@ def test_a_validation_scores_the_weighted_sum_of_both_parts(tmp_path, monkeypatc
     assert len(accuracies) == 3
 
 
-def assert_monitored(score: Score, metrics: Metrics, monitor: str) -> None:
+def assert_monitored(score: ValidationScore, metrics: Metrics, monitor: str) -> None:
     """Assert that a score has the monitored metric, and the loss to break ties."""
-    assert score == Score(
+    assert score == ValidationScore(
         is_sure=score.is_sure,
         monitored=metrics.scalars()[monitor],
         loss=metrics.loss,

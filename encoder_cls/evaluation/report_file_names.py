@@ -1,7 +1,4 @@
-"""Evaluation: metrics, a linear baseline, reports.
-
-Here are the names of scores and of the files of a report.
-"""
+"""The names of the files of a report, in the folder `eval` of a run."""
 
 REPORT_HTML = "report.html"
 REPORT_JSON = "report.json"
@@ -19,11 +16,3 @@ REPORT_FILES = (
     DOUBTFUL_LABELS,
     CHANGED_PREDICTIONS,
 )
-
-SCORE_NAMES = {
-    "loss": "loss",
-    "accuracy": "accuracy",
-    "micro_f1": "micro-F1",
-    "macro_f1": "macro-F1",
-    "mean_average_precision": "mean average precision",
-}

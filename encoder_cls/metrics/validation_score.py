@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 
 @dataclass(frozen=True, kw_only=True)
-class Score:
+class ValidationScore:
     """How good a validation was, compared with others of the same run.
 
     Attributes:
@@ -22,7 +22,7 @@ class Score:
     loss: float
     lower_is_better: bool
 
-    def is_better_than(self, other: Score | None) -> bool:
+    def is_better_than(self, other: ValidationScore | None) -> bool:
         """Whether this score is better than another one; any is better than none."""
         return other is None or self._rank > other._rank
 

@@ -1,0 +1,46 @@
+"""The table of scores agrees with what is computed, and with what the config takes."""
+
+from __future__ import annotations
+
+from dataclasses import fields
+from typing import get_args, get_type_hints
+
+import pytest
+
+from encoder_cls.config.schema import TrainConfig
+from encoder_cls.evaluation.comparisons import INTERVALS
+from encoder_cls.metrics.classification import MultiLabelMetrics, SingleLabelMetrics
+from encoder_cls.metrics.scores import ALL_SCORES, SCORES, Tasks, main_score, scores_of_task
+
+
+@pytest.mark.parametrize("metrics", [SingleLabelMetrics, MultiLabelMetrics])
+def test_the_scores_of_a_task_are_fields_of_its_metrics(metrics):
+    keys = {score.key for score in scores_of_task(is_multi_label=metrics.is_multi_label)}
+
+    assert keys <= {field.name for field in fields(metrics)}
+
+
+def test_keys_and_names_are_unique():
+    assert len(SCORES) == len(ALL_SCORES)
+    assert len({score.name for score in ALL_SCORES}) == len(ALL_SCORES)
+
+
+@pytest.mark.parametrize("is_multi_label", [False, True])
+def test_a_task_has_one_main_score_which_has_an_interval(is_multi_label):
+    """`main_score` fails where there are several or none."""
+    assert (
+        Tasks.of(is_multi_label=is_multi_label)
+        in main_score(is_multi_label=is_multi_label).interval_in
+    )
+
+
+def test_each_interval_of_the_table_can_be_computed():
+    with_interval = {score.key for score in ALL_SCORES if score.interval_in != Tasks.NONE}
+
+    assert set(INTERVALS) == with_interval
+
+
+def test_the_config_takes_the_scores_that_can_be_monitored():
+    taken = get_args(get_type_hints(TrainConfig)["monitor"])
+
+    assert set(taken) == {score.key for score in ALL_SCORES if score.can_be_monitored}
