@@ -12,9 +12,7 @@ from tensorboard.plugins.hparams.plugin_data_pb2 import HParamsPluginData
 from encoder_cls.config.loading import load_config
 from encoder_cls.run.run_folder import read_metrics
 from encoder_cls.run.tensorboard import (
-    ACCURACY,
     ALWAYS_COMPARED,
-    LOSS,
     chosen_settings,
     mistakes_table,
 )
@@ -52,11 +50,11 @@ def test_the_cards_begin_with_accuracy_and_loss(events):
     cards = sorted(tags, key=lambda tag: re.sub("[/_]", "\0", tag))
 
     assert cards[:5] == [
-        f"{ACCURACY}/combined",
-        f"{ACCURACY}/encoder",
-        f"{ACCURACY}/linear",
-        f"{LOSS}/train",
-        f"{LOSS}/validation",
+        "accuracy in validation/combined",
+        "accuracy in validation/encoder",
+        "accuracy in validation/linear",
+        "loss/train",
+        "loss/validation",
     ]
 
 
