@@ -1,7 +1,11 @@
-"""The documents: links lead somewhere, generated pages are up to date, commands and code run."""
+"""The documents: links lead somewhere, generated pages are up to date, commands and code run.
+
+Docstrings describe parameters and attributes that exist.
+"""
 
 from __future__ import annotations
 
+import ast
 import re
 import runpy
 import shlex
@@ -22,6 +26,7 @@ from encoder_cls.config.loading import load_config
 from encoder_cls.data.reading.formats import FORMATS
 
 ROOT = Path(__file__).parent.parent
+MODULES = sorted((ROOT / "encoder_cls").rglob("*.py"))
 PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
 # The others are generated.
 WRITTEN_PAGES = [page for page in PAGES if page.name not in {"cli.md", "config.md"}]
@@ -122,6 +127,59 @@ def test_the_guide_and_the_help_of_predict_name_every_format(file_format):
 
     assert re.search(rf"{whole_ending}`", table)
     assert re.search(whole_ending, own_command("predict").help)
+
+
+# ---------------------------------------------------------------- docstrings name what is there
+
+
+def described_names(node: ast.ClassDef | ast.FunctionDef, section: str) -> list[str]:
+    """The names that a section of a docstring, `Args` or `Attributes`, describes."""
+    docstring = ast.get_docstring(node) or ""
+    _, _, lines = docstring.partition(f"\n{section}:\n")
+    section_text = re.split(r"^\S", lines, maxsplit=1, flags=re.MULTILINE)[0]
+    return re.findall(r"^ {4}(\w+):", section_text, re.MULTILINE)
+
+
+def attributes_of(class_definition: ast.ClassDef) -> set[str]:
+    """The names in the body of a class, and those that its methods set on `self`."""
+    names = set()
+    for statement in class_definition.body:
+        if isinstance(statement, ast.AnnAssign):
+            names.add(ast.unparse(statement.target))
+        elif isinstance(statement, ast.Assign):
+            names.update(ast.unparse(target) for target in statement.targets)
+        elif isinstance(statement, ast.FunctionDef):
+            names.add(statement.name)
+
+    for node in ast.walk(class_definition):
+        is_set = isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store)
+        if is_set and ast.unparse(node.value) == "self":
+            names.add(node.attr)
+    return names
+
+
+def parameters_of(node: ast.ClassDef | ast.FunctionDef) -> set[str]:
+    """The parameters of a function; those of a class are of its `__init__`."""
+    if isinstance(node, ast.FunctionDef):
+        return {argument.arg for argument in ast.walk(node.args) if isinstance(argument, ast.arg)}
+
+    for statement in node.body:
+        if isinstance(statement, ast.FunctionDef) and statement.name == "__init__":
+            return parameters_of(statement)
+    return set()
+
+
+@pytest.mark.parametrize("module", MODULES, ids=page_name)
+def test_docstrings_describe_parameters_and_attributes_that_exist(module):
+    """Names under `Args:` are parameters, and those under `Attributes:` are in the class."""
+    for node in ast.walk(ast.parse(module.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.ClassDef | ast.FunctionDef):
+            unknown = set(described_names(node, "Args")) - parameters_of(node)
+            assert not unknown, f"Args of {node.name}"
+
+        if isinstance(node, ast.ClassDef):
+            unknown = set(described_names(node, "Attributes")) - attributes_of(node)
+            assert not unknown, f"Attributes of {node.name}"
 
 
 # ---------------------------------------------------------------- commands are accepted
