@@ -50,7 +50,7 @@ REPLACED_KEYS = (
     "corrections",
 )
 # The most repetitions of a text of mean weight.
-MOST_REPEATS = 4
+MAX_REPEATS = 4
 # The name of the files that `fit` writes, before a dash and random characters.
 PREFIX = "encoder-cls-"
 
@@ -301,7 +301,7 @@ class TextClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         """Score the texts that were held out, as `encoder-cls eval` does."""
         from encoder_cls.classifier.model_folder import load_classifier
         from encoder_cls.data.load_dataset import load_all_data
-        from encoder_cls.evaluation.held_out_predictions import OwnPredictions
+        from encoder_cls.evaluation.held_out_predictions import ValidationPredictions
         from encoder_cls.run.run_folder import RunDir
         from encoder_cls.run.run_report import LoadedRun, report_of_run
 
@@ -318,13 +318,15 @@ class TextClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             config = run.load_config()
             dataset = load_all_data(config)
             classifier = load_classifier(run.path, engine="torch")
-            own = OwnPredictions.of_run(run.held_out_predictions, classifier, dataset.validation)
+            own = ValidationPredictions.of_run(
+                run.held_out_predictions, classifier, dataset.validation
+            )
             loaded = LoadedRun(
                 folder=run,
                 classifier=classifier,
                 config=config,
                 dataset=dataset,
-                own_predictions=own,
+                validation_predictions=own,
             )
             return report_of_run(loaded)
 
@@ -454,8 +456,8 @@ def _repeats(weights: Sequence[float]) -> NDArray[np.int64]:
 
     is_whole = (given == given.round()).all()
     scaled = given
-    if not is_whole or given.mean() > MOST_REPEATS:
-        scaled = given * (MOST_REPEATS / given.mean())
+    if not is_whole or given.mean() > MAX_REPEATS:
+        scaled = given * (MAX_REPEATS / given.mean())
 
     # Sums are rounded, not single texts, so that the total is right.
     totals = np.floor(np.cumsum(scaled) + 0.5)

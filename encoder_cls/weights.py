@@ -75,7 +75,7 @@ class RowTable:
 
 LARGEST_INT8 = 127
 # In rows of fewer columns, the scale takes more than 8 bits save.
-FEWEST_INT8_COLUMNS = 4
+MIN_INT8_COLUMNS = 4
 
 
 def compress(
@@ -84,7 +84,7 @@ def compress(
     """Store a matrix in one of the `DTYPES`.
 
     In int8, a row has multiples of a 127th of its largest number; rows of fewer than
-    `FEWEST_INT8_COLUMNS` are float16. `stored_rows` are those that are not zero, increasing.
+    `MIN_INT8_COLUMNS` are float16. `stored_rows` are those that are not zero, increasing.
     """
     values: NDArray[Any] = matrix
     if stored_rows is not None:
@@ -103,7 +103,7 @@ def compress(
 
 def _has_scales(dtype: str, num_columns: int) -> bool:
     """Whether a table is stored in 8 bits, with a scale for each row."""
-    return dtype == "int8" and num_columns >= FEWEST_INT8_COLUMNS
+    return dtype == "int8" and num_columns >= MIN_INT8_COLUMNS
 
 
 Weight = NDArray[Any] | RowTable

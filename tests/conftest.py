@@ -29,10 +29,10 @@ from encoder_cls.classifier.classifier import Classifier
 from encoder_cls.classifier.model_folder import load_classifier
 from encoder_cls.cli.app import main
 from encoder_cls.config.loading import load_config
-from encoder_cls.evaluation import figures
+from encoder_cls.evaluation import matplotlib_figures
 from encoder_cls.run.run_folder import RunDir
 from encoder_cls.system import stop
-from encoder_cls.training import final_model, progress
+from encoder_cls.training import final_model, run_progress
 from encoder_cls.training.prepare import prepare
 from encoder_cls.training.train import train
 
@@ -41,7 +41,7 @@ settings.register_profile("suite", deadline=None, suppress_health_check=[HealthC
 settings.load_profile("suite")
 
 # Each worker takes a gigabyte of memory.
-MOST_WORKERS = 8
+MAX_WORKERS = 8
 
 
 @dataclass(frozen=True)
@@ -65,7 +65,7 @@ def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
     )
     if not is_whole:
         return 0
-    return min(os.cpu_count() or 1, MOST_WORKERS)
+    return min(os.cpu_count() or 1, MAX_WORKERS)
 
 
 @pytest.fixture
@@ -96,14 +96,14 @@ def _alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 def blank_plots(monkeypatch: pytest.MonkeyPatch) -> None:
     """Plots stay blank, since drawing takes most of the time of a tiny run."""
     for name in PLOTS:
-        monkeypatch.setattr(figures, name, blank_plot)
+        monkeypatch.setattr(matplotlib_figures, name, blank_plot)
 
 
 @pytest.fixture
 def bare_trainings(monkeypatch: pytest.MonkeyPatch, blank_plots: None) -> None:
     """Trainings draw nothing, save a checkpoint at each validation, and keep weights in float32."""
     monkeypatch.setattr(final_model, "compact", lambda *_arguments, **_options: {})
-    monkeypatch.setattr(progress, "SECONDS_BETWEEN_CHECKPOINTS", 0)
+    monkeypatch.setattr(run_progress, "SECONDS_BETWEEN_CHECKPOINTS", 0)
 
 
 @pytest.fixture(scope="session")

@@ -20,7 +20,7 @@ from support.browser import Page, needs_axe, needs_browser, violations
 from support.programs import TIME_LIMIT
 
 from encoder_cls.classifier.attention_maps import AttentionMaps, attention_maps
-from encoder_cls.classifier.attention_page import MOST_MAP_TOKENS, render_attention
+from encoder_cls.classifier.attention_page import MAX_MAP_TOKENS, render_attention
 from encoder_cls.classifier.explanation import Explanation
 from encoder_cls.classifier.html_pages import SHADES, html_page, shade
 from encoder_cls.classifier.prediction_page import (
@@ -205,7 +205,7 @@ def test_tokens_of_both_directions_end_beside_the_map(show):
 
 @pytest.mark.parametrize(
     ("tokens", "name", "rows"),
-    [(10, "message", 1), (MOST_MAP_TOKENS, "an endless name", 2)],
+    [(10, "message", 1), (MAX_MAP_TOKENS, "an endless name", 2)],
     ids=["usual text", "longest text"],
 )
 def test_four_heads_have_few_rows_where_letters_stay_legible(show, tokens, name, rows):

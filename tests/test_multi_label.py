@@ -23,7 +23,7 @@ from encoder_cls.config.loading import config_of
 from encoder_cls.errors import EncoderClsError, StoppedError
 from encoder_cls.run.checkpoint import load_newest
 from encoder_cls.run.run_folder import RunDir, read_metrics
-from encoder_cls.serving.batching import Batcher
+from encoder_cls.serving.request_queue import Batcher
 from encoder_cls.serving.requests import PredictRequest
 from encoder_cls.system.stop import stopping_at
 from encoder_cls.training.linear_fit import fit_linear_classifier

@@ -9,8 +9,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from encoder_cls.bulk.formats import PredictionFormat
 from encoder_cls.bulk.input_texts import Chunk, size_of
+from encoder_cls.bulk.json_and_csv_formats import PredictionFormat
 from encoder_cls.bulk.predicted_text import predict_chunk
 from encoder_cls.bulk.prediction_options import PredictionOptions
 from encoder_cls.bulk.unexpected_predictions import (

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 
-from encoder_cls.bulk.formats import Output, PredictionFormat
+from encoder_cls.bulk.json_and_csv_formats import Output, PredictionFormat
 from encoder_cls.bulk.plain_text_format import NO_LABEL, notes_on
 from encoder_cls.bulk.predicted_text import PredictedText
 from encoder_cls.bulk.prediction_options import PredictionOptions

@@ -8,7 +8,7 @@ from contextlib import nullcontext, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from encoder_cls.bulk.progress import Progress
+from encoder_cls.bulk.progress_bar import Progress
 from encoder_cls.bulk.standard_input import (
     STANDARD_INPUT,
     ending_of_table,
@@ -26,7 +26,7 @@ from encoder_cls.data.reading.text_lines import LABEL_PREFIX
 from encoder_cls.data.source_files import files_named
 from encoder_cls.data.sources import column_names, read_rows
 from encoder_cls.errors import DataError
-from encoder_cls.system.columns import in_chunks
+from encoder_cls.system.lazy_sequences import in_chunks
 from encoder_cls.system.terminal import note
 
 Chunk = Sequence[Row]

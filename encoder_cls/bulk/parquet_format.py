@@ -11,8 +11,8 @@ from typing import Any
 import pyarrow
 import pyarrow.parquet
 
-from encoder_cls.bulk.formats import Output, PredictionFormat, TableColumns, encodable
 from encoder_cls.bulk.input_texts import ColumnTypes, InputTexts
+from encoder_cls.bulk.json_and_csv_formats import Output, PredictionFormat, TableColumns, encodable
 from encoder_cls.bulk.predicted_text import PredictedText
 from encoder_cls.bulk.prediction_options import PredictionOptions
 from encoder_cls.classifier.classifier import Classifier
@@ -22,8 +22,8 @@ from encoder_cls.system.csv_cells import cell
 
 # A row group is written once it has so many rows or bytes: few large groups are quick to read, but
 # held in memory.
-MOST_ROWS = 1 << 16
-MOST_BYTES = 1 << 25
+MAX_ROWS = 1 << 16
+MAX_BYTES = 1 << 25
 # The rows that are read at once of a file whose columns are kept.
 BATCH_ROWS = 2048
 
@@ -107,7 +107,7 @@ class ParquetFormat(PredictionFormat):
         ) as writer:
 
             def write_waiting() -> None:
-                writer.write_table(pyarrow.concat_tables(waiting), row_group_size=MOST_ROWS)
+                writer.write_table(pyarrow.concat_tables(waiting), row_group_size=MAX_ROWS)
                 waiting.clear()
 
             def write(table: Any) -> None:
@@ -115,7 +115,7 @@ class ParquetFormat(PredictionFormat):
                 waiting.append(pyarrow.table([*kept, *table.columns], schema=schema))
                 num_rows = sum(part.num_rows for part in waiting)
                 num_bytes = sum(part.nbytes for part in waiting)
-                if num_rows >= MOST_ROWS or num_bytes >= MOST_BYTES:
+                if num_rows >= MAX_ROWS or num_bytes >= MAX_BYTES:
                     write_waiting()
                 output.write(buffer.drain())
 

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 
 import typer
 
-from encoder_cls.bulk.formats import LineFormat
+from encoder_cls.bulk.json_and_csv_formats import LineFormat
 from encoder_cls.bulk.predicted_text import PredictedText
 from encoder_cls.bulk.prediction_options import PredictionOptions
 from encoder_cls.classifier.explanation import STRONG, Explanation, marked
@@ -23,9 +23,9 @@ ORANGE = (255, 170, 100)
 FAINT = 0.05
 
 # Without colours, the most words that are named for a class, and against it.
-MOST_REASONS = 3
+MAX_REASONS = 3
 # The least weight of a word that is named.
-LEAST_REASON = 0.005
+MIN_REASON = 0.005
 
 
 class PlainTextFormat(LineFormat):
@@ -119,8 +119,8 @@ def _coloured(text: str, words: Explanation) -> str:
 def _reasons(words: Explanation) -> Iterator[str]:
     """The words with the largest weights, on both sides."""
     for sign, side in ((1, "for it"), (-1, "against it")):
-        weighty = [word for word in words if sign * word.weight >= LEAST_REASON]
+        weighty = [word for word in words if sign * word.weight >= MIN_REASON]
         weighty.sort(key=lambda word: -abs(word.weight))
         if weighty:
             named = [f"{printable(word.word)} {word.weight:+.2f}" for word in weighty]
-            yield f"{side} {', '.join(named[:MOST_REASONS])}"
+            yield f"{side} {', '.join(named[:MAX_REASONS])}"

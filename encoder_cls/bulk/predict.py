@@ -16,7 +16,7 @@ from encoder_cls.bulk.input_texts import InputTexts, size_of
 from encoder_cls.bulk.output_checks import check_outputs
 from encoder_cls.bulk.prediction_loop import predict_texts
 from encoder_cls.bulk.prediction_options import prediction_options
-from encoder_cls.bulk.progress import Progress
+from encoder_cls.bulk.progress_bar import Progress
 from encoder_cls.bulk.request import (
     CheckedRequest,
     Request,

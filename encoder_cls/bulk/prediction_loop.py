@@ -7,20 +7,25 @@ from itertools import chain, islice
 from pathlib import Path
 
 from encoder_cls.bulk.chunk_classifier import ChunkClassifier
-from encoder_cls.bulk.formats import DelimitedFormat, JsonFormat, Output, PredictionFormat
 from encoder_cls.bulk.html_format import PageFormat, attention_page
 from encoder_cls.bulk.input_texts import Chunk, ColumnTypes, InputTexts, add_columns
+from encoder_cls.bulk.json_and_csv_formats import (
+    DelimitedFormat,
+    JsonFormat,
+    Output,
+    PredictionFormat,
+)
 from encoder_cls.bulk.plain_text_format import PlainTextFormat
 from encoder_cls.bulk.prediction_options import PredictionOptions
-from encoder_cls.bulk.progress import Progress
+from encoder_cls.bulk.progress_bar import Progress
 from encoder_cls.classifier.classifier import Classifier
 from encoder_cls.data.reading.rows import Row
 from encoder_cls.system.files import write_output
 
 # The most texts on a page of attention maps.
-MOST_ATTENTION_TEXTS = 20
+MAX_ATTENTION_TEXTS = 20
 # The most texts on a page of predictions: more is slow to explain, and too much for a browser.
-MOST_PAGE_TEXTS = 1000
+MAX_PAGE_TEXTS = 1000
 
 
 def predict_texts(
@@ -48,7 +53,7 @@ def predict_texts(
         chunks = chain([first_chunk], chunks)
 
     if attention:
-        first_texts = [row.text for row in first_chunk[:MOST_ATTENTION_TEXTS]]
+        first_texts = [row.text for row in first_chunk[:MAX_ATTENTION_TEXTS]]
         write_output(attention, attention_page(classifier.classifier, first_texts))
 
     prediction_format: PredictionFormat
@@ -78,7 +83,7 @@ def predict_texts(
 def _first_rows(chunks: Iterator[Chunk]) -> tuple[list[Row], bool]:
     """The rows that fit on a page, and whether these are all."""
     rows = chain.from_iterable(chunks)
-    first_rows = list(islice(rows, MOST_PAGE_TEXTS))
+    first_rows = list(islice(rows, MAX_PAGE_TEXTS))
     are_all = next(rows, None) is None
     return first_rows, are_all
 
@@ -87,7 +92,7 @@ def _page_format(classifier: ChunkClassifier, *, are_all: bool) -> PageFormat:
     """The format of a page, after a warning if it does not hold all texts."""
     which = None
     if not are_all:
-        which = f"the first {MOST_PAGE_TEXTS:,} texts"
+        which = f"the first {MAX_PAGE_TEXTS:,} texts"
         classifier.warn(f"warning: the page holds {which} only; other formats hold all")
     return PageFormat(classifier.options, classifier.classifier, which)
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from encoder_cls.bulk.formats import prediction_column
+from encoder_cls.bulk.json_and_csv_formats import prediction_column
 from encoder_cls.bulk.output_checks import check_outputs
 from encoder_cls.classifier.classifier import Classifier
 from encoder_cls.classifier.model_folder import load_classifier

@@ -24,7 +24,7 @@ from encoder_cls.bulk.chunk_classifier import ChunkClassifier
 from encoder_cls.bulk.input_texts import InputTexts
 from encoder_cls.bulk.prediction_loop import predict_texts
 from encoder_cls.bulk.prediction_options import PredictionOptions
-from encoder_cls.bulk.progress import Progress
+from encoder_cls.bulk.progress_bar import Progress
 from encoder_cls.bulk.request import CheckedRequest
 from encoder_cls.classifier.classifier import Classifier
 from encoder_cls.data.source_files import class_folders, data_files

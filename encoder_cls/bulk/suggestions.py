@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from encoder_cls.bulk.engine_choice import choose_engine
 from encoder_cls.bulk.input_texts import Chunk, InputOptions, InputTexts, size_of
-from encoder_cls.bulk.progress import Progress
+from encoder_cls.bulk.progress_bar import Progress
 from encoder_cls.classifier.classifier import Classifier
 from encoder_cls.classifier.model_folder import load_classifier
 from encoder_cls.classifier.prediction import Prediction

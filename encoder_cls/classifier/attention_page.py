@@ -18,7 +18,7 @@ from encoder_cls.classifier.html_pages import escaped, html_page
 from encoder_cls.system.display import replace_unprintable, shortened
 
 # The tokens of a text that are drawn: cells of more would be too small.
-MOST_MAP_TOKENS = 48
+MAX_MAP_TOKENS = 48
 
 # The characters of a token beside a map.
 LONGEST_NAME = 14
@@ -33,7 +33,7 @@ TITLE = 22
 NARROWEST_MAP = 215
 
 # Maps side by side are scaled down to this at most: smaller letters are illegible.
-LEAST_SCALE = 0.6
+MIN_SCALE = 0.6
 
 # The highest level of attention, which fits a byte.
 HIGHEST_LEVEL = 255
@@ -85,17 +85,17 @@ def _maps_of_text(number: int, line: str, maps: AttentionMaps) -> Iterator[str]:
 
     num_tokens = maps.weights.shape[-1]
     note = f"A token that looked at all {num_tokens} alike would give each {1 / num_tokens:.3f}."
-    if num_tokens > MOST_MAP_TOKENS:
-        note += f" The first {MOST_MAP_TOKENS} tokens."
+    if num_tokens > MAX_MAP_TOKENS:
+        note += f" The first {MAX_MAP_TOKENS} tokens."
     yield f'<p class="note">{note}</p>'
 
     names = []
-    for token in maps.tokens[:MOST_MAP_TOKENS]:
+    for token in maps.tokens[:MAX_MAP_TOKENS]:
         names.append(replace_unprintable(shortened(token, limit=LONGEST_NAME)))
     margin = LETTERS + max(_width(name) for name in names)
     yield _names_of_tokens(number, names, margin)
 
-    least_width = round(LEAST_SCALE * (margin + CELL * len(names)))
+    least_width = round(MIN_SCALE * (margin + CELL * len(names)))
     for layer, heads in enumerate(maps.weights, start=1):
         yield f'<div class="maps" style="--least:{least_width}px">'
         for head, weights in enumerate(heads, start=1):
@@ -134,7 +134,7 @@ def _map(number: int, title: str, weights: NDArray[np.float32], margin: int) -> 
         label += " (nearly uniform)"
 
     # Levels are square roots of weights, because each of many tokens gets little weight.
-    shown = np.clip(weights[:MOST_MAP_TOKENS, :MOST_MAP_TOKENS], 0, 1)
+    shown = np.clip(weights[:MAX_MAP_TOKENS, :MAX_MAP_TOKENS], 0, 1)
     levels = (np.sqrt(shown) * HIGHEST_LEVEL).round().astype(np.uint8)
     encoded_levels = base64.b64encode(levels.tobytes()).decode()
 

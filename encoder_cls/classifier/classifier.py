@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from tokenizers import Tokenizer
 
 from encoder_cls.classifier.explanation import Explanation
-from encoder_cls.classifier.familiarity import Familiarity, text_numbers
+from encoder_cls.classifier.familiarity import Familiarity, measure_familiarity
 from encoder_cls.classifier.guarantees import Guarantees
 from encoder_cls.classifier.prediction import Prediction
 from encoder_cls.encoder.architecture import EncoderArchitecture
@@ -29,7 +29,7 @@ from encoder_cls.text.tokens import KEPT_PER_TOKEN, TokenizedTexts
 PARTS = ("encoder", "linear")
 """The parts that a classifier may have, in the order in which their logits are added."""
 
-Numbers = NDArray[np.float64]
+FamiliarityFeatures = NDArray[np.float64]
 """What the linear model measures of each text, beside its logits, (texts, numbers)."""
 
 # The names of classes in the `repr` of a classifier.
@@ -240,8 +240,8 @@ class Classifier:
         self, texts: TokenizedTexts, *, batch_tokens: int | None = None
     ) -> list[Prediction]:
         """Classify tokenized texts, in order."""
-        part_logits, linear_numbers = self._logits_and_numbers(
-            texts, batch_tokens=batch_tokens, with_numbers=self.familiarity is not None
+        part_logits, linear_features = self._logits_and_familiarity(
+            texts, batch_tokens=batch_tokens, with_familiarity=self.familiarity is not None
         )
         probabilities = self.task.probabilities(self.combined(part_logits))
 
@@ -253,8 +253,8 @@ class Classifier:
         answered_by = self._answered_by(part_logits)
         unfamiliar: list[bool | None] = [None] * len(texts)
         if self.familiarity:
-            numbers = text_numbers(probabilities, texts, linear_numbers)
-            unfamiliar = self.familiarity.are_unfamiliar(numbers).tolist()
+            familiarity_features = measure_familiarity(probabilities, texts, linear_features)
+            unfamiliar = self.familiarity.are_unfamiliar(familiarity_features).tolist()
 
         predictions = []
         for row, row_probabilities in enumerate(probabilities):
@@ -321,7 +321,7 @@ class Classifier:
     @own_settings()
     def logits(self, texts: TokenizedTexts, *, batch_tokens: int | None = None) -> Logits:
         """Calibrated logits, (texts, classes)."""
-        part_logits, _ = self._logits_and_numbers(texts, batch_tokens=batch_tokens)
+        part_logits, _ = self._logits_and_familiarity(texts, batch_tokens=batch_tokens)
         return self.combined(part_logits)
 
     def part_logits(
@@ -332,14 +332,14 @@ class Classifier:
         Those of the encoder are there also for texts that would skip it.
         """
         without_gate = replace(self, gate=None)
-        part_logits, _ = without_gate._logits_and_numbers(texts, batch_tokens=batch_tokens)
+        part_logits, _ = without_gate._logits_and_familiarity(texts, batch_tokens=batch_tokens)
         return part_logits
 
-    def part_logits_and_numbers(
+    def part_logits_and_familiarity(
         self, texts: TokenizedTexts
-    ) -> tuple[dict[str, Logits], Numbers | None]:
+    ) -> tuple[dict[str, Logits], FamiliarityFeatures | None]:
         """`part_logits`, and the numbers of the linear part; None without a linear part."""
-        return replace(self, gate=None)._logits_and_numbers(texts, with_numbers=True)
+        return replace(self, gate=None)._logits_and_familiarity(texts, with_familiarity=True)
 
     def combined(self, part_logits: Mapping[str, Logits]) -> Logits:
         """Calibrated logits from those of the `parts`, in their order, (texts, classes)."""
@@ -371,24 +371,26 @@ class Classifier:
             gate = 0.0
         return replace(self, gate=gate)
 
-    def _logits_and_numbers(
+    def _logits_and_familiarity(
         self,
         texts: TokenizedTexts,
         *,
         batch_tokens: int | None = None,
-        with_numbers: bool = False,
-    ) -> tuple[dict[str, Logits], Numbers | None]:
+        with_familiarity: bool = False,
+    ) -> tuple[dict[str, Logits], FamiliarityFeatures | None]:
         """Compute the logits of the `parts`, and on request the linear part's numbers.
 
         The encoder's logits are 0 for texts that skip it.
         """
         part_logits: dict[str, Logits] = {}
-        numbers = None
+        familiarity_features = None
         skips_encoder = np.zeros(len(texts), dtype=bool)
 
         # The linear part comes first: it decides which texts skip the encoder.
         if self.linear:
-            linear, numbers = self.linear.read(texts, with_numbers=with_numbers)
+            linear, familiarity_features = self.linear.read(
+                texts, with_familiarity=with_familiarity
+            )
             skips_encoder = self.skip_encoder(linear)
 
         if self.encoder:
@@ -405,7 +407,7 @@ class Classifier:
 
         if self.linear:
             part_logits["linear"] = linear
-        return part_logits, numbers
+        return part_logits, familiarity_features
 
 
 def checked_texts(texts: Iterable[object], method: str) -> Iterator[str]:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 STRONG = 2.0
 
 # The smallest weight of a word that is listed or coloured.
-LEAST_WEIGHT = 0.1
+MIN_WEIGHT = 0.1
 
 
 @dataclass(frozen=True, kw_only=True)

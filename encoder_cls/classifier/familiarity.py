@@ -15,8 +15,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from encoder_cls.linear.linear_model import EVIDENCE_NUMBERS
-from encoder_cls.linear.ngrams import RARITY_NUMBERS
+from encoder_cls.linear.linear_model import NUM_EVIDENCE_FEATURES
+from encoder_cls.linear.ngrams import NUM_RARITY_FEATURES
 from encoder_cls.text.tokens import TokenizedTexts
 
 # The weight of confidence in the score of a text. Each number of rarity has the weight 1.
@@ -32,20 +32,20 @@ FAR_WEIGHT = 2.0
 FLAGGED = 0.01
 
 # The number of held-out texts that are needed to estimate deviations.
-FEWEST_TEXTS = 20
+MIN_TEXTS = 20
 
 # A number with a smaller deviation counts as constant.
-LEAST_DEVIATION = 1e-3
+MIN_DEVIATION = 1e-3
 
 # The numbers of a text without a linear part: the share of unknown tokens, and the confidence.
-FEWEST_NUMBERS = 2
+MIN_NUMBERS = 2
 
 Array = NDArray[np.float64]
 
 
 @dataclass(frozen=True, kw_only=True)
 class Familiarity:
-    """The distribution of `text_numbers` on held-out texts.
+    """The distribution of `measure_familiarity` on held-out texts.
 
     Attributes:
         means: (numbers,).
@@ -58,37 +58,39 @@ class Familiarity:
     threshold: float
 
     @classmethod
-    def of(cls, numbers: Array) -> Familiarity | None:
+    def of(cls, familiarity_features: Array) -> Familiarity | None:
         """Fit held-out texts, (texts, numbers), so that a share of `FLAGGED` is unfamiliar.
 
         Returns:
             None if there are too few texts.
         """
-        if len(numbers) < FEWEST_TEXTS:
+        if len(familiarity_features) < MIN_TEXTS:
             return None
 
-        deviations = numbers.std(axis=0)
-        deviations[deviations < LEAST_DEVIATION] = 0
-        distribution = cls(means=numbers.mean(axis=0), deviations=deviations, threshold=np.inf)
+        deviations = familiarity_features.std(axis=0)
+        deviations[deviations < MIN_DEVIATION] = 0
+        distribution = cls(
+            means=familiarity_features.mean(axis=0), deviations=deviations, threshold=np.inf
+        )
 
         # The threshold lies just above the highest score of the others, so that none of few texts
         # is flagged.
-        scores = np.sort(distribution.scores(numbers))
+        scores = np.sort(distribution.scores(familiarity_features))
         num_flagged = int(FLAGGED * len(scores))
         highest = scores[len(scores) - 1 - num_flagged]
         return replace(distribution, threshold=float(np.nextafter(highest, np.inf)))
 
-    def scores(self, numbers: Array) -> Array:
+    def scores(self, familiarity_features: Array) -> Array:
         """The unfamiliarity of texts, (texts,): a weighted sum of deviations from the means."""
         # A constant number says nothing.
         varies = self.deviations > 0
         factors = np.where(varies, 1 / np.where(varies, self.deviations, 1), 0)
-        deviations = (numbers - self.means) * factors
+        deviations = (familiarity_features - self.means) * factors
 
         # Evidence comes first, confidence last.
         num_evidence = 0
-        if len(self.means) > FEWEST_NUMBERS:
-            num_evidence = EVIDENCE_NUMBERS
+        if len(self.means) > MIN_NUMBERS:
+            num_evidence = NUM_EVIDENCE_FEATURES
         rarity = deviations[:, num_evidence:-1]
         confidence = deviations[:, -1]
 
@@ -99,9 +101,9 @@ class Familiarity:
             scores += deviations[:, :num_evidence] @ EVIDENCE_WEIGHTS
         return scores
 
-    def are_unfamiliar(self, numbers: Array) -> NDArray[np.bool_]:
+    def are_unfamiliar(self, familiarity_features: Array) -> NDArray[np.bool_]:
         """Which texts are out of distribution, (texts,)."""
-        return self.scores(numbers) >= self.threshold
+        return self.scores(familiarity_features) >= self.threshold
 
     # --- In a model folder ------------------------------------------------------------------------
 
@@ -120,18 +122,18 @@ class Familiarity:
         Raises:
             ValueError: they do not fit the parts of the model.
         """
-        num_numbers = FEWEST_NUMBERS
+        num_features = MIN_NUMBERS
         if has_linear:
-            num_numbers += EVIDENCE_NUMBERS + RARITY_NUMBERS
+            num_features += NUM_EVIDENCE_FEATURES + NUM_RARITY_FEATURES
 
         means = np.array(values["means"], dtype=np.float64)
         deviations = np.array(values["deviations"], dtype=np.float64)
         threshold = float(values["threshold"])
 
-        expected = f"expected {num_numbers} finite numbers"
-        if means.shape != (num_numbers,) or not np.isfinite(means).all():
+        expected = f"expected {num_features} finite numbers"
+        if means.shape != (num_features,) or not np.isfinite(means).all():
             raise ValueError(f"familiarity.means: invalid value ({expected})")
-        if deviations.shape != (num_numbers,) or not np.isfinite(deviations).all():
+        if deviations.shape != (num_features,) or not np.isfinite(deviations).all():
             raise ValueError(f"familiarity.deviations: invalid value ({expected})")
         if (deviations < 0).any():
             raise ValueError("familiarity.deviations: invalid value (expected none below 0)")
@@ -144,8 +146,8 @@ class Familiarity:
 LARGEST_ODDS = 30.0
 
 
-def text_numbers(
-    probabilities: Array, texts: TokenizedTexts, linear_numbers: Array | None
+def measure_familiarity(
+    probabilities: Array, texts: TokenizedTexts, linear_features: Array | None
 ) -> Array:
     """Measure how unusual texts are, (texts, numbers).
 
@@ -155,7 +157,7 @@ def text_numbers(
     Args:
         probabilities: (texts, classes).
         texts: tokenized.
-        linear_numbers: of `LinearModel.read`, (texts, numbers), if there is a linear part.
+        linear_features: of `LinearModel.read`, (texts, numbers), if there is a linear part.
     """
     num_words = np.maximum(1, texts.lengths - 1)
     unknown_share = texts.unknown / num_words
@@ -165,6 +167,6 @@ def text_numbers(
     log_odds = np.minimum(log_odds, LARGEST_ODDS)
 
     columns = [unknown_share[:, None], -log_odds[:, None]]
-    if linear_numbers is not None:
-        columns.insert(0, linear_numbers)
+    if linear_features is not None:
+        columns.insert(0, linear_features)
     return np.hstack(columns)

@@ -34,10 +34,10 @@ GATES = (
 )
 
 # The largest share of the predictions that a gate may change.
-MOST_CHANGED = 1 / 200
+MAX_CHANGED = 1 / 200
 
 # The most that a gate may add to the mean loss, in nats.
-MOST_LOSS = 0.01
+MAX_LOSS = 0.01
 
 
 def fit_gate(
@@ -45,7 +45,7 @@ def fit_gate(
 ) -> float | None:
     """Find the lowest gate at which a classifier predicts validation texts as well as without one.
 
-    At most `MOST_CHANGED` of the predictions change, the loss rises by `MOST_LOSS` at most,
+    At most `MAX_CHANGED` of the predictions change, the loss rises by `MAX_LOSS` at most,
     neither accuracy nor loss gets worse by more than its standard error, and the calibration error
     by no more than that of the accuracy.
 
@@ -57,7 +57,7 @@ def fit_gate(
     Returns:
         The gate; None if there is none, or if too few texts could show it.
     """
-    if len(classifier.parts) == 1 or len(labels) * MOST_CHANGED < 1:
+    if len(classifier.parts) == 1 or len(labels) * MAX_CHANGED < 1:
         return None
 
     exact = _Predictions.by(replace(classifier, gate=None), part_logits, labels)
@@ -110,10 +110,10 @@ class _Predictions:
     def is_as_good_as(self, exact: _Predictions) -> bool:
         """Whether the predictions are as good as those without a gate, as `fit_gate` describes."""
         is_changed = (self.predictions != exact.predictions).any(axis=1)
-        if is_changed.mean() > MOST_CHANGED:
+        if is_changed.mean() > MAX_CHANGED:
             return False
 
-        most_loss = min(MOST_LOSS, _standard_error(exact.losses))
+        most_loss = min(MAX_LOSS, _standard_error(exact.losses))
         if self.losses.mean() > exact.losses.mean() + most_loss:
             return False
 

@@ -200,7 +200,7 @@ def counts_from(thresholds: NDArray[np.float64], values: NDArray[np.float64]) ->
 
 # The most sequences of tests of a precision. With a single one, which starts at the highest
 # threshold, one wrong label among the surest predictions would end the tests.
-MOST_STARTS = 4
+MAX_STARTS = 4
 
 # The place of a start within its part of the predictions.
 PLACE_OF_START = 0.25
@@ -217,7 +217,7 @@ def sequence_starts(num_texts: int, precision: float) -> list[int]:
 
     # A sequence gets at least twice the predictions that it needs.
     affordable = num_texts // (2 * fewest_predictions(precision, error))
-    num_starts = max(1, min(MOST_STARTS, affordable))
+    num_starts = max(1, min(MAX_STARTS, affordable))
     fewest = fewest_predictions(precision, error / num_starts)
 
     starts = set()

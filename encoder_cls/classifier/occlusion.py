@@ -15,13 +15,13 @@ from dataclasses import replace
 import numpy as np
 
 from encoder_cls.classifier.classifier import Classifier
-from encoder_cls.classifier.explanation import LEAST_WEIGHT, Explanation, WordWeight
+from encoder_cls.classifier.explanation import MIN_WEIGHT, Explanation, WordWeight
 from encoder_cls.text.tokenizer import UNSPACED_RANGES, Span, token_spans
 from encoder_cls.text.tokens import TokenizedTexts
 
 # An explanation reads the text once for each word, up to this number of tokens: enough for a text
 # of 2,048.
-MOST_TOKENS = 1 << 22
+MAX_TOKENS = 1 << 22
 
 _UNSPACED = re.compile(f"[{UNSPACED_RANGES}]")
 
@@ -50,7 +50,7 @@ def explain(
         labels: a class for each text; None if it is blank.
         batch_tokens: the most tokens in a batch.
         most_tokens: the most tokens that are read for a text; its last words get no weights where
-            they would take more. By default `MOST_TOKENS`.
+            they would take more. By default `MAX_TOKENS`.
     """
     explanations = []
     for row, (text, label) in enumerate(zip(texts, labels, strict=True)):
@@ -67,7 +67,7 @@ def explain(
         words = _words(spans, text)
 
         # The text is read once for each of these words, and once as a whole.
-        affordable = (most_tokens or MOST_TOKENS) // occlusion.num_tokens - 1
+        affordable = (most_tokens or MAX_TOKENS) // occlusion.num_tokens - 1
         explained = words[: max(1, affordable)]
         left_out = len(words) - len(explained)
 
@@ -200,9 +200,9 @@ def _joined(
 
 def _sign(weight: float) -> int:
     """The sign of a weight; 0 if it is too small to count."""
-    if weight >= LEAST_WEIGHT:
+    if weight >= MIN_WEIGHT:
         return 1
-    if weight <= -LEAST_WEIGHT:
+    if weight <= -MIN_WEIGHT:
         return -1
     return 0
 

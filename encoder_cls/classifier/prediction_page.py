@@ -5,13 +5,13 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Sequence
 
-from encoder_cls.classifier.explanation import LEAST_WEIGHT, STRONG, Explanation, WordWeight, marked
+from encoder_cls.classifier.explanation import MIN_WEIGHT, STRONG, Explanation, WordWeight, marked
 from encoder_cls.classifier.html_pages import escaped, html_page, shade
 from encoder_cls.classifier.prediction import Prediction
 from encoder_cls.system.display import shortened
 
 # The words whose weights are listed below a text.
-MOST_STRONGEST = 5
+MAX_STRONGEST = 5
 
 # The characters of a word in that list.
 LONGEST_WORD = 14
@@ -120,7 +120,7 @@ def words_html(pieces: Iterable[tuple[str, float]]) -> str:
     """Render the pieces of a text (see `marked`), coloured by their weights."""
     shown = []
     for piece, weight in pieces:
-        if abs(weight) < LEAST_WEIGHT:
+        if abs(weight) < MIN_WEIGHT:
             shown.append(escaped(piece))
             continue
         side = "against"
@@ -136,8 +136,8 @@ def words_html(pieces: Iterable[tuple[str, float]]) -> str:
 
 def strongest_words(weights: Sequence[WordWeight]) -> str:
     """Render the words with the largest weights, for paper, where no pointer shows weights."""
-    listed = [word for word in weights if abs(word.weight) >= LEAST_WEIGHT]
-    strongest = sorted(listed, key=lambda word: -abs(word.weight))[:MOST_STRONGEST]
+    listed = [word for word in weights if abs(word.weight) >= MIN_WEIGHT]
+    strongest = sorted(listed, key=lambda word: -abs(word.weight))[:MAX_STRONGEST]
 
     rendered = []
     for word in strongest:

@@ -45,8 +45,8 @@ MACRO_WEIGHT = 0.5
 
 # The most pairs of a text and a label in cross-validation, which take a second or two, and the
 # texts that are used in any case.
-MOST_PAIRS = 1_000_000
-FEWEST_TEXTS = 1000
+MAX_PAIRS = 1_000_000
+MIN_TEXTS = 1000
 
 # The range of thresholds, as logits.
 LOWEST = -12.0
@@ -54,7 +54,7 @@ HIGHEST = 12.0
 
 
 def fit_thresholds(
-    logits: Logits, targets: NDArray[np.int8], together: NDArray[np.int64]
+    logits: Logits, targets: NDArray[np.int8], split_groups: NDArray[np.int64]
 ) -> Floats:
     """Fit the threshold of each label, a probability, (labels,).
 
@@ -63,17 +63,17 @@ def fit_thresholds(
     Args:
         logits: (texts, labels).
         targets: 1 where a text has a label, else 0, (texts, labels).
-        together: the group of each text, as in `split_into_folds`.
+        split_groups: the group of each text, as in `split_into_folds`.
     """
     scores = np.clip(logits.astype(np.float64), LOWEST, HIGHEST)
 
     # Draw some of the texts.
-    most_texts = max(FEWEST_TEXTS, MOST_PAIRS // scores.shape[1])
+    most_texts = max(MIN_TEXTS, MAX_PAIRS // scores.shape[1])
     sample = np.random.default_rng(0).permutation(len(scores))[:most_texts]
 
     # Predict the labels of each fold by thresholds of the other folds.
     predictions = {rule: np.zeros(targets.shape, dtype=bool) for rule in RULES}
-    for places in split_into_folds(together[sample]):
+    for places in split_into_folds(split_groups[sample]):
         fold = sample[places]
         others = np.setdiff1d(sample, fold)
         thresholds = _thresholds_by_rule(scores[others], targets[others], RULES)

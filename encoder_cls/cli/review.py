@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from encoder_cls.run.review import Review
 
 # Doubtful labels on standard output.
-MOST_SHOWN = 10
+MAX_SHOWN = 10
 # Characters of a class name, and of a text, in a line.
 LONGEST_NAME = 28
 LONGEST_TEXT = 70
@@ -73,7 +73,7 @@ def review_command(
     if as_json:
         _print_as_json(review)
     else:
-        for row in review.rows[:MOST_SHOWN]:
+        for row in review.rows[:MAX_SHOWN]:
             print_out(f"{_line(row)}\n")
 
     note(

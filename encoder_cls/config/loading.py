@@ -8,9 +8,9 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from encoder_cls.config.checked_values import FIELDS, validated_config
 from encoder_cls.config.data_paths import data_beside_config
 from encoder_cls.config.schema import Config
-from encoder_cls.config.validation import FIELDS, validated_config
 from encoder_cls.config.yaml import parse_setting, parse_yaml
 from encoder_cls.errors import ConfigError
 from encoder_cls.system.display import printable

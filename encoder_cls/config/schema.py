@@ -27,24 +27,24 @@ SEEDS = 2**32
 # Steps and texts are counted in 32 bits.
 COUNTS = 2**31
 # With more passes the learning rate would not even rise to its peak within days.
-MOST_EPOCHS = 1_000_000
+MAX_EPOCHS = 1_000_000
 # The largest number of PyTorch's float32.
 LARGEST_FLOAT = 3.4e38
 # A year.
-MOST_MINUTES = 365 * 24 * 60
+MAX_MINUTES = 365 * 24 * 60
 
 # A sub-word tokenizer asks for memory for all these tokens before it learns the first one.
-MOST_TOKENS_IN_VOCABULARY = 10_000_000
+MAX_TOKENS_IN_VOCABULARY = 10_000_000
 # Each table of hashed features has at most so many rows.
-MOST_BUCKETS = 2**24
+MAX_BUCKETS = 2**24
 # The numbers of an encoder without its vocabulary: 16 GiB in float32, and four times as much memory
 # in training.
-MOST_PARAMETERS = 2**32
+MAX_PARAMETERS = 2**32
 # The attention scores of a layer for one text, num_heads * max_seq_len^2: 2 GiB of float32 numbers.
 # `encoder/architecture` has the same limit for a model that is loaded.
-MOST_SCORES = 2**29
+MAX_SCORES = 2**29
 # A step loops over the shards of its batch.
-MOST_SHARDS = 1024
+MAX_SHARDS = 1024
 # A larger weight of a class, or of R-Drop, leaves nothing of the rest of the loss.
 LARGEST_CLASS_WEIGHT = 1e6
 LARGEST_RDROP_WEIGHT = 1000
@@ -66,9 +66,9 @@ def _as_tuple(value: Any) -> Any:
 
 Seed = Annotated[int, Field(ge=0, lt=SEEDS)]
 Count = Annotated[int, Field(ge=1, lt=COUNTS)]
-Epochs = Annotated[int, Field(ge=1, le=MOST_EPOCHS)]
+Epochs = Annotated[int, Field(ge=1, le=MAX_EPOCHS)]
 Fraction = Annotated[float, Field(ge=0, lt=1)]
-Minutes = Annotated[float, Field(gt=0, le=MOST_MINUTES), BeforeValidator(_minutes)]
+Minutes = Annotated[float, Field(gt=0, le=MAX_MINUTES), BeforeValidator(_minutes)]
 Names = Annotated[tuple[str, ...], BeforeValidator(_as_tuple), Field(min_length=1)]
 NotEmpty = Annotated[str, Field(min_length=1)]
 ClassWeight = Annotated[float, Field(gt=0, le=LARGEST_CLASS_WEIGHT)]
@@ -192,7 +192,7 @@ class TokenizerConfig(Section):
     """The Unicode normalization form: `none`, `nfc` or `nfkc`."""
     strip_accents: bool = False
     """Remove accents, so that "café" and "cafe" are one word."""
-    max_vocab_size: Annotated[int, Field(ge=16, le=MOST_TOKENS_IN_VOCABULARY)] = 30_000
+    max_vocab_size: Annotated[int, Field(ge=16, le=MAX_TOKENS_IN_VOCABULARY)] = 30_000
     """The most tokens kept, special tokens included; at most 10 million."""
     min_frequency: Count = 1
     """A token seen less often than this in training becomes `[UNK]`."""
@@ -220,9 +220,9 @@ class ModelConfig(Section):
     """The non-linearity of the feed-forward network: `relu` or `gelu`."""
     positions: Literal["sinusoidal", "learned", "none"] = "sinusoidal"
     """The position embeddings: `sinusoidal`, `learned` or `none`."""
-    char_ngram_buckets: Annotated[int, Field(ge=0, le=MOST_BUCKETS)] = 32_768
+    char_ngram_buckets: Annotated[int, Field(ge=0, le=MAX_BUCKETS)] = 32_768
     """Rows of the table of character n-grams, from which unknown words get vectors; 0: no table."""
-    bigram_buckets: Annotated[int, Field(ge=0, le=MOST_BUCKETS)] = 32_768
+    bigram_buckets: Annotated[int, Field(ge=0, le=MAX_BUCKETS)] = 32_768
     """Rows of the table of pairs of neighbouring tokens; 0: no table."""
     dropout: Fraction = 0.1
     """Dropout on the embeddings and on each sublayer's output."""
@@ -259,18 +259,18 @@ class ModelConfig(Section):
         if not self.encoder:
             return self
 
-        if self.num_heads * self.max_seq_len**2 > MOST_SCORES:
-            longest = math.isqrt(MOST_SCORES // self.num_heads)
+        if self.num_heads * self.max_seq_len**2 > MAX_SCORES:
+            longest = math.isqrt(MAX_SCORES // self.num_heads)
             raise ValueError(
                 f"max_seq_len {self.max_seq_len:,}: the attention to one text takes more than "
                 f"2 GiB; with num_heads {self.num_heads}, {longest:,} tokens are the most"
             )
 
         num_parameters = self._num_parameters_without_vocabulary()
-        if num_parameters > MOST_PARAMETERS:
+        if num_parameters > MAX_PARAMETERS:
             raise ValueError(
                 f"the encoder has {num_parameters:,} parameters, even without its vocabulary; "
-                f"{MOST_PARAMETERS:,} are the most; choose a smaller d_model, d_ff, num_layers, "
+                f"{MAX_PARAMETERS:,} are the most; choose a smaller d_model, d_ff, num_layers, "
                 "char_ngram_buckets or bigram_buckets"
             )
         return self
@@ -295,7 +295,7 @@ class PretrainConfig(Section):
     objective: Literal["masked_lm", "denoising"] = "masked_lm"
     """The task where `epochs` is a number: `masked_lm`, to guess masked tokens; `denoising`, where
     tokens are deleted and a decoder, thrown away afterwards, writes the whole text."""
-    epochs: Annotated[int, Field(ge=0, le=MOST_EPOCHS)] | Literal["auto"] = "auto"
+    epochs: Annotated[int, Field(ge=0, le=MAX_EPOCHS)] | Literal["auto"] = "auto"
     """Passes over the texts; 0: none; `auto`: none, but where most texts lack a label, embeddings
     start from word vectors (a truncated SVD of co-occurrences), made in seconds."""
     time_budget: Minutes | None = None
@@ -321,7 +321,7 @@ class TrainConfig(Section):
     Where each text is in it twice (see rdrop_weight), it counts once."""
     accumulation_steps: Count = 1
     """Batches whose gradients are summed before one update."""
-    gradient_shards: Annotated[int, Field(ge=1, le=MOST_SHARDS)] = 1
+    gradient_shards: Annotated[int, Field(ge=1, le=MAX_SHARDS)] = 1
     """Shards into which the texts of a batch are divided, at most 1,024: the most processes that
     can share a training (torchrun). At equal shards, weights for any number of processes differ by
     rounding alone."""

@@ -9,11 +9,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from encoder_cls.data.dataset import Dataset, Split
-from encoder_cls.data.label_checks import MOST_LISTED, label_warnings
+from encoder_cls.data.label_checks import MAX_LISTED, label_warnings
 from encoder_cls.system.display import counted, listed
 
 # The share of scored texts that may be training texts: a few short ones usually are.
-MOST_SEEN = 0.1
+MAX_SEEN = 0.1
 
 
 def data_warnings(dataset: Dataset, *, learns_validation: bool = False) -> Iterator[str]:
@@ -54,7 +54,7 @@ def seen_warnings(name: str, split: Split, learned: Iterable[str]) -> Iterator[s
     """
     seen = set(split.texts).intersection(learned)
     count = sum(text in seen for text in split.texts)
-    if count <= MOST_SEEN * len(split):
+    if count <= MAX_SEEN * len(split):
         return
 
     verb = "is" if len(split) == 1 else "are"
@@ -73,7 +73,7 @@ def _rare_classes(dataset: Dataset) -> Iterator[str]:
 
     is_single = (counts["train"] == 1) & (counts["validation"] == 0)
     if is_single.any():
-        some = listed(names[is_single].tolist(), most=MOST_LISTED)
+        some = listed(names[is_single].tolist(), most=MAX_LISTED)
         yield (
             "classes with one training example and none to validate with: "
             f"{is_single.sum():,} ({some}); add examples"
@@ -91,7 +91,7 @@ def _missing_classes(
     split_name: str, names: NDArray[Any], is_missing: NDArray[np.bool_]
 ) -> Iterator[str]:
     if is_missing.any():
-        some = listed(names[is_missing].tolist(), most=MOST_LISTED)
+        some = listed(names[is_missing].tolist(), most=MAX_LISTED)
         yield (
             f"classes without a text in {split_name}, so that nothing shows how well they are "
             f"recognized: {is_missing.sum():,} of {len(names):,} ({some})"
@@ -154,16 +154,16 @@ def _repetitions(
     rows = np.flatnonzero(np.isin(hashes, in_order[1:][equals_the_one_before]))
 
     # The number of the text of each row, and its label; a set of labels as bits.
-    text_numbers = np.unique(hashes[rows], return_inverse=True)[1]
+    familiarity_features = np.unique(hashes[rows], return_inverse=True)[1]
     labels = train.labels[rows]
     if train.is_multi_label:
         labels = np.packbits(labels > 0, axis=1)
 
     # A text that occurs in several of the distinct pairs has several labels.
-    pairs = np.column_stack([text_numbers, labels])
+    pairs = np.column_stack([familiarity_features, labels])
     distinct_pairs, firsts = np.unique(pairs, axis=0, return_index=True)
     num_labels = np.bincount(distinct_pairs[:, 0], minlength=1)
-    return rows, rows[firsts], num_labels[text_numbers] > 1
+    return rows, rows[firsts], num_labels[familiarity_features] > 1
 
 
 def _is_learned(

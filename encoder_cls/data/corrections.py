@@ -33,7 +33,7 @@ LABEL_IN_DATA = "label_in_data"
 # The letters of a key after its first one: 56 bits, so that millions of texts have different keys.
 KEY_LETTERS = 12
 # The classes that an error lists.
-MOST_LISTED = 20
+MAX_LISTED = 20
 
 
 class Correction(NamedTuple):
@@ -214,7 +214,7 @@ def _class_number(
         if number is not None:
             return number
 
-    names = listed(classes.every, most=MOST_LISTED)
+    names = listed(classes.every, most=MAX_LISTED)
     what = f"label {shown(label)} occurs nowhere in the data ({names})"
     hint = "correct the cell, or give the row its new label in the data itself"
     raise DataError(correction.where, what, hint)

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from encoder_cls.data.reading.options import Notes
 from encoder_cls.data.text_groups import NO_GROUP, equal_texts, texts_alike
-from encoder_cls.system.columns import Column, ConcatenatedTexts, in_chunks
+from encoder_cls.system.lazy_sequences import Column, ConcatenatedTexts, in_chunks
 
 LabelsAre = Literal["names", "indices"]
 """Whether labels in files are names, or indices into `data.label_names`."""
@@ -91,8 +91,8 @@ class Split:
         )
 
         # If it is known, keep it: it takes seconds for millions of texts.
-        if "together" in vars(self):
-            vars(chosen)["together"] = self.together[indices]
+        if "split_groups" in vars(self):
+            vars(chosen)["split_groups"] = self.split_groups[indices]
         return chosen
 
     def is_of_group_in(self, other: Split) -> NDArray[np.bool_]:
@@ -103,7 +103,7 @@ class Split:
         return np.asarray(np.isin(self.groups, np.unique(other.groups)) & has_group)
 
     @cached_property
-    def together(self) -> NDArray[np.int64]:
+    def split_groups(self) -> NDArray[np.int64]:
         """Numbers that are equal for examples to hold out together, (texts,).
 
         These are the examples of a group, or else those with similar texts.
@@ -182,7 +182,7 @@ class Dataset:
         label_names: the classes, which all occur in train: number `c` is called `label_names[c]`.
         train: the texts to learn from.
         validation: the texts that choose the weights; some may have labels that never occur in
-            train (see `selection`).
+            train (see `known_validation`).
         test: the texts of the final report.
         unlabelled: further texts to learn from.
         labels_are: the kind of labels in all files.
@@ -227,7 +227,7 @@ class Dataset:
         return messages
 
     @cached_property
-    def selection(self) -> Split:
+    def known_validation(self) -> Split:
         """The validation rows that choose the weights: those with labels of train.
 
         Multi-label, these are all rows, without the labels that train lacks.
@@ -247,7 +247,7 @@ class Dataset:
         return ConcatenatedTexts(self.train.texts, self.unlabelled.texts)
 
     @property
-    def reported(self) -> tuple[str, Split]:
+    def report_split(self) -> tuple[str, Split]:
         """Name and examples of the split of a final report: test, else validation."""
         if self.test:
             return "test", self.test

@@ -12,7 +12,7 @@ from encoder_cls.data.dataset import Dataset, Split, Unlabelled
 from encoder_cls.data.reading.locations import DiskBackedLocations
 from encoder_cls.data.reading.options import Notes
 from encoder_cls.system.cache import CacheEntry
-from encoder_cls.system.columns import DiskBackedTexts
+from encoder_cls.system.lazy_sequences import DiskBackedTexts
 
 # The name and the notes of each source.
 _SOURCES = TypeAdapter(tuple[tuple[str, Notes], ...])
@@ -70,8 +70,8 @@ def _add_split(arrays: dict[str, NDArray[Any]], name: str, split: Split) -> dict
     if split.groups is not None:
         arrays[f"{name}.groups"] = split.groups
     # Where texts were held out, this is known, and takes seconds for millions of texts.
-    if "together" in vars(split):
-        arrays[f"{name}.together"] = split.together
+    if "split_groups" in vars(split):
+        arrays[f"{name}.split_groups"] = split.split_groups
     return {"files": files, "unseen_names": split.unseen_names}
 
 
@@ -83,8 +83,8 @@ def _split(arrays: Mapping[str, NDArray[Any]], name: str, values: Mapping[str, A
         groups=arrays.get(f"{name}.groups"),
         unseen_names=tuple(values["unseen_names"]),
     )
-    if f"{name}.together" in arrays:
-        vars(split)["together"] = arrays[f"{name}.together"]
+    if f"{name}.split_groups" in arrays:
+        vars(split)["split_groups"] = arrays[f"{name}.split_groups"]
     return split
 
 

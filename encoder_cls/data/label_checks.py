@@ -12,7 +12,7 @@ from encoder_cls.data.label_names import label_key
 from encoder_cls.system.display import counted, listed, shortened
 
 # The names that a warning lists.
-MOST_LISTED = 3
+MAX_LISTED = 3
 
 # A list that a program has written as text: of Python, JSON or PostgreSQL.
 _LIST = re.compile(r"\[.*\]|\{.*\}|\(.*,.*\)", re.DOTALL)
@@ -51,7 +51,7 @@ def _unusual_spaces(names: Sequence[str]) -> Iterator[str]:
     if odd_names:
         yield (
             f"labels with an unusual space, such as U+00A0, in them: {len(odd_names):,} "
-            f"({listed(odd_names, most=MOST_LISTED)}); after __label__NAME only an ordinary space "
+            f"({listed(odd_names, most=MAX_LISTED)}); after __label__NAME only an ordinary space "
             "or a tab ends a label; write ordinary spaces"
         )
 
@@ -69,7 +69,7 @@ def _lists_as_text(dataset: Dataset) -> Iterator[str]:
         return
     yield (
         f"labels look like lists that were written as text: {len(lists):,} of "
-        f"{len(dataset.label_names):,} classes ({listed(lists, most=MOST_LISTED)}); {what}; if a "
+        f"{len(dataset.label_names):,} classes ({listed(lists, most=MAX_LISTED)}); {what}; if a "
         "text has several labels, write JSON lines with lists, or plain names with a separator "
         "between them, such as late|refund, and set data.label_separator"
     )
@@ -89,9 +89,9 @@ def _numbers_beside_names(dataset: Dataset) -> Iterator[str]:
 
     yield (
         "labels are numbers in some rows and names in others: "
-        f"{counted(len(numbers), 'class', 'classes')} ({listed(numbers, most=MOST_LISTED)}, "
+        f"{counted(len(numbers), 'class', 'classes')} ({listed(numbers, most=MAX_LISTED)}, "
         f"the first at {_first_row(dataset, numbers[0])}) and {len(names):,} "
-        f"({listed(names, most=MOST_LISTED)}, the first at {_first_row(dataset, names[0])}); "
+        f"({listed(names, most=MAX_LISTED)}, the first at {_first_row(dataset, names[0])}); "
         "if both mean the same, write them in one way"
     )
 
@@ -128,13 +128,13 @@ def _names_alike(names: Sequence[str]) -> Iterator[str]:
         names_by_key[label_key(name)].append(name)
     groups = [group for group in names_by_key.values() if len(group) > 1]
 
-    for group in groups[:MOST_LISTED]:
+    for group in groups[:MAX_LISTED]:
         yield (
             f"the classes {_distinguishable(group)} differ only in case, in spaces or in how "
             "Unicode writes the same characters; data.fold_labels=true makes them one"
         )
-    if len(groups) > MOST_LISTED:
-        num_more = len(groups) - MOST_LISTED
+    if len(groups) > MAX_LISTED:
+        num_more = len(groups) - MAX_LISTED
         yield f"groups of classes that differ only so, beside these: {num_more:,}"
 
 

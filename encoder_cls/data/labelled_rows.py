@@ -19,9 +19,9 @@ from encoder_cls.data.reading.rows import Row
 from encoder_cls.data.sources import read_rows
 from encoder_cls.data.text_groups import NO_GROUP, group_number
 from encoder_cls.errors import DataError, NoRowsError
-from encoder_cls.system.columns import DiskBackedTexts, in_chunks
 from encoder_cls.system.disk_arrays import DiskBackedArray
 from encoder_cls.system.display import kind
+from encoder_cls.system.lazy_sequences import DiskBackedTexts, in_chunks
 
 # With data.empty_texts=auto, one row without a text in so many is left out.
 ROWS_OF_AN_EMPTY_TEXT = 100

@@ -48,7 +48,7 @@ ROLES = ("train", "validation", "test")
 # The name of the source of texts without labels, in warnings.
 UNLABELLED = "the texts without labels"
 # The share of the rows of a split that may have labels that never occur in train.
-MOST_UNSEEN = 0.05
+MAX_UNSEEN = 0.05
 
 LABEL_SOME = "label about 20 texts first, some of each class"
 SUGGEST = "from then on, encoder-cls suggest names the texts to label next"
@@ -434,7 +434,7 @@ def _check_corrections_fit(config: DataConfig, several: SourceLocation | None) -
 def _check_labels_are_known(split: Split, label_names: Sequence[str]) -> None:
     """Raise a `DataError` if many rows of a split have labels that never occur in train."""
     is_unseen = split.has_unseen_label(len(label_names))
-    if is_unseen.sum() <= MOST_UNSEEN * len(split):
+    if is_unseen.sum() <= MAX_UNSEEN * len(split):
         return
 
     # The first of these rows, and the first such label that it has.

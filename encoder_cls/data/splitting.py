@@ -14,7 +14,7 @@ Counts = NDArray[np.int64]
 
 # Texts of a validation split: more make each validation longer, and the standard error of accuracy
 # is 0.2%.
-MOST_HELD_OUT = 50_000
+MAX_HELD_OUT = 50_000
 # The share by which the number of rows to hold out may be missed, so that each class has one.
 TOLERANCE = 0.1
 # Rows that may be held out beyond it, as long as all are a quarter of the data at most.
@@ -35,7 +35,7 @@ def hold_out(
 ) -> tuple[Split, Split]:
     """Divide a split in two.
 
-    The second part has about `fraction` of all examples and of each class, and `MOST_HELD_OUT`
+    The second part has about `fraction` of all examples and of each class, and `MAX_HELD_OUT`
     examples at most. Groups are not divided, nor, among rows without a group, texts that differ
     only in case, white space, punctuation and digits.
 
@@ -58,7 +58,7 @@ def hold_out(
     rows = np.arange(len(split))
     if must_stay is not None:
         rows = np.flatnonzero(~must_stay)
-    groups = np.unique(split.together[rows], return_inverse=True)[1]
+    groups = np.unique(split.split_groups[rows], return_inverse=True)[1]
 
     def choose(classes: NDArray[Any]) -> NDArray[np.bool_]:
         is_held_out = np.zeros(len(split), dtype=bool)
@@ -69,7 +69,7 @@ def hold_out(
         if row_classes.ndim == 1:
             # Renumber the classes, without those whose examples all stay.
             row_classes = np.unique(row_classes, return_inverse=True)[1]
-        most = min(fraction, MOST_HELD_OUT / len(rows))
+        most = min(fraction, MAX_HELD_OUT / len(rows))
         is_held_out[rows] = rows_to_hold_out(row_classes, groups, fraction=most, seed=seed)
         return is_held_out
 

@@ -14,8 +14,8 @@ NO_GROUP = 0
 
 # Texts that differ in punctuation and digits alone are alike, unless they are more than this number
 # and this share of all texts.
-MOST_ALIKE = 10
-MOST_ALIKE_SHARE = 0.01
+MAX_ALIKE = 10
+MAX_ALIKE_SHARE = 0.01
 
 
 def group_number(group: str, *, kind: bytes = b"") -> int:
@@ -48,7 +48,7 @@ def texts_alike(texts: Sequence[str]) -> NDArray[np.int64]:
     different = np.unique(equal, return_index=True)[1]
     patterns, counts = np.unique(alike[different], return_counts=True)
 
-    most_texts = max(MOST_ALIKE, MOST_ALIKE_SHARE * len(different))
+    most_texts = max(MAX_ALIKE, MAX_ALIKE_SHARE * len(different))
     joins_texts = (counts > 1) & (counts <= most_texts) & (patterns != NO_GROUP)
     return np.where(np.isin(alike, patterns[joins_texts]), alike, equal)
 

@@ -22,9 +22,9 @@ OPTIONAL_COUNTS = ("char_ngram_buckets", "bigram_buckets")
 
 # Limits of a model folder, which may come from a stranger. `config/schema` has the same ones, so
 # that no encoder is trained that cannot be loaded.
-MOST_LAYERS = 256
+MAX_LAYERS = 256
 # The attention scores of a layer for one text, num_heads * max_seq_len^2: 2 GiB of float32 numbers.
-MOST_SCORES = 2**29
+MAX_SCORES = 2**29
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -54,8 +54,8 @@ class EncoderArchitecture:
             else:
                 _check_count(field.name, value)
 
-        if self.num_layers > MOST_LAYERS:
-            raise ValueError(f"num_layers {self.num_layers:,} is more than {MOST_LAYERS}")
+        if self.num_layers > MAX_LAYERS:
+            raise ValueError(f"num_layers {self.num_layers:,} is more than {MAX_LAYERS}")
 
         if self.d_model % self.num_heads:
             raise ValueError(
@@ -64,7 +64,7 @@ class EncoderArchitecture:
         if self.positions == "sinusoidal" and self.d_model % 2:
             raise ValueError(f"sinusoidal positions need an even d_model, not {self.d_model}")
 
-        if self.num_heads * self.max_seq_len**2 > MOST_SCORES:
+        if self.num_heads * self.max_seq_len**2 > MAX_SCORES:
             raise ValueError(
                 f"the attention of {self.num_heads:,} heads to {self.max_seq_len:,} tokens takes"
                 " more than 2 GiB"

@@ -185,10 +185,10 @@ class Ended(NamedTuple):
 
 
 # How many gradients in a row may not be finite; one more, and the training has diverged.
-MOST_SKIPPED_IN_A_ROW = 2
+MAX_SKIPPED_IN_A_ROW = 2
 
 # A training with time for fewer steps is skipped, where a run can do without it.
-FEWEST_STEPS = 20
+MIN_STEPS = 20
 
 # Memory that was freed goes back to the system after so many steps. After every tenth, it would
 # take 5% of the time.
@@ -301,7 +301,7 @@ class EncoderTraining:
         )
 
         for optimizer in self.optimizers:
-            if metrics.has_updated:
+            if metrics.should_update:
                 optimizer.step()
             optimizer.zero_grad()
         return metrics
@@ -371,7 +371,7 @@ class EncoderTraining:
         Raises:
             StoppedError: a signal arrived, before a step or during a validation.
             DivergedError: the loss, the logits of a validation or the gradients of more than
-                `MOST_SKIPPED_IN_A_ROW` steps in a row are not finite; the step has updated nothing.
+                `MAX_SKIPPED_IN_A_ROW` steps in a row are not finite; the step has updated nothing.
             LostProcessError: another process has ended.
         """
         has_no_time = self.group.decide(seconds == 0)
@@ -497,14 +497,14 @@ class EncoderTraining:
 
         done = state.step_in_training
         total = self.length.total_steps
-        if may_skip and steps < min(FEWEST_STEPS, total):
+        if may_skip and steps < min(MIN_STEPS, total):
             return replace(state, step_limit=done, outcome="skipped")
         return replace(state, step_limit=min(max(steps, done), total))
 
     def _check_finite(self, state: TrainingState, metrics: StepMetrics, rate: float) -> None:
         """Raise a `DivergedError` for a loss, or for gradients in a row, that are not finite."""
         has_failed_too_often = (
-            not metrics.has_updated and state.skipped_in_a_row == MOST_SKIPPED_IN_A_ROW
+            not metrics.should_update and state.skipped_in_a_row == MAX_SKIPPED_IN_A_ROW
         )
         if metrics.has_finite_loss and not has_failed_too_often:
             return

@@ -35,7 +35,7 @@ class StepMetrics(NamedTuple):
         return math.isfinite(self.loss)
 
     @property
-    def has_updated(self) -> bool:
+    def should_update(self) -> bool:
         """Whether the step has updated the model: it does where loss and gradient are finite."""
         return self.has_finite_loss and self.has_finite_gradient
 
@@ -84,7 +84,7 @@ class TrainingState:
         skipped_in_a_row = 0
         skipped_steps = 0
         grad_norm = metrics.grad_norm
-        if not metrics.has_updated:
+        if not metrics.should_update:
             skipped_in_a_row = self.skipped_in_a_row + 1
             skipped_steps = 1
             grad_norm = 0.0

@@ -24,7 +24,7 @@ SMOOTHING = 0.75
 POWER_ITERATIONS = 4
 
 # The tokens whose neighbours are counted: that takes seconds, and half a gigabyte.
-MOST_TOKENS = 2_000_000
+MAX_TOKENS = 2_000_000
 
 
 def start_from_word_vectors(model: EncoderClassifier, texts: TokenizedTexts, *, seed: int) -> None:
@@ -39,7 +39,7 @@ def start_from_word_vectors(model: EncoderClassifier, texts: TokenizedTexts, *, 
     embedding = model.encoder.embedding
     vocab_size, d_model = embedding.tokens.weight.shape
 
-    rows = drawn_rows(np.diff(texts.offsets), MOST_TOKENS, seed=derive_seed(seed))
+    rows = drawn_rows(np.diff(texts.offsets), MAX_TOKENS, seed=derive_seed(seed))
     information = neighbour_information(texts.take(np.sort(rows)), vocab_size)
 
     left, values, _ = randomized_svd(

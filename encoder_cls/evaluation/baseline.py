@@ -26,8 +26,8 @@ from encoder_cls.text.tokens import drawn_rows
 
 # Limits that keep training within a minute and 1.5 GB for any number of texts and classes. Time
 # grows with the number of characters read, and with characters times classes.
-MOST_CHARACTERS = 40_000_000
-MOST_CHARACTERS_BY_CLASSES = 500_000_000
+MAX_CHARACTERS = 40_000_000
+MAX_CHARACTERS_BY_CLASSES = 500_000_000
 
 
 def baseline_scores(
@@ -52,7 +52,7 @@ def baseline_scores(
 
         features = _Features.of(train, num_classes, most_characters)
         if dataset.is_multi_label:
-            scores = _score_labels(features, dataset.selection, split)
+            scores = _score_labels(features, dataset.known_validation, split)
         else:
             svm = fit_svm(features.matrix, features.sample.labels)
             predictions = features.apply(svm.predict, split)
@@ -78,7 +78,7 @@ def _num_classes(train: Split) -> int:
 
 def _most_characters(train: Split, split: Split, num_classes: int, seconds: float | None) -> int:
     """The number of characters to learn from; 0 if the time is too short."""
-    most = min(MOST_CHARACTERS, MOST_CHARACTERS_BY_CLASSES // num_classes)
+    most = min(MAX_CHARACTERS, MAX_CHARACTERS_BY_CLASSES // num_classes)
     if seconds is None:
         return most
     return min(most, _affordable_characters(train, split, num_classes, seconds))
@@ -87,7 +87,7 @@ def _most_characters(train: Split, split: Split, num_classes: int, seconds: floa
 # Characters of the first sample, whose time decides how many the baseline learns from.
 TIMED_CHARACTERS = 500_000
 # A shorter time is not enough for the first sample.
-LEAST_SECONDS = 0.5
+MIN_SECONDS = 0.5
 # The time to score a character, relative to learning from one.
 SCORING_SHARE = 0.4
 # The part of the time to plan for: with more text, a fit takes longer per character.
@@ -99,7 +99,7 @@ def _affordable_characters(train: Split, split: Split, num_classes: int, seconds
 
     It is 0 if that is too short.
     """
-    if seconds < LEAST_SECONDS:
+    if seconds < MIN_SECONDS:
         return 0
 
     # Learn from a first sample. Multi-label, the SVM of one label represents all.
@@ -114,7 +114,7 @@ def _affordable_characters(train: Split, split: Split, num_classes: int, seconds
 
     # If the sample has all texts, learning from all of them again takes as long.
     if len(features.sample) == len(train):
-        return MOST_CHARACTERS
+        return MAX_CHARACTERS
 
     taken = time.monotonic() - start
     seconds_per_character = taken / _lengths(features.sample).sum() * num_svms
@@ -167,9 +167,9 @@ def _score_labels(features: _Features, validation: Split, split: Split) -> dict[
 # Words, runs of punctuation, and single characters of scripts that are written without spaces.
 WORD_PATTERN = rf"[{UNSPACED_RANGES}]|[^\W{UNSPACED_RANGES}]+|[^\w\s]+"
 # Weights of all SVMs, one for each feature and class.
-MOST_WEIGHTS = 60_000_000
+MAX_WEIGHTS = 60_000_000
 # Texts times classes that are scored at once.
-MOST_SCORES = 4_000_000
+MAX_SCORES = 4_000_000
 
 
 class _Features(NamedTuple):
@@ -206,7 +206,7 @@ class _Features(NamedTuple):
         matrix = vectorizer.fit_transform(_cut(sample.texts))
 
         # Keep as many of the most frequent features as there may be weights.
-        num_kept = max(1, MOST_WEIGHTS // num_classes)
+        num_kept = max(1, MAX_WEIGHTS // num_classes)
         by_frequency = np.argsort(-matrix.getnnz(axis=0), kind="stable")
         kept = np.sort(by_frequency[:num_kept])
         return cls(
@@ -219,7 +219,7 @@ class _Features(NamedTuple):
 
     def apply(self, score: Callable[[Any], NDArray[Any]], split: Split) -> NDArray[Any]:
         """Score the features of texts, (texts, features), in chunks that fit in memory."""
-        texts_at_once = max(1, MOST_SCORES // self.num_classes)
+        texts_at_once = max(1, MAX_SCORES // self.num_classes)
         scores = []
         for start in range(0, len(split), texts_at_once):
             texts = _cut(split.texts[start : start + texts_at_once])

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from encoder_cls.classifier.classifier import Classifier
 from encoder_cls.data.dataset import Dataset, Split, renumbered
-from encoder_cls.evaluation.held_out_predictions import OwnPredictions, logits_before_refit
+from encoder_cls.evaluation.held_out_predictions import ValidationPredictions, logits_before_refit
 from encoder_cls.metrics.classification import ClassCounts
 from encoder_cls.metrics.intervals import (
     Interval,
@@ -266,7 +266,10 @@ def compare_predictions(
 
 
 def numbered_predictions(
-    classifier: Classifier, split: Split, names: Sequence[str], own: OwnPredictions | None = None
+    classifier: Classifier,
+    split: Split,
+    names: Sequence[str],
+    own: ValidationPredictions | None = None,
 ) -> NDArray[np.int64]:
     """The prediction for each text, (texts,), as a number of a class.
 
@@ -299,13 +302,13 @@ class ChangedPrediction(NamedTuple):
 
 
 # Classes that a sentence names.
-MOST_NAMED_CLASSES = 5
+MAX_NAMED_CLASSES = 5
 # Characters of the name of such a class.
 LONGEST_CLASS_NAME = 80
 
 
 @dataclass(frozen=True, kw_only=True)
-class BasePredictions:
+class ChangesSinceBase:
     """How predictions have changed since the base run, on the split that it was tested on.
 
     Attributes:
@@ -361,11 +364,11 @@ class BasePredictions:
 
     def _losses(self) -> str:
         losses = []
-        for name, (before, now) in list(self.lost_recall.items())[:MOST_NAMED_CLASSES]:
+        for name, (before, now) in list(self.lost_recall.items())[:MAX_NAMED_CLASSES]:
             shown_name = printable(shortened(name, limit=LONGEST_CLASS_NAME))
             losses.append(f"{shown_name} {before:.3f} to {now:.3f}")
 
-        if len(self.lost_recall) > MOST_NAMED_CLASSES:
+        if len(self.lost_recall) > MAX_NAMED_CLASSES:
             losses.append("…")
         return f"recall fell: {', '.join(losses)}"
 
@@ -376,15 +379,15 @@ def compare_with_base(
     dataset: Dataset,
     *,
     run: str,
-    own: OwnPredictions | None = None,
-    own_of_base: OwnPredictions | None = None,
-) -> BasePredictions:
+    own: ValidationPredictions | None = None,
+    own_of_base: ValidationPredictions | None = None,
+) -> ChangesSinceBase:
     """Predict the texts that the base run was tested on with both classifiers.
 
     `dataset` is that of the base run, whose folder is `run`. `own` and `own_of_base` are the
     earlier predictions of both runs for their own validation texts.
     """
-    split_name, split = dataset.reported
+    split_name, split = dataset.report_split
 
     # Number classes alike for both: those of the classifier, then those that only the split has.
     names = _joined_names(classifier.label_names, split.unseen_names)
@@ -405,7 +408,7 @@ def compare_with_base(
             )
         )
 
-    return BasePredictions(
+    return ChangesSinceBase(
         split=split_name,
         num_texts=len(split),
         comparison=compare_predictions(labels, now, before, run=run),

@@ -20,7 +20,7 @@ import safetensors
 import safetensors.numpy
 from numpy.typing import NDArray
 
-from encoder_cls.classifier.classifier import Classifier, Numbers
+from encoder_cls.classifier.classifier import Classifier, FamiliarityFeatures
 from encoder_cls.data.dataset import Split
 from encoder_cls.errors import DataError, EncoderClsError
 from encoder_cls.metrics.logits import Logits
@@ -44,12 +44,12 @@ class Predictions(NamedTuple):
     Attributes:
         rows: the indices of the texts in their split, (texts,).
         logits: of the linear model, (texts, classes).
-        numbers: as `LinearModel.read` measures them, (texts, numbers).
+        familiarity_features: as `LinearModel.read` measures them, (texts, numbers).
     """
 
     rows: NDArray[np.int64]
     logits: Logits
-    numbers: Numbers
+    familiarity_features: FamiliarityFeatures
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -121,12 +121,12 @@ def _predictions_of(split: str, tensors: Mapping[str, NDArray[Any]]) -> Predicti
     return Predictions(
         rows=tensors[f"{split}.rows"],
         logits=tensors[f"{split}.logits"],
-        numbers=tensors[f"{split}.numbers"],
+        familiarity_features=tensors[f"{split}.familiarity_features"],
     )
 
 
 @dataclass(frozen=True)
-class OwnPredictions:
+class ValidationPredictions:
     """The earlier predictions of a run for its own validation texts, with the split of these."""
 
     split: Split
@@ -135,7 +135,7 @@ class OwnPredictions:
     @classmethod
     def of_run(
         cls, table_file: Path, classifier: Classifier, validation: Split
-    ) -> OwnPredictions | None:
+    ) -> ValidationPredictions | None:
         """Read the table of a run, which has this classifier and validation split.
 
         Returns:
@@ -190,7 +190,9 @@ class OwnPredictions:
         return {**part_logits, "linear": linear}
 
 
-def logits_before_refit(classifier: Classifier, split: Split, own: OwnPredictions | None) -> Logits:
+def logits_before_refit(
+    classifier: Classifier, split: Split, own: ValidationPredictions | None
+) -> Logits:
     """The calibrated logits of the texts of a split, (texts, classes).
 
     Texts in the table `own` have their earlier logits.

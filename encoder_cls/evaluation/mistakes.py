@@ -15,9 +15,9 @@ from encoder_cls.evaluation.split_predictions import SplitPredictions
 from encoder_cls.text.tokens import TokenizedTexts
 
 # Mistakes that a report keeps.
-MOST_MISTAKES = 20
+MAX_MISTAKES = 20
 # Tokens that are read to explain mistakes, in some seconds.
-MOST_EXPLAINED_TOKENS = 400_000
+MAX_EXPLAINED_TOKENS = 400_000
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -95,7 +95,7 @@ def worst_mistakes(
 
     # To explain a text is to read all of it once for each of its words.
     tokens_read = np.cumsum(tokenized.lengths[rows] ** 2)
-    num_explained = int((tokens_read < MOST_EXPLAINED_TOKENS).sum())
+    num_explained = int((tokens_read < MAX_EXPLAINED_TOKENS).sum())
     explanations: list[Sequence[WordWeight]] = list(
         explain(
             classifier,
@@ -128,7 +128,7 @@ def worst_mistakes(
 
 
 def surest_mistakes(predictions: SplitPredictions) -> list[tuple[int, int]]:
-    """Find the `MOST_MISTAKES` most confident mistakes, the surest first.
+    """Find the `MAX_MISTAKES` most confident mistakes, the surest first.
 
     Each is the index of a text and the number of the wrong class; multi-label, of the wrong or
     missed label.
@@ -139,7 +139,7 @@ def surest_mistakes(predictions: SplitPredictions) -> list[tuple[int, int]]:
     mistakes = predictions.mistakes
     wrong_classes = predictions.predicted_labels[mistakes]
     confidence = predictions.probabilities[mistakes, wrong_classes]
-    surest = np.argsort(-confidence, kind="stable")[:MOST_MISTAKES]
+    surest = np.argsort(-confidence, kind="stable")[:MAX_MISTAKES]
     rows = mistakes[surest].tolist()
     classes = wrong_classes[surest].tolist()
     return list(zip(rows, classes, strict=True))
@@ -166,7 +166,7 @@ def _surest_wrong_labels(predictions: SplitPredictions) -> list[tuple[int, int]]
     ranks = np.where(is_missed, np.cumsum(is_missed), np.cumsum(~is_missed))
 
     # Take both kinds in turn, then put what was taken back into the order of confidence.
-    taken = np.argsort(ranks, kind="stable")[:MOST_MISTAKES]
+    taken = np.argsort(ranks, kind="stable")[:MAX_MISTAKES]
     positions = surest[np.sort(taken)]
     rows, classes = np.unravel_index(positions, is_wrong.shape)
     return list(zip(rows.tolist(), classes.tolist(), strict=True))

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from encoder_cls.evaluation.comparisons import BasePredictions, Comparison, PairedComparison
+from encoder_cls.evaluation.comparisons import ChangesSinceBase, Comparison, PairedComparison
 from encoder_cls.evaluation.measured_guarantees import MeasuredGuarantees
 from encoder_cls.evaluation.split_evaluation import SplitEvaluation
 from encoder_cls.metrics.classification import Metrics
@@ -21,12 +21,12 @@ class RunFindings:
         num_refitted: the number of texts held out for validation that the final linear model
             has learned from.
         class_weights_note: a sentence if class weights would help.
-        base_predictions: the comparison with the base run; None without one.
+        changes_since_base: the comparison with the base run; None without one.
     """
 
     num_refitted: int = 0
     class_weights_note: str = ""
-    base_predictions: BasePredictions | None = None
+    changes_since_base: ChangesSinceBase | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -92,8 +92,8 @@ class Report:
 
         if self.against:
             values["against"] = self.against.to_dict()
-        if self.run_findings.base_predictions:
-            values["former"] = self.run_findings.base_predictions.to_dict()
+        if self.run_findings.changes_since_base:
+            values["former"] = self.run_findings.changes_since_base.to_dict()
         return values
 
 

@@ -7,8 +7,8 @@ from datetime import date
 from pathlib import Path
 
 from encoder_cls.config.schema import DataConfig
-from encoder_cls.evaluation import figures, report_file_names
-from encoder_cls.evaluation.comparisons import BasePredictions
+from encoder_cls.evaluation import matplotlib_figures, report_file_names
+from encoder_cls.evaluation.comparisons import ChangesSinceBase
 from encoder_cls.evaluation.label_tables import csv_table, file_and_line, label_tables
 from encoder_cls.evaluation.report import Report
 from encoder_cls.evaluation.report_page import render_report
@@ -42,7 +42,7 @@ def write_report(
         report_file_names.CONFUSION_MATRIX: _confusion_picture(evaluation),
         report_file_names.DOUBTFUL_LABELS: doubtful,
         report_file_names.CHANGED_PREDICTIONS: _changed_predictions(
-            report.run_findings.base_predictions
+            report.run_findings.changes_since_base
         ),
         report_file_names.MISTAKES: mistakes,
         report_file_names.REPORT_HTML: page.encode(),
@@ -72,19 +72,21 @@ def _confusion_picture(evaluation: SplitEvaluation) -> bytes | None:
     matrix = evaluation.metrics.confusion_matrix
     if matrix is None:
         return None
-    return figures.to_png(figures.confusion_figure(matrix, evaluation.label_names))
+    return matplotlib_figures.to_png(
+        matplotlib_figures.confusion_figure(matrix, evaluation.label_names)
+    )
 
 
 CHANGED_COLUMNS = ("file", "line", "text", "label", "before", "now")
 
 
-def _changed_predictions(base_predictions: BasePredictions | None) -> Iterator[bytes] | None:
+def _changed_predictions(changes_since_base: ChangesSinceBase | None) -> Iterator[bytes] | None:
     """The texts whose predictions have changed since the base run, as CSV; None without one."""
-    if base_predictions is None:
+    if changes_since_base is None:
         return None
 
     rows = []
-    for prediction in base_predictions.changed:
+    for prediction in changes_since_base.changed:
         file, line = file_and_line(prediction.where)
         rows.append(
             (file, line, prediction.text, prediction.label, prediction.before, prediction.now)

@@ -13,7 +13,7 @@ import numpy as np
 from encoder_cls.classifier.explanation import marked
 from encoder_cls.classifier.html_pages import html_page
 from encoder_cls.classifier.prediction_page import LEGEND, strongest_words, words_html
-from encoder_cls.evaluation import charts, report_text
+from encoder_cls.evaluation import report_text, svg_charts
 from encoder_cls.evaluation.mistakes import Mistake
 from encoder_cls.evaluation.rendering import render
 from encoder_cls.evaluation.report import Report
@@ -68,12 +68,12 @@ def render_notebook_report(report: Report) -> str:
     )
 
 
-def _part_scores(report: Report) -> charts.ScoresChart | None:
+def _part_scores(report: Report) -> svg_charts.ScoresChart | None:
     rows = report_text.part_rows(report)
     if not rows:
         return None
     title = report_text.capitalized(f"{report.metrics.main_score.name} of the parts")
-    return charts.scores_with_intervals(rows, title)
+    return svg_charts.scores_with_intervals(rows, title)
 
 
 def _classes(metrics: Metrics) -> list[tuple[str, ClassMetrics]]:
@@ -165,11 +165,11 @@ class TrustCharts:
         most_words: of a text, likewise.
     """
 
-    reliability: charts.ReliabilityChart
-    thresholds: charts.ThresholdChart | None
-    curves: charts.CurvesChart | None
+    reliability: svg_charts.ReliabilityChart
+    thresholds: svg_charts.ThresholdChart | None
+    curves: svg_charts.CurvesChart | None
     curves_note: str
-    lengths: charts.LengthChart | None
+    lengths: svg_charts.LengthChart | None
     fewest_words: int | None
     most_words: int | None
 
@@ -177,18 +177,18 @@ class TrustCharts:
 def _trust_charts(evaluation: SplitEvaluation) -> TrustCharts:
     metrics = evaluation.metrics
     predictions = evaluation.predictions
-    chosen, curves_note = charts.notable_classes(
-        metrics.per_class, charts.MOST_CURVES, num_classes=predictions.logits.shape[1]
+    chosen, curves_note = svg_charts.notable_classes(
+        metrics.per_class, svg_charts.MAX_CURVES, num_classes=predictions.logits.shape[1]
     )
     curves = None
     if chosen:
-        curves = charts.precision_recall(
+        curves = svg_charts.precision_recall(
             predictions.probabilities, predictions.split.labels, chosen, predictions.label_names
         )
 
     if evaluation.threshold is None:
         return TrustCharts(
-            reliability=charts.reliability(metrics.calibration, of="label"),
+            reliability=svg_charts.reliability(metrics.calibration, of="label"),
             thresholds=None,
             curves=curves,
             curves_note=curves_note,
@@ -201,19 +201,19 @@ def _trust_charts(evaluation: SplitEvaluation) -> TrustCharts:
     is_right = predictions.predicted_labels == predictions.labels
     num_words = np.array(_numbers_of_words(predictions.split.texts))
     return TrustCharts(
-        reliability=charts.reliability(metrics.calibration),
-        thresholds=charts.thresholds(confidence, is_right, evaluation.threshold.probability),
+        reliability=svg_charts.reliability(metrics.calibration),
+        thresholds=svg_charts.thresholds(confidence, is_right, evaluation.threshold.probability),
         curves=curves,
         curves_note=curves_note,
-        lengths=charts.accuracy_by_length(num_words, is_right),
+        lengths=svg_charts.accuracy_by_length(num_words, is_right),
         fewest_words=int(num_words.min()),
         most_words=int(num_words.max()),
     )
 
 
 # Characters of a text whose words are counted.
-MOST_CHARACTERS = 1_000_000
+MAX_CHARACTERS = 1_000_000
 
 
 def _numbers_of_words(texts: Sequence[str]) -> list[int]:
-    return [len(text[:MOST_CHARACTERS].split()) for text in texts]
+    return [len(text[:MAX_CHARACTERS].split()) for text in texts]

@@ -12,8 +12,8 @@ from encoder_cls.evaluation.mistakes import Mistake
 from encoder_cls.evaluation.report import Report, RunFindings
 from encoder_cls.evaluation.split_evaluation import SplitEvaluation
 from encoder_cls.evaluation.suggested_threshold import (
-    FEWEST_PREDICTED,
-    FEWEST_PREDICTIONS,
+    MIN_PREDICTED,
+    MIN_PREDICTIONS,
     WANTED_ACCURACY,
     SuggestedThreshold,
 )
@@ -136,8 +136,8 @@ def _score_lines(report: Report) -> Iterator[str]:
         yield from report.against.sentences()
 
     findings = report.run_findings
-    if findings.base_predictions:
-        yield from findings.base_predictions.sentences()
+    if findings.changes_since_base:
+        yield from findings.changes_since_base.sentences()
     if findings.class_weights_note:
         yield findings.class_weights_note
 
@@ -185,12 +185,12 @@ def baseline_note(baseline_scores: Mapping[str, float]) -> str:
 
 
 # Pairs of confused classes in a summary.
-MOST_CONFUSED_PAIRS = 2
+MAX_CONFUSED_PAIRS = 2
 
 
 def _most_confused(metrics: Metrics) -> str:
     pairs = []
-    for pair in metrics.most_confused[:MOST_CONFUSED_PAIRS]:
+    for pair in metrics.most_confused[:MAX_CONFUSED_PAIRS]:
         pairs.append(_confused_pair(pair, is_multi_label=isinstance(metrics, MultiLabelMetrics)))
     return f"most confused: {'; '.join(pairs)}"
 
@@ -392,11 +392,11 @@ def _threshold_line(threshold: SuggestedThreshold, *, num_texts: int) -> str:
             f"predictions, {WANTED_ACCURACY:.0%} of them right, on topics seen in training"
         )
 
-    if num_texts < FEWEST_PREDICTIONS:
-        return f"no threshold is suggested: that takes at least {FEWEST_PREDICTIONS} predictions"
+    if num_texts < MIN_PREDICTIONS:
+        return f"no threshold is suggested: that takes at least {MIN_PREDICTIONS} predictions"
     return (
         f"no threshold reaches {WANTED_ACCURACY:.0%} precision and still keeps "
-        f"{FEWEST_PREDICTED:.0%} of the predictions, and at least {FEWEST_PREDICTIONS}"
+        f"{MIN_PREDICTED:.0%} of the predictions, and at least {MIN_PREDICTIONS}"
     )
 
 
@@ -499,11 +499,11 @@ def _confusion_lines(evaluation: SplitEvaluation) -> Iterator[str]:
 
 
 # Mistakes in a terminal.
-MOST_MISTAKES = 5
+MAX_MISTAKES = 5
 
 
 def _mistake_lines(mistakes: Sequence[Mistake]) -> Iterator[str]:
-    for mistake in mistakes[:MOST_MISTAKES]:
+    for mistake in mistakes[:MAX_MISTAKES]:
         prediction = name_text(mistake.prediction)
         if mistake.kind:
             predicted = f"{mistake.kind} {prediction}"

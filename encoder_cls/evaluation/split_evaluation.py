@@ -12,7 +12,7 @@ from encoder_cls.classifier.classifier import Classifier
 from encoder_cls.data.dataset import Split
 from encoder_cls.evaluation.comparisons import COMBINED, Comparison, Scores, score_parts
 from encoder_cls.evaluation.doubtful_labels import doubtful_rows
-from encoder_cls.evaluation.held_out_predictions import OwnPredictions
+from encoder_cls.evaluation.held_out_predictions import ValidationPredictions
 from encoder_cls.evaluation.measured_guarantees import MeasuredGuarantees, measure_guarantees
 from encoder_cls.evaluation.mistakes import Mistake, worst_mistakes
 from encoder_cls.evaluation.split_predictions import SplitPredictions
@@ -83,7 +83,7 @@ def evaluate_split(
     *,
     name: str,
     batch_tokens: int | None = None,
-    own: OwnPredictions | None = None,
+    own: ValidationPredictions | None = None,
 ) -> SplitEvaluation:
     """Score a classifier on a split.
 

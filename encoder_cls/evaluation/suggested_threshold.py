@@ -12,9 +12,9 @@ from encoder_cls.classifier.guarantees import counts_from
 # The precision of the predictions above the suggested threshold.
 WANTED_ACCURACY = 0.95
 # The least number of predictions above the suggested threshold.
-FEWEST_PREDICTIONS = 20
+MIN_PREDICTIONS = 20
 # Their least fraction of all texts.
-FEWEST_PREDICTED = 0.05
+MIN_PREDICTED = 0.05
 
 
 class SuggestedThreshold(NamedTuple):
@@ -34,8 +34,8 @@ def suggest_threshold(
 ) -> SuggestedThreshold:
     """Find the lowest probability from which `WANTED_ACCURACY` of the predictions are correct.
 
-    None is suggested where it would keep fewer than `FEWEST_PREDICTIONS`, or the predictions for
-    fewer than `FEWEST_PREDICTED` of all texts. Both arguments are (texts,).
+    None is suggested where it would keep fewer than `MIN_PREDICTIONS`, or the predictions for
+    fewer than `MIN_PREDICTED` of all texts. Both arguments are (texts,).
     """
     # Thousandths, as shown: a threshold that is rounded afterwards might keep other predictions.
     steps = np.arange(1000) / 1000
@@ -43,7 +43,7 @@ def suggest_threshold(
     num_right = counts_from(steps, confidence[correct])
 
     is_accurate = num_right / np.maximum(1, num_predicted) >= WANTED_ACCURACY
-    least_predicted = max(FEWEST_PREDICTIONS, FEWEST_PREDICTED * len(correct))
+    least_predicted = max(MIN_PREDICTIONS, MIN_PREDICTED * len(correct))
     fitting = np.flatnonzero(is_accurate & (num_predicted >= least_predicted))
     if len(fitting) == 0:
         return SuggestedThreshold(None, 1.0)

@@ -51,14 +51,14 @@ class Calibration(NamedTuple):
         scale: the factor of margins.
         shift: the number that is added to scaled margins.
         logits: the calibrated logits of the texts held out.
-        penalty: the C of the machines.
+        svm_c: the C of the machines.
     """
 
     loss: float
     scale: Any
     shift: Any
     logits: Logits
-    penalty: float = 0.0
+    svm_c: float = 0.0
 
 
 def calibrate(

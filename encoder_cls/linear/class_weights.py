@@ -26,8 +26,8 @@ def balanced_weights(sizes: NDArray[np.int64]) -> NDArray[np.float32]:
 SKEWED = 3.0
 
 # The most texts to cross-validate, and the most texts times machines: a second or two.
-MOST_TEXTS = 4000
-MOST_WORK = 30_000
+MAX_TEXTS = 4000
+MAX_WORK = 30_000
 
 # The penalty of the models that are compared.
 PENALTY = 1.0
@@ -45,7 +45,7 @@ def class_weights_note(train: Split, texts: TokenizedTexts, linear: LinearModel)
         return ""
 
     # Draw some of the texts.
-    most = min(MOST_TEXTS, MOST_WORK // SINGLE_LABEL.num_one_vs_rest(len(sizes)))
+    most = min(MAX_TEXTS, MAX_WORK // SINGLE_LABEL.num_one_vs_rest(len(sizes)))
     rows = np.sort(np.random.default_rng(0).permutation(len(train))[:most])
     train = train.subset(rows)
     texts = texts.take(rows)
@@ -57,7 +57,7 @@ def class_weights_note(train: Split, texts: TokenizedTexts, linear: LinearModel)
         LinearOptions.like(linear, balanced_weights(sizes)),
     ]
     logits = out_of_fold_logits(
-        texts, train.labels, options, together=train.together, penalty=PENALTY
+        texts, train.labels, options, split_groups=train.split_groups, svm_c=PENALTY
     )
     plain = logits[0].argmax(axis=1)
     balanced = logits[1].argmax(axis=1)

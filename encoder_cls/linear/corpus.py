@@ -127,12 +127,12 @@ def _with_useful_features(
 
 
 # The most unlabelled texts that are read, and the most tokens in all of them, for the sake of time.
-MOST_UNLABELLED = 15_000
-MOST_TOKENS = 1_000_000
+MAX_UNLABELLED = 15_000
+MAX_TOKENS = 1_000_000
 
 
 def sample_rows(texts: TokenizedTexts, num_labelled: int, max_tokens: int) -> NDArray[np.int64]:
     """Return the rows of the labelled texts, and of a random sample of the others."""
     lengths = texts.lengths_within(max_tokens)[num_labelled:]
-    drawn = drawn_rows(lengths, MOST_TOKENS)[:MOST_UNLABELLED]
+    drawn = drawn_rows(lengths, MAX_TOKENS)[:MAX_UNLABELLED]
     return np.concatenate([np.arange(num_labelled), num_labelled + np.sort(drawn)])

@@ -25,7 +25,7 @@ from encoder_cls.linear.nb_svm import fit_nb_svms, targets_of_machines
 ROUNDS = (0.1, 0.3, 0.6, 1.0)
 
 # How many penalties most cross-validations try, of those there are.
-PENALTIES_TRIED = 3
+C_VALUES_TRIED = 3
 
 
 class Effort(NamedTuple):
@@ -35,7 +35,7 @@ class Effort(NamedTuple):
         key: its name in the state of a run.
         name: its name for people.
         words_only: whether the features are words alone, without character n-grams.
-        tries_all_penalties: whether several penalties are tried, in place of a usual one.
+        tries_all_c_values: whether several values of C are tried, in place of a usual one.
         num_folds: of cross-validation.
         self_trains: whether a model of few labels also learns from its own predictions for
             texts without labels.
@@ -47,7 +47,7 @@ class Effort(NamedTuple):
     key: str
     name: str
     words_only: bool = False
-    tries_all_penalties: bool = True
+    tries_all_c_values: bool = True
     num_folds: int = FOLDS
     self_trains: bool = True
     rounds: tuple[float, ...] = ROUNDS
@@ -56,14 +56,14 @@ class Effort(NamedTuple):
 
 
 PLANNED = Effort("planned", "all that is planned")
-ONE_PENALTY = Effort("one_penalty", "one penalty", tries_all_penalties=False)
+ONE_C_VALUE = Effort("one_penalty", "one penalty", tries_all_c_values=False)
 WORDS_ALONE = Effort(
-    "words_alone", "words alone, one penalty", tries_all_penalties=False, words_only=True
+    "words_alone", "words alone, one penalty", tries_all_c_values=False, words_only=True
 )
 TWO_ROUNDS = Effort(
     "two_rounds",
     "self-training in 2 rounds with 2,000 texts without labels, 3 folds",
-    tries_all_penalties=False,
+    tries_all_c_values=False,
     num_folds=3,
     rounds=(0.3, 1.0),
     most_unlabelled=2000,
@@ -72,7 +72,7 @@ TWO_ROUNDS = Effort(
 ONE_ROUND = Effort(
     "one_round",
     "self-training in 1 round with 1,000 texts without labels, 2 folds",
-    tries_all_penalties=False,
+    tries_all_c_values=False,
     num_folds=2,
     rounds=(1.0,),
     most_unlabelled=1000,
@@ -81,14 +81,14 @@ ONE_ROUND = Effort(
 LABELS_ALONE = Effort(
     "labels_alone",
     "no self-training, 2 folds",
-    tries_all_penalties=False,
+    tries_all_c_values=False,
     num_folds=2,
     self_trains=False,
     extrapolates=False,
 )
 
 # From the most work to the least.
-PLAIN_EFFORTS = (PLANNED, ONE_PENALTY, WORDS_ALONE)
+PLAIN_EFFORTS = (PLANNED, ONE_C_VALUE, WORDS_ALONE)
 FEW_LABELS_EFFORTS = (PLANNED, TWO_ROUNDS, ONE_ROUND, LABELS_ALONE)
 
 EFFORTS = {effort.key: effort for effort in (*PLAIN_EFFORTS, *FEW_LABELS_EFFORTS)}

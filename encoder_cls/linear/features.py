@@ -49,8 +49,8 @@ class LinearOptions(NamedTuple):
 
 # The most features, by number and by size: rarer ones help little, or mislead. A feature takes four
 # bytes each for its id, its inverse document frequency and each of its weights.
-MOST_FEATURES = 700_000
-MOST_BYTES = 1 << 25
+MAX_FEATURES = 700_000
+MAX_BYTES = 1 << 25
 
 
 class Vocabulary(NamedTuple):
@@ -102,7 +102,7 @@ class Vocabulary(NamedTuple):
 
         num_machines = task.num_one_vs_rest(len(self.options.class_weights))
         bytes_per_feature = 4 * (2 + num_machines)
-        limit = min(MOST_FEATURES, MOST_BYTES // bytes_per_feature)
+        limit = min(MAX_FEATURES, MAX_BYTES // bytes_per_feature)
 
         most_frequent = np.argsort(-num_texts, kind="stable")[:limit]
         return self._replace(feature_ids=ids[np.sort(most_frequent)])

@@ -19,8 +19,8 @@ from encoder_cls.linear.calibration import Calibration, calibrate
 from encoder_cls.linear.corpus import FeatureCorpus
 from encoder_cls.linear.effort import (
     ALL_AS_PLANNED,
+    C_VALUES_TRIED,
     FEW_LABELS_EFFORTS,
-    PENALTIES_TRIED,
     PLANNED,
     Effort,
     EffortChoice,
@@ -28,8 +28,8 @@ from encoder_cls.linear.effort import (
 from encoder_cls.linear.features import CountedTexts, LinearOptions
 from encoder_cls.linear.folds import FOLDS, NO_TEXTS, split_into_folds
 from encoder_cls.linear.linear_model import LinearModel
-from encoder_cls.linear.nb_svm import USUAL_PENALTY, OneVsRest, cross_validate, fit_linear
-from encoder_cls.linear.pool_weights import effective_size, weights_like_pool
+from encoder_cls.linear.nb_svm import USUAL_C, OneVsRest, cross_validate, fit_linear
+from encoder_cls.linear.post_stratification import effective_size, weights_like_pool
 from encoder_cls.linear.self_training import SelfTraining
 from encoder_cls.metrics.intervals import Interval, wilson_interval
 from encoder_cls.metrics.logits import SINGLE_LABEL, Logits, softmax
@@ -71,7 +71,7 @@ class FewLabels(NamedTuple):
 
 
 # The fewest labelled texts to extrapolate from: half of them must still teach something.
-FEWEST_EXTRAPOLATED = 40
+MIN_EXTRAPOLATED = 40
 
 
 def fit_linear_from_few_labels(  # noqa: PLR0913 - data, and what is wanted of it
@@ -81,7 +81,7 @@ def fit_linear_from_few_labels(  # noqa: PLR0913 - data, and what is wanted of i
     options: LinearOptions,
     *,
     config: TrainConfig,
-    together: NDArray[np.int64],
+    split_groups: NDArray[np.int64],
     held_out: NDArray[np.int64] = NO_TEXTS,
     with_teacher: bool = False,
     effort_choice: EffortChoice = ALL_AS_PLANNED,
@@ -94,7 +94,7 @@ def fit_linear_from_few_labels(  # noqa: PLR0913 - data, and what is wanted of i
         names: the class names as texts.
         options: what is read of texts, and the weight of each class.
         config: which techniques are used.
-        together: the group of each labelled text, as in `split_into_folds`.
+        split_groups: the group of each labelled text, as in `split_into_folds`.
         held_out: labelled texts that are one fold of the cross-validation.
         with_teacher: also fit a model that has not learned from the texts held out.
         effort_choice: which of the `FEW_LABELS_EFFORTS` is made.
@@ -116,7 +116,7 @@ def fit_linear_from_few_labels(  # noqa: PLR0913 - data, and what is wanted of i
     )
 
     # Predict each labelled text by models that have not learned from it. Keep the best kind.
-    folds = split_into_folds(together, first=held_out, count=effort.num_folds)
+    folds = split_into_folds(split_groups, first=held_out, count=effort.num_folds)
     predictions = _predict_out_of_fold(training, corpus, effort, folds)
     kept = predictions.best_kind()
     calibration = predictions.calibrations[kept]
@@ -124,7 +124,7 @@ def fit_linear_from_few_labels(  # noqa: PLR0913 - data, and what is wanted of i
 
     # Estimate the accuracy with twice as many labels, by that with fewer labels.
     accuracy_with_twice = None
-    if effort.extrapolates and len(labels) >= FEWEST_EXTRAPOLATED and len(folds) > 2:
+    if effort.extrapolates and len(labels) >= MIN_EXTRAPOLATED and len(folds) > 2:
         # A model of half of the labels predicts the other half.
         halves = [np.concatenate(folds[::2]), np.concatenate(folds[1::2])]
         with_fewer = _predict_out_of_fold(training, corpus, effort, halves).accuracy(kept)
@@ -212,13 +212,13 @@ class _OutOfFold(NamedTuple):
 
 # The most texts without labels in a fold of the cross-validation, and the most of them times
 # classes.
-MOST_OUT_OF_FOLD = 5000
-MOST_WORK = 250_000
+MAX_OUT_OF_FOLD = 5000
+MAX_WORK = 250_000
 
 
 def _most_cross_validated(num_classes: int) -> int:
     """The most texts without labels that each fold of the cross-validation learns from."""
-    return max(1, min(MOST_OUT_OF_FOLD, MOST_WORK // num_classes))
+    return max(1, min(MAX_OUT_OF_FOLD, MAX_WORK // num_classes))
 
 
 def _predict_out_of_fold(
@@ -230,13 +230,13 @@ def _predict_out_of_fold(
     """Predict the labelled texts of each fold by models of the other folds."""
     labels = corpus.labels[np.concatenate(folds)]
     class_weights = corpus.class_weights
-    penalties: Sequence[float] = ()
-    if not effort.tries_all_penalties:
-        penalties = [USUAL_PENALTY[SINGLE_LABEL]]
+    c_values: Sequence[float] = ()
+    if not effort.tries_all_c_values:
+        c_values = [USUAL_C[SINGLE_LABEL]]
 
     # Without self-training, texts without labels are not predicted: all texts count alike.
     if not effort.self_trains:
-        alone = cross_validate(corpus.labelled(), folds, penalties)
+        alone = cross_validate(corpus.labelled(), folds, c_values)
         return _OutOfFold(labels, {ALONE: alone}, np.ones(len(labels)))
 
     # With each fold, a part of the texts without labels is held out: the pool.
@@ -265,7 +265,7 @@ def _predict_out_of_fold(
     for kind, margins_of_folds in margins.items():
         all_margins = np.concatenate(margins_of_folds)
         calibrations[kind] = calibrate(all_margins, labels, class_weights, text_weights)
-    alone = cross_validate(corpus.labelled(), folds, penalties, text_weights=text_weights)
+    alone = cross_validate(corpus.labelled(), folds, c_values, text_weights=text_weights)
 
     # Without a text to guess, there is a single round, and the labels alone are the default.
     if not len(unlabelled):
@@ -310,7 +310,7 @@ def choose_kind(right_by_kind: Mapping[str, Floats]) -> str:
 
 
 # The least error, whose logarithm is finite.
-LEAST_ERROR = 1e-3
+MIN_ERROR = 1e-3
 
 
 def extrapolate_accuracy(accuracy: float, with_fewer: float, *, times: float = 2.0) -> float:
@@ -325,7 +325,7 @@ def extrapolate_accuracy(accuracy: float, with_fewer: float, *, times: float = 2
         times: how many times fewer these are.
     """
     error = 1 - accuracy
-    ratio = max(error, LEAST_ERROR) / max(1 - with_fewer, LEAST_ERROR)
+    ratio = max(error, MIN_ERROR) / max(1 - with_fewer, MIN_ERROR)
 
     # The factor by which the error falls where labels are doubled.
     factor = math.pow(min(1.0, ratio), math.log(2, times))
@@ -368,8 +368,8 @@ def count_fits(
 
     # The labels alone: each penalty in each fold.
     num_penalties = 1
-    if effort.tries_all_penalties:
-        num_penalties = PENALTIES_TRIED
+    if effort.tries_all_c_values:
+        num_penalties = C_VALUES_TRIED
     fits = TIME_ALONE * num_penalties * num_folds * share_learned
     if not effort.self_trains:
         return fits + TIME_ALONE * num_final

@@ -12,7 +12,7 @@ NO_TEXTS = np.zeros(0, dtype=np.int64)
 
 
 def split_into_folds(
-    together: NDArray[np.int64],
+    split_groups: NDArray[np.int64],
     *,
     first: NDArray[np.int64] = NO_TEXTS,
     enough: float = np.inf,
@@ -23,7 +23,7 @@ def split_into_folds(
     Groups are kept whole; a single group of all texts is split.
 
     Args:
-        together: the group of each text, as in `Split`, (texts,).
+        split_groups: the group of each text, as in `Split`, (texts,).
         first: texts that are the first fold; they share no group with others.
         enough: leave out the folds that follow when so many texts are held out.
         count: the number of folds of the other texts.
@@ -31,11 +31,11 @@ def split_into_folds(
     Returns:
         The indices of the texts of each fold.
     """
-    others = np.setdiff1d(np.arange(len(together)), first)
+    others = np.setdiff1d(np.arange(len(split_groups)), first)
     folds = []
     if len(first):
         folds.append(first)
-    for fold in _random_folds(together[others], count):
+    for fold in _random_folds(split_groups[others], count):
         folds.append(others[fold])
 
     # The last fold is that with which enough texts are held out.
@@ -44,11 +44,11 @@ def split_into_folds(
     return folds[: last + 1]
 
 
-def _random_folds(together: NDArray[np.int64], count: int) -> list[NDArray[np.int64]]:
+def _random_folds(split_groups: NDArray[np.int64], count: int) -> list[NDArray[np.int64]]:
     """Split all texts into folds, in the order in which they are held out."""
     random = np.random.default_rng(0)
-    num_texts = len(together)
-    groups, sizes = _number_groups(together)
+    num_texts = len(split_groups)
+    groups, sizes = _number_groups(split_groups)
 
     # Where each text is a group, or all texts are one, split the texts.
     if len(sizes) in (1, num_texts):
@@ -70,7 +70,7 @@ def _random_folds(together: NDArray[np.int64], count: int) -> list[NDArray[np.in
 
 
 def first_held_out(
-    order: NDArray[np.int64], together: NDArray[np.int64], count: int
+    order: NDArray[np.int64], split_groups: NDArray[np.int64], count: int
 ) -> NDArray[np.bool_]:
     """Hold out the first groups in an order of texts, `count` texts at most.
 
@@ -79,7 +79,7 @@ def first_held_out(
     Returns:
         Whether each text is held out, (texts,).
     """
-    groups, sizes = _number_groups(together)
+    groups, sizes = _number_groups(split_groups)
     if sizes.min() > count:
         groups, sizes = _number_groups(np.arange(len(order)))
 
@@ -93,7 +93,7 @@ def first_held_out(
     return np.isin(groups, listed[fits])
 
 
-def _number_groups(together: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+def _number_groups(split_groups: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """Return the group of each text, counted from 0, and the size of each group."""
-    _, groups, sizes = np.unique(together, return_inverse=True, return_counts=True)
+    _, groups, sizes = np.unique(split_groups, return_inverse=True, return_counts=True)
     return groups, sizes

@@ -33,7 +33,7 @@ class Directions(NamedTuple):
 
 
 # The most texts to find directions in: more of them change little.
-MOST_TEXTS = 5000
+MAX_TEXTS = 5000
 # Power iterations of the randomized decomposition (Halko et al., 2011).
 POWER_ITERATIONS = 2
 # The scale of the coordinates beside the features, which are vectors of length 1.5 or so.
@@ -50,8 +50,8 @@ def find_directions(
     from sklearn.utils.extmath import randomized_svd
 
     # Draw some of the texts.
-    if features.shape[0] > MOST_TEXTS:
-        drawn = np.random.default_rng(0).permutation(features.shape[0])[:MOST_TEXTS]
+    if features.shape[0] > MAX_TEXTS:
+        drawn = np.random.default_rng(0).permutation(features.shape[0])[:MAX_TEXTS]
         features = features[np.sort(drawn)]
 
     # Choose words and character n-grams that several of them have.

@@ -11,9 +11,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from encoder_cls.linear.ngrams import (
-    MOST_FREQUENT,
+    MAX_FREQUENT,
     NUM_FEATURE_IDS,
-    RARITY_NUMBERS,
+    NUM_RARITY_FEATURES,
     TEMPLATE_IDS,
     Counts,
     SparseRows,
@@ -40,7 +40,7 @@ def linear_shapes(description: Mapping[str, Any], *, max_seq_len: int, margins: 
     """
     limits = {
         "max_tokens": (1, KEPT_PER_TOKEN * max_seq_len),
-        "frequent_tokens": (0, MOST_FREQUENT),
+        "frequent_tokens": (0, MAX_FREQUENT),
         "features": (0, NUM_FEATURE_IDS),
     }
     for name, (least, most) in limits.items():
@@ -120,7 +120,7 @@ class LinearModel:
 
     def logits(self, texts: TokenizedTexts) -> Logits:
         """Compute logits, (texts, classes)."""
-        logits, _ = self.read(texts, with_numbers=False)
+        logits, _ = self.read(texts, with_familiarity=False)
         return logits
 
     def count_features(self, texts: TokenizedTexts) -> Iterator[Counts]:
@@ -134,21 +134,21 @@ class LinearModel:
         )
 
     def read(
-        self, texts: TokenizedTexts, *, with_numbers: bool = True
+        self, texts: TokenizedTexts, *, with_familiarity: bool = True
     ) -> tuple[Logits, NDArray[np.float64] | None]:
         """Compute logits, and on request numbers that show how familiar a text is.
 
         Returns:
             logits: (texts, classes).
             numbers: `_evidence` and then `rarity`, (texts, `EVIDENCE_NUMBERS + RARITY_NUMBERS`);
-                None unless `with_numbers`.
+                None unless `with_familiarity`.
         """
         rarest = 0.0
-        if with_numbers:
+        if with_familiarity:
             rarest = float(self.idf.max(initial=0))
 
         margins = np.tile(self.biases, (len(texts), 1))
-        numbers = [np.zeros((0, EVIDENCE_NUMBERS + RARITY_NUMBERS))]
+        familiarity_features = [np.zeros((0, NUM_EVIDENCE_FEATURES + NUM_RARITY_FEATURES))]
         first = 0
         for counts in self.count_features(texts):
             # Look up the features that occur. Unknown ones have no weight.
@@ -161,20 +161,22 @@ class LinearModel:
             margins_here = margins[first : first + len(counts)]
             _add_products(margins_here, values, counts, weights)
 
-            if with_numbers:
+            if with_familiarity:
                 rows = _rows(counts)
                 effects = _effects(margins_here, values, rows, weights, counts.columns)
                 evidence = _evidence(values, effects, rows, len(counts))
-                numbers.append(np.hstack([evidence, rarity(counts, idf, rarest=rarest)]))
+                familiarity_features.append(
+                    np.hstack([evidence, rarity(counts, idf, rarest=rarest)])
+                )
 
             first += len(counts)
 
         logits = self.task.margins_to_logits(margins)
-        if not with_numbers:
+        if not with_familiarity:
             return logits, None
-        return logits, np.concatenate(numbers)
+        return logits, np.concatenate(familiarity_features)
 
-    def numbers_before_refit(
+    def familiarity_before_refit(
         self, texts: TokenizedTexts, evidence: NDArray[np.float64] | None = None
     ) -> NDArray[np.float64]:
         """Compute the numbers of `read` of texts that were learned from, as of new ones.
@@ -188,7 +190,7 @@ class LinearModel:
                 which do not count.
         """
         rarest = float(self.idf.max(initial=0))
-        rarities = [np.zeros((0, RARITY_NUMBERS))]
+        rarities = [np.zeros((0, NUM_RARITY_FEATURES))]
         for counts in self.count_features(texts):
             found = find(counts.ids, self.feature_ids)
             idf = np.where(found < 0, 0, self.idf[found])
@@ -196,7 +198,7 @@ class LinearModel:
             rarities.append(rarity(counts, idf, rarest=rarest))
 
         if evidence is None:
-            evidence = np.zeros((len(texts), EVIDENCE_NUMBERS))
+            evidence = np.zeros((len(texts), NUM_EVIDENCE_FEATURES))
         return np.hstack([evidence, np.concatenate(rarities)])
 
 
@@ -248,9 +250,9 @@ def _effects(
 
 
 # The numbers of `_evidence` for a text.
-EVIDENCE_NUMBERS = 2
+NUM_EVIDENCE_FEATURES = 2
 # Added to the sum of effects before the logarithm, which is finite then.
-LEAST_EVIDENCE = 0.01
+MIN_EVIDENCE = 0.01
 
 
 def _evidence(
@@ -259,7 +261,7 @@ def _evidence(
     rows: NDArray[np.int64],
     num_texts: int,
 ) -> NDArray[np.float64]:
-    """Measure how little speaks for the best class of each text, (texts, `EVIDENCE_NUMBERS`).
+    """Measure how little speaks for the best class of each text, (texts, `NUM_EVIDENCE_FEATURES`).
 
     The numbers are minus the logarithm of the sum of positive effects, and minus the share of the
     features, by their squares, that have them.
@@ -271,6 +273,6 @@ def _evidence(
     square_sums = np.bincount(rows, squares, num_texts)
     positive_square_sums = np.bincount(rows, is_positive * squares, num_texts)
 
-    log_effects = np.log(LEAST_EVIDENCE + effect_sums)
+    log_effects = np.log(MIN_EVIDENCE + effect_sums)
     shares = positive_square_sums / np.maximum(square_sums, 1e-9)
     return -np.stack([log_effects, shares], axis=1)

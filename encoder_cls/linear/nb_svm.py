@@ -32,16 +32,16 @@ from encoder_cls.text.tokens import TokenizedTexts
 
 # The values of LinearSVC's C to choose from, increasing. Low ones are best where labels are wrong,
 # or few per class.
-PENALTIES = {
+C_VALUES = {
     SINGLE_LABEL: (0.125, 0.25, 0.5, 1.0, 2.0),
     MULTI_LABEL: (0.1, 0.3, 1.0),
 }
 
 # The penalty where only one is tried.
-USUAL_PENALTY = {SINGLE_LABEL: 1.0, MULTI_LABEL: 0.3}
+USUAL_C = {SINGLE_LABEL: 1.0, MULTI_LABEL: 0.3}
 
 # How many texts must be held out to choose three numbers, or two for each label.
-ENOUGH_HELD_OUT = {SINGLE_LABEL: 1000, MULTI_LABEL: 5000}
+MIN_HELD_OUT = {SINGLE_LABEL: 1000, MULTI_LABEL: 5000}
 
 
 class OneVsRest(NamedTuple):
@@ -66,11 +66,11 @@ def fit_one_vs_rest(
     labels: NDArray[Any],
     class_weights: NDArray[np.float32],
     *,
-    penalty: float,
+    svm_c: float,
 ) -> OneVsRest:
     """Fit an NB-SVM for each class; `labels` are classes, (texts,), or all, (texts, classes)."""
     targets, text_weights = targets_of_machines(labels, class_weights)
-    weights, biases = fit_nb_svms(features, targets, text_weights, penalty=penalty)
+    weights, biases = fit_nb_svms(features, targets, text_weights, svm_c=svm_c)
 
     # A class that no text has is never predicted, and one that all texts have always is.
     biases[~targets.any(axis=0)] = -1
@@ -83,7 +83,7 @@ def fit_nb_svms(
     targets: NDArray[np.bool_],
     text_weights: NDArray[np.floating[Any]],
     *,
-    penalty: float = 1.0,
+    svm_c: float = 1.0,
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """Fit an NB-SVM to each column of the targets, (texts, machines).
 
@@ -98,7 +98,7 @@ def fit_nb_svms(
     texts_in_class = np.asarray(np.vstack(counts)).T
     ratios = naive_bayes_ratios(texts_in_class, features.getnnz(axis=0))
 
-    return fit_machines(features, ratios, targets, text_weights, penalty=penalty)
+    return fit_machines(features, ratios, targets, text_weights, svm_c=svm_c)
 
 
 # LinearSVC's tolerance: with its default, 1e-4, accuracies were the same, and a fit took up to
@@ -112,9 +112,9 @@ def fit_machines(
     targets: NDArray[np.bool_],
     text_weights: NDArray[np.floating[Any]],
     *,
-    penalty: float = 1.0,
+    svm_c: float = 1.0,
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Fit a LinearSVC with the C `penalty` to each column of the targets, (texts, machines).
+    """Fit a LinearSVC with the C `svm_c` to each column of the targets, (texts, machines).
 
     Features are multiplied by `scales`, (features, machines). Weights, (features, machines), and
     bias, (machines,), of a class are 0 if all texts or none belong to it.
@@ -130,7 +130,7 @@ def fit_machines(
             scaled_columns(features, scales[:, machine]),
             is_class,
             sample_weight=text_weights[:, machine],
-            C=penalty,
+            C=svm_c,
             tol=TOLERANCE,
         )
 
@@ -194,7 +194,7 @@ def fit_linear(
     texts: CountedTexts,
     *,
     held_out: tuple[TokenizedTexts, NDArray[Any]] | None = None,
-    together: NDArray[np.int64] | None = None,
+    split_groups: NDArray[np.int64] | None = None,
     choice: Calibration | None = None,
     is_quick: bool = False,
     on_first: Callable[[LinearModel], None] | None = None,
@@ -205,7 +205,7 @@ def fit_linear(
         texts: to learn from.
         held_out: texts with their labels, to choose on. If they are too few, penalty and
             calibration are chosen by cross-validation.
-        together: the group of each text, as in `split_into_folds`, for cross-validation; by default
+        split_groups: the group of each text, as in `split_into_folds`, for cross-validation; by default
             each text is a group.
         choice: an earlier choice, which is kept.
         is_quick: try one penalty, calibrated on the texts held out, however few; without any, on a
@@ -213,22 +213,22 @@ def fit_linear(
         on_first: receives the model of the first penalty, unless it is cross-validated.
     """
     task = task_of(texts.labels)
-    penalties: Sequence[float] = PENALTIES[task]
-    enough = ENOUGH_HELD_OUT[task]
+    c_values: Sequence[float] = C_VALUES[task]
+    enough = MIN_HELD_OUT[task]
     if is_quick:
-        penalties = [USUAL_PENALTY[task]]
+        c_values = [USUAL_C[task]]
         enough = 1
 
     # Cross-validate where too few texts are held out to choose on.
     has_enough = held_out is not None and len(held_out[1]) >= enough
     if choice is None and not has_enough:
-        if together is None:
-            together = np.arange(len(texts))
-        folds = split_into_folds(together, enough=enough)
-        choice = cross_validate(texts, folds, penalties)
+        if split_groups is None:
+            split_groups = np.arange(len(texts))
+        folds = split_into_folds(split_groups, enough=enough)
+        choice = cross_validate(texts, folds, c_values)
 
     if choice is not None:
-        machines = _fit_counted(texts, penalty=choice.penalty)
+        machines = _fit_counted(texts, svm_c=choice.svm_c)
         return _linear_model(texts, machines, choice), choice
 
     # Else try penalties, each calibrated on the texts held out.
@@ -239,22 +239,22 @@ def fit_linear(
     other_features = vocabulary.tfidf(other_counts)
     tried: dict[float, OneVsRest] = {}
 
-    def calibrated(penalty: float) -> Calibration:
-        machines = _fit_counted(texts, penalty=penalty)
+    def calibrated(svm_c: float) -> Calibration:
+        machines = _fit_counted(texts, svm_c=svm_c)
         choice = calibrate(machines.margins(other_features), other_labels, texts.class_weights)
-        choice = choice._replace(penalty=penalty)
+        choice = choice._replace(svm_c=svm_c)
 
         if on_first and not tried:
             on_first(_linear_model(texts, machines, choice))
-        tried[penalty] = machines
+        tried[svm_c] = machines
         return choice
 
-    best = _best_penalty(calibrated, penalties)
-    return _linear_model(texts, tried[best.penalty], best), best
+    best = _best_c(calibrated, c_values)
+    return _linear_model(texts, tried[best.svm_c], best), best
 
 
-def _fit_counted(texts: CountedTexts, *, penalty: float) -> OneVsRest:
-    return fit_one_vs_rest(texts.features, texts.labels, texts.class_weights, penalty=penalty)
+def _fit_counted(texts: CountedTexts, *, svm_c: float) -> OneVsRest:
+    return fit_one_vs_rest(texts.features, texts.labels, texts.class_weights, svm_c=svm_c)
 
 
 def _linear_model(
@@ -266,7 +266,7 @@ def _linear_model(
 
 
 # The penalty of out-of-fold predictions: low, since labels may be wrong.
-OUT_OF_FOLD_PENALTY = 0.25
+OUT_OF_FOLD_C = 0.25
 
 
 def out_of_fold_logits(
@@ -274,15 +274,15 @@ def out_of_fold_logits(
     labels: NDArray[Any],
     all_options: Sequence[LinearOptions],
     *,
-    together: NDArray[np.int64],
-    penalty: float = OUT_OF_FOLD_PENALTY,
+    split_groups: NDArray[np.int64],
+    svm_c: float = OUT_OF_FOLD_C,
 ) -> list[Logits]:
     """Compute the out-of-fold logits of all texts, (texts, classes), for each of some options.
 
-    Options differ only in class weights; `together` is as in `split_into_folds`.
+    Options differ only in class weights; `split_groups` is as in `split_into_folds`.
     """
     counted = CountedTexts.of(texts, labels, all_options[0])
-    folds = split_into_folds(together)
+    folds = split_into_folds(split_groups)
 
     # The logits of a fold follow those of the fold before: bring them into the order of the texts.
     order = np.argsort(np.concatenate(folds))
@@ -290,7 +290,7 @@ def out_of_fold_logits(
     logits = []
     for options in all_options:
         vocabulary = counted.vocabulary._replace(options=options)
-        choice = cross_validate(replace(counted, vocabulary=vocabulary), folds, [penalty])
+        choice = cross_validate(replace(counted, vocabulary=vocabulary), folds, [svm_c])
         logits.append(choice.logits[order])
     return logits
 
@@ -298,7 +298,7 @@ def out_of_fold_logits(
 def cross_validate(
     texts: CountedTexts,
     folds: Sequence[NDArray[np.int64]],
-    penalties: Sequence[float] = (),
+    c_values: Sequence[float] = (),
     *,
     text_weights: NDArray[np.float64] | None = None,
 ) -> Calibration:
@@ -312,31 +312,29 @@ def cross_validate(
     class_weights = texts.class_weights
     held_out_labels = labels[np.concatenate(folds)]
 
-    def calibrated(penalty: float) -> Calibration:
+    def calibrated(svm_c: float) -> Calibration:
         margins = []
         for fold in folds:
             # Learn from all texts but those of the fold; document frequencies are of these, too.
             others = np.setdiff1d(np.arange(len(labels)), fold)
             vocabulary = texts.vocabulary.with_idf_of(counts[others])
             machines = fit_one_vs_rest(
-                vocabulary.tfidf(counts[others]), labels[others], class_weights, penalty=penalty
+                vocabulary.tfidf(counts[others]), labels[others], class_weights, svm_c=svm_c
             )
             margins.append(machines.margins(vocabulary.tfidf(counts[fold])))
 
         choice = calibrate(np.concatenate(margins), held_out_labels, class_weights, text_weights)
-        return choice._replace(penalty=penalty)
+        return choice._replace(svm_c=svm_c)
 
-    return _best_penalty(calibrated, penalties or PENALTIES[task_of(labels)])
+    return _best_c(calibrated, c_values or C_VALUES[task_of(labels)])
 
 
 # The part of the loss that a lower penalty must gain: at about the same loss the higher one is more
 # accurate.
-LEAST_GAIN = 0.01
+MIN_GAIN = 0.01
 
 
-def _best_penalty(
-    calibrated: Callable[[float], Calibration], penalties: Sequence[float]
-) -> Calibration:
+def _best_c(calibrated: Callable[[float], Calibration], c_values: Sequence[float]) -> Calibration:
     """Choose from increasing penalties, trying as few of them as possible.
 
     Begin with the last but one, and try lower ones as long as the loss falls. If none was better,
@@ -344,20 +342,20 @@ def _best_penalty(
 
     Args:
         calibrated: fits machines under a penalty, and calibrates them on texts held out.
-        penalties: increasing.
+        c_values: increasing.
     """
-    if len(penalties) == 1:
-        return calibrated(penalties[0])
+    if len(c_values) == 1:
+        return calibrated(c_values[0])
 
-    *lower, first, higher = penalties
+    *lower, first, higher = c_values
     best = calibrated(first)
-    for penalty in reversed(lower):
-        candidate = calibrated(penalty)
-        if candidate.loss > (1 - LEAST_GAIN) * best.loss:
+    for svm_c in reversed(lower):
+        candidate = calibrated(svm_c)
+        if candidate.loss > (1 - MIN_GAIN) * best.loss:
             break
         best = candidate
 
-    if best.penalty != first:
+    if best.svm_c != first:
         return best
 
     candidate = calibrated(higher)

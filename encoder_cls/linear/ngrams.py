@@ -37,7 +37,7 @@ TEMPLATE_SIZES = range(2, 7)
 
 # A token is frequent if at least one token in this many is that token. So no more than this many
 # tokens are frequent.
-MOST_FREQUENT = 300
+MAX_FREQUENT = 300
 
 # The number of hash values of each kind of feature: few of a million different n-grams collide.
 HASHES = 1 << 22
@@ -96,7 +96,7 @@ class Hashed(NamedTuple):
 
 
 def frequent_tokens(texts: TokenizedTexts, *, max_tokens: int) -> NDArray[np.int32]:
-    """Return the ids of the frequent tokens, increasing, at most `MOST_FREQUENT` of them."""
+    """Return the ids of the frequent tokens, increasing, at most `MAX_FREQUENT` of them."""
     counts = np.zeros(texts.word_ids.max(initial=0) + 1, dtype=np.int64)
     for tokens, _ in _in_chunks(texts, max_tokens):
         counts += np.bincount(texts.input_ids(tokens), minlength=len(counts))
@@ -104,7 +104,7 @@ def frequent_tokens(texts: TokenizedTexts, *, max_tokens: int) -> NDArray[np.int
     # Special tokens are not words.
     counts[: len(SPECIAL_TOKENS)] = 0
 
-    is_frequent = counts * MOST_FREQUENT >= max(1, counts.sum())
+    is_frequent = counts * MAX_FREQUENT >= max(1, counts.sum())
     return np.flatnonzero(is_frequent).astype(np.int32)
 
 
@@ -251,11 +251,11 @@ def keep_known(counts: SparseRows, columns: NDArray[np.int32]) -> SparseRows:
 
 
 # The numbers of `rarity` for a text: two for each kind of feature.
-RARITY_NUMBERS = 2 * len(KIND_STARTS)
+NUM_RARITY_FEATURES = 2 * len(KIND_STARTS)
 
 
 def rarity(counts: Counts, idf: NDArray[np.float32], *, rarest: float) -> NDArray[np.float64]:
-    """Measure how rare the features of texts are, (texts, `RARITY_NUMBERS`).
+    """Measure how rare the features of texts are, (texts, `NUM_RARITY_FEATURES`).
 
     The first numbers are the mean inverse document frequencies of the words, pairs, templates and
     character n-grams of a text, where unknown features count as the rarest; then comes the unknown

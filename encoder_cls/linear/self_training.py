@@ -39,9 +39,9 @@ SMOOTHING = 0.1
 # The bias of a class without a text, in standard deviations of margins.
 NEVER = -3.0
 # The most texts to measure standard deviations of margins on.
-MOST_SCALED = 1000
+MAX_SCALED = 1000
 # The least standard deviation, where all margins are equal.
-LEAST_DEVIATION = 1e-9
+MIN_DEVIATION = 1e-9
 
 
 class SelfTraining:
@@ -59,7 +59,7 @@ class SelfTraining:
         self._num_machines = SINGLE_LABEL.num_one_vs_rest(len(corpus.class_weights))
         self._inputs = sp.hstack([corpus.features, sp.csr_matrix(corpus.coordinates)], format="csr")
 
-        drawn = np.random.default_rng(0).permutation(corpus.first_name)[:MOST_SCALED]
+        drawn = np.random.default_rng(0).permutation(corpus.first_name)[:MAX_SCALED]
         self._sample = corpus.features[drawn]
 
     def seconds_to_fit(self) -> float:
@@ -170,7 +170,7 @@ class SelfTraining:
 
         machines = OneVsRest(weights.astype(np.float32), biases.astype(np.float32))
         deviation = float(machines.margins(self._sample).std())
-        scale = np.float32(1 / max(deviation, LEAST_DEVIATION))
+        scale = np.float32(1 / max(deviation, MIN_DEVIATION))
         return OneVsRest(machines.weights * scale, machines.biases * scale)
 
 
@@ -193,7 +193,7 @@ def shrunk_shares(counts: NDArray[np.int64]) -> Floats:
 ALIGNMENTS = 50
 ALIGNMENT_STEP = 0.05
 # The least share of a class, so that its logarithm is finite.
-LEAST_SHARE = 1e-4
+MIN_SHARE = 1e-4
 
 
 def align_margins(margins: NDArray[np.floating[Any]], shares: Floats) -> Floats:
@@ -207,11 +207,11 @@ def align_margins(margins: NDArray[np.floating[Any]], shares: Floats) -> Floats:
         shares: (classes,).
     """
     shifted = margins.astype(np.float64)
-    log_wanted = np.log(np.maximum(shares, LEAST_SHARE))
+    log_wanted = np.log(np.maximum(shares, MIN_SHARE))
     for _ in range(ALIGNMENTS):
         predictions = shifted.argmax(axis=1)
         predicted = np.bincount(predictions, minlength=len(shares)) / len(shifted)
-        log_predicted = np.log(np.maximum(predicted, LEAST_SHARE))
+        log_predicted = np.log(np.maximum(predicted, MIN_SHARE))
         shifted += ALIGNMENT_STEP * (log_wanted - log_predicted)
     return shifted
 

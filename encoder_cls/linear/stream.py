@@ -26,10 +26,10 @@ from encoder_cls.system.stop import check_stop
 from encoder_cls.text.tokens import TokenizedTexts
 
 # The values of LinearSVC's C to choose from, on the texts held out.
-PENALTIES = (0.3, 1.0)
+C_VALUES = (0.3, 1.0)
 
 # The most texts to hold out, to calibrate with.
-MOST_HELD_OUT = 20_000
+MAX_HELD_OUT = 20_000
 
 SEED = 0
 
@@ -39,7 +39,7 @@ def fit_linear_from_stream(
     labels: NDArray[Any],
     options: LinearOptions,
     *,
-    together: NDArray[np.int64],
+    split_groups: NDArray[np.int64],
 ) -> LinearModel:
     """Fit a linear model, calibrated on texts held out.
 
@@ -52,8 +52,8 @@ def fit_linear_from_stream(
 
     # Hold out a twentieth of the texts.
     order = np.random.default_rng(SEED).permutation(len(labels))
-    num_held_out = min(MOST_HELD_OUT, max(1, len(labels) // 20))
-    is_held_out = first_held_out(order, together, num_held_out)[order]
+    num_held_out = min(MAX_HELD_OUT, max(1, len(labels) // 20))
+    is_held_out = first_held_out(order, split_groups, num_held_out)[order]
     held_out = order[is_held_out]
     learned = order[~is_held_out]
 
@@ -144,8 +144,8 @@ class _CountStream:
 
 # The most epochs, and the most values of features times classes in all epochs but the first: a
 # minute or two.
-MOST_EPOCHS = 5
-MOST_WORK = 10_000_000_000
+MAX_EPOCHS = 5
+MAX_WORK = 10_000_000_000
 
 
 def _fit(
@@ -173,8 +173,8 @@ def _fit(
     ratios = naive_bayes_ratios(texts_in_class, document_frequencies)
 
     # Read the texts several times if there is time.
-    work_per_epoch = int(document_frequencies.sum()) * num_machines * len(PENALTIES)
-    further_epochs = min(MOST_EPOCHS - 1, MOST_WORK // max(1, work_per_epoch))
+    work_per_epoch = int(document_frequencies.sum()) * num_machines * len(C_VALUES)
+    further_epochs = min(MAX_EPOCHS - 1, MAX_WORK // max(1, work_per_epoch))
 
     # Average weights over all epochs but the first, or over the second half of a single one.
     average_from = len(labels)
@@ -184,16 +184,16 @@ def _fit(
     # Make a machine for each class and penalty.
     machines: list[list[SGDClassifier]] = []
     for _ in range(num_machines):
-        by_penalty = []
-        for penalty in PENALTIES:
+        by_c = []
+        for svm_c in C_VALUES:
             machine = SGDClassifier(
                 loss="modified_huber",
-                alpha=1 / (penalty * len(labels)),
+                alpha=1 / (svm_c * len(labels)),
                 average=average_from,
                 random_state=SEED,
             )
-            by_penalty.append(machine)
-        machines.append(by_penalty)
+            by_c.append(machine)
+        machines.append(by_c)
 
     # Fit all of them to each batch, so that a batch is read and scaled once an epoch.
     for _ in range(1 + further_epochs):
@@ -201,9 +201,9 @@ def _fit(
             check_stop()
             features = vocabulary.tfidf(counts)
             targets, text_weights = targets_of_machines(labels[rows], class_weights)
-            for number, by_penalty in enumerate(machines):
+            for number, by_c in enumerate(machines):
                 scaled = scaled_columns(features, ratios[:, number])
-                for machine in by_penalty:
+                for machine in by_c:
                     machine.partial_fit(
                         scaled,
                         targets[:, number],
@@ -214,8 +214,8 @@ def _fit(
     # Join the machines of each penalty. The same ratios make weights of scaled features those of
     # the features.
     candidates = []
-    for machines_of_penalty in zip(*machines, strict=True):
-        weights = np.stack([machine.coef_[0] for machine in machines_of_penalty], axis=1) * ratios
-        biases = np.array([machine.intercept_[0] for machine in machines_of_penalty])
+    for machines_of_c in zip(*machines, strict=True):
+        weights = np.stack([machine.coef_[0] for machine in machines_of_c], axis=1) * ratios
+        biases = np.array([machine.intercept_[0] for machine in machines_of_c])
         candidates.append(OneVsRest(weights.astype(np.float32), biases.astype(np.float32)))
     return candidates

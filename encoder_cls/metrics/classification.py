@@ -165,14 +165,14 @@ class SingleLabelMetrics(Metrics):
 
 
 # The lowest probability of a label that counts for calibration in a multi-label task.
-LEAST_PROBABILITY = 0.1
+MIN_LIKELY_PROBABILITY = 0.1
 
 
 @dataclass(frozen=True, kw_only=True)
 class MultiLabelMetrics(Metrics):
     """Multi-label scores.
 
-    `ece` counts labels with a probability of `LEAST_PROBABILITY` or more: the many improbable
+    `ece` counts labels with a probability of `MIN_LIKELY_PROBABILITY` or more: the many improbable
     labels would hide the calibration of the others.
 
     Attributes:
@@ -277,7 +277,7 @@ def _multi_label_metrics(
 
     # Loss and calibration are of the labels that have a probability.
     known_labels = has_label[:, :num_classes]
-    is_likely = probabilities >= LEAST_PROBABILITY
+    is_likely = probabilities >= MIN_LIKELY_PROBABILITY
     bins = CalibrationBins.of(probabilities[is_likely], known_labels[is_likely])
 
     # How many texts miss one label and get another, wrong one, (missed, wrong).
@@ -334,7 +334,7 @@ def _unseen_labels(
 
 
 # Pairs of classes that are named.
-MOST_CONFUSED = 100
+MAX_CONFUSED = 100
 
 
 def _most_confused(
@@ -349,7 +349,7 @@ def _most_confused(
     counts = counts[is_wrong]
 
     # Stable: of equally frequent pairs, the first class comes first.
-    most_frequent = np.argsort(-counts, kind="stable")[:MOST_CONFUSED]
+    most_frequent = np.argsort(-counts, kind="stable")[:MAX_CONFUSED]
     confusions = []
     for number in most_frequent:
         label, prediction = pairs[:, number]
@@ -557,7 +557,7 @@ def predicted_labels(
 
 
 # A part with a smaller share of the sum counts as if it had this one.
-LEAST_SHARE = 1e-6
+MIN_SHARE = 1e-6
 
 
 def parts_alone(
@@ -570,6 +570,6 @@ def parts_alone(
     scaled = {}
     parts = zip(part_logits.items(), mixture_weights, shares, strict=True)
     for (name, logits), weight, share in parts:
-        factor = weight / max(share, LEAST_SHARE)
+        factor = weight / max(share, MIN_SHARE)
         scaled[name] = (logits * factor).astype(np.float32)
     return scaled

@@ -129,11 +129,11 @@ def micro_f1_interval(
 
 
 # Samples of a bootstrap.
-MOST_SAMPLES = 1000
+MAX_SAMPLES = 1000
 # The least number of samples, with many kinds of texts.
-FEWEST_SAMPLES = 100
+MIN_SAMPLES = 100
 # Samples times kinds of texts: about a second.
-MOST_DRAWS = 5_000_000
+MAX_DRAWS = 5_000_000
 
 
 def _bootstrap_draws(num_texts: NDArray[np.int64]) -> NDArray[np.int64]:
@@ -141,8 +141,8 @@ def _bootstrap_draws(num_texts: NDArray[np.int64]) -> NDArray[np.int64]:
 
     `num_texts`, (kinds,), is how many texts there are of each kind.
     """
-    affordable_samples = MOST_DRAWS // len(num_texts)
-    num_samples = min(MOST_SAMPLES, max(FEWEST_SAMPLES, affordable_samples))
+    affordable_samples = MAX_DRAWS // len(num_texts)
+    num_samples = min(MAX_SAMPLES, max(MIN_SAMPLES, affordable_samples))
 
     # A sample has as many texts as the data, drawn with replacement.
     total = num_texts.sum()

@@ -17,7 +17,7 @@ from encoder_cls.evaluation.comparisons import (
     compare_predictions,
     numbered_predictions,
 )
-from encoder_cls.evaluation.held_out_predictions import OwnPredictions
+from encoder_cls.evaluation.held_out_predictions import ValidationPredictions
 from encoder_cls.evaluation.split_predictions import SplitPredictions
 from encoder_cls.run.labelled_source import learned_texts
 from encoder_cls.run.run_folder import RunDir, run_of
@@ -66,13 +66,13 @@ def compare_against(
             f"are scored ({listed(label_names)})"
         )
 
-    own_predictions = None
+    validation_predictions = None
     run = run_of(path)
     if run:
-        own_predictions = _own_predictions_of_other(
+        validation_predictions = _own_predictions_of_other(
             run, other, split, is_own_data=is_own_data, reporter=reporter
         )
-    other_predictions = numbered_predictions(other, split, label_names, own_predictions)
+    other_predictions = numbered_predictions(other, split, label_names, validation_predictions)
     return compare_predictions(
         split.labels, predictions.predicted_labels, other_predictions, run=str(path)
     )
@@ -80,7 +80,7 @@ def compare_against(
 
 def _own_predictions_of_other(
     run: RunDir, classifier: Classifier, split: Split, *, is_own_data: bool, reporter: Reporter
-) -> OwnPredictions | None:
+) -> ValidationPredictions | None:
     """The earlier predictions of the other run for its validation texts, if they count.
 
     It is a warning if the other run has learned from many of the texts.
@@ -91,9 +91,9 @@ def _own_predictions_of_other(
         reporter.warning(f"{run.path} may have learned from some of these texts: {error}")
         return None
 
-    own_predictions = None
+    validation_predictions = None
     try:
-        own_predictions = OwnPredictions.of_run(
+        validation_predictions = ValidationPredictions.of_run(
             run.held_out_predictions, classifier, dataset.validation
         )
     except DataError as error:
@@ -101,15 +101,15 @@ def _own_predictions_of_other(
 
     # A text with an earlier prediction is compared as if the run had not learned from it.
     may_be_learned = np.ones(len(split), dtype=bool)
-    if own_predictions and is_own_data:
-        rows, _ = own_predictions.places_in(split)
+    if validation_predictions and is_own_data:
+        rows, _ = validation_predictions.places_in(split)
         may_be_learned[rows] = False
 
     others = split.subset(np.flatnonzero(may_be_learned))
-    learned = learned_texts(dataset, own_predictions)
+    learned = learned_texts(dataset, validation_predictions)
     for warning in seen_warnings(f"--against {run.path}", others, learned):
         reporter.warning(str(warning))
 
     if not is_own_data:
         return None
-    return own_predictions
+    return validation_predictions

@@ -14,7 +14,7 @@ from encoder_cls.config.schema import Config, DataConfig
 from encoder_cls.data.dataset import Dataset
 from encoder_cls.errors import ConfigError, DataError, EncoderClsError
 from encoder_cls.evaluation.baseline import baseline_scores
-from encoder_cls.evaluation.held_out_predictions import OwnPredictions
+from encoder_cls.evaluation.held_out_predictions import ValidationPredictions
 from encoder_cls.evaluation.report import Report
 from encoder_cls.evaluation.report_files import write_report
 from encoder_cls.evaluation.split_evaluation import evaluate_split
@@ -60,15 +60,15 @@ def evaluate_run(
     run = run_of(path)
     config = None
     dataset = None
-    own_predictions = None
+    validation_predictions = None
     if run:
         if not run.is_finished():
             reporter.note(f"{run.path} is not finished: this is its best model so far")
         config = config_with_moved_data(run, moved)
         dataset = dataset_of_run(run, config, classifier, needed=data is None, reporter=reporter)
     if run and dataset:
-        is_scored = data is None and dataset.reported[0] == "validation"
-        own_predictions = _own_predictions(
+        is_scored = data is None and dataset.report_split[0] == "validation"
+        validation_predictions = _own_predictions(
             run, classifier, dataset, needed=is_scored, reporter=reporter
         )
 
@@ -76,7 +76,7 @@ def evaluate_run(
     if data is not None:
         data_config = _config_of_source(data, classifier, config, reading or {})
         scored = _score_source(
-            data, classifier, data_config, dataset, own_predictions, reporter=reporter
+            data, classifier, data_config, dataset, validation_predictions, reporter=reporter
         )
     elif run and config and dataset:
         data_config = config.data
@@ -85,7 +85,7 @@ def evaluate_run(
             classifier=classifier,
             config=config,
             dataset=dataset,
-            own_predictions=own_predictions,
+            validation_predictions=validation_predictions,
         )
         scored = _score_own_data(loaded, reporter=reporter)
     else:
@@ -131,7 +131,7 @@ def evaluate_run(
 
 def _own_predictions(
     run: RunDir, classifier: Classifier, dataset: Dataset, *, needed: bool, reporter: Reporter
-) -> OwnPredictions | None:
+) -> ValidationPredictions | None:
     """The predictions of a run for its own validation texts from before it learned from them.
 
     Returns:
@@ -141,7 +141,9 @@ def _own_predictions(
         DataError: these texts have changed, where the predictions are needed; else it is a warning.
     """
     try:
-        return OwnPredictions.of_run(run.held_out_predictions, classifier, dataset.validation)
+        return ValidationPredictions.of_run(
+            run.held_out_predictions, classifier, dataset.validation
+        )
     except DataError as error:
         if needed:
             raise
@@ -174,17 +176,17 @@ def _score_source(
     classifier: Classifier,
     data_config: DataConfig,
     dataset: Dataset | None,
-    own_predictions: OwnPredictions | None,
+    validation_predictions: ValidationPredictions | None,
     *,
     reporter: Reporter,
 ) -> Report:
     """Score a classifier on a labelled source as it predicts.
 
-    `dataset` and `own_predictions` are those of the classifier's run, as far as they are known.
+    `dataset` and `validation_predictions` are those of the classifier's run, as far as they are known.
     """
     learned: Iterable[str] = ()
     if dataset:
-        learned = learned_texts(dataset, own_predictions)
+        learned = learned_texts(dataset, validation_predictions)
     split = load_labelled(source, classifier, data_config, dataset, learned, reporter=reporter)
 
     baseline = None
@@ -196,7 +198,7 @@ def _score_source(
 
 def _score_own_data(run: LoadedRun, *, reporter: Reporter) -> Report:
     """Score the classifier of a run on its own test split, else its validation split."""
-    name, split = run.dataset.reported
+    name, split = run.dataset.report_split
     if not len(split):
         raise ConfigError(
             f"{run.folder.path}: no text of its data has a label to score; name labelled texts "
@@ -206,7 +208,7 @@ def _score_own_data(run: LoadedRun, *, reporter: Reporter) -> Report:
     # A validation split that was held out is a part of the texts that the run has learned from.
     learned: Iterable[str] = ()
     if name == "test":
-        learned = learned_texts(run.dataset, run.own_predictions)
+        learned = learned_texts(run.dataset, run.validation_predictions)
     notes = [notes for source, notes in run.dataset.sources if source == name]
     report_notes(name, split, notes, run.classifier, learned, reporter=reporter)
     return report_of_run(run, reporter=reporter)

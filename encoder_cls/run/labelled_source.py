@@ -13,9 +13,9 @@ from encoder_cls.data.load_dataset import load_split, reading_of
 from encoder_cls.data.reading.formats import format_of
 from encoder_cls.data.reading.options import Notes
 from encoder_cls.errors import DataError
-from encoder_cls.evaluation.held_out_predictions import OwnPredictions
+from encoder_cls.evaluation.held_out_predictions import ValidationPredictions
 from encoder_cls.metrics.logits import MULTI_LABEL
-from encoder_cls.system.columns import ConcatenatedTexts
+from encoder_cls.system.lazy_sequences import ConcatenatedTexts
 from encoder_cls.system.reporter import Reporter
 
 
@@ -94,12 +94,14 @@ def report_notes(
         reporter.warning(str(warning))
 
 
-def learned_texts(dataset: Dataset, own_predictions: OwnPredictions | None) -> Iterable[str]:
+def learned_texts(
+    dataset: Dataset, validation_predictions: ValidationPredictions | None
+) -> Iterable[str]:
     """The labelled texts that a run has learned from.
 
     Those held out for validation are among them where the run keeps predictions from before it
     learned from them.
     """
-    if own_predictions is None:
+    if validation_predictions is None:
         return dataset.train.texts
-    return ConcatenatedTexts(dataset.train.texts, dataset.selection.texts)
+    return ConcatenatedTexts(dataset.train.texts, dataset.known_validation.texts)

@@ -19,7 +19,7 @@ from encoder_cls.config.schema import DataConfig
 from encoder_cls.data.dataset import Dataset, Split
 from encoder_cls.errors import ConfigError
 from encoder_cls.evaluation.doubtful_labels import doubtful_rows
-from encoder_cls.evaluation.held_out_predictions import OwnPredictions, logits_before_refit
+from encoder_cls.evaluation.held_out_predictions import ValidationPredictions, logits_before_refit
 from encoder_cls.evaluation.label_tables import LabelRow
 from encoder_cls.evaluation.split_predictions import SplitPredictions
 from encoder_cls.linear.features import LinearOptions
@@ -73,7 +73,7 @@ def review_run(path: Path, *, reporter: Reporter, moved: Mapping[str, str] | Non
         run, config, classifier, needed=True, reporter=reporter, judges_all_labels=True
     )
     assert dataset is not None
-    own = OwnPredictions.of_run(run.held_out_predictions, classifier, dataset.validation)
+    own = ValidationPredictions.of_run(run.held_out_predictions, classifier, dataset.validation)
 
     rows: list[LabelRow] = []
     num_texts = 0
@@ -114,7 +114,7 @@ def _can_be_judged(predictions: SplitPredictions) -> NDArray[np.bool_]:
         return np.ones(len(split), dtype=bool)
 
     # The texts that are held out together, once for each class among them.
-    pairs = np.unique([split.labels, split.together], axis=1)
+    pairs = np.unique([split.labels, split.split_groups], axis=1)
     num_groups_of_class = np.bincount(pairs[0])
     has_other_texts: NDArray[np.bool_] = num_groups_of_class[split.labels] > 1
     return has_other_texts
@@ -129,7 +129,7 @@ def _are_corrected(split: Split, dataset: Dataset) -> NDArray[np.bool_]:
 
 
 def _judged(
-    dataset: Dataset, classifier: Classifier, own: OwnPredictions | None
+    dataset: Dataset, classifier: Classifier, own: ValidationPredictions | None
 ) -> Iterator[SplitPredictions]:
     """Predict each split by a classifier that has not seen its labels.
 
@@ -143,7 +143,9 @@ def _judged(
     else:
         options = LinearOptions(classifier.max_seq_len, False, class_weights)
     texts = classifier.tokenize(train.texts)
-    (out_of_fold,) = out_of_fold_logits(texts, train.labels, [options], together=train.together)
+    (out_of_fold,) = out_of_fold_logits(
+        texts, train.labels, [options], split_groups=train.split_groups
+    )
     yield SplitPredictions(
         name="train", split=train, logits=out_of_fold, label_names=classifier.label_names
     )

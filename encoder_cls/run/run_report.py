@@ -10,8 +10,8 @@ from encoder_cls.classifier.model_folder import load_classifier
 from encoder_cls.config.schema import Config
 from encoder_cls.data.dataset import Dataset
 from encoder_cls.evaluation.baseline import baseline_scores
-from encoder_cls.evaluation.comparisons import BasePredictions, compare_with_base
-from encoder_cls.evaluation.held_out_predictions import OwnPredictions
+from encoder_cls.evaluation.comparisons import ChangesSinceBase, compare_with_base
+from encoder_cls.evaluation.held_out_predictions import ValidationPredictions
 from encoder_cls.evaluation.report import Report, RunFindings
 from encoder_cls.evaluation.split_evaluation import evaluate_split
 from encoder_cls.linear.class_weights import class_weights_note
@@ -30,7 +30,7 @@ class LoadedRun:
         classifier: its classifier.
         config: its config.
         dataset: its data.
-        own_predictions: its predictions for its own validation texts from before it learned from
+        validation_predictions: its predictions for its own validation texts from before it learned from
             them, if it did.
     """
 
@@ -38,14 +38,14 @@ class LoadedRun:
     classifier: Classifier
     config: Config
     dataset: Dataset
-    own_predictions: OwnPredictions | None
+    validation_predictions: ValidationPredictions | None
 
     @property
     def num_refitted(self) -> int:
         """How many texts held out for validation the final linear model has learned from."""
-        if self.own_predictions is None:
+        if self.validation_predictions is None:
             return 0
-        return len(self.own_predictions.predictions.rows)
+        return len(self.validation_predictions.predictions.rows)
 
 
 def report_of_run(
@@ -68,7 +68,7 @@ def report_of_run(
     Raises:
         DataError: the texts that the base run held out for validation have changed.
     """
-    name, split = run.dataset.reported
+    name, split = run.dataset.report_split
 
     # At the end of training, batches are as large as they were there.
     batch_tokens = None
@@ -77,11 +77,11 @@ def report_of_run(
 
     reporter.working(f"scoring {len(split):,} texts")
     evaluation = evaluate_split(
-        run.classifier, split, name=name, batch_tokens=batch_tokens, own=run.own_predictions
+        run.classifier, split, name=name, batch_tokens=batch_tokens, own=run.validation_predictions
     )
     findings = RunFindings(
         num_refitted=run.num_refitted,
-        base_predictions=_compare_with_base_run(run, device=device),
+        changes_since_base=_compare_with_base_run(run, device=device),
         class_weights_note=run_interruptibly(lambda: _class_weights_note(run, train_texts)),
     )
 
@@ -105,7 +105,7 @@ def _class_weights_note(run: LoadedRun, train_texts: TokenizedTexts | None) -> s
     return class_weights_note(train, train_texts, linear)
 
 
-def _compare_with_base_run(run: LoadedRun, *, device: str) -> BasePredictions | None:
+def _compare_with_base_run(run: LoadedRun, *, device: str) -> ChangesSinceBase | None:
     """Compare the predictions of a run with those of its base run.
 
     Returns:
@@ -120,9 +120,9 @@ def _compare_with_base_run(run: LoadedRun, *, device: str) -> BasePredictions | 
 
     base_classifier = load_classifier(base.path, device=device, engine="torch")
     own_predictions_of_base = None
-    base_name, _ = base_dataset.reported
+    base_name, _ = base_dataset.report_split
     if base_name == "validation":
-        own_predictions_of_base = OwnPredictions.of_run(
+        own_predictions_of_base = ValidationPredictions.of_run(
             base.held_out_predictions, base_classifier, base_dataset.validation
         )
     return compare_with_base(
@@ -130,6 +130,6 @@ def _compare_with_base_run(run: LoadedRun, *, device: str) -> BasePredictions | 
         base_classifier,
         base_dataset,
         run=run.config.from_run,
-        own=run.own_predictions,
+        own=run.validation_predictions,
         own_of_base=own_predictions_of_base,
     )

@@ -15,7 +15,7 @@ from torch.utils.tensorboard import SummaryWriter
 from torch.utils.tensorboard.summary import hparams
 
 from encoder_cls.config.schema import Config
-from encoder_cls.evaluation import figures
+from encoder_cls.evaluation import matplotlib_figures
 from encoder_cls.evaluation.report import Report
 from encoder_cls.evaluation.report_text import summary_text
 from encoder_cls.metrics.classification import CalibrationBins
@@ -65,7 +65,7 @@ TAGS = _all_tags()
 # The prefix of the F1 of each class in a row.
 CLASS_F1 = "f1/"
 # With more classes, their F1 is not shown.
-MOST_CLASSES = 100
+MAX_CLASSES = 100
 
 
 class TensorBoard:
@@ -185,7 +185,7 @@ def _data_table(row: Row) -> str:
 def _add_curves(writer: SummaryWriter, row: Row, label_names: Sequence[str]) -> None:
     """Add a point to each curve of a row's split."""
     split = row["split"]
-    has_class_curves = split == "validation" and len(label_names) <= MOST_CLASSES
+    has_class_curves = split == "validation" and len(label_names) <= MAX_CLASSES
 
     for name, value in row.items():
         tag = TAGS.get((split, name))
@@ -201,14 +201,18 @@ def _add_images(writer: SummaryWriter, row: Row, label_names: Sequence[str]) -> 
     if "confusion_matrix" in row:
         # The labels of the result may be more than those of the training texts.
         names = row.get("label_names", label_names)
-        images["confusion matrix"] = figures.confusion_figure(row["confusion_matrix"], names)
+        images["confusion matrix"] = matplotlib_figures.confusion_figure(
+            row["confusion_matrix"], names
+        )
     if "calibration" in row:
-        images["reliability"] = figures.reliability_figure(CalibrationBins(**row["calibration"]))
+        images["reliability"] = matplotlib_figures.reliability_figure(
+            CalibrationBins(**row["calibration"])
+        )
 
     group = f"result on {row['split'].removeprefix('best_')}"
     for name, image in images.items():
         # `SummaryWriter.add_figure` would import pyplot, and warn of characters that a font lacks.
-        pixels = figures.to_pixels(image)
+        pixels = matplotlib_figures.to_pixels(image)
         writer.add_image(
             f"{group}/{name}", pixels, row["step"], walltime=row["time"], dataformats="HWC"
         )
@@ -261,7 +265,7 @@ def chosen_settings(config: Config) -> dict[str, bool | float | str]:
 
 # Characters of the text of a mistake: a longer one would make the other columns so narrow that
 # names break at any letter. `report.html` has the whole text.
-MOST_CHARACTERS = 70
+MAX_CHARACTERS = 70
 
 
 def mistakes_table(report: Report) -> str:
@@ -270,7 +274,7 @@ def mistakes_table(report: Report) -> str:
     for mistake in report.evaluation.worst_mistakes:
         prediction = f"{mistake.kind} {mistake.prediction} {mistake.probability:.2f}".strip()
         labels = ", ".join(mistake.labels)
-        text = shortened(mistake.text, limit=MOST_CHARACTERS)
+        text = shortened(mistake.text, limit=MAX_CHARACTERS)
 
         cells = " | ".join(markdown_text(cell) for cell in (prediction, labels, text))
         lines.append(f"| {cells} |")

@@ -21,8 +21,8 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from encoder_cls.classifier.classifier import Classifier
 from encoder_cls.classifier.html_pages import html_page
 from encoder_cls.serving import limits
-from encoder_cls.serving.batching import Batcher, TextResult
 from encoder_cls.serving.metrics import CONTENT_TYPE, Metrics
+from encoder_cls.serving.request_queue import Batcher, TextResult
 from encoder_cls.serving.requests import RefusedError, parse_predict_request
 from encoder_cls.system.display import shown
 from encoder_cls.system.json_values import json_text
@@ -124,7 +124,7 @@ class Service:
             RefusedError: it is too large (413), too slow (408), or exceeds the memory for all
                 bodies (429).
         """
-        most_bytes = limits.MOST_BODY_BYTES
+        most_bytes = limits.MAX_BODY_BYTES
         too_large = RefusedError(
             413, f"the body is larger than {most_bytes:,} bytes; send the texts in parts"
         )
@@ -145,7 +145,7 @@ class Service:
 
     def _hold(self, num_bytes: int) -> None:
         """Count bytes of a body; refuse them if all bodies together take too much memory."""
-        most_bytes = limits.MOST_HELD_BYTES
+        most_bytes = limits.MAX_HELD_BYTES
         if self._held_bytes + num_bytes > most_bytes:
             reason = f"requests of {most_bytes >> 20} MiB wait already; try again in a second"
             raise RefusedError(429, reason)

@@ -3,29 +3,29 @@
 # Of a request.
 
 # Proxies such as nginx accept a body of 1 MiB, too; its texts are some seconds of work.
-MOST_BODY_BYTES = 1 << 20
+MAX_BODY_BYTES = 1 << 20
 # More is bulk work, for `encoder-cls predict`.
-MOST_TEXTS = 1000
+MAX_TEXTS = 1000
 # With `explain`, a text is classified once for each of its words.
-MOST_EXPLAINED_TEXTS = 16
+MAX_EXPLAINED_TEXTS = 16
 # Tokens read to explain a text, about a second: all words of a text of 180.
-MOST_EXPLAINED_TOKENS = 1 << 15
+MAX_EXPLAINED_TOKENS = 1 << 15
 # From the end of a request's head to the end of its body: 50 KB a second.
 BODY_SECONDS = 20
 
 # Of all requests together.
 
 # Short requests get their responses within half a second, even if so many wait.
-MOST_WAITING = 256
+MAX_WAITING = 256
 # Of the bodies that are read or wait: bounds the memory, and the work that waits.
-MOST_HELD_BYTES = 16 << 20
+MAX_HELD_BYTES = 16 << 20
 # Characters computed at once: 2,000 tokens of English, what the engine takes as one batch.
 BATCH_CHARACTERS = 8192
 
 # Of connections.
 
 # A process that may open fewer than twice as many files keeps half as many connections as files.
-MOST_CONNECTIONS = 512
+MAX_CONNECTIONS = 512
 # Accepted before the first of them can be refused: asyncio counts a connection some steps later.
 ACCEPTED_AT_ONCE = 4
 # Connections that the system keeps until they are accepted.

@@ -16,7 +16,7 @@ from prometheus_client import (
     generate_latest,
 )
 
-from encoder_cls.serving.batching import TextResult
+from encoder_cls.serving.request_queue import TextResult
 from encoder_cls.system.display import replace_unprintable
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"

@@ -113,10 +113,10 @@ def _check_field(name: str, value: Any) -> None:
 
 
 def _check_number_of_texts(request: PredictRequest) -> None:
-    most = limits.MOST_TEXTS
+    most = limits.MAX_TEXTS
     work = "in a request; send them in parts"
     if request.explain:
-        most = limits.MOST_EXPLAINED_TEXTS
+        most = limits.MAX_EXPLAINED_TEXTS
         work = "that can be explained at once"
 
     if len(request.texts) > most:

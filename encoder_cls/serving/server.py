@@ -41,12 +41,12 @@ def most_connections() -> int:
     try:
         import resource
     except ImportError:  # Windows, where connections are no files
-        return limits.MOST_CONNECTIONS
+        return limits.MAX_CONNECTIONS
 
     most_files, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     if most_files == resource.RLIM_INFINITY:
-        return limits.MOST_CONNECTIONS
-    return min(limits.MOST_CONNECTIONS, most_files // 2)
+        return limits.MAX_CONNECTIONS
+    return min(limits.MAX_CONNECTIONS, most_files // 2)
 
 
 class Connection(H11Protocol):
@@ -186,7 +186,7 @@ class _Server(uvicorn.Server):
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         """Start to listen, and only then log it."""
         await super().startup(sockets)
-        if most_connections() < limits.MOST_CONNECTIONS:
+        if most_connections() < limits.MAX_CONNECTIONS:
             self._log(
                 f"warning: at most {most_connections()} connections, half of the files that this"
                 " process may open (`ulimit -n`)"

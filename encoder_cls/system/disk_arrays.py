@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from encoder_cls.errors import EncoderClsError
 
 # Bytes of an array.
-MOST_IN_MEMORY = 1 << 20
+MAX_IN_MEMORY = 1 << 20
 
 Number = TypeVar("Number", bound=np.generic)
 
@@ -31,7 +31,7 @@ class DiskBackedArray(Generic[Number]):
         self._array: NDArray[Number] | None = None
 
         # The file lives as long as this object.
-        self._file = tempfile.SpooledTemporaryFile(MOST_IN_MEMORY)  # noqa: SIM115
+        self._file = tempfile.SpooledTemporaryFile(MAX_IN_MEMORY)  # noqa: SIM115
         weakref.finalize(self, self._file.close)
 
     @classmethod
@@ -60,7 +60,7 @@ class DiskBackedArray(Generic[Number]):
     def array(self) -> NDArray[Number]:
         """All numbers, (numbers,), to be read only; after this call none can be appended."""
         if self._array is None:
-            if self._file.tell() > MOST_IN_MEMORY:
+            if self._file.tell() > MAX_IN_MEMORY:
                 # A plain view: each slice of a `np.memmap` is a new `np.memmap`, which is slower.
                 self._array = np.asarray(np.memmap(self._file, self._dtype, mode="r"))
             else:

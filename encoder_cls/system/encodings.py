@@ -40,7 +40,7 @@ COUNTED_BYTES = 1 << 20
 # Bytes of a line, a row or a text: three million words.
 LONGEST_LINE = 1 << 24
 # Bytes of a JSON array in a gzip file, which is read as a whole.
-MOST_UNPACKED_JSON = 1 << 28
+MAX_UNPACKED_JSON = 1 << 28
 
 SKIP = "data.bad_rows=skip (predict: --bad-rows skip) leaves such rows out"
 GZIP_MARK = b"\x1f\x8b"

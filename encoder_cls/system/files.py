@@ -39,9 +39,9 @@ STREAMS = (
     Path("/proc/thread-self/fd"),
 )
 # Links to one file, one after the other; the system itself follows no more.
-MOST_LINKS = 40
+MAX_LINKS = 40
 # Bytes of a file that is read whole: texts of some million tokens.
-MOST_BYTES = 1 << 28
+MAX_BYTES = 1 << 28
 
 
 def sha256(content: bytes | memoryview) -> str:
@@ -55,13 +55,13 @@ def to_json(value: Mapping[str, Any]) -> bytes:
 
 
 def read_file(path: Path, *, most_bytes: int | None = None) -> bytes:
-    """The content of a file of at most so many bytes, `MOST_BYTES` by default.
+    """The content of a file of at most so many bytes, `MAX_BYTES` by default.
 
     Raises:
         EncoderClsError: it is larger, or cannot be opened as a `plain_file`.
     """
     if most_bytes is None:
-        most_bytes = MOST_BYTES
+        most_bytes = MAX_BYTES
 
     with plain_file(path) as (file, size):
         if size > most_bytes:
@@ -346,7 +346,7 @@ def stream_named(path: Path) -> int | None:
     replaced.
     """
     streams = {path_of(folder) for folder in STREAMS}
-    for _ in range(MOST_LINKS):
+    for _ in range(MAX_LINKS):
         parent = path_of(path.parent)
         if parent in streams and path.name.isdecimal():
             return int(path.name)

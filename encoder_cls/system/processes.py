@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from multiprocessing.connection import Connection
 
 # Each process takes some 100 MB.
-MOST_PROCESSES = 8
+MAX_PROCESSES = 8
 # The items for each process that are taken ahead of the oldest unfinished one.
 AHEAD = 2
 
@@ -56,7 +56,7 @@ def usable_processes() -> int:
     """The number of processes that can work at once; 1 where this system cannot start them."""
     if os.name != "posix":
         return 1
-    return min(MOST_PROCESSES, _usable_processors())
+    return min(MAX_PROCESSES, _usable_processors())
 
 
 def _usable_processors() -> int:

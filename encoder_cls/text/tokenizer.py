@@ -71,7 +71,7 @@ def tokenize(tokenizer: Tokenizer, texts: Iterable[str], *, max_seq_len: int) ->
 
 
 # The most characters of a text that `count_tokens` reads.
-MOST_COUNTED = 1_000_000
+MAX_COUNTED = 1_000_000
 
 
 def count_tokens(tokenizer: Tokenizer, text: str) -> tuple[int, bool]:
@@ -80,8 +80,8 @@ def count_tokens(tokenizer: Tokenizer, text: str) -> tuple[int, bool]:
     A very long text is not read to its end.
     """
     read = token_reader(tokenizer)
-    chunk = read([text[:MOST_COUNTED]], MOST_COUNTED + 1)
-    return int(chunk.lengths[0]), len(text) <= MOST_COUNTED
+    chunk = read([text[:MAX_COUNTED]], MAX_COUNTED + 1)
+    return int(chunk.lengths[0]), len(text) <= MAX_COUNTED
 
 
 def token_ids(words: Sequence[str], id_of: Callable[[str], int | None]) -> NDArray[np.int32]:

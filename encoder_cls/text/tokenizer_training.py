@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from tokenizers import Tokenizer, models, normalizers, trainers
 
 from encoder_cls.errors import ConfigError
-from encoder_cls.system.columns import in_chunks
+from encoder_cls.system.lazy_sequences import in_chunks
 from encoder_cls.system.stop import run_interruptibly
 from encoder_cls.text.tokenizer import (
     lowercases,
@@ -277,7 +277,7 @@ def _rounded_scores(vocabulary: list[tuple[str, Any]]) -> list[tuple[str, float]
 # In ASCII texts, normalizer and pre-tokenizer only separate this and convert to lower case.
 PUNCTUATION = r"([^\w\s]+)"
 # The words of texts that are not ASCII whose splitting is remembered, in some 30 MB.
-MOST_PIECES = 1 << 16
+MAX_PIECES = 1 << 16
 
 
 class ArrowWords:
@@ -290,7 +290,7 @@ class ArrowWords:
     def __init__(self, tokenizer: Tokenizer) -> None:
         self._lowercase = lowercases(tokenizer)
         self._tokenizer = tokenizer
-        self._spaced_word = lru_cache(MOST_PIECES)(self._spaced_piece)
+        self._spaced_word = lru_cache(MAX_PIECES)(self._spaced_piece)
 
     def __reduce__(self) -> tuple[Any, ...]:
         # Other processes get a copy without the cache.

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from encoder_cls.classifier.classifier import Classifier
-from encoder_cls.classifier.familiarity import Familiarity, text_numbers
+from encoder_cls.classifier.familiarity import Familiarity, measure_familiarity
 from encoder_cls.classifier.gate import fit_gate
 from encoder_cls.classifier.guarantees import Guarantees
 from encoder_cls.classifier.model_folder import load_classifier, save_classifier, save_measured
@@ -39,10 +39,10 @@ def finish_model(
     `table` has the predictions of the linear model from before it was fitted again, if it was.
     """
     texts = prepared.validation_texts
-    labels = prepared.dataset.selection.labels
+    labels = prepared.dataset.known_validation.labels
     if len(labels):
         # Each type takes a pass over the texts: where time is limited, over fewer of them.
-        most = len(labels) if prepared.budget.left is None else MOST_COMPARED
+        most = len(labels) if prepared.budget.left is None else MAX_COMPARED
         compact(run.model, texts[:most], labels[:most], device=device)
 
     best = load_classifier(run.path, device=device, engine="torch")
@@ -54,7 +54,7 @@ def finish_model(
     if prepared.config.model.cascade:
         part_logits = best.part_logits(texts)
         if table:
-            # The table has the texts of `selection`, in order.
+            # The table has the texts of `known_validation`, in order.
             part_logits["linear"] = table.validation.logits
         best.gate = fit_gate(best, part_logits, labels)
 
@@ -82,7 +82,7 @@ def _measure_guarantees(
         earlier.append(table.train._replace(rows=rows))
 
     texts = prepared.validation_texts
-    if splits != [dataset.selection]:
+    if splits != [dataset.known_validation]:
         texts = best.tokenize(list(chain.from_iterable(split.texts for split in splits)))
     labels = np.concatenate([split.labels for split in splits])
     fit_guarantees(best, texts, labels, earlier=earlier)
@@ -91,7 +91,7 @@ def _measure_guarantees(
 # The types of numbers in a model folder to try, the smallest first.
 SMALL_TYPES = ("int8", "float16")
 # The texts on which types are compared, where time is limited.
-MOST_COMPARED = 5000
+MAX_COMPARED = 5000
 
 
 def compact(folder: Path, texts: TokenizedTexts, labels: NDArray[Any], *, device: str) -> None:
@@ -146,11 +146,11 @@ def _logits(
 
 
 # The most that a probability may change by smaller types.
-MOST_CHANGE = 0.005
+MAX_CHANGE = 0.005
 # The most accuracy, or micro-F1, that may be lost.
-MOST_ACCURACY_LOST = 0.001
+MAX_ACCURACY_LOST = 0.001
 # With fewer texts, no prediction may change.
-ENOUGH_TEXTS = 1000
+MIN_TEXTS = 1000
 
 
 def is_close(
@@ -165,7 +165,7 @@ def is_close(
     """
     if not np.isfinite(rounded).all():
         return False
-    if np.abs(rounded - expected).max(initial=0) > MOST_CHANGE:
+    if np.abs(rounded - expected).max(initial=0) > MAX_CHANGE:
         return False
 
     if thresholds:
@@ -174,10 +174,10 @@ def is_close(
     else:
         predictions = rounded.argmax(axis=1)
         exact_predictions = expected.argmax(axis=1)
-    if len(labels) < ENOUGH_TEXTS:
+    if len(labels) < MIN_TEXTS:
         return bool((predictions == exact_predictions).all())
 
-    least = _score(exact_predictions, labels) - MOST_ACCURACY_LOST
+    least = _score(exact_predictions, labels) - MAX_ACCURACY_LOST
     return _score(predictions, labels) >= least
 
 
@@ -201,14 +201,16 @@ def fit_guarantees(
     Multi-label tasks get no guarantees. `earlier` are predictions of the linear part for some of
     the texts, from before it learned from these.
     """
-    part_logits, linear_numbers = classifier.part_logits_and_numbers(texts)
+    part_logits, linear_features = classifier.part_logits_and_familiarity(texts)
     for predictions in earlier:
-        assert linear_numbers is not None
+        assert linear_features is not None
         part_logits["linear"][predictions.rows] = predictions.logits
-        linear_numbers[predictions.rows] = predictions.numbers
+        linear_features[predictions.rows] = predictions.familiarity_features
 
     logits = classifier.combined(part_logits)
-    numbers = text_numbers(classifier.task.probabilities(logits), texts, linear_numbers)
+    familiarity_features = measure_familiarity(
+        classifier.task.probabilities(logits), texts, linear_features
+    )
 
     # Blank texts get no prediction.
     has_words = np.diff(texts.offsets) > 1
@@ -217,4 +219,4 @@ def fit_guarantees(
         is_familiar = has_words & (labels < logits.shape[1])
         if has_words.any():
             classifier.guarantees = Guarantees.of(softmax(logits[has_words]), labels[has_words])
-    classifier.familiarity = Familiarity.of(numbers[is_familiar])
+    classifier.familiarity = Familiarity.of(familiarity_features[is_familiar])

@@ -10,12 +10,12 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from encoder_cls.classifier.classifier import Classifier, Mixture, Numbers
-from encoder_cls.classifier.validation import ValidationResult, score_mixture
+from encoder_cls.classifier.classifier import Classifier, FamiliarityFeatures, Mixture
+from encoder_cls.classifier.mixture_scores import ValidationResult, score_mixture
 from encoder_cls.evaluation.held_out_predictions import HeldOutPredictions, Predictions
 from encoder_cls.linear.effort import (
-    ONE_PENALTY,
-    PENALTIES_TRIED,
+    C_VALUES_TRIED,
+    ONE_C_VALUE,
     PLAIN_EFFORTS,
     PLANNED,
     WORDS_ALONE,
@@ -27,8 +27,8 @@ from encoder_cls.linear.effort import (
 from encoder_cls.linear.features import CountedTexts, LinearOptions
 from encoder_cls.linear.few_labels import FewLabels, fit_linear_from_few_labels
 from encoder_cls.linear.folds import FOLDS
-from encoder_cls.linear.linear_model import EVIDENCE_NUMBERS, LinearModel
-from encoder_cls.linear.nb_svm import ENOUGH_HELD_OUT, fit_linear
+from encoder_cls.linear.linear_model import NUM_EVIDENCE_FEATURES, LinearModel
+from encoder_cls.linear.nb_svm import MIN_HELD_OUT, fit_linear
 from encoder_cls.linear.stream import fit_linear_from_stream
 from encoder_cls.metrics.logits import Logits, task_of
 from encoder_cls.training.linear_time import end_of_fit, linear_options
@@ -59,11 +59,11 @@ class FittedLinear(NamedTuple):
     plan: Plan | None = None
 
 
-OnBetter = Callable[[FittedLinear], None]
+OnPreliminary = Callable[[FittedLinear], None]
 
 
 def fit_linear_classifier(
-    prepared: Prepared, *, on_better: OnBetter | None = None, effort: Effort | None = None
+    prepared: Prepared, *, on_preliminary: OnPreliminary | None = None, effort: Effort | None = None
 ) -> FittedLinear:
     """Fit the linear model as planned, or with less work where time is limited.
 
@@ -71,7 +71,7 @@ def fit_linear_classifier(
 
     Args:
         prepared: the data and the plan.
-        on_better: receives preliminary classifiers where there are validation texts: a quick one,
+        on_preliminary: receives preliminary classifiers where there are validation texts: a quick one,
             then one of a single penalty.
         effort: how much work the fit does; by default the time left decides.
 
@@ -84,8 +84,8 @@ def fit_linear_classifier(
 
     fit = _Fit(prepared, effort)
     fit.check_least_effort()
-    if on_better and fit.options.char_ngrams and len(prepared.dataset.selection):
-        on_better(fit.words_alone())
+    if on_preliminary and fit.options.char_ngrams and len(prepared.dataset.known_validation):
+        on_preliminary(fit.words_alone())
 
     if effort is WORDS_ALONE:
         return fit.words_alone()
@@ -97,13 +97,16 @@ def fit_linear_classifier(
             if plan.has_pseudo_labels:
                 raise
             return fit.words_alone()
-    return fit.plain(on_better)
+    return fit.plain(on_preliminary)
 
 
 def _fit_stream(prepared: Prepared) -> FittedLinear:
     train = prepared.dataset.train
     linear = fit_linear_from_stream(
-        prepared.train_texts, train.labels, linear_options(prepared), together=train.together
+        prepared.train_texts,
+        train.labels,
+        linear_options(prepared),
+        split_groups=train.split_groups,
     )
     return _calibrated(prepared, linear)
 
@@ -119,7 +122,7 @@ class _Fit:
         self.options: LinearOptions = linear_options(prepared)
         self._prepared = prepared
         self._train = prepared.dataset.train
-        self._held_out = (prepared.validation_texts, prepared.dataset.selection.labels)
+        self._held_out = (prepared.validation_texts, prepared.dataset.known_validation.labels)
         if effort is None:
             self._effort_choice = EffortChoice(end=end_of_fit(prepared))
         else:
@@ -142,12 +145,15 @@ class _Fit:
     def words_alone(self) -> FittedLinear:
         """Fit to words with one penalty, and not again: the quickest."""
         linear, _ = fit_linear(
-            self._words, held_out=self._held_out, together=self._train.together, is_quick=True
+            self._words,
+            held_out=self._held_out,
+            split_groups=self._train.split_groups,
+            is_quick=True,
         )
         plan = replace(self._prepared.plan, linear_fit="plain", refits_on_validation=False)
         return _calibrated(self._prepared, linear)._replace(effort=WORDS_ALONE, plan=plan)
 
-    def plain(self, on_better: OnBetter | None) -> FittedLinear:
+    def plain(self, on_preliminary: OnPreliminary | None) -> FittedLinear:
         """Fit to the training texts, then again with the validation texts if so planned."""
         prepared = self._prepared
         texts = CountedTexts.of(prepared.train_texts, self._train.labels, self.options)
@@ -158,31 +164,31 @@ class _Fit:
             return self.words_alone()
 
         def on_first(linear: LinearModel) -> None:
-            if on_better:
-                on_better(_calibrated(prepared, linear))
+            if on_preliminary:
+                on_preliminary(_calibrated(prepared, linear))
 
         linear, choice = fit_linear(
             texts,
             held_out=self._held_out,
-            together=self._train.together,
-            is_quick=effort is ONE_PENALTY,
+            split_groups=self._train.split_groups,
+            is_quick=effort is ONE_C_VALUE,
             on_first=on_first,
         )
         if not prepared.plan.refits_on_validation:
             return _calibrated(prepared, linear)._replace(effort=effort)
 
         # Keep the predictions for the validation texts from before these are learned from.
-        validation = prepared.dataset.selection
-        logits, numbers = linear.read(prepared.validation_texts)
-        assert numbers is not None
+        validation = prepared.dataset.known_validation
+        logits, familiarity_features = linear.read(prepared.validation_texts)
+        assert familiarity_features is not None
 
         all_texts = prepared.tokenize(self._train.texts, validation.texts)
         all_labels = np.concatenate([self._train.labels, validation.labels])
         refitted, _ = fit_linear(
             CountedTexts.of(all_texts, all_labels, self.options), choice=choice
         )
-        numbers_before = refitted.numbers_before_refit(
-            prepared.validation_texts, evidence=numbers[:, :EVIDENCE_NUMBERS]
+        numbers_before = refitted.familiarity_before_refit(
+            prepared.validation_texts, evidence=familiarity_features[:, :NUM_EVIDENCE_FEATURES]
         )
         rows = np.arange(len(self._train), len(all_texts))
         predictions = _held_out_predictions(prepared, rows, logits, numbers_before)
@@ -196,12 +202,12 @@ class _Fit:
             return 0
 
         num_fits = 1
-        if effort.tries_all_penalties:
+        if effort.tries_all_c_values:
             _, validation_labels = self._held_out
-            num_fits = PENALTIES_TRIED
-            if len(validation_labels) < ENOUGH_HELD_OUT[task_of(self._train.labels)]:
+            num_fits = C_VALUES_TRIED
+            if len(validation_labels) < MIN_HELD_OUT[task_of(self._train.labels)]:
                 # Each fold learns from the others; the last fit is with the penalty chosen.
-                num_fits = PENALTIES_TRIED * (FOLDS - 1) + 1
+                num_fits = C_VALUES_TRIED * (FOLDS - 1) + 1
 
         if self._prepared.plan.refits_on_validation:
             num_fits += 1
@@ -213,13 +219,13 @@ class _Fit:
         dataset = prepared.dataset
         texts = prepared.texts
         labels = self._train.labels
-        together = self._train.together
+        split_groups = self._train.split_groups
         num_held_out = 0
         if prepared.plan.refits_on_validation:
-            validation = dataset.selection
+            validation = dataset.known_validation
             texts = prepared.tokenize(self._train.texts, validation.texts, dataset.unlabelled.texts)
             labels = np.concatenate([labels, validation.labels])
-            together = np.concatenate([together, validation.together])
+            split_groups = np.concatenate([split_groups, validation.split_groups])
             num_held_out = len(validation)
 
         linear, found = fit_linear_from_few_labels(
@@ -228,7 +234,7 @@ class _Fit:
             prepared.name_texts,
             self.options,
             config=prepared.config.train,
-            together=together,
+            split_groups=split_groups,
             held_out=len(self._train) + np.arange(num_held_out),
             with_teacher=prepared.plan.has_pseudo_labels,
             effort_choice=self._effort_choice,
@@ -239,8 +245,10 @@ class _Fit:
 
         # It is calibrated on all labelled texts already: the few held out would only add chance.
         # But an encoder is weighed by these few, and both parts must be judged alike.
-        numbers = linear.numbers_before_refit(texts.take(found.rows))
-        predictions = _held_out_predictions(prepared, found.rows, found.logits, numbers)
+        familiarity_features = linear.familiarity_before_refit(texts.take(found.rows))
+        predictions = _held_out_predictions(
+            prepared, found.rows, found.logits, familiarity_features
+        )
         fitted = _calibrated(
             prepared,
             linear,
@@ -253,11 +261,14 @@ class _Fit:
 
 
 def _held_out_predictions(
-    prepared: Prepared, rows: NDArray[np.int64], logits: Logits, numbers: Numbers
+    prepared: Prepared,
+    rows: NDArray[np.int64],
+    logits: Logits,
+    familiarity_features: FamiliarityFeatures,
 ) -> HeldOutPredictions:
     """The table of predictions for labelled texts.
 
-    `rows` count the training texts, then those of `Dataset.selection`.
+    `rows` count the training texts, then those of `Dataset.known_validation`.
     """
     dataset = prepared.dataset
     num_train = len(dataset.train)
@@ -268,8 +279,8 @@ def _held_out_predictions(
     selected_rows = np.flatnonzero(is_selected)
     validation_rows = selected_rows[rows[~is_train] - num_train]
     return HeldOutPredictions(
-        validation=Predictions(validation_rows, logits[~is_train], numbers[~is_train]),
-        train=Predictions(rows[is_train], logits[is_train], numbers[is_train]),
+        validation=Predictions(validation_rows, logits[~is_train], familiarity_features[~is_train]),
+        train=Predictions(rows[is_train], logits[is_train], familiarity_features[is_train]),
         texts_sha256=dataset.validation.texts_fingerprint,
     )
 

@@ -81,7 +81,10 @@ def _seconds_of_sample(prepared: Prepared) -> float:
     began = time.monotonic()
     run_interruptibly(
         lambda: fit_linear_from_stream(
-            sample.train_texts, train.labels, linear_options(sample), together=train.together
+            sample.train_texts,
+            train.labels,
+            linear_options(sample),
+            split_groups=train.split_groups,
         )
     )
     return time.monotonic() - began

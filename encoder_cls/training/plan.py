@@ -264,15 +264,15 @@ LINEAR_LENGTHS = (KEPT_PER_TOKEN, 4, 2, 1)
 
 # The linear model learns from a stream if there are more tokens, for the sake of memory, or
 # more tokens times classes, which take minutes.
-MOST_LINEAR_TEXT = 12_000_000
-MOST_LINEAR_WORK = 200_000_000
+MAX_LINEAR_TEXT = 12_000_000
+MAX_LINEAR_WORK = 200_000_000
 # With more tokens, it looks at words only, for the sake of memory.
-MOST_LINEAR_DETAIL = 3_000_000
+MAX_LINEAR_DETAIL = 3_000_000
 
 # With more tokens, a stream reads no more of a text than the encoder: 4 GB of disk.
-MOST_STREAMED_TEXT = 200_000_000
+MAX_STREAMED_TEXT = 200_000_000
 # With more tokens times classes, which take minutes, there is no linear model.
-MOST_STREAMED_WORK = 20_000_000_000
+MAX_STREAMED_WORK = 20_000_000_000
 
 
 def _linear(config: Config, counts: Counts) -> tuple[LinearInput | None, LinearFit | None]:
@@ -285,22 +285,22 @@ def _linear(config: Config, counts: Counts) -> tuple[LinearInput | None, LinearF
 
     for max_tokens, tokens in counts.linear_tokens.items():
         work = tokens * counts.classes
-        if tokens <= MOST_LINEAR_TEXT and work <= MOST_LINEAR_WORK:
-            has_detail = tokens <= MOST_LINEAR_DETAIL
+        if tokens <= MAX_LINEAR_TEXT and work <= MAX_LINEAR_WORK:
+            has_detail = tokens <= MAX_LINEAR_DETAIL
             linear_fit = _fit_in_memory(config, counts)
             return LinearInput(max_tokens, use_char_ngrams=has_detail), linear_fit
 
     for max_tokens, tokens in counts.linear_tokens.items():
         work = tokens * counts.classes
         is_shortest = max_tokens == config.model.max_seq_len
-        has_room = tokens <= MOST_STREAMED_TEXT or is_shortest
-        if has_room and work <= MOST_STREAMED_WORK:
+        has_room = tokens <= MAX_STREAMED_TEXT or is_shortest
+        if has_room and work <= MAX_STREAMED_WORK:
             return LinearInput(max_tokens, use_char_ngrams=False), "stream"
     return None, None
 
 
 # The most texts with a label, where labels are few.
-MOST_LABELLED = 2000
+MAX_LABELLED = 2000
 
 
 def _fit_in_memory(config: Config, counts: Counts) -> LinearFit:
@@ -308,7 +308,7 @@ def _fit_in_memory(config: Config, counts: Counts) -> LinearFit:
     train = config.train
     learns_from_texts = train.naive_bayes or train.lsa_dimensions > 0 or train.self_training
     has_help = train.label_names_as_texts or (learns_from_texts and counts.unlabelled > 0)
-    if counts.labelled <= MOST_LABELLED and has_help and not counts.is_multi_label:
+    if counts.labelled <= MAX_LABELLED and has_help and not counts.is_multi_label:
         return "few_labels"
     return "plain"
 
@@ -327,7 +327,7 @@ TRAINING_FACTOR = 2_750
 # The fewest and the most epochs: more of them overfit.
 TRAINING_EPOCHS = (1, 8)
 # Where an epoch is a few steps, more epochs make up for it.
-FEWEST_STEPS = 300
+MIN_STEPS = 300
 
 # The part of the epochs and the steps, from the encoder of a base run, and the fewest and the most
 # epochs.
@@ -349,7 +349,7 @@ def _training(config: Config, counts: Counts, corpus: CorpusSize) -> TrainingLen
     epochs = min(max(wanted, fewest), most)
 
     # Repeat them until there are enough steps; each repetition is validated once.
-    repetitions = math.ceil(share * FEWEST_STEPS / (epochs * corpus.steps))
+    repetitions = math.ceil(share * MIN_STEPS / (epochs * corpus.steps))
     return _training_length(
         config, corpus, epochs * repetitions, epochs_between_validations=repetitions
     )

@@ -77,10 +77,10 @@ def prepare(
     check_fits(config, dataset)
 
     reporter.working(f"tokenizing {len(dataset.train):,} texts")
-    parts = (dataset.train, dataset.unlabelled, dataset.selection)
+    parts = (dataset.train, dataset.unlabelled, dataset.known_validation)
     tokens = tokenized_data(
         dataset.texts_to_learn,
-        dataset.selection.texts,
+        dataset.known_validation.texts,
         config,
         fingerprints=[part.fingerprint for part in parts],
         base=base.tokenizer if base else None,

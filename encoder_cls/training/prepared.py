@@ -35,7 +35,7 @@ from encoder_cls.training.time_budget import TimeBudget
 Objective = Callable[[EncoderClassifier, Any], Tensor]
 
 # The part of the training texts that may be truncated without a warning.
-MOST_TRUNCATED = 0.05
+MAX_TRUNCATED = 0.05
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -47,7 +47,7 @@ class Prepared:
         dataset: the texts and labels.
         tokenizer: trained on the texts, or that of the base run.
         texts: the tokens of the texts to learn from: labelled ones, then unlabelled ones.
-        validation_texts: those of the texts that choose the best weights (`Dataset.selection`).
+        validation_texts: those of the texts that choose the best weights (`Dataset.known_validation`).
         long_words: the number of words that are too long for a sub-word tokenizer to learn from.
         plan: how the run trains.
         budget: its time limits.
@@ -171,7 +171,7 @@ class Prepared:
             )
 
         truncated = self.data_statistics["truncated_fraction"]
-        if self.plan.has_encoder and truncated > MOST_TRUNCATED:
+        if self.plan.has_encoder and truncated > MAX_TRUNCATED:
             yield (
                 f"{truncated:.1%} of the training texts are longer than the "
                 f"{self.config.model.max_seq_len:,} tokens that the encoder reads; a larger "

@@ -75,7 +75,7 @@ LARGE = 5_000_000
 # The rows that are read to estimate the time for all of them.
 TIMED_ROWS = 5000
 # A run takes at least so many times the time to read its source.
-LEAST_WORK = 9.0
+MIN_WORK = 9.0
 
 
 def check_least_fits(config: Config, *, seconds: float | None) -> None:
@@ -99,7 +99,7 @@ def check_least_fits(config: Config, *, seconds: float | None) -> None:
     bytes_read = sum(len(row.text.encode()) for row in islice(rows, TIMED_ROWS))
     reading_seconds = (time.monotonic() - began) * num_bytes / max(1, bytes_read)
 
-    least_seconds = LEAST_WORK * reading_seconds
+    least_seconds = MIN_WORK * reading_seconds
     if least_seconds > seconds:
         raise ConfigError(
             f"train.time_budget: {source} has {num_bytes / 1e6:,.0f} MB of text, which take at "

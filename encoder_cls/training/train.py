@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 import torch
 
-from encoder_cls.classifier.validation import ValidationResult
+from encoder_cls.classifier.mixture_scores import ValidationResult
 from encoder_cls.encoder.distributed import ALONE, LostProcessError, ProcessGroup
 from encoder_cls.encoder.training import EncoderTraining, StepDone, ValidationDone
 from encoder_cls.errors import StoppedError
@@ -23,12 +23,12 @@ from encoder_cls.evaluation.report import Report
 from encoder_cls.linear.linear_model import LinearModel
 from encoder_cls.run.run_folder import RunDir
 from encoder_cls.system.reporter import SILENT, Reporter
-from encoder_cls.training.encoder import pretraining_of, save_encoder, training_on_labels
-from encoder_cls.training.finish import write_final_report
-from encoder_cls.training.linear import fit_linear_model, shared_pseudo_labels
+from encoder_cls.training.encoder_stage import pretraining_of, save_encoder, training_on_labels
+from encoder_cls.training.final_report import write_final_report
 from encoder_cls.training.linear_fit import FittedLinear
+from encoder_cls.training.linear_stage import broadcast_pseudo_labels, fit_linear_model
 from encoder_cls.training.prepared import Prepared
-from encoder_cls.training.progress import Progress, check_free_space
+from encoder_cls.training.run_progress import Progress, check_free_space
 
 
 class EncoderGain(NamedTuple):
@@ -191,7 +191,7 @@ def train_on_labels(
         device=device,
         group=group,
         linear_logits=linear_logits,
-        pseudo_labels=shared_pseudo_labels(prepared, linear, group),
+        pseudo_labels=broadcast_pseudo_labels(prepared, linear, group),
     )
     progress.begin(training)
 

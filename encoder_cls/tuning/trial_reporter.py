@@ -8,7 +8,7 @@ from math import ceil
 from optuna.trial import Trial
 
 from encoder_cls.system.reporter import Reporter
-from encoder_cls.training.encoder import ON_LABELS
+from encoder_cls.training.encoder_stage import ON_LABELS
 
 # Validations of a trial that are compared: at each tenth of its epochs.
 REPORTS = 10

@@ -27,8 +27,8 @@ from encoder_cls import load_classifier
 
 DATA = ("trec6", "sst2", "banking77", "ag_news", "sst2_glue", "imdb")
 SIZES = (2000, 4000, 8000)
-MOST_TEST_TEXTS = 3000
-MOST_LOST = 0.3  # points
+MAX_TEST_TEXTS = 3000
+MAX_LOST = 0.3  # points
 # The seed of the first draw of training texts.
 FIRST_DRAW = 1000
 
@@ -70,7 +70,7 @@ def measure(arguments: argparse.Namespace, case: Case) -> Found:
         ended = train(settings, Path(name, "run"))
         classifier = load_classifier(Path(name, "run"))
 
-    test = sample(read(path_of(arguments.folder, case["data"], "test")), MOST_TEST_TEXTS)
+    test = sample(read(path_of(arguments.folder, case["data"], "test")), MAX_TEST_TEXTS)
     labels = np.array([classifier.label_names.index(label) for label in test.labels])
     tokens = classifier.tokenize(test.texts)
     logits_of_part = {**classifier.part_logits(tokens), "both": classifier.logits(tokens)}
@@ -119,7 +119,7 @@ def failures(rows: Sequence[Row]) -> list[str]:
     found = []
     for (data, size), group in grouped(rows, "data", "size").items():
         gain = _gain(group)
-        if gain < -MOST_LOST:
+        if gain < -MAX_LOST:
             found.append(f"{data}, {size} texts: {gain:+.2f} points")
     return found
 

@@ -26,7 +26,7 @@ from encoder_cls import load_classifier
 DATA_SETS = (*DATA, "sst2_glue")
 SHORT = ["pretrain.epochs=1", "train.epochs=2"]
 TOLERANCE = 1e-5
-MOST_TEXTS = 5000
+MAX_TEXTS = 5000
 
 
 def cases(arguments: argparse.Namespace) -> list[Case]:
@@ -36,7 +36,7 @@ def cases(arguments: argparse.Namespace) -> list[Case]:
 
 def measure(arguments: argparse.Namespace, case: Case) -> Found:
     """Train, and count the predictions in which the engines differ."""
-    test = sample(read(path_of(arguments.folder, case["data"], "test")), MOST_TEXTS)
+    test = sample(read(path_of(arguments.folder, case["data"], "test")), MAX_TEXTS)
     with tempfile.TemporaryDirectory() as folder:
         run = Path(folder, "run")
         train([*overrides(arguments.folder, case["data"]), *case["settings"]], run)

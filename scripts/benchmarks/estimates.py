@@ -35,7 +35,7 @@ WAYS = ("random", "suggest")
 FIRST = 120  # labels
 ADDED = 40  # labels
 POOL = 1840  # texts without a label at first
-MOST_TEST_TEXTS = 2000
+MAX_TEST_TEXTS = 2000
 
 
 def cases(arguments: argparse.Namespace) -> list[Case]:
@@ -52,7 +52,7 @@ def measure(arguments: argparse.Namespace, case: Case) -> Found:
     The calibration error is that on the other texts.
     """
     texts = read(path_of(arguments.folder, case["data"], "train"))
-    drawn = sample(texts, FIRST + POOL + MOST_TEST_TEXTS, seed=case["round"])
+    drawn = sample(texts, FIRST + POOL + MAX_TEST_TEXTS, seed=case["round"])
     pool = drawn.take(np.arange(FIRST + POOL))
     test = drawn.take(np.arange(FIRST + POOL, len(drawn.texts)))
 

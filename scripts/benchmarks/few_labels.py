@@ -29,9 +29,9 @@ LABELS = (50, 100, 300, 1000)
 SVM = "SVM"
 TRAINING = "encoder-cls"
 # Training texts of a data set, with a label or without.
-MOST_TEXTS = 10_000
-MOST_TEXTS_OF = {"imdb": 2000}
-MOST_TEST_TEXTS = 2000
+MAX_TEXTS = 10_000
+MAX_TEXTS_OF = {"imdb": 2000}
+MAX_TEST_TEXTS = 2000
 # The seed of the first draw; draws before it have chosen settings.
 FIRST_DRAW = 200
 # Labels that each class has at least.
@@ -88,9 +88,9 @@ def measure(arguments: argparse.Namespace, case: Case) -> Found:
 def drawn(folder: Path, case: Case) -> tuple[Texts, Texts, Texts]:
     """Draw texts with a label, texts without, and test texts."""
     data = case["data"]
-    most_texts = MOST_TEXTS_OF.get(data, MOST_TEXTS)
+    most_texts = MAX_TEXTS_OF.get(data, MAX_TEXTS)
     pool = sample(read(path_of(folder, data, "train")), most_texts)
-    test = sample(read(path_of(folder, data, "test")), MOST_TEST_TEXTS)
+    test = sample(read(path_of(folder, data, "test")), MAX_TEST_TEXTS)
     if not case["names"]:
         numbers = {name: str(number) for number, name in enumerate(pool.classes)}
         pool = _renamed(pool, numbers)

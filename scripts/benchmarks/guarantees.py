@@ -31,7 +31,7 @@ from shared.page import table
 from sklearn.metrics import roc_auc_score
 
 from encoder_cls import Classifier, load_classifier
-from encoder_cls.classifier.familiarity import text_numbers
+from encoder_cls.classifier.familiarity import measure_familiarity
 from encoder_cls.classifier.guarantees import CONFIDENCE, THRESHOLDS, Guarantees
 
 DATA = ("trec6", "sst2", "banking77", "sst2_glue", "ag_news", "imdb")
@@ -47,13 +47,13 @@ HALVINGS = 1000
 EXPECTED_BROKEN = (1 - CONFIDENCE) * HALVINGS
 DEVIATION = (CONFIDENCE * (1 - CONFIDENCE) * HALVINGS) ** 0.5
 # The halvings in which a guarantee may be broken.
-MOST_BROKEN = EXPECTED_BROKEN + 3 * DEVIATION
+MAX_BROKEN = EXPECTED_BROKEN + 3 * DEVIATION
 # Texts of each data set that are distinguished from others.
-MOST_TEXTS = 800
+MAX_TEXTS = 800
 # The number of groups of classes of a data set, each of which is left out once.
 GROUPS = {"trec6": 6, "banking77": 5, EXAMPLE: 4, "ag_news": 4}
 # Texts of each split, where classes are left out.
-MOST_OF_SPLIT = {"train": 10_000, "validation": 2000, "test": 4000}
+MAX_OF_SPLIT = {"train": 10_000, "validation": 2000, "test": 4000}
 # What the AUROC must gain over that of the maximum probability.
 WANTED_GAIN = 0.03
 
@@ -110,7 +110,7 @@ def new_topics(name: str, folder: Path, group: int) -> Separation:
     """Train without a group of classes, and distinguish its test texts from the others."""
     texts = {}
     for split, whole in splits(folder, name, 0).items():
-        texts[split] = sample(whole, MOST_OF_SPLIT[split])
+        texts[split] = sample(whole, MAX_OF_SPLIT[split])
 
     classes = texts["train"].classes
     order = np.random.default_rng(0).permutation(len(classes))
@@ -206,10 +206,10 @@ def _unfamiliarity(
     """
     assert classifier.familiarity
     tokenized = classifier.tokenize(texts)
-    part_logits, linear_numbers = classifier.part_logits_and_numbers(tokenized)
+    part_logits, linear_features = classifier.part_logits_and_familiarity(tokenized)
     probabilities = classifier.task.probabilities(classifier.combined(part_logits))
 
-    numbers = text_numbers(probabilities, tokenized, linear_numbers)
+    numbers = measure_familiarity(probabilities, tokenized, linear_features)
     scores = classifier.familiarity.scores(numbers)
     is_flagged = classifier.familiarity.are_unfamiliar(numbers)
     return scores, 1 - probabilities.max(axis=1), is_flagged
@@ -219,7 +219,7 @@ def _unfamiliarity(
 def _some_texts(path: Path) -> list[str]:
     texts = pyarrow.parquet.read_table(path).column("text").to_pylist()
     order = np.random.default_rng(0).permutation(len(texts))
-    return [texts[row] for row in order[:MOST_TEXTS]]
+    return [texts[row] for row in order[:MAX_TEXTS]]
 
 
 def auroc(own: Probabilities, others: Probabilities) -> float:
@@ -305,7 +305,7 @@ def failures(rows: Sequence[Row]) -> list[str]:
             continue
         data = row.case["data"]
         for precision, broken in zip(PRECISIONS, row.found["broken"], strict=True):
-            if broken > MOST_BROKEN:
+            if broken > MAX_BROKEN:
                 found.append(f"{data}: precision {precision:g} is broken in {broken:,} halvings")
 
         coverage = row.found["coverage"]

@@ -31,9 +31,9 @@ from shared.peers import installed
 DATA = ("sst2", "ag_news")
 SIZES = {str(size): size for size in (Size(128, 2), Size(256, 4))}
 # The texts of a training.
-MOST_TEXTS = 2048
+MAX_TEXTS = 2048
 # The tokens of a text.
-MOST_TOKENS = 128
+MAX_TOKENS = 128
 # An epoch on labels, without a linear model.
 LABELS_ALONE = (
     "pretrain.epochs=0",
@@ -79,7 +79,7 @@ def measure(arguments: argparse.Namespace, case: Case) -> Found:
     if not work.exists():
         work.mkdir()
         whole = read(path_of(arguments.folder, case["data"], "train"))
-        write(work / "train.parquet", sample(whole, MOST_TEXTS))
+        write(work / "train.parquet", sample(whole, MAX_TEXTS))
 
     if system.startswith("HF"):
         model = model_of(work, size)
@@ -104,7 +104,7 @@ def train_ours(work: Path, size: Size, overrides: Sequence[str]) -> float:
 def settings(work: Path, size: Size) -> list[str]:
     """The config values of the data and of the shape."""
     data = [f"data.train={work / 'train.parquet'}", "data.validation=null", "data.test=null"]
-    return [*data, *size.overrides, f"model.max_seq_len={MOST_TOKENS}"]
+    return [*data, *size.overrides, f"model.max_seq_len={MAX_TOKENS}"]
 
 
 def model_of(work: Path, size: Size) -> Path:
@@ -126,7 +126,7 @@ def child(system: str, size: str, data: str, model: str) -> None:
 
     texts = read(Path(data))
     tokenizer = f"{model}/tokenizer.json"
-    bert = load(tokenizer, texts.classes, max_length=MOST_TOKENS, size=SIZES[size])
+    bert = load(tokenizer, texts.classes, max_length=MAX_TOKENS, size=SIZES[size])
     options: dict[str, Any] = {
         "per_device_train_batch_size": 64,
         "num_train_epochs": 1,

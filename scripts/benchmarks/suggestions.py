@@ -35,8 +35,8 @@ MOST = {RANDOM: 1000, SUGGESTED: 700}
 # Labels in random order, whose accuracy suggestions must reach.
 COMPARED = (300, 500, 700, 1000)
 # Training texts of a data set, and test texts.
-MOST_TEXTS = 6000
-MOST_TEST_TEXTS = 2000
+MAX_TEXTS = 6000
+MAX_TEST_TEXTS = 2000
 
 
 def cases(arguments: argparse.Namespace) -> list[Case]:
@@ -50,8 +50,8 @@ def cases(arguments: argparse.Namespace) -> list[Case]:
 def measure(arguments: argparse.Namespace, case: Case) -> Found:
     """Measure numbers of labels, and the accuracy with them."""
     folder = arguments.folder
-    pool = sample(read(path_of(folder, case["data"], "train")), MOST_TEXTS)
-    test = sample(read(path_of(folder, case["data"], "test")), MOST_TEST_TEXTS)
+    pool = sample(read(path_of(folder, case["data"], "train")), MAX_TEXTS)
+    test = sample(read(path_of(folder, case["data"], "test")), MAX_TEST_TEXTS)
     order = np.random.default_rng(case["round"]).permutation(len(pool.texts))
 
     labelled = order[:FIRST]

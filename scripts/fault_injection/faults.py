@@ -462,7 +462,7 @@ FAULTS = [
         "sizes are not limited",
         case="hostile-model",
         fraction=1,
-        target=f"{FILES}.MOST_BYTES",
+        target=f"{FILES}.MAX_BYTES",
         make=constant(10**18),
     ),
     Fault(
@@ -658,7 +658,7 @@ FAULTS = [
         "all texts are on one page",
         case="sizes[0-page_of_many_texts]",
         fraction=1,
-        target="encoder_cls.bulk.prediction_loop.MOST_PAGE_TEXTS",
+        target="encoder_cls.bulk.prediction_loop.MAX_PAGE_TEXTS",
         make=constant(10**9),
     ),
     Fault(
@@ -714,7 +714,7 @@ FAULTS = [
         "one model predicts for another",
         case="serve-reload",
         fraction=0.3,
-        target="encoder_cls.serving.batching.Batcher.submit",
+        target="encoder_cls.serving.request_queue.Batcher.submit",
         make=predicting_by_the_first_model,
     ),
     Fault(

@@ -19,13 +19,13 @@ from samples import FILLERS, WORDS
 # Of a probability: which texts share a batch changes the last digits.
 TOLERANCE = 1e-5
 # How long a response may take.
-MOST_SECONDS = 30.0
+MAX_SECONDS = 30.0
 SECONDS_BETWEEN_LOOKS = 0.01
 # Of Linux's prctl.
 PR_SET_PDEATHSIG = 1
 
 
-def wait_until(is_so, what, *, seconds=MOST_SECONDS, process=None):
+def wait_until(is_so, what, *, seconds=MAX_SECONDS, process=None):
     """Wait until something is so, while a process runs; returns what `is_so` found."""
     deadline = time.monotonic() + seconds
     while True:
@@ -55,7 +55,7 @@ class Served:
 
     def connection(self):
         """A connection, which is closed at the end of a block."""
-        return closing(http.client.HTTPConnection("127.0.0.1", self.port, timeout=MOST_SECONDS))
+        return closing(http.client.HTTPConnection("127.0.0.1", self.port, timeout=MAX_SECONDS))
 
     def own_bytes(self):
         """The memory that is its own: neither shared with who started it, nor of files."""
@@ -168,7 +168,7 @@ class Load:
     def __exit__(self, kind, *_):
         self._end.set()
         for thread in self._threads:
-            thread.join(MOST_SECONDS)
+            thread.join(MAX_SECONDS)
         assert kind or not any(thread.is_alive() for thread in self._threads), (
             "a client waits for ever"
         )

@@ -33,7 +33,7 @@ EARLY_STEPS = 12
 ROUNDING = 1e-3
 # Budgets of a search.
 BUDGET = "4s"
-LEAST_BUDGET = "0.001s"
+MIN_BUDGET = "0.001s"
 
 
 @tries(60)
@@ -191,7 +191,7 @@ def test_kill_tune(space, draw, number):
     second.end().check()
     third.end().check()
 
-    found = json.loads(tune(LEAST_BUDGET, "--json").end().check().out)
+    found = json.loads(tune(MIN_BUDGET, "--json").end().check().out)
     numbers = [trial["number"] for trial in found["trials"]]
     folders = sorted(int(path.name) for path in (folder / "trials").iterdir())
     assert folders == list(range(len(folders))), folders

@@ -11,7 +11,7 @@ from samples import damage, hashes_of, tries
 # Beyond what a command needs; a file without an end would fill more.
 ROOM = 2_000_000_000
 # A run with its data has no more files, so that each is tried.
-MOST_FILES = 28
+MAX_FILES = 28
 COMMANDS = {
     "review": ["review", "run"],
     "suggest": ["suggest", "run", "--input", "texts.csv", "--n", "3"],
@@ -78,7 +78,7 @@ CHANGES = [
 ]
 
 
-@tries(MOST_FILES)
+@tries(MAX_FILES)
 @pytest.mark.parametrize("change", CHANGES, ids=lambda change: change.__name__)
 @pytest.mark.parametrize("command", COMMANDS)
 def test_damaged_runs(space, draw, command, change, number):
@@ -87,7 +87,7 @@ def test_damaged_runs(space, draw, command, change, number):
     run = space.copy_with_data("labels", place)
     shutil.copy(place / "test.csv", place / "texts.csv")
     files = sorted(path for path in place.rglob("*") if path.is_file() and path.stat().st_size)
-    assert len(files) <= MOST_FILES, "not every file is tried"
+    assert len(files) <= MAX_FILES, "not every file is tried"
     file = files[number % len(files)]
     change(file, draw)
 

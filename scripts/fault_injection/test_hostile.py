@@ -16,8 +16,8 @@ from samples import CHECKPOINT_FILES, ENGINES, newest_checkpoint
 from encoder_cls.classifier.model_folder import FORMAT, NO_HASH, load_classifier, save_classifier
 
 # To accept or refuse a hostile folder.
-MOST_SECONDS = 5.0
-MOST_BYTES = 1_000_000_000
+MAX_SECONDS = 5.0
+MAX_BYTES = 1_000_000_000
 HUGE = 10**15
 WEIGHTS_FILE = "model.safetensors"
 # In place of a value that the head shall not have.
@@ -277,12 +277,12 @@ def test_hostile_model(space, make_hostile):
     save_classifier(load_classifier(run), run / "model")
     make_hostile(run / "model", canary)
 
-    prepare = partial(limit_memory, 4 * MOST_BYTES)
+    prepare = partial(limit_memory, 4 * MAX_BYTES)
     for engine in ENGINES:
         ended = space.predict(run, engine, "some rain and a ball", prepare=prepare)
         assert not canary.exists(), "something in the folder was run"
-        assert ended.seconds < MOST_SECONDS, f"{engine}: {ended.seconds:.1f} s"
-        assert ended.peak_bytes < MOST_BYTES, f"{engine}: {ended.peak_bytes / 1e9:.2f} GB"
+        assert ended.seconds < MAX_SECONDS, f"{engine}: {ended.seconds:.1f} s"
+        assert ended.peak_bytes < MAX_BYTES, f"{engine}: {ended.peak_bytes / 1e9:.2f} GB"
         assert ended.code in {1, 2}, f"{engine}: exit {ended.code}: {ended.out!r} {ended.err}"
         ended.check_error(ended.code, str(run))
 
@@ -345,4 +345,4 @@ def test_hostile_checkpoint(space, make_hostile):
     ended = space.finish("labels", run)
     assert not canary.exists(), "something in the folder was run"
     assert "passed over, damaged" in ended.err, ended.err
-    assert ended.peak_bytes < MOST_BYTES, f"{ended.peak_bytes / 1e9:.2f} GB"
+    assert ended.peak_bytes < MAX_BYTES, f"{ended.peak_bytes / 1e9:.2f} GB"

@@ -13,7 +13,7 @@ from unittest import mock
 
 import pytest
 from samples import damage, hashes_of, tries, variant_of
-from servers import MOST_SECONDS, Load, Predictions, serve, wait_until
+from servers import MAX_SECONDS, Load, Predictions, serve, wait_until
 
 from encoder_cls.classifier.classifier import Mixture
 from encoder_cls.classifier.model_folder import load_classifier, save_classifier
@@ -24,7 +24,7 @@ AT_ONCE = 5.0
 CODES = {signal.SIGTERM: 143, signal.SIGINT: 130}
 LAST_LINE = "stopped; all accepted requests got their responses"
 # Bytes of a server's own memory beyond that of the warm server.
-MOST_GROWTH = 24 << 20
+MAX_GROWTH = 24 << 20
 # Models that a try loads, and crowds of clients that it sends.
 RELOADS = 6
 WAVES = 4
@@ -211,7 +211,7 @@ def save_another(run, predictions, draw):
 def check_flat(sizes):
     """Fail if memory went on to grow when all had been done twice."""
     mebibytes = [size >> 20 for size in sizes]
-    is_flat = sizes[-1] < max(sizes[:2]) + MOST_GROWTH
+    is_flat = sizes[-1] < max(sizes[:2]) + MAX_GROWTH
     assert is_flat, f"its memory has grown: {mebibytes} MiB"
 
 
@@ -220,7 +220,7 @@ def check_flat(sizes):
 
 def send(served, content):
     """Open a connection, and send something."""
-    connection = socket.create_connection(("127.0.0.1", served.port), timeout=MOST_SECONDS)
+    connection = socket.create_connection(("127.0.0.1", served.port), timeout=MAX_SECONDS)
     with suppress(ConnectionError):  # it may refuse before it has read all
         connection.sendall(content)
     return connection

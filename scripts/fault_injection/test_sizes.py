@@ -20,7 +20,7 @@ SLACK_SECONDS = 2.0
 # A file of a report of 1,000 classes.
 LARGEST_REPORT = 3 * MEGABYTE
 # Memory for each byte of a line: its blocks, the line, its text, the kept part.
-MOST_BYTES_A_BYTE = 16
+MAX_BYTES_A_BYTE = 16
 # Memory besides that.
 ROOM = 400 * MEGABYTE
 CLASSES = 1000
@@ -200,5 +200,5 @@ def check_memory(ended, size):
     """Fail if it took more than its share beyond the memory of every fork."""
     resident_pages = int(Path("/proc/self/statm").read_text().split()[1])
     own_bytes = resident_pages * os.sysconf("SC_PAGE_SIZE")
-    most = own_bytes + MOST_BYTES_A_BYTE * size + ROOM
+    most = own_bytes + MAX_BYTES_A_BYTE * size + ROOM
     assert ended.peak_bytes < most, f"{size:,} bytes: {ended.peak_bytes / 1e9:.2f} GB"

@@ -225,7 +225,7 @@ def test_parquet_keeps_the_columns_of_parquet_as_they_are(cli, trained_run, monk
     """They keep their types, also across files, row groups and chunks."""
     monkeypatch.setattr("encoder_cls.bulk.input_texts.CHUNK", 4)
     monkeypatch.setattr("encoder_cls.bulk.parquet_format.BATCH_ROWS", 3)
-    monkeypatch.setattr("encoder_cls.bulk.parquet_format.MOST_ROWS", 8)
+    monkeypatch.setattr("encoder_cls.bulk.parquet_format.MAX_ROWS", 8)
     numbers = list(range(10))
     microseconds = [number * 1_000_000_000 + 1 for number in numbers]
     times = pyarrow.array(microseconds, pyarrow.timestamp("us", "UTC"))
@@ -406,7 +406,7 @@ def test_with_a_cascade_a_table_has_the_part_that_predicted(cli, trained_run, ou
 def test_memory_does_not_grow_with_the_input(cli, trained_run, monkeypatch, output):
     """Four times as many rows need as much at once: nothing is kept of what is classified."""
     monkeypatch.setattr("encoder_cls.bulk.input_texts.CHUNK", 16)
-    monkeypatch.setattr("encoder_cls.bulk.parquet_format.MOST_ROWS", 32)
+    monkeypatch.setattr("encoder_cls.bulk.parquet_format.MAX_ROWS", 32)
     options = ["--input", "in.csv", "--keep-columns", "--output", output, "--engine", "numpy"]
 
     def peak(num_rows: int) -> int:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from encoder_cls.classifier.familiarity import FEWEST_TEXTS, Familiarity
+from encoder_cls.classifier.familiarity import MIN_TEXTS, Familiarity
 
 
 def usual_numbers() -> np.ndarray:
@@ -41,7 +41,7 @@ def test_large_numbers_are_unusual(numbers, is_unfamiliar):
 def test_few_texts_do_not_show_what_is_usual():
     numbers = np.random.default_rng(0).normal(size=(50, 5))
 
-    assert Familiarity.of(numbers[: FEWEST_TEXTS - 1]) is None
+    assert Familiarity.of(numbers[: MIN_TEXTS - 1]) is None
     assert not Familiarity.of(numbers).are_unfamiliar(numbers).any()
 
 

@@ -271,7 +271,7 @@ def test_no_measure_may_get_worse(encoder, linear, shares, texts, gate):
 @pytest.mark.usefixtures("encoder_joins")
 def test_a_run_chooses_a_gate_on_request(cli, trained_run, blank_plots, monkeypatch):
     # A few texts can show that no more than all predictions change.
-    monkeypatch.setattr(gate_module, "MOST_CHANGED", 1)
+    monkeypatch.setattr(gate_module, "MAX_CHANGED", 1)
     options = ("--set", "train.epochs=1", "--set", "model.cascade=true", "--run-dir", "on")
 
     outcome = cli("train", trained_run.path.parent / "tiny.yaml", *options)

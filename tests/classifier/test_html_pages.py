@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from encoder_cls.classifier.attention_maps import AttentionMaps, attention_maps
-from encoder_cls.classifier.attention_page import MOST_MAP_TOKENS, render_attention
+from encoder_cls.classifier.attention_page import MAX_MAP_TOKENS, render_attention
 from encoder_cls.classifier.explanation import Explanation, WordWeight, marked
 from encoder_cls.classifier.prediction import Prediction
 from encoder_cls.classifier.prediction_page import (
@@ -159,16 +159,16 @@ def test_hostile_tokens_are_shown_and_not_run():
     assert names[1:4] == ["<script>docum…", "<svg>", '"']
 
 
-@pytest.mark.parametrize("num_tokens", [1, 5, MOST_MAP_TOKENS + 20])
+@pytest.mark.parametrize("num_tokens", [1, 5, MAX_MAP_TOKENS + 20])
 def test_each_layer_and_head_has_its_map(num_tokens):
     """If tokens are too many, it is cut, with a note."""
     maps = maps_of([f"t{number}" for number in range(num_tokens)])
 
     page = render_attention("Attention", [("a line", maps)])
 
-    is_cut = num_tokens > MOST_MAP_TOKENS
+    is_cut = num_tokens > MAX_MAP_TOKENS
     assert f"alike would give each {1 / num_tokens:.3f}." in page
-    assert (f"The first {MOST_MAP_TOKENS} tokens." in page) == is_cut
+    assert (f"The first {MAX_MAP_TOKENS} tokens." in page) == is_cut
 
     names, *drawn = figures(page)
     assert [figure.attrib["aria-label"] for figure in drawn] == [
@@ -181,7 +181,7 @@ def test_each_layer_and_head_has_its_map(num_tokens):
     ]
 
     # Each name is beside a row and below a column.
-    size = min(num_tokens, MOST_MAP_TOKENS)
+    size = min(num_tokens, MAX_MAP_TOKENS)
     assert len(list(names.iter("text"))) == 2 * size
     for figure in drawn:
         assert figure.find("use").attrib["href"] == f"#{names.find('g').attrib['id']}"

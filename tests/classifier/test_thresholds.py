@@ -66,8 +66,8 @@ def test_repeated_texts_do_not_choose_the_rule(monkeypatch):
 
     folds = []
 
-    def recorded(together: np.ndarray) -> list[np.ndarray]:
-        folds.extend(split_into_folds(together))
+    def recorded(split_groups: np.ndarray) -> list[np.ndarray]:
+        folds.extend(split_into_folds(split_groups))
         return folds
 
     monkeypatch.setattr(thresholds_module, "split_into_folds", recorded)

@@ -330,7 +330,7 @@ def test_where_no_row_has_an_id_there_is_no_column_of_ids(cli, trained_run, monk
 
 def test_a_page_holds_the_first_texts_and_says_so(cli, trained_run, monkeypatch):
     """A browser can show only so many. The others are not classified."""
-    monkeypatch.setattr("encoder_cls.bulk.prediction_loop.MOST_PAGE_TEXTS", 2)
+    monkeypatch.setattr("encoder_cls.bulk.prediction_loop.MAX_PAGE_TEXTS", 2)
     classified = []
     tokenize = Classifier.tokenize
 
@@ -349,7 +349,7 @@ def test_a_page_holds_the_first_texts_and_says_so(cli, trained_run, monkeypatch)
 
 
 def test_a_page_of_all_texts_says_nothing_of_it(cli, trained_run, monkeypatch):
-    monkeypatch.setattr("encoder_cls.bulk.prediction_loop.MOST_PAGE_TEXTS", 2)
+    monkeypatch.setattr("encoder_cls.bulk.prediction_loop.MAX_PAGE_TEXTS", 2)
 
     outcome = cli("predict", "--model", trained_run.path, "--format", "html", *TEXTS[:2])
 
@@ -369,7 +369,7 @@ def test_a_page_of_all_texts_says_nothing_of_it(cli, trained_run, monkeypatch):
 )
 def test_words_left_out_of_an_explanation_are_counted(classifier, monkeypatch, output_format, note):
     # Explaining a word takes the 5 tokens of its text: 2 of 4 words are explained.
-    monkeypatch.setattr("encoder_cls.classifier.occlusion.MOST_TOKENS", 15)
+    monkeypatch.setattr("encoder_cls.classifier.occlusion.MAX_TOKENS", 15)
     texts = ["the rain and snow", "soup rain and ball", "rain"]
     warnings = []
 

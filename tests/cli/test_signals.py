@@ -23,7 +23,7 @@ from encoder_cls.system.stop import check_stop
 from encoder_cls.system.terminal import hangup_signals
 
 # Seconds after which a program at a terminal is killed; reading its output is an error then.
-MOST_SECONDS = 120
+MAX_SECONDS = 120
 
 
 class AtTerminal:
@@ -56,7 +56,7 @@ class AtTerminal:
 @contextmanager
 def at_terminal(*arguments: object) -> Iterator[AtTerminal]:
     program = AtTerminal(*arguments)
-    patience = Timer(MOST_SECONDS, program.process.kill)
+    patience = Timer(MAX_SECONDS, program.process.kill)
     patience.start()
     try:
         yield program

@@ -13,7 +13,7 @@ from support.data import load, refusal, write
 from encoder_cls.config.schema import DataConfig
 from encoder_cls.data.dataset import Dataset, Split
 from encoder_cls.data.load_dataset import load_dataset
-from encoder_cls.system import columns, disk_arrays
+from encoder_cls.system import disk_arrays, lazy_sequences
 
 
 def empty_counts(dataset: Dataset) -> dict[str, int]:
@@ -132,8 +132,8 @@ def rows_of(split: Split) -> ExpectedRows:
 @pytest.mark.parametrize("most_in_memory", [1 << 20, 1], ids=["memory", "files"])
 def test_rows_keep_their_class_and_their_place(monkeypatch, most_in_memory):
     """They are read a few at a time, of several files, in memory or on the disk."""
-    monkeypatch.setattr(columns, "CHUNK", 3)
-    monkeypatch.setattr(disk_arrays, "MOST_IN_MEMORY", most_in_memory)
+    monkeypatch.setattr(lazy_sequences, "CHUNK", 3)
+    monkeypatch.setattr(disk_arrays, "MAX_IN_MEMORY", most_in_memory)
     expected = write_folder()
 
     train = load("d").train
@@ -149,8 +149,8 @@ def test_rows_keep_their_class_and_their_place(monkeypatch, most_in_memory):
 
 @pytest.mark.parametrize("most_in_memory", [1 << 20, 1], ids=["memory", "files"])
 def test_rows_that_are_held_out_keep_their_class_and_their_place(monkeypatch, most_in_memory):
-    monkeypatch.setattr(columns, "CHUNK", 3)
-    monkeypatch.setattr(disk_arrays, "MOST_IN_MEMORY", most_in_memory)
+    monkeypatch.setattr(lazy_sequences, "CHUNK", 3)
+    monkeypatch.setattr(disk_arrays, "MAX_IN_MEMORY", most_in_memory)
     expected = write_folder()
 
     dataset = load("d", validation=None, validation_fraction=0.5)

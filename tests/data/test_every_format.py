@@ -13,7 +13,7 @@ import pytest
 from support.data import refusal, write
 from support.tables import read_table, write_table
 
-from encoder_cls.bulk.progress import count_rows
+from encoder_cls.bulk.progress_bar import count_rows
 from encoder_cls.data.reading.columns import Columns
 from encoder_cls.data.reading.file_format import Format
 from encoder_cls.data.reading.formats import FORMATS, format_of, header_of

@@ -213,9 +213,9 @@ def test_few_labels_that_train_does_not_have_are_numbered_behind_the_classes():
 def test_only_known_rows_of_validation_choose_the_weights():
     dataset = load(write("a.csv", GOOD), validation=write_with_unseen("zawza"))
 
-    assert len(dataset.selection) == 95
-    assert dataset.selection.unseen_names == ()
-    assert list(dataset.selection.texts) == dataset.validation.texts[:95]
+    assert len(dataset.known_validation) == 95
+    assert dataset.known_validation.unseen_names == ()
+    assert list(dataset.known_validation.texts) == dataset.validation.texts[:95]
 
 
 def test_the_fingerprint_changes_with_a_label_that_train_does_not_have():

@@ -157,8 +157,8 @@ def test_labels_that_train_never_shows_count_and_choose_nothing():
 
     assert dataset.validation.unseen_names == ("z",)
     assert dataset.validation.labels[-1].tolist() == [1, 0, 1]
-    assert dataset.selection.labels[-1].tolist() == [1, 0]
-    assert len(dataset.selection) == 31
+    assert dataset.known_validation.labels[-1].tolist() == [1, 0]
+    assert len(dataset.known_validation) == 31
     warnings = "\n".join(data_warnings(dataset))
     assert "never occur in train: 'z'; their 1 of 31 rows" in warnings
 

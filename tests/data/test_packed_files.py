@@ -94,7 +94,7 @@ ITEMS = [json.dumps({"text": f"text {number}", "label": 1}) for number in range(
 @pytest.mark.parametrize("separator", [",", ",\n"])
 def test_a_packed_array_of_json_is_read_as_a_whole_up_to_a_limit(monkeypatch, separator):
     """An array that is as large on the disk has no such limit."""
-    monkeypatch.setattr(json_files, "MOST_UNPACKED_JSON", 500)
+    monkeypatch.setattr(json_files, "MAX_UNPACKED_JSON", 500)
     content = f"[{separator.join(ITEMS)}]"
 
     write("a.json.gz", gzip.compress(content.encode()))
@@ -105,6 +105,6 @@ def test_a_packed_array_of_json_is_read_as_a_whole_up_to_a_limit(monkeypatch, se
 
 
 def test_packed_lines_of_json_have_no_such_limit(monkeypatch):
-    monkeypatch.setattr(json_files, "MOST_UNPACKED_JSON", 500)
+    monkeypatch.setattr(json_files, "MAX_UNPACKED_JSON", 500)
     write("b.json.gz", gzip.compress("\n".join(ITEMS).encode()))
     assert len(read("b.json.gz")) == 30

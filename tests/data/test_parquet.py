@@ -16,7 +16,7 @@ from support.data import classes_of, load, refusal
 from encoder_cls.data.reading import parquet
 from encoder_cls.data.reading.columns import Columns
 from encoder_cls.data.reading.options import Reading
-from encoder_cls.data.reading.parquet import BATCH_BYTES, MOST_ROWS, rows_at_once
+from encoder_cls.data.reading.parquet import BATCH_BYTES, MAX_ROWS, rows_at_once
 from encoder_cls.data.reading.rows import Row
 from encoder_cls.data.sources import read_rows
 
@@ -141,7 +141,7 @@ def read_texts() -> list[Row]:
 @pytest.mark.parametrize(
     ("text_bytes", "expected"),
     [
-        (10, MOST_ROWS),
+        (10, MAX_ROWS),
         (1 << 20, BATCH_BYTES >> 20),
         (1 << 23, BATCH_BYTES >> 23),
     ],

@@ -118,7 +118,7 @@ def test_each_text_is_in_one_part_in_the_order_of_the_file(fraction):
 
 
 def test_of_many_texts_a_limited_number_is_held_out(monkeypatch):
-    monkeypatch.setattr(splitting, "MOST_HELD_OUT", 20)
+    monkeypatch.setattr(splitting, "MAX_HELD_OUT", 20)
 
     train, validation = hold_out(mixed_split([100, 300]), fraction=0.2, seed=0)
 

@@ -45,7 +45,7 @@ def test_a_class_whose_texts_are_all_alike_is_divided():
     labels = np.array([0, 0, 0, 1, 1])
     split = Split(texts=texts, labels=labels, where=["x"] * 5)
 
-    numbers = split.together.tolist()
+    numbers = split.split_groups.tolist()
 
     assert numbers[0] == numbers[1]
     assert numbers[3] != numbers[4]

@@ -24,7 +24,7 @@ SHARDS = 3
 
 # The largest relative difference of two losses by rounding: at this learning rate, it grows to a
 # hundredth within forty steps.
-MOST_ROUNDING = 0.05
+MAX_ROUNDING = 0.05
 
 # Jobs are run once for all tests, on one worker.
 pytestmark = pytest.mark.xdist_group("processes")
@@ -165,7 +165,7 @@ def assert_close(jobs: Jobs, *names: str) -> None:
 
     assert losses[0]
     for other in losses[1:]:
-        assert other == pytest.approx(losses[0], rel=MOST_ROUNDING)
+        assert other == pytest.approx(losses[0], rel=MAX_ROUNDING)
 
 
 def test_weights_are_close_however_many_processes_there_are(jobs):

@@ -125,7 +125,7 @@ def test_a_process_skips_the_step_that_another_one_skips(tmp_path):
 
     metrics = training.step(0, 0.01)
 
-    assert not metrics.has_updated
+    assert not metrics.should_update
     assert_equal(numbers_of(training), before)
 
 

@@ -66,7 +66,7 @@ def test_a_step_without_finite_numbers_updates_nothing(setup):
     taken = take_step(setup, scale=float("inf"))
 
     assert not taken.metrics.has_finite_loss
-    assert not taken.metrics.has_updated
+    assert not taken.metrics.should_update
     torch.testing.assert_close(taken.after, taken.before, rtol=0, atol=0, equal_nan=True)
 
 

@@ -82,17 +82,17 @@ def test_padding_and_batch_mates_do_not_change_logits(settings):
     """A text has the same logits alone and padded in a batch, whatever ids are on the padding."""
     model = make_model(**settings)
     input_ids, mask = ragged_batch()
-    together = model(input_ids, mask, random_spelling(input_ids))
+    split_groups = model(input_ids, mask, random_spelling(input_ids))
 
     for row, length in enumerate(mask.sum(dim=1).tolist()):
         own_ids = input_ids[row : row + 1, :length]
         own_mask = mask[row : row + 1, :length]
         alone = model(own_ids, own_mask, random_spelling(own_ids))
-        torch.testing.assert_close(together[row], alone[0], atol=1e-5, rtol=1e-5)
+        torch.testing.assert_close(split_groups[row], alone[0], atol=1e-5, rtol=1e-5)
 
     with_other_padding = input_ids.masked_fill(~mask, 29)
     found = model(with_other_padding, mask, random_spelling(with_other_padding))
-    torch.testing.assert_close(found, together, atol=1e-6, rtol=1e-6)
+    torch.testing.assert_close(found, split_groups, atol=1e-6, rtol=1e-6)
 
 
 def logits_of_both_orders(**settings: object) -> tuple[torch.Tensor, torch.Tensor]:

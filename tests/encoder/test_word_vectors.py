@@ -12,7 +12,7 @@ from torch import Tensor
 from encoder_cls.encoder.transformer import INITIAL_STD, InputEmbedding
 from encoder_cls.encoder.word_vectors import neighbour_information
 from encoder_cls.run.run_folder import RunDir
-from encoder_cls.training.encoder import load_first_weights
+from encoder_cls.training.encoder_stage import load_first_weights
 from encoder_cls.training.prepare import prepare
 from encoder_cls.training.prepared import Prepared
 

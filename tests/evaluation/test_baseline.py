@@ -10,7 +10,7 @@ from support.reports import split_of
 from encoder_cls.data.dataset import Dataset, Split
 from encoder_cls.evaluation import baseline
 from encoder_cls.evaluation.baseline import baseline_scores
-from encoder_cls.system.columns import DiskBackedTexts
+from encoder_cls.system.lazy_sequences import DiskBackedTexts
 
 TRAIN = split_of(["good fine", "bad poor"] * 4, [0, 1] * 4)
 
@@ -74,8 +74,8 @@ def test_the_baseline_reads_a_sample_of_much_text(monkeypatch):
         noise = "x" * (number % 7)
         texts.append(f"{word} {noise}")
     split = split_of(DiskBackedTexts(texts), np.arange(300) % 2)
-    monkeypatch.setattr(baseline, "MOST_SCORES", 15)
-    monkeypatch.setattr(baseline, "MOST_CHARACTERS", 800)
+    monkeypatch.setattr(baseline, "MAX_SCORES", 15)
+    monkeypatch.setattr(baseline, "MAX_CHARACTERS", 800)
 
     scores = scores_of(split, split)
 
@@ -85,7 +85,7 @@ def test_the_baseline_reads_a_sample_of_much_text(monkeypatch):
     # A text has 5 to 11 characters.
     assert 800 / 12 < scores["texts"] < 800 / 5
 
-    monkeypatch.setattr(baseline, "MOST_CHARACTERS", sum(map(len, texts)))
+    monkeypatch.setattr(baseline, "MAX_CHARACTERS", sum(map(len, texts)))
     assert scores_of(split, split)["texts"] == 300
 
 
@@ -94,8 +94,8 @@ def test_the_more_classes_the_less_the_baseline_reads(monkeypatch, num_classes, 
     """Both characters and features, times classes, have a limit, for time and for memory."""
     texts = [f"word{number % 60} filler{number % 7}" for number in range(600)]
     split = split_of(texts, np.arange(600) % num_classes)
-    monkeypatch.setattr(baseline, "MOST_CHARACTERS_BY_CLASSES", 100_000)
-    monkeypatch.setattr(baseline, "MOST_WEIGHTS", 900)
+    monkeypatch.setattr(baseline, "MAX_CHARACTERS_BY_CLASSES", 100_000)
+    monkeypatch.setattr(baseline, "MAX_WEIGHTS", 900)
 
     scores = scores_of(split, split)
 

@@ -9,8 +9,8 @@ from support.reports import split_of
 
 from encoder_cls.classifier.classifier import Classifier
 from encoder_cls.evaluation.comparisons import (
-    BasePredictions,
     ChangedPrediction,
+    ChangesSinceBase,
     Comparison,
     compare_predictions,
     score_parts,
@@ -165,7 +165,7 @@ def test_changed_predictions_are_counted_by_what_became_of_them():
         ChangedPrediction(where="f.csv:4", text="z", label="a", before="c", now="b"),
         ChangedPrediction(where="f.csv:5", text="z", label="c", before="a", now="c"),
     ]
-    predictions = BasePredictions(
+    predictions = ChangesSinceBase(
         split="test",
         num_texts=2000,
         comparison=compare_predictions(LABELS, LABELS, LABELS, run="runs/base"),

@@ -58,7 +58,7 @@ def trained(name: str, *overrides: str, from_run: Path | None = None):
 def learned(request, monkeypatch):
     """The data of the run `a`, whose linear model was fitted again with the validation texts."""
     if request.param == "plain":
-        monkeypatch.setattr(training_plan, "MOST_LABELLED", 0)
+        monkeypatch.setattr(training_plan, "MAX_LABELLED", 0)
     write("a.csv", random_rows())
 
     setup = trained("a", "data.train=a.csv")
@@ -144,7 +144,7 @@ def test_a_file_is_scored_as_it_is_predicted(cli, learned):
 @pytest.mark.parametrize("most_labelled", [0, 2000])
 def test_the_test_score_is_that_of_what_is_predicted(cli, monkeypatch, most_labelled):
     """Test texts may equal training or validation texts, which a warning says."""
-    monkeypatch.setattr(training_plan, "MOST_LABELLED", most_labelled)
+    monkeypatch.setattr(training_plan, "MAX_LABELLED", most_labelled)
     rows = random_rows()
     write("a.csv", rows[:120])
     write("test.csv", rows[60:])

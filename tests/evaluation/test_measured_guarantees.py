@@ -102,7 +102,7 @@ def test_guarantees_go_by_the_logits_of_another_classifier(folder, held_out, tmp
     # The linear part alone predicts from this probability on.
     classifier.gate = 0.9
     tokenized = classifier.tokenize(texts)
-    _, numbers = classifier.part_logits_and_numbers(tokenized)
+    _, numbers = classifier.part_logits_and_familiarity(tokenized)
     logits = np.tile(np.array([9.0, 0, 0], dtype=np.float32), (241, 1))
     earlier = [Predictions(np.arange(241), logits, numbers)]
 
@@ -117,7 +117,7 @@ def test_validation_rows_of_labels_that_training_never_shows_count(
     cli, held_out, blank_plots, monkeypatch
 ):
     """They count in guarantees, though they choose no weights, and not as usual texts."""
-    monkeypatch.setattr(training_plan, "MOST_LABELLED", 0)
+    monkeypatch.setattr(training_plan, "MAX_LABELLED", 0)
     texts, labels = held_out
     rows = []
     for text, label in zip(texts[:-1], labels[:-1], strict=True):

@@ -78,7 +78,7 @@ def test_wrong_and_missed_labels_take_turns():
 
 def test_mistakes_are_explained_for_the_predicted_class(classifier, monkeypatch):
     """As many are explained as there is time for: a text with 4 tokens is read 4 times."""
-    monkeypatch.setattr(mistakes_module, "MOST_EXPLAINED_TOKENS", 17)
+    monkeypatch.setattr(mistakes_module, "MAX_EXPLAINED_TOKENS", 17)
     split = split_of(["rain and snow"] * 2, classifier.label_names.index("sport"))
 
     first, second = evaluate_split(classifier, split, name="x").worst_mistakes

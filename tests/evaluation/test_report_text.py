@@ -22,7 +22,7 @@ from encoder_cls.evaluation.report import Report, RunFindings
 from encoder_cls.evaluation.report_page import render_report
 from encoder_cls.evaluation.report_text import full_text
 from encoder_cls.evaluation.split_evaluation import evaluate_split
-from encoder_cls.evaluation.suggested_threshold import FEWEST_PREDICTIONS, SuggestedThreshold
+from encoder_cls.evaluation.suggested_threshold import MIN_PREDICTIONS, SuggestedThreshold
 from encoder_cls.metrics.classification import CalibrationBins, ClassMetrics
 
 
@@ -62,7 +62,7 @@ def test_calibration_is_put_in_words(classifier, ece, accuracy, texts, gist, wor
 @pytest.mark.parametrize(
     ("num_texts", "threshold", "words"),
     [
-        (3, None, f"that takes at least {FEWEST_PREDICTIONS} predictions"),
+        (3, None, f"that takes at least {MIN_PREDICTIONS} predictions"),
         (50, None, "threshold reaches 95% precision"),
         (50, 0.0, "threshold is needed"),
     ],

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from encoder_cls.evaluation.suggested_threshold import (
-    FEWEST_PREDICTIONS,
+    MIN_PREDICTIONS,
     WANTED_ACCURACY,
     suggest_threshold,
 )
@@ -16,7 +16,7 @@ def lowest_accurate_threshold(confidence: np.ndarray, correct: np.ndarray) -> fl
     for step in range(1000):
         threshold = step / 1000
         is_kept = confidence >= threshold
-        if is_kept.sum() < FEWEST_PREDICTIONS:
+        if is_kept.sum() < MIN_PREDICTIONS:
             return None
         if correct[is_kept].mean() >= WANTED_ACCURACY:
             return threshold

@@ -69,6 +69,6 @@ def test_nothing_is_said_where_balanced_weights_would_not_help(sizes, overlap):
 
 def test_much_text_is_sampled(monkeypatch):
     """The sample of three classes is too small here to be sure of anything."""
-    monkeypatch.setattr(class_weights, "MOST_WORK", 90)
+    monkeypatch.setattr(class_weights, "MAX_WORK", 90)
 
     assert note_on_classes((800, 60, 60), overlap=0.55) == ""

@@ -27,9 +27,9 @@ from encoder_cls.linear.effort import (
 from encoder_cls.linear.features import CountedTexts, LinearOptions
 from encoder_cls.linear.few_labels import (
     ALONE,
-    FEWEST_EXTRAPOLATED,
     LAST,
     MEAN,
+    MIN_EXTRAPOLATED,
     FewLabels,
     choose_kind,
     extrapolate_accuracy,
@@ -128,7 +128,7 @@ def fit(
         read(data.tokenizer, names_as_texts(names)),
         options_for(num_classes),
         config=TrainConfig(**train_values),
-        together=np.arange(len(labels)),
+        split_groups=np.arange(len(labels)),
         held_out=held_out,
         with_teacher=True,
         effort_choice=effort_choice,
@@ -183,7 +183,7 @@ def test_a_name_is_learned_from_unless_it_is_a_number(monkeypatch):
             read(tokenizer, names_as_texts(class_names)),
             options_for(2),
             config=TrainConfig(**train_values),
-            together=np.arange(40),
+            split_groups=np.arange(40),
         )
         logits = linear.logits(read(tokenizer, names))
         return logits[:, 1] - logits[:, 0]
@@ -309,7 +309,7 @@ def test_labels_of_hard_texts_do_not_lower_the_estimate():
         data.texts[:0],
         options_for(2),
         config=TrainConfig(label_names_as_texts=False),
-        together=np.arange(len(labelled)),
+        split_groups=np.arange(len(labelled)),
     )
 
     is_right = result.logits.argmax(axis=1) == data.labels[labelled][result.rows]
@@ -331,7 +331,7 @@ def test_rounds_grow_to_all_texts(monkeypatch):
 
     monkeypatch.setattr(nb_svm, "fit_svm", recorded)
     # With fewer labels than these, the last fit of all is that to all texts.
-    num_labelled = FEWEST_EXTRAPOLATED - 1
+    num_labelled = MIN_EXTRAPOLATED - 1
     fit(3, labels=corpus(3).labels[:num_labelled])
 
     # Each round fits a machine for each of three classes.
@@ -347,7 +347,7 @@ def test_rounds_grow_to_all_texts(monkeypatch):
 
 def test_of_many_texts_without_labels_some_are_read(monkeypatch):
     """The labelled ones are read in any case."""
-    monkeypatch.setattr(feature_corpus, "MOST_TOKENS", 60)
+    monkeypatch.setattr(feature_corpus, "MAX_TOKENS", 60)
 
     rows = feature_corpus.sample_rows(corpus(2).texts, NUM_LABELLED, MAX_SEQ_LEN)
 
@@ -357,7 +357,7 @@ def test_of_many_texts_without_labels_some_are_read(monkeypatch):
 
 
 def test_one_text_without_a_label_is_read_at_the_least(monkeypatch):
-    monkeypatch.setattr(feature_corpus, "MOST_TOKENS", 1)
+    monkeypatch.setattr(feature_corpus, "MAX_TOKENS", 1)
 
     rows = feature_corpus.sample_rows(corpus(2).texts, NUM_LABELLED, MAX_SEQ_LEN)
 

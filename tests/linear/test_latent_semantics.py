@@ -75,7 +75,7 @@ def test_there_are_fewer_directions_than_texts(num_texts, num_directions):
 def test_directions_of_many_texts_are_those_of_a_sample(monkeypatch):
     """The sample is the same each time, and drawn from all of them."""
     features = features_of_rank(10)
-    monkeypatch.setattr(latent_semantics, "MOST_TEXTS", 10)
+    monkeypatch.setattr(latent_semantics, "MAX_TEXTS", 10)
 
     vectors = find_directions(features, WORD_IDS, dimensions=3).vectors
     same_vectors = find_directions(features, WORD_IDS, dimensions=3).vectors

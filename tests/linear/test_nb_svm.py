@@ -170,7 +170,7 @@ class Reference:
 
         frequent = set()
         for word, count in counts.items():
-            if count * ngrams.MOST_FREQUENT >= counts.total():
+            if count * ngrams.MAX_FREQUENT >= counts.total():
                 frequent.add(word)
         assert len(frequent) < len(counts)
         return frequent
@@ -257,10 +257,10 @@ def test_scores_are_those_of_a_plain_nb_svm(
     two classes it is the margin, up to a scale.
     """
     monkeypatch.setattr(ngrams, "TOKENS_AT_ONCE", 40)
-    monkeypatch.setitem(nb_svm.PENALTIES, SINGLE_LABEL, (1.0,))
+    monkeypatch.setitem(nb_svm.C_VALUES, SINGLE_LABEL, (1.0,))
     monkeypatch.setattr(nb_svm, "TOLERANCE", 1e-4)
     # Some words of this small corpus must be infrequent.
-    monkeypatch.setattr(ngrams, "MOST_FREQUENT", 20)
+    monkeypatch.setattr(ngrams, "MAX_FREQUENT", 20)
 
     texts, labels = corpus(num_classes)
     read = Reader(texts, max_vocab_size=max_vocab_size)
@@ -327,9 +327,9 @@ def test_a_text_s_scores_do_not_depend_on_its_company(num_classes):
     logits, numbers = linear.read(read(texts))
 
     for row, text in enumerate(texts):
-        logits_alone, numbers_alone = linear.read(read([text]))
+        logits_alone, features_alone = linear.read(read([text]))
         assert np.array_equal(logits[row], logits_alone[0])
-        assert np.array_equal(numbers[row], numbers_alone[0])
+        assert np.array_equal(numbers[row], features_alone[0])
 
 
 @pytest.mark.parametrize("num_classes", [2, 4])
@@ -383,7 +383,7 @@ def test_the_heavier_class_is_preferred(num_classes, heavy):
     assert linear.logits(read(texts[:1])).argmax() == heavy
 
 
-@pytest.mark.parametrize("limit", ["MOST_FEATURES", "MOST_BYTES"])
+@pytest.mark.parametrize("limit", ["MAX_FEATURES", "MAX_BYTES"])
 @pytest.mark.parametrize("num_classes", [2, 3])
 def test_of_too_many_features_the_most_frequent_are_kept(monkeypatch, num_classes, limit):
     """There are as many as the limit allows, and they predict most texts correctly."""
@@ -391,7 +391,7 @@ def test_of_too_many_features_the_most_frequent_are_kept(monkeypatch, num_classe
     read, whole = reader_and_linear(num_classes)
     most_bytes = 50 * 4 * (2 + SINGLE_LABEL.num_one_vs_rest(num_classes))
     # Three bytes more are not enough for one more feature.
-    limits = {"MOST_FEATURES": 50, "MOST_BYTES": most_bytes + 3}
+    limits = {"MAX_FEATURES": 50, "MAX_BYTES": most_bytes + 3}
     monkeypatch.setattr(feature_matrix, limit, limits[limit])
 
     small = fit(read, texts, labels, char_ngrams=True)
@@ -427,15 +427,15 @@ def test_the_penalty_is_the_one_with_the_lowest_loss_on_held_out_texts(monkeypat
     noisy_labels = np.where(is_noisy, noise, labels)
     read = Reader(texts)
 
-    def weights(labels: NDArray[np.int64], *penalties: float) -> list[list[float]]:
-        monkeypatch.setitem(nb_svm.PENALTIES, SINGLE_LABEL, penalties)
+    def weights(labels: NDArray[np.int64], *c_values: float) -> list[list[float]]:
+        monkeypatch.setitem(nb_svm.C_VALUES, SINGLE_LABEL, c_values)
         return fit(read, texts, labels, char_ngrams=True).weights.values.tolist()
 
     with_high = weights(labels, 10.0)
     assert weights(labels, 1e-4, 10.0) == with_high
     assert weights(labels, 1e-4) != with_high
 
-    monkeypatch.setattr(nb_svm, "LEAST_GAIN", 0)
+    monkeypatch.setattr(nb_svm, "MIN_GAIN", 0)
     with_low = weights(noisy_labels, 0.03)
     assert weights(noisy_labels, 0.03, 10.0) == with_low
     assert weights(noisy_labels, 0.03, 10.0, 100.0) == with_low
@@ -459,7 +459,7 @@ class HeldOut:
 
 def test_too_few_texts_held_out_change_nothing(monkeypatch):
     data = HeldOut()
-    monkeypatch.setitem(nb_svm.ENOUGH_HELD_OUT, SINGLE_LABEL, 31)
+    monkeypatch.setitem(nb_svm.MIN_HELD_OUT, SINGLE_LABEL, 31)
     first_models = []
 
     logits, _ = data.fit(held_out=data.held_out, on_first=first_models.append)
@@ -472,15 +472,15 @@ def test_too_few_texts_held_out_change_nothing(monkeypatch):
 def test_enough_texts_held_out_choose_the_penalty(monkeypatch):
     """A first model comes early, and the choice can be used again."""
     data = HeldOut()
-    monkeypatch.setitem(nb_svm.PENALTIES, SINGLE_LABEL, (1e-4, 0.01, 2.0))
-    monkeypatch.setitem(nb_svm.ENOUGH_HELD_OUT, SINGLE_LABEL, 30)
+    monkeypatch.setitem(nb_svm.C_VALUES, SINGLE_LABEL, (1e-4, 0.01, 2.0))
+    monkeypatch.setitem(nb_svm.MIN_HELD_OUT, SINGLE_LABEL, 30)
     first_models = []
 
     logits, choice = data.fit(held_out=data.held_out, on_first=first_models.append)
 
     by_folds, _ = data.fit()
     assert logits != by_folds
-    assert choice.penalty == 2.0
+    assert choice.svm_c == 2.0
     (first_model,) = first_models
     assert first_model.logits(data.texts).tolist() != logits
 

@@ -93,7 +93,7 @@ def fit_stream(
 ) -> LinearModel:
     """Fit a linear model, where each text is a group."""
     return fit_linear_from_stream(
-        texts, labels, words_with(class_weights), together=np.arange(len(labels))
+        texts, labels, words_with(class_weights), split_groups=np.arange(len(labels))
     )
 
 
@@ -178,8 +178,10 @@ def test_repeated_texts_are_not_held_out_from_themselves():
     tokens = tokenized(texts * 4)
     labels = np.tile(random.integers(0, 2, 600), 4)
 
-    def mean_logit(together: Labels) -> float:
-        linear = fit_linear_from_stream(tokens, labels, words_with((1, 1)), together=together)
+    def mean_logit(split_groups: Labels) -> float:
+        linear = fit_linear_from_stream(
+            tokens, labels, words_with((1, 1)), split_groups=split_groups
+        )
         return np.abs(linear.logits(tokens)).mean()
 
     each_row_is_a_group = np.arange(2400)
@@ -188,10 +190,10 @@ def test_repeated_texts_are_not_held_out_from_themselves():
 
 
 def test_a_run_with_much_text_has_a_linear_classifier(tmp_path, monkeypatch):
-    monkeypatch.setattr(plan, "MOST_LINEAR_TEXT", 10)
+    monkeypatch.setattr(plan, "MAX_LINEAR_TEXT", 10)
     prepared = prepare(make_config(tmp_path, texts=300, **WITH_LINEAR))
     assert prepared.plan.linear_fit == "stream"
 
     predictions = fit_linear_classifier(prepared).validation_logits.argmax(axis=1)
 
-    assert (predictions == prepared.dataset.selection.labels).mean() > 0.9
+    assert (predictions == prepared.dataset.known_validation.labels).mean() > 0.9

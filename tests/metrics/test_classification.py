@@ -7,7 +7,7 @@ import pytest
 from sklearn import metrics as sklearn_metrics
 
 from encoder_cls.metrics.classification import (
-    MOST_CONFUSED,
+    MAX_CONFUSED,
     CalibrationBins,
     ClassCounts,
     average_precisions,
@@ -112,13 +112,13 @@ def test_the_most_confused_classes_come_first():
 
 
 def test_no_more_confused_classes_are_listed_than_are_named():
-    labels = np.arange(MOST_CONFUSED + 6)
+    labels = np.arange(MAX_CONFUSED + 6)
     logits = np.eye(len(labels), dtype=np.float32)[labels[::-1]]
     names = [str(label) for label in labels]
 
     metrics = compute_metrics(logits, labels, names)
 
-    assert len(metrics.most_confused) == MOST_CONFUSED
+    assert len(metrics.most_confused) == MAX_CONFUSED
 
 
 def test_labels_that_training_never_showed_are_mistakes_without_a_probability():

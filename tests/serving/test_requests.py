@@ -6,11 +6,11 @@ import json
 
 import pytest
 
-from encoder_cls.serving.limits import MOST_EXPLAINED_TEXTS, MOST_TEXTS
+from encoder_cls.serving.limits import MAX_EXPLAINED_TEXTS, MAX_TEXTS
 from encoder_cls.serving.requests import PredictRequest, RefusedError, parse_predict_request
 
-TOO_MANY = {"texts": [""] * (MOST_TEXTS + 1)}
-TOO_MANY_TO_EXPLAIN = {"texts": [""] * (MOST_EXPLAINED_TEXTS + 1), "explain": True}
+TOO_MANY = {"texts": [""] * (MAX_TEXTS + 1)}
+TOO_MANY_TO_EXPLAIN = {"texts": [""] * (MAX_EXPLAINED_TEXTS + 1), "explain": True}
 
 # A body, its status and a part of the message.
 WRONG = {

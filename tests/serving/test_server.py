@@ -21,7 +21,7 @@ from support.programs import TIME_LIMIT
 from encoder_cls.classifier.classifier import Mixture
 from encoder_cls.classifier.model_folder import load_classifier, save_classifier
 from encoder_cls.serving.app import PAGE
-from encoder_cls.serving.limits import KEEP_ALIVE_SECONDS, MOST_BODY_BYTES
+from encoder_cls.serving.limits import KEEP_ALIVE_SECONDS, MAX_BODY_BYTES
 from encoder_cls.serving.server import listening
 
 TEXTS = ["rain and snow", "ball goal team", "soup bread", "", "rain " * 200]
@@ -106,7 +106,7 @@ def test_it_responds_with_what_predict_prints(server, cli, trained_run):
         ("POST", "/predict", b"{", 400, "not JSON"),
         ("POST", "/predict", {"texts": [], "label": 1}, 422, "'label'"),
         ("POST", "/predict", b'{"texts": ["a"], "texts": ["b"]}', 422, "'texts': given twice"),
-        ("POST", "/predict", b" " * (MOST_BODY_BYTES + 1), 413, "1,048,576 bytes"),
+        ("POST", "/predict", b" " * (MAX_BODY_BYTES + 1), 413, "1,048,576 bytes"),
         ("GET", "/predict", None, 405, "GET"),
         ("GET", "/elsewhere", None, 404, "POST /predict"),
         ("GET", "/predict/", None, 404, "POST /predict"),
@@ -260,7 +260,7 @@ def test_a_slow_body_has_an_end(start, trained_run):
 
 
 # The lines of Python that let a server keep four connections.
-FEW_CONNECTIONS = "from encoder_cls.serving import limits; limits.MOST_CONNECTIONS = 4"
+FEW_CONNECTIONS = "from encoder_cls.serving import limits; limits.MAX_CONNECTIONS = 4"
 
 
 def test_idle_connections_lock_nobody_out(start, trained_run):
@@ -371,7 +371,7 @@ def test_connections_are_kept_longer_than_load_balancers_keep_theirs():
 @pytest.fixture(scope="module")
 def small_server(start, trained_run):
     """A server with memory for the bodies of few requests."""
-    few_bytes = "from encoder_cls.serving import limits; limits.MOST_HELD_BYTES = 40_000"
+    few_bytes = "from encoder_cls.serving import limits; limits.MAX_HELD_BYTES = 40_000"
     return start(trained_run.path, before=few_bytes)
 
 

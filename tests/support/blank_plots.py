@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from matplotlib.figure import Figure
 
-# Functions of `evaluation.figures`.
+# Functions of `evaluation.matplotlib_figures`.
 PLOTS = ("confusion_figure", "reliability_figure")
 
 

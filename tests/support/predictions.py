@@ -9,7 +9,7 @@ from encoder_cls.bulk.chunk_classifier import ChunkClassifier
 from encoder_cls.bulk.input_texts import InputOptions, InputTexts
 from encoder_cls.bulk.prediction_loop import predict_texts
 from encoder_cls.bulk.prediction_options import PredictionOptions
-from encoder_cls.bulk.progress import Progress
+from encoder_cls.bulk.progress_bar import Progress
 from encoder_cls.classifier.classifier import Classifier
 from encoder_cls.data.reading.rows import Row
 from encoder_cls.system.terminal import note

@@ -30,7 +30,7 @@ from support.blank_plots import PLOTS, blank_plot
 from support.programs import TIME_LIMIT
 
 from encoder_cls.cli.app import main
-from encoder_cls.evaluation import figures
+from encoder_cls.evaluation import matplotlib_figures
 
 # What a training loads only when it needs it, which takes two seconds: once here, not in each fork.
 LIBRARIES = (
@@ -136,7 +136,7 @@ if __name__ == "__main__":
     # No test waits until files are on the disk.
     os.fsync = lambda _descriptor: None
     for plot in PLOTS:
-        setattr(figures, plot, blank_plot)
+        setattr(matplotlib_figures, plot, blank_plot)
     for library in LIBRARIES:
         importlib.import_module(library)
 

@@ -19,7 +19,7 @@ from encoder_cls.encoder.training import EncoderTraining
 from encoder_cls.run.run_folder import RunDir
 from encoder_cls.system.files import sha256
 from encoder_cls.system.stop import stopping_at
-from encoder_cls.training.encoder import (
+from encoder_cls.training.encoder_stage import (
     ON_LABELS,
     PRETRAINING,
     pretraining_of,

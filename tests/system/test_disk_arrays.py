@@ -20,7 +20,7 @@ NUMBERS = list(range(100))
 @pytest.fixture(params=[1 << 20, 5], ids=["memory", "file"], autouse=True)
 def most_in_memory(request, tmp_path, monkeypatch) -> int:
     """Bytes that stay in memory."""
-    monkeypatch.setattr(disk_arrays, "MOST_IN_MEMORY", request.param)
+    monkeypatch.setattr(disk_arrays, "MAX_IN_MEMORY", request.param)
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     return request.param
 
@@ -70,7 +70,7 @@ def test_a_full_disk_is_named(tmp_path, monkeypatch):
         def write(self, content):
             raise OSError(errno.ENOSPC, "No space left on device")
 
-    monkeypatch.setattr(disk_arrays, "MOST_IN_MEMORY", 5)
+    monkeypatch.setattr(disk_arrays, "MAX_IN_MEMORY", 5)
     monkeypatch.setattr(tempfile, "TemporaryFile", lambda **_: FullDisk())
     numbers = DiskBackedArray(np.int64)
 

@@ -244,7 +244,7 @@ def test_folders_and_circles_of_links_are_no_output(tmp_path):
 
 def test_only_plain_files_of_sensible_size_are_read(tmp_path, monkeypatch):
     """A pipe may never end; a huge file would fill the memory."""
-    monkeypatch.setattr(storage, "MOST_BYTES", 7)
+    monkeypatch.setattr(storage, "MAX_BYTES", 7)
     plain = tmp_path / "plain"
     plain.write_bytes(b"content")
     huge = tmp_path / "huge"

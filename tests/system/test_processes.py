@@ -137,9 +137,9 @@ def test_ctrl_c_ends_them_at_once_and_they_say_nothing():
 def test_no_more_processes_than_a_container_or_a_person_grants(monkeypatch, tmp_path):
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(64)))
     monkeypatch.setattr(processes, "CPU_LIMIT", tmp_path / "cpu.max")
-    assert usable_processes() == processes.MOST_PROCESSES
+    assert usable_processes() == processes.MAX_PROCESSES
 
-    for limit, expected in {"150000 100000\n": 2, "max 100000\n": processes.MOST_PROCESSES}.items():
+    for limit, expected in {"150000 100000\n": 2, "max 100000\n": processes.MAX_PROCESSES}.items():
         processes.CPU_LIMIT.write_text(limit)
         assert usable_processes() == expected
 

@@ -15,7 +15,7 @@ from tokenizers import Tokenizer, trainers
 import encoder_cls
 from encoder_cls.config.schema import TokenizerConfig
 from encoder_cls.errors import ConfigError
-from encoder_cls.system import columns
+from encoder_cls.system import lazy_sequences
 from encoder_cls.text.tokenizer import parse_tokenizer, tokenize
 from encoder_cls.text.tokenizer_training import train_and_tokenize, train_subwords
 from encoder_cls.text.tokens import (
@@ -207,7 +207,7 @@ def test_texts_tokenized_in_training_are_as_tokenized_afterwards(kind, chunk, mo
     texts = [*example_texts()[:40], "", "zyx " * 100, "naïve 日本 ☃"]
     expected_tokenizer = train_tokenizer(texts, config)
 
-    monkeypatch.setattr(columns, "CHUNK", chunk)
+    monkeypatch.setattr(lazy_sequences, "CHUNK", chunk)
     given_texts = iter(texts) if kind == "word_level" else texts
     tokenizer, tokenized, _ = train_and_tokenize(given_texts, config, max_seq_len=8)
 

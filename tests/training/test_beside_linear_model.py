@@ -19,7 +19,7 @@ from support.small_runs import (
     run_all,
 )
 
-from encoder_cls.classifier import validation
+from encoder_cls.classifier import mixture_scores
 from encoder_cls.classifier.model_folder import load_classifier
 from encoder_cls.config.schema import Config
 from encoder_cls.encoder.distributed import ALONE
@@ -36,9 +36,9 @@ from encoder_cls.system.reporter import SILENT
 from encoder_cls.system.stop import stopping_at
 from encoder_cls.training import linear_fit
 from encoder_cls.training import plan as training_plan
-from encoder_cls.training.encoder import Targets
-from encoder_cls.training.linear import shared_pseudo_labels
+from encoder_cls.training.encoder_stage import Targets
 from encoder_cls.training.linear_fit import FittedLinear, fit_linear_classifier
+from encoder_cls.training.linear_stage import broadcast_pseudo_labels
 from encoder_cls.training.prepare import prepare
 from encoder_cls.training.prepared import Prepared
 from encoder_cls.training.train import train
@@ -97,12 +97,12 @@ def is_after_first_validation(event: Event) -> bool:
 def set_accuracies(monkeypatch, accuracies: list[float]) -> None:
     """Give the metrics of each validation an accuracy, in their order."""
     remaining = iter(accuracies)
-    compute_metrics = validation.compute_metrics
+    compute_metrics = mixture_scores.compute_metrics
 
     def compute_metrics_with_accuracy(*args):
         return replace(compute_metrics(*args), accuracy=next(remaining))
 
-    monkeypatch.setattr(validation, "compute_metrics", compute_metrics_with_accuracy)
+    monkeypatch.setattr(mixture_scores, "compute_metrics", compute_metrics_with_accuracy)
 
 
 @pytest.mark.usefixtures("encoder_joins")
@@ -168,8 +168,8 @@ def test_without_time_for_an_encoder_the_linear_model_is_the_model(tmp_path):
 
 
 def test_too_much_text_for_a_linear_model_leaves_the_encoder_as_the_model(tmp_path, monkeypatch):
-    monkeypatch.setattr(training_plan, "MOST_LINEAR_TEXT", 10)
-    monkeypatch.setattr(training_plan, "MOST_STREAMED_WORK", 10)
+    monkeypatch.setattr(training_plan, "MAX_LINEAR_TEXT", 10)
+    monkeypatch.setattr(training_plan, "MAX_STREAMED_WORK", 10)
 
     run_all(make_config(tmp_path, linear=True), tmp_path / "run")
 
@@ -191,7 +191,7 @@ def test_a_model_exists_while_the_linear_model_is_fitted(
     tmp_path, monkeypatch, fit_name, most_labelled
 ):
     """A quick, calibrated one comes first; in a resumed run, the model that was there stays."""
-    monkeypatch.setattr(training_plan, "MOST_LABELLED", most_labelled)
+    monkeypatch.setattr(training_plan, "MAX_LABELLED", most_labelled)
     setup = prepare(make_config(tmp_path, linear=True))
     run = RunDir(tmp_path / "run")
     fit = getattr(linear_fit, fit_name)
@@ -315,7 +315,7 @@ def run_of_few(few_and_many, tmp_path_factory) -> RunDir:
 
 def loss_of(logits: Logits, setup: Prepared) -> float:
     """The cross-entropy of the labels of the validation texts."""
-    return cross_entropy(softmax(logits), one_hot(setup.dataset.selection.labels, 3))
+    return cross_entropy(softmax(logits), one_hot(setup.dataset.known_validation.labels, 3))
 
 
 def test_few_labels_held_out_are_learned_from(few_and_many, fitted_to_few, run_of_few):
@@ -337,7 +337,7 @@ def test_few_labels_held_out_are_learned_from(few_and_many, fitted_to_few, run_o
 
 def test_few_labels_are_scored_by_cross_validation(few_and_many, fitted_to_few, run_of_few):
     """Table, validations, report and `eval` have the predictions from before they were learned."""
-    labels = few_and_many.dataset.selection.labels
+    labels = few_and_many.dataset.known_validation.labels
 
     table = HeldOutPredictions.read(run_of_few.held_out_predictions)
     assert sorted(table.train.rows) == list(range(len(few_and_many.dataset.train)))
@@ -366,7 +366,7 @@ def test_few_labels_are_scored_by_cross_validation(few_and_many, fitted_to_few, 
 
 def test_texts_held_out_are_learned_from_in_the_end(tmp_path, monkeypatch):
     """The run keeps the predictions for them from before, by which it is scored."""
-    monkeypatch.setattr(training_plan, "MOST_LABELLED", 0)
+    monkeypatch.setattr(training_plan, "MAX_LABELLED", 0)
     setup = prepare(make_config(tmp_path, linear=True))
     run = RunDir(tmp_path / "run")
     train(setup, run, device=CPU)
@@ -376,7 +376,7 @@ def test_texts_held_out_are_learned_from_in_the_end(tmp_path, monkeypatch):
     train_split = setup.dataset.train
     options = LinearOptions(setup.plan.linear.max_tokens, True, np.ones(3, np.float32))
     counted = CountedTexts.of(setup.train_texts, train_split.labels, options)
-    before, _ = fit_linear(counted, together=train_split.together)
+    before, _ = fit_linear(counted, split_groups=train_split.split_groups)
     kept_logits = HeldOutPredictions.read(run.held_out_predictions).validation.logits
     assert np.allclose(kept_logits, before.logits(texts), atol=1e-4)
 
@@ -406,7 +406,7 @@ def assert_not_refitted(setup: Prepared, fitted: FittedLinear) -> None:
 
 def test_texts_that_a_base_run_held_out_are_not_learned_from(tmp_path, monkeypatch):
     """The plan's tests have the other reasons."""
-    monkeypatch.setattr(training_plan, "MOST_LABELLED", 0)
+    monkeypatch.setattr(training_plan, "MAX_LABELLED", 0)
     base_config = make_config(tmp_path, **WITH_LINEAR, epochs=1)
 
     setup, fitted = fit_of_continued_run(tmp_path, base_config)
@@ -433,7 +433,7 @@ def test_the_encoder_learns_a_teachers_predictions_for_unlabelled_texts(
     assert len(rows) == len(setup.texts) == num_labelled + 200
     assert setup.where(rows[num_labelled]).endswith("more.txt:1")
 
-    pseudo_labels = shared_pseudo_labels(setup, fitted_to_few, ALONE)
+    pseudo_labels = broadcast_pseudo_labels(setup, fitted_to_few, ALONE)
     targets = Targets(setup, pseudo_labels, device=CPU).of(np.arange(len(rows))).numpy()
 
     labels = np.eye(3)[setup.dataset.train.labels]

@@ -11,7 +11,7 @@ from support.small_runs import make_config, run_all, stop_after
 
 from encoder_cls.config.schema import Config
 from encoder_cls.errors import ConfigError, EncoderClsError, StoppedError
-from encoder_cls.training import progress
+from encoder_cls.training import run_progress
 
 
 def stop_run(config: Config, folder: Path) -> None:
@@ -77,9 +77,9 @@ def test_another_thread_count_is_a_warning(tmp_path, monkeypatch):
 
 def set_free_space(monkeypatch, num_bytes: int) -> None:
     """Give every disk so much free space."""
-    usage = progress.shutil.disk_usage(".")
+    usage = run_progress.shutil.disk_usage(".")
     free = usage._replace(free=num_bytes)
-    monkeypatch.setattr(progress.shutil, "disk_usage", lambda _: free)
+    monkeypatch.setattr(run_progress.shutil, "disk_usage", lambda _: free)
 
 
 def test_what_the_disk_cannot_hold_is_not_begun(tmp_path, monkeypatch):

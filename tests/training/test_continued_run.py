@@ -24,10 +24,10 @@ from encoder_cls.config.schema import Config
 from encoder_cls.data.dataset import NO_TEXTS, Dataset
 from encoder_cls.data.load_dataset import load_all_data
 from encoder_cls.errors import ConfigError, DataError, StoppedError
-from encoder_cls.evaluation import figures
+from encoder_cls.evaluation import matplotlib_figures
 from encoder_cls.evaluation.comparisons import compare_with_base
-from encoder_cls.training import progress
-from encoder_cls.training.encoder import start_from
+from encoder_cls.training import run_progress
+from encoder_cls.training.encoder_stage import start_from
 from encoder_cls.training.plan import CONTINUED_EPOCHS, TRAINING_EPOCHS
 from encoder_cls.training.prepare import prepare
 
@@ -110,7 +110,7 @@ def finished_runs(tmp_path_factory) -> Path:
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(folder)
         for name in PLOTS:
-            patch.setattr(figures, name, blank_plot)
+            patch.setattr(matplotlib_figures, name, blank_plot)
 
         write_random("old.csv", OLD_SIZES, seed=0)
         write_random("old_test.csv", {"red": 6, "green": 6}, seed=1)
@@ -128,7 +128,7 @@ def finished_runs(tmp_path_factory) -> Path:
 @pytest.fixture
 def bare_trainings(blank_plots, monkeypatch):
     """Here runs end as they do for a user, with small weights."""
-    monkeypatch.setattr(progress, "SECONDS_BETWEEN_CHECKPOINTS", 0)
+    monkeypatch.setattr(run_progress, "SECONDS_BETWEEN_CHECKPOINTS", 0)
 
 
 @pytest.fixture(autouse=True)

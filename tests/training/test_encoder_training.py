@@ -8,8 +8,8 @@ import torch
 from support.small_runs import CPU, make_config, make_training
 from support.thirty_texts import CLASSES, prepare_thirty_texts, rows_of_step
 
+from encoder_cls.classifier.mixture_scores import score_mixture
 from encoder_cls.classifier.mixture_weights import fit_mixture_weights
-from encoder_cls.classifier.validation import score_mixture
 from encoder_cls.encoder.batches import drop_tokens
 from encoder_cls.encoder.distributed import ALONE, ProcessGroup
 from encoder_cls.encoder.torch_encoder import TorchEncoder
@@ -20,7 +20,7 @@ from encoder_cls.metrics.logits import Logits, combine_logits
 from encoder_cls.metrics.validation_score import ValidationScore
 from encoder_cls.system.stop import checking
 from encoder_cls.text.tokens import CLS_ID, PAD_ID, UNK_ID
-from encoder_cls.training.encoder import PRETRAINING, pretraining_of, training_on_labels
+from encoder_cls.training.encoder_stage import PRETRAINING, pretraining_of, training_on_labels
 from encoder_cls.training.prepare import prepare
 from encoder_cls.training.prepared import Prepared
 
@@ -242,7 +242,7 @@ def test_an_encoder_has_to_lower_the_loss_by_more_than_its_standard_error(
     """A lower loss alone may be chance."""
     config = make_config(tmp_path, texts=600, data={"validation_fraction": 0.4})
     dataset = prepare(config).dataset
-    labels = dataset.selection.labels
+    labels = dataset.known_validation.labels
 
     # The linear model is right in three of five texts.
     shifts = np.array([0, 0, 0, 1, 2])

@@ -24,7 +24,7 @@ def test_the_examples_of_the_page_run(tmp_path, monkeypatch, capsys):
     assert len(examples) == 3
 
     # The techniques for few labels take longest.
-    monkeypatch.setattr(plan, "MOST_LABELLED", 0)
+    monkeypatch.setattr(plan, "MAX_LABELLED", 0)
     torch.manual_seed(0)
     namespace: dict[str, object] = {}
     for example in examples:

@@ -15,13 +15,13 @@ from encoder_cls.errors import ConfigError
 from encoder_cls.text.tokens import KEPT_PER_TOKEN
 from encoder_cls.training import time_budget
 from encoder_cls.training.plan import (
-    FEWEST_STEPS,
     LINEAR_LENGTHS,
-    MOST_LINEAR_DETAIL,
-    MOST_LINEAR_TEXT,
-    MOST_LINEAR_WORK,
-    MOST_STREAMED_TEXT,
-    MOST_STREAMED_WORK,
+    MAX_LINEAR_DETAIL,
+    MAX_LINEAR_TEXT,
+    MAX_LINEAR_WORK,
+    MAX_STREAMED_TEXT,
+    MAX_STREAMED_WORK,
+    MIN_STEPS,
     TRAINING_EPOCHS,
     CorpusSize,
     Counts,
@@ -124,7 +124,7 @@ DECISIONS = {
     ids=DECISIONS.keys(),
 )
 def test_the_parts_of_a_run_are_decided_once(counts, train, linear_fit, refits, has_pseudo_labels):
-    decided = plan(MOST_LINEAR_DETAIL, sections={"train": train}, **counts)
+    decided = plan(MAX_LINEAR_DETAIL, sections={"train": train}, **counts)
 
     assert decided.has_encoder
     assert decided.linear_fit == linear_fit
@@ -139,10 +139,10 @@ def test_the_parts_of_a_run_are_decided_once(counts, train, linear_fit, refits, 
     ids=DECISIONS.keys(),
 )
 def test_without_an_encoder_the_linear_model_has_the_same_plan(counts, train):
-    with_encoder = plan(MOST_LINEAR_DETAIL, sections={"train": train}, **counts)
+    with_encoder = plan(MAX_LINEAR_DETAIL, sections={"train": train}, **counts)
 
     sections = {"train": train, "model": {"encoder": False}}
-    without = plan(MOST_LINEAR_DETAIL, sections=sections, **counts)
+    without = plan(MAX_LINEAR_DETAIL, sections=sections, **counts)
 
     assert without == replace(
         with_encoder,
@@ -198,7 +198,7 @@ def test_few_labels_among_many_texts_train_no_encoder_unless_it_is_asked_for(
 
 def test_without_an_encoder_too_much_text_is_refused():
     with pytest.raises(ConfigError, match=r"model\.encoder=false: there is too much text"):
-        plan(MOST_STREAMED_WORK, sections={"model": {"encoder": False}})
+        plan(MAX_STREAMED_WORK, sections={"model": {"encoder": False}})
 
 
 @pytest.mark.parametrize("counts", [{"validation": 10}, FEW])
@@ -222,14 +222,14 @@ def test_automatic_lengths_stay_within_their_limits(num_tokens, num_classes, ste
     decided = plan(num_tokens, classes=num_classes, steps_per_epoch=steps_per_epoch)
 
     total_epochs = decided.training.epochs
-    assert total_epochs * steps_per_epoch >= FEWEST_STEPS
+    assert total_epochs * steps_per_epoch >= MIN_STEPS
 
     fewest, most = TRAINING_EPOCHS
     is_within_limits = []
     for epochs in range(fewest, most + 1):
         repetitions, rest = divmod(total_epochs, epochs)
         steps_of_one_less = epochs * (repetitions - 1) * steps_per_epoch
-        is_within_limits.append(rest == 0 and steps_of_one_less < FEWEST_STEPS)
+        is_within_limits.append(rest == 0 and steps_of_one_less < MIN_STEPS)
     assert any(is_within_limits)
 
 
@@ -322,16 +322,16 @@ def assert_linear(
 
 
 def test_character_ngrams_are_read_as_memory_allows():
-    within = plan(MOST_LINEAR_DETAIL, tokens_of_text=512)
-    beyond = plan(MOST_LINEAR_DETAIL + 1, tokens_of_text=512)
+    within = plan(MAX_LINEAR_DETAIL, tokens_of_text=512)
+    beyond = plan(MAX_LINEAR_DETAIL + 1, tokens_of_text=512)
 
     assert_linear(within, "plain", max_tokens=WHOLE, use_char_ngrams=True)
     assert_linear(beyond, "plain", max_tokens=WHOLE)
 
 
 def test_what_does_not_fit_in_memory_is_learned_from_a_stream():
-    within = plan(MOST_LINEAR_TEXT, tokens_of_text=512)
-    beyond = plan(MOST_LINEAR_TEXT + 1, tokens_of_text=512)
+    within = plan(MAX_LINEAR_TEXT, tokens_of_text=512)
+    beyond = plan(MAX_LINEAR_TEXT + 1, tokens_of_text=512)
 
     assert_linear(within, "plain", max_tokens=WHOLE)
     assert_linear(beyond, "stream", max_tokens=WHOLE)
@@ -340,7 +340,7 @@ def test_what_does_not_fit_in_memory_is_learned_from_a_stream():
 @pytest.mark.parametrize("multiple", [4, 2])
 def test_of_long_texts_so_much_is_read_as_fits_in_memory(multiple):
     """It is a multiple of what the encoder reads, half as much beyond a limit."""
-    num_tokens = MOST_LINEAR_TEXT // multiple
+    num_tokens = MAX_LINEAR_TEXT // multiple
 
     within = plan(num_tokens, tokens_of_text=10**4)
     beyond = plan(num_tokens + 1, tokens_of_text=10**4)
@@ -351,16 +351,16 @@ def test_of_long_texts_so_much_is_read_as_fits_in_memory(multiple):
 
 def test_of_long_texts_no_less_is_read_than_by_the_encoder():
     """A stream reads more of them."""
-    within = plan(MOST_LINEAR_TEXT, tokens_of_text=10**4)
-    beyond = plan(MOST_LINEAR_TEXT + 1, tokens_of_text=10**4)
+    within = plan(MAX_LINEAR_TEXT, tokens_of_text=10**4)
+    beyond = plan(MAX_LINEAR_TEXT + 1, tokens_of_text=10**4)
 
     assert_linear(within, "plain", max_tokens=512)
     assert_linear(beyond, "stream", max_tokens=WHOLE)
 
 
 def test_work_of_minutes_is_learned_from_a_stream():
-    within = plan(MOST_LINEAR_WORK // 50, classes=50)
-    beyond = plan(MOST_LINEAR_WORK // 50 + 1, classes=50)
+    within = plan(MAX_LINEAR_WORK // 50, classes=50)
+    beyond = plan(MAX_LINEAR_WORK // 50 + 1, classes=50)
 
     assert within.linear_fit == "plain"
     assert within.linear.max_tokens == WHOLE
@@ -370,8 +370,8 @@ def test_work_of_minutes_is_learned_from_a_stream():
 @pytest.mark.parametrize(
     ("num_tokens", "tokens_of_text", "max_tokens", "max_tokens_beyond"),
     [
-        pytest.param(MOST_STREAMED_TEXT, 512, WHOLE, 512, id="texts as the encoder reads"),
-        pytest.param(MOST_STREAMED_TEXT // 4, 10**4, 2048, 1024, id="long texts"),
+        pytest.param(MAX_STREAMED_TEXT, 512, WHOLE, 512, id="texts as the encoder reads"),
+        pytest.param(MAX_STREAMED_TEXT // 4, 10**4, 2048, 1024, id="long texts"),
     ],
 )
 def test_a_stream_reads_as_much_of_a_text_as_the_disk_allows(
@@ -385,8 +385,8 @@ def test_a_stream_reads_as_much_of_a_text_as_the_disk_allows(
 
 
 def test_beyond_many_minutes_of_work_there_is_no_linear_model():
-    within = plan(MOST_STREAMED_WORK // 50, classes=50)
-    beyond = plan(MOST_STREAMED_WORK // 50 + 1, classes=50)
+    within = plan(MAX_STREAMED_WORK // 50, classes=50)
+    beyond = plan(MAX_STREAMED_WORK // 50 + 1, classes=50)
 
     assert within.linear_fit == "stream"
     assert not within.linear.use_char_ngrams

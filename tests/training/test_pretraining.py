@@ -13,7 +13,7 @@ from encoder_cls.encoder.pretraining import GuessedTokens, MaskedTokens, delete_
 from encoder_cls.encoder.torch_encoder import Batch, make_batch
 from encoder_cls.encoder.transformer import DenoisingAutoencoder
 from encoder_cls.text.tokens import MASK_ID, PAD_ID
-from encoder_cls.training.encoder import PRETRAINING
+from encoder_cls.training.encoder_stage import PRETRAINING
 
 
 def test_masked_tokens_are_guessed_among_those_of_the_batch(tmp_path):

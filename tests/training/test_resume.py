@@ -28,8 +28,7 @@ from encoder_cls.run import run_report
 from encoder_cls.run.checkpoint import RunState, load_newest
 from encoder_cls.run.run_folder import RunDir
 from encoder_cls.system import stop as interruptible
-from encoder_cls.training import linear_fit
-from encoder_cls.training import progress as run_progress
+from encoder_cls.training import linear_fit, run_progress
 from encoder_cls.training import train as train_module
 from encoder_cls.training.prepare import prepare
 

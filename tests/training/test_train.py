@@ -39,7 +39,7 @@ from encoder_cls.errors import ConfigError, DivergedError, StoppedError
 from encoder_cls.run.checkpoint import load_newest
 from encoder_cls.run.run_folder import RunDir
 from encoder_cls.system import disk_arrays
-from encoder_cls.training import encoder as training_encoder
+from encoder_cls.training import encoder_stage as training_encoder
 from encoder_cls.training.prepare import prepare
 from encoder_cls.weights import dense
 
@@ -195,7 +195,7 @@ def test_where_the_data_is_kept_changes_nothing(tmp_path, monkeypatch):
     in_files = tmp_path / "files"
 
     run_all(config, in_memory)
-    monkeypatch.setattr(disk_arrays, "MOST_IN_MEMORY", 1)
+    monkeypatch.setattr(disk_arrays, "MAX_IN_MEMORY", 1)
     run_all(config, in_files)
 
     assert weights_hash(in_files) == weights_hash(in_memory)

@@ -21,7 +21,7 @@ from encoder_cls.linear import effort as effort_module
 from encoder_cls.linear import few_labels
 from encoder_cls.linear.effort import (
     FEW_LABELS_EFFORTS,
-    ONE_PENALTY,
+    ONE_C_VALUE,
     PLAIN_EFFORTS,
     PLANNED,
     WORDS_ALONE,
@@ -30,8 +30,8 @@ from encoder_cls.linear.effort import (
 from encoder_cls.linear.few_labels import ALONE
 from encoder_cls.run.checkpoint import RunState, load_newest
 from encoder_cls.run.run_folder import RunDir
-from encoder_cls.training import encoder as training_encoder
-from encoder_cls.training import linear, linear_fit, linear_time, time_budget
+from encoder_cls.training import encoder_stage as training_encoder
+from encoder_cls.training import linear_fit, linear_stage, linear_time, time_budget
 from encoder_cls.training import prepare as preparing
 from encoder_cls.training.linear_fit import fit_linear_classifier
 from encoder_cls.training.linear_time import affordable_texts, streamed
@@ -108,7 +108,7 @@ def test_a_stream_of_few_texts_has_each_class(tmp_path):
 def test_a_resumed_run_keeps_the_number_of_texts(tmp_path, monkeypatch):
     """Its model is that of an undisturbed run, however much time there is then."""
     config = make_config(tmp_path, **WITH_LINEAR, time_budget="10h", checkpoint_every=1)
-    monkeypatch.setattr(linear, "affordable_texts", lambda _: 20)
+    monkeypatch.setattr(linear_stage, "affordable_texts", lambda _: 20)
     run_all(config, tmp_path / "undisturbed")
 
     folder = tmp_path / "stopped"
@@ -116,7 +116,7 @@ def test_a_resumed_run_keeps_the_number_of_texts(tmp_path, monkeypatch):
         run_all(config, folder, stop_signal=stop_after(12))
     assert newest_state(folder).linear_texts == 20
 
-    monkeypatch.setattr(linear, "affordable_texts", lambda _: None)
+    monkeypatch.setattr(linear_stage, "affordable_texts", lambda _: None)
     run_all(config, folder, resume=True)
 
     assert linear_biases(folder) == linear_biases(tmp_path / "undisturbed")
@@ -150,7 +150,7 @@ def test_a_training_of_a_few_steps_is_skipped(tmp_path):
 
 @pytest.mark.usefixtures("minute_steps")
 def test_a_training_of_enough_steps_is_not_skipped(tmp_path, monkeypatch):
-    monkeypatch.setattr(encoder_training, "FEWEST_STEPS", 1)
+    monkeypatch.setattr(encoder_training, "MIN_STEPS", 1)
     config = make_config(tmp_path, **WITH_LINEAR, time_budget="10m")
 
     events = run_all(config, tmp_path / "run")
@@ -195,7 +195,7 @@ def test_a_limit_that_nothing_can_keep_is_refused_before_the_data_is_read(tmp_pa
     """The error says how long the run takes at the least."""
     config = make_config(tmp_path, **WITH_LINEAR, time_budget="5m")
     monkeypatch.setattr(time_budget, "LARGE", 1)
-    monkeypatch.setattr(time_budget, "LEAST_WORK", 1e9)
+    monkeypatch.setattr(time_budget, "MIN_WORK", 1e9)
     monkeypatch.setattr(preparing, "load_all_data", fail)
 
     message = r"train\.time_budget: .* MB of text, which take at least about"
@@ -222,12 +222,12 @@ def test_many_classes_are_refused_before_anything_is_fitted(tmp_path, monkeypatc
     ("seconds", "expected"),
     [
         (100.0, PLANNED),
-        (20.0, ONE_PENALTY),
+        (20.0, ONE_C_VALUE),
         (9.0, WORDS_ALONE),
     ],
 )
 def test_a_fit_does_as_much_as_there_is_time_for(seconds, expected):
-    seconds_of_efforts = {PLANNED: 60.0, ONE_PENALTY: 10.0, WORDS_ALONE: 5.0}
+    seconds_of_efforts = {PLANNED: 60.0, ONE_C_VALUE: 10.0, WORDS_ALONE: 5.0}
 
     effort = affordable_effort(PLAIN_EFFORTS, seconds_of_efforts.get, seconds=seconds)
 
@@ -257,7 +257,7 @@ def few_labels_config(folder) -> Config:
 def test_less_effort_for_few_labels_predicts_all_of_them_out_of_fold(tmp_path, effort):
     """However few folds there are, each labelled text is predicted before it is learned from."""
     setup = prepare(few_labels_config(tmp_path))
-    num_labelled = len(setup.dataset.train) + len(setup.dataset.selection)
+    num_labelled = len(setup.dataset.train) + len(setup.dataset.known_validation)
 
     found = fit_linear_classifier(setup, effort=effort).few_labels
 
@@ -290,7 +290,7 @@ def test_less_effort_is_less_work():
 
 
 @pytest.mark.usefixtures("large_sample")
-@pytest.mark.parametrize("effort", [ONE_PENALTY, WORDS_ALONE], ids=lambda effort: effort.key)
+@pytest.mark.parametrize("effort", [ONE_C_VALUE, WORDS_ALONE], ids=lambda effort: effort.key)
 def test_a_resumed_run_keeps_the_effort(tmp_path, monkeypatch, effort):
     """However much time there is then; a warning names the effort once, in the first process."""
     config = make_config(tmp_path, **WITH_LINEAR, time_budget="10h", checkpoint_every=1)
@@ -311,4 +311,4 @@ def test_a_resumed_run_keeps_the_effort(tmp_path, monkeypatch, effort):
 
     # A fit to words alone is not repeated with the validation texts.
     is_refitted = RunDir(folder).held_out_predictions.exists()
-    assert is_refitted == (effort is ONE_PENALTY)
+    assert is_refitted == (effort is ONE_C_VALUE)

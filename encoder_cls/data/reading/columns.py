@@ -12,7 +12,7 @@ from encoder_cls.errors import DataError, MissingColumnError
 from encoder_cls.system.display import listed, shown
 
 # The column names that an error lists.
-MOST_LISTED = 20
+MAX_LISTED = 20
 # What may separate fields where a header looks like one column.
 OTHER_SEPARATORS = ";|\t"
 
@@ -47,7 +47,7 @@ class Columns(NamedTuple):
             if column not in names:
                 hint = self._hint_for_missing(column, names)
                 what = (
-                    f"no column {shown(column)}; it has {listed(names, most=MOST_LISTED)} ({hint})"
+                    f"no column {shown(column)}; it has {listed(names, most=MAX_LISTED)} ({hint})"
                 )
                 raise MissingColumnError(where, column, what)
 
@@ -140,7 +140,7 @@ def repeats_header(where: SourceLocation, values: Sequence[Any], header: Sequenc
     if names == list(header):
         return True
     if len(set(header)) == len(header) > 1 and set(names) == set(header):
-        order = listed(names, most=MOST_LISTED)
+        order = listed(names, most=MAX_LISTED)
         what = f"a second header, with its columns in another order ({order})"
         raise DataError(where, what, "the files that were joined here must have equal columns")
     return False

@@ -32,7 +32,7 @@ SEPARATORS = (",", ";", "\t", "|")
 # Characters of a field; the largest C long of every system.
 LONGEST_FIELD = 2**31 - 1
 # Lines of a field in quotes, as far as they are looked at in a TSV file.
-MOST_LINES = 10_000
+MAX_LINES = 10_000
 # Bytes of a line beside its characters: a row of empty lines is long, too.
 MEMORY_OF_LINE = 64
 # Bytes of a file that are looked at in one piece.
@@ -258,7 +258,7 @@ def _has_spreadsheet_quotes(path: Path, encoding: str) -> bool:
         num_lines += 1
         if row.count('"') % 2:
             # A quote is open.
-            if num_lines > MOST_LINES or len(row) > LONGEST_LINE:
+            if num_lines > MAX_LINES or len(row) > LONGEST_LINE:
                 return False
             continue
 

@@ -17,7 +17,7 @@ from encoder_cls.data.reading.text_lines import numbered_lines
 from encoder_cls.errors import DataError
 from encoder_cls.system.display import kind
 from encoder_cls.system.encodings import (
-    MOST_UNPACKED_JSON,
+    MAX_UNPACKED_JSON,
     SKIP,
     count_lines,
     is_gzipped,
@@ -40,7 +40,7 @@ def json_line_records(path: Path, columns: Columns, reading: Reading) -> Iterato
 
 def json_records(path: Path, columns: Columns, reading: Reading) -> Iterator[Record]:
     """Read the objects of an array, or else the object of each line."""
-    most_bytes = MOST_UNPACKED_JSON if is_gzipped(path) else -1
+    most_bytes = MAX_UNPACKED_JSON if is_gzipped(path) else -1
     if not _is_array(path, reading, most_bytes):
         yield from json_line_records(path, columns, reading)
         return

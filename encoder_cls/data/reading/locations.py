@@ -8,8 +8,8 @@ from typing import Self
 import numpy as np
 from numpy.typing import NDArray
 
-from encoder_cls.system.columns import Column, in_chunks
 from encoder_cls.system.disk_arrays import DiskBackedArray
+from encoder_cls.system.lazy_sequences import Column, in_chunks
 
 
 class SourceLocation(str):

@@ -19,7 +19,7 @@ from encoder_cls.errors import DataError
 from encoder_cls.system.libraries import check_installed
 
 # Rows that are read at once, at most.
-MOST_ROWS = 4096
+MAX_ROWS = 4096
 # The bytes that rows read at once have on average: rows may be long.
 BATCH_BYTES = 1 << 26
 
@@ -72,7 +72,7 @@ def rows_at_once(metadata: Any) -> int:
         num_bytes += metadata.row_group(number).total_byte_size
 
     affordable_rows = BATCH_BYTES * num_rows // max(1, num_bytes)
-    return max(1, min(MOST_ROWS, affordable_rows))
+    return max(1, min(MAX_ROWS, affordable_rows))
 
 
 @contextmanager

@@ -22,12 +22,12 @@ from encoder_cls.system.encodings import LONGEST_LINE, longer_than
 
 READ_BYTES = 1 << 16
 # Of Excel and of LibreOffice.
-MOST_COLUMNS = 16_384
+MAX_COLUMNS = 16_384
 # How many times larger than the file its strings may be. Packed well, distinct strings shrink to a
 # tenth; Apache POI refuses parts that shrink to less than a hundredth, too.
-MOST_UNPACKED = 100
+MAX_UNPACKED = 100
 # Whole numbers below it are exact: a spreadsheet keeps 15 digits.
-MOST_WHOLE = 10**15
+MAX_WHOLE = 10**15
 
 # In the namespaces of Excel's other format with this ending.
 _STRICT = "purl.oclc.org"
@@ -179,7 +179,7 @@ def _number(written: str) -> int | float:
     except ValueError:
         number = float(written)
 
-    if number.is_integer() and abs(number) < MOST_WHOLE:
+    if number.is_integer() and abs(number) < MAX_WHOLE:
         return int(number)
     return number
 
@@ -339,7 +339,7 @@ class _SharedStrings(_Pieces):
         super().__init__(path, ("t",))
         self.texts: list[str] = []
         self._memory = 0
-        self._most_memory = LONGEST_LINE + MOST_UNPACKED * path.stat().st_size
+        self._most_memory = LONGEST_LINE + MAX_UNPACKED * path.stat().st_size
 
     def end(self, tag: str) -> None:
         super().end(tag)
@@ -351,7 +351,7 @@ class _SharedStrings(_Pieces):
         self._size = 0
         self._memory += sys.getsizeof(text)
         if self._memory > self._most_memory:
-            what = f"its texts are more than {MOST_UNPACKED} times as large as the file"
+            what = f"its texts are more than {MAX_UNPACKED} times as large as the file"
             raise DataError(self._path, what, "save them as CSV")
 
 
@@ -415,8 +415,8 @@ class _Rows(_Pieces):
             column = 0
             for letter in match[1].upper():
                 column = column * 26 + ord(letter) - ord("A") + 1
-        if column > MOST_COLUMNS:
-            what = f"row {self._number} has more than {MOST_COLUMNS:,} columns"
+        if column > MAX_COLUMNS:
+            what = f"row {self._number} has more than {MAX_COLUMNS:,} columns"
             raise DataError(self._path, what)
         return column
 

@@ -10,8 +10,8 @@ import pyarrow
 import pyarrow.parquet
 import pytest
 
-from encoder_cls.bulk import progress as progress_module
-from encoder_cls.bulk.progress import Progress
+from encoder_cls.bulk import progress_bar as progress_module
+from encoder_cls.bulk.progress_bar import Progress
 from encoder_cls.data.reading.locations import SourceLocation
 
 

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from encoder_cls.classifier.guarantees import counts_from
-from encoder_cls.evaluation.figures import import_matplotlib
+from encoder_cls.evaluation.matplotlib_figures import import_matplotlib
 from encoder_cls.metrics.classification import CalibrationBins, ClassMetrics, LabelMetrics
 from encoder_cls.metrics.intervals import Interval
 
@@ -147,7 +147,7 @@ class CurvesChart:
 
 
 # Texts times classes in the curve of all classes: about a second.
-MOST_DECISIONS = 5_000_000
+MAX_DECISIONS = 5_000_000
 
 
 def precision_recall(
@@ -173,7 +173,7 @@ def precision_recall(
     num_occurring = is_label.any(axis=0).sum()
     if num_occurring > len(chosen):
         # Each pair of a text and a class is a decision; of many texts, take a random sample.
-        most_texts = max(1, MOST_DECISIONS // num_classes)
+        most_texts = max(1, MAX_DECISIONS // num_classes)
         sample = np.random.default_rng(0).permutation(num_texts)[:most_texts]
         if is_label[sample].any():
             precision, recall, _ = precision_recall_curve(
@@ -196,7 +196,7 @@ def precision_recall(
 
 
 # The most classes with a curve: more cannot be distinguished.
-MOST_CURVES = 6
+MAX_CURVES = 6
 
 
 def notable_classes(
@@ -341,7 +341,7 @@ SCALE_RIGHT = 412
 # Between the numbers and the scale.
 NUMBERS_GAP = 18
 # The least range of the scale, so that its ticks differ in tenths of a percent.
-LEAST_RANGE = 0.004
+MIN_RANGE = 0.004
 
 
 def scores_with_intervals(
@@ -397,7 +397,7 @@ def _score_ticks(lowest: float, highest: float) -> NDArray[np.float64]:
     from matplotlib.ticker import MaxNLocator
 
     locator = MaxNLocator(4, steps=[1, 2, 5, 10])
-    ticks = np.asarray(locator.tick_values(min(lowest, highest - LEAST_RANGE), highest))
+    ticks = np.asarray(locator.tick_values(min(lowest, highest - MIN_RANGE), highest))
     if highest <= 0:
         return ticks
     # No score is below 0; rounding may make the tick at 0 a little less.

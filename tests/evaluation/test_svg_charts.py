@@ -9,7 +9,7 @@ from xml.etree import ElementTree
 import numpy as np
 import pytest
 
-from encoder_cls.evaluation import charts
+from encoder_cls.evaluation import svg_charts
 from encoder_cls.evaluation.rendering import environment
 from encoder_cls.metrics.classification import CalibrationBins, ClassMetrics
 
@@ -32,9 +32,9 @@ def titles(elements) -> list[str]:
     return [element.find("title").text for element in elements]
 
 
-def ends(curve: charts.Curve) -> tuple[list[float], list[float]]:
+def ends(curve: svg_charts.Curve) -> tuple[list[float], list[float]]:
     """The first and the last point of a curve, as values from 0 to 1."""
-    plane = charts.Plane()
+    plane = svg_charts.Plane()
     points = []
     for pair in curve.path.removeprefix("M").split():
         left, top = pair.split(",")
@@ -48,7 +48,7 @@ def test_a_dot_of_few_texts_is_paler():
     """A dot for each bin that has texts, with its numbers at the pointer."""
     confidence = np.array([0.5] * 2 + [0.95] * 50)
     correct = np.array([True, False] + [True] * 50)
-    chart = charts.reliability(CalibrationBins.of(confidence, correct))
+    chart = svg_charts.reliability(CalibrationBins.of(confidence, correct))
 
     dots = list(svg_of(drawn("reliability", chart)).iter("circle"))
     assert titles(dots) == ["says 0.50, right 0.50: 2 texts", "says 0.95, right 1.00: 50 texts"]
@@ -61,14 +61,14 @@ def test_the_threshold_chart_counts_predictions():
     """A threshold of 0 keeps all predictions, one beyond the most confident prediction none."""
     confidence = np.array([0.2, 0.4, 0.6, 0.8])
     correct = np.array([False, True, False, True])
-    chart = charts.thresholds(confidence, correct, 0.7)
+    chart = svg_charts.thresholds(confidence, correct, 0.7)
 
     right, kept = chart.curves
     assert ends(right) == ([0, 0.5], [0.8, 1])
     assert ends(kept) == ([0, 1], [1, 0])
     assert "suggested: 0.700" in drawn("thresholds", chart)
 
-    without = charts.thresholds(confidence, correct, None)
+    without = svg_charts.thresholds(confidence, correct, None)
     assert "suggested" not in drawn("thresholds", without)
 
 
@@ -78,7 +78,9 @@ def test_curves_are_named_whatever_the_names():
     # The label of the last text has no probability.
     labels = np.array([0, 1, 2, 3])
 
-    chart = charts.precision_recall(probabilities, labels, [0, 2], ["_hidden", "unseen", HOSTILE])
+    chart = svg_charts.precision_recall(
+        probabilities, labels, [0, 2], ["_hidden", "unseen", HOSTILE]
+    )
     html = drawn("precision_recall", chart)
 
     names = ["all classes together", "_hidden", "&lt;script&gt;alert(&#34;x&#34;)&lt;/scrip…"]
@@ -86,7 +88,7 @@ def test_curves_are_named_whatever_the_names():
     _, hidden, _ = chart.curves
     assert ends(hidden)[1] == [0, 1]
 
-    chart = charts.precision_recall(probabilities, labels, [0, 1, 2], ["a", "b", "c"])
+    chart = svg_charts.precision_recall(probabilities, labels, [0, 1, 2], ["a", "b", "c"])
     assert [curve.name for curve in chart.curves] == ["a", "b", "c"]
 
 
@@ -105,30 +107,30 @@ def test_the_rarest_and_the_worst_classes_have_curves():
         "unseen": scores(0, 50),
     }
 
-    chosen, note = charts.notable_classes(per_class, 2, num_classes=5)
+    chosen, note = svg_charts.notable_classes(per_class, 2, num_classes=5)
 
     assert chosen == [1, 2]
     assert note == "Curves of 2 of 4 classes: the rarest and those with the lowest F1."
 
-    assert charts.notable_classes(per_class, 4, num_classes=5) == ([1, 2, 3, 4], "")
+    assert svg_charts.notable_classes(per_class, 4, num_classes=5) == ([1, 2, 3, 4], "")
 
 
 def test_accuracy_is_shown_by_length_of_text():
     """Each text is in one bar; texts of one length make no chart."""
     correct = np.array([True, False] * 10)
-    chart = charts.accuracy_by_length(np.arange(20), correct)
+    chart = svg_charts.accuracy_by_length(np.arange(20), correct)
 
     bars = list(svg_of(drawn("lengths", chart)).iter("rect"))
     assert titles(bars)[0] == "0–2 words: 66.7% right of 3 texts"
     assert sum(bar.texts for bar in chart.bars) == 20
 
-    assert charts.accuracy_by_length(np.full(20, 7), correct) is None
+    assert svg_charts.accuracy_by_length(np.full(20, 7), correct) is None
 
 
 def test_scores_are_dots_on_their_intervals():
     """All are on one scale, the first stands out; without an interval there is no line."""
     rows = [("both", 0.9, (0.85, 0.95)), ("linear <b>", 0.8, None)]
-    chart = charts.scores_with_intervals(rows, "Accuracy")
+    chart = svg_charts.scores_with_intervals(rows, "Accuracy")
 
     first, second = svg_of(drawn("scores", chart)).findall("g")
     assert titles([first, second]) == ["both: 90.0%, 85.0% to 95.0%", "linear <b>: 80.0%"]
@@ -145,7 +147,7 @@ def test_scores_are_dots_on_their_intervals():
 @pytest.mark.parametrize("score", [0.0, 0.5, 1.0])
 def test_equal_scores_have_a_scale(score):
     """The scale includes the score, and no value below 0 if the score is above."""
-    chart = charts.scores_with_intervals([("both", score, None)], "Accuracy")
+    chart = svg_charts.scores_with_intervals([("both", score, None)], "Accuracy")
 
     (row,) = chart.rows
     places = [x for _, x in chart.ticks]

@@ -66,7 +66,7 @@ def score_mixture(
     expects_equal_shares: bool = False,
     is_calibrated: bool = False,
 ) -> ValidationResult:
-    """Choose the weights of a mixture on the texts of `dataset.selection`, and score it there.
+    """Choose the weights of a mixture on the texts of `dataset.known_validation`, and score it there.
 
     All texts count alike, whatever the class weights in training: so the loss is that of the final
     report, and probabilities are calibrated.
@@ -74,13 +74,13 @@ def score_mixture(
     Args:
         encoder: its logits, (texts, classes), or None.
         linear: the logits of the linear model, (texts, classes), or None; one of both is given.
-        dataset: its `selection` has the labels.
+        dataset: its `known_validation` has the labels.
         monitor: the score that decides which validation is better.
         expects_equal_shares: as in `fit_mixture_weights`.
         is_calibrated: whether the linear model was calibrated on more texts; alone, its logits then
             stay as they are.
     """
-    labels = dataset.selection.labels
+    labels = dataset.known_validation.labels
     part_logits = {}
     if encoder is not None:
         part_logits["encoder"] = encoder
@@ -97,7 +97,9 @@ def score_mixture(
 
     thresholds: tuple[float, ...] = ()
     if dataset.is_multi_label:
-        thresholds = tuple(fit_thresholds(logits, labels, dataset.selection.together).tolist())
+        thresholds = tuple(
+            fit_thresholds(logits, labels, dataset.known_validation.split_groups).tolist()
+        )
 
     metrics = compute_metrics(logits, labels, dataset.label_names, thresholds)
     scores = metrics.scalars()
@@ -132,7 +134,7 @@ def _fit_mixture(
 
     They also calibrate the sum.
     """
-    labels = dataset.selection.labels
+    labels = dataset.known_validation.labels
     parts = tuple(part_logits)
 
     if parts == ("encoder",):
@@ -156,7 +158,7 @@ def _surely_lowers_the_loss(linear: Logits, mixture: Logits, dataset: Dataset) -
 
     Losses are compared in pairs, text by text: a lower mean alone may be chance.
     """
-    labels = dataset.selection.labels
+    labels = dataset.known_validation.labels
     gains = losses_of_texts(linear, labels) - losses_of_texts(mixture, labels)
     return bool(gains.mean() * np.sqrt(len(gains)) > STANDARD_ERRORS_TO_JOIN * gains.std())
 
@@ -168,7 +170,7 @@ def _scores_of_parts(
     thresholds: tuple[float, ...],
 ) -> dict[str, float]:
     """The accuracy of each part alone; multi-label, its micro-F1."""
-    labels = dataset.selection.labels
+    labels = dataset.known_validation.labels
     scores = {}
 
     if not dataset.is_multi_label:

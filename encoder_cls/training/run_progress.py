@@ -30,7 +30,7 @@ from encoder_cls.run.metrics_log import MetricsLog
 from encoder_cls.run.run_folder import RunDir
 from encoder_cls.system.files import reporting_os_errors
 from encoder_cls.system.reporter import Reporter
-from encoder_cls.training.encoder import ON_LABELS, PRETRAINING, load_first_weights
+from encoder_cls.training.encoder_stage import ON_LABELS, PRETRAINING, load_first_weights
 from encoder_cls.training.prepared import Prepared
 
 # A checkpoint follows a validation where the one before is older than this.

@@ -12,7 +12,7 @@ from support.programs import TIME_LIMIT
 
 from encoder_cls.bulk.prediction_options import PredictionOptions
 from encoder_cls.serving import limits
-from encoder_cls.serving.batching import Batcher, TextResult
+from encoder_cls.serving.request_queue import Batcher, TextResult
 from encoder_cls.serving.requests import PredictRequest, RefusedError
 
 
@@ -164,7 +164,7 @@ def test_a_failure_is_that_of_one_request(classifier):
 
 def test_the_queue_has_an_end(classifier, monkeypatch):
     """Beyond it requests are refused; those in it get their results, which makes room."""
-    monkeypatch.setattr(limits, "MOST_WAITING", 2)
+    monkeypatch.setattr(limits, "MAX_WAITING", 2)
     held = HeldClassifier(classifier)
     batcher = Batcher()
     futures = [batcher.submit(ask("rain"), held), batcher.submit(ask("snow"), held)]

@@ -102,8 +102,8 @@ class Batcher:
         with self._changed:
             if self.is_stopping:
                 raise RefusedError(503, "the server is stopping")
-            if self.waiting >= limits.MOST_WAITING:
-                reason = f"{limits.MOST_WAITING} requests wait already; try again in a second"
+            if self.waiting >= limits.MAX_WAITING:
+                reason = f"{limits.MAX_WAITING} requests wait already; try again in a second"
                 raise RefusedError(429, reason)
             self._jobs.append(job)
             self._waiting.add(job)
@@ -221,7 +221,7 @@ def _predict(batch: list[_Piece]) -> list[list[TextResult]]:
                     [text],
                     tokenized[row : row + 1],
                     [prediction.label],
-                    most_tokens=limits.MOST_EXPLAINED_TOKENS,
+                    most_tokens=limits.MAX_EXPLAINED_TOKENS,
                 )
             record = prediction.to_json(
                 top_k=request.top_k, threshold=request.threshold or None, words=words

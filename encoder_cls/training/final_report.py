@@ -6,7 +6,7 @@ import shutil
 
 import torch
 
-from encoder_cls.evaluation.held_out_predictions import HeldOutPredictions, OwnPredictions
+from encoder_cls.evaluation.held_out_predictions import HeldOutPredictions, ValidationPredictions
 from encoder_cls.evaluation.model_card import model_card
 from encoder_cls.evaluation.report import Report
 from encoder_cls.evaluation.report_files import write_report
@@ -16,7 +16,7 @@ from encoder_cls.run.tensorboard import hparams_of
 from encoder_cls.system.files import write_file
 from encoder_cls.system.reporter import Reporter
 from encoder_cls.training.final_model import finish_model
-from encoder_cls.training.progress import Progress
+from encoder_cls.training.run_progress import Progress
 
 
 def write_final_report(
@@ -35,11 +35,15 @@ def write_final_report(
     table = HeldOutPredictions.of_run(run.held_out_predictions)
     best = finish_model(prepared, run, table, device=str(device))
 
-    own_predictions = None
+    validation_predictions = None
     if table and best.linear:
-        own_predictions = OwnPredictions(dataset.validation, table.validation)
+        validation_predictions = ValidationPredictions(dataset.validation, table.validation)
     loaded = LoadedRun(
-        folder=run, classifier=best, config=config, dataset=dataset, own_predictions=own_predictions
+        folder=run,
+        classifier=best,
+        config=config,
+        dataset=dataset,
+        validation_predictions=validation_predictions,
     )
     report = report_of_run(
         loaded,
@@ -55,7 +59,7 @@ def write_final_report(
     )
 
     # The curves of `validation` end with the last weights, these scores are of the best ones.
-    split_name, _ = dataset.reported
+    split_name, _ = dataset.report_split
     if split_name == "validation":
         split_name = "best_validation"
     scores = {**report.metrics.scalars(), **report.metrics.drawable()}

@@ -18,7 +18,7 @@ from encoder_cls.system.stop import check_stop, run_interruptibly
 from encoder_cls.training.linear_fit import FittedLinear, fit_linear_classifier
 from encoder_cls.training.linear_time import affordable_texts, streamed
 from encoder_cls.training.prepared import Prepared
-from encoder_cls.training.progress import Progress
+from encoder_cls.training.run_progress import Progress
 
 
 def fit_linear_model(
@@ -63,10 +63,10 @@ def _fit(
         save_classifier(fitted.classifier, run.model)
 
     # The time left also decides how much work the fit does; a resumed run does the same.
-    on_better = save if is_first_fit else None
+    on_preliminary = save if is_first_fit else None
     effort = None if is_first_fit else EFFORTS[progress.state.linear_effort]
     linear = run_interruptibly(
-        lambda: fit_linear_classifier(prepared, on_better=on_better, effort=effort)
+        lambda: fit_linear_classifier(prepared, on_preliminary=on_preliminary, effort=effort)
     )
     if linear.plan:
         progress.prepared = replace(progress.prepared, plan=linear.plan)
@@ -138,7 +138,7 @@ def few_labels_line(result: FewLabels) -> str:
     return f"linear model: {result.kept}; accuracy by cross-validation {accuracy}{outlook}"
 
 
-def shared_pseudo_labels(
+def broadcast_pseudo_labels(
     prepared: Prepared, linear: FittedLinear | None, group: ProcessGroup
 ) -> NDArray[np.float32] | None:
     """The teacher's probabilities of the unlabelled texts that the encoder learns from.

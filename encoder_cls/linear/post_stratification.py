@@ -15,7 +15,7 @@ Floats = NDArray[np.float64]
 # Adjustment by Subclassification" (1968), https://doi.org/10.2307/2528036.
 STRATA = 5
 # The labelled texts that a stratum has at the least, on average.
-FEWEST_IN_STRATUM = 20
+MIN_IN_STRATUM = 20
 
 
 def weights_like_pool(labelled: Floats, pool: Floats, *, pool_size: int) -> Floats:
@@ -33,7 +33,7 @@ def weights_like_pool(labelled: Floats, pool: Floats, *, pool_size: int) -> Floa
     Returns:
         The weight of each labelled text, (texts,); their mean is 1.
     """
-    num_strata = min(STRATA, len(labelled) // FEWEST_IN_STRATUM)
+    num_strata = min(STRATA, len(labelled) // MIN_IN_STRATUM)
     if not len(pool) or num_strata < 2:
         return np.ones(len(labelled))
 

@@ -14,8 +14,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from encoder_cls.classifier.classifier import Classifier
+from encoder_cls.classifier.mixture_scores import ValidationResult, score_mixture
 from encoder_cls.classifier.model_folder import load_classifier, save_classifier
-from encoder_cls.classifier.validation import ValidationResult, score_mixture
 from encoder_cls.encoder.batches import BatchSampler, derive_seed, drop_tokens, shard_of
 from encoder_cls.encoder.distributed import ProcessGroup
 from encoder_cls.encoder.embedding_tables import embedding_tables

@@ -16,7 +16,7 @@ from matplotlib import font_manager
 from matplotlib.image import imread
 from support.programs import TIME_LIMIT
 
-from encoder_cls.evaluation import figures
+from encoder_cls.evaluation import matplotlib_figures
 from encoder_cls.metrics.classification import CalibrationBins
 
 # The darkest colour of correct predictions.
@@ -37,14 +37,14 @@ DARK_ORANGE = [127, 39, 4]
 )
 def test_a_confusion_matrix_of_any_classes_is_drawn(names):
     """There is no warning (which pytest makes an error), and PNG and pixels are the same."""
-    figure = figures.confusion_figure(np.eye(len(names), dtype=int).tolist(), names)
+    figure = matplotlib_figures.confusion_figure(np.eye(len(names), dtype=int).tolist(), names)
 
-    pixels = figures.to_pixels(figure)
+    pixels = matplotlib_figures.to_pixels(figure)
     height, width, channels = pixels.shape
     assert channels == 3
     assert 150 <= height == width <= 1300
 
-    png = imread(io.BytesIO(figures.to_png(figure)))
+    png = imread(io.BytesIO(matplotlib_figures.to_png(figure)))
     assert np.allclose((255 * png[:, :, :3]).round(), pixels)
 
 
@@ -53,7 +53,7 @@ def test_every_class_is_named_inside_the_confusion_matrix(num_classes):
     """It is on both axes, in letters that can be read, and touches no other name."""
     names = [f"card_payment_wrong_rate_{number}" for number in range(num_classes)]
 
-    figure = figures.confusion_figure(np.eye(num_classes, dtype=int).tolist(), names)
+    figure = matplotlib_figures.confusion_figure(np.eye(num_classes, dtype=int).tolist(), names)
     figure.draw_without_rendering()
     (axes,) = figure.axes
 
@@ -72,20 +72,20 @@ def boxes_of(labels) -> list:
         box = label.get_window_extent()
         assert box.x0 >= 0
         assert box.y0 >= 0
-        assert label.get_fontsize() * figures.DPI / 72 >= 8
+        assert label.get_fontsize() * matplotlib_figures.DPI / 72 >= 8
         boxes.append(box)
     return boxes
 
 
 def test_right_predictions_are_blue():
-    figure = figures.confusion_figure([[5, 0], [0, 0]], ["a", "b"])
-    assert is_colour(figures.to_pixels(figure), DARK_BLUE).any()
+    figure = matplotlib_figures.confusion_figure([[5, 0], [0, 0]], ["a", "b"])
+    assert is_colour(matplotlib_figures.to_pixels(figure), DARK_BLUE).any()
 
 
 def test_a_row_of_the_confusion_matrix_is_a_label():
     """Texts of the first class, all taken for the second, are at the top right, and orange."""
-    figure = figures.confusion_figure([[0, 5], [0, 0]], ["a", "b"])
-    pixels = figures.to_pixels(figure)
+    figure = matplotlib_figures.confusion_figure([[0, 5], [0, 0]], ["a", "b"])
+    pixels = matplotlib_figures.to_pixels(figure)
     assert not is_colour(pixels, DARK_BLUE).any()
 
     rows, columns = np.nonzero(is_colour(pixels, DARK_ORANGE))
@@ -103,7 +103,7 @@ def test_numbers_stay_in_their_cells(count, is_shown):
     """A number that does not fit is not shown."""
     matrix = (count * np.eye(20, dtype=int)).tolist()
 
-    figure = figures.confusion_figure(matrix, [""] * 20)
+    figure = matplotlib_figures.confusion_figure(matrix, [""] * 20)
     figure.draw_without_rendering()
 
     (axes,) = figure.axes
@@ -122,7 +122,7 @@ def test_numbers_stay_in_their_cells(count, is_shown):
 
 def test_a_letter_is_written_with_a_font_that_has_it(monkeypatch):
     """Beside the usual font there are only those that are needed, and can be read."""
-    assert figures.fonts_for(["küche", "привет"]) == ["DejaVu Sans"]
+    assert matplotlib_figures.fonts_for(["küche", "привет"]) == ["DejaVu Sans"]
 
     stix = Path(mpl.get_data_path(), "fonts", "ttf", "STIXGeneral.ttf")
     installed = [
@@ -130,14 +130,17 @@ def test_a_letter_is_written_with_a_font_that_has_it(monkeypatch):
         SimpleNamespace(name="STIX", fname=str(stix)),
     ]
     monkeypatch.setattr(font_manager.fontManager, "ttflist", installed)
-    assert figures.fonts_for(["\N{COMBINING ENCLOSING CIRCLE}"]) == ["DejaVu Sans", "STIX"]
+    assert matplotlib_figures.fonts_for(["\N{COMBINING ENCLOSING CIRCLE}"]) == [
+        "DejaVu Sans",
+        "STIX",
+    ]
 
 
 def test_the_reliability_figure_has_a_point_for_each_bin_with_texts():
     confidence = np.array([0.5] * 2 + [0.95] * 50)
     correct = np.array([True, False] + [True] * 50)
 
-    figure = figures.reliability_figure(CalibrationBins.of(confidence, correct))
+    figure = matplotlib_figures.reliability_figure(CalibrationBins.of(confidence, correct))
 
     _, line = figure.axes[0].lines
     assert line.get_xydata().tolist() == [[0.5, 0.5], [pytest.approx(0.95), 1.0]]
@@ -146,15 +149,16 @@ def test_the_reliability_figure_has_a_point_for_each_bin_with_texts():
 @pytest.mark.parametrize(
     "drawing",
     [
-        "figures.to_png(figures.confusion_figure([[1, 0], [0, 1]], ['a', 'b']))",
-        "charts.scores_with_intervals([('both', 0.9, (0.8, 0.95))], 'Accuracy')",
-        "figures.fonts_for(['a'])",
+        "matplotlib_figures.to_png("
+        "matplotlib_figures.confusion_figure([[1, 0], [0, 1]], ['a', 'b']))",
+        "svg_charts.scores_with_intervals([('both', 0.9, (0.8, 0.95))], 'Accuracy')",
+        "matplotlib_figures.fonts_for(['a'])",
     ],
 )
 def test_pictures_need_no_backend(drawing, monkeypatch):
     """A notebook names its own backend to the programs that it starts, which may lack it."""
     monkeypatch.setenv("MPLBACKEND", "no_such_backend")
-    code = f"import numpy; from encoder_cls.evaluation import charts, figures; {drawing}"
+    code = f"import numpy; from encoder_cls.evaluation import matplotlib_figures, svg_charts; {drawing}"
 
     subprocess.run([sys.executable, "-c", code], check=True, timeout=TIME_LIMIT)
 
@@ -163,7 +167,8 @@ def test_a_backend_of_the_caller_stays(monkeypatch):
     """A notebook that trains can still show its own figures."""
     monkeypatch.setenv("MPLBACKEND", "svg")
     code = (
-        "import os; from encoder_cls.evaluation import figures; figures.fonts_for(['a'])\n"
+        "import os; from encoder_cls.evaluation import matplotlib_figures\n"
+        "matplotlib_figures.fonts_for(['a'])\n"
         "import matplotlib; print(matplotlib.get_backend(), os.environ['MPLBACKEND'])"
     )
 

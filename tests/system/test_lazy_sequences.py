@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from encoder_cls.system import disk_arrays
-from encoder_cls.system.columns import DiskBackedTexts
+from encoder_cls.system.lazy_sequences import DiskBackedTexts
 
 TEXTS = ["", "a", "naïve 🙂", "", "two\nlines", "\0", "last"]
 
@@ -18,7 +18,7 @@ TEXTS = ["", "a", "naïve 🙂", "", "two\nlines", "\0", "last"]
 @pytest.fixture(params=[1 << 20, 5], ids=["memory", "file"], autouse=True)
 def most_in_memory(request, tmp_path, monkeypatch) -> int:
     """Bytes that stay in memory."""
-    monkeypatch.setattr(disk_arrays, "MOST_IN_MEMORY", request.param)
+    monkeypatch.setattr(disk_arrays, "MAX_IN_MEMORY", request.param)
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     return request.param
 
