@@ -274,11 +274,11 @@ def add_columns(columns: ColumnTypes, chunk: Chunk) -> None:
                 record["id"] = row.id
 
         for name, value in record.items():
-            columns.setdefault(name, set()).add(_type_of(value))
+            columns.setdefault(name, set()).add(column_type(value))
 
 
-def _type_of(value: object) -> type:
-    """The type of a value; `object` for an integer that takes more than 64 bits."""
+def column_type(value: object) -> type:
+    """The type of a value in `ColumnTypes`; `object` for an integer of more than 64 bits."""
     if type(value) is int and not -(1 << 63) <= value < 1 << 63:
         return object
     return type(value)

@@ -11,7 +11,7 @@ from typing import Any
 import pyarrow
 import pyarrow.parquet
 
-from encoder_cls.bulk.input_texts import ColumnTypes, InputTexts
+from encoder_cls.bulk.input_texts import ColumnTypes, InputTexts, column_type
 from encoder_cls.bulk.json_and_csv_formats import Output, PredictionFormat, TableColumns, encodable
 from encoder_cls.bulk.predicted_text import PredictedText
 from encoder_cls.bulk.prediction_options import PredictionOptions
@@ -19,6 +19,7 @@ from encoder_cls.classifier.classifier import Classifier
 from encoder_cls.classifier.explanation import Explanation
 from encoder_cls.errors import DataError
 from encoder_cls.system.csv_cells import cell
+from encoder_cls.system.display import shown
 
 # A row group is written once it has so many rows or bytes: few large groups are quick to read, but
 # held in memory.
@@ -83,7 +84,11 @@ class ParquetFormat(PredictionFormat):
             rows.append(row)
 
         schema = pyarrow.schema([*self._kept_schema, *self._prediction_schema])
-        columns = zip(*rows, strict=True)
+        columns = list(zip(*rows, strict=True))
+        # The kept columns come first.
+        for field, values in zip(self._kept_schema, columns, strict=False):
+            _check_types(field, values)
+
         arrays = []
         for field, values in zip(schema, columns, strict=True):
             convert = _as_text if field.type == TEXT else _as_stored
@@ -173,6 +178,22 @@ def _batches(files: Sequence[Path]) -> Iterator[Any]:
     for file in files:
         for batch in pyarrow.parquet.ParquetFile(file).iter_batches(batch_size=BATCH_ROWS):
             yield pyarrow.Table.from_batches([batch])
+
+
+def _check_types(field: Any, values: Sequence[Any]) -> None:
+    """Raise a DataError if a kept column cannot hold these values as they are.
+
+    pyarrow would make 1 of 1.5 in a column of integers.
+    """
+    types = {column_type(value) for value in values} - {type(None)}
+    are_numbers = field.type == NUMBER and types <= {int, float}
+    if not types or field.type == TEXT or are_numbers or _arrow_type(types) == field.type:
+        return
+
+    raise DataError(
+        f"column {shown(field.name)} has values of other types than in the first rows, and the "
+        "input can be read only once: save it as a file, or choose --format jsonl"
+    )
 
 
 def _as_text(value: Any) -> str | None:

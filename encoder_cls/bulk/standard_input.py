@@ -16,6 +16,8 @@ from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 
+from encoder_cls.data.reading.delimited import CSV, TSV
+from encoder_cls.data.reading.json_files import JSON_LINES
 from encoder_cls.errors import ConfigError, DataError
 from encoder_cls.system.encodings import LONGEST_LINE, longer_than
 from encoder_cls.system.files import reporting_os_errors
@@ -147,10 +149,12 @@ def ending_of_table(line: str, text_columns: Sequence[str]) -> str | None:
         except (ValueError, RecursionError):
             pass
         else:
-            return ".jsonl" if isinstance(row, dict) and wanted <= row.keys() else None
+            if isinstance(row, dict) and wanted <= row.keys():
+                return JSON_LINES.ending
+            return None
 
-    for separator, ending in (("\t", ".tsv"), (",", ".csv"), (";", ".csv")):
+    for separator, file_format in (("\t", TSV), (",", CSV), (";", CSV)):
         names = [name.strip().strip('"') for name in line.split(separator)]
         if len(names) > 1 and wanted <= set(names):
-            return ending
+            return file_format.ending
     return None

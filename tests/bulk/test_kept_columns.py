@@ -326,6 +326,24 @@ def test_parquet_of_json_lines_has_the_types_of_all_rows(cli, trained_run):
     assert stored_row["s"] == "\\ud800"
 
 
+@pytest.mark.parametrize("late_value", ["1.5", '"x"', str(1 << 63), "true"])
+def test_types_that_a_pipe_shows_late_are_refused(cli, trained_run, late_value):
+    """The first rows have chosen the type of the column; a value is never cut to fit it."""
+    os.mkfifo("pipe.jsonl")
+    first_lines = '{"text": "rain", "n": 1}\n' * 4096
+    late_line = f'{{"text": "soup", "n": {late_value}}}\n'
+    content = first_lines + late_line
+    writer = Thread(target=Path("pipe.jsonl").write_text, args=[content], daemon=True)
+    writer.start()
+
+    options = ["--input", "pipe.jsonl", "--keep-columns", "--output", "out.parquet"]
+    outcome = cli("predict", "--model", trained_run.path, *options)
+    writer.join()
+
+    assert_failed(outcome, 3, "column 'n' has values of other types than in the first rows")
+    assert not Path("out.parquet").exists()
+
+
 def test_parquet_without_the_columns_has_the_id(cli, trained_run):
     write_json_lines("in.jsonl", [{"text": "rain", "id": 7, "x": 1}, {"text": "soup"}])
 
