@@ -26,7 +26,7 @@ from encoder_cls.system.encodings import (
     text_lines,
 )
 
-# Those that are tried where the header does not fit the usual one.
+# The separators that are tried where the header does not fit the usual one.
 SEPARATORS = (",", ";", "\t", "|")
 
 # Characters of a field; the largest C long of every system.
