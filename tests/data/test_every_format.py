@@ -177,3 +177,30 @@ def test_predictions_in_csv_keep_the_columns_of_spreadsheets(cli, trained_run, f
     header, *rows = read_table(outcome.out.encode())
     assert len(rows) == len(ROWS)
     assert (header[: len(COLUMNS)] == COLUMNS) == file_format.is_spreadsheet
+
+
+@each_format
+def test_predictions_in_parquet_keep_all_values(cli, trained_run, file_format):
+    source = write_sample(file_format)
+
+    options = ["--input", source, "--keep-columns", "--output", "out.parquet"]
+    outcome = cli("predict", "--model", trained_run.path, *options)
+
+    assert outcome.code == 0, outcome.err
+    kept = pyarrow.parquet.read_table("out.parquet").to_pylist()
+    records = [row.record for row in read_rows(source, Columns(["text"], every=True), Reading())]
+    for row, record in zip(kept, records, strict=True):
+        assert row.items() >= record.items()
+
+
+@each_format
+def test_predictions_in_parquet_may_keep_nothing(cli, trained_run, file_format):
+    source = write_sample(file_format)
+
+    options = ["--input", source, "--no-keep-columns", "--output", "out.parquet"]
+    outcome = cli("predict", "--model", trained_run.path, *options)
+
+    assert outcome.code == 0, outcome.err
+    predictions = pyarrow.parquet.read_table("out.parquet")
+    assert predictions["label"].to_pylist() == LABELS
+    assert "text" not in predictions.schema.names
