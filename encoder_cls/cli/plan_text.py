@@ -25,8 +25,8 @@ def plan_lines(prepared: Prepared) -> Iterator[str]:
     yield _class_sizes(dataset)
     if dataset.is_multi_label:
         yield _labels_per_text(dataset)
-    if dataset.corrected:
-        changed = counted(len(dataset.corrected), "label")
+    if dataset.labels_before_corrections:
+        changed = counted(len(dataset.labels_before_corrections), "label")
         corrections = prepared.config.data.corrections
         yield f"corrections: {changed} of {corrections} in place of those of the data"
     yield from _group_sizes(dataset, prepared.config.data.group_column)
@@ -68,8 +68,8 @@ def _class_size(num_texts: int, name: str) -> str:
 def _labels_per_text(dataset: Dataset) -> str:
     """The number of labels of a text, and what in the data has made it multi-label."""
     reason = "data.label_separator"
-    if dataset.several:
-        reason = f"{dataset.several}: labels in a list"
+    if dataset.first_multi_label_row:
+        reason = f"{dataset.first_multi_label_row}: labels in a list"
 
     num_labels = dataset.train.labels.sum(axis=1)
     has_several = (num_labels > 1).mean()

@@ -115,7 +115,7 @@ def _repeated_texts(dataset: Dataset, *, learns_validation: bool) -> Iterator[st
             name, split, is_learned, what="training texts, too", than="new texts"
         )
 
-        is_of_group = split.is_of_group_in(dataset.train)
+        is_of_group = split.shares_group_with(dataset.train)
         what = "of groups (data.group_column) that train has, too"
         yield from _known_texts(name, split, is_of_group, what=what, than="new groups")
 

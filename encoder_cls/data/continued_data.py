@@ -133,7 +133,7 @@ def new_rows(
         # Rows whose group is in another split there.
         is_elsewhere = np.zeros(len(split), dtype=bool)
         for name in other_roles:
-            is_elsewhere |= split.is_of_group_in(base.splits[name])
+            is_elsewhere |= split.shares_group_with(base.splits[name])
 
         num_known = int(is_known.sum())
         if num_known:
@@ -151,7 +151,7 @@ def new_rows(
 
     train = splits["train"]
     is_like_learned = np.isin(new_alike["train"], base_alike["train"])
-    must_stay = is_like_learned | train.is_of_group_in(base.train)
+    must_stay = is_like_learned | train.shares_group_with(base.train)
     return NewRows(rows_by_split, must_stay[rows_by_split["train"]], notes)
 
 
@@ -214,8 +214,11 @@ def joined(base: Dataset, new: Dataset, *, run: str) -> Dataset:
         validation=splits["validation"],
         test=splits.get("test"),
         unlabelled=base.unlabelled.joined(new.unlabelled),
-        corrected={**base.corrected, **new.corrected},
-        several=new.several or base.several,
+        labels_before_corrections={
+            **base.labels_before_corrections,
+            **new.labels_before_corrections,
+        },
+        first_multi_label_row=new.first_multi_label_row or base.first_multi_label_row,
         sources=(*base.sources, *new.sources, (run, notes)),
         base=base,
     )

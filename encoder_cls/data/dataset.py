@@ -15,27 +15,27 @@ from numpy.typing import NDArray
 
 from encoder_cls.data.reading.options import Notes
 from encoder_cls.data.text_groups import NO_GROUP, equal_texts, texts_alike
+from encoder_cls.system.display import counted
 from encoder_cls.system.lazy_sequences import Column, ConcatenatedTexts, in_chunks
 
 LabelsAre = Literal["names", "indices"]
-"""Whether labels in files are names, or indices into `data.label_names`."""
-
-# Bytes that hold the length of a text in a hash.
-LENGTH_BYTES = 8
+"""Whether the labels in files are names of classes, or indices into `data.label_names`."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Split:
-    """Labelled examples: `texts[i]` belongs to class `labels[i]`, and was read at `where[i]`.
+    """Labelled rows: `texts[i]` belongs to class `labels[i]`, and was read at `where[i]`.
 
     Attributes:
         texts: the texts.
-        labels: class numbers, (texts,); those beyond the classes of the data set are indices into
-            `unseen_names`. Multi-label: 1 where a text has a label, else 0, (texts, classes), int8.
-        where: the locations.
-        groups: numbers that are equal in all splits, (texts,), where `data.group_column` names
-            groups.
-        unseen_names: labels that never occur in train.
+        labels: class numbers, (rows,). In multi-label data: 1 where a row has a label and else 0,
+            (rows, classes), int8. Numbers and columns beyond the classes of the data set stand for
+            `unseen_names`: with C classes, C + i is `unseen_names[i]`.
+        where: the location of each row: the file and the line.
+        groups: the number of the group of each row, (rows,); a group has the same number in all
+            splits. `NO_GROUP` is the number of a row without a group. None if the data has no
+            groups (`data.group_column`).
+        unseen_names: the labels of this split that never occur in train.
     """
 
     texts: Sequence[str]
@@ -53,32 +53,40 @@ class Split:
         return self.labels.ndim == 2
 
     def class_counts(self, num_classes: int) -> NDArray[np.int64]:
-        """How many texts each class has, (classes,)."""
+        """Count the rows of each of the first `num_classes` classes, (classes,)."""
         if self.is_multi_label:
             return np.asarray(self.labels[:, :num_classes].sum(axis=0, dtype=np.int64))
         return np.bincount(self.labels, minlength=num_classes)[:num_classes]
 
     def has_class(self, number: int) -> NDArray[np.bool_]:
-        """Which examples belong to the class with this number, (texts,)."""
+        """Whether each row belongs to the class with this number, (rows,)."""
         if self.is_multi_label:
             return np.asarray(self.labels[:, number] > 0)
         return np.asarray(self.labels == number)
 
     def has_unseen_label(self, num_classes: int) -> NDArray[np.bool_]:
-        """Which examples have a label that is none of the classes of train, (texts,)."""
+        """Whether each row has a label that never occurs in train, (rows,).
+
+        Args:
+            num_classes: the number of classes that occur in train. Labels with this number or a
+                higher one do not.
+        """
         if self.is_multi_label:
             return np.asarray(self.labels[:, num_classes:].any(axis=1))
         return self.labels >= num_classes
 
     def label_text(self, index: int, label_names: Sequence[str]) -> str:
-        """The label of an example, or its labels, as text; empty without labels."""
+        """The label of a row by name.
+
+        In multi-label data, its labels are joined by commas; the result is empty without labels.
+        """
         if not self.is_multi_label:
             return label_names[int(self.labels[index])]
         numbers = np.flatnonzero(self.labels[index]).tolist()
         return ", ".join(label_names[number] for number in numbers)
 
     def subset(self, indices: NDArray[np.int64]) -> Split:
-        """The examples with these indices, in this order."""
+        """The rows with these indices, in this order."""
         groups = self.groups
         if groups is not None:
             groups = groups[indices]
@@ -90,13 +98,14 @@ class Split:
             groups=groups,
         )
 
-        # If it is known, keep it: it takes seconds for millions of texts.
+        # If `split_groups` has been computed, keep its result: to compute it again would take
+        # seconds for millions of texts.
         if "split_groups" in vars(self):
             vars(chosen)["split_groups"] = self.split_groups[indices]
         return chosen
 
-    def is_of_group_in(self, other: Split) -> NDArray[np.bool_]:
-        """Which examples have a group that occurs in another split, (texts,)."""
+    def shares_group_with(self, other: Split) -> NDArray[np.bool_]:
+        """Whether each row has a group that also occurs in another split, (rows,)."""
         if other.groups is None or self.groups is None:
             return np.zeros(len(self), dtype=bool)
         has_group = self.groups != NO_GROUP
@@ -104,9 +113,10 @@ class Split:
 
     @cached_property
     def split_groups(self) -> NDArray[np.int64]:
-        """Numbers that are equal for examples to hold out together, (texts,).
+        """A number for each row, equal for rows that must not be divided between splits, (rows,).
 
-        These are the examples of a group, or else those with similar texts.
+        These are the rows of a group (`data.group_column`). Among rows without a group, they are
+        the rows with similar texts, as `texts_alike` finds them.
         """
         numbers = texts_alike(self.texts)
         if not self.is_multi_label and len(self):
@@ -114,23 +124,24 @@ class Split:
 
         if self.groups is None:
             return numbers
-        # Examples of a group are not joined with similar texts of others: a phrase in all groups
-        # would join them into one.
+        # Do not join the rows of a group with similar texts of other groups: a phrase that occurs
+        # in every group would join all groups into one.
         return np.where(self.groups == NO_GROUP, numbers, self.groups)
 
     def _with_divided_classes(self, numbers: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Number equal texts alone in each class whose texts are all alike.
+        """Give different texts different numbers in each class whose texts are all similar.
 
-        No part of such a class could be held out.
+        Otherwise no row of such a class could be held out. Texts that differ only in case and white
+        space keep equal numbers.
         """
-        # The lowest and the highest number in each class, (classes,).
+        # A class whose texts are all similar has one number: its lowest is also its highest.
         lowest = np.full(self.labels.max() + 1, numbers.max())
         highest = np.full_like(lowest, numbers.min())
         np.minimum.at(lowest, self.labels, numbers)
         np.maximum.at(highest, self.labels, numbers)
 
-        numbers_of_classes = lowest[lowest == highest]
-        return np.where(np.isin(numbers, numbers_of_classes), equal_texts(self.texts), numbers)
+        only_numbers = lowest[lowest == highest]
+        return np.where(np.isin(numbers, only_numbers), equal_texts(self.texts), numbers)
 
     @cached_property
     def texts_fingerprint(self) -> str:
@@ -156,7 +167,7 @@ class Unlabelled:
     where: Sequence[str] = ()
 
     def joined(self, more: Unlabelled) -> Unlabelled:
-        """These texts, then others."""
+        """Put other texts behind the texts of this object."""
         if not more.texts:
             return self
         if not self.texts:
@@ -179,17 +190,21 @@ class Dataset:
     """The splits of one classification task.
 
     Attributes:
-        label_names: the classes, which all occur in train: number `c` is called `label_names[c]`.
-        train: the texts to learn from.
-        validation: the texts that choose the weights; some may have labels that never occur in
-            train (see `known_validation`).
-        test: the texts of the final report.
-        unlabelled: further texts to learn from.
-        labels_are: the kind of labels in all files.
-        corrected: by location, the class before `data.corrections`.
-        several: the location of the first row with several labels, which make it multi-label.
-        sources: the name and the notes of each source that was read.
-        base: the data set of the base run, whose texts come first in each split.
+        label_names: the names of the classes: class `c` is called `label_names[c]`. All classes
+            occur in train.
+        train: the labelled texts to learn from.
+        validation: the texts to select the best weights by. Some may have labels that never occur
+            in train; `known_validation` is without these.
+        test: the texts of the final report; None if the config names no test data.
+        unlabelled: texts without labels, to learn from as well.
+        labels_are: whether the labels in the files are names or indices into `data.label_names`.
+        labels_before_corrections: for the location of each row that `data.corrections` has
+            corrected, the name of the class that the row had before.
+        first_multi_label_row: the location of the first row with several labels, because of which
+            the data is multi-label; None if there is no such row.
+        sources: the name of each source that was read, with the notes on it.
+        base: the data set of the base run, whose rows come first in each split; None for a run
+            without a base run.
     """
 
     label_names: tuple[str, ...]
@@ -198,8 +213,8 @@ class Dataset:
     test: Split | None
     unlabelled: Unlabelled = NO_TEXTS
     labels_are: LabelsAre = "names"
-    corrected: Mapping[str, str] = field(default_factory=dict)
-    several: str | None = None
+    labels_before_corrections: Mapping[str, str] = field(default_factory=dict)
+    first_multi_label_row: str | None = None
     sources: tuple[tuple[str, Notes], ...] = ()
     base: Dataset | None = None
 
@@ -210,7 +225,7 @@ class Dataset:
 
     @property
     def splits(self) -> dict[str, Split]:
-        """Train, validation and, if it exists, test, by name."""
+        """The splits by name: `train`, `validation` and, if the data set has it, `test`."""
         splits = {"train": self.train, "validation": self.validation}
         if self.test is not None:
             splits["test"] = self.test
@@ -218,7 +233,7 @@ class Dataset:
 
     @property
     def notes(self) -> list[str]:
-        """Notes on sources that were read in an unusual way, each once."""
+        """The notes on sources that were read in an unusual way, without repetitions."""
         messages = []
         for _, notes in self.sources:
             for message in notes.messages:
@@ -228,9 +243,10 @@ class Dataset:
 
     @cached_property
     def known_validation(self) -> Split:
-        """The validation rows that choose the weights: those with labels of train.
+        """The validation rows whose labels occur in train; they select the best weights.
 
-        Multi-label, these are all rows, without the labels that train lacks.
+        In multi-label data these are all validation rows, but without the labels that never occur
+        in train.
         """
         split = self.validation
         num_classes = len(self.label_names)
@@ -243,29 +259,33 @@ class Dataset:
 
     @property
     def texts_to_learn(self) -> Iterable[str]:
-        """The texts of train, then those without labels."""
+        """The training texts, followed by the texts without labels."""
         return ConcatenatedTexts(self.train.texts, self.unlabelled.texts)
 
     @property
     def report_split(self) -> tuple[str, Split]:
-        """Name and examples of the split of a final report: test, else validation."""
+        """The name and the rows of the split that the final report scores.
+
+        It is test if the data set has it, else validation.
+        """
         if self.test:
             return "test", self.test
         return "validation", self.validation
 
 
 def without_labelled_texts(dataset: Dataset) -> Dataset:
-    """Leave out texts without labels that are similar to a labelled, validation or test text.
+    """Leave out each text without a label that is similar to a text of a labelled split.
 
-    A model that guessed the class of such a text would learn its own guess about a text that it is
-    scored on.
+    Otherwise a model that learns from its predictions for unlabelled texts would learn its own
+    prediction for a text that it is scored on.
     """
     texts = dataset.unlabelled.texts
     if not texts:
         return dataset
     labelled = [split.texts for split in dataset.splits.values()]
 
-    # All at once, since `texts_alike` ignores patterns that are frequent among all texts.
+    # Compare all texts in one call, because `texts_alike` ignores patterns that are frequent among
+    # the texts it is given.
     alike = texts_alike(concatenated(*labelled, texts))
     num_labelled = sum(map(len, labelled))
     is_labelled = np.isin(alike[num_labelled:], alike[:num_labelled])
@@ -274,8 +294,8 @@ def without_labelled_texts(dataset: Dataset) -> Dataset:
 
     notes = Notes()
     notes.messages.append(
-        f"{is_labelled.sum():,} of {len(texts):,} texts without labels are left out, which are "
-        "labelled, validation or test texts, too, or like them"
+        f"left out {is_labelled.sum():,} of {counted(len(texts), 'text')} without labels, equal or "
+        "similar to a training, validation or test text"
     )
     rest = np.flatnonzero(~is_labelled)
     unlabelled = Unlabelled(
@@ -286,9 +306,17 @@ def without_labelled_texts(dataset: Dataset) -> Dataset:
 
 
 def renumbered(labels: NDArray[Any], names: Sequence[str], order: Sequence[str]) -> NDArray[Any]:
-    """Turn indices into `names`, or columns of several labels, into those of another order.
+    """Number labels by the names in `order` instead of those in `names`.
 
-    A name that is not in the order has number -1.
+    Args:
+        labels: indices into `names`, or, in multi-label data, a column for each of `names`,
+            (rows, names).
+        names: the names that the labels are numbered by.
+        order: the names to number them by.
+
+    Returns:
+        Indices into `order`, or a column for each name of `order`. An index is -1 for a name that
+        is not in `order`.
     """
     places = {name: place for place, name in enumerate(order)}
     numbers = np.array([places.get(name, -1) for name in names], dtype=np.int64)
@@ -301,7 +329,7 @@ def renumbered(labels: NDArray[Any], names: Sequence[str], order: Sequence[str])
 
 
 def concatenated(*columns: Sequence[str]) -> Sequence[str]:
-    """The items of several columns, one after the other, in the type of the first."""
+    """Put the items of several columns into one column of the type of the first."""
     make: Any = type(columns[0])
     all_items: Sequence[str] = make(chain.from_iterable(columns))
     return all_items
@@ -314,13 +342,19 @@ def selected(column: Sequence[str], indices: NDArray[np.int64]) -> Sequence[str]
     return [column[index] for index in indices]
 
 
+# The number of bytes that the length of a text takes in a hash.
+LENGTH_BYTES = 8
+
+
 def _hash_of(texts: Iterable[str], *, before: bytes = b"") -> str:
+    """A SHA-256 of some bytes, followed by all texts in order."""
     digest = hashlib.sha256(before)
     for chunk in in_chunks(texts):
         parts = []
         for text in chunk:
             content = text.encode()
-            # The length comes first, since a text may hold any separator.
+            # Put the length before each text, since no separator could mark its end: a text may
+            # contain any character.
             parts.append(len(content).to_bytes(LENGTH_BYTES, "little"))
             parts.append(content)
         digest.update(b"".join(parts))

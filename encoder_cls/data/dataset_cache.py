@@ -31,8 +31,8 @@ def entry_of(dataset: Dataset) -> CacheEntry:
     values = {
         "label_names": dataset.label_names,
         "labels_are": dataset.labels_are,
-        "corrected": dict(dataset.corrected),
-        "several": dataset.several,
+        "corrected": dict(dataset.labels_before_corrections),
+        "several": dataset.first_multi_label_row,
         "sources": _SOURCES.dump_python(dataset.sources, mode="json"),
         "unlabelled_files": unlabelled_files,
         "splits": split_values,
@@ -57,8 +57,8 @@ def dataset_of(entry: CacheEntry) -> Dataset:
             where=_where(entry.arrays, "unlabelled", values["unlabelled_files"]),
         ),
         labels_are=values["labels_are"],
-        corrected=values["corrected"],
-        several=values["several"],
+        labels_before_corrections=values["corrected"],
+        first_multi_label_row=values["several"],
         sources=_SOURCES.validate_python(values["sources"]),
     )
 

@@ -38,7 +38,8 @@ class LabelledRows:
         numbers: the labels of all rows in turn: indices into `labels`, later into `Classes.every`.
         counts: how many labels each row has, (rows,).
         groups: the number of the group of each row, (rows,), where `data.group_column` names them.
-        several: the first row with labels in a list, or with several on a fastText line.
+        first_multi_label_row: the first row with labels in a list, or with several labels on a
+            fastText line; None if there is no such row.
         empty: rows of train with an empty label.
     """
 
@@ -48,7 +49,7 @@ class LabelledRows:
     numbers: NDArray[np.integer[Any]]
     counts: NDArray[np.int64]
     groups: NDArray[np.int64] | None
-    several: SourceLocation | None
+    first_multi_label_row: SourceLocation | None
     empty: LeftOut
 
     def divided(self) -> tuple[LabelledRows, Unlabelled]:
@@ -100,7 +101,7 @@ def collect_labelled(
     # The first location, and the index of each label.
     locations: dict[str, SourceLocation] = {}
     indices: dict[str, int] = {}
-    several: SourceLocation | None = None
+    first_multi_label_row: SourceLocation | None = None
     empty = LeftOut()
 
     rows_with_text = _rows_with_text(rows, config, reading, may_have_none=may_have_none)
@@ -110,8 +111,8 @@ def collect_labelled(
             # Where a cell may have several labels, an empty one has none.
             if _is_empty(row.label) and (row.label is None or config.label_separator is None):
                 empty.add(row.where)
-            if several is None and isinstance(row.label, list):
-                several = row.where
+            if first_multi_label_row is None and isinstance(row.label, list):
+                first_multi_label_row = row.where
             for label in labels:
                 locations.setdefault(label, row.where)
                 chunk_numbers.append(indices.setdefault(label, len(indices)))
@@ -130,7 +131,7 @@ def collect_labelled(
         numbers=numbers.array(),
         counts=counts.array(),
         groups=groups.array() if config.group_column else None,
-        several=several,
+        first_multi_label_row=first_multi_label_row,
         empty=empty,
     )
 

@@ -138,9 +138,9 @@ def load_split(
     config = config.model_copy(update={"group_column": None})
     rows = read_labelled(source, "test", config, reading)
     if not is_multi_label:
-        if config.label_separator is not None or rows.several:
+        if config.label_separator is not None or rows.first_multi_label_row:
             what = "texts may have several labels here; of this model they have one"
-            raise DataError(rows.several or source, what)
+            raise DataError(rows.first_multi_label_row or source, what)
         rows, others = rows.divided()
         _leave_out(others, reading)
         _check_some_have_labels(rows, source)
@@ -195,7 +195,9 @@ def _read_dataset(
     known_names = base.dataset.label_names if base else ()
     classes = decide_classes(sources.rows.values(), config, known_names)
     rows_before = {role: classes.numbered(rows) for role, rows in sources.rows.items()}
-    rows_by_role, corrected = with_corrections(rows_before, corrections, classes, config)
+    rows_by_role, labels_before_corrections = with_corrections(
+        rows_before, corrections, classes, config
+    )
 
     # The classes of the data set are those of the base run, then others that occur in train.
     names_in_train = classes.present(rows_by_role["train"].numbers)
@@ -241,8 +243,8 @@ def _read_dataset(
         test=splits.get("test"),
         unlabelled=sources.unlabelled,
         labels_are=classes.labels_are,
-        corrected=corrected,
-        several=sources.several,
+        labels_before_corrections=labels_before_corrections,
+        first_multi_label_row=sources.first_multi_label_row,
         sources=(*sources.notes(), ("data.corrections", notes_on_corrections)),
     )
     return without_labelled_texts(dataset)
@@ -257,14 +259,14 @@ class _Sources:
         readings: how each source was read, by its name in warnings.
         unlabelled: texts without labels.
         is_multi_label: whether a text may have several labels.
-        several: the first row with several labels.
+        first_multi_label_row: the first row with several labels.
     """
 
     rows: dict[str, LabelledRows] = field(default_factory=dict)
     readings: dict[str, Reading] = field(default_factory=dict)
     unlabelled: Unlabelled = NO_TEXTS
     is_multi_label: bool = False
-    several: SourceLocation | None = None
+    first_multi_label_row: SourceLocation | None = None
 
     def notes(self) -> list[tuple[str, Notes]]:
         """The notes on each source, with its name."""
@@ -279,10 +281,12 @@ def _read_sources(
     _read_labelled_sources(sources, config, train_rows, has_base=base is not None)
 
     for rows in sources.rows.values():
-        sources.several = sources.several or rows.several
-    sources.is_multi_label = config.label_separator is not None or sources.several is not None
+        sources.first_multi_label_row = sources.first_multi_label_row or rows.first_multi_label_row
+    sources.is_multi_label = (
+        config.label_separator is not None or sources.first_multi_label_row is not None
+    )
     if sources.is_multi_label:
-        _check_corrections_fit(config, sources.several)
+        _check_corrections_fit(config, sources.first_multi_label_row)
 
     if config.unlabelled is not None:
         sources.readings[UNLABELLED] = reading_of(config)
@@ -416,14 +420,16 @@ def _check_two_classes(names_in_train: Sequence[str], config: DataConfig) -> Non
         raise DataError(config.train, what)
 
 
-def _check_corrections_fit(config: DataConfig, several: SourceLocation | None) -> None:
+def _check_corrections_fit(
+    config: DataConfig, first_multi_label_row: SourceLocation | None
+) -> None:
     """Raise a `ConfigError` if there are corrections, where a text may have several labels."""
     if config.corrections is None:
         return
 
     why = "as data.label_separator has it"
-    if several:
-        why = f"as at {several}"
+    if first_multi_label_row:
+        why = f"as at {first_multi_label_row}"
     what = (
         "data.corrections is for data with one label a text, and here a text may have several, "
         f"{why}; correct the labels in the data itself"

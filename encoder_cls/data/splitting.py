@@ -10,17 +10,12 @@ from numpy.typing import NDArray
 from encoder_cls.data.dataset import Split
 from encoder_cls.errors import DataError
 
+# A number of rows for each label, (labels,).
 Counts = NDArray[np.int64]
 
-# Texts of a validation split: more make each validation longer, and the standard error of accuracy
-# is 0.2%.
+# The largest number of texts in a validation split. With this many texts the standard error of
+# accuracy is at most 0.2%, and more texts would only make each validation slower.
 MAX_HELD_OUT = 50_000
-# The share by which the number of rows to hold out may be missed, so that each class has one.
-TOLERANCE = 0.1
-# Rows that may be held out beyond it, as long as all are a quarter of the data at most.
-FEW_ROWS = 10
-# Digits of the remainders of shares that are compared.
-REMAINDER_DIGITS = 9
 
 
 def hold_out(
@@ -33,25 +28,31 @@ def hold_out(
     must_stay: NDArray[np.bool_] | None = None,
     is_needed: bool = True,
 ) -> tuple[Split, Split]:
-    """Divide a split in two.
+    """Divide a split into the rows that stay and the rows that are held out.
 
-    The second part has about `fraction` of all examples and of each class, and `MAX_HELD_OUT`
-    examples at most. Groups are not divided, nor, among rows without a group, texts that differ
-    only in case, white space, punctuation and digits.
+    About `fraction` of all rows and of each class is held out, and at most `MAX_HELD_OUT` rows. All
+    rows of a group are held out, or none of them. Rows without a group are held out together if
+    their texts differ only in case, white space, punctuation and digits.
 
     Args:
-        split: the examples.
-        fraction: the part to hold out.
-        seed: chooses the examples.
-        classes: to stratify by, by default the labels: in the shape of labels, numbered from 0 on.
-            Their numbers decide which rows are held out.
-        uncorrected: the classes before corrections, which are stratified by instead, so that
-            corrections do not change the parts, unless a class would have no example left.
-        must_stay: examples that are not held out, (texts,).
-        is_needed: if not, the second part may be empty.
+        split: the rows to divide.
+        fraction: the share of the rows to hold out, between 0 and 1.
+        seed: the seed of the random choice of rows.
+        classes: the classes to stratify by, in the shape of `split.labels`: class numbers from 0
+            on, (rows,), or 1 where a row has a label, (rows, labels). By default the labels of the
+            split. Other numbers for the same classes give another choice of rows.
+        uncorrected: the classes of the rows before `data.corrections`, in the same shape. If they
+            are given, they are stratified by in place of `classes`, so that a correction does not
+            change which rows are held out. If a class of `classes` would have no row that stays,
+            `classes` are used after all.
+        must_stay: whether a row must not be held out, (rows,). By default any row may be held out.
+        is_needed: whether it is an error if no row can be held out.
+
+    Returns:
+        The split of the rows that stay, then the split of the rows that are held out.
 
     Raises:
-        DataError: nothing can be held out, and it is needed.
+        DataError: no row can be held out, and `is_needed` is true.
     """
     if classes is None:
         classes = split.labels
@@ -61,16 +62,20 @@ def hold_out(
     groups = np.unique(split.split_groups[rows], return_inverse=True)[1]
 
     def choose(classes: NDArray[Any]) -> NDArray[np.bool_]:
+        """Choose the rows to hold out, stratified by these classes."""
         is_held_out = np.zeros(len(split), dtype=bool)
         if not len(rows):
             return is_held_out
 
         row_classes = classes[rows]
         if row_classes.ndim == 1:
-            # Renumber the classes, without those whose examples all stay.
+            # Number the classes of these rows without gaps: all rows of some classes may have to
+            # stay.
             row_classes = np.unique(row_classes, return_inverse=True)[1]
-        most = min(fraction, MAX_HELD_OUT / len(rows))
-        is_held_out[rows] = rows_to_hold_out(row_classes, groups, fraction=most, seed=seed)
+        limited_fraction = min(fraction, MAX_HELD_OUT / len(rows))
+        is_held_out[rows] = rows_to_hold_out(
+            row_classes, groups, fraction=limited_fraction, seed=seed
+        )
         return is_held_out
 
     if uncorrected is None:
@@ -98,29 +103,38 @@ def hold_out(
 def rows_to_hold_out(
     labels: NDArray[Any], groups: NDArray[np.int64], *, fraction: float, seed: int
 ) -> NDArray[np.bool_]:
-    """Choose about this fraction of all rows to hold out, (rows,).
+    """Choose rows to hold out, so that at least one row of each class stays.
 
-    At least one row of each class stays. Labels are class numbers, (rows,), or 1 where a row has a
-    label, (rows, labels). All rows of a group, numbered from 0 on, are held out, or none.
+    Args:
+        labels: class numbers, (rows,), or 1 where a row has a label and else 0, (rows, labels).
+        groups: the number of the group of each row, from 0 on, (rows,). All rows of a group are
+            held out, or none of them.
+        fraction: the share of all rows to hold out, between 0 and 1. It is met as closely as the
+            groups allow.
+        seed: the seed of the random choice of rows.
+
+    Returns:
+        Whether each row is held out, (rows,).
     """
-    choice = _Choice(labels, groups)
+    held_out = _HeldOutRows(labels, groups)
     random = np.random.default_rng(seed)
     if labels.ndim == 1:
-        _hold_out_of_classes(choice, fraction, random)
+        _hold_out_of_classes(held_out, fraction, random)
     else:
-        _hold_out_of_labels(choice, fraction, random)
-    return choice.is_held_out
+        _hold_out_of_labels(held_out, fraction, random)
+    return held_out.is_held_out
 
 
-class _Choice:
-    """The rows that are held out so far.
+class _HeldOutRows:
+    """The rows that are held out so far, and their number for each label.
 
     Attributes:
-        labels: class numbers, (rows,), or 1 where a row has a label, (rows, labels).
-        sizes: the number of rows of each label.
-        held: how many of these are held out.
-        num_held: all rows that are held out.
-        is_held_out: whether each row is, (rows,).
+        labels: class numbers, (rows,), or 1 where a row has a label and else 0, (rows, labels). A
+            last column has a 1 where a row has no label.
+        sizes: the number of all rows of each label, (labels,).
+        held_counts: the number of held-out rows of each label, (labels,).
+        num_held: the number of all held-out rows.
+        is_held_out: whether each row is held out, (rows,).
         is_ungrouped: whether each row is a group by itself.
     """
 
@@ -128,13 +142,13 @@ class _Choice:
         if labels.ndim == 1:
             self.sizes = np.bincount(labels)
         else:
-            # Rows without a label have one of their own.
+            # Rows without a label are stratified as if they had a label of their own.
             has_none = labels.sum(axis=1, keepdims=True) == 0
             labels = np.hstack([labels, has_none])
             self.sizes = labels.sum(axis=0, dtype=np.int64)
 
         self.labels = labels
-        self.held: Counts = np.zeros_like(self.sizes)
+        self.held_counts: Counts = np.zeros_like(self.sizes)
         self.num_held = 0
         self.is_held_out = np.zeros(len(labels), dtype=bool)
 
@@ -145,38 +159,53 @@ class _Choice:
         self._starts = np.searchsorted(groups[self._by_group], np.arange(num_groups + 1))
         self.is_ungrouped = bool((np.diff(self._starts) < 2).all())
 
-    def size(self, row: int) -> int:
+    def group_size(self, row: int) -> int:
         """Count the rows of a row's group."""
-        return len(self._rows(row))
+        return len(self._rows_of_group(row))
 
-    def fits(self, row: int, most: Counts) -> bool:
-        """Whether a row can be held out with its group, so that no label has more than `most`."""
+    def fits(self, row: int, limits: Counts) -> bool:
+        """Check whether the group of a row can be held out within limits.
+
+        Args:
+            row: a row.
+            limits: the number of rows of each label that may be held out, (labels,). A negative
+                limit counts as 0.
+        """
         if self.is_held_out[row]:
             return False
-        after = self.held + self._counts(self._rows(row))
-        # A class without rows has -1 as `most`.
-        return bool((after <= np.maximum(most, 0)).all())
+        counts = self.held_counts + self._count_labels(self._rows_of_group(row))
+        return bool((counts <= np.maximum(limits, 0)).all())
 
-    def hold_out(self, row: int) -> None:
-        """Hold out a row with its group."""
-        rows = self._rows(row)
+    def hold_out_group(self, row: int) -> None:
+        """Hold out a row and all other rows of its group."""
+        self.hold_out(self._rows_of_group(row))
+
+    def hold_out(self, rows: NDArray[np.int64]) -> None:
+        """Hold out rows that are not held out yet, without a look at their groups."""
         self.is_held_out[rows] = True
         self.num_held += len(rows)
-        self.held += self._counts(rows)
+        self.held_counts += self._count_labels(rows)
 
-    def smallest(self, rows: NDArray[np.int64]) -> int | None:
-        """A row of the smallest of these rows' groups that leaves one row of each class."""
-        most = self.sizes - 1
-        fitting = [row for row in rows.tolist() if self.fits(row, most)]
-        return min(fitting, key=self.size, default=None)
+    def smallest_group(self, rows: NDArray[np.int64]) -> int | None:
+        """Choose the row whose group is the smallest that can be held out.
 
-    def _rows(self, row: int) -> NDArray[np.int64]:
-        """The rows of a row's group."""
+        A group can be held out if a row of each label stays.
+
+        Returns:
+            One of the given rows; None if none of their groups can be held out.
+        """
+        # The limit of a label without any row is -1, which `fits` takes for 0.
+        limits = self.sizes - 1
+        fitting = [row for row in rows.tolist() if self.fits(row, limits)]
+        return min(fitting, key=self.group_size, default=None)
+
+    def _rows_of_group(self, row: int) -> NDArray[np.int64]:
+        """List the rows of a row's group."""
         group = self._groups[row]
         return self._by_group[self._starts[group] : self._starts[group + 1]]
 
-    def _counts(self, rows: NDArray[np.int64]) -> Counts:
-        """How many of these rows have each label."""
+    def _count_labels(self, rows: NDArray[np.int64]) -> Counts:
+        """Count how many of some rows have each label."""
         labels = self.labels[rows]
         if labels.ndim == 1:
             return np.bincount(labels, minlength=len(self.sizes))
@@ -184,116 +213,139 @@ class _Choice:
         return counts
 
 
-# One label a row
+# One label per row
 
 
-def _hold_out_of_classes(choice: _Choice, fraction: float, random: np.random.Generator) -> None:
+def _hold_out_of_classes(
+    held_out: _HeldOutRows, fraction: float, random: np.random.Generator
+) -> None:
+    """Hold out about a fraction of the rows of each class, where each row has one label."""
     # The rows of each class, in random order.
-    by_class = np.argsort(choice.labels, kind="stable")
-    classes = np.split(by_class, np.cumsum(choice.sizes)[:-1])
-    members = [random.permutation(rows) for rows in classes]
-    wanted = _wanted(choice.sizes, fraction, random)
+    by_class = np.argsort(held_out.labels, kind="stable")
+    classes = np.split(by_class, np.cumsum(held_out.sizes)[:-1])
+    rows_by_class = [random.permutation(rows) for rows in classes]
+    wanted = _wanted_counts(held_out.sizes, fraction, random)
 
-    if choice.is_ungrouped:
-        for rows, count in zip(members, wanted, strict=True):
-            choice.is_held_out[rows[:count]] = True
+    if held_out.is_ungrouped:
+        chosen = [rows[:count] for rows, count in zip(rows_by_class, wanted, strict=True)]
+        held_out.hold_out(np.concatenate(chosen))
         return
 
-    # Groups that fit, as they come.
-    for number, rows in enumerate(members):
+    # First hold out groups in random order, class by class, as long as no class exceeds its wanted
+    # count.
+    for number, rows in enumerate(rows_by_class):
         for row in rows.tolist():
-            if choice.held[number] == wanted[number]:
+            if held_out.held_counts[number] == wanted[number]:
                 break
-            if choice.fits(row, wanted):
-                choice.hold_out(row)
+            if held_out.fits(row, wanted):
+                held_out.hold_out_group(row)
 
-    # The smallest groups of classes of which too little is held out, if they bring the total closer
-    # to what is wanted.
-    for number in np.flatnonzero(choice.held < wanted).tolist():
-        smallest = choice.smallest(members[number])
-        missing = int(wanted.sum() - choice.held.sum())
-        if smallest is not None and abs(choice.size(smallest) - missing) < abs(missing):
-            choice.hold_out(smallest)
+    # Some classes may still have too few held-out rows, since their groups are too large. Hold out
+    # the smallest group of such a class if that brings the total closer to the wanted total.
+    for number in np.flatnonzero(held_out.held_counts < wanted).tolist():
+        smallest = held_out.smallest_group(rows_by_class[number])
+        missing = int(wanted.sum() - held_out.held_counts.sum())
+        if smallest is not None and abs(held_out.group_size(smallest) - missing) < abs(missing):
+            held_out.hold_out_group(smallest)
 
-    # One group, if there is any, although it is larger than what is wanted.
-    if not choice.is_held_out.any():
-        smallest_rows = [choice.smallest(rows) for rows in members]
-        fitting = [row for row in smallest_rows if row is not None]
+    # If nothing is held out yet, hold out the smallest group of all, even if it is too large.
+    if not held_out.is_held_out.any():
+        smallest_of_classes = [held_out.smallest_group(rows) for rows in rows_by_class]
+        fitting = [row for row in smallest_of_classes if row is not None]
         if fitting:
-            choice.hold_out(min(fitting, key=choice.size))
+            held_out.hold_out_group(min(fitting, key=held_out.group_size))
 
 
-def _wanted(sizes: Counts, fraction: float, random: np.random.Generator) -> Counts:
-    """Decide how many rows of each class to hold out.
+# The wanted number of rows may differ from the given fraction by this share of it, so that at least
+# one row of each class can be held out.
+TOLERANCE = 0.1
+# In small data the wanted number may differ by this many rows, if they are still at most a quarter
+# of the data.
+FEW_ROWS = 10
+# Remainders of shares that agree to this number of digits count as equal.
+REMAINDER_DIGITS = 9
 
-    Usually the rounded share of each class, at least one. With many small classes these would be
-    far more than the fraction: then rows go to the largest remainders (Hamilton's method), among
-    equal ones by lot.
+
+def _wanted_counts(sizes: Counts, fraction: float, random: np.random.Generator) -> Counts:
+    """Decide how many rows of each class to hold out, (classes,).
+
+    Usually each class gives its rounded share of rows, and at least one row. With many small
+    classes, one row of each would be far more than the fraction. Then each class gives its share
+    rounded down, and the missing rows are taken from the classes with the largest remainders
+    (Hamilton's method). Equal remainders are ordered at random.
     """
     rounded = np.round(fraction * sizes).astype(np.int64)
     at_least_one: Counts = np.minimum(np.maximum(1, rounded), sizes - 1)
 
     num_wanted = fraction * sizes.sum()
     difference = abs(at_least_one.sum() - num_wanted)
-    is_small_part = 4 * at_least_one.sum() <= sizes.sum()
-    if difference <= TOLERANCE * num_wanted or (difference <= FEW_ROWS and is_small_part):
+    is_quarter_at_most = 4 * at_least_one.sum() <= sizes.sum()
+    if difference <= TOLERANCE * num_wanted or (difference <= FEW_ROWS and is_quarter_at_most):
         return at_least_one
 
-    # Of no class more than half.
-    most = sizes // 2
-    if not most.any():
-        return most
+    # Hold out at most half of the rows of a class.
+    limits = sizes // 2
+    if not limits.any():
+        return limits
     total = max(1, round(num_wanted))
 
-    # The share of each class, rounded down.
-    shares = np.minimum(total * sizes / sizes[most > 0].sum(), most)
+    # Give each class its share of the total, rounded down.
+    shares = np.minimum(total * sizes / sizes[limits > 0].sum(), limits)
     counts: Counts = np.floor(shares).astype(np.int64)
 
-    # The rows that are missing then, to the largest remainders.
+    # Give the missing rows to the classes with the largest remainders.
     remainders = np.round(shares - counts, REMAINDER_DIGITS)
     lots = random.permutation(len(sizes))
     by_remainder = np.lexsort((lots, -remainders))
-    has_room = counts[by_remainder] < most[by_remainder]
+    has_room = counts[by_remainder] < limits[by_remainder]
     with_room = by_remainder[has_room]
     counts[with_room[: total - counts.sum()]] += 1
     return counts
 
 
-# Several labels a row
+# Several labels per row
 
 
-def _hold_out_of_labels(choice: _Choice, fraction: float, random: np.random.Generator) -> None:
-    """Stratify iteratively, the rarest label first: its rows also have frequent labels.
+def _hold_out_of_labels(
+    held_out: _HeldOutRows, fraction: float, random: np.random.Generator
+) -> None:
+    """Hold out about a fraction of the rows of each label, where a row may have several labels.
 
-    Sechidis et al., "On the Stratification of Multi-label Data" (2011),
+    The labels are stratified one by one, the rarest label first, because rows that are held out for
+    a rare label usually have frequent labels, too.
+
+    Source: Sechidis et al., "On the Stratification of Multi-label Data" (2011),
     https://doi.org/10.1007/978-3-642-23808-6_10.
     """
-    most = np.maximum(choice.sizes - 1, 0)
-    rounded = np.round(fraction * choice.sizes).astype(np.int64)
-    wanted = np.minimum(np.maximum(1, rounded), most)
-    num_wanted = max(1, round(fraction * len(choice.labels)))
+    # At least one row of each label stays.
+    limits = np.maximum(held_out.sizes - 1, 0)
+    rounded = np.round(fraction * held_out.sizes).astype(np.int64)
+    wanted = np.minimum(np.maximum(1, rounded), limits)
+    num_wanted = max(1, round(fraction * len(held_out.labels)))
 
-    def try_to_hold_out(row: int, most_of_labels: Counts) -> None:
-        num_held = choice.num_held + choice.size(row)
-        is_first = choice.num_held == 0
-        if (is_first or num_held <= num_wanted) and choice.fits(row, most_of_labels):
-            choice.hold_out(row)
+    def try_to_hold_out(row: int, limits_of_labels: Counts) -> None:
+        """Hold out a row's group if it fits; the first group may exceed the wanted number."""
+        num_held = held_out.num_held + held_out.group_size(row)
+        is_first = held_out.num_held == 0
+        if (is_first or num_held <= num_wanted) and held_out.fits(row, limits_of_labels):
+            held_out.hold_out_group(row)
 
-    for label in np.argsort(choice.sizes, kind="stable").tolist():
-        rows = random.permutation(np.flatnonzero(choice.labels[:, label])).tolist()
+    for label in np.argsort(held_out.sizes, kind="stable").tolist():
+        # First hold out rows that leave every label within its wanted count.
+        rows = random.permutation(np.flatnonzero(held_out.labels[:, label])).tolist()
         for row in rows:
-            if choice.held[label] < wanted[label]:
+            if held_out.held_counts[label] < wanted[label]:
                 try_to_hold_out(row, wanted)
 
-        # If no row fits, one that brings more of rarer labels than their share.
+        # If there was no such row, accept a row that exceeds the wanted count of a rarer label.
         for row in rows:
-            if not choice.held[label]:
-                try_to_hold_out(row, most)
+            if not held_out.held_counts[label]:
+                try_to_hold_out(row, limits)
 
-    # If labels occur together, too few rows fit: more of the frequent ones are held out than their
-    # share.
-    order = random.permutation(len(choice.labels)).tolist()
-    for most_of_labels in (wanted, most):
+    # If the same rows have many labels, too few rows are within all wanted counts. Then fill up the
+    # total with any rows, even if some labels exceed their wanted counts.
+    order = random.permutation(len(held_out.labels)).tolist()
+    for limits_of_labels in (wanted, limits):
         for row in order:
-            if choice.num_held < num_wanted:
-                try_to_hold_out(row, most_of_labels)
+            if held_out.num_held < num_wanted:
+                try_to_hold_out(row, limits_of_labels)

@@ -92,7 +92,7 @@ def review_run(path: Path, *, reporter: Reporter, moved: Mapping[str, str] | Non
         # List the doubtful labels and the corrected ones.
         is_listed = is_more_probable | _are_corrected(predictions.split, dataset)
         for row in predictions.label_rows(np.flatnonzero(is_listed)):
-            label_in_data = dataset.corrected.get(row.where, row.label)
+            label_in_data = dataset.labels_before_corrections.get(row.where, row.label)
             rows.append(row._replace(label_in_data=label_in_data))
 
     return Review(
@@ -123,8 +123,8 @@ def _can_be_judged(predictions: SplitPredictions) -> NDArray[np.bool_]:
 def _are_corrected(split: Split, dataset: Dataset) -> NDArray[np.bool_]:
     """Which texts of a split have a label of `data.corrections`, (texts,)."""
     is_corrected = np.zeros(len(split), dtype=bool)
-    if dataset.corrected:
-        is_corrected[:] = [where in dataset.corrected for where in split.where]
+    if dataset.labels_before_corrections:
+        is_corrected[:] = [where in dataset.labels_before_corrections for where in split.where]
     return is_corrected
 
 

@@ -221,7 +221,7 @@ def test_corrected_cells_reach_their_rows(reviewed, form):
 
     changed = {where for where in old_labels if old_labels[where] != new_labels[where]}
     assert changed == {place(row) for row in reviewed}
-    assert changed == {Path(where).name for where in after.corrected}
+    assert changed == {Path(where).name for where in after.labels_before_corrections}
     assert {old_labels[where] for where in changed} == {"food", "sport"}
 
     # The same texts are held out whatever their labels, so that scores can be compared.
@@ -278,7 +278,7 @@ def test_a_review_that_nobody_changed_changes_nothing(reviewed):
 
         unchanged = dataset(corrections="corrected.csv")
 
-        assert unchanged.corrected == {}
+        assert unchanged.labels_before_corrections == {}
         assert unchanged.train.fingerprint == dataset().train.fingerprint
 
 
@@ -400,7 +400,7 @@ def test_a_review_serves_as_corrections_and_as_data(cli, sheet):
     assert len(rows) > 3
 
     save([row | {"score": row["suggested"]} for row in rows], delimiter=";")
-    assert len(dataset(corrections="corrected.csv").corrected) == len(rows)
+    assert len(dataset(corrections="corrected.csv").labels_before_corrections) == len(rows)
 
     save(rows * 3, "train.csv", delimiter=";")
     data = dataset()

@@ -60,8 +60,8 @@ def test_a_correction_holds_for_every_row_with_its_text():
     after = load_dataset(config.model_copy(update={"corrections": corrections}))
 
     changed = {"data/one.csv:2", "data/two.csv:2", "scored.csv:2"}
-    assert set(after.corrected) == changed
-    assert set(after.corrected.values()) == {"sport"}
+    assert set(after.labels_before_corrections) == changed
+    assert set(after.labels_before_corrections.values()) == {"sport"}
     labels_before = labels_by_place(before)
     for place, label in labels_by_place(after).items():
         expected = "food" if place in changed else labels_before[place]
@@ -85,10 +85,10 @@ def test_a_label_that_is_still_that_of_the_data_corrects_nothing():
     unchanged = f"{key},food,food"
 
     write("fix.csv", f"{header}\n{key},sport,sport\n{unchanged}\n")
-    assert load(source, corrections="fix.csv").corrected == {}
+    assert load(source, corrections="fix.csv").labels_before_corrections == {}
 
     write("fix.csv", f"{header}\n{key},food ,sport\n{unchanged}\n")
-    assert load(source, corrections="fix.csv").corrected == {"a.csv:2": "sport"}
+    assert load(source, corrections="fix.csv").labels_before_corrections == {"a.csv:2": "sport"}
 
 
 def test_corrections_have_the_column_names_of_a_review():
@@ -97,7 +97,7 @@ def test_corrections_have_the_column_names_of_a_review():
     corrections = write("fix.csv", f"review_key,label\n{correction_key('soup')},food\n")
 
     dataset = load(source, text_column=("key",), corrections=corrections)
-    assert dataset.corrected == {"a.csv:2": "sport"}
+    assert dataset.labels_before_corrections == {"a.csv:2": "sport"}
 
 
 GOOD = "text,label\nsoup,food\nball,sport\n"
@@ -179,7 +179,7 @@ def test_corrected_labels_do_not_count_for_the_spelling_of_a_class():
     dataset = load(source, fold_labels=True, corrections=corrections)
 
     assert classes_of(dataset, dataset.train) == ["X", "X", "X", "X", "X", "b"]
-    assert dict(dataset.corrected) == {"a.jsonl:1": "b"}
+    assert dict(dataset.labels_before_corrections) == {"a.jsonl:1": "b"}
 
 
 @pytest.mark.parametrize("labels", [["No", "YES ", "no", "yes"], [0, 1, 0, 1]])
@@ -191,7 +191,7 @@ def test_folded_labels_are_corrected_in_any_spelling(labels):
     dataset = load(source, fold_labels=True, label_names=["no", "yes"], corrections=corrections)
 
     assert classes_of(dataset, dataset.train) == ["yes", "yes", "no", "yes"]
-    assert dict(dataset.corrected) == {"a.jsonl:1": "no"}
+    assert dict(dataset.labels_before_corrections) == {"a.jsonl:1": "no"}
 
 
 def test_corrections_name_numbers_as_the_data_or_as_the_classes():
@@ -220,7 +220,7 @@ def test_corrections_do_not_change_what_is_held_out():
     corrections = fix(("a aaa", "y"), ("a bbb", "z"), ("a ccc", "x"))
     after = load_dataset(DataConfig(train=source, corrections=corrections))
 
-    assert len(after.corrected) == 3
+    assert len(after.labels_before_corrections) == 3
     assert list(after.validation.where) == list(before.validation.where)
 
 
@@ -228,7 +228,7 @@ def test_corrections_do_not_change_what_is_held_out():
 def test_a_file_of_corrections_without_rows_is_warned_of(content):
     dataset = load(write("a.csv", GOOD), corrections=write("fix.csv", content))
 
-    assert dataset.corrected == {}
+    assert dataset.labels_before_corrections == {}
     assert dataset.notes == [
         "warning: fix.csv: no rows in this file of corrections (data.corrections), so no label is "
         "changed"
@@ -240,5 +240,5 @@ def test_a_file_of_corrections_that_changes_nothing_needs_no_warning():
     content = f"key,label,label_in_data\n{SOUP},food,food\n"
     dataset = load(write("a.csv", GOOD), corrections=write("fix.csv", content))
 
-    assert dataset.corrected == {}
+    assert dataset.labels_before_corrections == {}
     assert dataset.notes == []

@@ -193,8 +193,8 @@ def load_with_unlabelled(*texts: str) -> Dataset:
     return load(train, validation=validation, test=test, unlabelled=unlabelled)
 
 
-def test_labelled_texts_are_left_out_of_those_without_labels():
-    """So are those that differ from a labelled one in case, space, punctuation and digits."""
+def test_unlabelled_texts_that_equal_or_resemble_labelled_texts_are_left_out():
+    """Texts that differ only in case, space, punctuation and digits resemble each other."""
     dataset = load_with_unlabelled(
         "Hello  there 2!", "see you", "SO LONG", "anything else", "good bye"
     )
@@ -202,8 +202,8 @@ def test_labelled_texts_are_left_out_of_those_without_labels():
     assert list(dataset.unlabelled.texts) == ["anything else"]
     assert list(dataset.unlabelled.where) == ["pool.txt:4"]
     assert (
-        "4 of 5 texts without labels are left out, which are labelled, validation or test texts, "
-        "too, or like them"
+        "left out 4 of 5 texts without labels, equal or similar to a training, validation or test "
+        "text"
     ) in dataset.notes
 
 

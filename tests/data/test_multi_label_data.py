@@ -74,7 +74,7 @@ def test_several_labels_are_read_in_every_format(name):
 
     assert dataset.is_multi_label
     assert dataset.label_names == ("a", "b", "c")
-    assert dataset.several == (None if is_csv else f"{name}:1")
+    assert dataset.first_multi_label_row == (None if is_csv else f"{name}:1")
     for split in (dataset.train, dataset.validation):
         assert list(split.texts) == TEXTS
         assert split.labels.tolist() == MATRIX
