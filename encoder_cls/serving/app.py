@@ -1,4 +1,7 @@
-"""The HTTP interface: requests to JSON predictions, metrics and the page."""
+"""The HTTP interface: it responds to requests with predictions, metrics or the page to try texts.
+
+The predictions are computed by the thread of `request_queue`.
+"""
 
 from __future__ import annotations
 
@@ -27,8 +30,8 @@ from encoder_cls.serving.requests import RefusedError, parse_predict_request
 from encoder_cls.system.display import shown
 from encoder_cls.system.json_values import json_text
 
-# The status that proxies log when a client hangs up.
-HUNG_UP = 499
+# The status of a request whose client has closed the connection; proxies such as nginx log it.
+CLIENT_CLOSED_REQUEST = 499
 
 _FILES = files("encoder_cls.serving")
 PAGE = html_page(
@@ -40,18 +43,22 @@ PAGE = html_page(
 HEADERS = {"Cache-Control": "no-store", "X-Content-Type-Options": "nosniff"}
 PAGE_HEADERS = HEADERS | {
     "Content-Type": "text/html; charset=utf-8",
-    # Beside the policy in the page itself.
+    # The page itself has a policy, too, in a `meta` element. A browser applies both.
     "Content-Security-Policy": "base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
     "Referrer-Policy": "no-referrer",
 }
 
 
 class Service:
-    """A classifier that serves requests; assign to `classifier` to replace it.
+    """The handlers of all requests, with the classifier that they use.
+
+    Assign another classifier to the attribute `classifier` to replace it while requests come.
 
     Args:
-        warn: gets failures that concern the server's owner.
-        hosts: names of the server besides `localhost`; None: any.
+        classifier: the classifier to begin with.
+        warn: called with messages about failures that concern the owner of the server.
+        hosts: the names of the server that requests may use, besides `localhost` and loopback
+            addresses; None allows all names.
     """
 
     def __init__(
@@ -62,20 +69,20 @@ class Service:
         self.batcher = Batcher(self.metrics.batch_requests.observe)
         self._hosts = hosts
         self._warn = warn
-        # The bytes of the bodies that are read or wait.
+        # The total size of all bodies that are being received or wait for predictions.
         self._held_bytes = 0
 
     def app(self) -> ASGIApp:
-        """The application for an ASGI server."""
+        """Make the application that an ASGI server such as uvicorn calls."""
         routes = [
             Route("/predict", self._predict, methods=["POST"]),
             Route("/health", self._health),
             Route("/metrics", self._metrics),
             Route("/", Response(PAGE, headers=PAGE_HEADERS), methods=["GET"]),
         ]
-        handlers: Mapping[Any, Any] = {RefusedError: self._refused, HTTPException: _no_such_request}
+        handlers: Mapping[Any, Any] = {RefusedError: self._refused, HTTPException: _unknown_request}
         app = Starlette(routes=routes, exception_handlers=handlers)
-        # A redirect would lead to whatever host the client names.
+        # Do not redirect, because the target of a redirect is the host that the client names.
         app.router.redirect_slashes = False
         paths = {route.path for route in routes}
 
@@ -108,7 +115,7 @@ class Service:
             future = self.batcher.submit(predict_request, classifier)
             results = await self._wait_for_results(future, request)
         except ClientDisconnect:
-            return Response(status_code=HUNG_UP)
+            return Response(status_code=CLIENT_CLOSED_REQUEST)
         finally:
             self._held_bytes -= len(body)
 
@@ -118,24 +125,26 @@ class Service:
         return _json({"predictions": predictions, "model": classifier.sha256})
 
     async def _read(self, request: Request, body: bytearray) -> None:
-        """Read the body of a request.
+        """Append the body of a request to `body`.
+
+        The caller releases the bytes that `body` has in the end, also after an error.
 
         Raises:
-            RefusedError: it is too large (413), too slow (408), or exceeds the memory for all
-                bodies (429).
+            RefusedError: the body is too large (413), arrives too slowly (408), or exceeds the
+                memory for all bodies (429).
         """
-        most_bytes = limits.MAX_BODY_BYTES
+        max_bytes = limits.MAX_BODY_BYTES
         too_large = RefusedError(
-            413, f"the body is larger than {most_bytes:,} bytes; send the texts in parts"
+            413, f"the body is larger than {max_bytes:,} bytes; send the texts in several requests"
         )
-        # The server has checked that the length is a number.
-        if int(request.headers.get("content-length", "0")) > most_bytes:
+        # The HTTP parser has already checked that this header is a number.
+        if int(request.headers.get("content-length", "0")) > max_bytes:
             raise too_large
 
         try:
             async with asyncio.timeout(limits.BODY_SECONDS):
                 async for chunk in request.stream():
-                    if len(body) + len(chunk) > most_bytes:
+                    if len(body) + len(chunk) > max_bytes:
                         raise too_large
                     self._hold(len(chunk))
                     body += chunk
@@ -144,31 +153,38 @@ class Service:
             raise RefusedError(408, reason) from None
 
     def _hold(self, num_bytes: int) -> None:
-        """Count bytes of a body; refuse them if all bodies together take too much memory."""
-        most_bytes = limits.MAX_HELD_BYTES
-        if self._held_bytes + num_bytes > most_bytes:
-            reason = f"requests of {most_bytes >> 20} MiB wait already; try again in a second"
+        """Add bytes of a body to the total size of all bodies.
+
+        Raises:
+            RefusedError: all bodies together would take too much memory (429).
+        """
+        max_bytes = limits.MAX_HELD_BYTES
+        if self._held_bytes + num_bytes > max_bytes:
+            reason = f"requests of {max_bytes >> 20} MiB wait already; try again in a second"
             raise RefusedError(429, reason)
         self._held_bytes += num_bytes
 
     async def _wait_for_results(
         self, future: Future[list[TextResult]], request: Request
     ) -> list[TextResult]:
-        """Wait for the results.
+        """Wait for the results of a request, or until its client closes the connection.
 
         Raises:
-            ClientDisconnect: the client hung up, and nothing more is computed for it.
+            ClientDisconnect: the client has closed the connection. The future is cancelled, so
+                that the remaining texts of the request are not computed.
+            RefusedError: the computation failed (500).
         """
         results = asyncio.wrap_future(future)
-        # After the body, the only message that a request can send is that its client has gone.
-        gone: asyncio.Future[Any] = asyncio.ensure_future(request.receive())
+        # The whole body has been received. The next message can only be that the client has
+        # closed the connection.
+        disconnect: asyncio.Future[Any] = asyncio.ensure_future(request.receive())
         try:
-            await asyncio.wait([results, gone], return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait([results, disconnect], return_when=asyncio.FIRST_COMPLETED)
             if not results.done():
                 raise ClientDisconnect
             return results.result()
         finally:
-            gone.cancel()
+            disconnect.cancel()
             results.cancel()
 
     async def _health(self, _: Request) -> Response:
@@ -180,7 +196,9 @@ class Service:
         return _json({"status": "ok", "model": classifier.sha256, "labels": classifier.label_names})
 
     async def _metrics(self, _: Request) -> Response:
-        text = self.metrics.text(waiting=self.batcher.waiting, model=self.classifier.sha256)
+        text = self.metrics.text(
+            num_waiting=self.batcher.num_waiting, model_sha256=self.classifier.sha256
+        )
         return Response(text, headers=HEADERS | {"Content-Type": CONTENT_TYPE})
 
     async def _refused(self, _: Request, error: RefusedError) -> Response:
@@ -190,35 +208,47 @@ class Service:
 
 
 def _check_content_type(request: Request) -> None:
-    """Refuse other types than JSON, which pages of other sites can send without asking first."""
+    """Raise an error (415) if a request does not say that its body is JSON.
+
+    Browsers let a page of any site send bodies of other types, but ask the server before they send
+    JSON from a page of another site.
+    """
     content_type, _, _ = request.headers.get("content-type", "").partition(";")
     if content_type.strip().lower() != "application/json":
         raise RefusedError(415, "send the body as JSON, with Content-Type: application/json")
 
 
 def _refusal_of_origin(request: Request, hosts: Sequence[str] | None) -> str | None:
-    """The reason to refuse a request that a page of another site may have made a browser send.
+    """The reason to refuse a request that a page of another site has sent; None if there is none.
 
-    A page can make its own name lead to a loopback address (DNS rebinding), so the name of the
-    server is checked, too.
+    The name of the server in the request is checked as well as the site of the page: the owner of
+    a site can let its name lead to a loopback address (DNS rebinding), and browsers then consider
+    this server a part of that site.
+
+    Args:
+        request: the request, of which only the headers are read.
+        hosts: the allowed names of the server besides loopback addresses; None allows all names.
     """
     host = request.headers.get("host")
     if host and hosts is not None:
         name = host_name(host)
         if name not in hosts and not is_loopback(name):
-            return f"not a name of this server: {name}; --allowed-host adds one"
+            return f"not a name of this server: {name}; --allowed-host NAME allows a name"
 
     origin = request.headers.get("origin")
     if not origin:
         return None
     _, _, origin_host = origin.partition("://")
     if origin_host != host and host_name(origin) not in (hosts or ()):
-        return f"asked by a page of another site, {origin}; --allowed-host allows its name"
+        return f"sent by a page of another site, {origin}; --allowed-host NAME allows a site"
     return None
 
 
 def host_name(address: str) -> str:
-    """The name or IP address in an origin or the header `Host`; empty if it has none."""
+    """The name or IP address in the header `Origin` or `Host`, without scheme and port.
+
+    The result is empty if the address has no name or is malformed.
+    """
     try:
         parts = urlsplit(address if "://" in address else f"//{address}")
         return (parts.hostname or "").rstrip(".")
@@ -227,7 +257,7 @@ def host_name(address: str) -> str:
 
 
 def is_loopback(host: str) -> bool:
-    """Whether a name or an IP address is a loopback address."""
+    """Whether a host is `localhost` or a loopback address."""
     if host == "localhost":
         return True
     try:
@@ -236,7 +266,8 @@ def is_loopback(host: str) -> bool:
         return False
 
 
-async def _no_such_request(request: Request, error: HTTPException) -> Response:
+async def _unknown_request(request: Request, error: HTTPException) -> Response:
+    """Respond to a path or method that does not exist with those that do."""
     known = "POST /predict, GET /health, GET /metrics, and GET / to try texts"
     message = f"{request.method} {shown(request.url.path)}: no such request; known are {known}"
     return _json({"error": message}, error.status_code, error.headers)
@@ -245,6 +276,7 @@ async def _no_such_request(request: Request, error: HTTPException) -> Response:
 def _json(
     value: Mapping[str, Any], status: int = 200, headers: Mapping[str, str] | None = None
 ) -> Response:
+    """Make a response with a JSON body and the headers that belong to its status."""
     all_headers = HEADERS | {"Content-Type": "application/json"} | dict(headers or {})
     if status in {408, 503}:
         all_headers["Connection"] = "close"

@@ -1,41 +1,51 @@
 """The limits of the server, as documented in docs/serving.md."""
 
-# Of a request.
+# Limits of a request.
 
-# Proxies such as nginx accept a body of 1 MiB, too; its texts are some seconds of work.
+# The maximum size of a body. It is also the default of proxies such as nginx, and the texts of
+# such a body take some seconds to classify.
 MAX_BODY_BYTES = 1 << 20
-# More is bulk work, for `encoder-cls predict`.
+# The maximum number of texts. More texts are a task for `encoder-cls predict`.
 MAX_TEXTS = 1000
-# With `explain`, a text is classified once for each of its words.
+# The maximum number of texts with `explain`, which classifies a text once for each of its words.
 MAX_EXPLAINED_TEXTS = 16
-# Tokens read to explain a text, about a second: all words of a text of 180.
+# The maximum number of tokens that are computed to explain one text, which takes about a second.
+# They are enough to explain all words of a text of 180 words.
 MAX_EXPLAINED_TOKENS = 1 << 15
-# From the end of a request's head to the end of its body: 50 KB a second.
+# The maximum time from the end of a request's head to the end of its body. It allows clients that
+# send 50 KB a second or more.
 BODY_SECONDS = 20
 
-# Of all requests together.
+# Limits of all requests together.
 
-# Short requests get their responses within half a second, even if so many wait.
+# The maximum number of waiting requests. Even the last of 256 short requests gets its response
+# within half a second.
 MAX_WAITING = 256
-# Of the bodies that are read or wait: bounds the memory, and the work that waits.
+# The maximum size of all bodies that are being received or wait for predictions. It limits the
+# memory, and the work ahead of a new request.
 MAX_HELD_BYTES = 16 << 20
-# Characters computed at once: 2,000 tokens of English, what the engine takes as one batch.
+# The maximum number of characters in a batch. They are about 2,000 tokens of English, which the
+# engine computes as one batch.
 BATCH_CHARACTERS = 8192
 
-# Of connections.
+# Limits of connections.
 
-# A process that may open fewer than twice as many files keeps half as many connections as files.
+# The maximum number of connections. If the process may open fewer than twice as many files, the
+# maximum is half the number of these files.
 MAX_CONNECTIONS = 512
-# Accepted before the first of them can be refused: asyncio counts a connection some steps later.
+# The maximum number of connections that asyncio accepts in one turn of its loop. It is small,
+# because a connection can be counted and refused only after that turn.
 ACCEPTED_AT_ONCE = 4
-# Connections that the system keeps until they are accepted.
+# The number of connections that the system keeps in a queue until the server accepts them.
 BACKLOG = 2048
-# Without a request: proxies and load balancers keep theirs for 60 seconds by default.
+# The time for which a connection stays open without a request. It is longer than the 60 seconds of
+# proxies and load balancers, so that the server does not close a connection that they still use.
 KEEP_ALIVE_SECONDS = 75
 
-# Of a stop.
+# Limits of a stop.
 
-# New requests get 503, before connections are closed.
+# The time for which new requests get the status 503 before connections are closed.
 STOPPING_SECONDS = 1
-# Clients read the last responses; process managers kill after 30 seconds or later.
+# The maximum time for clients to read the last responses. Process managers wait 30 seconds or
+# longer before they kill a process.
 CLOSING_SECONDS = 30

@@ -1,4 +1,4 @@
-"""Counts of requests and predictions, in the text format of Prometheus."""
+"""The metrics of the server in the text format of Prometheus."""
 
 from __future__ import annotations
 
@@ -20,14 +20,22 @@ from encoder_cls.serving.request_queue import TextResult
 from encoder_cls.system.display import replace_unprintable
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
-# The last texts, of which rates are shown: enough for whole percents.
+# The number of the last texts from which rates are computed; enough for precise percentages.
 RECENT_TEXTS = 1000
+# The upper bounds of the buckets of histograms.
 SECONDS_BUCKETS = (0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 30)
 REQUESTS_BUCKETS = (1, 2, 4, 8, 16, 32, 64, 128, 256)
 
 
 class Metrics:
-    """Counts of all requests, and rates of the last texts."""
+    """Counts of all requests and texts, and rates among the last `RECENT_TEXTS` texts.
+
+    Attributes:
+        requests: the number of requests by path and status.
+        seconds: the time from a request's head to its predictions.
+        batch_requests: the number of requests in a batch.
+        reloads: the number of reloads of the model by outcome, which is "done" or "failed".
+    """
 
     def __init__(self) -> None:
         self._recent: deque[TextResult] = deque(maxlen=RECENT_TEXTS)
@@ -89,35 +97,36 @@ class Metrics:
         )
 
     def count(self, results: Sequence[TextResult]) -> None:
-        """Count the results of a request."""
+        """Add the results of a request to the counts."""
         self._texts.inc(len(results))
         for result in results:
-            self._words.inc(result.words)
+            self._words.inc(result.num_words)
             self._unknown.inc(result.record["unknown_words"])
             self._truncated.inc(result.record["truncated"])
             for label in result.labels:
                 self._labels.labels(replace_unprintable(label)).inc()
         self._recent.extend(results)
 
-    def text(self, *, waiting: int, model: str) -> bytes:
-        """All counts in the text format.
+    def text(self, *, num_waiting: int, model_sha256: str) -> bytes:
+        """Write all metrics in the text format of Prometheus.
 
         Args:
-            waiting: the number of requests without a response.
-            model: the SHA-256 of the model.
+            num_waiting: the number of requests without a response.
+            model_sha256: the SHA-256 of the model in use.
         """
-        words = 0
-        unknown_words = 0
+        num_words = 0
+        num_unknown_words = 0
         texts_by_label: Counts[str] = Counts()
         for result in self._recent:
-            words += result.words
-            unknown_words += result.record["unknown_words"]
+            num_words += result.num_words
+            num_unknown_words += result.record["unknown_words"]
             texts_by_label.update(replace_unprintable(label) for label in result.labels)
 
-        self._unknown_rate.set(unknown_words / max(1, words))
+        self._unknown_rate.set(num_unknown_words / max(1, num_words))
+        # Remove labels that none of the last texts has.
         self._label_rate.clear()
-        for label, texts in texts_by_label.items():
-            self._label_rate.labels(label).set(texts / len(self._recent))
-        self._waiting.set(waiting)
-        self._info.info({"sha256": model})
+        for label, num_texts in texts_by_label.items():
+            self._label_rate.labels(label).set(num_texts / len(self._recent))
+        self._waiting.set(num_waiting)
+        self._info.info({"sha256": model_sha256})
         return generate_latest(self._registry)

@@ -1,8 +1,9 @@
-"""One thread that computes all predictions: requests that wait meanwhile are its next batch.
+"""A queue of requests, and the thread that computes the predictions for all of them.
 
-A batch has a piece of each waiting request for one classifier, the oldest first, up to
-`BATCH_CHARACTERS`, so that nobody waits for another's thousand texts. It has at most one text to
-explain, since explanations take longest.
+The thread computes one batch after the other. A batch takes the next texts of each waiting
+request, beginning with the oldest request, up to `BATCH_CHARACTERS` in all. So a short request does
+not wait until all texts of a long request are done. All texts of a batch are for one classifier,
+and at most one of them is to be explained, because explanations take longest.
 """
 
 from __future__ import annotations
@@ -23,23 +24,30 @@ from encoder_cls.serving.requests import PredictRequest, RefusedError
 
 @dataclass(frozen=True)
 class TextResult:
-    """What comes of a text.
+    """The prediction for a text, with what the metrics count.
 
     Attributes:
-        record: as in `predict --format jsonl`.
-        labels: the most probable label, withheld or not; none of a blank text; the labels of a text
-            that may have several.
-        words: the number of words that the encoder reads, unknown ones included.
+        record: the prediction as JSON, with the keys of `predict --format jsonl`.
+        labels: the most probable label, even if the threshold withholds it, or all labels that a
+            multi-label model predicts; empty for a blank text.
+        num_words: the number of words that the model reads, unknown words included.
     """
 
     record: dict[str, Any]
     labels: tuple[str, ...]
-    words: int
+    num_words: int
 
 
 @dataclass(eq=False)
 class _Job:
-    """A request that waits, with the results of its first texts."""
+    """A waiting request.
+
+    Attributes:
+        request: the texts and options of the request.
+        classifier: the classifier that was in use when the request came.
+        results: the results of the texts that are done, which are the first of the request.
+        future: gets the results of all texts, or an error.
+    """
 
     request: PredictRequest
     classifier: Classifier
@@ -47,25 +55,26 @@ class _Job:
     future: Future[list[TextResult]] = field(default_factory=Future)
 
     @property
-    def texts_left(self) -> list[str]:
-        """The texts without a result."""
+    def remaining_texts(self) -> list[str]:
+        """The texts of the request that have no result yet."""
         return self.request.texts[len(self.results) :]
 
     def add(self, results: list[TextResult]) -> None:
-        """Add the results of the next texts; send all to the client once they are complete."""
+        """Add the results of the next texts; complete the future if there are no more texts."""
         self.results += results
-        if not self.texts_left:
-            with suppress(InvalidStateError):  # the client has gone
+        if not self.remaining_texts:
+            # If the client has closed the connection, the future is cancelled and takes no result.
+            with suppress(InvalidStateError):
                 self.future.set_result(self.results)
 
     def fail(self, error: RefusedError) -> None:
-        """Send an error to the client, unless the client has gone."""
+        """Complete the future with an error, unless it is cancelled."""
         with suppress(InvalidStateError):
             self.future.set_exception(error)
 
 
 class _Piece(NamedTuple):
-    """The texts of a request that are computed in a batch."""
+    """Consecutive texts of a request that are computed in one batch."""
 
     job: _Job
     texts: list[str]
@@ -75,34 +84,45 @@ class Batcher:
     """A queue of requests, and the thread that computes their results.
 
     Args:
-        on_batch: called with the number of requests of each batch.
+        on_batch: called with the number of requests in a batch before the batch is computed.
+
+    Attributes:
+        is_stopping: whether the queue accepts no more requests.
+        thread: the thread, which ends after `stop` once all accepted requests have results.
     """
 
     def __init__(self, on_batch: Callable[[int], None] = lambda _: None) -> None:
         self._on_batch = on_batch
+        # Guards the queue and `is_stopping`, and tells the thread that one of them has changed.
         self._changed = Condition()
+        # The requests in the queue, without those whose texts are being computed.
         self._jobs: deque[_Job] = deque()
-        self._waiting: set[_Job] = set()  # in the queue, or being computed
+        # The requests in the queue and those whose texts are being computed.
+        self._waiting: set[_Job] = set()
         self.is_stopping = False
         self.thread = Thread(target=self._work, name="predict", daemon=True)
         self.thread.start()
 
     @property
-    def waiting(self) -> int:
-        """The number of requests without results."""
+    def num_waiting(self) -> int:
+        """The number of accepted requests that have no results yet."""
         return len(self._waiting)
 
     def submit(self, request: PredictRequest, classifier: Classifier) -> Future[list[TextResult]]:
-        """Accept a request; cancel the future to drop it.
+        """Add a request to the queue.
+
+        Returns:
+            A future that gets the results of all texts of the request, in their order. To remove
+            the request from the queue, cancel the future.
 
         Raises:
-            RefusedError: too many requests wait (429), or the server stops (503).
+            RefusedError: too many requests wait (429), or the server is stopping (503).
         """
         job = _Job(request, classifier)
         with self._changed:
             if self.is_stopping:
                 raise RefusedError(503, "the server is stopping")
-            if self.waiting >= limits.MAX_WAITING:
+            if self.num_waiting >= limits.MAX_WAITING:
                 reason = f"{limits.MAX_WAITING} requests wait already; try again in a second"
                 raise RefusedError(429, reason)
             self._jobs.append(job)
@@ -112,12 +132,13 @@ class Batcher:
         return job.future
 
     def stop(self) -> None:
-        """Accept no more requests; the thread ends once all accepted ones have their results."""
+        """Accept no more requests, and end the thread once all accepted requests have results."""
         with self._changed:
             self.is_stopping = True
             self._changed.notify()
 
     def _work(self) -> None:
+        """Compute one batch after the other, until the queue is stopped and empty."""
         while True:
             with self._changed:
                 self._changed.wait_for(lambda: self._jobs or self.is_stopping)
@@ -125,17 +146,22 @@ class Batcher:
                     return
                 batch = self._take_batch()
 
-            if batch:  # else all clients have hung up
+            # The batch is empty if the clients of all requests have closed their connections.
+            if batch:
                 self._on_batch(len(batch))
                 _compute(batch)
 
+            # Return unfinished requests to the end of the queue, behind all other requests.
             with self._changed:
                 for piece in batch:
                     if not piece.job.future.done():
                         self._jobs.append(piece.job)
 
     def _take_batch(self) -> list[_Piece]:
-        """Take the next batch; requests that do not fit into it keep their places in the queue."""
+        """Take the next batch from the queue.
+
+        Requests that do not fit into the batch keep their places in the queue.
+        """
         batch: list[_Piece] = []
         passed_over: list[_Job] = []
         has_explained = False
@@ -151,11 +177,12 @@ class Batcher:
                 continue
 
             if job.request.explain:
-                # One text, which leaves room for short requests.
-                batch.append(_Piece(job, job.texts_left[:1]))
+                # Take only one text, and do not count its characters, so that short requests
+                # still fit into the batch.
+                batch.append(_Piece(job, job.remaining_texts[:1]))
                 has_explained = True
             else:
-                texts, characters = _texts_within(characters_left, job.texts_left)
+                texts, characters = _texts_within(characters_left, job.remaining_texts)
                 batch.append(_Piece(job, texts))
                 characters_left -= characters
 
@@ -163,28 +190,34 @@ class Batcher:
         return batch
 
 
-def _texts_within(characters: int, texts: list[str]) -> tuple[list[str], int]:
-    """The first texts that have so many characters together, at least one; and their characters."""
+def _texts_within(max_characters: int, texts: list[str]) -> tuple[list[str], int]:
+    """Take texts from the beginning of a list up to a number of characters, but at least one text.
+
+    Returns:
+        The texts, and their number of characters.
+    """
     chosen: list[str] = []
     total = 0
     for text in texts:
-        # The token `[CLS]` counts as a word.
-        cost = len(text) + 4
-        if chosen and total + cost > characters:
+        # Each text also has the token `[CLS]`, which takes as long as a word of four characters.
+        num_characters = len(text) + 4
+        if chosen and total + num_characters > max_characters:
             break
         chosen.append(text)
-        total += cost
+        total += num_characters
     return chosen, total
 
 
 def _compute(batch: list[_Piece]) -> None:
-    """Compute the pieces of a batch.
+    """Compute a batch and give the results to its requests.
 
-    After a failure each piece is computed by itself, so that only the request that causes it fails.
+    If this fails, each piece is computed alone, so that only the request that causes the failure
+    gets an error.
     """
     try:
         results = _predict(batch)
-    # A panic in Rust is no `Exception`; the thread must go on with the others.
+    # Catch `BaseException`, because a panic in Rust (in the tokenizer) is not an `Exception`. The
+    # thread must not end, since it computes all other requests.
     except BaseException as error:
         if len(batch) > 1:
             for piece in batch:
@@ -200,7 +233,11 @@ def _compute(batch: list[_Piece]) -> None:
 
 
 def _predict(batch: list[_Piece]) -> list[list[TextResult]]:
-    """The results of each piece, all computed together."""
+    """Compute all texts of a batch together.
+
+    Returns:
+        For each piece the results of its texts.
+    """
     classifier = batch[0].job.classifier
     texts = [text for piece in batch for text in piece.texts]
     tokenized = classifier.tokenize(texts)
@@ -227,11 +264,13 @@ def _predict(batch: list[_Piece]) -> list[list[TextResult]]:
                 top_k=request.top_k, threshold=request.threshold or None, words=words
             )
 
+            # Only the predictions of a multi-label model have `labels`.
             labels = prediction.labels
             if labels is None:
                 labels = (prediction.label,) if prediction.label else ()
 
-            num_words = int(tokenized.lengths[row]) - 1  # without `[CLS]`
+            # The token `[CLS]` is not a word.
+            num_words = int(tokenized.lengths[row]) - 1
             piece_results.append(TextResult(record, labels, num_words))
             row += 1
         results.append(piece_results)

@@ -1,4 +1,4 @@
-"""The body of `POST /predict`: what it may contain, and the refusal of everything else."""
+"""Parse and check the body of `POST /predict`; refuse every body that is not valid."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from encoder_cls.system.display import kind, shown
 
 
 class RefusedError(Exception):
-    """A request that gets no predictions: an HTTP status and a message."""
+    """A request is refused; the client gets an HTTP status and a message."""
 
     def __init__(self, status: int, message: str) -> None:
         super().__init__(message)
@@ -23,7 +23,12 @@ class RefusedError(Exception):
 class PredictRequest:
     """The fields of a request.
 
-    The threshold replaces those of a multi-label model, unless it is 0.
+    Attributes:
+        texts: the texts to classify.
+        top_k: how many of the most probable labels each prediction lists.
+        threshold: the least probability of a label; less probable labels are withheld. 0 withholds
+            none. For a multi-label model it replaces the thresholds of all labels, unless it is 0.
+        explain: whether to explain each prediction by the words of its text.
     """
 
     texts: list[str]
@@ -33,7 +38,12 @@ class PredictRequest:
 
 
 class Field(NamedTuple):
-    """The values that a field may have, in words and as a test."""
+    """The values that a field of a request may have.
+
+    Attributes:
+        expected: a description of the valid values for error messages.
+        is_valid: whether a value is valid.
+    """
 
     expected: str
     is_valid: Callable[[Any], bool]
@@ -43,7 +53,8 @@ def _is_list(value: Any) -> bool:
     return isinstance(value, list)
 
 
-# In Python a bool is an int; in JSON it is no number. So types are compared.
+# Compare types instead of calling `isinstance`, because in Python True and False are of the type
+# int, too. In JSON they are not numbers.
 def _is_count(value: Any) -> bool:
     return type(value) is int and value >= 1
 
@@ -68,8 +79,8 @@ def parse_predict_request(body: bytes) -> PredictRequest:
     """Parse the body of a request.
 
     Raises:
-        RefusedError: the body is not JSON (400), a field is missing, unknown, given twice or of the
-            wrong type (422), or there are too many texts (413).
+        RefusedError: the body is not JSON (400); a field is missing, unknown, given twice or not
+            valid (422); or there are too many texts (413).
     """
     try:
         fields = json.loads(body.decode("utf-8-sig"), object_pairs_hook=_without_repeated_names)
@@ -79,6 +90,7 @@ def parse_predict_request(body: bytes) -> PredictRequest:
     if not isinstance(fields, dict):
         expected = 'an object such as {"texts": ["..."]}'
         raise RefusedError(422, f"body: {kind(fields)}; expected is {expected}")
+    # A missing list of texts gets the same message as a list that is null.
     fields.setdefault("texts", None)
     for name, value in fields.items():
         _check_field(name, value)
@@ -92,16 +104,20 @@ def parse_predict_request(body: bytes) -> PredictRequest:
 
 
 def _without_repeated_names(members: list[tuple[str, Any]]) -> dict[str, Any]:
-    """Make a dict of the members of a JSON object; refuse one that has a name twice.
+    """Make a dict of the members of a JSON object, and refuse an object that repeats a name.
 
-    Parsers differ in which of the values they take, so a proxy may have checked the other one.
+    JSON parsers differ in which value of a repeated name they take. A proxy in front of this server
+    could therefore have checked another value.
+
+    Raises:
+        RefusedError: two members have the same name (422).
     """
-    found: dict[str, Any] = {}
+    fields: dict[str, Any] = {}
     for name, value in members:
-        if name in found:
+        if name in fields:
             raise RefusedError(422, f"{shown(name)}: given twice")
-        found[name] = value
-    return found
+        fields[name] = value
+    return fields
 
 
 def _check_field(name: str, value: Any) -> None:
@@ -113,11 +129,15 @@ def _check_field(name: str, value: Any) -> None:
 
 
 def _check_number_of_texts(request: PredictRequest) -> None:
-    most = limits.MAX_TEXTS
-    work = "in a request; send them in parts"
+    max_texts = limits.MAX_TEXTS
+    kind_of_request = "a request"
     if request.explain:
-        most = limits.MAX_EXPLAINED_TEXTS
-        work = "that can be explained at once"
+        max_texts = limits.MAX_EXPLAINED_TEXTS
+        kind_of_request = 'a request with "explain"'
 
-    if len(request.texts) > most:
-        raise RefusedError(413, f"texts: {len(request.texts):,}; {most:,} are the most {work}")
+    if len(request.texts) > max_texts:
+        raise RefusedError(
+            413,
+            f"texts: {len(request.texts):,} texts; {kind_of_request} may have {max_texts:,}; "
+            "send the texts in several requests",
+        )

@@ -1,6 +1,7 @@
-"""The server: start, reload and shut down, and which connections it keeps.
+"""The server: it starts, reloads its model, limits its connections and shuts down.
 
-Signals are handled here and not by uvicorn, which would end the process by the same signal again.
+Signals are handled here, because uvicorn would raise a signal again after its shutdown, and the
+process would be killed by that signal.
 """
 
 from __future__ import annotations
@@ -29,53 +30,62 @@ from encoder_cls.system.terminal import (
     has_lost_terminal,
 )
 
-STOPPING = tuple(
+# The signals that stop the server. Not all of them exist on every system.
+STOP_SIGNALS = tuple(
     signal.Signals[name] for name in ("SIGTERM", "SIGINT", "SIGBREAK") if hasattr(signal, name)
 )
-# Characters of a model's SHA-256 that are shown.
-SHORT_HASH = 12
+# The number of characters of a model's SHA-256 that log lines show.
+SHORT_HASH_LENGTH = 12
 
 
-def most_connections() -> int:
-    """The number of connections to keep: at most half of the files that the process may open."""
+def max_connections() -> int:
+    """The maximum number of connections: at most half of the files that this process may open."""
     try:
         import resource
-    except ImportError:  # Windows, where connections are no files
+    except ImportError:  # Windows, where connections do not count as open files
         return limits.MAX_CONNECTIONS
 
-    most_files, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
-    if most_files == resource.RLIM_INFINITY:
+    max_files, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if max_files == resource.RLIM_INFINITY:
         return limits.MAX_CONNECTIONS
-    return min(limits.MAX_CONNECTIONS, most_files // 2)
+    return min(limits.MAX_CONNECTIONS, max_files // 2)
 
 
 class Connection(H11Protocol):
-    """A connection that makes room for a new one while it waits for its client."""
+    """A connection that is closed to make room for a new connection if it waits for its client."""
 
+    # When the client last sent something, on the clock of the event loop, in seconds.
     _last_active: float
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        """Close the connection that has waited longest if there are too many, or refuse this."""
+        """Make room for this new connection if there are too many, or refuse this connection.
+
+        Room is made by closing the connection that has waited longest for its client. If no
+        connection waits for its client, the new connection gets the status 429.
+        """
         super().connection_made(transport)
         self._last_active = self.loop.time()
-        if len(self.connections) <= most_connections():
+        if len(self.connections) <= max_connections():
             return
 
-        others = self._open_others()
-        if len(others) < most_connections():
+        # Connections that are being closed still belong to `self.connections`. Do not count them.
+        others = self._other_open_connections()
+        if len(others) < max_connections():
             return
 
-        waiting = [connection for connection in others if connection.waits_for_client]
+        waiting = [connection for connection in others if connection.is_waiting_for_client]
         if waiting:
-            longest = min(waiting, key=lambda connection: connection._last_active)
-            longest.transport.abort()
+            longest_waiting = min(waiting, key=lambda connection: connection._last_active)
+            longest_waiting.transport.abort()
         else:
             self._refuse(
-                429, "Too Many Requests", f"{len(others)} connections have requests already"
+                429,
+                "Too Many Requests",
+                f"{len(others)} connections have requests already; try again in a second",
             )
 
-    def _open_others(self) -> list[Connection]:
-        """The other connections that are not closing."""
+    def _other_open_connections(self) -> list[Connection]:
+        """All connections of the server except this connection and those that are being closed."""
         others = []
         for connection in self.connections:
             if not isinstance(connection, Connection) or connection is self:
@@ -90,19 +100,21 @@ class Connection(H11Protocol):
         super().data_received(data)
 
     @property
-    def waits_for_client(self) -> bool:
-        """Whether the client has no request, or leaves the response to it unread.
+    def is_waiting_for_client(self) -> bool:
+        """Whether the client has sent no request, or does not read its response.
 
-        The body of a request has a time limit of its own.
+        A request whose body is still being sent does not count as waiting: bodies have a time
+        limit of their own.
         """
         has_request = self.cycle is not None and not self.cycle.response_complete
         return not has_request or self.flow.write_paused
 
     def send_400_response(self, msg: str) -> None:
-        """Refuse bytes that are not HTTP."""
+        """Respond with the status 400 to bytes that are not HTTP."""
         self._refuse(400, "Bad Request", msg)
 
     def _refuse(self, status: int, reason: str, message: str) -> None:
+        """Send an error response and close the connection."""
         body = f'{{"error": "{message}"}}'
         head = (
             f"HTTP/1.1 {status} {reason}\r\n"
@@ -123,18 +135,27 @@ def serve(
     keep_alive: int,
     log: Callable[[str], None],
 ) -> None:
-    """Serve the classifier of a run or model folder until a signal comes; SIGHUP reads it again.
+    """Serve the classifier of a run or model folder until a signal stops the server.
+
+    SIGTERM and SIGINT stop the server after the accepted requests have their responses; a second
+    signal stops it at once. SIGHUP loads the model again from the folder.
 
     Args:
-        folder: of a run or of a model.
+        folder: the folder of a run or of an exported model.
         host: the address to listen on.
-        port: 0: any free one.
-        allowed_hosts: names of the server besides `host`, `localhost` and loopback addresses. If
-            there are none and `host` is not a loopback address: any.
-        keep_alive: seconds that a connection stays open without a request.
-        log: gets a line for each change of state and each failure.
+        port: the port to listen on; 0 takes any free port.
+        allowed_hosts: names of the server that requests may use besides `host`, `localhost` and
+            loopback addresses. If this is empty and `host` is not a loopback address, requests
+            may use any name.
+        keep_alive: the seconds for which a connection stays open without a request.
+        log: called with a line for each change of state and each failure.
+
+    Raises:
+        ConfigError: this machine has no address `host`.
+        EncoderClsError: the port cannot be used, or the classifier cannot be loaded.
+        StoppedError: a second signal stopped the server before all requests had responses.
     """
-    # Before the model is read, which takes longer.
+    # Open the socket first, so that a port in use is reported before the model is loaded.
     with listening(host, port) as listener:
         is_local = is_loopback(listener.getsockname()[0])
         hosts: list[str] | None = None
@@ -142,7 +163,7 @@ def serve(
             names = [host_name(name) for name in (host, *allowed_hosts)]
             hosts = [name for name in names if name and not is_loopback(name)]
 
-        service = Service(_load(folder), log, hosts)
+        service = Service(_load_and_try(folder), log, hosts)
         config = uvicorn.Config(
             service.app(),
             http=Connection,
@@ -150,10 +171,11 @@ def serve(
             loop="asyncio",
             lifespan="off",
             log_config=None,
-            log_level="critical",  # the client gets the error of a request
+            log_level="critical",  # errors of requests go to their clients
             access_log=False,
             proxy_headers=False,
             server_header=False,
+            # `_Server.startup` sets the length of the queue of the system.
             backlog=limits.ACCEPTED_AT_ONCE,
             timeout_keep_alive=keep_alive,
             timeout_graceful_shutdown=limits.CLOSING_SECONDS,
@@ -161,39 +183,41 @@ def serve(
         server = _Server(config, service, folder, log)
         server.run(sockets=[listener])
 
-    if server.stopped:
-        raise server.stopped
+    if server.stop_error:
+        raise server.stop_error
     log("stopped; all accepted requests got their responses")
 
 
 class _Server(uvicorn.Server):
-    """A server with its own signals.
+    """A uvicorn server that handles signals in its own way, and reloads its classifier.
 
     Attributes:
-        stopped: the error of a second signal, which leaves requests without a response.
+        stop_error: the error for a second stop signal, after which requests have no response; None
+            if there was no second signal.
     """
 
     def __init__(
         self, config: uvicorn.Config, service: Service, folder: Path, log: Callable[[str], None]
     ) -> None:
         super().__init__(config)
-        self.stopped: StoppedError | None = None
+        self.stop_error: StoppedError | None = None
         self._service = service
         self._folder = folder
         self._log = log
-        self._reloading = Lock()
+        # Held while the model is reloaded, so that two reloads run one after the other.
+        self._reload_lock = Lock()
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        """Start to listen, and only then log it."""
+        """Start to listen, and then log the address."""
         await super().startup(sockets)
-        if most_connections() < limits.MAX_CONNECTIONS:
+        if max_connections() < limits.MAX_CONNECTIONS:
             self._log(
-                f"warning: at most {most_connections()} connections, half of the files that this"
+                f"warning: at most {max_connections()} connections, half of the files that this"
                 " process may open (`ulimit -n`)"
             )
         for listener in sockets or []:
-            # asyncio takes one number for both: connections that it accepts before it serves them,
-            # and those that the system keeps until then.
+            # asyncio uses `backlog` both for the number of connections that it accepts at once
+            # and for the queue of the system. Call `listen` again to make only the queue longer.
             listener.listen(limits.BACKLOG)
             self._log_address(listener)
 
@@ -202,18 +226,21 @@ class _Server(uvicorn.Server):
         if not is_loopback(host):
             self._log(f"warning: listening on {host} without authentication or TLS")
         address = f"[{host}]" if ":" in host else host
-        model = self._service.classifier.sha256[:SHORT_HASH]
+        model = self._service.classifier.sha256[:SHORT_HASH_LENGTH]
         self._log(
-            f"serving {self._folder} (model {model}) on http://{address}:{port}; Ctrl-C stops it"
+            f"serving {self._folder} (model {model}) on http://{address}:{port};"
+            " press Ctrl-C to stop"
         )
 
     @contextmanager
     def capture_signals(self) -> Iterator[None]:
-        """Handle signals while the server runs."""
+        """Handle signals in this class while the server runs; uvicorn calls this method."""
         loop = asyncio.get_running_loop()
-        handlers: dict[int, Callable[[int], None]] = dict.fromkeys(STOPPING, self._stop_by)
+        handlers: dict[int, Callable[[int], None]] = {}
+        for stop_signal in STOP_SIGNALS:
+            handlers[stop_signal] = self._on_stop_signal
         if hasattr(signal, "SIGHUP"):
-            handlers[signal.SIGHUP] = self._hang_up
+            handlers[signal.SIGHUP] = self._on_hangup
 
         def handle(number: int) -> None:
             loop.call_soon_threadsafe(handlers[number], number)
@@ -221,67 +248,74 @@ class _Server(uvicorn.Server):
         with handling_signals(handlers, handle):
             yield
 
-    def _hang_up(self, number: int) -> None:
-        """Reload; or stop, if SIGHUP says that the terminal of the server has gone."""
+    def _on_hangup(self, number: int) -> None:
+        """Reload the model, or stop the server if its terminal has been closed."""
         if not has_lost_terminal():
             Thread(target=self._reload, daemon=True).start()
             return
-        discard_output_to_lost_terminal()
-        # The signal comes more than once, by the system and by the shell.
-        if not self._service.batcher.is_stopping:
-            self._stop_by(number)
 
-    def _stop_by(self, number: int) -> None:
+        discard_output_to_lost_terminal()
+        # The system and the shell may both send SIGHUP. The second one must not count as a second
+        # stop signal, which would leave requests without a response.
+        if not self._service.batcher.is_stopping:
+            self._on_stop_signal(number)
+
+    def _on_stop_signal(self, number: int) -> None:
+        """Stop after the accepted requests at the first signal, and at once at the second."""
         batcher = self._service.batcher
         if batcher.is_stopping:
-            self._stop_at_once(number)
+            self._exit_now(number)
             return
         batcher.stop()
-        self._log(f"stopping: {batcher.waiting} requests wait; once more ends at once")
-        Thread(target=self._stop, daemon=True).start()
+        self._log(
+            f"stopping: {batcher.num_waiting} requests wait for their responses;"
+            " press Ctrl-C again to stop at once"
+        )
+        Thread(target=self._finish_requests_and_exit, daemon=True).start()
 
-    def _stop(self) -> None:
-        """Exit once all accepted requests have their results.
-
-        Until then connections stay open, and new requests get 503.
-        """
+    def _finish_requests_and_exit(self) -> None:
+        """Exit once all accepted requests have their results."""
+        # For a moment keep the connections open and respond to new requests with the status 503,
+        # so that clients and load balancers learn that they should use another server.
         time.sleep(limits.STOPPING_SECONDS)
         self._service.batcher.thread.join()
         self.should_exit = True
 
-    def _stop_at_once(self, number: int) -> None:
-        if self.stopped is None:
-            waiting = self._service.batcher.waiting
-            reason = f"stopped at once; requests without a response: {waiting}"
-            self.stopped = StoppedError(reason, signal_number=number)
+    def _exit_now(self, number: int) -> None:
+        """Exit without responses to the waiting requests."""
+        if self.stop_error is None:
+            num_waiting = self._service.batcher.num_waiting
+            reason = f"stopped at once; requests without a response: {num_waiting}"
+            self.stop_error = StoppedError(reason, signal_number=number)
         self.force_exit = True
         self.should_exit = True
-        # Python 3.12 and later wait for each connection to close.
+        # Close all connections, because the server of Python 3.12 and later waits for them.
         for connection in list(self.server_state.connections):
             connection.transport.abort()
 
     def _reload(self) -> None:
-        """Replace the classifier by the folder's current one, if that one works."""
-        with self._reloading:
+        """Load the classifier of the folder again, and use it if it can predict."""
+        with self._reload_lock:
             reloads = self._service.metrics.reloads
             try:
-                classifier = _load(self._folder)
-            # Whatever the error is, the old model stays in use.
+                classifier = _load_and_try(self._folder)
+            # Keep the old model after any error: a damaged folder must not stop the server.
             except Exception as error:
                 reloads.labels("failed").inc()
-                old = self._service.classifier.sha256[:SHORT_HASH]
-                self._log(f"warning: not reloaded, model {old} stays in use: {error}")
+                old_model = self._service.classifier.sha256[:SHORT_HASH_LENGTH]
+                self._log(f"warning: not reloaded, model {old_model} stays in use: {error}")
                 return
+
             self._service.classifier = classifier
             reloads.labels("done").inc()
-            self._log(f"reloaded: model {classifier.sha256[:SHORT_HASH]}")
+            self._log(f"reloaded: model {classifier.sha256[:SHORT_HASH_LENGTH]}")
 
 
-def _load(folder: Path) -> Classifier:
-    """A classifier that has predicted once.
+def _load_and_try(folder: Path) -> Classifier:
+    """Load a classifier and predict one text, so that errors appear before it is used.
 
-    NumPy computes it, however much work comes: equal texts get equal predictions at any time, and
-    no import delays other requests.
+    The engine is always NumPy. Equal texts therefore get equal predictions under any load, and
+    the slow import of PyTorch never delays requests.
     """
     classifier = load_classifier(folder, engine="numpy")
     classifier.predict(["a text"])
@@ -290,17 +324,22 @@ def _load(folder: Path) -> Classifier:
 
 @contextmanager
 def listening(host: str, port: int) -> Iterator[socket.socket]:
-    """A socket at an address.
+    """Open a socket at an address, and close the socket at the end of the block.
+
+    Args:
+        host: a name or an IP address of this machine.
+        port: the port; 0 takes any free port.
 
     Raises:
         ConfigError: this machine has no such address.
-        EncoderClsError: the address cannot be used, such as one that another program uses.
+        EncoderClsError: the address cannot be used, for example because another program uses it.
     """
     try:
         addresses = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
         family, kind, protocol, _, address = addresses[0]
-        # asyncio sends without delay only on a socket whose protocol is TCP; otherwise a response
-        # waits 40 ms for the client's acknowledgement of its head.
+        # Pass the protocol, because asyncio sends without delay only on a socket that names TCP.
+        # On other sockets the body of a response would wait 40 ms until the client has
+        # acknowledged the head.
         listener = socket.socket(family, kind, protocol)
     except (OSError, UnicodeError) as error:
         reason = getattr(error, "strerror", None) or error
@@ -308,10 +347,14 @@ def listening(host: str, port: int) -> Iterator[socket.socket]:
 
     with listener:
         try:
-            if os.name == "posix":  # elsewhere it would share the port with another program
+            # Allow a restart at once. On Windows this option would also let another program
+            # listen on the same port.
+            if os.name == "posix":
                 listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             listener.bind(address)
         except OSError as error:
             reason = f"--host {host} --port {port}: cannot listen: {error.strerror or error}"
-            raise EncoderClsError(f"{reason} (another --port may be free; 0 takes any)") from None
+            raise EncoderClsError(
+                f"{reason} (choose another --port; --port 0 takes any free port)"
+            ) from None
         yield listener

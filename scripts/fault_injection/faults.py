@@ -686,21 +686,21 @@ FAULTS = [
         "a stop leaves accepted requests without a response",
         case="serve-stop",
         fraction=0.2,
-        target=f"{SERVER}._stop_by",
+        target=f"{SERVER}._on_stop_signal",
         make=stopping_at_once,
     ),
     Fault(
         "a second signal is not heard",
         case="serve-stop[0-twice]",
         fraction=1,
-        target=f"{SERVER}._stop_by",
+        target=f"{SERVER}._on_stop_signal",
         make=ignoring_a_second_signal,
     ),
     Fault(
         "a second signal ends with another code",
         case="serve-stop[0-twice]",
         fraction=1,
-        target=f"{SERVER}._stop_by",
+        target=f"{SERVER}._on_stop_signal",
         make=with_another_exit_code,
     ),
     Fault(
@@ -735,7 +735,7 @@ FAULTS = [
         "idle connections keep their places",
         case="serve-hostile[0-idle-crowd]",
         fraction=1,
-        target="encoder_cls.serving.server.Connection.waits_for_client",
+        target="encoder_cls.serving.server.Connection.is_waiting_for_client",
         make=constant(property(lambda _: False)),
     ),
     Fault(

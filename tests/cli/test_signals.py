@@ -80,7 +80,7 @@ def test_a_training_whose_terminal_goes_away_writes_a_checkpoint(trained_run, tm
 def test_a_server_whose_terminal_goes_away_ends(trained_run):
     """While the terminal is there, SIGHUP reloads the model."""
     with at_terminal("serve", trained_run.path, "--port", "0") as program:
-        program.read_until("Ctrl-C stops it")
+        program.read_until("press Ctrl-C to stop")
         program.process.send_signal(signal.SIGHUP)
         program.read_until("reloaded")
         program.close_terminal()

@@ -95,7 +95,7 @@ def test_requests_that_wait_are_computed_together(classifier):
 
     assert held.batches == [[FIRST_TEXT], ["ball goal", "soup", "", "snow and rain"]]
     assert sizes == [1, 3]
-    assert [result.words for result in all_results[0]] == [2, 1]
+    assert [result.num_words for result in all_results[0]] == [2, 1]
     for request, results in zip(requests, all_results, strict=True):
         for printed, result in zip(printed_records(classifier, request), results, strict=True):
             assert result.record.keys() == printed.keys()

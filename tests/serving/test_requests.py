@@ -32,7 +32,7 @@ WRONG = {
     "a string for a number": (b'{"texts": [], "threshold": "0.5"}', 422, "threshold: str '0.5'"),
     "a number for a bool": (b'{"texts": [], "explain": 1}', 422, "explain: int '1'"),
     "too many": (json.dumps(TOO_MANY).encode(), 413, "1,001"),
-    "too many to explain": (json.dumps(TOO_MANY_TO_EXPLAIN).encode(), 413, "explained"),
+    "too many to explain": (json.dumps(TOO_MANY_TO_EXPLAIN).encode(), 413, "17 texts"),
 }
 
 

@@ -320,7 +320,9 @@ def test_a_connection_with_a_request_stays(start, trained_run):
     refused = read_all(raw(server, b""))
 
     assert refused.startswith(b"HTTP/1.1 429 ")
-    assert refused.endswith(b'{"error": "4 connections have requests already"}')
+    assert refused.endswith(
+        b'{"error": "4 connections have requests already; try again in a second"}'
+    )
     body = json.dumps({"texts": ["rain"]}).encode().ljust(100)
     for connection in begun:
         connection.sendall(body)
@@ -491,7 +493,7 @@ def test_a_second_signal_ends_at_once(start, trained_run):
         wait_until(lambda: "waiting_requests 1.0" in server.metrics())
 
         server.process.send_signal(signal.SIGTERM)
-        server.wait_for_line("stopping: 1 requests wait")
+        server.wait_for_line("stopping: 1 requests wait for their responses")
         server.process.send_signal(signal.SIGTERM)
 
         line = server.wait_for_line("stopped at once")
