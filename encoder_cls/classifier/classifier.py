@@ -1,4 +1,4 @@
-"""The classifier: texts to calibrated probabilities."""
+"""The classifier, which predicts calibrated probabilities of classes for texts."""
 
 from __future__ import annotations
 
@@ -30,10 +30,7 @@ PARTS = ("encoder", "linear")
 """The parts that a classifier may have, in the order in which their logits are added."""
 
 FamiliarityFeatures = NDArray[np.float64]
-"""What the linear model measures of each text, beside its logits, (texts, numbers)."""
-
-# The names of classes in the `repr` of a classifier.
-SHOWN_NAMES = 3
+"""What the linear model measures of each text to tell how familiar it is, (texts, features)."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -41,17 +38,17 @@ class Mixture:
     """The weighted sum of the logits of encoder and linear model.
 
     Attributes:
-        weights: the factor of each part's logits; 1 for a part that is not named. They also
-            calibrate the sum.
-        shares: the share of each part in the sum: its weight divided by the one that it would
-            have alone; shares sum to 1. None if they are unknown.
+        weights: the factor of each part's logits, by the name of the part; 1 for a part that has
+            no entry. With these factors, the sum is calibrated.
+        shares: how much each part counts in the sum: its weight, relative to the weight that
+            calibrates the part alone. Shares are normalized to sum to 1. None if unknown.
     """
 
     weights: Mapping[str, float] = field(default_factory=dict)
     shares: Mapping[str, float] | None = None
 
     def weights_of(self, parts: Iterable[str]) -> list[float]:
-        """The weights of parts, in their order."""
+        """The weights of some parts, in the order of `parts`."""
         return [self.weights.get(part, 1.0) for part in parts]
 
     def combined(self, part_logits: Mapping[str, Logits]) -> Logits:
@@ -62,12 +59,16 @@ class Mixture:
 
 @dataclass(kw_only=True)
 class TextFormat:
-    """How files hold their texts: those of training, and by default those to classify.
+    """How texts are stored in files.
+
+    A classifier has the format of its training files; files to classify are read by it, too, unless
+    an option says otherwise.
 
     Attributes:
-        columns: the columns that are joined to a text.
-        delimiter: of CSV and TSV files, by its name or itself; None: found in each file.
-        encoding: of all text files.
+        columns: the names of the columns that are joined to one text.
+        delimiter: the separator of columns in CSV and TSV files, a character or the name of one;
+            None if each file's own delimiter is detected.
+        encoding: the encoding of text files, such as `utf-8`.
     """
 
     columns: tuple[str, ...] = ("text",)
@@ -84,27 +85,36 @@ class TextFormat:
 class Classifier:
     """A trained encoder, or a linear model, or both, with their tokenizer and class names.
 
-    Wide and deep learning (Cheng et al., 2016, https://arxiv.org/abs/1606.07792): the logits are a
-    weighted sum of those of both parts. With a `gate` (a cascade: Viola and Jones, 2001,
-    https://doi.org/10.1109/CVPR.2001.990517), the linear model alone predicts where it is sure.
-    `batch_tokens` of its methods is that of `engines.Encoder`.
+    If there are both parts, the logits are a weighted sum of the logits of the parts, as in wide
+    and deep learning (Cheng et al., 2016, https://arxiv.org/abs/1606.07792). With a `gate`, the
+    parts are a cascade (Viola and Jones, 2001, https://doi.org/10.1109/CVPR.2001.990517): the
+    linear model alone predicts the texts that it is sure of.
+
+    Many methods have the argument `batch_tokens`: the most tokens in one batch of the encoder,
+    padding included. By default, a number that is fast on the device.
 
     Attributes:
-        label_names: the classes, in the order of the logits.
-        max_seq_len: tokens of a text that the encoder reads; the linear model may read more.
+        encoder: the encoder; None if there is only a linear model, or no trained encoder yet.
+        tokenizer: the tokenizer of both parts.
+        label_names: the names of the classes, in the order of the logits.
+        max_seq_len: the number of tokens of a text that the encoder reads; the linear model may
+            read more.
+        linear: the linear model; None if there is only an encoder.
         task: single-label or multi-label.
-        mixture: of the logits of both parts.
-        gate: the linear model's confidence from which the encoder is skipped; None: never, or
-            with one part.
-        thresholds: multi-label, the probability from which a text has each label; single-label
-            empty.
-        guarantees: measured on held-out texts.
-        familiarity: the distribution of held-out texts.
-        text_format: of the training files.
-        encoder_architecture: the sizes of the encoder, even if it is not trained yet.
-        folder: where the classifier was loaded from; else empty.
-        sha256: of its weights file; else empty.
-        dtypes: the data types of each part's weights in that file.
+        mixture: the weights with which the logits of the parts are added.
+        gate: the confidence of the linear model from which a text skips the encoder; None if no
+            text skips it, or if there is only one part.
+        thresholds: multi-label, the probability from which a text has each label, in the order of
+            `label_names`; empty in a single-label task.
+        guarantees: counts of held-out texts, from which precision and coverage are guaranteed; None
+            if they were not measured.
+        familiarity: how the features of familiarity are distributed over held-out texts, to flag
+            unfamiliar texts; None if that was not measured.
+        text_format: how texts are stored in the training files.
+        encoder_architecture: the sizes of the encoder, also if the encoder is not trained yet.
+        folder: the path that the classifier was loaded from; empty if it was not loaded.
+        sha256: the hash of the weights file; empty if the classifier was not loaded.
+        dtypes: the data type of each part's weights in the weights file, by the name of the part.
     """
 
     encoder: Encoder | None
@@ -132,21 +142,22 @@ class Classifier:
 
     @property
     def parts(self) -> tuple[str, ...]:
-        """Which of the `PARTS` it has."""
+        """The names of the parts that the classifier has, in the order of `PARTS`."""
         return tuple(name for name in PARTS if getattr(self, name) is not None)
 
     def __repr__(self) -> str:
-        """Parts, classes and hash in a line."""
+        """Describe the parts, the classes and the hash of the weights file in one line."""
         parts = " and ".join(self.parts)
         classes = counted(len(self.label_names), "class", "classes")
-        names = listed(self.label_names, most=SHOWN_NAMES, limit=20)
+        names = listed(self.label_names, most=3, limit=20)
         hash_of_file = ""
         if self.sha256:
             hash_of_file = f", sha256 {self.sha256[:12]}"
         return f"<Classifier: {parts}, {classes} ({names}){hash_of_file}>"
 
     def __getstate__(self) -> dict[str, Any]:
-        # A tokenizer that copied itself would take "[PAD]" in a text for the padding.
+        # The tokenizer is pickled as JSON and parsed again. Its own pickling would make it read
+        # "[PAD]" in a text as the padding token.
         return self.__dict__ | {"tokenizer": self.tokenizer.to_str()}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
@@ -156,10 +167,10 @@ class Classifier:
 
     @own_settings()
     def predict(self, texts: Sequence[str], *, batch_tokens: int | None = None) -> list[Prediction]:
-        """Classify texts of any length, in order.
+        """Classify texts of any length, and return the predictions in the order of the texts.
 
         Raises:
-            TypeError: the texts are a single string, or one of them is no string.
+            TypeError: `texts` is a single string, or one of its items is not a string.
         """
         tokenized = self.tokenize(checked_texts(texts, "predict"))
         return self.predict_tokenized(tokenized, batch_tokens=batch_tokens)
@@ -168,9 +179,13 @@ class Classifier:
     def predict_proba(
         self, texts: Sequence[str], *, batch_tokens: int | None = None
     ) -> NDArray[np.float64]:
-        """Compute the probabilities of all classes, (texts, classes), as `label_names` are ordered.
+        """Compute the probabilities of all classes, (texts, classes).
 
-        Multi-label, the probabilities are independent of each other. Errors are those of `predict`.
+        Classes are in the order of `label_names`. In a single-label task, the probabilities of a
+        text sum to 1; multi-label, each label has a probability of its own.
+
+        Raises:
+            TypeError: `texts` is a single string, or one of its items is not a string.
         """
         tokenized = self.tokenize(checked_texts(texts, "predict_proba"))
         return self.task.probabilities(self.logits(tokenized, batch_tokens=batch_tokens))
@@ -181,11 +196,12 @@ class Classifier:
     ) -> NDArray[np.float32]:
         """Compute a vector for each text, (texts, d_model).
 
-        It is the encoder's mean over tokens, which its head reads.
+        The vector is the mean of the encoder's output over the tokens of the text. The head of the
+        encoder computes logits from this vector.
 
         Raises:
             ConfigError: the classifier has no encoder.
-            TypeError: as in `predict`.
+            TypeError: `texts` is a single string, or one of its items is not a string.
         """
         if not self.encoder:
             raise ConfigError("the model has no encoder, so texts have no vectors")
@@ -200,18 +216,20 @@ class Classifier:
         labels: Sequence[str] | None = None,
         batch_tokens: int | None = None,
     ) -> list[Explanation]:
-        """Compute the weight of each word of each text for a class, by occlusion.
+        """Explain predictions: compute how much each word of a text speaks for a class.
+
+        The weight of a word is how much the log odds of the class fall when the word is left out.
 
         Args:
-            texts: to explain.
-            labels: a class for each text; by default, its most probable one.
-            batch_tokens: the most tokens in a batch.
+            texts: the texts to explain.
+            labels: the class to explain for each text; by default, its most probable class.
+            batch_tokens: the most tokens in one batch of the encoder, padding included.
 
         Raises:
-            ValueError: a label is unknown, or there is not one for each text.
-            TypeError: as in `predict`.
+            ValueError: a label is unknown, or the number of labels is not that of the texts.
+            TypeError: `texts` is a single string, or one of its items is not a string.
         """
-        # Imported here, since occlusion itself classifies texts.
+        # Imported here, because the module itself imports `Classifier`.
         from encoder_cls.classifier.occlusion import explain
 
         texts = list(checked_texts(texts, "explain"))
@@ -230,7 +248,7 @@ class Classifier:
         return explain(self, texts, tokenized, explained_labels, batch_tokens=batch_tokens)
 
     def tokenize(self, texts: Iterable[str]) -> TokenizedTexts:
-        """Tokenize texts, as far as the classifier reads."""
+        """Tokenize texts, and keep the first `KEPT_PER_TOKEN * max_seq_len` tokens of each."""
         return tokenize(self.tokenizer, texts, max_seq_len=self.max_seq_len)
 
     # --- Tokenized texts --------------------------------------------------------------------------
@@ -239,14 +257,14 @@ class Classifier:
     def predict_tokenized(
         self, texts: TokenizedTexts, *, batch_tokens: int | None = None
     ) -> list[Prediction]:
-        """Classify tokenized texts, in order."""
+        """Classify tokenized texts, and return the predictions in the order of the texts."""
         part_logits, linear_features = self._logits_and_familiarity(
             texts, batch_tokens=batch_tokens, with_familiarity=self.familiarity is not None
         )
         probabilities = self.task.probabilities(self.combined(part_logits))
 
-        # What is known of each text.
-        labels = probabilities.argmax(axis=1).tolist()
+        # The values of all texts, as lists with one item for each text.
+        class_numbers = probabilities.argmax(axis=1).tolist()
         are_blank = (texts.lengths < 2).tolist()  # nothing but [CLS]
         truncated = self.truncated(texts).tolist()
         unknown_words = texts.unknown.tolist()
@@ -265,8 +283,9 @@ class Classifier:
             if is_blank:
                 reason = "blank"
             else:
-                label = self.label_names[labels[row]]
-                probability = float(row_probabilities[labels[row]])
+                class_number = class_numbers[row]
+                label = self.label_names[class_number]
+                probability = float(row_probabilities[class_number])
 
             prediction = Prediction(
                 label=label,
@@ -285,7 +304,10 @@ class Classifier:
     def _labels(
         self, probabilities: NDArray[np.float64], *, is_blank: bool
     ) -> tuple[str, ...] | None:
-        """Multi-label, the labels of a text, most probable first; a blank text has none."""
+        """The labels of a text in a multi-label task, most probable first.
+
+        A blank text has no labels. In a single-label task, the result is None.
+        """
         if not self.thresholds:
             return None
         if is_blank:
@@ -295,7 +317,10 @@ class Classifier:
         return tuple(self.label_names[number] for number in order if has_label[number])
 
     def _answered_by(self, part_logits: Mapping[str, Logits]) -> list[str | None]:
-        """The parts that predict each text; None if both predict every text."""
+        """Which parts predict each text: `encoder`, `linear` or `both`.
+
+        None stands for a text of a classifier whose two parts predict every text.
+        """
         num_texts = len(part_logits[self.parts[0]])
         if len(self.parts) == 1:
             return [self.parts[0]] * num_texts
@@ -305,31 +330,33 @@ class Classifier:
         return ["linear" if skips else "both" for skips in skips_encoder]
 
     def truncated(self, texts: TokenizedTexts) -> NDArray[np.bool_]:
-        """Whether each text is longer than the encoder reads, (texts,).
+        """Whether each text is longer than the classifier reads, (texts,).
 
-        Without an encoder, it is the linear model that reads the texts.
+        The limit is that of the encoder, or that of the linear model if there is no encoder.
         """
         if self.encoder or not self.linear:
             return texts.truncated
-        # A text of as many tokens as are kept may have had more.
-        most_tokens = min(self.linear.max_tokens, KEPT_PER_TOKEN * self.max_seq_len - 1)
-        are_longer: NDArray[np.bool_] = np.diff(texts.offsets) > most_tokens
+
+        # Tokenization keeps the first `KEPT_PER_TOKEN * max_seq_len` tokens of a text. So a text
+        # with exactly this number of tokens may have had more: it counts as too long, too.
+        max_tokens = min(self.linear.max_tokens, KEPT_PER_TOKEN * self.max_seq_len - 1)
+        are_longer: NDArray[np.bool_] = np.diff(texts.offsets) > max_tokens
         return are_longer
 
     # --- Logits -----------------------------------------------------------------------------------
 
     @own_settings()
     def logits(self, texts: TokenizedTexts, *, batch_tokens: int | None = None) -> Logits:
-        """Calibrated logits, (texts, classes)."""
+        """Compute calibrated logits, (texts, classes)."""
         part_logits, _ = self._logits_and_familiarity(texts, batch_tokens=batch_tokens)
         return self.combined(part_logits)
 
     def part_logits(
         self, texts: TokenizedTexts, *, batch_tokens: int | None = None
     ) -> dict[str, Logits]:
-        """The logits of each of the `parts`, (texts, classes).
+        """Compute the logits of each part, (texts, classes), by the name of the part.
 
-        Those of the encoder are there also for texts that would skip it.
+        The encoder reads every text here, also the texts that would skip it because of the `gate`.
         """
         without_gate = replace(self, gate=None)
         part_logits, _ = without_gate._logits_and_familiarity(texts, batch_tokens=batch_tokens)
@@ -338,11 +365,23 @@ class Classifier:
     def part_logits_and_familiarity(
         self, texts: TokenizedTexts
     ) -> tuple[dict[str, Logits], FamiliarityFeatures | None]:
-        """`part_logits`, and the numbers of the linear part; None without a linear part."""
+        """Compute the logits of each part, and the linear part's features of familiarity.
+
+        The encoder reads every text here, also the texts that would skip it because of the `gate`.
+
+        Returns:
+            The logits by the name of the part, (texts, classes), and the features, (texts,
+            features), which are None if there is no linear part.
+        """
         return replace(self, gate=None)._logits_and_familiarity(texts, with_familiarity=True)
 
     def combined(self, part_logits: Mapping[str, Logits]) -> Logits:
-        """Calibrated logits from those of the `parts`, in their order, (texts, classes)."""
+        """Combine the logits of the parts to calibrated logits, (texts, classes).
+
+        Args:
+            part_logits: the logits of each part, (texts, classes), in the order of `parts`. The
+                encoder's logits of texts that skip it are ignored.
+        """
         logits = self.mixture.combined(part_logits)
         if self.gate is None:
             return logits
@@ -350,9 +389,10 @@ class Classifier:
         return np.where(self.skip_encoder(linear)[:, None], linear, logits)
 
     def skip_encoder(self, linear: Logits) -> NDArray[np.bool_]:
-        """Whether the linear part predicts each text alone, (texts,).
+        """Whether each text skips the encoder, so that the linear part alone predicts it, (texts,).
 
-        Its logits, (texts, classes), decide, since no engine changes them.
+        Only the logits of the linear part, `linear`, (texts, classes), decide this. They are the
+        same with every engine, whereas the encoder's logits differ in the last digits.
         """
         if self.gate is None:
             return np.zeros(len(linear), dtype=bool)
@@ -360,14 +400,18 @@ class Classifier:
         is_sure: NDArray[np.bool_] = confidence >= self.gate
         return is_sure
 
-    def with_parts_of(self, text: TokenizedTexts) -> Classifier:
-        """A copy that predicts every text by the parts that predict this one."""
+    def gated_like(self, text: TokenizedTexts) -> Classifier:
+        """A copy that predicts every text by the same parts as it predicts this single text.
+
+        An explanation compares a text with variants of it. If the variants were predicted by other
+        parts than the text, the difference of the parts would look like an effect of the words.
+        """
         if self.gate is None or self.linear is None:
             return self
 
+        # Without a gate, no text skips the encoder; with a gate of 0, every text does.
         gate = None
         if self.skip_encoder(self.linear.logits(text))[0]:
-            # Every text skips the encoder.
             gate = 0.0
         return replace(self, gate=gate)
 
@@ -378,15 +422,15 @@ class Classifier:
         batch_tokens: int | None = None,
         with_familiarity: bool = False,
     ) -> tuple[dict[str, Logits], FamiliarityFeatures | None]:
-        """Compute the logits of the `parts`, and on request the linear part's numbers.
+        """Compute the logits of each part, and on request the features of familiarity.
 
-        The encoder's logits are 0 for texts that skip it.
+        The encoder's logits of texts that skip it are 0.
         """
         part_logits: dict[str, Logits] = {}
         familiarity_features = None
         skips_encoder = np.zeros(len(texts), dtype=bool)
 
-        # The linear part comes first: it decides which texts skip the encoder.
+        # Compute the linear part first, because its logits decide which texts skip the encoder.
         if self.linear:
             linear, familiarity_features = self.linear.read(
                 texts, with_familiarity=with_familiarity
@@ -411,7 +455,15 @@ class Classifier:
 
 
 def checked_texts(texts: Iterable[object], method: str) -> Iterator[str]:
-    """Yield the texts, each checked as `predict` describes."""
+    """Yield the texts, after checking that each is a string.
+
+    Args:
+        texts: the argument of a method of `Classifier`.
+        method: the name of the method, for the message of an error.
+
+    Raises:
+        TypeError: `texts` is a single string, or one of its items is not a string.
+    """
     if isinstance(texts, str):
         raise TypeError(
             f"{method} takes several texts; put a single one in a list: {method}([text])"

@@ -1,9 +1,9 @@
-"""Detection of out-of-distribution texts, measured on held-out texts.
+"""Detection of out-of-distribution texts: texts that differ from all held-out texts.
 
-Probabilities alone (Hendrycks and Gimpel, 2017, https://arxiv.org/abs/1610.02136) miss texts that
-share a few typical words with the training texts. So features count, too: their rarity, the share
-of unknown ones, and the evidence for the best class, which is low for a new topic with familiar
-words.
+A low probability (Hendrycks and Gimpel, 2017, https://arxiv.org/abs/1610.02136) does not reveal all
+of them: a text on a new topic may share a few typical words with the training texts. So the score
+of a text also depends on how rare the features of the linear model in it are, on its unknown words,
+and on the evidence for the best class, which is weak for a new topic in familiar words.
 """
 
 from __future__ import annotations
@@ -19,37 +19,41 @@ from encoder_cls.linear.linear_model import NUM_EVIDENCE_FEATURES
 from encoder_cls.linear.ngrams import NUM_RARITY_FEATURES
 from encoder_cls.text.tokens import TokenizedTexts
 
-# The weight of confidence in the score of a text. Each number of rarity has the weight 1.
+# The weight of low confidence in the score of a text. Each feature of rarity has the weight 1.
 CONFIDENCE_WEIGHT = 3.0
-# The weights of the linear part's evidence, which also counts below its mean.
+# The weights of the features of evidence. They count on both sides of their mean: much evidence
+# makes a text more familiar.
 EVIDENCE_WEIGHTS = (6.0, 4.0)
-# The deviations from which rarity counts more, since noise has some evidence by chance.
+# A feature of rarity that lies more than `FAR` standard deviations above its mean has the
+# additional weight `FAR_WEIGHT`. Otherwise a text of random characters, which has some evidence by
+# chance, would not be flagged.
 FAR = 4.0
-# The further weight of rarity beyond them.
 FAR_WEIGHT = 2.0
 
-# The share of held-out texts that are flagged.
-FLAGGED = 0.01
+# The fraction of held-out texts that are flagged as unfamiliar.
+FLAGGED_FRACTION = 0.01
 
-# The number of held-out texts that are needed to estimate deviations.
+# The number of held-out texts that are needed to estimate standard deviations.
 MIN_TEXTS = 20
 
-# A number with a smaller deviation counts as constant.
+# A feature with a smaller standard deviation is treated as constant.
 MIN_DEVIATION = 1e-3
 
-# The numbers of a text without a linear part: the share of unknown tokens, and the confidence.
-MIN_NUMBERS = 2
+# The number of features that every classifier measures: the fraction of unknown tokens, and the
+# confidence. A linear part adds its features of evidence and rarity.
+NUM_COMMON_FEATURES = 2
 
 Array = NDArray[np.float64]
 
 
 @dataclass(frozen=True, kw_only=True)
 class Familiarity:
-    """The distribution of `measure_familiarity` on held-out texts.
+    """How the features of `measure_familiarity` are distributed over held-out texts.
 
     Attributes:
-        means: (numbers,).
-        deviations: standard deviations, (numbers,); 0 of a number that is nearly constant.
+        means: the mean of each feature, (features,).
+        deviations: the standard deviation of each feature, (features,); 0 for a feature that is
+            nearly constant.
         threshold: the score from which a text is out of distribution.
     """
 
@@ -59,10 +63,13 @@ class Familiarity:
 
     @classmethod
     def of(cls, familiarity_features: Array) -> Familiarity | None:
-        """Fit held-out texts, (texts, numbers), so that a share of `FLAGGED` is unfamiliar.
+        """Fit the distribution of held-out texts, of which `FLAGGED_FRACTION` become unfamiliar.
+
+        Args:
+            familiarity_features: the features of the held-out texts, (texts, features).
 
         Returns:
-            None if there are too few texts.
+            The distribution; None if there are fewer than `MIN_TEXTS` texts.
         """
         if len(familiarity_features) < MIN_TEXTS:
             return None
@@ -73,42 +80,50 @@ class Familiarity:
             means=familiarity_features.mean(axis=0), deviations=deviations, threshold=np.inf
         )
 
-        # The threshold lies just above the highest score of the others, so that none of few texts
-        # is flagged.
+        # The threshold is just above the highest score of the texts that are not flagged. So no
+        # text is flagged where there are fewer than 1 / `FLAGGED_FRACTION` texts.
         scores = np.sort(distribution.scores(familiarity_features))
-        num_flagged = int(FLAGGED * len(scores))
-        highest = scores[len(scores) - 1 - num_flagged]
-        return replace(distribution, threshold=float(np.nextafter(highest, np.inf)))
+        num_flagged = int(FLAGGED_FRACTION * len(scores))
+        highest_familiar = scores[len(scores) - 1 - num_flagged]
+        return replace(distribution, threshold=float(np.nextafter(highest_familiar, np.inf)))
 
     def scores(self, familiarity_features: Array) -> Array:
-        """The unfamiliarity of texts, (texts,): a weighted sum of deviations from the means."""
-        # A constant number says nothing.
-        varies = self.deviations > 0
-        factors = np.where(varies, 1 / np.where(varies, self.deviations, 1), 0)
-        deviations = (familiarity_features - self.means) * factors
+        """Score how unfamiliar texts are, (texts,); the higher, the less familiar.
 
-        # Evidence comes first, confidence last.
+        A score is a weighted sum of the standardized features of a text, `familiarity_features`,
+        (texts, features).
+        """
+        # Standardize the features. A constant feature becomes 0, since it says nothing.
+        is_variable = self.deviations > 0
+        factors = np.where(is_variable, 1 / np.where(is_variable, self.deviations, 1), 0)
+        standardized = (familiarity_features - self.means) * factors
+
+        # Evidence is in the first columns, low confidence in the last one; the columns between them
+        # are rarity, which includes the fraction of unknown tokens.
         num_evidence = 0
-        if len(self.means) > MIN_NUMBERS:
+        if len(self.means) > NUM_COMMON_FEATURES:
             num_evidence = NUM_EVIDENCE_FEATURES
-        rarity = deviations[:, num_evidence:-1]
-        confidence = deviations[:, -1]
+        rarity = standardized[:, num_evidence:-1]
+        low_confidence = standardized[:, -1]
 
         scores: Array = np.maximum(rarity, 0).sum(axis=1)
-        scores = scores + CONFIDENCE_WEIGHT * np.maximum(confidence, 0)
+        scores = scores + CONFIDENCE_WEIGHT * np.maximum(low_confidence, 0)
         if num_evidence:
             scores += FAR_WEIGHT * np.maximum(rarity - FAR, 0).sum(axis=1)
-            scores += deviations[:, :num_evidence] @ EVIDENCE_WEIGHTS
+            scores += standardized[:, :num_evidence] @ EVIDENCE_WEIGHTS
         return scores
 
     def are_unfamiliar(self, familiarity_features: Array) -> NDArray[np.bool_]:
-        """Which texts are out of distribution, (texts,)."""
+        """Whether each text is out of distribution, (texts,).
+
+        The argument has the features of the texts, (texts, features).
+        """
         return self.scores(familiarity_features) >= self.threshold
 
     # --- In a model folder ------------------------------------------------------------------------
 
     def to_json(self) -> dict[str, Any]:
-        """The values for a model folder."""
+        """The distribution as JSON values for a model folder."""
         return {
             "means": self.means.tolist(),
             "deviations": self.deviations.tolist(),
@@ -117,12 +132,16 @@ class Familiarity:
 
     @classmethod
     def from_json(cls, values: Mapping[str, Any], *, has_linear: bool) -> Familiarity:
-        """Read the values of a model folder, which may come from a stranger.
+        """Read and check the JSON values of a model folder, which may come from a stranger.
+
+        Args:
+            values: the JSON values.
+            has_linear: whether the classifier has a linear part, which measures further features.
 
         Raises:
-            ValueError: they do not fit the parts of the model.
+            ValueError: a value is invalid, or there is another number of features.
         """
-        num_features = MIN_NUMBERS
+        num_features = NUM_COMMON_FEATURES
         if has_linear:
             num_features += NUM_EVIDENCE_FEATURES + NUM_RARITY_FEATURES
 
@@ -142,31 +161,33 @@ class Familiarity:
         return cls(means=means, deviations=deviations, threshold=threshold)
 
 
-# The largest log odds that count: all digits of such a probability are 9.
-LARGEST_ODDS = 30.0
+# Larger log odds are cut off here, because float64 cannot tell such a probability from 1.
+MAX_LOG_ODDS = 30.0
 
 
 def measure_familiarity(
     probabilities: Array, texts: TokenizedTexts, linear_features: Array | None
 ) -> Array:
-    """Measure how unusual texts are, (texts, numbers).
+    """Measure the features that show how unusual texts are, (texts, features).
 
-    The numbers are those of the linear part, if any, then the share of unknown tokens, and the
-    negative log odds of the best class.
+    The columns are the features of the linear part, if there is one, then the fraction of unknown
+    tokens, and last the negative log odds of the most probable class.
 
     Args:
-        probabilities: (texts, classes).
-        texts: tokenized.
-        linear_features: of `LinearModel.read`, (texts, numbers), if there is a linear part.
+        probabilities: the predicted probabilities, (texts, classes).
+        texts: the same texts, tokenized.
+        linear_features: the evidence and rarity that the linear part measures, (texts, features);
+            None if there is no linear part.
     """
-    num_words = np.maximum(1, texts.lengths - 1)
-    unknown_share = texts.unknown / num_words
+    # The first token of a text is [CLS].
+    num_tokens = np.maximum(1, texts.lengths - 1)
+    unknown_fraction = texts.unknown / num_tokens
 
     best = probabilities.max(axis=1)
-    log_odds = np.log(best / np.maximum(1 - best, np.exp(-LARGEST_ODDS)))
-    log_odds = np.minimum(log_odds, LARGEST_ODDS)
+    log_odds = np.log(best / np.maximum(1 - best, np.exp(-MAX_LOG_ODDS)))
+    log_odds = np.minimum(log_odds, MAX_LOG_ODDS)
 
-    columns = [unknown_share[:, None], -log_odds[:, None]]
+    columns = [unknown_fraction[:, None], -log_odds[:, None]]
     if linear_features is not None:
         columns.insert(0, linear_features)
     return np.hstack(columns)

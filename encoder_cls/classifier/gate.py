@@ -1,4 +1,4 @@
-"""Choose the gate of a cascade: where the linear model is sure enough, it predicts alone."""
+"""Choose the gate of a cascade: the confidence from which the linear model predicts alone."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from encoder_cls.classifier.classifier import Classifier
 from encoder_cls.metrics.classification import compute_metrics, losses_of_texts, predicted_labels
 from encoder_cls.metrics.logits import Logits
 
-# The gates that are tried, from the lowest, which lets most texts skip the encoder.
+# The gates that are tried, in ascending order. The lower the gate, the more texts skip the encoder.
 GATES = (
     0.4,
     0.45,
@@ -33,103 +33,110 @@ GATES = (
     0.99,
 )
 
-# The largest share of the predictions that a gate may change.
+# The largest fraction of the predictions that a gate may change.
 MAX_CHANGED = 1 / 200
 
-# The most that a gate may add to the mean loss, in nats.
-MAX_LOSS = 0.01
+# The largest increase of the mean loss that a gate may cause, in nats.
+MAX_LOSS_INCREASE = 0.01
 
 
 def fit_gate(
     classifier: Classifier, part_logits: Mapping[str, Logits], labels: NDArray[Any]
 ) -> float | None:
-    """Find the lowest gate at which a classifier predicts validation texts as well as without one.
+    """Find the lowest gate with which a classifier predicts as well as without a gate.
 
-    At most `MAX_CHANGED` of the predictions change, the loss rises by `MAX_LOSS` at most,
-    neither accuracy nor loss gets worse by more than its standard error, and the calibration error
-    by no more than that of the accuracy.
+    With the gate, compared with the predictions without a gate:
+
+    - at most `MAX_CHANGED` of the predictions change;
+    - the mean loss rises by at most `MAX_LOSS_INCREASE`, and by at most its standard error;
+    - the accuracy falls by at most its standard error;
+    - the calibration error rises by at most the standard error of the accuracy.
 
     Args:
-        classifier: its own gate does not count.
-        part_logits: of the texts, as of `Classifier.part_logits`.
-        labels: of the texts.
+        classifier: the classifier; its own gate is ignored.
+        part_logits: the logits of each part for validation texts, (texts, classes), without a gate.
+        labels: the labels of these texts, (texts,); multi-label, 0 or 1, (texts, classes).
 
     Returns:
-        The gate; None if there is none, or if too few texts could show it.
+        The gate; None if no gate is good enough, if there is only one part, or if there are too few
+        texts to measure `MAX_CHANGED`.
     """
     if len(classifier.parts) == 1 or len(labels) * MAX_CHANGED < 1:
         return None
 
-    exact = _Predictions.by(replace(classifier, gate=None), part_logits, labels)
+    without_gate = _GatedPredictions.by(replace(classifier, gate=None), part_logits, labels)
     for gate in GATES:
-        candidate = _Predictions.by(replace(classifier, gate=gate), part_logits, labels)
-        if candidate.is_as_good_as(exact):
+        with_gate = _GatedPredictions.by(replace(classifier, gate=gate), part_logits, labels)
+        if with_gate.are_as_good_as(without_gate):
             return gate
     return None
 
 
 @dataclass(frozen=True, kw_only=True)
-class _Predictions:
-    """The predictions of a classifier for labelled texts.
+class _GatedPredictions:
+    """The predictions of a classifier with a certain gate for labelled texts.
 
     Attributes:
-        classifier: with its gate.
-        logits: (texts, classes).
-        labels: (texts,) or, multi-label, (texts, classes).
-        predictions: (texts, classes), or (texts, 1) of single-label tasks.
-        is_right: (texts,).
-        losses: (texts,).
+        classifier: the classifier, with the gate.
+        logits: the combined logits, (texts, classes).
+        labels: class numbers, (texts,); multi-label, 0 or 1, (texts, classes).
+        predictions: the predicted class numbers, (texts, 1); multi-label, whether each label is
+            predicted, (texts, classes).
+        is_correct: whether the prediction for each text is correct, (texts,); multi-label, whether
+            all of its labels are.
+        losses: the loss of each text, (texts,).
     """
 
     classifier: Classifier
     logits: Logits
     labels: NDArray[Any]
     predictions: NDArray[Any]
-    is_right: NDArray[np.bool_]
+    is_correct: NDArray[np.bool_]
     losses: NDArray[np.float64]
 
     @classmethod
     def by(
         cls, classifier: Classifier, part_logits: Mapping[str, Logits], labels: NDArray[Any]
-    ) -> _Predictions:
-        """Predict texts from the logits of the parts."""
+    ) -> _GatedPredictions:
+        """Predict texts from the logits of both parts, (texts, classes)."""
         logits = classifier.combined(part_logits)
         predictions = predicted_labels(logits, classifier.thresholds, num_labels=logits.shape[1])
         predictions = predictions.reshape(len(labels), -1)
-        is_right = (predictions == labels.reshape(predictions.shape)).all(axis=1)
+        is_correct = (predictions == labels.reshape(predictions.shape)).all(axis=1)
 
         return cls(
             classifier=classifier,
             logits=logits,
             labels=labels,
             predictions=predictions,
-            is_right=is_right,
+            is_correct=is_correct,
             losses=losses_of_texts(logits, labels),
         )
 
-    def is_as_good_as(self, exact: _Predictions) -> bool:
-        """Whether the predictions are as good as those without a gate, as `fit_gate` describes."""
-        is_changed = (self.predictions != exact.predictions).any(axis=1)
+    def are_as_good_as(self, without_gate: _GatedPredictions) -> bool:
+        """Whether these predictions are as good as those without a gate, as `fit_gate` defines."""
+        is_changed = (self.predictions != without_gate.predictions).any(axis=1)
         if is_changed.mean() > MAX_CHANGED:
             return False
 
-        most_loss = min(MAX_LOSS, _standard_error(exact.losses))
-        if self.losses.mean() > exact.losses.mean() + most_loss:
+        max_increase = min(MAX_LOSS_INCREASE, _standard_error(without_gate.losses))
+        if self.losses.mean() > without_gate.losses.mean() + max_increase:
             return False
 
-        error_of_accuracy = _standard_error(exact.is_right)
-        if self.is_right.mean() < exact.is_right.mean() - error_of_accuracy:
+        accuracy_error = _standard_error(without_gate.is_correct)
+        if self.is_correct.mean() < without_gate.is_correct.mean() - accuracy_error:
             return False
 
-        # This comes last, since it takes the longest.
-        return self._calibration_error() <= exact._calibration_error() + error_of_accuracy
+        # Compare the calibration errors last, because they take the longest to compute.
+        return self._calibration_error() <= without_gate._calibration_error() + accuracy_error
 
     def _calibration_error(self) -> float:
+        """The expected calibration error of the predictions."""
         label_names = self.classifier.label_names
         thresholds = self.classifier.thresholds
         return compute_metrics(self.logits, self.labels, label_names, thresholds).ece
 
 
 def _standard_error(values: NDArray[Any]) -> float:
-    """The standard error of the mean of values, (texts,)."""
+    """The standard error of the mean of some values, (texts,)."""
     return float(values.std()) / math.sqrt(len(values))

@@ -1,12 +1,14 @@
 """Guaranteed precision and coverage, measured on held-out texts.
 
-A precision is guaranteed by fixed-sequence testing (Angelopoulos et al., "Learn then Test", 2021,
-https://arxiv.org/abs/2110.01052, algorithm 1): thresholds are tested from the highest until one
-fails the exact bound of a binomial proportion (Clopper and Pearson, 1934). It holds for nine of ten
-models.
+The precision is the fraction of correct predictions among those with a probability from a threshold
+up. It is guaranteed by fixed-sequence testing (Angelopoulos et al., "Learn then Test", 2021,
+https://arxiv.org/abs/2110.01052, algorithm 1): thresholds are tested from the highest one down,
+until one fails an exact binomial test (Clopper and Pearson, 1934). A guaranteed precision is missed
+by at most one in ten trained models.
 
-A coverage is guaranteed by split conformal prediction (Angelopoulos and Bates, 2021,
-https://arxiv.org/abs/2107.07511, section 1), over all texts and models.
+The coverage is the fraction of texts whose set of classes contains the label. It is guaranteed by
+split conformal prediction (Angelopoulos and Bates, 2021, https://arxiv.org/abs/2107.07511, section
+1), on average over texts and trained models.
 """
 
 from __future__ import annotations
@@ -23,10 +25,12 @@ from numpy.typing import NDArray
 # The probability that a guaranteed precision holds.
 CONFIDENCE = 0.9
 
-# Thresholds are probabilities, independent of the data: 0, and then equal steps of the log odds.
+# The lowest and the highest log odds of a threshold, and the step from one to the next.
 LOWEST_LOG_ODDS = -12.0
 HIGHEST_LOG_ODDS = 9.0
 STEP = 0.1
+# The thresholds that can be chosen: the probability 0, then those at equal steps of the log odds.
+# They do not depend on the data, as the tests of a precision require.
 _LOG_ODDS = np.arange(LOWEST_LOG_ODDS, HIGHEST_LOG_ODDS + STEP / 2, STEP)
 THRESHOLDS = np.concatenate([[0.0], 1 / (1 + np.exp(-_LOG_ODDS))])
 
@@ -35,56 +39,67 @@ Counts = NDArray[np.int64]
 
 @dataclass(frozen=True, kw_only=True)
 class Guarantees:
-    """Counts of held-out texts at each of the `THRESHOLDS`, (thresholds,); none increases.
+    """Counts of held-out texts at each of the `THRESHOLDS`, from which guarantees follow.
+
+    Each array is (thresholds,), and its counts do not increase from one threshold to the next.
 
     Attributes:
-        predictions: texts whose most probable class has at least this probability.
-        right: those of them whose label it is.
-        covered: texts whose label has at least this probability, even if another class has more.
+        num_confident: the number of texts whose most probable class has at least the probability
+            of the threshold.
+        num_correct: of these texts, the number of those whose label is the most probable class.
+        num_covered: the number of texts whose label has at least the probability of the threshold,
+            also if another class is more probable.
     """
 
-    predictions: Counts
-    right: Counts
-    covered: Counts
+    num_confident: Counts
+    num_correct: Counts
+    num_covered: Counts
 
     @classmethod
     def of(cls, probabilities: NDArray[np.float64], labels: NDArray[np.int64]) -> Guarantees:
         """Count held-out texts.
 
         Args:
-            probabilities: (texts, classes).
-            labels: class numbers, (texts,), which may lie beyond the classes.
+            probabilities: the predicted probabilities, (texts, classes).
+            labels: class numbers, (texts,). Numbers from `classes` on stand for labels that the
+                classifier does not know; their texts are never predicted correctly.
         """
         confidence = probabilities.max(axis=1)
-        is_right = probabilities.argmax(axis=1) == labels
+        is_correct = probabilities.argmax(axis=1) == labels
 
         is_known = labels < probabilities.shape[1]
         label_probabilities = probabilities[is_known, labels[is_known]]
 
         return cls(
-            predictions=counts_from(THRESHOLDS, confidence),
-            right=counts_from(THRESHOLDS, confidence[is_right]),
-            covered=counts_from(THRESHOLDS, label_probabilities),
+            num_confident=counts_from(THRESHOLDS, confidence),
+            num_correct=counts_from(THRESHOLDS, confidence[is_correct]),
+            num_covered=counts_from(THRESHOLDS, label_probabilities),
         )
 
     @property
     def num_texts(self) -> int:
         """The number of held-out texts."""
-        return int(self.predictions[0])
+        # The first threshold is 0, which every text reaches.
+        return int(self.num_confident[0])
 
     def precision_threshold(self, precision: float) -> float | None:
-        """The lowest probability from which a precision is guaranteed, if any."""
+        """The lowest threshold from which predictions are guaranteed to have a precision.
+
+        Returns:
+            The threshold, a probability; None if the precision cannot be guaranteed.
+        """
         if precision <= 0:
-            # Any predictions have it.
+            # All predictions together have a precision of at least 0.
             return 0.0
 
-        # Each start has its own sequence of tests; they share the error.
+        # Several sequences of tests run, each down from another threshold. The permitted
+        # probability of an error is divided among the sequences (Bonferroni).
         starts = sequence_starts(self.num_texts, precision)
         lowest = len(THRESHOLDS)
         for start in starts:
             error = (1 - CONFIDENCE) / len(starts)
-            thresholds_from_start = np.flatnonzero(self.predictions >= start)[::-1]
-            for index in thresholds_from_start:
+            highest_first = np.flatnonzero(self.num_confident >= start)[::-1]
+            for index in highest_first:
                 if not self._has_precision(index, precision, error):
                     break
                 lowest = min(lowest, index)
@@ -94,21 +109,25 @@ class Guarantees:
         return float(THRESHOLDS[lowest])
 
     def coverage_threshold(self, coverage: float) -> float | None:
-        """The probability from which a class is in a text's set, for a coverage, if any.
+        """The threshold from which classes form sets that are guaranteed to have a coverage.
 
-        Of n held-out texts, the labels of (n + 1) * coverage, rounded up, have at least this
-        probability.
+        It is the highest threshold that at least ceil((n + 1) * coverage) of the labels of the n
+        held-out texts reach.
+
+        Returns:
+            The threshold, a probability; None if the coverage cannot be guaranteed.
         """
-        # 0.9 * 10 is 9, whatever its last digits.
-        wanted = math.ceil(round((self.num_texts + 1) * coverage, 9))
-        (fitting,) = np.nonzero(self.covered >= wanted)
-        if not len(fitting):
+        # Round to 9 digits first, so that `ceil` does not turn a floating-point error such as
+        # 9.000000000000002 into 10.
+        num_wanted = math.ceil(round((self.num_texts + 1) * coverage, 9))
+        (indices,) = np.nonzero(self.num_covered >= num_wanted)
+        if not len(indices):
             return None
-        return float(THRESHOLDS[fitting[-1]])
+        return float(THRESHOLDS[indices[-1]])
 
     @cached_property
     def highest_precision(self) -> float:
-        """The highest precision that can be guaranteed, in thousandths; 0 if none."""
+        """The highest precision that can be guaranteed, to three digits; 0 if none can be."""
         for thousandths in range(999, 0, -1):
             precision = thousandths / 1000
             if self.precision_threshold(precision) is not None:
@@ -117,72 +136,83 @@ class Guarantees:
 
     @property
     def highest_coverage(self) -> float:
-        """The highest coverage that can be guaranteed, in thousandths."""
-        return math.floor(1000 * int(self.covered[0]) / (self.num_texts + 1)) / 1000
+        """The highest coverage that can be guaranteed, to three digits, rounded down."""
+        return math.floor(1000 * int(self.num_covered[0]) / (self.num_texts + 1)) / 1000
 
     def _has_precision(self, index: int, precision: float, error: float) -> bool:
-        """Whether the predictions from a threshold have a precision, up to a probability of error.
+        """Test whether the predictions from a threshold up have at least a precision.
 
-        Clopper and Pearson's lower bound is at least the precision if so many correct predictions
-        are as improbable as the error, where each is correct with the probability `precision`.
+        This is an exact binomial test. If each prediction were correct with the probability
+        `precision`, as many correct predictions as were counted, or more, would have a probability
+        of at most `error`. Then Clopper and Pearson's lower bound is at least `precision`.
+
+        Args:
+            index: the index of the threshold in `THRESHOLDS`.
+            precision: the precision to show, between 0 and 1.
+            error: the permitted probability that the test passes though the precision is lower.
         """
-        right = int(self.right[index])
-        predictions = int(self.predictions[index])
-        if right <= predictions * precision:
+        num_texts = int(self.num_confident[index])
+        num_correct = int(self.num_correct[index])
+        if num_correct <= num_texts * precision:
             return False
-        return self._tail(right, predictions, precision) <= error
+        return self._binomial_tail(num_correct, num_texts, precision) <= error
 
-    def _tail(self, right: int, predictions: int, precision: float) -> float:
-        """The probability of at least so many correct predictions, by a binomial distribution."""
-        k = np.arange(right, predictions + 1)
+    def _binomial_tail(self, num_correct: int, num_texts: int, precision: float) -> float:
+        """The probability of at least `num_correct` successes in `num_texts` trials.
+
+        Each trial is a success with the probability `precision`.
+        """
+        k = np.arange(num_correct, num_texts + 1)
         log_factorials = self._log_factorials
-        log_ways = log_factorials[predictions] - log_factorials[k] - log_factorials[predictions - k]
+        log_ways = log_factorials[num_texts] - log_factorials[k] - log_factorials[num_texts - k]
         log_probabilities = (
-            log_ways + k * math.log(precision) + (predictions - k) * math.log1p(-precision)
+            log_ways + k * math.log(precision) + (num_texts - k) * math.log1p(-precision)
         )
         return float(np.exp(log_probabilities).sum())
 
     @cached_property
     def _log_factorials(self) -> NDArray[np.float64]:
-        """ln(n!) of n = 0, 1, ..., (texts + 1,)."""
+        """ln(n!) for n from 0 to the number of texts, (texts + 1,)."""
         return np.concatenate([[0.0], np.cumsum(np.log(np.arange(1, self.num_texts + 1)))])
 
     # --- In a model folder ------------------------------------------------------------------------
 
     def to_json(self) -> dict[str, list[int]]:
-        """The values for a model folder."""
+        """The counts as JSON values for a model folder."""
         return {
-            "predictions": self.predictions.tolist(),
-            "right": self.right.tolist(),
-            "covered": self.covered.tolist(),
+            "num_confident": self.num_confident.tolist(),
+            "num_correct": self.num_correct.tolist(),
+            "num_covered": self.num_covered.tolist(),
         }
 
     @classmethod
     def from_json(cls, values: Mapping[str, Any]) -> Guarantees:
-        """Read the values of a model folder, which may come from a stranger.
+        """Read and check the JSON values of a model folder, which may come from a stranger.
 
         Raises:
-            ValueError: no texts have these counts.
+            ValueError: the values are not counts that some texts can have.
         """
-        predictions = _counts_of(values, "predictions")
-        right = _counts_of(values, "right")
-        covered = _counts_of(values, "covered")
+        num_confident = _counts_of(values, "num_confident")
+        num_correct = _counts_of(values, "num_correct")
+        num_covered = _counts_of(values, "num_covered")
 
         if len(values) > 3:
-            raise ValueError("guarantees: unknown keys (expected predictions, right and covered)")
-        if predictions[0] < 1:
-            raise ValueError("guarantees.predictions: no text (expected at least one)")
-        if covered[0] > predictions[0]:
-            raise ValueError("guarantees.covered: more texts than there are")
-        if (right > predictions).any():
-            raise ValueError("guarantees.right: more texts than guarantees.predictions")
-        if (right > covered).any():
-            raise ValueError("guarantees.right: more texts than guarantees.covered")
-        return cls(predictions=predictions, right=right, covered=covered)
+            raise ValueError(
+                "guarantees: unknown keys (expected num_confident, num_correct and num_covered)"
+            )
+        if num_confident[0] < 1:
+            raise ValueError("guarantees.num_confident: no text (expected at least one)")
+        if num_covered[0] > num_confident[0]:
+            raise ValueError("guarantees.num_covered: more texts than there are")
+        if (num_correct > num_confident).any():
+            raise ValueError("guarantees.num_correct: more texts than guarantees.num_confident")
+        if (num_correct > num_covered).any():
+            raise ValueError("guarantees.num_correct: more texts than guarantees.num_covered")
+        return cls(num_confident=num_confident, num_correct=num_correct, num_covered=num_covered)
 
 
 def _counts_of(values: Mapping[str, Any], name: str) -> Counts:
-    """The counts of one name, checked by themselves."""
+    """The array with this name; a `ValueError` if it does not hold counts at all thresholds."""
     counts = np.array(values[name])
     if counts.shape != THRESHOLDS.shape or counts.dtype != np.int64:
         raise ValueError(
@@ -194,39 +224,49 @@ def _counts_of(values: Mapping[str, Any], name: str) -> Counts:
 
 
 def counts_from(thresholds: NDArray[np.float64], values: NDArray[np.float64]) -> Counts:
-    """The number of values from each threshold up, (thresholds,)."""
+    """For each threshold, count the values that reach it, (thresholds,)."""
     return np.asarray(len(values) - np.searchsorted(np.sort(values), thresholds))
 
 
-# The most sequences of tests of a precision. With a single one, which starts at the highest
-# threshold, one wrong label among the surest predictions would end the tests.
+# The largest number of sequences of tests. There are several, because a single sequence, which
+# starts at the highest threshold, ends at once if the label of one of the surest texts is wrong.
 MAX_STARTS = 4
 
-# The place of a start within its part of the predictions.
-PLACE_OF_START = 0.25
+# The texts, ordered by confidence, are divided into as many equal parts as there are sequences.
+# A sequence starts at this fraction of its part.
+START_WITHIN_PART = 0.25
 
 
 def sequence_starts(num_texts: int, precision: float) -> list[int]:
-    """The numbers of predictions at which the tests of a precision start, increasing.
+    """Choose where the sequences of tests of a precision start.
 
-    Fewer predictions would fail even without a mistake.
+    No sequence starts with fewer than `min_texts`, since a test of so few texts fails even if all
+    predictions are correct.
+
+    Returns:
+        For each sequence, the number of most confident texts that its first test is about, in
+        increasing order; empty if the precision is not between 0 and 1.
     """
     if not 0 < precision < 1:
         return []
     error = 1 - CONFIDENCE
 
-    # A sequence gets at least twice the predictions that it needs.
-    affordable = num_texts // (2 * fewest_predictions(precision, error))
+    # There are only so many sequences that each has at least twice the texts that it needs.
+    affordable = num_texts // (2 * min_texts(precision, error))
     num_starts = max(1, min(MAX_STARTS, affordable))
-    fewest = fewest_predictions(precision, error / num_starts)
+    earliest_start = min_texts(precision, error / num_starts)
 
     starts = set()
-    for index in range(num_starts):
-        place = int(num_texts * (index + PLACE_OF_START) / num_starts)
-        starts.add(max(fewest, place))
+    for part in range(num_starts):
+        start = int(num_texts * (part + START_WITHIN_PART) / num_starts)
+        starts.add(max(earliest_start, start))
     return sorted(starts)
 
 
-def fewest_predictions(precision: float, error: float) -> int:
-    """The smallest number of predictions that show a precision if all are correct."""
+def min_texts(precision: float, error: float) -> int:
+    """The number of texts that are enough to show a precision if all predictions are correct.
+
+    It is the smallest n with precision^n <= error.
+    """
+    # Round to 9 digits first, so that a floating-point error does not add a text.
     return math.ceil(round(math.log(error) / math.log(precision), 9))

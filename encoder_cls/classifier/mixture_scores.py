@@ -1,4 +1,4 @@
-"""The validation of a training: mix the logits of both parts, and score the mixture."""
+"""Score the validation texts during training, with the best mixture of the logits of both parts."""
 
 from __future__ import annotations
 
@@ -24,21 +24,21 @@ from encoder_cls.metrics.logits import Logits
 from encoder_cls.metrics.scores import SCORES
 from encoder_cls.metrics.validation_score import ValidationScore
 
-# The encoder joins the linear model only where it lowers the mean loss by more than this many
-# standard errors.
+# The encoder surely helps if it lowers the mean loss by more than this number of standard errors.
 STANDARD_ERRORS_TO_JOIN = 1.0
 
 
 @dataclass(frozen=True, kw_only=True)
 class ValidationResult:
-    """What a validation has found.
+    """The result of a validation.
 
     Attributes:
-        scores: numbers to log, by name.
-        score: to compare validations.
-        metrics: of the mixture; None in pretraining.
-        mixture: of the logits of the parts.
-        thresholds: multi-label, the probability from which a text has each label.
+        scores: the scores to log, by name.
+        score: the score by which two validations are compared.
+        metrics: the metrics of the mixture; None in pretraining.
+        mixture: the weights with which the logits of the parts are added.
+        thresholds: multi-label, the probability from which a text has each label; empty in a
+            single-label task.
     """
 
     scores: dict[str, float]
@@ -48,7 +48,7 @@ class ValidationResult:
     thresholds: tuple[float, ...] = ()
 
     def row(self, *, epoch: float) -> dict[str, Any]:
-        """The values to log."""
+        """The values of this validation in the log of the training."""
         values: dict[str, Any] = {**self.scores, "epoch": epoch}
         if self.metrics:
             for name, measured in self.metrics.per_class.items():
@@ -66,19 +66,22 @@ def score_mixture(
     expects_equal_shares: bool = False,
     is_calibrated: bool = False,
 ) -> ValidationResult:
-    """Choose the weights of a mixture on the texts of `dataset.known_validation`, and score it there.
+    """Fit the weights of the mixture to the validation texts with known labels, and score it there.
 
-    All texts count alike, whatever the class weights in training: so the loss is that of the final
-    report, and probabilities are calibrated.
+    Class weights of the training are not used here. All texts count equally, so that the loss is
+    comparable with that of the final report, and probabilities are calibrated.
 
     Args:
-        encoder: its logits, (texts, classes), or None.
-        linear: the logits of the linear model, (texts, classes), or None; one of both is given.
-        dataset: its `known_validation` has the labels.
-        monitor: the score that decides which validation is better.
-        expects_equal_shares: as in `fit_mixture_weights`.
-        is_calibrated: whether the linear model was calibrated on more texts; alone, its logits then
-            stay as they are.
+        encoder: the logits of the encoder, (texts, classes); None if there is no encoder.
+        linear: the logits of the linear model, (texts, classes); None if there is no linear model.
+            At least one of the parts must be there.
+        dataset: the data, whose `known_validation` are the texts of the logits.
+        monitor: the name of the score by which validations are compared.
+        expects_equal_shares: whether the encoder and the linear model are expected to have equal
+            shares, as a student and its teacher; otherwise, all weight is expected on the linear
+            model. The fewer texts, the closer the shares are to what is expected.
+        is_calibrated: whether the linear model was calibrated on more than the validation texts.
+            Without an encoder, its logits are then left as they are.
     """
     labels = dataset.known_validation.labels
     part_logits = {}
@@ -104,7 +107,7 @@ def score_mixture(
     metrics = compute_metrics(logits, labels, dataset.label_names, thresholds)
     scores = metrics.scalars()
 
-    # With both parts: the score of each, and whether the encoder surely helps.
+    # With both parts, also log the score of each part, and find out whether the encoder helps.
     is_sure = True
     if encoder is not None and linear is not None:
         assert mixture.shares
@@ -130,10 +133,7 @@ def _fit_mixture(
     expects_equal_shares: bool,
     is_calibrated: bool,
 ) -> Mixture:
-    """The weights under which the sum of the logits explains the labels best.
-
-    They also calibrate the sum.
-    """
+    """Fit the weights with which the sum of the logits has the lowest loss and is calibrated."""
     labels = dataset.known_validation.labels
     parts = tuple(part_logits)
 
@@ -154,9 +154,10 @@ def _fit_mixture(
 
 
 def _surely_lowers_the_loss(linear: Logits, mixture: Logits, dataset: Dataset) -> bool:
-    """Whether the mixture has a surely lower mean loss than the linear model alone.
+    """Whether the mean loss of the mixture is significantly lower than that of the linear model.
 
-    Losses are compared in pairs, text by text: a lower mean alone may be chance.
+    The losses of each text are compared in pairs, and the mean difference must exceed
+    `STANDARD_ERRORS_TO_JOIN` standard errors. A smaller difference may be chance.
     """
     labels = dataset.known_validation.labels
     gains = losses_of_texts(linear, labels) - losses_of_texts(mixture, labels)
@@ -169,7 +170,7 @@ def _scores_of_parts(
     mixture: Mixture,
     thresholds: tuple[float, ...],
 ) -> dict[str, float]:
-    """The accuracy of each part alone; multi-label, its micro-F1."""
+    """Compute the accuracy of each part alone; multi-label, its micro-F1."""
     labels = dataset.known_validation.labels
     scores = {}
 
@@ -178,7 +179,7 @@ def _scores_of_parts(
             scores[f"{part}_accuracy"] = float((logits.argmax(axis=1) == labels).mean())
         return scores
 
-    # Thresholds are those of calibrated logits.
+    # Thresholds apply to calibrated probabilities, so calibrate the logits of each part alone.
     assert mixture.shares
     weights = mixture.weights_of(part_logits)
     shares = [mixture.shares[part] for part in part_logits]

@@ -1,4 +1,4 @@
-"""Fit the weights of a mixture of classifiers to the labels of texts held out."""
+"""Fit the weights with which the logits of several classifiers are added, on held-out texts."""
 
 from __future__ import annotations
 
@@ -17,36 +17,40 @@ from encoder_cls.linear.calibration import (
 )
 from encoder_cls.metrics.logits import Logits, combine_logits
 
-# The least share of a classifier in a mixture, however misleading it is.
+# The lowest share of a classifier in a mixture, so that no classifier is dropped entirely.
 MIN_SHARE = 1e-3
-# The nats that a share must gain to be 1 away from the expected one.
+# The strength of the ridge penalty: a share moves from its expected value by 1 only if this lowers
+# the sum of the losses of all texts by more than this number of nats.
 RIDGE_PENALTY = 8.0
 
 
 def fit_mixture_weights(
     logits: Sequence[Logits], labels: NDArray[Any], *, expects_equal_shares: bool = False
 ) -> tuple[tuple[float, ...], tuple[float, ...]]:
-    """Fit the weights of a sum of logits under which labels have the lowest loss.
+    """Fit the weights with which the sum of the logits of classifiers has the lowest loss.
 
-    A share is a weight in units of the classifier's own inverse temperature. A ridge penalty,
-    `RIDGE_PENALTY` * distance^2 / texts, draws the shares to the expected ones, so that few labels
-    move them little.
+    The share of a classifier is its weight, divided by the inverse temperature that calibrates the
+    classifier alone. A ridge penalty, `RIDGE_PENALTY` * distance^2 / texts, draws the shares
+    towards their expected values, so that a few labels change them little.
 
     Args:
-        logits: of each classifier, (texts, classes). The last one is calibrated already.
-        labels: as in `Split`.
-        expects_equal_shares: whether equal shares are expected, as of a student and its teacher;
-            by default, the last classifier alone is.
+        logits: the logits of each classifier, (texts, classes). Those of the last classifier must
+            be calibrated.
+        labels: class numbers, (texts,); multi-label, 0 or 1, (texts, classes).
+        expects_equal_shares: whether all classifiers are expected to have the same share, as a
+            student and its teacher; by default, the last classifier is expected to have the share 1
+            and the others 0.
 
     Returns:
-        The weight and the share of each classifier; shares sum to 1.
+        The weight of each classifier, and its share, normalized so that shares sum to 1.
     """
     num_classifiers = len(logits)
-    scores = [part.astype(np.float64) for part in logits]
+    float64_logits = [part.astype(np.float64) for part in logits]
     log_loss = LogLoss(labels, logits[0].shape[1])
 
-    # Find the inverse temperature of each classifier alone. A student has 1, since it learns the
-    # probabilities of its teacher, which is calibrated.
+    # Find the inverse temperature of each classifier alone. That of the last one is 1, since it is
+    # calibrated. That of a student is 1, too, since it learns the probabilities of its calibrated
+    # teacher.
     scales_alone = np.ones(num_classifiers)
     if not expects_equal_shares:
         for number in range(num_classifiers - 1):
@@ -59,8 +63,9 @@ def fit_mixture_weights(
         expected_shares[-1] = 1
 
     def loss(shares: Floats) -> tuple[float, Floats]:
-        value, gradient = log_loss.with_gradient(combine_logits(scores, shares * scales_alone))
-        gradient_of_shares = scales_alone * [(gradient * part).sum() for part in scores]
+        combined = combine_logits(float64_logits, shares * scales_alone)
+        value, gradient = log_loss.with_gradient(combined)
+        gradient_of_shares = scales_alone * [(gradient * part).sum() for part in float64_logits]
 
         distances = shares - expected_shares
         penalty = float(RIDGE_PENALTY * (distances**2).sum() / len(labels))
@@ -70,4 +75,5 @@ def fit_mixture_weights(
     bounds = [(MIN_SHARE, MAX_SCALE)] * num_classifiers
     shares = minimize_loss(loss, start=equal_shares, bounds=bounds)
     weights = shares * scales_alone
-    return tuple(weights.tolist()), tuple((shares / shares.sum()).tolist())
+    normalized_shares = shares / shares.sum()
+    return tuple(weights.tolist()), tuple(normalized_shares.tolist())

@@ -123,7 +123,7 @@ class _Occlusion:
     def weights_of(self, words: Sequence[Word]) -> list[float]:
         """The weight of each word: by how much the log odds fall without it."""
         # The same parts predict all variants, so that no weight is the difference of two parts.
-        classifier = self._classifier.with_parts_of(self._text)
+        classifier = self._classifier.gated_like(self._text)
         logits = []
         for variants in self._variants(words):
             logits.append(classifier.logits(variants, batch_tokens=self._batch_tokens))

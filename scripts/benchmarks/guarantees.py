@@ -168,18 +168,18 @@ def halve(probabilities: Probabilities, labels: Labels) -> Found:
 
 
 def _precision_of_other_half(whole: Guarantees, one: Guarantees, threshold: float) -> float:
-    """The share of correct predictions above a threshold, of the texts that `one` has not."""
+    """The precision above a threshold on the texts that are in `whole` but not in `one`."""
     index = np.searchsorted(THRESHOLDS, threshold)
-    predictions = whole.predictions[index] - one.predictions[index]
-    right = whole.right[index] - one.right[index]
-    return float(right / max(1, predictions))
+    num_confident = whole.num_confident[index] - one.num_confident[index]
+    num_correct = whole.num_correct[index] - one.num_correct[index]
+    return float(num_correct / max(1, num_confident))
 
 
 def _coverage_of_other_half(whole: Guarantees, one: Guarantees, threshold: float) -> float:
-    """The part of texts whose set of classes has the right one, of the texts that `one` has not."""
+    """The coverage of sets of classes on the texts that are in `whole` but not in `one`."""
     index = np.searchsorted(THRESHOLDS, threshold)
-    covered = whole.covered[index] - one.covered[index]
-    return float(covered) / (whole.num_texts - one.num_texts)
+    num_covered = whole.num_covered[index] - one.num_covered[index]
+    return float(num_covered) / (whole.num_texts - one.num_texts)
 
 
 def separation(name: str, classifier: Classifier, own: list[str], others: list[str]) -> Separation:

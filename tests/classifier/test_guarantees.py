@@ -19,7 +19,7 @@ def test_a_guarantee_fails_for_one_model_in_ten_at_most():
     """Very many texts show the precision; without a bound, every second guarantee would fail."""
     random = np.random.default_rng(0)
     many = Guarantees.of(*draw(random, 200_000))
-    precision = dict(zip(THRESHOLDS, many.right / many.predictions, strict=True))
+    precision = dict(zip(THRESHOLDS, many.num_correct / many.num_confident, strict=True))
 
     num_guaranteed = 0
     num_broken = 0
@@ -31,7 +31,7 @@ def test_a_guarantee_fails_for_one_model_in_ten_at_most():
             num_guaranteed += 1
             num_broken += precision[threshold] < 0.9
 
-        reached = np.flatnonzero(guarantees.right >= 0.9 * guarantees.predictions)
+        reached = np.flatnonzero(guarantees.num_correct >= 0.9 * guarantees.num_confident)
         num_broken_without_bound += precision[THRESHOLDS[reached[0]]] < 0.9
 
     standard_error = (0.1 * 0.9 / 300) ** 0.5
@@ -90,8 +90,8 @@ def test_a_label_that_training_never_shows_is_not_right_and_in_no_set():
     guarantees = Guarantees.from_json(Guarantees.of(probabilities, labels).to_json())
 
     assert guarantees.num_texts == 100
-    assert guarantees.right[0] == 95
-    assert guarantees.covered[0] == 95
+    assert guarantees.num_correct[0] == 95
+    assert guarantees.num_covered[0] == 95
     assert guarantees.precision_threshold(0.95) is None
     assert guarantees.coverage_threshold(0.94) is not None
     assert guarantees.coverage_threshold(0.95) is None
@@ -124,22 +124,22 @@ NUM_THRESHOLDS = len(THRESHOLDS)
 @pytest.mark.parametrize(
     ("damaged", "message"),
     [
-        ({"right": SAVED["predictions"][:-1]}, r"guarantees\.right: .*whole numbers"),
-        ({"right": SAVED["covered"][::-1]}, r"guarantees\.right: .*increasing"),
+        ({"num_correct": SAVED["num_confident"][:-1]}, r"guarantees\.num_correct: .*whole numbers"),
+        ({"num_correct": SAVED["num_covered"][::-1]}, r"guarantees\.num_correct: .*increasing"),
         (
-            {"right": [count + 1 for count in SAVED["predictions"]]},
-            r"guarantees\.right: more texts than guarantees\.predictions",
+            {"num_correct": [count + 1 for count in SAVED["num_confident"]]},
+            r"guarantees\.num_correct: more texts than guarantees\.num_confident",
         ),
         (
-            {"right": SAVED["predictions"], "covered": [1] * NUM_THRESHOLDS},
-            r"guarantees\.right: more texts than guarantees\.covered",
+            {"num_correct": SAVED["num_confident"], "num_covered": [1] * NUM_THRESHOLDS},
+            r"guarantees\.num_correct: more texts than guarantees\.num_covered",
         ),
-        ({"predictions": [0.5] * NUM_THRESHOLDS}, r"guarantees\.predictions: .*whole numbers"),
-        ({"predictions": [-1] * NUM_THRESHOLDS}, r"guarantees\.predictions: .*counts"),
-        ({"predictions": [0] * NUM_THRESHOLDS}, r"guarantees\.predictions: no text"),
+        ({"num_confident": [0.5] * NUM_THRESHOLDS}, r"guarantees\.num_confident: .*whole numbers"),
+        ({"num_confident": [-1] * NUM_THRESHOLDS}, r"guarantees\.num_confident: .*counts"),
+        ({"num_confident": [0] * NUM_THRESHOLDS}, r"guarantees\.num_confident: no text"),
         (
-            {"covered": [count + 1 for count in SAVED["covered"]]},
-            r"guarantees\.covered: more texts than there are",
+            {"num_covered": [count + 1 for count in SAVED["num_covered"]]},
+            r"guarantees\.num_covered: more texts than there are",
         ),
         ({"more": []}, r"guarantees: unknown keys"),
     ],

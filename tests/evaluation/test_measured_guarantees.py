@@ -110,7 +110,7 @@ def test_guarantees_go_by_the_logits_of_another_classifier(folder, held_out, tmp
     save_measured(classifier, tmp_path / "model")
 
     guarantees = load_classifier(tmp_path / "model").guarantees
-    assert guarantees.right[0] == (labels[:-1] == 0).sum()
+    assert guarantees.num_correct[0] == (labels[:-1] == 0).sum()
 
 
 def test_validation_rows_of_labels_that_training_never_shows_count(
@@ -138,7 +138,7 @@ def test_validation_rows_of_labels_that_training_never_shows_count(
     known = load_classifier("known")
     assert with_unseen.guarantees.num_texts == 252
     assert known.guarantees.num_texts == 240
-    assert np.array_equal(with_unseen.guarantees.right, known.guarantees.right)
+    assert np.array_equal(with_unseen.guarantees.num_correct, known.guarantees.num_correct)
     assert with_unseen.familiarity.to_json() == known.familiarity.to_json()
 
     outcome = cli("predict", "--model", "all", "--coverage", 0.98, "rain")
