@@ -1,13 +1,12 @@
 """Train an encoder: the loss, the step and the loop.
 
-The loop is the same for labels and for pretraining, which differ in their batches and their
-validation. A step is a pure function of the weights, the moments and its number, so a resumed
-training equals one that was never interrupted.
+Pretraining and training on labels use the same loop; they differ in their batches and in their
+validation. A step depends only on the weights, the optimizers' moments and the step's index, so a
+resumed training computes the same as one that was never interrupted.
 """
 
 from __future__ import annotations
 
-import math
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -30,6 +29,7 @@ from encoder_cls.encoder.optimizer import (
     moments_of,
     warmup_steps,
 )
+from encoder_cls.encoder.step_limit import StepLimiter, TrainingLength
 from encoder_cls.encoder.torch_encoder import Batch
 from encoder_cls.encoder.training_state import Outcome, StepMetrics, TrainingState
 from encoder_cls.encoder.transformer import EncoderClassifier
@@ -42,34 +42,36 @@ from encoder_cls.system.stop import check_stop
 
 
 class TrainingBatch(Protocol):
-    """Texts with what is to be learned from them."""
+    """A batch of texts, and the loss of a model on them."""
 
     @property
     def inputs(self) -> Batch:
-        """The texts."""
+        """The token ids and character n-grams of the texts."""
 
     @property
     def normalizer(self) -> Tensor:
-        """The number by which the summed loss is divided to get the mean loss, ()."""
+        """The number by which `loss` is divided to get the mean loss, ()."""
 
     def loss(self, model: EncoderClassifier) -> Tensor:
-        """The losses of all targets, summed, ()."""
+        """The sum of the losses of all targets, ()."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class ClassificationBatch:
-    """Texts with target probabilities.
+    """A batch of texts with target probabilities.
 
-    With an `rdrop_weight`, each text is in the batch twice, with different dropout masks and
-    dropped words, and the loss has that weight times the symmetric Kullback-Leibler divergence of
-    both predictions added (Liang et al., "R-Drop: Regularized Dropout for Neural Networks", 2021,
+    If `rdrop_weight` is not 0, the loss is that of R-Drop: each text occurs twice in the batch,
+    with different dropout masks and different dropped words. The loss gets another term,
+    `rdrop_weight` times the symmetric Kullback-Leibler divergence between the two predictions for a
+    text (Liang et al., "R-Drop: Regularized Dropout for Neural Networks", 2021,
     https://arxiv.org/abs/2106.14448).
 
     Attributes:
-        inputs: the texts; with an `rdrop_weight`, all of them once, then all of them again.
+        inputs: the texts. With R-Drop, the second half of the batch repeats the first half.
         targets: target probabilities, (B, C).
-        weights: of the classes, (C,).
-        rdrop_weight: of the divergence; 0: each text is there once.
+        weights: the weight of each class, (C,). In a `MultiLabelBatch`, this is the weight of each
+            label of each text, (B, C).
+        rdrop_weight: the weight of the divergence; 0 turns R-Drop off.
     """
 
     inputs: Batch
@@ -79,11 +81,11 @@ class ClassificationBatch:
 
     @property
     def normalizer(self) -> Tensor:
-        """The sum of the weights of all targets, ()."""
+        """The sum of the class weights of all targets, ()."""
         return (self.targets @ self.weights).sum()
 
     def loss(self, model: EncoderClassifier) -> Tensor:
-        """The losses of all texts, summed by their weights, ()."""
+        """The weighted sum of the losses of all texts, ()."""
         logits = model(*self.inputs)
         loss = self._cross_entropy(logits)
         if self.rdrop_weight:
@@ -94,33 +96,44 @@ class ClassificationBatch:
         return functional.cross_entropy(logits, self.targets, weight=self.weights, reduction="sum")
 
     def _symmetric_kl(self, logits: Tensor) -> Tensor:
-        """The mean of KL(p || q) and KL(q || p) of both passes, summed by the weights, ()."""
+        """The sum over texts of weight * (KL(p || q) + KL(q || p)) / 2, ().
+
+        p and q are the two predictions for a text.
+        """
         log_p, log_q = functional.log_softmax(logits, dim=-1).chunk(2)
         divergences = ((log_p.exp() - log_q.exp()) * (log_p - log_q)).sum(dim=-1) / 2
 
-        # Both halves of the batch have the same targets.
+        # Both halves of the batch have the same targets, and so the same weights.
         weights, _ = (self.targets @ self.weights).chunk(2)
         return (weights * divergences).sum()
 
 
 class MultiLabelBatch(ClassificationBatch):
-    """Texts that may have several labels; `weights` are those of each text's labels, (B, C)."""
+    """A batch of texts that may have several labels each.
+
+    Its `weights` are (B, C): the weight of each label of each text.
+    """
 
     @property
     def normalizer(self) -> Tensor:
-        """The number of texts, (): each counts once, with all its labels."""
+        """The number of texts, (): a text counts once, however many labels it has."""
         return torch.tensor(float(len(self.targets)), device=self.targets.device)
 
     def _cross_entropy(self, logits: Tensor) -> Tensor:
-        """The binary cross entropies of all labels, summed, ()."""
+        """The weighted sum of the binary cross entropies of all labels, ()."""
         return functional.binary_cross_entropy_with_logits(
             logits, self.targets, weight=self.weights, reduction="sum"
         )
 
     def _symmetric_kl(self, logits: Tensor) -> Tensor:
-        """The divergences of Bernoulli distributions: (p - q) * (logit p - logit q) / 2."""
-        first, second = logits.chunk(2)
-        divergences = (first.sigmoid() - second.sigmoid()) * (first - second) / 2
+        """The weighted sum of the symmetric divergences of all labels, ().
+
+        The divergence of two Bernoulli distributions is (p - q) * (logit p - logit q) / 2.
+        """
+        logit_p, logit_q = logits.chunk(2)
+        divergences = (logit_p.sigmoid() - logit_q.sigmoid()) * (logit_p - logit_q) / 2
+
+        # Both halves of the batch have the same weights.
         weights, _ = self.weights.chunk(2)
         return (weights * divergences).sum()
 
@@ -128,35 +141,21 @@ class MultiLabelBatch(ClassificationBatch):
 # --- A training -----------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, kw_only=True)
-class TrainingLength:
-    """The maximum length of a training, and the steps between its validations."""
-
-    epochs: int
-    steps_per_epoch: int
-    validate_every: int
-
-    @property
-    def total_steps(self) -> int:
-        """Optimizer steps of all epochs."""
-        return self.epochs * self.steps_per_epoch
-
-
-class Validation(Protocol):
-    """The result of a validation."""
+class HasScore(Protocol):
+    """The result of a validation, with the score by which validations are compared."""
 
     @property
     def score(self) -> ValidationScore:
-        """The score by which validations are compared."""
+        """The score of the model on the validation texts."""
 
 
 class StepDone(NamedTuple):
-    """A step is done.
+    """The event that the loop yields after each step.
 
     Attributes:
-        state: the state after it.
-        loss: its mean loss.
-        values: the row to log, if one is due.
+        state: the state of the training after the step.
+        loss: the mean loss of the step.
+        values: the metrics to log; None if the step is between two rows of the log.
     """
 
     state: TrainingState
@@ -165,68 +164,69 @@ class StepDone(NamedTuple):
 
 
 class ValidationDone(NamedTuple):
-    """A validation is done.
+    """The event that the loop yields after each validation.
 
     Attributes:
-        state: the state after it.
-        result: what it has found; only the first process has it.
-        is_best: whether its score is the best so far.
+        state: the state of the training after the validation.
+        result: the result of the validation; None in all processes but the first.
+        is_best: whether the score is the best so far.
     """
 
     state: TrainingState
-    result: Validation | None
+    result: HasScore | None
     is_best: bool
 
 
 class Ended(NamedTuple):
-    """The training has ended; the state has its outcome."""
+    """The last event of the loop; the state has the outcome of the training."""
 
     state: TrainingState
 
 
-# How many gradients in a row may not be finite; one more, and the training has diverged.
+# The number of steps in a row that may be skipped because their gradients are not finite. After one
+# more, the training has diverged.
 MAX_SKIPPED_IN_A_ROW = 2
 
-# A training with time for fewer steps is skipped, where a run can do without it.
-MIN_STEPS = 20
-
-# Memory that was freed goes back to the system after so many steps. After every tenth, it would
-# take 5% of the time.
+# Freed memory is returned to the system after this many steps. To return it every ten steps would
+# take 5% of the training time.
 STEPS_BETWEEN_RELEASES = 50
 
 
 @dataclass(kw_only=True)
 class EncoderTraining:
-    """A training of one model, by all processes of a group together.
+    """The training of one model by all processes of a group.
 
     Attributes:
-        name: `pretraining` or `model`, as people see it.
-        model: in training; all processes have equal weights.
-        optimizers: of the model.
-        batches_at: the batches of a step, counted from 0: `batches_at(step, shard, num_shards)` has
-            this shard of each batch, without empty ones.
-        validate: scores a model; None where its logits are not finite, and in all processes but the
-            first.
-        length: the most epochs and steps, and the steps between validations.
-        config: learning rate, clipping, log intervals.
-        seed: of the random numbers of its steps.
-        device: of the model.
-        precision: of the products, as in `system.machine.autocast`.
-        describe_step: names some texts of a step, for error messages.
-        group: the processes.
-        patience: ends it after this many validations in a row without a better score; None: never.
-        validation_cost: the time of a validation, in steps.
-        report_cost: the time of all that follows the training, in steps.
-        loss_function: the summed loss of a batch, in place of the batch's own.
-        initial_tables: the tables with which the model began, to find the rows that were never
-            trained.
+        name: the name in logs and messages, `pretraining` or `model`.
+        model: the model in training. It has the same weights in all processes.
+        optimizers: the optimizers of the model's parameters.
+        batches_at: `batches_at(step, shard, num_shards)` returns the batches of a step, counted
+            from 0: of each batch the given shard, and no empty ones.
+        validate: scores a model on the validation texts. It returns None in all processes but the
+            first. In the first process, None means that logits are not finite.
+        length: the maximum length of the training, and the interval of its validations.
+        config: the learning rate, the clipping of gradients, the interval of log rows.
+        seed: the seed of the random numbers of all steps.
+        device: the device of the model.
+        precision: the precision of matrix products, torch.float32 or torch.bfloat16.
+        describe_step: returns where some texts of a step were read, such as `train.csv:7`, for
+            error messages.
+        group: the processes that train together.
+        patience: the number of validations in a row without a better score after which the training
+            ends; None if it trains for all epochs.
+        validation_cost: the time of a validation, measured in steps.
+        report_cost: the time of everything that follows the training, measured in steps.
+        loss_function: a user's own function, which returns the summed loss of a batch; None if
+            `TrainingBatch.loss` is used.
+        initial_tables: the model's embedding tables before its first training, by name. Rows that
+            still have these values were never trained. None if such rows do not matter.
     """
 
     name: str
     model: EncoderClassifier
     optimizers: Sequence[Optimizer]
     batches_at: Callable[[int, int, int], Sequence[TrainingBatch]]
-    validate: Callable[[EncoderClassifier], Validation | None]
+    validate: Callable[[EncoderClassifier], HasScore | None]
     length: TrainingLength
     config: TrainConfig
     seed: int
@@ -242,17 +242,17 @@ class EncoderTraining:
 
     @property
     def model_for_users(self) -> EncoderClassifier:
-        """The model as it is validated and saved: rows of tables that were never trained are 0."""
+        """The model that is validated and saved, with zeros in the table rows never trained."""
         if self.initial_tables is None:
             return self.model
         return without_untrained(self.model, self.initial_tables)
 
     def share_weights(self) -> None:
-        """Give all processes the weights and moments of the first one."""
+        """Copy the weights and moments of the first process to all others."""
         if self.group.size == 1:
             return
-        weights = self.group.broadcast(_saved(self.model.state_dict()))
-        moments = self.group.broadcast(_saved(moments_of(self.optimizers)))
+        weights = self.group.broadcast(_as_safetensors(self.model.state_dict()))
+        moments = self.group.broadcast(_as_safetensors(moments_of(self.optimizers)))
 
         if not self.group.leads:
             self.model.load_state_dict(safetensors.torch.load(weights))
@@ -260,13 +260,13 @@ class EncoderTraining:
 
     # --- The step ---------------------------------------------------------------------------------
 
-    def step(self, step: int, rate: float) -> StepMetrics:
-        """Update the model once, by all batches of a step.
+    def train_step(self, step: int, rate: float) -> StepMetrics:
+        """Update the model once, with the gradient of all batches of a step.
 
-        Where the loss or the gradient is not finite, neither weights nor moments are updated.
+        If the loss or the gradient is not finite, neither weights nor moments are updated.
 
         Args:
-            step: its number, counted from 0.
+            step: the index of the step, counted from 0.
             rate: the learning rate.
 
         Raises:
@@ -274,19 +274,19 @@ class EncoderTraining:
         """
         self.model.train()
         for optimizer in self.optimizers:
-            for parameters in optimizer.param_groups:
-                parameters["lr"] = rate
+            for param_group in optimizer.param_groups:
+                param_group["lr"] = rate
 
-        # The gradient of the mean loss over all targets, of all batches and processes.
+        # Compute the gradient of the mean loss over the targets of all batches and processes.
         my_loss, my_batches = self._add_gradients(step)
         if self.group.size > 1:
             sum_gradients(self.model, self.group)
         grad_norm, is_finite = clip_gradients(self.model, self.config.max_grad_norm)
 
-        # Gradients are equal in all processes, which still decide together: a process that kept a
-        # step which the others skip would have another model from then on.
+        # Sum the metrics over all processes. They skip a step together if one of them has a gradient
+        # that is not finite: otherwise their weights would differ from then on.
         masks = [batch.inputs.attention_mask for batch in my_batches]
-        loss, tokens, padded_tokens, failed = self.group.summed(
+        loss, tokens, padded_tokens, num_failed = self.group.summed(
             my_loss,
             sum(int(mask.sum()) for mask in masks),
             sum(mask.numel() for mask in masks),
@@ -297,7 +297,7 @@ class EncoderTraining:
             grad_norm=grad_norm,
             tokens=int(tokens),
             padded_tokens=int(padded_tokens),
-            has_finite_gradient=failed == 0,
+            has_finite_gradient=num_failed == 0,
         )
 
         for optimizer in self.optimizers:
@@ -307,18 +307,18 @@ class EncoderTraining:
         return metrics
 
     def _add_gradients(self, step: int) -> tuple[float, list[TrainingBatch]]:
-        """Add the gradients of this process's shards of a step's batches.
+        """Add up the gradients of this process's shards of a step's batches.
 
-        The loss is divided by the normalizer of all batches together: so small batches give the
-        same gradient as a large one, that of the mean loss over all their targets.
+        The loss is divided by the summed normalizer of all batches, so that several small batches
+        give the same gradient as one large batch.
 
         Returns:
-            The part of the mean loss, and the batches, of this process.
+            This process's part of the mean loss, and its batches.
         """
         num_shards = self.config.gradient_shards
         seed = derive_seed(self.seed, step)
 
-        # Draw the batches. Each shard has random numbers of its own, whichever process has it.
+        # Draw the batches. The random numbers of a shard do not depend on the process that has it.
         batches_of_shards: dict[int, Sequence[TrainingBatch]] = {}
         my_batches: list[TrainingBatch] = []
         for shard in self.group.share(num_shards):
@@ -334,8 +334,8 @@ class EncoderTraining:
         if self.group.size > 1:
             (normalizer,) = self.group.summed(float(normalizer))
 
-        # Forward and backward, batch by batch. With several shards, each is seeded again, since the
-        # others have drawn random numbers.
+        # Run the forward and the backward pass for each batch. If there are several shards, seed the
+        # random numbers again for each of them: drawing the batches has advanced the generator.
         mean_loss = 0.0
         for shard, batches in batches_of_shards.items():
             if num_shards > 1:
@@ -361,33 +361,46 @@ class EncoderTraining:
         """Train until the last step, or until patience or time runs out.
 
         Args:
-            state: where to go on.
-            seconds: the time for the training and all that follows it.
-            may_skip: whether the training is skipped where there is time for a few steps only.
+            state: the state from which the training continues.
+            seconds: the time for the training and everything that follows it; None if there is no
+                time budget, 0 if the time is used up.
+            may_skip: whether the training is skipped if there is time for a few steps only.
 
         Yields:
-            Each step, each validation and the end.
+            An event for each step, for each validation and for the end.
 
         Raises:
-            StoppedError: a signal arrived, before a step or during a validation.
-            DivergedError: the loss, the logits of a validation or the gradients of more than
-                `MAX_SKIPPED_IN_A_ROW` steps in a row are not finite; the step has updated nothing.
+            StoppedError: a signal arrived before a step or during a validation.
+            DivergedError: the loss of a step, the logits of a validation, or the gradients of more
+                than `MAX_SKIPPED_IN_A_ROW` steps in a row are not finite. The last step has updated
+                nothing.
             LostProcessError: another process has ended.
         """
+        # All processes follow the first one, because their clocks may differ.
         has_no_time = self.group.decide(seconds == 0)
         if has_no_time and may_skip and state.step_in_training == 0 and state.outcome is None:
             yield Ended(replace(state, step_limit=0, outcome="skipped"))
             return
 
-        timer = _Timer(seconds)
+        limiter = StepLimiter(
+            seconds,
+            length=self.length,
+            validation_cost=self.validation_cost,
+            report_cost=self.report_cost,
+            may_skip=may_skip,
+            group=self.group,
+        )
         tokens_since_row = 0
         seconds_since_row = 0.0
 
         while True:
             if self.is_validation_due(state):
                 self.group.end_with_first()
-                state, validation = self._validated(state)
-                yield ValidationDone(state, validation, is_best=state.best_step == state.step)
+                state, result = self._validate(state)
+
+                # A new best score has set the best step to the current one.
+                is_best = state.best_step == state.step
+                yield ValidationDone(state, result, is_best=is_best)
 
             outcome = self.outcome(state)
             if outcome is not None:
@@ -395,25 +408,25 @@ class EncoderTraining:
                 yield Ended(replace(state, outcome=outcome))
                 return
 
-            # The first process heeds signals, and the others end with it.
+            # The first process stops at a signal, and the others end with it.
             check_stop()
             self.group.end_with_first()
 
             started = time.perf_counter()
             rate = learning_rate(
-                state.step_in_training, total_steps=self.num_steps(state), config=self.config
+                state.step_in_training, total_steps=self.max_steps(state), config=self.config
             )
-            metrics = self.step(state.step_in_training, rate)
+            metrics = self.train_step(state.step_in_training, rate)
             self._check_finite(state, metrics, rate)
             state = state.after_step(metrics)
             seconds_taken = time.perf_counter() - started
 
-            # The first steps show how many there is time for.
-            timer.add(seconds_taken)
+            # The speed of the first steps shows how many steps the time budget allows.
+            limiter.add_step(seconds_taken)
             if seconds is not None and state.step_limit is None:
-                state = self._with_step_limit(state, timer, may_skip=may_skip)
+                state = limiter.decide(state)
 
-            # A row of the log has the means over the steps since the last row.
+            # A row of the log has the means over all steps since the row before.
             row = None
             tokens_since_row += metrics.tokens
             seconds_since_row += seconds_taken
@@ -432,44 +445,38 @@ class EncoderTraining:
             if state.step % STEPS_BETWEEN_RELEASES == 0:
                 release_memory()
 
-    def num_steps(self, state: TrainingState) -> int:
+    def max_steps(self, state: TrainingState) -> int:
         """The maximum number of steps: those of all epochs, or as many as the time allows."""
-        return self.length.total_steps if state.step_limit is None else state.step_limit
+        if state.step_limit is None:
+            return self.length.total_steps
+        return state.step_limit
 
     def epoch(self, state: TrainingState) -> float:
-        """The epochs done, as a fraction."""
+        """The number of epochs done, with a fraction for the current one."""
         return state.step_in_training / self.length.steps_per_epoch
 
     def is_validation_due(self, state: TrainingState) -> bool:
-        """Whether a validation comes before the next step."""
+        """Whether the model is validated before the next step."""
         if state.outcome == "skipped" or state.step == state.validated_step:
             return False
         step = state.step_in_training
-        return step % self.length.validate_every == 0 or step == self.num_steps(state)
+        return step % self.length.validate_every == 0 or step == self.max_steps(state)
 
     def outcome(self, state: TrainingState) -> Outcome | None:
-        """How the training has ended; None if it goes on."""
+        """How the training has ended; None if it has not ended yet."""
         if state.outcome is not None:
             return state.outcome
         if self.patience is not None and state.stale_validations >= self.patience:
             return "patience"
-        if state.step_in_training < self.num_steps(state):
+        if state.step_in_training < self.max_steps(state):
             return None
-        return "done" if self.num_steps(state) == self.length.total_steps else "time"
+        return "done" if self.max_steps(state) == self.length.total_steps else "time"
 
-    def affordable_steps(self, seconds: float, seconds_per_step: float) -> int:
-        """The number of steps that fit into a time, with validations and what follows them."""
-        total_steps = self.length.total_steps
+    def _validate(self, state: TrainingState) -> tuple[TrainingState, HasScore | None]:
+        """Validate the model, and return the state after the validation and its result.
 
-        # The time in steps, which may be infinite, without the last validation and the report.
-        steps = seconds / seconds_per_step - self.validation_cost - self.report_cost
-
-        # A step takes its part of the validation that comes after every few steps.
-        cost_per_step = 1 + self.validation_cost / self.length.validate_every
-        return int(min(max(steps / cost_per_step, 0), total_steps))
-
-    def _validated(self, state: TrainingState) -> tuple[TrainingState, Validation | None]:
-        """Validate the model; all processes get the score, the first one also the result."""
+        The state has the score in all processes; only the first process has the result.
+        """
         with self.group.deferring_stops():
             result = self.validate(self.model_for_users)
         if self.group.leads and result is None:
@@ -477,32 +484,19 @@ class EncoderTraining:
 
         my_score = vars(result.score) if result else {}
         score = ValidationScore(**self.group.decide(my_score))
-        is_warming_up = state.step_in_training <= warmup_steps(self.num_steps(state), self.config)
+
+        # Validations in which the learning rate still rises do not count against patience.
+        is_warming_up = state.step_in_training <= warmup_steps(self.max_steps(state), self.config)
         return state.after_validation(score, is_warming_up=is_warming_up), result
 
-    def _with_step_limit(
-        self, state: TrainingState, timer: _Timer, *, may_skip: bool
-    ) -> TrainingState:
-        """Decide the number of steps by the time of the first ones, once enough are timed.
-
-        The state keeps the number, also for a resumed run.
-        """
-        steps = None
-        if timer.is_sure:
-            steps_before = state.step_in_training - timer.steps
-            steps = steps_before + self.affordable_steps(timer.limit, timer.seconds_per_step)
-        steps = self.group.decide(steps)
-        if steps is None:
-            return state
-
-        done = state.step_in_training
-        total = self.length.total_steps
-        if may_skip and steps < min(MIN_STEPS, total):
-            return replace(state, step_limit=done, outcome="skipped")
-        return replace(state, step_limit=min(max(steps, done), total))
-
     def _check_finite(self, state: TrainingState, metrics: StepMetrics, rate: float) -> None:
-        """Raise a `DivergedError` for a loss, or for gradients in a row, that are not finite."""
+        """Raise a `DivergedError` if the loss or too many gradients in a row are not finite.
+
+        Args:
+            state: the state before the step.
+            metrics: the metrics of the step.
+            rate: the learning rate of the step.
+        """
         has_failed_too_often = (
             not metrics.should_update and state.skipped_in_a_row == MAX_SKIPPED_IN_A_ROW
         )
@@ -513,41 +507,10 @@ class EncoderTraining:
         if state.skipped_in_a_row:
             reason += f", after {state.skipped_in_a_row} skipped steps"
         texts = self.describe_step(state.step_in_training)
-        raise DivergedError(state.step + 1, f"{reason}, batch of {texts}, …")
+        raise DivergedError(state.step + 1, f"{reason}; the batch includes {texts}")
 
 
-# A time budget decides the number of steps once this many of them are timed.
-TIMED_STEPS = 20
-
-# It decides earlier where timing has taken this share of the time.
-LARGEST_TIMING_SHARE = 0.1
-
-
-class _Timer:
-    """Times the steps since the start or resumption; the speed before that is unknown."""
-
-    def __init__(self, limit: float | None) -> None:
-        self.limit = math.inf if limit is None else limit
-        self.steps = 0
-        self._seconds = 0.0
-
-    def add(self, seconds: float) -> None:
-        """Count a step."""
-        self.steps += 1
-        self._seconds += seconds
-
-    @property
-    def seconds_per_step(self) -> float:
-        """The mean time of a step."""
-        return self._seconds / self.steps
-
-    @property
-    def is_sure(self) -> bool:
-        """Whether enough steps are timed to tell how long others will take."""
-        return self.steps >= TIMED_STEPS or self._seconds >= LARGEST_TIMING_SHARE * self.limit
-
-
-def _saved(tensors: Mapping[str, Tensor]) -> bytes:
-    """The content of a safetensors file."""
+def _as_safetensors(tensors: Mapping[str, Tensor]) -> bytes:
+    """The content of a safetensors file with these tensors."""
     contiguous = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
     return safetensors.torch.save(contiguous)

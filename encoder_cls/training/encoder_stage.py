@@ -27,12 +27,12 @@ from encoder_cls.encoder.pretraining import (
     mask_tokens,
     summed_loss,
 )
+from encoder_cls.encoder.step_limit import TrainingLength
 from encoder_cls.encoder.torch_encoder import TorchEncoder, make_batch
 from encoder_cls.encoder.training import (
     ClassificationBatch,
     EncoderTraining,
     MultiLabelBatch,
-    TrainingLength,
 )
 from encoder_cls.encoder.transformer import DenoisingAutoencoder, EncoderClassifier
 from encoder_cls.encoder.word_vectors import start_from_word_vectors

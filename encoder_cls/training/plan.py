@@ -14,7 +14,7 @@ from encoder_cls.config.schema import Config
 from encoder_cls.data.continued_data import names_validation
 from encoder_cls.data.dataset import Dataset
 from encoder_cls.encoder.batches import BatchSampler
-from encoder_cls.encoder.training import TrainingLength
+from encoder_cls.encoder.step_limit import TrainingLength
 from encoder_cls.errors import ConfigError
 from encoder_cls.metrics.scores import scores_of_task
 from encoder_cls.system.display import listed

@@ -189,7 +189,7 @@ class Progress:
     def total_steps(self, training: EncoderTraining) -> int:
         """The steps of the whole run, as far as they are known."""
         state = self.state.training
-        steps = state.first_step + training.num_steps(state)
+        steps = state.first_step + training.max_steps(state)
         if self.state.is_pretraining and self.prepared.plan.training:
             steps += self.prepared.plan.training.total_steps
         return steps

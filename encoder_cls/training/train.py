@@ -246,7 +246,7 @@ def train_encoder(
 
         # The first steps have shown how many there is time for.
         if event.state.step_limit is not None and not had_limit:
-            num_steps = training.num_steps(event.state)
+            num_steps = training.max_steps(event.state)
             if event.state.outcome == "skipped":
                 num_steps = 0
             reporter.steps_decided(

@@ -53,7 +53,7 @@ def run_failing(
 def with_moments(prepared: Prepared) -> EncoderTraining:
     """A training after its first step."""
     training = make_training(prepared)
-    training.step(0, 0.01)
+    training.train_step(0, 0.01)
     return training
 
 
@@ -74,7 +74,7 @@ def test_a_skipped_step_updates_neither_weights_nor_moments(tmp_path):
     skipping = with_moments(replace(prepare(config), objective=failing_at(config, {2})))
     before = numbers_of(skipping)
 
-    metrics = skipping.step(1, 0.01)
+    metrics = skipping.train_step(1, 0.01)
 
     assert metrics.has_finite_loss
     assert not metrics.has_finite_gradient
@@ -87,9 +87,9 @@ def test_the_step_after_a_skipped_one_is_as_if_there_were_none_before(tmp_path):
     skipping = with_moments(prepared)
     other = with_moments(prepared)
 
-    skipping.step(1, 0.01)
-    skipping.step(2, 0.01)
-    other.step(2, 0.01)
+    skipping.train_step(1, 0.01)
+    skipping.train_step(2, 0.01)
+    other.train_step(2, 0.01)
 
     assert_equal(numbers_of(skipping), numbers_of(other))
 
@@ -105,7 +105,7 @@ def test_a_gradient_of_a_table_that_is_not_finite_is_noticed(tmp_path):
     training = make_training(replace(prepare(config), objective=objective))
     before = numbers_of(training)
 
-    metrics = training.step(0, 0.01)
+    metrics = training.train_step(0, 0.01)
 
     assert not metrics.has_finite_gradient
     assert_equal(numbers_of(training), before)
@@ -123,7 +123,7 @@ def test_a_process_skips_the_step_that_another_one_skips(tmp_path):
     training.group = WithAnother()
     before = numbers_of(training)
 
-    metrics = training.step(0, 0.01)
+    metrics = training.train_step(0, 0.01)
 
     assert not metrics.should_update
     assert_equal(numbers_of(training), before)

@@ -10,15 +10,11 @@ from typing import NamedTuple
 import pytest
 from support.small_runs import make_config, make_training
 
+from encoder_cls.encoder import step_limit
 from encoder_cls.encoder import training as encoder_training
 from encoder_cls.encoder.distributed import GOES_ON, HAS_ENDED, ProcessGroup
-from encoder_cls.encoder.training import (
-    TIMED_STEPS,
-    EncoderTraining,
-    Ended,
-    StepDone,
-    ValidationDone,
-)
+from encoder_cls.encoder.step_limit import TIMED_STEPS
+from encoder_cls.encoder.training import EncoderTraining, Ended, StepDone, ValidationDone
 from encoder_cls.encoder.training_state import TrainingState
 from encoder_cls.encoder.transformer import EncoderClassifier
 from encoder_cls.errors import DivergedError
@@ -107,26 +103,6 @@ def test_validations_are_due_at_intervals_and_at_the_end(tmp_path):
             due.append(step)
 
     assert due == [4, 8, 12, 16, 18]
-
-
-@pytest.mark.parametrize(
-    ("seconds", "seconds_per_step", "costs", "steps"),
-    [
-        pytest.param(60, 0.5, (0, 0), 120, id="a limit within the training"),
-        pytest.param(60, 0.5, (3, 0), 78, id="with validations, each as long as three steps"),
-        pytest.param(60, 0.5, (0, 50), 70, id="with a report after it"),
-        pytest.param(60, 0.01, (0, 0), 600, id="more time than there are steps for"),
-        pytest.param(60, 70.0, (0, 0), 0, id="less time than a step takes"),
-        pytest.param(1.7e308, 0.1, (0, 0), 600, id="as much time as a number can say"),
-    ],
-)
-def test_a_limit_of_time_affords_so_many_steps(tmp_path, seconds, seconds_per_step, costs, steps):
-    """A validation comes after every sixth step and at the end; there are 600 steps."""
-    training = make_loop(tmp_path, epochs=100).training
-    training.validation_cost = costs[0]
-    training.report_cost = costs[1]
-
-    assert training.affordable_steps(seconds, seconds_per_step) == steps
 
 
 @pytest.mark.parametrize(
@@ -238,7 +214,7 @@ class Clock:
 def test_a_limit_of_time_is_decided_once_by_the_first_steps(tmp_path, monkeypatch):
     """The state keeps it: a resumed loop has the same limit, however fast it is then."""
     clock = Clock(monkeypatch, seconds=0.5)
-    monkeypatch.setattr(encoder_training, "LARGEST_TIMING_SHARE", 1)
+    monkeypatch.setattr(step_limit, "MAX_TIMING_SHARE", 1)
     loop = make_loop(tmp_path, epochs=10, seconds=15)
     events = loop.events()
     while loop.state.step < TIMED_STEPS:

@@ -46,7 +46,7 @@ def take_step(
     before = {name: tensor.clone() for name, tensor in training.model.state_dict().items()}
 
     torch.rand(drawn_before)
-    metrics = training.step(step, 0.01)
+    metrics = training.train_step(step, 0.01)
     return TakenStep(before, training.model.state_dict(), metrics)
 
 
@@ -91,7 +91,7 @@ def test_accumulated_gradients_equal_one_large_batch(tmp_path):
 
         # Without optimizers, gradients stay.
         training.optimizers.clear()
-        metrics = training.step(0, 0.01)
+        metrics = training.train_step(0, 0.01)
         gradients = [parameter.grad.to_dense() for parameter in training.model.parameters()]
         return metrics.loss, gradients
 

@@ -13,7 +13,7 @@ from support.small_runs import WITH_LINEAR, make_config, run_all, stop_after
 
 from encoder_cls.classifier.model_folder import load_classifier
 from encoder_cls.config.schema import Config, TrainConfig
-from encoder_cls.encoder import training as encoder_training
+from encoder_cls.encoder import step_limit
 from encoder_cls.errors import ConfigError, StoppedError
 from encoder_cls.evaluation import baseline
 from encoder_cls.evaluation.baseline import baseline_scores
@@ -150,7 +150,7 @@ def test_a_training_of_a_few_steps_is_skipped(tmp_path):
 
 @pytest.mark.usefixtures("minute_steps")
 def test_a_training_of_enough_steps_is_not_skipped(tmp_path, monkeypatch):
-    monkeypatch.setattr(encoder_training, "MIN_STEPS", 1)
+    monkeypatch.setattr(step_limit, "MIN_STEPS", 1)
     config = make_config(tmp_path, **WITH_LINEAR, time_budget="10m")
 
     events = run_all(config, tmp_path / "run")

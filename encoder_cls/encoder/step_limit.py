@@ -1,0 +1,122 @@
+"""How many steps a training has: those of its epochs, or fewer where a time budget is shorter.
+
+The first steps of a training are timed. Their speed tells how many steps the time budget allows.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+
+from encoder_cls.encoder.distributed import ProcessGroup
+from encoder_cls.encoder.training_state import TrainingState
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrainingLength:
+    """The maximum length of a training, and the interval of its validations.
+
+    Attributes:
+        epochs: the maximum number of epochs.
+        steps_per_epoch: the number of optimizer steps in an epoch.
+        validate_every: the number of optimizer steps between two validations.
+    """
+
+    epochs: int
+    steps_per_epoch: int
+    validate_every: int
+
+    @property
+    def total_steps(self) -> int:
+        """The number of optimizer steps in all epochs."""
+        return self.epochs * self.steps_per_epoch
+
+
+# The step limit is decided once this many steps are timed.
+TIMED_STEPS = 20
+
+# The step limit is decided earlier if the timed steps have taken this fraction of the time.
+MAX_TIMING_SHARE = 0.1
+
+# A training with time for fewer steps is skipped if the run has another model.
+MIN_STEPS = 20
+
+
+class StepLimiter:
+    """Times the steps of a training, and decides how many of them its time budget allows.
+
+    It counts the steps since the training was started or resumed, because the time of earlier steps
+    is unknown.
+
+    Args:
+        seconds: the time for the training and everything that follows it; None if there is no time
+            budget.
+        length: the maximum length of the training.
+        validation_cost: the time of a validation, measured in steps.
+        report_cost: the time of everything that follows the training, measured in steps.
+        may_skip: whether the training is skipped if there is time for a few steps only.
+        group: the processes of the training, which all get the decision of the first one.
+    """
+
+    def __init__(
+        self,
+        seconds: float | None,
+        *,
+        length: TrainingLength,
+        validation_cost: float,
+        report_cost: float,
+        may_skip: bool,
+        group: ProcessGroup,
+    ) -> None:
+        self._seconds = math.inf if seconds is None else seconds
+        self._length = length
+        self._validation_cost = validation_cost
+        self._report_cost = report_cost
+        self._may_skip = may_skip
+        self._group = group
+
+        self._timed_steps = 0
+        self._timed_seconds = 0.0
+
+    def add_step(self, seconds: float) -> None:
+        """Count a step that has taken some seconds."""
+        self._timed_steps += 1
+        self._timed_seconds += seconds
+
+    def decide(self, state: TrainingState) -> TrainingState:
+        """Set the step limit of a state once enough steps are timed; until then, change nothing.
+
+        The limit is a part of the state, so a resumed training has the same one.
+        """
+        limit = None
+        if self._has_timed_enough():
+            steps_before_timing = state.step_in_training - self._timed_steps
+            limit = steps_before_timing + self.affordable_steps(
+                self._timed_seconds / self._timed_steps
+            )
+
+        limit = self._group.decide(limit)
+        if limit is None:
+            return state
+
+        steps_done = state.step_in_training
+        total_steps = self._length.total_steps
+        if self._may_skip and limit < min(MIN_STEPS, total_steps):
+            return replace(state, step_limit=steps_done, outcome="skipped")
+        return replace(state, step_limit=min(max(limit, steps_done), total_steps))
+
+    def affordable_steps(self, seconds_per_step: float) -> int:
+        """The number of steps for which there is time, with their validations and the report."""
+        # Measure the time in steps, which may be infinitely many. The last validation and the
+        # report come in any case.
+        steps = self._seconds / seconds_per_step - self._validation_cost - self._report_cost
+
+        # Validations come at regular intervals, so each step pays for a part of a validation.
+        cost_per_step = 1 + self._validation_cost / self._length.validate_every
+        return int(min(max(steps / cost_per_step, 0), self._length.total_steps))
+
+    def _has_timed_enough(self) -> bool:
+        """Whether the timed steps show how long other steps will take."""
+        if self._timed_steps >= TIMED_STEPS:
+            return True
+        return self._timed_seconds >= MAX_TIMING_SHARE * self._seconds
