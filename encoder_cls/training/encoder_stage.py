@@ -1,6 +1,7 @@
-"""The encoder's trainings in a run: on hidden words (pretraining), then on (pseudo-)labels.
+"""The encoder's trainings in a run: pretraining on hidden words, then training on labels.
 
-Both are an `EncoderTraining`: the same loop with other batches and another validation.
+Both trainings are an `EncoderTraining`: they share its loop, and differ in their batches and their
+validation.
 """
 
 from __future__ import annotations
@@ -44,23 +45,26 @@ from encoder_cls.system.machine import resolve_precision
 from encoder_cls.text.tokens import TokenizedTexts
 from encoder_cls.training.prepared import Prepared
 
+# The names of the two trainings.
 PRETRAINING = "pretraining"
 ON_LABELS = "model"
 
-# Forward passes that take about as long as a step.
+# The number of forward passes that take about as long as a training step.
 PASSES_PER_STEP = 3
-# Passes over the validation texts that the final report takes, about.
+# The number of passes over the validation texts that the final report takes, approximately.
 REPORTED_VALIDATIONS = 3
-# The pretraining's seed is derived with this number, far from the seeds that people try.
+# The seed of pretraining is derived from the seed of the run and this number, which is far from the
+# seeds that people try.
 PRETRAINING_SEED = 1000
 
 
 def pretraining_of(
     prepared: Prepared, *, device: torch.device, group: ProcessGroup
 ) -> EncoderTraining:
-    """Masked language modelling or denoising of all texts, with and without labels.
+    """Make the pretraining: masked language modelling or denoising.
 
-    Each epoch hides other words, so the model does not overfit, and needs no early stopping.
+    The encoder learns from all training texts, with and without labels. Each epoch hides other
+    words, so the encoder does not overfit, and needs no early stopping.
     """
     config = prepared.config
     length = prepared.plan.pretraining
@@ -82,7 +86,8 @@ def pretraining_of(
             if not len(part):
                 continue
 
-            # Candidates to put in place of a word are those of the whole batch, in each shard.
+            # A hidden word may be replaced by a word of the whole batch, also if this process has
+            # only a shard of it: the result must not depend on the number of processes.
             batch = make_batch(texts, indices).to(device)
             candidates = torch.unique(batch.input_ids)
             if num_shards > 1:
@@ -91,7 +96,7 @@ def pretraining_of(
         return batches
 
     def validate(model: EncoderClassifier) -> ValidationResult | None:
-        """The mean loss, with the same words hidden each time."""
+        """Compute the mean loss, with the same words hidden in each validation."""
         torch.manual_seed(seed)
         my_loss, my_weight = summed_loss(
             model,
@@ -131,23 +136,25 @@ def training_on_labels(
     linear_logits: Logits | None = None,
     pseudo_labels: NDArray[np.float32] | None = None,
 ) -> EncoderTraining:
-    """Training on labels and pseudo-labels; validations score the mixture with the linear model.
+    """Make the training on labels and pseudo-labels.
+
+    If the run has a linear model, its validations score the mixture of encoder and linear model.
 
     Args:
         prepared: the data and the plan of the run.
-        device: of the model.
-        group: the processes.
-        linear_logits: of the validation texts, by the linear model, (texts, classes); in the first
-            process.
-        pseudo_labels: probabilities of the unlabelled texts among `prepared.model_texts`, (texts,
-            classes).
+        device: the device of the encoder.
+        group: the processes that train together.
+        linear_logits: the linear model's logits of the validation texts, (texts, classes); None in
+            all processes except the first, and without a linear model.
+        pseudo_labels: probabilities of the unlabelled texts among `prepared.encoder_texts`, (texts,
+            classes); None without pseudo-labels.
     """
     config = prepared.config
     length = prepared.plan.training
     assert length
 
-    texts = prepared.model_texts
-    sampler = prepared.model_sampler
+    texts = prepared.encoder_texts
+    sampler = prepared.encoder_sampler
     targets = Targets(prepared, pseudo_labels, device=device)
 
     def batches_at(step: int, shard: int, num_shards: int) -> list[ClassificationBatch]:
@@ -175,10 +182,10 @@ def training_on_labels(
         )
 
     def describe_step(step: int) -> str:
-        rows = prepared.model_rows[np.concatenate(sampler.batches_of_step(step))]
+        rows = prepared.encoder_rows[np.concatenate(sampler.batches_of_step(step))]
         return _some_texts(prepared, rows)
 
-    # The report scores the validation texts several times, and the test texts.
+    # The report scores the validation texts several times, and the test texts once.
     validation_cost = _validation_cost(prepared, texts, length)
     num_test = len(prepared.dataset.test or ())
     test_share = num_test / max(1, len(prepared.validation_texts))
@@ -203,7 +210,7 @@ def training_on_labels(
 def _with_model(
     prepared: Prepared, model: EncoderClassifier, *, device: torch.device, group: ProcessGroup
 ) -> Callable[..., EncoderTraining]:
-    """An `EncoderTraining` with what all trainings of a run have in common."""
+    """Return `EncoderTraining` with the arguments that both trainings of a run have in common."""
     config = prepared.config.train
     return partial(
         EncoderTraining,
@@ -217,7 +224,16 @@ def _with_model(
 
 
 class Targets:
-    """The target probabilities of texts: 1 for the labels of a text, else its pseudo-label."""
+    """The target probabilities of the texts that the encoder learns classes from.
+
+    A labelled text has probability 1 of its label, or of each of its labels. An unlabelled text has
+    the probabilities of its pseudo-label.
+
+    Args:
+        prepared: the data of the run, whose labels come first.
+        pseudo_labels: probabilities of the unlabelled texts, (texts, classes); None without any.
+        device: the device of the targets.
+    """
 
     def __init__(
         self, prepared: Prepared, pseudo_labels: NDArray[np.float32] | None, *, device: torch.device
@@ -231,7 +247,11 @@ class Targets:
         self._num_classes = len(prepared.dataset.label_names)
 
     def of(self, rows: Indices) -> Tensor:
-        """The targets of rows of `Prepared.model_texts`, (B, C)."""
+        """Return the targets of some texts, (B, C).
+
+        Args:
+            rows: the rows of the texts in `Prepared.encoder_texts`, (B,).
+        """
         if self.is_multi_label:
             return torch.from_numpy(self._labels[rows]).to(self.device)
 
@@ -244,18 +264,24 @@ class Targets:
 
 
 def _labelled_batch(texts: TokenizedTexts, rows: Indices, targets: Targets) -> ClassificationBatch:
-    """Pad some texts and add their targets."""
+    """Make the batch of some texts, with word dropout and smoothed targets.
+
+    Args:
+        texts: the texts to learn from.
+        rows: the rows of the batch's texts, (B,).
+        targets: the target probabilities of the texts.
+    """
     config = targets.config
     if config.rdrop_weight:
-        # Each text comes twice: R-Drop compares two passes.
+        # Put each text into the batch twice, since R-Drop compares two passes over it.
         rows = np.tile(rows, 2)
 
     batch = make_batch(texts, rows).to(targets.device)
     dropped = drop_tokens(batch.input_ids, fraction=config.word_dropout)
     probabilities = targets.of(rows)
 
-    # Multi-label, a weight counts for the texts that have the label, and each label has two
-    # alternatives.
+    # In a multi-label task, a class weight applies to the texts that have the label, and label
+    # smoothing is between two alternatives, with the label and without it.
     kind = ClassificationBatch
     weights = targets.class_weights
     alternatives = probabilities.shape[1]
@@ -274,10 +300,14 @@ def _labelled_batch(texts: TokenizedTexts, rows: Indices, targets: Targets) -> C
 
 
 def load_first_weights(training: EncoderTraining, prepared: Prepared, run: RunDir) -> None:
-    """Start from the pretraining's best weights, from those of a base run, or from word vectors."""
+    """Give the encoder the weights with which a training begins.
+
+    They are the best weights of pretraining if there was one, else the weights of the base run,
+    else random weights, with word vectors if these are planned.
+    """
     base = prepared.base
     if training.name == ON_LABELS and run.pretrained.is_dir():
-        # NumPy's engine has the weights as arrays, so that no second model is made.
+        # Load the weights as NumPy arrays, so that no second PyTorch model is made.
         base = load_classifier(run.pretrained, engine="numpy")
 
     if base and base.encoder:
@@ -294,9 +324,17 @@ def save_encoder(
     *,
     linear: LinearModel | None,
 ) -> None:
-    """Save the encoder as it is now, in pretraining alone.
+    """Save the encoder with its current weights.
 
-    In training on labels, the linear model and the mixture of the validation come with it.
+    Pretraining saves the encoder alone. Training on labels saves the model of the run: the encoder,
+    the linear model, and the mixture and thresholds of the validation.
+
+    Args:
+        training: the training of the encoder.
+        result: the result of the validation of these weights.
+        prepared: the data and the plan of the run.
+        run: the folder of the run.
+        linear: the linear model of the run; None without one.
     """
     encoder = TorchEncoder(training.model_for_users, prepared.config.model)
     classifier = prepared.new_classifier(encoder)
@@ -314,8 +352,13 @@ def save_encoder(
 def start_from(base: Classifier, model: EncoderClassifier, *, label_names: tuple[str, ...]) -> None:
     """Copy the weights of a classifier's encoder into a model of the same shape.
 
-    New words and classes keep their random weights. Words of the base come first; classes are
-    matched by name.
+    New words and new classes keep their random weights. The words of the base have the first rows
+    of the embedding table. Classes are matched by name.
+
+    Args:
+        base: the classifier whose weights are copied.
+        model: the model that gets the weights.
+        label_names: the class names of the model.
     """
     assert base.encoder
     known_names = [name for name in label_names if name in base.label_names]
@@ -334,7 +377,7 @@ def start_from(base: Classifier, model: EncoderClassifier, *, label_names: tuple
 
 
 def _initial_tables(prepared: Prepared) -> dict[str, Tensor]:
-    """The random tables with which the first training of the run starts."""
+    """Return the random embedding tables with which the first training of the run starts."""
     seed = prepared.config.seed
     if prepared.plan.pretraining:
         seed = derive_seed(seed, PRETRAINING_SEED)
@@ -342,12 +385,12 @@ def _initial_tables(prepared: Prepared) -> dict[str, Tensor]:
 
 
 def _validation_cost(prepared: Prepared, texts: TokenizedTexts, length: TrainingLength) -> float:
-    """The time of a validation, in steps, by the number of tokens."""
+    """Estimate the time of a validation by its number of tokens, in training steps."""
     tokens_per_step = int(texts.lengths.sum()) / length.steps_per_epoch
     num_tokens = int(prepared.validation_texts.lengths.sum())
     return num_tokens / tokens_per_step / PASSES_PER_STEP
 
 
 def _some_texts(prepared: Prepared, rows: Sequence[int] | NDArray[np.int64]) -> str:
-    """Where the first texts of a batch were read."""
+    """Name the places that the first texts of a batch were read from."""
     return ", ".join(prepared.where(int(row)) for row in rows[:3])

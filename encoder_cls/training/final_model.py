@@ -1,6 +1,6 @@
-"""Finish the model of a run: the smallest types, the gate of a cascade, guarantees.
+"""Finish the model of a run: save it in small number types, with its gate and its guarantees.
 
-Labels are class numbers, (texts,), or for multi-label tasks indicators, (texts, classes).
+Labels are class numbers, (texts,). In multi-label tasks they are indicators, (texts, classes).
 """
 
 from __future__ import annotations
@@ -31,74 +31,106 @@ from encoder_cls.weights import Weight, pack, unpack
 Probabilities = NDArray[np.float64]
 
 
-def finish_model(
-    prepared: Prepared, run: RunDir, table: HeldOutPredictions | None, *, device: str
-) -> Classifier:
-    """Save the best weights in the smallest types, with gate and guarantees, and load them.
+# The maximum number of texts on which number types are compared, if the time is limited.
+MAX_COMPARED = 5000
 
-    `table` has the predictions of the linear model from before it was fitted again, if it was.
+
+def finish_model(
+    prepared: Prepared,
+    run: RunDir,
+    held_out_predictions: HeldOutPredictions | None,
+    *,
+    device: str,
+) -> Classifier:
+    """Save the best model of a run in small number types, with its gate and its guarantees.
+
+    Args:
+        prepared: the data of the run.
+        run: the folder of the run, which has the best model.
+        held_out_predictions: the linear model's predictions for validation (or out-of-fold) texts,
+            saved before the final fit that includes these texts; None if no fit includes them.
+        device: the device of the encoder.
+
+    Returns:
+        The classifier as it was saved.
     """
     texts = prepared.validation_texts
     labels = prepared.dataset.known_validation.labels
     if len(labels):
-        # Each type takes a pass over the texts: where time is limited, over fewer of them.
-        most = len(labels) if prepared.budget.left is None else MAX_COMPARED
-        compact(run.model, texts[:most], labels[:most], device=device)
+        # Each number type takes a pass over the texts, so use fewer texts if the time is limited.
+        num_compared = len(labels)
+        if prepared.budget.left is not None:
+            num_compared = MAX_COMPARED
+        compact(run.model, texts[:num_compared], labels[:num_compared], device=device)
 
     best = load_classifier(run.path, device=device, engine="torch")
     if not len(labels):
         return best
+
+    # If the best model is an encoder alone, it has learned from none of the validation texts.
     if best.linear is None:
-        table = None
+        held_out_predictions = None
 
     if prepared.config.model.cascade:
         part_logits = best.part_logits(texts)
-        if table:
-            # The table has the texts of `known_validation`, in order.
-            part_logits["linear"] = table.validation.logits
+        if held_out_predictions:
+            # The linear model has learned from the validation texts, so use its held-out logits.
+            # They have the same rows as `texts`.
+            part_logits["linear"] = held_out_predictions.validation.logits
         best.gate = fit_gate(best, part_logits, labels)
 
-    _measure_guarantees(best, prepared, table)
+    _measure_guarantees(best, prepared, held_out_predictions)
     save_measured(best, run.model)
     return best
 
 
 def _measure_guarantees(
-    best: Classifier, prepared: Prepared, table: HeldOutPredictions | None
+    best: Classifier, prepared: Prepared, held_out_predictions: HeldOutPredictions | None
 ) -> None:
-    """Add the guarantees to the classifier.
+    """Measure the guarantees of the best model, and add them to it.
 
-    They also count validation texts whose labels never occur in train, and where cross-validation
-    has predicted all labelled texts, these.
+    The guarantees are measured on all validation texts, also on those whose labels do not occur in
+    train. If cross-validation has predicted the training texts as well, the guarantees are also
+    measured on these texts.
     """
     dataset = prepared.dataset
     splits = [dataset.validation]
-    earlier = []
-    if table:
-        earlier.append(table.validation)
-    if table and prepared.plan.predicts_labels_out_of_fold:
-        splits.append(dataset.train)
-        rows = table.train.rows + len(dataset.validation)
-        earlier.append(table.train._replace(rows=rows))
+    linear_predictions = []
+    if held_out_predictions:
+        linear_predictions.append(held_out_predictions.validation)
 
+    # Below, the training texts follow the validation texts, so shift their rows.
+    if held_out_predictions and prepared.plan.predicts_labels_out_of_fold:
+        splits.append(dataset.train)
+        rows = held_out_predictions.train.rows + len(dataset.validation)
+        linear_predictions.append(held_out_predictions.train._replace(rows=rows))
+
+    # Use the tokens of the run if they are those of exactly these texts.
     texts = prepared.validation_texts
     if splits != [dataset.known_validation]:
         texts = best.tokenize(list(chain.from_iterable(split.texts for split in splits)))
     labels = np.concatenate([split.labels for split in splits])
-    fit_guarantees(best, texts, labels, earlier=earlier)
+    fit_guarantees(best, texts, labels, linear_predictions=linear_predictions)
 
 
-# The types of numbers in a model folder to try, the smallest first.
+# The number types in which a model may be saved instead of float32, the smallest first.
 SMALL_TYPES = ("int8", "float16")
-# The texts on which types are compared, where time is limited.
-MAX_COMPARED = 5000
 
 
 def compact(folder: Path, texts: TokenizedTexts, labels: NDArray[Any], *, device: str) -> None:
-    """Save the float32 classifier of a folder in the smallest type that keeps its predictions."""
+    """Save a float32 classifier in the smallest number type that keeps its predictions.
+
+    The classifier stays as it is if no smaller type keeps its predictions.
+
+    Args:
+        folder: the folder of the classifier.
+        texts: the texts on which the predictions are compared.
+        labels: the labels of the texts.
+        device: the device of the encoder.
+    """
     exact = load_classifier(folder, device=device, engine="torch")
 
-    # A resumed run may have been stopped after this.
+    # A run that was interrupted after this step and is resumed has nothing to do here.
     if set(exact.dtypes.values()) != {"float32"}:
         return
 
@@ -113,7 +145,11 @@ def compact(folder: Path, texts: TokenizedTexts, labels: NDArray[Any], *, device
 def _probabilities(
     classifier: Classifier, dtype: str, texts: TokenizedTexts, *, device: str
 ) -> Probabilities:
-    """The probabilities of a classifier whose weights are rounded to a type, (texts, classes)."""
+    """Predict texts with the weights of a classifier rounded to a number type.
+
+    Returns:
+        Probabilities, (texts, classes).
+    """
     part_logits = {}
     for part in classifier.parts:
         weights = getattr(classifier, part).named_weights()
@@ -132,7 +168,18 @@ def _logits(
     *,
     device: str,
 ) -> Logits:
-    """The logits of a part with these weights in place of its own, (texts, classes)."""
+    """Compute the logits of a part of a classifier, with other weights than its own.
+
+    Args:
+        classifier: the classifier, which stays as it is.
+        part: "linear" or "encoder".
+        weights: the weights to use, by name.
+        texts: the texts to predict.
+        device: the device of the encoder.
+
+    Returns:
+        Logits, (texts, classes).
+    """
     if part == "linear":
         assert classifier.linear
         linear = LinearModel.from_weights(
@@ -145,11 +192,11 @@ def _logits(
     return encoder.logits(texts)
 
 
-# The most that a probability may change by smaller types.
-MAX_CHANGE = 0.005
-# The most accuracy, or micro-F1, that may be lost.
-MAX_ACCURACY_LOST = 0.001
-# With fewer texts, no prediction may change.
+# The largest change of any probability that a smaller number type may cause.
+MAX_PROBABILITY_CHANGE = 0.005
+# The largest loss of accuracy, or of micro-F1 in multi-label tasks, that it may cause.
+MAX_ACCURACY_LOSS = 0.001
+# The minimum number of texts to measure such a loss. With fewer texts, no prediction may change.
 MIN_TEXTS = 1000
 
 
@@ -159,13 +206,17 @@ def is_close(
     labels: NDArray[Any],
     thresholds: Sequence[float] = (),
 ) -> bool:
-    """Whether probabilities of rounded weights, (texts, classes), are as good as those expected.
+    """Return whether the probabilities of rounded weights are as good as those of exact weights.
 
-    Multi-label tasks have thresholds.
+    Args:
+        rounded: probabilities of the rounded weights, (texts, classes).
+        expected: probabilities of the exact weights, (texts, classes).
+        labels: the labels of the texts.
+        thresholds: the threshold of each class in a multi-label task; empty in other tasks.
     """
     if not np.isfinite(rounded).all():
         return False
-    if np.abs(rounded - expected).max(initial=0) > MAX_CHANGE:
+    if np.abs(rounded - expected).max(initial=0) > MAX_PROBABILITY_CHANGE:
         return False
 
     if thresholds:
@@ -177,12 +228,12 @@ def is_close(
     if len(labels) < MIN_TEXTS:
         return bool((predictions == exact_predictions).all())
 
-    least = _score(exact_predictions, labels) - MAX_ACCURACY_LOST
-    return _score(predictions, labels) >= least
+    min_score = _score(exact_predictions, labels) - MAX_ACCURACY_LOSS
+    return _score(predictions, labels) >= min_score
 
 
 def _score(predictions: NDArray[Any], labels: NDArray[Any]) -> float:
-    """Accuracy, or multi-label micro-F1."""
+    """Return the accuracy, or the micro-F1 in a multi-label task."""
     if labels.ndim > 1:
         return ClassCounts.of(predictions, labels).micro_f1
     return float((predictions == labels).mean())
@@ -193,16 +244,24 @@ def fit_guarantees(
     texts: TokenizedTexts,
     labels: NDArray[Any],
     *,
-    earlier: Sequence[Predictions] = (),
+    linear_predictions: Sequence[Predictions] = (),
 ) -> None:
     """Measure the guarantees of a classifier on held-out texts, and add them to it.
 
-    Labels beyond the classifier's classes count as mistakes, and their texts not as familiar.
-    Multi-label tasks get no guarantees. `earlier` are predictions of the linear part for some of
-    the texts, from before it learned from these.
+    In a multi-label task, the classifier gets no precision guarantees, only the measurement of how
+    familiar its texts are.
+
+    Args:
+        classifier: the classifier, whose `guarantees` and `familiarity` are set.
+        texts: the held-out texts.
+        labels: the labels of the texts. A prediction for a text whose label is no class of the
+            classifier counts as a mistake, and the text does not count as familiar.
+        linear_predictions: held-out predictions of the linear model for those texts that it has
+            since learned from.
     """
+    # Replace the linear model's predictions for texts that it has learned from.
     part_logits, linear_features = classifier.part_logits_and_familiarity(texts)
-    for predictions in earlier:
+    for predictions in linear_predictions:
         assert linear_features is not None
         part_logits["linear"][predictions.rows] = predictions.logits
         linear_features[predictions.rows] = predictions.familiarity_features
@@ -212,7 +271,8 @@ def fit_guarantees(
         classifier.task.probabilities(logits), texts, linear_features
     )
 
-    # Blank texts get no prediction.
+    # Blank texts get no prediction, so leave them out. Each text begins with [CLS], so a blank one
+    # has a single token.
     has_words = np.diff(texts.offsets) > 1
     is_familiar = has_words
     if labels.ndim == 1:

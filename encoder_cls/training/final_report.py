@@ -1,4 +1,4 @@
-"""The end of a run: its model in small types, its report and its model card."""
+"""The last stage of a run: finish its model, and write its report and its model card."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ from encoder_cls.training.run_progress import Progress
 def write_final_report(
     run: RunDir, progress: Progress, reporter: Reporter, *, device: torch.device
 ) -> Report:
-    """Score the best weights as a user would load them, and write the model card.
+    """Finish the best model of a run, and write the report on it and the model card.
 
-    With a model card, the run is finished.
+    The report scores the model as a user would load it.
     """
     prepared = progress.prepared
     config = prepared.config
@@ -32,12 +32,16 @@ def write_final_report(
     best_step = progress.state.best_step
 
     reporter.working("finishing the model")
-    table = HeldOutPredictions.of_run(run.held_out_predictions)
-    best = finish_model(prepared, run, table, device=str(device))
+    held_out_predictions = HeldOutPredictions.of_run(run.held_out_predictions)
+    best = finish_model(prepared, run, held_out_predictions, device=str(device))
 
+    # An encoder alone has learned from none of the validation texts.
     validation_predictions = None
-    if table and best.linear:
-        validation_predictions = ValidationPredictions(dataset.validation, table.validation)
+    if held_out_predictions and best.linear:
+        validation_predictions = ValidationPredictions(
+            dataset.validation, held_out_predictions.validation
+        )
+
     loaded = LoadedRun(
         folder=run,
         classifier=best,
@@ -58,7 +62,8 @@ def write_final_report(
         run.eval, report, data=config.data, run_name=config.name, config_yaml=config.to_yaml()
     )
 
-    # The curves of `validation` end with the last weights, these scores are of the best ones.
+    # Log the scores of the best weights under a name of their own: the `validation` curve ends with
+    # the scores of the last weights.
     split_name, _ = dataset.report_split
     if split_name == "validation":
         split_name = "best_validation"
@@ -68,9 +73,11 @@ def write_final_report(
         progress.log.tensorboard.show_hparams(hparams_of(report, config))
         progress.log.tensorboard.show_report(report, step=best_step)
 
+    # A finished run no longer needs its pretrained encoder.
     shutil.rmtree(run.pretrained, ignore_errors=True)
     reporter.working("")
 
+    # Write the model card last, since it marks the run as finished.
     linear_input = prepared.plan.linear
     card = model_card(
         config,

@@ -26,8 +26,8 @@ from encoder_cls.training.prepare import prepare
 from encoder_cls.training.prepared import Objective
 from encoder_cls.training.train import train as train_run
 
-# Two trainings would draw from the same random generator: torch has one per process.
-_ALONE = threading.Lock()
+# Threads train one at a time, because torch has one random generator per process.
+_TRAINING_LOCK = threading.Lock()
 
 
 def train(
@@ -38,21 +38,22 @@ def train(
     device: str = "auto",
     resume: bool = False,
 ) -> Classifier:
-    """Train into a run folder as `encoder-cls train` does, and load its classifier.
+    """Train into a run folder as `encoder-cls train` does, and load the trained classifier.
 
     Args:
-        config: a config, its file, or its values by dotted key: `{"data.train": "spam.csv",
-            "train.epochs": 5}`.
-        run_dir: by default `runs/<name of the config>`.
-        objective: called with the `EncoderClassifier` and a batch: the sum of the weighted losses
-            of its texts, (). A batch has `inputs`, the arguments of the model, `targets`, (B, C),
-            and `weights`; `batch.loss(model)` is the usual objective. Where a run is resumed, give
-            it again.
+        config: a config, the path of a config file, or config values by dotted key, such as
+            `{"data.train": "spam.csv", "train.epochs": 5}`.
+        run_dir: the run folder; by default `runs/<name of the config>`.
+        objective: the loss of the encoder, in place of the usual one. It is called with the
+            `EncoderClassifier` and a batch, and returns the sum of the weighted losses of the
+            batch's texts, a tensor of shape (). A batch has `inputs` (the arguments of the model),
+            `targets`, (B, C), and `weights`; `batch.loss(model)` is the usual loss. A resumed run
+            needs the same objective again.
         device: `auto`, `cpu`, `cuda` or `cuda:N`.
-        resume: continue from the newest checkpoint.
+        resume: continue from the newest checkpoint, or start a new run if the folder is empty.
 
     Raises:
-        EncoderClsError: with the message of the command.
+        EncoderClsError: the training fails; the message is that of the command.
     """
     if isinstance(config, str | Path):
         config = load_config(Path(config), ())
@@ -74,27 +75,32 @@ def train_texts(
     *,
     reporter: Reporter,
 ) -> Classifier:
-    """Train into an empty run folder, without a report.
-
-    `texts` are texts with their numbers and their label or labels.
+    """Train on texts in memory into an empty run folder, without a report.
 
     Threads train one at a time, and the state of the caller's random generators is restored.
 
+    Args:
+        config: the config of the run; its `data.train` is not read.
+        texts: triples of a number, which names the text in messages, the text, and its label, its
+            labels, or None without a label.
+        run: the empty run folder.
+        reporter: receives the progress and the warnings.
+
     Raises:
-        EncoderClsError: with the message of the command.
+        EncoderClsError: the training fails; the message is that of the command.
     """
     rows = (
         Row(text, label, None, SourceLocation(f"texts[{number}]")) for number, text, label in texts
     )
     device = resolve_device("auto")
     gpus = [device] if device.type == "cuda" else []
-    with own_settings(), _ALONE, torch.random.fork_rng(devices=gpus):
+    with own_settings(), _TRAINING_LOCK, torch.random.fork_rng(devices=gpus):
         prepared = prepare(config, train_rows=rows, reporter=reporter)
         prepared.report_warnings(reporter)
         train_run(prepared, run, device=device, with_report=False, reporter=reporter)
 
         reporter.working("finishing the model")
-        table = HeldOutPredictions.of_run(run.held_out_predictions)
-        finish_model(prepared, run, table, device=str(device))
+        held_out_predictions = HeldOutPredictions.of_run(run.held_out_predictions)
+        finish_model(prepared, run, held_out_predictions, device=str(device))
         reporter.working("")
         return load_classifier(run.model)

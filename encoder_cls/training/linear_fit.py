@@ -37,17 +37,20 @@ from encoder_cls.training.prepared import Prepared
 
 
 class FittedLinear(NamedTuple):
-    """The linear model of a run.
+    """The fitted linear model of a run.
 
     Attributes:
-        classifier: without an encoder; calibrated if there are validation labels.
-        validation_logits: those of a linear model that has not learned from the validation
-            texts, (texts, classes).
-        validation: the scores on these texts; None without validation labels.
-        held_out_predictions: the predictions for these texts from before a refit with them.
-        few_labels: what the fit to few labels has found, if it was one.
+        classifier: a classifier of the linear model alone; calibrated if there are validation
+            labels.
+        validation_logits: the logits of the validation texts, (texts, classes), by a linear model
+            that has not learned from them.
+        validation: the scores of `validation_logits`; None without validation labels.
+        held_out_predictions: the predictions for validation (or out-of-fold) texts, saved before
+            the final fit that includes these texts; None if no fit includes the validation texts.
+        few_labels: the accuracy and the teacher of a fit to few labels; None for other fits.
         effort: how much work the fit did.
-        plan: the plan of the run where time changed it.
+        plan: the changed plan of the run, if the time allowed only a simpler fit; None if the plan
+            is unchanged.
     """
 
     classifier: Classifier
@@ -59,6 +62,7 @@ class FittedLinear(NamedTuple):
     plan: Plan | None = None
 
 
+# A function that receives a preliminary linear model, before the final one is fitted.
 OnPreliminary = Callable[[FittedLinear], None]
 
 
@@ -70,20 +74,20 @@ def fit_linear_classifier(
     Equal data and an equal effort give an equal classifier.
 
     Args:
-        prepared: the data and the plan.
-        on_preliminary: receives preliminary classifiers where there are validation texts: a quick one,
-            then one of a single penalty.
-        effort: how much work the fit does; by default the time left decides.
+        prepared: the data and the plan of the run.
+        on_preliminary: receives up to two preliminary classifiers if there are validation texts:
+            the first has words only; the second has all features, and a single C value.
+        effort: how much work the fit does; by default, the remaining time decides.
 
     Raises:
-        TooLittleTimeError: there is not enough time for the least effort.
+        TooLittleTimeError: there is not enough time for the smallest effort.
     """
     plan = prepared.plan
     if plan.linear_fit == "stream":
         return _fit_stream(prepared)
 
     fit = _Fit(prepared, effort)
-    fit.check_least_effort()
+    fit.check_time_for_words_alone()
     if on_preliminary and fit.options.char_ngrams and len(prepared.dataset.known_validation):
         on_preliminary(fit.words_alone())
 
@@ -93,7 +97,8 @@ def fit_linear_classifier(
         try:
             return fit.few_labels()
         except TooLittleTimeError:
-            # The teacher of an encoder learns from few labels.
+            # The encoder needs the teacher that only this fit has, so a simpler fit cannot replace
+            # it.
             if plan.has_pseudo_labels:
                 raise
             return fit.words_alone()
@@ -101,6 +106,7 @@ def fit_linear_classifier(
 
 
 def _fit_stream(prepared: Prepared) -> FittedLinear:
+    """Fit to a stream of the training texts, which need not fit into memory."""
     train = prepared.dataset.train
     linear = fit_linear_from_stream(
         prepared.train_texts,
@@ -108,14 +114,14 @@ def _fit_stream(prepared: Prepared) -> FittedLinear:
         linear_options(prepared),
         split_groups=train.split_groups,
     )
-    return _calibrated(prepared, linear)
+    return _scored_classifier(prepared, linear)
 
 
 class _Fit:
     """The fits of a linear model to texts in memory.
 
     Attributes:
-        options: what is read of texts.
+        options: which features are used, and the weight of each class.
     """
 
     def __init__(self, prepared: Prepared, effort: Effort | None) -> None:
@@ -128,8 +134,9 @@ class _Fit:
         else:
             self._effort_choice = EffortChoice(effort)
 
-    def check_least_effort(self) -> None:
-        """Raise a `TooLittleTimeError` if there is no time for a classifier of words alone."""
+    def check_time_for_words_alone(self) -> None:
+        """Raise a `TooLittleTimeError` if there is not enough time for `words_alone`."""
+        # Call `choose` for its error: it has only one effort to choose from.
         self._effort_choice.choose(
             [WORDS_ALONE],
             seconds_of_fit=lambda: seconds_to_fit(self._words),
@@ -138,12 +145,12 @@ class _Fit:
 
     @cached_property
     def _words(self) -> CountedTexts:
-        """The training texts, with words and pairs alone."""
+        """The features of the training texts: words and pairs of words, no character n-grams."""
         words_only = self.options._replace(char_ngrams=False)
         return CountedTexts.of(self._prepared.train_texts, self._train.labels, words_only)
 
     def words_alone(self) -> FittedLinear:
-        """Fit to words with one penalty, and not again: the quickest."""
+        """Fit in the quickest way: to words, with one C value, without the validation texts."""
         linear, _ = fit_linear(
             self._words,
             held_out=self._held_out,
@@ -151,10 +158,15 @@ class _Fit:
             is_quick=True,
         )
         plan = replace(self._prepared.plan, linear_fit="plain", refits_on_validation=False)
-        return _calibrated(self._prepared, linear)._replace(effort=WORDS_ALONE, plan=plan)
+        fitted = _scored_classifier(self._prepared, linear)
+        return fitted._replace(effort=WORDS_ALONE, plan=plan)
 
     def plain(self, on_preliminary: OnPreliminary | None) -> FittedLinear:
-        """Fit to the training texts, then again with the validation texts if so planned."""
+        """Fit to the training texts, then fit again with the validation texts if so planned.
+
+        Args:
+            on_preliminary: receives a preliminary classifier, of a single C value.
+        """
         prepared = self._prepared
         texts = CountedTexts.of(prepared.train_texts, self._train.labels, self.options)
         effort = self._effort_choice.choose(
@@ -165,9 +177,10 @@ class _Fit:
 
         def on_first(linear: LinearModel) -> None:
             if on_preliminary:
-                on_preliminary(_calibrated(prepared, linear))
+                on_preliminary(_scored_classifier(prepared, linear))
 
-        linear, choice = fit_linear(
+        # Fit to the training texts. The validation texts choose C and the calibration.
+        linear, calibration = fit_linear(
             texts,
             held_out=self._held_out,
             split_groups=self._train.split_groups,
@@ -175,29 +188,39 @@ class _Fit:
             on_first=on_first,
         )
         if not prepared.plan.refits_on_validation:
-            return _calibrated(prepared, linear)._replace(effort=effort)
+            return _scored_classifier(prepared, linear)._replace(effort=effort)
 
-        # Keep the predictions for the validation texts from before these are learned from.
+        # Predict the validation texts now, before the final fit learns from them.
         validation = prepared.dataset.known_validation
         logits, familiarity_features = linear.read(prepared.validation_texts)
         assert familiarity_features is not None
 
+        # Fit again to training and validation texts, with the same C and calibration.
         all_texts = prepared.tokenize(self._train.texts, validation.texts)
         all_labels = np.concatenate([self._train.labels, validation.labels])
         refitted, _ = fit_linear(
-            CountedTexts.of(all_texts, all_labels, self.options), choice=choice
+            CountedTexts.of(all_texts, all_labels, self.options), choice=calibration
         )
-        numbers_before = refitted.familiarity_before_refit(
-            prepared.validation_texts, evidence=familiarity_features[:, :NUM_EVIDENCE_FEATURES]
+
+        # Measure how familiar the validation texts would be if they were new: by the evidence of
+        # the first model, and by the rarity of their features in the final model.
+        evidence = familiarity_features[:, :NUM_EVIDENCE_FEATURES]
+        familiarity_before = refitted.familiarity_before_refit(
+            prepared.validation_texts, evidence=evidence
         )
+
         rows = np.arange(len(self._train), len(all_texts))
-        predictions = _held_out_predictions(prepared, rows, logits, numbers_before)
-        fitted = _calibrated(prepared, refitted, logits)
+        predictions = _held_out_predictions(prepared, rows, logits, familiarity_before)
+        fitted = _scored_classifier(prepared, refitted, logits)
         return fitted._replace(held_out_predictions=predictions, effort=effort)
 
     def _num_fits(self, effort: Effort) -> float:
-        """The work of one of the `PLAIN_EFFORTS`, in fits to the training texts."""
-        # That there is time for words alone is known.
+        """Return how many fits to the training texts an effort takes.
+
+        Args:
+            effort: one of the `PLAIN_EFFORTS`.
+        """
+        # `check_time_for_words_alone` has made sure that there is time for this effort.
         if effort.words_only:
             return 0
 
@@ -206,7 +229,8 @@ class _Fit:
             _, validation_labels = self._held_out
             num_fits = C_VALUES_TRIED
             if len(validation_labels) < MIN_HELD_OUT[task_of(self._train.labels)]:
-                # Each fold learns from the others; the last fit is with the penalty chosen.
+                # Cross-validation fits each C value FOLDS times, to (FOLDS - 1) / FOLDS of the
+                # texts. One more fit, with the best C, learns from all texts.
                 num_fits = C_VALUES_TRIED * (FOLDS - 1) + 1
 
         if self._prepared.plan.refits_on_validation:
@@ -214,7 +238,11 @@ class _Fit:
         return num_fits
 
     def few_labels(self) -> FittedLinear:
-        """Fit to few labels, those of the validation texts among them if so planned."""
+        """Fit to few labels and to unlabelled texts, and to the validation texts if so planned.
+
+        Raises:
+            TooLittleTimeError: there is not enough time for the smallest effort.
+        """
         prepared = self._prepared
         dataset = prepared.dataset
         texts = prepared.texts
@@ -228,7 +256,7 @@ class _Fit:
             split_groups = np.concatenate([split_groups, validation.split_groups])
             num_held_out = len(validation)
 
-        linear, found = fit_linear_from_few_labels(
+        linear, result = fit_linear_from_few_labels(
             texts,
             labels,
             prepared.name_texts,
@@ -240,23 +268,26 @@ class _Fit:
             effort_choice=self._effort_choice,
         )
         if not num_held_out:
-            fitted = _calibrated(prepared, linear)
-            return fitted._replace(few_labels=found, effort=found.effort)
+            fitted = _scored_classifier(prepared, linear)
+            return fitted._replace(few_labels=result, effort=result.effort)
 
-        # It is calibrated on all labelled texts already: the few held out would only add chance.
-        # But an encoder is weighed by these few, and both parts must be judged alike.
-        familiarity_features = linear.familiarity_before_refit(texts.take(found.rows))
+        # The cross-validation has predicted all labelled texts out of fold.
+        familiarity_features = linear.familiarity_before_refit(texts.take(result.rows))
         predictions = _held_out_predictions(
-            prepared, found.rows, found.logits, familiarity_features
+            prepared, result.rows, result.logits, familiarity_features
         )
-        fitted = _calibrated(
+
+        # The linear model is already calibrated on these out-of-fold predictions, so do not
+        # calibrate it again on the few validation texts. With an encoder, do: the validation texts
+        # choose the weights of both models, so both must be calibrated on the same texts.
+        fitted = _scored_classifier(
             prepared,
             linear,
             predictions.validation.logits,
             is_calibrated=not prepared.plan.has_encoder,
         )
         return fitted._replace(
-            held_out_predictions=predictions, few_labels=found, effort=found.effort
+            held_out_predictions=predictions, few_labels=result, effort=result.effort
         )
 
 
@@ -266,18 +297,25 @@ def _held_out_predictions(
     logits: Logits,
     familiarity_features: FamiliarityFeatures,
 ) -> HeldOutPredictions:
-    """The table of predictions for labelled texts.
+    """Collect held-out predictions by split, with the rows of their texts in the split.
 
-    `rows` count the training texts, then those of `Dataset.known_validation`.
+    Args:
+        prepared: the data of the run.
+        rows: the numbers of the predicted texts, (texts,): first the training texts are numbered,
+            then the texts of `Dataset.known_validation`.
+        logits: the logits of the predicted texts, (texts, classes).
+        familiarity_features: the familiarity features of the predicted texts, (texts, features).
     """
     dataset = prepared.dataset
     num_train = len(dataset.train)
     is_train = rows < num_train
 
-    # The table has the rows of `Dataset.validation`, which may have more texts.
-    is_selected = ~dataset.validation.has_unseen_label(len(dataset.label_names))
-    selected_rows = np.flatnonzero(is_selected)
-    validation_rows = selected_rows[rows[~is_train] - num_train]
+    # Translate rows of `Dataset.known_validation` to rows of `Dataset.validation`, which also has
+    # the texts whose labels do not occur in train.
+    is_known = ~dataset.validation.has_unseen_label(len(dataset.label_names))
+    known_rows = np.flatnonzero(is_known)
+    validation_rows = known_rows[rows[~is_train] - num_train]
+
     return HeldOutPredictions(
         validation=Predictions(validation_rows, logits[~is_train], familiarity_features[~is_train]),
         train=Predictions(rows[is_train], logits[is_train], familiarity_features[is_train]),
@@ -285,14 +323,22 @@ def _held_out_predictions(
     )
 
 
-def _calibrated(
+def _scored_classifier(
     prepared: Prepared,
     linear: LinearModel,
     logits: Logits | None = None,
     *,
     is_calibrated: bool = False,
 ) -> FittedLinear:
-    """Calibrate a classifier by validation logits, its own by default, if it is not yet."""
+    """Make a classifier of a linear model, calibrate it and score it on the validation texts.
+
+    Args:
+        prepared: the data of the run.
+        linear: the linear model.
+        logits: the logits of the validation texts, (texts, classes); by default those of `linear`.
+            They are given if `linear` has learned from these texts.
+        is_calibrated: the logits are already calibrated, so leave them as they are.
+    """
     if logits is None:
         logits = linear.logits(prepared.validation_texts)
 

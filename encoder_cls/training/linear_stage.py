@@ -1,4 +1,4 @@
-"""The linear model in a run: fitted within the time, saved, reported."""
+"""The first stage of a run: fit the linear model within the time limit, save it and report it."""
 
 from __future__ import annotations
 
@@ -24,14 +24,16 @@ from encoder_cls.training.run_progress import Progress
 def fit_linear_model(
     run: RunDir, progress: Progress, group: ProcessGroup, reporter: Reporter
 ) -> FittedLinear | None:
-    """Fit the linear model, in the first process.
+    """Fit the linear model of the run, in the first process.
 
-    It is saved as the model unless an encoder was better. A resumed run fits it again while there
-    is work left that needs it: equal data gives an equal model. Where it is fitted again with the
-    validation texts, the run keeps its predictions for these texts from before.
+    The linear model is saved as the model of the run, unless the run has already saved a better
+    model with an encoder. A resumed run fits the linear model again if its remaining work needs
+    it, since equal data gives an equal model. If the final fit includes the validation texts, the
+    run also saves the held-out predictions for them.
 
     Returns:
-        None in a run without one, in the other processes, and where nothing is left but the report.
+        The fitted linear model; None in a run without a linear model, in all processes except the
+        first, and in a resumed run in which only the report is left to do.
     """
     linear = None
     if group.leads and progress.prepared.plan.linear and _has_work_left(progress):
@@ -43,7 +45,7 @@ def fit_linear_model(
 
 
 def _has_work_left(progress: Progress) -> bool:
-    """Whether the linear model is missing, or an encoder still learns beside it."""
+    """Whether the linear model has not been fitted yet, or the encoder is still in training."""
     state = progress.state
     if not progress.prepared.plan.has_encoder:
         return state.linear_score is None
@@ -53,18 +55,30 @@ def _has_work_left(progress: Progress) -> bool:
 def _fit(
     run: RunDir, progress: Progress, reporter: Reporter, *, is_first_fit: bool
 ) -> FittedLinear:
-    """Fit the linear model within the time, and save it with what the run keeps of it."""
+    """Fit the linear model within the time limit, and save it with its held-out predictions.
+
+    Args:
+        run: the folder that the model is saved to.
+        progress: the state of the run, which gets the effort and the changed plan of the fit.
+        reporter: receives the progress.
+        is_first_fit: False if a resumed run repeats an earlier fit.
+    """
     reporter.working("fitting the linear model")
     prepared = _texts_in_time(progress, reporter, is_first_fit=is_first_fit)
 
     def save(fitted: FittedLinear) -> None:
-        # Another process may have resumed a stopped run.
+        # Save nothing once the run is stopped: another process may have resumed it.
         check_stop()
         save_classifier(fitted.classifier, run.model)
 
-    # The time left also decides how much work the fit does; a resumed run does the same.
-    on_preliminary = save if is_first_fit else None
-    effort = None if is_first_fit else EFFORTS[progress.state.linear_effort]
+    # In the first fit, the remaining time decides how much work the fit does. A repeated fit does
+    # the same work, so that it gives the same model.
+    on_preliminary = None
+    effort = None
+    if is_first_fit:
+        on_preliminary = save
+    else:
+        effort = EFFORTS[progress.state.linear_effort]
     linear = run_interruptibly(
         lambda: fit_linear_classifier(prepared, on_preliminary=on_preliminary, effort=effort)
     )
@@ -82,10 +96,10 @@ def _fit(
 
 
 def _texts_in_time(progress: Progress, reporter: Reporter, *, is_first_fit: bool) -> Prepared:
-    """The data that the linear model learns from.
+    """Return the data that the linear model learns from.
 
-    Where time is short, it learns from as many texts as there is time for; a resumed run from the
-    same ones.
+    If time is short, the linear model learns from a sample, as large as the time allows. A resumed
+    run uses the same sample.
     """
     prepared = progress.prepared
     if is_first_fit and prepared.budget.left is not None:
@@ -107,7 +121,7 @@ def _texts_in_time(progress: Progress, reporter: Reporter, *, is_first_fit: bool
 def _report(
     linear: FittedLinear, progress: Progress, reporter: Reporter, *, is_first_fit: bool
 ) -> None:
-    """Tell how the linear model was fitted, and log its scores."""
+    """Report how the linear model was fitted, and log its validation scores."""
     if is_first_fit and linear.effort is not PLANNED:
         reporter.warning(
             "train.time_budget: there is no time to fit the linear model as planned, but in a "
@@ -126,7 +140,10 @@ def _report(
 
 
 def few_labels_line(result: FewLabels) -> str:
-    """How the linear model learned from few labels, with its accuracy."""
+    """Describe in one line how the linear model learned from few labels, with its accuracy.
+
+    The accuracy has its 95% interval, after the accuracy without unlabelled texts if that differs.
+    """
     low, high = result.interval
     accuracy = f"{result.accuracy:.1%} [{low:.1%}, {high:.1%}]"
     if result.accuracy != result.accuracy_before:
@@ -141,20 +158,28 @@ def few_labels_line(result: FewLabels) -> str:
 def broadcast_pseudo_labels(
     prepared: Prepared, linear: FittedLinear | None, group: ProcessGroup
 ) -> NDArray[np.float32] | None:
-    """The teacher's probabilities of the unlabelled texts that the encoder learns from.
+    """Compute the pseudo-labels of the first process, and send them to all processes.
 
-    All processes get them. Soft labels: Hinton et al., "Distilling the Knowledge in a Neural
+    The pseudo-labels are the probabilities that the teacher, a linear model, predicts for the
+    unlabelled texts that the encoder learns from. The encoder learns the probabilities themselves
+    rather than the most probable class: Hinton et al., "Distilling the Knowledge in a Neural
     Network" (2015), https://arxiv.org/abs/1503.02531.
 
+    Args:
+        prepared: the data, tokens and plan of the run.
+        linear: the linear model with its teacher; None in all processes except the first.
+        group: the processes that train together.
+
     Returns:
-        Probabilities, (texts, classes); None without a teacher.
+        Probabilities, (texts, classes), in all processes; None without a teacher.
     """
     probabilities = None
     if linear and linear.few_labels and linear.few_labels.teacher:
-        unlabelled = prepared.texts.take(prepared.model_rows[len(prepared.dataset.train) :])
+        unlabelled = prepared.texts.take(prepared.encoder_rows[len(prepared.dataset.train) :])
         logits = linear.few_labels.teacher.logits(unlabelled)
         probabilities = softmax(logits).astype(np.float32)
 
+    # Only the first process knows whether there is a teacher.
     if not group.decide(probabilities is not None):
         return None
     if group.size == 1:

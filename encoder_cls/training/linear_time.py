@@ -1,4 +1,4 @@
-"""The time that a run has for its linear model, and how many texts it learns from then."""
+"""The time limit of the linear model, and the number of texts that it allows."""
 
 from __future__ import annotations
 
@@ -12,20 +12,22 @@ from encoder_cls.linear.stream import fit_linear_from_stream
 from encoder_cls.system.stop import run_interruptibly
 from encoder_cls.training.prepared import Prepared
 
-# The texts to estimate the time by; fewer are never learned from.
+# The number of texts that are fitted to estimate the time. The linear model learns from at least as
+# many, if there are as many.
 SAMPLE = 5000
 
-# The part of the time left, where an encoder follows.
+# The share of the remaining time for the linear model, if an encoder follows.
 SHARE = 0.5
-# The part of the time left, where only scores and the report follow.
+# The share of the remaining time for the linear model, if only the scores and the report follow.
 ALONE_SHARE = 0.6
 
 
 def end_of_fit(prepared: Prepared) -> float | None:
-    """When the fit should end, by `time.monotonic`.
+    """Return when the fit should end, a time of `time.monotonic`.
 
     Returns:
-        None without a limit, and where `affordable_texts` keeps it.
+        None without a time limit, and for fits that keep the limit by the number of texts instead
+        (`affordable_texts`).
     """
     plan = prepared.plan
     seconds = prepared.budget.seconds_for(pretraining=False)
@@ -40,18 +42,24 @@ def end_of_fit(prepared: Prepared) -> float | None:
     return time.monotonic() + share * seconds
 
 
-# The time of each fit, relative to a stream. A plain one tries all penalties, and is repeated with
-# the validation texts; one in detail also has character n-grams.
+# The time of each kind of fit, relative to a stream of the same texts. A plain fit tries several C
+# values and is repeated with the validation texts. A detailed fit is a plain fit that also has
+# character n-grams.
 STREAM = 1.0
 PLAIN = 3.0
 DETAILED = 12.0
-# The time to score a text, relative to learning from one in a stream: calibration, the smallest
-# types, guarantees, report.
+# The time to score a text, relative to learning from a text in a stream. Texts are scored for the
+# calibration, the smallest number types, the guarantees and the report.
 SCORING = 0.6
 
 
 def affordable_texts(prepared: Prepared) -> int | None:
-    """The number of texts that a stream has time for; None if there is time for the planned fit."""
+    """Compute how many texts there is time for, if the linear model learns from a stream.
+
+    Returns:
+        The number of training texts; None if the planned fit keeps the time limit, or limits its
+        work in another way (`end_of_fit`).
+    """
     plan = prepared.plan
     dataset = prepared.dataset
     num_texts = len(dataset.train)
@@ -59,21 +67,21 @@ def affordable_texts(prepared: Prepared) -> int | None:
     if seconds is None or plan.linear_fit not in ("plain", "stream") or num_texts <= SAMPLE:
         return None
 
-    # What is left after a sample is the time of so many texts, some of which are scored.
+    # Time a sample. The remaining time, in texts of a stream, is for learning and for scoring.
     sample_seconds = _seconds_of_sample(prepared)
     num_scored = len(dataset.validation) + len(dataset.test or ())
-    most = (seconds - sample_seconds) / (sample_seconds / SAMPLE) - SCORING * num_scored
+    max_texts = (seconds - sample_seconds) / (sample_seconds / SAMPLE) - SCORING * num_scored
     if plan.has_encoder:
-        most *= SHARE
+        max_texts *= SHARE
 
-    if _planned_cost(prepared) * num_texts <= most:
+    if _planned_cost(prepared) * num_texts <= max_texts:
         return None
-    return min(num_texts, max(SAMPLE, int(most)))
+    return min(num_texts, max(SAMPLE, int(max_texts)))
 
 
 def _seconds_of_sample(prepared: Prepared) -> float:
-    """Measure how long a stream of the sample takes."""
-    # The time of the import is not to be measured.
+    """Measure how long it takes to learn from a stream of `SAMPLE` texts."""
+    # Import it here, so that the time of the import is not measured.
     import sklearn.linear_model  # noqa: F401
 
     sample = streamed(prepared, SAMPLE)
@@ -91,7 +99,7 @@ def _seconds_of_sample(prepared: Prepared) -> float:
 
 
 def _planned_cost(prepared: Prepared) -> float:
-    """The time of the planned fit, relative to a stream."""
+    """Return the time of the planned fit, relative to a stream of the same texts."""
     plan = prepared.plan
     assert plan.linear
     if plan.linear_fit == "stream":
@@ -102,12 +110,15 @@ def _planned_cost(prepared: Prepared) -> float:
 
 
 def streamed(prepared: Prepared, num_texts: int) -> Prepared:
-    """Replace data and plan by a stream of random labelled texts, with all classes among them."""
+    """Return a copy whose plan is to learn from a stream of a random sample of the training texts.
+
+    The sample has `num_texts` texts, and at least one text of each class beside them.
+    """
     train = prepared.dataset.train
     plan = prepared.plan
     assert plan.linear
 
-    # The first text of each class, and texts drawn at random.
+    # Take the first text of each class, and texts drawn at random.
     if train.is_multi_label:
         first_rows = train.labels.argmax(axis=0)
     else:
@@ -125,7 +136,7 @@ def streamed(prepared: Prepared, num_texts: int) -> Prepared:
 
 
 def linear_options(prepared: Prepared) -> LinearOptions:
-    """What the linear model of a run reads of texts, and the weight of each class."""
+    """Return the planned features of the linear model, and the weight of each class."""
     plan = prepared.plan
     assert plan.linear
     return LinearOptions(

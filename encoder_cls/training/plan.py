@@ -1,4 +1,4 @@
-"""Decide from the config and the amount of text how a run trains."""
+"""Plan how a run trains, by its config and the amount of its text."""
 
 from __future__ import annotations
 
@@ -22,30 +22,35 @@ from encoder_cls.text.tokens import KEPT_PER_TOKEN
 
 
 class CorpusSize(NamedTuple):
-    """The tokens that an encoder reads, and the optimizer steps of one epoch."""
+    """The size of the texts that an encoder is trained on.
+
+    Attributes:
+        tokens: the number of tokens that the encoder reads.
+        steps: the number of optimizer steps of one epoch.
+    """
 
     tokens: int
     steps: int
 
     @classmethod
     def of(cls, lengths: NDArray[np.int64], config: Config) -> Self:
-        """Measure texts of these lengths."""
+        """Measure texts of these lengths in tokens, (texts,)."""
         sampler = BatchSampler(lengths, config.train, seed=config.seed)
         return cls(tokens=int(lengths.sum()), steps=sampler.steps_per_epoch)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Counts:
-    """The facts of the data that a plan depends on.
+    """The amounts of data that a plan depends on.
 
     Attributes:
-        labelled: the number of texts with a label.
-        unlabelled: the number of texts without.
+        labelled: the number of training texts with a label.
+        unlabelled: the number of training texts without a label.
         validation: the number of texts held out for validation.
         classes: the number of classes.
-        corpus: the size of all texts.
-        linear_tokens: the tokens of all labelled texts by the most that are read of each, in
-            descending order.
+        corpus: the size of all training texts, with and without labels.
+        linear_tokens: the number of tokens of all labelled texts that the linear model reads, by
+            the maximum number of tokens that it reads of a text; the largest maximum comes first.
         is_multi_label: whether a text may have several labels.
         has_base_encoder: whether the encoder starts from the weights of a base run.
     """
@@ -61,32 +66,36 @@ class Counts:
 
 
 class LinearInput(NamedTuple):
-    """What the linear model reads.
+    """What the linear model reads of each text.
 
     Attributes:
-        max_tokens: how many tokens of a text, `[CLS]` included.
-        use_char_ngrams: whether character n-grams are features.
+        max_tokens: the maximum number of tokens that are read of a text, `[CLS]` included.
+        use_char_ngrams: whether character n-grams are features, beside words and pairs of words.
     """
 
     max_tokens: int
     use_char_ngrams: bool
 
 
+# How a linear model is fitted: to all texts in memory, to a stream of texts, or to few labels with
+# the help of unlabelled texts or class names.
 LinearFit = Literal["plain", "stream", "few_labels"]
 
 
 @dataclass(frozen=True, kw_only=True)
 class Plan:
-    """The parts of a run, and how each is trained.
+    """The models that a run trains, and how each is trained.
 
     Attributes:
-        pretraining: of the encoder, on texts without their labels.
-        training: of the encoder, on labels.
-        linear: what the linear model reads.
-        linear_fit: how it is fitted.
-        refits_on_validation: whether it is fitted again with the texts held out for validation.
-        has_pseudo_labels: whether the encoder also learns what the linear model predicts for texts
-            without labels.
+        pretraining: the length of the encoder's pretraining, on texts without their labels; None
+            without pretraining.
+        training: the length of the encoder's training on labels; None without an encoder.
+        linear: what the linear model reads; None without a linear model.
+        linear_fit: how the linear model is fitted; None without a linear model.
+        refits_on_validation: whether the final fit of the linear model includes the validation
+            texts.
+        has_pseudo_labels: whether the encoder also learns the linear model's predictions for
+            unlabelled texts.
         has_word_vectors: whether the encoder starts from word vectors.
     """
 
@@ -105,7 +114,7 @@ class Plan:
 
     @property
     def predicts_labels_out_of_fold(self) -> bool:
-        """Whether the run keeps out-of-fold predictions for all labelled texts."""
+        """Whether the run saves out-of-fold predictions for all labelled texts."""
         return (
             self.linear_fit == "few_labels" and self.refits_on_validation and not self.has_encoder
         )
@@ -121,7 +130,7 @@ class Plan:
         return sum(length.total_steps for length in self.training_lengths)
 
     def __str__(self) -> str:
-        """The decisions in one line."""
+        """Describe the plan in one line."""
         decisions = []
         for name, length in (("pretraining", self.pretraining), ("training", self.training)):
             if length:
@@ -145,11 +154,12 @@ class Plan:
         return ", ".join(decisions)
 
 
-def check_fits(config: Config, dataset: Dataset) -> None:
-    """Check class weights and the monitored score against the data.
+def check_config_fits_data(config: Config, dataset: Dataset) -> None:
+    """Check the class weights and the monitored score of the config against the data.
 
     Raises:
-        ConfigError: one of them does not fit.
+        ConfigError: a class weight names no class of the data, or the monitored score is not one
+            of the task.
     """
     weights = config.train.class_weights
     if isinstance(weights, dict):
@@ -172,18 +182,18 @@ def check_fits(config: Config, dataset: Dataset) -> None:
 
 
 def make_plan(
-    config: Config, counts: Counts, *, model_corpus: Callable[[bool], CorpusSize]
+    config: Config, counts: Counts, *, encoder_corpus: Callable[[bool], CorpusSize]
 ) -> Plan:
     """Make the plan of a run.
 
     Args:
-        config: what a person chose.
-        counts: the facts of the data.
-        model_corpus: measures the texts that the encoder learns classes from, with pseudo-labels or
-            without.
+        config: the config of the run.
+        counts: the amounts of data.
+        encoder_corpus: a function that measures the texts that the encoder learns classes from. Its
+            argument is whether the encoder learns from pseudo-labels.
 
     Raises:
-        ConfigError: no classifier can be trained.
+        ConfigError: the config excludes the encoder, and there is too much text for a linear model.
     """
     linear, linear_fit = _linear(config, counts)
     has_encoder = _has_encoder(config, counts, linear_fit)
@@ -210,7 +220,7 @@ def make_plan(
     )
     return Plan(
         pretraining=_pretraining(config, counts),
-        training=_training(config, counts, model_corpus(has_pseudo_labels)),
+        training=_training(config, counts, encoder_corpus(has_pseudo_labels)),
         linear=linear,
         linear_fit=linear_fit,
         refits_on_validation=refits_on_validation,
@@ -220,7 +230,11 @@ def make_plan(
 
 
 def _has_encoder(config: Config, counts: Counts, linear_fit: LinearFit | None) -> bool:
-    """Decide whether to train an encoder: by default, not on few labels among many texts."""
+    """Decide whether to train an encoder.
+
+    By default, no encoder is trained if there are few labels and more unlabelled than labelled
+    texts: a linear model learns more from them. A continued run keeps the encoder of its base run.
+    """
     if config.model.encoder != "auto":
         return bool(config.model.encoder)
     return (
@@ -231,9 +245,10 @@ def _has_encoder(config: Config, counts: Counts, linear_fit: LinearFit | None) -
 
 
 def _has_word_vectors(config: Config, counts: Counts) -> bool:
-    """Decide whether to start from word vectors.
+    """Decide whether the encoder starts from word vectors.
 
-    The encoder of a base run has learned the language; labelled texts alone teach too little of it.
+    By default, it does if there are more unlabelled than labelled texts, since the labelled texts
+    alone teach too little of the language. The encoder of a base run already knows the language.
     """
     return (
         config.pretrain.epochs == "auto"
@@ -243,13 +258,14 @@ def _has_word_vectors(config: Config, counts: Counts) -> bool:
 
 
 def _refits_on_validation(config: Config, counts: Counts, linear_fit: LinearFit | None) -> bool:
-    """Decide whether the linear model is fitted again with the texts held out."""
+    """Decide whether the final fit of the linear model includes the validation texts."""
     if not config.train.refit_on_validation or names_validation(config):
         return False
     if linear_fit == "few_labels":
         return True
 
-    # A continued run and its base run are compared on the texts held out.
+    # Keep the validation texts of a continued run apart: the report compares the run with its base
+    # run on them.
     is_continued = config.from_run is not None
     return (
         linear_fit == "plain"
@@ -259,30 +275,39 @@ def _refits_on_validation(config: Config, counts: Counts, linear_fit: LinearFit 
     )
 
 
-# The tokens of a text that a linear model may read, in multiples of `max_seq_len`.
+# The maximum numbers of tokens that a linear model may read of a text, as multiples of
+# `model.max_seq_len`.
 LINEAR_LENGTHS = (KEPT_PER_TOKEN, 4, 2, 1)
 
-# The linear model learns from a stream if there are more tokens, for the sake of memory, or
-# more tokens times classes, which take minutes.
+# The maximum number of tokens for a fit in memory; more tokens are learned from a stream.
 MAX_LINEAR_TEXT = 12_000_000
+# The maximum number of tokens times classes for a fit in memory, which takes minutes.
 MAX_LINEAR_WORK = 200_000_000
-# With more tokens, it looks at words only, for the sake of memory.
+# The maximum number of tokens for character n-grams, which take much memory. With more tokens, the
+# features are words and pairs of words only.
 MAX_LINEAR_DETAIL = 3_000_000
 
-# With more tokens, a stream reads no more of a text than the encoder: 4 GB of disk.
+# The maximum number of tokens for a stream, which takes 4 GB of disk. With more tokens, the linear
+# model reads no more of a text than the encoder.
 MAX_STREAMED_TEXT = 200_000_000
-# With more tokens times classes, which take minutes, there is no linear model.
+# The maximum number of tokens times classes for a stream, which takes minutes. With more, there is
+# no linear model.
 MAX_STREAMED_WORK = 20_000_000_000
 
 
 def _linear(config: Config, counts: Counts) -> tuple[LinearInput | None, LinearFit | None]:
     """Decide what the linear model reads, and how it is fitted.
 
-    It reads as much of each text as memory and time allow, at least as much as the encoder.
+    The linear model reads as much of each text as memory and time allow, and at least as much as
+    the encoder.
+
+    Returns:
+        None twice if there is no linear model: the config excludes it, or there is too much text.
     """
     if not config.model.linear:
         return None, None
 
+    # Prefer a fit in memory, even if it reads less of each text than a stream would.
     for max_tokens, tokens in counts.linear_tokens.items():
         work = tokens * counts.classes
         if tokens <= MAX_LINEAR_TEXT and work <= MAX_LINEAR_WORK:
@@ -299,12 +324,16 @@ def _linear(config: Config, counts: Counts) -> tuple[LinearInput | None, LinearF
     return None, None
 
 
-# The most texts with a label, where labels are few.
+# The maximum number of labelled texts that count as few.
 MAX_LABELLED = 2000
 
 
 def _fit_in_memory(config: Config, counts: Counts) -> LinearFit:
-    """Decide how to fit to texts in memory: as to few labels where something helps these."""
+    """Decide how to fit the linear model to texts in memory.
+
+    The fit for few labels needs help from unlabelled texts or from class names. Multi-label tasks
+    do not have it.
+    """
     train = config.train
     learns_from_texts = train.naive_bayes or train.lsa_dimensions > 0 or train.self_training
     has_help = train.label_names_as_texts or (learns_from_texts and counts.unlabelled > 0)
@@ -314,41 +343,46 @@ def _fit_in_memory(config: Config, counts: Counts) -> LinearFit:
 
 
 def _pretraining(config: Config, counts: Counts) -> TrainingLength | None:
-    """The length of pretraining; None by default."""
+    """Decide the length of the encoder's pretraining; None, the default, for no pretraining."""
     epochs = config.pretrain.epochs
     if epochs == "auto" or not epochs:
         return None
     return _training_length(config, counts.corpus, epochs)
 
 
-# Epochs over the labels, times the square root of the number of tokens: so the time of training
-# grows with its square root, too.
+# The number of epochs times the square root of the number of tokens. The time of the training then
+# also grows with the square root of the number of tokens.
 TRAINING_FACTOR = 2_750
-# The fewest and the most epochs: more of them overfit.
+# The minimum and the maximum number of epochs. More epochs would overfit.
 TRAINING_EPOCHS = (1, 8)
-# Where an epoch is a few steps, more epochs make up for it.
+# The minimum number of steps. If an epoch has only a few steps, there are more epochs.
 MIN_STEPS = 300
 
-# The part of the epochs and the steps, from the encoder of a base run, and the fewest and the most
-# epochs.
+# The epochs and the minimum steps of an encoder that starts from a base run, as a share of those of
+# a new encoder.
 CONTINUED_SHARE = 0.5
+# The minimum and the maximum number of epochs of an encoder that starts from a base run.
 CONTINUED_EPOCHS = (1, 4)
 
 
 def _training(config: Config, counts: Counts, corpus: CorpusSize) -> TrainingLength:
-    """The length of training on labels: the config's epochs, or as many as the texts need."""
+    """Decide the length of the training on labels.
+
+    The number of epochs is that of the config. By default, it depends on the number of tokens.
+    """
     if config.train.epochs != "auto":
         return _training_length(config, corpus, config.train.epochs)
 
     share = 1.0
-    fewest, most = TRAINING_EPOCHS
+    min_epochs, max_epochs = TRAINING_EPOCHS
     if counts.has_base_encoder:
         share = CONTINUED_SHARE
-        fewest, most = CONTINUED_EPOCHS
-    wanted = round(share * TRAINING_FACTOR / math.sqrt(corpus.tokens))
-    epochs = min(max(wanted, fewest), most)
+        min_epochs, max_epochs = CONTINUED_EPOCHS
+    unlimited_epochs = round(share * TRAINING_FACTOR / math.sqrt(corpus.tokens))
+    epochs = min(max(unlimited_epochs, min_epochs), max_epochs)
 
-    # Repeat them until there are enough steps; each repetition is validated once.
+    # Repeat the epochs until there are enough steps, and validate once in as many epochs as there
+    # are repetitions: a validation after each short epoch would take long.
     repetitions = math.ceil(share * MIN_STEPS / (epochs * corpus.steps))
     return _training_length(
         config, corpus, epochs * repetitions, epochs_between_validations=repetitions
@@ -358,6 +392,14 @@ def _training(config: Config, counts: Counts, corpus: CorpusSize) -> TrainingLen
 def _training_length(
     config: Config, corpus: CorpusSize, epochs: int, *, epochs_between_validations: int = 1
 ) -> TrainingLength:
+    """Make a training length, with the interval of validations that the config names.
+
+    Args:
+        config: the config of the run.
+        corpus: the size of the texts of the training.
+        epochs: the number of epochs.
+        epochs_between_validations: the default interval of validations.
+    """
     validate_every = config.train.validate_every
     if not validate_every:
         validate_every = epochs_between_validations * corpus.steps

@@ -24,11 +24,11 @@ from encoder_cls.training.plan import (
     CorpusSize,
     Counts,
     Plan,
-    check_fits,
+    check_config_fits_data,
     make_plan,
 )
-from encoder_cls.training.prepared import Prepared, model_rows
-from encoder_cls.training.time_budget import TimeBudget, check_least_fits
+from encoder_cls.training.prepared import Prepared, encoder_rows
+from encoder_cls.training.time_budget import TimeBudget, check_minimum_time
 
 
 def prepare(
@@ -41,25 +41,18 @@ def prepare(
     """Read the data of a run, train its tokenizer, and make its plan.
 
     Args:
-        config: what a person chose.
-        train_rows: as in `load_dataset`.
-        started: as in `TimeBudget`.
-        reporter: hears what happens.
+        config: the config of the run.
+        train_rows: rows in memory to train on; by default `data.train` is read.
+        started: when the time budget began, a time of `time.monotonic`; by default now.
+        reporter: receives the progress and the warnings.
 
     Raises:
         StoppedError: a signal arrived while a sub-word tokenizer was trained.
         DataError: the data is missing, malformed or not enough.
-        ConfigError: the config does not fit the data or the base run, or the time budget ends
-            before training starts.
+        ConfigError: the config does not fit the data or the base run, or the time budget is too
+            short for the data, or ends before the training starts.
     """
     budget = TimeBudget(config, started=started)
-
-    def check_budget() -> None:
-        if budget.seconds_for(pretraining=False) == 0:
-            raise ConfigError(
-                f"train.time_budget: it ends while the {config.tokenizer.type} tokenizer is "
-                "trained; give it more time, or set tokenizer.type=word_level, which takes seconds"
-            )
 
     reporter.working(f"reading {config.data.train}")
     base_run = None
@@ -69,26 +62,36 @@ def prepare(
         base = load_classifier(base_run.model, device="cpu", engine="numpy")
         _check_shape(base, base_run, config)
 
+    # The minimum time is estimated from the size of the source, which rows in memory do not have.
     if train_rows is None:
-        check_least_fits(config, seconds=budget.left)
+        check_minimum_time(config, seconds=budget.left)
+
     dataset = load_all_data(config, train_rows=train_rows, reporter=reporter)
     if base_run and dataset.base:
         _check_base_data(dataset.base, base_run)
-    check_fits(config, dataset)
+    check_config_fits_data(config, dataset)
+
+    def check_time_is_left() -> None:
+        if budget.is_spent:
+            raise ConfigError(
+                f"train.time_budget: it ends while the {config.tokenizer.type} tokenizer is "
+                "trained; give it more time, or set tokenizer.type=word_level, which takes seconds"
+            )
 
     reporter.working(f"tokenizing {len(dataset.train):,} texts")
-    parts = (dataset.train, dataset.unlabelled, dataset.known_validation)
+    splits = (dataset.train, dataset.unlabelled, dataset.known_validation)
     tokens = tokenized_data(
         dataset.texts_to_learn,
         dataset.known_validation.texts,
         config,
-        fingerprints=[part.fingerprint for part in parts],
+        fingerprints=[split.fingerprint for split in splits],
         base=base.tokenizer if base else None,
-        check=check_budget,
+        check=check_time_is_left,
         reporter=reporter,
     )
     plan = _plan(config, dataset, tokens, base)
     reporter.working("")
+
     return Prepared(
         config=config,
         dataset=dataset,
@@ -103,10 +106,12 @@ def prepare(
 
 
 def _plan(config: Config, dataset: Dataset, tokens: TokenizedData, base: Classifier | None) -> Plan:
-    """Count what the plan of a run depends on, and make the plan."""
+    """Count the texts and tokens that the plan of a run depends on, and make the plan."""
     texts = tokens.texts
     num_labelled = len(dataset.train)
 
+    # The plan also decides how many tokens of each text the linear model reads: count the tokens of
+    # all labelled texts for each possible number.
     linear_tokens = {}
     for multiple in LINEAR_LENGTHS:
         max_tokens = multiple * config.model.max_seq_len
@@ -124,48 +129,69 @@ def _plan(config: Config, dataset: Dataset, tokens: TokenizedData, base: Classif
         has_base_encoder=base is not None and base.encoder is not None,
     )
 
-    def model_corpus(has_pseudo_labels: bool) -> CorpusSize:
-        rows = model_rows(texts, num_labelled, has_pseudo_labels)
+    def encoder_corpus(has_pseudo_labels: bool) -> CorpusSize:
+        rows = encoder_rows(texts, num_labelled, has_pseudo_labels)
         return CorpusSize.of(texts.lengths[rows], config)
 
-    return make_plan(config, counts, model_corpus=model_corpus)
+    return make_plan(config, counts, encoder_corpus=encoder_corpus)
 
 
 def _checked_base_run(path: Path, config: Config) -> RunDir:
-    """Return a base run, which must be finished and have the same tokenizer."""
-    run = RunDir(path)
+    """Open the folder of a base run.
+
+    Raises:
+        ConfigError: the base run is not finished, or has another tokenizer than the config.
+        EncoderClsError: the file of its held-out predictions is damaged.
+    """
+    base_run = RunDir(path)
     base_config = config_of_base(str(path))
-    if not run.is_finished():
-        raise ConfigError(f"{run.path}: is not a finished run; finish it first (train --resume)")
+    if not base_run.is_finished():
+        raise ConfigError(
+            f"{base_run.path}: is not a finished run; finish it first (train --resume)"
+        )
     if base_config.tokenizer != config.tokenizer:
         raise ConfigError(
-            f"tokenizer: differs from that of {run.path}, which a continued run keeps; leave the "
-            "section out"
+            f"tokenizer: differs from that of {base_run.path}, which a continued run keeps; leave "
+            "the section out"
         )
 
-    # The report needs this table, so a damaged one is noticed now.
-    HeldOutPredictions.of_run(run.held_out_predictions)
-    return run
+    # Read the held-out predictions, which the final report needs, so that a damaged file is noticed
+    # before the training.
+    HeldOutPredictions.of_run(base_run.held_out_predictions)
+    return base_run
 
 
-def _check_shape(base: Classifier, run: RunDir, config: Config) -> None:
-    """Raise a `ConfigError` if the encoder of a base run has another shape than that of the run."""
+def _check_shape(base: Classifier, base_run: RunDir, config: Config) -> None:
+    """Raise a `ConfigError` if the encoder of the base run differs in shape from the config's.
+
+    Args:
+        base: the classifier of the base run.
+        base_run: the folder of the base run, which the message names.
+        config: the config of the new run.
+    """
     # A base run without an encoder fits any shape: a new encoder is trained.
     if base.encoder is None or not config.model.encoder:
         return
     if base.encoder.architecture != EncoderArchitecture.of(config.model):
         raise ConfigError(
-            f"model: the encoder of {run.path} has another shape; leave the section out to keep it"
+            f"model: the encoder of {base_run.path} has another shape; leave the section out to "
+            "keep it"
         )
 
 
-def _check_base_data(dataset: Dataset, run: RunDir) -> None:
-    """Raise a `DataError` if the data of a base run is not what it was trained on."""
-    fingerprints = newest_fingerprint(run.checkpoints)
+def _check_base_data(dataset: Dataset, base_run: RunDir) -> None:
+    """Raise a `DataError` if the data of a base run has changed since it was trained.
+
+    Args:
+        dataset: the data of the base run, as it is now.
+        base_run: the folder of the base run, whose newest checkpoint has the hashes of its data.
+    """
+    fingerprints = newest_fingerprint(base_run.checkpoints)
     for kind, split in (("training", dataset.train), ("validation", dataset.validation)):
+        # A base run without checkpoints has no hashes, so there is nothing to compare.
         expected = fingerprints.get(f"{kind}_data", split.fingerprint)
         if split.fingerprint != expected:
-            source = run.load_config().data.train
+            source = base_run.load_config().data.train
             raise DataError(
-                f"{run.path}: its {kind} data ({source}) has changed since it was trained"
+                f"{base_run.path}: its {kind} data ({source}) has changed since it was trained"
             )

@@ -34,25 +34,27 @@ from encoder_cls.training.time_budget import TimeBudget
 
 Objective = Callable[[EncoderClassifier, Any], Tensor]
 
-# The part of the training texts that may be truncated without a warning.
+# The share of the training texts that may be truncated without a warning.
 MAX_TRUNCATED = 0.05
 
 
 @dataclass(frozen=True, kw_only=True)
 class Prepared:
-    """Data, tokens and plan of a run.
+    """The data, tokens and plan of a run.
 
     Attributes:
-        config: what a person chose.
-        dataset: the texts and labels.
-        tokenizer: trained on the texts, or that of the base run.
-        texts: the tokens of the texts to learn from: labelled ones, then unlabelled ones.
-        validation_texts: those of the texts that choose the best weights (`Dataset.known_validation`).
+        config: the config of the run.
+        dataset: the texts and labels of all splits.
+        tokenizer: the tokenizer, trained on the texts; in a continued run it extends the tokenizer
+            of the base run.
+        texts: the tokens of the texts to learn from: the labelled texts, then the unlabelled texts.
+        validation_texts: the tokens of the validation texts with known labels
+            (`Dataset.known_validation`), on which the best weights are selected.
         long_words: the number of words that are too long for a sub-word tokenizer to learn from.
         plan: how the run trains.
-        budget: its time limits.
-        base: the classifier of the base run.
-        objective: the loss of the encoder's training on labels, in place of the usual one.
+        budget: the time limits of the run.
+        base: the classifier of the base run; None unless the run continues another one.
+        objective: a loss for the encoder's training on labels; None for the usual cross-entropy.
     """
 
     config: Config
@@ -68,43 +70,44 @@ class Prepared:
 
     @property
     def vocab_size(self) -> int:
-        """The number of tokens."""
+        """The number of tokens in the vocabulary."""
         return self.tokenizer.get_vocab_size()
 
     @cached_property
     def train_texts(self) -> TokenizedTexts:
-        """The labelled texts."""
+        """The tokens of the labelled training texts."""
         return self.texts[: len(self.dataset.train)]
 
     @cached_property
-    def model_rows(self) -> NDArray[np.int64]:
-        """The rows of the texts that the encoder learns classes from."""
-        return model_rows(self.texts, len(self.dataset.train), self.plan.has_pseudo_labels)
+    def encoder_rows(self) -> NDArray[np.int64]:
+        """The rows in `texts` of the texts that the encoder learns classes from, (texts,)."""
+        return encoder_rows(self.texts, len(self.dataset.train), self.plan.has_pseudo_labels)
 
     @cached_property
-    def model_texts(self) -> TokenizedTexts:
-        """The texts that the encoder learns classes from."""
+    def encoder_texts(self) -> TokenizedTexts:
+        """The tokens of the texts that the encoder learns classes from."""
         if not self.plan.has_pseudo_labels:
             return self.train_texts
-        return self.texts.take(self.model_rows)
+        return self.texts.take(self.encoder_rows)
 
     @cached_property
-    def model_sampler(self) -> BatchSampler:
-        """The batches of `model_texts`."""
-        return BatchSampler(self.model_texts.lengths, self.config.train, seed=self.config.seed)
+    def encoder_sampler(self) -> BatchSampler:
+        """The sampler of the batches of `encoder_texts`."""
+        return BatchSampler(self.encoder_texts.lengths, self.config.train, seed=self.config.seed)
 
     @cached_property
     def class_weights(self) -> Tensor:
         """The weight of each class in the loss, (classes,).
 
-        Multi-label, it is that of texts with the label; others count 1.
+        In a multi-label task, the weight applies to the texts with the label; the texts without it
+        have the weight 1.
         """
         label_names = self.dataset.label_names
-        choice = self.config.train.class_weights
-        if choice == "none":
+        class_weights = self.config.train.class_weights
+        if class_weights == "none":
             return torch.ones(len(label_names))
-        if choice != "balanced":
-            return torch.tensor([choice.get(name, 1.0) for name in label_names])
+        if class_weights != "balanced":
+            return torch.tensor([class_weights.get(name, 1.0) for name in label_names])
 
         counts = self.dataset.train.class_counts(len(label_names))
         if self.dataset.is_multi_label:
@@ -114,7 +117,11 @@ class Prepared:
         return torch.from_numpy(balanced_weights(counts))
 
     def where(self, text: int) -> str:
-        """The location of one of `texts`."""
+        """The place that a text was read from, such as its file and line.
+
+        Args:
+            text: the row of the text in `texts`.
+        """
         num_labelled = len(self.dataset.train)
         if text < num_labelled:
             return self.dataset.train.where[text]
@@ -123,13 +130,18 @@ class Prepared:
     def new_model(
         self, seed: int, kind: type[EncoderClassifier] = EncoderClassifier
     ) -> EncoderClassifier:
-        """Make a model with random weights, a function of the seed."""
+        """Make an encoder with random weights, which depend only on the seed."""
         torch.manual_seed(seed)
         num_classes = len(self.dataset.label_names)
         return kind(self.config.model, vocab_size=self.vocab_size, num_classes=num_classes)
 
     def new_classifier(self, encoder: Encoder | None) -> Classifier:
-        """Make a classifier for this data, without a linear part."""
+        """Make a classifier of the classes of this data, without a linear model.
+
+        Args:
+            encoder: the encoder of the classifier; None for a classifier without parts, to which
+                the caller adds a linear model.
+        """
         data = self.config.data
         architecture = None
         if self.plan.has_encoder:
@@ -148,16 +160,16 @@ class Prepared:
         )
 
     def tokenize(self, *texts: Iterable[str]) -> TokenizedTexts:
-        """Tokenize several collections of texts as one."""
+        """Tokenize all texts of these collections, one after another."""
         return self.new_classifier(None).tokenize(chain(*texts))
 
     @property
     def name_texts(self) -> TokenizedTexts:
-        """The class names as texts."""
+        """The tokens of the class names, read as texts, one per class."""
         return self.tokenize(names_as_texts(self.dataset.label_names))
 
     def warnings(self) -> Iterator[str]:
-        """Warnings about the data and how it is read."""
+        """Yield warnings about the data and about texts that are not read completely."""
         yield from data_warnings(self.dataset, learns_validation=self.plan.refits_on_validation)
 
         if self.plan.has_encoder and self.base and self.base.encoder is None:
@@ -179,13 +191,13 @@ class Prepared:
             )
 
     def report_warnings(self, reporter: Reporter) -> None:
-        """Pass all warnings on."""
+        """Pass all warnings to a reporter."""
         for message in self.warnings():
             reporter.warning(message)
 
     @property
     def num_parameters(self) -> int:
-        """The number of parameters of the encoder."""
+        """The number of parameters of the encoder; 0 without an encoder."""
         if not self.plan.has_encoder:
             return 0
         architecture = EncoderArchitecture.of(self.config.model)
@@ -196,14 +208,18 @@ class Prepared:
 
     @cached_property
     def data_statistics(self) -> dict[str, float]:
-        """Sizes of the data, and the fractions that are truncated, unknown or padding."""
-        # The tokens of all batches, each as wide as its longest text.
-        lengths = self.model_texts.lengths
-        sampler = self.model_sampler
-        num_padded = 0
+        """The sizes of the data, and the fractions of truncated texts, unknown tokens and padding.
+
+        The tokens of the encoder's batches include padding: each batch is as wide as its longest
+        text.
+        """
+        # Count the tokens of an epoch, padding included.
+        lengths = self.encoder_texts.lengths
+        sampler = self.encoder_sampler
+        num_with_padding = 0
         for number in range(sampler.batches_per_epoch):
             batch = sampler.indices(number)
-            num_padded += lengths[batch].max() * len(batch)
+            num_with_padding += lengths[batch].max() * len(batch)
 
         statistics: dict[str, float] = {
             "training_texts": len(self.dataset.train),
@@ -216,18 +232,27 @@ class Prepared:
         }
         if self.plan.has_encoder:
             statistics["parameters"] = self.num_parameters
-        statistics["truncated_fraction"] = float(self.model_texts.truncated.mean())
+        statistics["truncated_fraction"] = float(self.encoder_texts.truncated.mean())
         statistics["unknown_fraction"] = self.validation_texts.unknown_fraction
-        statistics["padding_fraction"] = float(1 - lengths.sum() / num_padded)
+        statistics["padding_fraction"] = float(1 - lengths.sum() / num_with_padding)
         return statistics
 
 
-def model_rows(
+def encoder_rows(
     texts: TokenizedTexts, num_labelled: int, has_pseudo_labels: bool
 ) -> NDArray[np.int64]:
-    """The rows of the texts that the encoder learns classes from.
+    """List the rows of the texts that the encoder learns classes from.
 
-    These are the labelled texts, then a sample of those with pseudo-labels.
+    With pseudo-labels, the encoder learns from the labelled texts and from a sample of the
+    unlabelled texts. Without them, it learns from the labelled texts alone.
+
+    Args:
+        texts: the labelled texts, then the unlabelled texts.
+        num_labelled: the number of labelled texts.
+        has_pseudo_labels: whether the encoder learns from pseudo-labels.
+
+    Returns:
+        The rows in `texts`, (texts,), labelled texts first.
     """
     if has_pseudo_labels:
         return sample_rows(texts, num_labelled, texts.max_seq_len)

@@ -1,4 +1,4 @@
-"""How far a run has come, and what keeps that: its checkpoints and its log."""
+"""The progress of a run in training, its checkpoints and its log."""
 
 from __future__ import annotations
 
@@ -33,18 +33,27 @@ from encoder_cls.system.reporter import Reporter
 from encoder_cls.training.encoder_stage import ON_LABELS, PRETRAINING, load_first_weights
 from encoder_cls.training.prepared import Prepared
 
-# A checkpoint follows a validation where the one before is older than this.
+# The minimum age of the newest checkpoint for a validation to be followed by another one.
 SECONDS_BETWEEN_CHECKPOINTS = 15.0
 BYTES_PER_WEIGHT = 4
 
 
 class Progress:
-    """The state of a run in training.
+    """The progress of a run in training, from its newest checkpoint if there is one.
 
-    The first process of a group keeps it on disk; all have it in memory.
+    All processes have the state in memory. The first process also writes it to disk.
+
+    Args:
+        prepared: the data and plan of the run.
+        run: the folder of the run.
+        device: the device that trains the encoder.
+        group: the processes that train together.
+        reporter: receives the progress and the warnings.
+        with_report: whether the files of TensorBoard are written.
 
     Attributes:
-        prepared: the run's data and plan.
+        prepared: the data and plan of the run. The linear model may replace the plan if time is
+            short.
         state: how far the run has come.
     """
 
@@ -76,7 +85,7 @@ class Progress:
         self.share_state()
 
     def _load_checkpoint(self, device: torch.device) -> None:
-        """Go on from the newest checkpoint, if there is one."""
+        """Load the newest checkpoint, if there is one, and warn of a changed environment."""
         self._fingerprint = fingerprint(
             self.prepared.config, self.prepared.dataset, self.prepared.tokenizer, device=device
         )
@@ -86,22 +95,25 @@ class Progress:
                 checkpoint.fingerprint, self._fingerprint, run=self._run.path
             )
             if device.type == "cuda":
-                # Some kernels add up in the order in which threads end.
+                # Some kernels add numbers in the order in which their threads end.
                 warnings.append(
                     "on a GPU a resumed run may differ in the last digits from an uninterrupted one"
                 )
             self._checkpoint = checkpoint
             self._saved_state = checkpoint.state
             self.state = checkpoint.state
-            self._check_best_is_there()
+            self._check_best_model()
 
         for warning in warnings:
             self._reporter.warning(warning)
 
-    def _check_best_is_there(self) -> None:
+    def _check_best_model(self) -> None:
         """Refuse to resume a run whose best model is missing or damaged.
 
-        Only a better one would replace it.
+        The resumed run would save a model only if it were better than the missing one.
+
+        Raises:
+            ConfigError: the best model cannot be loaded.
         """
         training = self.state.training
         if training.best_score is None:
@@ -111,7 +123,7 @@ class Progress:
         elif self.state.is_encoder_better:
             folder = self._run.model
         else:
-            # The linear model is fitted again.
+            # The best model is the linear model, which is fitted again.
             return
 
         try:
@@ -123,14 +135,20 @@ class Progress:
             ) from None
 
     def _open_log(self, *, with_tensorboard: bool) -> None:
-        """Open the log, without the rows that come after the checkpoint."""
-        training = self.state.training
-        known = {"data": 0, "train": training.step, "validation": training.validated_step}
+        """Open the log, and drop the rows after the checkpoint, whose steps will be repeated."""
+        resume_after = {}
+        if self._checkpoint:
+            training = self.state.training
+            resume_after = {
+                "data": 0,
+                "train": training.step,
+                "validation": training.validated_step,
+            }
         self._log = MetricsLog(
             self._run,
             self.prepared.config,
             self.prepared.dataset.label_names,
-            resume_after=known if self._checkpoint else {},
+            resume_after=resume_after,
             warn=self._reporter.warning,
             with_tensorboard=with_tensorboard,
         )
@@ -146,24 +164,28 @@ class Progress:
 
     @property
     def log(self) -> MetricsLog:
-        """The log; in the first process."""
+        """The log, which only the first process has."""
         assert self._log
         return self._log
 
     def share_state(self) -> None:
-        """Give all processes the state of the first one."""
+        """Send the state of the first process to all processes."""
         if self._group.size > 1:
             state = self._group.decide(asdict(self.state))
             self.state = TypeAdapter(RunState).validate_python(state)
 
     def begin(self, training: EncoderTraining) -> None:
-        """Give a training of the encoder the weights of the checkpoint, else its first ones."""
+        """Begin a training of the encoder, or continue it.
+
+        The training gets the weights and the optimizer state of the checkpoint. If the checkpoint
+        has none, the training gets its first weights.
+        """
         name = PRETRAINING if self.state.is_pretraining else ON_LABELS
         assert training.name == name
         self._training = training
 
         if self._group.leads:
-            # A run that was stopped before this training began has none.
+            # The checkpoint has no weights if the run was stopped before this training began.
             if self._checkpoint and self._checkpoint.weights:
                 training.model.load_state_dict(self._checkpoint.weights)
                 load_moments(training.optimizers, self._checkpoint.moments)
@@ -172,13 +194,14 @@ class Progress:
                 load_first_weights(training, self.prepared, self._run)
                 self._reporter.working("")
                 if self.state.step:
-                    # After the pretraining, these weights are not made again.
+                    # Save the first weights after the pretraining, so that a resumed run does not
+                    # make them again.
                     self.save_checkpoint()
             self._checkpoint = None
         training.share_weights()
 
     def end_pretraining(self) -> None:
-        """Go on to the training on labels, which has no weights before it begins."""
+        """Change the state to the training on labels, which has no weights before it begins."""
         self._training = None
         self.state = replace(
             self.state,
@@ -187,7 +210,11 @@ class Progress:
         )
 
     def total_steps(self, training: EncoderTraining) -> int:
-        """The steps of the whole run, as far as they are known."""
+        """Return the number of steps of the whole run, as far as it is known.
+
+        Args:
+            training: the current training of the encoder.
+        """
         state = self.state.training
         steps = state.first_step + training.max_steps(state)
         if self.state.is_pretraining and self.prepared.plan.training:
@@ -195,13 +222,22 @@ class Progress:
         return steps
 
     def log_row(self, split: str, values: Mapping[str, Any]) -> None:
-        """Log values of the encoder's training or validation."""
+        """Log values of the encoder's training or validation, in the first process.
+
+        Args:
+            split: "train" or "validation"; pretraining adds a prefix.
+            values: the values by name.
+        """
         if self._group.leads:
             prefix = "pretraining/" if self.state.is_pretraining else ""
             self.log.log(self.state.step, f"{prefix}{split}", values)
 
     def save_checkpoint_if_due(self, *, after_validation: bool) -> None:
-        """Write a checkpoint at the steps of the config, and after some validations."""
+        """Write a checkpoint if one is due.
+
+        A checkpoint is due at every `train.checkpoint_every`-th step. After a validation, it is
+        also due if the newest one is old.
+        """
         every = self.prepared.config.train.checkpoint_every
         is_due = every is not None and self.state.step % every == 0
         is_old = time.monotonic() - self._saved_at >= SECONDS_BETWEEN_CHECKPOINTS
@@ -222,7 +258,7 @@ class Progress:
                 moments=moments_of(self._training.optimizers),
             )
         elif self._checkpoint:
-            # The run was stopped before the training was there again.
+            # The resumed run was stopped before its training began again: keep the old weights.
             checkpoint = replace(
                 checkpoint, weights=self._checkpoint.weights, moments=self._checkpoint.moments
             )
@@ -238,7 +274,7 @@ def check_free_space(prepared: Prepared, run: RunDir) -> None:
     config = prepared.config.train
     lengths = prepared.plan.training_lengths
 
-    # Count the checkpoints that are there at the end: the newest few of those that are written.
+    # Count the checkpoints at the end of the run: the newest few of all that are written.
     num_written = 0
     for length in lengths:
         num_written += 2 + length.total_steps // length.validate_every
@@ -246,8 +282,9 @@ def check_free_space(prepared: Prepared, run: RunDir) -> None:
             num_written += length.total_steps // config.checkpoint_every
     num_kept = min(config.keep_checkpoints, num_written)
 
-    # A checkpoint has the weights and two moments of each; one more of each kind exists while it is
-    # replaced.
+    # Count the copies of the weights. A checkpoint has three: the weights and two moments of each.
+    # One checkpoint more exists while an old one is replaced. Each training saves its best weights,
+    # and one copy more exists while they are replaced.
     copies = 3 * (num_kept + 1) + len(lengths) + 1
     needed = BYTES_PER_WEIGHT * prepared.num_parameters * copies
     needed -= sum(path.stat().st_size for path in run.path.rglob("*.safetensors") if path.is_file())

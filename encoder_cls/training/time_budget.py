@@ -1,4 +1,4 @@
-"""The time limits of a run."""
+"""The time limits of a run (`train.time_budget`, `pretrain.time_budget`)."""
 
 from __future__ import annotations
 
@@ -12,19 +12,19 @@ from encoder_cls.data.source_files import every_file
 from encoder_cls.data.sources import read_rows
 from encoder_cls.errors import ConfigError
 
-# The part of the time that is left over for the start of Python, for files, and for steps that take
-# longer than the first ones.
+# The share of the time that is reserved for the start of Python, for reading and writing files, and
+# for steps that take longer than the first ones.
 RESERVED = 0.1
-# The largest part of what is left when pretraining starts.
+# The share of the remaining time that pretraining may take.
 PRETRAINING_SHARE = 0.4
 
 
 class TimeBudget:
-    """The time limits of a run, from its start or resumption.
+    """The time limits of a run, counted from its start or resumption.
 
     Args:
-        config: has the limits.
-        started: a time of `time.monotonic`; by default now.
+        config: the config with the limits, in minutes.
+        started: when the run started or was resumed, a time of `time.monotonic`; by default now.
     """
 
     def __init__(self, config: Config, *, started: float | None = None) -> None:
@@ -45,16 +45,25 @@ class TimeBudget:
 
     @property
     def left(self) -> float | None:
-        """The seconds until the end; None without a limit."""
+        """The seconds until the run must have ended; None without a limit."""
         if self._end is None:
             return None
         return max(0.0, self._end - time.monotonic())
 
+    @property
+    def is_spent(self) -> bool:
+        """Whether no time is left for training."""
+        return self.seconds_for(pretraining=False) == 0
+
     def seconds_for(self, *, pretraining: bool) -> float | None:
-        """The seconds from now on for pretraining, or for training and the report.
+        """How long a stage of the run may take from now on.
+
+        Args:
+            pretraining: ask for the pretraining, rather than for the training on labels together
+                with everything that follows it, such as the report.
 
         Returns:
-            None without a limit.
+            The time in seconds, without the reserve; None without a limit.
         """
         left = self.left
         if left is not None:
@@ -70,38 +79,44 @@ class TimeBudget:
         return min(share, self._pretraining_seconds)
 
 
-# The bytes from which a source is large.
-LARGE = 5_000_000
-# The rows that are read to estimate the time for all of them.
+# The size in bytes from which a source is large, so that its minimum time is checked.
+LARGE_SOURCE = 5_000_000
+# The number of rows that are read to estimate how long it takes to read all rows.
 TIMED_ROWS = 5000
-# A run takes at least so many times the time to read its source.
-MIN_WORK = 9.0
+# The minimum time of a run, as a multiple of the time to read its source.
+MIN_READING_TIMES = 9.0
 
 
-def check_least_fits(config: Config, *, seconds: float | None) -> None:
+def check_minimum_time(config: Config, *, seconds: float | None) -> None:
     """Refuse a time limit that is too short for a large source.
 
-    The time to read a few rows shows how long a run takes at the least.
+    The minimum time of a run is estimated from the time to read the first rows of its source.
+
+    Args:
+        config: the config, which names the source.
+        seconds: the time limit; None without a limit.
 
     Raises:
-        ConfigError: the limit, in seconds, is too short.
+        ConfigError: the limit is too short.
     """
+    # A source with a colon is no local file, so its size is unknown.
     source = config.data.train
     if seconds is None or ":" in source:
         return
     num_bytes = sum(file.stat().st_size for file in every_file(source) if file.is_file())
-    if num_bytes < LARGE:
+    if num_bytes < LARGE_SOURCE:
         return
 
+    # Read the first rows, and scale the time by the size of the whole source.
     columns = Columns(config.data.text_column, config.data.label_column)
     rows = read_rows(source, columns, reading_of(config.data), role="train")
     began = time.monotonic()
     bytes_read = sum(len(row.text.encode()) for row in islice(rows, TIMED_ROWS))
     reading_seconds = (time.monotonic() - began) * num_bytes / max(1, bytes_read)
 
-    least_seconds = MIN_WORK * reading_seconds
-    if least_seconds > seconds:
+    min_seconds = MIN_READING_TIMES * reading_seconds
+    if min_seconds > seconds:
         raise ConfigError(
             f"train.time_budget: {source} has {num_bytes / 1e6:,.0f} MB of text, which take at "
-            f"least about {least_seconds:.0f} s on this machine; give it more time, or fewer texts"
+            f"least about {min_seconds:.0f} s on this machine; give it more time, or fewer texts"
         )

@@ -1,8 +1,9 @@
-"""Train a run, from top to bottom: read `train` first.
+"""The whole story of a training run. Start with `train` and read down.
 
-A run that is stopped at any moment leaves the best model so far; resumed, it equals an
-uninterrupted one bit for bit. Under torchrun all processes run this same program: the first one
-writes and decides, and the others compute their share of each step and each validation.
+A run can be stopped at any moment. It leaves the best model so far, and once resumed it gives the
+same result, bit for bit, as a run that was never stopped. Under torchrun all processes run this
+same program: the first process writes and decides, and every process computes its share of each
+step and each validation.
 """
 
 from __future__ import annotations
@@ -32,9 +33,13 @@ from encoder_cls.training.run_progress import Progress, check_free_space
 
 
 class EncoderGain(NamedTuple):
-    """The validation score `monitor` without and with the encoder.
+    """How much the encoder improves the validation score that the run monitors.
 
-    The latter is None where there was no time to train one.
+    Attributes:
+        monitor: the name of the score (`train.monitor`).
+        linear: the score of the linear model alone.
+        with_encoder: the score of the linear model and the encoder together; None if there was no
+            time to train an encoder.
     """
 
     monitor: str
@@ -43,14 +48,16 @@ class EncoderGain(NamedTuple):
 
 
 class Finished(NamedTuple):
-    """A run that has come to its end.
+    """The result of a finished run.
 
     Attributes:
-        report: the report on its model; None where no text has a label, or none was asked for.
-        best_step: the step of the best weights; 0 where the linear model alone is the best.
-        last_step: the number of steps taken.
-        seconds: the time since the start or resumption.
-        gain: what the encoder has added to the linear model; None where there is only one of them.
+        report: the report on the model; None if there are no labels to score it on, or if `train`
+            was called with `with_report=False`.
+        best_step: the step of the best weights; 0 if the linear model alone is the best model.
+        last_step: the number of steps of the whole run.
+        seconds: the time since the start or the resumption of the run.
+        gain: how much the encoder improves the linear model; None if the run trains only one of
+            the two, or has no validation labels.
     """
 
     report: Report | None
@@ -70,41 +77,48 @@ def train(
     group: ProcessGroup = ALONE,
     reporter: Reporter = SILENT,
 ) -> Finished | None:
-    """Train into a run folder; a signal stops it (`system.stop`).
+    """Train a classifier into a run folder.
+
+    The training stops at the next step after SIGINT or SIGTERM (`system.stop`).
 
     Args:
-        prepared: data, tokens and plan.
-        run: the folder.
-        device: where the encoder is trained.
-        resume: continue from the newest checkpoint; an empty folder starts a new run.
-        with_report: write TensorBoard's files, the report and the model card, and save the model in
-            small types.
+        prepared: the data, tokens and plan of the run.
+        run: the folder that the run is written to.
+        device: the device that trains the encoder.
+        resume: continue from the newest checkpoint, or start a new run if the folder is empty.
+        with_report: finish the run: save the model in small number types, and write the report,
+            the model card and the files of TensorBoard.
         group: the processes that train together.
-        reporter: hears what happens.
+        reporter: receives the progress and the warnings.
 
     Returns:
-        None where the run was finished already, and in all processes but the first.
+        The result of the run; None if the run was already finished, and in all processes except
+        the first.
 
     Raises:
         ConfigError: the folder holds something else, or a run with another config or other data.
-        DivergedError: the loss or the gradient is not finite; earlier checkpoints and the model are
+        DivergedError: the loss or the gradient is not finite. Earlier checkpoints and the model are
             intact.
-        StoppedError: a signal arrived; a checkpoint has been written, and the best model so far is
+        StoppedError: a signal arrived. A checkpoint has been written, and the best model so far is
             in `model/`.
-        LostProcessError: another process of the group has ended; a checkpoint has been written.
-        EncoderClsError: another process trains in the folder, or the disk refuses.
+        LostProcessError: another process of the group has ended. A checkpoint has been written.
+        EncoderClsError: another process is training in the folder, or the disk is full or not
+            writable.
     """
     started = time.monotonic()
     plan = prepared.plan
 
-    with ExitStack() as held:
+    with ExitStack() as open_resources:
         if group.leads:
-            held.enter_context(run.open_for_training(prepared.config, resume=resume))
+            open_resources.enter_context(run.open_for_training(prepared.config, resume=resume))
+
+        # `decide` sends the answer of the first process to all processes.
         if group.decide(run.is_finished()):
             return None
         if group.leads:
             check_free_space(prepared, run)
 
+        # The progress starts from the newest checkpoint, if there is one.
         with Progress(
             prepared, run, device=device, group=group, reporter=reporter, with_report=with_report
         ) as progress:
@@ -113,24 +127,25 @@ def train(
             reporter.training_started(step=progress.state.step, total_steps=plan.total_steps)
 
             with saving_what_is_done(progress, run):
-                # A model is there after seconds.
+                # Fit the linear model first, so that the run has a model after a few seconds.
                 linear = fit_linear_model(run, progress, group, reporter)
 
-                # The encoder learns the language from texts without their labels.
+                # Pretrain the encoder on the texts, without their labels. A resumed run may be
+                # past this.
                 if progress.state.is_pretraining:
                     pretraining = pretraining_of(prepared, device=device, group=group)
                     progress.begin(pretraining)
                     train_encoder(pretraining, run, progress, reporter, may_skip=True)
                     progress.end_pretraining()
 
-                # Then it learns the labels, and joins the model once it is surely better than the
-                # linear one alone.
+                # Train the encoder on the labels. It becomes part of the model at the first
+                # validation that shows it to be surely better than the linear model alone.
                 if plan.training:
                     train_on_labels(
                         prepared, run, progress, linear, reporter, device=device, group=group
                     )
 
-                # The first process does the rest: the model in small types, report and card.
+                # The first process does the rest alone, so the processes separate here.
                 progress.save_checkpoint()
                 group.separate()
                 if not group.leads:
@@ -151,7 +166,7 @@ def train(
 
 @contextmanager
 def saving_what_is_done(progress: Progress, run: RunDir) -> Iterator[None]:
-    """Write a checkpoint where training is stopped, or another process of the group has ended."""
+    """Write a checkpoint if the training is stopped or another process of the group has ended."""
     try:
         yield
     except LostProcessError:
@@ -178,7 +193,17 @@ def train_on_labels(
 ) -> None:
     """Train the encoder on labels, beside the linear model if the run has one.
 
-    The first process has the linear model. With one, the training may be skipped for want of time.
+    If it has one, the training may be skipped when time is short.
+
+    Args:
+        prepared: the data, tokens and plan of the run.
+        run: the folder that the run is written to.
+        progress: the state of the run; the training begins at its step.
+        linear: the linear model of the run; None in all processes except the first, and if the run
+            has no linear model.
+        reporter: receives the progress.
+        device: the device that trains the encoder.
+        group: the processes that train together.
     """
     linear_model = None
     linear_logits = None
@@ -195,6 +220,7 @@ def train_on_labels(
     )
     progress.begin(training)
 
+    # All processes must decide alike, but only the first one has the linear model.
     may_skip = group.decide(linear is not None)
     train_encoder(training, run, progress, reporter, may_skip=may_skip, linear=linear_model)
 
@@ -208,10 +234,17 @@ def train_encoder(
     may_skip: bool,
     linear: LinearModel | None = None,
 ) -> None:
-    """Run a training of the encoder; log its steps and validations, and save its best weights.
+    """Run a training of the encoder, log its steps and validations, and save its best weights.
 
-    With `may_skip`, it is skipped where there is time for a few steps only: the run has another
-    model.
+    Args:
+        training: pretraining, or training on labels.
+        run: the folder that the weights are saved to.
+        progress: the state of the run, which each step and each validation updates.
+        reporter: receives the progress.
+        may_skip: skip the training if there is time for a few steps only. Pretraining may be
+            skipped, and so may training on labels in a run that has a linear model.
+        linear: the linear model, which is saved with the encoder; None in pretraining, in all
+            processes except the first, and if the run has no linear model.
     """
     is_pretraining = progress.state.is_pretraining
     seconds = progress.prepared.budget.seconds_for(pretraining=is_pretraining)
@@ -230,9 +263,11 @@ def train_encoder(
                 step=event.state.step, epoch=epoch, loss=event.loss, values=event.values
             )
 
-        # The first process has the result of a validation.
+        # Log a validation in the first process: the others have None as its result.
         if isinstance(event, ValidationDone) and isinstance(event.result, ValidationResult):
             progress.log_row("validation", event.result.row(epoch=epoch))
+
+            # Save the best weights so far. Training on labels must also beat the linear model.
             is_best = event.is_best and (is_pretraining or progress.state.is_encoder_better)
             if is_best:
                 save_encoder(training, event.result, progress.prepared, run, linear=linear)
@@ -244,7 +279,8 @@ def train_encoder(
                 is_best=is_best,
             )
 
-        # The first steps have shown how many there is time for.
+        # The time of the first steps has shown how many steps there is time for: report that
+        # number once, when it is known.
         if event.state.step_limit is not None and not had_limit:
             num_steps = training.max_steps(event.state)
             if event.state.outcome == "skipped":
@@ -257,7 +293,11 @@ def train_encoder(
 
 
 def encoder_gain(progress: Progress) -> EncoderGain | None:
-    """What the encoder has added; None in a run of one part, or without labels to compare on."""
+    """How much the encoder improves the validation score of the linear model.
+
+    Returns:
+        None if the run trains only one of the two, or has no validation labels.
+    """
     state = progress.state
     if state.linear_score is None or not progress.prepared.plan.has_encoder:
         return None

@@ -95,18 +95,18 @@ def test_equal_guarantees_give_an_equal_file(folder, held_out):
 
 
 def test_guarantees_go_by_the_logits_of_another_classifier(folder, held_out, tmp_path):
-    """It may be one that was fitted without the texts; here it predicts the first class for all."""
+    """The other classifier predicts the first class for all texts, in place of the linear model."""
     shutil.copytree(folder, tmp_path / "model")
     texts, labels = held_out
     classifier = load_classifier(folder)
     # The linear part alone predicts from this probability on.
     classifier.gate = 0.9
     tokenized = classifier.tokenize(texts)
-    _, numbers = classifier.part_logits_and_familiarity(tokenized)
+    _, features = classifier.part_logits_and_familiarity(tokenized)
     logits = np.tile(np.array([9.0, 0, 0], dtype=np.float32), (241, 1))
-    earlier = [Predictions(np.arange(241), logits, numbers)]
+    predictions = [Predictions(np.arange(241), logits, features)]
 
-    fit_guarantees(classifier, tokenized, labels, earlier=earlier)
+    fit_guarantees(classifier, tokenized, labels, linear_predictions=predictions)
     save_measured(classifier, tmp_path / "model")
 
     guarantees = load_classifier(tmp_path / "model").guarantees

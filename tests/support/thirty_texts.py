@@ -48,6 +48,6 @@ def prepare_thirty_texts(
 
 def rows_of_step(setup: Prepared, training: EncoderTraining, step: int) -> list[np.ndarray]:
     """The texts of each batch of a step."""
-    texts = setup.texts if training.name == PRETRAINING else setup.model_texts
+    texts = setup.texts if training.name == PRETRAINING else setup.encoder_texts
     sampler = BatchSampler(texts.lengths, setup.config.train, seed=training.seed)
     return sampler.batches_of_step(step)

@@ -429,7 +429,7 @@ def test_the_encoder_learns_a_teachers_predictions_for_unlabelled_texts(
     """Labelled texts keep their labels as targets."""
     setup = few_and_many
     num_labelled = len(setup.dataset.train)
-    rows = setup.model_rows
+    rows = setup.encoder_rows
     assert len(rows) == len(setup.texts) == num_labelled + 200
     assert setup.where(rows[num_labelled]).endswith("more.txt:1")
 
@@ -455,8 +455,8 @@ def test_without_pseudo_labels_the_encoder_learns_from_labelled_texts_alone(few_
     without = prepared(pseudo_labels=False)
 
     num_labelled = len(few_and_many.dataset.train)
-    assert len(with_pseudo_labels.model_texts) == num_labelled + 200
-    assert len(without.model_texts) == num_labelled
+    assert len(with_pseudo_labels.encoder_texts) == num_labelled + 200
+    assert len(without.encoder_texts) == num_labelled
     assert with_pseudo_labels.plan.training.epochs < without.plan.training.epochs
     assert fit_linear_classifier(without).few_labels.teacher is None
 

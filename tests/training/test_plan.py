@@ -83,7 +83,7 @@ def plan(
         tokens_within = min(tokens_of_text, max_tokens)
         linear_tokens[max_tokens] = labelled_corpus.tokens * tokens_within // tokens_read
 
-    def model_corpus(has_pseudo_labels: bool) -> CorpusSize:
+    def encoder_corpus(has_pseudo_labels: bool) -> CorpusSize:
         if has_pseudo_labels:
             return corpus
         return labelled_corpus
@@ -95,7 +95,7 @@ def plan(
         "classes": 2,
     }
     all_counts = Counts(corpus=corpus, linear_tokens=linear_tokens, **default_counts | counts)
-    return make_plan(config, all_counts, model_corpus=model_corpus)
+    return make_plan(config, all_counts, encoder_corpus=encoder_corpus)
 
 
 # The parts of a run

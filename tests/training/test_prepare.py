@@ -108,7 +108,7 @@ def test_a_signal_stops_the_training_of_a_tokenizer(tmp_path, tokenizer_begun):
 
 def test_the_time_budget_ends_the_training_of_a_tokenizer(tmp_path, tokenizer_begun):
     with pytest.raises(ConfigError, match=r"train\.time_budget"), stopping_at(lambda: None):
-        prepare(with_subwords(tmp_path, time_budget="0.01s"))
+        prepare(with_subwords(tmp_path, time_budget="1s"))
 
     assert tokenizer_begun.is_set()
 
@@ -124,7 +124,7 @@ def test_statistics_count_truncated_texts_and_padding(tmp_path):
     # Each batch is as wide as its longest text.
     num_padded = 0
     for number in range(5):
-        rows = setup.model_sampler.indices(number)
+        rows = setup.encoder_sampler.indices(number)
         longest = max(truncated_lengths[row] for row in rows)
         num_padded += longest * len(rows)
 

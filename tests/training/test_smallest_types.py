@@ -16,7 +16,7 @@ from encoder_cls.errors import StoppedError
 from encoder_cls.metrics.logits import softmax
 from encoder_cls.system.stop import checking
 from encoder_cls.training import final_model
-from encoder_cls.training.final_model import MAX_CHANGE, compact, is_close
+from encoder_cls.training.final_model import MAX_PROBABILITY_CHANGE, compact, is_close
 
 TEXTS = ["rain and snow today", "soup with salt", "ball goal team", "", "zzz qqq"]
 LABELS = np.array([2, 0, 1, 0, 0])
@@ -78,7 +78,7 @@ def test_predictions_stay_what_they_were(folder):
     assert changed == {"model.safetensors"}
     assert len(after["model.safetensors"]) < 0.6 * len(before["model.safetensors"])
     probabilities = probabilities_of(load_classifier(folder))
-    np.testing.assert_allclose(probabilities, expected, atol=MAX_CHANGE)
+    np.testing.assert_allclose(probabilities, expected, atol=MAX_PROBABILITY_CHANGE)
 
 
 def test_small_weights_are_not_rounded_again(folder):

@@ -186,7 +186,7 @@ def test_the_baseline_takes_no_more_than_its_time(tmp_path, monkeypatch):
 
 
 def test_a_limit_that_can_be_kept_is_not_refused(tmp_path, monkeypatch):
-    monkeypatch.setattr(time_budget, "LARGE", 1)
+    monkeypatch.setattr(time_budget, "LARGE_SOURCE", 1)
 
     prepare(make_config(tmp_path, **WITH_LINEAR, time_budget="5m"))
 
@@ -194,8 +194,8 @@ def test_a_limit_that_can_be_kept_is_not_refused(tmp_path, monkeypatch):
 def test_a_limit_that_nothing_can_keep_is_refused_before_the_data_is_read(tmp_path, monkeypatch):
     """The error says how long the run takes at the least."""
     config = make_config(tmp_path, **WITH_LINEAR, time_budget="5m")
-    monkeypatch.setattr(time_budget, "LARGE", 1)
-    monkeypatch.setattr(time_budget, "MIN_WORK", 1e9)
+    monkeypatch.setattr(time_budget, "LARGE_SOURCE", 1)
+    monkeypatch.setattr(time_budget, "MIN_READING_TIMES", 1e9)
     monkeypatch.setattr(preparing, "load_all_data", fail)
 
     message = r"train\.time_budget: .* MB of text, which take at least about"
