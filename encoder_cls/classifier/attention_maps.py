@@ -1,4 +1,4 @@
-"""The attention maps of a text."""
+"""The attention maps of a text: how much its tokens attend to each other."""
 
 from __future__ import annotations
 
@@ -13,11 +13,12 @@ from encoder_cls.text.tokenizer import token_spans
 
 
 class AttentionMaps(NamedTuple):
-    """The tokens of a text and how they attend to each other.
+    """The tokens of a text, and how much they attend to each other.
 
     Attributes:
-        tokens: `[CLS]` first.
-        weights: as in `engines.Encoder.attention_maps`.
+        tokens: the tokens as they are in the text, after `[CLS]`.
+        weights: the attention weights, (layers, heads, tokens, tokens). `[layer, head, i, j]` is
+            how much token `i` attends to token `j`; the weights over `j` sum to 1.
     """
 
     tokens: list[str]
@@ -25,10 +26,10 @@ class AttentionMaps(NamedTuple):
 
 
 def attention_maps(classifier: Classifier, text: str) -> AttentionMaps:
-    """The attention weights of all layers and heads for a text.
+    """Compute the attention weights of all layers and heads for a text.
 
     Raises:
-        ConfigError: there is no encoder.
+        ConfigError: the classifier has no encoder.
     """
     if not classifier.encoder:
         raise ConfigError("the model has no encoder, so it has no attention")

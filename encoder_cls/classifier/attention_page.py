@@ -1,7 +1,8 @@
 """The HTML page of attention maps.
 
-A map is an image in an SVG figure, with a pixel for each pair of tokens. The page has its levels of
-attention, from which its script (`html_pages.js`) draws the image and shows values at the pointer.
+A map is an image in an SVG figure, with a pixel for each pair of tokens. The page contains the
+levels of attention of each map. Its script (`html_pages.js`) draws the images from these levels,
+and shows the value under the pointer.
 """
 
 from __future__ import annotations
@@ -17,28 +18,29 @@ from encoder_cls.classifier.attention_maps import AttentionMaps
 from encoder_cls.classifier.html_pages import escaped, html_page
 from encoder_cls.system.display import replace_unprintable, shortened
 
-# The tokens of a text that are drawn: cells of more would be too small.
+# The most tokens of a text in a map; the cells of a larger map would be too small.
 MAX_MAP_TOKENS = 48
 
-# The characters of a token beside a map.
-LONGEST_NAME = 14
+# The most characters of a token beside a map.
+MAX_NAME_LENGTH = 14
 
 # The width and height of a cell in pixels.
 CELL = 16
 # The size of the letters beside a map in pixels.
 LETTERS = 12
-# The height of the space for the title above a map in pixels.
+# The height of the space above a map for its title, in pixels.
 TITLE = 22
-# The width that the title of a map takes in pixels.
-NARROWEST_MAP = 215
+# The smallest width of a map in pixels, so that its title fits.
+MIN_MAP_WIDTH = 215
 
-# Maps side by side are scaled down to this at most: smaller letters are illegible.
+# Maps that do not fit side by side are scaled down, but not below this factor, because smaller
+# letters are illegible.
 MIN_SCALE = 0.6
 
-# The highest level of attention, which fits a byte.
+# The highest level of attention. A level is a byte.
 HIGHEST_LEVEL = 255
 
-# ColorBrewer's Blues, from no attention to the most (https://colorbrewer2.org).
+# The colours from no attention to the most: ColorBrewer's Blues (https://colorbrewer2.org).
 BLUES = (
     "#f7fbff",
     "#deebf7",
@@ -50,7 +52,7 @@ BLUES = (
     "#08519c",
     "#08306b",
 )
-# The weights that the scale names.
+# The weights that are written below the scale.
 WEIGHTS_OF_SCALE = (0, 0.02, 0.1, 0.25, 0.5, 1)
 
 _PAGE = """\
@@ -68,20 +70,23 @@ def render_attention(title: str, texts: Iterable[tuple[str, AttentionMaps]]) -> 
     """Make a page of attention maps, one for each layer and head, all on one scale from 0 to 1.
 
     Args:
-        title: of the page.
-        texts: for each text the line above its maps, and the maps. They are read one at a time,
-            because the maps of a long text are large.
+        title: the title of the page.
+        texts: for each text, the line above its maps, and the maps. An iterator is best, because
+            the maps of a long text are large, and only those of one text are needed at a time.
     """
     lines: list[str] = []
-    for number, (line, maps) in enumerate(texts):
-        lines += _maps_of_text(number, line, maps)
+    for number, (heading, maps) in enumerate(texts):
+        lines += _maps_of_text(number, heading, maps)
     body = _PAGE.format(title=escaped(title), scale=_scale(), texts="\n".join(lines))
     return html_page(title, body)
 
 
-def _maps_of_text(number: int, line: str, maps: AttentionMaps) -> Iterator[str]:
-    """The line about a text, counted from 0 on the page, then a row of maps for each layer."""
-    yield f'<h2 class="words" dir="auto">{escaped(line)}</h2>'
+def _maps_of_text(number: int, heading: str, maps: AttentionMaps) -> Iterator[str]:
+    """Yield the HTML of a text: its heading, then a row of maps for each layer.
+
+    The texts on the page are numbered from 0.
+    """
+    yield f'<h2 class="words" dir="auto">{escaped(heading)}</h2>'
 
     num_tokens = maps.weights.shape[-1]
     note = f"A token that looked at all {num_tokens} alike would give each {1 / num_tokens:.3f}."
@@ -91,7 +96,7 @@ def _maps_of_text(number: int, line: str, maps: AttentionMaps) -> Iterator[str]:
 
     names = []
     for token in maps.tokens[:MAX_MAP_TOKENS]:
-        names.append(replace_unprintable(shortened(token, limit=LONGEST_NAME)))
+        names.append(replace_unprintable(shortened(token, limit=MAX_NAME_LENGTH)))
     margin = LETTERS + max(_width(name) for name in names)
     yield _names_of_tokens(number, names, margin)
 
@@ -104,9 +109,9 @@ def _maps_of_text(number: int, line: str, maps: AttentionMaps) -> Iterator[str]:
 
 
 def _names_of_tokens(number: int, names: Sequence[str], margin: int) -> str:
-    """The names of tokens beside and below the maps of a text.
+    """The tokens of a text as SVG, once beside and once below the place of a map.
 
-    They are drawn once, and all maps refer to them.
+    The page contains them once for each text, and every map of the text refers to them.
     """
     below = TITLE + CELL * len(names) + 4
     rows = ""
@@ -124,16 +129,17 @@ def _names_of_tokens(number: int, names: Sequence[str], margin: int) -> str:
 
 
 def _map(number: int, title: str, weights: NDArray[np.float32], margin: int) -> str:
-    """A map of attention weights, (tokens, tokens), as a figure without its image.
+    """A figure for a map of attention weights, (tokens, tokens), in which the image is still empty.
 
-    An attribute has the levels for the script, a byte for each cell, which is a hundredth of the
-    bytes of rectangles.
+    The script draws the image from an attribute of the figure, which has a byte for each cell. A
+    rectangle for each cell would take a hundred times as many bytes.
     """
     label = title
     if is_nearly_uniform(weights):
         label += " (nearly uniform)"
 
-    # Levels are square roots of weights, because each of many tokens gets little weight.
+    # Levels are square roots of weights, so that small weights are visible, too. Among many tokens,
+    # most weights are small.
     shown = np.clip(weights[:MAX_MAP_TOKENS, :MAX_MAP_TOKENS], 0, 1)
     levels = (np.sqrt(shown) * HIGHEST_LEVEL).round().astype(np.uint8)
     encoded_levels = base64.b64encode(levels.tobytes()).decode()
@@ -148,21 +154,21 @@ def _map(number: int, title: str, weights: NDArray[np.float32], margin: int) -> 
     )
     return _svg(
         content,
-        width=margin + max(side, NARROWEST_MAP),
+        width=margin + max(side, MIN_MAP_WIDTH),
         height=TITLE + side + margin,
         label=label,
         attributes=f'data-levels="{encoded_levels}"',
     )
 
 
-# The share of the largest possible entropy from which attention counts as uniform.
+# The fraction of the largest possible entropy from which attention is called nearly uniform.
 NEARLY_UNIFORM = 0.98
 
 
 def is_nearly_uniform(weights: NDArray[np.float32]) -> bool:
-    """Whether each token looks at all tokens nearly alike.
+    """Whether the tokens of a map, (tokens, tokens), look at all tokens nearly equally.
 
-    It is judged by the mean entropy of the rows of a map, (tokens, tokens).
+    This is decided by the mean entropy of the rows of the map.
     """
     if len(weights) < 2:
         return False
@@ -171,9 +177,9 @@ def is_nearly_uniform(weights: NDArray[np.float32]) -> bool:
 
 
 def _scale() -> str:
-    """The scale of all maps, with weights at some places.
+    """The colour scale of all maps as SVG, with some weights below it.
 
-    The script takes the colours of levels from the stops of its gradient.
+    The script takes the colours of levels from the stops of the gradient in this scale.
     """
     stops = ""
     for number, colour in enumerate(BLUES):
@@ -193,9 +199,9 @@ def _svg(content: str, *, width: int, height: int, label: str, attributes: str) 
 
 
 def _width(name: str) -> int:
-    """The approximate width of a name in pixels.
+    """Estimate the width of a name in pixels.
 
-    East Asian letters and pictures are as wide as they are high.
+    East Asian letters and pictographs are as wide as they are high; others are narrower.
     """
     width = 0.0
     for character in name:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-# The log odds from which a word has its full colour.
+# The weight, in log odds, from which a word is shown in the strongest colour.
 STRONG = 2.0
 
 # The smallest weight of a word that is listed or coloured.
@@ -14,10 +14,14 @@ MIN_WEIGHT = 0.1
 
 @dataclass(frozen=True, kw_only=True)
 class WordWeight:
-    """A word of a text, `text[start:end]`, and its weight for a class.
+    """A word of a text and its weight for a class.
 
-    The weight is the log odds ln(p / (1 - p)) of the class, minus those without the word. Above 0,
-    the word is evidence for the class.
+    Attributes:
+        word: the word, which is `text[start:end]`.
+        start: the position of its first character in the text.
+        end: the position after its last character.
+        weight: the log odds of the class, ln(p / (1 - p)), minus the log odds when the word is left
+            out. A word with a weight above 0 is evidence for the class.
     """
 
     word: str
@@ -27,9 +31,11 @@ class WordWeight:
 
 
 class Explanation(list[WordWeight]):
-    """The words of a text with their weights, in order.
+    """The words of a text with their weights, in the order of the text.
 
-    `left_out` is the number of words that are not explained, since it would take too long.
+    Attributes:
+        left_out: the number of words at the end of the text that have no weights, because
+            explaining them would take too long.
     """
 
     def __init__(self, words: Iterable[WordWeight] = (), *, left_out: int = 0) -> None:
@@ -38,7 +44,10 @@ class Explanation(list[WordWeight]):
 
 
 def marked(text: str, weights: Sequence[WordWeight]) -> list[tuple[str, float]]:
-    """Split a text into pieces, each with its weight, which is 0 between words."""
+    """Split a text into pieces with their weights: its words, and what is between them.
+
+    The pieces between the words have the weight 0.
+    """
     pieces = []
     end = 0
     for word in weights:

@@ -1,8 +1,8 @@
-"""The frame of all HTML pages, and how text is put into them.
+"""The frame of all HTML pages, and functions that escape the text in them.
 
-A page is one file that needs no network. In case escaping fails, a content security policy lets
-only the script run whose hash it names. There is no template engine, because predicting would
-depend on it.
+A page is one file that needs no network. A content security policy allows only the script whose
+hash it contains, so that a text cannot run a script even if it were not escaped. The pages of
+predictions are made without a template engine, because predicting would then depend on one.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from pathlib import Path
 
 from encoder_cls.system.display import replace_unprintable
 
-# The shades of a colour in the style sheet.
+# The number of shades of a colour in the style sheet.
 SHADES = 9
 
 _LETTERS = r"[\u0590-\u08ff\ufb1d-\ufdff\ufe70-\ufeff]+"
@@ -24,13 +24,14 @@ _RIGHT_TO_LEFT = re.compile(rf"{_LETTERS}(?:[\W_]+{_LETTERS})*")
 
 
 def html_page(title: str, body: str, *, script: str | None = None, connect: str = "'none'") -> str:
-    """Wrap a page around HTML.
+    """Make a whole HTML page of its body.
 
     Args:
-        title: of the page.
-        body: HTML in which every text is `escaped`.
-        script: in place of the common script.
-        connect: where the script may connect to, in the words of the security policy.
+        title: the title of the page.
+        body: the HTML of the page, in which every text must be `escaped`.
+        script: the script of the page, in place of the common script.
+        connect: the addresses that the script may connect to, as a value of `connect-src` in the
+            content security policy.
     """
     if script is None:
         script = _file_beside("js")
@@ -46,18 +47,19 @@ def html_page(title: str, body: str, *, script: str | None = None, connect: str 
 
 
 def escaped(text: str) -> str:
-    """Escape a text for HTML, also within quotes, and replace what cannot be printed.
+    """Escape a text for HTML, also within the quotes of an attribute.
 
-    That is control characters and half surrogate pairs.
+    Control characters and halves of surrogate pairs, which cannot be printed, are replaced.
     """
     return html.escape(replace_unprintable(text, keep="\n\t"))
 
 
 def isolated(text: str, *, in_attribute: bool = False) -> str:
-    """Escape a sentence, and isolate words from right to left, so that they move no others.
+    """Escape a sentence, and isolate the words in it that are written from right to left.
 
-    Such words are names of classes. In an attribute, such as a title, Unicode characters isolate
-    them in place of tags.
+    Such words are names of classes. Without isolation, they would change the order of the words
+    around them. They are isolated by tags; `in_attribute`, where tags are not possible, by Unicode
+    characters.
     """
     before = "<bdi>"
     after = "</bdi>"
@@ -68,7 +70,7 @@ def isolated(text: str, *, in_attribute: bool = False) -> str:
 
 
 def shade(strength: float) -> str:
-    """The CSS class of a colour of this strength, from 0 to 1, in `SHADES` steps."""
+    """The CSS class of the shade for a strength from 0 to 1; there are `SHADES` of them."""
     return f"a{min(SHADES, max(1, round(strength * SHADES)))}"
 
 

@@ -12,28 +12,30 @@ from encoder_cls.system.log import log
 
 HUB = "hub:"
 
-# The time to reach the Hub at all, in seconds. Behind some firewalls, downloads would be retried,
-# or wait for ever.
+# If the Hub does not respond within this time, in seconds, it counts as unreachable. Without a
+# limit, a download behind some firewalls would be retried or wait forever.
 HUB_TIMEOUT = 10.0
 
 
 def download_model(source: str, *, files: tuple[str, ...], marker: str) -> Path:
-    """Download a model into the Hub's cache.
+    """Download a model into the cache of the Hub's library.
 
-    If the Hub cannot be reached, an earlier download is used.
+    If the Hub cannot be reached, the files of an earlier download are used.
 
     Args:
-        source: `hub:owner/name[?revision=...]`.
-        files: the names of the files. The first one is small, and tells whose model it is.
-        marker: what the first file contains if the model is one of this program; others are not
-            downloaded.
+        source: the address of the model, `hub:owner/name[?revision=...]`.
+        files: the names of the files. The first one must be small, and shows whether the model is
+            one of this program.
+        marker: a string that the first file contains if the model is one of this program. If the
+            string is missing, the other files are not downloaded.
 
     Returns:
         The folder of the downloaded files.
 
     Raises:
-        ConfigError: the source is badly written, or there is no such model or revision.
-        EncoderClsError: the Hub cannot be reached, and there is no earlier download.
+        ConfigError: the address is not of the form above, or there is no such model or revision,
+            or it is not a model of this program.
+        EncoderClsError: the files cannot be downloaded, and there is no earlier download.
     """
     name, revision = _parsed(source)
     check_installed("huggingface_hub", needed_by=source)
@@ -65,7 +67,7 @@ def download_model(source: str, *, files: tuple[str, ...], marker: str) -> Path:
 
 
 def _parsed(source: str) -> tuple[str, str | None]:
-    """The name of a model, and its revision, if one is named."""
+    """Split the address of a model into its name and its revision; None if it has no revision."""
     from urllib.parse import unquote
 
     name, question, query = source.removeprefix(HUB).partition("?")
@@ -82,7 +84,11 @@ def _badly_written(source: str) -> ConfigError:
 def _downloaded(
     name: str, revision: str | None, files: tuple[str, ...], marker: str
 ) -> tuple[Path, str]:
-    """Download the files; returns their folder, and the name of what is missing, if anything is."""
+    """Download the files of a model.
+
+    Returns:
+        The folder of the files, and a phrase that names what the model lacks; empty if it has all.
+    """
     from huggingface_hub import errors, hf_hub_download
     from huggingface_hub.utils.tqdm import disable_progress_bars
 
@@ -98,7 +104,8 @@ def _downloaded(
             downloaded = hf_hub_download(name, file, revision=revision, local_files_only=is_offline)
             path = Path(downloaded)
 
-            # All files are of one commit, whatever is published meanwhile.
+            # The folder is named after the commit. Download the other files from the same commit,
+            # so that they fit together also if a new version is published meanwhile.
             folder = path.parent
             revision = folder.name
             if file == files[0] and marker.encode() not in path.read_bytes():
@@ -111,7 +118,10 @@ def _downloaded(
 
 
 def _reason_not_to_reach(name: str, revision: str | None) -> Exception | None:
-    """Why the Hub cannot be reached; None if it responds. Its own refusals are raised."""
+    """Try to reach the Hub. Return the error if it cannot be reached, and None if it responds.
+
+    If the Hub responds with an error, such as an unknown model, this error is raised.
+    """
     from huggingface_hub import HfApi, errors
 
     try:

@@ -1,12 +1,15 @@
-"""Save and load the model folder, also from the Hugging Face Hub.
+"""Save classifiers in model folders, and load them from folders or from the Hugging Face Hub.
 
-    model.safetensors   weights of the parts; its head holds all else, and a hash of the whole file
-    config.json         task, columns, class names, shapes of the parts: a copy for other tools
-    tokenizer.json      Hugging Face tokenizers format: a copy, too
-    README.md           model card, written when training has finished
+A model folder has these files:
 
-Only `model.safetensors` is read, and it is replaced in one atomic rename. Every value is checked,
-since a folder may come from a stranger.
+    model.safetensors   the weights of the parts; all other values are in the head of this file,
+                        with a hash of the whole file
+    config.json         task, columns, class names and sizes of the parts; a copy for other tools
+    tokenizer.json      the tokenizer in the format of Hugging Face tokenizers; a copy, too
+    README.md           the model card, written when training has finished
+
+Loading reads only `model.safetensors`, so saving is atomic: the file is replaced by a rename. Every
+value is checked, since a folder may come from a stranger.
 """
 
 from __future__ import annotations
@@ -44,21 +47,23 @@ CONFIG_FILE = "config.json"
 TOKENIZER_FILE = "tokenizer.json"
 WEIGHTS_FILE = "model.safetensors"
 
-# The largest head in bytes; safetensors reads no larger one.
-LARGEST_HEAD = 100_000_000
+# The largest size of a head in bytes; the safetensors library refuses larger ones, too.
+MAX_HEAD_BYTES = 100_000_000
 
-# Is in the head in place of the file's own hash while that is computed.
+# The hash of a file is in its own head. While the hash is computed, the head has these zeros in its
+# place.
 NO_HASH = b"0" * 64
-
-# The largest weight of a part in the mixture: far more than is ever fitted.
-LARGEST_MIXTURE_WEIGHT = 1e6
 
 
 # --- Load -----------------------------------------------------------------------------------------
 
 
 def model_folder(path: Path) -> Path:
-    """The model folder of a run, or of a model's own path; a `ConfigError` if there is none."""
+    """Find the model folder at a path, which is that of a run or of the model folder itself.
+
+    Raises:
+        ConfigError: there is no model at this path.
+    """
     for folder in (path / "model", path):
         if (folder / WEIGHTS_FILE).exists():
             return folder
@@ -74,15 +79,16 @@ def load_classifier(path: str | Path, *, device: str = "auto", engine: str = "au
     """Load a classifier from a run folder, a model folder or the Hugging Face Hub.
 
     Args:
-        path: of the folder, or `hub:owner/name[?revision=...]`.
-        device: of the encoder: `auto`, `cpu`, `cuda` or `cuda:N`.
-        engine: what computes the encoder: `numpy`, `torch`, or `auto`, which takes for each call
-            NumPy for a few texts and PyTorch (if installed) for many. All compute in float32; their
-            probabilities are within 1e-5 of each other.
+        path: the path of the folder, or `hub:owner/name[?revision=...]`.
+        device: the device of the encoder: `auto`, `cpu`, `cuda` or `cuda:N`.
+        engine: the library that computes the encoder: `numpy`, `torch` or `auto`. With `auto`, a
+            call with a few texts uses NumPy, and one with many texts uses PyTorch if it is
+            installed. Both compute in float32, and their probabilities differ by at most 1e-5.
 
     Raises:
         ConfigError: there is no classifier at this path, or no such device or engine.
-        EncoderClsError: the folder is damaged, or of another program; or the Hub cannot be reached.
+        EncoderClsError: the folder is damaged or comes from another program, or the Hub cannot be
+            reached.
     """
     if engine not in ENGINES:
         raise ConfigError(f"--engine {engine}: known engines are {', '.join(ENGINES)}")
@@ -100,8 +106,8 @@ def load_classifier(path: str | Path, *, device: str = "auto", engine: str = "au
     classifier.folder = named
 
     if encoder_weights:
-        # Not within `_reporting_damage`: here a `RuntimeError` means too little memory, and no
-        # damaged folder.
+        # This is not within `_reporting_damage`, because a `RuntimeError` here means too little
+        # memory, not a damaged folder.
         architecture = classifier.encoder_architecture
         assert architecture
         classifier.encoder = new_encoder(
@@ -112,9 +118,13 @@ def load_classifier(path: str | Path, *, device: str = "auto", engine: str = "au
 
 
 def parts_of_model(folder: Path) -> tuple[str, ...]:
-    """The parts of the classifier in a model folder, without loading it.
+    """Read which parts the classifier in a model folder has, without loading it.
 
-    They are `linear`, `encoder` or both. Errors are those of `load_classifier`.
+    Returns:
+        The names of the parts, `encoder`, `linear` or both.
+
+    Raises:
+        EncoderClsError: the folder is damaged or comes from another program.
     """
     with _reporting_damage(folder), plain_file(folder / WEIGHTS_FILE) as (file, size):
         head, _ = _read_head(file, size)
@@ -123,7 +133,7 @@ def parts_of_model(folder: Path) -> tuple[str, ...]:
 
 @contextmanager
 def _reporting_damage(source: str | Path) -> Iterator[None]:
-    """Report the errors of a file that is not as this program writes it."""
+    """Turn the errors of reading a damaged or unknown file into an `EncoderClsError`."""
     try:
         yield
     except (
@@ -141,20 +151,20 @@ def _reporting_damage(source: str | Path) -> Iterator[None]:
 
 
 def _read(folder: Path) -> tuple[Classifier, dict[str, Weight]]:
-    """A classifier without its encoder, and the weights of the encoder.
+    """Read a classifier without its encoder, and the weights of the encoder, by name.
 
-    Errors are those that `_reporting_damage` catches.
+    The weights are empty if there is no encoder. The caller reports errors by `_reporting_damage`.
     """
     with plain_file(folder / WEIGHTS_FILE) as (file, size):
         head, num_bytes = _read_head(file, size)
         classifier, shapes = _classifier_of(head)
 
-        # A larger file is refused before it is in memory. Float32 weights and the packed ids of
-        # features are the most there can be.
-        most_bytes = HIGH_HALVES_BYTES
+        # Refuse a file that is too large before reading it into memory. It is largest if all
+        # weights are float32, of 4 bytes; the ids of features are packed and need further bytes.
+        max_bytes = HIGH_HALVES_BYTES
         for shapes_of_part in shapes.values():
-            most_bytes += 4 * sum(math.prod(shape) for shape in shapes_of_part.values())
-        if num_bytes > most_bytes:
+            max_bytes += 4 * sum(math.prod(shape) for shape in shapes_of_part.values())
+        if num_bytes > max_bytes:
             raise ValueError(f"{WEIGHTS_FILE} is larger than the weights that its head describes")
         content = _read_whole(file, head)
 
@@ -174,16 +184,20 @@ def _read(folder: Path) -> tuple[Classifier, dict[str, Weight]]:
 
 
 def _read_head(file: BinaryIO, size: int) -> tuple[dict[str, Any], int]:
-    """The head of a weights file, and the number of bytes after it."""
+    """Read the head of a weights file of `size` bytes.
+
+    Returns:
+        The values in the head, and the number of bytes after the head.
+    """
     length = int.from_bytes(file.read(8), "little")
-    if not 0 < length <= min(LARGEST_HEAD, size):
+    if not 0 < length <= min(MAX_HEAD_BYTES, size):
         raise ValueError(f"{WEIGHTS_FILE} has no head")
     metadata = json.loads(file.read(length))["__metadata__"]
     return dict(json.loads(metadata[FORMAT])), size - 8 - length
 
 
 def _read_whole(file: BinaryIO, head: Mapping[str, Any]) -> bytes:
-    """The content of a weights file; a `ValueError` if its hash is another."""
+    """Read the content of a weights file; a `ValueError` if its hash is not that in the head."""
     file.seek(0)
     content = file.read()
     expected = head["sha256"]
@@ -195,7 +209,13 @@ def _read_whole(file: BinaryIO, head: Mapping[str, Any]) -> bytes:
 def _weights(
     content: bytes, shapes: Mapping[str, Shapes], dtypes: Mapping[str, str]
 ) -> dict[str, dict[str, Weight]]:
-    """The weights of each part."""
+    """Unpack the weights of each part, by the name of the part and the name of the weight.
+
+    Args:
+        content: the content of a weights file.
+        shapes: the shapes of the weights of each part.
+        dtypes: the data type in which the weights of each part are stored.
+    """
     tensors_of_parts: dict[str, dict[str, NDArray[Any]]] = {}
     for name, tensor in safetensors.numpy.load(content).items():
         part = "encoder"
@@ -216,7 +236,11 @@ def _weights(
 
 
 def _classifier_of(head: Mapping[str, Any]) -> tuple[Classifier, dict[str, Shapes]]:
-    """A classifier without its parts, and the shapes of the weights of each part."""
+    """Make a classifier from the values of a head, but without its encoder and linear model.
+
+    Returns:
+        The classifier, and the shapes of the weights of each part that the config describes.
+    """
     config = head["config"]
     task = _task_of(config)
     label_names = _label_names_of(config, task)
@@ -224,7 +248,7 @@ def _classifier_of(head: Mapping[str, Any]) -> tuple[Classifier, dict[str, Shape
     _check("max_seq_len", type(max_seq_len) is int and max_seq_len >= 1, "a number of tokens")
     tokenizer = parse_tokenizer(head["tokenizer"])
 
-    # The parts that the config describes.
+    # The shapes of the parts that the config describes.
     shapes: dict[str, Shapes] = {}
     architecture = None
     if config["encoder"] is not None:
@@ -238,7 +262,8 @@ def _classifier_of(head: Mapping[str, Any]) -> tuple[Classifier, dict[str, Shape
         margins = task.num_one_vs_rest(len(label_names))
         shapes["linear"] = linear_shapes(config["linear"], max_seq_len=max_seq_len, margins=margins)
 
-    # The parts that are there, which may be fewer.
+    # The parts whose weights are in the file. The config may describe an encoder that is not
+    # trained yet.
     parts = _parts_of(head, shapes)
 
     classifier = Classifier(
@@ -342,7 +367,7 @@ def _thresholds_of(head: Mapping[str, Any], task: Task, *, num_classes: int) -> 
 
 
 def _check(name: str, is_valid: object, expected: str) -> None:
-    """Raise a `ValueError` for a value of the head that is not valid."""
+    """Raise a `ValueError` that names a value of the head and what is expected of it."""
     if not is_valid:
         raise ValueError(f"{name}: invalid value (expected {expected})")
 
@@ -355,8 +380,12 @@ def _is_fraction(value: Any) -> bool:
     return 0 <= float(value) <= 1
 
 
+# The largest weight of a part in the mixture, far larger than any weight that is fitted.
+MAX_MIXTURE_WEIGHT = 1e6
+
+
 def _is_mixture_weight(value: Any) -> bool:
-    return 1 / LARGEST_MIXTURE_WEIGHT < float(value) < LARGEST_MIXTURE_WEIGHT
+    return 1 / MAX_MIXTURE_WEIGHT < float(value) < MAX_MIXTURE_WEIGHT
 
 
 # --- Save -----------------------------------------------------------------------------------------
@@ -365,23 +394,24 @@ def _is_mixture_weight(value: Any) -> bool:
 def save_classifier(
     classifier: Classifier, folder: Path, *, dtypes: Mapping[str, str] | None = None
 ) -> None:
-    """Write the folder, or replace the classifier in it.
+    """Save a classifier in a model folder, and replace the classifier that the folder may hold.
 
     Args:
-        classifier: to save.
-        folder: of the model.
-        dtypes: the data type of each part's weights; by default float32.
+        classifier: the classifier to save.
+        folder: the model folder, which is created if it does not exist.
+        dtypes: the data type in which the weights of each part are stored, by the name of the part;
+            by default float32.
 
     Raises:
-        EncoderClsError: the disk refused; the folder still holds the whole classifier that it had,
-            if any.
+        EncoderClsError: a file cannot be written. A classifier that was in the folder before is
+            still there, undamaged.
     """
     dtypes = dtypes or dict.fromkeys(classifier.parts, "float32")
     tensors: dict[str, NDArray[Any]] = {}
     for part in classifier.parts:
         tensors |= pack(getattr(classifier, part).named_weights(), dtypes[part])
 
-    # A part that is added later has no share yet.
+    # Shares are unknown if a part was added to the classifier since they were fitted.
     shares = classifier.mixture.shares
     if shares is not None and shares.keys() != set(classifier.parts):
         shares = None
@@ -397,7 +427,7 @@ def save_classifier(
         "dtypes": dtypes,
         "thresholds": classifier.thresholds or None,
     }
-    _write_weights(folder, tensors, head | _measured(classifier))
+    _write_weights(folder, tensors, head | _measurements_of(classifier))
 
     copies = {
         CONFIG_FILE: to_json(config),
@@ -409,20 +439,23 @@ def save_classifier(
             write_file(path, content)
 
 
-def save_measured(classifier: Classifier, folder: Path) -> None:
-    """Replace gate and guarantees in a model folder, and keep its weights.
+def save_measurements(classifier: Classifier, folder: Path) -> None:
+    """Save the gate, guarantees and familiarity of a classifier in its model folder.
 
-    Errors are those of `save_classifier`.
+    The weights in the folder stay as they are.
+
+    Raises:
+        EncoderClsError: the folder is damaged, or the weights file cannot be written.
     """
     with _reporting_damage(folder), plain_file(folder / WEIGHTS_FILE) as (file, size):
         head, _ = _read_head(file, size)
         content = _read_whole(file, head)
     del head["sha256"]
-    _write_weights(folder, safetensors.numpy.load(content), head | _measured(classifier))
+    _write_weights(folder, safetensors.numpy.load(content), head | _measurements_of(classifier))
 
 
 def _config_of(classifier: Classifier) -> dict[str, Any]:
-    """The content of `config.json`."""
+    """The content of `config.json`, as JSON values."""
     architecture = classifier.encoder_architecture
     if classifier.encoder:
         architecture = classifier.encoder.architecture
@@ -448,8 +481,8 @@ def _config_of(classifier: Classifier) -> dict[str, Any]:
     }
 
 
-def _measured(classifier: Classifier) -> dict[str, Any]:
-    """What was measured on held-out texts, as JSON values."""
+def _measurements_of(classifier: Classifier) -> dict[str, Any]:
+    """The values that were measured on held-out texts, as JSON values."""
     guarantees = None
     if classifier.guarantees is not None:
         guarantees = classifier.guarantees.to_json()
@@ -466,8 +499,8 @@ def _measured(classifier: Classifier) -> dict[str, Any]:
 
 def _write_weights(folder: Path, tensors: dict[str, NDArray[Any]], head: Mapping[str, Any]) -> None:
     """Write the weights file, with the hash of its content in its head."""
-    # One entry of metadata, so that equal runs give equal files: safetensors writes several in
-    # random order.
+    # All values are in one entry of the metadata. safetensors writes several entries in random
+    # order, so that equal runs would have different files.
     values = json.dumps({"sha256": NO_HASH.decode(), **head}, ensure_ascii=False)
     content = safetensors.numpy.save(tensors, {FORMAT: values})
     write_file(folder / WEIGHTS_FILE, content.replace(NO_HASH, sha256(content).encode(), 1))

@@ -1,9 +1,10 @@
-"""Explain predictions by occlusion: the weights of words.
+"""Explain predictions by occlusion: measure what changes when a word is left out.
 
-A text is classified again without each word, whose weight is the difference of the log odds
-(Zeiler and Fergus, "Visualizing and Understanding Convolutional Networks", 2014,
-https://arxiv.org/abs/1311.2901, and for words Li et al., "Understanding Neural Networks through
-Representation Erasure", 2016, https://arxiv.org/abs/1612.08220).
+A text is classified again without each of its words. The weight of a word is the log odds of the
+class for the whole text, minus the log odds without the word (Zeiler and Fergus, "Visualizing and
+Understanding Convolutional Networks", 2014, https://arxiv.org/abs/1311.2901, and for words Li et
+al., "Understanding Neural Networks through Representation Erasure", 2016,
+https://arxiv.org/abs/1612.08220).
 """
 
 from __future__ import annotations
@@ -19,14 +20,14 @@ from encoder_cls.classifier.explanation import MIN_WEIGHT, Explanation, WordWeig
 from encoder_cls.text.tokenizer import UNSPACED_RANGES, Span, token_spans
 from encoder_cls.text.tokens import TokenizedTexts
 
-# An explanation reads the text once for each word, up to this number of tokens: enough for a text
-# of 2,048.
+# The most tokens that are read to explain one text. The text is read once for each of its words, so
+# this is enough for a text of 2,048 tokens.
 MAX_TOKENS = 1 << 22
 
 _UNSPACED = re.compile(f"[{UNSPACED_RANGES}]")
 
 Word = range
-"""The tokens of a word, without [CLS]."""
+"""The positions of the tokens of a word in the text; [CLS] is not counted."""
 
 
 def explain(
@@ -38,19 +39,20 @@ def explain(
     batch_tokens: int | None = None,
     most_tokens: int | None = None,
 ) -> list[Explanation]:
-    """Compute the weights of the words of each text for its label.
+    """Compute the weight of each word of each text for a class.
 
-    In scripts without spaces, neighbours whose weights have the same sign are left out together, as
-    one word. Words beyond the classifier's limit have no weights.
+    In scripts without spaces, a token is first treated as a word. Then neighbours whose weights
+    have the same sign are joined to one word, which gets a weight of its own. Words behind the last
+    token that the classifier reads have no weights.
 
     Args:
-        classifier: predicts the texts.
-        texts: to explain.
-        tokenized: the same texts, by the classifier.
-        labels: a class for each text; None if it is blank.
-        batch_tokens: the most tokens in a batch.
-        most_tokens: the most tokens that are read for a text; its last words get no weights where
-            they would take more. By default `MAX_TOKENS`.
+        classifier: the classifier whose predictions are explained.
+        texts: the texts to explain.
+        tokenized: the same texts, tokenized by the classifier.
+        labels: the class to explain for each text; None for a blank text, which has no words.
+        batch_tokens: the most tokens in one batch of the encoder, padding included.
+        most_tokens: the most tokens that are read to explain one text, by default `MAX_TOKENS`. If
+            these are too few for all words, the last words of the text get no weights.
     """
     explanations = []
     for row, (text, label) in enumerate(zip(texts, labels, strict=True)):
@@ -66,7 +68,8 @@ def explain(
         spans = token_spans(classifier.tokenizer, text, max_seq_len=classifier.max_seq_len)
         words = _words(spans, text)
 
-        # The text is read once for each of these words, and once as a whole.
+        # Explain as many words as the limit allows. The text is read once without each of them, and
+        # once as a whole.
         affordable = (most_tokens or MAX_TOKENS) // occlusion.num_tokens - 1
         explained = words[: max(1, affordable)]
         left_out = len(words) - len(explained)
@@ -88,7 +91,7 @@ def explain(
 
 # --- Leave words out ------------------------------------------------------------------------------
 
-# The tokens of the variants of a text that are made at a time, in some 100 MB.
+# The most tokens of the variants of a text that are in memory at a time, in some 100 MB.
 TOKENS_AT_ONCE = 1 << 22
 
 
@@ -96,10 +99,10 @@ class _Occlusion:
     """A text that is classified again without some of its words.
 
     Args:
-        classifier: predicts the text.
-        text: a single one.
-        label: the number of the class.
-        batch_tokens: the most tokens in a batch.
+        classifier: the classifier whose prediction is explained.
+        text: the tokens of a single text.
+        label: the number of the class to explain.
+        batch_tokens: the most tokens in one batch of the encoder, padding included.
     """
 
     def __init__(
@@ -117,12 +120,13 @@ class _Occlusion:
 
     @property
     def num_tokens(self) -> int:
-        """The number of tokens of the text."""
+        """The number of tokens of the text, with [CLS]."""
         return int(self._text.lengths[0])
 
     def weights_of(self, words: Sequence[Word]) -> list[float]:
-        """The weight of each word: by how much the log odds fall without it."""
-        # The same parts predict all variants, so that no weight is the difference of two parts.
+        """Compute the weight of each word: how much the log odds fall when it is left out."""
+        # Predict all variants by the parts that predict the whole text. Otherwise a weight could
+        # show the difference between two parts instead of the effect of a word.
         classifier = self._classifier.gated_like(self._text)
         logits = []
         for variants in self._variants(words):
@@ -132,26 +136,30 @@ class _Occlusion:
         return [float(whole - without_word) for without_word in without_words]
 
     def _variants(self, words: Sequence[Word]) -> Iterator[TokenizedTexts]:
-        """The whole text, then the text without each word, in batches that fit in memory."""
+        """Yield the whole text, then the text without each word, in batches that fit in memory."""
         text = self._text
-        tokens = np.arange(len(text.words))
+        positions = np.arange(len(text.words))
 
-        # The first token that is left out, and the one after the last. [CLS] is before the words.
+        # The bounds of the tokens that each variant leaves out: the position of the first one, and
+        # the position after the last one. The first variant is the whole text. [CLS] is at position
+        # 0, so the words begin at 1.
         bounds = [(0, 0)]
         bounds += [(1 + word.start, 1 + word.stop) for word in words]
-        starts_and_ends = np.array(bounds)
+        all_bounds = np.array(bounds)
 
-        variants_at_once = max(1, TOKENS_AT_ONCE // len(tokens))
+        variants_at_once = max(1, TOKENS_AT_ONCE // len(positions))
         for first in range(0, len(bounds), variants_at_once):
-            some = starts_and_ends[first : first + variants_at_once]
-            starts = some[:, 0, None]
-            ends = some[:, 1, None]
-            variants, kept = np.nonzero((tokens < starts) | (tokens >= ends))
+            batch_bounds = all_bounds[first : first + variants_at_once]
+            starts = batch_bounds[:, 0, None]
+            ends = batch_bounds[:, 1, None]
+
+            # The number of the variant and the position of every token that is kept.
+            variants, kept = np.nonzero((positions < starts) | (positions >= ends))
             yield replace(
                 text,
                 words=text.words[kept],
-                offsets=np.searchsorted(variants, np.arange(len(some) + 1)),
-                truncated=text.truncated.repeat(len(some)),
+                offsets=np.searchsorted(variants, np.arange(len(batch_bounds) + 1)),
+                truncated=text.truncated.repeat(len(batch_bounds)),
             )
 
 
@@ -159,10 +167,10 @@ class _Occlusion:
 
 
 def _words(spans: Sequence[Span], text: str) -> list[Word]:
-    """Group tokens into whole words.
+    """Group the tokens of a text into words, which do not overlap.
 
-    A token of no word, or of a script without spaces, is a word by itself. Tokens that share a
-    character, as those of a ligature do, are in one word: so words are disjoint.
+    A token that belongs to no word, or to a script without spaces, is a word by itself. Tokens that
+    share a character, such as the tokens of a ligature, belong to one word.
     """
     words: list[Word] = []
     for token, span in enumerate(spans):
@@ -184,7 +192,7 @@ def _are_of_one_word(before: Span, span: Span, text: str) -> bool:
 def _joined(
     words: Sequence[Word], weights: Sequence[float], spans: Sequence[Span], text: str
 ) -> list[Word]:
-    """Join neighbours in a script without spaces whose weights have the same sign."""
+    """Join neighbouring words of scripts without spaces if their weights have the same sign."""
     joined: list[Word] = []
     sign_before = 0
     for word, weight in zip(words, weights, strict=True):
@@ -199,7 +207,7 @@ def _joined(
 
 
 def _sign(weight: float) -> int:
-    """The sign of a weight; 0 if it is too small to count."""
+    """The sign of a weight, 1 or -1; 0 if the weight is smaller than `MIN_WEIGHT`."""
     if weight >= MIN_WEIGHT:
         return 1
     if weight <= -MIN_WEIGHT:

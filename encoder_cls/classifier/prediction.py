@@ -13,19 +13,19 @@ class Prediction:
     """The prediction for one text.
 
     Attributes:
-        label: the most probable class; None for a text without words. Multi-label, it need not be
-            among `labels`.
-        probability: of the label.
-        probabilities: of all classes, by name; also for a text without words.
-        truncated: whether the text is longer than the encoder reads, or the linear model if
-            that is alone.
-        unknown_words: the number of tokens that are not in the vocabulary.
-        reason: `blank` if the text has no words and so no label.
+        label: the most probable class; None for a text without words. In a multi-label task, this
+            class need not be among `labels`.
+        probability: the probability of `label`; None for a text without words.
+        probabilities: the probabilities of all classes, by name, also for a text without words.
+        truncated: whether the text is longer than the encoder reads, or, if there is no encoder,
+            than the linear model reads.
+        unknown_words: the number of tokens of the text that are not in the vocabulary.
+        reason: why there is no label: `blank` for a text without words; else None.
         unfamiliar: whether the text is out of distribution; None if the model does not measure it.
-        labels: multi-label, the labels that reach their thresholds, most probable first;
-            single-label None.
-        answered_by: the parts that predict this text, `linear`, `encoder` or `both`; None if both
-            predict every text.
+        labels: multi-label, the labels whose probabilities reach their thresholds, most probable
+            first; None in a single-label task.
+        answered_by: the parts that predict this text, `linear`, `encoder` or `both`; None if the
+            model has both parts and both predict every text.
     """
 
     label: str | None
@@ -39,23 +39,35 @@ class Prediction:
     answered_by: str | None = None
 
     def top(self, k: int | None = None) -> list[tuple[str, float]]:
-        """The `k` most probable classes, by default all, with their probabilities, best first."""
+        """The `k` most probable classes with their probabilities, the most probable first.
+
+        By default, all classes are returned.
+        """
         return sorted(self.probabilities.items(), key=lambda item: -item[1])[:k]
 
     def label_from(self, threshold: float | None) -> str | None:
-        """The label; None if its probability is below the threshold."""
+        """The label; None if its probability is below the threshold, or if the text is blank.
+
+        If `threshold` is None, every label is kept.
+        """
         if self.probability is None or self.probability < (threshold or 0):
             return None
         return self.label
 
     def labels_from(self, threshold: float | None) -> tuple[str, ...]:
-        """Multi-label, the labels of at least this probability; None: by their own thresholds."""
+        """The labels of a multi-label task whose probability is at least `threshold`.
+
+        If `threshold` is None, the labels are those that reach the thresholds of the model.
+        """
         if self.reason or threshold is None:
             return self.labels or ()
         return tuple(name for name, probability in self.top() if probability >= threshold)
 
     def label_set(self, threshold: float) -> list[str]:
-        """The best class and all others from this probability; empty for a blank text."""
+        """The most probable class, and all others with at least the probability `threshold`.
+
+        The set of a blank text is empty.
+        """
         if self.label is None:
             return []
         best, *others = self.top()
@@ -71,10 +83,15 @@ class Prediction:
         set_threshold: float | None = None,
         words: Explanation | None = None,
     ) -> dict[str, Any]:
-        """The object that `predict --format jsonl` prints and the server responds with.
+        """The JSON values that `predict --format jsonl` prints and the server responds with.
 
-        Arguments are those of `Request`. Multi-label, `top` has at least as many classes as the
-        text has labels.
+        Args:
+            top_k: the number of most probable classes in `top`; multi-label, at least all predicted
+                labels are there.
+            threshold: the probability below which labels are withheld; None to withhold no label
+                (multi-label, to use the thresholds of the model).
+            set_threshold: the probability from which a class is in `set`; None to leave out `set`.
+            words: the explanation of the prediction; None to leave it out.
         """
         labels = self.labels_from(threshold)
         record: dict[str, Any] = {}

@@ -1,4 +1,4 @@
-"""The HTML page of predictions, with words coloured by their weights."""
+"""The HTML page of predictions, on which words are coloured by their weights."""
 
 from __future__ import annotations
 
@@ -10,14 +10,15 @@ from encoder_cls.classifier.html_pages import escaped, html_page, shade
 from encoder_cls.classifier.prediction import Prediction
 from encoder_cls.system.display import shortened
 
-# The words whose weights are listed below a text.
+# The most words that are listed with their weights below a text.
 MAX_STRONGEST = 5
 
-# The characters of a word in that list.
-LONGEST_WORD = 14
+# The most characters of a word in this list.
+MAX_WORD_LENGTH = 14
 
-# The largest weight that is shown: larger ones change only what follows 0.9999 in a probability.
-LARGEST_WEIGHT = 9.9
+# The largest weight that is shown as a number. Differences between larger weights change only the
+# digits behind 0.9999 in a probability.
+MAX_WEIGHT = 9.9
 
 LEGEND = (
     '<p class="note words"><span class="against a9">orange, dotted</span> '
@@ -25,7 +26,7 @@ LEGEND = (
     '<span class="for a4">speaks for it</span> <span class="for a9">blue</span>: by how much the '
     "log odds of the class fall when the word is left out. 0.7 doubles the odds; "
     f"{STRONG:g}, in full colour, makes them {math.exp(STRONG):.0f} times as high; "
-    f"beyond {LARGEST_WEIGHT} weights are not distinguished.</p>"
+    f"beyond {MAX_WEIGHT} weights are not distinguished.</p>"
 )
 
 
@@ -35,10 +36,11 @@ def render_predictions(
     """Make a page of predictions.
 
     Args:
-        rows: of `prediction_row`, one after the other.
-        is_multi_label: whether rows have no runner-up.
-        note: names the texts on the page if they are not all, such as "the first 10 texts".
-        model: names the model.
+        rows: the HTML of all rows, each made by `prediction_row`.
+        is_multi_label: whether texts may have several labels. Then there is no column for the
+            second class.
+        note: which texts are on the page, such as "the first 10 texts"; None if all texts are.
+        model: the name of the model; empty to leave it out.
     """
     notes = []
     if model:
@@ -71,11 +73,11 @@ def prediction_row(
     """Render a text with its prediction as a row of a table.
 
     Args:
-        text: its words are coloured by their weights.
-        prediction: for the text.
-        words: of the text, with their weights.
-        label: the prediction to show.
-        notes: below the text.
+        text: the text, whose words are coloured by their weights.
+        prediction: the prediction for the text.
+        words: the words of the text with their weights.
+        label: the text in the column of the predicted class.
+        notes: notes to show below the text.
     """
     probability = prediction.reason
     if prediction.probability is not None:
@@ -93,7 +95,7 @@ def prediction_row(
 
 
 def _runner_up(prediction: Prediction) -> str:
-    """The cell of the second class; nothing in a multi-label table."""
+    """The cell with the second most probable class; empty in a multi-label table."""
     if prediction.labels is not None:
         return ""
     if prediction.reason:
@@ -117,7 +119,7 @@ def _notes_below(words: Explanation, notes: Sequence[str]) -> str:
 
 
 def words_html(pieces: Iterable[tuple[str, float]]) -> str:
-    """Render the pieces of a text (see `marked`), coloured by their weights."""
+    """Render pieces of a text with their weights, which `marked` yields, as coloured HTML."""
     shown = []
     for piece, weight in pieces:
         if abs(weight) < MIN_WEIGHT:
@@ -135,23 +137,26 @@ def words_html(pieces: Iterable[tuple[str, float]]) -> str:
 
 
 def strongest_words(weights: Sequence[WordWeight]) -> str:
-    """Render the words with the largest weights, for paper, where no pointer shows weights."""
+    """Render the words with the largest weights as a list.
+
+    On paper, where no pointer can show the weight of a word, this list still shows the weights.
+    """
     listed = [word for word in weights if abs(word.weight) >= MIN_WEIGHT]
     strongest = sorted(listed, key=lambda word: -abs(word.weight))[:MAX_STRONGEST]
 
     rendered = []
     for word in strongest:
-        name = escaped(shortened(word.word, limit=LONGEST_WORD))
+        name = escaped(shortened(word.word, limit=MAX_WORD_LENGTH))
         weight = weight_text(word.weight).replace("-", "\N{MINUS SIGN}")
         rendered.append(f'<span class="nowrap"><bdi>{name}</bdi> {weight}</span>')
     return ", ".join(rendered)
 
 
 def weight_text(weight: float, *, digits: int = 1) -> str:
-    """Format a weight with its sign, up to the `LARGEST_WEIGHT`."""
-    if abs(weight) > LARGEST_WEIGHT:
+    """Format a weight with its sign; beyond `MAX_WEIGHT`, as "+9.9 or more"."""
+    if abs(weight) > MAX_WEIGHT:
         sign = "-"
         if weight > 0:
             sign = "+"
-        return f"{sign}{LARGEST_WEIGHT} or more"
+        return f"{sign}{MAX_WEIGHT} or more"
     return f"{weight:+.{digits}f}"

@@ -1,10 +1,12 @@
 """Choose the thresholds of a multi-label task: the probability from which a text has a label.
 
-One threshold for all labels leaves rare labels out. The best one of each label (Lipton et al.,
-"Optimal Thresholding of Classifiers to Maximize F1 Measure", 2014,
-https://arxiv.org/abs/1402.1892) is chance where the label has few examples. Between both is a line,
-on which rarer labels have lower thresholds, and from which each label moves to its own threshold as
-its examples grow (Efron and Morris, "Stein's Paradox", 1977).
+With one threshold for all labels, rare labels are hardly ever predicted. The threshold that is best
+for a label by itself (Lipton et al., "Optimal Thresholding of Classifiers to Maximize F1 Measure",
+2014, https://arxiv.org/abs/1402.1892) is mostly chance if the label has few examples. So the
+thresholds here are a compromise. A straight line, common to all labels, gives rarer labels lower
+thresholds. From this line, the threshold of a label moves towards the best one for the label
+itself, and the further, the more examples the label has (Efron and Morris, "Stein's Paradox",
+1977).
 """
 
 from __future__ import annotations
@@ -24,31 +26,33 @@ Floats = NDArray[np.float64]
 
 
 class _Rule(NamedTuple):
-    """How thresholds depend on the number of examples.
+    """How the threshold of a label depends on the number of its examples.
 
     Attributes:
-        slope: of thresholds over the log odds of labels, on the line for all labels.
-        strength: the examples from which a label's own threshold outweighs this line.
+        slope: the slope of the common line: thresholds, as logits, over the log odds of labels.
+        strength: the number of examples with which the threshold of a label is halfway between the
+            common line and the best threshold of the label itself; infinite to stay on the line.
     """
 
     slope: float
     strength: float
 
 
+# The rules that cross-validation chooses from, the simplest rule first.
 SLOPES = (0.0, 0.1, 0.2, 0.3, 0.4, 0.5)
 STRENGTHS = (np.inf, 1000.0, 300.0)
-# The rules to choose from; the simplest comes first.
 RULES = [_Rule(slope, strength) for slope, strength in product(SLOPES, STRENGTHS)]
 
-# The weight of macro-F1 beside micro-F1: few examples make it noisy.
+# Rules are compared by micro-F1 plus macro-F1 with this weight, which is below 1, because macro-F1
+# is noisy where labels have few examples.
 MACRO_WEIGHT = 0.5
 
-# The most pairs of a text and a label in cross-validation, which take a second or two, and the
-# texts that are used in any case.
+# Cross-validation uses a random sample with this number of pairs of a text and a label, which takes
+# a second or two, but at least this number of texts.
 MAX_PAIRS = 1_000_000
 MIN_TEXTS = 1000
 
-# The range of thresholds, as logits.
+# The lowest and the highest threshold, as logits.
 LOWEST = -12.0
 HIGHEST = 12.0
 
@@ -58,62 +62,64 @@ def fit_thresholds(
 ) -> Floats:
     """Fit the threshold of each label, a probability, (labels,).
 
-    Cross-validation chooses the rule that has the highest F1.
+    The rule by which thresholds depend on the number of examples is chosen by cross-validation.
 
     Args:
-        logits: (texts, labels).
+        logits: the logits of held-out texts, (texts, labels).
         targets: 1 where a text has a label, else 0, (texts, labels).
-        split_groups: the group of each text, as in `split_into_folds`.
+        split_groups: the number of the group of each text, (texts,). Texts of one group stay in one
+            fold of the cross-validation.
     """
     scores = np.clip(logits.astype(np.float64), LOWEST, HIGHEST)
 
-    # Draw some of the texts.
-    most_texts = max(MIN_TEXTS, MAX_PAIRS // scores.shape[1])
-    sample = np.random.default_rng(0).permutation(len(scores))[:most_texts]
+    # Draw the texts for cross-validation.
+    num_drawn = max(MIN_TEXTS, MAX_PAIRS // scores.shape[1])
+    sample = np.random.default_rng(0).permutation(len(scores))[:num_drawn]
 
-    # Predict the labels of each fold by thresholds of the other folds.
+    # Predict the labels of each fold with thresholds that are fitted to the other folds.
     predictions = {rule: np.zeros(targets.shape, dtype=bool) for rule in RULES}
-    for places in split_into_folds(split_groups[sample]):
-        fold = sample[places]
-        others = np.setdiff1d(sample, fold)
-        thresholds = _thresholds_by_rule(scores[others], targets[others], RULES)
+    for indices in split_into_folds(split_groups[sample]):
+        fold = sample[indices]
+        other_folds = np.setdiff1d(sample, fold)
+        thresholds = _thresholds_by_rule(scores[other_folds], targets[other_folds], RULES)
         for rule in RULES:
             predictions[rule][fold] = scores[fold] >= thresholds[rule]
 
-    # Of equally good rules, `max` returns the first one.
+    # Choose the best rule. Of equally good rules, `max` returns the first one, the simplest.
     f1 = {}
     for rule in RULES:
         counts = ClassCounts.of(predictions[rule][sample], targets[sample])
         f1[rule] = counts.micro_f1 + MACRO_WEIGHT * counts.macro_f1
-    best = max(RULES, key=f1.__getitem__)
+    best_rule = max(RULES, key=f1.__getitem__)
 
-    return sigmoid(_thresholds_by_rule(scores, targets, [best])[best])
+    return sigmoid(_thresholds_by_rule(scores, targets, [best_rule])[best_rule])
 
 
 def _thresholds_by_rule(
     scores: Floats, targets: NDArray[np.int8], rules: Sequence[_Rule]
 ) -> dict[_Rule, Floats]:
-    """The thresholds of all labels by each rule, as logits, (labels,)."""
+    """Compute the thresholds of all labels by each of the rules, as logits, (labels,)."""
     num_positives = targets.sum(axis=0, dtype=np.float64)
     num_negatives = len(targets) - num_positives
     log_odds = np.log((num_positives + 0.5) / (num_negatives + 0.5))
 
-    # Find the best threshold of each label for itself.
-    own_thresholds = []
+    # Find the threshold that is best for each label by itself.
+    best_of_labels = []
     for label_scores, label_targets in zip(scores.T, targets.T, strict=True):
-        own_thresholds.append(best_f1_threshold(label_scores, label_targets))
-    own = np.array(own_thresholds)
+        best_of_labels.append(best_f1_threshold(label_scores, label_targets))
+    best_thresholds = np.array(best_of_labels)
 
-    # Find the best line of each slope for all labels together.
+    # Find the line of each slope that is best for all labels together.
     lines = {}
     for slope in {rule.slope for rule in rules}:
         tilt = slope * log_odds
         offset = best_f1_threshold((scores - tilt).ravel(), targets.ravel())
         lines[slope] = tilt + offset
 
-    # Move each label from the line to its own threshold, the more the more examples it has.
+    # Move the threshold of each label from the line towards the best one of the label itself. The
+    # more examples the label has, the further its threshold moves.
     thresholds = {}
     for rule in rules:
-        own_shares = num_positives / (num_positives + rule.strength)
-        thresholds[rule] = own_shares * own + (1 - own_shares) * lines[rule.slope]
+        moved = num_positives / (num_positives + rule.strength)
+        thresholds[rule] = moved * best_thresholds + (1 - moved) * lines[rule.slope]
     return thresholds

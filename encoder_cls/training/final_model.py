@@ -17,7 +17,7 @@ from encoder_cls.classifier.classifier import Classifier
 from encoder_cls.classifier.familiarity import Familiarity, measure_familiarity
 from encoder_cls.classifier.gate import fit_gate
 from encoder_cls.classifier.guarantees import Guarantees
-from encoder_cls.classifier.model_folder import load_classifier, save_classifier, save_measured
+from encoder_cls.classifier.model_folder import load_classifier, save_classifier, save_measurements
 from encoder_cls.encoder.torch_encoder import TorchEncoder
 from encoder_cls.evaluation.held_out_predictions import HeldOutPredictions, Predictions
 from encoder_cls.linear.linear_model import LinearModel
@@ -80,7 +80,7 @@ def finish_model(
         best.gate = fit_gate(best, part_logits, labels)
 
     _measure_guarantees(best, prepared, held_out_predictions)
-    save_measured(best, run.model)
+    save_measurements(best, run.model)
     return best
 
 

@@ -15,7 +15,7 @@ import numpy as np
 import pyarrow.parquet
 import pytest
 
-from encoder_cls.classifier.model_folder import load_classifier, save_classifier, save_measured
+from encoder_cls.classifier.model_folder import load_classifier, save_classifier, save_measurements
 from encoder_cls.evaluation.held_out_predictions import Predictions
 from encoder_cls.evaluation.measured_guarantees import measure_guarantees
 from encoder_cls.metrics.logits import softmax
@@ -58,7 +58,7 @@ def measure(classifier, folder, held_out) -> None:
     """Fit the guarantees of a classifier on held-out texts, and save them in its folder."""
     texts, labels = held_out
     fit_guarantees(classifier, classifier.tokenize(texts), labels)
-    save_measured(classifier, folder)
+    save_measurements(classifier, folder)
 
 
 @pytest.fixture(scope="module")
@@ -107,7 +107,7 @@ def test_guarantees_go_by_the_logits_of_another_classifier(folder, held_out, tmp
     predictions = [Predictions(np.arange(241), logits, features)]
 
     fit_guarantees(classifier, tokenized, labels, linear_predictions=predictions)
-    save_measured(classifier, tmp_path / "model")
+    save_measurements(classifier, tmp_path / "model")
 
     guarantees = load_classifier(tmp_path / "model").guarantees
     assert guarantees.num_correct[0] == (labels[:-1] == 0).sum()
