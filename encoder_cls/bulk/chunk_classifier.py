@@ -1,4 +1,4 @@
-"""Classify chunks of rows in their order, in this process or in several."""
+"""Classify chunks of rows, in this process or in several processes."""
 
 from __future__ import annotations
 
@@ -25,18 +25,21 @@ from encoder_cls.system.processes import Workers, usable_processes
 from encoder_cls.system.terminal import note
 
 WORDS_LEFT_OUT = (
-    "warning: of very long texts only the first words are explained; each result has the number "
-    "of the others"
+    "warning: of very long texts only the first words are explained; each prediction says how many "
+    "words are not"
 )
 
-# The size of an input from which two processes are quicker: equal at 4 MB, 1.3 times at 10 MB.
+# The input size in bytes from which several processes share the work. Two processes are as fast
+# as one process at 4 MB, and 1.3 times as fast at 10 MB.
 SHARED_BYTES = 5_000_000
 
 
 class ClassifiedChunk(NamedTuple):
-    """The predictions for a chunk, as their format encodes them.
+    """The encoded predictions for a chunk.
 
     Attributes:
+        encoded: what the format's method `encode` returns for the predictions.
+        num_texts: the number of texts in the chunk.
         unexpected: the number of predictions of each unexpected kind.
         last: the location of the last text.
     """
@@ -50,7 +53,10 @@ class ClassifiedChunk(NamedTuple):
 def classify_chunk(
     classifier: Classifier, options: PredictionOptions, job: tuple[PredictionFormat, Chunk]
 ) -> ClassifiedChunk:
-    """Classify a chunk and encode the predictions; another process may do this."""
+    """Classify a chunk and encode the predictions.
+
+    All arguments and the result can be pickled, so that another process can do this.
+    """
     prediction_format, chunk = job
     predicted_texts = predict_chunk(classifier, options, chunk)
     return ClassifiedChunk(
@@ -62,13 +68,16 @@ def classify_chunk(
 
 
 class ChunkClassifier:
-    """Classifies chunks, by itself or by its `workers`, and counts unexpected predictions.
+    """Classifies chunks and counts unexpected predictions.
 
     Args:
-        warn: receives warnings.
+        classifier: the classifier.
+        options: what the predictions contain.
+        warn: called with each warning.
+        workers: the processes that classify the chunks; None classifies them in this process.
 
     Attributes:
-        num_texts: the number of texts that are classified so far.
+        num_texts: the number of texts that have been classified so far.
     """
 
     def __init__(
@@ -89,7 +98,7 @@ class ChunkClassifier:
     def classify(
         self, chunks: Iterable[Chunk], prediction_format: PredictionFormat
     ) -> Iterator[ClassifiedChunk]:
-        """Classify chunks, in order, and count their texts."""
+        """Classify chunks, and yield the encoded predictions in the order of the chunks."""
         jobs = ((prediction_format, chunk) for chunk in chunks)
         if self._workers:
             classified_chunks = self._workers.map(jobs)
@@ -109,14 +118,14 @@ class ChunkClassifier:
         self._unexpected.update(classified.unexpected)
 
     def summary(self) -> str | None:
-        """The counts of unexpected predictions in a line; None if there are none."""
+        """A line with the counts of unexpected predictions; None if there are none."""
         return summary_of_unexpected(
             self._unexpected, self.num_texts, self.classifier, self.options
         )
 
 
 @contextmanager
-def chunk_classifier(
+def open_chunk_classifier(
     classifier: Classifier,
     options: PredictionOptions,
     files: Sequence[Path],
@@ -124,7 +133,17 @@ def chunk_classifier(
     device: str,
     warn: Callable[[str], None],
 ) -> Iterator[ChunkClassifier]:
-    """A classifier of chunks, which shares the work on large files among processes."""
+    """Open a classifier of chunks, which shares the work on large files among processes.
+
+    The processes end with the block.
+
+    Args:
+        classifier: the classifier.
+        options: what the predictions contain.
+        files: the files of the input; empty if the texts do not come from files.
+        device: the device of PyTorch, such as "auto", "cpu" or "cuda".
+        warn: called with each warning.
+    """
     if not _shares_work(classifier, options, files, device):
         yield ChunkClassifier(classifier, options, warn=warn)
         return
@@ -137,14 +156,14 @@ def chunk_classifier(
 def _shares_work(
     classifier: Classifier, options: PredictionOptions, files: Sequence[Path], device: str
 ) -> bool:
-    """Whether several processes classify the texts of files."""
-    # A page is one chunk.
+    """Whether several processes should classify the texts of files."""
+    # All texts of an HTML page are one chunk, which cannot be shared.
     if size_of(files) < SHARED_BYTES or options.output_format == "html":
         return False
     if usable_processes() == 1:
         return False
 
-    # A GPU is not shared.
+    # Processes do not share a GPU, so share only work on CPUs.
     if classifier.encoder is not None and classifier.encoder.engine == "torch":
         return resolve_device(device).type == "cpu"
     return True

@@ -1,4 +1,4 @@
-"""`predict`: check a request, open its input and its output, and classify the texts.
+"""The command `predict`: check a request, open its input and output, and classify the texts.
 
 The loop over the texts is in `prediction_loop`.
 """
@@ -6,11 +6,11 @@ The loop over the texts is in `prediction_loop`.
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from encoder_cls.bulk.chunk_classifier import chunk_classifier
+from encoder_cls.bulk.chunk_classifier import ChunkClassifier, open_chunk_classifier
 from encoder_cls.bulk.engine_choice import choose_engine
 from encoder_cls.bulk.input_texts import InputTexts, size_of
 from encoder_cls.bulk.output_checks import check_outputs
@@ -32,10 +32,15 @@ from encoder_cls.system.terminal import note, print_out
 
 
 def predict(request: Request, *, runs: Path) -> None:
-    """Check a request and classify its texts, by default with the model of the newest run.
+    """Check a request, classify its texts and write the predictions.
+
+    Args:
+        request: the options of the command.
+        runs: the folder of runs. If the request names no model, the newest run in this folder
+            with a model is used.
 
     Raises:
-        EncoderClsError: whatever fails.
+        EncoderClsError: an option, the input, the model or the output is not usable.
     """
     with stream_as_file(request.source) as source:
         request = replace(request, source=source)
@@ -46,6 +51,7 @@ def predict(request: Request, *, runs: Path) -> None:
 
 
 def _predict_by_ray(request: Request, runs: Path) -> None:
+    """Classify Parquet files in the processes of Ray."""
     check_ray_request(request)
 
     from encoder_cls.bulk.ray_spark import predict_by_ray
@@ -60,67 +66,53 @@ def _predict_by_ray(request: Request, runs: Path) -> None:
 
 
 def _predict_here(request: CheckedRequest) -> None:
-    parts = []
-    if request.into_folder:
-        parts = parts_of(
-            str(request.input.source), Path(str(request.output)), request.output_format
-        )
-    _check_outputs(request, parts)
+    """Classify texts in this process and in the processes that it starts."""
+    parts = _parts_of_request(request)
+    _check_output_paths(request, parts)
 
     classifier = load_classifier(request.model, device=request.device, engine=request.engine)
     options = prediction_options(request, classifier)
     texts = InputTexts(request.input, classifier, output_format=options.output_format)
 
-    # Each process that works on a folder chooses its engine by the same files: all of them.
-    files = texts.files
-    if request.into_folder:
-        files = [part.source for part in parts]
-    num_bytes = size_of(files)
-    if request.input.source == STANDARD_INPUT:
-        num_bytes = size_of_standard_input()
+    files = _files_to_classify(request, texts, parts)
+    num_bytes = _size_of_input(request, files)
     choose_engine(classifier, num_bytes, is_explained=options.explained)
 
-    on_terminal = request.output is None and sys.stdout.isatty()
+    # A bar would be mixed up with predictions on the same terminal.
+    has_bar = not _prints_on_terminal(request)
     if not request.into_folder:
-        with Progress(files, doing="looked through", bar=not on_terminal) as progress:
+        with Progress(files, doing="looked through", bar=has_bar) as progress:
             texts.look_ahead(progress, reports_errors=request.output is not None)
 
-    folder_summary = None
     with (
-        Progress(files, doing="classified", bar=not on_terminal) as progress,
-        chunk_classifier(
+        Progress(files, doing="classified", bar=has_bar) as progress,
+        open_chunk_classifier(
             classifier, options, files, device=request.device, warn=progress.note
-        ) as chunks,
+        ) as chunk_classifier,
     ):
-        if request.into_folder:
-            folder = ResumableFolder(request, parts, chunks, progress)
-            folder_summary = folder.fill()
-        elif request.output:
-            with output_file(request.output) as output:
-                predict_texts(texts, output, chunks, progress, attention=request.attention)
-        else:
-            try:
-                predict_texts(
-                    texts,
-                    StandardOutput(),
-                    chunks,
-                    progress,
-                    attention=request.attention,
-                    on_terminal=on_terminal,
-                )
-            except ReaderGoneError:
-                return
+        try:
+            folder_summary = _write_predictions(request, parts, texts, chunk_classifier, progress)
+        except ReaderGoneError:
+            return
 
-    # The prediction for a single text shows what a summary would say.
-    summary = None
+    # The prediction for a single text already shows what the summary would say.
     if len(request.input.texts) != 1:
-        summary = chunks.summary()
-    for line in (summary, folder_summary):
-        if line:
-            note(line)
+        summary = chunk_classifier.summary()
+        if summary:
+            note(summary)
+    if folder_summary:
+        note(folder_summary)
 
 
-def _check_outputs(request: CheckedRequest, parts: Iterable[Part]) -> None:
+def _parts_of_request(request: CheckedRequest) -> list[Part]:
+    """The files of the input with their files of predictions; empty if the output is one file."""
+    if not request.into_folder:
+        return []
+    return parts_of(str(request.input.source), Path(str(request.output)), request.output_format)
+
+
+def _check_output_paths(request: CheckedRequest, parts: Sequence[Part]) -> None:
+    """Raise a `ConfigError` if a file to write is an input, or a part of the model."""
     outputs = []
     if not request.into_folder:
         outputs += [path for path in (request.output, request.attention) if path]
@@ -136,14 +128,77 @@ def _check_outputs(request: CheckedRequest, parts: Iterable[Part]) -> None:
     )
 
 
+def _files_to_classify(
+    request: CheckedRequest, texts: InputTexts, parts: Sequence[Part]
+) -> Sequence[Path]:
+    """The files of the input; empty for standard input and for texts of the command line."""
+    if request.into_folder:
+        return [part.source for part in parts]
+    return texts.files
+
+
+def _size_of_input(request: CheckedRequest, files: Sequence[Path]) -> int:
+    """The size of the input in bytes; 0 if it is unknown.
+
+    For a folder this is the size of all parts, including those that other processes classify. So
+    all processes choose the same engine.
+    """
+    if request.input.source == STANDARD_INPUT:
+        return size_of_standard_input()
+    return size_of(files)
+
+
+def _prints_on_terminal(request: CheckedRequest) -> bool:
+    """Whether predictions are printed and standard output is a terminal."""
+    return request.output is None and sys.stdout.isatty()
+
+
+def _write_predictions(
+    request: CheckedRequest,
+    parts: Sequence[Part],
+    texts: InputTexts,
+    chunk_classifier: ChunkClassifier,
+    progress: Progress,
+) -> str | None:
+    """Classify the texts and write the predictions into a folder, a file or standard output.
+
+    Returns:
+        A line about the files of the folder; None if the output is not a folder.
+
+    Raises:
+        ReaderGoneError: the reader of standard output has closed the pipe.
+    """
+    if request.into_folder:
+        return ResumableFolder(request, parts, chunk_classifier, progress).fill()
+
+    if request.output:
+        with output_file(request.output) as output:
+            predict_texts(texts, output, chunk_classifier, progress, attention=request.attention)
+        return None
+
+    predict_texts(
+        texts,
+        StandardOutput(),
+        chunk_classifier,
+        progress,
+        attention=request.attention,
+        on_terminal=_prints_on_terminal(request),
+    )
+    return None
+
+
 class ReaderGoneError(Exception):
-    """Nobody reads standard output any more: the reader has closed the pipe, as `head` does."""
+    """The reader of standard output has closed the pipe, as `head` does."""
 
 
 class StandardOutput:
-    """Standard output, to which predictions are printed as they come."""
+    """Standard output, on which predictions are printed at once."""
 
     def write(self, content: bytes) -> None:
-        """Print text; raises a `ReaderGoneError` if nobody reads it."""
+        """Print UTF-8 text.
+
+        Raises:
+            ReaderGoneError: the reader of standard output has closed the pipe.
+        """
         if not print_out(content.decode()):
             raise ReaderGoneError

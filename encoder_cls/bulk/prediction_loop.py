@@ -22,16 +22,17 @@ from encoder_cls.classifier.classifier import Classifier
 from encoder_cls.data.reading.rows import Row
 from encoder_cls.system.files import write_output
 
-# The most texts on a page of attention maps.
+# The maximum number of texts on a page of attention maps.
 MAX_ATTENTION_TEXTS = 20
-# The most texts on a page of predictions: more is slow to explain, and too much for a browser.
+# The maximum number of texts on a page of predictions. To explain more texts would take long, and
+# browsers would be slow to show them.
 MAX_PAGE_TEXTS = 1000
 
 
 def predict_texts(
     texts: InputTexts,
     output: Output,
-    classifier: ChunkClassifier,
+    chunk_classifier: ChunkClassifier,
     progress: Progress,
     *,
     attention: Path | None = None,
@@ -42,62 +43,75 @@ def predict_texts(
     Args:
         texts: the input.
         output: receives the bytes of the predictions.
-        classifier: classifies the chunks, and counts unexpected predictions.
-        progress: is shown how many texts are done.
-        attention: the file for a page of the attention maps of the first texts, if one is wanted.
+        chunk_classifier: classifies the chunks, and counts unexpected predictions.
+        progress: shows how many texts are done.
+        attention: the file for a page with attention maps of the first texts; None writes no such
+            page.
         on_terminal: whether the output is a terminal.
     """
+    # Read the first chunk early: it has the texts of the attention maps, and the columns of an
+    # input that cannot be read twice.
     chunks = texts.chunks(progress.note)
     first_chunk = next(chunks, [])
     if first_chunk:
         chunks = chain([first_chunk], chunks)
 
+    classifier = chunk_classifier.classifier
+    options = chunk_classifier.options
     if attention:
         first_texts = [row.text for row in first_chunk[:MAX_ATTENTION_TEXTS]]
-        write_output(attention, attention_page(classifier.classifier, first_texts))
+        write_output(attention, attention_page(classifier, first_texts))
 
     prediction_format: PredictionFormat
-    if classifier.options.output_format == "html":
-        first_rows, are_all = _first_rows(chunks)
-        chunks = iter([first_rows])
-        prediction_format = _page_format(classifier, are_all=are_all)
+    if options.output_format == "html":
+        page_rows, are_all_rows = _rows_of_page(chunks)
+        chunks = iter([page_rows])
+        prediction_format = _page_format(chunk_classifier, has_all_texts=are_all_rows)
     else:
+        # Standard input cannot be read ahead, so take the columns of its first chunk.
         columns = texts.columns
-        if columns is None:  # they cannot be read ahead
+        if columns is None:
             columns = {}
             add_columns(columns, first_chunk)
-        prediction_format = _format_of(
-            classifier.options, classifier.classifier, texts, columns, on_terminal=on_terminal
+        prediction_format = _format_of_rows(
+            options, classifier, texts, columns, on_terminal=on_terminal
         )
 
     with prediction_format.writing_to(output) as write:
-        for classified in classifier.classify(chunks, prediction_format):
+        for classified in chunk_classifier.classify(chunks, prediction_format):
             write(classified.encoded)
+            # The progress is measured in lines of files, which other inputs do not have.
             if texts.files:
                 progress.done(classified.last, classified.num_texts)
 
     for warning in texts.skipped_rows():
-        classifier.warn(warning)
+        chunk_classifier.warn(warning)
 
 
-def _first_rows(chunks: Iterator[Chunk]) -> tuple[list[Row], bool]:
-    """The rows that fit on a page, and whether these are all."""
+def _rows_of_page(chunks: Iterator[Chunk]) -> tuple[list[Row], bool]:
+    """Read the rows that fit on a page.
+
+    Returns:
+        The rows, and whether they are all rows of the chunks.
+    """
     rows = chain.from_iterable(chunks)
-    first_rows = list(islice(rows, MAX_PAGE_TEXTS))
-    are_all = next(rows, None) is None
-    return first_rows, are_all
+    page_rows = list(islice(rows, MAX_PAGE_TEXTS))
+    are_all_rows = next(rows, None) is None
+    return page_rows, are_all_rows
 
 
-def _page_format(classifier: ChunkClassifier, *, are_all: bool) -> PageFormat:
-    """The format of a page, after a warning if it does not hold all texts."""
-    which = None
-    if not are_all:
-        which = f"the first {MAX_PAGE_TEXTS:,} texts"
-        classifier.warn(f"warning: the page holds {which} only; other formats hold all")
-    return PageFormat(classifier.options, classifier.classifier, which)
+def _page_format(chunk_classifier: ChunkClassifier, *, has_all_texts: bool) -> PageFormat:
+    """Make the format of an HTML page, and warn if the page does not show all texts."""
+    note = None
+    if not has_all_texts:
+        note = f"the first {MAX_PAGE_TEXTS:,} texts"
+        chunk_classifier.warn(
+            f"warning: the page shows only {note}; choose another --format to get all predictions"
+        )
+    return PageFormat(chunk_classifier.options, chunk_classifier.classifier, note)
 
 
-def _format_of(
+def _format_of_rows(
     options: PredictionOptions,
     classifier: Classifier,
     texts: InputTexts,
@@ -105,7 +119,15 @@ def _format_of(
     *,
     on_terminal: bool,
 ) -> PredictionFormat:
-    """The format of predictions in other forms than a page; `columns` are those it keeps."""
+    """Make the format of an output that is not an HTML page.
+
+    Args:
+        options: the options, with the name of the format.
+        classifier: the classifier whose predictions are written.
+        texts: the input.
+        columns: the columns of the input that the output keeps.
+        on_terminal: whether the output is a terminal.
+    """
     if options.output_format == "parquet":
         from encoder_cls.bulk.parquet_format import ParquetFormat
 

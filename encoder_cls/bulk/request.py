@@ -1,4 +1,4 @@
-"""The options of `predict`: as they were typed, and checked, as the other modules take them."""
+"""The options of `predict`: `Request` as a person has typed them, `CheckedRequest` once checked."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ from encoder_cls.system.terminal import note
 
 FORMATS = ("text", "jsonl", "tsv", "csv", "html", "parquet")
 FORMATS_WITHOUT_COLUMNS = ("text", "html")
-# The endings of files of plain text.
+# The endings of file names that stand for the format "text".
 TEXT_ENDINGS = ("txt", "log", "out")
 
-# What to choose instead of an ending that has no format.
+# For some endings without a format of predictions: what to choose instead.
 SPREADSHEET_HINT = "spreadsheets open .csv"
 ENDING_HINTS = {
     "xlsx": SPREADSHEET_HINT,
@@ -30,15 +30,21 @@ ENDING_HINTS = {
     "json": "lines of JSON are .jsonl",
 }
 
+# The fields of `Request` that `--runner ray` takes.
 RAY_OPTIONS = {"runner", "source", "output", "model", "engine", "workers"}
-FOR_FILES = "is for files: texts given here, and lines of standard input, have no columns"
+ONLY_FOR_FILES = (
+    "works only with files: texts in the command and lines of standard input have no columns"
+)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Request:
-    """The options of `predict` as they were typed; `source` is `--input`.
+    """The options of `predict` as they were typed.
 
-    The help of the options describes them (`cli/predict`).
+    Each field is the option of the same name, which `encoder-cls predict --help` describes. The
+    names of some fields differ: `source` is `--input`, `explained` is `--explain`, and the fields
+    `delimiter`, `encoding` and `bad_rows` are given with `--set`. None stands for an option that
+    was not given.
     """
 
     texts: tuple[str, ...] = ()
@@ -66,11 +72,24 @@ class Request:
 
 @dataclass(frozen=True, kw_only=True)
 class CheckedRequest:
-    """A request whose options go together, with what they leave to be decided.
+    """A request whose options are consistent, with defaults for those that were not given.
 
     Attributes:
-        output: the file or folder of the predictions; None: standard output.
+        input: what to read, and how.
+        output: the file or folder for the predictions; None stands for standard output.
         into_folder: whether the output is a folder, with a file for each file of the input.
+        output_format: one of `FORMATS`.
+        model: the folder of the run or model.
+        top_k: the number of classes to show for each text.
+        threshold: the least probability of a label; None withholds no label.
+        min_precision: the precision to guarantee by a threshold; None guarantees none.
+        coverage: the share of texts whose set of classes must contain the correct class; None
+            predicts no sets.
+        batch_tokens: the maximum number of tokens in a batch; None lets the device decide.
+        explained: whether each prediction is explained by the words of its text.
+        attention: the file for a page of attention maps; None writes none.
+        device: "auto", "cpu", "cuda" or another device of PyTorch.
+        engine: "auto", "numpy" or "torch".
     """
 
     input: InputOptions
@@ -90,10 +109,15 @@ class CheckedRequest:
 
 
 def check_request(request: Request, runs: Path) -> CheckedRequest:
-    """Check a request, and decide what it leaves open: source, output, format and model.
+    """Check a request, and find the source, the output, the format and the model.
+
+    Args:
+        request: the options as they were typed.
+        runs: the folder of runs. If the request names no model, its newest run with a model is
+            used.
 
     Raises:
-        ConfigError: options that do not go together, or no model in the folder of runs.
+        ConfigError: some options contradict each other, or there is no model.
     """
     has_files = request.source not in {None, STANDARD_INPUT}
     _check_thresholds(request)
@@ -101,7 +125,7 @@ def check_request(request: Request, runs: Path) -> CheckedRequest:
     if request.output == "":
         raise ConfigError("--output: names no file")
 
-    into_folder = _goes_into_folder(request, has_files=has_files)
+    into_folder = _is_output_folder(request, has_files=has_files)
     if request.output_format:
         output_format = request.output_format
     elif into_folder:
@@ -114,13 +138,14 @@ def check_request(request: Request, runs: Path) -> CheckedRequest:
     if request.keep_columns:
         _check_kept_columns(output_format, has_files=has_files)
 
-    # Where the output is a name of standard output, predictions are printed as they come.
+    # A name of standard output, such as /dev/stdout, counts as no output file, so that predictions
+    # are printed at once.
     output = None
     if request.output and (into_folder or stream_named(Path(request.output)) != 1):
         output = Path(request.output)
     if output_format == "parquet":
         if output is None:
-            raise ConfigError("--format parquet: is not for printing; --output names a file for it")
+            raise ConfigError("--format parquet: cannot be printed; name a file with --output")
         check_installed("pyarrow", needed_by="--format parquet")
 
     source = request.source
@@ -153,7 +178,11 @@ def check_request(request: Request, runs: Path) -> CheckedRequest:
 
 
 def check_ray_request(request: Request) -> None:
-    """Raise a `ConfigError` if `--runner ray` lacks an option, or has one that it does not take."""
+    """Check the options of `--runner ray`.
+
+    Raises:
+        ConfigError: an option is missing, or is one that `--runner ray` does not take.
+    """
     if not request.source or not request.output:
         raise ConfigError(
             "--runner ray: needs --input and --output, each a path or URI of a folder of "
@@ -169,7 +198,11 @@ def check_ray_request(request: Request) -> None:
 
 
 def newest_model(runs: Path) -> Path:
-    """The newest run with a model, after a note on which one it is."""
+    """Find the newest run with a model in a folder of runs, and note which run it is.
+
+    Raises:
+        ConfigError: no run has a model.
+    """
     run = newest_with_model(runs)
     which = "the newest run"
     if not run.is_finished():
@@ -179,8 +212,9 @@ def newest_model(runs: Path) -> Path:
 
 
 def _check_thresholds(request: Request) -> None:
+    """Check the options that are probabilities or shares."""
     for share in (request.threshold, request.min_precision, request.coverage):
-        # The command line takes NaN for a number of any range.
+        # The parser of the command line checks the range, but lets NaN through.
         if share is not None and isnan(share):
             raise ConfigError(
                 "--threshold, --min-precision, --coverage: nan is not in the range 0<=x<=1"
@@ -188,17 +222,18 @@ def _check_thresholds(request: Request) -> None:
 
     if request.threshold is not None and request.min_precision is not None:
         raise ConfigError(
-            "give --threshold or --min-precision, not both: the one follows from the other"
+            "give --threshold or --min-precision, not both: --min-precision chooses the threshold"
         )
 
 
 def _check_input(request: Request, *, has_files: bool) -> None:
+    """Check that there is one source of texts, and that the options of reading apply to it."""
     if request.texts and request.source is not None:
         raise ConfigError("give texts or --input, not both")
     if request.source == "":
         raise ConfigError("--input: names no file")
     if request.text_columns and not has_files:
-        raise ConfigError(f"--text-column {FOR_FILES}")
+        raise ConfigError(f"--text-column {ONLY_FOR_FILES}")
 
     if not request.texts and not has_files:
         if sys.stdin is None:
@@ -209,14 +244,14 @@ def _check_input(request: Request, *, has_files: bool) -> None:
             )
 
     if (request.delimiter or request.encoding) and not has_files:
-        raise ConfigError("--set is for files: it sets how they are read")
+        raise ConfigError("--set works only with files: it sets how files are read")
 
 
-def _goes_into_folder(request: Request, *, has_files: bool) -> bool:
-    """Whether the output is a folder.
+def _is_output_folder(request: Request, *, has_files: bool) -> bool:
+    """Whether the output is a folder, with a file for each file of the input.
 
-    It is one if its name ends like that of a folder, or if the folder exists. For several files of
-    input, a new name without an ending is a folder, too.
+    The output is a folder if its name ends with a slash or if it is an existing folder. If the
+    input has several files, a new name without an ending is a folder, too.
     """
     output = request.output or ""
     if output.endswith(("/", os.sep)):
@@ -232,28 +267,41 @@ def _goes_into_folder(request: Request, *, has_files: bool) -> bool:
 
 
 def _check_folder(request: Request, output_format: str, *, has_files: bool) -> None:
+    """Check that the other options allow a folder as output."""
     where = f"--output {request.output}"
     if not has_files:
         raise ConfigError(
-            f"{where}: a folder takes the predictions for files (--input FILES); name a file"
+            f"{where}: a folder takes only the predictions for files (--input FILES); name a file"
         )
     if output_format == "html":
-        raise ConfigError(f"{where}: a page holds the first texts only; jsonl holds all")
+        raise ConfigError(
+            f"{where}: a folder takes no HTML pages, which hold only the first texts; choose "
+            "--format jsonl"
+        )
     if request.attention:
-        raise ConfigError("--attention: is of a few texts; leave it out, or name a file")
+        raise ConfigError(
+            "--attention: shows only a few texts, so it needs a file as --output; leave out "
+            "--attention, or name a file"
+        )
 
 
 def _check_kept_columns(output_format: str, *, has_files: bool) -> None:
+    """Check that input and output have columns."""
     if not has_files:
-        raise ConfigError(f"--keep-columns {FOR_FILES}")
+        raise ConfigError(f"--keep-columns {ONLY_FOR_FILES}")
     if output_format in FORMATS_WITHOUT_COLUMNS:
         raise ConfigError(
-            f"--keep-columns: {output_format} has no columns; "
-            "--format csv, tsv, jsonl or parquet has"
+            f"--keep-columns: the format {output_format} has no columns; choose --format csv, tsv, "
+            "jsonl or parquet"
         )
 
 
 def _format_by_ending(output: str) -> str:
+    """The format for the name of an output file; a name without an ending stands for text.
+
+    Raises:
+        ConfigError: no format has this ending.
+    """
     ending = Path(output).suffix.lower().removeprefix(".")
     if ending in FORMATS:
         return ending
@@ -266,6 +314,6 @@ def _format_by_ending(output: str) -> str:
     endings = ", ".join(f".{name}" for name in FORMATS if name != "text")
     text_endings = ", ".join(f".{name}" for name in TEXT_ENDINGS)
     raise ConfigError(
-        f"--output {output}: no format is known by the ending .{ending}{hint}; there are "
-        f"{endings}, and {text_endings} for lines of text; --format names one for any ending"
+        f"--output {output}: no format has the ending .{ending}{hint}; choose an ending among "
+        f"{endings}, or {text_endings} for lines of text, or name the format with --format"
     )

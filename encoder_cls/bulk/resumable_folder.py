@@ -1,12 +1,16 @@
-"""A folder with a file of predictions for each file of the input; a stopped command resumes it.
+"""A folder with a file of predictions for each file of the input.
 
-    out/part-03.jsonl         the predictions for part-03.csv, written as a whole
-    out/_parts/part-03.json   their record: hashes of input, model, options and predictions
+A command that was stopped can be run again to complete the folder. Several processes, also on
+several machines, can fill the folder together.
+
+    out/part-03.jsonl         the predictions for part-03.csv
+    out/_parts/part-03.json   the record: hashes of the input, the model, the options and the
+                              predictions
     out/_parts/part-03.lock   held by the process that classifies this part
 
-Predictions and their record are each replaced in one step, the record last. A part is done if its
-record matches the request and its predictions match the record; the lock only keeps two processes
-from doing the same work.
+The file of predictions is replaced in one step, and then the record is replaced in one step. A part
+is done if its record matches the request and its predictions match the record. Therefore the
+results are correct even without locks; a lock only keeps two processes from doing the same work.
 """
 
 from __future__ import annotations
@@ -41,50 +45,62 @@ from encoder_cls.system.files import (
     write_file,
 )
 
-# The folder of records and locks. Other programs take no data from names that start so.
+# The folder of records and locks. Programs such as Spark read no data from names that begin with
+# an underscore.
 RECORDS = "_parts"
 RECORD_VERSION = 1
-# Between two tries of parts that another process classifies.
+# The time between two tries of parts that other processes are classifying.
 SECONDS_BETWEEN_TRIES = 0.5
 
 
 class Part(NamedTuple):
-    """A file of the input, with the file of its predictions."""
+    """A file of the input with the file of its predictions.
+
+    Attributes:
+        source: the file of the input.
+        output: the file of the predictions.
+    """
 
     source: Path
     output: Path
 
     @property
     def record(self) -> Path:
-        """The file of the record."""
+        """The file with the record of this part."""
         return self.output.parent / RECORDS / f"{self.source.stem}.json"
 
     @property
     def lock(self) -> Path:
-        """The file that a process locks while it classifies the part."""
+        """The file that a process locks while it classifies this part."""
         return self.record.with_suffix(".lock")
 
 
 def parts_of(source: str, folder: Path, output_format: str) -> list[Part]:
-    """The parts of an input, each a file with a file of predictions in the folder.
+    """List the files of an input, each with its file of predictions in a folder.
+
+    Args:
+        source: a file, a folder or a pattern of files.
+        folder: the folder of the predictions.
+        output_format: the format of the predictions, which is also the ending of their files.
 
     Raises:
-        ConfigError: a part would be a text alone, or two parts would have one file of predictions.
-        DataError: there are no files, or one can be read only once.
+        ConfigError: the input has a file for each text, or two files of the input would have the
+            same file of predictions.
+        DataError: there are no files, or one of them can be read only once, such as a pipe.
     """
     if class_folders(Path(source), is_labelled=False):
         raise ConfigError(
-            f"--output {folder}/: {source} has a file for each text; name one file for all, such "
-            "as predictions.csv"
+            f"--output {folder}/: {source} has a file for each text; name one file for all "
+            "predictions, such as predictions.csv"
         )
 
-    # Some file systems ignore case.
+    # The keys ignore case, because some file systems do.
     parts: dict[str, Part] = {}
     for file in data_files(source, is_labelled=False):
         if not file.is_file():
             raise DataError(
-                f"{file}: is not a plain file, as --output {folder}/ needs; name one file for all "
-                "predictions"
+                f"{file}: is not a plain file, but --output {folder}/ needs plain files; name one "
+                "file for all predictions"
             )
 
         name = file.stem.casefold()
@@ -99,157 +115,180 @@ def parts_of(source: str, folder: Path, output_format: str) -> list[Part]:
 
 
 class ResumableFolder:
-    """A folder of predictions, which several processes may fill together."""
+    """A folder of predictions, which several processes may fill together.
+
+    Args:
+        request: the options of the command.
+        parts: the files of the input with their files of predictions.
+        chunk_classifier: classifies the texts.
+        progress: shows how many texts are done.
+    """
 
     def __init__(
         self,
         request: CheckedRequest,
         parts: Sequence[Part],
-        classifier: ChunkClassifier,
+        chunk_classifier: ChunkClassifier,
         progress: Progress,
     ) -> None:
         self._request = request
         self._folder = Path(str(request.output))
         self._parts = parts
-        self._classifier = classifier
+        self._chunk_classifier = chunk_classifier
         self._progress = progress
 
-        self._options = _options_of_predictions(request, classifier.options, classifier.classifier)
-        # What the record of a part says if it is done with this model and these options.
-        self._expected = {
+        self._options = _recorded_options(
+            request, chunk_classifier.options, chunk_classifier.classifier
+        )
+        # The items that the record of each part has if the part was classified with this model and
+        # these options.
+        self._expected_items = {
             "version": RECORD_VERSION,
-            "model_sha256": classifier.classifier.sha256,
+            "model_sha256": chunk_classifier.classifier.sha256,
             "options_sha256": sha256(to_json(self._options)),
         }
+        # The number of parts that this process has classified.
         self._num_written = 0
+        # The number of parts that were done at the start or have been classified by this process.
         self._num_done = 0
 
     def fill(self) -> str:
-        """Classify all parts that are not done; returns a line about the work of this process."""
+        """Classify all parts that are not done.
+
+        Returns:
+            A line that says how many files this process has written.
+
+        Raises:
+            DataError: a file of the input is malformed, or has changed while it was read.
+            EncoderClsError: a file cannot be written, or another process has written a part with
+                another model or other options.
+        """
         with reporting_os_errors(self._folder):
             (self._folder / RECORDS).mkdir(parents=True, exist_ok=True)
 
         try:
-            self._predict_all(self._in_order_of_machine())
+            self._classify_parts(self._parts_in_order_of_machine())
         except KeyboardInterrupt:
             done = f"{self._num_done:,} of {counted(len(self._parts), 'file')} done"
             self._progress.note(
-                f"stopped; {self._folder}: {done}; the same command goes on with the rest"
+                f"stopped; {self._folder}: {done}; run the same command again to continue"
             )
             raise
 
         self._check_records()
-        self._warn_of_other_parts()
+        self._warn_about_other_records()
         written = f"{self._num_written:,} of {counted(len(self._parts), 'file')}"
-        num_texts = counted(self._classifier.num_texts, "text")
+        num_texts = counted(self._chunk_classifier.num_texts, "text")
         num_others = len(self._parts) - self._num_written
         return (
             f"{self._folder}: {written} written by this process ({num_texts}), {num_others:,} "
             "already there"
         )
 
-    def _in_order_of_machine(self) -> list[Part]:
-        """The parts, beginning with another one on each machine.
+    def _parts_in_order_of_machine(self) -> list[Part]:
+        """The parts, rotated so that each machine begins with another part.
 
-        So machines share the work even if they do not see each other's locks.
+        Machines whose file system has no locks then rarely classify the same part at the same time.
         """
         number = int(sha256(platform.node().encode())[:8], 16)
         first = number % len(self._parts)
         return [*self._parts[first:], *self._parts[:first]]
 
-    def _predict_all(self, parts: Sequence[Part]) -> None:
-        """Classify the parts that are not done, and wait for those of other processes."""
-        done = [part for part in parts if self._is_done(part)]
-        self._num_done = len(done)
-        self._progress.passed_over = {str(part.source) for part in done}
-        if 0 < len(done) < len(parts):
-            self._progress.note(
-                f"{self._folder}: {len(done):,} of {counted(len(parts), 'file')} done before"
-            )
+    def _classify_parts(self, parts: Sequence[Part]) -> None:
+        """Classify the parts that are not done, and wait for the parts of other processes."""
+        done_parts = [part for part in parts if self._is_done(part)]
+        self._num_done = len(done_parts)
+        self._progress.passed_over = {str(part.source) for part in done_parts}
+        if 0 < len(done_parts) < len(parts):
+            num_done = f"{len(done_parts):,} of {counted(len(parts), 'file')}"
+            self._progress.note(f"{self._folder}: {num_done} already done")
 
-        # The lock of a part that is done may be left from a killed process.
-        left = [part for part in parts if part not in done or part.lock.exists()]
-        is_waiting = False
-        while left:
-            still_locked = []
-            for part in left:
-                if not self._try(part):
-                    still_locked.append(part)
+        # Parts that are done but still have a lock file are tried as well, which removes the lock
+        # file of a killed process.
+        remaining = [part for part in parts if part not in done_parts or part.lock.exists()]
+        has_noted_waiting = False
+        while remaining:
+            locked_parts = []
+            for part in remaining:
+                if not self._classify_unless_locked(part):
+                    locked_parts.append(part)
 
-            # Where nothing has moved, other processes have all that is left.
-            if still_locked == left:
-                if not is_waiting:
-                    self._progress.note(
-                        f"waiting for {counted(len(left), 'file')} that other processes are writing"
-                    )
-                is_waiting = True
+            # If no part could be tried, other processes are classifying all remaining parts.
+            if locked_parts == remaining:
+                if not has_noted_waiting:
+                    num_files = counted(len(remaining), "file")
+                    self._progress.note(f"waiting for {num_files} that other processes are writing")
+                    has_noted_waiting = True
                 time.sleep(SECONDS_BETWEEN_TRIES)
-            left = still_locked
+            remaining = locked_parts
 
-    def _try(self, part: Part) -> bool:
-        """Classify a part if it is not done; False if another process is doing it."""
+    def _classify_unless_locked(self, part: Part) -> bool:
+        """Classify a part if it is not done; return False if another process holds its lock."""
         with ExitStack() as stack:
             try:
                 stack.enter_context(locked(part.lock, wait=False))
-                # The file goes before the lock is released.
+                # The stack runs this before it releases the lock.
                 stack.callback(part.lock.unlink, missing_ok=True)
             except LockedError:
                 return False
-            except EncoderClsError:  # this file system has no locks
+            # This file system has no locks, so classify the part without a lock.
+            except EncoderClsError:
                 pass
 
-            # The process that held the lock may have done it.
+            # The process that held the lock until now may have classified the part.
             if not self._is_done(part):
-                self._predict(part)
+                self._classify(part)
         return True
 
     def _is_done(self, part: Part) -> bool:
+        """Whether the record of a part matches the request, its input and its predictions."""
         record = _read_record(part.record)
         names = {"input": part.source.name, "output": part.output.name}
-        if not record.items() >= names.items() or not self._is_expected(record):
+        if not record.items() >= names.items() or not self._matches_request(record):
             return False
         if not part.output.is_file():
             return False
 
-        # The files are read last, since that takes time.
+        # Compare the contents of the files last, because reading them takes time.
         if record.get("input_sha256") != _hash_of(part.source):
             return False
         return bool(record.get("output_sha256") == _hash_of(part.output))
 
-    def _is_expected(self, record: dict[str, Any]) -> bool:
-        """Whether a record has this model and these options."""
-        return record.items() >= self._expected.items()
+    def _matches_request(self, record: dict[str, Any]) -> bool:
+        """Whether a record is of predictions by this model with these options."""
+        return record.items() >= self._expected_items.items()
 
-    def _predict(self, part: Part) -> None:
+    def _classify(self, part: Part) -> None:
         """Write the predictions for a part, and then its record."""
         old_record = _read_record(part.record)
-        num_texts_before = self._classifier.num_texts
-        state = _state_of(part.source)
+        num_texts_before = self._chunk_classifier.num_texts
+        state_before = _state_of(part.source)
         input_sha256 = _hash_of(part.source)
 
         texts = InputTexts(
             replace(self._request.input, source=str(part.source)),
-            self._classifier.classifier,
+            self._chunk_classifier.classifier,
             output_format=self._request.output_format,
         )
         texts.look_ahead()
         with replacing_file(part.output) as file:
             output = _HashedOutput(file)
-            predict_texts(texts, output, self._classifier, self._progress)
-            if _state_of(part.source) != state:  # then nothing is written
+            predict_texts(texts, output, self._chunk_classifier, self._progress)
+            # An error in this block leaves the old file of predictions in place.
+            if _state_of(part.source) != state_before:
                 raise DataError(
                     f"{part.source}: has changed while it was read; run the same command again"
                 )
         _remove_old_format(part, old_record)
 
-        encoder = self._classifier.classifier.encoder
+        encoder = self._chunk_classifier.classifier.encoder
         record = {
             "input": part.source.name,
             "input_sha256": input_sha256,
-            **self._expected,
+            **self._expected_items,
             "options": self._options,
             "engine": encoder.engine if encoder else "numpy",
-            "rows": self._classifier.num_texts - num_texts_before,
+            "rows": self._chunk_classifier.num_texts - num_texts_before,
             "output": part.output.name,
             "output_sha256": output.digest.hexdigest(),
         }
@@ -258,16 +297,20 @@ class ResumableFolder:
         self._num_done += 1
 
     def _check_records(self) -> None:
-        """Raise an error if another process has written a part with another model or options."""
+        """Check that no other process has written a part with another model or other options.
+
+        Raises:
+            EncoderClsError: the record of a part does not match the request.
+        """
         for part in self._parts:
-            if not self._is_expected(_read_record(part.record)):
+            if not self._matches_request(_read_record(part.record)):
                 raise EncoderClsError(
                     f"{part.output}: another process has written it with another model or other "
-                    "options; let one end before the other, or give each a folder"
+                    "options; run one command after the other, or give each its own folder"
                 )
 
-    def _warn_of_other_parts(self) -> None:
-        """Warn if there are predictions for files that are not in the input."""
+    def _warn_about_other_records(self) -> None:
+        """Warn if the folder has predictions for files that are not in the input."""
         names = {path.name for path in (self._folder / RECORDS).glob("*.json")}
         others = sorted(names - {part.record.name for part in self._parts})
         if not others:
@@ -275,16 +318,16 @@ class ResumableFolder:
         example = shown(others[0].removesuffix(".json"), limit=40)
         self._progress.note(
             f"warning: {self._folder}: has predictions for {counted(len(others), 'file')} not in "
-            f"the input, such as {example}; remove what is not wanted, with its record in "
-            f"{RECORDS}/"
+            f"the input, such as {example}; remove those that you do not want, with their records "
+            f"in {RECORDS}/"
         )
 
 
-def _options_of_predictions(
+def _recorded_options(
     request: CheckedRequest, options: PredictionOptions, classifier: Classifier
 ) -> dict[str, Any]:
-    """The options that change predictions, for a record."""
-    recorded: dict[str, Any] = {
+    """The options on which predictions depend, as a record lists them."""
+    return {
         "output_format": options.output_format,
         "text_columns": request.input.text_columns or classifier.text_format.columns,
         "keep_columns": request.input.keep_columns,
@@ -299,31 +342,31 @@ def _options_of_predictions(
         "engine": request.engine,
     }
 
-    # A table has the column `answered_by` if the classifier is a cascade.
-    if options.output_format in {"csv", "tsv", "parquet"} and classifier.gate is not None:
-        recorded["answered_by"] = True
-    return recorded
-
 
 class _HashedOutput:
-    """A file, and the hash of what is written to it."""
+    """A file with the SHA-256 of all bytes that have been written to it."""
 
     def __init__(self, file: BinaryIO) -> None:
         self._file = file
         self.digest = hashlib.sha256()
 
     def write(self, content: bytes) -> None:
+        """Write bytes to the file, and add them to the hash."""
         self.digest.update(content)
         self._file.write(content)
 
 
 def _remove_old_format(part: Part, old_record: dict[str, Any]) -> None:
-    """Remove the unchanged predictions for a part in another format.
+    """Remove the predictions for a part in another format, so that each row has one prediction.
 
-    So each row has one prediction in the folder.
+    Predictions that have changed since they were written are kept.
+
+    Args:
+        part: the part, whose new predictions have been written.
+        old_record: the record of the part before that; empty if there was none.
     """
     path = part.output.parent / Path(str(old_record.get("output"))).name
-    # A record may be of another part, in the place of this one's.
+    # Only trust a record that is of this part: a person may have moved or renamed records.
     if path.name == part.output.name or path.stem != part.source.stem:
         return
 
@@ -334,7 +377,7 @@ def _remove_old_format(part: Part, old_record: dict[str, Any]) -> None:
 
 
 def _read_record(path: Path) -> dict[str, Any]:
-    """The content of a record; empty if it is missing or damaged."""
+    """Read a record; the result is empty if the record is missing or damaged."""
     try:
         record = read_json(path)
     except (EncoderClsError, ValueError):
@@ -343,12 +386,13 @@ def _read_record(path: Path) -> dict[str, Any]:
 
 
 def _hash_of(path: Path) -> str:
+    """The SHA-256 of a file in hexadecimal."""
     with reporting_os_errors(path, "read"), path.open("rb", buffering=0) as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def _state_of(path: Path) -> tuple[int, ...]:
-    """Device, inode, size and time of a file: numbers that change when it does."""
+    """The device, inode, size and time of a file, which differ once the file has changed."""
     with reporting_os_errors(path, "read"):
         status = path.stat()
     return status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns

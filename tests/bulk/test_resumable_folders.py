@@ -240,9 +240,9 @@ def test_predictions_for_files_that_are_gone_are_warned_of(cli, trained_run):
         ("--output", "in/", 2, "is a file that is read"),
         ("--output", "in/out/", 2, "is among what is read (in)"),
         ("--input", "missing", 3, "no such file or folder"),
-        ("--input", "-", 2, "a folder takes the predictions for files"),
-        ("--format", "html", 2, "a page holds the first texts only"),
-        ("--attention", "a.html", 2, "--attention: is of a few texts"),
+        ("--input", "-", 2, "a folder takes only the predictions for files"),
+        ("--format", "html", 2, "a folder takes no HTML pages"),
+        ("--attention", "a.html", 2, "--attention: shows only a few texts"),
         ("--output", "a file/", 2, "a file is not a folder"),
         ("--output", "{model}/", 2, "is a part of"),
         (
@@ -312,10 +312,10 @@ def test_a_stopped_command_says_that_it_goes_on_and_then_does(cli, trained_run, 
 
     outcome = cli(*command(trained_run))
     assert outcome.code == 130
-    assert "stopped; out: 1 of 4 files done; the same command goes on with the rest" in outcome.err
+    assert "stopped; out: 1 of 4 files done; run the same command again to continue" in outcome.err
 
     outcome = cli(*command(trained_run))
-    assert outcome.err.startswith("out: 1 of 4 files done before\n")
+    assert outcome.err.startswith("out: 1 of 4 files already done\n")
     assert "3 of 4 files written" in outcome.err
 
 

@@ -172,7 +172,7 @@ def test_an_output_of_an_unknown_ending_needs_a_format(cli, trained_run, name):
 
     outcome = cli(*command)
     assert outcome.code == 2
-    assert f"--output {name}: no format is known by the ending ." in outcome.err
+    assert f"--output {name}: no format has the ending ." in outcome.err
     assert ".jsonl, .tsv, .csv, .html, .parquet" in outcome.err
     assert ".txt" in outcome.err
     assert not Path(name).exists()

@@ -306,8 +306,8 @@ PREDICT = ["predict", "--model", "RUN", "--input", "mine.csv"]
 @pytest.mark.parametrize(
     ("arguments", "code", "named"),
     [
-        (["predict", "rain", "--keep-columns"], 2, ["--keep-columns is for files"]),
-        (["predict", "rain", "--set", "data.encoding=utf-16"], 2, ["--set is for files"]),
+        (["predict", "rain", "--keep-columns"], 2, ["--keep-columns works only with files"]),
+        (["predict", "rain", "--set", "data.encoding=utf-16"], 2, ["--set works only with files"]),
         (["predict", "--runner", "dask"], 2, ["--runner", "not one of 'local', 'ray'"]),
         (["predict", "--runner", "ray"], 2, ["needs --input and --output"]),
         (
@@ -318,10 +318,10 @@ PREDICT = ["predict", "--model", "RUN", "--input", "mine.csv"]
         (
             [*PREDICT, "--keep-columns"],
             2,
-            ["text has no columns; --format csv, tsv, jsonl or parquet has"],
+            ["text has no columns; choose --format csv, tsv, jsonl or parquet"],
         ),
-        ([*PREDICT, "--format", "parquet"], 2, ["is not for printing; --output names a file"]),
-        ([*PREDICT, "--output", "/dev/stdout", "--format", "parquet"], 2, ["is not for printing"]),
+        ([*PREDICT, "--format", "parquet"], 2, ["cannot be printed; name a file with --output"]),
+        ([*PREDICT, "--output", "/dev/stdout", "--format", "parquet"], 2, ["cannot be printed"]),
         ([*PREDICT, "--bad-rows", "ignore"], 2, ["--bad-rows", "not one of 'error', 'skip'"]),
         (
             [*PREDICT, "--set", "data.encoding=latin-99"],

@@ -345,7 +345,10 @@ def test_a_page_holds_the_first_texts_and_says_so(cli, trained_run, monkeypatch)
     assert classified == TEXTS[:2]
     assert outcome.out.count("<tr>") == 3
     assert "This page holds the first 2 texts only." in outcome.out
-    assert outcome.err == "warning: the page holds the first 2 texts only; other formats hold all\n"
+    assert outcome.err == (
+        "warning: the page shows only the first 2 texts; choose another --format to get all "
+        "predictions\n"
+    )
 
 
 def test_a_page_of_all_texts_says_nothing_of_it(cli, trained_run, monkeypatch):
