@@ -1,4 +1,4 @@
-"""The labelled rows of a source, with their labels as they are written."""
+"""Read the labelled rows of a source, with their labels as they are written."""
 
 from __future__ import annotations
 
@@ -20,11 +20,8 @@ from encoder_cls.data.sources import read_rows
 from encoder_cls.data.text_groups import NO_GROUP, group_number
 from encoder_cls.errors import DataError, NoRowsError
 from encoder_cls.system.disk_arrays import DiskBackedArray
-from encoder_cls.system.display import kind
+from encoder_cls.system.display import counted, kind
 from encoder_cls.system.lazy_sequences import DiskBackedTexts, in_chunks
-
-# With data.empty_texts=auto, one row without a text in so many is left out.
-ROWS_OF_AN_EMPTY_TEXT = 100
 
 
 @dataclass(frozen=True)
@@ -32,15 +29,16 @@ class LabelledRows:
     """The labelled rows of a source.
 
     Attributes:
-        texts: the texts.
-        where: the locations.
-        labels: the first location of each label, an integer as its digits.
-        numbers: the labels of all rows in turn: indices into `labels`, later into `Classes.every`.
-        counts: how many labels each row has, (rows,).
-        groups: the number of the group of each row, (rows,), where `data.group_column` names them.
+        texts: the text of each row.
+        where: the location of each row.
+        labels: each label as text, with the location of its first row.
+        numbers: the labels of all rows, one row after the other, as indices into `labels`. After
+            `Classes.numbered` they are indices into `Classes.every`.
+        counts: the number of labels of each row, (rows,).
+        groups: the number of the group of each row, (rows,); None without `data.group_column`.
         first_multi_label_row: the first row with labels in a list, or with several labels on a
             fastText line; None if there is no such row.
-        empty: rows of train with an empty label.
+        empty: the rows of train with an empty label.
     """
 
     texts: DiskBackedTexts
@@ -53,7 +51,7 @@ class LabelledRows:
     empty: LeftOut
 
     def divided(self) -> tuple[LabelledRows, Unlabelled]:
-        """Separate the rows that have a label from the texts of the others."""
+        """Divide the rows into the labelled rows and the texts of the rows without a label."""
         rows = np.flatnonzero(self.counts)
         others = np.flatnonzero(self.counts == 0)
         if not len(others):
@@ -78,7 +76,8 @@ def read_labelled(source: str, role: str, config: DataConfig, reading: Reading) 
     columns = Columns(config.text_column, config.label_column, config.group_column)
     rows = read_rows(source, columns, reading, role=role)
 
-    # Without names of classes, empty labels of train are counted for one error about all of them.
+    # Rows of train may lack a label if the classes are named. If they are not named, let empty
+    # labels pass here, too, unless bad rows are skipped: a later error counts all of them.
     may_have_none = role == "train" and (config.label_names is not None or not reading.skips)
     return collect_labelled(rows, source, config, reading, may_have_none=may_have_none)
 
@@ -91,14 +90,25 @@ def collect_labelled(
     *,
     may_have_none: bool = False,
 ) -> LabelledRows:
-    """Collect the rows that have a text; with `may_have_none` a label may be empty."""
+    """Collect the rows that have a text.
+
+    Args:
+        rows: the rows of a source.
+        source: the name of the source, for messages.
+        config: the options for labels, groups and empty texts.
+        reading: collects notes on the rows that are left out.
+        may_have_none: whether the label of a row may be empty.
+
+    Raises:
+        DataError: a row is not valid, too many rows have no text, or none has one.
+    """
     texts = DiskBackedTexts()
     where = DiskBackedLocations()
     numbers = DiskBackedArray(np.int32)
     counts = DiskBackedArray(np.int64)
     groups = DiskBackedArray(np.int64)
 
-    # The first location, and the index of each label.
+    # The first location of each label, and its index.
     locations: dict[str, SourceLocation] = {}
     indices: dict[str, int] = {}
     first_multi_label_row: SourceLocation | None = None
@@ -108,7 +118,7 @@ def collect_labelled(
     for chunk in in_chunks(rows_with_text):
         chunk_numbers = []
         for row, labels in chunk:
-            # Where a cell may have several labels, an empty one has none.
+            # With a label separator, an empty cell is a list of no labels, and no missing label.
             if _is_empty(row.label) and (row.label is None or config.label_separator is None):
                 empty.add(row.where)
             if first_multi_label_row is None and isinstance(row.label, list):
@@ -145,7 +155,7 @@ def _group_of(row: Row) -> int:
 def _rows_with_text(
     rows: Iterable[Row], config: DataConfig, reading: Reading, *, may_have_none: bool
 ) -> Iterator[tuple[Row, list[str]]]:
-    """Rows that have a text, with their labels."""
+    """Iterate over the rows that have a text, each with its labels."""
     for row in rows:
         if not row.text.strip():
             reading.notes.empty.add(row.where)
@@ -160,12 +170,16 @@ def _rows_with_text(
 
 
 def _labels(row: Row, separator: str | None, *, may_have_none: bool) -> list[str]:
-    """The labels of a row, each once; a `DataError` for other values."""
-    # The keys of a dictionary are in order, each once.
+    """List the labels of a row as texts, without repetitions.
+
+    Raises:
+        DataError: a label is empty, or neither a name nor an integer.
+    """
+    # The keys of this dictionary are the labels in their order; its values are not used.
     labels: dict[str, None] = {}
     for label in _written_labels(row.label, separator, may_have_none=may_have_none):
         if _is_empty(label):
-            hint = "only in train may it be, with data.label_names"
+            hint = "a label may be empty in train only, and only if data.label_names is set"
             raise DataError(row.where, "the label is empty", hint)
         if isinstance(label, bool) or not isinstance(label, str | int):
             what = f"the label is {kind(label)}; a name or an integer is expected"
@@ -175,7 +189,7 @@ def _labels(row: Row, separator: str | None, *, may_have_none: bool) -> list[str
 
 
 def _written_labels(cell: Any, separator: str | None, *, may_have_none: bool) -> Sequence[Any]:
-    """The labels in a cell, as they are written."""
+    """List the labels in a cell as they are written."""
     if separator is not None and isinstance(cell, str):
         return [part.strip() for part in cell.split(separator) if part.strip()]
     if may_have_none and _is_empty(cell):
@@ -186,7 +200,7 @@ def _written_labels(cell: Any, separator: str | None, *, may_have_none: bool) ->
 
 
 def _check_is_unicode(row: Row, labels: Sequence[str]) -> None:
-    """Raise a `DataError` for what cannot be written as UTF-8."""
+    """Raise a `DataError` if the text or a label of a row cannot be written as UTF-8."""
     for name, values in (("text", [row.text]), ("label", labels)):
         for value in values:
             if value.isascii():
@@ -199,32 +213,49 @@ def _check_is_unicode(row: Row, labels: Sequence[str]) -> None:
 
 
 def _whole(label: Any) -> Any:
-    """A whole number as an integer: columns of integers with empty cells come as floats."""
+    """Turn a whole number into an integer, since a column of integers with gaps is read as floats.
+
+    Other values are returned unchanged.
+    """
     if isinstance(label, float) and label.is_integer():
         return int(label)
     return label
 
 
 def _is_empty(label: object) -> bool:
-    """Whether there is no label: nothing, an empty text, or NaN, as pandas writes nothing."""
+    """Whether a cell has no label: it is None, an empty text, or NaN, as pandas marks no value."""
     if isinstance(label, float):
         return math.isnan(label)
     return label is None or (isinstance(label, str) and not label.strip())
 
 
+# With data.empty_texts=auto, one row without a text is left out for each 100 rows.
+ROWS_OF_AN_EMPTY_TEXT = 100
+
+
 def _check_left_out(source: str, num_texts: int, config: DataConfig, reading: Reading) -> None:
-    """Raise a `DataError` if too many rows have no text, or no row has one."""
+    """Raise a `DataError` if too many rows have no text, or if no row has a text.
+
+    Args:
+        source: the name of the source, for messages.
+        num_texts: the number of rows with a text.
+        config: says by `empty_texts` how many rows may have no text.
+        reading: its notes count the rows that were left out.
+
+    Raises:
+        NoRowsError: the source has no rows at all.
+    """
     empty = reading.notes.empty
     skipped = reading.notes.skipped
     total = empty.count + num_texts
 
     if config.empty_texts == "auto":
-        most_empty = math.ceil(total / ROWS_OF_AN_EMPTY_TEXT)
+        max_empty = math.ceil(total / ROWS_OF_AN_EMPTY_TEXT)
     elif config.empty_texts == "drop":
-        most_empty = total
+        max_empty = total
     else:
-        most_empty = 0
-    if empty.count > most_empty:
+        max_empty = 0
+    if empty.count > max_empty:
         what = "the text is empty"
         if empty.count > 1:
             locations = str(empty).partition(" ")[2]
@@ -235,7 +266,8 @@ def _check_left_out(source: str, num_texts: int, config: DataConfig, reading: Re
     if not num_texts:
         what = "no rows with a text"
         if skipped.count:
-            what += f" ({skipped.count:,} are left out; {skipped.first[0]}: {skipped.reason})"
+            left_out = counted(skipped.count, "row")
+            what += f" ({left_out} left out; {skipped.first[0]}: {skipped.reason})"
         if skipped.count or empty.count:
             raise DataError(source, what)
         raise NoRowsError(source, what)

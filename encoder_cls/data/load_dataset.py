@@ -1,4 +1,4 @@
-"""Load the data set of a config: from its sources to splits with numbered classes."""
+"""Load the data set of a config: read its sources, number the classes and make the splits."""
 
 from __future__ import annotations
 
@@ -45,29 +45,38 @@ from encoder_cls.system.display import counted, listed, shown
 from encoder_cls.system.reporter import SILENT, Reporter
 
 ROLES = ("train", "validation", "test")
-# The name of the source of texts without labels, in warnings.
+# What warnings call the source of texts without labels.
 UNLABELLED = "the texts without labels"
-# The share of the rows of a split that may have labels that never occur in train.
-MAX_UNSEEN = 0.05
 
-LABEL_SOME = "label about 20 texts first, some of each class"
-SUGGEST = "from then on, encoder-cls suggest names the texts to label next"
+# The part of a message that explains lines without a label.
 FASTTEXT_LINES = (
-    "labelled .txt and .ft files are fastText's, each line beginning with __label__ (or put each "
-    "text in a file in a folder of its class, or save a CSV file)"
+    "labelled .txt and .ft files have the form of fastText: each line begins with __label__ (or "
+    "put each text into a file in a folder of its class, or save a CSV file)"
 )
 
 
 def load_all_data(
     config: Config, *, train_rows: Iterable[Row] | None = None, reporter: Reporter = SILENT
 ) -> Dataset:
-    """Load the data set of a config, joined to those of its base runs."""
+    """Load the data set of a config, and join it to the data sets of its base runs.
+
+    Args:
+        config: the config of the run.
+        train_rows: rows in memory to use as train, which may lack labels. `data.train` is then only
+            a name for messages. By default `data.train` is read.
+        reporter: shows messages about the cache.
+
+    Raises:
+        NothingNewError: the run has a base run, and no row of train is new.
+        DataError: data is missing, malformed or too little.
+        ConfigError: the config does not fit the data.
+    """
     if config.from_run is None:
         return load_dataset(config.data, train_rows=train_rows, reporter=reporter)
 
     base_config = config_of_base(config.from_run)
     moved = f"encoder-cls train --run-dir {quote(config.from_run)} --resume --set KEY=PATH"
-    hint = f"going on from it needs its data, too; if it has been moved, say where: {moved}"
+    hint = f"a run that continues it needs its data, too; if the data was moved, run: {moved}"
     check_sources_of_run(base_config.data, config.from_run, hint)
 
     base = BaseData(config.from_run, load_all_data(base_config))
@@ -82,22 +91,27 @@ def load_dataset(
     base: BaseData | None = None,
     reporter: Reporter = SILENT,
 ) -> Dataset:
-    """Read all splits of a config, once with `data.cache`.
+    """Read all splits that a config names.
 
-    Where no validation source is named, texts of train are held out. With `data.label_names`, rows
-    of train without a label are unlabelled texts.
+    If it names no validation data, rows of train are held out for validation. With
+    `data.label_names`, rows of train without a label become unlabelled texts. With `data.cache`,
+    the same data is read from its files only once, and from the cache at any later time.
 
     Args:
         config: the sources and how to read them.
-        train_rows: rows in memory, which may lack labels; `data.train` is a name for messages then.
-        base: a base run's data, to which this is added. The classes of that run come first, and
-            need not occur in train; rows that it has already are left out, and nothing needs to be
-            held out.
-        reporter: shows notes on the cache.
+        train_rows: rows in memory to use as train, which may lack labels. `data.train` is then only
+            a name for messages. By default `data.train` is read.
+        base: the data set of a base run, if the run has one. Its classes come first and need not
+            occur in the new rows. Rows that the base run has already are left out, and it is no
+            error if no new row can be held out.
+        reporter: shows messages about the cache.
+
+    Returns:
+        The data set, without the rows of the base run.
 
     Raises:
-        NothingNewError: no text of train is new.
-        DataError: the data is missing, malformed or not enough.
+        NothingNewError: a base run is given, and no row of train is new.
+        DataError: data is missing, malformed or too little.
         ConfigError: the config does not fit the data.
     """
     if config.cache is None or train_rows is not None:
@@ -109,8 +123,8 @@ def load_dataset(
     def read() -> CacheEntry:
         dataset = _read_dataset(config, None, base)
         if _content_hashes(config) != content:
-            hint = "start again once nothing writes to it"
-            raise DataError(config.train, "has changed while it was read", hint)
+            hint = "start again when no other program writes to it"
+            raise DataError(config.train, "the data changed while it was read", hint)
         return entry_of(dataset)
 
     key = {
@@ -130,16 +144,26 @@ def load_split(
     is_multi_label: bool = False,
     reading: Reading | None = None,
 ) -> Split:
-    """Read one labelled source whose classes are known.
+    """Read one labelled source whose classes are known, such as a file to score a model on.
 
-    `labels_are` is as in their data set; None: the source decides.
+    Args:
+        source: the file, folder or other source, as `DataConfig.train` describes it.
+        config: how to read it: its columns and options.
+        label_names: the names of the classes.
+        labels_are: whether the labels are names or indices into `data.label_names`. None if the
+            labels of the source are to decide.
+        is_multi_label: whether a row may have any number of labels.
+        reading: the options and the notes of the reading; made from `config` by default.
+
+    Raises:
+        DataError: the source cannot be read, or its labels do not fit.
     """
     reading = reading or reading_of(config)
     config = config.model_copy(update={"group_column": None})
     rows = read_labelled(source, "test", config, reading)
     if not is_multi_label:
         if config.label_separator is not None or rows.first_multi_label_row:
-            what = "texts may have several labels here; of this model they have one"
+            what = "texts may have several labels here, but the model predicts one label per text"
             raise DataError(rows.first_multi_label_row or source, what)
         rows, others = rows.divided()
         _leave_out(others, reading)
@@ -155,7 +179,10 @@ def reading_of(config: DataConfig) -> Reading:
 
 
 def _content_hashes(config: DataConfig) -> dict[str, str] | None:
-    """A hash of the content of each source; None if one is unknown."""
+    """Hash the content of each source of a config, by its key in `data`.
+
+    None if the content of a source cannot be identified.
+    """
     hashes = {}
     for key in SOURCES:
         source = getattr(config, key)
@@ -169,7 +196,7 @@ def _content_hashes(config: DataConfig) -> dict[str, str] | None:
 
 
 def _cache_key(base: BaseData | None) -> dict[str, Any] | None:
-    """What a data set depends on of its base run."""
+    """The part of the cache's key that identifies the data set of the base run, if there is one."""
     if base is None:
         return None
     splits = base.dataset.splits
@@ -186,12 +213,13 @@ def _cache_key(base: BaseData | None) -> dict[str, Any] | None:
 def _read_dataset(
     config: DataConfig, train_rows: Iterable[Row] | None, base: BaseData | None
 ) -> Dataset:
+    """Read all splits of a config from their sources."""
     corrections, notes_on_corrections = read_corrections(config)
     sources = _read_sources(config, train_rows, base)
     if base:
         check_same_kind(base.dataset, run=base.run, is_multi_label=sources.is_multi_label)
 
-    # Number the labels by class, and correct them.
+    # Number the labels by class, and apply the corrections.
     known_names = base.dataset.label_names if base else ()
     classes = decide_classes(sources.rows.values(), config, known_names)
     rows_before = {role: classes.numbered(rows) for role, rows in sources.rows.items()}
@@ -199,7 +227,8 @@ def _read_dataset(
         rows_before, corrections, classes, config
     )
 
-    # The classes of the data set are those of the base run, then others that occur in train.
+    # The classes of the data set are the classes of the base run, then the other classes that occur
+    # in train.
     names_in_train = classes.present(rows_by_role["train"].numbers)
     if not (sources.is_multi_label or known_names):
         _check_two_classes(names_in_train, config)
@@ -210,11 +239,13 @@ def _read_dataset(
     for role, rows in rows_by_role.items():
         splits[role] = _to_split(rows, label_names, classes, is_multi_label=sources.is_multi_label)
 
-    # Labels before corrections decide what is held out, so that corrections do not change it.
+    # Pass the labels before corrections to `hold_out`, so that a correction does not change which
+    # rows are held out.
     uncorrected = None
     if corrections:
         uncorrected = _by_name(rows_before["train"].numbers, classes.every)
 
+    # Keep only the rows that the base run does not have.
     must_stay = None
     if base:
         new = only_new_rows(base, splits, label_names)
@@ -252,14 +283,15 @@ def _read_dataset(
 
 @dataclass
 class _Sources:
-    """What was read of all sources.
+    """The rows of all sources of a config.
 
     Attributes:
-        rows: the labelled rows, by role.
-        readings: how each source was read, by its name in warnings.
-        unlabelled: texts without labels.
-        is_multi_label: whether a text may have several labels.
-        first_multi_label_row: the first row with several labels.
+        rows: the labelled rows of each split, by its name.
+        readings: the options and notes of each source's reading, by what warnings call the source.
+        unlabelled: the texts without labels.
+        is_multi_label: whether a row may have any number of labels.
+        first_multi_label_row: the location of the first row with several labels; None if there is
+            no such row.
     """
 
     rows: dict[str, LabelledRows] = field(default_factory=dict)
@@ -269,14 +301,14 @@ class _Sources:
     first_multi_label_row: SourceLocation | None = None
 
     def notes(self) -> list[tuple[str, Notes]]:
-        """The notes on each source, with its name."""
+        """The name of each source, with the notes on it."""
         return [(name, reading.notes) for name, reading in self.readings.items()]
 
 
 def _read_sources(
     config: DataConfig, train_rows: Iterable[Row] | None, base: BaseData | None
 ) -> _Sources:
-    """Read all sources, and check that labels are where they are needed."""
+    """Read all sources, and check that the rows that need a label have one."""
     sources = _Sources()
     _read_labelled_sources(sources, config, train_rows, has_base=base is not None)
 
@@ -299,15 +331,19 @@ def _read_sources(
     if not may_lack_labels:
         _check_no_label_is_empty(sources, config)
     if not sources.is_multi_label:
-        others = _take_unlabelled(sources, config, may_lack_labels=may_lack_labels)
-        sources.unlabelled = sources.unlabelled.joined(others)
+        unlabelled_rows = _take_unlabelled(sources, config, may_lack_labels=may_lack_labels)
+        sources.unlabelled = sources.unlabelled.joined(unlabelled_rows)
     return sources
 
 
 def _read_labelled_sources(
     sources: _Sources, config: DataConfig, train_rows: Iterable[Row] | None, *, has_base: bool
 ) -> None:
-    """Read train, validation and test, as far as they are named."""
+    """Read train, and validation and test if the config names them.
+
+    Raises:
+        NothingNewError: train has no rows, and there is a base run (`has_base`).
+    """
     for role in ROLES:
         if role == "train" and train_rows is not None:
             _collect_rows_in_memory(sources, config, train_rows)
@@ -330,7 +366,7 @@ def _read_labelled_sources(
 def _collect_rows_in_memory(
     sources: _Sources, config: DataConfig, train_rows: Iterable[Row]
 ) -> None:
-    """Collect the rows of train that are in memory; they have no groups."""
+    """Collect the rows of train that are in memory; such rows have no groups."""
     reading = Reading()
     sources.readings["train"] = reading
     ungrouped = config.model_copy(update={"group_column": None})
@@ -340,17 +376,27 @@ def _collect_rows_in_memory(
 
 
 def _read_unlabelled(source: str, config: DataConfig, reading: Reading) -> Unlabelled:
+    """Read the texts of `data.unlabelled`."""
     config = config.model_copy(update={"group_column": None, "empty_texts": "drop"})
     rows = read_rows(source, Columns(config.text_column), reading, role="train")
     collected = collect_labelled(rows, source, config, reading, may_have_none=True)
 
-    # Blank lines are usual here.
+    # Forget the rows without a text: blank lines are usual in such files and need no warning.
     reading.notes.empty = LeftOut()
     return Unlabelled(texts=collected.texts, where=collected.where)
 
 
 def _take_unlabelled(sources: _Sources, config: DataConfig, *, may_lack_labels: bool) -> Unlabelled:
-    """Remove the rows without a label, and return those of train if they may lack one."""
+    """Remove the rows without a label from all splits.
+
+    Returns:
+        The texts of the removed rows of train, if rows of train may lack labels. All other removed
+        rows are left out with a note.
+
+    Raises:
+        DataError: a row lacks a label, and `data.bad_rows` is not `skip`; or no row of a split has
+            a label.
+    """
     unlabelled = NO_TEXTS
     for role, rows in list(sources.rows.items()):
         labelled, others = rows.divided()
@@ -366,10 +412,10 @@ def _take_unlabelled(sources: _Sources, config: DataConfig, *, may_lack_labels: 
 
 
 def _leave_out(unlabelled: Unlabelled, reading: Reading, hint: str = "") -> None:
-    """Leave out lines without a label, or raise a `DataError` that counts them."""
+    """Leave out lines without a label, or raise a `DataError` that counts these lines."""
     what = "the line has no label"
     if not reading.skips and len(unlabelled.texts) > 1:
-        what += f", as {len(unlabelled.texts):,} in all have none"
+        what += f" ({len(unlabelled.texts):,} lines have none)"
     for where in unlabelled.where:
         reading.bad_row(DataError(where, f"{what}; {FASTTEXT_LINES}", hint))
 
@@ -378,9 +424,13 @@ def _leave_out(unlabelled: Unlabelled, reading: Reading, hint: str = "") -> None
 
 
 def _check_some_have_labels(rows: LabelledRows, source: str) -> None:
-    """Raise a `DataError` if all rows of a source were left out, since they have no label."""
+    """Raise a `DataError` if no row of a source is left, because no row has a label."""
     if not rows.texts:
         raise DataError(source, f"no row has a label; {FASTTEXT_LINES}")
+
+
+LABEL_SOME = "label about 20 texts first, some of each class"
+SUGGEST = "from then on, encoder-cls suggest names the texts to label next"
 
 
 def _check_something_is_learned(sources: _Sources, config: DataConfig) -> None:
@@ -391,10 +441,10 @@ def _check_something_is_learned(sources: _Sources, config: DataConfig) -> None:
 
     hint = f"{LABEL_SOME}; {SUGGEST}"
     if sources.is_multi_label:
-        # For several labels a text there are no suggestions.
+        # `encoder-cls suggest` makes no suggestions for multi-label data.
         hint = LABEL_SOME
     elif not train.empty.count:
-        # No cell is empty, so these are lines of text.
+        # No row has an empty label cell, so the rows are lines of text without a label.
         hint = f"{FASTTEXT_LINES}; {hint}"
     raise DataError(config.train, "no row has a label, so there is nothing to learn", hint)
 
@@ -414,6 +464,7 @@ def _check_no_label_is_empty(sources: _Sources, config: DataConfig) -> None:
 
 
 def _check_two_classes(names_in_train: Sequence[str], config: DataConfig) -> None:
+    """Raise a `DataError` if train has rows of one class only."""
     if len(names_in_train) < 2:
         name = shown(names_in_train[0])
         what = f"every row has the label {name}; at least two classes are needed"
@@ -423,18 +474,22 @@ def _check_two_classes(names_in_train: Sequence[str], config: DataConfig) -> Non
 def _check_corrections_fit(
     config: DataConfig, first_multi_label_row: SourceLocation | None
 ) -> None:
-    """Raise a `ConfigError` if there are corrections, where a text may have several labels."""
+    """Raise a `ConfigError` if the config of multi-label data names corrections."""
     if config.corrections is None:
         return
 
-    why = "as data.label_separator has it"
+    why = "because data.label_separator is set"
     if first_multi_label_row:
         why = f"as at {first_multi_label_row}"
     what = (
-        "data.corrections is for data with one label a text, and here a text may have several, "
-        f"{why}; correct the labels in the data itself"
+        "data.corrections is for data with one label per text, but here a text may have several "
+        f"labels, {why}; correct the labels in the data itself"
     )
     raise ConfigError(f"{config.corrections}: {what}")
+
+
+# The largest share of the rows of a split that may have labels that never occur in train.
+MAX_UNSEEN = 0.05
 
 
 def _check_labels_are_known(split: Split, label_names: Sequence[str]) -> None:
@@ -443,7 +498,7 @@ def _check_labels_are_known(split: Split, label_names: Sequence[str]) -> None:
     if is_unseen.sum() <= MAX_UNSEEN * len(split):
         return
 
-    # The first of these rows, and the first such label that it has.
+    # Find the first row with such a label, and the index of the label in `unseen_names`.
     row = int(is_unseen.argmax())
     if split.is_multi_label:
         number = split.labels[row, len(label_names) :].argmax()
@@ -464,7 +519,11 @@ def _check_labels_are_known(split: Split, label_names: Sequence[str]) -> None:
 def _to_split(
     rows: LabelledRows, label_names: tuple[str, ...], classes: Classes, *, is_multi_label: bool
 ) -> Split:
-    """Number labels as in `label_names`, then the others that occur in the rows."""
+    """Make a split of rows whose labels are numbered by `Classes.every`.
+
+    In the split they are numbered by `label_names`, and after these by the other names that occur
+    in the rows, which become `unseen_names`.
+    """
     unseen = in_order({*classes.present(rows.numbers)} - {*label_names}, classes.names)
     labels: NDArray[Any] = renumbered(rows.numbers, classes.every, (*label_names, *unseen))
     if is_multi_label:
@@ -482,7 +541,11 @@ def _to_split(
 
 
 def _by_name(labels: NDArray[Any], names: Sequence[str]) -> NDArray[Any]:
-    """Number labels by the names that occur, whatever the order of `data.label_names`."""
+    """Number labels by the sorted names of the classes that occur.
+
+    So the numbers, and with them the rows that are held out, do not depend on the order of
+    `data.label_names`.
+    """
     if labels.ndim == 2:
         return renumbered(labels, names, in_order(names, None))
     present = [names[number] for number in np.unique(labels)]

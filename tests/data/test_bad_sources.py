@@ -148,7 +148,7 @@ def test_text_that_is_not_utf_8_is_refused_with_its_place(name, content, message
         (
             "a.txt",
             "__label__x one\nno label\nnone\n",
-            r"a\.txt:2: the line has no label, as 2 in all.*label_names=",
+            r"a\.txt:2: the line has no label \(2 lines have none\).*label_names=",
         ),
         (
             "a.ft",

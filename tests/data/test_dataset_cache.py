@@ -166,7 +166,7 @@ def test_data_that_changes_while_it_is_read_is_not_kept(monkeypatch):
         return read_labelled(*arguments)
 
     monkeypatch.setattr(load, "read_labelled", change_and_read)
-    with pytest.raises(DataError, match=r"train\.csv: has changed while it was read"):
+    with pytest.raises(DataError, match=r"train\.csv: the data changed while it was read"):
         load_dataset(config("all splits"))
     assert not list(Path("cache").glob("rows-*"))
 

@@ -62,7 +62,7 @@ def test_texts_that_are_scored_must_have_labels(role):
     train = write_labelled("train.csv", *LABELS)
     scored = write_labelled("scored.csv", *LABELS[:6], "")
 
-    message = r"scored\.csv:8: the label is empty; only in train may it be"
+    message = r"scored\.csv:8: the label is empty; a label may be empty in train only"
     with pytest.raises(DataError, match=message):
         load_dataset(data(train=train, **{role: scored}))
 
