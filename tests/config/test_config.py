@@ -333,7 +333,7 @@ def test_a_number_that_is_too_large_is_told_the_largest():
 )
 def test_an_encoder_that_fits_no_machine_is_refused(overrides):
     expected = (
-        r"bundled example: model: the encoder has [\d,]+ parameters, .*4,294,967,296 are the most"
+        r"bundled example: model: the encoder has [\d,]+ parameters, .* maximum is 4,294,967,296"
     )
     assert re.match(expected, refusal(None, *overrides))
 
@@ -412,7 +412,7 @@ def test_overrides_reach_into_sections_and_later_ones_win():
         ),
         (
             ["model.num_heads=8", "model.max_seq_len=8193"],
-            "model: max_seq_len 8,193: .* 2 GiB; with num_heads 8, 8,192 tokens are the most$",
+            "model: max_seq_len 8,193: .* 2 GiB; with num_heads 8, the maximum is 8,192 tokens$",
         ),
         (["data.text_column=[text, label]"], "data: label_column 'label' is also in text_column"),
         (["data.label_column=text"], "data: label_column 'text' is also in text_column"),

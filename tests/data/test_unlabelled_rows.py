@@ -97,7 +97,7 @@ def test_several_labels_a_text_without_any_are_refused():
 def test_lines_without_any_label_are_refused_with_the_form_of_labelled_lines():
     message = refusal(write("a.txt", "one\ntwo\n"))
     assert message.startswith("a.txt: no row has a label, so there is nothing to learn; labelled")
-    assert "each line beginning with __label__" in message
+    assert "each line begins with __label__" in message
     assert LABEL_SOME in message
 
 
