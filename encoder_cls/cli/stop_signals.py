@@ -48,7 +48,7 @@ class _ReceivedSignals:
 
     def signal_to_stop_at(self) -> int | None:
         """The signal to stop at, if any; the other processes end when the first one does."""
-        if not self._group.leads:
+        if not self._group.is_first:
             return None
         if self._numbers:
             return self._numbers[0]
@@ -66,7 +66,7 @@ class _ReceivedSignals:
             os._exit(128 + number)
 
         self._numbers.append(number)
-        if not self._group.leads:
+        if not self._group.is_first:
             self._group.ask_to_stop(number)
         elif len(self._numbers) == 1:
             message = "stopping after this step"

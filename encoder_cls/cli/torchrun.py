@@ -24,17 +24,17 @@ def process_group() -> Iterator[ProcessGroup]:
     from encoder_cls.encoder.distributed import LostProcessError, joined_process_group
 
     with joined_process_group() as group:
-        if not group.leads:
+        if not group.is_first:
             be_quiet()
         try:
             yield group
         except LostProcessError:
-            if group.leads:
+            if group.is_first:
                 raise
             # The first process reports the loss; if that one has ended, torchrun does.
             raise typer.Exit(1) from None
         except EncoderClsError:
-            if group.leads:
+            if group.is_first:
                 raise
             # The first process has the same error, and ends with its exit code.
             raise typer.Exit(0) from None

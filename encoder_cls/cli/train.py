@@ -62,7 +62,7 @@ def train_command(
         from encoder_cls.run.run_folder import RunDir
 
         resume = resume or is_restarted()
-        with group.agreeing():
+        with group.failing_together():
             resumed_run = run_dir if resume else None
             config_file = chosen_config_file(
                 config_argument, config_option, resumed_run=resumed_run
@@ -74,29 +74,29 @@ def train_command(
 
         # A dry run needs the first process alone, and writes nothing.
         if dry_run:
-            if group.leads:
+            if group.is_first:
                 device_of_rank(device)
                 prepared = _prepare(config, config_file, run, started=started)
                 _show_dry_run(prepared)
             return
 
-        with group.agreeing():
+        with group.failing_together():
             finished_message = ""
-            if group.leads:
+            if group.is_first:
                 run.check_trainable(config, resume=resume)
                 if run.is_finished():
                     finished_message = _record_moved_data(run, config)
                 else:
                     # Before everything slow, so that a second training in this folder ends at once.
                     held.enter_context(run.lock())
-        if group.decide(finished_message):
+        if group.broadcast_value(finished_message):
             note(finished_message)
             return
 
         from encoder_cls.run.checkpoint import fingerprint
         from encoder_cls.training.train import train
 
-        with group.agreeing():
+        with group.failing_together():
             torch_device = device_of_rank(device)
             prepared = _prepare(config, config_file, run, started=started)
         for line in plan_lines(prepared):
@@ -104,7 +104,7 @@ def train_command(
         for message in prepared.warnings():
             note(f"warning: {message}")
 
-        with group.agreeing():
+        with group.failing_together():
             facts = fingerprint(config, prepared.dataset, prepared.tokenizer, device=torch_device)
             group.check_equal(facts | {"config": config.model_dump(mode="json")})
 

@@ -1,7 +1,7 @@
-"""The processes of one training, as torchrun starts them.
+"""The group of processes that torchrun starts for one training.
 
-All run the same program. The first one, of rank 0, decides, writes and prints; `decide` sends its
-decisions to the others.
+All processes run the same program. The first one, of rank 0, makes the decisions, writes files and
+prints; `ProcessGroup.broadcast_value` sends its decisions to the others.
 """
 
 from __future__ import annotations
@@ -22,11 +22,12 @@ if TYPE_CHECKING:
     from torch import Tensor
     from torch._C._distributed_c10d import Store
 
-# The first byte of each message of the first process: it goes on, or it has ended.
+# The first byte of each message of the first process. It says whether the process continues, and
+# the content of the message follows, or whether the process has ended.
 GOES_ON = b"g"
 HAS_ENDED = b"e"
 
-# The key in the store of the signal to stop.
+# The key under which the number of a signal to stop is in the store.
 STOP_KEY = "stop"
 
 T = TypeVar("T")
@@ -38,20 +39,21 @@ class LostProcessError(EncoderClsError):
     def __init__(self) -> None:
         super().__init__(
             "another process of this training has ended; "
-            "--resume goes on from the newest checkpoint"
+            "--resume continues from the newest checkpoint"
         )
 
 
 class ProcessGroup:
-    """The processes of a training; without arguments, this one alone.
+    """The processes of a training; without arguments, a group of this process alone.
 
-    Methods that communicate raise a `LostProcessError` where another process has ended. Stops are
-    exchanged through the store, which works at any time.
+    Methods that exchange data must be called in all processes, in the same order. They raise a
+    `LostProcessError` if another process has ended. A signal to stop may come at any time, so it is
+    passed on through the store, which only one process needs to access.
 
     Args:
-        rank: the number of this process, from 0.
+        rank: the number of this process, counted from 0.
         size: the number of processes.
-        store: shared by all of them.
+        store: the key-value store that all processes share; None for a process alone.
     """
 
     def __init__(self, rank: int = 0, size: int = 1, store: Store | None = None) -> None:
@@ -61,18 +63,21 @@ class ProcessGroup:
         self._is_over = False
 
     @property
-    def leads(self) -> bool:
-        """Whether this process decides, writes and prints."""
+    def is_first(self) -> bool:
+        """Whether this is the process that makes the decisions, writes files and prints."""
         return self.rank == 0
 
     def share(self, count: int) -> range:
-        """This process's part of numbered items: equal parts, in order of rank."""
+        """The indices of this process's part of `count` items.
+
+        The items are divided into equal parts, in order of rank.
+        """
         return range(self.rank * count // self.size, (self.rank + 1) * count // self.size)
 
     # --- Exchange tensors -------------------------------------------------------------------------
 
     def sum(self, tensor: Tensor) -> None:
-        """Replace a tensor, which has the same shape in all processes, by the sum over them."""
+        """Replace a tensor by its sum over all processes, in which it must have the same shape."""
         if self.size == 1 or not tensor.numel():
             return
 
@@ -82,7 +87,7 @@ class ProcessGroup:
             dist.all_reduce(tensor)
 
     def summed(self, *numbers: float) -> list[float]:
-        """The sums of numbers over all processes."""
+        """The sum of each number over all processes."""
         import torch
 
         sums = torch.tensor(numbers, dtype=torch.float64)
@@ -97,12 +102,13 @@ class ProcessGroup:
         import torch
         import torch.distributed as dist
 
-        # Each process adds its length to zeros of the others.
+        # Find the lengths by a sum: each process has its own length at its place, and zeros at the
+        # places of the others.
         my_lengths = [0] * self.size
         my_lengths[self.rank] = len(mine)
         lengths = [int(length) for length in self.summed(*my_lengths)]
 
-        # Only tensors of one shape can be gathered.
+        # Pad the tensors, because only tensors of equal shape can be gathered.
         padded = mine.new_zeros((max(lengths), *mine.shape[1:]))
         padded[: len(mine)] = mine
         gathered = [torch.empty_like(padded) for _ in lengths]
@@ -114,7 +120,7 @@ class ProcessGroup:
     # --- Exchange values --------------------------------------------------------------------------
 
     def gather_bytes(self, mine: bytes) -> list[bytes]:
-        """The contents of all processes, in order of rank."""
+        """The bytes of all processes, in order of rank; their lengths may differ."""
         if self.size == 1:
             return [mine]
 
@@ -124,70 +130,92 @@ class ProcessGroup:
         my_tensor = torch.from_numpy(np.frombuffer(mine, dtype=np.uint8).copy())
         return [tensor.numpy().tobytes() for tensor in self.gather(my_tensor)]
 
-    def broadcast(self, content: bytes) -> bytes:
-        """Send the content of the first process to all.
+    def broadcast_bytes(self, content: bytes) -> bytes:
+        """Send the content of the first process to all processes, and return it.
+
+        Args:
+            content: the bytes to send; those of other processes are ignored.
 
         Raises:
-            SystemExit: in the others, where the first one has ended.
+            SystemExit: the first process has ended; raised in the others.
         """
         if self.size == 1:
             return content
 
         my_message = b""
-        if self.leads:
+        if self.is_first:
             my_message = GOES_ON + content
         first_message = self.gather_bytes(my_message)[0]
 
         kind = first_message[:1]
         if kind == HAS_ENDED:
+            # Exit without an error: the first process prints it, and has the exit code for it.
             self._is_over = True
-            # The first process has the exit code, and prints.
             raise SystemExit(0)
         if kind != GOES_ON:
-            # The first process has ended in the middle of another exchange.
+            # The message is none of `broadcast_bytes`: the first process has ended in the middle of
+            # another exchange.
             self._is_over = True
             raise LostProcessError
         return first_message[1:]
 
-    def decide(self, value: T) -> T:
-        """Send the JSON value of the first process to all. Errors are those of `broadcast`."""
+    def broadcast_value(self, value: T) -> T:
+        """Send the value of the first process to all processes, and return it.
+
+        Args:
+            value: a value that JSON can represent; those of other processes are ignored.
+
+        Raises:
+            SystemExit: the first process has ended; raised in the others.
+        """
         if self.size == 1:
             return value
 
         content = b""
-        if self.leads:
+        if self.is_first:
             content = json.dumps(value).encode()
-        decided: T = json.loads(self.broadcast(content))
-        return decided
+        first_value: T = json.loads(self.broadcast_bytes(content))
+        return first_value
 
     def _gather_values(self, mine: Mapping[str, Any]) -> list[dict[str, Any]]:
-        """The JSON values of all processes, in order of rank."""
+        """The values of all processes, which JSON can represent, in order of rank."""
         contents = self.gather_bytes(json.dumps(mine).encode())
         return [json.loads(content) for content in contents]
 
     # --- End together -----------------------------------------------------------------------------
 
-    def end_with_first(self) -> None:
-        """Exit here, where the first process has ended. Errors are those of `broadcast`."""
-        self.decide(None)
+    def exit_if_first_has_ended(self) -> None:
+        """Wait for the first process, and exit this process if the first one has ended.
+
+        Raises:
+            SystemExit: the first process has ended; raised in the others.
+        """
+        self.broadcast_value(None)
 
     def end(self) -> None:
-        """Let the others exit, where they wait for a decision of this process, the first."""
-        if self._is_over or not self.leads or self.size == 1:
+        """In the first process, let the others exit that wait for a message of this process.
+
+        In other processes, and after the end of communication, do nothing.
+        """
+        if self._is_over or not self.is_first or self.size == 1:
             return
         self._is_over = True
         with suppress(LostProcessError):
             self.gather_bytes(HAS_ENDED)
 
-    def separate(self) -> None:
-        """Let each process go its own way from here on: nothing is left to do together."""
+    def end_communication(self) -> None:
+        """Declare that nothing is exchanged from here on; each process may end by itself."""
         self._is_over = True
 
     @contextmanager
-    def agreeing(self) -> Iterator[None]:
-        """Let a block that fails in one process fail in all.
+    def failing_together(self) -> Iterator[None]:
+        """Run a block in all processes; if it fails in one of them, end all of them.
 
-        The first process raises the error, whichever process has it, and the others exit.
+        The first process raises the error, even if it occurred in another process; the others exit.
+
+        Raises:
+            EncoderClsError: the block has failed in one of the processes.
+            SystemExit: the same; raised in all processes but the first.
         """
         my_error: EncoderClsError | None = None
         try:
@@ -202,8 +230,9 @@ class ProcessGroup:
         for rank, failure in enumerate(self._gather_values(my_failure)):
             if not failure:
                 continue
-            if not self.leads:
-                # The first process has the exit code, and prints before torchrun ends it.
+            if not self.is_first:
+                # Exit without an error: otherwise torchrun would end the first process before it
+                # has printed the error.
                 raise SystemExit(0)
             if my_error is not None:
                 raise my_error
@@ -214,11 +243,11 @@ class ProcessGroup:
         if self.size > num_shards:
             raise ConfigError(
                 f"train.gradient_shards: {num_shards}, for {self.size} processes; --set "
-                f"train.gradient_shards={self.size} gives each a part of every batch"
+                f"train.gradient_shards={self.size} gives each process a part of every batch"
             )
 
     def check_equal(self, facts: Mapping[str, Any]) -> None:
-        """Raise a `ConfigError` if JSON values are not equal in all processes."""
+        """Raise a `ConfigError` if values, by name, are not equal in all processes."""
         first, *others = self._gather_values(facts)
         for rank, other in enumerate(others, start=1):
             different = [name for name in first if other.get(name) != first[name]]
@@ -230,7 +259,7 @@ class ProcessGroup:
 
     @contextmanager
     def _noticing_loss(self) -> Iterator[None]:
-        """Raise a `LostProcessError` for torch's error that a connection is broken."""
+        """Raise a `LostProcessError` in place of torch's error that a connection is broken."""
         try:
             yield
         except RuntimeError as error:
@@ -240,26 +269,32 @@ class ProcessGroup:
     # --- Stop -------------------------------------------------------------------------------------
 
     def deferring_stops(self) -> AbstractContextManager[None]:
-        """Defer stops to the end of work that is shared: the others would wait for a process."""
-        return deferring_stops() if self.size > 1 else nullcontext()
+        """A block of work that all processes share, in which a stop is deferred to its end.
+
+        If a process stopped in the middle of the block, the others would wait for it.
+        """
+        if self.size == 1:
+            return nullcontext()
+        return deferring_stops()
 
     def ask_to_stop(self, signal_number: int) -> None:
-        """Pass a signal on to the first process."""
+        """Pass a signal to stop on to the first process."""
         if self._store:
             self._store.set(STOP_KEY, str(signal_number))
 
     def asked_to_stop(self) -> int | None:
-        """The signal that has reached another process, if any."""
+        """The signal to stop that another process has passed on; None if there is none."""
         if self._store is None or not self._store.check([STOP_KEY]):
             return None
         return int(self._store.get(STOP_KEY))
 
 
+# The group of a training in this process alone.
 ALONE = ProcessGroup()
 
 
 def _error_of(rank: int, failure: Mapping[str, Any]) -> EncoderClsError:
-    """The error of another process, of the same exit code."""
+    """An error with the message and the exit code of the failure of another process."""
     message = f"process {rank}: {failure['message']}"
     for kind in (ConfigError, DataError):
         if failure["code"] == kind.exit_code:
@@ -273,21 +308,25 @@ def is_restarted() -> bool:
 
 
 def _number_of_restarts() -> str:
+    """The number of restarts by torchrun, as digits."""
     return os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")
 
 
-# How long the others wait for the first process, which may be fitting a linear model. A process
-# that has died is noticed at once.
-LONGEST_WAIT = timedelta(days=7)
+# The maximum time for which processes wait for the first one, which may be fitting a linear model
+# for hours. Processes do not wait for one that has died: they notice that at once.
+MAX_WAIT = timedelta(days=7)
 
 
 @contextmanager
 def joined_process_group() -> Iterator[ProcessGroup]:
-    """The group of the processes that torchrun has started; otherwise this process alone.
+    """Join the group of processes that torchrun has started, and leave it after the block.
+
+    Yields:
+        The group. Without torchrun, it has this process alone.
 
     Raises:
-        LostProcessError: the others cannot be reached.
-        ConfigError: an environment variable of torchrun's is missing or wrong.
+        LostProcessError: the other processes cannot be reached.
+        ConfigError: an environment variable set by torchrun is missing or invalid.
     """
     size = number_in_environment("WORLD_SIZE", least=1) or 1
     if size == 1 or number_in_environment("RANK", least=0) is None:
@@ -305,20 +344,21 @@ def joined_process_group() -> Iterator[ProcessGroup]:
 
     try:
         store, rank, size = next(iter(rendezvous("env://")))
-        # After a restart, keys of the processes before must not be found.
+        # The store survives a restart. The prefix keeps the keys of the processes before the
+        # restart apart from those of the processes after it.
         store = PrefixStore(f"encoder-cls-{_number_of_restarts()}", store)
         dist.init_process_group(
             backend,
             store=store,
             rank=rank,
             world_size=size,
-            timeout=LONGEST_WAIT,
+            timeout=MAX_WAIT,
         )
     except RuntimeError as error:
         raise LostProcessError from error
     except ValueError as error:
         raise ConfigError(
-            f"the environment names {size} processes, and not how they reach each other: {error} "
+            f"WORLD_SIZE is {size}, but the processes cannot reach each other: {error} "
             "(start them by torchrun, or unset WORLD_SIZE and RANK)"
         ) from None
 
@@ -331,13 +371,15 @@ def joined_process_group() -> Iterator[ProcessGroup]:
 
 
 def device_of_rank(name: str) -> torch.device:
-    """The device of this process: of several on a machine that use GPUs, each has one of its own.
+    """The device of this process.
+
+    If several processes of one machine use GPUs, each process has a GPU of its own.
 
     Args:
-        name: `auto`, `cpu`, `cuda` or `cuda:N`. The number of a GPU is the same for all processes.
+        name: `auto`, `cpu`, `cuda` or `cuda:N`. With `cuda:N`, all processes use the same GPU.
 
     Raises:
-        ConfigError: this machine has too few GPUs.
+        ConfigError: the device does not exist, or the machine has fewer GPUs than processes.
     """
     import torch
 

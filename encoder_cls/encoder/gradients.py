@@ -1,4 +1,4 @@
-"""The gradients of a step: clipped, and summed over processes."""
+"""Clip the gradients of a step, and sum them over processes."""
 
 from __future__ import annotations
 
@@ -12,12 +12,14 @@ from encoder_cls.encoder.embedding_tables import embedding_tables, sum_by_row
 
 
 def clip_gradients(model: nn.Module, max_norm: float) -> tuple[float, bool]:
-    """Scale the dense gradients down to a norm.
+    """Scale the dense gradients down, so that their norm is at most `max_norm`.
 
-    Those of tables are sparse; they come through the same layers and need no clipping.
+    The gradients of embedding tables are sparse. They are not clipped: it is not needed, because
+    they come through the same layers as the dense ones.
 
     Returns:
-        The norm of the dense gradients before, and whether all gradients are finite.
+        The norm of the dense gradients before clipping, and whether all gradients, including sparse
+        ones, are finite.
     """
     dense = []
     sum_of_sparse = 0.0
@@ -25,7 +27,7 @@ def clip_gradients(model: nn.Module, max_norm: float) -> tuple[float, bool]:
         if parameter.grad is None:
             continue
         if parameter.grad.is_sparse:
-            # The sum is not finite if any value is not.
+            # A sum is not finite if one of its values is not finite.
             sum_of_sparse += float(parameter.grad._values().sum())
         else:
             dense.append(parameter)
@@ -35,7 +37,7 @@ def clip_gradients(model: nn.Module, max_norm: float) -> tuple[float, bool]:
 
 
 def sum_gradients(model: nn.Module, group: ProcessGroup) -> None:
-    """Replace the gradients by their sums over all processes."""
+    """Replace each gradient of a model by its sum over all processes."""
     tables = embedding_tables(model)
     dense = [parameter for name, parameter in model.named_parameters() if name not in tables]
     _sum_dense(dense, group)
@@ -44,7 +46,7 @@ def sum_gradients(model: nn.Module, group: ProcessGroup) -> None:
 
 
 def _sum_dense(parameters: list[nn.Parameter], group: ProcessGroup) -> None:
-    """Sum dense gradients, in one exchange."""
+    """Replace dense gradients by their sums over all processes, in a single exchange."""
     gradients = []
     for parameter in parameters:
         if parameter.grad is None:
@@ -52,23 +54,27 @@ def _sum_dense(parameters: list[nn.Parameter], group: ProcessGroup) -> None:
         else:
             gradients.append(parameter.grad)
 
-    # One buffer holds all gradients, and for each parameter whether it has one.
+    # Send one tensor with all gradients, followed by a flag for each parameter: whether it has a
+    # gradient.
     has_gradient = torch.tensor([parameter.grad is not None for parameter in parameters])
     flat = [gradient.flatten() for gradient in gradients]
     buffer = torch.cat([*flat, has_gradient.to(gradients[0])])
     group.sum(buffer)
 
-    # A parameter without a gradient in any process has none.
+    # A summed flag counts the processes in which a parameter has a gradient. If there are none, the
+    # parameter stays without a gradient, because the optimizer then leaves it alone.
     sizes = [parameter.numel() for parameter in parameters]
     *sums, counts = torch.split(buffer, [*sizes, len(parameters)])
     for parameter, gradient, count in zip(parameters, sums, counts.tolist(), strict=True):
-        parameter.grad = gradient.view_as(parameter) if count else None
+        parameter.grad = None
+        if count:
+            parameter.grad = gradient.view_as(parameter)
 
 
 def _sum_sparse(table: torch.Tensor, group: ProcessGroup) -> None:
-    """Sum the gradient of a table: the rows that have one are gathered from all processes.
+    """Replace the sparse gradient of a table by its sum over all processes.
 
-    A sum over the whole table would cost what the table costs.
+    Only the rows that have a gradient are exchanged, because they are few of the table's rows.
     """
     if table.grad is None:
         rows = torch.empty(0, dtype=torch.int64, device=table.device)
@@ -81,7 +87,8 @@ def _sum_sparse(table: torch.Tensor, group: ProcessGroup) -> None:
     if not len(rows):
         return
 
-    # A sparse tensor may list a row several times, which adds up. Its argument `check_invariants`
-    # would switch off the checks, too, but torch 2.11 warns of it.
+    # A row may occur several times in a sparse tensor; its values are then added up. The checks of
+    # sparse tensors are not needed here. They are switched off by a context manager, because torch
+    # 2.11 emits a warning for the argument `check_invariants`.
     with torch.sparse.check_sparse_tensor_invariants(enable=False):  # type: ignore[no-untyped-call]
         table.grad = torch.sparse_coo_tensor(rows[None], values, table.shape)

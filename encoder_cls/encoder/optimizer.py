@@ -1,4 +1,4 @@
-"""Optimizers and the learning rate."""
+"""The optimizers of a model, and the learning rate of each step."""
 
 from __future__ import annotations
 
@@ -15,21 +15,30 @@ from torch.optim.adamw import adamw
 from encoder_cls.config.schema import TrainConfig
 from encoder_cls.encoder.embedding_tables import embedding_tables, sum_by_row
 
-# How much of the moving averages of gradients and of their squares stays at a step. Squares are
-# remembered for a shorter time than with Adam's default, 0.999 (Vaswani et al., 2017).
+# The decay of the moving averages of gradients and of squared gradients: the part of an average
+# that remains after a step. The second one is lower than Adam's default of 0.999, as in Vaswani et
+# al. (2017).
 BETAS = (0.9, 0.98)
 
-# This is added to the divisor of an update, which would be zero without gradients.
+# A small number that is added to the divisor of an update, which could be zero.
 EPSILON = 1e-8
 
 
 def warmup_steps(total_steps: int, config: TrainConfig) -> int:
-    """The number of steps in which the learning rate rises."""
+    """The number of steps at the start of a training during which the learning rate rises."""
     return round(config.warmup_fraction * total_steps)
 
 
 def learning_rate(step: int, *, total_steps: int, config: TrainConfig) -> float:
-    """The learning rate of a step, counted from 0: a linear rise, then half a cosine to zero."""
+    """The learning rate of a step.
+
+    It rises linearly during warm-up, then falls to zero along half a period of a cosine.
+
+    Args:
+        step: the index of the step, counted from 0.
+        total_steps: the number of steps of the training.
+        config: the highest learning rate, and the fraction of the steps that is warm-up.
+    """
     warmup = warmup_steps(total_steps, config)
     if step < warmup:
         return config.learning_rate * (step + 1) / warmup
@@ -39,21 +48,25 @@ def learning_rate(step: int, *, total_steps: int, config: TrainConfig) -> float:
 
 
 def make_optimizers(model: nn.Module, config: TrainConfig) -> list[Optimizer]:
-    """AdamW for dense parameters, and Adam by rows for embedding tables.
+    """Make an `AdamW` for dense parameters and a `RowwiseAdam` for embedding tables.
 
-    A batch touches few rows of a table, and only these are updated: so the time of a step does not
-    grow with the vocabulary. Only the matrices of linear maps decay: biases and norms are not meant
-    to be small, and the embedding of a rare word would vanish between its occurrences.
+    A batch uses few rows of a table. Only these rows are updated, so that the time of a step does
+    not grow with the vocabulary.
+
+    Weight decay applies only to the matrices of linear maps. Biases and norms should not become
+    small, and the embedding of a rare word would vanish between its occurrences.
     """
     tables = list(embedding_tables(model).values())
     matrices = [module.weight for module in model.modules() if isinstance(module, nn.Linear)]
 
-    known = {*tables, *matrices}
-    others = [parameter for parameter in model.parameters() if parameter not in known]
+    tables_and_matrices = {*tables, *matrices}
+    biases_and_norms = [
+        parameter for parameter in model.parameters() if parameter not in tables_and_matrices
+    ]
 
     dense_groups = [
         {"params": matrices, "weight_decay": config.weight_decay},
-        {"params": others, "weight_decay": 0.0},
+        {"params": biases_and_norms, "weight_decay": 0.0},
     ]
     return [
         AdamW(dense_groups, lr=config.learning_rate),
@@ -62,10 +75,19 @@ def make_optimizers(model: nn.Module, config: TrainConfig) -> list[Optimizer]:
 
 
 class Optimizer(ABC):
-    """A small `torch.optim.Optimizer`, with the same attributes.
+    """An optimizer with the attributes of `torch.optim.Optimizer`.
 
-    It is not a subclass: the first instance of one loads torch's compiler, which doubles the time
-    to start.
+    It is no subclass of `torch.optim.Optimizer`, because the first instance of a subclass imports
+    torch's compiler, which doubles the start-up time.
+
+    Args:
+        groups: the groups of parameters, each with its `params` and its own options.
+        lr: the learning rate at the start.
+
+    Attributes:
+        param_groups: the groups with all their options. The learning rate `lr` may be changed.
+        state: the moments and step count of each parameter that was updated, by name.
+        parameters: the parameters of all groups, in order.
     """
 
     def __init__(self, groups: Sequence[dict[str, Any]], *, lr: float) -> None:
@@ -91,13 +113,18 @@ class Optimizer(ABC):
 
     @abstractmethod
     def _update(self, parameters: list[Tensor], group: dict[str, Any]) -> None:
-        """Update those parameters of a group that have a gradient."""
+        """Update parameters of a group.
+
+        Args:
+            parameters: the parameters of the group that have a gradient.
+            group: the options of the group, by name.
+        """
 
 
 class AdamW(Optimizer):
     """AdamW (Loshchilov and Hutter, 2019, https://arxiv.org/abs/1711.05101).
 
-    It is torch's fused function; each group has a `weight_decay`.
+    Each group has the option `weight_decay`. The update is computed by torch's fused function.
     """
 
     def _update(self, parameters: list[Tensor], group: dict[str, Any]) -> None:
@@ -130,11 +157,12 @@ class AdamW(Optimizer):
 
 
 class RowwiseAdam(Optimizer):
-    """Adam on those rows of tables that have a gradient.
+    """Adam (Kingma and Ba, 2015, https://arxiv.org/abs/1412.6980) for embedding tables.
 
-    The other rows keep their values and moments. It computes the same, up to rounding, as
-    `torch.optim.SparseAdam`, which takes a third to twice longer, because its intermediate results
-    are sparse tensors. Adam: Kingma and Ba, 2015, https://arxiv.org/abs/1412.6980.
+    It updates only the rows that have a gradient; all other rows keep their values and moments.
+
+    Up to rounding, its results equal those of `torch.optim.SparseAdam`, which takes 1.3 to 2 times
+    as long, because its intermediate results are sparse tensors (docs/experiments/speed.md).
     """
 
     def _update(self, parameters: list[Tensor], group: dict[str, Any]) -> None:
@@ -152,14 +180,15 @@ class RowwiseAdam(Optimizer):
         beta1, beta2 = group["betas"]
         state["step"] += 1
 
-        # The moving averages of the gradients and of their squares, of these rows.
+        # Update the rows' moving averages of gradients and of squared gradients.
         means = state["exp_avg"].index_select(0, rows).lerp_(gradients, 1 - beta1)
         squares = state["exp_avg_sq"].index_select(0, rows)
         squares.mul_(beta2).addcmul_(gradients, gradients, value=1 - beta2)
         state["exp_avg"].index_copy_(0, rows, means)
         state["exp_avg_sq"].index_copy_(0, rows, squares)
 
-        # Averages start at zero; these factors make up for it.
+        # The averages start at zero, so in the first steps they are too small. These factors
+        # correct for that.
         mean_correction = 1 - beta1 ** state["step"]
         square_correction = 1 - beta2 ** state["step"]
         step_size = group["lr"] * math.sqrt(square_correction) / mean_correction
@@ -169,22 +198,30 @@ class RowwiseAdam(Optimizer):
 
 
 def moments_of(optimizers: Sequence[Optimizer]) -> dict[str, Tensor]:
-    """The moments and step counts, by "optimizer.parameter.name", such as `0.3.exp_avg`."""
+    """The moments and step counts of all parameters, by name.
+
+    A name such as `0.3.exp_avg` has the index of the optimizer, the index of the parameter among
+    its parameters, and the name of the value.
+    """
     moments = {}
-    for number, optimizer in enumerate(optimizers):
-        for index, parameter in enumerate(optimizer.parameters):
+    for optimizer_index, optimizer in enumerate(optimizers):
+        for parameter_index, parameter in enumerate(optimizer.parameters):
             for name, value in optimizer.state[parameter].items():
-                moments[f"{number}.{index}.{name}"] = torch.as_tensor(value)
+                key = f"{optimizer_index}.{parameter_index}.{name}"
+                moments[key] = torch.as_tensor(value)
     return moments
 
 
 def load_moments(optimizers: Sequence[Optimizer], moments: Mapping[str, Tensor]) -> None:
-    """Load moments into new optimizers of the same parameters, on their devices."""
-    for key, tensor in moments.items():
-        number, index, name = key.split(".")
-        optimizer = optimizers[int(number)]
-        parameter = optimizer.parameters[int(index)]
+    """Load the moments that `moments_of` has returned into new optimizers of the same parameters.
 
-        # What is not a floating-point number is the step count of `RowwiseAdam`.
+    Moments are moved to the devices of their parameters.
+    """
+    for key, tensor in moments.items():
+        optimizer_index, parameter_index, name = key.split(".")
+        optimizer = optimizers[int(optimizer_index)]
+        parameter = optimizer.parameters[int(parameter_index)]
+
+        # Only the step count of `RowwiseAdam` is an integer, which stays on the CPU.
         value = tensor.to(parameter.device) if tensor.is_floating_point() else int(tensor)
         optimizer.state[parameter][name] = value

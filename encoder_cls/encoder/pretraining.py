@@ -1,7 +1,9 @@
 """Pretraining on texts without their labels: masked language modelling, or denoising.
 
-In both, an encoder learns to guess tokens that are hidden from it. Shapes are those of
-`transformer`.
+In both, some words of a text are hidden from the encoder, and the model learns to guess tokens.
+
+Shapes are suffixes of names, as in `transformer`: B texts of T tokens with vectors of D features, M
+tokens to guess, V candidates; S is the number of tokens of a text from which words were deleted.
 """
 
 from __future__ import annotations
@@ -29,33 +31,34 @@ class GuessedTokens(ABC):
 
     Attributes:
         inputs: the texts.
-        is_guessed: True on the tokens whose vectors guess a token, (B, T).
-        guessed: the tokens to guess, (M,), in the order of `is_guessed`.
-        candidates: the distinct tokens of the batch, (V,), increasing. The softmax is over these
-            few of all tokens, which are a sample by frequency.
+        has_target: True on each token whose vector is used to guess a token, (B, T).
+        target_ids: the ids of the tokens to guess, (M,), one for each True of `has_target`.
+        candidates: the distinct token ids of the batch, (V,), increasing. The softmax is computed
+            over these tokens only, which saves time. They are a sample of the vocabulary in which
+            frequent tokens are more probable.
     """
 
     inputs: Batch
-    is_guessed: Tensor
-    guessed: Tensor
+    has_target: Tensor
+    target_ids: Tensor
     candidates: Tensor
 
     @abstractmethod
     def vectors(self, model: Any) -> Tensor:
-        """The vectors of tokens from which a model guesses, (B, T, D)."""
+        """The vectors from which a model guesses tokens, (B, T, D)."""
 
     @property
     def normalizer(self) -> Tensor:
-        """The number of guessed tokens, at least 1, (); the loss divided by it is the mean loss."""
-        return self.is_guessed.sum().clamp(min=1)
+        """The number of tokens to guess, (), at least 1; `loss` divided by it is the mean loss."""
+        return self.has_target.sum().clamp(min=1)
 
     def loss(self, model: EncoderClassifier) -> Tensor:
-        """The losses of all guessed tokens, summed, ()."""
-        x_MD = self.vectors(model)[self.is_guessed]
+        """The sum of the losses of all tokens to guess, ()."""
+        x_MD = self.vectors(model)[self.has_target]
         scores_MV = model.encoder.embedding.token_scores(x_MD, self.candidates)
 
-        # The index of each token among the candidates.
-        targets_M = torch.searchsorted(self.candidates, self.guessed)
+        # Find the index of each target among the candidates, which are sorted.
+        targets_M = torch.searchsorted(self.candidates, self.target_ids)
         return functional.cross_entropy(scores_MV.float(), targets_M, reduction="sum")
 
 
@@ -63,10 +66,10 @@ class GuessedTokens(ABC):
 
 
 class MaskedTokens(GuessedTokens):
-    """Texts with masked tokens, each guessed from the encoder's vector of its `[MASK]`."""
+    """Texts with masked tokens; each one is guessed from the encoder's vector of its `[MASK]`."""
 
     def vectors(self, model: EncoderClassifier) -> Tensor:
-        """See `GuessedTokens`."""
+        """The encoder's vectors of tokens, (B, T, D)."""
         x_BTD: Tensor = model.encoder(*self.inputs)
         return x_BTD
 
@@ -74,15 +77,22 @@ class MaskedTokens(GuessedTokens):
 def mask_tokens(batch: Batch, candidates: Tensor, *, fraction: float) -> GuessedTokens:
     """Replace a random part of the words by `[MASK]`, to be guessed from their contexts.
 
-    Devlin et al., "BERT: Pre-training of Deep Bidirectional Transformers" (2019),
-    https://arxiv.org/abs/1810.04805; there some become other words or stay, which is not needed
-    (Wettig et al., 2023, https://arxiv.org/abs/2202.08005).
+    This is the masked language modelling of Devlin et al., "BERT: Pre-training of Deep
+    Bidirectional Transformers" (2019), https://arxiv.org/abs/1810.04805. BERT replaces some of the
+    chosen words by other words or leaves them unchanged; that is not needed (Wettig et al., 2023,
+    https://arxiv.org/abs/2202.08005).
+
+    Args:
+        batch: the texts.
+        candidates: the distinct token ids of the batch, (V,), increasing.
+        fraction: the probability with which a word is replaced.
     """
     ids_BT = batch.input_ids
     is_masked_BT = torch.rand(ids_BT.shape, device=ids_BT.device) < fraction
     is_masked_BT &= is_word(ids_BT)
 
-    # `[MASK]` is one more distinct word, without character n-grams, which would give the word away.
+    # Add `[MASK]` as another distinct word. It has no character n-grams: those of the masked word
+    # would show which word it is.
     char_ngrams = batch.char_ngrams
     mask_word = len(char_ngrams.offsets) - 1
     char_ngrams = char_ngrams._replace(
@@ -94,8 +104,8 @@ def mask_tokens(batch: Batch, candidates: Tensor, *, fraction: float) -> Guessed
         inputs=batch._replace(
             input_ids=ids_BT.masked_fill(is_masked_BT, MASK_ID), char_ngrams=char_ngrams
         ),
-        is_guessed=is_masked_BT,
-        guessed=ids_BT[is_masked_BT],
+        has_target=is_masked_BT,
+        target_ids=ids_BT[is_masked_BT],
         candidates=candidates,
     )
 
@@ -105,56 +115,65 @@ def mask_tokens(batch: Batch, candidates: Tensor, *, fraction: float) -> Guessed
 
 @dataclass(frozen=True, kw_only=True)
 class NextTokens(GuessedTokens):
-    """Whole texts, in which a decoder guesses each next token.
+    """Whole texts, of which a decoder guesses every token from the tokens before it.
 
     Attributes:
-        corrupted: what the encoder reads of the texts.
+        shortened: the texts that the encoder reads, from which some words were deleted.
     """
 
-    corrupted: Batch
+    shortened: Batch
 
     def vectors(self, model: DenoisingAutoencoder) -> Tensor:
-        """See `GuessedTokens`."""
+        """The decoder's vectors of tokens, (B, T, D)."""
         x_BTD = model.encoder.embedding(self.inputs.input_ids, self.inputs.char_ngrams)
-        memory_BSD = model.encoder(*self.corrupted)
+        memory_BSD = model.encoder(*self.shortened)
         decoded_BTD: Tensor = model.decoder(
-            x_BTD, self.inputs.attention_mask, memory_BSD, self.corrupted.attention_mask
+            x_BTD, self.inputs.attention_mask, memory_BSD, self.shortened.attention_mask
         )
         return decoded_BTD
 
 
 def denoise(batch: Batch, candidates: Tensor, *, fraction: float) -> GuessedTokens:
-    """Delete a random part of the words that the encoder reads; a decoder guesses all of them.
+    """Hide a random part of the words from the encoder; a decoder guesses the whole texts.
 
-    Wang et al., "TSDAE: Using Transformer-based Sequential Denoising Auto-Encoder" (2021),
-    https://arxiv.org/abs/2104.06979; there the decoder sees one vector of the text, here all
-    vectors of the encoder.
+    This follows Wang et al., "TSDAE: Using Transformer-based Sequential Denoising Auto-Encoder"
+    (2021), https://arxiv.org/abs/2104.06979. The decoder of TSDAE attends to a single vector of the
+    text; this one attends to all vectors of the encoder.
+
+    Args:
+        batch: the texts.
+        candidates: the distinct token ids of the batch, (V,), increasing.
+        fraction: the probability with which a word is deleted.
     """
-    corrupted = delete_tokens(batch, fraction=fraction)
+    shortened = delete_tokens(batch, fraction=fraction)
 
-    # Each token but the first is guessed from the one before it.
+    # Every token except the first is guessed from the vector of the token before it.
     has_next_BT = batch.attention_mask.roll(-1, dims=1)
     has_next_BT[:, -1] = False
     next_ids = batch.input_ids[:, 1:][has_next_BT[:, :-1]]
 
     return NextTokens(
         inputs=batch,
-        is_guessed=has_next_BT,
-        guessed=next_ids,
+        has_target=has_next_BT,
+        target_ids=next_ids,
         candidates=candidates,
-        corrupted=corrupted,
+        shortened=shortened,
     )
 
 
 def delete_tokens(batch: Batch, *, fraction: float) -> Batch:
-    """Delete a random part of the words; the texts become shorter."""
-    ids_BT = batch.input_ids
-    is_spared_BT = torch.rand(ids_BT.shape, device=ids_BT.device) >= fraction
-    is_kept_BT = batch.attention_mask & (is_spared_BT | (ids_BT == CLS_ID))
+    """Delete each word with a probability of `fraction`, and make the texts shorter.
 
-    # Move the tokens that are kept to the front of each text, and cut off the rest.
-    most_kept = is_kept_BT.sum(dim=1).max()
-    positions = (~is_kept_BT).sort(dim=1, stable=True).indices[:, :most_kept]
+    `[CLS]` is never deleted.
+    """
+    ids_BT = batch.input_ids
+    is_drawn_BT = torch.rand(ids_BT.shape, device=ids_BT.device) >= fraction
+    is_kept_BT = batch.attention_mask & (is_drawn_BT | (ids_BT == CLS_ID))
+
+    # Move the tokens that are kept to the front of each text, in their order: a stable sort puts
+    # False before True. Cut off the rest.
+    num_kept = is_kept_BT.sum(dim=1).max()
+    positions = (~is_kept_BT).sort(dim=1, stable=True).indices[:, :num_kept]
     mask = is_kept_BT.gather(1, positions)
     input_ids = ids_BT.gather(1, positions).masked_fill(~mask, PAD_ID)
     words = batch.char_ngrams.words.gather(1, positions)
@@ -173,36 +192,38 @@ def summed_loss(
     batch_tokens: int,
     share: Callable[[int], range],
 ) -> tuple[float, float]:
-    """Sum the losses of the guessed tokens in texts, without dropout.
+    """Sum the losses of all tokens to guess in texts, without dropout.
 
     Args:
-        model: stays in its mode.
+        model: the model. If it is in training mode, it returns to that mode.
         texts: all texts.
-        objective: hides tokens of a batch; also takes the candidates.
-        batch_tokens: the most tokens in a batch, padding included.
-        share: the numbers of the batches whose losses this process adds up, of so many.
+        objective: takes a batch and its candidates, and hides words of the batch.
+        batch_tokens: the maximum number of tokens in a batch, including padding.
+        share: takes the number of batches, and returns the indices of those whose losses this
+            process sums.
 
     Returns:
-        The sum of the losses, and the number of guessed tokens.
+        The sum of the losses, and the number of tokens to guess.
     """
     device = next(model.parameters()).device
     batches = batches_by_length(texts.lengths, batch_tokens=batch_tokens)
-    mine = share(len(batches))
+    my_batches = share(len(batches))
     loss = 0.0
-    weight = 0.0
+    num_targets = 0.0
 
     was_training = model.training
     model.eval()
     try:
         with torch.inference_mode():
             for number, (indices, length) in enumerate(batches):
-                # Tokens are hidden in all processes, because that draws random numbers.
+                # Hide tokens in the batches of all processes, because that draws random numbers: so
+                # a batch has the same hidden tokens, whichever process sums its losses.
                 inputs = make_batch(texts, indices, length).to(device)
                 batch = objective(inputs, torch.unique(inputs.input_ids))
-                if number in mine:
+                if number in my_batches:
                     loss += float(batch.loss(model))
-                    weight += float(batch.normalizer)
+                    num_targets += float(batch.normalizer)
                     check_stop()
     finally:
         model.train(was_training)
-    return loss, weight
+    return loss, num_targets

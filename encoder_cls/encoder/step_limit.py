@@ -95,7 +95,7 @@ class StepLimiter:
                 self._timed_seconds / self._timed_steps
             )
 
-        limit = self._group.decide(limit)
+        limit = self._group.broadcast_value(limit)
         if limit is None:
             return state
 

@@ -251,10 +251,10 @@ class EncoderTraining:
         """Copy the weights and moments of the first process to all others."""
         if self.group.size == 1:
             return
-        weights = self.group.broadcast(_as_safetensors(self.model.state_dict()))
-        moments = self.group.broadcast(_as_safetensors(moments_of(self.optimizers)))
+        weights = self.group.broadcast_bytes(_as_safetensors(self.model.state_dict()))
+        moments = self.group.broadcast_bytes(_as_safetensors(moments_of(self.optimizers)))
 
-        if not self.group.leads:
+        if not self.group.is_first:
             self.model.load_state_dict(safetensors.torch.load(weights))
             load_moments(self.optimizers, safetensors.torch.load(moments))
 
@@ -377,7 +377,7 @@ class EncoderTraining:
             LostProcessError: another process has ended.
         """
         # All processes follow the first one, because their clocks may differ.
-        has_no_time = self.group.decide(seconds == 0)
+        has_no_time = self.group.broadcast_value(seconds == 0)
         if has_no_time and may_skip and state.step_in_training == 0 and state.outcome is None:
             yield Ended(replace(state, step_limit=0, outcome="skipped"))
             return
@@ -395,7 +395,7 @@ class EncoderTraining:
 
         while True:
             if self.is_validation_due(state):
-                self.group.end_with_first()
+                self.group.exit_if_first_has_ended()
                 state, result = self._validate(state)
 
                 # A new best score has set the best step to the current one.
@@ -410,7 +410,7 @@ class EncoderTraining:
 
             # The first process stops at a signal, and the others end with it.
             check_stop()
-            self.group.end_with_first()
+            self.group.exit_if_first_has_ended()
 
             started = time.perf_counter()
             rate = learning_rate(
@@ -479,11 +479,11 @@ class EncoderTraining:
         """
         with self.group.deferring_stops():
             result = self.validate(self.model_for_users)
-        if self.group.leads and result is None:
+        if self.group.is_first and result is None:
             raise DivergedError(state.step, "the logits of a validation text are not finite")
 
         my_score = vars(result.score) if result else {}
-        score = ValidationScore(**self.group.decide(my_score))
+        score = ValidationScore(**self.group.broadcast_value(my_score))
 
         # Validations in which the learning rate still rises do not count against patience.
         is_warming_up = state.step_in_training <= warmup_steps(self.max_steps(state), self.config)

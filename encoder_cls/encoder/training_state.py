@@ -1,4 +1,4 @@
-"""The state of a training between two steps, and what a step was like."""
+"""The state of a training between two steps, and the metrics of a step."""
 
 from __future__ import annotations
 
@@ -9,14 +9,20 @@ from typing import Literal, NamedTuple
 from encoder_cls.metrics.validation_score import ValidationScore
 
 Outcome = Literal["done", "patience", "time", "skipped"]
-"""How a training has ended: all epochs, no better scores, no time left, or no time at all."""
+"""How a training has ended.
+
+- `done`: all epochs are done.
+- `patience`: too many validations in a row had no better score.
+- `time`: the time budget is used up.
+- `skipped`: the time budget allowed so few steps that the training was left out.
+"""
 
 
 class StepMetrics(NamedTuple):
-    """What a step was like.
+    """The metrics of a step, over all processes.
 
     Attributes:
-        loss: the mean loss.
+        loss: the mean loss over all targets.
         grad_norm: the norm of the dense gradients before clipping.
         tokens: the number of tokens without padding.
         padded_tokens: the number of tokens with padding.
@@ -36,25 +42,30 @@ class StepMetrics(NamedTuple):
 
     @property
     def should_update(self) -> bool:
-        """Whether the step has updated the model: it does where loss and gradient are finite."""
+        """Whether the step updates the model; a step with a loss or gradient not finite is skipped.
+
+        Processes agree, because both are summed over all processes.
+        """
         return self.has_finite_loss and self.has_finite_gradient
 
 
 @dataclass(frozen=True, kw_only=True)
 class TrainingState:
-    """All that decides how a training goes on, besides weights and moments.
+    """Everything except weights and moments that a training needs to continue.
 
     Attributes:
-        step: optimizer steps done in the run, those of an earlier pretraining included.
-        first_step: the steps done before this training.
-        step_limit: its number of steps, once a time budget has decided it.
-        validated_step: the step of the last validation.
-        best_score: the best score so far.
-        best_step: the step of the best score.
-        stale_validations: the later validations that count against patience.
-        skipped_in_a_row: how many of the last steps in a row have updated nothing.
-        sums: of the metrics of steps that are not logged yet.
-        outcome: how the training has ended; None while it goes on.
+        step: the number of optimizer steps done in the run, including those of a pretraining.
+        first_step: the number of steps that were done in the run before this training.
+        step_limit: the number of steps for which this training has time; None if there is no time
+            budget, or until its first steps are timed.
+        validated_step: the value of `step` at the last validation.
+        best_score: the best score of a validation; None before the first validation.
+        best_step: the value of `step` at the validation with the best score.
+        stale_validations: the number of validations in a row without a better score, which is
+            compared with patience.
+        skipped_in_a_row: the number of steps in a row, up to the last one, that were skipped.
+        sums: the summed metrics of the steps since the last row of the log, by name.
+        outcome: how the training has ended; None if it has not ended yet.
     """
 
     step: int = 0
@@ -70,17 +81,17 @@ class TrainingState:
 
     @classmethod
     def starting_at(cls, step: int) -> TrainingState:
-        """The state of a training that follows another one."""
+        """The state at the start of a training, after `step` steps of an earlier training."""
         return cls(step=step, first_step=step, validated_step=step, best_step=step)
 
     @property
     def step_in_training(self) -> int:
-        """Optimizer steps done in this training."""
+        """The number of optimizer steps done in this training."""
         return self.step - self.first_step
 
     def after_step(self, metrics: StepMetrics) -> TrainingState:
-        """The state one step later, with its metrics added to the sums."""
-        # A skipped step has no norm to add.
+        """The state after one more step, with the metrics of the step added to the sums."""
+        # The gradient norm of a skipped step may be infinite or not a number, so it is left out.
         skipped_in_a_row = 0
         skipped_steps = 0
         grad_norm = metrics.grad_norm
@@ -89,7 +100,7 @@ class TrainingState:
             skipped_steps = 1
             grad_norm = 0.0
 
-        added = {
+        metrics_to_add = {
             "steps": 1,
             "skipped_steps": skipped_steps,
             "loss": metrics.loss,
@@ -97,13 +108,14 @@ class TrainingState:
             "tokens": metrics.tokens,
             "padded_tokens": metrics.padded_tokens,
         }
-        sums = {name: self.sums.get(name, 0.0) + value for name, value in added.items()}
+        sums = {name: self.sums.get(name, 0.0) + value for name, value in metrics_to_add.items()}
         return replace(self, step=self.step + 1, skipped_in_a_row=skipped_in_a_row, sums=sums)
 
     def after_validation(self, score: ValidationScore, *, is_warming_up: bool) -> TrainingState:
         """The state after a validation.
 
-        A validation without a better score is stale, unless the learning rate still rises.
+        A validation without a better score is stale. During warm-up, while the learning rate still
+        rises, no validation is stale.
         """
         if score.is_better_than(self.best_score):
             return replace(
@@ -120,7 +132,10 @@ class TrainingState:
         return replace(self, validated_step=self.step, stale_validations=stale_validations)
 
     def mean_metrics(self) -> dict[str, float]:
-        """The means of the metrics that are not logged yet, and how many steps were skipped."""
+        """The mean metrics of the steps since the last row of the log.
+
+        They include the number of skipped steps if there are any.
+        """
         sums = self.sums
         means = {
             "loss": sums["loss"] / sums["steps"],

@@ -107,7 +107,7 @@ def pretraining_of(
         )
         loss, weight = group.summed(my_loss, my_weight)
         mean = loss / weight
-        if not group.leads or not np.isfinite(mean):
+        if not group.is_first or not np.isfinite(mean):
             return None
         score = ValidationScore(is_sure=True, monitored=mean, loss=mean, lower_is_better=True)
         return ValidationResult(scores={"loss": mean}, score=score)
@@ -171,7 +171,7 @@ def training_on_labels(
             prepared.validation_texts, batch_tokens=config.train.batch_tokens, share=group.share
         )
         group.sum(torch.from_numpy(logits))
-        if not group.leads or not np.isfinite(logits).all():
+        if not group.is_first or not np.isfinite(logits).all():
             return None
         return score_mixture(
             logits,

@@ -36,7 +36,7 @@ def fit_linear_model(
         first, and in a resumed run in which only the report is left to do.
     """
     linear = None
-    if group.leads and progress.prepared.plan.linear and _has_work_left(progress):
+    if group.is_first and progress.prepared.plan.linear and _has_work_left(progress):
         is_first_fit = progress.state.linear_score is None
         linear = _fit(run, progress, reporter, is_first_fit=is_first_fit)
         _report(linear, progress, reporter, is_first_fit=is_first_fit)
@@ -180,11 +180,11 @@ def broadcast_pseudo_labels(
         probabilities = softmax(logits).astype(np.float32)
 
     # Only the first process knows whether there is a teacher.
-    if not group.decide(probabilities is not None):
+    if not group.broadcast_value(probabilities is not None):
         return None
     if group.size == 1:
         return probabilities
 
-    content = group.broadcast(b"" if probabilities is None else probabilities.tobytes())
+    content = group.broadcast_bytes(b"" if probabilities is None else probabilities.tobytes())
     num_classes = len(prepared.dataset.label_names)
     return np.frombuffer(content, dtype=np.float32).reshape(-1, num_classes)

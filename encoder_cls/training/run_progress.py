@@ -79,7 +79,7 @@ class Progress:
         self._log: MetricsLog | None = None
         self._open = ExitStack()
 
-        if group.leads:
+        if group.is_first:
             self._load_checkpoint(device)
             self._open_log(with_tensorboard=with_report)
         self.share_state()
@@ -171,7 +171,7 @@ class Progress:
     def share_state(self) -> None:
         """Send the state of the first process to all processes."""
         if self._group.size > 1:
-            state = self._group.decide(asdict(self.state))
+            state = self._group.broadcast_value(asdict(self.state))
             self.state = TypeAdapter(RunState).validate_python(state)
 
     def begin(self, training: EncoderTraining) -> None:
@@ -184,7 +184,7 @@ class Progress:
         assert training.name == name
         self._training = training
 
-        if self._group.leads:
+        if self._group.is_first:
             # The checkpoint has no weights if the run was stopped before this training began.
             if self._checkpoint and self._checkpoint.weights:
                 training.model.load_state_dict(self._checkpoint.weights)
@@ -228,7 +228,7 @@ class Progress:
             split: "train" or "validation"; pretraining adds a prefix.
             values: the values by name.
         """
-        if self._group.leads:
+        if self._group.is_first:
             prefix = "pretraining/" if self.state.is_pretraining else ""
             self.log.log(self.state.step, f"{prefix}{split}", values)
 
@@ -246,7 +246,7 @@ class Progress:
 
     def save_checkpoint(self) -> None:
         """Write a checkpoint, unless the newest one has the same state."""
-        if self.state == self._saved_state or not self._group.leads:
+        if self.state == self._saved_state or not self._group.is_first:
             return
         self.log.flush()
 

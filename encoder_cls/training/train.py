@@ -109,20 +109,20 @@ def train(
     plan = prepared.plan
 
     with ExitStack() as open_resources:
-        if group.leads:
+        if group.is_first:
             open_resources.enter_context(run.open_for_training(prepared.config, resume=resume))
 
         # `decide` sends the answer of the first process to all processes.
-        if group.decide(run.is_finished()):
+        if group.broadcast_value(run.is_finished()):
             return None
-        if group.leads:
+        if group.is_first:
             check_free_space(prepared, run)
 
         # The progress starts from the newest checkpoint, if there is one.
         with Progress(
             prepared, run, device=device, group=group, reporter=reporter, with_report=with_report
         ) as progress:
-            if group.leads:
+            if group.is_first:
                 run.record_sources(prepared.config)
             reporter.training_started(step=progress.state.step, total_steps=plan.total_steps)
 
@@ -147,8 +147,8 @@ def train(
 
                 # The first process does the rest alone, so the processes separate here.
                 progress.save_checkpoint()
-                group.separate()
-                if not group.leads:
+                group.end_communication()
+                if not group.is_first:
                     return None
 
                 report = None
@@ -221,7 +221,7 @@ def train_on_labels(
     progress.begin(training)
 
     # All processes must decide alike, but only the first one has the linear model.
-    may_skip = group.decide(linear is not None)
+    may_skip = group.broadcast_value(linear is not None)
     train_encoder(training, run, progress, reporter, may_skip=may_skip, linear=linear_model)
 
 

@@ -191,7 +191,7 @@ def test_a_process_that_is_killed_ends_all(jobs):
     first_output, *other_outputs = killed.outputs
 
     assert killed.codes == [1, 1, -9], first_output
-    message = "another process of this training has ended; --resume goes on"
+    message = "another process of this training has ended; --resume continues"
     assert first_output.count(message) == 1
     assert other_outputs == ["", ""]
     assert list(jobs.run("killed").glob("checkpoints/step-*"))

@@ -114,4 +114,4 @@ def test_processes_without_an_address_are_named(cli, monkeypatch):
     monkeypatch.delenv("MASTER_ADDR", raising=False)
     ended = cli("train", "--dry-run")
     assert ended.code == 2
-    assert "the environment names 2 processes, and not how they reach each other" in ended.err
+    assert "WORLD_SIZE is 2, but the processes cannot reach each other" in ended.err

@@ -29,7 +29,7 @@ def test_masked_tokens_are_guessed_among_those_of_the_batch(tmp_path):
         for batch, rows in zip(batches, rows_of_step(setup, training, step), strict=True):
             whole = make_batch(setup.train_texts, rows)
             assert_masked(batch, whole)
-            num_masked += int(batch.is_guessed.sum())
+            num_masked += int(batch.has_target.sum())
             num_words += whole.input_ids[:, 1:].numel()
 
     assert num_masked / num_words == pytest.approx(0.3, abs=0.08)
@@ -37,21 +37,21 @@ def test_masked_tokens_are_guessed_among_those_of_the_batch(tmp_path):
 
 def assert_masked(batch: MaskedTokens, whole: Batch) -> None:
     """Assert that a batch has some tokens of a whole one masked, and knows which these were."""
-    is_guessed = batch.is_guessed
+    has_target = batch.has_target
     input_ids = batch.inputs.input_ids
-    assert torch.equal(input_ids == MASK_ID, is_guessed)
-    assert torch.equal(input_ids[~is_guessed], whole.input_ids[~is_guessed])
-    assert not is_guessed[:, 0].any()
+    assert torch.equal(input_ids == MASK_ID, has_target)
+    assert torch.equal(input_ids[~has_target], whole.input_ids[~has_target])
+    assert not has_target[:, 0].any()
 
-    assert torch.equal(batch.guessed, whole.input_ids[is_guessed])
-    assert batch.normalizer == is_guessed.sum()
+    assert torch.equal(batch.target_ids, whole.input_ids[has_target])
+    assert batch.normalizer == has_target.sum()
     assert set(batch.candidates.tolist()) == set(whole.input_ids.flatten().tolist())
 
     # [CLS] has no character n-grams.
     char_ngrams = batch.inputs.char_ngrams
     num_char_ngrams = char_ngrams.offsets.diff()[char_ngrams.words]
-    assert (num_char_ngrams[is_guessed] == 0).all()
-    assert (num_char_ngrams[:, 1:][~is_guessed[:, 1:]] > 0).all()
+    assert (num_char_ngrams[has_target] == 0).all()
+    assert (num_char_ngrams[:, 1:][~has_target[:, 1:]] > 0).all()
 
 
 def test_the_loss_of_masked_tokens_is_a_softmax_over_the_vectors_of_the_batchs_tokens(tmp_path):
@@ -65,7 +65,7 @@ def test_the_loss_of_masked_tokens_is_a_softmax_over_the_vectors_of_the_batchs_t
     loss = batch.loss(model)
     loss.backward()
 
-    vectors = model.encoder(*batch.inputs)[batch.is_guessed]
+    vectors = model.encoder(*batch.inputs)[batch.has_target]
     expected = summed_cross_entropy(vectors, token_vectors, batch)
     torch.testing.assert_close(loss, expected)
     assert token_vectors.grad.is_sparse
@@ -76,7 +76,7 @@ def summed_cross_entropy(
 ) -> torch.Tensor:
     """The cross-entropy of guessing tokens among the candidates by vectors, (guessed, width)."""
     logits = vectors @ token_vectors[batch.candidates].T
-    is_guessed_token = batch.candidates == batch.guessed[:, None]
+    is_guessed_token = batch.candidates == batch.target_ids[:, None]
     return -logits.log_softmax(dim=1)[is_guessed_token].sum()
 
 
@@ -85,7 +85,7 @@ def test_a_batch_in_which_nothing_is_guessed_teaches_nothing_and_breaks_nothing(
     setup = prepare_thirty_texts(tmp_path, {"epochs": 1, "mask_probability": 1e-9})
     training = make_training(setup, PRETRAINING)
     batch = training.batches_at(0, 0, 1)[0]
-    assert not batch.is_guessed.any()
+    assert not batch.has_target.any()
 
     loss = batch.loss(training.model) / batch.normalizer
     loss.backward()
@@ -148,14 +148,14 @@ def test_denoising_guesses_each_word_from_those_before_it_and_what_the_encoder_r
     # The encoder reads the texts without the deleted tokens.
     whole = make_batch(setup.train_texts, rows_of_step(setup, training, 0)[0])
     torch.manual_seed(0)
-    corrupted = delete_tokens(whole, fraction=0.4)
-    memory = model.encoder(*corrupted)
+    shortened = delete_tokens(whole, fraction=0.4)
+    memory = model.encoder(*shortened)
 
     # The decoder guesses all words of the whole texts.
     words = whole.input_ids[:, 1:]
     is_word = whole.attention_mask[:, 1:]
     assert torch.equal(batch.inputs.input_ids, whole.input_ids)
-    assert torch.equal(batch.guessed, words[is_word])
+    assert torch.equal(batch.target_ids, words[is_word])
     assert batch.normalizer == is_word.sum()
 
     # The vector at each token guesses the token after it; all these texts are equally long.
@@ -164,7 +164,7 @@ def test_denoising_guesses_each_word_from_those_before_it_and_what_the_encoder_r
         embedding(whole.input_ids, whole.char_ngrams),
         whole.attention_mask,
         memory,
-        corrupted.attention_mask,
+        shortened.attention_mask,
     )
     guessing_vectors = vectors[:, :-1].flatten(0, 1)
     expected = summed_cross_entropy(guessing_vectors, embedding.tokens.weight, batch)
